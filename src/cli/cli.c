@@ -1,4 +1,4 @@
-/* The program: its command line, read by the tables of commands.h. Options stand anywhere, are
+/* The program: its command line, read by the tables of commands.c. Options stand anywhere, are
  * never abbreviated, and end at "--". Nothing else exits. */
 #include "cli/cli.h"
 

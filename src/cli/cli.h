@@ -33,7 +33,8 @@ struct cli {
     const char *markdown, *csv, *json_lines, *out; /* the same */
     const char *out_dir;                           /* NULL: none */
     const char *run;                               /* NULL: the base */
-    const char *kind, *stage;                      /* NULL: none */
+    const char *stage;                             /* NULL: none */
+    int kind;                                      /* enum plot_kind */
     uint64_t timeout_ns;                           /* 0: the experiment's own */
     bool force, quiet, origin, quick, dry_run, fail_fast, resume, results, help, version;
     int order; /* enum runs_order */

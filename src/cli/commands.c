@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "report/plot.h"
 
 enum { LEFT = 26 };          /* columns of what is explained */
 enum { MANY = 1u << 30 };    /* arguments */
@@ -59,6 +60,14 @@ static const struct epa_choice orders[] = {
     {"declared", RUNS_DECLARED, NULL},
     {"interleaved", RUNS_INTERLEAVED, NULL},
     {"shuffled", RUNS_SHUFFLED, NULL},
+    {0},
+};
+static const struct epa_choice charts[] = {
+    {"auto", PLOT_AUTO, NULL},
+    {"tokens", PLOT_TOKENS, NULL},
+    {"distribution", PLOT_DISTRIBUTION, NULL},
+    {"skew", PLOT_SKEW, NULL},
+    {"stages", PLOT_STAGES, NULL},
     {0},
 };
 static const struct epa_choice whens[] = {
@@ -134,8 +143,8 @@ const struct option options[] = {
     FLAG("--quick", quick, DOCTOR, "doctor: leave out measuring links"),
     VALUE("--out", STRING, out, "FILE", TRACE | PLOT, 'o',
           "output of trace merge, view and plot; - is standard output", .min = 0),
-    VALUE("--kind", STRING, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
-          "plot: kind of chart; auto: chosen from the results", .min = 0),
+    VALUE("--kind", CHOICE, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
+          "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT, 0, "plot: times of this stage; default total",
           .min = 0),
     FLAG("--results", results, CONFIG, "config schema: the schema of --json's output"),

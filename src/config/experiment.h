@@ -196,13 +196,13 @@ struct bench_options {
     uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;                /* enum bench_cache */
     bool check;               /* compare every element of one iteration after the last sample */
-    /* Stop rules; see session/stop.h. 0: not set, but of min_iterations. */
+    /* Stop rules; see session/stop.c. 0: not set, but of min_iterations. */
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;
 };
 
-/* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
+/* `expect:` what a result must come to; texts as expect.c reads them, NULL: anything */
 struct expect_options {
     const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
     const char *goodput, *wire, *bottleneck, *of_peak;        /* at least */

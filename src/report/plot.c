@@ -43,17 +43,6 @@ struct plot {
     uint32_t names;
 };
 
-const char *plot_kind_name(enum plot_kind kind)
-{
-    static const char *const names[] = {[PLOT_AUTO] = "auto",
-                                        [PLOT_TOKENS] = "tokens",
-                                        [PLOT_DISTRIBUTION] = "distribution",
-                                        [PLOT_SKEW] = "skew",
-                                        [PLOT_STAGES] = "stages"};
-
-    return kind < PLOT_KINDS ? names[kind] : NULL;
-}
-
 static enum epa_status too_many(uint32_t most, const char *what, struct epa_error *err)
 {
     return epa_fail(err, EPA_ERR_CONFIG,

@@ -156,7 +156,7 @@ enum epa_status rank_time_parts(struct rank *, struct epa_error *);
 void rank_keep_samples(struct rank *, uint64_t n);
 void rank_graphs_destroy(struct rank *);
 
-/* ---- rank_expect.c ---- */
+/* ---- rank_stages.c: expectations ---- */
 
 /* EPA_ERR_CONFIG where `expect` names a row that there is not. */
 enum epa_status rank_expect_check(const struct rank *, struct epa_error *);

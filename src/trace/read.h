@@ -56,7 +56,7 @@ static inline int64_t trace_end_ns(const struct trace_item *i)
  * when lanes were in each phase. */
 enum epa_status trace_summary(const struct trace_file *, struct text *out, struct epa_error *);
 
-/* merge.c: traces of one run as one; and a page that draws one, with nothing from elsewhere. */
+/* Traces of one run as one; and a page that draws one, with nothing from elsewhere. */
 enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
                             struct epa_error *);
 enum epa_status trace_view(const struct trace_file *, struct text *out, struct epa_error *);

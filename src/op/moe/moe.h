@@ -172,7 +172,7 @@ struct op_moe {
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
 
-    struct check *check; /* op_moe_check.h; made at its first use */
+    struct check *check; /* check.h; made at its first use */
 };
 
 static inline struct op_moe *op_moe_of(const struct op_rank *rank)
@@ -242,7 +242,7 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
 
-/* ---- real experts: weights (experts_weights.c), and the host's GEMM (experts_mlp.c) ---- */
+/* ---- real experts: weights (experts.c), and the host's GEMM (experts_mlp.c) ---- */
 
 /* Where weights of all local experts go. Packed for `library`, or, where that is NULL, for `gemm`;
  * both NULL: as struct epa_mlp says. */
