@@ -99,7 +99,7 @@ struct device_kind {
     uint32_t halves; /* kernels of a call: they count it together */
     /* Names, by stage; NULL: there is no such phase */
     const char *phase[DEVICE_STAGES * DEVICE_PHASES];
-    /* Where what is its own stands in the rank's memory (device_take()). */
+    /* Where what is its own is in the rank's memory (device_take()). */
     void (*place)(struct device *, char *memory, uint64_t *at);
     /* What a kernel gave up waiting for, in the words of the host code. */
     void (*explain)(const struct epa_fault *, uint32_t rank, struct epa_error *);

@@ -379,6 +379,24 @@ struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state
     return oldest != NULL && oldest->epoch == epoch ? oldest : NULL;
 }
 
+enum epa_status algo_discard(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    struct algo_host *h = (struct algo_host *)a;
+    uint64_t epoch = problem->u.moe.epoch;
+
+    h->last.stage = h->last.phase = "discard";
+    for (uint32_t i = 0; i < h->buffers; i++) {
+        struct algo_set *s = h->set[i];
+
+        if (s->state == ALGO_OPEN && s->epoch == h->epoch && s->epoch == epoch) {
+            s->state = ALGO_FREE;
+            return EPA_OK;
+        }
+    }
+    return algo_fail(h, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open any more",
+                     (unsigned long long)epoch);
+}
+
 /* ---- cached or nontemporal stores ---- */
 
 void algo_choose_store(struct algo_host *h, int stores, double bytes)

@@ -1,6 +1,6 @@
-/* The host half that algorithms have in common, those for MoE above all: checks of a shape, set-up, buffer sets,
- * puts that find no room, waits for all ranks, phases and their trace, what a failed stage
- * says, and the choice between cached and nontemporal stores.
+/* The host half that algorithms have in common, those for MoE above all: checks of a shape,
+ * set-up, buffer sets, puts that find no room, waits for all ranks, phases and their trace, what a
+ * failed stage says, and the choice between cached and nontemporal stores.
  *
  * An algorithm's state begins with struct algo_host, and so does each of its buffer sets with
  * struct algo_set:
@@ -324,6 +324,9 @@ struct algo_set *algo_take_set(struct algo_host *);
  * NULL, and algo_fail() was called: it is not. */
 struct algo_set *algo_set_of(struct algo_host *, uint64_t epoch, uint32_t state, const char *in);
 
+/* epa_algorithm.discard: gives the last dispatch up. No signal, no wait. */
+enum epa_status algo_discard(struct epa_algorithm *, struct epa_problem *);
+
 /* ---- cached or nontemporal stores ---- */
 
 /* Few rows stay in the caches near by, where a nontemporal store only costs; rows that no last
@@ -336,5 +339,12 @@ void algo_choose_store(struct algo_host *, int stores, double bytes);
  * dispatch of so many rows; true: call algo_tried() with what a row took. */
 bool algo_try(struct algo_host *, uint64_t rows);
 void algo_tried(struct algo_host *, double ns_per_row);
+
+/* For workers, before what they stored this way is signalled. */
+static inline void algo_drain(enum epa_store store)
+{
+    if (store == EPA_STORE_NONTEMPORAL)
+        epa_store_drain();
+}
 
 #endif

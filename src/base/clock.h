@@ -1,4 +1,4 @@
-/* The clock that everything is timed with, and what a spinning core is told. */
+/* The clock that everything is timed with, and the hint for a core that spins. */
 #ifndef CLOCK_H
 #define CLOCK_H
 

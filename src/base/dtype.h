@@ -1,5 +1,5 @@
-/* bf16, f16 (IEEE half) and e4m3fn, one element at a time: the reference that everything else is held to.
- * Inline, so that tests and the oracle share one source. */
+/* bf16, f16 (IEEE half) and e4m3fn, one element at a time: the reference that everything else is
+ * held to. Inline, so that tests and the oracle share one source. */
 #ifndef DTYPE_H
 #define DTYPE_H
 

@@ -8,7 +8,8 @@ const struct exit_meaning exit_meanings[] = {
     {EXIT_WRONG, "the data is wrong, or a figure is not what `expect` asks for"},
     {EXIT_USAGE, "usage or configuration error"},
     {EXIT_RESOURCE,
-     "a resource is missing: memory, a device, a library of a plugin, a file that cannot be written"},
+     "a resource is missing: memory, a device, a library of a plugin, a file that cannot be "
+     "written"},
     {EXIT_TIMEOUT, "timeout: a rank waited longer than the experiment allows"},
     {EXIT_DIED, "a rank died"},
     {EXIT_INTERNAL, "an internal error: please report it"},

@@ -27,7 +27,7 @@ json_t *json_text_or_null(const char *bytes)
 
 json_t *json_count(uint64_t n)
 {
-    return json_integer((json_int_t)n);
+    return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
 }
 
 json_t *json_count_or_null(uint64_t n)

@@ -12,10 +12,10 @@
  * each byte beyond ASCII. */
 json_t *json_text(const char *bytes);
 json_t *json_text_or_null(const char *bytes); /* null: NULL or empty */
-json_t *json_count(uint64_t);
-json_t *json_count_or_null(uint64_t); /* null: 0 */
-json_t *json_number(double);          /* null: not finite */
-json_t *json_whole(double);           /* rounded; null: not finite */
+json_t *json_count(uint64_t);                 /* null: above INT64_MAX */
+json_t *json_count_or_null(uint64_t);         /* null: 0 */
+json_t *json_number(double);                  /* null: not finite */
+json_t *json_whole(double);                   /* rounded; null: not finite */
 
 /* Keys (const char *) and values (json_t *, which are taken), ended by NULL. */
 json_t *json_object_of(const char *key, ...) __attribute__((sentinel));

@@ -69,7 +69,7 @@ struct comparison {
 
 enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs are the units of p */
 
-/* Samples that stand side by side are alike: noise comes in phases. So the interval is the
+/* Samples that are adjacent are alike: noise comes in phases. So the interval is the
  * bootstrap's over runs and, within a run, over blocks of about sqrt(n) neighbours, 2000
  * times by a fixed seed; and p is that of Mann and Whitney, with ties, of the medians of
  * runs, or with fewer than COMPARE_RUNS of them of the medians of blocks. Both sides need a

@@ -4,9 +4,12 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
 
@@ -205,6 +208,11 @@ size_t text_decode(const char *s, uint32_t *out)
             return 0;
         point = point << 6 | ((unsigned char)s[i] & 0x3fu);
     }
+    if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ||
+        point < (n == 4   ? 0x10000u
+                 : n == 3 ? 0x800u
+                          : 0))
+        return 0;
     *out = point;
     return n;
 }
@@ -221,4 +229,171 @@ char *text_count(char *buf, size_t room, uint64_t n)
     }
     buf[to] = 0;
     return buf;
+}
+
+/* ---- memory that is freed all at once ---- */
+
+/* Blocks in a chain; an allocation is the next piece of the newest block. What is larger than a
+ * block gets one of its own. */
+
+enum { BLOCK_BYTES = 16384 };
+
+struct block {
+    struct block *before;
+    size_t used, room;
+    max_align_t data[];
+};
+
+struct arena {
+    struct block *newest;
+};
+
+static void *or_die(void *memory, size_t bytes)
+{
+    if (memory == NULL) {
+        fprintf(stderr, "epa2a: no memory for %zu bytes of configuration\n", bytes);
+        abort();
+    }
+    return memory;
+}
+
+struct arena *arena_create(void)
+{
+    return or_die(calloc(1, sizeof(struct arena)), sizeof(struct arena));
+}
+
+void arena_destroy(struct arena *arena)
+{
+    if (arena == NULL)
+        return;
+    for (struct block *block = arena->newest; block != NULL;) {
+        struct block *before = block->before;
+
+        free(block);
+        block = before;
+    }
+    free(arena);
+}
+
+void *arena_alloc(struct arena *arena, size_t bytes)
+{
+    const size_t unit = sizeof(max_align_t);
+    struct block *block = arena->newest;
+    void *out;
+
+    if (bytes > SIZE_MAX / 2)
+        or_die(NULL, bytes);
+    bytes = (bytes + unit - 1) / unit * unit;
+    if (block == NULL || block->room - block->used < bytes) {
+        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+
+        block = or_die(calloc(1, sizeof(*block) + room), room);
+        block->room = room;
+        block->before = arena->newest;
+        arena->newest = block;
+    }
+    out = (char *)block->data + block->used;
+    block->used += bytes;
+    return out;
+}
+
+char *arena_strndup(struct arena *arena, const char *text, size_t bytes)
+{
+    char *out = arena_alloc(arena, bytes + 1);
+
+    if (bytes != 0)
+        memcpy(out, text, bytes);
+    return out;
+}
+
+char *arena_printf(struct arena *arena, const char *fmt, ...)
+{
+    va_list args, again;
+    char *out;
+    int n;
+
+    va_start(args, fmt);
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, fmt, args);
+    out = arena_alloc(arena, n < 0 ? 1 : (size_t)n + 1);
+    if (n > 0)
+        vsnprintf(out, (size_t)n + 1, fmt, again);
+    va_end(again);
+    va_end(args);
+    return out;
+}
+
+enum { LINE = 64 };
+
+struct pool_part {
+    struct pool_part *before;
+};
+
+void *pool_alloc(struct pool *pool, size_t n, size_t size)
+{
+    size_t bytes = (n * size + LINE - 1) / LINE * LINE;
+    struct pool_part *part;
+
+    pool->bytes += bytes;
+    if (pool->counting)
+        return NULL;
+    part = aligned_alloc(LINE, LINE + bytes);
+    if (part == NULL) {
+        pool->failed = true;
+        return NULL;
+    }
+    part->before = pool->last;
+    pool->last = part;
+    return (char *)part + LINE;
+}
+
+void pool_free(struct pool *pool)
+{
+    for (struct pool_part *part = pool->last; part != NULL;) {
+        struct pool_part *before = part->before;
+
+        free(part);
+        part = before;
+    }
+    *pool = (struct pool){0};
+}
+
+/* ---- colour on terminals ---- */
+
+/* The mode is of the process, as the log level is: who prints a diagnosis would else be handed
+ * it through all that can find one. Only the standard streams are ever coloured. */
+
+static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are threads */
+
+static bool is_coloured(FILE *file)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    int fd = fileno(file);
+
+    if ((fd != STDOUT_FILENO && fd != STDERR_FILENO) || mode == COLOUR_NEVER)
+        return false;
+    if (mode == COLOUR_ALWAYS)
+        return true;
+    return (no == NULL || no[0] == '\0') && term != NULL && term[0] != '\0' &&
+           strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
+void colour_choose(enum colour_mode chosen)
+{
+    mode = chosen;
+}
+
+const char *colour_on(FILE *file, enum colour colour)
+{
+    static const char *const code[] = {
+        [COLOUR_ERROR] = "\033[1;31m", [COLOUR_WARNING] = "\033[1;33m", [COLOUR_BAD] = "\033[31m",
+        [COLOUR_GOOD] = "\033[32m",    [COLOUR_LOCATION] = "\033[36m",
+    };
+
+    return is_coloured(file) ? code[colour] : "";
+}
+
+const char *colour_off(FILE *file)
+{
+    return is_coloured(file) ? "\033[0m" : "";
 }

@@ -49,4 +49,39 @@ char *text_size(char *buf, size_t room, uint64_t bytes);
 /* "12,345". Returns buf. */
 char *text_count(char *buf, size_t room, uint64_t n);
 
+/* ---- memory that is freed all at once ---- */
+
+struct arena;
+
+struct arena *arena_create(void);
+void arena_destroy(struct arena *);
+void *arena_alloc(struct arena *, size_t bytes); /* zeroed, aligned for anything */
+char *arena_strndup(struct arena *, const char *, size_t bytes);
+__attribute__((format(printf, 2, 3))) char *arena_printf(struct arena *, const char *fmt, ...);
+
+/* Larger memory, in parts that are freed together. Where there is none, and while `counting`, parts
+ * are NULL; `bytes` is what all of them take. */
+struct pool {
+    struct pool_part *last;
+    uint64_t bytes;
+    bool counting, failed;
+};
+/* [n] of `size` bytes, not cleared, at the start of a cache line. */
+void *pool_alloc(struct pool *, size_t n, size_t size);
+void pool_free(struct pool *);
+
+/* ---- colour on terminals ---- */
+
+enum colour_mode { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
+
+enum colour { COLOUR_ERROR, COLOUR_WARNING, COLOUR_BAD, COLOUR_GOOD, COLOUR_LOCATION };
+
+/* --color, told once before anything is printed. Auto: standard output and standard error have
+ * colour where they are terminals, TERM is not dumb and NO_COLOR is not set. */
+void colour_choose(enum colour_mode);
+
+/* What is written before and behind; "" where there is to be no colour. */
+const char *colour_on(FILE *, enum colour);
+const char *colour_off(FILE *);
+
 #endif

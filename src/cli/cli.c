@@ -1,6 +1,6 @@
-/* The program: its command line, read by the tables of commands.h. Options stand anywhere, are
+/* The program: its command line, read by the tables of commands.c. Options stand anywhere, are
  * never abbreviated, and end at "--". Nothing else exits. */
-#include "cli/commands.h"
+#include "cli/cli.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "cli/topics.h"
 #include "config/options.h"
@@ -317,7 +316,7 @@ static enum epa_status sweep(struct line *line, struct epa_error *err)
 
 /* ---- running ---- */
 
-/* A plugin's file or a socket must not get number 0, 1 or 2. What stands in for a closed
+/* A plugin's file or a socket must not get number 0, 1 or 2. What takes the place of a closed
  * standard output refuses to be written, so the user learns of it. */
 static void fill_standard_files(void)
 {
@@ -404,8 +403,7 @@ static int read_and_run(int argc, char **argv)
     if (read_line(&line, argc, argv, &err) == EPA_OK) {
         code = run_line(&line);
     } else {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        code = exit_code(err.status, SIGINT);
+        code = cli_fail(&err);
     }
     arena_destroy(line.arena);
     return code;
@@ -416,7 +414,7 @@ int main(int argc, char **argv)
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
 
     fill_standard_files();
-    signal(SIGPIPE, SIG_IGN); /* a write that fails is told in words instead */
+    signal(SIGPIPE, SIG_IGN); /* a write that fails is reported in words instead */
     return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));
 }

@@ -4,18 +4,21 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#include "base/colour.h"
+#include <epa2a/option.h>
+
 #include "base/exit_code.h"
-#include "cli/progress.h"
+#include "base/json.h"
+#include "base/text.h"
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
 
 /* Which run is next; RUNS_USUAL: as the command would have it. */
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
-struct text;
-
 struct cli {
-    const char **arg; /* what stands after the subcommand: files, or help's KEY */
+    const char **arg; /* what is after the subcommand: files, or help's KEY */
     uint32_t n_args;
     /* Options, by the table of commands.c. */
     const char **set; /* --set key=value, in order */
@@ -30,7 +33,8 @@ struct cli {
     const char *markdown, *csv, *json_lines, *out; /* the same */
     const char *out_dir;                           /* NULL: none */
     const char *run;                               /* NULL: the base */
-    const char *kind, *stage;                      /* NULL: none */
+    const char *stage;                             /* NULL: none */
+    int kind;                                      /* enum plot_kind */
     uint64_t timeout_ns;                           /* 0: the experiment's own */
     bool force, quiet, origin, quick, dry_run, fail_fast, resume, results, help, version;
     int order; /* enum runs_order */
@@ -50,7 +54,7 @@ struct cli {
     struct text *results_out; /* gets the document of --json, too; NULL: nothing */
 };
 
-/* The commands; each returns an exit code. A failure to write standard output is told by
+/* The commands; each returns an exit code. A failure to write standard output is reported by
  * cli.c, which has seen to it that there are as many arguments as the table of commands says. */
 int cmd_run(const struct cli *);
 int cmd_bench(const struct cli *);
@@ -70,14 +74,65 @@ int cmd_plot(const struct cli *);
 int cmd_rerun(const struct cli *);
 int cmd_version(const struct cli *); /* --version */
 
+/* "epa2a: " and why, on standard error; returns the exit code. */
+int cli_fail(const struct epa_error *);
+/* Writes a document to --json. It is taken; NULL: there was no memory for it. */
+enum epa_status cli_write_json(const struct cli *, json_t *document, struct epa_error *);
+
 /* `epa2a __complete WORD...`: the arguments of epa2a up to the cursor, the last of which is
  * completed. */
 int complete_main(int argc, char **argv);
 
 /* What the number of arguments does not tell. */
-struct epa_error;
 enum epa_status cmd_config_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_trace_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_plot_check(const struct cli *, struct epa_error *);
+
+/* ---- the tables of the command line ---- */
+
+enum command_bit {
+    RUN = 1u << 0,
+    BENCH = 1u << 1,
+    VERIFY = 1u << 2,
+    LIST = 1u << 3,
+    HELP = 1u << 4,
+    CONFIG = 1u << 5,
+    COMPARE = 1u << 6,
+    DOCTOR = 1u << 7,
+    TRACE = 1u << 8,
+    COMPLETION = 1u << 9,
+    PLOT = 1u << 10,
+    RERUN = 1u << 11,
+    STATUS = 1u << 12,
+    FILES = RUN | BENCH | VERIFY, /* those that run experiments */
+    ANY = (1u << 13) - 1,
+};
+
+struct command {
+    const char *name, *args, *help; /* NULL ends the table */
+    enum command_bit bit;
+    int (*run)(const struct cli *);
+    uint32_t least, most;                                             /* arguments */
+    const char *takes;                                                /* in words */
+    enum epa_status (*check)(const struct cli *, struct epa_error *); /* or NULL */
+};
+extern const struct command commands[];
+
+struct option {
+    struct epa_option is; /* its name with --, and where in struct cli it goes, within bounds */
+    const char *value;    /* what help calls its value; NULL: a flag */
+    unsigned commands;    /* enum command_bit */
+    char letter;          /* of its short form; 0: it has none */
+    size_t count;         /* may be repeated: where in struct cli the number of values is; or 0 */
+};
+enum { OPTIONS_MOST = 64 };
+extern const struct option options[]; /* {0} ends the table */
+
+/* The option that a word is, "--json=x" or "-o"; NULL: there is none. */
+const struct option *commands_option(const char *word);
+
+/* --help; command NULL: of the program. */
+void commands_print_help(const struct command *);
+void commands_print(FILE *);
 
 #endif

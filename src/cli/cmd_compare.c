@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/colour.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "base/stats.h"

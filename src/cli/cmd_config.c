@@ -44,21 +44,21 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-/* What stands in the file outweighs what this machine lacks. */
+/* What is in the file outweighs what this machine lacks. */
 static enum epa_status worse(enum epa_status a, enum epa_status b)
 {
     return a == EPA_OK || b == EPA_ERR_CONFIG ? b : a;
 }
 
 /* What all files share. */
-struct command {
+struct config_command {
     const struct cli *cli;
     struct registry *registry;
     struct diag *diag;
     bool shown; /* something: a second document begins with a line */
 };
 
-static void show(struct command *c, const struct experiment *x)
+static void show(struct config_command *c, const struct experiment *x)
 {
     struct text text = {0};
 
@@ -69,7 +69,7 @@ static void show(struct command *c, const struct experiment *x)
 }
 
 /* Runs that are equal have one id and are shown once. */
-static enum epa_status show_run(struct command *c, const struct batch *batch)
+static enum epa_status show_run(struct config_command *c, const struct batch *batch)
 {
     const char *wanted = c->cli->run;
 
@@ -78,7 +78,7 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
 
         if (strcmp(run->label, wanted) != 0 && (run->x == NULL || strcmp(run->x->id, wanted) != 0))
             continue;
-        if (run->x == NULL) /* and why was told when the file was read */
+        if (run->x == NULL) /* and the reason was reported when the file was read */
             return run->absent.status;
         show(c, run->x);
         return EPA_OK;
@@ -89,7 +89,7 @@ static enum epa_status show_run(struct command *c, const struct batch *batch)
     return EPA_ERR_CONFIG;
 }
 
-static enum epa_status check(struct command *c, const struct batch *batch)
+static enum epa_status check(struct config_command *c, const struct batch *batch)
 {
     enum epa_status status = EPA_OK;
 
@@ -104,7 +104,7 @@ static enum epa_status check(struct command *c, const struct batch *batch)
     return EPA_OK;
 }
 
-static enum epa_status do_file(struct command *c, const char *file)
+static enum epa_status do_file(struct config_command *c, const char *file)
 {
     bool showing = strcmp(c->cli->arg[0], "show") == 0;
     bool base = showing && c->cli->run == NULL;
@@ -125,16 +125,14 @@ static enum epa_status do_file(struct command *c, const char *file)
 
 int cmd_config(const struct cli *cli)
 {
-    struct command c = {.cli = cli};
+    struct config_command c = {.cli = cli};
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
 
     if (strcmp(cli->arg[0], "schema") == 0)
         return cmd_schema(cli);
-    if (registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        return exit_code(err.status, SIGINT);
-    }
+    if (registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK)
+        return cli_fail(&err);
     c.diag = diag_create();
     for (uint32_t i = 1; i < cli->n_args; i++)
         status = worse(status, do_file(&c, cli->arg[i]));

@@ -1,14 +1,23 @@
 /* `epa2a list`: every plugin by kind, what it is, what it needs, where it came from; and
  * for one that cannot be loaded, why. */
-#include "cli/cli.h"
-
+#include <jansson.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <epa2a/plugin.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "config/experiment.h"
+#include "doctor/doctor.h"
 #include "op/op.h"
 #include "plugin/registry.h"
-#include "base/text.h"
+#include "report/facts.h"
+#include "report/report.h"
 
 static const struct words {
     uint32_t bit;
@@ -137,10 +146,8 @@ int cmd_list(const struct cli *cli)
 
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, &err);
-    if (status != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        return exit_code(status, SIGINT);
-    }
+    if (status != EPA_OK)
+        return cli_fail(&err);
     n = registry_list(registry, &entry);
     add_table(&text, entry, n, only);
     if (text.bytes == 0)
@@ -155,4 +162,84 @@ int cmd_list(const struct cli *cli)
     }
     registry_destroy(registry);
     return code;
+}
+
+/* ---- epa2a doctor ---- */
+
+/* It ends well where ranks of this host can talk, whatever else is missing. */
+int cmd_doctor(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    const struct doctor_plugin *shm;
+    struct doctor *d;
+    enum epa_status status = EPA_OK;
+    int code;
+
+    if (cli->json != NULL)
+        status = file_check("--json", cli->json, cli->force, &err);
+    if (status == EPA_OK)
+        status = doctor_examine(cli->plugin_path, cli->quick, &d, &err);
+    if (status != EPA_OK)
+        return cli_fail(&err);
+    if (cli->json == NULL || strcmp(cli->json, "-") != 0)
+        doctor_print(stdout, d);
+    if (cli->json != NULL)
+        status = cli_write_json(cli, doctor_json(d), &err);
+    shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
+    if (status == EPA_OK && d->shm != EPA_OK)
+        (void)epa_fail(&err, d->shm, "transport shm cannot be used: %s",
+                       shm != NULL           ? shm->text
+                       : d->empty[0] != '\0' ? d->empty
+                                             : "there is no such plugin");
+    code = err.status != EPA_OK ? cli_fail(&err) : EXIT_OK;
+    doctor_destroy(d);
+    return code;
+}
+
+/* ---- epa2a --version ---- */
+
+/* "hwloc ucx ..." as the build has it, to an object of yes and no. */
+static json_t *with(void)
+{
+    static const char *const name[] = {"cuda", "hwloc", "mpi", "ucx", "verbs"};
+    json_t *o = json_object();
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
+        const char *at = strstr(EPA2A_WITH, name[i]);
+
+        json_object_set_new(o, name[i], json_boolean(at != NULL));
+    }
+    return o;
+}
+
+static json_t *version_json(void)
+{
+    char folder[PATH_MAX];
+    struct facts f;
+    json_t *o;
+
+    facts_collect(&f);
+    registry_installed_folder(folder, sizeof(folder));
+    o = json_pack("{ss ss so si si si ss ss ss ss sb ss ss so}", "program", "epa2a", "version",
+                  EPA2A_VERSION, "git", json_text_or_null(f.git), "plugin_abi", EPA_ABI,
+                  "experiment_version", EXPERIMENT_VERSION, "result_schema", REPORT_SCHEMA,
+                  "compiler", f.compiler, "libc", f.libc, "type", f.build_type, "sanitizers",
+                  f.sanitizers, "debug", f.debug_build, "isa", f.isa, "plugin_folder", folder,
+                  "with", with());
+    facts_finish(&f);
+    return o;
+}
+
+int cmd_version(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    if (cli->json == NULL) {
+        printf("epa2a %s (plugin ABI %u)\n", EPA2A_VERSION, EPA_ABI);
+        return EXIT_OK;
+    }
+    if (file_check("--json", cli->json, cli->force, &err) == EPA_OK &&
+        cli_write_json(cli, version_json(), &err) == EPA_OK)
+        return EXIT_OK;
+    return cli_fail(&err);
 }

@@ -27,18 +27,9 @@ static const char *path_of(const struct cli *cli)
     return cli->out != NULL ? cli->out : "-";
 }
 
-static enum plot_kind kind_of(const char *name)
-{
-    enum plot_kind kind = PLOT_AUTO;
-
-    while (kind < PLOT_KINDS && name != NULL && strcmp(name, plot_kind_name(kind)) != 0)
-        kind++;
-    return kind;
-}
-
 enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
 {
-    const char *path = path_of(cli), *end = ending(path), *names[PLOT_KINDS], *nearest;
+    const char *path = path_of(cli), *end = ending(path);
     bool text = strcmp(path, "-") == 0 || strcasecmp(end, ".txt") == 0;
 
     if (cli->n_args == 0)
@@ -50,15 +41,7 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
                         "--out %s: a chart ends in .svg, .png or .txt, or is - for standard "
                         "output",
                         path);
-    if (kind_of(cli->kind) != PLOT_KINDS)
-        return EPA_OK;
-    for (uint32_t i = 0; i < PLOT_KINDS; i++)
-        names[i] = plot_kind_name((enum plot_kind)i);
-    nearest = text_nearest(cli->kind, names, PLOT_KINDS);
-    return epa_fail(err, EPA_ERR_CONFIG, "--kind: there is no '%s'; %s%s%s", cli->kind,
-                    nearest == NULL ? "there is auto, tokens, distribution, skew, stages"
-                                    : "is it '",
-                    nearest == NULL ? "" : nearest, nearest == NULL ? "" : "'?");
+    return EPA_OK;
 }
 
 /* Its input, output and errors. */
@@ -138,7 +121,7 @@ static enum epa_status draw(const struct text *script, struct text *out, struct 
 int cmd_plot(const struct cli *cli)
 {
     const char *end = ending(path_of(cli));
-    const struct plot_wish wish = {.kind = kind_of(cli->kind),
+    const struct plot_wish wish = {.kind = (enum plot_kind)cli->kind,
                                    .form = strcasecmp(end, ".svg") == 0   ? PLOT_SVG
                                            : strcasecmp(end, ".png") == 0 ? PLOT_PNG
                                                                           : PLOT_TEXT,
@@ -173,7 +156,5 @@ int cmd_plot(const struct cli *cli)
     for (uint32_t i = 0; i < n; i++)
         results_free(&results[i]);
     free(results);
-    if (status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
-    return exit_code(status, 0);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

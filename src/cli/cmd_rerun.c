@@ -158,7 +158,7 @@ static int compare(const struct cli *cli, struct results *then, const struct tex
     struct epa_error err = {EPA_OK, ""};
     int compared;
 
-    if (document->bytes == 0) /* another rank's, or --dry-run, or told already */
+    if (document->bytes == 0) /* another rank's, or --dry-run, or reported already */
         return code;
     if (results_parse(cli->json != NULL ? cli->json : "now", document, &now, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
@@ -196,8 +196,7 @@ int cmd_rerun(const struct cli *cli)
         code = run_again(cli, then.run[0].verb, &experiments, &now);
         code = compare(cli, &then, &now, code);
     } else {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        code = exit_code(status, 0);
+        code = cli_fail(&err);
     }
     text_free(&experiments);
     text_free(&now);

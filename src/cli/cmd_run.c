@@ -16,11 +16,9 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/live.h"
-#include "cli/run_documents.h"
 #include "cli/run_folder.h"
-#include "cli/runs.h"
 #include "config/experiment.h"
-#include "config/node.h"
+#include "config/tree.h"
 #include "launch/process_id.h"
 #include "report/report.h"
 #include "session/session.h"
@@ -356,7 +354,7 @@ static int run_session(struct run_command *c, const struct run *run, struct repo
     return code;
 }
 
-/* A run that cannot be had: it was told when that was found. */
+/* A run that cannot be had: it was reported when that was found. */
 static int refuse(const struct run *run, struct report_row *row, const struct epa_error *why)
 {
     row->end = REPORT_FAILED;
@@ -534,7 +532,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     return status;
 }
 
-/* --dry-run: what cannot run is told by the exit code as it would be by a run of all. */
+/* --dry-run: what cannot run is reported by the exit code as it would be by a run of all. */
 static int list_runs(const struct run_command *c)
 {
     int first = EXIT_OK;

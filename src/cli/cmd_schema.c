@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "config/expect.h"
+#include "config/experiment.h"
 #include "config/options.h"
 #include "experiment/batch.h"
 #include "op/op.h"
@@ -228,13 +228,12 @@ static json_t *list_of(json_t *items)
 /* ---- options ---- */
 
 /* Defines PREFIX.NAME for each option, and returns the keys that refer to them. */
-static json_t *properties_of(struct schema *s, const char *prefix,
-                             const struct epa_options *options)
+static json_t *properties_of(struct schema *s, const char *prefix, const struct epa_options *of)
 {
     json_t *properties = json_object();
 
-    for (const struct epa_option *o = options->table; o != NULL && o->name != NULL; o++) {
-        define(s, schema_of_option(o, options->defaults), "%s.%s", prefix, o->name);
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
+        define(s, schema_of_option(o, of->defaults), "%s.%s", prefix, o->name);
         json_object_set_new(properties, o->name, ref("%s.%s", prefix, o->name));
     }
     return properties;

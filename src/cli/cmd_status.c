@@ -9,16 +9,11 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "config/value.h"
+#include "config/options.h"
 #include "base/file.h"
 #include "session/status.h"
 
 /* ---- JSON ---- */
-
-static json_t *count(uint64_t n)
-{
-    return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
-}
 
 static json_t *number(uint32_t n)
 {
@@ -40,9 +35,9 @@ static json_t *waiting_json(const struct status *s, uint32_t rank)
     if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
         return json_null();
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
-                     w->what[0] != '\0' ? json_text(w->what) : json_null(), "rank", number(w->peer),
-                     "signal", number(w->number), "seen", counts ? count(w->seen) : json_null(),
-                     "wanted", counts ? count(w->wanted) : json_null(), "waited_s", since);
+                     json_text_or_null(w->what), "rank", number(w->peer), "signal",
+                     number(w->number), "seen", counts ? json_count(w->seen) : json_null(),
+                     "wanted", counts ? json_count(w->wanted) : json_null(), "waited_s", since);
 }
 
 static json_t *rank_json(const struct status *s, uint32_t r)
@@ -55,8 +50,8 @@ static json_t *rank_json(const struct status *s, uint32_t r)
         status_state_name(rank->state), "pid", here ? json_integer(rank->said.pid) : json_null(),
         "host", here ? json_text(rank->said.host) : json_null(), "stage",
         here ? json_text(status_stage(s, r)) : json_null(), "iteration",
-        here ? count(rank->said.iteration) : json_null(), "samples",
-        here ? count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
+        here ? json_count(rank->said.iteration) : json_null(), "samples",
+        here ? json_count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
 }
 
 static json_t *run_json(const struct status *s)
@@ -72,10 +67,9 @@ static json_t *run_json(const struct status *s)
         json_array_append_new(ranks, rank_json(s, r));
     return json_pack(
         "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb", status_verb(s), "file",
-        json_text(run->file), "label", run->label[0] != '\0' ? json_text(run->label) : json_null(),
-        "number", (int)run->number, "of", (int)run->of, "elapsed_s",
-        (double)(s->now_ns - run->began_ns) / 1e9, "warmup", (int)run->warmup, "iterations",
-        (int)run->iterations, "process_of_rank",
+        json_text(run->file), "label", json_text_or_null(run->label), "number", (int)run->number,
+        "of", (int)run->of, "elapsed_s", (double)(s->now_ns - run->began_ns) / 1e9, "warmup",
+        (int)run->warmup, "iterations", (int)run->iterations, "process_of_rank",
         run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
 }
 
@@ -85,23 +79,6 @@ static void add_json(void *to, const struct status *s)
                                         s->head.version, "elapsed_s",
                                         (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
                                         run_json(s)));
-}
-
-static enum epa_status write_json(const struct cli *cli, json_t *commands, struct epa_error *err)
-{
-    json_t *all = json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", commands);
-    char *text = all != NULL ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    struct text out = {0};
-    enum epa_status status;
-
-    json_decref(all);
-    if (text == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON");
-    text_add(&out, "%s\n", text);
-    free(text);
-    status = file_write("--json", cli->json, cli->force, &out, err);
-    text_free(&out);
-    return status;
 }
 
 /* ---- the command ---- */
@@ -154,7 +131,9 @@ int cmd_status(const struct cli *cli)
     else if (status == EPA_OK)
         status_each(add_command, &shown);
     if (status == EPA_OK && cli->json != NULL)
-        status = write_json(cli, shown.commands, &err);
+        status = cli_write_json(
+            cli, json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", shown.commands),
+            &err);
     if (status == EPA_OK && (cli->json == NULL || strcmp(cli->json, "-") != 0)) {
         if (shown.text.bytes > 0)
             fputs(shown.text.data, stdout);
@@ -165,6 +144,5 @@ int cmd_status(const struct cli *cli)
     text_free(&shown.text);
     if (status == EPA_OK)
         return EXIT_OK;
-    fprintf(stderr, "epa2a: %s\n", err.text);
-    return exit_code(status, SIGINT);
+    return cli_fail(&err);
 }

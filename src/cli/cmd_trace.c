@@ -136,9 +136,7 @@ int cmd_trace(const struct cli *cli)
     for (uint32_t i = 0; i < read; i++)
         trace_free(&f[i]);
     free(f);
-    if (status != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        return exit_code(status, 0);
-    }
+    if (status != EPA_OK)
+        return cli_fail(&err);
     return sound ? EXIT_OK : EXIT_WRONG;
 }

@@ -1,9 +1,11 @@
 /* The tables, and --help. */
-#include "cli/commands.h"
+#include "cli/cli.h"
 
+#include <signal.h>
 #include <string.h>
 
-#include <epa2a/status.h>
+#include "base/file.h"
+#include "report/plot.h"
 
 enum { LEFT = 26 };          /* columns of what is explained */
 enum { MANY = 1u << 30 };    /* arguments */
@@ -58,6 +60,14 @@ static const struct epa_choice orders[] = {
     {"declared", RUNS_DECLARED, NULL},
     {"interleaved", RUNS_INTERLEAVED, NULL},
     {"shuffled", RUNS_SHUFFLED, NULL},
+    {0},
+};
+static const struct epa_choice charts[] = {
+    {"auto", PLOT_AUTO, NULL},
+    {"tokens", PLOT_TOKENS, NULL},
+    {"distribution", PLOT_DISTRIBUTION, NULL},
+    {"skew", PLOT_SKEW, NULL},
+    {"stages", PLOT_STAGES, NULL},
     {0},
 };
 static const struct epa_choice whens[] = {
@@ -133,8 +143,8 @@ const struct option options[] = {
     FLAG("--quick", quick, DOCTOR, "doctor: leave out measuring links"),
     VALUE("--out", STRING, out, "FILE", TRACE | PLOT, 'o',
           "output of trace merge, view and plot; - is standard output", .min = 0),
-    VALUE("--kind", STRING, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
-          "plot: kind of chart; auto: chosen from the results", .min = 0),
+    VALUE("--kind", CHOICE, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
+          "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT, 0, "plot: times of this stage; default total",
           .min = 0),
     FLAG("--results", results, CONFIG, "config schema: the schema of --json's output"),
@@ -169,6 +179,25 @@ const struct option *commands_option(const char *word)
             return o;
     }
     return NULL;
+}
+
+int cli_fail(const struct epa_error *err)
+{
+    fprintf(stderr, "epa2a: %s\n", err->text);
+    return exit_code(err->status, SIGINT);
+}
+
+enum epa_status cli_write_json(const struct cli *cli, json_t *document, struct epa_error *err)
+{
+    struct text out = {0};
+    enum epa_status status;
+
+    if (!json_write(&out, document, JSON_INDENT(2)))
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON of %s", cli->json);
+    text_add(&out, "\n");
+    status = file_write("--json", cli->json, cli->force, &out, err);
+    text_free(&out);
+    return status;
 }
 
 /* What is too long for its column has a line of its own. */

@@ -1,7 +1,7 @@
 /* `epa2a completion SHELL` prints the script that makes a shell ask `epa2a __complete WORD...`,
- * which no help lists: it is for scripts alone, and never says that something is wrong. That reads a
- * command line as cli.c does, but forgives everything, and then goes by the tables: the word at the
- * cursor is a command, an option, an option's value or an argument, whose kind is what the help
+ * which no help lists: it is for scripts alone, and never says that something is wrong. That reads
+ * a command line as cli.c does, but forgives everything, and then goes by the tables: the word at
+ * the cursor is a command, an option, an option's value or an argument, whose kind is what the help
  * calls it (FILE..., A.json, [KIND], show|check). Of KEY=VALUE keys are offered one part after the
  * other, since all of them together are a page; then what the key's option may be. It prints lines
  *     CANDIDATE <tab> DESCRIPTION
@@ -16,9 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/topics.h"
 #include "completion_texts.h"
 #include "config/options.h"
@@ -28,7 +27,7 @@
 /* A command line up to the cursor, and the lines that are told of it. */
 struct completing {
     const struct command *command; /* NULL: none was named yet */
-    const char **file, **set;      /* what stands before the cursor */
+    const char **file, **set;      /* what is before the cursor */
     uint32_t n_files, n_sets;
     const char **plugin_path; /* absolute; ends with NULL */
     uint32_t n_plugin_paths;

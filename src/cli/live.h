@@ -4,6 +4,10 @@
 #ifndef LIVE_H
 #define LIVE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text.h"
 #include "cli/cli.h"
 #include "session/session.h"
 
@@ -32,5 +36,35 @@ void live_end(struct live *, struct session *);
 
 /* The signal that was read in between, or 0. */
 int live_stop_signal(const struct live *);
+
+/* ---- the progress line ---- */
+
+/* What the line says. */
+struct progress_facts {
+    const char *verb, *label;
+    uint32_t number, of; /* runs */
+    uint64_t done, warmup, iterations;
+    double median_ns, left_s; /* NAN: not known yet */
+    bool at_most;             /* left_s: a rule may end it sooner */
+    bool set_up;              /* iterations have not begun */
+};
+
+/* The line, in so many columns at most, without a line's end. Control characters become ?,
+ * and so does what is no UTF-8. */
+void progress_line(const struct progress_facts *, uint32_t columns, struct text *out);
+
+struct progress {
+    bool on, shown;
+    int file;
+    uint64_t drawn_ns;
+};
+
+/* Auto: if `file` is a terminal that is not dumb, and ours to write to. */
+void progress_init(struct progress *out, enum progress_mode, int file);
+/* Whether the line is old enough to be drawn again, at `now` (CLOCK_MONOTONIC). */
+bool progress_due(const struct progress *, uint64_t now_ns);
+void progress_draw(struct progress *, const struct progress_facts *, uint64_t now_ns);
+/* Takes the line away, if there is one. */
+void progress_clear(struct progress *);
 
 #endif

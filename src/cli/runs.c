@@ -1,5 +1,5 @@
 /* Files to runs. A run is picked by label or id, so all are read before some are left out. */
-#include "cli/runs.h"
+#include "cli/run_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

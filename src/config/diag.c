@@ -1,4 +1,4 @@
-/* Errors are turned into text when they are told, with their source line, so that the text
+/* Errors are turned into text when they are reported, with their source line, so that the text
  * that they are about may be gone when they are printed. What the user wrote is shown, but
  * never sent to a terminal as it is: control characters and broken UTF-8 become '?'. */
 #include "config/diag.h"
@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/colour.h"
 #include "base/text.h"
 
 enum { ERRORS_SHOWN = 20, NOTES_SHOWN = 4, LINE_SHOWN = 84, TEXT_SHOWN = 600 };
@@ -22,13 +20,13 @@ struct remark {
 struct failure {
     struct remark error, note[NOTES_SHOWN];
     uint32_t n_notes;
-    struct remark run;   /* which run it was told of; file NULL: of no run */
-    uint32_t other_runs; /* that it was told of too */
+    struct remark run;   /* which run it was reported for; file NULL: of no run */
+    uint32_t other_runs; /* that it was reported for too */
 };
 
 struct diag {
     struct arena *arena;
-    struct failure failure[2 * ERRORS_SHOWN]; /* those of a run, behind what was told before */
+    struct failure failure[2 * ERRORS_SHOWN]; /* those of a run, behind what was reported before */
     uint32_t n;                               /* failures kept; errors may be more */
     uint32_t errors;
     bool kept;                        /* the last error was */
@@ -202,7 +200,7 @@ void diag_run_begin(struct diag *diag)
     diag->errors_before = diag->errors;
 }
 
-/* Whether it was told of another run already, which is then counted. */
+/* Whether it was reported for another run already, which is then counted. */
 static bool is_known(struct diag *diag, const struct failure *failure)
 {
     for (struct failure *f = diag->failure; f < diag->failure + diag->n; f++) {

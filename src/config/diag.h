@@ -25,7 +25,7 @@ __attribute__((format(printf, 4, 5))) void diag_error(struct diag *, const struc
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
 /* Between these, errors are told of one run of `file`. One that another run has already is not
- * told again, only counted. run NULL: all that was told of it is forgotten. */
+ * reported again, only counted. run NULL: all that was reported for it is forgotten. */
 void diag_run_begin(struct diag *);
 void diag_run_end(struct diag *, const char *file, const char *run);
 void diag_print(const struct diag *, FILE *);       /* at most 20 errors, then how many more */

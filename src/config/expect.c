@@ -1,6 +1,6 @@
 /* The table of `expect`, and the small language of its texts: [ROW] BOUND, with commas
  * between. */
-#include "config/expect.h"
+#include "config/experiment.h"
 
 #include <ctype.h>
 #include <stdio.h>

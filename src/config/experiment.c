@@ -7,12 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/text.h"
-#include "config/expect.h"
-#include "config/node.h"
+#include "config/tree.h"
 #include "config/options.h"
-#include "config/value.h"
 
 static const struct experiment defaults = {
     .version = EXPERIMENT_VERSION,

@@ -6,7 +6,59 @@
 
 #include <epa2a/algorithm.h>
 
+#include "config/options.h"
 #include "plugin/registry.h"
+
+/* ---- expectations (expect.c) ---- */
+
+struct expect_options;
+
+enum expect_unit {
+    EXPECT_NS,    /* at most */
+    EXPECT_RATE,  /* GB/s; at least */
+    EXPECT_SHARE, /* of the limit; at least */
+};
+
+/* Figures of a row; they are the options of `expect` but `wrong`. */
+enum expect_figure {
+    EXPECT_MIN,
+    EXPECT_MEDIAN,
+    EXPECT_P95,
+    EXPECT_P99,
+    EXPECT_P999,
+    EXPECT_MAX,
+    EXPECT_MEAN,
+    EXPECT_GOODPUT,
+    EXPECT_WIRE,
+    EXPECT_BOTTLENECK,
+    EXPECT_OF_PEAK,
+    EXPECT_FIGURES,
+};
+
+struct expectation {
+    enum expect_figure figure;
+    char row[32]; /* "": the last one, total or wall */
+    double bound; /* in its unit */
+    uint32_t at;  /* byte of the option's text at which it begins */
+};
+
+enum { EXPECT_MOST = 64 }; /* of one option */
+
+extern const struct epa_option expect_table[]; /* of struct expect_options */
+extern const char *const expect_name[EXPECT_FIGURES];
+
+enum expect_unit expect_unit_of(enum expect_figure);
+
+/* What option `figure` says; 0: nothing. UINT32_MAX: its text cannot be read; what is wrong
+ * is in the error, and where in out[0].at. An experiment that was read has none such. */
+uint32_t expect_read(const struct expect_options *, enum expect_figure,
+                     struct expectation out[EXPECT_MOST], struct value_error *);
+
+/* Whether anything is expected; of verify only `wrong` counts. */
+bool expect_is_set(const struct expect_options *);
+bool expect_wrong_is_set(const struct expect_options *);
+
+/* ---- experiments ---- */
 
 struct arena;
 struct diag;
@@ -144,13 +196,13 @@ struct bench_options {
     uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;                /* enum bench_cache */
     bool check;               /* compare every element of one iteration after the last sample */
-    /* Stop rules; see session/stop.h. 0: not set, but of min_iterations. */
+    /* Stop rules; see session/stop.c. 0: not set, but of min_iterations. */
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;
 };
 
-/* `expect:` what a result must come to; texts as expect.h reads them, NULL: anything */
+/* `expect:` what a result must come to; texts as expect.c reads them, NULL: anything */
 struct expect_options {
     const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
     const char *goodput, *wire, *bottleneck, *of_peak;        /* at least */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/yaml_text.h"
-#include "config/node.h"
+#include "config/tree.h"
+#include "config/tree.h"
 #include "config/options.h"
 
 enum { COMMENT_COLUMN = 40 };
@@ -195,7 +195,7 @@ static void hash_text(uint64_t *hash, const char *text)
 }
 
 /* Not of what it is called, who watches, and what they hope for. A path counts as it was written:
- * what it leads to stands elsewhere on each machine. */
+ * what it leads to is elsewhere on each machine. */
 static void hash_value(struct visitor *v, const struct shown *shown)
 {
     bool path = strcmp(shown->path, "routing.path") == 0 ||

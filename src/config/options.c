@@ -2,13 +2,273 @@
  * so that reading goes on and finds the next error. */
 #include "config/options.h"
 
+#include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#include "base/arena.h"
 #include "base/text.h"
+
+/* ---- texts to values ---- */
+
+/* Strict numbers: digits and, where the type has one, a unit. Each refusal says what the
+ * text looks like and what was meant by it, if that can be told. */
+
+struct unit {
+    const char *name; /* NULL ends the list; the first that divides is used for output */
+    uint64_t factor;
+    bool shown;
+};
+
+static const struct unit byte_units[] = {
+    {"TiB", 1ull << 40, true},
+    {"GiB", 1ull << 30, true},
+    {"MiB", 1ull << 20, true},
+    {"KiB", 1ull << 10, true},
+    {"T", 1ull << 40, false},
+    {"G", 1ull << 30, false},
+    {"M", 1ull << 20, false},
+    {"K", 1ull << 10, false},
+    {"B", 1, false},
+    {"", 1, true},
+    {0},
+};
+static const struct unit time_units[] = {
+    {"s", 1000000000, true}, {"ms", 1000000, true}, {"us", 1000, true}, {"ns", 1, true}, {0},
+};
+
+__attribute__((format(printf, 3, 4))) static bool
+reject_text(struct value_error *error, const char *hint, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(error->what, sizeof(error->what), fmt, args);
+    va_end(args);
+    snprintf(error->hint, sizeof(error->hint), "%s", hint);
+    return false;
+}
+
+/* Reads digits; false where they do not fit. */
+static bool digits(const char **text, uint64_t *out)
+{
+    bool fits = true;
+    uint64_t value = 0;
+
+    for (; isdigit((unsigned char)**text); (*text)++)
+        fits = fits && !__builtin_mul_overflow(value, 10u, &value) &&
+               !__builtin_add_overflow(value, (uint64_t)(**text - '0'), &value);
+    *out = value;
+    return fits;
+}
+
+static bool leading_zero(const char *text)
+{
+    return text[0] == '0' && isdigit((unsigned char)text[1]);
+}
+
+static bool refuse_zero(const char *text, struct value_error *error)
+{
+    char hint[sizeof(error->hint)];
+
+    text += strspn(text, "0");
+    snprintf(hint, sizeof(hint), "write %.40s", isdigit((unsigned char)*text) ? text : text - 1);
+    return reject_text(error, hint, "begins with 0, which some read as octal");
+}
+
+/* The number that was meant by a notation that is not taken: 1e3, 0x10, 7_168. */
+static void meant(const char *text, struct value_error *error)
+{
+    char plain[32], *end;
+    size_t n = 0;
+    double value;
+
+    for (const char *s = text; *s != 0 && n + 1 < sizeof(plain); s++)
+        if (*s != '_')
+            plain[n++] = *s;
+    plain[n] = 0;
+    value = strtod(plain, &end);
+    if (isdigit((unsigned char)*text) && *end == 0 && value < 9e15 && value == floor(value))
+        snprintf(error->hint, sizeof(error->hint), "write %.0f", value);
+}
+
+bool value_u64(const char *text, uint64_t *out, struct value_error *error)
+{
+    const char *end = text;
+    uint64_t value;
+    bool fits = digits(&end, &value), whole = end != text && *end == 0;
+
+    if (whole && !fits)
+        return reject_text(error, "at most 18446744073709551615", "is too large for 64 bits");
+    if (whole && leading_zero(text))
+        return refuse_zero(text, error);
+    if (whole) {
+        *out = value;
+        return true;
+    }
+    if (*text == '-' && isdigit((unsigned char)text[1]) &&
+        text[1 + strspn(text + 1, "0123456789")] == 0)
+        return reject_text(error, "", "is negative");
+    reject_text(error, "", "is not a whole number");
+    meant(text, error);
+    return false;
+}
+
+bool value_real(const char *text, double *out, struct value_error *error)
+{
+    const char *s = text + (*text == '-' || *text == '+');
+    size_t whole = strspn(s, "0123456789"), fraction = 0;
+    double value;
+
+    s += whole;
+    if (*s == '.') {
+        fraction = strspn(s + 1, "0123456789");
+        s += 1 + fraction;
+    }
+    if (whole + fraction != 0 && (*s == 'e' || *s == 'E')) {
+        s += 1 + (s[1] == '-' || s[1] == '+');
+        s += strspn(s, "0123456789");
+        if (!isdigit((unsigned char)s[-1]))
+            return reject_text(error, "", "is not a number");
+    }
+    if (whole + fraction == 0 || (*s != 0 && strcmp(s, "%") != 0))
+        return reject_text(error, "", "is not a number");
+    value = strtod(text, NULL) / (*s == '%' ? 100 : 1);
+    if (!isfinite(value))
+        return reject_text(error, "", "is too large");
+    *out = value;
+    return true;
+}
+
+bool value_bool(const char *text, bool *out, struct value_error *error)
+{
+    static const char *const other[][2] = {
+        {"yes", "true"}, {"on", "true"},   {"y", "true"},  {"1", "true"},  {"true", "true"},
+        {"no", "false"}, {"off", "false"}, {"n", "false"}, {"0", "false"}, {"false", "false"},
+    };
+
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0) {
+        *out = *text == 't';
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+        if (strcasecmp(text, other[i][0]) == 0) {
+            char hint[sizeof(error->hint)];
+
+            snprintf(hint, sizeof(hint), "write %s", other[i][1]);
+            return reject_text(error, hint, "is not true or false");
+        }
+    }
+    return reject_text(error, "", "is not true or false");
+}
+
+/* value = digits[.digits] * factor, if that is whole. */
+static bool scale(uint64_t whole, const char *fraction, size_t n_fraction, uint64_t factor,
+                  struct value_error *error, uint64_t *out)
+{
+    uint64_t parts = 0, of = 1, value;
+
+    if (n_fraction > 6)
+        return reject_text(error, "", "has more than 6 digits behind the point");
+    for (size_t i = 0; i < n_fraction; i++) {
+        parts = parts * 10 + (uint64_t)(fraction[i] - '0');
+        of *= 10;
+    }
+    if (parts * factor % of != 0)
+        return reject_text(error, "use a smaller unit", "is not a whole number of %s",
+                           factor % 1024 == 0 ? "bytes" : "nanoseconds");
+    if (__builtin_mul_overflow(whole, factor, &value) ||
+        __builtin_add_overflow(value, parts * factor / of, &value))
+        return reject_text(error, "", "is too large for 64 bits");
+    *out = value;
+    return true;
+}
+
+static bool scaled(const char *text, const struct unit *units, const char *is_not,
+                   struct value_error *error, uint64_t *out)
+{
+    const char *s = text, *fraction;
+    uint64_t whole;
+    size_t n_fraction = 0;
+
+    if (*text == '-' && isdigit((unsigned char)text[1]))
+        return reject_text(error, "", "is negative");
+    if (!isdigit((unsigned char)*text))
+        return reject_text(error, "", "is not %s", is_not);
+    if (leading_zero(text))
+        return refuse_zero(text, error);
+    if (!digits(&s, &whole))
+        return reject_text(error, "", "is too large for 64 bits");
+    fraction = s;
+    if (*s == '.') {
+        fraction = s + 1;
+        n_fraction = strspn(fraction, "0123456789");
+        s = fraction + n_fraction;
+        if (n_fraction == 0)
+            return reject_text(error, "", "is not %s", is_not);
+    }
+    for (; *s == ' '; s++)
+        ;
+    if (whole == 0 && n_fraction == 0 && *s == 0) { /* nothing needs no unit */
+        *out = 0;
+        return true;
+    }
+    for (const struct unit *unit = units; unit->name != NULL; unit++)
+        if (strcmp(unit->name, s) == 0)
+            return scale(whole, fraction, n_fraction, unit->factor, error, out);
+    if (*s == 0)
+        return reject_text(error, "add a unit: ns, us, ms or s", "has no unit");
+    return reject_text(error, units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
+                       "has the unit '%.16s', which is not known", s);
+}
+
+bool value_bytes(const char *text, uint64_t *out, struct value_error *error)
+{
+    return scaled(text, byte_units, "a size", error, out);
+}
+
+bool value_duration(const char *text, uint64_t *out, struct value_error *error)
+{
+    return scaled(text, time_units, "a duration", error, out);
+}
+
+static char *unscaled(char *buf, size_t room, uint64_t value, const struct unit *units)
+{
+    while (value != 0 && (!units->shown || value % units->factor != 0 || value < units->factor))
+        units++;
+    snprintf(buf, room, "%" PRIu64 "%s", value / units->factor, value == 0 ? "" : units->name);
+    return buf;
+}
+
+char *value_bytes_text(char *buf, size_t room, uint64_t bytes)
+{
+    return unscaled(buf, room, bytes, byte_units);
+}
+
+char *value_duration_text(char *buf, size_t room, uint64_t ns)
+{
+    return unscaled(buf, room, ns, time_units);
+}
+
+char *value_real_text(char *buf, size_t room, double value)
+{
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(buf, room, "%.*g", precision, value);
+        bool small = value == 0.0 || (fabs(value) >= 1e-4 && fabs(value) < 1e15);
+
+        if (strtod(buf, NULL) == value && (!small || strchr(buf, 'e') == NULL))
+            break;
+    }
+    if (strpbrk(buf, ".e") == NULL && strlen(buf) + 2 < room)
+        strcat(buf, ".0");
+    return buf;
+}
+
+/* ---- options ---- */
 
 static const char *const type_names[] = {
     [EPA_OPTION_BOOL] = "true or false",
@@ -232,7 +492,7 @@ struct reading {
 
 /* `better` says what to write; where it is "", the type and range do. */
 __attribute__((format(printf, 4, 5))) static bool
-refuse(const struct reading *r, struct node *value, const char *better, const char *fmt, ...)
+reject_node(const struct reading *r, struct node *value, const char *better, const char *fmt, ...)
 {
     struct value_error error;
     char what[256];
@@ -260,12 +520,13 @@ static bool is_scalar(const struct reading *r, struct node *value)
     if (value->refused)
         return false;
     if (value->kind != NODE_SCALAR)
-        return refuse(r, value, "", "a single value is expected, this is a %s",
-                      value->kind == NODE_MAP ? "map" : "list");
+        return reject_node(r, value, "", "a single value is expected, this is a %s",
+                           value->kind == NODE_MAP ? "map" : "list");
     if (*value->text == 0 && !value->quoted)
-        return refuse(r, value, "", "no value");
+        return reject_node(r, value, "", "no value");
     if (value->quoted && !quotes && value->variables == NULL)
-        return refuse(r, value, "remove the quotes", "'%.40s' in quotes is a string", value->text);
+        return reject_node(r, value, "remove the quotes", "'%.40s' in quotes is a string",
+                           value->text);
     return true;
 }
 
@@ -276,7 +537,7 @@ static void read_scalar(const struct reading *r, struct node *value, void *out)
     if (!is_scalar(r, value))
         return;
     if (!option_parse(r->option, value->text, out, &error))
-        refuse(r, value, error.hint, "'%.40s' %s", value->text, error.what);
+        reject_node(r, value, error.hint, "'%.40s' %s", value->text, error.what);
     else if (r->option->type == EPA_OPTION_STRING && !value->quoted &&
              (strcmp(value->text, "null") == 0 || strcmp(value->text, "~") == 0))
         *(const char **)(void *)((char *)out + r->option->offset) = NULL; /* not set */
@@ -290,8 +551,8 @@ static void read_list(const struct reading *r, struct node *value, struct epa_u3
     if (value->refused)
         return;
     if (value->kind != NODE_LIST) {
-        refuse(r, value, "", "a list is expected, this is a %s",
-               value->kind == NODE_MAP ? "map" : "single value");
+        reject_node(r, value, "", "a list is expected, this is a %s",
+                    value->kind == NODE_MAP ? "map" : "single value");
         return;
     }
     item = arena_alloc(r->arena, (value->n + 1) * sizeof(*item));
@@ -301,7 +562,7 @@ static void read_list(const struct reading *r, struct node *value, struct epa_u3
 
         error = (struct value_error){"", ""};
         if (is_scalar(r, node) && !parse_number(r->option, node->text, &number, &error))
-            refuse(r, node, error.hint, "'%.40s' %s", node->text, error.what);
+            reject_node(r, node, error.hint, "'%.40s' %s", node->text, error.what);
         value->refused = value->refused || node->refused;
         item[i] = (uint32_t)number;
     }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 #include "config/experiment.h"
 #include "config/options.h"
 
@@ -66,7 +66,7 @@ struct node *tree_whole(struct arena *arena, const struct section *section, stru
     return map;
 }
 
-/* The map under `key`, made where there is none; NULL: there is something else, told. */
+/* The map under `key`, made where there is none; NULL: there is something else, reported. */
 static struct node *descend(struct tree *tree, struct node *map, struct node *key)
 {
     struct node *child = node_find(map, key->text);
@@ -87,8 +87,8 @@ static struct node *descend(struct tree *tree, struct node *map, struct node *ke
     return child;
 }
 
-/* Walks to the map that the last part of `path` is a key of, which becomes *last. NULL: it
- * was told why not. `place` is that of the path. */
+/* Walks to the map that the last part of `path` is a key of, which becomes *last. NULL: the
+ * reason was reported. `place` is that of the path. */
 static struct node *walk(struct tree *tree, const char *path, const struct source_location *start,
                          struct node **last)
 {

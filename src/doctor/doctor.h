@@ -7,7 +7,7 @@
 
 #include <epa2a/algorithm.h>
 
-#include "base/text.h"
+#include "base/json.h"
 #include "report/facts.h"
 #include "session/session.h"
 
@@ -65,7 +65,7 @@ struct machine {
     char gpu_driver[128]; /* "": not loaded */
 };
 
-/* `root` stands before /proc, /sys and /dev: "" but in tests. Programs are looked for on
+/* `root` is put before /proc, /sys and /dev: "" but in tests. Programs are looked for on
  * PATH whatever it is. Nothing fails: what a machine does not tell stays empty. */
 void machine_collect(const char *root, struct machine *out);
 void machine_finish(struct machine *);
@@ -100,8 +100,8 @@ struct doctor {
     enum epa_status shm; /* EPA_OK: ranks of this host can talk */
 };
 
-/* Plugins that are not there as they should be are no failure: they are findings. `quick`: links are
- * not measured. */
+/* Plugins that are not there as they should be are no failure: they are findings. `quick`: links
+ * are not measured. */
 enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
                                struct epa_error *);
 void doctor_destroy(struct doctor *);
@@ -109,11 +109,11 @@ void doctor_destroy(struct doctor *);
 const struct doctor_plugin *doctor_plugin(const struct doctor *, enum epa_plugin_kind,
                                           const char *name);
 
-/* judge.c: fills `finding` from all the rest. */
+/* Fills `finding` from all the rest. */
 void doctor_judge(struct doctor *);
 
 /* print.c: as a table for people; as JSON, whose shape tests/cli/doctor.py has. */
 void doctor_print(FILE *, const struct doctor *);
-enum epa_status doctor_json(const struct doctor *, struct text *out, struct epa_error *);
+json_t *doctor_json(const struct doctor *); /* NULL: no memory */
 
 #endif

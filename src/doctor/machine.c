@@ -1,5 +1,5 @@
-/* What this machine is: cores, memory and limits, RDMA ports, GPUs and networks as /proc, /sys and /dev
- * have them, and the programs that epa2a is started by. No library is asked. */
+/* What this machine is: cores, memory and limits, RDMA ports, GPUs and networks as /proc, /sys and
+ * /dev have them, and the programs that epa2a is started by. No library is asked. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/sysfile.h"
+#include "base/file.h"
 #include "doctor/doctor.h"
 #include "epa2a/gemm.h"
 
@@ -160,8 +160,8 @@ static void each_entry(const char *root, const char *path,
         free(entry);
 }
 
-/* `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its number, "100 Gb/sec
- * (4X EDR)" as it stands. */
+/* `path` is /sys/class/infiniband/DEVICE/ports. "4: ACTIVE" is shown without its number, "100
+ * Gb/sec (4X EDR)" as it is. */
 static void add_port(const char *root, const char *path, const char *name, struct machine *out)
 {
     struct machine_port *to = &out->port[out->ports];

@@ -199,21 +199,6 @@ void doctor_print(FILE *to, const struct doctor *d)
 
 /* ---- JSON; tests/cli/doctor.py has its shape ---- */
 
-static json_t *text(const char *bytes)
-{
-    return bytes[0] != '\0' ? json_text(bytes) : json_null();
-}
-
-static json_t *count(uint64_t n)
-{
-    return n > INT64_MAX ? json_null() : json_integer((json_int_t)n);
-}
-
-static json_t *count_or_null(uint64_t n)
-{
-    return n != 0 ? count(n) : json_null();
-}
-
 /* 0: not known. */
 static json_t *real(double x)
 {
@@ -226,28 +211,32 @@ static json_t *cores_json(const struct machine *m)
 
     return json_pack(
         "{s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:f,s:o,s:o}", "host",
-        text(f->host), "kernel", text(f->kernel), "arch", text(f->arch), "cpu", text(f->cpu),
-        "virtual", (int)m->virtual_machine, "cores", count(f->cores), "cores_online",
-        count_or_null(m->cores_online), "cores_quota", real(m->cores_quota), "sockets",
-        count_or_null(f->sockets), "numa_nodes", count_or_null(f->numa_nodes), "threads_per_core",
-        count_or_null(f->threads_per_core), "l1d_bytes", count_or_null(f->l1d_bytes), "l2_bytes",
-        count_or_null(f->l2_bytes), "l3_bytes", count_or_null(f->l3_bytes), "governor",
-        text(f->governor), "clocksource", text(f->clocksource), "timer_ns", real(f->timer_ns),
-        "load_average", f->load_average, "isa", text(f->isa), "isas", text(m->isas));
+        json_text_or_null(f->host), "kernel", json_text_or_null(f->kernel), "arch",
+        json_text_or_null(f->arch), "cpu", json_text_or_null(f->cpu), "virtual",
+        (int)m->virtual_machine, "cores", json_count(f->cores), "cores_online",
+        json_count_or_null(m->cores_online), "cores_quota", real(m->cores_quota), "sockets",
+        json_count_or_null(f->sockets), "numa_nodes", json_count_or_null(f->numa_nodes),
+        "threads_per_core", json_count_or_null(f->threads_per_core), "l1d_bytes",
+        json_count_or_null(f->l1d_bytes), "l2_bytes", json_count_or_null(f->l2_bytes), "l3_bytes",
+        json_count_or_null(f->l3_bytes), "governor", json_text_or_null(f->governor), "clocksource",
+        json_text_or_null(f->clocksource), "timer_ns", real(f->timer_ns), "load_average",
+        f->load_average, "isa", json_text_or_null(f->isa), "isas", json_text_or_null(m->isas));
 }
 
 static json_t *memory_json(const struct machine *m)
 {
     return json_pack(
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o},s:{s:o,s:o,s:o,s:o}}", "bytes",
-        count_or_null(m->facts.memory_bytes), "available_bytes", count(m->available_bytes),
-        "available_by", text(m->available_by), "address_space_bytes", count(m->address_space),
-        "locked_bytes", count(m->locked_bytes), "open_files", count(m->files),
-        "transparent_huge_pages", text(m->facts.huge_pages), "shmem_huge_pages",
-        text(m->facts.shmem_huge_pages), "huge_pages", "bytes", count_or_null(m->huge_bytes),
-        "reserved", count(m->huge_pages), "free", count(m->huge_free), "dev_shm", "bytes",
-        count_or_null(m->shm_bytes), "free_bytes", count(m->shm_free), "left_files",
-        count(m->left_files), "left_bytes", count(m->left_bytes));
+        json_count_or_null(m->facts.memory_bytes), "available_bytes",
+        json_count(m->available_bytes), "available_by", json_text_or_null(m->available_by),
+        "address_space_bytes", json_count(m->address_space), "locked_bytes",
+        json_count(m->locked_bytes), "open_files", json_count(m->files), "transparent_huge_pages",
+        json_text_or_null(m->facts.huge_pages), "shmem_huge_pages",
+        json_text_or_null(m->facts.shmem_huge_pages), "huge_pages", "bytes",
+        json_count_or_null(m->huge_bytes), "reserved", json_count(m->huge_pages), "free",
+        json_count(m->huge_free), "dev_shm", "bytes", json_count_or_null(m->shm_bytes),
+        "free_bytes", json_count(m->shm_free), "left_files", json_count(m->left_files),
+        "left_bytes", json_count(m->left_bytes));
 }
 
 static json_t *devices_json(const struct machine *m)
@@ -255,28 +244,32 @@ static json_t *devices_json(const struct machine *m)
     json_t *ports = json_array(), *networks = json_array(), *programs = json_array();
 
     for (uint32_t i = 0; i < m->ports; i++)
-        json_array_append_new(
-            ports, json_pack("{s:o,s:o,s:o,s:o,s:o}", "device", text(m->port[i].device), "port",
-                             count(m->port[i].port), "state", text(m->port[i].state), "link",
-                             text(m->port[i].link), "rate", text(m->port[i].rate)));
+        json_array_append_new(ports, json_pack("{s:o,s:o,s:o,s:o,s:o}", "device",
+                                               json_text_or_null(m->port[i].device), "port",
+                                               json_count(m->port[i].port), "state",
+                                               json_text_or_null(m->port[i].state), "link",
+                                               json_text_or_null(m->port[i].link), "rate",
+                                               json_text_or_null(m->port[i].rate)));
     for (uint32_t i = 0; i < m->networks; i++)
         json_array_append_new(networks,
-                              json_pack("{s:o,s:o}", "name", text(m->network[i].name), "megabits",
-                                        count_or_null(m->network[i].megabits)));
+                              json_pack("{s:o,s:o}", "name", json_text_or_null(m->network[i].name),
+                                        "megabits", json_count_or_null(m->network[i].megabits)));
     for (uint32_t i = 0; i < m->programs; i++)
-        json_array_append_new(programs, json_pack("{s:o,s:o,s:o}", "name", text(m->program[i].name),
-                                                  "path", text(m->program[i].path), "version",
-                                                  text(m->program[i].version)));
+        json_array_append_new(programs, json_pack("{s:o,s:o,s:o}", "name",
+                                                  json_text_or_null(m->program[i].name), "path",
+                                                  json_text_or_null(m->program[i].path), "version",
+                                                  json_text_or_null(m->program[i].version)));
     return json_pack("{s:o,s:o,s:o,s:{s:o,s:o}}", "rdma", ports, "networks", networks, "programs",
-                     programs, "gpus", "count", count(m->gpus), "driver", text(m->gpu_driver));
+                     programs, "gpus", "count", json_count(m->gpus), "driver",
+                     json_text_or_null(m->gpu_driver));
 }
 
 static json_t *links_json(const struct doctor_plugin *p)
 {
     if (!(p->peak.latency_ns > 0))
         return json_null();
-    return json_pack("{s:o,s:o,s:o}", "ranks", count(p->ranks), "rate", real(p->peak.bytes_per_ns),
-                     "latency_ns", real(p->peak.latency_ns));
+    return json_pack("{s:o,s:o,s:o}", "ranks", json_count(p->ranks), "rate",
+                     real(p->peak.bytes_per_ns), "latency_ns", real(p->peak.latency_ns));
 }
 
 static json_t *plugins_json(const struct doctor *d)
@@ -288,13 +281,14 @@ static json_t *plugins_json(const struct doctor *d)
         json_t *facts = json_array();
 
         for (uint32_t k = 0; k < p->facts.n; k++)
-            json_array_append_new(facts, json_pack("{s:o,s:o}", "key", text(p->facts.fact[k].key),
-                                                   "value", text(p->facts.fact[k].value)));
-        json_array_append_new(plugins,
-                              json_pack("{s:s,s:o,s:b,s:b,s:o,s:o,s:o}", "kind",
-                                        plugin_kind_name(p->kind), "name", text(p->name), "loaded",
-                                        (int)p->loaded, "usable", (int)p->usable, "text",
-                                        text(p->text), "links", links_json(p), "facts", facts));
+            json_array_append_new(facts, json_pack("{s:o,s:o}", "key",
+                                                   json_text_or_null(p->facts.fact[k].key), "value",
+                                                   json_text_or_null(p->facts.fact[k].value)));
+        json_array_append_new(
+            plugins, json_pack("{s:s,s:o,s:b,s:b,s:o,s:o,s:o}", "kind", plugin_kind_name(p->kind),
+                               "name", json_text_or_null(p->name), "loaded", (int)p->loaded,
+                               "usable", (int)p->usable, "text", json_text_or_null(p->text),
+                               "links", links_json(p), "facts", facts));
     }
     return plugins;
 }
@@ -305,28 +299,20 @@ static json_t *findings_json(const struct doctor *d, bool missing)
 
     for (uint32_t i = 0; i < d->findings; i++) {
         if (d->finding[i].missing == missing)
-            json_array_append_new(findings, json_pack("{s:o,s:o}", "what", text(d->finding[i].what),
-                                                      "fix", text(d->finding[i].fix)));
+            json_array_append_new(findings, json_pack("{s:o,s:o}", "what",
+                                                      json_text_or_null(d->finding[i].what), "fix",
+                                                      json_text_or_null(d->finding[i].fix)));
     }
     return findings;
 }
 
 /* json_pack() gives NULL where any part is: no document then, rather than one with holes. */
-enum epa_status doctor_json(const struct doctor *d, struct text *out, struct epa_error *err)
+json_t *doctor_json(const struct doctor *d)
 {
-    const struct facts *f = &d->machine.facts;
-    json_t *root = json_pack("{s:i,s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "schema",
-                             DOCTOR_SCHEMA, "program", "epa2a", "version", f->version, "plugin_abi",
-                             (int)EPA_ABI, "runs", (int)(d->shm == EPA_OK), "machine",
-                             cores_json(&d->machine), "memory", memory_json(&d->machine), "devices",
-                             devices_json(&d->machine), "plugins", plugins_json(d), "warnings",
-                             findings_json(d, false), "missing", findings_json(d, true));
-    char *dump = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-
-    json_decref(root);
-    if (dump == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON of an examination");
-    text_add(out, "%s\n", dump);
-    free(dump);
-    return EPA_OK;
+    return json_pack("{s:i,s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "schema", DOCTOR_SCHEMA,
+                     "program", "epa2a", "version", d->machine.facts.version, "plugin_abi",
+                     (int)EPA_ABI, "runs", (int)(d->shm == EPA_OK), "machine",
+                     cores_json(&d->machine), "memory", memory_json(&d->machine), "devices",
+                     devices_json(&d->machine), "plugins", plugins_json(d), "warnings",
+                     findings_json(d, false), "missing", findings_json(d, true));
 }

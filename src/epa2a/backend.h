@@ -90,13 +90,14 @@ struct epa_backend_ops {
     /* Real experts between a dispatch and its combine (struct epa_mlp says what is computed, y is
      * rounded). NULL, all four: the core computes them on the host, by copies.
      *
-     * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a sentence. run() queues
-     * the work: `moe` is as its dispatch left it, its lists are read by kernels, so that it can be
-     * recorded in a graph that is launched with other counts. Layout expert: y is
-     * [recv_entries][hidden], the output of entry i in row i. Layout rank: [recv_rows][hidden], for
-     * each row that has entries their outputs in dtype times recv_weight, added up as
-     * EPA_SUM_ORDERED says, experts ascending. Other rows are left as they are. name(): what
-     * computes, for reports, such as "cuBLASLt 12.4". destroy() takes NULL; queued work is done. */
+     * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a
+     * sentence. run() queues the work: `moe` is as its dispatch left it, its lists are read by
+     * kernels, so that it can be recorded in a graph that is launched with other counts. Layout
+     * expert: y is [recv_entries][hidden], the output of entry i in row i. Layout rank:
+     * [recv_rows][hidden], for each row that has entries their outputs in dtype times recv_weight,
+     * added up as EPA_SUM_ORDERED says, experts ascending. Other rows are left as they are.
+     * name(): what computes, for reports, such as "cuBLASLt 12.4". destroy() takes NULL; queued
+     * work is done. */
     enum epa_status (*experts_create)(struct epa_backend *, const struct epa_experts_params *,
                                       struct epa_experts **out, struct epa_error *);
     enum epa_status (*experts_run)(struct epa_experts *, const struct epa_moe *moe, void *y);

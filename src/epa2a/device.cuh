@@ -9,7 +9,8 @@
 #include <epa2a/ptx.cuh>
 #include <epa2a/transport.h>
 
-/* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop word. */
+/* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop
+ * word. */
 enum { EPA_DEV_POLLS = 32, EPA_DEV_STOP_POLLS = 64 };
 
 /* What is waited for, for the host's error message. */

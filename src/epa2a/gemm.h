@@ -17,7 +17,8 @@
  *     g->pack_b(weights, k, n, k, b);
  *     for (i = 0; i < m; i++)
  *         g->pack_a(x + i * k, k, a, i);
- *     g->multiply(&(struct epa_gemm_call){.a = a, .b = b, .m = m, .n = n, .k = k, .c = c, .ldc = n}); */
+ *     g->multiply(&(struct epa_gemm_call){.a = a, .b = b, .m = m, .n = n, .k = k, .c = c, .ldc =
+ *     n}); */
 #ifndef EPA2A_GEMM_H
 #define EPA2A_GEMM_H
 
@@ -34,7 +35,7 @@ enum { EPA_GEMM_ROWS = 32, EPA_GEMM_COLS = 32 };
 
 /* m rows by n columns, all of k. Anything may call it at the same time with other C. */
 struct epa_gemm_call {
-    const void *a; /* panels, one after the other; the rows past m of the last hold anything finite */
+    const void *a; /* panels, one after the other; rows past m in the last are anything finite */
     const void *b; /* panels from the first of the n columns on */
     uint32_t m;    /* any */
     uint32_t n;    /* a multiple of EPA_GEMM_COLS */

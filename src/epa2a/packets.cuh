@@ -2,9 +2,9 @@
  * last 8 bytes are the count of the call that stores them.
  *
  * Eight lanes store a packet with one instruction, 16 bytes each, and links carry such a store
- * whole: a lane that reads the count has the other 120 bytes, too. PTX guarantees that for 16 bytes;
- * that it holds of 128 is how the hardware is made, and NCCL's LL128 protocol rests on it too
- * (compute capability 7.0 and later, over NVLink). In exchange no fence is needed, which would
+ * whole: a lane that reads the count has the other 120 bytes, too. PTX guarantees that for 16
+ * bytes; that it holds of 128 is how the hardware is made, and NCCL's LL128 protocol rests on it
+ * too (compute capability 7.0 and later, over NVLink). In exchange no fence is needed, which would
  * wait until all earlier stores have arrived.
  *
  * ARGS: the arguments of a kernel; waits take `v`, its view, and `timeout_ns` of it.

@@ -6,7 +6,7 @@
  *   is at r * 128 + (p ^ r % 8) * 16, and a tile begins at a multiple of 1024 bytes. Tensor loads
  *   write them so, epa_dev_wgmma() reads them so. A row holds 64 values of 16 bits or 128 of FP8.
  * - An mbarrier's phase ends when as many arrivals as it was made for, and as many bytes as were
- *   expected, have come. Who waits gives the parity of the phase: 0 for the first.
+ *   expected, have arrived. Who waits gives the parity of the phase: 0 for the first.
  * - "One thread": its instruction works for the whole block. "Warpgroup": all threads of four
  *   consecutive warps of which the first is a multiple of 4.
  * - Bulk copies and wgmma read and write memory by a proxy of their own: what threads have stored
@@ -314,8 +314,8 @@ EPA_DEV void epa_dev_add_float4(float *to, float4 v)
 
 /* ---- matrices: warpgroups ---- */
 
-/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i / 4. A
- * warp. */
+/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i /
+ * 4. A warp. */
 EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
 {
     uint32_t out;
@@ -324,8 +324,8 @@ EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
     return out;
 }
 
-/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on, which
- * is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
+/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on,
+ * which is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
 EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
 {
     /* Address; 8 rows are 1024 bytes; swizzle of 128 bytes. All but the last in units of 16. */
@@ -373,7 +373,8 @@ enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
     ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
-    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+    ", %112, %113, %114, %115, %116, %117, %118, %119" \
+    ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define EPA_WGMMA_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define EPA_WGMMA_D8(d, i) EPA_WGMMA_D4(d, i), EPA_WGMMA_D4(d, i + 4)
 #define EPA_WGMMA_D16(d, i) EPA_WGMMA_D8(d, i), EPA_WGMMA_D8(d, i + 8)

@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "config/options.h"
 
@@ -378,7 +377,7 @@ static struct node *bare(struct tree *tree, const struct node *from)
     return root;
 }
 
-/* The root of the run that `from` names, of those before, or of the base where that is told. */
+/* The root of the run that `from` names, of those before, or of the base where that is reported. */
 static const struct node *find_from(struct reading *r, const struct node *before,
                                     const struct node *runs, const struct node *from)
 {

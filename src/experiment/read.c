@@ -6,9 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/arena.h"
 #include "base/text.h"
-#include "config/expect.h"
+#include "config/experiment.h"
 #include "config/options.h"
 #include "launch/process_id.h"
 #include "op/op.h"
@@ -24,7 +23,7 @@ struct building {
     struct epa_error reason; /* of `absent` */
 };
 
-/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was told. */
+/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was reported. */
 static const char *find_launcher(struct building *b, const struct source_location *location)
 {
     struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
@@ -97,7 +96,7 @@ static void read_section(struct building *b, const struct section *section, stru
                      (char *)b->x + section->offset);
 }
 
-/* A key of a section that stands at the top is told where it belongs. */
+/* A key of a section that is at the top is reported where it belongs. */
 static void refuse_key(struct building *b, const struct node *key)
 {
     struct nearest nearest = {.want = key->text};
@@ -216,10 +215,10 @@ static const char *name_of_file(struct arena *arena, const char *file)
                          dot == NULL || dot == base ? strlen(base) : (size_t)(dot - base));
 }
 
-/* ---- checks between values: each error stands at the value that is wrong, with a note where the
+/* ---- checks between values: each error is at the value that is wrong, with a note where the
  * other was set ---- */
 
-/* Options that say nothing with others as they are; of one the first reason is told. */
+/* Options that say nothing with others as they are; of one the first reason is reported. */
 static void check_rules(const struct config_check *c, const struct section *section)
 {
     const char *last = "";

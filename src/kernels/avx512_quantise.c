@@ -6,9 +6,8 @@
  *     code = 8 * (16 - octaves) + 8 - table_below_top[mantissa of amax][mantissa of x]
  * A code under 8 is not a normal number; these few are rounded again, by shifts. Groups
  * whose amax is tiny, or that hold infinities or NaN, are divided in float32. */
-#include "kernels/avx512_groups.h"
+#include "kernels/avx512_convert.h"
 #include "kernels/sets.h"
-#include "tables.h"
 
 enum {
     /* From this biased exponent of amax on, scale is normal and a denormal x gives 0. */

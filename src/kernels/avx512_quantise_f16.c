@@ -8,9 +8,8 @@
  * the mantissa of amax) puts each step where it belongs. Codes under 8 are not normal
  * numbers; what is one bit further down tells which they are. Blocks with a denormal x, and
  * groups whose amax is one, or that hold infinities or NaN, are divided in float32. */
-#include "kernels/avx512_groups.h"
+#include "kernels/avx512_convert.h"
 #include "kernels/sets.h"
-#include "tables.h"
 
 enum {
     EXPONENT = 20, /* of amax, biased, that the table was made for; any would do */

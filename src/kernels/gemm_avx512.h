@@ -6,7 +6,7 @@
 
 #include "kernels/avx512_convert.h"
 #include "kernels/gemm_loops.h"
-#include "kernels/gemm_pack.h"
+#include "kernels/sets.h"
 
 enum { TILE_ROWS = 12 };
 

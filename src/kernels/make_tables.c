@@ -26,7 +26,7 @@ static uint32_t below_top(uint32_t amax_mantissa, uint32_t x_mantissa)
 /* For x 14 octaves below amax: the quotient in halves of the smallest e4m3 number, cut off.
  * Adding one half then rounds, here and after a shift in any lower octave, but for ties:
  * there is one in one octave at most, that of the lowest bit. If it has to round down to
- * be even, something less than the quotient stands here, which cuts to one half fewer. */
+ * be even, something less than the quotient is here, which cuts to one half fewer. */
 static uint32_t halves(uint32_t amax_mantissa, uint32_t x_mantissa)
 {
     double exact = (double)quotient(amax_mantissa, x_mantissa, 14) * 1024.0;

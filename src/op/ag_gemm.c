@@ -1,7 +1,7 @@
 /* AllGather and GEMM as an operation. gemm.m rows of A are dealt to the ranks, or `tokens` says how
  * many each has; A is new in each iteration, B stays. What matrices hold, and how C is checked,
  * is in ag_gemm_check.c. */
-#include "op/ag_gemm.h"
+#include "op/op.h"
 
 #include <stdlib.h>
 

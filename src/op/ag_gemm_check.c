@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "base/text.h"
 
 enum { STRATA = 16, GROUP = 128, BLOCK_LEAST = 32 };
 
@@ -28,6 +29,7 @@ enum { STRATA = 16, GROUP = 128, BLOCK_LEAST = 32 };
 static const double full_most = 0x1p24, blocks_most = 0x1p26;
 
 struct gemm_reference {
+    struct pool pool; /* all of the arrays */
     struct gemm_values v;
     uint32_t rank;
     float *bias;     /* [n]; zeros where there is none */
@@ -212,42 +214,51 @@ static uint32_t blocks_of(const struct gemm_values *v, uint64_t rows)
     return is_full(v, rows) ? v->n : few < 1 ? 1 : few < most ? (uint32_t)few : (uint32_t)most;
 }
 
+static void lay_out(const struct gemm_values *v, uint64_t rows, struct gemm_reference *r)
+{
+    struct pool *p = &r->pool;
+
+    r->bias = pool_alloc(p, v->n, sizeof(*r->bias));
+    r->a = pool_alloc(p, v->k, sizeof(uint16_t));
+    r->a_scale = pool_alloc(p, epa_ag_gemm_groups(v->k), sizeof(*r->a_scale));
+    r->a_value = pool_alloc(p, v->k, sizeof(*r->a_value));
+    if (v->integers) {
+        r->b_int = pool_alloc(p, v->n, v->k);
+        r->sum = pool_alloc(p, v->n, sizeof(*r->sum));
+        return;
+    }
+    r->blocks = blocks_of(v, rows);
+    r->width = (v->n + r->blocks - 1) / r->blocks;
+    r->blocks = (v->n + r->width - 1) / r->width;
+    r->b = pool_alloc(p, (size_t)r->blocks * v->k, sizeof(*r->b));
+    r->b_size = pool_alloc(p, (size_t)r->blocks * v->k, sizeof(*r->b_size));
+    r->bias_sum = pool_alloc(p, r->blocks, sizeof(*r->bias_sum));
+    r->bias_size = pool_alloc(p, r->blocks, sizeof(*r->bias_size));
+    r->sign = pool_alloc(p, v->n, sizeof(*r->sign));
+}
+
 uint64_t gemm_reference_bytes(const struct gemm_values *v, uint64_t rows)
 {
-    uint64_t all = sizeof(struct gemm_reference) + v->k * 16 + v->n * 8;
+    struct gemm_reference r = {.pool = {.counting = true}};
 
-    return v->integers ? all + (uint64_t)v->n * v->k
-                       : all + (uint64_t)blocks_of(v, rows) * (v->k + 1) * 2 * sizeof(double);
+    lay_out(v, rows, &r);
+    return sizeof(r) + r.pool.bytes;
 }
 
 void gemm_reference_destroy(struct gemm_reference *r)
 {
     if (r == NULL)
         return;
-    free(r->bias);
-    free(r->a);
-    free(r->a_scale);
-    free(r->a_value);
-    free(r->b_int);
-    free(r->sum);
-    free(r->b);
-    free(r->b_size);
-    free(r->bias_sum);
-    free(r->bias_size);
-    free(r->sign);
+    pool_free(&r->pool);
     free(r);
 }
 
-static bool fill_integers(struct gemm_reference *r, uint8_t *row)
+static void fill_integers(struct gemm_reference *r, uint8_t *row)
 {
     const struct gemm_values *v = &r->v;
     uint32_t groups = epa_ag_gemm_groups(v->k);
     float half = is_fp8(v) ? 2 : 1;
 
-    r->b_int = malloc((size_t)v->n * v->k);
-    r->sum = malloc(v->n * sizeof(*r->sum));
-    if (r->b_int == NULL || r->sum == NULL)
-        return false;
     for (uint32_t j = 0; j < v->n; j++) {
         gemm_make_b(v, r->rank, j, row);
         for (uint32_t i = 0; i < v->k; i++) {
@@ -256,25 +267,17 @@ static bool fill_integers(struct gemm_reference *r, uint8_t *row)
             r->b_int[(size_t)i * v->n + j] = (int8_t)(load(v, row, i) * scale * half);
         }
     }
-    return true;
 }
 
-static bool fill_random(struct gemm_reference *r, uint64_t rows, uint8_t *row)
+static void fill_random(struct gemm_reference *r, uint8_t *row)
 {
     const struct gemm_values *v = &r->v;
     uint32_t groups = epa_ag_gemm_groups(v->k);
 
-    r->blocks = blocks_of(v, rows);
-    r->width = (v->n + r->blocks - 1) / r->blocks;
-    r->blocks = (v->n + r->width - 1) / r->width;
-    r->b = calloc((size_t)r->blocks * v->k, sizeof(*r->b));
-    r->b_size = calloc((size_t)r->blocks * v->k, sizeof(*r->b_size));
-    r->bias_sum = calloc(r->blocks, sizeof(*r->bias_sum));
-    r->bias_size = calloc(r->blocks, sizeof(*r->bias_size));
-    r->sign = malloc(v->n);
-    if (r->b == NULL || r->b_size == NULL || r->bias_sum == NULL || r->bias_size == NULL ||
-        r->sign == NULL)
-        return false;
+    memset(r->b, 0, (size_t)r->blocks * v->k * sizeof(*r->b));
+    memset(r->b_size, 0, (size_t)r->blocks * v->k * sizeof(*r->b_size));
+    memset(r->bias_sum, 0, r->blocks * sizeof(*r->bias_sum));
+    memset(r->bias_size, 0, r->blocks * sizeof(*r->bias_size));
     for (uint32_t j = 0; j < v->n; j++) {
         uint32_t block = j / r->width;
         uint64_t z = random_at(random_key(v->seed, RANDOM_CHECK, r->rank, 0), j);
@@ -292,33 +295,28 @@ static bool fill_random(struct gemm_reference *r, uint64_t rows, uint8_t *row)
             size[i] += fabs(value);
         }
     }
-    return true;
 }
 
 enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank, uint64_t rows,
                                       struct gemm_reference **out, struct epa_error *err)
 {
     struct gemm_reference *r = calloc(1, sizeof(*r));
-    bool made = r != NULL;
 
-    if (made) {
+    if (r != NULL) {
         r->v = *v;
         r->rank = rank;
-        r->bias = malloc(v->n * sizeof(*r->bias));
-        r->a = malloc(v->k * sizeof(uint16_t));
-        r->a_scale = malloc(epa_ag_gemm_groups(v->k) * sizeof(*r->a_scale));
-        r->a_value = malloc(v->k * sizeof(*r->a_value));
-        made = r->bias != NULL && r->a != NULL && r->a_scale != NULL && r->a_value != NULL;
+        lay_out(v, rows, r);
     }
-    if (made) {
-        gemm_make_bias(v, rank, r->bias);
-        made = v->integers ? fill_integers(r, r->a) : fill_random(r, rows, r->a);
-    }
-    if (!made) {
+    if (r == NULL || r->pool.failed) {
         gemm_reference_destroy(r);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the reference: %llu bytes",
                         (unsigned long long)gemm_reference_bytes(v, rows));
     }
+    gemm_make_bias(v, rank, r->bias);
+    if (v->integers)
+        fill_integers(r, r->a);
+    else
+        fill_random(r, r->a);
     *out = r;
     return EPA_OK;
 }

@@ -3,8 +3,6 @@
 #include "op/op.h"
 
 #include "base/random.h"
-#include "op/ag_gemm.h"
-#include "op/allgather.h"
 #include "op/moe/moe.h"
 
 static const struct operation *const operations[] = {&op_moe, &op_allgather, &op_ag_gemm, NULL};

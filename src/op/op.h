@@ -167,7 +167,7 @@ struct operation {
                       uint64_t iteration);
     /* Lines under the table; nothing without iterations. */
     void (*stats_lines)(const void *stats, struct text *out);
-    const char *stats_key; /* in JSON, where this stands: */
+    const char *stats_key; /* in JSON, where this is: */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
     /* Warnings, one a line, of a result with inputs of so many iterations. NULL: none. */
     void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,
@@ -190,5 +190,7 @@ uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, u
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
+
+extern const struct operation op_ag_gemm, op_allgather;
 
 #endif

@@ -1,5 +1,5 @@
-/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only dlopen()
- * is behind it. */
+/* Names to plugins: the built-in ones and the shared objects of one versioned folder. The only
+ * dlopen() is behind it. */
 #ifndef REGISTRY_H
 #define REGISTRY_H
 
@@ -15,7 +15,7 @@ extern const struct epa_backend_plugin backend_host_plugin;
 struct registry;
 
 /* The usual place is each absolute folder of $EPA2A_PLUGIN_PATH, with : between them
- * (secure_getenv); without any the build tree if this program stands in one, else
+ * (secure_getenv); without any the build tree if this program is in one, else
  * registry_installed_folder(). The folders of `plugin_path` (absolute; NULL ends them; NULL:
  * none) are searched before it, in order: what is found first hides a plugin of the same kind
  * and name. A folder that was asked for must be there. */
@@ -58,8 +58,8 @@ extern const struct plugin_part {
     const char *name, *build, *run;
 } plugin_parts[];
 
-/* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked with.
- * Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
+/* ---- plugin_check.c: whether a plugin may be loaded, and whether its descriptor can be worked
+ * with. Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
 
 /* The name as file names and `epa2a list` have it: "transport". */
 const char *plugin_kind_name(enum epa_plugin_kind);

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sysfile.h"
+#include "base/file.h"
 #include "git_id.h"
 #include "epa2a/quant.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
@@ -42,17 +42,6 @@ struct plot {
     const char *name[ROWS_MOST]; /* of data blocks, or of rows */
     uint32_t names;
 };
-
-const char *plot_kind_name(enum plot_kind kind)
-{
-    static const char *const names[] = {[PLOT_AUTO] = "auto",
-                                        [PLOT_TOKENS] = "tokens",
-                                        [PLOT_DISTRIBUTION] = "distribution",
-                                        [PLOT_SKEW] = "skew",
-                                        [PLOT_STAGES] = "stages"};
-
-    return kind < PLOT_KINDS ? names[kind] : NULL;
-}
 
 static enum epa_status too_many(uint32_t most, const char *what, struct epa_error *err)
 {

@@ -11,7 +11,6 @@ enum plot_kind {
     PLOT_DISTRIBUTION, /* of samples: a histogram of one run, ECDFs of several */
     PLOT_SKEW,         /* medians of ranks against each other */
     PLOT_STAGES,       /* medians of stages on top of each other, with the limit */
-    PLOT_KINDS,
 };
 
 enum plot_form { PLOT_TEXT, PLOT_SVG, PLOT_PNG };
@@ -23,9 +22,6 @@ struct plot_wish {
     const char *const *only; /* globs of labels or ids; none: all runs */
     uint32_t n_only;
 };
-
-/* "auto", "tokens", "distribution", ...; NULL behind the last. */
-const char *plot_kind_name(enum plot_kind);
 
 /* The script that makes gnuplot draw to its standard output. What stands in results comes from
  * elsewhere: nothing of it can be a command there. */

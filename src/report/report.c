@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/colour.h"
+#include "base/text.h"
 #include "base/exit_code.h"
 #include "config/experiment.h"
 

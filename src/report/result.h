@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "config/expect.h"
+#include "config/experiment.h"
 #include "report/facts.h"
 #include "session/session.h"
 #include "base/stats.h"

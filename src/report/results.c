@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/colour.h"
+#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
 

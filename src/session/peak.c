@@ -11,7 +11,7 @@
  *   device  kernels, which the transport runs: device_peak().
  *
  * Of the runs of one way the median counts. The latency is that of the slowest pair. */
-#include "session/peak.h"
+#include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -289,9 +289,9 @@ static enum epa_status run_all(struct measure *m, struct measured *out)
 
 /* ---- latency ---- */
 
-/* With whom `rank` plays in a round; `size` or more: it rests. In size - 1 rounds, or `size` where that
- * is odd, each is with each other once: opposite each other on a circle that moves on; of an even
- * number the last stays put. */
+/* With whom `rank` plays in a round; `size` or more: it rests. In size - 1 rounds, or `size` where
+ * that is odd, each is with each other once: opposite each other on a circle that moves on; of an
+ * even number the last stays put. */
 static uint32_t partner_of(uint32_t size, uint32_t round, uint32_t rank)
 {
     uint32_t circle = size + size % 2 - 1; /* odd; `circle` itself is who stays put */

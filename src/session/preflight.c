@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "base/sysfile.h"
+#include "base/file.h"
 #include "launch/pin.h"
 #include "base/text.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "epa2a/quant.h"
-#include "session/peak.h"
+#include "session/session.h"
 
 static const char *where(const struct rank *r)
 {
@@ -331,7 +331,7 @@ static enum epa_status set_up(struct rank *r, struct epa_error *err)
         describe_stages(r);
     if (status == EPA_OK)
         status = rank_explain_boot(r, rank_trace_ready(r), err);
-    /* Nobody starts before all are there; those that wait here are told if one fails. */
+    /* Nobody starts before all are there; those that wait here are notified if one fails. */
     if (status == EPA_OK)
         status = boot_barrier(r, err);
     return status;

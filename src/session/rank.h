@@ -3,8 +3,11 @@
 #ifndef RANK_H
 #define RANK_H
 
-#include "session/session.h"
+#include <stdbool.h>
+
+#include "config/experiment.h"
 #include "session/record.h"
+#include "session/session.h"
 
 struct graphs;    /* rank_graph.c */
 struct rank_stop; /* stop.c */
@@ -153,7 +156,7 @@ enum epa_status rank_time_parts(struct rank *, struct epa_error *);
 void rank_keep_samples(struct rank *, uint64_t n);
 void rank_graphs_destroy(struct rank *);
 
-/* ---- rank_expect.c ---- */
+/* ---- rank_stages.c: expectations ---- */
 
 /* EPA_ERR_CONFIG where `expect` names a row that there is not. */
 enum epa_status rank_expect_check(const struct rank *, struct epa_error *);
@@ -180,7 +183,7 @@ void rank_stop_destroy(struct rank *);
 enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends, struct epa_error *);
 enum epa_status rank_verify(struct rank *, struct epa_error *);
 
-/* Has the backend say what its device is, as it stands now. */
+/* Has the backend say what its device is, as it is now. */
 void rank_describe_device(struct rank *);
 
 #endif

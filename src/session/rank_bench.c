@@ -1,18 +1,18 @@
 /* What run, bench and verify do: iterations with marks around stages; iterations timed from one
  * barrier to the next; an open loop; and iterations that are compared. Graphs are in rank_graph.c.
  *
- * bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, as rank 0 reads
- * its clock, and holds all stages and the experts: what a program waits for when it calls a layer now
- * and then. Launches, skew between ranks and the second barrier are in it; single stages cannot be
- * told from it. With bench.cache: cold caches are flushed before the first barrier, so that no rank's
- * flush is in another rank's time.
+ * bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, as rank 0
+ * reads its clock, and holds all stages and the experts: what a program waits for when it calls a
+ * layer now and then. Launches, skew between ranks and the second barrier are in it; single stages
+ * cannot be told from it. With bench.cache: cold caches are flushed before the first barrier, so
+ * that no rank's flush is in another rank's time.
  *
  * bench.arrivals: an open loop. Iterations are due by a schedule that all ranks work out alike, and
  * do not wait for the one before to be over. One that is due while another is under way queues, and
  * its latency counts from when it was due: what a closed loop leaves out, because there nobody asks
  * while it is slow. Service time counts from when it began. Warm-up is a closed loop, whose second
- * half says how many iterations a second there can be. The schedule is by CLOCK_MONOTONIC, which the
- * ranks of one host share. */
+ * half says how many iterations a second there can be. The schedule is by CLOCK_MONOTONIC, which
+ * the ranks of one host share. */
 #include "session/rank.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/stats.h"
-#include "base/sysfile.h"
+#include "base/file.h"
 
 /* Of each part of a stage, alone: the first ones are not counted. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
@@ -403,7 +403,7 @@ enum epa_status rank_bench_open(struct rank *r, struct epa_error *err)
     return rank_check_once(r, last, err);
 }
 
-/* ---- verify: inputs change with every iteration, and no barrier stands between them ---- */
+/* ---- verify: inputs change with every iteration, and no barrier is between them ---- */
 
 static bool checks(const struct session *s, uint64_t iteration)
 {

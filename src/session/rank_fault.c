@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "config/node.h"
+#include "config/tree.h"
 #include "base/random.h"
 
 static const uint64_t slice_ns = 10000000u; /* of a sleep, after which it looks up */

@@ -317,7 +317,7 @@ static void trust_facts(struct session_facts *facts)
     }
 }
 
-/* Blocks may have come from other hosts: nothing in them is to lead out of an array. */
+/* Blocks may have arrived from other hosts: nothing in them is to lead out of an array. */
 static void trust_blocks(struct session *s)
 {
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {

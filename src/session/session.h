@@ -5,12 +5,62 @@
 
 #include <stdbool.h>
 
+#include <epa2a/transport.h>
+
 #include "base/text.h"
 #include "config/experiment.h"
 #include "op/op.h"
-#include "session/peak.h"
-#include "session/stop.h"
 #include "session/record.h"
+
+/* ---- stop rules (stop.c) ---- */
+
+enum stop_reason {
+    STOP_NOT, /* go on; of a result: it ended early, or takes no samples */
+    STOP_ITERATIONS,
+    STOP_CI95,
+    STOP_TIME,
+};
+
+struct stop {
+    const struct bench_options *options;
+    double *ns, *sorted; /* [bench.iterations]; owned */
+    uint64_t n;          /* of them */
+    uint64_t next;       /* the rule looks again once there are so many */
+};
+
+/* Whether there is a rule but the number of samples. */
+bool stop_is_on(const struct bench_options *);
+
+enum epa_status stop_init(struct stop *, const struct bench_options *, struct epa_error *);
+void stop_finish(struct stop *);
+
+/* Looks at ns[0..n), which took elapsed_ns, and says when to look again: soon enough for
+ * max_time and at a quarter more samples for ci95, so that looking stays rare. */
+enum stop_reason stop_poll(struct stop *, uint64_t elapsed_ns);
+
+/* Width of the median's 95 % interval as a part of the median; infinite where there is
+ * none. Sorts. */
+double stop_width(double *ns, uint64_t n);
+
+/* "iterations", "ci95", "time"; NULL: STOP_NOT. */
+const char *stop_name(enum stop_reason);
+
+/* ---- the link peak (peak.c) ---- */
+
+struct peak {
+    double bytes_per_ns; /* out of each rank while all send to all others; 0: not known */
+    double latency_ns;   /* of a signal, from its sender to the rank that polls; 0: not known */
+};
+
+enum { PEAK_SIGNALS = 1 };
+
+/* Collective, between other calls; *out is the same on all ranks. Overwrites the heap and
+ * counts in signals `signal` to signal + PEAK_SIGNALS - 1, which are 0 before. One rank has no
+ * links; a heap with no room leaves the rate unknown. */
+enum epa_status peak_measure(struct epa_bootstrap *, struct epa_backend *, struct epa_transport *,
+                             uint32_t signal, struct peak *out, struct epa_error *);
+
+/* ---- a session ---- */
 
 struct status_page; /* session/status.h */
 struct status_page_run;
@@ -57,7 +107,7 @@ struct session_facts {
 /* Adds one to a struct session_facts; what there is no room for is left out. */
 void session_keep_fact(void *facts, const char *key, const char *value);
 
-/* What a rank has waited for since `since_ns`, for so long that it is told. Written by a thread
+/* What a rank has waited for since `since_ns`, for so long that it is reported. Written by a thread
  * of the rank, word by word. */
 struct session_wait {
     uint64_t turn; /* odd while the rest is written */
@@ -182,8 +232,8 @@ bool session_is_open(const struct session *);
  * there is none with this clock, they are the sum of the stages. */
 uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
 
-/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`. The
- * last is FIGURE_PAIR; FIGURES: there is no such row. */
+/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`.
+ * The last is FIGURE_PAIR; FIGURES: there is no such row. */
 enum session_figure session_figure_at(const struct session *, uint32_t i);
 
 /* Calls of each stage in one launch of a graph. */
@@ -219,7 +269,7 @@ enum epa_status preflight_memory(const struct session *, struct epa_error *);
  * known, nothing is refused. */
 enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
 
-/* `root` stands before /proc and /sys: "" but in tests. */
+/* `root` is put before /proc and /sys: "" but in tests. */
 enum epa_status preflight_memory_from(const char *root, const struct session *, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */

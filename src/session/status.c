@@ -1,7 +1,7 @@
-/* A status page: written by a command, copied and judged by whoever asks. Pieces of it are given out
- * one behind the other and taken back all at once, when the last is given back: sessions come one
- * after the other, or all before the first. Nothing that is read off it is trusted: who wrote it may
- * have been stopped in the middle of a word, or be no epa2a at all. */
+/* A status page: written by a command, copied and judged by whoever asks. Pieces of it are given
+ * out one behind the other and taken back all at once, when the last is given back: sessions come
+ * one after the other, or all before the first. Nothing that is read off it is trusted: who wrote
+ * it may have been stopped in the middle of a word, or be no epa2a at all. */
 #include "session/status.h"
 
 #include <ctype.h>

@@ -1,10 +1,10 @@
-/* The status page of a command, and where every rank of it is, read off that page: by this process or
- * by another, for which the command need not do anything.
+/* The status page of a command, and where every rank of it is, read off that page: by this process
+ * or by another, for which the command need not do anything.
  *
  * The page is memory that whoever may read what this process has open can look at: a file without a
- * name (memfd), which stays open and is found by what /proc calls it. What ranks share lies in it, so
- * that showing it costs nobody anything, and a process that is stopped or hangs is read as well as
- * any. */
+ * name (memfd), which stays open and is found by what /proc calls it. What ranks share lies in it,
+ * so that showing it costs nobody anything, and a process that is stopped or hangs is read as well
+ * as any. */
 #ifndef STATUS_H
 #define STATUS_H
 

@@ -1,9 +1,9 @@
 /* The rule alone, without ranks: numbers in, a decision and the next look out. Behind it the rule
  * between ranks. A sample's headline is the slowest rank's, so ranks exchange their times; elapsed
  * time is rank 0's, as no two clocks agree. All of it goes by the bootstrap, after a sample and
- * before the next: nothing of it is timed. With the same numbers all ranks come to the same decision,
- * after the same sample. */
-#include "session/stop.h"
+ * before the next: nothing of it is timed. With the same numbers all ranks come to the same
+ * decision, after the same sample. */
+#include "session/rank.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/stats.h"
-#include "session/rank.h"
 
 bool stop_is_on(const struct bench_options *o)
 {

@@ -34,7 +34,7 @@ struct trace_file {
 };
 
 /* EPA_ERR_CONFIG: it is no trace at all, and why; EPA_ERR_SYSTEM: it cannot be read. What is
- * wrong with single events is told in `flaws`, and they are left out. */
+ * wrong with single events is reported in `flaws`, and they are left out. */
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
 void trace_free(struct trace_file *);
 
@@ -52,11 +52,11 @@ static inline int64_t trace_end_ns(const struct trace_item *i)
     return i->ts_ns + i->dur_ns;
 }
 
-/* summary.c: where time went, as text; where no iterations are told, as in what kernels write, when
- * lanes were in each phase. */
+/* summary.c: where time went, as text; where no iterations are reported, as in what kernels write,
+ * when lanes were in each phase. */
 enum epa_status trace_summary(const struct trace_file *, struct text *out, struct epa_error *);
 
-/* merge.c: traces of one run as one; and a page that draws one, with nothing from elsewhere. */
+/* Traces of one run as one; and a page that draws one, with nothing from elsewhere. */
 enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
                             struct epa_error *);
 enum epa_status trace_view(const struct trace_file *, struct text *out, struct epa_error *);

@@ -1,5 +1,5 @@
-/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on the
- * critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
+/* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on
+ * the critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
  * iterations, as kernels write them of themselves: when lanes were in each phase. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,7 +203,7 @@ static void print_phases(struct summing *s)
 
 /* ---- waits ---- */
 
-/* A barrier is left when the last has come: all waited for that one. */
+/* A barrier is left when the last has arrived: all waited for that one. */
 static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
     const struct trace_item **at = calloc(s->ranks, sizeof(struct trace_item *));

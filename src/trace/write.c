@@ -1,8 +1,9 @@
 /* What ranks noted as Chrome traces, in the part of that format that Perfetto reads: M, X, C,
  * and s and f bound to the slices around them. pid is the rank, tid the worker. All times are
  * on the clock of rank 0, in microseconds since base_ns of it; a file for one rank has the
- * ends of its flows, whose other ends are in those of other ranks. Blocks may have come from other
- * hosts, or from ranks that were killed: numbers in them are checked before they lead anywhere. */
+ * ends of its flows, whose other ends are in those of other ranks. Blocks may have arrived from
+ * other hosts, or from ranks that were killed: numbers in them are checked before they lead
+ * anywhere. */
 #include "trace/write.h"
 
 #include <limits.h>
@@ -277,7 +278,7 @@ struct writing {
     enum epa_status ended;
     int only; /* a rank, or ALL */
     struct text out;
-    bool any; /* an event stands before this one */
+    bool any; /* an event is before this one */
 };
 
 /* Names may come from other hosts, and paths hold anything. */

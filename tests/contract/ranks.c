@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <cmocka.h>
 
-#include "base/arena.h"
+#include "base/text.h"
 #include "config/options.h"
 #include "plugin/registry.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "ranks.h"
-#include "session/peak.h"
+#include "session/session.h"
 
 enum { HEAP = 3 << 20, OTHERS = 4, SIGNALS = OTHERS + PEAK_SIGNALS };
 

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 
 #include "../unit/fake_registry.h"
-#include "base/arena.h"
 #include "base/text.h"
 #include "experiment/batch.h"
 #include "config/diag.h"

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "op/moe/routing_file.h"
+#include "op/moe/routing.h"
 
 static const struct routing_shape fuzz_shapes[] = {
     {.topk = 2, .experts = 8, .layer = UINT32_MAX},

@@ -4,11 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "config/diag.h"
 #include "base/text.h"
-#include "config/yaml_text.h"
-#include "config/node.h"
+#include "config/diag.h"
+#include "config/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

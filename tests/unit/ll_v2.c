@@ -208,17 +208,6 @@ TEST(one_rank_needs_no_staging)
     assert_int_equal(l.staging_bytes + l.outputs_bytes, 0);
 }
 
-TEST(blocks_are_staged_row_by_row)
-{
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout l;
-
-    c.puts = LL_PUTS_BLOCKS;
-    l = made(&decode, 8, OVER_PUTS, &c);
-    assert_int_equal(l.staging_bytes, 128 * 8 * l.message_bytes);
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).staging_bytes, 0);
-}
-
 TEST(ranks_on_several_nodes_need_staging)
 {
     struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
@@ -325,22 +314,11 @@ TEST(what_only_gpus_can_do_is_refused_on_hosts)
 
     c.split_phase = true;
     assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: split_phase: true .. backend.name: cuda");
+    c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    c.fuse_expert = true;
+    assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: fuse_expert: true .. backend.name: cuda");
     c.profile = "trace";
     assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: profile .. backend.name: cuda");
-}
-
-TEST(how_to_put_is_refused_on_gpus)
-{
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct epa_world world = {.size = 8, .local_size = 8};
-    struct epa_error err = {EPA_OK, ""};
-    struct ll_layout l;
-
-    c.puts = LL_PUTS_BLOCKS;
-    assert_int_equal(ll_layout_make(&decode, &world,
-                                    EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_DEVICE, &c, &l, &err),
-                     EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "ll_v2: puts is for hosts; leave it out");
 }
 
 static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footprint *out)

@@ -355,7 +355,6 @@ TEST(a_plan_has_rows_and_outputs_in_dtype)
     }
 }
 
-/* On hosts: rooms for expert outputs are for those that are put. */
 TEST(a_plan_says_that_outputs_are_made_in_combine)
 {
     struct ll_config c = {
@@ -364,21 +363,10 @@ TEST(a_plan_says_that_outputs_are_made_in_combine)
     struct epa_world world = {.size = 4, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
     struct epa_footprint plan;
-    struct ll_layout l;
 
-    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
-                     EPA_OK);
+    assert_int_equal(epa_plugin.plan(&problem, &world, OF_GPUS, &c, &plan, &err), EPA_OK);
     assert_true(plan.u.moe.fused && plan.u.moe.layout == EPA_LAYOUT_EXPERT);
-    assert_int_equal(ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err),
-                     EPA_OK);
-    assert_int_equal(l.y_bytes, 0);
-    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
-    assert_int_equal(l.y_bytes, l.rows * l.output_bytes);
-    c.dedup = true; /* they stand in the outbox */
-    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_OK);
-    assert_int_equal(l.y_bytes, 0);
-    c.dedup = false;
     c.layout = EPA_LAYOUT_RANK;
-    assert_int_equal(ll_layout_make(&decode, &world, 0, &c, &l, &err), EPA_ERR_CONFIG);
+    assert_int_equal(epa_plugin.plan(&problem, &world, OF_GPUS, &c, &plan, &err), EPA_ERR_CONFIG);
     assert_words(err.text, "ll_v2 .. fuse_expert: true .. layout: rank .. layout: expert");
 }

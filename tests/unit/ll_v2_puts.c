@@ -207,30 +207,14 @@ static void assert_dispatch_puts(struct ll_config c, uint32_t puts, uint32_t row
 
 TEST(rows_leave_each_for_itself)
 {
-    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_ROWS}, TOKENS * TOPK,
-                         TOKENS * TOPK);
-    assert_dispatch_puts(
-        (struct ll_config){.pdl = true, .puts = LL_PUTS_ROWS, .layout = EPA_LAYOUT_RANK}, TOKENS,
-        TOKENS);
+    assert_dispatch_puts((struct ll_config){.pdl = true}, TOKENS * TOPK, TOKENS * TOPK);
 }
 
-/* 24 tokens are three slices, in each a block for each expert, or for the rank. */
-TEST(rows_of_a_slice_leave_together_in_blocks)
-{
-    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS}, 3 * TOPK,
-                         TOKENS * TOPK);
-    assert_dispatch_puts(
-        (struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .layout = EPA_LAYOUT_RANK}, 3,
-        TOKENS);
-    assert_dispatch_puts((struct ll_config){.pdl = true, .puts = LL_PUTS_BLOCKS, .dedup = true}, 3,
-                         TOKENS);
-}
-
-TEST(auto_takes_blocks_where_a_token_crosses_once)
+/* 24 tokens are three slices, in each a block for the rank. */
+TEST(rows_of_a_slice_leave_together_where_a_token_crosses_once)
 {
     assert_dispatch_puts((struct ll_config){.pdl = true, .dedup = true}, 3, TOKENS);
     assert_dispatch_puts((struct ll_config){.pdl = true, .layout = EPA_LAYOUT_RANK}, 3, TOKENS);
-    assert_dispatch_puts((struct ll_config){.pdl = true, 0}, TOKENS * TOPK, TOKENS * TOPK);
 }
 
 #define TEST_OF_PUTS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)

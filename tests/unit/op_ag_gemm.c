@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/dtype.h"
-#include "op/ag_gemm.h"
+#include "op/op.h"
 
 enum { RANKS = 3, ME = 1, ITERATION = 6, CONTROL = 8, M = 60 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "op/allgather.h"
+#include "op/op.h"
 
 enum { RANKS = 3, ROWS = 4, ROW_BYTES = 48, ME = 1, ITERATION = 6, CONTROL = 8 };
 

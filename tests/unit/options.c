@@ -2,7 +2,6 @@
  * What is said about bad values stands in tests/cli/bad-inputs.txt. */
 #include "test.h"
 
-#include "base/arena.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "fake_registry.h"

@@ -3,8 +3,8 @@
 #include "test.h"
 #include <unistd.h>
 
-#include "base/colour.h"
-#include "cli/progress.h"
+#include "base/text.h"
+#include "cli/live.h"
 
 static const struct progress_facts facts = {.verb = "bench",
                                             .label = "topk=8",

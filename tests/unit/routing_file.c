@@ -7,7 +7,6 @@
 #include "base/dtype.h"
 #include "config/experiment.h"
 #include "op/moe/routing.h"
-#include "op/moe/routing_file.h"
 
 static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
 

@@ -1,7 +1,7 @@
 /* Routing as JSON lines: what is read, and what each bad file is told. */
 #include "test.h"
 
-#include "op/moe/routing_file.h"
+#include "op/moe/routing.h"
 
 static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
 

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/random.h"
-#include "session/stop.h"
+#include "session/session.h"
 
 struct series {
     double (*ns)(uint64_t i); /* of sample i */

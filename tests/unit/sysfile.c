@@ -5,7 +5,7 @@
 
 #include "fake_root.h"
 
-#include "base/sysfile.h"
+#include "base/file.h"
 
 TEST_IN(root_set_up, root_tear_down, a_line_has_no_end)
 {

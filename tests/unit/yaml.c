@@ -2,10 +2,9 @@
  * stands in tests/cli/bad-inputs.txt. */
 #include "test.h"
 
-#include "base/arena.h"
-#include "config/diag.h"
-#include "config/node.h"
 #include "base/text.h"
+#include "config/diag.h"
+#include "config/tree.h"
 
 struct parsed {
     struct arena *arena;

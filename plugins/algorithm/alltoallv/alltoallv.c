@@ -365,7 +365,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     a->place = algo_alloc(h, s.choices, sizeof(*a->place));
     a->into = algo_alloc(h, s.size, sizeof(*a->into));
     a->from = algo_alloc(h, s.size, sizeof(*a->from));
-    a->failed = true; /* until all have come this far: the others do not come to the end */
+    a->failed = true; /* until all have got this far: the others do not come to the end */
     if (!h->no_memory)
         status = join_world(a, err);
     if (!h->no_memory && status == EPA_OK)

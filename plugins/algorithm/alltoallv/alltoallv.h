@@ -2,7 +2,8 @@
  * take time; alltoallv_rows.c: counting, packing and adding up, the same in both modes;
  * alltoallv_messages.c and alltoallv_shared.c: the modes.
  *
- * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64 bytes. */
+ * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64
+ * bytes. */
 #ifndef ALLTOALLV_H
 #define ALLTOALLV_H
 
@@ -34,7 +35,7 @@ struct av_shape {
  * that of dispatch with out and in changed round. */
 struct av_messages {
     int *rows_out, *at_out, *rows_in, *at_in;
-    uint32_t *block; /* [size][local] where its first row stands among rows by source */
+    uint32_t *block;              /* [size][local] where its first row is among rows by source */
     MPI_Datatype message, output; /* a row, so that counts stay small */
     void *memory;                 /* what follows is in it */
     char *sent, *received;        /* rows by destination's expert; rows by source */

@@ -82,8 +82,7 @@ static void pack(void *arg, uint32_t worker, uint32_t workers)
                sizeof(struct epa_origin));
         a->h.kernels->spread(to, n, msg, s->message_bytes, a->h.store);
     }
-    if (a->h.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(a->h.store);
 }
 
 enum epa_status av_pack(struct av *a, const struct epa_moe *m)
@@ -118,8 +117,7 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
         a->h.kernels->reduce(row, by, n, s->hidden, a->h.store,
                              (uint16_t *)task->m->out + (size_t)t * s->hidden);
     }
-    if (a->h.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(a->h.store);
 }
 
 enum epa_status av_add_up(struct av *a, const struct epa_moe *m)

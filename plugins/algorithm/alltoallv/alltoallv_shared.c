@@ -9,8 +9,8 @@
  *     meeting 3n - 1;
  *   - rows are written at r after 3n + 1, so r has come to dispatch n + 1 and its experts
  *     have read the rows before;
- *   - expert outputs are written at r by r after 3n + 2, to which every rank has come, and it has
- *     read the expert outputs before in its combine n. */
+ *   - expert outputs are written at r by r after 3n + 2, to which every rank has come, and it
+ *     has read the expert outputs before in its combine n. */
 #include "alltoallv.h"
 
 #include <string.h>

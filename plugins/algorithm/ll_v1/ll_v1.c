@@ -156,7 +156,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .fp8 = c->dispatch_dtype == V1_DTYPE_FP8,
         .f16 = m->dtype == EPA_F16,
         .device = device,
-        /* Links carry stores sooner than loads, but expert outputs that were stored are read again. */
+        /* Links carry stores sooner than loads, but expert outputs that were stored are read
+         * again. */
         .pull = c->exchange == V1_EXCHANGE_PULL ||
                 (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
         .puts = algo_puts(world, transport_flags),

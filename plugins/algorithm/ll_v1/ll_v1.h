@@ -92,7 +92,7 @@ EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call, 
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size + source;
 }
 
-/* Splits that leave: what is for rank r stands after what is for those before, each with the
+/* Splits that leave: what is for rank r is after what is for those before, each with the
  * counts, the start and the tokens of its rows; `start`: rows for the ranks before r. */
 static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint32_t start)
 {
@@ -104,8 +104,8 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
 enum { V1_DEVICE_EXPERTS = 4096 };
 
 /* What a warp takes at a time, at most. Channels: of a row in FP8, of one as it is (15 lines),
- * of a sum of expert outputs that it pulls, of one of expert outputs that come (4 lines). Lines: of an expert output
- * that it pushes. */
+ * of a sum of expert outputs that it pulls, of one of expert outputs that come (4 lines). Lines:
+ * of an expert output that it pushes. */
 enum {
     V1_UNIT_FP8 = 1024,
     V1_UNIT_DTYPE = 896,

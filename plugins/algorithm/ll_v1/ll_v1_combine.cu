@@ -1,12 +1,12 @@
-/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry the
- * count of the call, where its choice stands as the source sorted it, so that what goes to a
+/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry
+ * the count of the call, where its choice stands as the source sorted it, so that what goes to a
  * rank lies there as one block from recv_offset on. Or they are pulled: the token's rank loads
  * them from where the experts wrote them. Either way they are added up in float32, in the
  * order of choices, whichever arrives first.
  *
  * Every rank signals to all, at the start of each call, that it has begun: what it read in
- * the calls before is free, and its experts have answered. Every rank waits for all of these,
- * also of those that have nothing for it. */
+ * the calls before is free, and its experts have given their outputs. Every rank waits for all of
+ * these, also of those that have nothing for it. */
 #include "../../common/algo_cuda.cuh"
 #include "ll_v1_cuda.h"
 

@@ -13,10 +13,10 @@
  *   - splits and rows of dispatch m go to position m mod 2 of p, which p read last in dispatch
  *     m - 2. Dispatch m - 1 has ended here: it waited for splits of p, which p sends when its
  *     m - 1 starts, after its m - 2 has ended.
- *   - expert outputs that combine m pushes go to position m mod 2 of p, which p read last in combine
- *     m - 2. Combine m - 1 has ended here: it waited for BEGUN of p, in the same way.
- *   - `starts` of a set, where expert outputs are pulled, are written at p once splits of dispatch m
- *     have come from p; and y of the set that it took is written after it has ended, which
+ *   - expert outputs that combine m pushes go to position m mod 2 of p, which p read last in
+ *     combine m - 2. Combine m - 1 has ended here: it waited for BEGUN of p, in the same way.
+ *   - `starts` of a set, where expert outputs are pulled, are written at p once splits of dispatch
+ *     m have arrived from p; and y of the set that it took is written after it has ended, which
  *     waited for splits m of every p: p has begun m, so it has ended the combine before that
  *     read them.
  * For this each dispatch waits for splits and each combine for BEGUN of all ranks, also of

@@ -15,7 +15,7 @@ enum v1_fault { V1_WAIT_SPLITS, V1_WAIT_ROW, V1_WAIT_BEGUN, V1_WAIT_OUTPUT, V1_N
 enum { V1_SORT, V1_QUANTISE_AND_SEND, V1_WAIT, V1_POSTPROCESS };
 enum { V1_SEND_OUTPUTS, V1_WAIT_OUTPUTS, V1_REDUCE };
 
-/* Whose a received row is, and where that stands as its source sorted it. */
+/* Whose a received row is, and where that is as its source sorted it. */
 struct v1_back {
     uint32_t source, place;
 };

@@ -1,7 +1,7 @@
 /* Dispatch on GPUs. The first blocks sort, tell each rank how its block is made up, and store
  * tokens in its slots, quantised on the way; they wait for nothing. The others, and they too
  * once they have sent, wait for the splits of all ranks and then copy what arrives to where
- * each expert's rows stand side by side.
+ * each expert's rows are adjacent.
  *
  * Splits and rows are packets, which carry the count of the call: they need neither a fence nor
  * a signal. Every rank waits for the splits of all, also of those that have nothing for it:
@@ -291,7 +291,7 @@ struct v1_cells {
     uint32_t *start; /* [size] where the source's slice begins, the same way */
 };
 
-/* Of an entry: whose row it is and where that stands as its source sorted it. */
+/* Of an entry: whose row it is and where that is as its source sorted it. */
 EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c, uint32_t entry)
 {
     uint32_t cell = device_cell_of(c.entry, c.n, entry);
@@ -355,7 +355,7 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
     return true;
 }
 
-/* One thread: until the split of an expert has come. False: it did not. */
+/* One thread: until the split of an expert has arrived. False: it did not. */
 EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t expert, uint64_t call,
                         uint32_t *rows, uint32_t *begin)
 {
@@ -369,7 +369,7 @@ EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t exper
     return received;
 }
 
-/* The cells, and how many entries there are. False: not all splits have come. */
+/* The cells, and how many entries there are. False: not all splits have arrived. */
 static __device__ bool find_cells(const struct v1_args &a, uint64_t call, const struct v1_cells &c,
                                   uint32_t *total)
 {

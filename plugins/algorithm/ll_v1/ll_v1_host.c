@@ -285,7 +285,7 @@ static enum epa_status signal_with(const struct v1_task *task, uint64_t dst, con
                        task->peer);
 }
 
-/* Where the first row of my block stands at any rank. */
+/* Where the first row of my block is at any rank. */
 static uint64_t slot_of(const struct v1_host *h, uint64_t row_bytes)
 {
     return (uint64_t)h->a.world.rank * h->l.max_m * row_bytes;
@@ -320,8 +320,7 @@ static void gather_rows(void *arg, uint32_t worker, uint32_t workers)
             h->a.kernels->spread(&scales, 1, from_scales + token[i] * l->scales_bytes,
                                  l->scales_bytes, store);
     }
-    if (store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(store);
 }
 
 static enum epa_status send_rows(struct v1_task *task)
@@ -397,7 +396,7 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* The outputs of an expert stand side by side, here and there: a piece of the block. */
+/* The outputs of an expert are adjacent, here and there: a piece of the block. */
 static enum epa_status put_outputs(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -662,8 +661,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 
         copy_from(task, source, algo_share(n, worker, workers), algo_share(n, worker + 1, workers));
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 /* The rows of all sources, to where experts read them, and the views of them. */
@@ -725,25 +723,6 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
         status = regroup(&task);
     algo_end(&h->a);
     return status;
-}
-
-/* Gives the last dispatch up. Nothing of it is wanted: no signal, no wait. */
-static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    struct v1_host *h = (struct v1_host *)a;
-    uint64_t epoch = problem->u.moe.epoch;
-
-    h->a.last.stage = h->a.last.phase = "discard";
-    for (uint32_t i = 0; i < h->l.buffers; i++) {
-        struct algo_set *s = h->a.set[i];
-
-        if (s->state == ALGO_OPEN && s->epoch == h->a.epoch && s->epoch == epoch) {
-            s->state = ALGO_FREE;
-            return EPA_OK;
-        }
-    }
-    return algo_fail(&h->a, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open any more",
-                     (unsigned long long)epoch);
 }
 
 /* ---- combine ----
@@ -823,8 +802,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         h->a.kernels->reduce(row, weight, n, h->l.hidden, h->a.store,
                              (uint16_t *)m->out + (size_t)t * h->l.hidden);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
@@ -884,7 +862,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struc
     if (status != EPA_OK)
         return status;
     h = (struct v1_host *)a;
-    a->base.discard = discard;
+    a->base.discard = algo_discard;
     a->base.combines_again = true;
     h->l = *l;
     algo_choose_store(a, ((const struct v1_config *)p->config)->nontemporal,

@@ -40,13 +40,6 @@ static const struct epa_choice returns[] = {
     {0},
 };
 
-static const struct epa_choice put_sizes[] = {
-    {"auto", LL_PUTS_AUTO, "blocks with dedup and with layout: rank, else rows"},
-    {"rows", LL_PUTS_ROWS, "one put per message"},
-    {"blocks", LL_PUTS_BLOCKS, "one put for messages that are adjacent at the receiver"},
-    {0},
-};
-
 static const struct epa_option options[] = {
     ALGO_OPTION_DISPATCH_DTYPE(struct ll_config),
     {.name = "combine_dtype",
@@ -67,14 +60,10 @@ static const struct epa_option options[] = {
      .help = "placement of the rows of an expert"},
     {.name = "fuse_expert",
      EPA_BOOL(struct ll_config, fuse_expert),
-     .help = "compute the synthetic expert within combine"},
+     .help = "on GPUs, compute the synthetic expert within combine"},
     ALGO_OPTION_BUFFERS(struct ll_config),
     ALGO_OPTION_NONTEMPORAL(struct ll_config, algo_nontemporal_choices,
                             "stores that write rows to other ranks"),
-    {.name = "puts",
-     EPA_CHOICE(struct ll_config, puts),
-     .choices = put_sizes,
-     .help = "granularity of puts to ranks outside load/store reach"},
     ALGO_OPTION_CAPACITY(struct ll_config, "received rows"),
     {.name = "split_phase",
      EPA_BOOL(struct ll_config, split_phase),
@@ -141,13 +130,12 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .native = c->dispatch_dtype == LL_DTYPE_NATIVE,
         .device_option = c->profile != NULL                   ? "profile"
                          : c->split_phase                     ? "split_phase: true"
+                         : c->fuse_expert                     ? "fuse_expert: true"
                          : c->blocks != 0                     ? "blocks"
                          : c->combine_mode != LL_COMBINE_AUTO ? "expert outputs"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
-        .host_option = c->nontemporal != LL_NONTEMPORAL_AUTO ? "nontemporal"
-                       : c->puts != LL_PUTS_AUTO             ? "puts"
-                                                             : NULL,
+        .host_option = c->nontemporal != LL_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
@@ -234,11 +222,10 @@ static void place_regions(struct ll_layout *l)
 
     l->counts_bytes = (uint64_t)l->size * l->count_words * 4;
     l->recv_bytes = l->rows * l->message_bytes;
-    if (!l->fused || (l->puts && !l->device && !l->dedup && !l->output_fp8))
+    if (!l->fused)
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, LL_LINE);
     if (l->puts && !l->device) /* a message for each row, or one for all rows of a token */
-        l->staging_bytes =
-            (uint64_t)l->max_tokens * (l->dedup || l->blocks ? l->places : 1) * l->message_bytes;
+        l->staging_bytes = (uint64_t)l->max_tokens * (l->dedup ? l->places : 1) * l->message_bytes;
     if (outputs)
         l->outputs_bytes =
             epa_round_up((uint64_t)l->max_tokens * l->places * l->sent_bytes, LL_LINE);
@@ -302,7 +289,6 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
-    l.blocks = l.puts && (c->puts == LL_PUTS_BLOCKS || (c->puts == LL_PUTS_AUTO && l.dedup));
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
     l.pushes =

@@ -26,18 +26,16 @@ enum ll_nontemporal {
 };
 enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
 enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
-enum ll_puts { LL_PUTS_AUTO, LL_PUTS_ROWS, LL_PUTS_BLOCKS };
 
 struct ll_config {
     int dispatch_dtype, combine_dtype; /* enum ll_dtype */
     int layout;                        /* enum epa_layout */
     bool dedup;                        /* layout expert: a token crosses once for each rank */
     int recv_layout;                   /* enum ll_recv_layout: where an expert's entries start */
-    bool fuse_expert;                  /* combine does the experts' work */
+    bool fuse_expert;                  /* CUDA code: combine does the experts' work */
     uint32_t buffers;
     double capacity;     /* rows a rank has room for, times its even share; 0: the worst case */
     int nontemporal;     /* host code: enum ll_nontemporal */
-    int puts;            /* host code: enum ll_puts */
     bool split_phase;    /* CUDA code: sending and receiving are two kernels */
     int combine_mode;    /* CUDA code: enum ll_combine_mode */
     bool pdl;            /* CUDA code: programmatic dependent launch */
@@ -70,10 +68,9 @@ struct ll_layout {
     enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
     bool output_fp8;
-    bool fused;  /* combine makes expert outputs of the rows that came; nobody needs y */
+    bool fused;  /* GPUs: combine computes expert outputs of received rows; nobody needs y */
     bool pushes; /* GPUs: expert outputs are stored at the token's rank, not loaded by it */
     bool puts;   /* some peers may be out of reach of loads and stores */
-    bool blocks; /* of what is put, rows that stand side by side leave together */
     bool device; /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
     uint64_t token_bytes;                                             /* of a row in dispatch */
@@ -86,7 +83,7 @@ struct ll_layout {
     uint64_t recv_at, recv_bytes;     /* [rows] messages */
     uint64_t y_at, y_bytes;           /* [rows][hidden] expert outputs of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
-    uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] answers to me */
+    uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] for my tokens */
     /* once in layout expert: messages as they come, before they are copied to their
      * experts; hosts: by source in order of tokens; GPUs: [source][max_tokens][units],
      * lines */
@@ -168,7 +165,7 @@ EPA_BOTH void ll_slot_at(uint32_t size, uint32_t rank, uint32_t i, uint32_t *sou
     *source = (i % size + rank) % size;
 }
 
-/* The signal of one part of a row that came; row: its slot, or the entry it stands in. */
+/* The signal of one part of a row that came; row: its slot, or the entry it is in. */
 EPA_BOTH uint32_t ll_row_signal(uint32_t size, uint32_t units, uint32_t row, uint32_t unit)
 {
     return LL_SIGNALS * size + row * units + unit;

@@ -1,4 +1,5 @@
-/* Combine on GPUs: answers to a row, from where experts wrote them to sums, or to the row's rank.
+/* Combine on GPUs: expert outputs of a row, from where experts wrote them to sums, or to the row's
+ * rank.
  *
  * Pulled: a warp takes a share of a row, a batch of rows at a time, all of them on their way
  * before the first is added; and they are added in one order, whichever arrives first. FROM:
@@ -25,7 +26,7 @@ template <bool FP8> struct share_width {
     };
 };
 
-/* The choices of a token, and the ranks that have answers to it, as bits. */
+/* The choices of a token, and the ranks that have expert outputs of it, as bits. */
 struct outputs {
     struct dev_choices of;
     uint32_t ranks;
@@ -62,7 +63,7 @@ EPA_DEV uint4 load_codes(const struct ll_args &a, const char *row, uint32_t chan
     return make_uint4(codes.x, codes.y, load_scale(a, row, channel), 0);
 }
 
-/* The answer to eight channels: times the expert's factor, rounded, then to its type. */
+/* An expert's output for eight channels: times the expert's factor, rounded, then to its type. */
 template <int FROM, bool F16> EPA_DEV void make_output(float factor, float *value)
 {
     if constexpr (FROM != LL_FROM_Y) {
@@ -155,13 +156,13 @@ EPA_DEV void store_out(const struct ll_args &a, const struct dev_part &p, uint32
                                 epa_dev_pack<F16>(s.v[i] + 8 * h));
 }
 
-/* Of a lane: a row, the factor of its expert, and what the answer counts. */
+/* Of a lane: a row, the factor of its expert, and what the expert output counts. */
 struct term {
     const char *from;
     float factor, by;
 };
 
-/* Where the answers to a token are that it pulls, or the rows that they are made of: *out is
+/* Where the expert outputs of a token are that it pulls, or the rows that they are made of: *out is
  * of this lane's. Returns which lanes have one; they are added in order. */
 template <int MODE, int FROM>
 EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const struct outputs &of,
@@ -445,7 +446,7 @@ EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t pla
            (uint64_t)share * a.share_bytes;
 }
 
-/* One warp: a part of the answers to a row, added up in the order of `from`'s lanes where
+/* One warp: a part of the expert outputs of a row, added up in the order of `from`'s lanes where
  * there are several, to the row's rank. */
 template <bool F16, bool FP8>
 EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n, const char *from,
@@ -519,7 +520,7 @@ EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const
     push_words(p, v, to, epoch);
 }
 
-/* A share of what a received token's experts here have answered. */
+/* A share of the outputs of a received token's experts here. */
 template <int MODE, int FROM, bool F16, bool FP8>
 EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
                        uint64_t epoch)
@@ -545,14 +546,14 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
         push_sum<FROM, F16>(a, share, n, dev_from_lane(from, 0), factor, by, to, epoch);
         return;
     }
-    /* A lone answer counts with its weight, too: rounding the product is part of the
+    /* A lone expert output counts with its weight, too: rounding the product is part of the
      * sum. */
     if (MODE == LL_DEDUP)
         by = __shfl_sync(EPA_DEV_ALL, by, epa_dev_lane() < n ? epa_dev_lane() : 0);
     push_rows<F16, FP8>(a, share, n, from, by, to, epoch);
 }
 
-/* A share of what one expert has answered to the i-th row. */
+/* A share of one expert's output for the i-th row. */
 template <int FROM, bool F16, bool FP8>
 EPA_DEV void push_entry(const struct ll_args &a, uint32_t i, uint32_t share, uint64_t epoch)
 {

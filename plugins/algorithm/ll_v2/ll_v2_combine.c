@@ -1,9 +1,7 @@
-/* Combine on hosts: each rank pulls the answers to its tokens from where the experts wrote
- * them, or from the outbox (or has them put here), and adds them up. The outbox is for expert outputs
- * that are not sent as experts gave them: quantised, or added up beforehand. With fuse_expert: true
- * nobody wrote any: what is pulled then are the rows that came, and the token's rank makes
- * expert outputs of them; those that are put, quantised or added up first are made here. Phases by
- * the source's names: copy_and_put, recv_wait, topk_reduce. */
+/* Combine on hosts: each rank pulls the expert outputs of its tokens from where the experts wrote
+ * them, or from the outbox, or has them put here, and reduces them. The outbox has outputs that are
+ * not sent as experts gave them: quantised, or those of one token reduced beforehand. Phases by the
+ * source's names: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
 static void quantise_output(const struct ll_host *h, const uint16_t *y, const uint16_t *next,
@@ -11,27 +9,6 @@ static void quantise_output(const struct ll_host *h, const uint16_t *y, const ui
 {
     h->a.kernels->quantise(y, h->l.hidden, h->l.group, next, (uint8_t *)to,
                            (float *)(void *)(to + h->l.sent_scales_at));
-}
-
-/* Fused: the answer to the row of a message, by an expert with that factor. */
-static void output(const struct ll_host *h, const char *msg, float factor, uint16_t *to)
-{
-    const char *token = msg + LL_META_BYTES;
-
-    if (h->l.fp8)
-        h->a.kernels->output_fp8((const uint8_t *)token,
-                                 (const float *)(const void *)(msg + h->l.scales_at), h->l.hidden,
-                                 h->l.group, factor, to);
-    else
-        h->a.kernels->output((const uint16_t *)(const void *)token, h->l.hidden, factor, to);
-}
-
-/* A worker's own place for expert outputs: the i-th, 0 to topk. */
-static uint16_t *made_at(const struct ll_host *h, uint32_t worker, uint32_t i)
-{
-    char *mine = h->sums + (size_t)worker * sums_of(&h->l) * h->l.output_bytes;
-
-    return (uint16_t *)(void *)(mine + i * h->l.output_bytes);
 }
 
 /* n expert outputs from `row` on, from where experts left them to where peers get them. */
@@ -51,7 +28,7 @@ static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
         quantise_output(h, y, n > 1 ? y + h->l.hidden : NULL, to);
 }
 
-/* Layout expert: what experts from `begin` to `end` answered. */
+/* Layout expert: the outputs of experts from `begin` to `end`. */
 static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
@@ -64,44 +41,6 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* Fused: answers to n rows from `row` on, of the expert with that factor. */
-static void make_outputs(const struct ll_task *task, uint64_t row, uint64_t n, float factor,
-                         uint32_t worker)
-{
-    const struct ll_host *h = task->h;
-    const char *msg = h->a.t->heap + recv_offset(h, task->set) + row * h->l.message_bytes;
-    char *to = h->a.t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
-
-    for (; n > 0; n--, msg += h->l.message_bytes, to += h->l.sent_bytes) {
-        uint16_t *made = h->l.output_fp8 ? made_at(h, worker, 0) : (uint16_t *)(void *)to;
-
-        output(h, msg, factor, made);
-        if (h->l.output_fp8)
-            quantise_output(h, made, NULL, to);
-    }
-}
-
-/* Fused: what experts from `begin` to `end` answer to ranks that do not pull rows. */
-static void output_for_experts(void *arg, uint32_t worker, uint32_t workers)
-{
-    const struct ll_task *task = arg;
-    const struct ll_host *h = task->h;
-
-    for (uint32_t i = task->begin; i < task->end; i++) {
-        uint32_t e = h->a.world.rank * h->l.local + i;
-        uint64_t row = task->set->s.recv_start[i];
-
-        for (uint32_t source = 0; source < h->l.size; source++) {
-            uint64_t n = expert_counts(h, task->set, source)[e], from = n * worker / workers;
-
-            if (h->l.output_fp8 || !algo_reachable(&h->a, source))
-                make_outputs(task, row + from, n * (worker + 1) / workers - from,
-                             task->m->expert_factor[e], worker);
-            row += n;
-        }
-    }
-}
-
 /* Layout rank. */
 static void take_rows(void *arg, uint32_t worker, uint32_t workers)
 {
@@ -111,45 +50,14 @@ static void take_rows(void *arg, uint32_t worker, uint32_t workers)
     take_outputs(task, from, first_of(task, worker + 1, workers) - from);
 }
 
-/* Which expert of this rank an entry belongs to: the last that begins no later. */
-static uint32_t expert_of(const struct ll_host *h, const struct ll_set *s, uint32_t entry)
-{
-    uint32_t low = 0, high = h->l.local;
-
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-
-        if (s->s.recv_start[middle] <= entry)
-            low = middle;
-        else
-            high = middle;
-    }
-    return h->a.world.rank * h->l.local + low;
-}
-
-/* One answer of those that are added up, as its expert gave it, or made of the row that came
- * as the i-th of them. */
-static const uint16_t *output_of(const struct ll_task *task, const char *msg, uint32_t entry,
-                                 uint32_t worker, uint32_t i)
-{
-    const struct ll_host *h = task->h;
-    uint16_t *made;
-
-    if (!h->l.fused)
-        return (const uint16_t *)task->m->y + (uint64_t)entry * h->l.hidden;
-    made = made_at(h, worker, 1 + i);
-    output(h, msg, task->m->expert_factor[expert_of(h, task->set, entry)], made);
-    return made;
-}
-
-/* Once in layout expert: one expert output for each row that came, of all its experts here. */
-static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
+/* dedup in layout expert: one output for each row that arrived, reduced over its experts here. */
+static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
     const char *received = h->a.t->heap + arrival_offset(h, task->set);
     char *leave = h->a.t->heap + leave_offset(h, task->set);
-    uint16_t *sum = made_at(h, worker, 0);
+    uint16_t *sum = (uint16_t *)(void *)(h->sums + worker * h->l.output_bytes);
     uint64_t end = first_of(task, worker + 1, workers);
 
     for (uint64_t i = first_of(task, worker, workers); i < end; i++) {
@@ -161,7 +69,7 @@ static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
         float by[LL_TOPK];
 
         for (uint32_t c = 0; c < n; c++) {
-            row[c] = output_of(task, msg, choice[c].entry, worker, c);
+            row[c] = (const uint16_t *)task->m->y + (uint64_t)choice[c].entry * h->l.hidden;
             by[c] = choice[c].weight;
         }
         h->a.kernels->reduce(row, by, n, h->l.hidden,
@@ -170,8 +78,7 @@ static void add_up_outputs(void *arg, uint32_t worker, uint32_t workers)
         if (h->l.output_fp8)
             quantise_output(h, sum, NULL, to);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 /* Expert outputs from `begin` to `end`: rows, or all of these experts. */
@@ -183,21 +90,15 @@ static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
                                              : EPA_OK;
 }
 
-/* Expert outputs to `source`, of one expert or of this rank: they stand side by side here, from
- * `row`, and there, from `answer`. */
-static enum epa_status put_block(struct ll_host *h, const struct ll_set *s, uint32_t source,
-                                 uint64_t row, uint64_t output, uint32_t n)
+static enum epa_status put_outputs(struct ll_host *h, const struct ll_set *s, uint32_t source,
+                                   uint64_t row, uint64_t output, uint32_t n)
 {
-    uint64_t bytes = h->l.sent_bytes;
+    const char *src = h->a.t->heap + leave_offset(h, s) + row * h->l.sent_bytes;
 
-    if (n == 0)
-        return EPA_OK;
-    return ll_put(h, LL_OUTPUT, s->s.epoch, outputs_offset(h, s) + output * bytes,
-                  h->a.t->heap + leave_offset(h, s) + row * bytes, n, source);
+    return n == 0 ? EPA_OK : ll_put(h, LL_OUTPUT, s, output, src, n, source);
 }
 
-/* How many answers there are to each source, and where they begin: at it and, sent once,
- * here. */
+/* How many outputs each source gets, and where they begin: there and, with dedup, here. */
 static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 {
     uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->a.world.rank * each, row = 0;
@@ -216,7 +117,7 @@ static void begin_outputs(struct ll_host *h, const struct ll_set *s)
     }
 }
 
-/* What expert i answered to ranks out of reach. */
+/* The outputs of expert i for ranks out of reach. */
 static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, uint32_t i)
 {
     uint32_t e = h->a.world.rank * h->l.local + i;
@@ -227,7 +128,7 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
         uint32_t n = expert_counts(h, s, source)[e];
 
         if (!algo_reachable(&h->a, source)) {
-            status = put_block(h, s, source, row, h->block[source].output, n);
+            status = put_outputs(h, s, source, row, h->block[source].output, n);
             h->block[source].output += n;
         }
         row += n;
@@ -235,7 +136,7 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
     return status;
 }
 
-/* Layout expert, not once: some experts at a time. */
+/* Layout expert without dedup: some experts at a time. */
 static enum epa_status output_by_expert(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -259,7 +160,7 @@ static enum epa_status output_by_expert(struct ll_task *task)
     return status;
 }
 
-/* Sent once: the answers to a source out of reach, made a slice at a time. */
+/* dedup: the outputs for a source out of reach, made a slice at a time. */
 static enum epa_status output_far(struct ll_task *task, uint32_t source)
 {
     struct ll_host *h = task->h;
@@ -274,7 +175,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
             n = slice;
         status = make(task, b->row, b->row + n);
         if (status == EPA_OK)
-            status = put_block(h, task->set, source, b->row, b->output, n);
+            status = put_outputs(h, task->set, source, b->row, b->output, n);
         if (status == EPA_OK)
             status = h->a.t->ops->progress(h->a.t);
         b->row += n;
@@ -283,7 +184,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
     return status;
 }
 
-/* Sent once: rows stand by source. First those whose expert outputs have a way to go. */
+/* dedup: rows are in the order of sources. First the outputs that have to travel. */
 static enum epa_status output_by_source(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -311,9 +212,7 @@ static enum epa_status send_outputs(struct ll_task *task)
     bool apart = h->l.output_fp8 || task->m->y != h->a.t->heap + y_offset(h, s);
 
     if (h->l.dedup && !h->l.by_rank)
-        task->make = add_up_outputs;
-    else if (h->l.fused)
-        task->make = h->l.output_fp8 || h->a.far != 0 ? output_for_experts : NULL;
+        task->make = reduce_beforehand;
     else if (apart)
         task->make = h->l.by_rank ? take_rows : take_from_experts;
     if (h->a.far != 0)
@@ -323,7 +222,7 @@ static enum epa_status send_outputs(struct ll_task *task)
     return h->l.dedup ? output_by_source(task) : output_by_expert(task);
 }
 
-/* The answers to token t and what they count; returns how many. */
+/* The expert outputs of token t and their weights; returns how many. */
 static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave, uint64_t put,
                            const uint16_t **row, float *by)
 {
@@ -347,57 +246,7 @@ static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leav
     return n;
 }
 
-/* Fused, expert outputs neither added up nor quantised: the same, of rows that are pulled. */
-static uint32_t outputs_from_rows(const struct ll_task *task, uint32_t t, uint64_t put,
-                                  uint32_t worker, const uint16_t **row, float *by)
-{
-    const struct ll_host *h = task->h;
-    const struct ll_slot *place = task->set->place + (size_t)t * h->l.topk;
-    const int32_t *expert = task->m->expert + (size_t)t * h->l.topk;
-    uint64_t recv = recv_offset(h, task->set);
-    uint32_t n = 0;
-
-    for (uint32_t k = 0; k < h->l.topk; k++) {
-        uint16_t *made = made_at(h, worker, n);
-
-        if (place[k].rank == ALGO_NONE)
-            continue;
-        by[n] = task->m->weight[(size_t)t * h->l.topk + k];
-        if (algo_reachable(&h->a, place[k].rank))
-            output(h, algo_at(&h->a, place[k].rank, recv + place[k].row * h->l.message_bytes),
-                   task->m->expert_factor[expert[k]], made);
-        else
-            made = (uint16_t *)(void *)(h->a.t->heap + put + place[k].output * h->l.sent_bytes);
-        row[n++] = made;
-    }
-    return n;
-}
-
 static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
-{
-    const struct ll_task *task = arg;
-    const struct ll_host *h = task->h;
-    bool rows = h->l.fused && h->l.outbox_bytes == 0;
-    uint64_t leave = leave_offset(h, task->set), put = outputs_offset(h, task->set);
-    uint32_t first = first_of(task, worker, workers);
-    uint32_t end = first_of(task, worker + 1, workers);
-    uint64_t begin = epa_trace_now(h->a.trace);
-
-    for (uint32_t t = first; t < end; t++) {
-        const uint16_t *row[LL_TOPK];
-        float by[LL_TOPK];
-        uint32_t n = rows ? outputs_from_rows(task, t, put, worker, row, by)
-                          : outputs_to(task, t, leave, put, row, by);
-
-        h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.store,
-                             (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
-    }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
-    algo_worked(&h->a, worker, workers, begin, end - first);
-}
-
-static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
@@ -411,17 +260,20 @@ static void reduce_tokens_fp8(void *arg, uint32_t worker, uint32_t workers)
         const uint8_t *code[LL_TOPK];
         const float *scale[LL_TOPK];
         float by[LL_TOPK];
+        uint16_t *out = (uint16_t *)task->m->out + (size_t)t * h->l.hidden;
         uint32_t n = outputs_to(task, t, leave, put, row, by);
 
+        if (!h->l.output_fp8) {
+            h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.store, out);
+            continue;
+        }
         for (uint32_t i = 0; i < n; i++) {
             code[i] = (const uint8_t *)row[i];
             scale[i] = (const float *)(const void *)(code[i] + h->l.sent_scales_at);
         }
-        h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.store,
-                                 (uint16_t *)task->m->out + (size_t)t * h->l.hidden);
+        h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.store, out);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     algo_worked(&h->a, worker, workers, begin, end - first);
 }
 
@@ -447,7 +299,7 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
         h->a.note.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
-        status = algo_parallel(&h->a, h->l.output_fp8 ? reduce_tokens_fp8 : reduce_tokens, &task);
+        status = algo_parallel(&h->a, reduce_tokens, &task);
     }
     algo_end(&h->a);
     s->s.state = ALGO_FREE;

@@ -1,20 +1,20 @@
-/* Combine on GPUs. Expert outputs are pulled: a rank loads the answers to its tokens from where the
- * experts wrote them, and adds them up as they arrive. Or they are pushed, as packets that
- * carry the number of the combine: less crosses where the experts' rank adds up or quantises
+/* Combine on GPUs. Expert outputs are pulled: a rank loads the expert outputs of its tokens from
+ * where the experts wrote them, and adds them up as they arrive. Or they are pushed, as packets
+ * that carry the number of the combine: less crosses where the experts' rank adds up or quantises
  * them first, and links carry stores better than loads.
  *
  * Signals: ANSWER of a source carries the number of the combine from its start: its experts
- * have answered, and it is done with whatever it read before. Every rank waits for all of
- * them in every combine, also for those that have nothing for it: that is what lets the
+ * have given their outputs, and it is done with whatever it read before. Every rank waits for all
+ * of them in every combine, also for those that have nothing for it: that is what lets the
  * next dispatch store without asking. */
 #include "ll_v2_answers.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
  *
- * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in order
- * of their places, in the lanes that their words come to. */
+ * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in
+ * order of their places, in the lanes that their words come to. */
 
-/* One warp: lane l waits for `lines` lines of the answer at place l, `skip` bytes into the
+/* One warp: lane l waits for `lines` lines of the expert output at place l, `skip` bytes into the
  * share, if it is in `list`. */
 EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                           uint32_t list, uint32_t skip, uint32_t packets, const struct outputs &of,
@@ -30,8 +30,8 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
 
 enum { TAKE = 2 }; /* expert outputs that a warp holds at a time */
 
-/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False: one
- * has not come. */
+/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False:
+ * one has not come. */
 template <bool F16>
 EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                         uint32_t list, float by, const struct outputs &of, bool direct,
@@ -229,7 +229,8 @@ template <bool FP8> EPA_DEV uint32_t fours(void)
     return FP8 ? LL_CODE_PACKETS / EPA_DEV_PACKETS : 1;
 }
 
-/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has not come. */
+/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has
+ * not come. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED>
 EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
                     const struct outputs &of, uint64_t epoch, uint32_t turn)

@@ -16,8 +16,8 @@
  *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
  *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
  *     (Combine reads no routes: what it needs of them, dispatch has copied.)
- *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank, are
- *     written after that, too: who stores a row straight to its place has COUNT m of all
+ *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank,
+ *     are written after that, too: who stores a row straight to its place has COUNT m of all
  *     ranks first, which have then ended combine n; rows that came as lines their own rank
  *     copies, in its dispatch m.
  *   - y of the set that a dispatch m took is written after m has ended, which waited for
@@ -52,7 +52,7 @@ struct ll_cuda {
     struct ll_layout l;
     struct ll_args args; /* what is the same in all calls, beside those of d */
     enum ll_mode mode;
-    uint32_t outputs;              /* region that this combine, or the last, pushes answers to */
+    uint32_t outputs;              /* region that this combine, or the last, pushes to */
     bool dispatched;               /* since the last combine */
     unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */

@@ -51,15 +51,15 @@ struct ll_args {
     /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
      * entry in use. */
     uint16_t *chosen;
-    uint32_t *place;    /* [max_tokens][topk]: where a row stands at its receiver; ~0: none */
+    uint32_t *place;    /* [max_tokens][topk]: where a row is at its receiver; ~0: none */
     uint32_t *recv_row; /* rows sent straight to their place: the entries in use, in order */
     float *recv_weight;
 };
 
 enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
-/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that came,
- * of 16 bits or in FP8. */
+/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that
+ * came, of 16 bits or in FP8. */
 enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES, LL_FROMS };
 
 struct ll_combine_kind {

@@ -55,7 +55,7 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
 /* ---- receiving ----
  *
  * A row's slot says who sent it and which token it is. Which experts want it, and where it
- * stands among their entries, is in its choices and the routes that its rank told. */
+ * is among their entries, is in its choices and the routes that its rank told. */
 
 /* Whether a row comes here. One warp; *ok: the source has said so, or not. */
 EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,

@@ -4,9 +4,9 @@
  * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
  * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
- * expert outputs back by puts; the last put to a peer brings the signal. With `once` in layout expert
- * rows come to `arrival` and their receiver copies them to its experts; what it expert outputs stands
- * in `outbox`, as do expert outputs that are quantised.
+ * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in
+ * layout expert rows arrive in `arrival`, and the receiver copies them to its experts; their
+ * outputs are reduced into `outbox`, where outputs that are quantised are, too.
  *
  * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
  * peers when this rank next calls it, and experts may take long. It takes no longer than the
@@ -22,16 +22,14 @@
  *     entered that one, and has pulled or used the expert outputs of n before;
  *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
  *     its combine n; rows copied out of it p writes itself, after that;
- *   - rows that a combine n reads at p (fuse_expert: true) are read before its rank enters dispatch
- *     m, and tells COUNT m, without which nobody writes rows of m;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
- *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet() at
- *     the end of combine n has seen them arrive, as that of dispatch n has what was staged;
+ *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet()
+ *     at the end of combine n has seen them arrive, as that of dispatch n has what was staged;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
  *     DATA m - 1, and copied the counts of n long before.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
- * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch would
- * pass for those of an earlier one. */
+ * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch
+ * would pass for those of an earlier one. */
 #include "ll_v2_host.h"
 
 #include "base/clock.h"
@@ -49,16 +47,19 @@ static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind, ui
                             : status;
 }
 
-enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t dst,
+enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, const struct ll_set *s, uint64_t row,
                        const void *src, uint32_t rows, uint32_t peer)
 {
-    size_t bytes = rows * (kind == LL_DATA ? h->l.message_bytes : h->l.sent_bytes);
+    uint64_t row_bytes = kind == LL_DATA ? h->l.message_bytes : h->l.sent_bytes;
+    uint64_t dst =
+        (kind == LL_DATA ? arrival_offset(h, s) : outputs_offset(h, s)) + row * row_bytes;
+    size_t bytes = rows * row_bytes;
 
     h->a.last.peer = peer;
     h->left[peer] -= rows;
     if (h->left[peer] == 0) {
         h->signalled |= 1ull << peer;
-        return put_and_signal(h, kind, epoch, dst, src, bytes, peer);
+        return put_and_signal(h, kind, s->s.epoch, dst, src, bytes, peer);
     }
     return algo_put(&h->a, dst, src, bytes, peer);
 }
@@ -187,52 +188,37 @@ static void pad_entries(struct ll_host *h, struct ll_set *s)
         s->s.recv_start[i] = (uint64_t)i * room;
 }
 
-/* Entries stand at a receiver by expert, within an expert by source: next[e] becomes the place
- * of my first for expert e, and the receiver's own starts and counts are filled in. */
-static enum epa_status lay_out_entries(struct ll_host *h, struct ll_set *s)
+/* A receiver has entries by expert, within an expert by source; rows that are sent once, by source.
+ * next[e] becomes my first entry of expert e, next_row[r] my first row at rank r, and this rank's
+ * own starts and counts are filled in. */
+static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
 {
     const struct ll_layout *l = &h->l;
     uint32_t *restrict all = h->sum, *restrict next = h->next;
-    uint32_t experts = l->experts, local = l->local, mine = h->a.world.rank * local;
+    uint32_t words = l->experts + (l->dedup ? l->size : 0), mine = h->a.world.rank * l->local;
 
-    memset(all, 0, experts * sizeof(*all));
+    memset(all, 0, words * sizeof(*all));
     for (uint32_t source = 0; source < l->size; source++) {
         const uint32_t *restrict count = expert_counts(h, s, source);
 
         if (source == h->a.world.rank)
-            memcpy(next, all, experts * sizeof(*next));
-        for (uint32_t e = 0; e < experts; e++)
-            all[e] += count[e];
+            memcpy(next, all, words * sizeof(*next));
+        for (uint32_t i = 0; i < words; i++)
+            all[i] += count[i];
     }
-    for (uint32_t i = 0; i < local; i++)
+    for (uint32_t i = 0; i < l->local; i++)
         s->s.recv_count[i] = all[mine + i];
+    for (uint32_t rank = 0; l->dedup && rank < l->size; rank++)
+        if (all[l->experts + rank] > l->rows)
+            return too_full(h, rank, all[l->experts + rank]);
     if (!l->padded)
         return pack_entries(h, s);
     pad_entries(h, s);
     return EPA_OK;
 }
 
-/* Rows that are sent once stand by source. next_row[r] becomes the place of my first at rank
- * r. */
-static enum epa_status lay_out_rows(struct ll_host *h, struct ll_set *s)
-{
-    for (uint32_t rank = 0; rank < h->l.size; rank++) {
-        uint64_t end = 0;
-
-        for (uint32_t source = 0; source < h->l.size; source++) {
-            if (source == h->a.world.rank)
-                h->next_row[rank] = (uint32_t)end;
-            end += rank_counts(h, s, source)[rank];
-        }
-        if (end > h->l.rows)
-            return too_full(h, rank, end);
-    }
-    return EPA_OK;
-}
-
-/* Expert outputs that are put stand at the source by expert (or rank), in the order of its rows.
- */
-static void lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
+/* Outputs that are put arrive here by expert (or rank), in the order of rows. Returns how many. */
+static uint32_t lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
 {
     uint32_t n = h->l.dedup ? h->l.size : h->l.experts, end = 0;
     uint32_t *restrict next = h->next_output;
@@ -242,6 +228,7 @@ static void lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
         next[i] = end;
         end += count[i];
     }
+    return end;
 }
 
 static void place_by_expert(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
@@ -291,25 +278,23 @@ static void begin_rows(struct ll_host *h, const struct ll_set *s)
         for (uint32_t at = peer * each; at < (peer + 1) * each; at++)
             rows += count[at];
         h->left[peer] = rows;
-        for (uint32_t at = peer * each; h->l.blocks && at < (peer + 1) * each; at++)
-            h->block[at] = (struct ll_block){
-                .row = h->l.dedup ? h->next_row[at] : h->next[at],
-                .output = h->next_output[at],
-                .made = h->next_output[at],
-            };
+        h->block[peer] = (struct ll_block){
+            .row = h->next_row[peer],
+            .output = h->next_output[peer],
+            .made = h->next_output[peer],
+        };
     }
 }
 
 static enum epa_status give_places(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
-    enum epa_status status = lay_out_entries(h, s);
+    enum epa_status status = lay_out_receivers(h, s);
 
-    if (status == EPA_OK && h->l.dedup)
-        status = lay_out_rows(h, s);
     if (status != EPA_OK)
         return status;
-    if (h->l.puts)
-        lay_out_outputs(h, s);
+    h->a.note.tokens = m->tokens;
+    if (h->l.puts || h->a.trace != NULL)
+        h->a.note.bytes = lay_out_outputs(h, s) * h->l.message_bytes;
     if (h->a.far != 0)
         begin_rows(h, s);
     if (h->l.dedup)
@@ -322,17 +307,10 @@ static enum epa_status give_places(struct ll_host *h, struct ll_set *s, const st
 static char *staging_at(const struct ll_host *h, const struct ll_set *s, uint32_t t,
                         const struct ll_slot *place)
 {
-    uint64_t slot = h->l.dedup || h->l.blocks ? place->output : t;
+    uint64_t slot = h->l.dedup ? place->output : t;
 
     return h->a.t->heap + algo_region(&h->a, &s->s, h->l.staging_at, h->l.staging_bytes) +
            slot * h->l.message_bytes;
-}
-
-static enum epa_status put_message(struct ll_host *h, const struct ll_set *s, uint32_t row,
-                                   const char *msg, uint32_t n, uint32_t peer)
-{
-    return ll_put(h, LL_DATA, s->s.epoch, arrival_offset(h, s) + row * h->l.message_bytes, msg, n,
-                  peer);
 }
 
 static enum epa_status put_rows(const struct ll_task *task)
@@ -345,8 +323,8 @@ static enum epa_status put_rows(const struct ll_task *task)
 
         for (uint32_t j = 0; j < h->l.places && status == EPA_OK; j++) {
             if (place[j].rank != ALGO_NONE && !algo_reachable(&h->a, place[j].rank))
-                status = put_message(h, task->set, place[j].row,
-                                     staging_at(h, task->set, t, &place[j]), 1, place[j].rank);
+                status = ll_put(h, LL_DATA, task->set, place[j].row,
+                                staging_at(h, task->set, t, &place[j]), 1, place[j].rank);
         }
     }
     return status;
@@ -362,8 +340,7 @@ static void extend_blocks(const struct ll_task *task)
         const struct ll_slot *place = &task->set->place[i];
 
         if (place->rank != ALGO_NONE && !algo_reachable(&h->a, place->rank))
-            h->block[h->l.dedup ? place->rank : (uint32_t)task->m->expert[i]].made =
-                place->output + 1;
+            h->block[place->rank].made = place->output + 1;
     }
 }
 
@@ -372,20 +349,20 @@ static enum epa_status put_blocks(const struct ll_task *task)
 {
     bool last = task->end == task->m->tokens;
     struct ll_host *h = task->h;
-    uint32_t each = h->l.dedup ? 1 : h->l.local, n = h->l.size * each;
     enum epa_status status = EPA_OK;
 
     extend_blocks(task);
-    for (uint32_t i = each; i < n && status == EPA_OK; i++) {
-        uint32_t at = (h->a.world.rank * each + i) % n;
-        struct ll_block *b = &h->block[at];
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
+        uint32_t peer = algo_peer(&h->a, i);
+        struct ll_block *b = &h->block[peer];
         const struct ll_slot from = {.output = b->output};
-        uint32_t rows = b->made - b->output, peer = at / each;
+        uint32_t rows = b->made - b->output;
 
         if (algo_reachable(&h->a, peer) || rows == 0 ||
             (!last && rows * h->l.message_bytes < LL_BLOCK_BYTES))
             continue;
-        status = put_message(h, task->set, b->row, staging_at(h, task->set, 0, &from), rows, peer);
+        status =
+            ll_put(h, LL_DATA, task->set, b->row, staging_at(h, task->set, 0, &from), rows, peer);
         b->row += rows;
         b->output += rows;
     }
@@ -395,7 +372,7 @@ static enum epa_status put_blocks(const struct ll_task *task)
 static enum epa_status put_made(const struct ll_task *task)
 {
     struct ll_host *h = task->h;
-    enum epa_status status = h->l.blocks ? put_blocks(task) : put_rows(task);
+    enum epa_status status = h->l.dedup ? put_blocks(task) : put_rows(task);
 
     /* Peers may wait for room here while the next are made. */
     return status == EPA_OK ? h->a.t->ops->progress(h->a.t) : status;
@@ -428,8 +405,8 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
     uint64_t recv = recv_offset(h, task->set);
     char *msg = NULL;
-    void *to[LL_TOPK], *copy[LL_TOPK];
-    uint32_t n = 0, copies = 0;
+    void *to[LL_TOPK];
+    uint32_t n = 0;
 
     for (uint32_t j = 0; j < h->l.places; j++) {
         if (place[j].rank == ALGO_NONE)
@@ -438,18 +415,15 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
             to[n++] = algo_at(&h->a, place[j].rank, recv + place[j].row * h->l.message_bytes);
         else if (msg == NULL)
             msg = staging_at(h, task->set, t, &place[j]);
-        else if (h->l.blocks)
-            copy[copies++] = staging_at(h, task->set, t, &place[j]);
     }
     if (msg == NULL)
         msg = h->scratch + worker * h->l.message_bytes;
     write_token(task, t, end, msg);
     write_meta(task, t, 0, msg);
     h->a.kernels->spread(to, n, msg, h->l.message_bytes, h->a.store);
-    h->a.kernels->spread(copy, copies, msg, h->l.message_bytes, EPA_STORE_CACHED);
 }
 
-/* Token t once for each rank, with the choices that this rank is to answer. */
+/* Token t once for each rank, with the choices of experts at that rank. */
 static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
@@ -457,7 +431,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
     const struct ll_slot *place = task->set->place + (size_t)t * l->places;
     uint64_t recv = arrival_offset(h, task->set);
     char *scratch = h->scratch + worker * l->message_bytes, *first = NULL;
-    bool again = false; /* the token stands in scratch */
+    bool again = false; /* the token is in scratch */
 
     for (uint32_t j = 0; j < l->places && place[j].rank != ALGO_NONE; j++) {
         bool near = algo_reachable(&h->a, place[j].rank);
@@ -485,18 +459,6 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
     }
 }
 
-/* To all ranks, this one included. */
-static uint64_t rows_sent(const struct ll_host *h, const struct ll_set *s)
-{
-    const uint32_t *count = row_counts(h, s, h->a.world.rank);
-    uint32_t n = h->l.dedup ? h->l.size : h->l.experts;
-    uint64_t rows = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        rows += count[i];
-    return rows;
-}
-
 static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
@@ -510,8 +472,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
         else
             send_to_experts(task, t, end, worker);
     }
-    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(task->h->a.store);
     algo_worked(&task->h->a, worker, workers, begin, end - first);
 }
 
@@ -583,8 +544,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 static enum epa_status copy_to_experts(struct ll_task *task)
@@ -608,7 +568,7 @@ static enum epa_status publish(struct ll_task *task)
 
     epa_publish_counts(m, s->s.epoch, h->l.local, s->s.recv_count, s->s.recv_start);
     epa_publish_messages(m, recv, LL_META_BYTES, h->l.fp8, h->l.scales_at, 0, h->l.message_bytes);
-    m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, s);
+    m->y_space = h->a.t->heap + y_offset(h, s);
     if (h->l.by_rank) {
         m->recv_rows = rows_that_came(h, s);
         m->recv_row = s->recv_row;
@@ -659,9 +619,6 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     status = exchange_counts(h, s, m);
     if (algo_phase(&h->a, status, "quant_and_put"))
         status = give_places(h, s, m);
-    h->a.note.tokens = m->tokens;
-    if (h->a.trace != NULL)
-        h->a.note.bytes = rows_sent(h, s) * h->l.message_bytes;
     if (status == EPA_OK)
         status = store_rows(h, &task);
     if (status == EPA_OK)
@@ -720,14 +677,14 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p, const struc
             s->recv_weight = algo_alloc(a, l->entries, sizeof(*s->recv_weight));
         }
     }
-    h->sum = algo_alloc(a, l->experts, sizeof(*h->sum));
-    h->next = algo_alloc(a, l->experts, sizeof(*h->next));
-    h->next_row = algo_alloc(a, l->size, sizeof(*h->next_row));
+    h->sum = algo_alloc(a, l->experts + l->size, sizeof(*h->sum));
+    h->next = algo_alloc(a, l->experts + l->size, sizeof(*h->next));
+    h->next_row = h->next == NULL ? NULL : h->next + l->experts;
     h->next_output = algo_alloc(a, l->experts, sizeof(*h->next_output));
-    h->block = algo_alloc(a, l->experts, sizeof(*h->block));
+    h->block = algo_alloc(a, l->size, sizeof(*h->block));
     h->left = algo_alloc(a, l->size, sizeof(*h->left));
     h->scratch = algo_alloc_scratch(a, l->message_bytes);
-    if (sums_of(l) != 0)
-        h->sums = algo_alloc(a, (size_t)a->workers * sums_of(l), l->output_bytes);
+    if (l->outbox_bytes != 0)
+        h->sums = algo_alloc(a, a->workers, l->output_bytes);
     return algo_created(a, out, err);
 }

@@ -37,13 +37,14 @@ struct ll_host {
     struct algo_host a;
     struct ll_layout l;
     /* While places are given out: rows so far for an expert or, if sent once, a rank. */
-    uint32_t *sum, *next, *next_output; /* [experts]; next_output by rank if sent once */
-    uint32_t *next_row;                 /* [size] */
-    struct ll_block *block;             /* [experts], or by rank if sent once */
-    uint32_t *left;                     /* [size] rows of this phase still to be put */
-    uint64_t signalled;                 /* ranks that their last put has signalled, a bit each */
-    char *scratch;                      /* [workers] messages, each a worker's own */
-    char *sums; /* [workers][sums_of()] expert outputs before they are sent or added up */
+    uint32_t *sum, *next;   /* [experts + size]: of experts, then of ranks */
+    uint32_t *next_row;     /* [size], the second part of `next` */
+    uint32_t *next_output;  /* [experts], or by rank if sent once */
+    struct ll_block *block; /* [size]: dedup */
+    uint32_t *left;         /* [size] rows of this phase still to be put */
+    uint64_t signalled;     /* ranks that their last put has signalled, a bit each */
+    char *scratch;          /* [workers] messages, each a worker's own */
+    char *sums;             /* [workers] rows: outputs reduced before they are sent */
 };
 
 struct ll_task {
@@ -107,7 +108,7 @@ static inline const uint32_t *rank_counts(const struct ll_host *h, const struct 
     return expert_counts(h, s, source) + h->l.experts;
 }
 
-/* Those of what stands side by side: rows for each rank, if they are sent once, or expert. */
+/* Counts of what is adjacent: rows for each rank, if they are sent once, or expert. */
 static inline const uint32_t *row_counts(const struct ll_host *h, const struct ll_set *s,
                                          uint32_t source)
 {
@@ -134,15 +135,9 @@ static inline const struct ll_choice *choices_of(const struct ll_host *h, const 
     return (const struct ll_choice *)(const void *)(msg + h->l.choices_at);
 }
 
-/* Expert outputs that a worker makes before they go on: a sum of them, and those that it is of. */
-static inline uint32_t sums_of(const struct ll_layout *l)
-{
-    return l->fused ? 1 + l->topk : l->outbox_bytes != 0;
-}
-
-/* Puts `rows` of h->left[peer] rows; `src` is in the heap and stays until quiet. What leaves
- * none signals the peer. */
-enum epa_status ll_put(struct ll_host *, enum ll_signal kind, uint64_t epoch, uint64_t dst,
+/* Puts `rows` of h->left[peer] rows to where `row` and those after it are at the peer (DATA), or
+ * its outputs (OUTPUT); `src` is in the heap and stays until quiet. The last signals the peer. */
+enum epa_status ll_put(struct ll_host *, enum ll_signal kind, const struct ll_set *, uint64_t row,
                        const void *src, uint32_t rows, uint32_t peer);
 /* Signals who was not signalled with a put. All that was stored or put for the epoch so far is
  * seen before. */

@@ -141,7 +141,7 @@ EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
 
 /* ---- routes: what all ranks told ---- */
 
-/* Until a packet of what `source` tells has come; one thread. False: it did not. */
+/* Until a packet of what `source` tells has arrived; one thread. False: it did not. */
 EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t epoch,
                             uint32_t source, uint2 *out)
 {
@@ -159,7 +159,7 @@ EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source, 
     return ll_packet_wait(a, dev_own(a.c.v, at), epoch, source, out);
 }
 
-/* Which of the expert's tokens `token` is. True: it has come. */
+/* Which of the expert's tokens `token` is. True: it has arrived. */
 EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch, uint32_t source,
                          uint32_t token, uint32_t *out)
 {

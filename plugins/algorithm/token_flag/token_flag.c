@@ -95,13 +95,14 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
     if (c->chunks > 1 && c->flag_granularity == TF_FLAG_PER_RANK)
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "token_flag: chunks: %u needs flag_granularity: token; with flag_granularity: rank nothing can be taken "
-            "in before the flag that follows the last row",
+            "token_flag: chunks: %u needs flag_granularity: token; with flag_granularity: rank "
+            "nothing can be taken in before the flag that follows the last row",
             c->chunks);
     return EPA_OK;
 }
 
-/* Lines of a message and of an expert output; what kernels count in 32 bits, and hold in a block. */
+/* Lines of a message and of an expert output; what kernels count in 32 bits, and hold in a
+ * block. */
 static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;

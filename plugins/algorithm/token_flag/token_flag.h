@@ -4,9 +4,9 @@
  * and steps.
  *
  * A flat token is a choice of a token, (token, k). A message is what crosses for one on its
- * way out: token | scales (dispatch_dtype: fp8) | struct tf_meta, in lines of 64 bytes. An answer takes
- * a slot: answer | flag. Each flag is the last word of its message or slot, in the line that
- * ends what it vouches for.
+ * way out: token | scales (dispatch_dtype: fp8) | struct tf_meta, in lines of 64 bytes. An expert
+ * output takes a slot: expert output | flag. Each flag is the last word of its message or slot, in
+ * the line that ends what it vouches for.
  *
  * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each
  * line the epoch (device/packets.cuh); where it ends, a message stands as on hosts. */
@@ -62,7 +62,7 @@ struct tf_layout {
     uint32_t count_words;             /* 1 + local */
     uint64_t rows;                    /* that a rank has room for */
     uint64_t token_bytes, scales_at, meta_at, message_bytes; /* in a message */
-    uint64_t wire_bytes; /* of a message on its way; hosts: as it stands */
+    uint64_t wire_bytes; /* of a message on its way; hosts: as it is */
     uint64_t output_bytes, slot_bytes;
     uint64_t reported_at, reported_bytes; /* [size] counts, on their way out */
     uint64_t counts_at, counts_bytes;     /* [2][source] counts, as they come */

@@ -1,10 +1,10 @@
-/* combine_send: the answer to each row that came, to the slot of its flat token; with expert:
- * fused it is worked out on the way. combine_recv: the slots of each token, added up. */
+/* combine_send: the expert output of each row that came, to the slot of its flat token; with
+ * expert: fused it is worked out on the way. combine_recv: the slots of each token, added up. */
 #include "token_flag_host.h"
 
 /* ---- combine_send ---- */
 
-/* The answer to entry i, of local expert e, made where it is wanted. */
+/* The expert output of entry i, of local expert e, made where it is wanted. */
 static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
 {
     const struct tf_host *h = task->h;
@@ -47,9 +47,8 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
     slot =
         algo_at(&h->a, meta->origin.rank, slot_offset(h, task->set, meta->origin.token, meta->k));
     make_output(task, e, i, slot);
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
-    /* Release: pairs with the acquire of has_arrived(); the answer is in place. */
+    algo_drain(h->a.store);
+    /* Release: pairs with the acquire of has_arrived(); the expert output is in place. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
 
@@ -80,8 +79,7 @@ static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
         for (uint64_t i = begin; i < end; i++)
             send_output(task, e, i);
     }
-    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(task->h->a.store);
 }
 
 static enum epa_status put_outputs(const struct tf_task *task)
@@ -178,8 +176,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 
     while (t < end && reduce_token(task, (uint32_t)t, worker))
         t++;
-    if (task->h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(task->h->a.store);
     tf_tend(task, worker, workers);
 }
 

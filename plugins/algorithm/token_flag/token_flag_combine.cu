@@ -1,5 +1,5 @@
 /* Combine on GPUs, a kernel for each half. combine_send: warps take parts of the rows by
- * expert, make the answer where it is asked of them, and store it to the slot of its flat
+ * expert, make the expert output where it is asked of them, and store it to the slot of its flat
  * token at its rank. combine_recv: warps take parts of tokens, wait for the slots, and add
  * them up, k ascending, as they come.
  *
@@ -7,7 +7,7 @@
 #include "../../common/algo_cuda.cuh"
 #include "token_flag_cuda.h"
 
-/* The first word of a part, and how many of the answer's follow. */
+/* The first word of a part, and how many of the expert output's follow. */
 EPA_DEV uint32_t first_word(const struct tf_part &p)
 {
     return p.unit * (TF_UNIT_BYTES / 8);
@@ -70,7 +70,7 @@ EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct t
     }
 }
 
-/* Where the answer to a row goes, as META of the row has it. */
+/* Where the expert output of a row goes, as META of the row has it. */
 struct whose {
     uint32_t rank, token, k, expert;
 };
@@ -84,7 +84,7 @@ EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
             (uint32_t)second >> 16};
 }
 
-/* One warp: a part of the answer to a row. */
+/* One warp: a part of the expert output of a row. */
 template <int KIND, bool F16>
 EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry, uint32_t unit)
 {
@@ -116,7 +116,7 @@ EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry
     }
 }
 
-/* The i-th of all rows, in the order in which they were sent: so that the answers to a token
+/* The i-th of all rows, in the order in which they were sent: so that the expert outputs of a token
  * come one soon after the other. */
 EPA_DEV uint32_t entry_at(const struct tf_args &a, const uint32_t *received, uint32_t i)
 {

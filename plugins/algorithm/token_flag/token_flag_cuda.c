@@ -16,7 +16,7 @@
  *   - rows of m go to this rank's own part of p's buffer in a set. With two sets, which
  *     dispatches take in turn, what stood there is of m - 2, and p has copied it, as above:
  *     so a dispatch may also be given up (discard). With one it is of m - 1, which has been
- *     combined here: for each row that p got it has answered, after it copied all of them.
+ *     combined here: for each row that p got it has given its output, after it copied all of them.
  *   - rows by expert and y are p's own, and read for the last time before p's next dispatch
  *     into that set begins.
  *   - slots are written at p by who has ended dispatch_recv m, so it has seen p's counts of
@@ -420,7 +420,7 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
         kernel[TF_DISPATCH_SEND].other = kernel_of(c, TF_DISPATCH_SEND, EPA_FP8_E4M3);
     status = device_set_up(&c->d, kernel, config->blocks, err);
     /* No transport promises what is in its heap at first, and lines are not to be of calls to
-     * come. Nobody begins before all ranks have set up, so nothing that has come is lost. */
+     * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
     if (status == EPA_OK)
         status = device_clear(&c->d, device_own(&c->d, c->d.heap), c->l.heap_bytes, err);
     if (status != EPA_OK) {

@@ -19,7 +19,7 @@ enum tf_what {
 /* Phases of each stage. */
 enum { TF_COUNTING, TF_SENDING, TF_AWAITING, TF_RECEIVING };
 
-/* A part of a row or answer: lines of it that one warp takes. */
+/* A part of a row or expert output: lines of it that one warp takes. */
 enum {
     TF_FOURS = TF_UNIT_PACKETS / 4,
     TF_META_LANE = 6 /* of the eight that have the last line */

@@ -1,8 +1,9 @@
 /* Dispatch on GPUs, a kernel for each half. dispatch_send: blocks give each choice of their
  * tokens the next row of this rank's part of the receiver's buffer, and store it there; with
- * flag_granularity: token the first blocks count for the receivers meanwhile, with flag_granularity: rank the last
- * block that is done tells what was sent. dispatch_recv: warps copy what arrived to rows by
- * expert. With chunks some of the blocks of dispatch_send do so already.
+ * flag_granularity: token the first blocks count for the receivers meanwhile, with
+ * flag_granularity: rank the last block that is done tells what was sent. dispatch_recv: warps
+ * copy what arrived to rows by expert. With chunks some of the blocks of dispatch_send do so
+ * already.
  *
  * Where an expert's rows from a source begin follows from all counts, and which of them a row
  * is its sender has said; so each warp takes a part of a row without asking anybody. */
@@ -88,7 +89,7 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const s
 {
     const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
     const char *last = message + (a.packets - 1) * EPA_PACKET;
-    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has come */
+    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has arrived */
     struct epa_dev_poll poll = {0, 0, 0};
 
     for (;;) {

@@ -3,17 +3,17 @@
  * Each rank has a buffer for every source, with room for all that may come, so that nobody
  * asks before sending. dispatch_send gives each flat token the next row of its rank's buffer
  * and stores the message there; dispatch_recv copies what came to rows by expert. combine_send
- * stores the answer to the flat token's slot at its rank, which the message named, and
+ * stores the expert output to the flat token's slot at its rank, which the message named, and
  * combine_recv adds up a token's slots. Peers that loads and stores do not reach get the same
  * by puts.
  *
  * Flags. Counts: a signal, epoch << 32 | rows + 1, so that it says two things at once and is
- * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token before them, and
- * then each row has a flag, the epoch. So has each expert output. Of what is stored, the flag is the
- * last word of the message or slot: written by a release, waited for by an acquire. Of what
- * is put, it is a signal of its own that comes with the put. How its rows and expert outputs come a
- * rank says with its counts. All flags of a dispatch and its combine carry its epoch, count
- * up, and are waited for with >=.
+ * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token
+ * before them, and then each row has a flag, the epoch. So has each expert output. Of what is
+ * stored, the flag is the last word of the message or slot: written by a release, waited for by an
+ * acquire. Of what is put, it is a signal of its own that comes with the put. How its rows and
+ * expert outputs come a rank says with its counts. All flags of a dispatch and its combine carry
+ * its epoch, count up, and are waited for with >=.
  *
  * Stages that send end with quiet(): nothing that peers wait for is held back while this rank
  * is elsewhere, two SETs of one word cannot swap, and what was put may be written again.
@@ -23,14 +23,14 @@
  * the set. There is no barrier: let epoch m take the set that epoch n had, n < m, so that
  * combine n ended on this rank before dispatch m began.
  *   - A rank writes rows of m at p into its own part of p's buffer. Those of n that stood
- *     there it has got the answers to, so p has copied them out.
+ *     there it has got the expert outputs for, so p has copied them out.
  *   - Rows by expert and y are p's own, and are read for the last time in its combine_send n
  *     (quiet: also by puts), before its dispatch m.
  *   - Slots of m are written at p by a rank that has ended dispatch_recv m, so it has seen p's
  *     counts of m, and p has ended combine n, which read the slots.
  *   - Counts and their signal have two places, of odd and even epochs, whatever the set: a
- *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after its
- *     dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
+ *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after
+ *     its dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
  *   - Signals of rows and expert outputs are apart for each set, as flags are, being in its memory:
  *     two dispatches may be open, and an expert output of the later must not pass for one of the
  *     earlier, which another rank owes. */
@@ -74,7 +74,7 @@ static bool stopped(const struct tf_task *task)
 
 static bool has_arrived(const uint64_t *flag, uint64_t epoch)
 {
-    /* Acquire: pairs with the release after the row or answer was stored. */
+    /* Acquire: pairs with the release after the row or expert output was stored. */
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
 }
 
@@ -191,7 +191,7 @@ static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool af
  * Where an expert's rows begin is known from the counts of all; which of them a row takes is a
  * counter's affair, as workers copy rows of several sources at once. */
 
-/* The words of `source`, which have come. */
+/* The words of `source`, which have arrived. */
 static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
 {
     return source == h->a.world.rank
@@ -244,7 +244,7 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
     return status == EPA_OK ? take_counts(h, s) : status;
 }
 
-/* Without a wait: whether a signal has come that far, in which case it is waited for so that
+/* Without a wait: whether a signal has got that far, in which case it is waited for so that
  * what it vouches for can be read. */
 static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
 {
@@ -326,8 +326,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
     else
         (void)copy_sources(task, worker, workers);
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     if (task->waits)
         tf_tend(task, worker, workers);
 }
@@ -366,7 +365,7 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
     uint32_t batch = h->a.workers > 1 ? 8 * h->a.workers : 1;
     enum epa_status status = EPA_OK;
 
-    if (!h->l.by_token) /* its flag has come, and so have all */
+    if (!h->l.by_token) /* its flag has arrived, and so have all */
         batch = from->rows;
     while (from->taken < from->rows && status == EPA_OK) {
         while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
@@ -450,7 +449,7 @@ static char *staging_at(const struct tf_host *h, uint32_t t, uint32_t k)
            ((uint64_t)t * h->l.topk + k) * h->l.message_bytes;
 }
 
-/* The last line of a message, whose token stands at `to` but for that: its end, and what it
+/* The last line of a message, whose token is at `to` but for that: its end, and what it
  * is. */
 static void end_message(const struct tf_host *h, char *to, const char *msg,
                         const struct tf_meta *meta)
@@ -491,8 +490,7 @@ static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, cha
     h->a.kernels->spread(to, n, msg, l->message_bytes - TF_LINE, h->a.store);
     if (!l->by_token)
         return;
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
     for (uint32_t i = 0; i < n_stored; i++) {
         /* Release: pairs with the acquire of has_arrived(); the row is in place. */
         __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
@@ -518,8 +516,7 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
         (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
     for (; t < end && status == EPA_OK; t++)
         send_token(task, t, end, h->scratch + worker * h->l.message_bytes);
-    if (h->a.store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain();
+    algo_drain(h->a.store);
 }
 
 /* What was just made in staging leaves. */
@@ -683,7 +680,7 @@ static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem
 /* ---- set-up ---- */
 
 /* No transport promises what is in its heap at first. Nobody begins before all ranks have set
- * up, so no flag that has come is lost. */
+ * up, so no flag that has arrived is lost. */
 static void clear_flags(struct tf_host *h)
 {
     uint64_t slots = (uint64_t)h->l.max_tokens * h->l.topk;

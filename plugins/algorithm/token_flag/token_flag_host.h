@@ -46,7 +46,7 @@ struct tf_task {
     uint64_t begin, end;    /* what is done now: tokens, or entries */
     bool tells;             /* the first worker counts rows and tells, before it sends its own */
     bool resets;            /* and clears the counters that the other half of dispatch uses */
-    bool waits;             /* what is read may not have come yet */
+    bool waits;             /* what is read may not have arrived yet */
     uint32_t done;          /* workers that have ended */
     uint32_t stop;          /* one has failed: the rest is left undone */
     enum epa_status status; /* who stopped, says why in h->a.last */

@@ -24,7 +24,7 @@ struct tf_slots {
 
 /* ---- counts ---- */
 
-/* Where a rank's rows for each expert of the receiver are told; at the receiver. */
+/* Where a rank's rows for each expert of the receiver are published; at the receiver. */
 EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t source)
 {
     return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.c.local * 8;
@@ -39,7 +39,8 @@ EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t r
     epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert, tf_count_flag(epoch, count));
 }
 
-/* flag_granularity: token: the first blocks count, each for other ranks, while others send already. */
+/* flag_granularity: token: the first blocks count, each for other ranks, while others send
+ * already. */
 static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
 {
     uint32_t choices = a.c.tokens * a.c.topk;
@@ -61,9 +62,9 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
     }
 }
 
-/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen before it
- * arrives (the fence), what all have stored before the flags (the releases): each thread's
- * stores, the barrier, the fence, the counter, and the same again, are one chain. */
+/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen
+ * before it arrives (the fence), what all have stored before the flags (the releases): each
+ * thread's stores, the barrier, the fence, the counter, and the same again, are one chain. */
 static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t epoch)
 {
     __shared__ bool last;
@@ -120,7 +121,7 @@ EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p
 }
 
 /* How often each expert is chosen by tokens before the one at hand, which says where a row
- * stands among those for its expert: the same for the same tokens, whoever is first to send.
+ * is among those for its expert: the same for the same tokens, whoever is first to send.
  * A block takes tokens in ascending order, so it goes on from the one before. */
 EPA_DEV void tf_count_choice(const struct tf_args &a, uint32_t expert, uint32_t *before)
 {

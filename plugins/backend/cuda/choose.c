@@ -1,5 +1,5 @@
 /* Which device a rank gets, and why it gets none. What the runtime reports of a machine
- * that has no driver, or an old one, is the same words for both; here they are told
+ * that has no driver, or an old one, is the same words for both; here they are reported
  * apart. */
 #include "cuda.h"
 

@@ -1,6 +1,6 @@
 /* Real experts on a GPU (epa2a/backend.h): the two products of gemm_experts.h, with kernels around
- * them where rows are not in the type of the weights, or several experts share a row. Nothing waits for
- * the host, so that a recorded call works with the counts of the moment. */
+ * them where rows are not in the type of the weights, or several experts share a row. Nothing
+ * waits for the host, so that a recorded call works with the counts of the moment. */
 #include "cuda.h"
 
 #include <stdio.h>

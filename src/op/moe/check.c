@@ -10,81 +10,65 @@
 
 #include "base/dtype.h"
 
+static void lay_out(const struct experiment *x, struct check *c)
+{
+    size_t hidden = x->moe.hidden, choices = (size_t)x->ranks * x->moe.max_tokens * x->moe.topk;
+    struct pool *p = &c->pool;
+
+    c->tokens = pool_alloc(p, x->ranks, sizeof(*c->tokens));
+    c->expert = pool_alloc(p, choices, sizeof(*c->expert));
+    c->weight = pool_alloc(p, choices, sizeof(*c->weight));
+    c->filed = pool_alloc(p, choices, sizeof(*c->filed));
+    c->range = pool_alloc(p, x->moe.experts / x->ranks, sizeof(*c->range));
+    c->x = pool_alloc(p, hidden, sizeof(*c->x));
+    c->q = pool_alloc(p, hidden, sizeof(*c->q));
+    c->scale = pool_alloc(p, hidden, sizeof(*c->scale)); /* one of each group, and more room */
+    c->value = pool_alloc(p, hidden, sizeof(*c->value));
+    c->output = pool_alloc(p, hidden, sizeof(*c->output));
+    c->sent = pool_alloc(p, hidden, sizeof(*c->sent));
+    c->sent_q = pool_alloc(p, hidden, sizeof(*c->sent_q));
+    c->total = pool_alloc(p, hidden, sizeof(*c->total));
+    c->part = pool_alloc(p, hidden, sizeof(*c->part));
+    c->sum = pool_alloc(p, hidden, sizeof(*c->sum));
+    c->size = pool_alloc(p, hidden, sizeof(*c->size));
+    c->order = pool_alloc(p, x->moe.topk, sizeof(*c->order));
+}
+
 uint64_t op_moe_check_bytes(const struct experiment *x)
 {
-    uint64_t choices = (uint64_t)x->ranks * x->moe.max_tokens * x->moe.topk;
+    struct check c = {.pool = {.counting = true}};
 
-    return choices * (sizeof(int32_t) + sizeof(float) + sizeof(uint32_t)) +
-           x->moe.experts / x->ranks * sizeof(struct range) +
-           (uint64_t)x->moe.hidden * (2 * (2 + 1) + 5 * sizeof(float) + 2 * sizeof(double)) +
-           (x->expert.kind == EXPERT_MLP ? check_mlp_bytes(x) : 0);
+    lay_out(x, &c);
+    return c.pool.bytes + (x->expert.kind == EXPERT_MLP ? check_mlp_bytes(x) : 0);
 }
 
 void op_moe_check_destroy(struct check *c)
 {
     if (c == NULL)
         return;
-    free(c->tokens);
-    free(c->expert);
-    free(c->weight);
-    free(c->filed);
-    free(c->range);
-    free(c->x);
-    free(c->q);
-    free(c->scale);
-    free(c->value);
-    free(c->output);
-    free(c->sent);
-    free(c->sent_q);
-    free(c->total);
-    free(c->part);
-    free(c->sum);
-    free(c->size);
-    free(c->order);
     check_mlp_destroy(c->mlp);
+    pool_free(&c->pool);
     free(c);
 }
 
 enum epa_status check_create(struct op_moe *op, struct epa_error *err)
 {
-    size_t hidden = op->x->moe.hidden, size = op->world.size;
-    size_t choices = size * op->x->moe.max_tokens * op->x->moe.topk;
     struct check *c;
 
     if (op->check != NULL)
         return EPA_OK;
     c = calloc(1, sizeof(*c));
-    if (c == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
-    c->tokens = malloc(size * sizeof(*c->tokens));
-    c->expert = malloc(choices * sizeof(*c->expert));
-    c->weight = malloc(choices * sizeof(*c->weight));
-    c->filed = malloc(choices * sizeof(*c->filed));
-    c->range = malloc(op->local_experts * sizeof(*c->range));
-    c->x = malloc(hidden * sizeof(*c->x));
-    c->q = malloc(hidden);
-    c->scale = malloc(hidden_groups(op) * sizeof(*c->scale));
-    c->value = malloc(hidden * sizeof(*c->value));
-    c->output = malloc(hidden * sizeof(*c->output));
-    c->sent = malloc(hidden * sizeof(*c->sent));
-    c->sent_q = malloc(hidden);
-    c->total = malloc(hidden * sizeof(*c->total));
-    c->part = malloc(hidden * sizeof(*c->part));
-    c->sum = malloc(hidden * sizeof(*c->sum));
-    c->size = malloc(hidden * sizeof(*c->size));
-    c->order = malloc(op->x->moe.topk * sizeof(*c->order));
+    if (c != NULL)
+        lay_out(op->x, c);
+    if (c == NULL || c->pool.failed) {
+        op_moe_check_destroy(c);
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
+                        (unsigned long long)op_moe_check_bytes(op->x));
+    }
     for (uint32_t q = 0; q < 256; q++)
         c->decode[q] = float_of_e4m3((uint8_t)q);
     op->check = c;
-    if (c->tokens != NULL && c->expert != NULL && c->weight != NULL && c->filed != NULL &&
-        c->range != NULL && c->x != NULL && c->q != NULL && c->scale != NULL && c->value != NULL &&
-        c->output != NULL && c->sent != NULL && c->sent_q != NULL && c->total != NULL &&
-        c->part != NULL && c->sum != NULL && c->size != NULL && c->order != NULL)
-        return EPA_OK;
-    op_moe_check_destroy(c);
-    op->check = NULL;
-    return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
-                    (unsigned long long)op_moe_check_bytes(op->x));
+    return EPA_OK;
 }
 
 /* Index of choice 0 of a token in the arrays over all choices. */

@@ -41,7 +41,7 @@ uint32_t check_order(const struct op_moe *op, const int32_t *expert, uint32_t *o
     return n;
 }
 
-/* What this expert answers to the reference row. */
+/* The output of this expert for the reference row. */
 static void load_output(const struct op_moe *op, int32_t expert)
 {
     const struct check *c = op->check;
@@ -182,7 +182,7 @@ static void check_token(const struct op_moe *op, uint32_t token, const uint16_t 
 
     f->compared += op->x->moe.hidden;
     for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
-        /* An answer in f16 may be infinite, and then so is the sum, however it is made; the
+        /* An expert output in f16 may be infinite, and then so is the sum, however it is made; the
          * terms of a channel all have one sign. */
         double slack = isfinite(c->size[h]) ? c->size[h] * part + least : 0.0;
         float low = float_of_word(f16, word_of_float(f16, (float)(c->sum[h] - slack)));

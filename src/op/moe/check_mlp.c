@@ -12,14 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op/moe/reference.h"
-
 /* Multiply-adds of a check in float64: a tenth of a second or so; and the memory of the
  * outputs that are worked out at a time. */
 static const double budget = 0x1p26;
 enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256 };
 
 struct mlp_check {
+    struct pool pool; /* all of the arrays */
     struct reference *reference;
     uint32_t tokens;           /* of a block, at most */
     uint32_t *token;           /* [tokens]; which they are */
@@ -39,23 +38,7 @@ void check_mlp_destroy(struct mlp_check *c)
     if (c == NULL)
         return;
     reference_destroy(c->reference);
-    free(c->token);
-    free(c->x);
-    free(c->scale);
-    free(c->low);
-    free(c->high);
-    free(c->row);
-    free(c->words);
-    free(c->codes);
-    free(c->total_low);
-    free(c->total_high);
-    free(c->part_low);
-    free(c->part_high);
-    free(c->q_low);
-    free(c->q_high);
-    free(c->sum_low);
-    free(c->sum_high);
-    free(c->size);
+    pool_free(&c->pool);
     free(c);
 }
 
@@ -69,55 +52,57 @@ static uint32_t block_tokens(const struct experiment *x)
     return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
 }
 
+static void lay_out(const struct experiment *x, struct mlp_check *c)
+{
+    size_t n = block_tokens(x), hidden = x->moe.hidden, outputs = n * x->moe.topk * hidden;
+    struct pool *p = &c->pool;
+
+    c->tokens = (uint32_t)n;
+    c->token = pool_alloc(p, n, sizeof(*c->token));
+    c->x = pool_alloc(p, n * hidden, sizeof(*c->x));
+    c->scale = pool_alloc(p, n * hidden / WEIGHTS_BLOCK, sizeof(*c->scale));
+    c->low = pool_alloc(p, outputs, sizeof(*c->low));
+    c->high = pool_alloc(p, outputs, sizeof(*c->high));
+    c->row = pool_alloc(p, n, sizeof(*c->row));
+    c->words = pool_alloc(p, hidden, sizeof(*c->words));
+    c->codes = pool_alloc(p, hidden, sizeof(*c->codes));
+    c->total_low = pool_alloc(p, hidden, sizeof(float));
+    c->total_high = pool_alloc(p, hidden, sizeof(float));
+    c->part_low = pool_alloc(p, hidden, sizeof(float));
+    c->part_high = pool_alloc(p, hidden, sizeof(float));
+    c->q_low = pool_alloc(p, hidden, sizeof(float));
+    c->q_high = pool_alloc(p, hidden, sizeof(float));
+    c->sum_low = pool_alloc(p, hidden, sizeof(double));
+    c->sum_high = pool_alloc(p, hidden, sizeof(double));
+    c->size = pool_alloc(p, hidden, sizeof(double));
+}
+
 uint64_t check_mlp_bytes(const struct experiment *x)
 {
-    uint64_t n = block_tokens(x), hidden = x->moe.hidden;
+    struct mlp_check c = {.pool = {.counting = true}};
     struct weights w;
 
     weights_init(x, &w);
-    return n * hidden * (x->moe.topk * 2 * sizeof(float) + sizeof(float)) +
-           n * hidden / 128 * sizeof(float) +
-           hidden * (3 + 6 * sizeof(float) + 3 * sizeof(double)) + reference_bytes(&w, (uint32_t)n);
+    lay_out(x, &c);
+    return c.pool.bytes + reference_bytes(&w, c.tokens);
 }
 
 static enum epa_status create(struct op_moe *op, struct epa_error *err)
 {
-    size_t n = block_tokens(op->x), hidden = op->x->moe.hidden, topk = op->x->moe.topk;
     struct mlp_check *c = calloc(1, sizeof(*c));
 
-    if (c == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
-    c->tokens = (uint32_t)n;
-    c->reference = reference_create(&(struct reference_params){
-        .weights = &op->weights,
-        .f16 = is_f16(op),
-        .rounded = op->footprint.output_dtype != EPA_F32,
-        .fp8_sum_bits =
-            op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
-        .rows = (uint32_t)n});
-    c->token = malloc(n * sizeof(*c->token));
-    c->x = malloc(n * hidden * sizeof(*c->x));
-    c->scale = malloc(n * hidden / 128 * sizeof(*c->scale));
-    c->low = malloc(n * topk * hidden * sizeof(*c->low));
-    c->high = malloc(n * topk * hidden * sizeof(*c->high));
-    c->row = malloc(n * sizeof(*c->row));
-    c->words = malloc(hidden * sizeof(*c->words));
-    c->codes = malloc(hidden);
-    c->total_low = malloc(hidden * sizeof(float));
-    c->total_high = malloc(hidden * sizeof(float));
-    c->part_low = malloc(hidden * sizeof(float));
-    c->part_high = malloc(hidden * sizeof(float));
-    c->q_low = malloc(hidden * sizeof(float));
-    c->q_high = malloc(hidden * sizeof(float));
-    c->sum_low = malloc(hidden * sizeof(double));
-    c->sum_high = malloc(hidden * sizeof(double));
-    c->size = malloc(hidden * sizeof(double));
     op->check->mlp = c;
-    if (c->reference != NULL && c->token != NULL && c->x != NULL && c->scale != NULL &&
-        c->low != NULL && c->high != NULL && c->row != NULL && c->words != NULL &&
-        c->codes != NULL && c->total_low != NULL && c->total_high != NULL && c->part_low != NULL &&
-        c->part_high != NULL && c->q_low != NULL && c->q_high != NULL && c->sum_low != NULL &&
-        c->sum_high != NULL && c->size != NULL)
+    if (c != NULL) {
+        lay_out(op->x, c);
+        c->reference = reference_create(&(struct reference_params){
+            .weights = &op->weights,
+            .f16 = is_f16(op),
+            .rounded = op->footprint.output_dtype != EPA_F32,
+            .fp8_sum_bits =
+                op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
+            .rows = c->tokens});
+    }
+    if (c != NULL && c->reference != NULL && !c->pool.failed)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
                     (unsigned long long)check_mlp_bytes(op->x));

@@ -42,6 +42,7 @@ struct segment {
 };
 
 struct mlp_experts {
+    struct pool pool; /* weights and a batch */
     const struct epa_kernels *kernels;
     struct mlp_weights w;
 
@@ -139,22 +140,19 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
             return status;
     }
     x->rows = batch_rows(w, op->footprint.recv_entries, local);
-    x->w.up = aligned_alloc(LINE, local * up * weights_element(w));
-    x->w.down = aligned_alloc(LINE, local * down * weights_element(w));
-    x->a = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
-    x->mid = aligned_alloc(LINE, epa_gemm_a_bytes((uint32_t)x->rows, columns));
-    x->segment = malloc((local + x->rows / EPA_GEMM_ROWS + 1) * sizeof(*x->segment));
-    x->c = aligned_alloc(LINE, (size_t)x->workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float));
+    x->w.up = pool_alloc(&x->pool, local * up, weights_element(w));
+    x->w.down = pool_alloc(&x->pool, local * down, weights_element(w));
+    x->a = pool_alloc(&x->pool, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden), 1);
+    x->mid = pool_alloc(&x->pool, epa_gemm_a_bytes((uint32_t)x->rows, columns), 1);
+    x->segment = pool_alloc(&x->pool, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
+    x->c = pool_alloc(&x->pool, (size_t)x->workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
     if (fp8) {
-        x->w.up_scale = malloc(local * up / BLOCK / BLOCK * sizeof(float));
-        x->w.down_scale = malloc(local * down / BLOCK / BLOCK * sizeof(float));
-        x->a_scale = malloc(x->rows * w->hidden / BLOCK * sizeof(float));
-        x->mid_scale = malloc(x->rows * columns / BLOCK * sizeof(float));
+        x->w.up_scale = pool_alloc(&x->pool, local * up / BLOCK / BLOCK, sizeof(float));
+        x->w.down_scale = pool_alloc(&x->pool, local * down / BLOCK / BLOCK, sizeof(float));
+        x->a_scale = pool_alloc(&x->pool, x->rows * w->hidden / BLOCK, sizeof(float));
+        x->mid_scale = pool_alloc(&x->pool, x->rows * columns / BLOCK, sizeof(float));
     }
-    if (x->w.up == NULL || x->w.down == NULL || x->a == NULL || x->mid == NULL ||
-        x->segment == NULL || x->c == NULL ||
-        (fp8 && (x->w.up_scale == NULL || x->w.down_scale == NULL || x->a_scale == NULL ||
-                 x->mid_scale == NULL)))
+    if (x->pool.failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
                         (unsigned long long)packed_bytes(w, local));
     /* Rows that pad a panel are anything finite; zeros, once. */
@@ -172,16 +170,7 @@ static void host_destroy(struct mlp_experts *x)
     if (x == NULL)
         return;
     onednn_destroy(x->w.library);
-    free(x->w.up);
-    free(x->w.down);
-    free(x->w.up_scale);
-    free(x->w.down_scale);
-    free(x->a);
-    free(x->mid);
-    free(x->a_scale);
-    free(x->mid_scale);
-    free(x->segment);
-    free(x->c);
+    pool_free(&x->pool);
     free(x->outputs.data);
     free(x->reduced_area.data);
     free(x);

@@ -126,27 +126,25 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 {
     const struct moe_options *moe = &op->x->moe;
     size_t choices = (size_t)moe->max_tokens * moe->topk;
-    bool complete;
+    struct pool *p = &op->scratch;
 
-    op->row = malloc(moe->hidden * sizeof(*op->row));
-    op->expert = malloc(choices * sizeof(*op->expert));
-    op->weight = malloc(choices * sizeof(*op->weight));
-    op->reached = calloc(op->world.size, 1);
-    op->used = calloc(op->local_experts, 1);
-    op->run = malloc(op->local_experts * sizeof(*op->run));
-    op->first = malloc(op->local_experts * sizeof(*op->first));
-    complete = op->row != NULL && op->expert != NULL && op->weight != NULL && op->reached != NULL &&
-               op->used != NULL && op->run != NULL && op->first != NULL;
+    op->row = pool_alloc(p, moe->hidden, sizeof(*op->row));
+    op->expert = pool_alloc(p, choices, sizeof(*op->expert));
+    op->weight = pool_alloc(p, choices, sizeof(*op->weight));
+    op->reached = pool_alloc(p, op->world.size, sizeof(*op->reached));
+    op->used = pool_alloc(p, op->local_experts, sizeof(*op->used));
+    op->run = pool_alloc(p, op->local_experts, sizeof(*op->run));
+    op->first = pool_alloc(p, op->local_experts, sizeof(*op->first));
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
-        op->row_first = malloc((op->footprint.recv_rows + 1) * sizeof(*op->row_first));
-        op->output = malloc((size_t)moe->topk * moe->hidden * sizeof(*op->output));
-        op->part = calloc(moe->topk, sizeof(*op->part));
-        op->part_weight = calloc(moe->topk, sizeof(*op->part_weight));
-        complete = complete && op->row_first != NULL && op->output != NULL && op->part != NULL &&
-                   op->part_weight != NULL;
+        op->row_first = pool_alloc(p, op->footprint.recv_rows + 1, sizeof(*op->row_first));
+        op->output = pool_alloc(p, (size_t)moe->topk * moe->hidden, sizeof(*op->output));
+        op->part = pool_alloc(p, moe->topk, sizeof(*op->part));
+        op->part_weight = pool_alloc(p, moe->topk, sizeof(*op->part_weight));
     }
-    return complete ? EPA_OK
-                    : epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
+    if (p->failed)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
+    memset(op->used, 0, op->local_experts * sizeof(*op->used));
+    return EPA_OK;
 }
 
 static enum epa_status refuse_shape(const struct experiment *x, const struct epa_world *world,
@@ -205,19 +203,9 @@ void op_moe_destroy(struct op_rank *rank)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
     free(op->slot);
-    free(op->row);
-    free(op->expert);
-    free(op->weight);
-    free(op->reached);
-    free(op->used);
-    free(op->run);
-    free(op->first);
+    pool_free(&op->scratch);
     free(op->window.data);
-    free(op->row_first);
     free(op->share.data);
-    free(op->output);
-    free(op->part);
-    free(op->part_weight);
     free(op);
 }
 

@@ -5,11 +5,44 @@
 #ifndef OP_MOE_H
 #define OP_MOE_H
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include <epa2a/status.h>
+
 #include "base/dtype.h"
-#include "op/moe/onednn.h"
+#include "base/text.h"
 #include "op/moe/routing.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
+
+/* ---- products by oneDNN (onednn.c) ---- */
+
+struct onednn;
+
+enum { ONEDNN_MATRICES = 2, ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128 };
+
+struct onednn_shape {
+    uint32_t k;   /* elements of a row of W; a multiple of 128 */
+    uint32_t ldc; /* floats from a row of C to the next */
+};
+
+/* EPA_ERR_UNSUPPORTED: built without, or the library is not there. */
+enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
+                              struct onednn **out, struct epa_error *);
+void onednn_destroy(struct onednn *);           /* takes NULL */
+const char *onednn_name(const struct onednn *); /* "oneDNN 2.6.3" */
+
+/* The rows of a block, [ONEDNN_COLUMNS][k], to as many bytes at `out`. */
+enum epa_status onednn_pack(struct onednn *, uint32_t worker, uint32_t matrix, const void *w,
+                            void *out);
+
+/* C = A * B^T: m rows of A, [m][k], by a packed block; m up to ONEDNN_ROWS. Reads and writes rows
+ * up to the next multiple of 32. */
+enum epa_status onednn_multiply(struct onednn *, uint32_t worker, uint32_t matrix, const void *a,
+                                uint32_t m, const void *b, float *c);
+
+/* ---- the operation ---- */
 
 extern const struct operation op_moe;
 
@@ -52,7 +85,7 @@ struct slot {
 
 /* An entry of a row, layout rank. */
 struct share {
-    uint32_t entry;  /* where it stands in the lists of a view */
+    uint32_t entry;  /* where it is in the lists of a view */
     uint32_t expert; /* local number */
 };
 
@@ -120,11 +153,12 @@ struct op_moe {
     struct mlp_experts *experts; /* experts_mlp.c: what the host computes them with */
     struct epa_experts *device_experts; /* and what a device does; one of both, or none */
 
-    uint16_t *row;    /* [hidden]; for inputs that are quantised */
-    int32_t *expert;  /* [max_tokens][topk]; another rank's, for traffic */
-    float *weight;    /* [max_tokens][topk] */
-    uint8_t *reached; /* [size] */
-    uint8_t *used;    /* [local_experts]; those that have rows */
+    struct pool scratch; /* the arrays below, areas aside */
+    uint16_t *row;       /* [hidden]; for inputs that are quantised */
+    int32_t *expert;     /* [max_tokens][topk]; another rank's, for traffic */
+    float *weight;       /* [max_tokens][topk] */
+    uint8_t *reached;    /* [size] */
+    uint8_t *used;       /* [local_experts]; those that have rows */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
@@ -138,7 +172,7 @@ struct op_moe {
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
 
-    struct check *check; /* op_moe_check.h; made at its first use */
+    struct check *check; /* check.h; made at its first use */
 };
 
 static inline struct op_moe *op_moe_of(const struct op_rank *rank)
@@ -208,7 +242,7 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
 
-/* ---- real experts: weights (experts_weights.c), and the host's GEMM (experts_mlp.c) ---- */
+/* ---- real experts: weights (experts.c), and the host's GEMM (experts_mlp.c) ---- */
 
 /* Where weights of all local experts go. Packed for `library`, or, where that is NULL, for `gemm`;
  * both NULL: as struct epa_mlp says. */

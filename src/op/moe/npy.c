@@ -1,7 +1,7 @@
 /* .npy headers: a magic, a length, and a Python dict literal with three keys, `descr`,
  * `fortran_order` and `shape`. Read by a cursor that knows its offset in the file, so that
  * each message can name it. */
-#include "op/moe/npy.h"
+#include "op/moe/routing.h"
 
 #include <stdbool.h>
 #include <string.h>

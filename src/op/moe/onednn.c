@@ -1,7 +1,7 @@
 /* Each worker has primitives of its own: a reorder for each matrix, and a matmul for each number of
  * rows, in steps of 32, made when it is first wanted. OpenMP, where the library uses it, gets one
  * thread. */
-#include "op/moe/onednn.h"
+#include "op/moe/moe.h"
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>

@@ -1,5 +1,5 @@
 /* Built without oneDNN's headers. */
-#include "op/moe/onednn.h"
+#include "op/moe/moe.h"
 
 enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
                               struct onednn **out, struct epa_error *err)

@@ -3,8 +3,8 @@
  *
  *   sums      An addition in float32, rounded or truncated, is off by u = 2^-23 of its
  *             result at most. With A1 = sum |x w|, whatever the order, no partial sum exceeds
- *             A1, and n additions are off by n u A1. That grows too fast for models of full size. Signs of
- *             weights are independent and do not depend on anything else, so for any order
+ *             A1, and n additions are off by n u A1. That grows too fast for models of full size.
+ *             Signs of weights are independent and do not depend on anything else, so for any order
  *             that does not depend on values a partial sum exceeds 9 sqrt(sum (x w)^2) with a
  *             probability of 2 exp(-81 / 2) = 5e-18 (Hoeffding): the smaller of both counts.
  *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
@@ -20,13 +20,14 @@
  *             rounded, a division, two products.
  *
  * Only float64's own error has to be guessed at: 2^-40 of A1. */
-#include "op/moe/reference.h"
+#include "op/moe/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/text.h"
 
 enum { BLOCK = WEIGHTS_BLOCK, LANES = 8, STEP = 32 };
 
@@ -34,6 +35,7 @@ static const double unit_roundoff = 0x1p-23, deviations = 9;
 
 struct reference {
     struct reference_params p;
+    struct pool pool; /* all of the arrays */
     float decode[256];
     void *row;              /* a row of weights */
     float *w, *block_scale; /* the same as float; scales of its blocks, a row of them */
@@ -60,16 +62,6 @@ static bool is_fp8(const struct reference *R)
     return R->p.weights->mlp.dtype == EPA_FP8_E4M3;
 }
 
-uint64_t reference_bytes(const struct weights *w, uint32_t rows)
-{
-    uint64_t ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp);
-    uint64_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
-    uint64_t sparse = w->integers ? most * (WEIGHTS_ENTRIES * 8 + 1) : 0;
-
-    return sizeof(struct reference) + columns * 7 + sparse + ffn * 4 * sizeof(float) +
-           rows * (up * 2 * sizeof(double) + ffn * 3 * sizeof(float));
-}
-
 double reference_cost(const struct weights *w)
 {
     double rows = (double)epa_mlp_up_rows(&w->mlp);
@@ -79,33 +71,49 @@ double reference_cost(const struct weights *w)
     return rows * w->hidden + (double)w->hidden * w->mlp.ffn;
 }
 
+static void lay_out(const struct weights *w, uint32_t n_rows, struct reference *R)
+{
+    size_t rows = n_rows, ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp);
+    size_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
+    struct pool *p = &R->pool;
+
+    R->row = pool_alloc(p, columns, 2);
+    R->w = pool_alloc(p, columns, sizeof(*R->w));
+    R->block_scale = pool_alloc(p, columns / BLOCK, sizeof(*R->block_scale));
+    R->center = pool_alloc(p, rows * up, sizeof(*R->center));
+    R->radius = pool_alloc(p, rows * up, sizeof(*R->radius));
+    R->c = pool_alloc(p, rows * ffn, sizeof(*R->c));
+    R->r = pool_alloc(p, rows * ffn, sizeof(*R->r));
+    R->scale = pool_alloc(p, rows * ffn, sizeof(*R->scale));
+    R->low = pool_alloc(p, ffn, sizeof(*R->low));
+    R->high = pool_alloc(p, ffn, sizeof(*R->high));
+    R->q_low = pool_alloc(p, ffn, sizeof(*R->q_low));
+    R->q_high = pool_alloc(p, ffn, sizeof(*R->q_high));
+    if (!w->integers)
+        return;
+    R->column = pool_alloc(p, most * WEIGHTS_ENTRIES, sizeof(*R->column));
+    R->value = pool_alloc(p, most * WEIGHTS_ENTRIES, sizeof(*R->value));
+    R->entries = pool_alloc(p, most, sizeof(*R->entries));
+}
+
+uint64_t reference_bytes(const struct weights *w, uint32_t rows)
+{
+    struct reference R = {.pool = {.counting = true}};
+
+    lay_out(w, rows, &R);
+    return sizeof(R) + R.pool.bytes;
+}
+
 void reference_destroy(struct reference *R)
 {
     if (R == NULL)
         return;
-    free(R->row);
-    free(R->w);
-    free(R->block_scale);
-    free(R->column);
-    free(R->value);
-    free(R->entries);
-    free(R->center);
-    free(R->radius);
-    free(R->c);
-    free(R->r);
-    free(R->scale);
-    free(R->low);
-    free(R->high);
-    free(R->q_low);
-    free(R->q_high);
+    pool_free(&R->pool);
     free(R);
 }
 
 struct reference *reference_create(const struct reference_params *p)
 {
-    const struct weights *w = p->weights;
-    size_t ffn = w->mlp.ffn, up = epa_mlp_up_rows(&w->mlp), rows = p->rows;
-    size_t columns = w->hidden > ffn ? w->hidden : ffn, most = w->hidden > up ? w->hidden : up;
     struct reference *R = calloc(1, sizeof(*R));
 
     if (R == NULL)
@@ -113,27 +121,8 @@ struct reference *reference_create(const struct reference_params *p)
     R->p = *p;
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);
-    R->row = malloc(columns * 2);
-    R->w = malloc(columns * sizeof(*R->w));
-    R->block_scale = malloc(columns / BLOCK * sizeof(*R->block_scale));
-    R->center = malloc(rows * up * sizeof(*R->center));
-    R->radius = malloc(rows * up * sizeof(*R->radius));
-    R->c = malloc(rows * ffn * sizeof(*R->c));
-    R->r = malloc(rows * ffn * sizeof(*R->r));
-    R->scale = malloc(rows * ffn * sizeof(*R->scale));
-    R->low = malloc(ffn * sizeof(*R->low));
-    R->high = malloc(ffn * sizeof(*R->high));
-    R->q_low = malloc(ffn * sizeof(*R->q_low));
-    R->q_high = malloc(ffn * sizeof(*R->q_high));
-    if (w->integers) {
-        R->column = malloc(most * WEIGHTS_ENTRIES * sizeof(*R->column));
-        R->value = malloc(most * WEIGHTS_ENTRIES * sizeof(*R->value));
-        R->entries = malloc(most);
-    }
-    if (R->row != NULL && R->w != NULL && R->block_scale != NULL && R->center != NULL &&
-        R->radius != NULL && R->c != NULL && R->r != NULL && R->scale != NULL && R->low != NULL &&
-        R->high != NULL && R->q_low != NULL && R->q_high != NULL &&
-        (!w->integers || (R->column != NULL && R->value != NULL && R->entries != NULL)))
+    lay_out(p->weights, p->rows, R);
+    if (!R->pool.failed)
         return R;
     reference_destroy(R);
     return NULL;

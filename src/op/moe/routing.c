@@ -10,7 +10,6 @@
 
 #include "config/experiment.h"
 #include "base/random.h"
-#include "op/moe/routing_file.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
 

@@ -3,9 +3,12 @@
 #ifndef ROUTING_H
 #define ROUTING_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include <epa2a/problem.h>
 #include <epa2a/status.h>
-#include <stdbool.h>
 
 struct experiment;
 
@@ -55,5 +58,68 @@ static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
 {
     return (double)experts / topk - 1;
 }
+
+/* ---- routing of files (routing_file.c) ---- */
+
+/* What the experiment expects of a routing file. */
+struct routing_shape {
+    uint32_t topk, experts;
+    uint32_t layer; /* UINT32_MAX: the file has one */
+};
+
+struct routing_table {
+    uint64_t tokens;
+    int32_t *expert; /* [tokens][topk]; -1: dropped */
+    float *weight;   /* [tokens][topk]; not negative, finite */
+};
+
+struct hidden_table {
+    uint64_t tokens;
+    uint16_t *x; /* [tokens][hidden], bf16 or f16, finite */
+};
+
+/* `name` begins each message: name:line:column, or "name: offset N". */
+enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
+                                    const struct routing_shape *, struct routing_table *out,
+                                    struct epa_error *);
+enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
+                                  const struct routing_shape *, struct routing_table *out,
+                                  struct epa_error *);
+enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes, uint32_t hidden,
+                                 bool f16, struct hidden_table *out, struct epa_error *);
+
+/* The first bytes of the file say which format it is. */
+enum epa_status routing_read(const char *path, const struct routing_shape *,
+                             struct routing_table *out, struct epa_error *);
+enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
+                            struct epa_error *);
+
+/* Puts in weight 1 / (kept choices) for each kept choice of a row and 0 for others. */
+void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight);
+
+/* The first choice k of a row that is out of range or is there already (*twice is then
+ * its first place, else topk); topk where the row is good. */
+uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *, uint32_t *twice);
+
+/* ---- .npy files (npy.c) ---- */
+
+enum { NPY_DIMENSIONS = 3 };
+
+struct npy {
+    char kind; /* 'i', 'u' or 'f' */
+    uint32_t item_bytes;
+    uint32_t dimensions;
+    uint64_t shape[NPY_DIMENSIONS];
+    uint64_t items; /* product of shape; not 0 */
+    size_t offset;  /* of the first item; items * item_bytes follow and nothing else */
+};
+
+/* Little endian, C order, 1 to NPY_DIMENSIONS dimensions; all else is refused with
+ * "name: offset N: what, and what to do". */
+enum epa_status npy_parse(const char *name, const void *data, size_t bytes, struct npy *out,
+                          struct epa_error *);
+
+/* Whether a file begins like one. */
+int npy_is(const void *data, size_t bytes);
 
 #endif

@@ -8,10 +8,10 @@
  *
  * integers: a row of W has up to 16 entries, small integers times a power of two, at hashed
  * places, one in each sixteenth of the row. Tokens are integers from -7 to 7 times 1/8 or 1/4, one
- * or the other for each scale's group of channels. Each sum is then a sum of few multiples of a common unit:
- * exact in float32, in any order. For FP8 scales have to be powers of two, as otherwise the
- * sum over groups would be rounded: a group of a token has a pilot channel, which is +-7, so
- * that its scale is a power of two (7 * (1/448 in float32) rounds to 1/64, and codes are
+ * or the other for each scale's group of channels. Each sum is then a sum of few multiples of a
+ * common unit: exact in float32, in any order. For FP8 scales have to be powers of two, as
+ * otherwise the sum over groups would be rounded: a group of a token has a pilot channel, which is
+ * +-7, so that its scale is a power of two (7 * (1/448 in float32) rounds to 1/64, and codes are
  * 64 times the integer); without activation each group of the intermediate has a pilot too, a
  * row of W_up whose one entry, at a pilot of x, gives +-28 times the same 1 or 2, which no
  * other channel exceeds: those have weights of +-1 and none at pilots of x, so 16 * 7/4 is

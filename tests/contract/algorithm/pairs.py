@@ -126,15 +126,10 @@ FILES = {
             STORES,
             {"packed": "", "padded": "algorithm.recv_layout: padded"},
             {"outputs as they are": "", "FP8 outputs": "algorithm.combine_dtype: fp8"},
-            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
-            {"puts as they come": "", "in rows": "algorithm.puts: rows",
-             "in blocks": "algorithm.puts: blocks"},
             LAUNCHERS,
         ],
         "never": NEVER_QUANTISED + [
             (UNQUANTISED, ["FP8 outputs"]),
-            (["the caller places expert outputs", "by rank"], ["fused"]),
-            (["shm"], ["in rows", "in blocks"]),  # there are no puts
         ],
         "always": [[transport, *values] for values in (
             ["by expert"],
@@ -143,28 +138,18 @@ FILES = {
             ["by rank", "pipelined"],
             ["dedup", "pipelined", "FP8 outputs"],
             ["padded", "FP8 outputs"],
-            ["fused", "pipelined"],
-            ["fused", "dedup", "padded", "FP8 outputs", "one buffer set"],
+            ["dedup", "padded", "FP8 outputs", "one buffer set"],
             ["by rank", "padded", "FP8 outputs", "pipelined"],
-        ) for transport in TRANSPORTS] + [[transport, *values] for values in (
-            ["in blocks", "pipelined"],
-            ["in blocks", "padded", "FP8 outputs", "one buffer set"],
-            ["by rank", "in rows"],
-        ) for transport in ("reorder", "reorder to half")] + [
+        ) for transport in TRANSPORTS] + [
             ["dedup", "FP8 outputs", "one buffer set", "as it is", "bf16"],
             ["dedup", "FP8 outputs", "one buffer set", "as it is", "f16"],
             ["dedup", "as it is", "f16", "small groups"],
             ["dedup", "FP8 outputs", "streaming stores"],
             ["dedup", "FP8 outputs", "threads", "reorder"],
-            ["fused", "as it is", "bf16", "pipelined"],
-            ["fused", "as it is", "bf16", "one buffer set", "reorder to half"],
-            ["fused", "as it is", "f16", "pipelined", "reorder to half"],
-            ["fused", "as it is", "f16", "pipelined", "reorder", "dedup"],
-            ["fused", "as FP8", "f16", "pipelined", "reorder to half", "FP8 outputs"],
-            ["fused", "as it is", "f16", "tolerance of a contest"],
+            ["as it is", "f16", "tolerance of a contest"],
             ["dedup", "padded", "tolerance of a contest", "as it is", "f16"],
-            ["fused", "streaming stores", "three workers a rank"],
-            ["fused", "in blocks", "three workers a rank"],
+            ["streaming stores", "three workers a rank"],
+            ["dedup", "reorder", "three workers a rank"],
         ],
         "also": {
             "room for twice the even share": "algorithm.capacity: 2",
@@ -180,12 +165,10 @@ FILES = {
             "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
             "six ranks of two nodes, by rank":
                 THREE_NODES.replace("per_node: 2", "per_node: 3") + ", algorithm.layout: rank",
-            "six ranks of three nodes, in blocks": THREE_NODES + ", algorithm.puts: blocks",
             "six ranks of three nodes, dedup, FP8 outputs":
                 THREE_NODES + ", algorithm.dedup: true, algorithm.combine_dtype: fp8",
             "room for one put at a time": ONE_PUT,
             "room for one put at a time, dedup": ONE_PUT + ", algorithm.dedup: true",
-            "slices of many tokens, in blocks": SLICES + ", algorithm.puts: blocks",
             "slices of many tokens, reorder to half, dedup":
                 SLICES + ", transport.peers: pair, algorithm.dedup: true",
             "4096 tokens": MANY_TOKENS,
