@@ -333,6 +333,25 @@ static void make_units(const struct compare_side *s, bool by_run, double *scratc
     }
 }
 
+enum epa_status spread_of_side(const struct compare_side *s, struct spread *out)
+{
+    bool by_run = s->n > 1;
+    uint64_t n = units_in(s, by_run), samples = samples_of(s), k = interval_of_median(n);
+    double *unit = malloc((n + samples) * sizeof(*unit)), *scratch = unit + n;
+
+    if (unit == NULL)
+        return EPA_ERR_NOMEM;
+    make_units(s, by_run, scratch, unit);
+    stats_sort(unit, n);
+    *out = (struct spread){.median =
+                               by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch),
+                           .low = unit[k > 0 ? k - 1 : 0],
+                           .high = unit[k > 0 ? n - k : n - 1],
+                           .units = (uint32_t)n};
+    free(unit);
+    return EPA_OK;
+}
+
 enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
                               struct comparison *out)
 {

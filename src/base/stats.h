@@ -58,6 +58,19 @@ struct compare_side {
     uint32_t n;
 };
 
+/* Where the median of a side is, and between which bounds it would be found again, as far as the
+ * side's own samples say: by medians of runs where there are several, else of blocks of about
+ * sqrt(n) neighbours. */
+struct spread {
+    double median; /* of the medians of runs, nearest rank */
+    double low,
+        high;       /* 95 % by order statistics; with fewer than INTERVAL_LEAST units their range */
+    uint32_t units; /* runs or blocks */
+};
+
+/* A side with a sample. EPA_ERR_NOMEM. */
+enum epa_status spread_of_side(const struct compare_side *, struct spread *out);
+
 struct comparison {
     uint64_t samples_a, samples_b;
     double a, b;               /* medians, nearest rank, of all samples of a side */

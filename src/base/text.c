@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
+enum {
+    NAME_MAX_BYTES = 64, /* longer names are near to nothing */
+    COMMENT = 100        /* columns */
+};
 
 static void reserve(struct text *text, size_t more)
 {
@@ -68,6 +71,24 @@ void text_print_clean(FILE *file, const char *text)
 {
     for (; *text != 0; text++)
         fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
+}
+
+void text_print_comment(FILE *file, char *text)
+{
+    const char *lead = "# ";
+
+    for (const char *at = text_clean(text); *at != 0; lead = "#   ") {
+        size_t room = COMMENT - strlen(lead), cut = strlen(at);
+
+        if (cut > room) {
+            for (cut = room; cut > 0 && at[cut] != ' '; cut--)
+                ;
+            cut = cut > 0 ? cut : strcspn(at, " ");
+        }
+        fprintf(file, "%s%.*s\n", lead, (int)cut, at);
+        at += cut;
+        at += strspn(at, " ");
+    }
 }
 
 void text_free(struct text *text)

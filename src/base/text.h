@@ -20,6 +20,10 @@ void text_free(struct text *);
 char *text_clean(char *text);
 void text_print_clean(FILE *, const char *text);
 
+/* A comment of 100 columns: "# " and, where it is folded at blanks, "#   " before what goes on. Changes
+ * the text as text_clean() does. */
+void text_print_comment(FILE *, char *text);
+
 /* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
  * distance <= max(1, min(2, strlen(want) / 3)). */
 uint32_t text_distance(const char *a, const char *b);

@@ -26,6 +26,8 @@ struct cli {
     uint32_t n_plugin_paths;
     const char **only; /* --only, any of them; none: all runs */
     uint32_t n_only;
+    const char **across; /* --across, of best */
+    uint32_t n_across;
     const char *json;                              /* FILE, "-" for standard output; NULL: none */
     const char *markdown, *csv, *json_lines, *out; /* the same */
     const char *out_dir;                           /* NULL: none */
@@ -67,6 +69,7 @@ int cmd_doctor(const struct cli *);
 int cmd_trace(const struct cli *);
 int cmd_completion(const struct cli *);
 int cmd_plot(const struct cli *);
+int cmd_best(const struct cli *);
 int cmd_rerun(const struct cli *);
 int cmd_version(const struct cli *); /* --version */
 
@@ -78,6 +81,7 @@ int complete_main(int argc, char **argv);
 struct epa_error;
 enum epa_status cmd_config_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_trace_check(const struct cli *, struct epa_error *);
+enum epa_status cmd_best_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_plot_check(const struct cli *, struct epa_error *);
 
 #endif

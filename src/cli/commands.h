@@ -22,8 +22,9 @@ enum command_bit {
     PLOT = 1u << 10,
     RERUN = 1u << 11,
     STATUS = 1u << 12,
+    BEST = 1u << 13,
     FILES = RUN | BENCH | VERIFY, /* those that run experiments */
-    ANY = (1u << 13) - 1,
+    ANY = (1u << 14) - 1,
 };
 
 struct command {

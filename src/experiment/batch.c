@@ -596,6 +596,7 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
     }
     if (status == EPA_OK) {
         run->x = x;
+        x->run_name = of->name != NULL ? arena_printf(x->arena, "%s", of->name) : NULL;
         x->label = label;
         x->id = arena_printf(x->arena, "%012" PRIx64, experiment_hash(x));
         if (r->several && x->profile.file != NULL) /* each run has traces of its own */

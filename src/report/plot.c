@@ -62,48 +62,11 @@ static enum epa_status too_many(uint32_t most, const char *what, struct epa_erro
 
 /* ---- which runs ---- */
 
-static const struct results_stage *wanted_stage(const struct plot_wish *wish,
-                                                const struct results_run *run)
-{
-    static const char *const usual[] = {"total", "wall", "latency"};
-    const struct results_stage *stage = NULL;
-
-    if (wish->stage != NULL)
-        return results_stage(run, wish->stage);
-    for (size_t i = 0; i < 3 && stage == NULL; i++)
-        stage = results_stage(run, usual[i]);
-    return stage;
-}
-
-static const json_t *section_of(const struct source *s, const char *name)
-{
-    return json_object_get(json_object_get(s->run->json, "experiment"), name);
-}
-
 static const char *word_at(const json_t *object, const char *key)
 {
     const char *word = json_text_at(object, key);
 
     return *word != '\0' ? word : "?";
-}
-
-/* The value of a key of a section, or the section that is a value itself; NULL: it has none. */
-static const json_t *value_of(const struct source *s, const char *section, const char *key)
-{
-    return key != NULL ? json_object_get(section_of(s, section), key) : section_of(s, section);
-}
-
-/* Of a rank's inputs, by the operation whose key the experiment has. */
-static void find_size(struct source *s)
-{
-    for (uint32_t o = 0; operation_at(o) != NULL && !(s->size > 0); o++) {
-        const char *key = operation_at(o)->size_key, *dot = strchr(key, '.');
-        char section[64];
-
-        snprintf(section, sizeof(section), "%.*s", (int)strcspn(key, "."), key);
-        s->operation = operation_at(o);
-        s->size = json_number_value(value_of(s, section, dot != NULL ? dot + 1 : NULL));
-    }
 }
 
 static void collect(struct plot *p, const struct results *results, uint32_t n)
@@ -120,9 +83,12 @@ static void collect(struct plot *p, const struct results *results, uint32_t n)
 
             if (!run->ok || !results_picked(run, p->wish->only, p->wish->n_only))
                 continue;
-            *s = (struct source){
-                .run = run, .path = results[i].path, .stage = wanted_stage(p->wish, run)};
-            find_size(s);
+            *s =
+                (struct source){.run = run,
+                                .path = results[i].path,
+                                .stage = p->wish->stage != NULL ? results_stage(run, p->wish->stage)
+                                                                : results_total(run)};
+            s->size = results_size(run, &s->operation);
             p->n += s->stage != NULL;
             p->without += s->stage == NULL;
         }
@@ -145,57 +111,7 @@ static enum epa_status explain_none(const struct plot *p, const struct results *
                     n > 1 ? " and others" : "");
 }
 
-/* ---- what lines are called: as little as tells them apart ---- */
-
-/* What says nothing of what a line shows, or is told anyway. */
-static bool is_reported(const char *key)
-{
-    for (uint32_t i = 0; operation_at(i) != NULL; i++)
-        if (strcmp(key, operation_at(i)->size_key) == 0)
-            return true;
-    return results_key_is_length(key) || strcmp(key, "version") == 0 ||
-           strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0;
-}
-
-static bool is_alike(const json_t *x, const json_t *y)
-{
-    return x == y || json_equal(x, y);
-}
-
-/* Whether another run has another value there: of the same plugin or kind, as what another does not
- * have is no difference. */
-static bool differs(const struct plot *p, const struct source *s, const char *section,
-                    const char *key)
-{
-    bool chosen = key == NULL || strcmp(key, "name") == 0 || strcmp(key, "kind") == 0;
-
-    for (uint32_t i = 0; i < p->n; i++) {
-        const struct source *other = &p->source[i];
-
-        if (!is_alike(value_of(s, section, key), value_of(other, section, key)) &&
-            (chosen || (is_alike(value_of(s, section, "name"), value_of(other, section, "name")) &&
-                        is_alike(value_of(s, section, "kind"), value_of(other, section, "kind")))))
-            return true;
-    }
-    return false;
-}
-
-/* " backend=cuda", " moe.hidden=7168", if that tells the run apart. */
-static void add_value(const struct plot *p, const struct source *s, const char *section,
-                      const char *key, struct text *out)
-{
-    const json_t *value = value_of(s, section, key);
-    char path[160], *dump;
-
-    snprintf(path, sizeof(path), "%s%s%s", section, key != NULL ? "." : "", key != NULL ? key : "");
-    if (is_reported(path) || !differs(p, s, section, key))
-        return;
-    if (key != NULL && (strcmp(key, "name") == 0 || strcmp(key, "kind") == 0))
-        path[strlen(section)] = '\0';
-    dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    text_add(out, " %s=%s", path, json_is_string(value) ? json_string_value(value) : dump);
-    free(dump);
-}
+/* ---- what lines are called ---- */
 
 /* One label in two files is two lines: A and B are there to be seen side by side. */
 static void add_files(struct plot *p)
@@ -218,29 +134,20 @@ static void label_runs(struct plot *p)
     add_files(p);
 }
 
-/* "ALGORITHM/TRANSPORT key=value ...", with the keys in which experiments differ. */
 static void label_lines(struct plot *p)
 {
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct source *s = &p->source[i];
-        struct text label = {0};
-        const char *section, *key;
-        json_t *value, *part;
+    struct results_names names = {0};
 
-        text_add(&label, "%s/%s", word_at(section_of(s, "algorithm"), "name"),
-                 word_at(section_of(s, "transport"), "name"));
-        json_object_foreach(json_object_get(s->run->json, "experiment"), section, value)
-        {
-            if (!json_is_object(value))
-                add_value(p, s, section, NULL, &label);
-            json_object_foreach(value, key, part)
-            {
-                add_value(p, s, section, key, &label);
-            }
-        }
-        s->label = arena_strndup(p->arena, label.data, label.bytes);
+    for (uint32_t i = 0; i < p->n; i++)
+        results_names_add(&names, p->source[i].run);
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct text label = {0};
+
+        results_name(&names, p->source[i].run, &label);
+        p->source[i].label = arena_strndup(p->arena, label.data, label.bytes);
         text_free(&label);
     }
+    results_names_free(&names);
     add_files(p);
 }
 

@@ -13,9 +13,8 @@
 #include "config/experiment.h"
 
 enum {
-    WIDTH = 100,
     NAME_LEAST = 10,
-    NAME_MOST = 19,  /* what five times and three rates leave of WIDTH */
+    NAME_MOST = 19,  /* what five times and three rates leave of 100 columns */
     NAME_LIMIT = 10, /* and with the limit in two more columns */
     NAME_P999 = 15,  /* six times and three rates */
     COLUMNS = 11,
@@ -28,11 +27,10 @@ enum {
     LEAST = 50,
 };
 
-/* One comment, folded at blanks. Names come from files: nothing in them moves the cursor. */
+/* Names come from files: nothing in them moves the cursor. */
 EPA_PRINTF(2, 3)
 static void comment(FILE *file, const char *fmt, ...)
 {
-    const char *lead = "# ", *at;
     va_list args;
     char *text;
     int n;
@@ -42,18 +40,7 @@ static void comment(FILE *file, const char *fmt, ...)
     va_end(args);
     if (n < 0)
         return;
-    for (at = text_clean(text); *at != 0; lead = "#   ") {
-        size_t room = WIDTH - strlen(lead), cut = strlen(at);
-
-        if (cut > room) {
-            for (cut = room; cut > 0 && at[cut] != ' '; cut--)
-                ;
-            cut = cut > 0 ? cut : strcspn(at, " ");
-        }
-        fprintf(file, "%s%.*s\n", lead, (int)cut, at);
-        at += cut;
-        at += strspn(at, " ");
-    }
+    text_print_comment(file, text);
     free(text);
 }
 

@@ -398,7 +398,8 @@ static json_t *result_json(const struct result *result)
             "text", json_text(result->error), NULL);
     out = json_object_of(
         "name", json_text(x->name), "file", json_text(x->file), "label",
-        json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "verb",
+        json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "run",
+        json_text_or_null(x->run_name), "verb",
         json_text(session_verb(s)), "operation", json_text(op->name), "status",
         json_text(outcome(result)), "exit_code", json_integer(result->exit_code), "error", error,
         "started", json_text_or_null(result->started), "elapsed_s", json_number(result->elapsed_s),
@@ -417,6 +418,7 @@ static json_t *result_json(const struct result *result)
     if (op->stats_json != NULL)
         json_put(&out, op->stats_key,
                  s->stats != NULL ? op->stats_json(s->stats, s->source) : json_null());
+    json_put(&out, "delivers", op->delivers != NULL ? op->delivers(x, f) : json_null());
     json_put(&out, "traffic", traffic_json(result));
     json_put(&out, "compute", compute_json(result));
     json_put(&out, "memory",

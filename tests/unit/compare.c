@@ -131,3 +131,22 @@ TEST(one_sample_each_says_nothing)
     assert_close(x.ratio, 2);
     assert_true(x.p > 0.3);
 }
+
+TEST(bounds_of_a_median_are_of_runs_where_there_are_several)
+{
+    static double sample[4][SAMPLES];
+    struct compare_run run[4];
+    struct spread one, four;
+
+    for (uint32_t i = 0; i < 4; i++) {
+        make(i, 1 + 0.1 * i, sample[i]);
+        run[i] = (struct compare_run){sample[i], SAMPLES};
+    }
+    assert_int_equal(spread_of_side(&(struct compare_side){run, 1}, &one), EPA_OK);
+    assert_int_equal(one.units, 14); /* blocks of 14 */
+    assert_true(one.low < one.median && one.median < one.high && one.high < 1.05 * one.low);
+    assert_int_equal(spread_of_side(&(struct compare_side){run, 4}, &four), EPA_OK);
+    assert_int_equal(four.units, 4);
+    assert_true(four.high > 1.25 * four.low);
+    assert_true(four.median > 1.05 * one.median && four.median < 1.2 * one.median);
+}

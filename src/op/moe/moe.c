@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/json.h"
 #include "config/experiment.h"
 
 /* ---- options ---- */
@@ -279,6 +280,22 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
         source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null());
 }
 
+/* Rows are read by who computes the experts: where combine does, nobody else sees their layout.
+ * Outputs that stay float32 on their way are no less than those in dtype. */
+static json_t *delivers(const struct experiment *x, const struct epa_footprint *footprint)
+{
+    static const char *const names[] = {
+        [EPA_F32] = "f32", [EPA_BF16] = "bf16", [EPA_FP8_E4M3] = "fp8", [EPA_F16] = "f16"};
+    const struct epa_moe_footprint *f = &footprint->u.moe;
+    const char *layout = f->layout == EPA_LAYOUT_RANK ? "rank" : "expert";
+    bool narrow = f->output_dtype == EPA_FP8_E4M3;
+
+    return json_object_of("layout", f->fused ? json_null() : json_text(layout), "rows",
+                          json_text(names[f->recv_dtype]), "outputs",
+                          json_text(names[narrow ? EPA_FP8_E4M3 : x->moe.dtype]), "fused",
+                          json_boolean(f->fused), NULL);
+}
+
 static void warn(const struct experiment *x, const struct op_source *source, uint64_t iterations,
                  struct text *out)
 {
@@ -346,5 +363,6 @@ const struct operation op_moe = {
     .stats_lines = stats_lines,
     .stats_key = "routing",
     .stats_json = stats_json,
+    .delivers = delivers,
     .warn = warn,
 };
