@@ -91,6 +91,18 @@ void text_print_comment(FILE *file, char *text)
     }
 }
 
+void text_add_markdown(struct text *text, const char *bytes)
+{
+    for (; *bytes != 0; bytes++) {
+        if ((unsigned char)*bytes < ' ' || *bytes == 0x7f)
+            text_add(text, " ");
+        else if (strchr("|\\`*_<>[]#", *bytes) != NULL)
+            text_add(text, "\\%c", *bytes);
+        else
+            text_add_bytes(text, bytes, 1);
+    }
+}
+
 void text_free(struct text *text)
 {
     free(text->data);

@@ -14,6 +14,8 @@ struct text {
 
 __attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
 void text_add_bytes(struct text *, const char *, size_t);
+/* Text that Markdown shows as it is, on one line. */
+void text_add_markdown(struct text *, const char *);
 void text_free(struct text *);
 
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */

@@ -31,10 +31,10 @@ struct cli {
     const char *json;                              /* FILE, "-" for standard output; NULL: none */
     const char *markdown, *csv, *json_lines, *out; /* the same */
     const char *out_dir;                           /* NULL: none */
-    const char *run;                               /* NULL: the base */
     const char *kind, *stage;                      /* NULL: none */
     uint64_t timeout_ns;                           /* 0: the experiment's own */
-    bool force, quiet, origin, quick, dry_run, fail_fast, resume, results, help, version;
+    uint64_t budget_ns;                            /* 0: not given */
+    bool force, quiet, turns, origin, quick, dry_run, fail_fast, resume, results, help, version;
     int order; /* enum runs_order */
     bool shuffle;
     uint64_t shuffle_seed; /* if `shuffle` */
@@ -62,8 +62,17 @@ int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
 int cmd_schema(const struct cli *);
 int cmd_compare(const struct cli *);
-struct results; /* compared by the --threshold, --alpha and --force of the line; frees both */
-int compare_results(const struct cli *, struct results *a, struct results *b);
+struct results;
+struct compared;
+/* Compares by --threshold, --alpha and --force of the line; frees both. documents: --json and
+ * --markdown are for what comes out. */
+int compare_results(const struct cli *, struct results *a, struct results *b, bool documents);
+/* Whether a run of `a` and one of `b` may be compared; says what differs. */
+enum epa_status compare_check(const struct cli *, const struct results *a, const struct results *b,
+                              struct epa_error *);
+enum epa_status compare_print(const struct cli *, const struct compared *, bool documents,
+                              struct epa_error *);
+int compare_turns(const struct cli *); /* compare --run */
 int cmd_status(const struct cli *);
 int cmd_doctor(const struct cli *);
 int cmd_trace(const struct cli *);
@@ -81,6 +90,7 @@ int complete_main(int argc, char **argv);
 struct epa_error;
 enum epa_status cmd_config_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_trace_check(const struct cli *, struct epa_error *);
+enum epa_status cmd_compare_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_best_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_plot_check(const struct cli *, struct epa_error *);
 

@@ -507,23 +507,17 @@ void best_text(FILE *file, const struct best *b)
     }
 }
 
-static void add_cell(struct text *out, const char *text)
-{
-    for (; *text != '\0'; text++)
-        text_add(out, strchr("|\\`*_<>[]#", *text) != NULL ? "\\%c" : "%c", *text);
-}
-
 void best_markdown(struct text *out, const struct best *b)
 {
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
 
         text_add(out, "%s", i > 0 ? "\n" : "");
-        add_cell(out, g->title);
+        text_add_markdown(out, g->title);
         text_add(out, "%s", g->delivers[0] != '\0' ? "; delivers: " : "");
-        add_cell(out, g->delivers);
+        text_add_markdown(out, g->delivers);
         text_add(out, "%s", g->note[0] != '\0' ? "; " : "");
-        add_cell(out, g->note);
+        text_add_markdown(out, g->note);
         text_add(out,
                  "\n\n| %s | run | runs | median [us] | from | to | |\n"
                  "|---:|---|---:|---:|---:|---:|---|\n",
@@ -535,7 +529,7 @@ void best_markdown(struct text *out, const struct best *b)
                 const struct candidate *one = &c->candidate[n];
 
                 text_add(out, "| %.0f | ", c->size);
-                add_cell(out, one->first->name);
+                text_add_markdown(out, one->first->name);
                 text_add(out, " | %u | %.2f | %.2f | %.2f | ", one->n, one->spread.median / 1e3,
                          one->spread.low / 1e3, one->spread.high / 1e3);
                 add_loss(out, one);
@@ -547,7 +541,7 @@ void best_markdown(struct text *out, const struct best *b)
 
             add_overall(&overall, g);
             text_add(out, "\n");
-            add_cell(out, overall.data);
+            text_add_markdown(out, overall.data);
             text_add(out, "\n");
             text_free(&overall);
         }

@@ -233,6 +233,18 @@ double results_size(const struct results_run *run, const struct operation **out)
     return size;
 }
 
+size_t results_label_bytes(const char *label)
+{
+    const char *hash = strrchr(label, '#');
+    bool number =
+        hash != NULL && hash[1] != '\0' && strspn(hash + 1, "0123456789") == strlen(hash + 1);
+    size_t bytes = number ? (size_t)(hash - label) : strlen(label);
+
+    while (bytes > 0 && label[bytes - 1] == ' ')
+        bytes--;
+    return bytes;
+}
+
 void results_tell_failed(const struct results *r)
 {
     for (uint32_t i = 0; i < r->n; i++)

@@ -52,6 +52,9 @@ bool results_picked(const struct results_run *, const char *const *only, uint32_
 /* The stage of that name; NULL: it has none, or no samples of it. */
 const struct results_stage *results_stage(const struct results_run *, const char *name);
 
+/* How many bytes of a label say what was run: without the number of a repetition. */
+size_t results_label_bytes(const char *label);
+
 /* That of whole iterations; NULL: it has none. */
 const struct results_stage *results_total(const struct results_run *);
 

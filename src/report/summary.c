@@ -296,18 +296,6 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
 
 /* ---- Markdown and CSV ---- */
 
-static void add_markdown(struct text *out, const char *text)
-{
-    for (; *text != 0; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            text_add(out, " ");
-        else if (strchr("|\\`*_<>[]#", *text) != NULL)
-            text_add(out, "\\%c", *text);
-        else
-            text_add_bytes(out, text, 1);
-    }
-}
-
 void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
     struct layout layout = layout_of(batch);
@@ -325,7 +313,7 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
         struct text end = {0};
 
         text_add(out, "| ");
-        add_markdown(out, row->who);
+        text_add_markdown(out, row->who);
         text_add(out, " | %s |", row->id != NULL ? row->id : "-");
         for (uint32_t c = 0; c < layout.n; c++) {
             text_add(out, " ");
@@ -334,13 +322,13 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
         }
         add_end(&end, row);
         text_add(out, " ");
-        add_markdown(out, end.data);
+        text_add_markdown(out, end.data);
         text_add(out, " |\n");
         text_free(&end);
     }
     for (uint32_t i = 0; i < batch->n_context; i++) {
         text_add(out, i == 0 ? "\nContext: " : ", ");
-        add_markdown(out, batch->context[i]);
+        text_add_markdown(out, batch->context[i]);
     }
     if (batch->n_context > 0)
         text_add(out, ".\n");
