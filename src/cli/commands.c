@@ -107,7 +107,7 @@ const struct option options[] = {
           "folder to search for plugins first; may be repeated"),
     FLAG("--force", force, FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS | BEST,
          "overwrite an existing FILE or DIR; compare different experiments"),
-    FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN, "no table, no warnings, only errors"),
+    FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN, "only errors, and of a batch its table at the end"),
     FLAG("--dry-run", dry_run, FILES | RERUN, "check and list all runs without running them"),
     WORDS("--only", only, n_only, "GLOB", FILES | PLOT | RERUN | BEST | COMPARE | CONFIG,
           "only runs of this label or id; may be repeated"),

@@ -17,6 +17,7 @@ struct run {
     const char *name;           /* in the summary: `who`, or the label of the only file */
     const char *label;
     uint32_t repetition;              /* from 1 */
+    bool baseline;                    /* as in struct batch_run */
     struct epa_process_id process_id; /* of this process in that run */
     struct epa_error refused;         /* it cannot run here; status EPA_OK: it can */
     const struct results_run *done;   /* what an earlier command measured: not to be run */

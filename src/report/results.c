@@ -300,6 +300,11 @@ static bool is_free(enum results_part part, const char *key)
     return starts_with_one_of(key, means) || results_key_is_length(key);
 }
 
+bool results_key_is_shape(const char *key)
+{
+    return !is_free(RESULTS_SHAPE, key);
+}
+
 static void print_value(const json_t *value, char *out, size_t room)
 {
     char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
