@@ -73,10 +73,18 @@ void text_print_clean(FILE *file, const char *text)
         fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
 }
 
-void text_print_comment(FILE *file, char *text)
+void text_comment(FILE *file, const char *fmt, ...)
 {
     const char *lead = "# ";
+    va_list args;
+    char *text;
+    int n;
 
+    va_start(args, fmt);
+    n = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
     for (const char *at = text_clean(text); *at != 0; lead = "#   ") {
         size_t room = COMMENT - strlen(lead), cut = strlen(at);
 
@@ -89,6 +97,7 @@ void text_print_comment(FILE *file, char *text)
         at += cut;
         at += strspn(at, " ");
     }
+    free(text);
 }
 
 void text_add_markdown(struct text *text, const char *bytes)

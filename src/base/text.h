@@ -22,9 +22,9 @@ void text_free(struct text *);
 char *text_clean(char *text);
 void text_print_clean(FILE *, const char *text);
 
-/* A comment of 100 columns: "# " and, where it is folded at blanks, "#   " before what goes on. Changes
- * the text as text_clean() does. */
-void text_print_comment(FILE *, char *text);
+/* A comment of 100 columns: "# " and, where it is folded at blanks, "#   " before what goes on; cleaned
+ * as text_clean() does. */
+__attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
 
 /* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
  * distance <= max(1, min(2, strlen(want) / 3)). */

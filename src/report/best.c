@@ -4,7 +4,6 @@
 #include "report/best.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -461,29 +460,15 @@ static void add_legend(struct text *out, const struct best *b)
                       "delivered differs (--across)\n");
 }
 
-EPA_PRINTF(2, 3)
-static void print_comment(FILE *file, const char *fmt, ...)
-{
-    va_list args;
-    char *text;
-
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) >= 0) {
-        text_print_comment(file, text);
-        free(text);
-    }
-    va_end(args);
-}
-
 void best_text(FILE *file, const struct best *b)
 {
     struct text legend = {0};
 
-    print_comment(file, "epa2a best: %u runs, %u group%s", b->n_entries, b->n_groups,
-                  b->n_groups == 1 ? "" : "s");
+    text_comment(file, "epa2a best: %u runs, %u group%s", b->n_entries, b->n_groups,
+                 b->n_groups == 1 ? "" : "s");
     add_legend(&legend, b);
     for (char *at = strtok(legend.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
-        text_print_comment(file, at);
+        text_comment(file, "%s", at);
     text_free(&legend);
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
@@ -491,18 +476,18 @@ void best_text(FILE *file, const struct best *b)
         struct text overall = {0};
 
         fprintf(file, "#\n");
-        print_comment(file, "%s", g->title);
+        text_comment(file, "%s", g->title);
         if (g->delivers[0] != '\0')
-            print_comment(file, "delivers: %s", g->delivers);
+            text_comment(file, "delivers: %s", g->delivers);
         if (g->note[0] != '\0')
-            print_comment(file, "differs from a group above: %s", g->note);
+            text_comment(file, "differs from a group above: %s", g->note);
         fprintf(file, "# %6s  %-*s %5s %10s %10s %10s\n", size_word(g), width, "run", "runs",
                 "[us]", "from", "to");
         for (uint32_t k = 0; k < g->n; k++)
             print_contest(file, &g->contest[k], width);
         add_overall(&overall, g);
         if (overall.data != NULL)
-            text_print_comment(file, overall.data);
+            text_comment(file, "%s", overall.data);
         text_free(&overall);
     }
 }

@@ -130,7 +130,7 @@ void compared_text(FILE *file, const struct compared *c)
     double mean = geometric_mean(c, &totals);
 
     add_legend(&line, c);
-    text_print_comment(file, line.data);
+    text_comment(file, "%s", line.data);
     text_free(&line);
     if (c->taken != NULL)
         fprintf(file, "# %s\n", c->taken);
@@ -142,7 +142,7 @@ void compared_text(FILE *file, const struct compared *c)
         fprintf(file, "# geometric mean of the %u ratios of totals: %.3f\n", totals, mean);
     add_advice(&line, c);
     if (line.data != NULL)
-        text_print_comment(file, line.data);
+        text_comment(file, "%s", line.data);
     text_free(&line);
 }
 

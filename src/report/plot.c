@@ -3,7 +3,6 @@
  * experiment: their samples are taken together. */
 #include "report/plot.h"
 
-#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
+#include "report/gnuplot.h"
 
 enum {
     LINES_MOST = 24, /* more nobody can tell apart */
@@ -153,39 +153,6 @@ static void label_lines(struct plot *p)
 
 /* ---- parts of a script ---- */
 
-/* Without the characters that could end a string or a line. */
-static void add_name(struct text *out, const char *name)
-{
-    text_add(out, "'");
-    for (; *name != '\0'; name++) {
-        if (*name == '\'')
-            text_add(out, "''");
-        else if ((unsigned char)*name < ' ' || *name == 0x7f || *name == '`')
-            text_add(out, "?");
-        else
-            text_add_bytes(out, name, 1);
-    }
-    text_add(out, "'");
-}
-
-static void add_setting(struct text *out, const char *setting, const char *name)
-{
-    text_add(out, "%s ", setting);
-    add_name(out, name);
-    text_add(out, "\n");
-}
-
-static void add_numbers(struct text *out, uint32_t n, const double *value)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (isnan(value[i]))
-            text_add(out, " %10s", "NaN");
-        else
-            text_add(out, " %10.6g", value[i]);
-    }
-    text_add(out, "\n");
-}
-
 /* The data block of a line; false: there are too many. */
 static bool begin_data(struct plot *p, const char *name)
 {
@@ -203,22 +170,10 @@ static bool is_first_of_label(const struct plot *p, uint32_t i)
 
 static void begin(struct plot *p, const char *title, const char *x, const char *y, uint32_t rows)
 {
-    int high = rows > 12 ? 300 + 24 * (int)rows : 600;
-
-    if (p->wish->form == PLOT_TEXT)
-        text_add(p->out, "set terminal dumb nofeed noenhanced size 100,%u\n", 30 + rows);
-    else if (p->wish->form == PLOT_SVG)
-        text_add(p->out,
-                 "set terminal svg noenhanced size 960,%d font 'sans,13' background rgb 'white'\n"
-                 "set grid\n",
-                 high);
-    else
-        text_add(p->out, "set terminal pngcairo noenhanced size 1280,%d font 'sans,13'\nset grid\n",
-                 high * 4 / 3);
-    text_add(p->out, "set encoding utf8\n");
-    add_setting(p->out, "set title", title);
-    add_setting(p->out, "set xlabel", x);
-    add_setting(p->out, "set ylabel", y);
+    gnuplot_terminal(p->out, p->wish->form, rows);
+    gnuplot_setting(p->out, "set title", title);
+    gnuplot_setting(p->out, "set xlabel", x);
+    gnuplot_setting(p->out, "set ylabel", y);
 }
 
 /* The machine, and that there are others. */
@@ -249,18 +204,12 @@ static void add_captions(struct plot *p, bool before)
     if (p->wish->form == PLOT_TEXT && !before) {
         text_add(p->out, "set print '-'\nprint ''\n");
         for (int i = 0; i < 2; i++)
-            add_setting(p->out, "print", line[i]);
+            gnuplot_setting(p->out, "print", line[i]);
     } else if (p->wish->form != PLOT_TEXT && before) {
         text_add(p->out, "set bmargin 7\n");
-        add_setting(p->out, "set label 1 at screen 0.02, screen 0.06 font ',10'", line[0]);
-        add_setting(p->out, "set label 2 at screen 0.02, screen 0.025 font ',10'", line[1]);
+        gnuplot_setting(p->out, "set label 1 at screen 0.02, screen 0.06 font ',10'", line[0]);
+        gnuplot_setting(p->out, "set label 2 at screen 0.02, screen 0.025 font ',10'", line[1]);
     }
-}
-
-/* Microseconds that can be drawn, whatever a file holds. */
-static double us_of(double ns)
-{
-    return fmin(fmax(ns / 1e3, 1e-9), 1e15);
 }
 
 /* ---- samples ---- */
@@ -288,23 +237,9 @@ static double *pool(const struct plot *p, uint32_t at, bool sized, uint32_t *end
     *n = 0;
     for (uint32_t i = at; i < *end; i++)
         for (uint64_t k = 0; k < p->source[i].stage->n; k++)
-            all[(*n)++] = us_of(p->source[i].stage->sample[k]);
+            all[(*n)++] = gnuplot_us(p->source[i].stage->sample[k]);
     stats_sort(all, *n);
     return all;
-}
-
-/* A logarithmic axis that holds both, with ticks at 1, 2 and 5 times powers of ten, or at some
- * powers alone where there are many. */
-static void add_log_axis(struct text *out, double low, double high)
-{
-    int first = (int)floor(log10(low)) - 1, last = (int)ceil(log10(high)) + 1;
-    int every = (last - first) / 10 + 1;
-
-    text_add(out, "set logscale y 10\nset yrange [%.9g:%.9g]\nset ytics (", low / 2, high * 2);
-    for (int e = first; e <= last; e += every)
-        for (int times = 1; times <= (last - first > 6 ? 1 : 5); times += times == 1 ? 1 : 3)
-            text_add(out, "%s%de%d", e == first && times == 1 ? "" : ", ", times, e);
-    text_add(out, ")\n");
 }
 
 static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
@@ -330,8 +265,8 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
 
         if (is_first_of_label(p, i) && !begin_data(p, p->source[i].label))
             return too_many(LINES_MOST, "lines", err);
-        add_numbers(p->out, 4,
-                    (double[]){p->source[i].size, stats_percentile(all, n, 500), low, high});
+        gnuplot_numbers(p->out, 4,
+                        (double[]){p->source[i].size, stats_percentile(all, n, 500), low, high});
         if (end == p->n || is_first_of_label(p, end))
             text_add(p->out, "EOD\n");
         lowest = fmin(lowest, low);
@@ -341,19 +276,19 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
     }
     text_add(p->out, "set logscale x 2\nset xrange [%.9g:%.9g]\nset key left top\n",
              smallest / 1.15, largest * 1.15);
-    add_log_axis(p->out, lowest, highest);
+    gnuplot_log_axis(p->out, lowest, highest);
     for (uint32_t k = 0; k < p->names; k++) {
         text_add(p->out,
                  "%s$s%u using 1:2:3:4 with yerrorbars linetype %u pointtype 0 notitle, "
                  "$s%u using 1:2 with linespoints linetype %u linewidth 2 pointtype %u title ",
                  k == 0 ? "plot " : ", \\\n", k, k + 1, k, k + 1,
                  p->wish->form == PLOT_TEXT ? k + 1 : 7);
-        add_name(p->out, p->name[k]);
+        gnuplot_name(p->out, p->name[k]);
     }
     text_add(p->out, "\n");
     /* The numbers that lines stand for: what characters cannot show. */
     for (uint32_t k = 0; k < p->names && p->wish->form == PLOT_TEXT; k++) {
-        add_setting(p->out, "set print '-'\nprint ''\nprint", p->name[k]);
+        gnuplot_setting(p->out, "set print '-'\nprint ''\nprint", p->name[k]);
         text_add(p->out, "print '%11s %10s %10s %10s'\nprint $s%u\n", op->unit, "median", "low",
                  "high", k);
     }
@@ -382,7 +317,7 @@ static void draw_histogram(struct plot *p, const double *all, uint64_t n)
     add_captions(p, true);
     text_add(p->out, "$s0 << EOD\n");
     for (uint32_t i = 0; i < bins; i++)
-        add_numbers(p->out, 3, (double[]){low + (i + 0.5) * width, (double)count[i], width});
+        gnuplot_numbers(p->out, 3, (double[]){low + (i + 0.5) * width, (double)count[i], width});
     text_add(p->out, "EOD\nset yrange [0:*]\nset style fill solid 0.6\n"
                      "plot $s0 using 1:2:3 with boxes linetype 1 notitle\n");
 }
@@ -412,14 +347,15 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
         for (uint64_t k = 0; k <= ECDF_STEPS; k++) {
             uint64_t rank = (n - 1) * k / ECDF_STEPS;
 
-            add_numbers(p->out, 2, (double[]){all[rank], 100.0 * (double)(rank + 1) / (double)n});
+            gnuplot_numbers(p->out, 2,
+                            (double[]){all[rank], 100.0 * (double)(rank + 1) / (double)n});
         }
         text_add(p->out, "EOD\n");
     }
     for (uint32_t k = 0; k < p->names; k++) {
         text_add(p->out, "%s$s%u using 1:2 with steps linetype %u linewidth 2 title ",
                  k == 0 ? "plot " : ", \\\n", k, k + 1);
-        add_name(p->out, p->name[k]);
+        gnuplot_name(p->out, p->name[k]);
     }
     text_add(p->out, "\n");
     return EPA_OK;
@@ -444,7 +380,7 @@ static double us_at(const json_t *object, const char *key)
 {
     const json_t *ns = json_object_get(object, key);
 
-    return json_is_number(ns) ? us_of(json_number_value(ns)) : NAN;
+    return json_is_number(ns) ? gnuplot_us(json_number_value(ns)) : NAN;
 }
 
 /* The first one is on top. */
@@ -453,7 +389,7 @@ static void add_row_names(struct plot *p)
     text_add(p->out, "set yrange [-0.6:%u.6]\nset ytics (", p->names - 1);
     for (uint32_t i = 0; i < p->names; i++) {
         text_add(p->out, i == 0 ? "" : ", ");
-        add_name(p->out, p->name[i]);
+        gnuplot_name(p->out, p->name[i]);
         text_add(p->out, " %u", p->names - 1 - i);
     }
     text_add(p->out, ")\n");
@@ -533,7 +469,7 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
             if (isnan(at))
                 continue;
             most = fmax(most, fabs(at));
-            add_numbers(p->out, 3, (double[]){r, p->names - 1 - i, at});
+            gnuplot_numbers(p->out, 3, (double[]){r, p->names - 1 - i, at});
         }
         text_add(p->out, "EOD\n");
     }
@@ -554,7 +490,7 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
                       : "%s$s%u using 1:2:($1-0.5):($1+0.5):($2-0.45):($2+0.45):3 with "
                         "boxxyerror linecolor palette title ",
                  i == 0 ? "plot " : ", \\\n", i);
-        add_name(p->out, text ? p->name[i] : "");
+        gnuplot_name(p->out, text ? p->name[i] : "");
     }
     text_add(p->out, "\n");
     return EPA_OK;
@@ -602,7 +538,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
 
             sum[i] += isnan(ns) ? 0 : ns;
             longest = fmax(longest, fmax(sum[i], mark[i]));
-            add_numbers(p->out, 4, (double[]){p->n - 1 - i, before, sum[i], mark[i]});
+            gnuplot_numbers(p->out, 4, (double[]){p->n - 1 - i, before, sum[i], mark[i]});
         }
         text_add(p->out, "EOD\n");
     }
@@ -618,7 +554,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
         text_add(p->out,
                  "%s$s%u using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror linetype %u title ",
                  c == 0 ? "plot " : ", \\\n", c, c + 1);
-        add_name(p->out, column[c]);
+        gnuplot_name(p->out, column[c]);
     }
     text_add(p->out, ", \\\n$t using 2:1:3 with labels left offset 1,0 notitle");
     for (int up = 1; up >= -1 && limits; up -= 2)

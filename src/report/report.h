@@ -10,19 +10,6 @@
 /* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
  * Lines that begin with '#' explain, the others are rows. */
 void report_table(FILE *, const struct result *);
-/* Warnings, one a line, "warning: " first. */
-void report_warnings(FILE *, const struct result *);
-
-/* Those of several runs, each kind once: alike are texts in which only numbers differ. */
-struct warnings {
-    struct warnings_kind *kind;
-    uint32_t n, runs; /* kinds; runs that were added */
-};
-
-/* `who` is what the run is called. */
-void warnings_add(struct warnings *, const char *who, const struct result *);
-void warnings_print(FILE *, const struct warnings *);
-void warnings_free(struct warnings *);
 
 enum { REPORT_SCHEMA = 1 }; /* "schema" of the JSON; share/epa2a-result.schema.json */
 

@@ -356,13 +356,8 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
         fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
     if (batch->verb != VERB_VERIFY && is_repeated(&layout))
         fprintf(file, "# medians of repetitions; spread: of their totals, most - least\n");
-    if (base != NULL) {
-        char *line = NULL;
-
-        if (asprintf(&line, "%s%s", is_repeated(&layout) ? "" : "medians; ", base) >= 0)
-            text_print_comment(file, line);
-        free(line);
-    }
+    if (base != NULL)
+        text_comment(file, "%s%s", is_repeated(&layout) ? "" : "medians; ", base);
     fprintf(file, "#\n# %-*s", width, "run");
     for (uint32_t c = 0; c < layout.n; c++)
         fprintf(file, " %*s", FIGURE, layout.column[c]->name);

@@ -301,8 +301,18 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
 {
     unsigned long long period = routing_period(source, x), made = iterations,
                        tokens = routing_tokens(source);
+    uint64_t leading, repeats = routing_repeats(source, x, iterations, &leading);
     char held[64] = ""; /* where the hidden states alone are from a file there is none */
 
+    if (repeats > 0)
+        text_add(
+            out,
+            "in %llu of %llu iterations most tokens are one token repeated, such as a server's "
+            "warm-up%s",
+            (unsigned long long)repeats, made < period ? made : period, leading == 0 ? "\n" : ": ");
+    if (repeats > 0 && leading > 0)
+        text_add(out, "routing.skip=%llu leaves those at the start of the file out\n",
+                 (unsigned long long)x->routing.skip + leading);
     if (period >= made)
         return;
     if (tokens != 0)
