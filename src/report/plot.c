@@ -1,6 +1,5 @@
-/* Charts of results. Runs become one script for gnuplot: numbers in data blocks $s0, $s1, ...,
- * names in single quotes, in which gnuplot replaces nothing. Runs of one label are one
- * experiment: their samples are taken together. */
+/* Charts of results. Runs become one script for gnuplot: numbers in data blocks $s0, $s1, ..., names in
+ * single quotes. Runs of one label are one experiment: their samples are taken together. */
 #include "report/plot.h"
 
 #include <jansson.h>
@@ -110,8 +109,6 @@ static enum epa_status explain_none(const struct plot *p, const struct results *
     return epa_fail(err, EPA_ERR_CONFIG, "%s%s: no run in it that ended well", results[0].path,
                     n > 1 ? " and others" : "");
 }
-
-/* ---- what lines are called ---- */
 
 /* One label in two files is two lines: A and B are there to be seen side by side. */
 static void add_files(struct plot *p)
