@@ -333,12 +333,30 @@ static void make_units(const struct compare_side *s, bool by_run, double *scratc
     }
 }
 
+enum epa_status spread_of_side(const struct compare_side *s, struct spread *out)
+{
+    bool by_run = s->n > 1;
+    uint64_t n = units_in(s, by_run), samples = samples_of(s), k = interval_of_median(n);
+    double *unit = malloc((n + samples) * sizeof(*unit)), *scratch = unit + n;
+
+    if (unit == NULL)
+        return EPA_ERR_NOMEM;
+    make_units(s, by_run, scratch, unit);
+    stats_sort(unit, n);
+    *out = (struct spread){.median =
+                               by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch),
+                           .low = unit[k > 0 ? k - 1 : 0],
+                           .high = unit[k > 0 ? n - k : n - 1],
+                           .units = (uint32_t)n};
+    free(unit);
+    return EPA_OK;
+}
+
 enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
                               struct comparison *out)
 {
     uint64_t n_a = samples_of(a), n_b = samples_of(b), most = n_a > n_b ? n_a : n_b;
-    bool by_run = a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS;
-    uint64_t units_a = units_in(a, by_run), units_b = units_in(b, by_run);
+    bool enough = a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS;
     /* A drawn run may be the longest each time. */
     uint64_t room = 0;
     double *scratch, *ratio, *unit;
@@ -351,20 +369,17 @@ enum epa_status compare_sides(const struct compare_side *a, const struct compare
     }
     room *= a->n > b->n ? a->n : b->n;
     scratch = malloc((room > most ? room : most) * sizeof(*scratch));
-    ratio = malloc(REPLICATES * sizeof(*ratio));
-    unit = malloc((units_a + units_b) * sizeof(*unit));
-    if (scratch == NULL || ratio == NULL || unit == NULL) {
+    ratio = malloc((REPLICATES + (size_t)a->n + b->n) * sizeof(*ratio));
+    if (scratch == NULL || ratio == NULL) {
         free(scratch);
         free(ratio);
-        free(unit);
         return EPA_ERR_NOMEM;
     }
-    *out = (struct comparison){.samples_a = n_a,
-                               .samples_b = n_b,
-                               .a = median_of_all(a, scratch),
+    *out = (struct comparison){.a = median_of_all(a, scratch),
                                .b = median_of_all(b, scratch),
-                               .units_a = (uint32_t)units_a,
-                               .units_b = (uint32_t)units_b};
+                               .p = NAN,
+                               .runs_a = a->n,
+                               .runs_b = b->n};
     out->ratio = out->b / out->a;
     for (uint32_t i = 0; i < REPLICATES; i++) {
         double of_a = draw_median(&r, a, scratch);
@@ -374,11 +389,96 @@ enum epa_status compare_sides(const struct compare_side *a, const struct compare
     stats_sort(ratio, REPLICATES);
     out->low = ratio[REPLICATES * 25 / 1000];
     out->high = ratio[REPLICATES * 975 / 1000 - 1];
-    make_units(a, by_run, scratch, unit);
-    make_units(b, by_run, scratch, unit + units_a);
-    out->p = compare_ranks(unit, (uint32_t)units_a, unit + units_a, (uint32_t)units_b);
+    unit = ratio + REPLICATES;
+    if (enough) {
+        make_units(a, true, scratch, unit);
+        make_units(b, true, scratch, unit + a->n);
+        out->p = compare_ranks(unit, a->n, unit + a->n, b->n);
+    }
     free(scratch);
     free(ratio);
-    free(unit);
-    return isnan(out->p) ? EPA_ERR_NOMEM : EPA_OK;
+    return enough && isnan(out->p) ? EPA_ERR_NOMEM : EPA_OK;
+}
+
+enum compare_verdict compare_judge(const struct comparison *x, double threshold, double alpha)
+{
+    bool up = x->ratio > 1 + threshold, down = x->ratio < 1 / (1 + threshold);
+
+    if (!up && !down)
+        return COMPARE_SAME;
+    if (!(x->p <= alpha) || (x->low <= 1 && x->high >= 1))
+        return COMPARE_UNCLEAR;
+    return up ? COMPARE_SLOWER : COMPARE_FASTER;
+}
+
+/* ---- two sides in turns ---- */
+
+uint32_t turns_look(uint32_t k)
+{
+    double rounds = 10;
+
+    for (uint32_t i = 1; i < k; i++)
+        rounds *= 1.5;
+    return (uint32_t)rounds;
+}
+
+/* below[s]: the probability that the ranks of those above, of n fair coins, add up to s or less. */
+static double *signed_ranks(uint32_t n)
+{
+    uint32_t most = n * (n + 1) / 2;
+    double *below = calloc(most + 1, sizeof(*below));
+
+    if (below == NULL)
+        return NULL;
+    below[0] = 1;
+    for (uint32_t rank = 1; rank <= n; rank++)
+        for (uint32_t s = rank * (rank + 1) / 2 + 1; s-- > 0;)
+            below[s] = (below[s] + (s >= rank ? below[s - rank] : 0)) / 2;
+    for (uint32_t s = 1; s <= most; s++)
+        below[s] += below[s - 1];
+    return below;
+}
+
+enum epa_status turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
+                            double threshold, double alpha, struct comparison *out,
+                            enum compare_verdict *verdict)
+{
+    uint32_t pairs = rounds * (rounds + 1) / 2, n = 0, above = 0, cut = 0;
+    double *mean = malloc((pairs + 1) * sizeof(*mean)), *below = signed_ranks(rounds);
+    double near = log1p(threshold), middle;
+
+    if (mean == NULL || below == NULL || rounds == 0) {
+        free(mean);
+        free(below);
+        return EPA_ERR_NOMEM;
+    }
+    for (uint32_t i = 0; i < rounds; i++)
+        for (uint32_t k = i; k < rounds; k++)
+            mean[n++] = (log_ratio[i] + log_ratio[k]) / 2;
+    stats_sort(mean, pairs);
+    for (uint32_t i = 0; i < pairs; i++)
+        above += mean[i] > 0;
+    middle = (mean[(pairs - 1) / 2] + mean[pairs / 2]) / 2;
+    out->ratio = exp(middle);
+    out->p = fmin(1, 2 * below[above < pairs - above ? above : pairs - above]);
+    alpha /= (double)look * (look + 1);
+    while (2 * cut < pairs && 2 * below[cut] <= alpha)
+        cut++;
+    out->low = out->high = NAN;
+    *verdict = COMPARE_UNCLEAR;
+    if (cut > 0) {
+        double low = mean[cut - 1], high = mean[pairs - cut];
+
+        out->low = exp(low);
+        out->high = exp(high);
+        if (low > -near && high < near)
+            *verdict = COMPARE_SAME;
+        else if (low > 0 && middle > near)
+            *verdict = COMPARE_SLOWER;
+        else if (high < 0 && middle < -near)
+            *verdict = COMPARE_FASTER;
+    }
+    free(mean);
+    free(below);
+    return EPA_OK;
 }

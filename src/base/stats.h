@@ -4,6 +4,7 @@
 #define STATS_H
 
 #include <epa2a/status.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { INTERVAL_LEAST = 6 }; /* with fewer samples there is no such interval */
@@ -58,24 +59,52 @@ struct compare_side {
     uint32_t n;
 };
 
-struct comparison {
-    uint64_t samples_a, samples_b;
-    double a, b;               /* medians, nearest rank, of all samples of a side */
-    double ratio;              /* b / a */
-    double low, high;          /* of the ratio, 95 % */
-    double p;                  /* that both sides are alike, two-sided */
-    uint32_t units_a, units_b; /* what p was taken of: runs, or blocks of samples */
+/* Where the median of a side is, and between which bounds it would be found again, as far as the
+ * side's own samples say: by medians of runs where there are several, else of blocks of about
+ * sqrt(n) neighbours. */
+struct spread {
+    double median; /* of the medians of runs, nearest rank */
+    double low,
+        high;       /* 95 % by order statistics; with fewer than INTERVAL_LEAST units their range */
+    uint32_t units; /* runs or blocks */
 };
 
-enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs are the units of p */
+/* A side with a sample. EPA_ERR_NOMEM. */
+enum epa_status spread_of_side(const struct compare_side *, struct spread *out);
 
-/* Samples that are adjacent are alike: noise comes in phases. So the interval is the
- * bootstrap's over runs and, within a run, over blocks of about sqrt(n) neighbours, 2000
- * times by a fixed seed; and p is that of Mann and Whitney, with ties, of the medians of
- * runs, or with fewer than COMPARE_RUNS of them of the medians of blocks. Both sides need a
- * sample. EPA_ERR_NOMEM. */
+enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs can be told from chance */
+
+struct comparison {
+    double a, b;      /* medians, nearest rank, of all samples of a side */
+    double ratio;     /* b / a */
+    double low, high; /* of the ratio, 95 % */
+    double p;         /* that both sides are alike, two-sided; NaN: not known */
+    uint32_t runs_a, runs_b;
+};
+
+enum compare_verdict { COMPARE_SAME, COMPARE_SLOWER, COMPARE_FASTER, COMPARE_UNCLEAR };
+
+/* The interval is the bootstrap's over runs and, within a run, over blocks of about sqrt(n)
+ * neighbours (samples that stand side by side are alike), 2000 times by a fixed seed; p is that of
+ * Mann and Whitney of the medians of runs, with COMPARE_RUNS or more a side: samples of one
+ * process tell nothing of the next one. Both sides need a sample. EPA_ERR_NOMEM. */
 enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
                               struct comparison *out);
+
+/* b is slower or faster by more than `threshold` and not by chance: p up to alpha, and 1 outside of
+ * the interval. UNCLEAR: it may be chance. */
+enum compare_verdict compare_judge(const struct comparison *, double threshold, double alpha);
+
+/* Two sides that took turns: each round is A B B A or B A A B, so that what drifts is on both, and
+ * its figure the logarithm of b / a. By signed ranks (Hodges and Lehmann; Wilcoxon), which assume
+ * no more than rounds that are as likely above as below the truth. Looks are taken after rounds
+ * turns_look(1), turns_look(2), ...; look k may err with alpha / (k (k + 1)), so all of them
+ * together with alpha. Fills ratio, low, high (NaN: too few rounds) and p. SAME: both bounds are
+ * nearer to 1 than the threshold; UNCLEAR: go on. EPA_ERR_NOMEM. */
+uint32_t turns_look(uint32_t k);
+enum epa_status turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
+                            double threshold, double alpha, struct comparison *out,
+                            enum compare_verdict *verdict);
 
 /* Two-sided p of Mann and Whitney. Exact for up to COMPARE_EXACT values without ties; else by
  * the normal distribution, corrected for ties and continuity; 1 where all are equal. Leaves

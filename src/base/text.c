@@ -11,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
+enum {
+    NAME_MAX_BYTES = 64, /* longer names are near to nothing */
+    COMMENT = 100        /* columns */
+};
 
 static void reserve(struct text *text, size_t more)
 {
@@ -71,6 +74,45 @@ void text_print_clean(FILE *file, const char *text)
 {
     for (; *text != 0; text++)
         fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
+}
+
+void text_comment(FILE *file, const char *fmt, ...)
+{
+    const char *lead = "# ";
+    va_list args;
+    char *text;
+    int n;
+
+    va_start(args, fmt);
+    n = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    for (const char *at = text_clean(text); *at != 0; lead = "#   ") {
+        size_t room = COMMENT - strlen(lead), cut = strlen(at);
+
+        if (cut > room) {
+            for (cut = room; cut > 0 && at[cut] != ' '; cut--)
+                ;
+            cut = cut > 0 ? cut : strcspn(at, " ");
+        }
+        fprintf(file, "%s%.*s\n", lead, (int)cut, at);
+        at += cut;
+        at += strspn(at, " ");
+    }
+    free(text);
+}
+
+void text_add_markdown(struct text *text, const char *bytes)
+{
+    for (; *bytes != 0; bytes++) {
+        if ((unsigned char)*bytes < ' ' || *bytes == 0x7f)
+            text_add(text, " ");
+        else if (strchr("|\\`*_<>[]#", *bytes) != NULL)
+            text_add(text, "\\%c", *bytes);
+        else
+            text_add_bytes(text, bytes, 1);
+    }
 }
 
 void text_free(struct text *text)

@@ -14,11 +14,17 @@ struct text {
 
 __attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
 void text_add_bytes(struct text *, const char *, size_t);
+/* Text that Markdown shows as it is, on one line. */
+void text_add_markdown(struct text *, const char *);
 void text_free(struct text *);
 
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
 char *text_clean(char *text);
 void text_print_clean(FILE *, const char *text);
+
+/* A comment of 100 columns: "# " and, where it is folded at blanks, "#   " before what goes on; cleaned
+ * as text_clean() does. */
+__attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
 
 /* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
  * distance <= max(1, min(2, strlen(want) / 3)). */

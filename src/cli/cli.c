@@ -189,6 +189,7 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
     cli->context = make_list(line);
     cli->plugin_path = make_list(line);
     cli->only = make_list(line);
+    cli->across = make_list(line);
     for (int i = 1; i < argc && status == EPA_OK; i++) {
         const char *text = argv[i];
         bool used = false;

@@ -29,14 +29,16 @@ struct cli {
     uint32_t n_plugin_paths;
     const char **only; /* --only, any of them; none: all runs */
     uint32_t n_only;
+    const char **across; /* --across, of best */
+    uint32_t n_across;
     const char *json;                              /* FILE, "-" for standard output; NULL: none */
     const char *markdown, *csv, *json_lines, *out; /* the same */
     const char *out_dir;                           /* NULL: none */
-    const char *run;                               /* NULL: the base */
     const char *stage;                             /* NULL: none */
     int kind;                                      /* enum plot_kind */
     uint64_t timeout_ns;                           /* 0: the experiment's own */
-    bool force, quiet, origin, quick, dry_run, fail_fast, resume, results, help, version;
+    uint64_t budget_ns;                            /* 0: not given */
+    bool force, quiet, turns, origin, quick, dry_run, fail_fast, resume, results, help, version;
     int order; /* enum runs_order */
     bool shuffle;
     uint64_t shuffle_seed; /* if `shuffle` */
@@ -64,13 +66,23 @@ int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
 int cmd_schema(const struct cli *);
 int cmd_compare(const struct cli *);
-struct results; /* compared by the --threshold, --alpha and --force of the line; frees both */
-int compare_results(const struct cli *, struct results *a, struct results *b);
+struct results;
+struct compared;
+/* Compares by --threshold, --alpha and --force of the line; frees both. documents: --json and
+ * --markdown are for what comes out. */
+int compare_results(const struct cli *, struct results *a, struct results *b, bool documents);
+/* Whether a run of `a` and one of `b` may be compared; says what differs. */
+enum epa_status compare_check(const struct cli *, const struct results *a, const struct results *b,
+                              struct epa_error *);
+enum epa_status compare_print(const struct cli *, const struct compared *, bool documents,
+                              struct epa_error *);
+int compare_turns(const struct cli *); /* compare --run */
 int cmd_status(const struct cli *);
 int cmd_doctor(const struct cli *);
 int cmd_trace(const struct cli *);
 int cmd_completion(const struct cli *);
 int cmd_plot(const struct cli *);
+int cmd_best(const struct cli *);
 int cmd_rerun(const struct cli *);
 int cmd_version(const struct cli *); /* --version */
 
@@ -86,6 +98,8 @@ int complete_main(int argc, char **argv);
 /* What the number of arguments does not tell. */
 enum epa_status cmd_config_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_trace_check(const struct cli *, struct epa_error *);
+enum epa_status cmd_compare_check(const struct cli *, struct epa_error *);
+enum epa_status cmd_best_check(const struct cli *, struct epa_error *);
 enum epa_status cmd_plot_check(const struct cli *, struct epa_error *);
 
 /* ---- the tables of the command line ---- */
@@ -104,8 +118,9 @@ enum command_bit {
     PLOT = 1u << 10,
     RERUN = 1u << 11,
     STATUS = 1u << 12,
+    BEST = 1u << 13,
     FILES = RUN | BENCH | VERIFY, /* those that run experiments */
-    ANY = (1u << 13) - 1,
+    ANY = (1u << 14) - 1,
 };
 
 struct command {

@@ -1,17 +1,14 @@
 /* epa2a compare A B, files or folders of results: which runs of B are slower or faster than
  * those of A. Runs are paired by id, those left over by label, and one left over on each side
  * with each other. Several runs of one id or label are one experiment, repeated. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "base/stats.h"
-#include "report/results.h"
-
-enum verdict { SAME, SLOWER, FASTER, UNCLEAR };
+#include "report/compared.h"
 
 #define ALONE UINT32_MAX /* of no pair */
 
@@ -23,44 +20,46 @@ struct comparing {
     uint32_t *first;       /* [pairs] its first run of A */
     bool *met;             /* [pairs] it has a run of B */
     uint32_t pairs;
-    uint32_t slower, rows;
-    double log_ratios; /* of totals */
-    uint32_t totals;
+    struct compared rows;
+    FILE *notes; /* where it says what differs: not into a document */
 };
+
+static bool is_stdout(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+static struct comparing begin(const struct cli *cli, const struct results *a,
+                              const struct results *b, bool documents)
+{
+    bool taken = documents && (is_stdout(cli->json) || is_stdout(cli->markdown));
+
+    return (struct comparing){
+        .cli = cli,
+        .a = *a,
+        .b = *b,
+        .rows = {.a = a->path, .b = b->path, .threshold = cli->threshold, .alpha = cli->alpha},
+        .notes = taken ? stderr : stdout};
+}
+
+static void end(struct comparing *c)
+{
+    free(c->of_a);
+    free(c->of_b);
+    free(c->first);
+    free(c->met);
+    compared_free(&c->rows);
+}
 
 /* ---- pairing ---- */
 
-/* How many bytes of a label say what was run: without the number of a repetition. */
-static int label_bytes(const char *label)
-{
-    const char *hash = strrchr(label, '#');
-    bool number =
-        hash != NULL && hash[1] != '\0' && strspn(hash + 1, "0123456789") == strlen(hash + 1);
-    size_t bytes = number ? (size_t)(hash - label) : strlen(label);
-
-    while (bytes > 0 && label[bytes - 1] == ' ')
-        bytes--;
-    return (int)bytes;
-}
-
 static bool alike(const struct results_run *x, const struct results_run *y, bool by_id)
 {
-    int bytes = label_bytes(x->label);
+    size_t bytes = results_label_bytes(x->label);
 
     if (by_id)
         return x->id[0] != '\0' && strcmp(x->id, y->id) == 0;
-    return bytes == label_bytes(y->label) && strncmp(x->label, y->label, (size_t)bytes) == 0;
-}
-
-/* What a run is called here. */
-static void call(const struct results_run *run, char *out, size_t room)
-{
-    int bytes = label_bytes(run->label);
-
-    if (bytes > 0)
-        snprintf(out, room, "%.*s", bytes, run->label);
-    else
-        snprintf(out, room, "%s", run->name);
+    return bytes == results_label_bytes(y->label) && strncmp(x->label, y->label, bytes) == 0;
 }
 
 static const struct results_run *first_of(const struct comparing *c, uint32_t pair)
@@ -139,7 +138,7 @@ static bool has_fault(const struct results *of, const uint32_t *pair_of, uint32_
 }
 
 /* What the user noted is no reason not to compare. */
-static void tell_contexts(const char *name, const struct results_run *of_a,
+static void tell_contexts(FILE *notes, const char *name, const struct results_run *of_a,
                           const struct results_run *of_b)
 {
     struct text a = {0}, b = {0};
@@ -147,7 +146,7 @@ static void tell_contexts(const char *name, const struct results_run *of_a,
     results_context(of_a, &a);
     results_context(of_b, &b);
     if (strcmp(a.data, b.data) != 0)
-        printf("# %s: context: %s in A, %s in B\n", name, a.data, b.data);
+        fprintf(notes, "# %s: context: %s in A, %s in B\n", name, a.data, b.data);
     text_free(&a);
     text_free(&b);
 }
@@ -164,14 +163,14 @@ static enum epa_status check_pair(const struct comparing *c, uint32_t pair, stru
 
     while (c->of_b[b - c->b.run] != pair)
         b++;
-    call(a, name, sizeof(name));
+    compared_name(a, name, sizeof(name));
     if (has_fault(&c->a, c->of_a, pair) || has_fault(&c->b, c->of_b, pair)) {
         if (!c->cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: a fault was planted in it, so its times are no measurement; "
                             "--force compares all the same",
                             name);
-        printf("# %s: a fault was planted in it\n", name);
+        fprintf(c->notes, "# %s: a fault was planted in it\n", name);
     }
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(a, b, must[i].part, what, sizeof(what)))
@@ -180,11 +179,11 @@ static enum epa_status check_pair(const struct comparing *c, uint32_t pair, stru
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: the %s differ: %s; --force compares all the same", name,
                             must[i].what, what);
-        printf("# %s: the %s differ: %s\n", name, must[i].what, what);
+        fprintf(c->notes, "# %s: the %s differ: %s\n", name, must[i].what, what);
     }
     if (results_differ(a, b, RESULTS_MEANS, what, sizeof(what)))
-        printf("# %s: %s\n", name, what);
-    tell_contexts(name, a, b);
+        fprintf(c->notes, "# %s: %s\n", name, what);
+    tell_contexts(c->notes, name, a, b);
     return EPA_OK;
 }
 
@@ -223,41 +222,13 @@ static uint32_t collect(const struct results *of, const uint32_t *pair_of, uint3
     return found;
 }
 
-static void print_row(const struct results_run *run, const char *stage, const struct comparison *x,
-                      enum verdict verdict)
-{
-    static const char *const words[] = {"same", "SLOWER", "faster", "unclear"};
-    bool counts = verdict == SLOWER || verdict == FASTER;
-    enum colour colour = verdict == SLOWER ? COLOUR_BAD : COLOUR_GOOD;
-    char name[200];
-
-    call(run, name, sizeof(name));
-    printf("  %-28s %-16s %10.1f %10.1f %7.3f  %.3f to %.3f %8.2g  %s%s%s\n", name, stage,
-           x->a / 1e3, x->b / 1e3, x->ratio, x->low, x->high, x->p,
-           counts ? colour_on(stdout, colour) : "", words[verdict],
-           counts ? colour_off(stdout) : "");
-}
-
-/* Far enough from 1, and not by chance. */
-static enum verdict judge(const struct cli *cli, const struct comparison *x)
-{
-    bool far_up = x->ratio > 1 + cli->threshold;
-    bool far_down = x->ratio < 1 / (1 + cli->threshold);
-
-    if (!far_up && !far_down)
-        return SAME;
-    if (x->p > cli->alpha || (x->low <= 1 && x->high >= 1))
-        return UNCLEAR;
-    return far_up ? SLOWER : FASTER;
-}
-
 static enum epa_status compare_stage(struct comparing *c, uint32_t pair, const char *name,
                                      struct epa_error *err)
 {
     struct compare_run *run = calloc(c->a.n + c->b.n, sizeof(*run));
     struct compare_side a = {run, 0}, b = {run + c->a.n, 0};
     struct comparison x;
-    enum verdict verdict;
+    struct compared_row *row;
     enum epa_status status = run == NULL ? EPA_ERR_NOMEM : EPA_OK;
 
     if (status == EPA_OK) {
@@ -270,16 +241,13 @@ static enum epa_status compare_stage(struct comparing *c, uint32_t pair, const c
         status = compare_sides(&a, &b, &x);
     }
     free(run);
-    if (status != EPA_OK)
-        return epa_fail(err, status, "no memory to compare '%s'", name);
-    verdict = judge(c->cli, &x);
-    print_row(first_of(c, pair), name, &x, verdict);
-    c->rows++;
-    c->slower += verdict == SLOWER;
-    if (strcmp(name, "total") == 0 || strcmp(name, "wall") == 0 || strcmp(name, "latency") == 0) {
-        c->log_ratios += log(x.ratio);
-        c->totals++;
-    }
+    row = status == EPA_OK ? compared_add(&c->rows) : NULL;
+    if (row == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory to compare '%s'", name);
+    compared_name(first_of(c, pair), row->run, sizeof(row->run));
+    row->stage = name;
+    row->x = x;
+    row->verdict = compare_judge(&x, c->cli->threshold, c->cli->alpha);
     return EPA_OK;
 }
 
@@ -287,72 +255,121 @@ static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
-    printf("# epa2a compare: A %s, B %s\n", c->a.path, c->b.path);
     for (uint32_t i = 0; i < c->pairs && status == EPA_OK; i++)
         if (c->met[i])
             status = check_pair(c, i, err);
-    if (status != EPA_OK)
-        return status;
-    printf("# ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney; slower or\n"
-           "# faster: by more than %g %%, with p < %g\n",
-           c->cli->threshold * 100, c->cli->alpha);
-    printf("# %-28s %-16s %10s %10s %7s  %-14s %8s\n", "run", "stage", "A [us]", "B [us]", "ratio",
-           "95 %", "p");
-    for (uint32_t i = 0; i < c->pairs; i++) {
+    for (uint32_t i = 0; i < c->pairs && status == EPA_OK; i++) {
         const struct results_run *run = first_of(c, i);
 
-        for (uint32_t s = 0; s < run->n_stages && c->met[i]; s++) {
-            if (run->stage[s].n == 0)
-                continue;
-            status = compare_stage(c, i, run->stage[s].name, err);
-            if (status != EPA_OK)
-                return status;
-        }
+        for (uint32_t s = 0; s < run->n_stages && c->met[i] && status == EPA_OK; s++)
+            if (run->stage[s].n > 0)
+                status = compare_stage(c, i, run->stage[s].name, err);
     }
-    if (c->rows == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "no run of %s has a partner with samples in %s: they are paired by id "
-                        "and by label",
-                        c->a.path, c->b.path);
-    if (c->totals > 1)
-        printf("# geometric mean of the %u ratios of totals: %.3f\n", c->totals,
-               exp(c->log_ratios / c->totals));
-    return EPA_OK;
+    if (status == EPA_OK && c->rows.n == 0)
+        status = epa_fail(err, EPA_ERR_CONFIG,
+                          "no run of %s has a partner with samples in %s: they are paired by id "
+                          "and by label",
+                          c->a.path, c->b.path);
+    return status;
 }
 
-int compare_results(const struct cli *cli, struct results *a, struct results *b)
+/* rerun has --json and --markdown for what it ran. */
+enum epa_status compare_print(const struct cli *cli, const struct compared *c, bool documents,
+                              struct epa_error *err)
 {
-    struct comparing c = {.cli = cli, .a = *a, .b = *b};
+    struct text text = {0};
+    enum epa_status status = EPA_OK;
+
+    if (!documents || (!is_stdout(cli->json) && !is_stdout(cli->markdown)))
+        compared_text(stdout, c);
+    if (documents && cli->json != NULL) {
+        status = compared_json(&text, c, err);
+        if (status == EPA_OK)
+            status = file_write("--json", cli->json, cli->force, &text, err);
+        text_free(&text);
+    }
+    if (documents && cli->markdown != NULL && status == EPA_OK) {
+        compared_markdown(&text, c);
+        status = file_write("--markdown", cli->markdown, cli->force, &text, err);
+    }
+    text_free(&text);
+    return status;
+}
+
+int compare_results(const struct cli *cli, struct results *a, struct results *b, bool documents)
+{
+    struct comparing c = begin(cli, a, b, documents);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = make_pairs(&c, &err);
+    bool slower;
 
     if (status == EPA_OK) {
         tell_left_over(&c);
+        fprintf(c.notes, "# epa2a compare: A %s, B %s\n", a->path, b->path);
         status = compare_all(&c, &err);
     }
-    free(c.of_a);
-    free(c.of_b);
-    free(c.first);
-    free(c.met);
-    results_free(&c.a);
-    results_free(&c.b);
+    if (status == EPA_OK)
+        status = compare_print(cli, &c.rows, documents, &err);
+    slower = compared_count(&c.rows, COMPARE_SLOWER) > 0;
+    end(&c);
+    results_free(a);
+    results_free(b);
     if (status != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return exit_code(status, 0);
     }
-    return c.slower > 0 ? EXIT_SLOWER : EXIT_OK;
+    return slower ? EXIT_SLOWER : EXIT_OK;
+}
+
+enum epa_status compare_check(const struct cli *cli, const struct results *a,
+                              const struct results *b, struct epa_error *err)
+{
+    struct comparing c = begin(cli, a, b, true);
+    enum epa_status status = make_pairs(&c, err);
+
+    fprintf(c.notes, "# epa2a compare: A %s, B %s, in turns\n", a->path, b->path);
+    if (status == EPA_OK && (c.pairs != 1 || !c.met[0]))
+        status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no run that ended well", a->path,
+                          b->path);
+    if (status == EPA_OK)
+        status = check_pair(&c, 0, err);
+    end(&c);
+    return status;
+}
+
+enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
+{
+    const char *takes = cli->n_sets > 0        ? "--set"
+                        : cli->n_only > 0      ? "--only"
+                        : cli->timeout_ns != 0 ? "--timeout"
+                        : cli->budget_ns != 0  ? "--budget"
+                                               : NULL;
+
+    if (!cli->turns && takes != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s is for compare --run, which runs experiments",
+                        takes);
+    if (is_stdout(cli->json) && is_stdout(cli->markdown))
+        return epa_fail(err, EPA_ERR_CONFIG, "--json and --markdown are both standard output");
+    if (cli->json != NULL && file_check("--json", cli->json, cli->force, err) != EPA_OK)
+        return EPA_ERR_CONFIG;
+    if (cli->markdown != NULL && file_check("--markdown", cli->markdown, cli->force, err) != EPA_OK)
+        return EPA_ERR_CONFIG;
+    return EPA_OK;
 }
 
 int cmd_compare(const struct cli *cli)
 {
     struct results a, b;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read(cli->arg[0], &a, &err);
+    enum epa_status status;
 
+    if (cli->turns)
+        return compare_turns(cli);
+    status = results_read(cli->arg[0], &a, &err);
     if (status == EPA_OK) {
         status = results_read(cli->arg[1], &b, &err);
         if (status == EPA_OK)
-            return compare_results(cli, &a, &b);
+            return compare_results(cli, &a, &b, true);
         results_free(&a);
     }
     fprintf(stderr, "epa2a: %s\n", err.text);

@@ -37,8 +37,8 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
         takes = "--results, only config schema";
     else if (!show && cli->origin)
         takes = "--origin, only config show";
-    else if (!show && cli->run != NULL)
-        takes = "--run, only config show";
+    else if (!show && cli->n_only > 0)
+        takes = "--only, only config show";
     if (takes != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "config %s does not take %s", word, takes);
     return EPA_OK;
@@ -69,23 +69,33 @@ static void show(struct config_command *c, const struct experiment *x)
 }
 
 /* Runs that are equal have one id and are shown once. */
-static enum epa_status show_run(struct config_command *c, const struct batch *batch)
+static enum epa_status show_runs(struct config_command *c, const struct batch *batch)
 {
-    const char *wanted = c->cli->run;
+    const struct batch_pick pick = {c->cli->only, c->cli->n_only};
+    enum epa_status status = EPA_OK;
+    bool any = false;
 
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct batch_run *run = &batch->run[i];
+        bool before = false;
 
-        if (strcmp(run->label, wanted) != 0 && (run->x == NULL || strcmp(run->x->id, wanted) != 0))
+        if (!batch_picks(&pick, run->label, run->x != NULL ? run->x->id : NULL))
             continue;
+        any = true;
+        for (uint32_t k = 0; k < i && run->x != NULL; k++)
+            before = before ||
+                     (batch->run[k].x != NULL && strcmp(batch->run[k].x->id, run->x->id) == 0 &&
+                      batch_picks(&pick, batch->run[k].label, run->x->id));
         if (run->x == NULL) /* and the reason was reported when the file was read */
-            return run->absent.status;
-        show(c, run->x);
-        return EPA_OK;
+            status = run->absent.status;
+        else if (!before)
+            show(c, run->x);
     }
+    if (any)
+        return status;
     diag_error(c->diag, &(struct source_location){.file = batch->file},
                "`epa2a run --dry-run FILE` lists labels and ids", "there is no run '%.200s'",
-               wanted);
+               c->cli->only[0]);
     return EPA_ERR_CONFIG;
 }
 
@@ -107,7 +117,7 @@ static enum epa_status check(struct config_command *c, const struct batch *batch
 static enum epa_status do_file(struct config_command *c, const char *file)
 {
     bool showing = strcmp(c->cli->arg[0], "show") == 0;
-    bool base = showing && c->cli->run == NULL;
+    bool base = showing && c->cli->n_only == 0;
     struct batch *batch = NULL;
     enum epa_status status;
 
@@ -118,7 +128,7 @@ static enum epa_status do_file(struct config_command *c, const char *file)
     if (base)
         show(c, batch->run[0].x);
     else
-        status = showing ? show_run(c, batch) : check(c, batch);
+        status = showing ? show_runs(c, batch) : check(c, batch);
     batch_destroy(batch);
     return status;
 }

@@ -172,7 +172,7 @@ static int compare(const struct cli *cli, struct results *then, const struct tex
         return code;
     }
     comparing.force = cli->force || cli->n_sets > 0; /* what differs was asked for */
-    compared = compare_results(&comparing, then, &now);
+    compared = compare_results(&comparing, then, &now, false);
     *then = (struct results){0};
     return code == EXIT_OK && cli->judges ? compared : code;
 }

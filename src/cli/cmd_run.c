@@ -298,7 +298,9 @@ static int report(struct run_command *c, const struct run *run, struct report_ro
     if (!c->cli->quiet && !documents_have_stdout(&c->documents))
         report_table(stdout, result);
     fflush(stdout);
-    if (!c->cli->quiet)
+    if (c->runs.n > 1)
+        warnings_add(&c->documents.warnings, run->name, result);
+    else if (!c->cli->quiet)
         report_warnings(stderr, result);
     if (result->status != EPA_OK)
         run_write_end(run, &run->process_id, result->status, error);

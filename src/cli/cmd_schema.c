@@ -439,6 +439,8 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     } else if (strcmp(key->name, "repeat") == 0) {
         schema = json_pack("{s:[s, s], s:s, s:i}", "type", "integer", "string", "pattern",
                            SCHEMA_VARIABLE, "minimum", 1);
+    } else if (strcmp(key->name, "baseline") == 0) {
+        schema = json_pack("{s:s}", "type", "string");
     } else {
         schema = json_object();
     }

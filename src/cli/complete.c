@@ -202,7 +202,10 @@ static void offer_names(struct completing *c)
         offer(c, o->help, "%s=", o->name);
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         if (strcmp(key->name, "include") != 0 && strcmp(key->name, "runs") != 0)
-            offer(c, key->help, strcmp(key->name, "repeat") == 0 ? "%s=" : "%s.", key->name);
+            offer(c, key->help,
+                  strcmp(key->name, "repeat") == 0 || strcmp(key->name, "baseline") == 0 ? "%s="
+                                                                                         : "%s.",
+                  key->name);
     algorithm = chosen(c, section_find("algorithm"));
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
         if (!section_is_for(s, (const struct epa_algorithm_plugin *)(const void *)algorithm))

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "config/experiment.h"
 #include "report/report.h"
 
 static const char option[] = "--out-dir";
@@ -416,6 +417,31 @@ static bool make_paths(struct documents *d)
     return true;
 }
 
+/* FNV-1a over what the experiment is to do. */
+static void hash_value(void *arg, const char *key, const char *value, bool quoted)
+{
+    uint64_t *hash = arg;
+
+    (void)quoted;
+    if (!results_key_is_shape(key))
+        return;
+    for (const char *part = key; part != NULL; part = part == key ? value : NULL)
+        for (const char *c = part;; c++) {
+            *hash = (*hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+            if (*c == '\0')
+                break;
+        }
+}
+
+static uint64_t question_of(const struct experiment *x)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    if (x != NULL)
+        experiment_visit(x, hash_value, &hash);
+    return hash;
+}
+
 enum epa_status documents_init(struct documents *d, const struct cli *cli, enum verb verb,
                                const struct runs *runs, bool ours, struct epa_error *err)
 {
@@ -431,6 +457,9 @@ enum epa_status documents_init(struct documents *d, const struct cli *cli, enum 
                                         .file = run->batch->file,
                                         .label = run->label,
                                         .id = run->x != NULL ? run->x->id : NULL,
+                                        .question = question_of(run->x),
+                                        .repetition = run->repetition,
+                                        .baseline = run->baseline,
                                         .dispatch_ns = NAN,
                                         .experts_ns = NAN,
                                         .combine_ns = NAN,
@@ -456,6 +485,7 @@ void documents_finish(struct documents *d)
         close(d->stream.fd);
     text_free(&d->one);
     text_free(&d->results);
+    warnings_free(&d->warnings);
     free(d->row);
     *d = (struct documents){0};
 }
@@ -566,9 +596,13 @@ bool documents_write(struct documents *d, bool last)
 
     if (!d->ours || (!last && now - d->written_ns < WRITE_PART * d->cost_ns))
         return true;
-    if (last && d->n > 1 && !d->cli->quiet && !documents_have_stdout(d))
+    /* What asks for results has a table of its own to end with. */
+    if (last && d->n > 1 && !documents_have_stdout(d) &&
+        (!d->cli->quiet || d->cli->results_out == NULL))
         report_batch_text(stdout, &batch);
     fflush(stdout);
+    if (last && !d->cli->quiet)
+        warnings_print(stderr, &d->warnings);
     good = write_all(d, &batch, last);
     if (last && d->cli->results_out != NULL && d->results.bytes > 0)
         (void)report_json_text(d->cli->results_out, &d->results, NULL,

@@ -10,6 +10,7 @@
 #include "config/diag.h"
 #include "experiment/batch.h"
 #include "plugin/registry.h"
+#include "report/report.h"
 #include "report/results.h"
 #include "report/summary.h"
 
@@ -24,6 +25,7 @@ struct run {
     const char *name;           /* in the summary: `who`, or the label of the only file */
     const char *label;
     uint32_t repetition;              /* from 1 */
+    bool baseline;                    /* as in struct batch_run */
     struct epa_process_id process_id; /* of this process in that run */
     struct epa_error refused;         /* it cannot run here; status EPA_OK: it can */
     const struct results_run *done;   /* what an earlier command measured: not to be run */
@@ -86,6 +88,7 @@ struct documents {
     char *path[DOCUMENTS]; /* NULL: not asked for */
     struct text one;       /* JSON of the last result */
     struct text results;   /* see report_json_add() */
+    struct warnings warnings; /* of runs of a batch, printed after its table */
     struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* written by this command, so to be written over */
     bool reported[DOCUMENTS]; /* that it cannot be written */

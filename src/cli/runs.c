@@ -25,6 +25,7 @@ static bool add_run(const struct batch_pick *pick, const struct batch *batch, ui
                         .x = of->x,
                         .label = of->label,
                         .repetition = of->repetition,
+                        .baseline = of->baseline,
                         .refused = of->absent};
     if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
                  labelled ? of->label : "") < 0)

@@ -230,6 +230,7 @@ struct experiment {
     const char *file; /* as named by the user; messages begin with it */
     uint32_t version;
     const char *name;               /* never NULL: the file's, where none is given */
+    const char *run_name;           /* in runs:; NULL: it has none */
     const char *label;              /* tells it from other runs of its file; NULL: there are none */
     const char *id;                 /* see batch.h; NULL: the base of runs */
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */

@@ -1,7 +1,6 @@
 /* A tree becomes many: the base is copied for each run, and what the run says is laid over
  * the copy, by keys that know where they stand. So an error is where the user wrote it, and
- * all after that is as for a file of one run. What a matrix or a zip says of one run is a point: a
- * map of keys, with points in them, to values. */
+ * all after that is as for a file of one run. */
 #include "experiment/batch.h"
 
 #include <fnmatch.h>
@@ -10,14 +9,9 @@
 
 #include "base/text.h"
 #include "config/options.h"
+#include "experiment/points.h"
 
-enum {
-    REPEAT_MOST = 100000,
-    LISTS = 64,
-    STEPS_MOST = 1 << 17,
-    LABEL_MOST = 200,
-    LABELS_MOST = 256
-};
+enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 
 const struct batch_key batch_keys[] = {
     {"include", "another file, whose keys are the base of this one's"},
@@ -25,6 +19,7 @@ const struct batch_key batch_keys[] = {
     {"matrix", "a run for each combination: {moe.topk: [4, 8], transport: [shm, ucx]}"},
     {"zip", "lists of one length, taken together: {ranks: [2, 4], moe.experts: [8, 16]}"},
     {"repeat", "how often each run runs"},
+    {"baseline", "label or glob of the runs that ratios are over: baseline: '*ll_v1*'"},
     {0},
 };
 
@@ -44,7 +39,8 @@ struct reading {
     struct registry *registry;
     struct batch *batch;
     const struct batch_pick *pick;
-    bool several; /* runs have labels */
+    bool several;         /* runs have labels */
+    const char *baseline; /* NULL: the file has none */
 };
 
 static bool is_batch_key(const char *key, size_t bytes)
@@ -144,227 +140,6 @@ static void check_sets(const struct reading *r, const struct node *points, const
     }
 }
 
-/* Refuses keys of the file as a whole in what is laid over it. */
-static void check_overrides(struct tree *tree, const struct node *map, const char *of)
-{
-    for (uint32_t i = 0; i < map->n; i++)
-        if (batch_is_key(map->key[i]->text))
-            diag_error(tree->diag, &map->key[i]->location, "it is a key of the top of the file",
-                       "'%s' cannot be part of %s", map->key[i]->text, of);
-}
-
-static bool is_map(struct tree *tree, const struct node *node, const char *what,
-                   const char *example)
-{
-    if (node->kind == NODE_MAP)
-        return true;
-    diag_error(tree->diag, &node->location, example, "'%s' must be a map of keys", what);
-    return false;
-}
-
-/* ---- points: a section in a matrix is only another way to write its keys, `moe: {topk: [1, 2]}`
- * is `moe.topk: [1, 2]`; the last list changes fastest ---- */
-
-static struct node *make_here(struct tree *tree, enum node_kind kind)
-{
-    return node_make(tree->arena, kind, &tree->root->location);
-}
-
-static void add_list(struct tree *tree, const char *of, struct node *key, struct node *list,
-                     struct node *out)
-{
-    const char *wrong = list->kind != NODE_LIST ? "a list of values is expected"
-                        : list->n == 0          ? "the list is empty"
-                                                : NULL;
-
-    if (wrong != NULL) {
-        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s", of,
-                   key->text, wrong);
-        return;
-    }
-    for (uint32_t i = 0; i < out->n; i++) {
-        if (strcmp(out->key[i]->text, key->text) != 0)
-            continue;
-        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice", of,
-                   key->text);
-        diag_note(tree->diag, &out->key[i]->location, "it was first set here");
-        return;
-    }
-    if (out->n == LISTS)
-        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", of, LISTS);
-    else
-        node_append(tree->arena, out, key, list);
-}
-
-/* The pairs of a map, sections written out: the lists of matrix or zip or, where `lists` are there
- * already, values of them. */
-static void flatten(struct tree *tree, const char *of, const struct node *map,
-                    const struct node *before, const struct node *lists, struct node *out)
-{
-    bool top = before == NULL && lists == NULL;
-
-    for (uint32_t i = 0; i < map->n; i++) {
-        struct node *key = map->key[i], *item = map->item[i];
-
-        if (top && strcmp(of, "matrix") == 0 &&
-            (strcmp(key->text, "exclude") == 0 || strcmp(key->text, "include") == 0))
-            continue;
-        if (before != NULL)
-            key =
-                tree_word(tree->arena, arena_printf(tree->arena, "%s.%s", before->text, key->text),
-                          &key->location);
-        if (top && batch_is_key(key->text))
-            diag_error(tree->diag, &key->location, "it is a key of the top of the file",
-                       "'%s' cannot be part of %s", key->text, of);
-        else if (lists != NULL && node_find(lists, key->text) != NULL)
-            node_set(tree->arena, out, key, item);
-        else if (item->kind == NODE_MAP)
-            flatten(tree, of, item, key, lists, out);
-        else if (lists != NULL)
-            diag_error(tree->diag, &key->location, NULL,
-                       "exclude: %.64s is not a key of the matrix", key->text);
-        else
-            add_list(tree, of, key, item, out);
-    }
-}
-
-/* Values to leave out, as lists of flat maps. */
-static struct node *read_rules(struct tree *tree, const struct node *lists,
-                               const struct node *exclude)
-{
-    struct node *rules = make_here(tree, NODE_LIST);
-
-    if (exclude != NULL && exclude->kind != NODE_LIST)
-        diag_error(tree->diag, &exclude->location, "such as [{moe.max_tokens: 128}]",
-                   "exclude: a list of maps is expected");
-    for (uint32_t i = 0; exclude != NULL && exclude->kind == NODE_LIST && i < exclude->n; i++) {
-        struct node *item = exclude->item[i];
-        struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
-
-        if (!is_map(tree, item, "exclude", "such as {moe.max_tokens: 128}"))
-            continue;
-        flatten(tree, "exclude", item, NULL, lists, rule);
-        if (item->n == 0)
-            diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
-        node_append(tree->arena, rules, NULL, rule);
-    }
-    return rules;
-}
-
-static bool matches(const struct node *rule, const struct node *point)
-{
-    for (uint32_t i = 0; i < rule->n; i++)
-        if (!tree_equal(rule->item[i], node_find(point, rule->key[i]->text)))
-            return false;
-    return true;
-}
-
-/* Every combination that no rule leaves out; used[i]: rule i left out one. */
-static void cross(struct tree *tree, const struct node *lists, const struct node *rules, bool *used,
-                  uint32_t most, struct node *out)
-{
-    uint32_t at[LISTS] = {0}, i;
-
-    do {
-        struct node *point = make_here(tree, NODE_MAP);
-        bool excluded = false;
-
-        for (i = 0; i < lists->n; i++)
-            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[at[i]]);
-        for (i = 0; i < rules->n; i++)
-            if (matches(rules->item[i], point))
-                used[i] = excluded = true;
-        if (!excluded)
-            node_append(tree->arena, out, NULL, point);
-        for (i = lists->n; i > 0 && ++at[i - 1] == lists->item[i - 1]->n; i--)
-            at[i - 1] = 0;
-    } while (i > 0 && out->n <= most);
-}
-
-static void add_included(struct tree *tree, const struct node *include, struct node *out)
-{
-    if (include != NULL && include->kind != NODE_LIST)
-        diag_error(tree->diag, &include->location, "such as [{moe.max_tokens: 512}]",
-                   "include: in a matrix, a list of maps is expected");
-    for (uint32_t i = 0; include != NULL && include->kind == NODE_LIST && i < include->n; i++) {
-        if (!is_map(tree, include->item[i], "include", "such as {moe.max_tokens: 512}"))
-            continue;
-        check_overrides(tree, include->item[i], "include");
-        node_append(tree->arena, out, NULL, include->item[i]);
-    }
-}
-
-static void read_matrix(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
-{
-    uint32_t before = diag_errors(tree->diag);
-    struct node *lists = make_here(tree, NODE_MAP), *rules;
-    uint64_t steps = 1;
-    bool *used;
-
-    flatten(tree, "matrix", node, NULL, NULL, lists);
-    rules = read_rules(tree, lists, node_find(node, "exclude"));
-    for (uint32_t i = 0; i < lists->n && steps <= STEPS_MOST; i++)
-        steps *= lists->item[i]->n;
-    if (diag_errors(tree->diag) == before && steps > STEPS_MOST)
-        diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points",
-                   STEPS_MOST);
-    if (diag_errors(tree->diag) != before)
-        return;
-    used = arena_alloc(tree->arena, rules->n + 1);
-    if (lists->n > 0)
-        cross(tree, lists, rules, used, most, out);
-    for (uint32_t i = 0; i < rules->n && out->n <= most; i++)
-        if (!used[i])
-            diag_error(tree->diag, &rules->item[i]->location, "a value must be as in its list",
-                       "exclude: no point of the matrix has these values");
-    add_included(tree, node_find(node, "include"), out);
-    if (out->n == 0 && diag_errors(tree->diag) == before)
-        diag_error(tree->diag, &node->location, NULL, "the matrix has no points");
-}
-
-static void read_zip(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
-{
-    uint32_t before = diag_errors(tree->diag);
-    struct node *lists = make_here(tree, NODE_MAP);
-
-    flatten(tree, "zip", node, NULL, NULL, lists);
-    for (uint32_t i = 1; i < lists->n; i++) {
-        if (lists->item[i]->n == lists->item[0]->n)
-            continue;
-        diag_error(tree->diag, &lists->item[i]->location, "lists of zip are of one length",
-                   "zip: %.64s has %u values, and %.64s has %u", lists->key[i]->text,
-                   lists->item[i]->n, lists->key[0]->text, lists->item[0]->n);
-        diag_note(tree->diag, &lists->item[0]->location, "that is here");
-    }
-    if (diag_errors(tree->diag) == before && lists->n == 0)
-        diag_error(tree->diag, &node->location, NULL, "zip has no lists");
-    if (diag_errors(tree->diag) != before)
-        return;
-    for (uint32_t v = 0; v < lists->item[0]->n && v <= most; v++) {
-        struct node *point = make_here(tree, NODE_MAP);
-
-        for (uint32_t i = 0; i < lists->n; i++)
-            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[v]);
-        node_append(tree->arena, out, NULL, point);
-    }
-}
-
-/* Points of `matrix` or `zip`; more than `most` are one more. */
-static struct node *read_points(struct tree *tree, const char *of, uint32_t most)
-{
-    const struct node *node = node_find(tree->root, of);
-    struct node *out = make_here(tree, NODE_LIST);
-    bool matrix = strcmp(of, "matrix") == 0;
-
-    if (node == NULL)
-        node_append(tree->arena, out, NULL, make_here(tree, NODE_MAP));
-    else if (is_map(tree, node, of,
-                    matrix ? "such as {moe.max_tokens: [1, 8, 128]}"
-                           : "such as {ranks: [2, 4], moe.experts: [8, 16]}"))
-        (matrix ? read_matrix : read_zip)(tree, node, most, out);
-    return out;
-}
-
 /* ---- runs ---- */
 
 /* A copy without the keys that make runs of it. */
@@ -414,7 +189,7 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i, str
     tree.root = bare(&tree, from == NULL ? tree.root : find_from(r, out, runs, from));
     said = tree_copy(tree.arena, said);
     node_drop(said, "from");
-    check_overrides(&tree, said, "a run");
+    points_check_overrides(&tree, said, "a run");
     tree_lay(&tree, said, true);
     node_append(tree.arena, out, runs->key[i], tree.root);
 }
@@ -422,7 +197,7 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i, str
 static struct node *read_runs(struct reading *r)
 {
     const struct node *runs = node_find(r->tree.root, "runs");
-    struct node *out = make_here(&r->tree, NODE_MAP);
+    struct node *out = node_make(r->tree.arena, NODE_MAP, &r->tree.root->location);
 
     if (runs == NULL)
         node_append(r->tree.arena, out, NULL, bare(&r->tree, r->tree.root));
@@ -441,13 +216,17 @@ static void read_plan(struct reading *r, struct plan *plan)
 {
     static const struct epa_option repeat = {
         .name = "repeat", .type = EPA_OPTION_U32, .min = 1, .max = REPEAT_MOST};
+    static const struct epa_option base = {.name = "baseline", .type = EPA_OPTION_STRING};
     struct node *value = node_find(r->tree.root, repeat.name);
+    struct node *baseline = node_find(r->tree.root, base.name);
     const struct node *zip;
 
     plan->runs = read_runs(r);
-    plan->matrix = read_points(&r->tree, "matrix", r->max_runs);
-    plan->zip = read_points(&r->tree, "zip", r->max_runs);
+    plan->matrix = points_read(&r->tree, "matrix", r->max_runs);
+    plan->zip = points_read(&r->tree, "zip", r->max_runs);
     plan->repeat = 1;
+    if (baseline != NULL)
+        option_read(&base, base.name, baseline, r->tree.arena, r->tree.diag, &r->baseline);
     if (value != NULL)
         option_read(&repeat, repeat.name, value, r->tree.arena, r->tree.diag, &plan->repeat);
     /* A key of both would be set twice, and the label tell both. */
@@ -506,9 +285,13 @@ static void add_text(struct text *out, const struct node *node)
     text_add(out, node->kind == NODE_LIST ? "]" : "}");
 }
 
-static void add_point(struct text *out, const struct node *point)
+/* Of keys that are alike in all points nothing is said, unless `all` is wanted. */
+static void add_point(struct text *out, const struct node *points, const struct node *point,
+                      bool all)
 {
     for (uint32_t i = 0; i < point->n; i++) {
+        if (!all && !points_vary(points, point->key[i]->text))
+            continue;
         text_add(out, "%s%s=", out->bytes == 0 ? "" : " ", point->key[i]->text);
         add_text(out, point->item[i]);
     }
@@ -516,15 +299,19 @@ static void add_point(struct text *out, const struct node *point)
 
 /* One line that a terminal shows and does not obey; NULL: it would be empty, as for the only run
  * of a file. */
-static const char *label_of(struct arena *arena, const struct run_of *of)
+static const char *label_of(struct arena *arena, const struct plan *plan, const struct run_of *of)
 {
     struct text text = {0};
     char *label = NULL;
 
     if (of->name != NULL)
         text_add(&text, "%s", of->name);
-    add_point(&text, of->matrix);
-    add_point(&text, of->zip);
+    add_point(&text, plan->matrix, of->matrix, false);
+    add_point(&text, plan->zip, of->zip, false);
+    if (text.bytes == 0) { /* the only run of its file */
+        add_point(&text, plan->matrix, of->matrix, true);
+        add_point(&text, plan->zip, of->zip, true);
+    }
     if (of->repetition > 0)
         text_add(&text, "%s#%u", text.bytes == 0 ? "" : " ", of->repetition);
     if (text.bytes > 0) {
@@ -558,7 +345,7 @@ void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
     }
     for (uint64_t i = 0; i < n && i < LABELS_MOST; i++) {
         struct run_of of = find_run(&plan, i);
-        const char *label = label_of(r.tree.arena, &of);
+        const char *label = label_of(r.tree.arena, &plan, &of);
 
         if (label != NULL)
             fn(arg, label);
@@ -569,13 +356,14 @@ void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
 
 /* ---- building ---- */
 
-static enum epa_status build_run(struct reading *r, const struct run_of *of, bool flawed)
+static enum epa_status build_run(struct reading *r, const struct plan *plan,
+                                 const struct run_of *of, bool flawed)
 {
     struct batch *batch = r->batch;
     struct batch_run *run = &batch->run[batch->n++];
     struct tree tree = {.arena = arena_create(), .diag = r->tree.diag};
     uint32_t before = diag_errors(tree.diag);
-    const char *label = label_of(batch->arena, of);
+    const char *label = label_of(batch->arena, plan, of), *plain_label;
     struct experiment *x = NULL;
     bool unwanted;
     enum epa_status status;
@@ -595,6 +383,7 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
     }
     if (status == EPA_OK) {
         run->x = x;
+        x->run_name = of->name != NULL ? arena_printf(x->arena, "%s", of->name) : NULL;
         x->label = label;
         x->id = arena_printf(x->arena, "%012" PRIx64, experiment_hash(x));
         if (r->several && x->profile.file != NULL) /* each run has traces of its own */
@@ -602,11 +391,33 @@ static enum epa_status build_run(struct reading *r, const struct run_of *of, boo
     } else {
         arena_destroy(tree.arena);
     }
+    if (r->baseline != NULL) {
+        const struct batch_pick pick = {&r->baseline, 1};
+        struct run_of plain = *of;
+
+        plain.repetition = 0;
+        plain_label = label_of(batch->arena, plan, &plain);
+        run->baseline = batch_picks(&pick, plain_label != NULL ? plain_label : "",
+                                    run->x != NULL ? run->x->id : NULL);
+    }
     run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
     unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
     if (r->several)
         diag_run_end(tree.diag, r->file, unwanted ? NULL : run->label);
     return unwanted || (r->several && run->absent.status != EPA_OK) ? EPA_OK : status;
+}
+
+/* A glob that no run has would leave ratios over others than the user thinks. */
+static enum epa_status check_baseline(struct reading *r)
+{
+    const struct node *node = node_find(r->tree.root, "baseline");
+
+    for (uint32_t i = 0; i < r->batch->n; i++)
+        if (r->batch->run[i].baseline)
+            return EPA_OK;
+    diag_error(r->tree.diag, &node->location, "`epa2a run --dry-run FILE` lists labels and ids",
+               "baseline: there is no run '%.200s'", r->baseline);
+    return EPA_ERR_CONFIG;
 }
 
 static enum epa_status expand(struct reading *r, bool flawed)
@@ -630,11 +441,11 @@ static enum epa_status expand(struct reading *r, bool flawed)
     r->batch->run = arena_alloc(r->batch->arena, n * sizeof(*r->batch->run));
     for (uint64_t i = 0; i < n; i++) {
         struct run_of of = find_run(&plan, i);
-        enum epa_status one = build_run(r, &of, flawed);
+        enum epa_status one = build_run(r, &plan, &of, flawed);
 
         status = status == EPA_OK || one == EPA_ERR_CONFIG ? one : status;
     }
-    return status;
+    return status == EPA_OK && r->baseline != NULL ? check_baseline(r) : status;
 }
 
 enum epa_status batch_read_some(const char *file, const char *text, const char *const *sets,

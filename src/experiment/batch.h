@@ -1,6 +1,6 @@
 /* The runs of a file: `runs:` (named sets of overrides), each with every point of `matrix:`
  * (a cross product), each with every one of `zip:` (lists taken together), each `repeat:`
- * times. The other keys are the base of all. A file with none of these has one run. */
+ * times, with ratios over those of `baseline:`. The other keys are the base of all. A file with none of these has one run. */
 #ifndef BATCH_H
 #define BATCH_H
 
@@ -29,6 +29,7 @@ struct batch_run {
     struct experiment *x;    /* NULL: a plugin is not here, or it is wrong and not picked */
     struct epa_error absent; /* which, and why */
     uint32_t repetition;     /* from 1 */
+    bool baseline;           /* others are held against it */
 };
 
 struct batch {

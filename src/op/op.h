@@ -169,6 +169,9 @@ struct operation {
     void (*stats_lines)(const void *stats, struct text *out);
     const char *stats_key; /* in JSON, where this is: */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
+    /* What is given to who uses the outputs: {"layout": "expert", ...}. Runs that give something
+     * else are not held against each other unasked. NULL: all algorithms give the same. */
+    json_t *(*delivers)(const struct experiment *, const struct epa_footprint *);
     /* Warnings, one a line, of a result with inputs of so many iterations. NULL: none. */
     void (*warn)(const struct experiment *, const struct op_source *, uint64_t iterations,
                  struct text *out);

@@ -1,9 +1,7 @@
-/* Charts of results. Runs become one script for gnuplot: numbers in data blocks $s0, $s1, ...,
- * names in single quotes, in which gnuplot replaces nothing. Runs of one label are one
- * experiment: their samples are taken together. */
+/* Charts of results. Runs become one script for gnuplot: numbers in data blocks $s0, $s1, ..., names in
+ * single quotes. Runs of one label are one experiment: their samples are taken together. */
 #include "report/plot.h"
 
-#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +11,7 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
+#include "report/gnuplot.h"
 
 enum {
     LINES_MOST = 24, /* more nobody can tell apart */
@@ -51,48 +50,11 @@ static enum epa_status too_many(uint32_t most, const char *what, struct epa_erro
 
 /* ---- which runs ---- */
 
-static const struct results_stage *wanted_stage(const struct plot_wish *wish,
-                                                const struct results_run *run)
-{
-    static const char *const usual[] = {"total", "wall", "latency"};
-    const struct results_stage *stage = NULL;
-
-    if (wish->stage != NULL)
-        return results_stage(run, wish->stage);
-    for (size_t i = 0; i < 3 && stage == NULL; i++)
-        stage = results_stage(run, usual[i]);
-    return stage;
-}
-
-static const json_t *section_of(const struct source *s, const char *name)
-{
-    return json_object_get(json_object_get(s->run->json, "experiment"), name);
-}
-
 static const char *word_at(const json_t *object, const char *key)
 {
     const char *word = json_text_at(object, key);
 
     return *word != '\0' ? word : "?";
-}
-
-/* The value of a key of a section, or the section that is a value itself; NULL: it has none. */
-static const json_t *value_of(const struct source *s, const char *section, const char *key)
-{
-    return key != NULL ? json_object_get(section_of(s, section), key) : section_of(s, section);
-}
-
-/* Of a rank's inputs, by the operation whose key the experiment has. */
-static void find_size(struct source *s)
-{
-    for (uint32_t o = 0; operation_at(o) != NULL && !(s->size > 0); o++) {
-        const char *key = operation_at(o)->size_key, *dot = strchr(key, '.');
-        char section[64];
-
-        snprintf(section, sizeof(section), "%.*s", (int)strcspn(key, "."), key);
-        s->operation = operation_at(o);
-        s->size = json_number_value(value_of(s, section, dot != NULL ? dot + 1 : NULL));
-    }
 }
 
 static void collect(struct plot *p, const struct results *results, uint32_t n)
@@ -109,9 +71,12 @@ static void collect(struct plot *p, const struct results *results, uint32_t n)
 
             if (!run->ok || !results_picked(run, p->wish->only, p->wish->n_only))
                 continue;
-            *s = (struct source){
-                .run = run, .path = results[i].path, .stage = wanted_stage(p->wish, run)};
-            find_size(s);
+            *s =
+                (struct source){.run = run,
+                                .path = results[i].path,
+                                .stage = p->wish->stage != NULL ? results_stage(run, p->wish->stage)
+                                                                : results_total(run)};
+            s->size = results_size(run, &s->operation);
             p->n += s->stage != NULL;
             p->without += s->stage == NULL;
         }
@@ -132,58 +97,6 @@ static enum epa_status explain_none(const struct plot *p, const struct results *
                         p->wish->only[0]);
     return epa_fail(err, EPA_ERR_CONFIG, "%s%s: no run in it that ended well", results[0].path,
                     n > 1 ? " and others" : "");
-}
-
-/* ---- what lines are called: as little as tells them apart ---- */
-
-/* What says nothing of what a line shows, or is told anyway. */
-static bool is_reported(const char *key)
-{
-    for (uint32_t i = 0; operation_at(i) != NULL; i++)
-        if (strcmp(key, operation_at(i)->size_key) == 0)
-            return true;
-    return results_key_is_length(key) || strcmp(key, "version") == 0 ||
-           strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0;
-}
-
-static bool is_alike(const json_t *x, const json_t *y)
-{
-    return x == y || json_equal(x, y);
-}
-
-/* Whether another run has another value there: of the same plugin or kind, as what another does not
- * have is no difference. */
-static bool differs(const struct plot *p, const struct source *s, const char *section,
-                    const char *key)
-{
-    bool chosen = key == NULL || strcmp(key, "name") == 0 || strcmp(key, "kind") == 0;
-
-    for (uint32_t i = 0; i < p->n; i++) {
-        const struct source *other = &p->source[i];
-
-        if (!is_alike(value_of(s, section, key), value_of(other, section, key)) &&
-            (chosen || (is_alike(value_of(s, section, "name"), value_of(other, section, "name")) &&
-                        is_alike(value_of(s, section, "kind"), value_of(other, section, "kind")))))
-            return true;
-    }
-    return false;
-}
-
-/* " backend=cuda", " moe.hidden=7168", if that tells the run apart. */
-static void add_value(const struct plot *p, const struct source *s, const char *section,
-                      const char *key, struct text *out)
-{
-    const json_t *value = value_of(s, section, key);
-    char path[160], *dump;
-
-    snprintf(path, sizeof(path), "%s%s%s", section, key != NULL ? "." : "", key != NULL ? key : "");
-    if (is_reported(path) || !differs(p, s, section, key))
-        return;
-    if (key != NULL && (strcmp(key, "name") == 0 || strcmp(key, "kind") == 0))
-        path[strlen(section)] = '\0';
-    dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    text_add(out, " %s=%s", path, json_is_string(value) ? json_string_value(value) : dump);
-    free(dump);
 }
 
 /* One label in two files is two lines: A and B are there to be seen side by side. */
@@ -207,66 +120,24 @@ static void label_runs(struct plot *p)
     add_files(p);
 }
 
-/* "ALGORITHM/TRANSPORT key=value ...", with the keys in which experiments differ. */
 static void label_lines(struct plot *p)
 {
-    for (uint32_t i = 0; i < p->n; i++) {
-        struct source *s = &p->source[i];
-        struct text label = {0};
-        const char *section, *key;
-        json_t *value, *part;
+    struct results_names names = {0};
 
-        text_add(&label, "%s/%s", word_at(section_of(s, "algorithm"), "name"),
-                 word_at(section_of(s, "transport"), "name"));
-        json_object_foreach(json_object_get(s->run->json, "experiment"), section, value)
-        {
-            if (!json_is_object(value))
-                add_value(p, s, section, NULL, &label);
-            json_object_foreach(value, key, part)
-            {
-                add_value(p, s, section, key, &label);
-            }
-        }
-        s->label = arena_strndup(p->arena, label.data, label.bytes);
+    for (uint32_t i = 0; i < p->n; i++)
+        results_names_add(&names, p->source[i].run);
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct text label = {0};
+
+        results_name(&names, p->source[i].run, &label);
+        p->source[i].label = arena_strndup(p->arena, label.data, label.bytes);
         text_free(&label);
     }
+    results_names_free(&names);
     add_files(p);
 }
 
 /* ---- parts of a script ---- */
-
-/* Without the characters that could end a string or a line. */
-static void add_name(struct text *out, const char *name)
-{
-    text_add(out, "'");
-    for (; *name != '\0'; name++) {
-        if (*name == '\'')
-            text_add(out, "''");
-        else if ((unsigned char)*name < ' ' || *name == 0x7f || *name == '`')
-            text_add(out, "?");
-        else
-            text_add_bytes(out, name, 1);
-    }
-    text_add(out, "'");
-}
-
-static void add_setting(struct text *out, const char *setting, const char *name)
-{
-    text_add(out, "%s ", setting);
-    add_name(out, name);
-    text_add(out, "\n");
-}
-
-static void add_numbers(struct text *out, uint32_t n, const double *value)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (isnan(value[i]))
-            text_add(out, " %10s", "NaN");
-        else
-            text_add(out, " %10.6g", value[i]);
-    }
-    text_add(out, "\n");
-}
 
 /* The data block of a line; false: there are too many. */
 static bool begin_data(struct plot *p, const char *name)
@@ -285,22 +156,10 @@ static bool is_first_of_label(const struct plot *p, uint32_t i)
 
 static void begin(struct plot *p, const char *title, const char *x, const char *y, uint32_t rows)
 {
-    int high = rows > 12 ? 300 + 24 * (int)rows : 600;
-
-    if (p->wish->form == PLOT_TEXT)
-        text_add(p->out, "set terminal dumb nofeed noenhanced size 100,%u\n", 30 + rows);
-    else if (p->wish->form == PLOT_SVG)
-        text_add(p->out,
-                 "set terminal svg noenhanced size 960,%d font 'sans,13' background rgb 'white'\n"
-                 "set grid\n",
-                 high);
-    else
-        text_add(p->out, "set terminal pngcairo noenhanced size 1280,%d font 'sans,13'\nset grid\n",
-                 high * 4 / 3);
-    text_add(p->out, "set encoding utf8\n");
-    add_setting(p->out, "set title", title);
-    add_setting(p->out, "set xlabel", x);
-    add_setting(p->out, "set ylabel", y);
+    gnuplot_terminal(p->out, p->wish->form, rows);
+    gnuplot_setting(p->out, "set title", title);
+    gnuplot_setting(p->out, "set xlabel", x);
+    gnuplot_setting(p->out, "set ylabel", y);
 }
 
 /* The machine, and that there are others. */
@@ -331,18 +190,12 @@ static void add_captions(struct plot *p, bool before)
     if (p->wish->form == PLOT_TEXT && !before) {
         text_add(p->out, "set print '-'\nprint ''\n");
         for (int i = 0; i < 2; i++)
-            add_setting(p->out, "print", line[i]);
+            gnuplot_setting(p->out, "print", line[i]);
     } else if (p->wish->form != PLOT_TEXT && before) {
         text_add(p->out, "set bmargin 7\n");
-        add_setting(p->out, "set label 1 at screen 0.02, screen 0.06 font ',10'", line[0]);
-        add_setting(p->out, "set label 2 at screen 0.02, screen 0.025 font ',10'", line[1]);
+        gnuplot_setting(p->out, "set label 1 at screen 0.02, screen 0.06 font ',10'", line[0]);
+        gnuplot_setting(p->out, "set label 2 at screen 0.02, screen 0.025 font ',10'", line[1]);
     }
-}
-
-/* Microseconds that can be drawn, whatever a file holds. */
-static double us_of(double ns)
-{
-    return fmin(fmax(ns / 1e3, 1e-9), 1e15);
 }
 
 /* ---- samples ---- */
@@ -370,23 +223,9 @@ static double *pool(const struct plot *p, uint32_t at, bool sized, uint32_t *end
     *n = 0;
     for (uint32_t i = at; i < *end; i++)
         for (uint64_t k = 0; k < p->source[i].stage->n; k++)
-            all[(*n)++] = us_of(p->source[i].stage->sample[k]);
+            all[(*n)++] = gnuplot_us(p->source[i].stage->sample[k]);
     stats_sort(all, *n);
     return all;
-}
-
-/* A logarithmic axis that holds both, with ticks at 1, 2 and 5 times powers of ten, or at some
- * powers alone where there are many. */
-static void add_log_axis(struct text *out, double low, double high)
-{
-    int first = (int)floor(log10(low)) - 1, last = (int)ceil(log10(high)) + 1;
-    int every = (last - first) / 10 + 1;
-
-    text_add(out, "set logscale y 10\nset yrange [%.9g:%.9g]\nset ytics (", low / 2, high * 2);
-    for (int e = first; e <= last; e += every)
-        for (int times = 1; times <= (last - first > 6 ? 1 : 5); times += times == 1 ? 1 : 3)
-            text_add(out, "%s%de%d", e == first && times == 1 ? "" : ", ", times, e);
-    text_add(out, ")\n");
 }
 
 static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
@@ -412,8 +251,8 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
 
         if (is_first_of_label(p, i) && !begin_data(p, p->source[i].label))
             return too_many(LINES_MOST, "lines", err);
-        add_numbers(p->out, 4,
-                    (double[]){p->source[i].size, stats_percentile(all, n, 500), low, high});
+        gnuplot_numbers(p->out, 4,
+                        (double[]){p->source[i].size, stats_percentile(all, n, 500), low, high});
         if (end == p->n || is_first_of_label(p, end))
             text_add(p->out, "EOD\n");
         lowest = fmin(lowest, low);
@@ -423,19 +262,19 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
     }
     text_add(p->out, "set logscale x 2\nset xrange [%.9g:%.9g]\nset key left top\n",
              smallest / 1.15, largest * 1.15);
-    add_log_axis(p->out, lowest, highest);
+    gnuplot_log_axis(p->out, lowest, highest);
     for (uint32_t k = 0; k < p->names; k++) {
         text_add(p->out,
                  "%s$s%u using 1:2:3:4 with yerrorbars linetype %u pointtype 0 notitle, "
                  "$s%u using 1:2 with linespoints linetype %u linewidth 2 pointtype %u title ",
                  k == 0 ? "plot " : ", \\\n", k, k + 1, k, k + 1,
                  p->wish->form == PLOT_TEXT ? k + 1 : 7);
-        add_name(p->out, p->name[k]);
+        gnuplot_name(p->out, p->name[k]);
     }
     text_add(p->out, "\n");
     /* The numbers that lines stand for: what characters cannot show. */
     for (uint32_t k = 0; k < p->names && p->wish->form == PLOT_TEXT; k++) {
-        add_setting(p->out, "set print '-'\nprint ''\nprint", p->name[k]);
+        gnuplot_setting(p->out, "set print '-'\nprint ''\nprint", p->name[k]);
         text_add(p->out, "print '%11s %10s %10s %10s'\nprint $s%u\n", op->unit, "median", "low",
                  "high", k);
     }
@@ -464,7 +303,7 @@ static void draw_histogram(struct plot *p, const double *all, uint64_t n)
     add_captions(p, true);
     text_add(p->out, "$s0 << EOD\n");
     for (uint32_t i = 0; i < bins; i++)
-        add_numbers(p->out, 3, (double[]){low + (i + 0.5) * width, (double)count[i], width});
+        gnuplot_numbers(p->out, 3, (double[]){low + (i + 0.5) * width, (double)count[i], width});
     text_add(p->out, "EOD\nset yrange [0:*]\nset style fill solid 0.6\n"
                      "plot $s0 using 1:2:3 with boxes linetype 1 notitle\n");
 }
@@ -494,14 +333,15 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
         for (uint64_t k = 0; k <= ECDF_STEPS; k++) {
             uint64_t rank = (n - 1) * k / ECDF_STEPS;
 
-            add_numbers(p->out, 2, (double[]){all[rank], 100.0 * (double)(rank + 1) / (double)n});
+            gnuplot_numbers(p->out, 2,
+                            (double[]){all[rank], 100.0 * (double)(rank + 1) / (double)n});
         }
         text_add(p->out, "EOD\n");
     }
     for (uint32_t k = 0; k < p->names; k++) {
         text_add(p->out, "%s$s%u using 1:2 with steps linetype %u linewidth 2 title ",
                  k == 0 ? "plot " : ", \\\n", k, k + 1);
-        add_name(p->out, p->name[k]);
+        gnuplot_name(p->out, p->name[k]);
     }
     text_add(p->out, "\n");
     return EPA_OK;
@@ -526,7 +366,7 @@ static double us_at(const json_t *object, const char *key)
 {
     const json_t *ns = json_object_get(object, key);
 
-    return json_is_number(ns) ? us_of(json_number_value(ns)) : NAN;
+    return json_is_number(ns) ? gnuplot_us(json_number_value(ns)) : NAN;
 }
 
 /* The first one is on top. */
@@ -535,7 +375,7 @@ static void add_row_names(struct plot *p)
     text_add(p->out, "set yrange [-0.6:%u.6]\nset ytics (", p->names - 1);
     for (uint32_t i = 0; i < p->names; i++) {
         text_add(p->out, i == 0 ? "" : ", ");
-        add_name(p->out, p->name[i]);
+        gnuplot_name(p->out, p->name[i]);
         text_add(p->out, " %u", p->names - 1 - i);
     }
     text_add(p->out, ")\n");
@@ -615,7 +455,7 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
             if (isnan(at))
                 continue;
             most = fmax(most, fabs(at));
-            add_numbers(p->out, 3, (double[]){r, p->names - 1 - i, at});
+            gnuplot_numbers(p->out, 3, (double[]){r, p->names - 1 - i, at});
         }
         text_add(p->out, "EOD\n");
     }
@@ -636,7 +476,7 @@ static enum epa_status draw_skew(struct plot *p, struct epa_error *err)
                       : "%s$s%u using 1:2:($1-0.5):($1+0.5):($2-0.45):($2+0.45):3 with "
                         "boxxyerror linecolor palette title ",
                  i == 0 ? "plot " : ", \\\n", i);
-        add_name(p->out, text ? p->name[i] : "");
+        gnuplot_name(p->out, text ? p->name[i] : "");
     }
     text_add(p->out, "\n");
     return EPA_OK;
@@ -684,7 +524,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
 
             sum[i] += isnan(ns) ? 0 : ns;
             longest = fmax(longest, fmax(sum[i], mark[i]));
-            add_numbers(p->out, 4, (double[]){p->n - 1 - i, before, sum[i], mark[i]});
+            gnuplot_numbers(p->out, 4, (double[]){p->n - 1 - i, before, sum[i], mark[i]});
         }
         text_add(p->out, "EOD\n");
     }
@@ -700,7 +540,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
         text_add(p->out,
                  "%s$s%u using 2:1:2:3:($1-0.35):($1+0.35) with boxxyerror linetype %u title ",
                  c == 0 ? "plot " : ", \\\n", c, c + 1);
-        add_name(p->out, column[c]);
+        gnuplot_name(p->out, column[c]);
     }
     text_add(p->out, ", \\\n$t using 2:1:3 with labels left offset 1,0 notitle");
     for (int up = 1; up >= -1 && limits; up -= 2)

@@ -10,8 +10,6 @@
 /* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
  * Lines that begin with '#' explain, the others are rows. */
 void report_table(FILE *, const struct result *);
-/* Warnings, one a line, "warning: " first. */
-void report_warnings(FILE *, const struct result *);
 
 enum { REPORT_SCHEMA = 1 }; /* "schema" of the JSON; share/epa2a-result.schema.json */
 

@@ -396,27 +396,29 @@ static json_t *result_json(const struct result *result)
         error = json_object_of(
             "status", json_text(result->n_missed > 0 ? "missed" : status_name(result->status)),
             "text", json_text(result->error), NULL);
-    out = json_object_of(
-        "name", json_text(x->name), "file", json_text(x->file), "label",
-        json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "verb",
-        json_text(session_verb(s)), "operation", json_text(op->name), "status",
-        json_text(outcome(result)), "exit_code", json_integer(result->exit_code), "error", error,
-        "started", json_text_or_null(result->started), "elapsed_s", json_number(result->elapsed_s),
-        "warmup", json_count(s->warmup), "iterations", json_count(s->iterations), "experiment",
-        experiment_json(x), "context", pairs_json(result->facts->context, result->facts->n_context),
-        "machine", machine_json(result), "plugins",
-        json_object_of("launcher", plugin_json(x->launcher.plugin), "backend",
-                       plugin_json(x->backend.plugin), "transport",
-                       plugin_json(x->transport.plugin), "algorithm",
-                       plugin_json(x->algorithm.plugin), NULL),
-        "world", world_json(s), "timing", timing_json(result), "stop",
-        json_object_of("reason", json_text_or_null(stop_name(result->stop)), "samples",
-                       json_count(result->n_samples), "ci95", json_number(result_ci95(result)),
-                       NULL),
-        "stages", stages, "skew", skew_json(result), NULL);
+    out = json_object_of("name", json_text(x->name), "file", json_text(x->file), "label",
+                         json_text(x->label != NULL ? x->label : x->name), "id",
+                         json_text_or_null(x->id), "run", json_text_or_null(x->run_name), "verb",
+                         json_text(session_verb(s)), "operation", json_text(op->name), "status",
+                         json_text(outcome(result)), "exit_code", json_integer(result->exit_code),
+                         "error", error, "started", json_text_or_null(result->started), "elapsed_s",
+                         json_number(result->elapsed_s), "warmup", json_count(s->warmup),
+                         "iterations", json_count(s->iterations), "experiment", experiment_json(x),
+                         "context", pairs_json(result->facts->context, result->facts->n_context),
+                         "machine", machine_json(result), "plugins",
+                         json_object_of("launcher", plugin_json(x->launcher.plugin), "backend",
+                                        plugin_json(x->backend.plugin), "transport",
+                                        plugin_json(x->transport.plugin), "algorithm",
+                                        plugin_json(x->algorithm.plugin), NULL),
+                         "world", world_json(s), "timing", timing_json(result), "stop",
+                         json_object_of("reason", json_text_or_null(stop_name(result->stop)),
+                                        "samples", json_count(result->n_samples), "ci95",
+                                        json_number(result_ci95(result)), NULL),
+                         "stages", stages, "skew", skew_json(result), NULL);
     if (op->stats_json != NULL)
         json_put(&out, op->stats_key,
                  s->stats != NULL ? op->stats_json(s->stats, s->source) : json_null());
+    json_put(&out, "delivers", op->delivers != NULL ? op->delivers(x, f) : json_null());
     json_put(&out, "traffic", traffic_json(result));
     json_put(&out, "compute", compute_json(result));
     json_put(&out, "memory",

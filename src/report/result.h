@@ -121,7 +121,22 @@ enum epa_status verdicts_make(struct result *);
 char *verdict_wanted(const struct verdict *, char *buf, size_t room);
 char *verdict_found(const struct result *, const struct verdict *, char *buf, size_t room);
 
+/* ---- result_warnings.c ---- */
+
 /* Fills `warning`; part of result_make(). */
 void result_warn(struct result *);
+
+/* Warnings, one a line, "warning: " first. */
+void report_warnings(FILE *, const struct result *);
+/* Those of several runs, each kind once: alike are texts in which only numbers differ. */
+struct warnings {
+    struct warnings_kind *kind;
+    uint32_t n, runs; /* kinds; runs that were added */
+};
+
+/* `who` is what the run is called. */
+void warnings_add(struct warnings *, const char *who, const struct result *);
+void warnings_print(FILE *, const struct warnings *);
+void warnings_free(struct warnings *);
 
 #endif

@@ -4,6 +4,7 @@
 #include "report/result.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -245,4 +246,81 @@ void result_warn(struct result *result)
     about_arrivals(result);
     about_first(result);
     about_timer(result);
+}
+
+/* ---- told ---- */
+
+void report_warnings(FILE *file, const struct result *result)
+{
+    for (uint32_t i = 0; i < result->n_warnings; i++)
+        fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING), colour_off(file),
+                result->warning[i]);
+}
+
+struct warnings_kind {
+    char *text, *who; /* of the first run */
+    uint32_t n;
+};
+
+static const char *skip_number(const char *text)
+{
+    return text + strspn(text, "0123456789.,");
+}
+
+/* Whether texts differ only in numbers. */
+static bool is_same_kind(const char *a, const char *b)
+{
+    while (*a != '\0' || *b != '\0') {
+        const char *after_a = skip_number(a), *after_b = skip_number(b);
+
+        if (after_a > a && after_b > b) {
+            a = after_a;
+            b = after_b;
+        } else if (*a++ != *b++) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void warnings_add(struct warnings *w, const char *who, const struct result *result)
+{
+    w->runs++;
+    for (uint32_t i = 0; i < result->n_warnings; i++) {
+        struct warnings_kind *grown;
+        uint32_t k = 0;
+
+        while (k < w->n && !is_same_kind(w->kind[k].text, result->warning[i]))
+            k++;
+        grown = k < w->n ? w->kind : realloc(w->kind, (w->n + 1) * sizeof(*w->kind));
+        if (grown == NULL)
+            return;
+        w->kind = grown;
+        if (k == w->n)
+            w->kind[w->n++] = (struct warnings_kind){strdup(result->warning[i]), strdup(who), 0};
+        w->kind[k].n++;
+    }
+}
+
+void warnings_print(FILE *file, const struct warnings *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct warnings_kind *kind = &w->kind[i];
+
+        fprintf(file, "%swarning:%s ", colour_on(file, COLOUR_WARNING), colour_off(file));
+        text_print_clean(file, kind->who);
+        if (kind->n > 1)
+            fprintf(file, " and %u more of %u runs", kind->n - 1, w->runs);
+        fprintf(file, ": %s\n", kind->text);
+    }
+}
+
+void warnings_free(struct warnings *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        free(w->kind[i].text);
+        free(w->kind[i].who);
+    }
+    free(w->kind);
+    *w = (struct warnings){0};
 }

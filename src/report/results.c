@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "op/op.h"
 
 enum { SCHEMA = 1 };
 
@@ -51,6 +52,7 @@ static enum epa_status read_run(const char *path, const json_t *document, const 
 
     *to = (struct results_run){.id = json_text_at(from, "id"),
                                .label = json_text_at(from, "label"),
+                               .named = json_text_at(from, "run"),
                                .name = json_text_at(from, "name"),
                                .verb = json_text_at(from, "verb"),
                                .status = json_text_at(from, "status"),
@@ -206,6 +208,43 @@ const struct results_stage *results_stage(const struct results_run *run, const c
     return NULL;
 }
 
+const struct results_stage *results_total(const struct results_run *run)
+{
+    static const char *const usual[] = {"total", "wall", "latency"};
+    const struct results_stage *stage = NULL;
+
+    for (size_t i = 0; i < 3 && stage == NULL; i++)
+        stage = results_stage(run, usual[i]);
+    return stage;
+}
+
+double results_size(const struct results_run *run, const struct operation **out)
+{
+    double size = 0;
+
+    for (uint32_t o = 0; operation_at(o) != NULL && !(size > 0); o++) {
+        const char *key = operation_at(o)->size_key, *dot = strchr(key, '.');
+        const json_t *section =
+            json_object_getn(json_object_get(run->json, "experiment"), key, (size_t)(dot - key));
+
+        *out = operation_at(o);
+        size = json_number_value(json_object_get(section, dot + 1));
+    }
+    return size;
+}
+
+size_t results_label_bytes(const char *label)
+{
+    const char *hash = strrchr(label, '#');
+    bool number =
+        hash != NULL && hash[1] != '\0' && strspn(hash + 1, "0123456789") == strlen(hash + 1);
+    size_t bytes = number ? (size_t)(hash - label) : strlen(label);
+
+    while (bytes > 0 && label[bytes - 1] == ' ')
+        bytes--;
+    return bytes;
+}
+
 void results_tell_failed(const struct results *r)
 {
     for (uint32_t i = 0; i < r->n; i++)
@@ -259,6 +298,11 @@ static bool is_free(enum results_part part, const char *key)
     if (part == RESULTS_MEANS)
         return !starts_with_one_of(key, means);
     return starts_with_one_of(key, means) || results_key_is_length(key);
+}
+
+bool results_key_is_shape(const char *key)
+{
+    return !is_free(RESULTS_SHAPE, key);
 }
 
 static void print_value(const json_t *value, char *out, size_t room)
@@ -315,6 +359,214 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
 
     return differ(json_object_get(a->json, key), json_object_get(b->json, key), part, "", what,
                   room);
+}
+
+/* Of what differ() looks at, all of it. */
+static json_t *kept(const json_t *from, enum results_part part, const char *prefix,
+                    const char *without)
+{
+    json_t *out = json_object(), *value;
+    const char *key;
+
+    json_object_foreach((json_t *)from, key, value)
+    {
+        char path[256];
+
+        snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] == '\0' ? "" : ".", key);
+        if (is_free(part, path) || strcmp(path, without) == 0)
+            continue;
+        json_put(&out, key,
+                 json_is_object(value) ? kept(value, part, path, without) : json_incref(value));
+    }
+    return out;
+}
+
+void results_question(const struct results_run *run, const char *const *across, uint32_t n,
+                      struct text *out)
+{
+    const struct operation *op;
+    const char *size = results_size(run, &op) > 0 ? op->size_key : "";
+    const json_t *timing = json_object_get(run->json, "timing");
+    json_t *delivers = json_copy(json_object_get(run->json, "delivers"));
+
+    for (uint32_t i = 0; i < n; i++)
+        json_object_del(delivers, across[i]);
+    (void)json_write(
+        out,
+        json_object_of("verb", json_text(run->verb), "shape",
+                       kept(json_object_get(run->json, "experiment"), RESULTS_SHAPE, "", size),
+                       "machine",
+                       kept(json_object_get(run->json, "machine"), RESULTS_MACHINE, "", ""),
+                       "timing", timing != NULL ? json_deep_copy(timing) : json_null(), "delivers",
+                       delivers != NULL ? delivers : json_null(), NULL),
+        JSON_COMPACT | JSON_SORT_KEYS);
+}
+
+/* ---- names ---- */
+
+static bool is_chosen(const char *key)
+{
+    return strcmp(key, "name") == 0 || strcmp(key, "kind") == 0;
+}
+
+/* What says nothing of how a run differs, or is said anyway. */
+static bool is_said(const struct results_run *run, const char *key)
+{
+    bool plugins = run->named[0] == '\0';
+
+    for (uint32_t i = 0; operation_at(i) != NULL; i++)
+        if (strcmp(key, operation_at(i)->size_key) == 0)
+            return true;
+    return results_key_is_length(key) || strcmp(key, "version") == 0 ||
+           (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
+}
+
+/* Runs of one name are looked at alone; and an option beside those of the same plugin or kind, as what
+ * others do not have is no difference. */
+static char *slot_of(const struct results_run *run, const json_t *section, const char *path,
+                     const char *key)
+{
+    bool chosen = key == NULL || is_chosen(key);
+    char *slot;
+
+    return asprintf(&slot, "%s\n%s\n%s\n%s", path, run->named,
+                    chosen ? "" : json_text_at(section, "name"),
+                    chosen ? "" : json_text_at(section, "kind")) < 0
+               ? NULL
+               : slot;
+}
+
+/* Calls `fn` for each value of the experiment: of a section, or one at the top, without a key. */
+static void visit_values(const struct results_run *run,
+                         void (*fn)(void *arg, const char *slot, const char *path,
+                                    const json_t *value),
+                         void *arg)
+{
+    const char *section, *key;
+    json_t *value, *part;
+
+    json_object_foreach(json_object_get(run->json, "experiment"), section, value)
+    {
+        char path[256];
+        char *slot = json_is_object(value) || is_said(run, section)
+                         ? NULL
+                         : slot_of(run, NULL, section, NULL);
+
+        if (slot != NULL)
+            fn(arg, slot, section, value);
+        free(slot);
+        json_object_foreach(value, key, part)
+        {
+            snprintf(path, sizeof(path), "%s.%s", section, key);
+            slot = is_said(run, path) ? NULL : slot_of(run, value, path, key);
+            if (is_chosen(key))
+                path[strlen(section)] = '\0';
+            if (slot != NULL)
+                fn(arg, slot, path, part);
+            free(slot);
+        }
+    }
+}
+
+/* How many runs have what `slot` stands for. */
+static void count_slot(struct results_names *names, const char *slot)
+{
+    json_int_t n = json_integer_value(json_object_get(names->count, slot));
+
+    json_object_set_new(names->count, slot, json_integer(n + 1));
+}
+
+static void note_value(void *arg, const char *slot, const char *path, const json_t *value)
+{
+    struct results_names *names = arg;
+    const json_t *before = json_object_get(names->seen, slot);
+
+    (void)path;
+    count_slot(names, slot);
+    if (before == NULL)
+        json_object_set(names->seen, slot, (json_t *)value);
+    else if (!json_equal(before, value))
+        json_object_set_new(names->differ, slot, json_true());
+}
+
+void results_names_add(struct results_names *names, const struct results_run *run)
+{
+    const char *section;
+    json_t *value;
+
+    if (names->seen == NULL) {
+        names->seen = json_object();
+        names->differ = json_object();
+        names->count = json_object();
+    }
+    json_object_foreach(json_object_get(run->json, "experiment"), section, value)
+    {
+        char *slot = slot_of(run, value, section, "");
+
+        if (slot != NULL && json_is_object(value))
+            count_slot(names, slot);
+        free(slot);
+    }
+    visit_values(run, note_value, names);
+}
+
+struct naming {
+    const struct results_names *names;
+    const struct results_run *run;
+    struct text *out;
+};
+
+/* Whether others of its plugin have another value, or none. */
+static bool tells_apart(const struct naming *naming, const char *slot, const char *path)
+{
+    const json_t *x = json_object_get(naming->run->json, "experiment"),
+                 *count = naming->names->count;
+    char section[256], *all;
+    bool some = false;
+
+    snprintf(section, sizeof(section), "%.*s", (int)strcspn(path, "."), path);
+    all = slot_of(naming->run, json_object_get(x, section), section, "");
+    if (all != NULL && strchr(path, '.') != NULL)
+        some = json_integer_value(json_object_get(count, slot)) !=
+               json_integer_value(json_object_get(count, all));
+    free(all);
+    return some || json_object_get(naming->names->differ, slot) != NULL;
+}
+
+static void add_value(void *arg, const char *slot, const char *path, const json_t *value)
+{
+    const struct naming *naming = arg;
+    char *dump;
+
+    if (!tells_apart(naming, slot, path))
+        return;
+    dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    text_add(naming->out, " %s=%s", path, json_is_string(value) ? json_string_value(value) : dump);
+    free(dump);
+}
+
+void results_name(const struct results_names *names, const struct results_run *run,
+                  struct text *out)
+{
+    const json_t *x = json_object_get(run->json, "experiment");
+    const char *algorithm = json_text_at(json_object_get(x, "algorithm"), "name");
+    const char *transport = json_text_at(json_object_get(x, "transport"), "name");
+
+    if (run->named[0] != '\0')
+        text_add(out, "%s", run->named);
+    else
+        text_add(out, "%s/%s", algorithm[0] != '\0' ? algorithm : "?",
+                 transport[0] != '\0' ? transport : "?");
+    visit_values(run, add_value, &(struct naming){names, run, out});
+    text_clean(out->data);
+}
+
+void results_names_free(struct results_names *names)
+{
+    json_decref(names->seen);
+    json_decref(names->differ);
+    json_decref(names->count);
+    *names = (struct results_names){0};
 }
 
 void results_context(const struct results_run *run, struct text *out)

@@ -1,6 +1,6 @@
-/* The summary: one line a run, so that runs can be held against each other. The figures are
- * those of the runs' own tables; what a run has not measured has none. One list of columns is
- * behind all forms. */
+/* The summary: one line a run, so that runs can be held against each other; in tables, repetitions of a
+ * run are one line, with the medians of theirs and how far apart they are. The figures are those of the
+ * runs' own tables; what a run has not measured has none. One list of columns is behind all forms. */
 #include "report/summary.h"
 
 #include <inttypes.h>
@@ -11,10 +11,11 @@
 
 #include "base/exit_code.h"
 #include "base/json.h"
+#include "base/stats.h"
 #include "report/report.h"
+#include "report/results.h"
 
-/* Four figures beside the longest label are 100 columns. */
-enum { LABEL_LEAST = 24, LABEL_MOST = 54, FIGURE = 10, COLUMNS = 8 };
+enum { WIDTH = 100, LABEL_LEAST = 24, FIGURE = 10, COLUMNS = 9 };
 
 static const char *end_name(enum report_end end)
 {
@@ -24,92 +25,6 @@ static const char *end_name(enum report_end end)
                                        [REPORT_SKIPPED] = "skipped"};
 
     return name[end];
-}
-
-/* ---- rows ---- */
-
-/* Of a stage of two halves the first is a stage of its own; it goes with the second. */
-static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
-{
-    while (stage + 1 < s->n_stages && s->stage_kind[stage] == EPA_STAGE_SEND)
-        stage++;
-    return s->stage_kind[stage];
-}
-
-/* Median over samples of the slowest rank, of all stages of a kind together. */
-static double median_of(const struct result *result, enum epa_stage_kind kind, double *scratch)
-{
-    const struct session *s = result->session;
-    uint64_t n = result->n_samples;
-    bool any = false;
-
-    memset(scratch, 0, n * sizeof(*scratch));
-    for (uint32_t r = 0; n > 0 && r < s->experiment->ranks; r++) {
-        for (uint64_t k = 0; k < n; k++) {
-            double sum = 0;
-
-            for (uint32_t i = 0; i < s->n_stages; i++) {
-                if (kind_of(s, i) != kind)
-                    continue;
-                sum += session_times(s, r, i)[k];
-                any = true;
-            }
-            scratch[k] = fmax(scratch[k], sum);
-        }
-    }
-    if (!any)
-        return NAN;
-    stats_sort(scratch, n);
-    return stats_percentile(scratch, n, 500);
-}
-
-static enum epa_status fill_parts(struct report_row *row, const struct result *result,
-                                  struct epa_error *err)
-{
-    enum bench_clock clock = result->session->clock;
-    double *const part[FIGURES] = {[FIGURE_DISPATCH] = &row->dispatch_ns,
-                                   [FIGURE_EXPERTS] = &row->experts_ns,
-                                   [FIGURE_COMBINE] = &row->combine_ns};
-    double *scratch;
-
-    row->dispatch_ns = row->experts_ns = row->combine_ns = NAN;
-    /* Where it is one row, that is WHOLE. */
-    for (uint32_t i = 0; clock == CLOCK_GRAPH && result->n_stages > 1 && i < result->n_stages;
-         i++) {
-        enum session_figure figure = session_figure_at(result->session, i);
-
-        if (part[figure] != NULL)
-            *part[figure] = result->stage[i].slowest.median;
-    }
-    if (clock != CLOCK_HOST && clock != CLOCK_EVENTS)
-        return EPA_OK;
-    scratch = calloc(result->n_samples + 1, sizeof(*scratch));
-    if (scratch == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %llu samples",
-                        (unsigned long long)result->n_samples);
-    row->dispatch_ns = median_of(result, EPA_STAGE_DISPATCH, scratch);
-    row->experts_ns = median_of(result, EPA_STAGE_EXPERTS, scratch);
-    row->combine_ns = median_of(result, EPA_STAGE_COMBINE, scratch);
-    free(scratch);
-    return EPA_OK;
-}
-
-enum epa_status report_row_fill(struct report_row *row, const struct result *result,
-                                struct epa_error *err)
-{
-    row->status = result->n_missed > 0 ? EPA_ERR_MISMATCH : result->status;
-    row->end = row->status == EPA_OK ? REPORT_OK : REPORT_FAILED;
-    snprintf(row->error, sizeof(row->error), "%.*s", (int)sizeof(row->error) - 1, result->error);
-    row->total_ns = NAN;
-    if (result->n_stages > 0 && result->n_samples > 0)
-        row->total_ns = result->stage[result->n_stages - 1].slowest.median;
-    row->samples = result->n_samples;
-    row->stop = result->stop;
-    row->ci95 = result_ci95(result);
-    row->checked = result->checked;
-    row->compared = result->compared;
-    row->wrong = result->wrong;
-    return fill_parts(row, result, err);
 }
 
 /* Whether it may have a figure. */
@@ -125,13 +40,71 @@ static bool has_figures(const struct report_row *row)
            (row->end == REPORT_FAILED && (row->total_ns > 0 || row->compared > 0));
 }
 
-/* The first row that has a total: ratios are over its. NULL: there is none. */
-static const struct report_row *first_of(const struct report_batch *batch)
+/* ---- repetitions ---- */
+
+/* A run, of all its repetitions. */
+struct line {
+    struct report_row row; /* figures are medians of those that have any; counts are sums */
+    char *who;             /* without the number of a repetition; owned */
+    uint32_t n, good;
+    double spread; /* of totals, (most - least) / median; NaN: fewer than two */
+};
+
+static bool is_repetition(const struct report_row *row, const struct report_row *before)
 {
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->row[i].end != REPORT_NOT_RUN && batch->row[i].total_ns > 0)
-            return &batch->row[i];
-    return NULL;
+    size_t bytes = results_label_bytes(row->label);
+
+    return row->repetition > before->repetition && strcmp(row->file, before->file) == 0 &&
+           bytes == results_label_bytes(before->label) &&
+           strncmp(row->label, before->label, bytes) == 0;
+}
+
+/* The median of a figure of `n` rows that follow each other, nearest rank; NaN: none has it. */
+static double merge(const struct report_row *row, uint32_t n, size_t offset, double *spread)
+{
+    double *value = malloc((n + 1) * sizeof(*value)), median = NAN;
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < n && value != NULL; i++) {
+        double x = *(const double *)(const void *)((const char *)&row[i] + offset);
+
+        if (has_figures(&row[i]) && isfinite(x))
+            value[found++] = x;
+    }
+    if (found > 0) {
+        stats_sort(value, found);
+        median = stats_percentile(value, found, 500);
+    }
+    *spread = found > 1 ? (value[found - 1] - value[0]) / median : NAN;
+    free(value);
+    return median;
+}
+
+static void fill_line(struct line *line, const struct report_row *row, uint32_t n)
+{
+    static const size_t times[] = {
+        offsetof(struct report_row, dispatch_ns), offsetof(struct report_row, experts_ns),
+        offsetof(struct report_row, combine_ns), offsetof(struct report_row, total_ns)};
+    size_t bytes = n > 1 ? results_label_bytes(row->who) : strlen(row->who);
+
+    *line = (struct line){.row = row[0], .n = n};
+    line->who = bytes > 0 ? strndup(row->who, bytes) : strdup(row->file);
+    line->row.who = line->who != NULL ? line->who : row->who;
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        *(double *)(void *)((char *)&line->row + times[i]) = merge(row, n, times[i], &line->spread);
+    for (uint32_t i = 0; i < n; i++) {
+        line->good += row[i].end == REPORT_OK;
+        if (i > 0) {
+            line->row.checked += row[i].checked;
+            line->row.compared += row[i].compared;
+            line->row.wrong += row[i].wrong;
+        }
+        if (line->row.end == REPORT_OK && row[i].end != REPORT_OK) {
+            line->row.end = row[i].end;
+            line->row.status = row[i].status;
+            memcpy(line->row.error, row[i].error, sizeof(line->row.error));
+        }
+    }
 }
 
 /* ---- columns ---- */
@@ -139,7 +112,7 @@ static const struct report_row *first_of(const struct report_batch *batch)
 /* What stands behind the label: for verify what was compared, else times. */
 struct column {
     const char *name;
-    enum { TIME, RATIO, COUNT } kind;
+    enum { TIME, RATIO, SPREAD, COUNT } kind;
     size_t offset; /* in a row: of a double (TIME), of an uint64_t (COUNT) */
 };
 
@@ -149,6 +122,7 @@ static const struct column columns[] = {
     {"combine", TIME, offsetof(struct report_row, combine_ns)},
     {"total", TIME, offsetof(struct report_row, total_ns)},
     {"ratio", RATIO, 0},
+    {"spread", SPREAD, 0},
     {"iterations", COUNT, offsetof(struct report_row, checked)},
     {"elements", COUNT, offsetof(struct report_row, compared)},
     {"wrong", COUNT, offsetof(struct report_row, wrong)},
@@ -156,60 +130,125 @@ static const struct column columns[] = {
 
 struct layout {
     const struct report_batch *batch;
-    const struct report_row *first;
+    struct line *line; /* owned; NULL: no memory, and no lines */
+    uint32_t lines;
     const struct column *column[COLUMNS];
     uint32_t n;
     int digits; /* of microseconds: one more in all rows where some are short */
 };
 
-static struct layout layout_of(const struct report_batch *batch)
+/* That which ratios of a question are over; NULL: none has a total. */
+static const struct line *base_of(const struct layout *layout, uint64_t question)
 {
-    struct layout out = {.batch = batch, .first = first_of(batch), .digits = 1};
-    bool experts = false;
+    const struct line *first = NULL;
 
-    for (uint32_t i = 0; i < batch->n; i++) {
+    for (uint32_t i = 0; i < layout->lines; i++) {
+        const struct line *line = &layout->line[i];
+
+        if (line->row.question != question || !(line->row.total_ns > 0))
+            continue;
+        if (line->row.baseline)
+            return line;
+        first = first != NULL ? first : line;
+    }
+    return first;
+}
+
+/* Whether a column says anything: experts that are timed, several runs to a question, repetitions. */
+static bool has_column(const struct layout *layout, const struct column *c)
+{
+    bool has = c->kind == COUNT || (c->kind == TIME && strcmp(c->name, "experts") != 0);
+
+    for (uint32_t i = 0; i < layout->lines && !has; i++) {
+        const struct line *line = &layout->line[i];
+
+        if (c->kind == TIME)
+            has = line->row.experts_ns > 0;
+        else if (c->kind == SPREAD)
+            has = isfinite(line->spread);
+        else
+            has = line->row.total_ns > 0 && base_of(layout, line->row.question) != line;
+    }
+    return has;
+}
+
+/* documents: programs read them, so that only what this kind of command never has is left out. */
+static struct layout layout_of(const struct report_batch *batch, bool documents)
+{
+    struct layout out = {.batch = batch, .digits = 1};
+
+    out.line = calloc(batch->n + 1, sizeof(*out.line));
+    for (uint32_t i = 0, end; i < batch->n && out.line != NULL; i = end) {
         const struct report_row *row = &batch->row[i];
 
-        experts = experts || row->experts_ns > 0;
+        for (end = i + 1; end < batch->n && is_repetition(&batch->row[end], &batch->row[end - 1]);)
+            end++;
+        fill_line(&out.line[out.lines++], row, end - i);
         if (row->dispatch_ns < 1e4 || row->combine_ns < 1e4 || row->total_ns < 1e4)
             out.digits = 2;
     }
     for (const struct column *c = columns; c->name != NULL; c++)
         if ((c->kind == COUNT) == (batch->verb == VERB_VERIFY) &&
-            (c->offset != offsetof(struct report_row, experts_ns) || c->kind != TIME || experts))
+            (documents ? c->kind != SPREAD : has_column(&out, c)))
             out.column[out.n++] = c;
     return out;
 }
 
-/* In microseconds, as a ratio, or as it is; NaN: there is none. */
+static void layout_free(struct layout *layout)
+{
+    for (uint32_t i = 0; i < layout->lines; i++)
+        free(layout->line[i].who);
+    free(layout->line);
+}
+
+/* Over the total of what it is held against; NaN: one of them has none. */
+static double ratio_of(const struct layout *layout, const struct report_row *row)
+{
+    const struct line *base = base_of(layout, row->question);
+
+    return base != NULL ? row->total_ns / base->row.total_ns : NAN;
+}
+
+/* In microseconds, as a ratio, in percent, or as it is; NaN: there is none. `spread` is NaN for one
+ * repetition. */
 static double figure_of(const struct layout *layout, const struct column *c,
-                        const struct report_row *row)
+                        const struct report_row *row, double spread)
 {
     const char *at = (const char *)row + c->offset;
 
     if (!has_figures(row))
         return NAN;
-    if (c->kind == COUNT)
+    switch (c->kind) {
+    case COUNT:
         return (double)*(const uint64_t *)(const void *)at;
-    if (c->kind == TIME)
+    case TIME:
         return *(const double *)(const void *)at / 1e3;
-    return layout->first != NULL ? row->total_ns / layout->first->total_ns : NAN;
+    case RATIO:
+        return ratio_of(layout, row);
+    case SPREAD:
+        break;
+    }
+    return 100 * spread;
 }
 
-static void add_figure(struct text *out, const struct layout *layout, const struct column *c,
-                       const struct report_row *row, int digits, const char *none)
+static void add_figure(struct text *out, const struct column *c, double value, int digits,
+                       const char *none)
 {
-    double value = figure_of(layout, c, row);
+    static const int fixed[] = {[RATIO] = 2, [SPREAD] = 1, [COUNT] = 0};
 
     if (isfinite(value))
-        text_add(out, "%.*f", c->kind == TIME ? digits : c->kind == RATIO ? 2 : 0, value);
+        text_add(out, "%.*f", c->kind == TIME ? digits : fixed[c->kind], value);
     else
         text_add(out, "%s", none);
 }
 
-/* "failed (timeout): rank 1: ...". */
-static void add_end(struct text *out, const struct report_row *row)
+/* "failed (timeout): rank 1: ...", "2 of 3 ok, failed ...". */
+static void add_end(struct text *out, const struct line *line)
 {
+    const struct report_row *row = &line->row;
+
+    if (line->good > 0 && line->good < line->n)
+        text_add(out, "%u of %u ok, ", line->good, line->n);
     text_add(out, "%s", end_name(row->end));
     if (row->end == REPORT_FAILED)
         text_add(out, " (%s)", status_name(row->status));
@@ -236,116 +275,165 @@ static int width_of(const char *text)
 }
 
 /* A label that is too long has a line of its own. */
-static void print_row(FILE *file, const struct layout *layout, int width,
-                      const struct report_row *row)
+static void print_line(FILE *file, const struct layout *layout, int width, const struct line *line)
 {
+    const struct report_row *row = &line->row;
+    bool figures = has_figures(row);
     int mine = width_of(row->who);
-    struct text line = {0};
+    struct text text = {0};
 
     fputs("  ", file);
     text_print_clean(file, row->who);
     fprintf(file, mine > width ? "\n  %*s" : "%*s", mine > width ? width : width - mine, "");
-    for (uint32_t c = 0; c < layout->n && has_figures(row); c++) {
+    for (uint32_t c = 0; c < layout->n && figures; c++) {
         struct text figure = {0};
 
-        add_figure(&figure, layout, layout->column[c], row, layout->digits, "-");
-        text_add(&line, " %*s", FIGURE, figure.data);
+        add_figure(&figure, layout->column[c],
+                   figure_of(layout, layout->column[c], row, line->spread), layout->digits, "-");
+        text_add(&text, " %*s", FIGURE, figure.data);
         text_free(&figure);
     }
     if (row->end != REPORT_OK) {
-        text_add(&line, has_figures(row) ? "  " : "   ");
-        add_end(&line, row);
+        text_add(&text, figures ? "  " : "   ");
+        add_end(&text, line);
     }
-    text_print_clean(file, line.data);
-    text_free(&line);
+    text_print_clean(file, text.data);
+    text_free(&text);
     fputc('\n', file);
+}
+
+/* What ratios are over: a name where it is one, else which. NULL: there are none. */
+static char *describe_base(const struct layout *layout)
+{
+    const struct line *base = NULL;
+    bool ratios = false, several = false, asked = false;
+    char *out = NULL;
+
+    for (uint32_t c = 0; c < layout->n; c++)
+        ratios = ratios || layout->column[c]->kind == RATIO;
+    for (uint32_t i = 0; i < layout->lines && ratios; i++) {
+        const struct line *mine = base_of(layout, layout->line[i].row.question);
+
+        several = several || (base != NULL && mine != NULL && mine != base);
+        base = base != NULL ? base : mine;
+        asked = asked || layout->line[i].row.baseline;
+    }
+    if (!ratios || base == NULL)
+        return NULL;
+    if (asprintf(&out, "ratio: total over that of %s",
+                 !several ? base->row.who
+                 : asked  ? "the baseline, of runs that differ only in algorithm, transport, "
+                            "backend or launcher"
+                          : "the first run that differs only in algorithm, transport, backend or "
+                            "launcher") < 0)
+        return NULL;
+    return out;
+}
+
+static bool is_repeated(const struct layout *layout)
+{
+    return layout->lines < layout->batch->n;
 }
 
 void report_batch_text(FILE *file, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch);
-    int width = LABEL_LEAST;
+    struct layout layout = layout_of(batch, false);
+    int width = LABEL_LEAST, most = WIDTH - 2 - (FIGURE + 1) * (int)layout.n;
+    char *base = describe_base(&layout);
+    struct text units = {0};
     uint32_t ends[4] = {0};
 
-    for (uint32_t i = 0; i < batch->n; i++) {
-        int mine = width_of(batch->row[i].who);
+    for (uint32_t i = 0; i < layout.lines; i++) {
+        int mine = width_of(layout.line[i].row.who);
 
-        width = mine <= width ? width : mine > LABEL_MOST ? LABEL_MOST : mine;
-        ends[batch->row[i].end]++;
+        width = mine <= width ? width : mine > most ? most : mine;
     }
+    for (uint32_t i = 0; i < batch->n; i++)
+        ends[batch->row[i].end]++;
     fprintf(file, "#\n# %u runs: %u ok, %u failed, %u skipped, %u not run\n", batch->n,
             ends[REPORT_OK], ends[REPORT_FAILED], ends[REPORT_SKIPPED], ends[REPORT_NOT_RUN]);
     if (is_mixed(batch))
         fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
-    if (batch->verb != VERB_VERIFY && layout.first != NULL) {
-        fprintf(file, "# medians; ratio: total over that of ");
-        text_print_clean(file, layout.first->who);
-        fputc('\n', file);
-    }
+    if (batch->verb != VERB_VERIFY && is_repeated(&layout))
+        fprintf(file, "# medians of repetitions; spread: of their totals, most - least\n");
+    if (base != NULL)
+        text_comment(file, "%s%s", is_repeated(&layout) ? "" : "medians; ", base);
     fprintf(file, "#\n# %-*s", width, "run");
     for (uint32_t c = 0; c < layout.n; c++)
         fprintf(file, " %*s", FIGURE, layout.column[c]->name);
-    if (batch->verb != VERB_VERIFY)
-        fprintf(file, "\n# %-*s", width, "");
-    for (uint32_t c = 0; c < layout.n && layout.column[c]->kind == TIME; c++)
-        fprintf(file, " %*s", FIGURE, "[us]");
+    for (uint32_t c = 0; c < layout.n; c++)
+        text_add(&units, " %*s", FIGURE,
+                 layout.column[c]->kind == TIME     ? "[us]"
+                 : layout.column[c]->kind == SPREAD ? "[%]"
+                                                    : "");
+    while (units.bytes > 0 && units.data[units.bytes - 1] == ' ')
+        units.data[--units.bytes] = '\0';
+    if (units.bytes > 0)
+        fprintf(file, "\n# %-*s%s", width, "", units.data);
+    text_free(&units);
     fputc('\n', file);
-    for (uint32_t i = 0; i < batch->n; i++)
-        print_row(file, &layout, width, &batch->row[i]);
+    for (uint32_t i = 0; i < layout.lines; i++)
+        print_line(file, &layout, width, &layout.line[i]);
+    free(base);
+    layout_free(&layout);
 }
 
 /* ---- Markdown and CSV ---- */
 
-static void add_markdown(struct text *out, const char *text)
-{
-    for (; *text != 0; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            text_add(out, " ");
-        else if (strchr("|\\`*_<>[]#", *text) != NULL)
-            text_add(out, "\\%c", *text);
-        else
-            text_add_bytes(out, text, 1);
-    }
-}
-
 void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch);
+    struct layout layout = layout_of(batch, false);
+    char *base = describe_base(&layout);
+    bool ends = false;
 
+    for (uint32_t i = 0; i < layout.lines; i++)
+        ends = ends || layout.line[i].row.end != REPORT_OK;
     text_add(out, "| run | id |");
     for (uint32_t c = 0; c < layout.n; c++)
-        text_add(out, layout.column[c]->kind == TIME ? " %s [us] |" : " %s |",
+        text_add(out,
+                 layout.column[c]->kind == TIME     ? " %s [us] |"
+                 : layout.column[c]->kind == SPREAD ? " %s [%%] |"
+                                                    : " %s |",
                  layout.column[c]->name);
-    text_add(out, " end |\n|---|---|");
+    text_add(out, "%s\n|---|---|", ends ? " end |" : "");
     for (uint32_t c = 0; c < layout.n; c++)
         text_add(out, "---:|");
-    text_add(out, "---|\n");
-    for (uint32_t i = 0; i < batch->n; i++) {
-        const struct report_row *row = &batch->row[i];
+    text_add(out, "%s\n", ends ? "---|" : "");
+    for (uint32_t i = 0; i < layout.lines; i++) {
+        const struct line *line = &layout.line[i];
         struct text end = {0};
 
         text_add(out, "| ");
-        add_markdown(out, row->who);
-        text_add(out, " | %s |", row->id != NULL ? row->id : "-");
+        text_add_markdown(out, line->row.who);
+        text_add(out, " | %s |", line->row.id != NULL ? line->row.id : "-");
         for (uint32_t c = 0; c < layout.n; c++) {
             text_add(out, " ");
-            add_figure(out, &layout, layout.column[c], row, layout.digits, "-");
+            add_figure(out, layout.column[c],
+                       figure_of(&layout, layout.column[c], &line->row, line->spread),
+                       layout.digits, "-");
             text_add(out, " |");
         }
-        add_end(&end, row);
-        text_add(out, " ");
-        add_markdown(out, end.data);
-        text_add(out, " |\n");
+        add_end(&end, line);
+        text_add(out, "%s", ends ? " " : "");
+        text_add_markdown(out, ends ? end.data : "");
+        text_add(out, "%s\n", ends ? " |" : "");
         text_free(&end);
+    }
+    if (base != NULL) {
+        text_add(out, "\n%c", base[0] - 'a' + 'A');
+        text_add_markdown(out, base + 1);
+        text_add(out, ".\n");
     }
     for (uint32_t i = 0; i < batch->n_context; i++) {
         text_add(out, i == 0 ? "\nContext: " : ", ");
-        add_markdown(out, batch->context[i]);
+        text_add_markdown(out, batch->context[i]);
     }
     if (batch->n_context > 0)
         text_add(out, ".\n");
     if (is_mixed(batch))
         text_add(out, "\nOrder: %s, by seed %" PRIu64 ".\n", batch->order, batch->seed);
+    free(base);
+    layout_free(&layout);
 }
 
 /* As RFC 4180 has it. */
@@ -361,7 +449,7 @@ static void add_csv(struct text *out, const char *text)
 
 void report_batch_csv(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch);
+    struct layout layout = layout_of(batch, true);
     bool timed = batch->verb != VERB_VERIFY;
 
     text_add(out, "file,label,id");
@@ -381,7 +469,8 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
         text_add(out, ",%s", row->id != NULL ? row->id : "");
         for (uint32_t c = 0; c < layout.n; c++) {
             text_add(out, ",");
-            add_figure(out, &layout, layout.column[c], row, 3, ""); /* whole ns */
+            add_figure(out, layout.column[c], figure_of(&layout, layout.column[c], row, NAN), 3,
+                       ""); /* whole ns */
         }
         text_add(out, ",%s,%s,", end_name(row->end),
                  row->end == REPORT_NOT_RUN ? "" : status_name(row->status));
@@ -399,6 +488,7 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
         }
         text_add(out, "\n");
     }
+    layout_free(&layout);
 }
 
 /* ---- JSON ---- */
@@ -418,39 +508,8 @@ static json_t *row_json(const struct layout *layout, const struct report_row *ro
                                 ? *(const double *)(const void *)((const char *)row + c->offset)
                                 : NAN));
     }
-    json_put(&out, "ratio",
-             json_number(has_ran(row) && layout->first != NULL
-                             ? row->total_ns / layout->first->total_ns
-                             : NAN));
+    json_put(&out, "ratio", json_number(has_ran(row) ? ratio_of(layout, row) : NAN));
     return out;
-}
-
-void report_row_read(struct report_row *row, const json_t *result, const json_t *from)
-{
-    const json_t *verify = json_object_get(result, "verify");
-    const json_t *stop = json_object_get(result, "stop");
-
-    row->end = REPORT_OK;
-    row->status = EPA_OK;
-    for (const struct column *c = columns; c->kind == TIME; c++) {
-        char key[32];
-        const json_t *ns;
-
-        snprintf(key, sizeof(key), "%s_ns", c->name);
-        ns = json_object_get(from, key);
-        *(double *)(void *)((char *)row + c->offset) =
-            json_is_number(ns) ? json_number_value(ns) : NAN;
-    }
-    row->checked = (uint64_t)json_integer_value(json_object_get(verify, "iterations"));
-    row->compared = (uint64_t)json_integer_value(json_object_get(verify, "compared"));
-    row->wrong = (uint64_t)json_integer_value(json_object_get(verify, "wrong"));
-    row->samples = (uint64_t)json_integer_value(json_object_get(stop, "samples"));
-    row->ci95 = json_is_number(json_object_get(stop, "ci95"))
-                    ? json_number_value(json_object_get(stop, "ci95"))
-                    : NAN;
-    for (enum stop_reason i = STOP_ITERATIONS; i <= STOP_TIME; i++)
-        if (strcmp(stop_name(i), json_text_at(stop, "reason")) == 0)
-            row->stop = i;
 }
 
 enum epa_status report_json_text(struct text *out, const struct text *results,
@@ -466,10 +525,11 @@ enum epa_status report_json_text(struct text *out, const struct text *results,
         text_add_bytes(out, results->data, results->bytes);
     text_add(out, "\n]");
     if (batch != NULL) {
-        struct layout layout = layout_of(batch);
+        struct layout layout = layout_of(batch, true);
 
         for (uint32_t i = 0; i < batch->n; i++)
             json_add(&rows, row_json(&layout, &batch->row[i]));
+        layout_free(&layout);
         text_add(out, ",\n\"order\": \"%s\",\n\"order_seed\": ", batch->order);
         text_add(out, is_mixed(batch) ? "%" PRIu64 : "null", batch->seed);
         text_add(out, ",\n\"summary\": ");

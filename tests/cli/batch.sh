@@ -61,7 +61,7 @@ fail() {
     failed=1
 }
 [ $code = 2 ] || fail "exit code $code, not 2"
-[ "$(cut -d, -f2,8,9 "$work/rows.csv" | tail -n +2 | tr '\n' ' ')" = \
+[ "$(cut -d, -f2,9,10 "$work/rows.csv" | tail -n +2 | tr '\n' ' ')" = \
     'small #1,ok,ok small #2,ok,ok narrow #1,failed,config narrow #2,failed,config large #1,ok,ok large #2,ok,ok nowhere #1,failed,config nowhere #2,failed,config ' ] ||
     fail "the rows are others"
 [ "$(grep -c '"verb": "bench"' "$work/a.json")" = 6 ] || fail "not six results"

@@ -73,7 +73,7 @@ LINES = [
     ("run --set frob.x=", ["run", "--set", "frob.x=Z"]),
     ("run runs.yaml --only ot", ["run", "runs.yaml", "--only", "other moe.topk=Z"]),
     ("run runs.yaml --only other\\ moe.topk=8", ["run", "runs.yaml", "--only", "other moe.topk=8", "Z"]),
-    ("config show runs.yaml --run flag\\ a\\ ro", ["config", "show", "runs.yaml", "--run", "flag a row moe.topk=Z"]),
+    ("config show runs.yaml --only flag\\ a\\ ro", ["config", "show", "runs.yaml", "--only", "flag a row moe.topk=Z"]),
     ("run -- sm", ["run", "--", "small.yaml", "Z"]),
 ]
 

@@ -102,7 +102,7 @@ class Reader:
         for name in re.findall(r"(?<![\w/.$])[\w-]+\.yaml", command):
             if not (self.work / name).exists():
                 (self.work / name).write_text(shown or (self.work / "x.yaml").read_text())
-        if verb not in ("compare", "plot", "rerun", "trace"):
+        if verb not in ("best", "compare", "plot", "rerun", "trace"):
             return verb, command
         inputs = [word for word in re.sub(r"(?<!\S)--?[\w-]+ \S+", "", command).split()[2:]
                   if re.fullmatch(r"[\w/.-]+", word)]
@@ -142,6 +142,8 @@ class Reader:
         processes = re.match(r"mpirun .*?-n (\d+)", command)
         few = FEW + ("" if "allgather" in command or "ag_gemm" in command else f" {NARROW}") + (" --dry-run" if processes and int(processes[1]) > PROCESSES else "")
         command = re.sub(r"(epa2a (?:run|bench|verify|rerun))\b", rf"\1 {few}", command, count=1)
+        command = command.replace("compare --run", f"compare --run {few} --budget 3s" if "--budget" not in command
+                                  else f"compare --run {few}")
         done = self.run(command)
         lacks = LACKS.search(done.stderr) if done.returncode == 3 else None
         if lacks:

@@ -19,7 +19,16 @@ for text in sys.argv[2:]:
         "name": "made up",
         "verb": "bench",
         "status": "ok",
-        "experiment": {"name": label, "seed": 1, "algorithm": {"name": "ll_v2"}, "moe": {"hidden": 7168}},
+        "run": None,
+        "delivers": {"layout": "expert", "rows": "fp8", "outputs": "bf16", "fused": False},
+        "experiment": {
+            "name": label,
+            "seed": 1,
+            "ranks": 2,
+            "algorithm": {"name": "ll_v2"},
+            "transport": {"name": "shm"},
+            "moe": {"hidden": 7168},
+        },
         "machine": {"cpu": "made up", "cores": 2, "load_average": 0.5, "build": {"version": "1", "isa": "avx2"}},
         "stages": stages,
     }

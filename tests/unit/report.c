@@ -281,9 +281,9 @@ static int write_document(const char *folder, const char *name, struct fake *f,
                           enum epa_status status)
 {
     struct report_row row[3] = {
-        {.file = "a.yaml", .label = "a", .id = "0123456789ab"},
-        {.file = "a.yaml", .label = "b", .end = REPORT_SKIPPED, .error = "no \xff"},
-        {.file = "a.yaml", .label = "c"},
+        {.who = "a", .file = "a.yaml", .label = "a", .id = "0123456789ab"},
+        {.who = "b", .file = "a.yaml", .label = "b", .end = REPORT_SKIPPED, .error = "no \xff"},
+        {.who = "c", .file = "a.yaml", .label = "c"},
     };
     struct text results = {0}, text = {0};
     char path[1024];

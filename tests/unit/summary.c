@@ -8,7 +8,7 @@
 
 #define LABEL(text) .who = text, .label = text
 #define TIMES(dispatch, combine, total) \
-    .dispatch_ns = dispatch, .combine_ns = combine, .total_ns = total
+    .dispatch_ns = dispatch, .experts_ns = NAN, .combine_ns = combine, .total_ns = total
 
 static const struct report_row rows[] = {
     {LABEL("moe.topk=1"), .file = "a.yaml", .id = "0123456789ab", .end = REPORT_FAILED,
@@ -26,7 +26,7 @@ static const struct report_row rows[] = {
      .samples = 200,
      .stop = STOP_CI95,
      .ci95 = 0.0095},
-    {LABEL("c"), .file = "b.yaml"},
+    {LABEL("c"), .file = "b.yaml", TIMES(NAN, NAN, NAN)},
 };
 enum { ROWS = LENGTH(rows) };
 
@@ -66,13 +66,46 @@ TEST(markdown_is_this)
 
     report_batch_markdown(&text, &(struct report_batch){VERB_BENCH, rows, 3, "declared", 0});
     assert_string_equal(
+        text.data, "| run | id | dispatch [us] | combine [us] | total [us] | end |\n"
+                   "|---|---|---:|---:|---:|---|\n"
+                   "| moe.topk=1 | 0123456789ab | - | - | - | failed (timeout): rank 1: dispatch "
+                   "\\| late |\n"
+                   "| moe.topk=2 | 0123456789ac | 1.25 | - | 10.00 | ok |\n"
+                   "| transport=ucx, far | - | - | - | - | skipped: no \"ucx\"  here |\n");
+    text_free(&text);
+}
+
+/* Ratios are within a question; the three runs of b are a line with the median and how far apart they are; one that
+ * failed is told beside the others' figures. */
+TEST(repetitions_are_one_line_and_ratios_within_a_question)
+{
+    static const struct report_row of[] = {
+        {LABEL("a n=1"), .file = "x", TIMES(NAN, NAN, 10000), .end = REPORT_OK, .question = 1},
+        {LABEL("a n=8"), .file = "x", TIMES(NAN, NAN, 40000), .end = REPORT_OK, .question = 8},
+        {LABEL("b n=1 #1"), .file = "x", TIMES(NAN, NAN, 22000), .end = REPORT_OK, .question = 1,
+         .repetition = 1},
+        {LABEL("b n=1 #2"), .file = "x", TIMES(NAN, NAN, 20000), .end = REPORT_OK, .question = 1,
+         .repetition = 2},
+        {LABEL("b n=1 #3"), .file = "x", TIMES(NAN, NAN, 19000), .end = REPORT_OK, .question = 1,
+         .repetition = 3},
+        {LABEL("b n=8 #1"), .file = "x", TIMES(NAN, NAN, 20000), .end = REPORT_OK, .question = 8,
+         .repetition = 1, .baseline = true},
+        {LABEL("b n=8 #2"), .file = "x", TIMES(NAN, NAN, NAN), .end = REPORT_FAILED,
+         .status = EPA_ERR_DIED, .question = 8, .repetition = 2, .baseline = true},
+    };
+    struct text text = {0};
+
+    report_batch_markdown(&text, &(struct report_batch){VERB_BENCH, of, LENGTH(of), "declared", 0});
+    assert_string_equal(
         text.data,
-        "| run | id | dispatch [us] | combine [us] | total [us] | ratio | end |\n"
-        "|---|---|---:|---:|---:|---:|---|\n"
-        "| moe.topk=1 | 0123456789ab | - | - | - | - | failed (timeout): rank 1: dispatch "
-        "\\| late |\n"
-        "| moe.topk=2 | 0123456789ac | 1.25 | - | 10.00 | 1.00 | ok |\n"
-        "| transport=ucx, far | - | - | - | - | - | skipped: no \"ucx\"  here |\n");
+        "| run | id | dispatch [us] | combine [us] | total [us] | ratio | spread [%] | end |\n"
+        "|---|---|---:|---:|---:|---:|---:|---|\n"
+        "| a n=1 | - | - | - | 10.0 | 1.00 | - | ok |\n"
+        "| a n=8 | - | - | - | 40.0 | 2.00 | - | ok |\n"
+        "| b n=1 | - | - | - | 20.0 | 2.00 | 15.0 | ok |\n"
+        "| b n=8 | - | - | - | 20.0 | 1.00 | - | 1 of 2 ok, failed (died) |\n"
+        "\nRatio: total over that of the baseline, of runs that differ only in algorithm, transport, "
+        "backend or launcher.\n");
     text_free(&text);
 }
 
@@ -83,13 +116,13 @@ TEST(csv_is_this)
     report_batch_csv(&text, &(struct report_batch){VERB_BENCH, rows, ROWS, "shuffled", 7});
     assert_string_equal(
         text.data,
-        "file,label,id,dispatch_us,combine_us,total_us,ratio,end,status,error,samples,stop,"
-        "ci95\n"
-        "a.yaml,moe.topk=1,0123456789ab,,,,,failed,timeout,rank 1: dispatch | late,,,\n"
-        "a.yaml,moe.topk=2,0123456789ac,1.250,,10.000,1.00,ok,ok,,,,\n"
-        "a.yaml,\"transport=ucx, far\",,,,,,skipped,unsupported,\"no \"\"ucx\"\"\x1b here\",,,\n"
-        "b.yaml,long,0123456789ad,2.500,3.000,25.000,2.50,ok,ok,,200,ci95,0.009500\n"
-        "b.yaml,c,,,,,,not run,,,,,\n");
+        "file,label,id,dispatch_us,experts_us,combine_us,total_us,ratio,end,status,error,samples,"
+        "stop,ci95\n"
+        "a.yaml,moe.topk=1,0123456789ab,,,,,,failed,timeout,rank 1: dispatch | late,,,\n"
+        "a.yaml,moe.topk=2,0123456789ac,1.250,,,10.000,1.00,ok,ok,,,,\n"
+        "a.yaml,\"transport=ucx, far\",,,,,,,skipped,unsupported,\"no \"\"ucx\"\"\x1b here\",,,\n"
+        "b.yaml,long,0123456789ad,2.500,,3.000,25.000,2.50,ok,ok,,200,ci95,0.009500\n"
+        "b.yaml,c,,,,,,,not run,,,,,\n");
     text_free(&text);
 }
 

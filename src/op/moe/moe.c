@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "config/experiment.h"
 #include "epa2a/gemm.h"
 
@@ -282,13 +283,39 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
         source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null());
 }
 
+/* Rows are read by who computes the experts: where combine does, nobody else sees their layout.
+ * Outputs that stay float32 on their way are no less than those in dtype. */
+static json_t *delivers(const struct experiment *x, const struct epa_footprint *footprint)
+{
+    static const char *const names[] = {
+        [EPA_F32] = "f32", [EPA_BF16] = "bf16", [EPA_FP8_E4M3] = "fp8", [EPA_F16] = "f16"};
+    const struct epa_moe_footprint *f = &footprint->u.moe;
+    const char *layout = f->layout == EPA_LAYOUT_RANK ? "rank" : "expert";
+    bool narrow = f->output_dtype == EPA_FP8_E4M3;
+
+    return json_object_of("layout", f->fused ? json_null() : json_text(layout), "rows",
+                          json_text(names[f->recv_dtype]), "outputs",
+                          json_text(names[narrow ? EPA_FP8_E4M3 : x->moe.dtype]), "fused",
+                          json_boolean(f->fused), NULL);
+}
+
 static void warn(const struct experiment *x, const struct op_source *source, uint64_t iterations,
                  struct text *out)
 {
     unsigned long long period = routing_period(source, x), made = iterations,
                        tokens = routing_tokens(source);
+    uint64_t leading, repeats = routing_repeats(source, x, iterations, &leading);
     char held[64] = ""; /* where the hidden states alone are from a file there is none */
 
+    if (repeats > 0)
+        text_add(
+            out,
+            "in %llu of %llu iterations most tokens are one token repeated, such as a server's "
+            "warm-up%s",
+            (unsigned long long)repeats, made < period ? made : period, leading == 0 ? "\n" : ": ");
+    if (repeats > 0 && leading > 0)
+        text_add(out, "routing.skip=%llu leaves those at the start of the file out\n",
+                 (unsigned long long)x->routing.skip + leading);
     if (period >= made)
         return;
     if (tokens != 0)
@@ -349,6 +376,7 @@ const struct operation op_moe = {
     .stats_lines = stats_lines,
     .stats_key = "routing",
     .stats_json = stats_json,
+    .delivers = delivers,
     .warn = warn,
 };
 

@@ -127,6 +127,50 @@ uint64_t routing_period(const struct op_source *source, const struct experiment 
     return tokens == UINT64_MAX ? tokens : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
 }
 
+/* The token that more than half of `n` have, if there is one (Boyer and Moore); NULL: there is none. */
+static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
+{
+    const int32_t *candidate = token;
+    uint64_t lead = 0, found = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        const int32_t *one = token + i * topk;
+
+        if (lead == 0)
+            candidate = one;
+        lead += lead == 0 || memcmp(one, candidate, topk * sizeof(*one)) == 0 ? 1 : UINT64_MAX;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        found += memcmp(token + i * topk, candidate, topk * sizeof(*candidate)) == 0;
+    return 2 * found > n ? candidate : NULL;
+}
+
+uint64_t routing_repeats(const struct op_source *source, const struct experiment *x,
+                         uint64_t iterations, uint64_t *leading)
+{
+    uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens, period = routing_period(source, x);
+    uint64_t found = 0;
+    bool all = true; /* so far */
+
+    *leading = 0;
+    if (source == NULL || source->table.tokens == 0 || step < 8)
+        return 0;
+    for (uint64_t i = 0; i < period && (i < iterations || all); i++) {
+        const int32_t *token = source->table.expert + i * step * x->moe.topk;
+        const int32_t *one = majority(token, step, x->moe.topk);
+        uint64_t last = step;
+
+        all = all && one != NULL;
+        found += i < iterations && one != NULL;
+        if (!all)
+            continue;
+        while (memcmp(token + (last - 1) * x->moe.topk, one, x->moe.topk * sizeof(*one)) != 0)
+            last--;
+        *leading = i * step + last;
+    }
+    return found;
+}
+
 /* The row of a table with `rows` rows where the window of (rank, iteration) begins. */
 static uint64_t window(const struct experiment *x, uint32_t rank, uint64_t iteration, uint64_t rows)
 {

@@ -28,6 +28,12 @@ uint64_t routing_tokens(const struct op_source *);
  * first token, which reports say. UINT64_MAX where nothing is read. */
 uint64_t routing_period(const struct op_source *, const struct experiment *);
 
+/* In how many of the first `iterations` most tokens of all ranks have the choices of one token, as in the log
+ * of a server's warm-up; and how many tokens at the start of the file, after routing.skip, are of such
+ * iterations. No iterations of fewer than 8 tokens, and none after the file starts again. */
+uint64_t routing_repeats(const struct op_source *, const struct experiment *, uint64_t iterations,
+                         uint64_t *leading);
+
 /* How many tokens `rank` has in `iteration`, and their choices. expert and weight have
  * room for [max_tokens][topk]. Any rank may ask for any other's. A dropped choice (-1)
  * has weight 0; the others are as routing.weights says, or, from a file, as they are

@@ -1,0 +1,238 @@
+/* Points of a matrix or a zip. A section there is only another way to write its keys, `moe: {topk: [1,
+ * 2]}` is `moe.topk: [1, 2]`; the last list changes fastest. */
+#include "experiment/points.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "experiment/batch.h"
+
+enum { LISTS = 64, STEPS_MOST = 1 << 17 };
+
+void points_check_overrides(struct tree *tree, const struct node *map, const char *of)
+{
+    for (uint32_t i = 0; i < map->n; i++)
+        if (batch_is_key(map->key[i]->text))
+            diag_error(tree->diag, &map->key[i]->location, "it is a key of the top of the file",
+                       "'%s' cannot be part of %s", map->key[i]->text, of);
+}
+
+static bool is_map(struct tree *tree, const struct node *node, const char *what,
+                   const char *example)
+{
+    if (node->kind == NODE_MAP)
+        return true;
+    diag_error(tree->diag, &node->location, example, "'%s' must be a map of keys", what);
+    return false;
+}
+
+static struct node *make_here(struct tree *tree, enum node_kind kind)
+{
+    return node_make(tree->arena, kind, &tree->root->location);
+}
+
+static void add_list(struct tree *tree, const char *of, struct node *key, struct node *list,
+                     struct node *out)
+{
+    const char *wrong = list->kind != NODE_LIST ? "a list of values is expected"
+                        : list->n == 0          ? "the list is empty"
+                                                : NULL;
+
+    if (wrong != NULL) {
+        diag_error(tree->diag, &list->location, "such as [1, 8, 128]", "%s: %.64s: %s", of,
+                   key->text, wrong);
+        return;
+    }
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (strcmp(out->key[i]->text, key->text) != 0)
+            continue;
+        diag_error(tree->diag, &key->location, "keep one of them", "%s has %.64s twice", of,
+                   key->text);
+        diag_note(tree->diag, &out->key[i]->location, "it was first set here");
+        return;
+    }
+    if (out->n == LISTS)
+        diag_error(tree->diag, &key->location, NULL, "%s has more than %d lists", of, LISTS);
+    else
+        node_append(tree->arena, out, key, list);
+}
+
+/* The pairs of a map, sections written out: the lists of matrix or zip or, where `lists` are there
+ * already, values of them. */
+static void flatten(struct tree *tree, const char *of, const struct node *map,
+                    const struct node *before, const struct node *lists, struct node *out)
+{
+    bool top = before == NULL && lists == NULL;
+
+    for (uint32_t i = 0; i < map->n; i++) {
+        struct node *key = map->key[i], *item = map->item[i];
+
+        if (top && strcmp(of, "matrix") == 0 &&
+            (strcmp(key->text, "exclude") == 0 || strcmp(key->text, "include") == 0))
+            continue;
+        if (before != NULL)
+            key =
+                tree_word(tree->arena, arena_printf(tree->arena, "%s.%s", before->text, key->text),
+                          &key->location);
+        if (top && batch_is_key(key->text))
+            diag_error(tree->diag, &key->location, "it is a key of the top of the file",
+                       "'%s' cannot be part of %s", key->text, of);
+        else if (lists != NULL && node_find(lists, key->text) != NULL)
+            node_set(tree->arena, out, key, item);
+        else if (item->kind == NODE_MAP)
+            flatten(tree, of, item, key, lists, out);
+        else if (lists != NULL)
+            diag_error(tree->diag, &key->location, NULL,
+                       "exclude: %.64s is not a key of the matrix", key->text);
+        else
+            add_list(tree, of, key, item, out);
+    }
+}
+
+/* Values to leave out, as lists of flat maps. */
+static struct node *read_rules(struct tree *tree, const struct node *lists,
+                               const struct node *exclude)
+{
+    struct node *rules = make_here(tree, NODE_LIST);
+
+    if (exclude != NULL && exclude->kind != NODE_LIST)
+        diag_error(tree->diag, &exclude->location, "such as [{moe.max_tokens: 128}]",
+                   "exclude: a list of maps is expected");
+    for (uint32_t i = 0; exclude != NULL && exclude->kind == NODE_LIST && i < exclude->n; i++) {
+        struct node *item = exclude->item[i];
+        struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
+
+        if (!is_map(tree, item, "exclude", "such as {moe.max_tokens: 128}"))
+            continue;
+        flatten(tree, "exclude", item, NULL, lists, rule);
+        if (item->n == 0)
+            diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
+        node_append(tree->arena, rules, NULL, rule);
+    }
+    return rules;
+}
+
+static bool matches(const struct node *rule, const struct node *point)
+{
+    for (uint32_t i = 0; i < rule->n; i++)
+        if (!tree_equal(rule->item[i], node_find(point, rule->key[i]->text)))
+            return false;
+    return true;
+}
+
+/* Every combination that no rule leaves out; used[i]: rule i left out one. */
+static void cross(struct tree *tree, const struct node *lists, const struct node *rules, bool *used,
+                  uint32_t most, struct node *out)
+{
+    uint32_t at[LISTS] = {0}, i;
+
+    do {
+        struct node *point = make_here(tree, NODE_MAP);
+        bool excluded = false;
+
+        for (i = 0; i < lists->n; i++)
+            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[at[i]]);
+        for (i = 0; i < rules->n; i++)
+            if (matches(rules->item[i], point))
+                used[i] = excluded = true;
+        if (!excluded)
+            node_append(tree->arena, out, NULL, point);
+        for (i = lists->n; i > 0 && ++at[i - 1] == lists->item[i - 1]->n; i--)
+            at[i - 1] = 0;
+    } while (i > 0 && out->n <= most);
+}
+
+static void add_included(struct tree *tree, const struct node *include, struct node *out)
+{
+    if (include != NULL && include->kind != NODE_LIST)
+        diag_error(tree->diag, &include->location, "such as [{moe.max_tokens: 512}]",
+                   "include: in a matrix, a list of maps is expected");
+    for (uint32_t i = 0; include != NULL && include->kind == NODE_LIST && i < include->n; i++) {
+        if (!is_map(tree, include->item[i], "include", "such as {moe.max_tokens: 512}"))
+            continue;
+        points_check_overrides(tree, include->item[i], "include");
+        node_append(tree->arena, out, NULL, include->item[i]);
+    }
+}
+
+static void read_matrix(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
+{
+    uint32_t before = diag_errors(tree->diag);
+    struct node *lists = make_here(tree, NODE_MAP), *rules;
+    uint64_t steps = 1;
+    bool *used;
+
+    flatten(tree, "matrix", node, NULL, NULL, lists);
+    rules = read_rules(tree, lists, node_find(node, "exclude"));
+    for (uint32_t i = 0; i < lists->n && steps <= STEPS_MOST; i++)
+        steps *= lists->item[i]->n;
+    if (diag_errors(tree->diag) == before && steps > STEPS_MOST)
+        diag_error(tree->diag, &node->location, NULL, "the matrix has more than %d points",
+                   STEPS_MOST);
+    if (diag_errors(tree->diag) != before)
+        return;
+    used = arena_alloc(tree->arena, rules->n + 1);
+    if (lists->n > 0)
+        cross(tree, lists, rules, used, most, out);
+    for (uint32_t i = 0; i < rules->n && out->n <= most; i++)
+        if (!used[i])
+            diag_error(tree->diag, &rules->item[i]->location, "a value must be as in its list",
+                       "exclude: no point of the matrix has these values");
+    add_included(tree, node_find(node, "include"), out);
+    if (out->n == 0 && diag_errors(tree->diag) == before)
+        diag_error(tree->diag, &node->location, NULL, "the matrix has no points");
+}
+
+static void read_zip(struct tree *tree, const struct node *node, uint32_t most, struct node *out)
+{
+    uint32_t before = diag_errors(tree->diag);
+    struct node *lists = make_here(tree, NODE_MAP);
+
+    flatten(tree, "zip", node, NULL, NULL, lists);
+    for (uint32_t i = 1; i < lists->n; i++) {
+        if (lists->item[i]->n == lists->item[0]->n)
+            continue;
+        diag_error(tree->diag, &lists->item[i]->location, "lists of zip are of one length",
+                   "zip: %.64s has %u values, and %.64s has %u", lists->key[i]->text,
+                   lists->item[i]->n, lists->key[0]->text, lists->item[0]->n);
+        diag_note(tree->diag, &lists->item[0]->location, "that is here");
+    }
+    if (diag_errors(tree->diag) == before && lists->n == 0)
+        diag_error(tree->diag, &node->location, NULL, "zip has no lists");
+    if (diag_errors(tree->diag) != before)
+        return;
+    for (uint32_t v = 0; v < lists->item[0]->n && v <= most; v++) {
+        struct node *point = make_here(tree, NODE_MAP);
+
+        for (uint32_t i = 0; i < lists->n; i++)
+            node_append(tree->arena, point, lists->key[i], lists->item[i]->item[v]);
+        node_append(tree->arena, out, NULL, point);
+    }
+}
+
+struct node *points_read(struct tree *tree, const char *of, uint32_t most)
+{
+    const struct node *node = node_find(tree->root, of);
+    struct node *out = make_here(tree, NODE_LIST);
+    bool matrix = strcmp(of, "matrix") == 0;
+
+    if (node == NULL)
+        node_append(tree->arena, out, NULL, make_here(tree, NODE_MAP));
+    else if (is_map(tree, node, of,
+                    matrix ? "such as {moe.max_tokens: [1, 8, 128]}"
+                           : "such as {ranks: [2, 4], moe.experts: [8, 16]}"))
+        (matrix ? read_matrix : read_zip)(tree, node, most, out);
+    return out;
+}
+
+bool points_vary(const struct node *points, const char *key)
+{
+    for (uint32_t i = 1; i < points->n; i++) {
+        const struct node *a = node_find(points->item[0], key);
+        const struct node *b = node_find(points->item[i], key);
+
+        if (a == NULL || b == NULL ? a != b : !tree_equal(a, b))
+            return true;
+    }
+    return false;
+}
