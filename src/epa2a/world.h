@@ -18,6 +18,10 @@ struct epa_world {
      * pinned. Lives as long as the launch. */
     const int32_t *core;
     uint32_t cores;
+    /* The network interface of this host that leads to rank 0, on rank 0's host the one that others
+     * came by; "": unknown; NULL: all ranks are on one host. A transport listens nowhere else,
+     * unless its options say so. Lives as long as the launch. */
+    const char *interface;
 };
 
 /* Whether this rank can share memory with `peer`. */

@@ -13,8 +13,9 @@
 
 enum {
     MAC_BYTES = 32, /* HMAC-SHA-256 */
-    CONN_PROTOCOL = 2,
+    CONN_PROTOCOL = 3,
     CONN_NAME = 72,
+    CONN_INTERFACE = 16,
     CONN_TOKEN = 64,
     CONN_MASK_MAX = 8192,           /* bytes of a mask of cores */
     CONN_FINGERPRINT_MAX = 1 << 18, /* an experiment as text */
@@ -60,7 +61,9 @@ struct conn_hello {
 struct conn_welcome {
     uint32_t pid;                        /* of rank 0's agent */
     uint32_t share, shares, local_cores; /* as in nodes.h */
+    uint32_t hosts;                      /* that ranks are on; namespaces count as hosts */
     char host[CONN_NAME];
+    char interface[CONN_INTERFACE]; /* of rank 0's host, by which others came; "": unknown */
 };
 
 struct conn_word {

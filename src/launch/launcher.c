@@ -52,6 +52,7 @@ struct order {
     void *arg;
     uint64_t timeout_ns;
     struct epa_world world; /* without cores */
+    char interface[CONN_INTERFACE];
     enum pin pin;
     uint32_t share, shares, threads;
     /* What came of meet(), once `met` is set. */
@@ -411,7 +412,7 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     bool late = l->run.phase > RUNNING; /* what failed here crossed it on its way */
     bool good = l->run.phase == WAITING && conn_get(m, &w, sizeof(w), &nodes) &&
                 nodes.bytes == size * sizeof(order->node[0]) && w.share < w.shares &&
-                w.shares <= size && w.local_cores > 0;
+                w.shares <= size && w.local_cores > 0 && w.hosts > 0 && w.hosts <= size;
 
     if (late)
         return;
@@ -424,6 +425,7 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
         return;
     }
     conn_clean(w.host, sizeof(w.host));
+    conn_clean(w.interface, sizeof(w.interface));
     snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w.host,
              w.pid);
     l->run.phase = RUNNING;
@@ -438,6 +440,11 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     order->threads = asked->threads;
     order->world = (struct epa_world){
         .rank = me, .size = size, .node = order->node, .local_cores = w.local_cores};
+    /* Ranks of rank 0's host may have come by the loopback: what led others there is theirs, too. */
+    net_interface(l->conn.fd, order->interface);
+    if (order->interface[0] == 0)
+        memcpy(order->interface, w.interface, sizeof(order->interface));
+    order->world.interface = w.hosts > 1 ? order->interface : NULL;
     for (uint32_t r = 0; r < size; r++) {
         order->world.local_rank += order->node[r] == order->node[me] && r < me;
         order->world.local_size += order->node[r] == order->node[me];

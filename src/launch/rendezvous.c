@@ -322,6 +322,8 @@ static void welcome_all(struct rendezvous *rdv)
 {
     struct nodes_rank *rank = calloc(rdv->size, sizeof(*rank));
     uint32_t *node = calloc(rdv->size, sizeof(*node));
+    char interface[CONN_INTERFACE] = "";
+    uint32_t hosts = 0;
 
     if (rank == NULL || node == NULL) {
         fail(rdv, EPA_ERR_NOMEM, UINT32_MAX, "no memory for the places of %u ranks", rdv->size);
@@ -338,11 +340,22 @@ static void welcome_all(struct rendezvous *rdv)
     for (uint32_t r = 0; r < rdv->size; r++)
         node[r] = rank[r].node;
     for (uint32_t r = 0; r < rdv->size; r++) {
+        bool first = true;
+
+        for (uint32_t p = 0; p < r; p++)
+            first = first && strcmp(rank[p].identity, rank[r].identity) != 0;
+        hosts += first;
+        if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
+            net_interface(rdv->of_rank[r]->conn.fd, interface);
+    }
+    for (uint32_t r = 0; r < rdv->size; r++) {
         struct conn_welcome welcome = {.pid = rdv->of_rank[0]->hello.pid,
                                        .share = rank[r].share,
                                        .shares = rank[r].shares,
-                                       .local_cores = rank[r].local_cores};
+                                       .local_cores = rank[r].local_cores,
+                                       .hosts = hosts};
 
+        memcpy(welcome.interface, interface, sizeof(welcome.interface));
         memcpy(welcome.host, rdv->of_rank[0]->hello.host, sizeof(welcome.host));
         conn_put(&rdv->of_rank[r]->conn, CONN_WELCOME, &welcome, sizeof(welcome), node,
                  rdv->size * sizeof(*node));

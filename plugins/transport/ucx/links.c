@@ -5,11 +5,14 @@
 #include "ucx.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -25,9 +28,74 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) / to * to;
 }
 
+/* ---- where UCX listens ----
+ *
+ * UCX executes what anybody sends to it: a TCP port that it listens at is open to every user of
+ * every host that reaches it, and System V segments, its first choice for memory, to all of the
+ * user's group. So ranks of one host have neither, and over a network it listens at one interface.
+ * RDMA devices have no listener, and are all used. */
+
+enum { DEVICES = 512 };
+
+static void add_device(char *list, const char *name)
+{
+    size_t n = strlen(list);
+
+    snprintf(list + n, DEVICES - n, "%s%s", n > 0 ? "," : "", name);
+}
+
+/* "mlx5_0:1,mlx5_1:1": ports that are up. */
+static void add_rdma_ports(char *list)
+{
+    static const char up[] = "/sys/class/infiniband/*/ports/*/state";
+    glob_t found;
+
+    if (glob(up, 0, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char device[64], port[16], state[32] = "", name[96];
+        FILE *file = fopen(found.gl_pathv[i], "re");
+
+        if (file != NULL && fgets(state, sizeof(state), file) != NULL &&
+            strstr(state, "ACTIVE") != NULL &&
+            sscanf(found.gl_pathv[i], "/sys/class/infiniband/%63[^/]/ports/%15[^/]", device,
+                   port) == 2) {
+            snprintf(name, sizeof(name), "%s:%s", device, port);
+            add_device(list, name);
+        }
+        if (file != NULL)
+            fclose(file);
+    }
+    globfree(&found);
+}
+
+/* What the user leaves to us: `tls` and `devices` are "" where UCX_* of the environment decides. */
+struct choice {
+    const char *tls;
+    char devices[DEVICES];
+};
+
+static enum epa_status choose(const struct config *config, const char *interface,
+                              struct choice *out, struct epa_error *err)
+{
+    *out = (struct choice){.tls = config->tls};
+    if (config->tls[0] == '\0' && getenv("UCX_TLS") == NULL)
+        out->tls = interface == NULL ? "posix,cma,self" : "^sysv";
+    snprintf(out->devices, DEVICES, "%s", config->devices);
+    if (config->devices[0] != '\0' || getenv("UCX_NET_DEVICES") != NULL)
+        return EPA_OK;
+    if (interface != NULL && interface[0] == '\0')
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "ucx: it is not known which network interface leads to rank 0, and UCX is "
+                        "to listen at no other; name it: --set transport.devices=eth0");
+    add_device(out->devices, interface == NULL ? "lo" : interface);
+    add_rdma_ports(out->devices);
+    return EPA_OK;
+}
+
 /* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
- * the environment does, else what UCX chooses. */
-static ucp_config_t *read_config(const struct config *config, struct epa_error *err)
+ * the environment does, else choose(). */
+static ucp_config_t *read_config(const struct choice *config, struct epa_error *err)
 {
     const struct {
         const char *name, *value;
@@ -71,18 +139,20 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
         .estimated_num_ppn = u->boot->world.local_size,
         .name = "epa2a",
     };
-    ucp_config_t *config = read_config(&u->config, err);
+    struct choice choice;
+    enum epa_status status = choose(&u->config, u->boot->world.interface, &choice, err);
+    ucp_config_t *config = status == EPA_OK ? read_config(&choice, err) : NULL;
     ucs_status_t ucs;
 
     if (config == NULL)
-        return EPA_ERR_CONFIG;
+        return status == EPA_OK ? EPA_ERR_CONFIG : status;
     ucs = ucp_init(&params, config, &u->context);
     ucp_config_release(config);
     if (ucs != UCS_OK)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
                         "and UCX): %s; `ucx_info -d` lists what there is",
-                        u->config.tls, u->config.devices, ucs_status_string(ucs));
+                        choice.tls, choice.devices, ucs_status_string(ucs));
     return EPA_OK;
 }
 
@@ -101,9 +171,13 @@ static enum epa_status create_worker(struct ucx *u, struct epa_error *err)
 static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct epa_error *err)
 {
     struct rlimit locked = {.rlim_cur = RLIM_INFINITY};
+    struct statvfs shm;
     char hint[128] = "";
 
-    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < u->region.bytes)
+    if (statvfs("/dev/shm", &shm) == 0 && (uint64_t)shm.f_bavail * shm.f_frsize < u->region.bytes)
+        snprintf(hint, sizeof(hint), "; /dev/shm, where posix memory is, has %" PRIu64 " KiB free",
+                 (uint64_t)shm.f_bavail * shm.f_frsize / 1024);
+    else if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < u->region.bytes)
         snprintf(hint, sizeof(hint),
                  "; a network device would have to lock it, and `ulimit -l` allows %" PRIu64 " KiB",
                  (uint64_t)locked.rlim_cur / 1024);

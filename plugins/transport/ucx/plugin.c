@@ -286,11 +286,12 @@ static const struct epa_option options[] = {
     {.name = "tls",
      EPA_STRING(struct config, tls),
      .help = "transports of UCX, as UCX_TLS: \"posix,self\", \"tcp\", \"rc\"; \"\": "
-             "UCX_TLS, or UCX's choice"},
+             "UCX_TLS, or shared memory alone on one host and else UCX's choice"},
     {.name = "devices",
      EPA_STRING(struct config, devices),
      .help = "network devices, as UCX_NET_DEVICES: \"eth0\", \"mlx5_0:1\"; \"\": "
-             "UCX_NET_DEVICES, or all"},
+             "UCX_NET_DEVICES, or RDMA and the interface that leads to rank 0. Who reaches them "
+             "writes to ranks' memory: for networks that one trusts"},
     {.name = "direct",
      EPA_BOOL(struct config, direct),
      .help = "store directly into the memory of ranks of this node, where UCX can map "
