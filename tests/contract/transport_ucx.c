@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../../plugins/transport/ucx/cards.h"
 #include "ranks.h"
 
 enum { MIB = 1 << 20, HEAP = 2 * MIB, SIGNALS = 4, MANY = 20000 };
@@ -149,6 +150,32 @@ static void it_says_what_carries_the_data(void **state)
     run(state, 2, describe_links, false);
 }
 
+/* A peer says that its memory is elsewhere than what UCX has mapped of it. */
+static void move_away(struct rank *r, void *at)
+{
+    struct card *card = at;
+
+    (void)r;
+    card->base += (uint64_t)1 << 40;
+}
+
+static void open_with_a_wrong_base(struct rank *r)
+{
+    bool direct = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
+    struct epa_error err = {EPA_OK, ""};
+
+    if (direct) { /* else the address is the peer's to look at */
+        claim(r, open_with_lies(r, HEAP, sizeof(struct card), move_away, &err) != EPA_OK,
+              "an address that is not mapped was used");
+        claim(r, strstr(err.text, "is not shared with rank") != NULL, "%s", err.text);
+    }
+}
+
+static void an_address_that_is_not_mapped_is_refused(void **state)
+{
+    run(state, 2, open_with_a_wrong_base, false);
+}
+
 int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
@@ -156,6 +183,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
         cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
         cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
+        cmocka_unit_test_prestate(an_address_that_is_not_mapped_is_refused, &subject),
         cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),
     };
 

@@ -3,6 +3,7 @@
  * address of its worker, where its region is and the key to it; then it has an endpoint to each,
  * and a pointer to the region of each whose memory UCX can map. */
 #include "ucx.h"
+#include "cards.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -13,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+
+#include "../../common/maps.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -260,12 +263,6 @@ void region_finish(struct ucx *u)
 
 static const uint64_t close_ns = 1000000000u;
 
-/* Of fixed size; what is not follows in a second round. */
-struct card {
-    uint64_t base, heap_bytes;
-    uint32_t signals, address_bytes, key_bytes, version[2];
-};
-
 void links_lose(struct peer *peer, ucs_status_t status)
 {
     struct ucx *u = peer->ucx;
@@ -285,29 +282,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     links_lose(arg, status);
-}
-
-static enum epa_status compare(const struct ucx *u, const struct card *cards, struct epa_error *err)
-{
-    const struct card *mine = &cards[u->base.rank];
-
-    for (uint32_t r = 0; r < u->base.size; r++) {
-        const struct card *card = &cards[r];
-
-        if (card->heap_bytes != mine->heap_bytes || card->signals != mine->signals)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ucx: rank %u has a heap of %" PRIu64
-                            " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            r, card->heap_bytes, card->signals, u->base.rank, mine->heap_bytes,
-                            mine->signals);
-        if (card->version[0] != mine->version[0] || card->version[1] != mine->version[1])
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ucx: rank %u has UCX %u.%u, rank %u has %u.%u; all hosts need "
-                            "the same",
-                            r, card->version[0], card->version[1], u->base.rank, mine->version[0],
-                            mine->version[1]);
-    }
-    return EPA_OK;
 }
 
 /* What one rank sends in the second round: its address, then its key. */
@@ -378,35 +352,44 @@ static void close_endpoints(struct ucx *u)
     free(request);
 }
 
+/* Who fails leaves once all have come so far: UCX may not survive that a peer whose key it unpacks
+ * is gone. EPA_AGAIN: some rank failed, maybe this one. */
+static enum epa_status agree(struct ucx *u, enum epa_status mine)
+{
+    enum epa_status status, *all = calloc(u->base.size, sizeof(*all));
+
+    if (all == NULL)
+        return EPA_ERR_NOMEM;
+    status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
+    for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++)
+        status = all[r] != EPA_OK ? EPA_AGAIN : EPA_OK;
+    free(all);
+    return status;
+}
+
 /* An endpoint that tells of a dead peer is not to be had over every transport, and all ranks
  * need the same kind. */
 static enum epa_status create_endpoints(struct ucx *u, const char *papers, size_t stride,
                                         bool watched, struct epa_error *err)
 {
     enum epa_status mine = EPA_OK, status;
-    enum epa_status *all = calloc(u->base.size, sizeof(*all));
 
-    if (all == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
     log_mute(watched);
     for (uint32_t r = 0; r < u->base.size && mine == EPA_OK; r++) {
         if (r != u->base.rank)
             mine = create_endpoint(&u->peer[r], papers + r * stride, watched, watched ? NULL : err);
     }
     log_mute(false);
-    status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
-    for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++) {
-        if (all[r] != EPA_OK)
-            status = watched ? EPA_AGAIN : all[r];
-    }
-    free(all);
+    status = agree(u, mine);
     if (status == EPA_OK)
         u->watched = watched;
     else
         close_endpoints(u);
-    if (status != EPA_OK && status != EPA_AGAIN && mine == EPA_OK)
-        return epa_fail(err, status, "ucx: another rank has no way to one of its peers");
-    return status;
+    if (status != EPA_AGAIN || watched)
+        return status;
+    return mine != EPA_OK ? mine
+                          : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                     "ucx: another rank has no way to one of its peers");
 }
 
 static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t stride,
@@ -427,11 +410,28 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
                             "ucx: rank %u cannot use the key to the memory of rank %u: %s",
                             u->base.rank, r, ucs_status_string(ucs));
         if (u->config.direct && epa_same_node(&u->boot->world, r) &&
-            ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK)
+            ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK) {
+            /* It adds what the peer says to what it has mapped, wherever that leads. */
+            if (!maps_hold(at, u->region.bytes, 0, 0))
+                return epa_fail(err, EPA_ERR_SYSTEM,
+                                "ucx: what rank %u says is the address of its memory is not "
+                                "shared with rank %u; transport.direct: false does without",
+                                r, u->base.rank);
             peer->map = at;
+        }
     }
     u->peer[u->base.rank].map = u->region.base;
     return EPA_OK;
+}
+
+static enum epa_status use_keys(struct ucx *u, const char *papers, size_t stride,
+                                const struct card *cards, struct epa_error *err)
+{
+    enum epa_status mine = unpack_keys(u, papers, stride, cards, err), status = agree(u, mine);
+
+    if (mine != EPA_OK)
+        return mine;
+    return status == EPA_AGAIN ? EPA_ERR_ABORTED : status; /* that one says why */
 }
 
 static void read_lanes(struct peer *peer)
@@ -457,7 +457,7 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
     if (status == EPA_AGAIN)
         status = create_endpoints(u, papers, stride, false, err);
     if (status == EPA_OK)
-        status = unpack_keys(u, papers, stride, cards, err);
+        status = use_keys(u, papers, stride, cards, err);
     if (status != EPA_OK)
         return status;
     u->all_mapped = true;
@@ -473,19 +473,13 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
 static enum epa_status exchange(struct ucx *u, const struct papers *mine, const struct card *cards,
                                 struct epa_error *err)
 {
-    size_t stride = 8;
+    size_t stride = cards_stride(cards, u->base.size);
     char *own, *all;
     enum epa_status status;
 
-    for (uint32_t r = 0; r < u->base.size; r++) {
-        size_t bytes = (size_t)cards[r].address_bytes + cards[r].key_bytes;
-
-        if (bytes > stride)
-            stride = bytes;
-    }
-    stride = (stride + 7) / 8 * 8;
     own = calloc(1, stride);
-    all = calloc(u->base.size, stride);
+    /* UCX is not told where a key ends; what it could read of a wrong one is behind the last. */
+    all = calloc(1, u->base.size * stride + CARD_KEY_MOST);
     if (own == NULL || all == NULL) {
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
     } else {
@@ -512,6 +506,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
     if (status == EPA_OK) {
         struct card mine = {.base = (uintptr_t)u->region.base,
                             .heap_bytes = u->base.heap_bytes,
+                            .region_bytes = u->region.bytes,
                             .signals = u->signals,
                             .address_bytes = (uint32_t)papers.address_bytes,
                             .key_bytes = (uint32_t)papers.key_bytes};
@@ -522,7 +517,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
         status = u->boot->allgather(u->boot, &mine, sizeof(mine), cards);
     }
     if (status == EPA_OK)
-        status = compare(u, cards, err);
+        status = cards_check(cards, u->base.size, u->base.rank, err);
     if (status == EPA_OK)
         status = exchange(u, &papers, cards, err);
     if (status != EPA_OK)
