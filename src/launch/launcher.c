@@ -408,24 +408,13 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     uint32_t size = l->params.process_id.size, me = my_rank(l);
     struct order *order = l->order;
     struct conn_welcome w;
-    struct conn_message nodes;
-    bool late = l->run.phase > RUNNING; /* what failed here crossed it on its way */
-    bool good = l->run.phase == WAITING && conn_get(m, &w, sizeof(w), &nodes) &&
-                nodes.bytes == size * sizeof(order->node[0]) && w.share < w.shares &&
-                w.shares <= size && w.local_cores > 0 && w.hosts > 0 && w.hosts <= size;
 
-    if (late)
+    if (l->run.phase > RUNNING) /* what failed here crossed it on its way */
         return;
-    if (good)
-        memcpy(order->node, nodes.data, nodes.bytes);
-    for (uint32_t r = 0; r < size && good; r++)
-        good = order->node[r] <= r; /* numbered as they appear */
-    if (!good) {
+    if (l->run.phase != WAITING || !conn_get_welcome(m, size, &w, order->node)) {
         rendezvous_is_gone(l, "it sent what makes no sense");
         return;
     }
-    conn_clean(w.host, sizeof(w.host));
-    conn_clean(w.interface, sizeof(w.interface));
     snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w.host,
              w.pid);
     l->run.phase = RUNNING;
@@ -456,26 +445,19 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
 /* The others have come to the step, or those before the first that is missing. */
 static void hear_step(struct launcher *l, const struct conn_message *m)
 {
-    uint32_t size = l->params.process_id.size, missing = size;
-    struct conn_message rest;
-    struct conn_piece piece;
-    size_t bytes;
+    uint32_t size = l->params.process_id.size, me = my_rank(l);
+    struct conn_step step;
 
-    if (!conn_get(m, &piece, sizeof(piece), &rest) || piece.number != l->run.step + 1 ||
-        (m->type == CONN_ALL ? piece.number != l->run.sent || rest.bytes % size != 0 ||
-                                   rest.bytes / size > bootstrap_slot_bytes(size)
-                             : rest.bytes != sizeof(missing))) {
+    if (!conn_get_step(m, size, bootstrap_slot_bytes(size), &step) ||
+        step.number != l->run.step + 1 || (m->type == CONN_ALL && step.number != l->run.sent)) {
         rendezvous_is_gone(l, "it sent what makes no sense");
         return;
     }
-    bytes = m->type == CONN_ALL ? rest.bytes / size : 0;
-    if (m->type == CONN_MISSING)
-        memcpy(&missing, rest.data, sizeof(missing));
-    if (missing == my_rank(l)) /* it would wait for nobody, and read what is not there */
+    if (step.missing == me) /* it would wait for nobody, and read what is not there */
         return;
-    for (uint32_t r = 0; r < missing && r < size; r++)
-        if (r != my_rank(l))
-            control_arrive(l->control, r, piece.number, rest.data + r * bytes, bytes);
+    for (uint32_t r = 0; r < step.missing; r++)
+        if (r != me)
+            control_arrive(l->control, r, step.number, step.data + r * step.bytes, step.bytes);
     if (m->type == CONN_ALL)
         l->run.step++;
 }

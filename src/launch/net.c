@@ -436,7 +436,6 @@ static void check_connected(struct net_dial *dial)
 
 static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
 {
-    struct conn_message rest;
     struct conn_greet challenge;
 
     if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* and its MAC was right */
@@ -447,9 +446,7 @@ static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
                  "same for all ranks");
         return NET_REFUSED;
     }
-    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE ||
-        !conn_get(m, &challenge, sizeof(challenge), &rest) || rest.bytes != 0 ||
-        memcmp(challenge.magic, conn_magic, sizeof(challenge.magic)) != 0) {
+    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE || !conn_get_greet(m, &challenge)) {
         conn_close(&dial->conn, "it is no epa2a");
         return NET_TRYING;
     }

@@ -190,12 +190,10 @@ static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_
 
 static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
-    struct conn_message rest;
     struct conn_greet greet, mine;
     char why[100];
 
-    if (m->type != CONN_GREET || !conn_get(m, &greet, sizeof(greet), &rest) || rest.bytes != 0 ||
-        memcmp(greet.magic, conn_magic, sizeof(greet.magic)) != 0) {
+    if (m->type != CONN_GREET || !conn_get_greet(m, &greet)) {
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
@@ -373,14 +371,10 @@ static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct c
     size_t piece = bootstrap_slot_bytes(rdv->size);
     char fault[400], name[200];
 
-    if (m->type != CONN_HELLO || !conn_get(m, hello, sizeof(*hello), &rest) ||
-        hello->mask_bytes > rest.bytes || hello->mask_bytes > CONN_MASK_MAX) {
+    if (!conn_get_hello(m, hello, &rest)) {
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
-    conn_clean(hello->host, sizeof(hello->host));
-    conn_clean(hello->machine, sizeof(hello->machine));
-    conn_clean(hello->identity, sizeof(hello->identity));
     memcpy(peer->mask, rest.data, hello->mask_bytes);
     find_fault(
         rdv, hello,
@@ -463,9 +457,8 @@ static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct c
     struct conn_message rest;
     struct conn_piece piece;
 
-    if (!conn_get(m, &piece, sizeof(piece), &rest) || peer->hello.rank == 0 ||
-        asked->block == NULL || piece.number > asked->block_bytes ||
-        rest.bytes > asked->block_bytes - piece.number) {
+    if (peer->hello.rank == 0 || asked->block == NULL ||
+        !conn_get_block(m, asked->block_bytes, &piece, &rest)) {
         lose(rdv, peer, "what its rank left has no room here");
         return;
     }
