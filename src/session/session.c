@@ -14,8 +14,8 @@
  * freed before; what the driver then takes to give memory back, no rank can hurry. */
 static const uint64_t host_grace_ns = 1000000000u, device_grace_ns = 10000000000u;
 
-/* Memory is touched for the first time while ranks set up, and that takes what it takes. */
-static const uint64_t set_up_ns = 60000000000u;
+/* Libraries and devices take time to start, so that no rank is given up earlier in set-up. */
+static const uint64_t set_up_ns = 3000000000u;
 
 static const struct epa_transport_plugin *transport_of(const struct experiment *x)
 {
@@ -359,24 +359,24 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     const struct session_rank *failed;
     enum epa_status status;
 
-    status =
-        launcher->launch(x->launcher.config,
-                         &(struct epa_launch){.ranks = x->ranks,
-                                              .ranks_per_node = x->ranks_per_node,
-                                              .threads = backend_of(x)->threads(x->backend.config),
-                                              .stop_fd = stop_fd,
-                                              .poll_launch = s->poll_launch,
-                                              .poll_arg = s->poll_arg,
-                                              .grace_ns = grace_ns(x),
-                                              .timeout_ns = x->timeout_ns + set_up_ns,
-                                              .rank_main = rank_main,
-                                              .arg = s,
-                                              .block = s->block,
-                                              .block_bytes = s->block_bytes,
-                                              .fingerprint = s->fingerprint.data,
-                                              .failed_rank = &failed_rank,
-                                              .leaked_ranks = &s->leaked_ranks},
-                         &why);
+    status = launcher->launch(
+        x->launcher.config,
+        &(struct epa_launch){.ranks = x->ranks,
+                             .ranks_per_node = x->ranks_per_node,
+                             .threads = backend_of(x)->threads(x->backend.config),
+                             .stop_fd = stop_fd,
+                             .poll_launch = s->poll_launch,
+                             .poll_arg = s->poll_arg,
+                             .grace_ns = grace_ns(x),
+                             .timeout_ns = x->timeout_ns > set_up_ns ? x->timeout_ns : set_up_ns,
+                             .rank_main = rank_main,
+                             .arg = s,
+                             .block = s->block,
+                             .block_bytes = s->block_bytes,
+                             .fingerprint = s->fingerprint.data,
+                             .failed_rank = &failed_rank,
+                             .leaked_ranks = &s->leaked_ranks},
+        &why);
     learn_stages(s);
     trust_blocks(s);
     if (status == EPA_OK)
