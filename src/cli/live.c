@@ -219,7 +219,7 @@ static bool wants_it_now(struct live *live)
     while (live->stop_fd >= 0 &&
            read(live->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         now = live->stop_signal != 0;
-        live->stop_signal = (int)info.ssi_signo;
+        live->stop_signal = info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
     }
     return now;
 }

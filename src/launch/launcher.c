@@ -618,6 +618,7 @@ static void share_signal(uint32_t number)
     sigemptyset(&both);
     sigaddset(&both, SIGINT);
     sigaddset(&both, SIGTERM);
+    sigaddset(&both, SIGHUP);
     if ((number != SIGINT && number != SIGTERM) || sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 ||
         sigismember(&blocked, SIGINT) != 1 || sigismember(&blocked, SIGTERM) != 1)
         return;
@@ -639,7 +640,8 @@ static void check_stop(struct launcher *l, short revents)
         return;
     l->run.stopping = true;
     /* The signal that asked to stop, which stays pending for who reads stop_fd. */
-    term = sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1;
+    term = sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
     word = make_word(EPA_ERR_INTERRUPTED, UINT32_MAX, term ? SIGTERM : SIGINT, "interrupted");
     fail_by_word(l, &word);
 }

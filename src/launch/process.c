@@ -153,6 +153,7 @@ static void detach(int output)
         close(null);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* which asks the parent where its ranks are */
 }
