@@ -136,6 +136,7 @@ stop)
     # It cannot leave by itself: it is given up after its grace, which is longer with a device.
     uses_cuda && finish 4 15000 || finish 4 5000
     grep -Eq 'rank [0-9]+, .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
+    grep -Eq "; rank [0-9]+ \\(pid $who\\) did not stop when told to" "$work/err" || fail "nobody names process $who"
     json_is_valid ;;
 int | term | hup)
     start bench || exit 1
