@@ -653,14 +653,17 @@ static void check_time(struct launcher *l, uint64_t now)
     bool at_once =
         run->asked->poll_launch != NULL && run->asked->poll_launch(run->asked->poll_arg, why);
 
-    if (run->phase == MEETING && !run->judged && now - run->began_ns > run->settings->start_ns)
+    if (!l->met && !run->judged && now - run->began_ns > run->settings->start_ns)
         fail(l, EPA_ERR_TIMEOUT,
              "rank %u (host %.64s) did not meet the others within %.3g s (launcher.start)",
              my_rank(l), l->host.name, (double)run->settings->start_ns * 1e-9);
     if (!control_aborted(l->control))
         return;
-    if (run->grace_end_ns == 0)
-        run->grace_end_ns = now + run->asked->grace_ns;
+    if (!l->met && l->rendezvous != NULL)
+        rendezvous_expect_nobody(l->rendezvous); /* they do not know where it is */
+    if (run->grace_end_ns ==
+        0) /* within meet() it hears nothing, and mpirun kills us in a second */
+        run->grace_end_ns = l->met ? now + run->asked->grace_ns : now;
     if (!keeps_process(l) && !run->ran && !run->left) {
         run->left = true;
         tell_process(l, LEAVE);
@@ -751,7 +754,7 @@ static enum epa_status begin(struct launcher *l, struct epa_error *err)
     l->process.relay.arg = (void *)(uintptr_t)asked;
     if (my_rank(l) == 0)
         status = start_rendezvous(l, err);
-    else if (l->met)
+    else if (l->met || l->params.contact != NULL)
         dial(l, -1);
     if (status == EPA_OK && l->lost)
         fail(l, EPA_ERR_UNSUPPORTED,
@@ -856,6 +859,13 @@ static void wait_for_rank_0(struct launcher *l)
         while (conn_take(&l->conn, &m))
             continue;
     }
+}
+
+void launcher_meet_here(struct launcher_contact *contact, uint32_t job)
+{
+    snprintf(contact->token, sizeof(contact->token), "local");
+    snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(), job,
+             contact->port);
 }
 
 void launcher_destroy(struct launcher *l)

@@ -52,7 +52,7 @@ struct rendezvous {
     struct peer **of_rank;        /* [size]; NULL: not there */
     uint32_t joined, turned_away; /* ranks; of those that are here for nothing */
     uint32_t refusals;
-    bool started, reported;
+    bool started, reported, alone; /* alone: nobody else will come */
     uint64_t created_ns, looked_ns, failed_ns, reported_ns, last_end_ns;
     struct conn_word verdict;
     char refused[200]; /* of strangers, the last one: who and why */
@@ -605,7 +605,7 @@ static void check_peers(struct rendezvous *rdv, uint64_t now)
 /* Once nothing is to be waited for, all hear how it ended. */
 static void check_end(struct rendezvous *rdv, uint64_t now)
 {
-    bool early = !rdv->started && rdv->joined + rdv->turned_away < rdv->size &&
+    bool early = !rdv->started && !rdv->alone && rdv->joined + rdv->turned_away < rdv->size &&
                  rdv->verdict.status != EPA_ERR_TIMEOUT;
 
     if (rdv->reported || (rdv->failed_ns == 0 && !rdv->started) ||
@@ -619,6 +619,11 @@ static void check_end(struct rendezvous *rdv, uint64_t now)
             conn_put_word(&rdv->of_rank[r]->conn, CONN_VERDICT, &rdv->verdict);
     rdv->reported = true;
     rdv->reported_ns = now;
+}
+
+void rendezvous_expect_nobody(struct rendezvous *rdv)
+{
+    rdv->alone = true;
 }
 
 bool rendezvous_over(const struct rendezvous *rdv)
