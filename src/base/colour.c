@@ -7,19 +7,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are threads */
 
 static bool is_coloured(FILE *file)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    int fd = fileno(file);
+    int fd = file == stdout ? STDOUT_FILENO : file == stderr ? STDERR_FILENO : -1;
 
-    if ((fd != STDOUT_FILENO && fd != STDERR_FILENO) || mode == COLOUR_NEVER)
+    if (fd < 0 || mode == COLOUR_NEVER)
         return false;
     if (mode == COLOUR_ALWAYS)
         return true;
     return (no == NULL || no[0] == '\0') && term != NULL && term[0] != '\0' &&
            strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
+/* A guarded stream, which has no descriptor, lets nothing else through. */
+static const char *sequence_for(FILE *file, int number, const char *sequence)
+{
+    return fileno(file) < 0 ? terminal_mark(number, sequence) : sequence;
 }
 
 void colour_choose(enum colour_mode chosen)
@@ -34,10 +42,10 @@ const char *colour_on(FILE *file, enum colour colour)
         [COLOUR_GOOD] = "\033[32m",    [COLOUR_LOCATION] = "\033[36m",
     };
 
-    return is_coloured(file) ? code[colour] : "";
+    return is_coloured(file) ? sequence_for(file, (int)colour, code[colour]) : "";
 }
 
 const char *colour_off(FILE *file)
 {
-    return is_coloured(file) ? "\033[0m" : "";
+    return is_coloured(file) ? sequence_for(file, TERMINAL_MARKS - 1, "\033[0m") : "";
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/terminal.h"
+
 enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
 
 static void reserve(struct text *text, size_t more)
@@ -59,15 +61,17 @@ void text_add(struct text *text, const char *fmt, ...)
 
 char *text_clean(char *text)
 {
-    for (char *c = text; *c != 0; c++)
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    text[terminal_clean(text, strlen(text), false)] = 0;
     return text;
 }
 
 void text_print_clean(FILE *file, const char *text)
 {
-    for (; *text != 0; text++)
-        fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
+    char *copy = strdup(text);
+
+    if (copy != NULL)
+        fputs(text_clean(copy), file);
+    free(copy);
 }
 
 void text_free(struct text *text)

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
 static const uint64_t redraw_ns = 250000000;
 
 enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
@@ -183,6 +184,7 @@ void progress_draw(struct progress *p, const struct progress_facts *facts, uint6
         return;
     text_add(&text, "\r");
     progress_line(facts, columns_of(p->file) - 1, &text);
+    text.bytes = 1 + terminal_clean(text.data + 1, text.bytes - 1, false);
     text_add(&text, "\033[K");
     put(p->file, text.data, text.bytes);
     text_free(&text);
