@@ -412,3 +412,18 @@ TEST_OF_FAKE(the_node_with_the_fewest_cores_is_warned_of, VERB_BENCH, 4, 200)
     assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
     assert_true(warned(f, "2 ranks of 1 thread share 1 core:"));
 }
+
+TEST_OF_FAKE(a_limit_that_is_beaten_is_none, VERB_BENCH, 2, 1)
+{
+    fake_measure(f, 1);
+    fake_peaks(f);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    for (uint32_t i = 0; i < f->result.n_stages; i++)
+        assert_false(f->result.stage[i].beaten);
+    result_finish(&f->result);
+    for (uint32_t r = 0; r < 2; r++)
+        session_rank(&f->session, r)->peak.bytes_per_ns = 1e-3; /* as with a core for two ranks */
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(f->result.stage[0].beaten);
+    assert_true(isnan(f->result.stage[0].peak_ns));
+}
