@@ -133,7 +133,7 @@ def shm():
 
 def sysv():
     try:
-        return {l.split()[1] for l in open('/proc/sysvipc/shm').readlines()[1:]}
+        return {l.split()[1] for l in open('/proc/sysvipc/shm').readlines()[1:] if l.split()[6] == '0'}  # nobody has it attached
     except OSError:
         return set()
 
