@@ -154,7 +154,8 @@ bool patience_ends(struct patience *p, const struct control *control, uint32_t r
     if (now - p->window_ns <= p->limit_ns)
         return false;
     cpu_ns = control_cpu_ns(control, rank);
-    if (cpu_ns - p->cpu_ns < p->limit_ns / RUNS_PART || now - p->start_ns > p->limit_ns + RUNS_NS)
+    if (cpu_ns < p->cpu_ns || cpu_ns - p->cpu_ns < p->limit_ns / RUNS_PART ||
+        now - p->start_ns > p->limit_ns + RUNS_NS)
         return true;
     p->window_ns = now;
     p->cpu_ns = cpu_ns;
@@ -228,7 +229,6 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
                         &reported);
         if (patience_ends(&patience, boot->control, rank, now)) {
             boot->late = rank;
-            boot->late_ns = now - start;
             return EPA_ERR_TIMEOUT;
         }
     }
@@ -294,7 +294,7 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
     if (boot->late != UINT32_MAX)
         epa_fail(err, EPA_ERR_TIMEOUT,
                  "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
-                 base->world.rank, (double)boot->late_ns * 1e-9, boot->late,
+                 base->world.rank, (double)base->set_up_ns * 1e-9, boot->late,
                  (unsigned long long)boot->step);
 }
 

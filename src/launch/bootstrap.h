@@ -52,10 +52,9 @@ size_t bootstrap_slot_bytes(uint32_t ranks);
 struct bootstrap {
     struct epa_bootstrap base; /* first: a pointer to it is one to all of this */
     struct control *control;
-    uint64_t step;    /* barriers and parts of allgathers so far */
-    uint32_t late;    /* the rank that the last timeout waited for */
-    uint64_t late_ns; /* and for how long */
-    int wake_fd;      /* gets a byte when this rank has come to a step, or aborts; -1: none */
+    uint64_t step; /* barriers and parts of allgathers so far */
+    uint32_t late; /* the rank that the last timeout waited for */
+    int wake_fd;   /* gets a byte when this rank has come to a step, or aborts; -1: none */
 };
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,

@@ -134,7 +134,7 @@ static bool check_time(struct launch *l)
         patience_ends(&l->last, l->control, missing_rank(l), now)) {
         l->gave_up = true;
         fail(l, EPA_ERR_TIMEOUT, "rank %u did not return within %.3g s of the first that did",
-             missing_rank(l), (double)(now - l->first_ns) * 1e-9);
+             missing_rank(l), (double)l->asked.timeout_ns * 1e-9);
     }
     if (l->grace_end == 0 && control_aborted(l->control))
         l->grace_end = now + l->asked.grace_ns;
