@@ -7,6 +7,7 @@
  * (ranks as threads) is used at its owner's address, which keeps the protocol visible to
  * ThreadSanitizer. */
 #include "segments.h"
+#include "maps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,15 +32,6 @@ enum {
     HUGE_PAGE = 2 << 20,
     PREFAULT_STEP = 64 << 20, /* between two looks at `aborted` */
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-};
-
-/* What a rank tells the others of its segment. */
-struct card {
-    uint64_t dev, ino; /* which file it is, beyond doubt */
-    uint64_t heap_bytes;
-    uint32_t signals;
-    int32_t pid, fd;
-    struct segment *segment;
 };
 
 static uint64_t round_up(uint64_t n, uint64_t to)
@@ -175,15 +167,17 @@ static enum epa_status touch(const struct segments *s, struct epa_error *err)
     return EPA_OK;
 }
 
-static bool is_file_of(int fd, const struct card *card)
+/* Of that size, too: a shorter one would end the process that reads behind its end. */
+static bool is_file_of(const struct segments *s, int fd, const struct segment_card *card)
 {
     struct stat st;
 
-    return fstat(fd, &st) == 0 && st.st_dev == card->dev && st.st_ino == card->ino;
+    return fstat(fd, &st) == 0 && st.st_dev == card->dev && st.st_ino == card->ino &&
+           (uint64_t)st.st_size == s->bytes;
 }
 
 /* Opens and maps the segment of a rank in another process, once it is sure to be that. */
-static enum epa_status attach(const struct segments *s, const struct card *card, uint32_t r,
+static enum epa_status attach(const struct segments *s, const struct segment_card *card, uint32_t r,
                               struct epa_error *err)
 {
     enum epa_status status;
@@ -198,21 +192,21 @@ static enum epa_status attach(const struct segments *s, const struct card *card,
                         "a node must run as one user, in one PID namespace with /proc mounted",
                         s->params.name, s->rank, r, path, strerror(errno));
     seals = fcntl(fd, F_GET_SEALS);
-    if (!is_file_of(fd, card) || seals < 0 || (seals & SEALS) != SEALS)
+    if (!is_file_of(s, fd, card) || seals < 0 || (seals & SEALS) != SEALS)
         status = epa_fail(err, EPA_ERR_SYSTEM,
-                          "%s: %s is not the sealed memory that rank %u made; are all ranks "
-                          "in one PID namespace?",
-                          s->params.name, path, r);
+                          "%s: %s is not the sealed memory of %" PRIu64
+                          " bytes that rank %u made; are all ranks in one PID namespace?",
+                          s->params.name, path, s->bytes, r);
     else
         status = map(s, fd, r, err);
     close(fd);
     return status;
 }
 
-static enum epa_status compare(const struct segments *s, const struct card *cards,
+static enum epa_status compare(const struct segments *s, const struct segment_card *cards,
                                struct epa_error *err)
 {
-    const struct card *mine = &cards[s->rank];
+    const struct segment_card *mine = &cards[s->rank];
 
     for (uint32_t r = 0; r < s->size; r++) {
         if (cards[r].heap_bytes != mine->heap_bytes || cards[r].signals != mine->signals)
@@ -233,7 +227,7 @@ static bool reaches(const struct segments *s, uint32_t r)
 }
 
 /* Ranks of this process first, for they cannot fail: each counts on being counted. */
-static enum epa_status attach_all(struct segments *s, const struct card *cards,
+static enum epa_status attach_all(struct segments *s, const struct segment_card *cards,
                                   struct epa_error *err)
 {
     struct segment *own = s->peer[s->rank].segment;
@@ -242,7 +236,14 @@ static enum epa_status attach_all(struct segments *s, const struct card *cards,
     for (uint32_t r = 0; r < s->size; r++) {
         bool near = reaches(s, r);
 
-        if (near && is_file_of(cards[r].fd, &cards[r])) { /* open in this process */
+        if (near && is_file_of(s, cards[r].fd, &cards[r])) { /* open in this process */
+            if (!maps_hold(cards[r].segment, s->bytes, cards[r].dev, cards[r].ino)) {
+                status = epa_fail(err, EPA_ERR_SYSTEM,
+                                  "%s: rank %u says that its memory is at %p of this process, "
+                                  "and /proc/self/maps has something else there",
+                                  s->params.name, r, (void *)cards[r].segment);
+                continue;
+            }
             s->peer[r].segment = cards[r].segment;
             s->peer[r].heap = (char *)cards[r].segment + s->heap_at;
         } else if (!near || cards[r].pid != cards[s->rank].pid) {
@@ -261,12 +262,12 @@ static enum epa_status attach_all(struct segments *s, const struct card *cards,
 static enum epa_status meet(struct segments *s, struct epa_error *err)
 {
     struct epa_bootstrap *boot = s->params.boot;
-    struct card mine = {.heap_bytes = s->params.heap_bytes,
-                        .signals = s->params.signals,
-                        .pid = (int32_t)getpid(),
-                        .fd = s->fd,
-                        .segment = s->peer[s->rank].segment};
-    struct card *cards = calloc(s->size, sizeof(*cards));
+    struct segment_card mine = {.heap_bytes = s->params.heap_bytes,
+                                .signals = s->params.signals,
+                                .pid = (int32_t)getpid(),
+                                .fd = s->fd,
+                                .segment = s->peer[s->rank].segment};
+    struct segment_card *cards = calloc(s->size, sizeof(*cards));
     enum epa_status status;
     struct stat st;
 

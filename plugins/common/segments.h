@@ -25,6 +25,15 @@ enum segments_reach {
     REACH_OWN,  /* each has its own alone */
 };
 
+/* What a rank tells the others of its segment. */
+struct segment_card {
+    uint64_t dev, ino; /* which file it is, beyond doubt */
+    uint64_t heap_bytes;
+    uint32_t signals;
+    int32_t pid, fd;
+    struct segment *segment;
+};
+
 struct segments_params {
     const char *name; /* of the transport, for errors */
     struct epa_bootstrap *boot;

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { FILE_MOST = 1 << 30 };
+
 static bool is_stdout(const char *path)
 {
     return strcmp(path, "-") == 0;
@@ -232,17 +234,27 @@ enum epa_status file_write(const char *option, const char *path, bool force,
 
 enum epa_status file_read(const char *path, struct text *out, struct epa_error *err)
 {
-    FILE *file = fopen(path, "re");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), failed;
     char bytes[16384];
-    size_t n;
-    int failed = file == NULL ? errno : 0;
+    struct stat at;
+    ssize_t n = 1;
 
-    while (failed == 0 && (n = fread(bytes, 1, sizeof(bytes), file)) > 0)
-        text_add_bytes(out, bytes, n);
-    if (failed == 0 && ferror(file))
+    if (fd < 0 || fstat(fd, &at) != 0) {
         failed = errno;
-    if (file != NULL)
-        fclose(file);
+    } else if (!S_ISREG(at.st_mode)) {
+        close(fd);
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: is not a regular file", path);
+    } else if (at.st_size > FILE_MOST) {
+        close(fd);
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: has %lld MiB; up to %d are read", path,
+                        (long long)at.st_size >> 20, FILE_MOST >> 20);
+    } else {
+        while (out->bytes <= FILE_MOST && (n = read(fd, bytes, sizeof(bytes))) > 0)
+            text_add_bytes(out, bytes, (size_t)n);
+        failed = n < 0 ? errno : 0;
+    }
+    if (fd >= 0)
+        close(fd);
     return failed == 0 ? EPA_OK : epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(failed));
 }
 

@@ -19,7 +19,8 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
 /* Written to a temporary file beside `path`, synced and renamed. */
 enum epa_status file_write(const char *option, const char *path, bool force, const struct text *,
                            struct epa_error *);
-/* Everything in a file. EPA_ERR_SYSTEM: "PATH: why". */
+/* Everything in a regular file of at most 1 GiB; nothing else is waited for, or read without an end.
+ * EPA_ERR_SYSTEM: "PATH: why". */
 enum epa_status file_read(const char *path, struct text *out, struct epa_error *);
 
 /* A file that grows while people read it. The caller closes fd. */

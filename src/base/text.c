@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 enum {
     NAME_MAX_BYTES = 64, /* longer names are near to nothing */
     COMMENT = 100        /* columns */
@@ -65,15 +67,17 @@ void text_add(struct text *text, const char *fmt, ...)
 
 char *text_clean(char *text)
 {
-    for (char *c = text; *c != 0; c++)
-        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    text[terminal_clean(text, strlen(text), false)] = 0;
     return text;
 }
 
 void text_print_clean(FILE *file, const char *text)
 {
-    for (; *text != 0; text++)
-        fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, file);
+    char *copy = strdup(text);
+
+    if (copy != NULL)
+        fputs(text_clean(copy), file);
+    free(copy);
 }
 
 void text_comment(FILE *file, const char *fmt, ...)
@@ -410,14 +414,20 @@ static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are th
 static bool is_coloured(FILE *file)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    int fd = fileno(file);
+    int fd = file == stdout ? STDOUT_FILENO : file == stderr ? STDERR_FILENO : -1;
 
-    if ((fd != STDOUT_FILENO && fd != STDERR_FILENO) || mode == COLOUR_NEVER)
+    if (fd < 0 || mode == COLOUR_NEVER)
         return false;
     if (mode == COLOUR_ALWAYS)
         return true;
     return (no == NULL || no[0] == '\0') && term != NULL && term[0] != '\0' &&
            strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
+/* A guarded stream, which has no descriptor, lets nothing else through. */
+static const char *sequence_for(FILE *file, int number, const char *sequence)
+{
+    return fileno(file) < 0 ? terminal_mark(number, sequence) : sequence;
 }
 
 void colour_choose(enum colour_mode chosen)
@@ -432,10 +442,10 @@ const char *colour_on(FILE *file, enum colour colour)
         [COLOUR_GOOD] = "\033[32m",    [COLOUR_LOCATION] = "\033[36m",
     };
 
-    return is_coloured(file) ? code[colour] : "";
+    return is_coloured(file) ? sequence_for(file, (int)colour, code[colour]) : "";
 }
 
 const char *colour_off(FILE *file)
 {
-    return is_coloured(file) ? "\033[0m" : "";
+    return is_coloured(file) ? sequence_for(file, TERMINAL_MARKS - 1, "\033[0m") : "";
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/topics.h"
 #include "config/options.h"
@@ -415,6 +416,7 @@ int main(int argc, char **argv)
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
 
     fill_standard_files();
+    terminal_guard();
     signal(SIGPIPE, SIG_IGN); /* a write that fails is reported in words instead */
     return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));

@@ -36,6 +36,7 @@ struct run_command {
     struct live *live;                /* what it shows of itself */
     uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
+    bool hangs_up; /* SIGHUP ends it: who started it did not ask for the opposite, as nohup does */
     bool stays; /* threads that cannot be ended use a session */
 };
 
@@ -274,9 +275,9 @@ static int stop_signal(const struct run_command *c)
 {
     struct signalfd_siginfo info;
 
-    return read(c->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)
-               ? (int)info.ssi_signo
-               : live_stop_signal(c->live);
+    if (read(c->stop_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return live_stop_signal(c->live);
+    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
 }
 
 /* Exit code `code`, unless the run was skipped. */
@@ -430,7 +431,14 @@ static int run_all(struct run_command *c)
 
 /* ---- all of it ---- */
 
-/* From here on SIGINT and SIGTERM end a session and not the program. While files are read
+static bool is_ignored(int signal)
+{
+    struct sigaction action;
+
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* From here on SIGINT, SIGTERM and SIGHUP end a session and not the program. While files are read
  * they do what they always do: there are no results yet, and a pipe may have no end. */
 static enum epa_status catch_signals(struct run_command *c, struct epa_error *err)
 {
@@ -439,6 +447,8 @@ static enum epa_status catch_signals(struct run_command *c, struct epa_error *er
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (c->hangs_up)
+        sigaddset(&signals, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
         c->stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (c->stop_fd < 0)
@@ -555,7 +565,9 @@ static int list_runs(const struct run_command *c)
 
 static int command_run(const struct cli *cli, enum verb verb)
 {
-    struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
+    /* Before plugins are loaded: libraries of theirs may install handlers, as UCX does. */
+    struct run_command c = {
+        .cli = cli, .verb = verb, .stop_fd = -1, .hangs_up = !is_ignored(SIGHUP)};
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
     int code;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/stats.h"
+#include "base/terminal.h"
 #include "session/status.h"
 
 enum {
@@ -214,7 +215,7 @@ static bool wants_it_now(struct live *live)
     while (live->stop_fd >= 0 &&
            read(live->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         now = live->stop_signal != 0;
-        live->stop_signal = (int)info.ssi_signo;
+        live->stop_signal = info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
     }
     return now;
 }
@@ -468,6 +469,7 @@ void progress_draw(struct progress *p, const struct progress_facts *facts, uint6
         return;
     text_add(&text, "\r");
     progress_line(facts, columns_of(p->file) - 1, &text);
+    text.bytes = 1 + terminal_clean(text.data + 1, text.bytes - 1, false);
     text_add(&text, "\033[K");
     put(p->file, text.data, text.bytes);
     text_free(&text);

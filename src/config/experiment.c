@@ -90,7 +90,7 @@ static const struct epa_option top[] = {
     NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, 64,
            "number of ranks per node; 0: all ranks are one node"),
     NUMBER(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
-           "longest wait of a rank for another rank"),
+           "longest wait of a rank for another rank; in set-up 3 s at least"),
     NUMBER(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
     {0},
 };

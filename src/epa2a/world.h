@@ -18,6 +18,10 @@ struct epa_world {
      * pinned. Lives as long as the launch. */
     const int32_t *core;
     uint32_t cores;
+    /* The network interface of this host that leads to rank 0, on rank 0's host the one that others
+     * came by; "": unknown; NULL: all ranks are on one host. A transport listens nowhere else,
+     * unless its options say so. Lives as long as the launch. */
+    const char *interface;
 };
 
 /* Whether this rank can share memory with `peer`. */
@@ -31,6 +35,8 @@ static inline bool epa_same_node(const struct epa_world *w, uint32_t peer)
 struct epa_bootstrap {
     struct epa_world world;
     const uint32_t *aborted; /* not 0 once a rank has failed; every spin loop reads it */
+    uint64_t set_up_ns;      /* longest wait in set-up; 0: no limit */
+    uint64_t timeout_ns;     /* of calls that are given no limit; set by rank_main(); 0: none */
     enum epa_status (*allgather)(struct epa_bootstrap *, const void *mine, size_t bytes, void *all);
     enum epa_status (*barrier)(struct epa_bootstrap *);
     void (*abort)(struct epa_bootstrap *); /* raises `aborted` on all ranks */
@@ -62,8 +68,9 @@ struct epa_launch {
     bool (*poll_launch)(void *poll_arg, enum epa_poll_reason);
     void *poll_arg;
     uint64_t grace_ns; /* grace period between `aborted` and SIGKILL */
-    /* Longest wait in the bootstrap, and between the first and the last rank's return; 0:
-     * no limit. */
+    /* Longest wait in the bootstrap, and between the first and the last rank's return, for a rank
+     * that does nothing. One of this host that uses its cores gets a minute more, one of
+     * another host ten times as long to return. 0: no limit. */
     uint64_t timeout_ns;
     /* `arg` and all it refers to must exist before the first launch of this process, and may be
      * written only in shared memory: a launcher may keep a rank's process for later launches. */

@@ -8,11 +8,14 @@
 #include "launch/bootstrap.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -23,13 +26,19 @@ enum {
     SPINS = 1000,           /* some 50 us: longer than a barrier of ranks that come at once */
     YIELDS = 200,
     BACKOFF_NS = 20000, /* with the kernel's timer slack about 70 us */
+    RUNS_PART = 50,     /* who used this part of a limit on a core was not idle in it */
 };
+
+static const uint64_t RUNS_NS = 60000000000u;
 
 struct control_rank {
     _Alignas(64) uint64_t arrived;
     size_t bytes;      /* that it brings to the step; written before `arrived` */
     uint32_t returned; /* 1 after the last word; `status` is good then */
     enum epa_status status;
+    /* Who it is, to see whether it runs; 0: not yet known, or on another host. */
+    uint32_t pid;
+    clockid_t process_clock, thread_clock;
 };
 
 struct control {
@@ -105,6 +114,54 @@ void control_reset(struct control *control)
     memset(control->rank, 0, control->ranks * sizeof(*control->rank));
 }
 
+static void control_name(struct control *control, uint32_t rank)
+{
+    struct control_rank *own = &control->rank[rank];
+
+    if (clock_getcpuclockid(0, &own->process_clock) != 0 ||
+        pthread_getcpuclockid(pthread_self(), &own->thread_clock) != 0)
+        return;
+    (void)clock_getcpuclockid(getpid(), &own->process_clock); /* 0 would be whoever asks */
+    /* Release: pairs with the acquire in control_cpu_ns(). */
+    __atomic_store_n(&own->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
+}
+
+/* CPU time of a rank of this host; 0: not known. */
+static uint64_t control_cpu_ns(const struct control *control, uint32_t rank)
+{
+    const struct control_rank *other = &control->rank[rank];
+    /* Acquire: pairs with the release in control_name(). */
+    uint32_t pid = __atomic_load_n(&other->pid, __ATOMIC_ACQUIRE);
+    struct timespec used;
+
+    if (pid == 0 ||
+        clock_gettime(pid == (uint32_t)getpid() ? other->thread_clock : other->process_clock,
+                      &used) != 0)
+        return 0;
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+bool patience_ends(struct patience *p, const struct control *control, uint32_t rank, uint64_t now)
+{
+    uint64_t cpu_ns;
+
+    if (p->limit_ns == 0)
+        return false;
+    if (p->start_ns == 0 || rank != p->rank) {
+        *p = (struct patience){p->limit_ns, now, now, control_cpu_ns(control, rank), rank};
+        return false;
+    }
+    if (now - p->window_ns <= p->limit_ns)
+        return false;
+    cpu_ns = control_cpu_ns(control, rank);
+    if (cpu_ns < p->cpu_ns || cpu_ns - p->cpu_ns < p->limit_ns / RUNS_PART ||
+        now - p->start_ns > p->limit_ns + RUNS_NS)
+        return true;
+    p->window_ns = now;
+    p->cpu_ns = cpu_ns;
+    return false;
+}
+
 static char *slot_of(const struct control *control, uint32_t rank, uint64_t step)
 {
     return control->slots + ((size_t)rank * 2 + (step & 1)) * control->slot_bytes;
@@ -148,6 +205,7 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
 static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 {
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
+    struct patience patience = {.limit_ns = boot->base.set_up_ns};
     uint64_t start = 0, reported = 0, now, seen;
 
     /* Acquire: pairs with the release in control_arrive(); what the other wrote is readable. */
@@ -169,7 +227,7 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
                                                  .wanted = boot->step,
                                                  .waited_ns = now - start},
                         &reported);
-        if (boot->timeout_ns != 0 && now - start > boot->timeout_ns) {
+        if (patience_ends(&patience, boot->control, rank, now)) {
             boot->late = rank;
             return EPA_ERR_TIMEOUT;
         }
@@ -236,7 +294,7 @@ static void explain(struct epa_bootstrap *base, struct epa_error *err)
     if (boot->late != UINT32_MAX)
         epa_fail(err, EPA_ERR_TIMEOUT,
                  "rank %u waited %.3g s for rank %u to reach barrier %llu of the set-up",
-                 base->world.rank, (double)boot->timeout_ns * 1e-9, boot->late,
+                 base->world.rank, (double)base->set_up_ns * 1e-9, boot->late,
                  (unsigned long long)boot->step);
 }
 
@@ -246,13 +304,14 @@ void bootstrap_init(struct bootstrap *out, struct control *control, const struct
     *out = (struct bootstrap){
         .base = {.world = *world,
                  .aborted = &control->aborted,
+                 .set_up_ns = timeout_ns,
                  .allgather = allgather,
                  .barrier = barrier,
                  .abort = raise_abort,
                  .explain = explain},
         .control = control,
-        .timeout_ns = timeout_ns,
         .late = UINT32_MAX,
         .wake_fd = -1,
     };
+    control_name(control, world->rank);
 }

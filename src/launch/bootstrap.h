@@ -33,6 +33,18 @@ bool control_step(const struct control *, uint32_t rank, uint64_t step, const vo
                   size_t *bytes);
 void control_arrive(struct control *, uint32_t rank, uint64_t step, const void *data, size_t bytes);
 
+/* How long a rank is waited for that does nothing: one that is stopped, or sleeps in vain. One that
+ * uses a core, as in memory that it touches for the first time, is given a minute more, so that a
+ * short limit holds on a machine with other work, too. Begins with limit_ns alone. */
+struct patience {
+    uint64_t limit_ns; /* 0: for ever */
+    uint64_t start_ns, window_ns, cpu_ns;
+    uint32_t rank;
+};
+
+/* To be called now and then; whether the rank has been waited for in vain. */
+bool patience_ends(struct patience *, const struct control *, uint32_t rank, uint64_t now);
+
 /* That each of so many ranks can bring to one step. */
 size_t bootstrap_slot_bytes(uint32_t ranks);
 
@@ -40,10 +52,9 @@ size_t bootstrap_slot_bytes(uint32_t ranks);
 struct bootstrap {
     struct epa_bootstrap base; /* first: a pointer to it is one to all of this */
     struct control *control;
-    uint64_t timeout_ns; /* longest wait; 0: no limit */
-    uint64_t step;       /* barriers and parts of allgathers so far */
-    uint32_t late;       /* the rank that the last timeout waited for */
-    int wake_fd;         /* gets a byte when this rank has come to a step, or aborts; -1: none */
+    uint64_t step; /* barriers and parts of allgathers so far */
+    uint32_t late; /* the rank that the last timeout waited for */
+    int wake_fd;   /* gets a byte when this rank has come to a step, or aborts; -1: none */
 };
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,

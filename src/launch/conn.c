@@ -24,8 +24,6 @@ struct head {
     uint64_t number;
 };
 
-const char conn_magic[8] = "epa2ahub";
-
 #ifdef EPA2A_OPENSSL
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -244,33 +242,6 @@ bool conn_take(struct conn *conn, struct conn_message *out)
 void conn_discard(struct conn *conn)
 {
     conn->in_from = conn->in_bytes = 0;
-}
-
-bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn_message *rest)
-{
-    if (m->bytes < bytes)
-        return false;
-    memcpy(out, m->data, bytes);
-    *rest = (struct conn_message){m->type, m->data + bytes, m->bytes - bytes};
-    return true;
-}
-
-void conn_clean(char *text, size_t room)
-{
-    text[room - 1] = 0;
-    for (; *text != 0; text++)
-        if (*text < ' ' || *text > '~')
-            *text = '?';
-}
-
-bool conn_get_word(const struct conn_message *m, struct conn_word *out)
-{
-    struct conn_message rest;
-
-    if (!conn_get(m, out, sizeof(*out), &rest) || rest.bytes != 0)
-        return false;
-    conn_clean(out->text, sizeof(out->text));
-    return out->status <= 0 && out->status >= EPA_ERR_INTERRUPTED && out->signal < 65;
 }
 
 /* ---- out ---- */

@@ -99,19 +99,10 @@ static enum epa_status find_address(const struct config *config, const struct pr
 }
 
 /* FNV-1a: any number that all ranks come to. */
-static uint32_t hash(const char *text)
-{
-    uint32_t h = 2166136261u;
-
-    for (; *text != 0; text++)
-        h = (h ^ (unsigned char)*text) * 16777619u;
-    return h;
-}
-
 /* Below the ports that systems give away by themselves. */
 static uint32_t port_of_job(const struct process_job *job)
 {
-    return 15000 + (hash(job->id) ^ (uint32_t)getuid()) % 15000;
+    return 15000 + (process_job_hash(job) ^ (uint32_t)getuid()) % 15000;
 }
 
 static enum epa_status find_port(const struct config *config, const struct process_job *job,
@@ -161,10 +152,10 @@ static enum epa_status find_token(const struct config *config, const struct proc
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: ranks that meet over a network need a secret; before they "
                         "are started: export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
-    snprintf(contact->token, sizeof(contact->token), "%s", token != NULL ? token : "local");
     if (token == NULL)
-        snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(),
-                 hash(job->id), contact->port);
+        launcher_meet_here(contact, process_job_hash(job));
+    else
+        snprintf(contact->token, sizeof(contact->token), "%s", token);
     return EPA_OK;
 }
 

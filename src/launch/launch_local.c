@@ -51,7 +51,9 @@ struct launch {
     int stop_fd;           /* to poll for reading; -1: no more */
     bool stopping;         /* because it could be read */
     uint64_t grace_end;    /* when who has not returned is given up; 0: nobody failed yet */
-    uint64_t last_end;     /* when the last rank must have returned; 0: none has, or no limit */
+    uint64_t first_ns;     /* when the first rank returned; 0: none has */
+    struct patience last;  /* with those that have not */
+    bool gave_up;          /* it ended */
     uint32_t live;         /* ranks that have not ended */
     struct pollfd *poll;   /* room for [1 + 2 * ranks]: stop_fd, pidfd and output of each */
     nfds_t polled;
@@ -90,8 +92,8 @@ static void rank_returned(struct launch *l, enum epa_status status)
 {
     if (status != EPA_OK)
         decides(l, status); /* the rank has said why */
-    else if (l->last_end == 0 && l->asked.timeout_ns != 0)
-        l->last_end = clock_ns() + l->asked.timeout_ns;
+    else if (l->first_ns == 0)
+        l->first_ns = clock_ns();
 }
 
 static void rank_stays(struct launch *l, const char *who)
@@ -128,8 +130,9 @@ static bool check_time(struct launch *l)
     enum epa_poll_reason why = l->stopping ? EPA_POLL_STOPPING : EPA_POLL;
     bool at_once = l->asked.poll_launch != NULL && l->asked.poll_launch(l->asked.poll_arg, why);
 
-    if (l->last_end != 0 && now >= l->last_end) {
-        l->last_end = 0;
+    if (l->first_ns != 0 && !l->gave_up &&
+        patience_ends(&l->last, l->control, missing_rank(l), now)) {
+        l->gave_up = true;
         fail(l, EPA_ERR_TIMEOUT, "rank %u did not return within %.3g s of the first that did",
              missing_rank(l), (double)l->asked.timeout_ns * 1e-9);
     }
@@ -142,8 +145,6 @@ static int pause_ms(const struct launch *l)
 {
     uint64_t now = clock_ns(), end = now + POLL_MS * 1000000ull;
 
-    if (l->last_end != 0 && l->last_end < end)
-        end = l->last_end;
     if (l->grace_end != 0 && l->grace_end < end)
         end = l->grace_end;
     return end <= now ? 1 : (int)((end - now + 999999) / 1000000);
@@ -235,6 +236,7 @@ static enum epa_status launch(const void *config, const struct epa_launch *asked
     if (l == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a launch");
     *l = (struct launch){.config = config,
+                         .last = {.limit_ns = asked->timeout_ns},
                          .asked = *asked,
                          .err = err,
                          .stop_fd = asked->stop_fd,

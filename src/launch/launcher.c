@@ -52,6 +52,7 @@ struct order {
     void *arg;
     uint64_t timeout_ns;
     struct epa_world world; /* without cores */
+    char interface[CONN_INTERFACE];
     enum pin pin;
     uint32_t share, shares, threads;
     /* What came of meet(), once `met` is set. */
@@ -407,23 +408,13 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     uint32_t size = l->params.process_id.size, me = my_rank(l);
     struct order *order = l->order;
     struct conn_welcome w;
-    struct conn_message nodes;
-    bool late = l->run.phase > RUNNING; /* what failed here crossed it on its way */
-    bool good = l->run.phase == WAITING && conn_get(m, &w, sizeof(w), &nodes) &&
-                nodes.bytes == size * sizeof(order->node[0]) && w.share < w.shares &&
-                w.shares <= size && w.local_cores > 0;
 
-    if (late)
+    if (l->run.phase > RUNNING) /* what failed here crossed it on its way */
         return;
-    if (good)
-        memcpy(order->node, nodes.data, nodes.bytes);
-    for (uint32_t r = 0; r < size && good; r++)
-        good = order->node[r] <= r; /* numbered as they appear */
-    if (!good) {
+    if (l->run.phase != WAITING || !conn_get_welcome(m, size, &w, order->node)) {
         rendezvous_is_gone(l, "it sent what makes no sense");
         return;
     }
-    conn_clean(w.host, sizeof(w.host));
     snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w.host,
              w.pid);
     l->run.phase = RUNNING;
@@ -438,6 +429,11 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
     order->threads = asked->threads;
     order->world = (struct epa_world){
         .rank = me, .size = size, .node = order->node, .local_cores = w.local_cores};
+    /* Ranks of rank 0's host may have come by the loopback: what led others there is theirs, too. */
+    net_interface(l->conn.fd, order->interface);
+    if (order->interface[0] == 0)
+        memcpy(order->interface, w.interface, sizeof(order->interface));
+    order->world.interface = w.hosts > 1 ? order->interface : NULL;
     for (uint32_t r = 0; r < size; r++) {
         order->world.local_rank += order->node[r] == order->node[me] && r < me;
         order->world.local_size += order->node[r] == order->node[me];
@@ -449,26 +445,19 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
 /* The others have come to the step, or those before the first that is missing. */
 static void hear_step(struct launcher *l, const struct conn_message *m)
 {
-    uint32_t size = l->params.process_id.size, missing = size;
-    struct conn_message rest;
-    struct conn_piece piece;
-    size_t bytes;
+    uint32_t size = l->params.process_id.size, me = my_rank(l);
+    struct conn_step step;
 
-    if (!conn_get(m, &piece, sizeof(piece), &rest) || piece.number != l->run.step + 1 ||
-        (m->type == CONN_ALL ? piece.number != l->run.sent || rest.bytes % size != 0 ||
-                                   rest.bytes / size > bootstrap_slot_bytes(size)
-                             : rest.bytes != sizeof(missing))) {
+    if (!conn_get_step(m, size, bootstrap_slot_bytes(size), &step) ||
+        step.number != l->run.step + 1 || (m->type == CONN_ALL && step.number != l->run.sent)) {
         rendezvous_is_gone(l, "it sent what makes no sense");
         return;
     }
-    bytes = m->type == CONN_ALL ? rest.bytes / size : 0;
-    if (m->type == CONN_MISSING)
-        memcpy(&missing, rest.data, sizeof(missing));
-    if (missing == my_rank(l)) /* it would wait for nobody, and read what is not there */
+    if (step.missing == me) /* it would wait for nobody, and read what is not there */
         return;
-    for (uint32_t r = 0; r < missing && r < size; r++)
-        if (r != my_rank(l))
-            control_arrive(l->control, r, piece.number, rest.data + r * bytes, bytes);
+    for (uint32_t r = 0; r < step.missing; r++)
+        if (r != me)
+            control_arrive(l->control, r, step.number, step.data + r * step.bytes, step.bytes);
     if (m->type == CONN_ALL)
         l->run.step++;
 }
@@ -629,6 +618,7 @@ static void share_signal(uint32_t number)
     sigemptyset(&both);
     sigaddset(&both, SIGINT);
     sigaddset(&both, SIGTERM);
+    sigaddset(&both, SIGHUP);
     if ((number != SIGINT && number != SIGTERM) || sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 ||
         sigismember(&blocked, SIGINT) != 1 || sigismember(&blocked, SIGTERM) != 1)
         return;
@@ -650,7 +640,8 @@ static void check_stop(struct launcher *l, short revents)
         return;
     l->run.stopping = true;
     /* The signal that asked to stop, which stays pending for who reads stop_fd. */
-    term = sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1;
+    term = sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
     word = make_word(EPA_ERR_INTERRUPTED, UINT32_MAX, term ? SIGTERM : SIGINT, "interrupted");
     fail_by_word(l, &word);
 }
@@ -662,14 +653,17 @@ static void check_time(struct launcher *l, uint64_t now)
     bool at_once =
         run->asked->poll_launch != NULL && run->asked->poll_launch(run->asked->poll_arg, why);
 
-    if (run->phase == MEETING && !run->judged && now - run->began_ns > run->settings->start_ns)
+    if (!l->met && !run->judged && now - run->began_ns > run->settings->start_ns)
         fail(l, EPA_ERR_TIMEOUT,
              "rank %u (host %.64s) did not meet the others within %.3g s (launcher.start)",
              my_rank(l), l->host.name, (double)run->settings->start_ns * 1e-9);
     if (!control_aborted(l->control))
         return;
-    if (run->grace_end_ns == 0)
-        run->grace_end_ns = now + run->asked->grace_ns;
+    if (!l->met && l->rendezvous != NULL)
+        rendezvous_expect_nobody(l->rendezvous); /* they do not know where it is */
+    if (run->grace_end_ns ==
+        0) /* within meet() it hears nothing, and mpirun kills us in a second */
+        run->grace_end_ns = l->met ? now + run->asked->grace_ns : now;
     if (!keeps_process(l) && !run->ran && !run->left) {
         run->left = true;
         tell_process(l, LEAVE);
@@ -760,7 +754,7 @@ static enum epa_status begin(struct launcher *l, struct epa_error *err)
     l->process.relay.arg = (void *)(uintptr_t)asked;
     if (my_rank(l) == 0)
         status = start_rendezvous(l, err);
-    else if (l->met)
+    else if (l->met || l->params.contact != NULL)
         dial(l, -1);
     if (status == EPA_OK && l->lost)
         fail(l, EPA_ERR_UNSUPPORTED,
@@ -865,6 +859,13 @@ static void wait_for_rank_0(struct launcher *l)
         while (conn_take(&l->conn, &m))
             continue;
     }
+}
+
+void launcher_meet_here(struct launcher_contact *contact, uint32_t job)
+{
+    snprintf(contact->token, sizeof(contact->token), "local");
+    snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(), job,
+             contact->port);
 }
 
 void launcher_destroy(struct launcher *l)

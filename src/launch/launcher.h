@@ -36,7 +36,7 @@ struct launcher_params {
     /* Of this host, where rank 0 listens; NULL: at the address that contact names, or at
      * any where there is no contact. */
     const char *interface;
-    /* Where the rendezvous is to be found; NULL: rank 0 listens at a port that is free, makes a
+    /* Where the rendezvous is to be found, with meet() or without; NULL: rank 0 listens at a port that is free, makes a
      * token, and meet() takes both to the others. */
     const struct launcher_contact *contact;
     /* In the process of the rank, before it runs anything. On rank 0 `contact` is filled,
@@ -49,6 +49,10 @@ struct launcher_params {
 };
 
 struct launcher;
+
+/* For ranks of one host: an abstract socket, by contact->port and what only this job has (`job`),
+ * where the kernel knows whose process comes. */
+void launcher_meet_here(struct launcher_contact *contact, uint32_t job);
 
 /* Rank 0 listens from here on. No process is started. */
 enum epa_status launcher_create(const struct launcher_params *, struct launcher **out,

@@ -263,6 +263,37 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
     return status;
 }
 
+static bool same_address(const struct sockaddr *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in6 *b6 = (const void *)b;
+
+    if (a->sa_family == AF_INET && b->ss_family == AF_INET)
+        return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)(const void *)b)->sin_addr.s_addr;
+    if (a->sa_family == AF_INET && b->ss_family == AF_INET6) /* a listener for both */
+        return IN6_IS_ADDR_V4MAPPED(&b6->sin6_addr) &&
+               memcmp(&((const struct sockaddr_in *)(const void *)a)->sin_addr,
+                      b6->sin6_addr.s6_addr + 12, 4) == 0;
+    return a->sa_family == AF_INET6 && b->ss_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, &b6->sin6_addr,
+                  sizeof(b6->sin6_addr)) == 0;
+}
+
+void net_interface(int fd, char *out)
+{
+    struct sockaddr_storage here;
+    socklen_t bytes = sizeof(here);
+    struct ifaddrs *list = NULL;
+
+    *out = 0;
+    if (getsockname(fd, (struct sockaddr *)&here, &bytes) != 0 || getifaddrs(&list) != 0)
+        return;
+    for (const struct ifaddrs *i = list; i != NULL && *out == 0; i = i->ifa_next)
+        if (usable(i) && !is_loopback(i->ifa_addr) && same_address(i->ifa_addr, &here))
+            snprintf(out, IF_NAMESIZE, "%s", i->ifa_name);
+    freeifaddrs(list);
+}
+
 int net_accept(int listener, char *from, size_t room)
 {
     struct sockaddr_storage at;
@@ -405,7 +436,6 @@ static void check_connected(struct net_dial *dial)
 
 static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
 {
-    struct conn_message rest;
     struct conn_greet challenge;
 
     if (dial->state == NET_PROVING && m->type == CONN_PROOF) /* and its MAC was right */
@@ -416,9 +446,7 @@ static enum net_dialed hear(struct net_dial *dial, const struct conn_message *m)
                  "same for all ranks");
         return NET_REFUSED;
     }
-    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE ||
-        !conn_get(m, &challenge, sizeof(challenge), &rest) || rest.bytes != 0 ||
-        memcmp(challenge.magic, conn_magic, sizeof(challenge.magic)) != 0) {
+    if (dial->state == NET_PROVING || m->type != CONN_CHALLENGE || !conn_get_greet(m, &challenge)) {
         conn_close(&dial->conn, "it is no epa2a");
         return NET_TRYING;
     }

@@ -23,6 +23,10 @@ int net_accept(int listener, char *from, size_t room);
  * it means nothing. */
 bool net_is_loopback(const char *name);
 
+/* The interface of this host that a connection leaves by; "": none that leads to another host, or
+ * it is not known. `out` has IF_NAMESIZE bytes. */
+void net_interface(int fd, char *out);
+
 /* Tries the addresses of a contact in turn, again and again, until one answers that proves to know
  * the token, as it is proved to it. */
 struct net_dial {

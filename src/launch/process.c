@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 enum {
     TURN_READS = 16,    /* of one rank at a time: it may write faster than we read */
     FINISH_READS = 256, /* more than a pipe holds: someone it left behind may write on */
@@ -27,8 +29,11 @@ enum {
 
 /* ---- output ---- */
 
-static void pass_on(const struct relay *relay, const char *data, size_t bytes)
+static void pass_on(const struct relay *relay, char *data, size_t bytes)
 {
+    if (isatty(
+            STDERR_FILENO)) /* what libraries of a rank print is no more to be trusted than files */
+        bytes = terminal_clean(data, bytes, true);
     if (relay->before != NULL)
         relay->before(relay->arg);
     while (bytes > 0) {
@@ -153,6 +158,7 @@ static void detach(int output)
         close(null);
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* which asks the parent where its ranks are */
 }

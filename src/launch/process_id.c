@@ -128,6 +128,15 @@ static enum epa_status read_set(const struct set *set, struct process_job *job,
     return EPA_OK;
 }
 
+uint32_t process_job_hash(const struct process_job *job)
+{
+    uint32_t h = 2166136261u; /* FNV-1a */
+
+    for (const char *at = job->id; *at != 0; at++)
+        h = (h ^ (unsigned char)*at) * 16777619u;
+    return h;
+}
+
 enum epa_status process_id_find(struct process_job *out, struct epa_error *err)
 {
     struct process_job job = {0};

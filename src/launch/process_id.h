@@ -12,6 +12,9 @@ struct process_job {
     char id[128];                     /* of the job, alike on all its ranks; "": unknown */
 };
 
+/* Of `id`. */
+uint32_t process_job_hash(const struct process_job *);
+
 /* Never guesses: a set of variables counts when all of it is there. EPA_ERR_CONFIG: it is
  * there and makes no sense. */
 enum epa_status process_id_find(struct process_job *out, struct epa_error *);

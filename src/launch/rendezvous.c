@@ -23,6 +23,7 @@
 enum {
     STRANGERS = 32,
     STRANGER_S = 5,  /* to greet and say hello; and for one refused to have read why */
+    LAST_TIMES = 10, /* the limit of set-up, for the last to return: nobody here sees if it runs */
     LINGER_S = 3,    /* after a failure, for ranks that are about to come */
     MISSING_MS = 50, /* into a step of the set-up, until those who wait are told for whom */
     REFUSALS = 5,    /* that are printed */
@@ -51,7 +52,7 @@ struct rendezvous {
     struct peer **of_rank;        /* [size]; NULL: not there */
     uint32_t joined, turned_away; /* ranks; of those that are here for nothing */
     uint32_t refusals;
-    bool started, reported;
+    bool started, reported, alone; /* alone: nobody else will come */
     uint64_t created_ns, looked_ns, failed_ns, reported_ns, last_end_ns;
     struct conn_word verdict;
     char refused[200]; /* of strangers, the last one: who and why */
@@ -190,12 +191,10 @@ static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_
 
 static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
-    struct conn_message rest;
     struct conn_greet greet, mine;
     char why[100];
 
-    if (m->type != CONN_GREET || !conn_get(m, &greet, sizeof(greet), &rest) || rest.bytes != 0 ||
-        memcmp(greet.magic, conn_magic, sizeof(greet.magic)) != 0) {
+    if (m->type != CONN_GREET || !conn_get_greet(m, &greet)) {
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
@@ -322,6 +321,8 @@ static void welcome_all(struct rendezvous *rdv)
 {
     struct nodes_rank *rank = calloc(rdv->size, sizeof(*rank));
     uint32_t *node = calloc(rdv->size, sizeof(*node));
+    char interface[CONN_INTERFACE] = "";
+    uint32_t hosts = 0;
 
     if (rank == NULL || node == NULL) {
         fail(rdv, EPA_ERR_NOMEM, UINT32_MAX, "no memory for the places of %u ranks", rdv->size);
@@ -338,11 +339,22 @@ static void welcome_all(struct rendezvous *rdv)
     for (uint32_t r = 0; r < rdv->size; r++)
         node[r] = rank[r].node;
     for (uint32_t r = 0; r < rdv->size; r++) {
+        bool first = true;
+
+        for (uint32_t p = 0; p < r; p++)
+            first = first && strcmp(rank[p].identity, rank[r].identity) != 0;
+        hosts += first;
+        if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
+            net_interface(rdv->of_rank[r]->conn.fd, interface);
+    }
+    for (uint32_t r = 0; r < rdv->size; r++) {
         struct conn_welcome welcome = {.pid = rdv->of_rank[0]->hello.pid,
                                        .share = rank[r].share,
                                        .shares = rank[r].shares,
-                                       .local_cores = rank[r].local_cores};
+                                       .local_cores = rank[r].local_cores,
+                                       .hosts = hosts};
 
+        memcpy(welcome.interface, interface, sizeof(welcome.interface));
         memcpy(welcome.host, rdv->of_rank[0]->hello.host, sizeof(welcome.host));
         conn_put(&rdv->of_rank[r]->conn, CONN_WELCOME, &welcome, sizeof(welcome), node,
                  rdv->size * sizeof(*node));
@@ -360,14 +372,10 @@ static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct c
     size_t piece = bootstrap_slot_bytes(rdv->size);
     char fault[400], name[200];
 
-    if (m->type != CONN_HELLO || !conn_get(m, hello, sizeof(*hello), &rest) ||
-        hello->mask_bytes > rest.bytes || hello->mask_bytes > CONN_MASK_MAX) {
+    if (!conn_get_hello(m, hello, &rest)) {
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
-    conn_clean(hello->host, sizeof(hello->host));
-    conn_clean(hello->machine, sizeof(hello->machine));
-    conn_clean(hello->identity, sizeof(hello->identity));
     memcpy(peer->mask, rest.data, hello->mask_bytes);
     find_fault(
         rdv, hello,
@@ -450,9 +458,8 @@ static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct c
     struct conn_message rest;
     struct conn_piece piece;
 
-    if (!conn_get(m, &piece, sizeof(piece), &rest) || peer->hello.rank == 0 ||
-        asked->block == NULL || piece.number > asked->block_bytes ||
-        rest.bytes > asked->block_bytes - piece.number) {
+    if (peer->hello.rank == 0 || asked->block == NULL ||
+        !conn_get_block(m, asked->block_bytes, &piece, &rest)) {
         lose(rdv, peer, "what its rank left has no room here");
         return;
     }
@@ -473,7 +480,7 @@ static void hear_word(struct rendezvous *rdv, struct peer *peer, const struct co
     } else {
         peer->returned = true;
         if (rdv->last_end_ns == 0 && limit != 0)
-            rdv->last_end_ns = clock_ns() + limit;
+            rdv->last_end_ns = clock_ns() + limit * LAST_TIMES;
     }
 }
 
@@ -555,7 +562,7 @@ static void check_last(struct rendezvous *rdv, uint64_t now)
     if (r < rdv->size)
         fail(rdv, EPA_ERR_TIMEOUT, UINT32_MAX,
              "rank %u did not return within %.3g s of the first that did", r,
-             (double)rdv->params.asked->timeout_ns * 1e-9);
+             (double)rdv->params.asked->timeout_ns * LAST_TIMES * 1e-9);
     rdv->last_end_ns = 0;
 }
 
@@ -598,7 +605,7 @@ static void check_peers(struct rendezvous *rdv, uint64_t now)
 /* Once nothing is to be waited for, all hear how it ended. */
 static void check_end(struct rendezvous *rdv, uint64_t now)
 {
-    bool early = !rdv->started && rdv->joined + rdv->turned_away < rdv->size &&
+    bool early = !rdv->started && !rdv->alone && rdv->joined + rdv->turned_away < rdv->size &&
                  rdv->verdict.status != EPA_ERR_TIMEOUT;
 
     if (rdv->reported || (rdv->failed_ns == 0 && !rdv->started) ||
@@ -612,6 +619,11 @@ static void check_end(struct rendezvous *rdv, uint64_t now)
             conn_put_word(&rdv->of_rank[r]->conn, CONN_VERDICT, &rdv->verdict);
     rdv->reported = true;
     rdv->reported_ns = now;
+}
+
+void rendezvous_expect_nobody(struct rendezvous *rdv)
+{
+    rdv->alone = true;
 }
 
 bool rendezvous_over(const struct rendezvous *rdv)

@@ -28,6 +28,9 @@ uint32_t rendezvous_poll_room(uint32_t ranks);
 uint32_t rendezvous_polls(const struct rendezvous *, struct pollfd *out);
 void rendezvous_turn(struct rendezvous *, const struct pollfd *, uint32_t n);
 
+/* After a failure nobody else is about to come, and is waited for. */
+void rendezvous_expect_nobody(struct rendezvous *);
+
 /* All have been told how the launch ended, as far as they can be reached. */
 bool rendezvous_over(const struct rendezvous *);
 

@@ -42,6 +42,7 @@ static void columns_of(const struct result *result, const struct result_stage *o
 {
     const struct stats *s = &of->slowest;
     bool peak = result->peak.known, p999 = result->n_samples >= STATS_P999_LEAST;
+    double limit_ns = of->beaten ? INFINITY : of->peak_ns;
     int time = peak && p999 ? 6 : peak || p999 ? 8 : 9, rate = peak ? 7 : 8;
     int digits = result->stage[result->n_stages - 1].slowest.median < 100e3 ? 2 : 1;
     const struct column all[COLUMNS] = {
@@ -54,8 +55,8 @@ static void columns_of(const struct result *result, const struct result_stage *o
         {"goodput", "[GB/s]", rate, RATE, of->goodput},
         {"wire", "[GB/s]", rate, RATE, of->wire},
         {"bottleneck", "[GB/s]", 10, RATE, of->bottleneck},
-        {peak ? "at peak" : NULL, "[us]", 7, digits, of->peak_ns / 1e3},
-        {peak ? "of peak" : NULL, "[%]", 7, 1, 100 * of->peak_ns / s->median}};
+        {peak ? "at peak" : NULL, "[us]", 7, digits, limit_ns / 1e3},
+        {peak ? "of peak" : NULL, "[%]", 7, 1, 100 * limit_ns / s->median}};
 
     memcpy(out, all, sizeof(all));
 }
@@ -68,8 +69,10 @@ static void print_cell(FILE *file, const struct column *c)
     int digits = c->digits != RATE ? c->digits : value != 0 && value < 0.1 ? 4 : 2;
     char text[64] = "-";
 
-    if (!isnan(value) && snprintf(text, sizeof(text), "%.*f", digits, value) > c->width &&
-        snprintf(text, sizeof(text), "%.0f", value) > c->width)
+    if (isinf(value)) /* a limit that was beaten */
+        snprintf(text, sizeof(text), "?");
+    else if (!isnan(value) && snprintf(text, sizeof(text), "%.*f", digits, value) > c->width &&
+             snprintf(text, sizeof(text), "%.0f", value) > c->width)
         snprintf(text, sizeof(text), "%.2e", value);
     fprintf(file, " %*s", c->width, text);
 }
@@ -284,7 +287,7 @@ static void print_limit(FILE *file, const struct result *result)
     const struct result_peak *p = &result->peak;
     char weights[32], links[64] = "";
 
-    if (!c->known)
+    if (isnan(total->peak_ns) || !c->known)
         return;
     if (p->known && p->bytes_per_ns > 0)
         snprintf(links, sizeof(links), ", links %.1f us",

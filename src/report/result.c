@@ -261,6 +261,9 @@ static struct result_peak limit_of(const struct session *s)
     return peak;
 }
 
+/* Of a median, below which a limit is no limit. */
+static const double BEATEN = 1.03;
+
 /* As above: the best rates, and the most that a rank has to do. */
 static void compute_limit(struct result *result)
 {
@@ -400,6 +403,10 @@ static enum epa_status fill_stages(struct result *result, struct work *work)
             return EPA_ERR_NOMEM;
         set_rates(result, traffic, stage);
         set_computing(result, experts, traffic == &result->total, stage);
+        /* What was beaten is no limit: it was measured while something else had the cores. */
+        stage->beaten = stage->peak_ns > BEATEN * stage->slowest.median;
+        if (stage->beaten)
+            stage->peak_ns = NAN;
     }
     find_straggler(result, work);
     return EPA_OK;

@@ -42,6 +42,7 @@ struct result_stage {
     double goodput, wire, bottleneck;
     double flops;   /* of all that it computes, a second; NaN: nothing, or not known */
     double peak_ns; /* the least time that links, and computing, allow; NaN: not known */
+    bool beaten;    /* not known as the median was shorter by more than 3 % */
 };
 
 /* One expectation, and what came of it. */

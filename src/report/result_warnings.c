@@ -57,12 +57,23 @@ static void about_cores(struct result *result)
         (const struct epa_backend_plugin *)s->experiment->backend.plugin;
     uint32_t ranks = s->experiment->ranks, loose = 0;
     uint32_t threads = backend->threads(s->experiment->backend.config);
+    uint32_t near = ranks, cores = f->cores; /* of this process, where ranks have not said theirs */
 
-    if ((uint64_t)ranks * threads > f->cores)
+    /* mpirun may have bound each to a core of its own: those of all ranks of a node count. */
+    for (uint32_t r = 0, known = 0; s->block != NULL && r < ranks; r++) {
+        const struct session_rank *rank = session_rank(s, r);
+
+        if (rank->local_size == 0 || (known++ > 0 && (uint64_t)rank->local_size * cores <=
+                                                         (uint64_t)near * rank->local_cores))
+            continue;
+        near = rank->local_size;
+        cores = rank->local_cores;
+    }
+    if ((uint64_t)near * threads > cores)
         warn(result,
              "%u ranks of %u thread%s share %u core%s: times include waiting for a core, "
              "and are no measure of a machine that has enough of them",
-             ranks, threads, threads == 1 ? "" : "s", f->cores, f->cores == 1 ? "" : "s");
+             near, threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
     for (uint32_t r = 0; s->block != NULL && r < ranks; r++)
         loose += session_rank(s, r)->core < 0;
     if (loose > 0)

@@ -13,6 +13,7 @@
  * Of the runs of one way the median counts. The latency is that of the slowest pair. */
 #include "session/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -441,30 +442,27 @@ static void choose_ways(struct measure *m)
         m->ways = 0;
 }
 
-/* Stores: from the first rank that began to the last that was done, for ranks of one host
- * have one clock. Else the slowest rank's time. */
+/* Of the best run the time of the slowest rank, each by its own clock: a wait for a core between two
+ * ranks' begins is none of the link's, and a limit is what nobody beats. */
 static double rate_of(const struct measure *m, const struct measured *all, uint32_t way)
 {
     const struct way *w = &m->way[way];
-    uint32_t runs = all[0].runs;
-    double ns[RUNS], median;
+    uint32_t runs = all[0].runs < RUNS ? all[0].runs : RUNS; /* it is what a peer says */
+    double best = INFINITY;
 
     for (uint32_t run = 0; run < runs; run++) {
-        struct span whole = all[0].span[way][run];
         double slowest = 0;
 
         for (uint32_t r = 0; r < m->t->size; r++) {
-            struct span one = all[r].span[way][run];
+            const struct span *one = &all[r].span[way][run];
+            double ns = by_stores(w) ? (double)(one->ended - one->begun) : one->ns;
 
-            whole.begun = least(whole.begun, one.begun);
-            whole.ended = one.ended > whole.ended ? one.ended : whole.ended;
-            slowest = one.ns > slowest ? one.ns : slowest;
+            slowest = ns > slowest ? ns : slowest;
         }
-        ns[run] = by_stores(w) ? (double)(whole.ended - whole.begun) : slowest;
+        if (slowest > 0 && slowest < best)
+            best = slowest;
     }
-    stats_sort(ns, runs);
-    median = stats_percentile(ns, runs, 500);
-    return median > 0 ? (double)(w->part * (m->t->size - 1) * w->passes) / median : 0;
+    return best < INFINITY ? (double)(w->part * (m->t->size - 1) * w->passes) / best : 0;
 }
 
 static void sum_up(const struct measure *m, const struct measured *all, struct peak *out)

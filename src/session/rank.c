@@ -404,6 +404,8 @@ static void describe_rank(struct rank *r)
     if (gethostname(r->shared->host, sizeof(r->shared->host) - 1) != 0)
         r->shared->host[0] = '\0';
     r->shared->node = w->node != NULL ? w->node[w->rank] : 0;
+    r->shared->local_size = w->local_size;
+    r->shared->local_cores = w->local_cores;
     r->shared->pid = (int32_t)getpid();
     r->shared->core = w->cores > 0 ? w->core[0] : -1;
 }

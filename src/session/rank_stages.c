@@ -329,6 +329,7 @@ void rank_waits_begin(struct rank *r)
 {
     r->observer.waits = waits;
     r->boot->observer = &r->observer;
+    r->boot->timeout_ns = experiment_of(r)->timeout_ns;
 }
 
 void rank_waits_end(struct rank *r)

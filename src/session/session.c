@@ -14,8 +14,8 @@
  * freed before; what the driver then takes to give memory back, no rank can hurry. */
 static const uint64_t host_grace_ns = 1000000000u, device_grace_ns = 10000000000u;
 
-/* Memory is touched for the first time while ranks set up, and that takes what it takes. */
-static const uint64_t set_up_ns = 60000000000u;
+/* Libraries and devices take time to start, so that no rank is given up earlier in set-up. */
+static const uint64_t set_up_ns = 3000000000u;
 
 static const struct epa_transport_plugin *transport_of(const struct experiment *x)
 {
@@ -307,6 +307,32 @@ static void tell_lost(const struct session *s, uint32_t failed_rank, const char 
                        (unsigned long long)rank->iteration);
 }
 
+/* Of ranks that wait for each other some wait for one that does nothing any more. It is known by what
+ * it does once all are told to stop: each that runs says how it ended, that one does not. */
+static void tell_silent(const struct session *s, struct epa_error *err)
+{
+    uint32_t silent = UINT32_MAX, n = 0;
+    char text[sizeof(err->text)];
+
+    for (uint32_t r = s->experiment->ranks; r-- > 0;) {
+        const struct session_rank *rank = session_rank(s, r);
+
+        if (rank->pid != 0 && __atomic_load_n(&rank->finished, __ATOMIC_ACQUIRE) == 0) {
+            silent = r;
+            n++;
+        }
+    }
+    if (n == 0)
+        return;
+    memcpy(text, err->text, sizeof(text));
+    err->status = EPA_OK; /* or the first sentence would stay as it is */
+    (void)epa_fail(err, EPA_ERR_TIMEOUT,
+                   "%.*s; rank %u (pid %d)%s did not stop when told to: %s, iteration %llu",
+                   (int)sizeof(text) - 160, text, silent, session_rank(s, silent)->pid,
+                   n > 1 ? " and others" : "", where(s, silent),
+                   (unsigned long long)session_rank(s, silent)->iteration);
+}
+
 static void trust_facts(struct session_facts *facts)
 {
     if (facts->n > SESSION_FACTS)
@@ -359,24 +385,24 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     const struct session_rank *failed;
     enum epa_status status;
 
-    status =
-        launcher->launch(x->launcher.config,
-                         &(struct epa_launch){.ranks = x->ranks,
-                                              .ranks_per_node = x->ranks_per_node,
-                                              .threads = backend_of(x)->threads(x->backend.config),
-                                              .stop_fd = stop_fd,
-                                              .poll_launch = s->poll_launch,
-                                              .poll_arg = s->poll_arg,
-                                              .grace_ns = grace_ns(x),
-                                              .timeout_ns = x->timeout_ns + set_up_ns,
-                                              .rank_main = rank_main,
-                                              .arg = s,
-                                              .block = s->block,
-                                              .block_bytes = s->block_bytes,
-                                              .fingerprint = s->fingerprint.data,
-                                              .failed_rank = &failed_rank,
-                                              .leaked_ranks = &s->leaked_ranks},
-                         &why);
+    status = launcher->launch(
+        x->launcher.config,
+        &(struct epa_launch){.ranks = x->ranks,
+                             .ranks_per_node = x->ranks_per_node,
+                             .threads = backend_of(x)->threads(x->backend.config),
+                             .stop_fd = stop_fd,
+                             .poll_launch = s->poll_launch,
+                             .poll_arg = s->poll_arg,
+                             .grace_ns = grace_ns(x),
+                             .timeout_ns = x->timeout_ns > set_up_ns ? x->timeout_ns : set_up_ns,
+                             .rank_main = rank_main,
+                             .arg = s,
+                             .block = s->block,
+                             .block_bytes = s->block_bytes,
+                             .fingerprint = s->fingerprint.data,
+                             .failed_rank = &failed_rank,
+                             .leaked_ranks = &s->leaked_ranks},
+        &why);
     learn_stages(s);
     trust_blocks(s);
     if (status == EPA_OK)
@@ -389,5 +415,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
         (void)epa_fail(err, failed->status, "%s", failed->text);
     else
         (void)epa_fail(err, status, "%s", why.text);
+    if (err->status == EPA_ERR_TIMEOUT)
+        tell_silent(s, err);
     return err->status;
 }

@@ -126,16 +126,16 @@ struct session_rank {
     uint32_t stage;                  /* index into stage names, or one of the above */
     int32_t pid, core;               /* core -1: not pinned */
     char host[64];
-    uint32_t node;
-    uint64_t samples;          /* complete ones, in session_times() */
-    double first_ns;           /* total of the very first iteration; 0: not done */
-    double part_ns[EPA_PARTS]; /* medians of parts that ran alone; 0: not measured */
-    uint64_t compared, wrong;  /* elements */
-    uint64_t late;             /* open loop: samples that were due before it could begin */
-    uint64_t faults;           /* how often a planted fault struck it */
-    uint64_t checked;          /* iterations of which every element was compared */
-    uint64_t failed_ns;        /* CLOCK_REALTIME when it failed; 0: it did not */
-    uint32_t finished;         /* it returned, well or not */
+    uint32_t node, local_size, local_cores; /* as in epa_world; local_size 0: not known */
+    uint64_t samples;                       /* complete ones, in session_times() */
+    double first_ns;                        /* total of the very first iteration; 0: not done */
+    double part_ns[EPA_PARTS];              /* medians of parts that ran alone; 0: not measured */
+    uint64_t compared, wrong;               /* elements */
+    uint64_t late;      /* open loop: samples that were due before it could begin */
+    uint64_t faults;    /* how often a planted fault struck it */
+    uint64_t checked;   /* iterations of which every element was compared */
+    uint64_t failed_ns; /* CLOCK_REALTIME when it failed; 0: it did not */
+    uint32_t finished;  /* it returned, well or not */
     enum epa_status status;
     char text[640];            /* an epa_error's, and where that was */
     struct op_traffic traffic; /* sums over traffic_n iterations */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "view_texts.h"
 
 enum { FLAWS_TOLD = 100, DEPTH = 64 };
@@ -182,23 +183,12 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
 
 static enum epa_status read_text(struct trace_file *f, struct epa_error *err)
 {
-    FILE *file = fopen(f->path, "re");
     struct text all = {0};
-    char piece[65536];
-    size_t n;
-    int failed;
+    enum epa_status status = file_read(f->path, &all, err);
 
-    if (file == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", f->path, strerror(errno));
-    while ((n = fread(piece, 1, sizeof(piece), file)) > 0)
-        text_add_bytes(&all, piece, n);
-    failed = ferror(file) ? errno : 0;
-    fclose(file);
     f->text = all.data;
     f->bytes = all.bytes;
-    if (failed != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", f->path, strerror(failed));
-    return EPA_OK;
+    return status;
 }
 
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *err)

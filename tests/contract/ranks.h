@@ -43,6 +43,11 @@ struct ranks {
     bool fails; /* the body makes ranks fail: nothing is asked of the launch's status */
 };
 
+/* Opens the transport once more over a bootstrap in which peers lie: `lie` changes what each other
+ * rank says in the first exchange of `card_bytes` each. Closes it if it was opened all the same. */
+enum epa_status open_with_lies(struct rank *, uint64_t heap_bytes, size_t card_bytes,
+                               void (*lie)(struct rank *, void *card), struct epa_error *);
+
 /* Longest wait in a test that should pass. */
 static const uint64_t DEFAULT_TIMEOUT_NS = 60000000000u;
 

@@ -1,14 +1,21 @@
 /* What only the shm transport promises: sealed memory without a name, in place for huge
  * pages, and refusals in words. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "../../plugins/common/segments.h"
 #include "ranks.h"
 
 enum { HEAP = 3 << 20, HUGE_PAGE = 2 << 20 };
@@ -156,6 +163,85 @@ static void a_heap_stays_while_peers_may_write_to_it(void **state)
                                       .fails = true});
 }
 
+/* A peer of the same process that says its memory is where a variable of this rank is. */
+static void point_elsewhere(struct rank *r, void *at)
+{
+    struct segment_card *card = at;
+
+    card->segment = (struct segment *)(void *)((uintptr_t)r->shared & ~(uintptr_t)4095);
+}
+
+static void open_with_a_wrong_pointer(struct rank *r)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    claim(r,
+          open_with_lies(r, 4096, sizeof(struct segment_card), point_elsewhere, &err) != EPA_OK ||
+              strcmp(r->subject->launcher->plugin.name, "fork") == 0, /* it is not used there */
+          "an address that is no segment was used");
+    claim(r, err.status == EPA_OK || strstr(err.text, "memory") != NULL, "%s",
+          err.text);
+}
+
+static void an_address_that_is_no_segment_is_refused(void **state)
+{
+    run(state, 2, open_with_a_wrong_pointer);
+}
+
+enum { SHORT_FD = 200 };
+
+/* A peer whose file is sealed as it must be, and shorter than it must be. A child holds it open. */
+static void name_a_short_file(struct rank *r, void *at)
+{
+    struct segment_card *card = at;
+    int fd = (int)r->shared->word[r->me];
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        abort();
+    card->dev = st.st_dev;
+    card->ino = st.st_ino;
+    card->fd = SHORT_FD;
+    card->pid = (int32_t)r->shared->note[r->me][0];
+}
+
+static void open_with_a_short_file(struct rank *r)
+{
+    int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct epa_error err = {EPA_OK, ""};
+    pid_t child;
+
+    claim(r, ftruncate(fd, 4096) == 0, "ftruncate");
+    claim(r, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0, "seals");
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(fd, SHORT_FD) == SHORT_FD)
+            pause();
+        _exit(1);
+    }
+    r->shared->word[r->me] = (uint64_t)fd;
+    r->shared->note[r->me][0] = (uint64_t)child;
+    for (char path[64]; child > 0;) { /* until it has it open */
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)child, SHORT_FD);
+        if (access(path, F_OK) == 0)
+            break;
+        sched_yield();
+    }
+    claim(r,
+          open_with_lies(r, 4096, sizeof(struct segment_card), name_a_short_file, &err) != EPA_OK,
+          "a file that is too short was mapped");
+    claim(r, strstr(err.text, "is not the sealed memory of") != NULL, "%s", err.text);
+    close(fd);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static void a_file_of_another_size_is_refused(void **state)
+{
+    run(state, 2, open_with_a_short_file);
+}
+
 int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
@@ -164,6 +250,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(nobody_else_can_open_a_heap_later, &subject),
         cmocka_unit_test_prestate(ranks_on_several_nodes_are_refused, &subject),
         cmocka_unit_test_prestate(heaps_of_different_size_are_refused, &subject),
+        cmocka_unit_test_prestate(an_address_that_is_no_segment_is_refused, &subject),
+        cmocka_unit_test_prestate(a_file_of_another_size_is_refused, &subject),
         cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size, &subject),
         cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
     };

@@ -2,11 +2,14 @@
  * awake for each put, nobody waits for one that is elsewhere; who leaves without a word is
  * told by name; and what is under way is bounded. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
+#include "../../plugins/transport/ucx/cards.h"
 #include "ranks.h"
 
 enum { MIB = 1 << 20, HEAP = 2 * MIB, SIGNALS = 4, MANY = 20000 };
@@ -55,9 +58,9 @@ static void nobody_waits_for_a_rank_that_is_elsewhere(void **state)
     run(state, 3, put_to_who_is_elsewhere, false);
 }
 
-static struct epa_transport *open_another(struct rank *r)
+static struct epa_transport *open_another(struct rank *r, struct epa_bootstrap *boot)
 {
-    struct epa_transport_params params = {.boot = r->boot,
+    struct epa_transport_params params = {.boot = boot,
                                           .backend = r->backend,
                                           .config = r->subject->config,
                                           .heap_bytes = HEAP,
@@ -74,7 +77,7 @@ static struct epa_transport *open_another(struct rank *r)
 /* Rank 1 closes a transport that the others wait in; no launcher knows of it. */
 static void leave_without_a_word(struct rank *r)
 {
-    struct epa_transport *t = open_another(r);
+    struct epa_transport *t = open_another(r, r->boot);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
@@ -149,13 +152,86 @@ static void it_says_what_carries_the_data(void **state)
     run(state, 2, describe_links, false);
 }
 
+/* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the time
+ * limit of the experiment, by name. */
+static void stop_while_others_put(struct rank *r)
+{
+    const uint64_t limit_ns = 300000000;
+    uint64_t honest_ns = r->boot->timeout_ns, begun;
+    struct epa_transport *t;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+
+    if (!over_tcp() || strcmp(r->subject->launcher->plugin.name, "fork") != 0)
+        return;
+    r->boot->timeout_ns = limit_ns; /* as rank_main() does */
+    t = open_another(r, r->boot);
+    r->boot->timeout_ns = honest_ns;
+    if (t == NULL)
+        return;
+    if (r->me == 1) {
+        __atomic_store_n(&r->shared->word[1], (uint64_t)getpid(), __ATOMIC_RELEASE);
+        raise(SIGSTOP);
+    } else {
+        while (__atomic_load_n(&r->shared->word[1], __ATOMIC_ACQUIRE) == 0)
+            usleep(1000);
+        usleep(20000); /* until it has stopped: earlier it may still answer */
+        begun = epa_now_ns();
+        for (int i = 0; i < 1000 && status == EPA_OK; i++) {
+            status = epa_put(t, MIB / 2, t->heap, MIB / 4, 1);
+            if (status == EPA_OK)
+                status = t->ops->quiet(t);
+        }
+        t->ops->explain(t, &err);
+        claim(r, status == EPA_ERR_TIMEOUT, "status %d: %s", status, err.text);
+        claim(r, strstr(err.text, "for rank 1") != NULL, "it says \"%s\"", err.text);
+        claim(r, epa_now_ns() - begun < 10 * limit_ns, "it took %.3f s",
+              (double)(epa_now_ns() - begun) * 1e-9);
+        kill((pid_t)r->shared->word[1], SIGCONT);
+    }
+    t->ops->close(t);
+}
+
+static void who_is_stopped_is_given_up_in_time(void **state)
+{
+    run(state, 2, stop_while_others_put, false);
+}
+
+/* A peer says that its memory is elsewhere than what UCX has mapped of it. */
+static void move_away(struct rank *r, void *at)
+{
+    struct card *card = at;
+
+    (void)r;
+    card->base += (uint64_t)1 << 40;
+}
+
+static void open_with_a_wrong_base(struct rank *r)
+{
+    bool direct = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
+    struct epa_error err = {EPA_OK, ""};
+
+    if (direct) { /* else the address is the peer's to look at */
+        claim(r, open_with_lies(r, HEAP, sizeof(struct card), move_away, &err) != EPA_OK,
+              "an address that is not mapped was used");
+        claim(r, strstr(err.text, "is not shared with rank") != NULL, "%s", err.text);
+    }
+}
+
+static void an_address_that_is_not_mapped_is_refused(void **state)
+{
+    run(state, 2, open_with_a_wrong_base, false);
+}
+
 int main(int argc, char **argv)
 {
     struct subject subject = ranks_subject(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
         cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
+        cmocka_unit_test_prestate(who_is_stopped_is_given_up_in_time, &subject),
         cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
+        cmocka_unit_test_prestate(an_address_that_is_not_mapped_is_refused, &subject),
         cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),
     };
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Ranks that are killed, stopped or interrupted in the middle of a run: how it ends, how soon,
 # what it says, and that nothing is left behind.
-#   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | term | alone | parent | setup
+#   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | term | hup | alone | parent | setup
 # All limits grow with the time that this machine takes for one iteration from start to end, which
 # on GPUs is seconds. Exit code 77: CONFIG wants GPUs that are not there.
 set -u
@@ -136,12 +136,13 @@ stop)
     # It cannot leave by itself: it is given up after its grace, which is longer with a device.
     uses_cuda && finish 4 15000 || finish 4 5000
     grep -Eq 'rank [0-9]+, .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
+    grep -Eq "; rank [0-9]+ \\(pid $who\\) did not stop when told to" "$work/err" || fail "nobody names process $who"
     json_is_valid ;;
-int | term)
+int | term | hup)
     start bench || exit 1
     nap
     since=$(now_ms)
-    [ "$kind" = int ] && kill -INT "$pid" || kill -TERM "$pid"
+    kill "-${kind^^}" "$pid"
     [ "$kind" = int ] && finish 130 3000 || finish 143 3000
     grep -q '"status": "interrupted"' "$work/out.json" || fail "the JSON does not say that it was interrupted"
     grep -q '"samples_ns": \[$' "$work/out.json" || grep -q '"samples_ns": \[[0-9 ]' "$work/out.json" ||

@@ -5,6 +5,7 @@
 #           again     several launches of one command, in the processes of the first
 #           refused   outside of mpirun, with another size, with variables of another job
 #           kill      a rank in mid-run, and what is left of the launches after it
+#           setup     a rank while MPI starts
 #           term      one of the processes is told to stop
 set -u
 epa2a=$1 config=$2 kind=$3
@@ -112,6 +113,17 @@ kill)
     ends 5
     says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
     says 'was lost in an earlier run, and cannot be started again'
+    ;;
+setup) # a rank that dies while MPI starts: all know of it, and the document says so
+    job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
+    for _ in $(seq 2000); do
+        [ "$(ranks | wc -w)" = 4 ] && break
+        sleep 0.005
+    done
+    kill -KILL "$(ranks | tail -n 1)"
+    ends 5
+    says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
+    grep -q '"status": "died"' "$work/out.json" || fail "no document says that a rank died"
     ;;
 term)
     job 4 bench "$config" "${endless[@]}"

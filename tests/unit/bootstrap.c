@@ -1,5 +1,9 @@
 /* Ranks are threads here, so that ThreadSanitizer sees whether a barrier orders memory. */
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "test.h"
 
 #include "launch/bootstrap.h"
@@ -189,4 +193,48 @@ TEST(last_word_is_known_only_once_given)
     control_reset(control);
     assert_false(control_returned(control, 1, &status));
     control_destroy(control);
+}
+
+/* A process that names itself a rank of `control` and then does as it is told. */
+static pid_t other_rank(struct control *control, bool works)
+{
+    struct epa_world world = {.rank = 1, .size = 2, .local_size = 2, .local_cores = 2};
+    struct bootstrap boot;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        bootstrap_init(&boot, control, &world, 0);
+        while (works)
+            continue;
+        pause();
+    }
+    return pid;
+}
+
+static uint32_t waits_in_vain(bool works)
+{
+    struct patience patience = {.limit_ns = 200000000};
+    struct control *control;
+    uint32_t windows = 0;
+    uint64_t start;
+    pid_t pid;
+
+    assert_int_equal(control_create(2, &control, NULL), EPA_OK);
+    pid = other_rank(control, works);
+    usleep(50000);
+    start = epa_now_ns();
+    while (!patience_ends(&patience, control, 1, epa_now_ns()) && windows < 5) {
+        windows = (uint32_t)((epa_now_ns() - start) / patience.limit_ns);
+        usleep(10000);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    control_destroy(control);
+    return windows;
+}
+
+TEST(who_uses_a_core_is_waited_for_longer_than_who_sleeps)
+{
+    assert_true(waits_in_vain(true) >= 5);
+    assert_true(waits_in_vain(false) < 5);
 }

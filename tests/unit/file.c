@@ -2,8 +2,10 @@
  * is told in words. */
 #include "test.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fake_root.h"
@@ -115,4 +117,32 @@ TEST_IN(folder_set_up, folder_tear_down, a_link_stays_a_link)
     assert_true(S_ISLNK(at.st_mode));
     assert_int_equal(stat(folder->file, &at), 0);
     assert_int_equal(at.st_size, 3);
+}
+
+static void is_not_read(const char *path, const char *why)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct text text = {0};
+
+    assert_int_equal(file_read(path, &text, &err), EPA_ERR_SYSTEM);
+    assert_words(err.text, why);
+    text_free(&text);
+}
+
+TEST_IN(folder_set_up, folder_tear_down, what_has_no_end_is_not_read)
+{
+    struct folder *folder = *state;
+    char path[700];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/pipe", folder->path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    is_not_read(path, "not a regular file"); /* nobody ever writes to it */
+    is_not_read("/dev/zero", "not a regular file");
+    is_not_read(folder->path, "not a regular file");
+    snprintf(path, sizeof(path), "%s/long", folder->path);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    close(fd);
+    is_not_read(path, "1048576 MiB");
 }

@@ -447,7 +447,7 @@ TEST(the_last_must_return_within_the_limit)
     struct started *s = run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
 
     assert_all(s, EPA_ERR_TIMEOUT);
-    assert_words(s->rank[0].text, "rank 1 .. 0.2");
+    assert_words(s->rank[0].text, "rank 1 .. 2 s");
     started_destroy(s);
 }
 

@@ -75,6 +75,7 @@ static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
     (void)boot, (void)arg;
     raise(SIGINT);
     raise(SIGTERM);
+    raise(SIGHUP);
     raise(SIGPIPE);
     return read(STDIN_FILENO, &c, 1) == 0 ? EPA_OK : EPA_ERR_MISMATCH;
 }

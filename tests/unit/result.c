@@ -386,3 +386,44 @@ TEST(times_of_a_gpu_are_not_held_against_the_clock_of_the_host)
         fake_finish(&f);
     }
 }
+
+static void say_cores(struct fake *f, uint32_t local_size, uint32_t local_cores)
+{
+    for (uint32_t r = 0; r < 4; r++) {
+        session_rank(&f->session, r)->local_size = local_size;
+        session_rank(&f->session, r)->local_cores = local_cores;
+    }
+}
+
+TEST_OF_FAKE(ranks_that_are_bound_to_a_core_each_share_none, VERB_BENCH, 4, 200)
+{
+    fake_measure(f, 200);
+    f->facts.cores = 1; /* of rank 0's process, as mpirun --bind-to core has it */
+    say_cores(f, 4, 4);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_false(warned(f, " share "));
+}
+
+TEST_OF_FAKE(the_node_with_the_fewest_cores_is_warned_of, VERB_BENCH, 4, 200)
+{
+    fake_measure(f, 200);
+    say_cores(f, 2, 8);
+    session_rank(&f->session, 2)->local_cores = session_rank(&f->session, 3)->local_cores = 1;
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(warned(f, "2 ranks of 1 thread share 1 core:"));
+}
+
+TEST_OF_FAKE(a_limit_that_is_beaten_is_none, VERB_BENCH, 2, 1)
+{
+    fake_measure(f, 1);
+    fake_peaks(f);
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    for (uint32_t i = 0; i < f->result.n_stages; i++)
+        assert_false(f->result.stage[i].beaten);
+    result_finish(&f->result);
+    for (uint32_t r = 0; r < 2; r++)
+        session_rank(&f->session, r)->peak.bytes_per_ns = 1e-3; /* as with a core for two ranks */
+    assert_int_equal(fake_result(f, EPA_OK, NULL), EPA_OK);
+    assert_true(f->result.stage[0].beaten);
+    assert_true(isnan(f->result.stage[0].peak_ns));
+}

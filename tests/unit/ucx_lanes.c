@@ -1,6 +1,7 @@
 /* plugins/transport/ucx/lanes.c, over what UCX 1.13.1 prints. */
 #include "test.h"
 
+#include "cards.h"
 #include "lanes.h"
 
 TEST(memory_is_put_to_and_added_to)
@@ -98,4 +99,54 @@ TEST(what_it_may_use_are_its_resources)
     assert_string_equal(narrow, "self/memory0, tcp/eth0");
     lanes_choices("", out, sizeof(out));
     assert_string_equal(out, "");
+}
+
+static const struct card good = {.base = 0x7f0000000000,
+                                 .heap_bytes = 4096,
+                                 .region_bytes = 8192,
+                                 .signals = 3,
+                                 .address_bytes = 77,
+                                 .key_bytes = 30,
+                                 .version = {1, 13}};
+
+static void card_is_refused(struct card bad, const char *text)
+{
+    const struct card cards[2] = {good, bad};
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_true(cards_check(cards, 2, 0, &err) != EPA_OK);
+    assert_words(err.text, "rank 1");
+    assert_words(err.text, text);
+}
+
+TEST(cards_that_cannot_be_are_refused)
+{
+    const struct card cards[2] = {good, good};
+    struct card bad = good;
+
+    assert_int_equal(cards_check(cards, 2, 1, NULL), EPA_OK);
+    assert_int_equal(cards_stride(cards, 2), 112);
+    bad.address_bytes = CARD_ADDRESS_MOST + 1;
+    card_is_refused(bad, "an address of 65537 bytes");
+    bad = good;
+    bad.key_bytes = UINT32_MAX;
+    card_is_refused(bad, "a key of 4294967295");
+    bad = good;
+    bad.key_bytes = 0;
+    card_is_refused(bad, "a key of 0");
+    bad = good;
+    bad.region_bytes = 4096;
+    card_is_refused(bad, "memory of 4096 bytes");
+    bad = good;
+    bad.base = UINT64_MAX - 4095;
+    card_is_refused(bad, "cannot be");
+    bad = good;
+    bad.base++;
+    card_is_refused(bad, "cannot be");
+    bad = good;
+    bad.signals++;
+    card_is_refused(bad, "4 signals");
+    bad = good;
+    bad.version[1]++;
+    card_is_refused(bad, "UCX 1.14");
 }

@@ -286,3 +286,17 @@ TEST(reading_waits_until_the_value_is_whole)
 
     assert_int_equal(look_up(&w.word, go_on_writing, &w), 0x100);
 }
+
+TEST(first_packet_numbers_are_random_and_have_24_bits)
+{
+    uint32_t all = 0, first = choose_psn(), same = 0;
+
+    for (int i = 0; i < 256; i++) {
+        uint32_t psn = choose_psn();
+
+        all |= psn;
+        same += psn == first;
+    }
+    assert_int_equal(all, 0xffffff); /* each bit in some of them */
+    assert_true(same <= 1);
+}

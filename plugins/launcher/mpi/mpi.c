@@ -60,22 +60,21 @@ static void leave(void *arg)
     mpi_world_leave();
 }
 
-/* Ranks of one host need no network to reach the hub, and nobody else is to reach it. */
-static const char *choose_interface(const struct config *config)
-{
-    if (config->interface != NULL)
-        return config->interface;
-    return job.local_size == job.process_id.size ? "lo" : NULL;
-}
-
+/* Ranks of one host meet without MPI, so that one which dies while MPI starts is known to all, and
+ * need no network: nobody else is to reach them. */
 static enum epa_status make_launcher(const struct config *config, struct epa_error *err)
 {
+    static struct launcher_contact contact;
     enum epa_status status = find_place(&job, err);
+    bool here = config->interface == NULL && job.local_size == job.process_id.size;
 
     if (status != EPA_OK)
         return status;
+    if (here)
+        launcher_meet_here(&contact, process_job_hash(&job));
     return launcher_create(&(struct launcher_params){.process_id = job.process_id,
-                                                     .interface = choose_interface(config),
+                                                     .interface = config->interface,
+                                                     .contact = here ? &contact : NULL,
                                                      .meet = meet,
                                                      .leave = leave,
                                                      .arg = &job},
@@ -115,7 +114,7 @@ static const struct epa_option options[] = {
     {.name = "interface",
      EPA_STRING(struct config, interface),
      .help = "network interface of rank 0, from the first file of a command; the default is "
-             "all, or loopback for ranks of one host"},
+             "all, or none for ranks of one host"},
     {.name = "start",
      EPA_DURATION(struct config, launcher.start_ns),
      .min = 100000000,

@@ -315,6 +315,12 @@ static enum epa_status compare(const struct memory *m, const struct card *cards,
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
                             r, cards[r].heap_bytes, cards[r].signals, m->rank, mine->heap_bytes,
                             mine->signals);
+        /* Its GPU's pages may be larger; kernels reach as far as the heap does. */
+        if (cards[r].bytes < m->heap_at + mine->heap_bytes || cards[r].bytes > 2 * m->bytes)
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "nvlink: rank %u says that its region has %" PRIu64
+                            " bytes, rank %u has %" PRIu64,
+                            r, cards[r].bytes, m->rank, m->bytes);
     }
     return EPA_OK;
 }

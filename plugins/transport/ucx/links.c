@@ -3,13 +3,19 @@
  * address of its worker, where its region is and the key to it; then it has an endpoint to each,
  * and a pointer to the region of each whose memory UCX can map. */
 #include "ucx.h"
+#include "cards.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include "../../common/maps.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -25,9 +31,74 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) / to * to;
 }
 
+/* ---- where UCX listens ----
+ *
+ * UCX executes what anybody sends to it: a TCP port that it listens at is open to every user of
+ * every host that reaches it, and System V segments, its first choice for memory, to all of the
+ * user's group. So ranks of one host have neither, and over a network it listens at one interface.
+ * RDMA devices have no listener, and are all used. */
+
+enum { DEVICES = 512 };
+
+static void add_device(char *list, const char *name)
+{
+    size_t n = strlen(list);
+
+    snprintf(list + n, DEVICES - n, "%s%s", n > 0 ? "," : "", name);
+}
+
+/* "mlx5_0:1,mlx5_1:1": ports that are up. */
+static void add_rdma_ports(char *list)
+{
+    static const char up[] = "/sys/class/infiniband/*/ports/*/state";
+    glob_t found;
+
+    if (glob(up, 0, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char device[64], port[16], state[32] = "", name[96];
+        FILE *file = fopen(found.gl_pathv[i], "re");
+
+        if (file != NULL && fgets(state, sizeof(state), file) != NULL &&
+            strstr(state, "ACTIVE") != NULL &&
+            sscanf(found.gl_pathv[i], "/sys/class/infiniband/%63[^/]/ports/%15[^/]", device,
+                   port) == 2) {
+            snprintf(name, sizeof(name), "%s:%s", device, port);
+            add_device(list, name);
+        }
+        if (file != NULL)
+            fclose(file);
+    }
+    globfree(&found);
+}
+
+/* What the user leaves to us: `tls` and `devices` are "" where UCX_* of the environment decides. */
+struct choice {
+    const char *tls;
+    char devices[DEVICES];
+};
+
+static enum epa_status choose(const struct config *config, const char *interface,
+                              struct choice *out, struct epa_error *err)
+{
+    *out = (struct choice){.tls = config->tls};
+    if (config->tls[0] == '\0' && getenv("UCX_TLS") == NULL)
+        out->tls = interface == NULL ? "posix,cma,self" : "^sysv";
+    snprintf(out->devices, DEVICES, "%s", config->devices);
+    if (config->devices[0] != '\0' || getenv("UCX_NET_DEVICES") != NULL)
+        return EPA_OK;
+    if (interface != NULL && interface[0] == '\0')
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "ucx: it is not known which network interface leads to rank 0, and UCX is "
+                        "to listen at no other; name it: --set transport.devices=eth0");
+    add_device(out->devices, interface == NULL ? "lo" : interface);
+    add_rdma_ports(out->devices);
+    return EPA_OK;
+}
+
 /* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
- * the environment does, else what UCX chooses. */
-static ucp_config_t *read_config(const struct config *config, struct epa_error *err)
+ * the environment does, else choose(). */
+static ucp_config_t *read_config(const struct choice *config, struct epa_error *err)
 {
     const struct {
         const char *name, *value;
@@ -71,18 +142,20 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
         .estimated_num_ppn = u->boot->world.local_size,
         .name = "epa2a",
     };
-    ucp_config_t *config = read_config(&u->config, err);
+    struct choice choice;
+    enum epa_status status = choose(&u->config, u->boot->world.interface, &choice, err);
+    ucp_config_t *config = status == EPA_OK ? read_config(&choice, err) : NULL;
     ucs_status_t ucs;
 
     if (config == NULL)
-        return EPA_ERR_CONFIG;
+        return status == EPA_OK ? EPA_ERR_CONFIG : status;
     ucs = ucp_init(&params, config, &u->context);
     ucp_config_release(config);
     if (ucs != UCS_OK)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
                         "and UCX): %s; `ucx_info -d` lists what there is",
-                        u->config.tls, u->config.devices, ucs_status_string(ucs));
+                        choice.tls, choice.devices, ucs_status_string(ucs));
     return EPA_OK;
 }
 
@@ -101,9 +174,13 @@ static enum epa_status create_worker(struct ucx *u, struct epa_error *err)
 static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct epa_error *err)
 {
     struct rlimit locked = {.rlim_cur = RLIM_INFINITY};
+    struct statvfs shm;
     char hint[128] = "";
 
-    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < u->region.bytes)
+    if (statvfs("/dev/shm", &shm) == 0 && (uint64_t)shm.f_bavail * shm.f_frsize < u->region.bytes)
+        snprintf(hint, sizeof(hint), "; /dev/shm, where posix memory is, has %" PRIu64 " KiB free",
+                 (uint64_t)shm.f_bavail * shm.f_frsize / 1024);
+    else if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < u->region.bytes)
         snprintf(hint, sizeof(hint),
                  "; a network device would have to lock it, and `ulimit -l` allows %" PRIu64 " KiB",
                  (uint64_t)locked.rlim_cur / 1024);
@@ -186,12 +263,6 @@ void region_finish(struct ucx *u)
 
 static const uint64_t close_ns = 1000000000u;
 
-/* Of fixed size; what is not follows in a second round. */
-struct card {
-    uint64_t base, heap_bytes;
-    uint32_t signals, address_bytes, key_bytes, version[2];
-};
-
 void links_lose(struct peer *peer, ucs_status_t status)
 {
     struct ucx *u = peer->ucx;
@@ -211,29 +282,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     links_lose(arg, status);
-}
-
-static enum epa_status compare(const struct ucx *u, const struct card *cards, struct epa_error *err)
-{
-    const struct card *mine = &cards[u->base.rank];
-
-    for (uint32_t r = 0; r < u->base.size; r++) {
-        const struct card *card = &cards[r];
-
-        if (card->heap_bytes != mine->heap_bytes || card->signals != mine->signals)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ucx: rank %u has a heap of %" PRIu64
-                            " bytes and %u signals, rank %u of %" PRIu64 " and %u",
-                            r, card->heap_bytes, card->signals, u->base.rank, mine->heap_bytes,
-                            mine->signals);
-        if (card->version[0] != mine->version[0] || card->version[1] != mine->version[1])
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ucx: rank %u has UCX %u.%u, rank %u has %u.%u; all hosts need "
-                            "the same",
-                            r, card->version[0], card->version[1], u->base.rank, mine->version[0],
-                            mine->version[1]);
-    }
-    return EPA_OK;
 }
 
 /* What one rank sends in the second round: its address, then its key. */
@@ -304,35 +352,44 @@ static void close_endpoints(struct ucx *u)
     free(request);
 }
 
+/* Who fails leaves once all have come so far: UCX may not survive that a peer whose key it unpacks
+ * is gone. EPA_AGAIN: some rank failed, maybe this one. */
+static enum epa_status agree(struct ucx *u, enum epa_status mine)
+{
+    enum epa_status status, *all = calloc(u->base.size, sizeof(*all));
+
+    if (all == NULL)
+        return EPA_ERR_NOMEM;
+    status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
+    for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++)
+        status = all[r] != EPA_OK ? EPA_AGAIN : EPA_OK;
+    free(all);
+    return status;
+}
+
 /* An endpoint that tells of a dead peer is not to be had over every transport, and all ranks
  * need the same kind. */
 static enum epa_status create_endpoints(struct ucx *u, const char *papers, size_t stride,
                                         bool watched, struct epa_error *err)
 {
     enum epa_status mine = EPA_OK, status;
-    enum epa_status *all = calloc(u->base.size, sizeof(*all));
 
-    if (all == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
     log_mute(watched);
     for (uint32_t r = 0; r < u->base.size && mine == EPA_OK; r++) {
         if (r != u->base.rank)
             mine = create_endpoint(&u->peer[r], papers + r * stride, watched, watched ? NULL : err);
     }
     log_mute(false);
-    status = u->boot->allgather(u->boot, &mine, sizeof(mine), all);
-    for (uint32_t r = 0; r < u->base.size && status == EPA_OK; r++) {
-        if (all[r] != EPA_OK)
-            status = watched ? EPA_AGAIN : all[r];
-    }
-    free(all);
+    status = agree(u, mine);
     if (status == EPA_OK)
         u->watched = watched;
     else
         close_endpoints(u);
-    if (status != EPA_OK && status != EPA_AGAIN && mine == EPA_OK)
-        return epa_fail(err, status, "ucx: another rank has no way to one of its peers");
-    return status;
+    if (status != EPA_AGAIN || watched)
+        return status;
+    return mine != EPA_OK ? mine
+                          : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                     "ucx: another rank has no way to one of its peers");
 }
 
 static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t stride,
@@ -353,11 +410,28 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
                             "ucx: rank %u cannot use the key to the memory of rank %u: %s",
                             u->base.rank, r, ucs_status_string(ucs));
         if (u->config.direct && epa_same_node(&u->boot->world, r) &&
-            ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK)
+            ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK) {
+            /* It adds what the peer says to what it has mapped, wherever that leads. */
+            if (!maps_hold(at, u->region.bytes, 0, 0))
+                return epa_fail(err, EPA_ERR_SYSTEM,
+                                "ucx: what rank %u says is the address of its memory is not "
+                                "shared with rank %u; transport.direct: false does without",
+                                r, u->base.rank);
             peer->map = at;
+        }
     }
     u->peer[u->base.rank].map = u->region.base;
     return EPA_OK;
+}
+
+static enum epa_status use_keys(struct ucx *u, const char *papers, size_t stride,
+                                const struct card *cards, struct epa_error *err)
+{
+    enum epa_status mine = unpack_keys(u, papers, stride, cards, err), status = agree(u, mine);
+
+    if (mine != EPA_OK)
+        return mine;
+    return status == EPA_AGAIN ? EPA_ERR_ABORTED : status; /* that one says why */
 }
 
 static void read_lanes(struct peer *peer)
@@ -383,7 +457,7 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
     if (status == EPA_AGAIN)
         status = create_endpoints(u, papers, stride, false, err);
     if (status == EPA_OK)
-        status = unpack_keys(u, papers, stride, cards, err);
+        status = use_keys(u, papers, stride, cards, err);
     if (status != EPA_OK)
         return status;
     u->all_mapped = true;
@@ -399,19 +473,13 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
 static enum epa_status exchange(struct ucx *u, const struct papers *mine, const struct card *cards,
                                 struct epa_error *err)
 {
-    size_t stride = 8;
+    size_t stride = cards_stride(cards, u->base.size);
     char *own, *all;
     enum epa_status status;
 
-    for (uint32_t r = 0; r < u->base.size; r++) {
-        size_t bytes = (size_t)cards[r].address_bytes + cards[r].key_bytes;
-
-        if (bytes > stride)
-            stride = bytes;
-    }
-    stride = (stride + 7) / 8 * 8;
     own = calloc(1, stride);
-    all = calloc(u->base.size, stride);
+    /* UCX is not told where a key ends; what it could read of a wrong one is behind the last. */
+    all = calloc(1, u->base.size * stride + CARD_KEY_MOST);
     if (own == NULL || all == NULL) {
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
     } else {
@@ -438,6 +506,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
     if (status == EPA_OK) {
         struct card mine = {.base = (uintptr_t)u->region.base,
                             .heap_bytes = u->base.heap_bytes,
+                            .region_bytes = u->region.bytes,
                             .signals = u->signals,
                             .address_bytes = (uint32_t)papers.address_bytes,
                             .key_bytes = (uint32_t)papers.key_bytes};
@@ -448,7 +517,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
         status = u->boot->allgather(u->boot, &mine, sizeof(mine), cards);
     }
     if (status == EPA_OK)
-        status = compare(u, cards, err);
+        status = cards_check(cards, u->base.size, u->base.rank, err);
     if (status == EPA_OK)
         status = exchange(u, &papers, cards, err);
     if (status != EPA_OK)

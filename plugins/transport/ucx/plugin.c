@@ -181,6 +181,9 @@ static enum epa_status create(const struct epa_transport_params *p, struct ucx *
     u->boot = p->boot;
     u->config = *(const struct config *)p->config;
     u->signals = p->signals;
+    u->limit_ns = u->config.default_timeout_ns != 0 ? u->config.default_timeout_ns
+                  : p->boot->timeout_ns != 0        ? p->boot->timeout_ns
+                                                    : UINT64_MAX;
     u->base = (struct epa_transport){
         .ops = &ucx_ops, .rank = world->rank, .size = world->size, .heap_bytes = p->heap_bytes};
     u->wait = wait_configure(p->boot, WAIT_AUTO);
@@ -229,7 +232,8 @@ static bool needs_helper(const struct ucx *u)
  * is. */
 static enum epa_status meet(struct ucx *u, struct epa_error *err)
 {
-    enum epa_status status = wait_barrier(u, u->config.default_timeout_ns);
+    uint64_t timeout_ns = u->limit_ns > u->boot->set_up_ns ? u->limit_ns : u->boot->set_up_ns;
+    enum epa_status status = wait_barrier(u, timeout_ns);
 
     if (status != EPA_OK) {
         ucx_explain(&u->base, err);
@@ -278,7 +282,7 @@ static const struct epa_choice progress_kinds[] = {
 static const struct config defaults = {.tls = "",
                                        .devices = "",
                                        .outstanding = 256,
-                                       .default_timeout_ns = 30000000000u,
+                                       .default_timeout_ns = 0,
                                        .progress = PROGRESS_AUTO,
                                        .direct = true};
 
@@ -286,11 +290,12 @@ static const struct epa_option options[] = {
     {.name = "tls",
      EPA_STRING(struct config, tls),
      .help = "transports of UCX, as UCX_TLS: \"posix,self\", \"tcp\", \"rc\"; \"\": "
-             "UCX_TLS, or UCX's choice"},
+             "UCX_TLS, or shared memory alone on one host and else UCX's choice"},
     {.name = "devices",
      EPA_STRING(struct config, devices),
      .help = "network devices, as UCX_NET_DEVICES: \"eth0\", \"mlx5_0:1\"; \"\": "
-             "UCX_NET_DEVICES, or all"},
+             "UCX_NET_DEVICES, or RDMA and the interface that leads to rank 0. Who reaches them "
+             "writes to ranks' memory: for networks that one trusts"},
     {.name = "direct",
      EPA_BOOL(struct config, direct),
      .help = "store directly into the memory of ranks of this node, where UCX can map "
@@ -306,8 +311,7 @@ static const struct epa_option options[] = {
      .help = "progress of UCX while this rank computes"},
     {.name = "default_timeout",
      EPA_DURATION(struct config, default_timeout_ns),
-     .min = 1,
-     .help = "longest wait of calls without a time limit: connections, quiet, reset"},
+     .help = "longest wait of calls without a time limit: connections, quiet, reset; 0: timeout"},
     {0},
 };
 

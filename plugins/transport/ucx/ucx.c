@@ -142,7 +142,7 @@ static enum epa_status flush_split(struct peer *peer, bool dirty)
 
     if (!peer->split || !dirty)
         return EPA_OK;
-    return wait_flushed(u, u->config.default_timeout_ns,
+    return wait_flushed(u, u->limit_ns,
                         (struct failure){.at = FAILED_QUIET, .peer = ucx_number_of(u, peer)});
 }
 
@@ -288,7 +288,7 @@ static enum epa_status quiet(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return wait_flushed(u, u->config.default_timeout_ns, (struct failure){.at = FAILED_QUIET});
+    return wait_flushed(u, u->limit_ns, (struct failure){.at = FAILED_QUIET});
 }
 
 static const uint64_t *word_of(const struct ucx *u, uint32_t signal)
@@ -326,13 +326,13 @@ static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);
-    enum epa_status status = wait_barrier(u, u->config.default_timeout_ns);
+    enum epa_status status = wait_barrier(u, u->limit_ns);
 
     if (status == EPA_OK) {
         for (uint32_t i = 0; i < u->signals; i++)
             __atomic_store_n((uint64_t *)(void *)(u->region.base + signal_at(u, i)), 0,
                              __ATOMIC_RELAXED);
-        status = wait_barrier(u, u->config.default_timeout_ns);
+        status = wait_barrier(u, u->limit_ns);
     }
     return status;
 }

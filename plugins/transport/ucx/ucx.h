@@ -74,6 +74,7 @@ struct ucx {
     struct epa_bootstrap *boot;
     struct config config;
     uint32_t signals;
+    uint64_t limit_ns; /* of waits that are given none */
     ucp_context_h context;
     ucp_worker_h worker;
     struct region region;

@@ -5,8 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-enum { SUBNET_BYTES = 8, PKEY_MASK = 0x7fff };
+enum { SUBNET_BYTES = 8, PKEY_MASK = 0x7fff, PSN_MASK = 0xffffff };
 
 /* ---- ports ---- */
 
@@ -86,6 +87,15 @@ enum epa_status choose_port(const struct port *port, uint32_t n, const struct po
 }
 
 /* ---- GIDs ---- */
+
+uint32_t choose_psn(void)
+{
+    uint32_t psn;
+
+    while (getrandom(&psn, sizeof(psn), 0) != (ssize_t)sizeof(psn))
+        continue;
+    return psn & PSN_MASK;
+}
 
 const char *gid_text(const uint8_t raw[GID_BYTES], char *out, uint32_t room)
 {

@@ -11,7 +11,6 @@ enum {
     HOPS = 64,
     RNR_TIMER = 12, /* 0.64 ms; nobody posts receives, so nobody meets it */
     RNR_RETRIES = 7,
-    PSN_MASK = 0xffffff,
 };
 
 /* ---- making ---- */
@@ -177,8 +176,6 @@ static enum epa_status refuse_pair(const struct connect_params *p, const struct 
                     gid_text(peer->gid, its, sizeof(its)));
 }
 
-/* Numbers of packets begin anywhere: what is still on its way from an earlier queue pair of
- * the same number is not taken for one of this. */
 static enum epa_status join(const struct connect_params *p, struct queue *queue,
                             const struct card *mine, const struct card *peer, uint32_t mtu,
                             struct epa_error *err)
@@ -186,8 +183,8 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
     uint32_t rank = p->boot->world.rank;
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
                                .path_mtu = mtu_code(mtu),
-                               .dest_qp_num = peer->number[rank],
-                               .rq_psn = (peer->first_psn + rank) & PSN_MASK,
+                               .dest_qp_num = peer->to[rank].number,
+                               .rq_psn = peer->to[rank].first_psn,
                                .max_dest_rd_atomic = (uint8_t)mine->reads,
                                .min_rnr_timer = RNR_TIMER,
                                .ah_attr = address_of(p, peer)};
@@ -201,7 +198,7 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
                                 .timeout = (uint8_t)p->config->timeout,
                                 .retry_cnt = (uint8_t)p->config->retries,
                                 .rnr_retry = RNR_RETRIES,
-                                .sq_psn = (mine->first_psn + queue->peer) & PSN_MASK,
+                                .sq_psn = mine->to[queue->peer].first_psn,
                                 .max_rd_atomic = (uint8_t)least(
                                     peer->reads, (uint32_t)p->device->attr.max_qp_init_rd_atom)};
     error = ibv_modify_qp(queue->qp, &attr,
@@ -224,11 +221,10 @@ static void fill_card(const struct connect_params *p, const struct queues *q, st
                          .lid = d->port.lid,
                          .mtu = least(mtu, d->port.mtu),
                          .link = d->port.link,
-                         .first_psn = q->queue[0].qp->qp_num * 2654435761u,
                          .reads = least(READS_MOST, (uint32_t)d->attr.max_qp_rd_atom)};
     memcpy(out->gid, d->gid.raw, GID_BYTES);
     for (uint32_t r = 0; r < q->n; r++)
-        out->number[r] = q->queue[r].qp->qp_num;
+        out->to[r] = (struct card_pair){q->queue[r].qp->qp_num, choose_psn()};
 }
 
 static enum epa_status join_all(const struct connect_params *p, struct queues *q, const char *cards,
@@ -255,7 +251,7 @@ enum epa_status connect_all(const struct connect_params *p, struct queues *q, ui
                             struct epa_error *err)
 {
     struct epa_bootstrap *boot = p->boot;
-    size_t bytes = (sizeof(struct card) + q->n * sizeof(uint32_t) + 7) & ~(size_t)7;
+    size_t bytes = (sizeof(struct card) + q->n * sizeof(struct card_pair) + 7) & ~(size_t)7;
     struct card *mine = calloc(1, bytes);
     char *cards = calloc(q->n, bytes);
     enum epa_status status;

@@ -7,14 +7,18 @@
 #include "device.h"
 #include "queue.h"
 
-/* What a rank tells the others of itself; its queue pairs' numbers come behind it, one for
- * each rank. */
+/* Of the queue pair to one rank. */
+struct card_pair {
+    uint32_t number, first_psn; /* first_psn: of the first packet that it sends */
+};
+
+/* What a rank tells the others of itself. */
 struct card {
     uint64_t base; /* address of its segment */
     uint32_t key;
-    uint32_t lid, mtu, link, first_psn, reads; /* reads: additions in flight that it takes */
+    uint32_t lid, mtu, link, reads; /* reads: additions in flight that it takes */
     uint8_t gid[GID_BYTES];
-    uint32_t number[];
+    struct card_pair to[]; /* each rank */
 };
 
 struct connect_params {

@@ -1,0 +1,761 @@
+#!/usr/bin/env python3
+"""Injected faults against a build of epa2a.
+
+    matrix.py BUILD [--faults N] [--seed S] [--seconds T] [--slack T] [--only TEXT]
+              [--list] [--verbose]
+
+Each fault starts a run, does one bad thing to it from outside (or has it planted by fault:), and
+looks at: how soon all ended, exit codes, the sentence (which rank, which process, which stage),
+the JSON document, and what is left: processes, /dev/shm, System V segments, temporary files.
+Last line: `N faults, M violations`. Exit code 1 if M > 0, 77 if nothing could be run.
+What documents of epa2a or of UCX and Open MPI say stays behind is told as `known`, not counted.
+
+Needs: Linux, Python 3, root for network namespaces (left out otherwise); a faulty run takes 1 to 8 s. The seed is that of
+the day unless it is given; after --seconds no further fault is begun.
+It ends no process but those that carry its own mark in their environment."""
+import argparse, glob, json, os, random, re, shutil, signal, subprocess, sys, tempfile, time
+ap = argparse.ArgumentParser()
+ap.add_argument('build')
+ap.add_argument('--faults', type=int, default=320)
+ap.add_argument('--seed', type=int, default=int(time.strftime('%Y%m%d')))
+ap.add_argument('--only', default='')
+ap.add_argument('--list', action='store_true')
+ap.add_argument('--verbose', action='store_true')
+ap.add_argument('--log', default='')
+ap.add_argument('--from', dest='first', type=int, default=0)
+ap.add_argument('--to', type=int, default=10 ** 9)
+ap.add_argument('--seconds', type=float, default=10 ** 9)
+ap.add_argument('--slack', type=float, default=5.0)
+A = ap.parse_args()
+EPA = os.path.abspath(os.path.join(A.build, 'src/epa2a'))
+if not os.access(EPA, os.X_OK):
+    sys.exit(f'{EPA} is not there')
+R = random.Random(A.seed)
+WORK = tempfile.mkdtemp(prefix='fm-', dir=tempfile.gettempdir())
+MARK = f'EPA_FM_MARK={os.getpid()}.{int(time.time())}'
+TIMEOUT = 1.5
+HEART = 2.0
+SLACK = A.slack  # beyond what is promised, in seconds: more on a machine that does other things
+YAML = f'version: 1\nname: faults\nranks: 4\ntimeout: {int(TIMEOUT * 1000)}ms\ntransport: shm\nalgorithm: {{name: ll_v2}}\nmoe: {{max_tokens: 16, hidden: 512, experts: 24, topk: 4, dtype: bf16}}\nverify: {{iterations: 1000000}}\nrun: {{iterations: 1000000}}\nbench: {{warmup: 0, iterations: 1000000}}\n'
+FILE = os.path.join(WORK, 'faults.yaml')
+open(FILE, 'w').write(YAML)
+log = open(A.log, 'a') if A.log else None
+NS = None
+
+
+def say(*a):
+    print(*a, flush=True)
+    if log:
+        print(*a, file=log, flush=True)
+TRANSPORTS = {'shm': ['transport=shm'], 'ucx-tcp': ['transport=ucx', 'transport.tls=tcp'], 'ucx-shm': ['transport=ucx', 'transport.tls=posix,self'], 'ucx-auto': ['transport=ucx']}
+have = subprocess.run([EPA, 'list'], capture_output=True, text=True).stdout
+if not re.search('^  ucx ', have, re.M):
+    TRANSPORTS = {'shm': TRANSPORTS['shm']}
+LAUNCH = ['fork', 'env']
+if re.search('^  mpi ', have, re.M) and shutil.which('mpirun'):
+    LAUNCH.append('mpi')
+
+
+def ns_make():
+    """Two network namespaces and a cable; None where that cannot be."""
+    a, b = (f'fma{os.getpid()}', f'fmb{os.getpid()}')
+
+    def ip(*x):
+        subprocess.run(['ip', *x], check=True, capture_output=True)
+    try:
+        for n in (a, b):
+            ip('netns', 'add', n)
+            ip('-n', n, 'link', 'set', 'lo', 'up')
+        ip('-n', a, 'link', 'add', 'fm0', 'type', 'veth', 'peer', 'name', 'fm0', 'netns', b)
+        for n, h in ((a, 1), (b, 2)):
+            ip('-n', n, 'addr', 'add', f'10.99.77.{h}/24', 'dev', 'fm0')
+            ip('-n', n, 'link', 'set', 'fm0', 'up')
+        ns_ready((a, b))
+        return (a, b)
+    except Exception:
+        ns_drop((a, b))
+        return None
+
+
+def ns_ready(ns):
+    for n in ns:
+        for _ in range(100):
+            r = subprocess.run(['ip', '-n', n, '-o', 'link', 'show', 'dev', 'fm0'], capture_output=True, text=True).stdout
+            if 'LOWER_UP' in r and 'state UP' in r:
+                break
+            time.sleep(0.05)
+
+
+def ns_drop(ns):
+    for n in ns or ():
+        subprocess.run(['ip', 'netns', 'del', n], capture_output=True)
+
+
+def procs():
+    """{pid: parent} of epa2a processes of this script, zombies left out."""
+    out = {}
+    for d in os.listdir('/proc'):
+        if not d.isdigit():
+            continue
+        try:
+            if MARK.encode() not in open(f'/proc/{d}/environ', 'rb').read().split(b'\x00'):
+                continue
+            s = open(f'/proc/{d}/stat').read()
+            c = s[s.index('(') + 1:s.rindex(')')]
+            f = s[s.rindex(')') + 2:].split()
+            if c != 'epa2a' or f[0] in 'ZX':
+                continue
+            out[int(d)] = int(f[1])
+        except OSError:
+            pass
+    return out
+
+
+def agents(p):
+    return sorted((x for x in p if p[x] not in p))
+
+
+def ranks(p):
+    return sorted((x for x in p if p[x] in p))
+
+
+def kill(pid, sig):
+    try:
+        os.kill(pid, sig)
+        return True
+    except OSError:
+        return False
+
+
+def shm():
+    return set(os.listdir('/dev/shm'))
+
+
+def sysv():
+    try:
+        return {l.split()[1] for l in open('/proc/sysvipc/shm').readlines()[1:] if l.split()[6] == '0'}  # nobody has it attached
+    except OSError:
+        return set()
+
+
+class Run:
+    """One command, or one for each rank (env, hosts)."""
+
+    def __init__(self, launch, transport, n, verb, extra=(), first=None):
+        self.launch, self.transport, self.n, self.verb = (launch, transport, n, verb)
+        self.dir = tempfile.mkdtemp(prefix='run-', dir=WORK)
+        self.tmp = os.path.join(self.dir, 'tmp')
+        os.mkdir(self.tmp)
+        self.json = os.path.join(self.dir, 'out.json')
+        self.before = (shm(), sysv())
+        sets = TRANSPORTS[transport] + [f'ranks={n}'] + list(extra)
+        if launch != 'fork':
+            sets += [f'launcher.heartbeat={int(HEART * 1000)}ms', 'launcher.start=8s']
+        if launch == 'hosts':
+            sets += ['transport.devices=fm0']
+        self.sets = sets
+        args = [EPA, verb, FILE, '--json', self.json]
+        name = {'hosts': 'env'}.get(launch, launch)
+        env = {k: v for k, v in os.environ.items() if not re.match('SLURM|OMPI|PMI|PMIX|TORCHELASTIC|EPA2A|RANK$|WORLD_SIZE$', k)}
+        k, v = MARK.split('=')
+        env[k] = v
+        env['TMPDIR'] = self.tmp
+        if launch == 'hosts':
+            env['EPA2A_JOB_TOKEN'] = MARK
+        sets = [f'launcher.name={name}'] + sets
+        for s in sets:
+            args += ['--set', s]
+        self.p, self.err = ([], [])
+        port = 15000 + R.randrange(15000)
+        if launch in ('fork', 'mpi'):
+            if launch == 'mpi':
+                args = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', str(n), '-x', k] + args
+            self.start(args, env, 0)
+        else:
+            order = list(range(n))
+            for r in order:
+                host = 0 if r < (n + 1) // 2 else 1
+                local = (n + 1) // 2 if host == 0 else n // 2
+                e = dict(env, RANK=str(r), WORLD_SIZE=str(n), MASTER_PORT=str(port))
+                if launch == 'env':
+                    e.update(LOCAL_RANK=str(r), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1')
+                    pre = []
+                else:
+                    e.update(LOCAL_RANK=str(r if host == 0 else r - (n + 1) // 2), LOCAL_WORLD_SIZE=str(local), MASTER_ADDR='10.99.77.1')
+                    pre = ['ip', 'netns', 'exec', NS[host]]
+                self.start(pre + args, e, r)
+        self.t0 = time.time()
+
+    def start(self, args, env, i):
+        e = open(os.path.join(self.dir, f'err.{i}'), 'wb')
+        self.err.append(e.name)
+        self.p.append(subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=open(os.path.join(self.dir, f'out.{i}'), 'wb'), stderr=e))
+
+    def alive(self):
+        return any((p.poll() is None for p in self.p))
+
+    def said(self):
+        return ''.join((open(e, errors='replace').read() for e in self.err))
+
+    def agent_of(self, r):
+        if self.launch == 'fork':
+            return self.p[0].pid
+        if self.launch in ('env', 'hosts'):
+            return self.p[r].pid
+        for a in agents(procs()):
+            try:
+                if f'OMPI_COMM_WORLD_RANK={r}'.encode() in open(f'/proc/{a}/environ', 'rb').read().split(b'\x00'):
+                    return a
+            except OSError:
+                pass
+        return 0
+
+    def rank_of(self, r):
+        p = procs()
+        if self.launch == 'fork':
+            k = sorted((x for x in p if p[x] == self.p[0].pid))
+            return k[r] if len(k) > r else 0
+        a = self.agent_of(r)
+        k = [x for x in p if p[x] == a]
+        return k[0] if k else 0
+
+    def until(self, what, limit=15):
+        """'ranks': all are there; 'under way': the first iterations are done."""
+        end = time.time() + limit
+        while time.time() < end and self.alive():
+            p = procs()
+            n = len(ranks(p))
+            if n >= self.n:
+                if what == 'ranks':
+                    return True
+                s = subprocess.run([EPA, 'status', '--json', '-', str(agents(p)[0])], capture_output=True, text=True, timeout=10)
+                m = re.findall('"iteration":\\s*(\\d+)', s.stdout)
+                if m and max(map(int, m)) >= 2:
+                    return True
+            time.sleep(0.004 if what == 'ranks' else 0.03)
+        return False
+
+    def wait(self, limit):
+        end = time.time() + limit
+        while self.alive() and time.time() < end:
+            time.sleep(0.004)
+        return not self.alive()
+
+    def clean(self):
+        for _ in range(40):
+            p = procs()
+            if not p and (not self.alive()):
+                break
+            for x in p:
+                kill(x, signal.SIGKILL)
+            for x in self.p:
+                if x.poll() is None:
+                    x.kill()
+            time.sleep(0.02)
+        for x in self.p:
+            x.wait()
+bad = []
+leftovers = set()  # removed in the end: until then they may be of somebody else who makes them now
+known = []
+count = 0
+done_in = {}
+STAGE = '(set-up|between stages|dispatch|combine|warm|inputs|check|report|barrier|before|after)'
+
+
+def judge(name, run, since, limit, want, who=None, stage=False, text=None, ended=True, victims=(), json_must=True, gone_ok=False, only_codes_of=None, parent_killed=False):
+    """Everything that is promised of one fault. `who`: (rank, pid) the sentence must name."""
+    v = []
+    ms = int((time.time() - since) * 1000)
+    codes = [p.poll() for p in run.p]
+    said = run.said()
+    if not ended:
+        v.append(f'did not end within {limit:.1f} s')
+        try:
+            a = agents(procs())
+            v.append('status: ' + ' / '.join(subprocess.run([EPA, 'status', str(a[0])], capture_output=True, text=True, timeout=10).stdout.split('\n')[:6]) if a else 'nobody')
+        except Exception as x:
+            v.append(f'status itself: {x!r}')
+    else:
+        for i, c in enumerate(codes):
+            if only_codes_of is not None and i not in only_codes_of:
+                continue
+            if c not in want:
+                v.append(f"exit code {c} of {(i if len(codes) > 1 else 'it')}, not {sorted(want)}")
+    end = time.time() + 1.5
+    left = procs()
+    while left and time.time() < end:
+        time.sleep(0.02)
+        left = procs()
+    if ended and left:
+        v.append(f'{len(left)} processes left behind')
+    run.clean()
+    died = [c for c in codes if c in (4, 5)]
+    if ended and died and (who is not None):
+        r, pid = who
+        if pid and (not re.search(f'\\b(rank {r}\\b)', said)):
+            v.append(f'no sentence names rank {r}')
+        if pid and 5 in codes and (run.launch != 'mpi') and (not re.search(f'pid {pid}\\b', said)) and (not re.search(f'rank {r} [^\\n]*(is gone|nothing was heard)', said)):
+            v.append(f'no sentence names process {pid}')
+    if ended and died and stage and (not re.search(STAGE, said)):
+        v.append('no sentence names a stage')
+    if ended and any((c not in (0, -9, None) for c in codes)) and (not said.strip()) and (not parent_killed):
+        v.append('no word at all')
+    if text and ended and died and (not re.search(text, said)):
+        v.append(f'nobody says /{text}/')
+    if re.search('Sanitizer|runtime error:|corrupt|double free|stack smashing', said):
+        v.append('the run reports damage to memory')
+    if os.path.exists(run.json):
+        try:
+            d = json.load(open(run.json))
+            assert d['results'], 'no results'
+        except Exception as x:
+            v.append(f'the JSON is not valid: {x!r}')
+    elif json_must and ended and any((c in (4, 5, 0, 1, 130, 143) for c in codes[:1])):
+        v.append('there is no JSON document')
+    new = shm() - run.before[0]
+    seg = sysv() - run.before[1]
+    for f in sorted(new):
+        try:
+            own = os.stat('/dev/shm/' + f).st_mtime >= run.t0 - 5
+        except OSError:
+            continue
+        if not own:
+            continue
+        if re.match('ucx_shm_posix|vader_|osc_|open_mpi|sm_segment', f):
+            known.append((name, '/dev/shm/' + re.sub('[0-9a-f]{6,}', '*', f)))
+        else:
+            v.append(f'left in /dev/shm: {f}')
+        leftovers.add('/dev/shm/' + f)
+    if seg:
+        known.append((name, f'{len(seg)} System V segments')) if 'ucx' in run.transport else v.append('System V segments left')
+    for f in glob.glob(run.tmp + '/*'):
+        if re.search('ompi|prted|pmix|openmpi', os.path.basename(f)):
+            known.append((name, 'session folder of Open MPI'))
+        else:
+            v.append(f'left in TMPDIR: {os.path.basename(f)}')
+    extra = [f for f in os.listdir(run.dir) if not re.match('(out|err)\\.\\d+$|out\\.json$|tmp$', f)]
+    if extra:
+        known.append((name, 'a .tmp of a killed writer')) if parent_killed and all((f.endswith('.tmp') for f in extra)) else v.append(f'left beside the result: {extra}')
+    global count
+    count += 1
+    k = codes[0] if len(codes) == 1 else '/'.join(sorted({str(c) for c in codes}))
+    done_in.setdefault(name.split(' | ')[0], []).append(ms)
+    if v:
+        bad.append((name, v))
+        say(f"VIOLATION {name}: {'; '.join(v)} (codes {codes}, {ms} ms)")
+        lines = [l for l in said.split('\n') if l.strip()]
+        for l in [l for l in lines if 'error' in l and 'UCX' not in l][:4] or lines[:6]:
+            say('      | ' + l[:300])
+        say('      repro: sets ' + ' '.join(run.sets) + f' verb {run.verb}')
+    elif A.verbose:
+        say(f'ok {name}: code {k}, {ms} ms')
+    shutil.rmtree(run.dir, ignore_errors=True)
+KILLS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL]
+
+
+def f_rank(launch, transport, n, verb, when, sig):
+    """A rank's process gets a deadly signal."""
+    name = f'{launch} {transport} {n} {verb} | {sig.name} of a rank {when}'
+
+    def go():
+        run = Run(launch, transport, n, verb)
+        ok = run.until('ranks' if when in ('in set-up', 'at start') else 'under way')
+        if when == 'at start':
+            pass
+        elif when == 'in set-up':
+            time.sleep(R.random() * (0.03 if launch == 'fork' else 0.25))
+        else:
+            time.sleep(R.random() * 0.2)
+        r = R.randrange(n)
+        pid = run.rank_of(r)
+        since = time.time()
+        hit = pid and kill(pid, sig)
+        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
+        if not hit or not ok:
+            run.clean()
+            return judge(name + ' (not started)', run, since, limit, {-9, 5, 137, None, 0, 2, 3, 4}, ended=True, json_must=False, parent_killed=True) if hit else judge(name + ' (never under way)', run, since, limit, {'under way'}, ended=True)
+        ended = run.wait(limit)
+        early = launch == 'mpi' and when != 'under way'
+        judge(name, run, since, limit, set(range(1, 256)) if early else {5}, who=None if early else (r, pid), stage=when == 'under way' and launch == 'fork', ended=ended, json_must=not early, parent_killed=early)
+    return (name, go)
+
+
+def f_stop(launch, transport, n, verb, when):
+    """A rank's process is stopped and stays so."""
+    name = f'{launch} {transport} {n} {verb} | SIGSTOP of a rank {when}'
+
+    def go():
+        run = Run(launch, transport, n, verb)
+        if when == 'at start':
+            ok, r, pid, end = (True, 0, 0, time.time() + 10)
+            while not pid and run.alive() and (time.time() < end):
+                try:
+                    pid = int((open(f'/proc/{run.p[0].pid}/task/{run.p[0].pid}/children').read().split() or [0])[0])
+                except OSError:
+                    pass
+        else:
+            ok = run.until('ranks' if when == 'in set-up' else 'under way')
+            time.sleep(R.random() * (0.03 if when == 'in set-up' else 0.2))
+            r = R.randrange(n)
+            pid = run.rank_of(r)
+        since = time.time()
+        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
+        if when == 'in set-up' and launch in ('mpi',):
+            limit += 8
+        if not pid or not kill(pid, signal.SIGSTOP) or (not ok):
+            return judge(name + ' (never under way)', run, since, limit, {'under way'}, ended=True)
+        ended = run.wait(limit)
+        judge(name, run, since, limit, {4}, who=(r, pid), ended=ended)
+    return (name, go)
+
+
+def f_pause(launch, transport, n, verb):
+    """Stopped for less than the time limit, then continued: goes on; then SIGINT ends it well."""
+    name = f'{launch} {transport} {n} {verb} | SIGSTOP and SIGCONT of a rank'
+
+    def go():
+        run = Run(launch, transport, n, verb)
+        ok = run.until('under way')
+        r = R.randrange(n)
+        pid = run.rank_of(r)
+        since = time.time()
+        if not pid or not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        kill(pid, signal.SIGSTOP)
+        time.sleep(0.4)
+        kill(pid, signal.SIGCONT)
+        time.sleep(0.5)
+        if not run.alive():
+            return judge(name, run, since, 0, {'goes on'}, ended=True)
+        since = time.time()
+        kill(run.agent_of(0), signal.SIGINT)
+        ended = run.wait(4 + SLACK)
+        judge(name, run, since, 4 + SLACK, {130}, ended=ended)
+    return (name, go)
+
+
+def f_parent(launch, transport, n, verb, when, sig):
+    """Who watches (the command, or the agent of a rank) is killed."""
+    name = f"{launch} {transport} {n} {verb} | {sig.name} of {('the command' if launch == 'fork' else 'an agent')} {when}"
+
+    def go():
+        run = Run(launch, transport, n, verb)
+        ok = True
+        if when == 'in set-up':
+            ok = run.until('ranks')
+            time.sleep(R.random() * 0.03)
+        elif when == 'under way':
+            ok = run.until('under way')
+            time.sleep(R.random() * 0.2)
+        else:
+            time.sleep(R.random() * 0.03)
+        r = R.randrange(n)
+        a = run.agent_of(r)
+        since = time.time()
+        pid = run.rank_of(r)
+        if launch == 'mpi' and (not a):
+            ok = False
+        if not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        kill(a, sig)
+        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
+        if launch != 'fork' and when != 'under way':
+            limit += 8
+        ended = run.wait(limit)
+        soft = sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        code = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 143}.get(sig)
+        if launch == 'fork':
+            want = {code, -sig} if soft else {-sig}
+            judge(name, run, since, limit, want if when != 'at start' else want | {code, -sig}, ended=ended, parent_killed=not soft or when == 'at start', json_must=soft and when == 'under way')
+        elif launch == 'mpi':
+            judge(name, run, since, limit, set(range(1, 256)) | {-sig}, ended=ended, json_must=False, parent_killed=True)
+        else:
+            others = [i for i in range(n) if i != r]
+            want = ({code} if soft else {5}) | ({4} if when != 'under way' else set()) | ({-sig, code} if soft and when == 'at start' else set())
+            judge(name, run, since, limit, want, who=(r, pid) if not soft and when == 'under way' else None, ended=ended, only_codes_of=others, json_must=False, parent_killed=True)
+    return (name, go)
+
+
+def f_agent_stop(launch, transport, n, verb):
+    """An agent is stopped: the others must not wait for longer than the heartbeat; once it goes on it ends, too."""
+    name = f'{launch} {transport} {n} {verb} | SIGSTOP of an agent'
+
+    def go():
+        run = Run(launch, transport, n, verb)
+        ok = run.until('under way')
+        r = R.randrange(n)
+        a = run.agent_of(r)
+        since = time.time()
+        if not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        kill(a, signal.SIGSTOP)
+        limit = HEART + TIMEOUT + SLACK
+        others = [i for i in range(n) if i != r]
+        end = time.time() + limit
+        while time.time() < end and any((run.p[i].poll() is None for i in others)):
+            time.sleep(0.01)
+        ended = all((run.p[i].poll() is not None for i in others))
+        kill(a, signal.SIGCONT)
+        again = run.wait(HEART + SLACK)
+        if ended and (not again):
+            return judge(name + ', and goes on', run, since, HEART + SLACK, {5}, ended=False)
+        judge(name, run, since, limit, {5}, who=(r, 0), ended=ended, json_must=False, text=f'rank {r} .*is gone|rank 0 .*is gone')
+    return (name, go)
+
+
+def f_command_stop(transport, n, verb):
+    """Ctrl-Z and fg of the command."""
+    name = f'fork {transport} {n} {verb} | SIGSTOP and SIGCONT of the command'
+
+    def go():
+        run = Run('fork', transport, n, verb)
+        ok = run.until('under way')
+        since = time.time()
+        if not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        kill(run.p[0].pid, signal.SIGSTOP)
+        time.sleep(1.0)
+        kill(run.p[0].pid, signal.SIGCONT)
+        time.sleep(0.4)
+        if not run.alive():
+            return judge(name, run, since, 0, {'goes on'}, ended=True)
+        kill(run.p[0].pid, signal.SIGTERM)
+        since = time.time()
+        ended = run.wait(4 + SLACK)
+        judge(name, run, since, 4 + SLACK, {143}, ended=ended)
+    return (name, go)
+
+
+def f_planted(launch, transport, n, verb, kind, stage, it):
+    name = f"{launch} {transport} {n} {verb} | planted {kind} in {stage or 'the first stage'} of iteration {it}"
+
+    def go():
+        r = R.randrange(n)
+        f = f'fault={{kind: {kind}, rank: {r}, iteration: {it}' + (f', stage: {stage}' if stage else '') + (', for: 60s' if kind == 'stop' else '') + '}'
+        run = Run(launch, transport, n, verb, [f])
+        ok = run.until('ranks')
+        since = time.time()
+        limit = TIMEOUT + SLACK + 3 + (HEART if launch != 'fork' else 0) + (8 if launch == 'mpi' else 0)
+        ended = run.wait(limit)
+        judge(name, run, since, limit, {5} if kind == 'kill' else {4}, who=(r, 1 if kind == 'stop' else 0), ended=ended, stage=True, text=f'rank {r} .*(killed by signal 9|is gone|has lost)' if kind == 'kill' else f'rank {r}')
+    return (name, go)
+
+
+def f_anytime(launch, transport, n, verb, sig, target):
+    """A finite run, hit at any time of its life: set-up, iterations, the check, the report."""
+    name = f'{launch} {transport} {n} {verb} | {sig.name} of {target} at any time'
+    its = {'shm': 3000, 'ucx-tcp': 60, 'ucx-shm': 1500, 'ucx-auto': 1500}[transport] // (4 if verb == 'verify' else 1)
+
+    def go():
+        key = (launch, transport, n, verb)
+        if key not in whole:
+            run = Run(launch, transport, n, verb, [f'{verb}.iterations={its}'])
+            t = time.time()
+            run.wait(60)
+            whole[key] = time.time() - t
+            run.clean()
+            shutil.rmtree(run.dir, ignore_errors=True)
+        run = Run(launch, transport, n, verb, [f'{verb}.iterations={its}'])
+        time.sleep(R.random() * whole[key] * 1.1)
+        r = R.randrange(n)
+        since = time.time()
+        a = run.agent_of(r)
+        pid = run.rank_of(r) if target == 'a rank' else a
+        hit = bool(pid) and kill(pid, sig)
+        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0) + (8 if launch != 'fork' else 0) + whole[key]
+        ended = run.wait(limit)
+        if target == 'a rank':
+            want = {5, 0} if launch != 'mpi' else {5, 0} | set(range(1, 256))
+        elif launch == 'fork':
+            want = {-sig, 0, 143, 130}
+        else:
+            want = {5, 0, 4, -sig, 143, 130} | (set(range(1, 256)) if launch == 'mpi' else set())
+        judge(name, run, since, limit, want, ended=ended, json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork')
+    return (name, go)
+
+
+def f_cable(n, verb, transport, how):
+    """Two hosts: the cable is pulled, or loses everything in one direction."""
+    name = f'hosts {transport} {n} {verb} | cable {how}'
+
+    def go():
+        run = Run('hosts', transport, n, verb)
+        ok = run.until('under way') if how != 'pulled in set-up' else time.sleep(0.1 + R.random() * 0.2) or True
+        since = time.time()
+        if not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        subprocess.run(['ip', '-n', NS[1], 'link', 'set', 'fm0', 'down'], check=True)
+        if how == 'pulled and back':
+            time.sleep(0.3)
+            subprocess.run(['ip', '-n', NS[1], 'link', 'set', 'fm0', 'up'], check=True)
+        limit = HEART + TIMEOUT + SLACK + (8 if how == 'pulled in set-up' else 0)
+        if how == 'pulled and back':
+            time.sleep(1.0)
+            if run.alive():
+                kill(run.p[0].pid, signal.SIGINT)
+            since = time.time()
+            ended = run.wait(limit)
+            judge(name, run, since, limit, {130, 5, 4}, ended=ended, json_must=False)
+        else:
+            ended = run.wait(limit)
+            judge(name, run, since, limit, {5, 4}, ended=ended, json_must=False, text='rank \\d+ .*(is gone|has lost|did not come|cannot reach|waited)')
+        subprocess.run(['ip', '-n', NS[1], 'link', 'set', 'fm0', 'up'])
+        ns_ready(NS)
+    return (name, go)
+
+
+def f_mpirun(transport, n, verb, sig, when):
+    name = f'mpi {transport} {n} {verb} | {sig.name} of mpirun {when}'
+
+    def go():
+        run = Run('mpi', transport, n, verb)
+        ok = run.until('ranks' if when == 'in set-up' else 'under way')
+        time.sleep(R.random() * 0.2)
+        since = time.time()
+        if not ok:
+            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+        run.p[0].send_signal(sig)
+        limit = HEART + TIMEOUT + SLACK
+        ended = run.wait(limit)
+        end = time.time() + limit
+        while procs() and time.time() < end:
+            time.sleep(0.05)
+        judge(name, run, since, limit, set(range(1, 256)) | {-sig}, ended=ended, json_must=False, parent_killed=True)
+    return (name, go)
+
+
+def f_missing(launch, n, verb):
+    """A rank never comes."""
+    name = f'{launch} shm {n} {verb} | a rank never comes'
+
+    def go():
+        run = Run(launch, 'shm' if launch == 'env' else 'ucx-tcp', n, verb)
+        r = 1 + R.randrange(n - 1)
+        kill(run.p[r].pid, signal.SIGKILL)
+        since = time.time()
+        limit = 8 + SLACK
+        ended = run.wait(limit)
+        judge(name, run, since, limit, {4, 5}, who=(r, 0), ended=ended, only_codes_of=[i for i in range(n) if i != r], json_must=False, parent_killed=True, text=f'rank {r}\\b|rank 0 ')
+    return (name, go)
+
+
+def f_twice(n, verb):
+    """A rank is started twice."""
+    name = f'env shm {n} {verb} | a rank comes twice'
+
+    def go():
+        run = Run.__new__(Run)
+        Run.__init__(run, 'env', 'shm', n, verb)
+        time.sleep(0.02)
+        k = 1 + R.randrange(n - 1)
+        env = dict((e.split('=', 1) for e in open(f'/proc/{run.p[k].pid}/environ').read().split('\x00') if '=' in e))
+        args = [a for a in open(f'/proc/{run.p[k].pid}/cmdline').read().split('\x00') if a]
+        if not env or not args:
+            run.clean()
+            return judge(name, run, time.time(), 0, {-9}, ended=True, json_must=False, parent_killed=True)
+        run.start(args, env, n)
+        since = time.time()
+        time.sleep(1.0)
+        if all((p.poll() is None for p in run.p[:n])):
+            kill(run.p[0].pid, signal.SIGINT)
+            ended = run.wait(9 + SLACK)
+            judge(name, run, since, 9 + SLACK, {130, 4, 2}, ended=ended)
+        else:
+            ended = run.wait(9 + SLACK)
+            judge(name, run, since, 9 + SLACK, {2, 4}, ended=ended, json_must=False)
+    return (name, go)
+whole = {}
+SIZES = [2, 3, 4, 8]
+VERBS = ['bench', 'verify', 'run']
+
+
+def pick():
+    return (R.choice(SIZES), R.choice(['bench', 'bench', 'verify', 'run']))
+T = list(TRANSPORTS)
+ucx = [t for t in T if t.startswith('ucx')]
+
+
+def plan(n):
+    """A list of n faults, the same for a seed; every kind in turn, so that any prefix is balanced."""
+    out = []
+    hosts = os.geteuid() == 0 and shutil.which('ip') and ('ucx-tcp' in TRANSPORTS)
+    kinds = []
+    for t in T:
+        for when in ('at start', 'in set-up', 'under way', 'under way'):
+            kinds.append(lambda t=t, w=when: f_rank('fork', t, *pick(), w, R.choice(KILLS)))
+        for when in ('at start', 'in set-up', 'under way'):
+            kinds.append(lambda t=t, w=when: f_stop('fork', t, *pick(), w))
+        kinds.append(lambda t=t: f_pause('fork', t, *pick()))
+        for when in ('at start', 'in set-up', 'under way'):
+            kinds.append(lambda t=t, w=when: f_parent('fork', t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV, signal.SIGABRT])))
+        kinds.append(lambda t=t: f_command_stop(t, *pick()))
+        for stage in ('dispatch', 'combine', None):
+            for kind in ('kill', 'stop'):
+                kinds.append(lambda t=t, s=stage, k=kind: f_planted('fork', t, *pick(), k, s, R.choice([0, 1, 7, 40])))
+        kinds.append(lambda t=t: f_anytime('fork', t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), 'a rank'))
+        kinds.append(lambda t=t: f_anytime('fork', t, *pick(), R.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), 'the command'))
+        for launch in [l for l in LAUNCH if l != 'fork']:
+            for when in ('in set-up', 'under way'):
+                kinds.append(lambda t=t, w=when, l=launch: f_rank(l, t, *pick(), w, R.choice(KILLS)))
+            kinds.append(lambda t=t, l=launch: f_stop(l, t, *pick(), 'under way'))
+            for when in ('in set-up', 'under way'):
+                kinds.append(lambda t=t, w=when, l=launch: f_parent(l, t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])))
+            kinds.append(lambda t=t, l=launch: f_planted(l, t, *pick(), R.choice(['kill', 'stop']), R.choice(['dispatch', 'combine']), R.choice([0, 9])))
+            kinds.append(lambda t=t, l=launch: f_anytime(l, t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), R.choice(['a rank', 'an agent'])))
+        kinds.append(lambda t=t: f_agent_stop('env', t, *pick()))
+    kinds += [lambda: f_missing('env', R.choice([2, 4]), 'bench'), lambda: f_twice(R.choice([2, 4]), 'bench')]
+    if 'mpi' in LAUNCH:
+        for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+            for w in ('in set-up', 'under way'):
+                kinds.append(lambda s=s, w=w: f_mpirun(R.choice(T), *pick(), s, w))
+    if hosts:
+        for when in ('in set-up', 'under way', 'under way'):
+            kinds.append(lambda w=when: f_rank('hosts', 'ucx-tcp', *pick(), w, R.choice(KILLS)))
+        for when in ('in set-up', 'under way'):
+            kinds.append(lambda w=when: f_parent('hosts', 'ucx-tcp', *pick(), w, signal.SIGKILL))
+        kinds += [lambda: f_stop('hosts', 'ucx-tcp', *pick(), 'under way'), lambda: f_agent_stop('hosts', 'ucx-tcp', *pick()), lambda: f_pause('hosts', 'ucx-tcp', *pick())]
+        for how in ('pulled', 'pulled', 'pulled and back', 'pulled in set-up'):
+            kinds.append(lambda h=how: f_cable(R.choice([2, 4]), 'bench', 'ucx-tcp', h))
+        kinds += [lambda: f_planted('hosts', 'ucx-tcp', *pick(), R.choice(['kill', 'stop']), R.choice(['dispatch', 'combine']), 5), lambda: f_anytime('hosts', 'ucx-tcp', *pick(), signal.SIGKILL, R.choice(['a rank', 'an agent']))]
+    while len(out) < n:
+        order = kinds[:]
+        R.shuffle(order)
+        out += [k() for k in order]
+    return out[:n]
+todo = [(i, x) for i, x in enumerate(plan(A.faults)) if A.only in x[0] and A.first <= i < A.to]
+if A.list:
+    for i, (name, go) in todo:
+        print(i, name)
+    shutil.rmtree(WORK)
+    sys.exit(0)
+try:
+    if any(('hosts ' in x[0] for i, x in todo)):
+        NS = ns_make()
+    begun = time.time()
+    for i, (name, go) in todo:
+        if time.time() - begun > A.seconds:
+            break
+        if name.startswith('hosts ') and NS is None:
+            continue
+        R.seed(A.seed * 100003 + i)
+        try:
+            go()
+        except Exception as x:
+            say(f'(not judged: {name}: {x!r})')
+        for p in procs():
+            kill(p, signal.SIGKILL)
+    kn = {}
+    for n_, w in known:
+        kn[w] = kn.get(w, 0) + 1
+    for w, c in sorted(kn.items()):
+        say(f'known: {w}: {c} times')
+finally:
+    for p in procs():
+        kill(p, signal.SIGKILL)
+    ns_drop(NS)
+    shutil.rmtree(WORK, ignore_errors=True)
+    for path in leftovers:
+        if os.path.exists(path) and os.stat(path).st_uid == os.geteuid():
+            os.unlink(path)
+say(f'{count} faults, {len(bad)} violations, seed {A.seed}')
+sys.exit(1 if bad else 0 if count else 77)
