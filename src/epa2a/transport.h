@@ -102,7 +102,7 @@ struct epa_transport_ops {
     /* For a transport with a `view`, whose link peak only kernels can measure: runs them,
      * between other calls. Stores begin at the same time on all ranks. *ns: what the run
      * took, by the device's clock; 0: too few bytes to measure. The signals keep their values.
-     * NULL: not known. */
+     * NULL: puts and signals of the host tell. */
     enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *, double *ns);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
      * nothing to say. */
