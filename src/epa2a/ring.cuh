@@ -37,6 +37,8 @@ EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
     to->bytes = what.bytes;
     to->value = what.value;
     to->signal = what.signal;
+    to->rows = what.rows;
+    to->stride = what.stride;
     epa_dev_store_release(&to->turn, ticket + 1);
     return true;
 }

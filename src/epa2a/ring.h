@@ -7,8 +7,8 @@
  * is taken + 1, copies it, and then stores taken + 1: so a full ring makes writers wait, and the
  * order of tickets is the order of the ring.
  *
- * Towards one peer, what the descriptors of a rank ask for is done in the order of the ring, as
- * transport.h says of put, put_signal, signal and fence. */
+ * Towards one peer, what the descriptors of a rank ask for is done as transport.h says of put,
+ * put_signal, signal and fence; and a signal comes after all that was asked for before it. */
 #ifndef EPA2A_RING_H
 #define EPA2A_RING_H
 
@@ -31,8 +31,9 @@ struct epa_descriptor {
     uint64_t dst;    /* offset in the peer's heap */
     const void *src; /* in this rank's memory; as it is until the peer has it */
     uint64_t bytes, value;
-    uint32_t signal, unused;
-    uint64_t line; /* the rest of a cache line */
+    uint32_t signal;
+    uint32_t rows;   /* a put of so many rows of `bytes` each; 0 is 1 */
+    uint64_t stride; /* from one row to the next, here and at the peer */
 };
 
 /* To kernels, by value. Pointers are device pointers. */
@@ -72,6 +73,8 @@ static inline bool epa_ring_write(const struct epa_host_ring *r, const struct ep
     to->bytes = what->bytes;
     to->value = what->value;
     to->signal = what->signal;
+    to->rows = what->rows;
+    to->stride = what->stride;
     /* Release: pairs with the acquire in epa_ring_read(). */
     __atomic_store_n(&to->turn, ticket + 1, __ATOMIC_RELEASE);
     return true;

@@ -231,15 +231,21 @@ static enum epa_status count_queued(struct cuda_copies *c, enum proxy_lane lane)
 }
 
 static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, void *to,
-                            const void *from, size_t bytes)
+                            const void *from, size_t bytes, uint32_t rows, uint64_t stride)
 {
     struct cuda_copies *c = copies_of(copies);
+    bool out = lane == PROXY_OUT;
+    cudaError_t error;
     enum epa_status status;
 
     if (is_full(c, lane))
         return EPA_AGAIN;
-    status = check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream[lane]),
-                   "queueing a copy");
+    if (rows == 1)
+        error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream[lane]);
+    else
+        error = cudaMemcpy2DAsync(to, out ? bytes : stride, from, out ? stride : bytes, bytes, rows,
+                                  cudaMemcpyDefault, c->stream[lane]);
+    status = check(c, error, "queueing a copy");
     return status == EPA_OK ? count_queued(c, lane) : status;
 }
 

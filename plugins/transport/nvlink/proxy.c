@@ -29,8 +29,8 @@ static const uint64_t leave_ns = 2000000000u;
 static const uint64_t acquire_ns = 1000000000u;
 
 struct header {
-    uint64_t dst, bytes, value;
-    uint32_t signal, op; /* op: enum epa_ring_op; FENCE: after all before it */
+    uint64_t dst, bytes, stride, value;
+    uint32_t rows, signal, op; /* op: enum epa_ring_op; FENCE: after all before it */
 };
 
 _Static_assert(sizeof(struct header) <= HEADER, "a message begins with its header");
@@ -51,7 +51,8 @@ struct channel_in {
 
 struct reading {
     struct epa_descriptor now; /* op 0: none */
-    uint64_t at;               /* bytes that messages were begun for */
+    uint32_t row;              /* that messages were begun for, */
+    uint64_t at;               /* and bytes of this one */
     uint64_t asked;            /* PROXY_QUIET */
 };
 
@@ -138,10 +139,11 @@ static bool has_room(const struct channel_out *c)
 /* A descriptor that was just read. What is no message is dealt with here. */
 static enum epa_status take(struct proxy *p, struct reading *r)
 {
-    const struct epa_descriptor *d = &r->now;
+    struct epa_descriptor *d = &r->now;
     const uint32_t signals = EPA_RING_SET | EPA_RING_ADD;
-    uint64_t bytes = (d->op & EPA_RING_PUT) != 0 ? d->bytes : 0;
+    uint64_t end = 0;
 
+    r->row = 0;
     r->at = 0;
     if (d->op == PROXY_QUIET) {
         for (uint32_t i = 0; i < p->size; i++)
@@ -150,20 +152,41 @@ static enum epa_status take(struct proxy *p, struct reading *r)
         r->now.op = 0;
         return EPA_OK;
     }
-    if (d->peer >= p->size || !p->params.far[d->peer] || bytes > p->params.heap_bytes ||
-        d->dst > p->params.heap_bytes - bytes ||
-        ((d->op & signals) != 0 && d->signal >= p->params.signals))
+    if ((d->op & EPA_RING_PUT) == 0)
+        d->bytes = d->rows = 0;
+    d->rows = d->rows == 0 ? 1 : d->rows;
+    if (d->peer >= p->size || !p->params.far[d->peer] ||
+        __builtin_mul_overflow(d->stride, d->rows - 1, &end) ||
+        __builtin_add_overflow(end, d->dst, &end) || __builtin_add_overflow(end, d->bytes, &end) ||
+        end > p->params.heap_bytes || ((d->op & signals) != 0 && d->signal >= p->params.signals))
         return epa_fail(&p->err, EPA_ERR_SYSTEM,
-                        "nvlink: rank %u was asked to put %" PRIu64 " bytes at %" PRIu64
+                        "nvlink: rank %u was asked to put %u x %" PRIu64 " bytes at %" PRIu64
                         " of rank %u, signal %u: its heap has %" PRIu64
                         " bytes, there are %u signals, and it must be of another node",
-                        p->rank, bytes, d->dst, d->peer, d->signal, p->params.heap_bytes,
-                        p->params.signals);
+                        p->rank, d->rows, d->bytes, d->dst, d->peer, d->signal,
+                        p->params.heap_bytes, p->params.signals);
     if (d->op == EPA_RING_FENCE)
         p->out[d->peer].fence = true;
-    if (d->op == EPA_RING_FENCE || (d->op == EPA_RING_PUT && bytes == 0))
+    if (d->op == EPA_RING_FENCE || (d->op == EPA_RING_PUT && d->bytes == 0))
         r->now.op = 0;
     return EPA_OK;
+}
+
+/* What of a descriptor goes with the next message: rows that fit, or a part of one. */
+static struct header next_part(const struct reading *r)
+{
+    const struct epa_descriptor *d = &r->now;
+    uint64_t left = d->bytes - r->at, rows = d->rows - r->row;
+    struct header h = {.dst = d->dst + r->row * d->stride + r->at,
+                       .bytes = left < PROXY_PIECE ? left : PROXY_PIECE,
+                       .stride = d->stride,
+                       .rows = 1};
+
+    if (d->bytes == 0)
+        h.rows = (uint32_t)rows;
+    else if (d->bytes <= PROXY_PIECE)
+        h.rows = (uint32_t)(PROXY_PIECE / d->bytes < rows ? PROXY_PIECE / d->bytes : rows);
+    return h;
 }
 
 /* The next message of a descriptor: its data are on the way to staging. */
@@ -172,29 +195,31 @@ static enum epa_status begin_message(struct proxy *p, struct reading *r)
     struct epa_descriptor *d = &r->now;
     struct channel_out *c = &p->out[d->peer];
     char *to = p->net->heap + out_offset(p, d->peer, c->begun + 1);
-    uint64_t left = (d->op & EPA_RING_PUT) != 0 ? d->bytes - r->at : 0;
-    uint64_t bytes = left < PROXY_PIECE ? left : PROXY_PIECE;
-    struct header header = {.dst = d->dst + r->at, .bytes = bytes};
+    struct header header = next_part(r);
     enum epa_status status = EPA_OK;
 
-    if (bytes > 0)
+    if (header.bytes > 0)
         status = p->params.copies->copy(p->params.copies, PROXY_OUT, to + HEADER,
-                                        (const char *)d->src + r->at, bytes);
+                                        (const char *)d->src + (header.dst - d->dst), header.bytes,
+                                        header.rows, header.stride);
     if (status != EPA_OK)
         return copies_failed(p, status);
+    r->at += header.bytes;
+    if (r->at == d->bytes) {
+        r->row += header.rows;
+        r->at = 0;
+    }
     header.op = c->fence ? EPA_RING_FENCE : 0;
-    if (bytes == left) { /* the last of it */
+    if (r->row == d->rows) { /* the last of it */
         header.op |= d->op & ~(uint32_t)EPA_RING_PUT;
         header.value = d->value;
         header.signal = d->signal;
+        d->op = 0;
     }
     memcpy(to, &header, sizeof(header));
     c->fence = false;
     c->begun++;
-    c->copied[c->begun % PROXY_SLOTS] = bytes > 0 ? p->params.copies->queued[PROXY_OUT] : 0;
-    r->at += bytes;
-    if (bytes == left)
-        d->op = 0;
+    c->copied[c->begun % PROXY_SLOTS] = header.bytes > 0 ? p->params.copies->queued[PROXY_OUT] : 0;
     return EPA_OK;
 }
 
@@ -238,7 +263,8 @@ static enum epa_status send_messages(struct proxy *p, uint32_t peer, bool *moved
             return EPA_OK;
         memcpy(&header, p->net->heap + from, sizeof(header));
         status = epa_put_signal(p->net, in_offset(p->rank, next), p->net->heap + from,
-                                HEADER + header.bytes, arrived_signal(p->rank, next), next, peer);
+                                HEADER + header.bytes * header.rows, arrived_signal(p->rank, next),
+                                next, peer);
         if (status != EPA_OK)
             return status == EPA_AGAIN ? EPA_OK : net_failed(p, status);
         c->sent = next;
@@ -305,8 +331,9 @@ static enum epa_status begin_landing(struct proxy *p, uint32_t source, bool *mov
             return EPA_OK;
         c->data[next % PROXY_SLOTS] = 0;
         if (header.bytes > 0) {
-            status = p->params.copies->copy(p->params.copies, PROXY_IN, p->params.heap + header.dst,
-                                            from + HEADER, header.bytes);
+            status =
+                p->params.copies->copy(p->params.copies, PROXY_IN, p->params.heap + header.dst,
+                                       from + HEADER, header.bytes, header.rows, header.stride);
             if (status != EPA_OK)
                 return status == EPA_AGAIN ? EPA_OK : copies_failed(p, status);
             c->data[next % PROXY_SLOTS] = p->params.copies->queued[PROXY_IN];
@@ -328,7 +355,7 @@ static enum epa_status give_signal(struct proxy *p, uint32_t source, uint64_t me
     memcpy(&header, from, sizeof(header));
     if ((header.op & EPA_RING_SET) != 0)
         status = copies->copy(copies, PROXY_IN, p->params.signal + header.signal,
-                              from + offsetof(struct header, value), sizeof(header.value));
+                              from + offsetof(struct header, value), sizeof(header.value), 1, 0);
     else if ((header.op & EPA_RING_ADD) != 0)
         status = copies->add(copies, p->params.signal + header.signal, header.value);
     if (status != EPA_OK)

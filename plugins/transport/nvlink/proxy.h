@@ -25,10 +25,11 @@ struct proxy_copies {
      * where copies may still be under way: staging must stay. */
     enum epa_status (*enter)(struct proxy_copies *, void *staging, size_t bytes);
     bool (*leave)(struct proxy_copies *, void *staging);
-    /* Each queues one operation, or none with EPA_AGAIN. A word of 8 bytes is copied as one. add()
-     * is on lane IN. */
+    /* Each queues one operation, or none with EPA_AGAIN: a copy of `rows` rows, which are side by
+     * side in staging and `stride` apart in the rank's memory. A word of 8 bytes is copied as one.
+     * add() is on lane IN. */
     enum epa_status (*copy)(struct proxy_copies *, enum proxy_lane, void *to, const void *from,
-                            size_t bytes);
+                            size_t bytes, uint32_t rows, uint64_t stride);
     enum epa_status (*add)(struct proxy_copies *, uint64_t *word, uint64_t by);
     /* How many operations of the lane were done, of all that were ever queued. */
     enum epa_status (*done)(struct proxy_copies *, enum proxy_lane, uint64_t *out);
