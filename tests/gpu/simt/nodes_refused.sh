@@ -14,9 +14,12 @@ refuses() {
     echo "FAIL: $config $*: exit code $code, no '$words' in: $out"
     failed=1
 }
-for algorithm in ll_v2 ll_v1 token_flag ag_gemm fused; do
+for algorithm in ll_v1 token_flag ag_gemm fused; do
     refuses $algorithm-nvlink 'stores to all ranks from its kernels, and with transport.between_nodes: shm' \
         transport.between_nodes=shm
+done
+for set in layout=rank dedup=false profile=x; do
+    refuses ll_v2-nvlink 'set layout: expert, dedup: true' transport.between_nodes=shm algorithm.$set
 done
 refuses allgather-nvlink 'reaches some by puts only; set mode: push' transport.between_nodes=shm algorithm.mode=pull
 refuses allgather-nvlink "transport 'nvlink' cannot stand between nodes" transport.between_nodes=nvlink
