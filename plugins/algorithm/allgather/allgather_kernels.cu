@@ -116,22 +116,23 @@ EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t 
     return last != 0;
 }
 
-/* A thread for each peer. A wait in vain for room in the ring ends the waits for chunks, too. */
+/* A thread for each peer. */
 template <bool FAR>
 EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk,
                           struct ag_span span)
 {
-    uint32_t peer = threadIdx.x, signal = a.signal + a.v.rank * a.chunks + chunk;
-    uint64_t at = a.set + span.first * 16;
+    if (FAR && threadIdx.x < a.v.size && epa_dev_is_far(a.v, threadIdx.x)) {
+        uint64_t at = a.set + span.first * 16;
 
-    if (peer >= a.v.size || peer == a.v.rank)
-        return;
-    if (FAR && epa_dev_is_far(a.v, peer))
+        /* A wait in vain for room in the ring ends the waits for chunks, too. */
         (void)epa_dev_far_put_signal(a.v, a.ring, at, a.v.peer_heap[a.v.rank] + at,
-                                     (span.end - span.first) * 16, signal, epoch, peer,
-                                     a.timeout_ns, {0, AG_FOR_ROOM, peer, chunk});
-    else
-        epa_dev_signal(a.v, signal, epoch, peer);
+                                     (span.end - span.first) * 16,
+                                     a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x,
+                                     a.timeout_ns, {0, AG_FOR_ROOM, threadIdx.x, chunk});
+        return;
+    }
+    if (threadIdx.x < a.v.size && threadIdx.x != a.v.rank)
+        epa_dev_signal(a.v, a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x);
 }
 
 /* This rank's rows to its own set, unless they are there, and, pushed, to those of all peers. */
