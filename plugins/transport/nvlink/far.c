@@ -9,7 +9,7 @@
 enum {
     KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */
     HOST_SLOTS = 256,
-    EVENTS = 64, /* operations of a lane that are under way, at most */
+    EVENTS = 32, /* operations of a lane that are under way, at most */
 };
 
 /* For copies that are under way when the proxy ends. */
