@@ -31,6 +31,7 @@ struct held_copies {
     struct proxy_copies base; /* first */
     struct operation held[PROXY_LANES][HELD];
     uint64_t done[PROXY_LANES], random;
+    bool words_first; /* who polls sees them before copies that were queued before */
     uint64_t fail_at; /* operation of lane IN; 0: none */
     uint32_t stopped; /* kernels were told to leave */
 };
@@ -74,6 +75,20 @@ static bool leave(struct proxy_copies *copies, void *staging)
     return true;
 }
 
+static void run_operation(const struct operation *o)
+{
+    uint64_t *word = (uint64_t *)(void *)o->to;
+
+    /* Release: pairs with the acquire of who polls the word. */
+    if (o->from == NULL)
+        (void)__atomic_fetch_add(word, o->add, __ATOMIC_RELEASE);
+    else if (o->bytes == sizeof(*word) && (uintptr_t)o->to % sizeof(*word) == 0)
+        __atomic_store_n(word, *(const uint64_t *)(const void *)o->from, __ATOMIC_RELEASE);
+    else
+        for (uint32_t row = 0; row < o->rows; row++)
+            memcpy(o->to + row * o->to_stride, o->from + row * o->from_stride, o->bytes);
+}
+
 static enum epa_status hold(struct held_copies *h, enum proxy_lane lane, struct operation o)
 {
     uint64_t n = h->base.queued[lane];
@@ -82,6 +97,10 @@ static enum epa_status hold(struct held_copies *h, enum proxy_lane lane, struct 
         return EPA_AGAIN;
     if (lane == PROXY_IN && n + 1 == h->fail_at)
         return EPA_ERR_SYSTEM;
+    if (h->words_first && lane == PROXY_IN && o.bytes <= sizeof(uint64_t)) {
+        run_operation(&o);
+        o = (struct operation){.from = o.to}; /* of no rows */
+    }
     h->held[lane][n % HELD] = o;
     h->base.queued[lane]++;
     return EPA_OK;
@@ -102,20 +121,6 @@ static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, v
 static enum epa_status add(struct proxy_copies *copies, uint64_t *word, uint64_t by)
 {
     return hold(held_of(copies), PROXY_IN, (struct operation){.to = (char *)word, .add = by});
-}
-
-static void run_operation(const struct operation *o)
-{
-    uint64_t *word = (uint64_t *)(void *)o->to;
-
-    /* Release: pairs with the acquire of who polls the word. */
-    if (o->from == NULL)
-        (void)__atomic_fetch_add(word, o->add, __ATOMIC_RELEASE);
-    else if (o->bytes == sizeof(*word) && (uintptr_t)o->to % sizeof(*word) == 0)
-        __atomic_store_n(word, *(const uint64_t *)(const void *)o->from, __ATOMIC_RELEASE);
-    else
-        for (uint32_t row = 0; row < o->rows; row++)
-            memcpy(o->to + row * o->to_stride, o->from + row * o->from_stride, o->bytes);
 }
 
 /* Some of what is held back is done now. */
@@ -165,6 +170,7 @@ static bool open_gpu(struct gpu *g, struct rank *r)
                                            .explain = explain,
                                            .stop_kernels = stop_kernels};
     g->copies.random = r->me;
+    g->copies.words_first = r->me % 2 == 0;
     for (uint32_t i = 0; i < r->size; i++)
         g->far[i] = i != r->me;
     for (uint32_t i = 0; i < 2; i++)
