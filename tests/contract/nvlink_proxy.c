@@ -186,11 +186,17 @@ static void close_gpu(struct gpu *g)
     free(g->heap);
 }
 
+/* Whoever yields in a loop keeps other tests from running (epa_backoff()). */
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 /* As kernels do: waits where the ring is full. */
 static void ask(struct gpu *g, uint32_t ring, struct epa_descriptor what)
 {
     while (!epa_ring_write(&g->ring[ring], &what) && proxy_status(g->proxy) == EPA_OK)
-        sched_yield();
+        nap();
 }
 
 static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
@@ -202,7 +208,7 @@ static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
         if (!claim(g->r, epa_now_ns() - begun < DEFAULT_TIMEOUT_NS, "signal %u is %llu, wants %llu",
                    signal, (unsigned long long)value, (unsigned long long)least))
             break;
-        sched_yield();
+        nap();
     }
     return value;
 }
@@ -372,7 +378,7 @@ static void put_fence_put(struct rank *r)
                 .op = EPA_RING_PUT, .peer = to, .dst = part_of(r->me, 0), .src = mark, .bytes = 8});
         while (__atomic_load_n((uint64_t *)(void *)here, __ATOMIC_ACQUIRE) < round &&
                proxy_status(g.proxy) == EPA_OK)
-            sched_yield();
+            nap();
         claim(r, __atomic_load_n(&g.signal[2], __ATOMIC_ACQUIRE) >= round,
               "round %llu: what came after a fence was there first", (unsigned long long)round);
         for (size_t i = 8; i < PART; i++)
@@ -441,7 +447,7 @@ static uint64_t await_count(struct gpu *g, const uint64_t *count, uint64_t least
 
     while ((value = __atomic_load_n(count, __ATOMIC_ACQUIRE)) < least &&
            proxy_status(g->proxy) == EPA_OK)
-        sched_yield();
+        nap();
     return value;
 }
 
@@ -506,12 +512,12 @@ static void fails_with(struct gpu *g, const char *words)
     uint64_t begun = epa_now_ns();
 
     while (proxy_status(g->proxy) == EPA_OK && epa_now_ns() - begun < DEFAULT_TIMEOUT_NS)
-        sched_yield();
+        nap();
     proxy_explain(g->proxy, &err);
     claim(g->r, err.status != EPA_OK && strstr(err.text, words) != NULL, "'%s' is not in '%s'",
           words, err.text);
     while (__atomic_load_n(&g->copies.stopped, __ATOMIC_ACQUIRE) == 0)
-        sched_yield(); /* kernels are told, too */
+        nap(); /* kernels are told, too */
 }
 
 static void ask_for_too_much(struct rank *r)
