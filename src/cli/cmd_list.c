@@ -72,6 +72,11 @@ static void add_facts(struct text *text, int indent, const struct epa_plugin *pl
     } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
         add_words(text, indent, "in: ", memory_words, transport->memory);
         add_words(text, indent, "gives: ", transport_words, transport->flags);
+        if (transport->between_nodes != NULL)
+            text_add(text,
+                     "%*sbetween nodes (between_nodes): puts by any transport in host memory, data "
+                     "staged there\n",
+                     indent, "");
     } else if (plugin->kind == EPA_PLUGIN_BACKEND) {
         add_words(text, indent, "gives: ", memory_words, backend->memory);
     }

@@ -236,6 +236,7 @@ struct experiment {
     uint32_t ranks, ranks_per_node; /* ranks_per_node 0: all on one */
     uint64_t seed, timeout_ns;
     struct chosen launcher, backend, transport, algorithm;
+    struct chosen between; /* that the transport takes to other nodes; plugin NULL: none */
     struct moe_options moe;
     struct routing_options routing;
     struct tokens_options tokens;
@@ -323,6 +324,18 @@ bool fault_is_planted(const struct experiment *);
 void fault_describe(const struct fault_options *, struct text *out);
 /* "kill", "stop", "straggle" or "none". */
 const char *fault_name(const struct fault_options *);
+
+/* Of the transport as it is set up: with another one to other nodes, not all peers are in reach of
+ * loads and stores. */
+static inline uint32_t experiment_transport_flags(const struct experiment *x)
+{
+    uint32_t flags =
+        ((const struct epa_transport_plugin *)(const void *)x->transport.plugin)->flags;
+
+    return x->between.plugin == NULL
+               ? flags
+               : (flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
+}
 
 /* ---- experiment_show.c ---- */
 

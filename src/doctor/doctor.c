@@ -240,7 +240,10 @@ static void examine_transport(const struct exam *x, const struct epa_plugin *plu
     if (status != EPA_OK)
         refuse(p, status, "%s", err.text);
     else
-        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s", p->ranks, backend->plugin.name);
+        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s%s", p->ranks, backend->plugin.name,
+                 transport->between_nodes != NULL
+                     ? "; between nodes data are staged: transports there take host memory alone"
+                     : "");
 }
 
 /* Whether an algorithm has code for what a transport gives. */

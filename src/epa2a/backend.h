@@ -12,7 +12,9 @@ enum epa_memory {
 };
 
 /* Why a kernel stopped waiting. Filled by the first thread of a rank that does; the algorithm
- * defines `stage`, `what` and `index`. */
+ * defines `stage`, `what` and `index`. EPA_FAULT_TRANSPORT: kernels were told to leave by the
+ * transport, which explains it. */
+#define EPA_FAULT_TRANSPORT UINT32_MAX
 struct epa_fault {
     uint32_t claimed; /* device: set by the thread that fills the rest */
     int32_t status;   /* enum epa_status; EPA_OK: there is none */

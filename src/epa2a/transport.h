@@ -30,6 +30,7 @@
 #define EPA2A_TRANSPORT_H
 
 #include <epa2a/backend.h>
+#include <epa2a/ring.h>
 
 enum epa_transport_flag {
     EPA_TRANSPORT_HOST = 1u << 0,       /* the functions below may be called (CPU drives) */
@@ -50,7 +51,7 @@ enum { EPA_DEVICE_RANKS = 16 };
  * than a kernel parameter. Pointers are device pointers. */
 struct epa_device_view {
     uint32_t rank, size;
-    char *peer_heap[EPA_DEVICE_RANKS];
+    char *peer_heap[EPA_DEVICE_RANKS]; /* NULL, as peer_signal: by the transport's `ring` alone */
     uint64_t *peer_signal[EPA_DEVICE_RANKS];
     const uint32_t *stop; /* as in epa_backend */
     struct epa_fault *fault;
@@ -72,6 +73,8 @@ struct epa_transport {
     uint64_t heap_bytes;
     char *const *peer_heap; /* [size]; NULL where loads and stores do not reach */
     const struct epa_device_view *view;
+    /* With `view`, and NULL where that reaches all ranks: what kernels write for the others. */
+    const struct epa_device_ring *ring;
 };
 
 struct epa_transport_ops {
@@ -99,7 +102,7 @@ struct epa_transport_ops {
     /* For a transport with a `view`, whose link peak only kernels can measure: runs them,
      * between other calls. Stores begin at the same time on all ranks. *ns: what the run
      * took, by the device's clock; 0: too few bytes to measure. The signals keep their values.
-     * NULL: not known. */
+     * NULL: puts and signals of the host tell. */
     enum epa_status (*device_peak)(struct epa_transport *, const struct epa_peak_run *, double *ns);
     /* What carries the data, for reports: say(arg, "device", "mlx5_0") and so on. NULL:
      * nothing to say. */
@@ -115,6 +118,7 @@ struct epa_transport_params {
     const void *config;          /* the struct that plugin.options fills */
     uint64_t heap_bytes;
     uint32_t signals;
+    const struct epa_transport_plugin *between; /* what between_nodes() named, for its defaults */
 };
 
 struct epa_transport_plugin {
@@ -124,6 +128,9 @@ struct epa_transport_plugin {
     /* Whether this machine can run it at all; called before ranks exist, without side
      * effects. NULL: always. */
     enum epa_status (*check)(const void *config, struct epa_error *);
+    /* The transport that this one takes to ranks of other nodes, by name, in host memory; NULL:
+     * none. Its own flags are then without LOAD_STORE and with NODES. NULL: never any. */
+    const char *(*between_nodes)(const void *config);
     enum epa_status (*open)(const struct epa_transport_params *, struct epa_transport **out,
                             struct epa_error *);
 };

@@ -42,6 +42,38 @@ static const char *find_launcher(struct building *b, const struct source_locatio
     return "env";
 }
 
+/* The transport that one takes to other nodes, whose key is between_nodes. */
+static void read_between(struct building *b, const struct node *map)
+{
+    const struct source_location nowhere = {.file = b->x->file};
+    const struct epa_transport_plugin *transport = (const void *)b->x->transport.plugin, *between;
+    const struct node *at = node_find(map, "between_nodes");
+    struct epa_error err = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+    const char *name = NULL;
+
+    if (transport->between_nodes != NULL)
+        name = transport->between_nodes(b->x->transport.config);
+    if (name == NULL)
+        return;
+    if (registry_find(b->registry, EPA_PLUGIN_TRANSPORT, name, &plugin, &err) != EPA_OK) {
+        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
+        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
+            b->reason = err;
+        diag_error(b->diag, at == NULL ? &nowhere : &at->location, NULL, "%s", err.text);
+        return;
+    }
+    between = (const void *)plugin;
+    if ((between->memory & EPA_MEMORY_HOST) == 0 || (between->flags & EPA_TRANSPORT_HOST) == 0) {
+        diag_error(b->diag, at == NULL ? &nowhere : &at->location,
+                   "take one that `epa2a list transport` shows with host memory",
+                   "transport '%s' cannot stand between nodes: its heap is not in host memory",
+                   name);
+        return;
+    }
+    b->x->between = (struct chosen){plugin, plugin->options.defaults};
+}
+
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
     const struct source_location nowhere = {.file = b->x->file};
@@ -74,6 +106,8 @@ static void read_plugin(struct building *b, const struct section *section, struc
     config = arena_alloc(b->arena, plugin->options.size);
     options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
     *chosen = (struct chosen){plugin, config};
+    if (section->kind == EPA_PLUGIN_TRANSPORT)
+        read_between(b, map);
 }
 
 static void read_section(struct building *b, const struct section *section, struct node *value)
@@ -412,6 +446,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     bool host = backend->memory == EPA_MEMORY_HOST;
     uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
+    uint32_t flags = experiment_transport_flags(x);
 
     if (operation_of(algorithm->op) == NULL)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -424,14 +459,18 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
         return epa_fail(err, EPA_ERR_CONFIG,
                         "transport '%s' has no heap in the memory of backend '%s'",
                         x->transport.plugin->name, x->backend.plugin->name);
-    if ((needs & ~transport->flags) != 0)
+    if (x->between.plugin != NULL && (needs & ~flags) == EPA_TRANSPORT_LOAD_STORE)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "algorithm '%s' stores to all ranks from its kernels, and with "
+                        "transport.between_nodes: %s those of other nodes are reached by puts",
+                        x->algorithm.plugin->name, x->between.plugin->name);
+    if ((needs & ~flags) != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "algorithm '%s' needs what transport '%s' cannot do; `epa2a list` "
                         "shows both",
                         x->algorithm.plugin->name, x->transport.plugin->name);
     if (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks &&
-        (transport->flags & EPA_TRANSPORT_NODES) == 0 &&
-        (host || !operation_of(algorithm->op)->device_nodes))
+        (flags & EPA_TRANSPORT_NODES) == 0 && (host || !operation_of(algorithm->op)->device_nodes))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "transport '%s' connects the ranks of one node, and ranks_per_node: "
                         "%u splits %u ranks into several",
@@ -458,8 +497,8 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     if (status == EPA_OK) {
         struct epa_problem problem = operation_problem(x);
 
-        status = algorithm->plan(&problem, &world, transport->flags, x->algorithm.config,
-                                 &x->footprint, &err);
+        status = algorithm->plan(&problem, &world, experiment_transport_flags(x),
+                                 x->algorithm.config, &x->footprint, &err);
         if (status != EPA_OK) /* in case it did not say why */
             epa_fail(&err, status, "algorithm '%s' refuses this shape", algorithm->plugin.name);
     }

@@ -8,7 +8,8 @@
  *           is not timed.
  *   puts    put() to all peers, then quiet(). How much a run puts is found out first, since
  *           links differ by a factor of a thousand.
- *   device  kernels, which the transport runs: device_peak().
+ *   device  kernels, which the transport runs: device_peak(). Where that is not there, as kernels do
+ *           not reach all ranks by themselves: puts.
  *
  * Of the runs of one way the median counts. The latency is that of the slowest pair. */
 #include "session/session.h"
@@ -76,6 +77,11 @@ struct measured {
     struct span span[WAYS_MOST][RUNS];
     double latency_ns;
 };
+
+static bool by_kernels(const struct epa_transport *t)
+{
+    return t->view != NULL && t->ops->device_peak != NULL;
+}
 
 struct stores {
     const struct epa_transport *t;
@@ -346,7 +352,7 @@ static enum epa_status play(struct measure *m, uint32_t peer, uint32_t turns, do
     double ns = 0;
     enum epa_status status = EPA_OK;
 
-    if (peer < m->t->size && m->t->view != NULL)
+    if (peer < m->t->size && by_kernels(m->t))
         status =
             transport_says(m, m->t->ops->device_peak(
                                   m->t, &(struct epa_peak_run){.peer = peer, .turns = turns}, &ns));
@@ -362,7 +368,7 @@ static enum epa_status play(struct measure *m, uint32_t peer, uint32_t turns, do
  * pair from the next: all ranks hear of it. */
 static enum epa_status play_batches(struct measure *m, uint32_t peer, double *latency_ns)
 {
-    uint32_t most = m->t->view != NULL ? TURNS_DEVICE : TURNS_HOST, turns;
+    uint32_t most = by_kernels(m->t) ? TURNS_DEVICE : TURNS_HOST, turns;
     double slowest = 0, best = 0, one_way;
     enum epa_status status = play(m, peer, TURNS_FEW, &one_way);
 
@@ -427,7 +433,7 @@ static void choose_ways(struct measure *m)
     const struct epa_transport *t = m->t;
     uint32_t peers = t->size - 1;
 
-    if (t->view != NULL) {
+    if (by_kernels(t)) {
         m->way[m->ways++] = (struct way){
             BY_DEVICE, least(t->heap_bytes, device_out) / peers / LINE / 2 * LINE * 2, 1};
     } else if (all_mapped(t)) {
@@ -488,7 +494,7 @@ enum epa_status peak_measure(struct epa_bootstrap *boot, struct epa_backend *bac
     enum epa_status status;
 
     *out = (struct peak){.bytes_per_ns = 0};
-    if (t->size == 1 || (t->view != NULL && t->ops->device_peak == NULL))
+    if (t->size == 1)
         return EPA_OK;
     all = calloc(t->size, sizeof(*all));
     if (all == NULL)

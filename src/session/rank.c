@@ -62,12 +62,14 @@ static enum epa_status open_transport(struct rank *r, struct epa_error *err)
     const struct epa_footprint *need = &r->session->footprint;
     uint32_t more = r->session->verb == VERB_BENCH ? PEAK_SIGNALS : 0;
 
-    return plugin->open(&(struct epa_transport_params){.boot = r->boot,
-                                                       .backend = r->backend,
-                                                       .config = chosen->config,
-                                                       .heap_bytes = need->heap_bytes,
-                                                       .signals = need->signals + more},
-                        &r->transport, err);
+    return plugin->open(
+        &(struct epa_transport_params){.boot = r->boot,
+                                       .backend = r->backend,
+                                       .config = chosen->config,
+                                       .heap_bytes = need->heap_bytes,
+                                       .signals = need->signals + more,
+                                       .between = (const void *)experiment_of(r)->between.plugin},
+        &r->transport, err);
 }
 
 /* What was written is taken away again: algorithms find the heap as open() left it. */
@@ -123,21 +125,20 @@ static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
     struct epa_problem problem = operation_problem(x);
     const struct epa_algorithm_plugin *plugin =
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
-    const struct epa_transport_plugin *transport =
-        (const struct epa_transport_plugin *)x->transport.plugin;
 
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
-    return plugin->create(&(struct epa_algorithm_params){.problem = &problem,
-                                                         .world = r->boot->world,
-                                                         .transport = r->transport,
-                                                         .backend = r->backend,
-                                                         .config = x->algorithm.config,
-                                                         .transport_flags = transport->flags,
-                                                         .timeout_ns = x->timeout_ns,
-                                                         .trace = r->trace,
-                                                         .observer = r->boot->observer},
-                          &r->algorithm, err);
+    return plugin->create(
+        &(struct epa_algorithm_params){.problem = &problem,
+                                       .world = r->boot->world,
+                                       .transport = r->transport,
+                                       .backend = r->backend,
+                                       .config = x->algorithm.config,
+                                       .transport_flags = experiment_transport_flags(x),
+                                       .timeout_ns = x->timeout_ns,
+                                       .trace = r->trace,
+                                       .observer = r->boot->observer},
+        &r->algorithm, err);
 }
 
 /* Whether the stages are the phases of the operation, or one that is WHOLE, any of them

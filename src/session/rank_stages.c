@@ -50,7 +50,9 @@ enum epa_status rank_explain(struct rank *r, enum epa_status status, struct epa_
 {
     if (status == EPA_OK || status == EPA_ERR_ABORTED)
         return status;
-    if (r->backend->fault.status != EPA_OK && r->algorithm != NULL)
+    if (r->backend->fault.status != EPA_OK && r->backend->fault.stage == EPA_FAULT_TRANSPORT)
+        r->transport->ops->explain(r->transport, err);
+    else if (r->backend->fault.status != EPA_OK && r->algorithm != NULL)
         r->algorithm->explain(r->algorithm, err);
     r->backend->ops->explain(r->backend, err);
     return status;

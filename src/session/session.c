@@ -89,6 +89,7 @@ uint32_t session_calls(const struct session *s)
 static enum epa_status plan(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
+    const struct epa_transport_plugin *between = (const void *)x->between.plugin;
     enum epa_status status = EPA_OK;
 
     s->footprint = x->footprint;
@@ -97,6 +98,8 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
         s->footprint.worker_bytes * (backend_of(x)->threads(x->backend.config) - 1);
     if (transport_of(x)->check != NULL)
         status = transport_of(x)->check(x->transport.config, err);
+    if (status == EPA_OK && between != NULL && between->check != NULL)
+        status = between->check(x->between.config, err);
     if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
         s->footprint.in_flight < 2)
         return epa_fail(err, EPA_ERR_CONFIG,

@@ -202,6 +202,7 @@ static enum epa_status open_transport(const struct call *call, struct rank *r)
             call->subject->config != NULL ? call->subject->config : plugin->plugin.options.defaults,
         .heap_bytes = call->ranks->heap_bytes,
         .signals = call->ranks->signals,
+        .between = call->subject->between,
     };
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = plugin->open(&params, &r->t, &err);
@@ -245,6 +246,7 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
     struct call call = {.subject = subject, .ranks = ranks, .shared = shared};
     uint32_t n = ranks->ranks < subject->most ? ranks->ranks : subject->most;
     struct epa_launch launch = {.ranks = n,
+                                .ranks_per_node = subject->per_node < n ? subject->per_node : 0,
                                 .threads = 1,
                                 .stop_fd = -1,
                                 .grace_ns = 10000000000u,
@@ -440,6 +442,7 @@ struct subject ranks_subject(int argc, char **argv)
                               .most = RANKS_MOST,
                               .percent = 100};
     const char *percent = getenv("EPA2A_TEST_ROUNDS");
+    const char *per_node = getenv("EPA2A_TEST_RANKS_PER_NODE");
     int first = argc > 3 && is_plugin(argv[3]) ? 4 : 3;
 
     if (argc > 2 && strcmp(argv[2], "thread") == 0)
@@ -453,9 +456,14 @@ struct subject ranks_subject(int argc, char **argv)
     }
     if (percent != NULL)
         subject.percent = strtoul(percent, NULL, 10);
+    if (per_node != NULL)
+        subject.per_node = (uint32_t)strtoul(per_node, NULL, 10);
     subject.plugin = load_plugin(argv[1]);
     if (argc > first)
         subject.config = read_options(&subject.plugin->plugin.options, argc - first, argv + first);
+    if (subject.config != NULL && subject.plugin->between_nodes != NULL &&
+        subject.plugin->between_nodes(subject.config) != NULL)
+        subject.between = load_plugin(subject.plugin->between_nodes(subject.config));
     need_transport(&subject);
     if (first == 4)
         take_backend(&subject, argv[3]);

@@ -14,8 +14,11 @@ struct subject {
     const struct epa_backend_plugin *backend;
     const void *config;         /* of the transport; NULL: its defaults */
     const void *backend_config; /* of the backend */
-    uint32_t most;              /* ranks; a test that wants more gets as many */
-    uint64_t percent;           /* of rounds, of the environment's EPA2A_TEST_ROUNDS */
+    /* That it takes to other nodes, where it was named one: there, between_nodes is its file. */
+    const struct epa_transport_plugin *between;
+    uint32_t most;     /* ranks; a test that wants more gets as many */
+    uint32_t per_node; /* of them; the environment's EPA2A_TEST_RANKS_PER_NODE; 0: all */
+    uint64_t percent;  /* of rounds, of the environment's EPA2A_TEST_ROUNDS */
 };
 
 /* Memory that all ranks of a test see, whatever the launcher. */

@@ -15,12 +15,14 @@ enum { MOST = 4, HEAP = 4096 };
 struct subject {
     const struct epa_transport_plugin *plugin;
     const struct epa_backend_plugin *backend;
+    const struct epa_transport_plugin *between;
     struct fake_cuda *cuda;
 };
 
 struct call {
     const struct subject *subject;
     const void *config;
+    bool nodes; /* each rank is one */
     enum epa_status status[MOST];
     struct epa_error err[MOST];
 };
@@ -54,8 +56,12 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     struct epa_backend *backend = NULL;
     struct epa_transport *t = NULL;
     enum epa_status status = call->subject->backend->open(NULL, boot, &backend, err);
-    struct epa_transport_params params = {
-        .boot = boot, .backend = backend, .config = call->config, .heap_bytes = HEAP, .signals = 2};
+    struct epa_transport_params params = {.boot = boot,
+                                          .backend = backend,
+                                          .config = call->config,
+                                          .heap_bytes = HEAP,
+                                          .signals = 2,
+                                          .between = call->nodes ? call->subject->between : NULL};
 
     if (status == EPA_OK)
         status = call->subject->plugin->open(&params, &t, err);
@@ -85,7 +91,7 @@ static uint32_t count_descriptors(void)
     return n;
 }
 
-/* The config of the transport with its only option, memory, as named. */
+/* The config of the transport with its first option, memory, as named. */
 static void *config_of(const struct subject *subject, const char *memory)
 {
     const struct epa_options *options = &subject->plugin->plugin.options;
@@ -100,11 +106,13 @@ static void *config_of(const struct subject *subject, const char *memory)
 }
 
 /* Threads: the ranks share one CUDA, and what is left of it can be counted. */
-static struct call launch(const struct subject *subject, const char *memory, uint32_t ranks)
+static struct call launch(const struct subject *subject, const char *memory, uint32_t ranks,
+                          bool nodes)
 {
     void *config = config_of(subject, memory);
-    struct call call = {.subject = subject, .config = config};
+    struct call call = {.subject = subject, .config = config, .nodes = nodes};
     struct epa_launch launch = {.ranks = ranks,
+                                .ranks_per_node = nodes ? 1 : 0,
                                 .threads = 1,
                                 .stop_fd = -1,
                                 .grace_ns = default_timeout_ns,
@@ -143,14 +151,15 @@ static bool somebody_failed(const struct call *call)
     return false;
 }
 
-static void fail_each_call(const struct subject *subject, const char *memory)
+static void fail_each_call(const struct subject *subject, const char *memory, uint32_t ranks,
+                           bool nodes)
 {
     uint64_t calls, reached = 0, failed = 0;
     struct call good;
 
     subject->cuda->calls = subject->cuda->fail_at = 0;
-    good = launch(subject, memory, MOST);
-    for (uint32_t r = 0; r < MOST; r++)
+    good = launch(subject, memory, ranks, nodes);
+    for (uint32_t r = 0; r < ranks; r++)
         assert_int_equal(good.status[r], EPA_OK);
     calls = subject->cuda->calls;
     for (uint64_t at = 1; at <= calls; at++) {
@@ -158,7 +167,7 @@ static void fail_each_call(const struct subject *subject, const char *memory)
 
         subject->cuda->calls = 0;
         subject->cuda->fail_at = at;
-        call = launch(subject, memory, MOST);
+        call = launch(subject, memory, ranks, nodes);
         one_says_why(&call, at);
         reached += subject->cuda->calls >= at;
         failed += somebody_failed(&call);
@@ -173,12 +182,17 @@ static void fail_each_call(const struct subject *subject, const char *memory)
 
 TEST(any_call_may_fail_with_memory_passed_by_descriptors)
 {
-    fail_each_call(*state, "vmm");
+    fail_each_call(*state, "vmm", MOST, false);
 }
 
 TEST(any_call_may_fail_with_cuda_ipc)
 {
-    fail_each_call(*state, "ipc");
+    fail_each_call(*state, "ipc", MOST, false);
+}
+
+TEST(any_call_may_fail_with_other_nodes)
+{
+    fail_each_call(*state, "vmm", 2, true);
 }
 
 TEST(all_ranks_refuse_the_same_pair)
@@ -187,7 +201,7 @@ TEST(all_ranks_refuse_the_same_pair)
     struct call call;
 
     subject->cuda->unreachable = 2;
-    call = launch(subject, "auto", MOST);
+    call = launch(subject, "auto", MOST, false);
     subject->cuda->unreachable = -1;
     for (uint32_t r = 0; r < MOST; r++) {
         assert_int_equal(call.status[r], EPA_ERR_UNSUPPORTED);
@@ -204,8 +218,8 @@ TEST(gpus_that_cannot_pass_descriptors_use_ipc)
     struct call automatic, insisting;
 
     subject->cuda->no_descriptors = 1;
-    automatic = launch(subject, "auto", 2);
-    insisting = launch(subject, "vmm", 2);
+    automatic = launch(subject, "auto", 2, false);
+    insisting = launch(subject, "vmm", 2, false);
     subject->cuda->no_descriptors = 0;
     for (uint32_t r = 0; r < 2; r++) {
         assert_int_equal(automatic.status[r], EPA_OK);
@@ -232,12 +246,14 @@ static int take_arguments(void **state)
 {
     static struct subject subject;
 
-    if (test_argc != 3) {
-        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so, both made up\n", test_argv[0]);
+    if (test_argc != 4) {
+        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so SHM.so, the first two made up\n",
+                test_argv[0]);
         exit(2);
     }
     subject.plugin = symbol(test_argv[1], EPA_PLUGIN_SYMBOL);
     subject.backend = symbol(test_argv[2], EPA_PLUGIN_SYMBOL);
+    subject.between = symbol(test_argv[3], EPA_PLUGIN_SYMBOL);
     subject.cuda = (struct fake_cuda *)symbol(test_argv[1], FAKE_CUDA_SYMBOL);
     *state = &subject;
     return 0;

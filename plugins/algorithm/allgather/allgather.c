@@ -155,7 +155,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_ALLGATHER,
     .memory = EPA_MEMORY_HOST | AG_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = plan,
     .create = create,
 };

@@ -19,7 +19,12 @@
  *   - Pulled: only the rank itself writes its set. Peers loaded from its part of the set of e in
  *     kernel e - 2, which has ended.
  *   - In place: what writes the own part for e is queued between e - 1 and e.
- *   - A word is set once in a call, by one thread, and kernels of calls do not overlap. */
+ *   - A word is set once in a call, by one thread, and kernels of calls do not overlap.
+ *
+ * Ranks of other nodes are signalled by a put of the chunk from the own set, which the transport's
+ * thread carries out after the kernel may have ended. The own set of e is written again by call
+ * e + 2: after kernel e + 1 has seen the signals e + 1 of all peers, which they gave after kernel e
+ * had ended there, that is after they had this rank's chunks of e. */
 #include <stdlib.h>
 
 #include <cuda_runtime_api.h>
@@ -55,6 +60,11 @@ static char *set_of(const struct ag_cuda *c, uint64_t epoch)
     return c->t->peer_heap[c->t->rank] + set_offset(c, epoch);
 }
 
+static const void *kernel_of(const struct ag_cuda *c)
+{
+    return ag_kernel(c->l.pull, c->t->ring != NULL);
+}
+
 static enum epa_status launch(struct ag_cuda *c, struct ag_args *args)
 {
     cudaLaunchAttribute pdl = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
@@ -67,7 +77,7 @@ static enum epa_status launch(struct ag_cuda *c, struct ag_args *args)
     cudaError_t code = cudaSetDevice(c->backend->device);
 
     if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, ag_kernel(c->l.pull), (void *[]){args});
+        code = cudaLaunchKernelExC(&config, kernel_of(c), (void *[]){args});
     if (code == cudaSuccess)
         return EPA_OK;
     return epa_fail(&c->last, EPA_ERR_SYSTEM, "launching a kernel on GPU %d: %s",
@@ -102,7 +112,13 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     const struct ag_cuda *c = cuda_of(a);
     const struct epa_fault *f = &c->backend->fault;
 
-    if (f->status != EPA_OK)
+    if (f->status != EPA_OK && f->what == AG_FOR_ROOM)
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "waited %.3f s for room in the ring of puts between nodes, for chunk %u to "
+                       "rank %u: %llu are taken, wants %llu",
+                       (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
+                       (unsigned long long)f->wanted);
+    else if (f->status != EPA_OK)
         (void)epa_fail(err, (enum epa_status)f->status,
                        "waited %.3f s for chunk %u of rank %u: its signal is %llu, wants %llu",
                        (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
@@ -151,7 +167,7 @@ static enum epa_status check_device(const struct ag_cuda *c, struct epa_error *e
 static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa_error *err)
 {
     const struct ag_layout *l = &c->l;
-    const void *kernel = ag_kernel(l->pull);
+    const void *kernel = kernel_of(c);
     uint64_t chunk_bytes = (uint64_t)l->chunk_rows * l->row_bytes;
     uint64_t parts = (chunk_bytes + AG_PART_BYTES - 1) / AG_PART_BYTES * l->chunks;
     struct cudaFuncAttributes attributes;
@@ -226,6 +242,8 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
                                .chunks = l->chunks,
                                .chunk_rows = l->chunk_rows,
                                .row_bytes = l->row_bytes};
+    if (c->t->ring != NULL)
+        c->args.ring = *c->t->ring;
     status = alloc_counters(c, err);
     if (status != EPA_OK) {
         destroy(&c->base);

@@ -7,6 +7,9 @@
 /* A block copies at least AG_PART_BYTES, where there is so much, before another takes part. */
 enum { AG_THREADS = 512, AG_PART_BYTES = AG_THREADS * 16 };
 
+/* What a kernel waits for: a chunk of a peer; room in the ring for a chunk of its own. */
+enum { AG_FOR_CHUNK, AG_FOR_ROOM };
+
 /* By value. */
 struct ag_args {
     struct epa_device_view v;
@@ -22,13 +25,15 @@ struct ag_args {
      * goes on counting: the same number for each block, which reads and writes its own. */
     unsigned long long *calls; /* [blocks] */
     uint32_t *stored;          /* [chunks] blocks that have stored their part; 0 between calls */
+
+    struct epa_device_ring ring; /* to peers of other nodes */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Takes a struct ag_args; AG_THREADS threads a block. */
-const void *ag_kernel(bool pull);
+/* Takes a struct ag_args; AG_THREADS threads a block. far: there are ranks of other nodes. */
+const void *ag_kernel(bool pull, bool far);
 #ifdef __cplusplus
 }
 #endif

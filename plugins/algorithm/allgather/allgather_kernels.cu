@@ -3,9 +3,10 @@
  *
  * The rows of a rank are divided into chunks, and a chunk into parts: one for each block, or
  * fewer, of AG_PART_BYTES at least. Parts are dealt to blocks in turn, chunk after chunk. The
- * block that is the last to store its part of a chunk signals the chunk to all peers. */
-#include <epa2a/device.cuh>
+ * block that is the last to store its part of a chunk signals the chunk to all peers. Those of other
+ * nodes (FAR) get it from there, by a put with the signal. */
 #include <epa2a/quant.cuh>
+#include <epa2a/ring.cuh>
 
 #include "allgather_cuda.h"
 
@@ -71,6 +72,7 @@ EPA_DEV struct ag_span part_span(struct ag_span chunk, struct ag_part part)
 
 /* A block copies `span` to the same place in the sets of some ranks, counted from this one on.
  * `from` is where the output's first vector would be. */
+template <bool FAR>
 EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char *from,
                        uint32_t first, uint32_t end)
 {
@@ -85,6 +87,8 @@ EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char 
             uint32_t rank = a.v.rank + p < a.v.size ? a.v.rank + p : a.v.rank + p - a.v.size;
             char *to = a.v.peer_heap[rank] + a.set;
 
+            if (FAR && epa_dev_is_far(a.v, rank))
+                continue;
 #pragma unroll
             for (int i = 0; i < AG_UNROLL; i++)
                 if (at + i * AG_THREADS < span.end)
@@ -112,14 +116,27 @@ EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t 
     return last != 0;
 }
 
-EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk)
+/* A thread for each peer. */
+template <bool FAR>
+EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk,
+                          struct ag_span span)
 {
+    if (FAR && threadIdx.x < a.v.size && epa_dev_is_far(a.v, threadIdx.x)) {
+        uint64_t at = a.set + span.first * 16;
+
+        /* A wait in vain for room in the ring ends the waits for chunks, too. */
+        (void)epa_dev_far_put_signal(a.v, a.ring, at, a.v.peer_heap[a.v.rank] + at,
+                                     (span.end - span.first) * 16,
+                                     a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x,
+                                     a.timeout_ns, {0, AG_FOR_ROOM, threadIdx.x, chunk});
+        return;
+    }
     if (threadIdx.x < a.v.size && threadIdx.x != a.v.rank)
         epa_dev_signal(a.v, a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x);
 }
 
 /* This rank's rows to its own set, unless they are there, and, pushed, to those of all peers. */
-template <bool PULL>
+template <bool PULL, bool FAR>
 EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
     const char *from = a.in != NULL ? a.in - start[a.v.rank] * 16 : a.v.peer_heap[a.v.rank] + a.set;
@@ -133,9 +150,9 @@ EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *
         if (part.mine >= part.parts)
             continue;
         if (first < end)
-            copy_span(a, part_span(chunk, part), from, first, end);
+            copy_span<FAR>(a, part_span(chunk, part), from, first, end);
         if (all_parts_stored(a, c, part.parts))
-            signal_chunk(a, epoch, c);
+            signal_chunk<FAR>(a, epoch, c, chunk);
     }
 }
 
@@ -143,7 +160,7 @@ EPA_DEV bool wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t so
                             uint32_t chunk)
 {
     return epa_dev_wait_for(a.v, a.signal + source * a.chunks + chunk, epoch, a.timeout_ns,
-                            {0, 0, source, chunk});
+                            {0, AG_FOR_CHUNK, source, chunk});
 }
 
 /* The rows of all peers, beginning with the one after this rank; false: one did not come. */
@@ -161,7 +178,7 @@ EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *
                 continue;
             if (!__syncthreads_and(threadIdx.x != 0 || wait_for_chunk(a, epoch, source, c)))
                 return false;
-            copy_span(a, part_span(chunk, part), a.v.peer_heap[source] + a.set, 0, 1);
+            copy_span<false>(a, part_span(chunk, part), a.v.peer_heap[source] + a.set, 0, 1);
         }
     return true;
 }
@@ -177,7 +194,7 @@ EPA_DEV void wait_for_all(const struct ag_args &a, uint64_t epoch)
     }
 }
 
-template <bool PULL>
+template <bool PULL, bool FAR>
 static __global__ void __launch_bounds__(AG_THREADS, 2)
     allgather(const __grid_constant__ struct ag_args a)
 {
@@ -188,7 +205,7 @@ static __global__ void __launch_bounds__(AG_THREADS, 2)
     epa_dev_next_kernel();
     epoch = __ldcg(a.calls + blockIdx.x) + 1;
     find_starts(a, start);
-    send_rows<PULL>(a, epoch, start);
+    send_rows<PULL, FAR>(a, epoch, start);
     if (PULL && !pull_rows(a, epoch, start))
         return;
     if (blockIdx.x == 0)
@@ -198,7 +215,9 @@ static __global__ void __launch_bounds__(AG_THREADS, 2)
         a.calls[blockIdx.x] = epoch;
 }
 
-const void *ag_kernel(bool pull)
+const void *ag_kernel(bool pull, bool far)
 {
-    return pull ? (const void *)allgather<true> : (const void *)allgather<false>;
+    return pull  ? (const void *)allgather<true, false>
+           : far ? (const void *)allgather<false, true>
+                 : (const void *)allgather<false, false>;
 }

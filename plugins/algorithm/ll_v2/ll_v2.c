@@ -289,6 +289,12 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
+    if (device && l.puts && (l.by_rank || !l.dedup || c->profile != NULL))
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ll_v2 on GPUs of several nodes sends blocks of rows that are copied to their "
+            "experts' where they arrive, and takes no profile: set layout: expert, "
+            "dedup: true, and leave profile out");
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
     l.pushes =
@@ -311,6 +317,12 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     return status;
 }
 
+/* GPUs: what is put to `far` ranks of other nodes is put together in a mirror of each one's heap. */
+static uint64_t mirror_bytes(const struct ll_layout *l, uint32_t far)
+{
+    return l->puts && far > 0 ? ll_mirror_bytes(l, far) : 0;
+}
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -323,7 +335,9 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .device_bytes = LL_CUDA_MEMORY != 0 && l.device ? ll_cuda_bytes(&l) : 0,
+        .device_bytes = LL_CUDA_MEMORY != 0 && l.device
+                            ? ll_cuda_bytes(&l) + mirror_bytes(&l, world->size - world->local_size)
+                            : 0,
         .signals = l.signals,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.entries,
@@ -369,7 +383,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | LL_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = plan,
     .create = create,
 };

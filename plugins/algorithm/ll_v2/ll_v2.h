@@ -239,7 +239,18 @@ extern "C"
     ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
                    struct epa_algorithm **out, struct epa_error *);
 
-/* Bytes of device memory that the CUDA code takes beside the heap. */
+/* Mirrors of the heaps of `far` ranks, and words that nobody reads in place of their signals. */
+static inline uint64_t ll_mirror_stride(const struct ll_layout *l)
+{
+    return (l->heap_bytes + 4095) / 4096 * 4096;
+}
+
+static inline uint64_t ll_mirror_bytes(const struct ll_layout *l, uint32_t far)
+{
+    return far * ll_mirror_stride(l) + l->signals * sizeof(uint64_t);
+}
+
+/* Bytes of device memory that the CUDA code takes beside the heap and mirrors. */
 uint64_t ll_cuda_bytes(const struct ll_layout *);
 
 #endif

@@ -29,7 +29,15 @@
  * For this each dispatch waits for COUNT and each combine for ANSWER of all ranks, also of
  * those with which no row is exchanged.
  *
- * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2. */
+ * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2.
+ *
+ * Ranks of other nodes (ll_v2_far.cu): each call is two kernels, that sends and that receives, with
+ * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
+ * third has it put to p in blocks, and COUNT or ANSWER of this rank set at p behind them; then it
+ * waits for those of all such ranks. So signals of p say as much as above and more: what p sent in
+ * the call is in place here. A mirror is written again when the memory that it stands for may be:
+ * by then p has given a signal after the receiving kernel of the call that filled it, so all of it
+ * has left. */
 #include <cuda_runtime_api.h>
 
 #include <stdlib.h>
@@ -58,6 +66,7 @@ struct ll_cuda {
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
     enum ll_half half;
     struct ll_set set[2];
+    void *mirrors; /* NULL: all ranks are of this node */
 };
 
 /* ---- calls ---- */
@@ -150,8 +159,8 @@ static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
     return all <= room / 4 ? all : room / 4 == 0 ? 1 : room / 4;
 }
 
-static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
-                                       uint32_t halves)
+static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_moe *m,
+                                            uint32_t set, uint32_t halves)
 {
     struct ll_args a = args_of(c, m, LL_DISPATCH, set, halves);
     uint32_t room = c->d.resident[LL_DISPATCH], blocks, send = 0;
@@ -173,8 +182,8 @@ static enum epa_status launch_dispatch(struct ll_cuda *c, const struct epa_moe *
     return launch(c, dispatch_kernel(c, m->x_dtype), &a, room > 1 ? blocks : 1);
 }
 
-static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
-                                      uint32_t halves)
+static enum epa_status launch_combine_half(struct ll_cuda *c, const struct epa_moe *m, uint32_t set,
+                                           uint32_t halves)
 {
     struct ll_args a = args_of(c, m, LL_COMBINE, set, halves);
     uint64_t receives = (uint64_t)m->tokens * c->l.shares * (c->l.output_fp8 ? 2 : 1);
@@ -187,6 +196,33 @@ static enum epa_status launch_combine(struct ll_cuda *c, const struct epa_moe *m
         blocks = a.receivers_from + device_blocks_for(room - room / 2, receives);
     }
     return launch(c, combine_kernel(c), &a, blocks);
+}
+
+/* Where there are other nodes in up to three kernels: what one sends leaves, and what the other
+ * receives arrives, between them. */
+static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
+                                    enum ll_cuda_stage stage, uint32_t set, uint32_t halves)
+{
+    enum epa_status (*launch_half)(struct ll_cuda *, const struct epa_moe *, uint32_t, uint32_t) =
+        stage == LL_DISPATCH ? launch_dispatch_half : launch_combine_half;
+    enum epa_status status = EPA_OK;
+    struct ll_far_args far;
+    cudaError_t code;
+
+    if (c->mirrors == NULL)
+        return launch_half(c, m, set, halves);
+    far = (struct ll_far_args){
+        .a = args_of(c, m, stage, set, halves), .v = *c->d.t->view, .ring = *c->d.t->ring};
+    if ((halves & LL_SEND) != 0)
+        status = launch_half(c, m, set, LL_SEND);
+    if (status != EPA_OK)
+        return status;
+    code = cudaSetDevice(c->d.backend->device);
+    if (code == cudaSuccess)
+        code = ll_far_queue(c->d.backend->stream, &far);
+    if (code != cudaSuccess)
+        return device_call_failed(&c->d, "launching a kernel", code);
+    return (halves & LL_RECEIVE) != 0 ? launch_half(c, m, set, LL_RECEIVE) : EPA_OK;
 }
 
 static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
@@ -236,7 +272,7 @@ static enum epa_status send_dispatch(struct ll_cuda *c, struct epa_moe *m, uint3
     c->dispatched = true;
     c->half = halves == LL_SEND ? LL_HALF_DISPATCH : LL_NO_HALF;
     publish_views(c, set, m);
-    return launch_dispatch(c, m, set, halves);
+    return launch_stage(c, m, LL_DISPATCH, set, halves);
 }
 
 static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
@@ -265,7 +301,7 @@ static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_pro
                            "not %llu",
                            (unsigned long long)c->d.epoch, (unsigned long long)m->epoch);
     c->half = LL_NO_HALF;
-    return launch_dispatch(c, m, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
+    return launch_stage(c, m, LL_DISPATCH, (uint32_t)((m->epoch - 1) % c->d.sets), LL_RECEIVE);
 }
 
 static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem *problem,
@@ -295,7 +331,7 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
                 device_copy_outputs(&c->d, y_offset(c, set), m->y, c->l.rows * c->l.output_bytes);
     }
     if (status == EPA_OK)
-        status = launch_combine(c, m, set, halves);
+        status = launch_stage(c, m, LL_COMBINE, set, halves);
     if (status == EPA_OK && (halves & LL_RECEIVE) != 0) {
         c->half = LL_NO_HALF;
         device_close_set(&c->d, set);
@@ -351,6 +387,12 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         (void)epa_fail(err, EPA_ERR_CONFIG,
                        "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
                        "raise it, or set it to 0 for the worst case",
+                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
+    else if (f->what == LL_WAIT_RING)
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
+                       "%llu are taken, wants %llu",
+                       dispatch ? "dispatch" : "combine", (double)f->waited_ns * 1e-9, f->peer,
                        (unsigned long long)f->seen, (unsigned long long)f->wanted);
     else if (f->what == LL_WAIT_ENTRY)
         (void)epa_fail(err, (enum epa_status)f->status,
@@ -472,6 +514,48 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
     return EPA_OK;
 }
 
+/* In the view of kernels, heaps and signals of ranks of other nodes are memory of this one's GPU.
+ * Mirrors have what is the algorithm's of a heap. */
+static enum epa_status make_mirrors(struct ll_cuda *c, struct epa_error *err)
+{
+    const struct epa_device_view *v = c->d.t->view;
+    const struct epa_backend_ops *ops = c->d.backend->ops;
+    struct epa_error why = {EPA_OK, ""};
+    uint32_t far = 0, at = 0;
+    enum epa_status status;
+
+    for (uint32_t r = 0; r < v->size; r++)
+        far += v->peer_heap[r] == NULL;
+    status = ops->alloc(c->d.backend, ll_mirror_bytes(&c->l, far), &c->mirrors);
+    if (status != EPA_OK) {
+        ops->explain(c->d.backend, &why);
+        return epa_fail(err, status, "ll_v2: mirrors of %u ranks of other nodes: %s", far,
+                        why.text);
+    }
+    for (uint32_t r = 0; r < v->size; r++) {
+        char *signals = (char *)c->mirrors + far * ll_mirror_stride(&c->l);
+
+        if (v->peer_heap[r] != NULL)
+            continue;
+        c->d.args.v.peer_heap[r] = (char *)c->mirrors + at++ * ll_mirror_stride(&c->l) - c->d.heap;
+        c->d.args.v.peer_signal[r] = (uint64_t *)(void *)signals - c->d.args.signal;
+    }
+    c->d.early = false; /* kernels of a call follow each other */
+    if (ll_far_load() != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading a kernel on GPU %d",
+                        c->d.backend->device);
+    return EPA_OK;
+}
+
+static void destroy(struct epa_algorithm *a)
+{
+    struct ll_cuda *c = (struct ll_cuda *)a;
+
+    if (c->mirrors != NULL)
+        c->d.backend->ops->free(c->d.backend, c->mirrors);
+    device_destroy(a);
+}
+
 static const struct device_kind ll_v2_kind = {
     .name = "ll_v2",
     .stages = 2,
@@ -546,6 +630,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.n_stages = splits ? 4 : 2;
     c->d.base.discard = l->buffers > 1 ? discard : NULL;
     c->d.base.combines_again = true;
+    c->d.base.destroy = destroy;
     c->l = *l;
     c->mode = mode_of(l);
     fill_args(c);
@@ -557,8 +642,10 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
         config->blocks, err);
     for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
         status = write_origins(c, i, err);
+    if (status == EPA_OK && p->transport->ring != NULL)
+        status = make_mirrors(c, err);
     if (status != EPA_OK) {
-        device_destroy(&c->d.base);
+        destroy(&c->d.base);
         return status;
     }
     *out = &c->d.base;

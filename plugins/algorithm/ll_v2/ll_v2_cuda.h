@@ -2,6 +2,8 @@
 #ifndef LL_V2_CUDA_H
 #define LL_V2_CUDA_H
 
+#include <cuda_runtime_api.h>
+
 #include "../../common/algo_cuda.h"
 #include "ll_v2.h"
 
@@ -13,8 +15,8 @@ enum { LL_SEND = 1, LL_RECEIVE = 2 };
 enum ll_cuda_stage { LL_DISPATCH, LL_COMBINE };
 
 /* What a kernel gave up for, beside signals (enum ll_signal): more rows come than there is
- * room for; the row of an entry has not. */
-enum ll_fault { LL_WAIT_ROOM = LL_SIGNALS, LL_WAIT_ENTRY };
+ * room for; the row of an entry has not; the ring to other nodes has no room. */
+enum ll_fault { LL_WAIT_ROOM = LL_SIGNALS, LL_WAIT_ENTRY, LL_WAIT_RING };
 
 /* Phases of a dispatch, and of a combine, by the names of the source. */
 enum { LL_QUANT_AND_PUT, LL_COUNT_PUT, LL_WAIT, LL_POSTPROCESS };
@@ -68,6 +70,14 @@ struct ll_combine_kind {
     bool f16, fp8, pushed, profile;
 };
 
+/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps of
+ * ranks of other nodes in its view; v: the transport's, where these have none. */
+struct ll_far_args {
+    struct ll_args a;
+    struct epa_device_view v;
+    struct epa_device_ring ring;
+};
+
 /* The kernels; all take a struct ll_args. */
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +85,9 @@ extern "C" {
 /* NULL: there is none; with `profile`, of bf16 and of experts' expert outputs alone. */
 const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
+/* Sends what the kernel before has stored for other nodes, waits for what comes from there, or both. */
+cudaError_t ll_far_load(void);
+cudaError_t ll_far_queue(cudaStream_t, const struct ll_far_args *);
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,10 @@
 /* NVLink transport: GPU memory of all ranks, mapped by all, for kernels that load and store. The
- * functions here are for set-up and for tests, as kernels do the work.
+ * functions here are for set-up and for tests, as kernels do the work. With between_nodes that is so
+ * within a node, and ranks of others are reached by a proxy (far.h).
  *
  * Copies and signals go through one stream, whose order is all the order there is: what is
  * queued later is seen later. Barriers go through host memory (exchange_page.c). */
+#include "far.h"
 #include "memory.h"
 
 #include <assert.h>
@@ -15,13 +17,20 @@ enum nvlink_failed_at {
     FAILED_QUIET = FAILED_OTHER,
     FAILED_PEAK,
     FAILED_CUDA,
+    FAILED_FAR,
 };
 
 enum { PINNED_WORDS = 16 };
 
+static const uint32_t FAR = UINT32_MAX;
+
 struct nvlink {
     struct epa_transport base; /* first: a pointer to it is one to all of this */
-    struct epa_bootstrap *boot;
+    struct epa_transport_ops ops;
+    struct epa_bootstrap *boot, *node; /* node: of the ranks that memory is mapped of */
+    struct far_boot node_boot;
+    struct far *far;                 /* NULL: all ranks are of this node */
+    uint32_t near[EPA_DEVICE_RANKS]; /* of each rank: its number in `node`, or FAR */
     struct epa_backend *backend;
     struct driver driver;
     struct gpu gpu[EPA_DEVICE_RANKS];
@@ -82,6 +91,34 @@ static enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint6
     }
 }
 
+/* Whether the proxy goes on; it may have failed at any time. */
+static enum epa_status check_far(struct nvlink *n)
+{
+    enum epa_status status = n->far != NULL ? far_status(n->far) : EPA_OK;
+
+    if (status != EPA_OK)
+        n->failure = (struct failure){.at = FAILED_FAR, .status = status};
+    return status;
+}
+
+static enum epa_status ask_far(struct nvlink *n, struct epa_descriptor what)
+{
+    enum epa_status status = far_ask(n->far, what);
+
+    return status == EPA_OK || status == EPA_AGAIN ? status : check_far(n);
+}
+
+/* Of a wait for ranks of other nodes: f is set unless the proxy failed. */
+static enum epa_status waited_far(struct nvlink *n, enum epa_status status, const struct failure *f)
+{
+    if (status == EPA_OK || check_far(n) != EPA_OK)
+        return status;
+    n->failure = *f;
+    if (f->at != FAILED_BARRIER)
+        n->failure.at = FAILED_QUIET;
+    return status;
+}
+
 static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
                            uint32_t peer)
 {
@@ -90,9 +127,18 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
     if (bytes == 0) /* src may be NULL then */
         return EPA_OK;
+    if (n->near[peer] == FAR)
+        return ask_far(
+            n, (struct epa_descriptor){
+                   .op = EPA_RING_PUT, .peer = peer, .dst = dst, .src = src, .bytes = bytes});
     return nvlink_cuda(
         n, cudaMemcpyAsync(t->peer_heap[peer] + dst, src, bytes, cudaMemcpyDefault, n->stream),
         "a copy to a peer");
+}
+
+static uint32_t far_op(enum epa_signal_op op)
+{
+    return op == EPA_SIGNAL_ADD ? EPA_RING_ADD : EPA_RING_SET;
 }
 
 static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
@@ -101,6 +147,9 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, ui
     struct nvlink *n = nvlink_of(t);
 
     assert(signal < n->memory.params.signals && peer < t->size);
+    if (n->near[peer] == FAR)
+        return ask_far(n, (struct epa_descriptor){
+                              .op = far_op(op), .peer = peer, .value = value, .signal = signal});
     return nvlink_cuda(n,
                        nvlink_queue_signal(n->stream, n->view.peer_signal[peer] + signal, value,
                                            op == EPA_SIGNAL_ADD),
@@ -111,24 +160,41 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
                                   size_t bytes, uint32_t signal, uint64_t value,
                                   enum epa_signal_op op, uint32_t peer)
 {
-    enum epa_status status = put(t, dst, src, bytes, peer);
+    struct nvlink *n = nvlink_of(t);
+    enum epa_status status;
 
+    if (n->near[peer] == FAR)
+        return ask_far(n, (struct epa_descriptor){.op = EPA_RING_PUT | far_op(op),
+                                                  .peer = peer,
+                                                  .dst = dst,
+                                                  .src = src,
+                                                  .bytes = bytes,
+                                                  .value = value,
+                                                  .signal = signal});
+    status = put(t, dst, src, bytes, peer);
     return status == EPA_OK ? raise_signal(t, signal, value, op, peer) : status;
 }
 
 /* The stream is in order, and each signal fences. */
 static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 {
-    (void)t;
-    (void)peer;
+    struct nvlink *n = nvlink_of(t);
+
+    if (n->near[peer] == FAR)
+        far_fence(n->far, peer);
     return EPA_OK;
 }
 
 static enum epa_status quiet(struct epa_transport *t)
 {
     struct nvlink *n = nvlink_of(t);
+    enum epa_status status = nvlink_drain(n, n->stream, stuck_ns, true);
+    struct failure f;
 
-    return nvlink_drain(n, n->stream, stuck_ns, true);
+    if (status != EPA_OK || n->far == NULL)
+        return status;
+    status = far_quiet(n->far, stuck_ns, &f);
+    return waited_far(n, status, &f);
 }
 
 /* Copies a word of this rank's back. Behind no put: on a stream of its own. It is done
@@ -174,6 +240,9 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
             return status;
         if (wait_reached(f.seen, compare, value))
             return epa_wait_done(&config, &wait);
+        status = check_far(n);
+        if (status != EPA_OK)
+            return status;
         state = wait_state_of(&f);
         f.status = epa_wait_turn(&config, &wait, &state);
         f.waited_ns = wait.waited_ns;
@@ -188,24 +257,57 @@ static enum epa_status progress(struct epa_transport *t)
 {
     struct nvlink *n = nvlink_of(t);
 
-    return epa_aborted(n->boot) ? EPA_ERR_ABORTED : EPA_OK; /* the GPU goes on by itself */
+    return epa_aborted(n->boot) ? EPA_ERR_ABORTED : check_far(n); /* the GPU goes on by itself */
+}
+
+/* What is left of a time. */
+static uint64_t rest_of(uint64_t timeout_ns, uint64_t begun)
+{
+    uint64_t waited = epa_now_ns() - begun;
+
+    return timeout_ns > waited ? timeout_ns - waited : 0;
+}
+
+static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t timeout_ns)
+{
+    struct failure f;
+    enum epa_status status = exchange_page_barrier(&n->memory.exchange_page, timeout_ns, &f);
+
+    if (status == EPA_OK)
+        return status;
+    if (n->far != NULL && f.missing > 0) /* of this node */
+        f.first_missing = n->node_boot.member[f.first_missing];
+    n->failure = f;
+    return status;
+}
+
+/* Ranks of other nodes are told before this one waits for its own. */
+static enum epa_status pass_far_barrier(struct nvlink *n, uint64_t timeout_ns, uint64_t begun)
+{
+    struct failure f;
+    enum epa_status status = far_quiet(n->far, rest_of(timeout_ns, begun), &f);
+
+    if (status == EPA_OK)
+        status = far_arrive(n->far, rest_of(timeout_ns, begun), &f);
+    if (status != EPA_OK)
+        return waited_far(n, status, &f);
+    status = pass_node_barrier(n, rest_of(timeout_ns, begun));
+    if (status != EPA_OK)
+        return status;
+    status = far_await(n->far, rest_of(timeout_ns, begun), &f);
+    return waited_far(n, status, &f);
 }
 
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    uint64_t begun = epa_now_ns(), waited;
-    struct failure f;
+    uint64_t begun = epa_now_ns();
     enum epa_status status = nvlink_drain(n, n->stream, timeout_ns, true);
 
     if (status != EPA_OK)
         return status;
-    waited = epa_now_ns() - begun;
-    status = exchange_page_barrier(&n->memory.exchange_page,
-                                   timeout_ns > waited ? timeout_ns - waited : 0, &f);
-    if (status != EPA_OK)
-        n->failure = f;
-    return status;
+    return n->far != NULL ? pass_far_barrier(n, timeout_ns, begun)
+                          : pass_node_barrier(n, rest_of(timeout_ns, begun));
 }
 
 static enum epa_status meet_in_set_up(struct nvlink *n)
@@ -331,7 +433,14 @@ static void explain(struct epa_transport *t, struct epa_error *err)
     const char *why = wait_why(f);
     double waited_s = (double)f->waited_ns * 1e-9;
 
+    if (n->far != NULL && far_status(n->far) != EPA_OK && far_status(n->far) != EPA_ERR_ABORTED) {
+        far_explain(n->far, err);
+        return;
+    }
     switch (f->at) {
+    case FAILED_FAR:
+        (void)epa_fail(err, f->status, "nvlink: rank %u ended its proxy%s", t->rank, why);
+        break;
     case FAILED_QUIET:
         (void)epa_fail(err, f->status,
                        "nvlink: rank %u waited %.3f s for its own copies and signals%s", t->rank,
@@ -365,6 +474,7 @@ static const uint64_t leave_ns = 10000000000u;
 
 struct config {
     int memory; /* enum memory_kind */
+    const char *between_nodes;
 };
 
 /* Also of what is half open. Lost: a GPU that does not finish keeps what it may still use
@@ -397,7 +507,9 @@ static void nvlink_close(struct epa_transport *t)
     bool lost;
 
     (void)n->backend->ops->sync(n->backend);
-    lost = nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
+    lost = !far_close(n->far);
+    n->far = NULL;
+    lost = lost || nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
            nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
            cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
     destroy(n, lost);
@@ -421,13 +533,13 @@ static const struct epa_transport_ops nvlink_ops = {
 
 enum { BOOT_ID = 40 };
 
-/* Nodes may be made of one host (ranks_per_node), which this transport reaches all of. */
-static enum epa_status check_host(struct epa_bootstrap *boot, struct epa_error *err)
+/* Nodes may be made of one host (ranks_per_node), which this transport reaches all of. *here: how
+ * many ranks there are on this rank's. */
+static enum epa_status count_host(struct epa_bootstrap *boot, uint32_t *here, struct epa_error *err)
 {
     const struct epa_world *world = &boot->world;
     char mine[BOOT_ID] = "", all[EPA_DEVICE_RANKS][BOOT_ID];
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    uint32_t here = 0;
     enum epa_status status;
 
     if (file != NULL) {
@@ -441,18 +553,16 @@ static enum epa_status check_host(struct epa_bootstrap *boot, struct epa_error *
         return status;
     }
     for (uint32_t r = 0; r < world->size; r++)
-        here += strncmp(all[r], mine, sizeof(mine)) == 0;
-    if (here < world->size)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: reaches the %u ranks of one host, not all %u; take a transport "
-                        "between hosts",
-                        here, world->size);
+        *here += strncmp(all[r], mine, sizeof(mine)) == 0;
     return EPA_OK;
 }
 
-static enum epa_status check(const struct epa_transport_params *p, struct epa_error *err)
+static enum epa_status check(const struct epa_transport_params *p, bool *one_host,
+                             struct epa_error *err)
 {
     const struct epa_world *world = &p->boot->world;
+    uint32_t here = 0;
+    enum epa_status status;
 
     if (p->backend == NULL || p->backend->memory != EPA_MEMORY_CUDA)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -460,7 +570,17 @@ static enum epa_status check(const struct epa_transport_params *p, struct epa_er
     if (world->size > EPA_DEVICE_RANKS)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: kernels know %d ranks at most, not %u",
                         EPA_DEVICE_RANKS, world->size);
-    return world->local_size == world->size ? EPA_OK : check_host(p->boot, err);
+    *one_host = true;
+    if (world->local_size == world->size)
+        return EPA_OK;
+    status = count_host(p->boot, &here, err);
+    *one_host = here == world->size;
+    if (status == EPA_OK && !*one_host && p->between == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: reaches the %u ranks of one host, not all %u; set "
+                        "transport.between_nodes to a transport between hosts",
+                        here, world->size);
+    return status;
 }
 
 /* Descriptors where every GPU can, as then ranks may leave in any order. */
@@ -468,7 +588,7 @@ static enum epa_status choose_memory(const struct nvlink *n, int asked, enum mem
                                      struct epa_error *err)
 {
     *out = asked == MEMORY_IPC ? MEMORY_IPC : MEMORY_VMM;
-    for (uint32_t r = 0; r < n->boot->world.size && *out == MEMORY_VMM; r++) {
+    for (uint32_t r = 0; r < n->node->world.size && *out == MEMORY_VMM; r++) {
         if (n->gpu[r].passes_memory != 0)
             continue;
         if (asked == MEMORY_VMM)
@@ -504,16 +624,20 @@ static void show(struct nvlink *n)
 {
     struct memory *m = &n->memory;
 
-    n->view = (struct epa_device_view){.rank = m->rank,
-                                       .size = m->size,
+    n->view = (struct epa_device_view){.rank = n->base.rank,
+                                       .size = n->base.size,
                                        .stop = n->backend->stop,
                                        .fault = n->backend->device_fault};
-    for (uint32_t r = 0; r < m->size; r++) {
-        n->view.peer_heap[r] = m->region[r].base + m->heap_at;
-        n->view.peer_signal[r] = (uint64_t *)(void *)m->region[r].base;
+    for (uint32_t r = 0; r < n->base.size; r++) {
+        const struct region *region = &m->region[n->near[r] == FAR ? 0 : n->near[r]];
+
+        if (n->near[r] == FAR)
+            continue;
+        n->view.peer_heap[r] = region->base + m->heap_at;
+        n->view.peer_signal[r] = (uint64_t *)(void *)region->base;
     }
     n->base.flags = FLAGS;
-    n->base.heap = n->view.peer_heap[m->rank];
+    n->base.heap = n->view.peer_heap[n->base.rank];
     n->base.heap_bytes = m->params.heap_bytes;
     n->base.peer_heap = n->view.peer_heap;
     n->base.view = &n->view;
@@ -523,7 +647,7 @@ static enum epa_status set_up(struct nvlink *n, const struct epa_transport_param
                               struct epa_error *err)
 {
     const struct config *config = p->config;
-    struct memory_params params = {.boot = p->boot,
+    struct memory_params params = {.boot = n->node,
                                    .driver = &n->driver,
                                    .gpu = n->gpu,
                                    .device = p->backend->device,
@@ -532,7 +656,7 @@ static enum epa_status set_up(struct nvlink *n, const struct epa_transport_param
     enum epa_status status = driver_init(&n->driver, err);
 
     if (status == EPA_OK)
-        status = gpus_meet(p->boot, &n->driver, p->backend->device, n->gpu, err);
+        status = gpus_meet(n->node, &n->driver, p->backend->device, n->gpu, err);
     if (status == EPA_OK)
         status = choose_memory(n, config->memory, &params.kind, err);
     if (status != EPA_OK)
@@ -546,29 +670,84 @@ static enum epa_status set_up(struct nvlink *n, const struct epa_transport_param
     return memory_init(&n->memory, &params, err);
 }
 
+static void describe(struct epa_transport *t,
+                     void (*say)(void *arg, const char *key, const char *value), void *arg)
+{
+    far_describe(nvlink_of(t)->far, say, arg);
+}
+
+/* Which ranks are near; the others are for the proxy. */
+static void split_ranks(struct nvlink *n, bool far)
+{
+    for (uint32_t r = 0; r < n->base.size; r++)
+        n->near[r] = far ? FAR : r;
+    n->node = n->boot;
+    if (!far)
+        return;
+    far_boot_node(n->boot, &n->node_boot);
+    n->node = &n->node_boot.base;
+    for (uint32_t i = 0; i < n->node_boot.members; i++)
+        n->near[n->node_boot.member[i]] = i;
+}
+
+/* Links to ranks of other nodes are not what device_peak() measures. */
+static enum epa_status open_far(struct nvlink *n, const struct epa_transport_params *p,
+                                bool one_host, struct epa_error *err)
+{
+    const struct far_params params = {.boot = p->boot,
+                                      .backend = p->backend,
+                                      .net = p->between,
+                                      .one_host = one_host,
+                                      .heap = n->base.heap,
+                                      .signal = n->view.peer_signal[n->base.rank],
+                                      .heap_bytes = p->heap_bytes,
+                                      .signals = p->signals};
+    enum epa_status status = far_open(&params, &n->far, err);
+
+    if (status != EPA_OK)
+        return status;
+    n->ops = nvlink_ops;
+    n->ops.device_peak = NULL;
+    n->ops.describe = describe;
+    n->base.ops = &n->ops;
+    n->base.flags = (n->base.flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
+    n->base.ring = far_ring(n->far);
+    return EPA_OK;
+}
+
 static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
                                 struct epa_error *err)
 {
-    enum epa_status status = check(p, err);
+    const struct epa_world *world = &p->boot->world;
+    bool one_host, far = p->between != NULL && world->local_size < world->size;
+    enum epa_status status = check(p, &one_host, err);
     struct nvlink *n;
 
     if (status != EPA_OK)
         return status;
     n = calloc(1, sizeof(*n));
     if (n == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", p->boot->world.size);
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", world->size);
     n->boot = p->boot;
     n->backend = p->backend;
-    n->base = (struct epa_transport){
-        .ops = &nvlink_ops, .rank = p->boot->world.rank, .size = p->boot->world.size};
+    n->base = (struct epa_transport){.ops = &nvlink_ops, .rank = world->rank, .size = world->size};
+    split_ranks(n, far);
     status = set_up(n, p, err);
+    if (status == EPA_OK)
+        show(n);
+    if (status == EPA_OK && far)
+        status = open_far(n, p, one_host, err);
     if (status != EPA_OK) {
         destroy(n, false);
         return status;
     }
-    show(n);
     *out = &n->base;
     return EPA_OK;
+}
+
+static const char *between_nodes(const void *config)
+{
+    return ((const struct config *)config)->between_nodes;
 }
 
 static const struct epa_choice memories[] = {
@@ -585,15 +764,23 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct config, memory),
      .choices = memories,
      .help = "mechanism that maps GPU memory of other ranks"},
+    {.name = "between_nodes",
+     EPA_STRING(struct config, between_nodes),
+     .help =
+         "transport to ranks of other nodes, such as ucx, with its defaults; data are staged in "
+         "pinned host memory"},
     {0},
 };
 
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "nvlink", .summary = "GPU memory of the ranks of one node, over NVLink",
+               .name = "nvlink",
+               .summary =
+                   "GPU memory of the ranks of a node, over NVLink; to other nodes by a proxy",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS,
     .memory = EPA_MEMORY_CUDA,
+    .between_nodes = between_nodes,
     .open = open_all,
 };

@@ -209,6 +209,24 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    (void)memory;
+    (void)bytes;
+    (void)flags;
+    if (fake_fails())
+        return cudaErrorMemoryAllocation;
+    fake_count(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory)
+{
+    (void)memory;
+    fake_count(-1);
+    return cudaSuccess;
+}
+
 /* ---- cudaMalloc and IPC ---- */
 
 /* Behind its last byte a mapping has room that nobody may touch: AddressSanitizer sees to

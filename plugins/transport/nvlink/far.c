@@ -1,0 +1,557 @@
+/* See far.h. */
+#include "far.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum {
+    KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */
+    HOST_SLOTS = 256,
+    EVENTS = 32, /* operations of a lane that are under way, at most */
+};
+
+/* For copies that are under way when the proxy ends. */
+static const uint64_t leave_ns = 10000000000u;
+
+/* ---- a bootstrap of some ranks ---- */
+
+static struct far_boot *far_boot_of(struct epa_bootstrap *boot)
+{
+    return (struct far_boot *)boot; /* base is the first member */
+}
+
+static enum epa_status gather(struct epa_bootstrap *boot, const void *mine, size_t bytes, void *all)
+{
+    struct far_boot *b = far_boot_of(boot);
+    char *every = malloc(b->real->world.size * bytes);
+    enum epa_status status =
+        every == NULL ? EPA_ERR_NOMEM : b->real->allgather(b->real, mine, bytes, every);
+
+    for (uint32_t i = 0; i < b->members && status == EPA_OK; i++)
+        memcpy((char *)all + i * bytes, every + b->member[i] * bytes, bytes);
+    free(every);
+    return status;
+}
+
+static enum epa_status meet(struct epa_bootstrap *boot)
+{
+    struct far_boot *b = far_boot_of(boot);
+
+    return b->real->barrier(b->real);
+}
+
+static void raise_abort(struct epa_bootstrap *boot)
+{
+    struct far_boot *b = far_boot_of(boot);
+
+    b->real->abort(b->real);
+}
+
+static void explain_boot(struct epa_bootstrap *boot, struct epa_error *err)
+{
+    struct far_boot *b = far_boot_of(boot);
+
+    b->real->explain(b->real, err);
+}
+
+static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *state)
+{
+    struct far_boot *b =
+        (struct far_boot *)(void *)((char *)observer - offsetof(struct far_boot, observer));
+    struct epa_wait_state real;
+
+    if (state != NULL) {
+        real = *state;
+        real.peer = state->peer < b->members ? b->member[state->peer] : state->peer;
+    }
+    b->real->observer->waits(b->real->observer, state != NULL ? &real : NULL);
+}
+
+/* With the members filled in. */
+static void make_boot(struct epa_bootstrap *real, uint32_t rank, struct far_boot *out)
+{
+    out->real = real;
+    out->base = (struct epa_bootstrap){.world = real->world,
+                                       .aborted = real->aborted,
+                                       .allgather = gather,
+                                       .barrier = meet,
+                                       .abort = raise_abort,
+                                       .explain = explain_boot};
+    out->base.world.rank = out->base.world.local_rank = rank;
+    out->base.world.size = out->base.world.local_size = out->members;
+    out->base.world.node = NULL;
+}
+
+void far_boot_node(struct epa_bootstrap *real, struct far_boot *out)
+{
+    const struct epa_world *world = &real->world;
+    uint32_t rank = 0;
+
+    out->members = 0;
+    for (uint32_t r = 0; r < world->size; r++) {
+        if (!epa_same_node(world, r))
+            continue;
+        rank = r == world->rank ? out->members : rank;
+        out->member[out->members++] = r;
+    }
+    make_boot(real, rank, out);
+    out->observer.waits = waits;
+    out->base.observer = real->observer != NULL ? &out->observer : NULL;
+}
+
+/* All ranks as those of one node, which they are to who looks at hosts. The proxy's thread does
+ * not say what it waits for: the rank's own does. */
+static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_boot *out)
+{
+    out->members = real->world.size;
+    for (uint32_t r = 0; r < out->members; r++)
+        out->member[r] = r;
+    make_boot(real, real->world.rank, out);
+    if (!one_host)
+        out->base.world = real->world;
+}
+
+/* ---- copies ---- */
+
+struct cuda_copies {
+    struct proxy_copies base; /* first */
+    int device;
+    struct epa_fault *device_fault, fault;
+    cudaStream_t stream[PROXY_LANES];
+    cudaEvent_t event[PROXY_LANES][EVENTS];
+    uint64_t done[PROXY_LANES];
+    bool pinned;
+    cudaError_t error; /* of the last call that failed */
+    const char *what;
+};
+
+static struct cuda_copies *copies_of(struct proxy_copies *copies)
+{
+    return (struct cuda_copies *)copies; /* base is the first member */
+}
+
+static enum epa_status check(struct cuda_copies *c, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return EPA_OK;
+    (void)cudaGetLastError();
+    c->error = error;
+    c->what = what;
+    return EPA_ERR_SYSTEM;
+}
+
+static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane lane, uint64_t *out)
+{
+    struct cuda_copies *c = copies_of(copies);
+    enum epa_status status = EPA_OK;
+
+    while (c->done[lane] < copies->queued[lane] && status == EPA_OK) {
+        cudaError_t error = cudaEventQuery(c->event[lane][c->done[lane] % EVENTS]);
+
+        if (error == cudaErrorNotReady) {
+            (void)cudaGetLastError();
+            break;
+        }
+        status = check(c, error, "a copy");
+        c->done[lane] += status == EPA_OK;
+    }
+    *out = c->done[lane];
+    return status;
+}
+
+static void free_copies(struct cuda_copies *c)
+{
+    for (uint32_t lane = 0; lane < PROXY_LANES; lane++) {
+        for (uint32_t i = 0; i < EVENTS; i++)
+            if (c->event[lane][i] != NULL)
+                (void)cudaEventDestroy(c->event[lane][i]);
+        if (c->stream[lane] != NULL)
+            (void)cudaStreamDestroy(c->stream[lane]);
+        c->stream[lane] = NULL;
+        memset(c->event[lane], 0, sizeof(c->event[lane]));
+    }
+}
+
+static bool leave(struct proxy_copies *copies, void *staging)
+{
+    struct cuda_copies *c = copies_of(copies);
+    uint64_t begun = epa_now_ns(), now = begun;
+
+    for (uint32_t lane = 0; lane < PROXY_LANES; lane++)
+        while (c->stream[lane] != NULL && cudaStreamQuery(c->stream[lane]) == cudaErrorNotReady) {
+            now = epa_now_ns();
+            if (now - begun > leave_ns)
+                return false;
+            epa_backoff(now - begun, 0);
+        }
+    free_copies(c);
+    if (c->pinned)
+        (void)cudaHostUnregister(staging);
+    (void)cudaGetLastError();
+    return true;
+}
+
+static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t bytes)
+{
+    struct cuda_copies *c = copies_of(copies);
+    enum epa_status status = check(c, cudaSetDevice(c->device), "choosing it");
+
+    if (status == EPA_OK)
+        status = check(c, cudaHostRegister(staging, bytes, cudaHostRegisterPortable),
+                       "pinning staging memory");
+    c->pinned = status == EPA_OK;
+    for (uint32_t lane = 0; lane < PROXY_LANES && status == EPA_OK; lane++) {
+        status = check(c, cudaStreamCreateWithFlags(&c->stream[lane], cudaStreamNonBlocking),
+                       "making streams");
+        for (uint32_t i = 0; i < EVENTS && status == EPA_OK; i++)
+            status = check(c, cudaEventCreateWithFlags(&c->event[lane][i], cudaEventDisableTiming),
+                           "making events");
+    }
+    if (status != EPA_OK)
+        (void)leave(copies, staging);
+    return status;
+}
+
+static bool is_full(const struct cuda_copies *c, enum proxy_lane lane)
+{
+    return c->base.queued[lane] - c->done[lane] >= EVENTS;
+}
+
+/* What was just queued is the next operation of the lane. */
+static enum epa_status count_queued(struct cuda_copies *c, enum proxy_lane lane)
+{
+    enum epa_status status =
+        check(c, cudaEventRecord(c->event[lane][c->base.queued[lane] % EVENTS], c->stream[lane]),
+              "an event");
+
+    c->base.queued[lane] += status == EPA_OK;
+    return status;
+}
+
+static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, void *to,
+                            const void *from, size_t bytes, uint32_t rows, uint64_t stride)
+{
+    struct cuda_copies *c = copies_of(copies);
+    bool out = lane == PROXY_OUT;
+    cudaError_t error;
+    enum epa_status status;
+
+    if (is_full(c, lane))
+        return EPA_AGAIN;
+    if (rows == 1)
+        error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream[lane]);
+    else
+        error = cudaMemcpy2DAsync(to, out ? bytes : stride, from, out ? stride : bytes, bytes, rows,
+                                  cudaMemcpyDefault, c->stream[lane]);
+    status = check(c, error, "queueing a copy");
+    return status == EPA_OK ? count_queued(c, lane) : status;
+}
+
+static enum epa_status add(struct proxy_copies *copies, uint64_t *word, uint64_t by)
+{
+    struct cuda_copies *c = copies_of(copies);
+    enum epa_status status;
+
+    if (is_full(c, PROXY_IN))
+        return EPA_AGAIN;
+    status =
+        check(c, nvlink_queue_signal(c->stream[PROXY_IN], word, by, true), "queueing an addition");
+    return status == EPA_OK ? count_queued(c, PROXY_IN) : status;
+}
+
+static void explain_copies(struct proxy_copies *copies, struct epa_error *err)
+{
+    struct cuda_copies *c = copies_of(copies);
+
+    (void)epa_fail(err, EPA_ERR_SYSTEM, "GPU %d: %s: %s", c->device, c->what,
+                   cudaGetErrorString(c->error));
+}
+
+/* They poll `claimed` while they wait. */
+static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
+{
+    struct cuda_copies *c = copies_of(copies);
+
+    c->fault = (struct epa_fault){.claimed = 1, .status = status, .stage = EPA_FAULT_TRANSPORT};
+    (void)cudaMemcpyAsync(c->device_fault, &c->fault, sizeof(c->fault), cudaMemcpyHostToDevice,
+                          c->stream[PROXY_IN]);
+}
+
+/* ---- rings, and the host's part ---- */
+
+struct far {
+    struct far_params params;
+    struct far_boot net_boot;
+    struct epa_wait_config wait;
+    struct cuda_copies copies;
+    bool far[EPA_DEVICE_RANKS];
+    bool fence[EPA_DEVICE_RANKS]; /* before what the host asks next of that rank */
+    struct far_words {
+        _Alignas(64) uint64_t kernel_taken;
+        _Alignas(64) uint64_t host_taken, host_ticket;
+        _Alignas(64) struct epa_descriptor kernel[KERNEL_SLOTS], host[HOST_SLOTS];
+    } * words;      /* pinned */
+    void *counters; /* in GPU memory */
+    struct epa_device_ring ring;
+    struct epa_host_ring host_ring;
+    struct proxy *proxy;
+    uint64_t quiets, arrivals;
+};
+
+static enum epa_status make_rings(struct far *f, struct epa_error *err)
+{
+    struct epa_backend *b = f->params.backend;
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = check(&f->copies, cudaSetDevice(b->device), "choosing it");
+    void *slot = NULL, *taken = NULL;
+
+    if (status == EPA_OK)
+        status = check(&f->copies,
+                       cudaHostAlloc((void **)&f->words, sizeof(*f->words),
+                                     cudaHostAllocMapped | cudaHostAllocPortable),
+                       "allocating rings");
+    if (status == EPA_OK)
+        memset(f->words, 0, sizeof(*f->words));
+    if (status == EPA_OK)
+        status = check(&f->copies, cudaHostGetDevicePointer(&slot, f->words->kernel, 0),
+                       "mapping rings");
+    if (status == EPA_OK)
+        status = check(&f->copies, cudaHostGetDevicePointer(&taken, &f->words->kernel_taken, 0),
+                       "mapping rings");
+    if (status != EPA_OK) {
+        explain_copies(&f->copies.base, &why);
+        return epa_fail(err, status, "nvlink: rank %u: %s", f->params.boot->world.rank, why.text);
+    }
+    status = b->ops->alloc(b, 2 * sizeof(uint64_t), &f->counters); /* zeroed */
+    if (status != EPA_OK) {
+        b->ops->explain(b, &why);
+        return epa_fail(err, status, "nvlink: rank %u: %s", f->params.boot->world.rank, why.text);
+    }
+    f->ring = (struct epa_device_ring){.slot = slot,
+                                       .taken = taken,
+                                       .ticket = f->counters,
+                                       .known = (uint64_t *)f->counters + 1,
+                                       .slots = KERNEL_SLOTS};
+    f->host_ring = (struct epa_host_ring){.slot = f->words->host,
+                                          .taken = &f->words->host_taken,
+                                          .ticket = &f->words->host_ticket,
+                                          .slots = HOST_SLOTS};
+    return EPA_OK;
+}
+
+static void destroy(struct far *f, bool lost)
+{
+    if (f->counters != NULL)
+        f->params.backend->ops->free(f->params.backend, f->counters);
+    if (f->words != NULL && !lost)
+        (void)cudaFreeHost(f->words);
+    if (!lost)
+        free(f);
+}
+
+enum epa_status far_open(const struct far_params *params, struct far **out, struct epa_error *err)
+{
+    struct far *f = calloc(1, sizeof(*f));
+    enum epa_status status;
+
+    if (f == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for a proxy");
+    f->params = *params;
+    f->wait = wait_configure(params->boot, WAIT_AUTO);
+    make_net_boot(params->boot, params->one_host, &f->net_boot);
+    for (uint32_t r = 0; r < params->boot->world.size; r++)
+        f->far[r] = !epa_same_node(&params->boot->world, r);
+    f->copies = (struct cuda_copies){.base = {.enter = enter,
+                                              .leave = leave,
+                                              .copy = copy,
+                                              .add = add,
+                                              .done = count_done,
+                                              .explain = explain_copies,
+                                              .stop_kernels = stop_kernels},
+                                     .device = params->backend->device,
+                                     .device_fault = params->backend->device_fault};
+    status = make_rings(f, err);
+    if (status == EPA_OK)
+        status = proxy_start(
+            &(struct proxy_params){
+                .boot = &f->net_boot.base,
+                .net = params->net,
+                .net_config = params->net->plugin.options.defaults,
+                .far = f->far,
+                .copies = &f->copies.base,
+                .heap = params->heap,
+                .signal = params->signal,
+                .heap_bytes = params->heap_bytes,
+                .signals = params->signals,
+                .ring = {{f->words->kernel, &f->words->kernel_taken, NULL, KERNEL_SLOTS},
+                         f->host_ring},
+            },
+            &f->proxy, err);
+    if (status != EPA_OK) {
+        destroy(f, false);
+        return status;
+    }
+    *out = f;
+    return EPA_OK;
+}
+
+bool far_close(struct far *f)
+{
+    bool lost;
+
+    if (f == NULL)
+        return true;
+    proxy_stop(f->proxy);
+    lost = f->copies.stream[PROXY_OUT] != NULL; /* else leave() has destroyed it */
+    destroy(f, lost);
+    return !lost;
+}
+
+const struct epa_device_ring *far_ring(const struct far *f)
+{
+    return &f->ring;
+}
+
+enum epa_status far_status(const struct far *f)
+{
+    return proxy_status(f->proxy);
+}
+
+void far_explain(const struct far *f, struct epa_error *err)
+{
+    proxy_explain(f->proxy, err);
+}
+
+void far_fence(struct far *f, uint32_t peer)
+{
+    f->fence[peer] = true;
+}
+
+/* The fence goes first, and stays asked for where the ring had room for no more. */
+enum epa_status far_ask(struct far *f, struct epa_descriptor what)
+{
+    struct epa_descriptor fence = {.op = EPA_RING_FENCE, .peer = what.peer};
+    enum epa_status status = far_status(f);
+
+    if (status != EPA_OK)
+        return status;
+    if (f->fence[what.peer] && !epa_ring_write(&f->host_ring, &fence))
+        return EPA_AGAIN;
+    f->fence[what.peer] = false;
+    return epa_ring_write(&f->host_ring, &what) ? EPA_OK : EPA_AGAIN;
+}
+
+/* One turn of a wait of the host for the proxy. */
+static enum epa_status wait_turn(struct far *f, struct epa_wait *wait, struct failure *failure)
+{
+    struct epa_wait_state state = wait_state_of(failure);
+    enum epa_status status = far_status(f);
+
+    if (failure->at != FAILED_BARRIER) {
+        state.kind = EPA_WAIT_PUTS;
+        state.peer = failure->peer;
+        state.number = EPA_WAIT_NOBODY;
+    }
+    if (status != EPA_OK)
+        return status;
+    status = epa_wait_turn(&f->wait, wait, &state);
+    failure->status = status;
+    failure->waited_ns = wait->waited_ns;
+    return status;
+}
+
+static enum epa_status ask_patiently(struct far *f, struct epa_descriptor what,
+                                     struct epa_wait *wait, struct failure *failure)
+{
+    enum epa_status status;
+
+    while ((status = far_ask(f, what)) == EPA_AGAIN) {
+        failure->peer = what.peer;
+        status = wait_turn(f, wait, failure);
+        if (status != EPA_OK)
+            return status;
+    }
+    return status;
+}
+
+enum epa_status far_quiet(struct far *f, uint64_t timeout_ns, struct failure *failure)
+{
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    struct epa_descriptor what = {
+        .op = PROXY_QUIET, .peer = f->params.boot->world.rank, .value = f->quiets + 1};
+    enum epa_status status;
+
+    *failure = (struct failure){.at = FAILED_OTHER};
+    status = ask_patiently(f, what, &wait, failure);
+    f->quiets += status == EPA_OK;
+    while (status == EPA_OK) {
+        const uint64_t *quiets = proxy_quiet(f->proxy, &failure->peer);
+
+        /* Acquire: pairs with the release of the proxy. */
+        if (__atomic_load_n(quiets, __ATOMIC_ACQUIRE) >= f->quiets)
+            return epa_wait_done(&f->wait, &wait);
+        status = wait_turn(f, &wait, failure);
+    }
+    return status;
+}
+
+enum epa_status far_arrive(struct far *f, uint64_t timeout_ns, struct failure *failure)
+{
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    enum epa_status status = EPA_OK;
+
+    f->arrivals++;
+    *failure = (struct failure){.at = FAILED_OTHER};
+    for (uint32_t r = 0; r < f->params.boot->world.size && status == EPA_OK; r++) {
+        struct epa_descriptor what = {.op = PROXY_ARRIVE, .peer = r, .value = f->arrivals};
+
+        if (f->far[r])
+            status = ask_patiently(f, what, &wait, failure);
+    }
+    return status == EPA_OK ? epa_wait_done(&f->wait, &wait) : status;
+}
+
+enum epa_status far_await(struct far *f, uint64_t timeout_ns, struct failure *failure)
+{
+    struct epa_wait wait = {.timeout_ns = timeout_ns};
+    uint32_t size = f->params.boot->world.size;
+    enum epa_status status = EPA_OK;
+
+    *failure = (struct failure){.at = FAILED_BARRIER, .compare = EPA_GE, .want = f->arrivals};
+    for (uint32_t r = 0; r < size && status == EPA_OK; r++) {
+        const uint64_t *arrived = proxy_arrived(f->proxy, r);
+
+        /* Acquire: pairs with the release of the proxy. */
+        while (f->far[r] && status == EPA_OK &&
+               (failure->seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < f->arrivals) {
+            failure->peer = r;
+            status = wait_turn(f, &wait, failure);
+        }
+    }
+    if (status == EPA_OK)
+        return epa_wait_done(&f->wait, &wait);
+    for (uint32_t r = 0; r < size; r++)
+        if (f->far[r] &&
+            __atomic_load_n(proxy_arrived(f->proxy, r), __ATOMIC_RELAXED) < f->arrivals)
+            wait_note_missing(failure, r);
+    return status;
+}
+
+void far_describe(const struct far *f, void (*say)(void *arg, const char *key, const char *value),
+                  void *arg)
+{
+    char text[160];
+    uint32_t far = 0;
+
+    for (uint32_t r = 0; r < f->params.boot->world.size; r++)
+        far += f->far[r];
+    snprintf(text, sizeof(text), "%u of %u peers, by %s", far, f->params.boot->world.size - 1,
+             f->params.net->plugin.name);
+    say(arg, "between nodes", text);
+    snprintf(text, sizeof(text), "staged in pinned host memory, as %s has no heap in a GPU's",
+             f->params.net->plugin.name);
+    say(arg, "data between nodes", text);
+    proxy_describe(f->proxy, say, arg);
+}

@@ -1,0 +1,74 @@
+/* The proxy: a thread of each rank that carries out, over a transport between hosts, what kernels
+ * and the host ask for of ranks of other nodes (epa2a/ring.h). README.md has the protocol. It knows
+ * nothing of CUDA: what copies between the rank's memory and staging is handed to it. */
+#ifndef PROXY_H
+#define PROXY_H
+
+#include "../../common/transport_wait.h"
+
+#include <epa2a/ring.h>
+
+enum {
+    PROXY_SLOTS = 8,                /* messages under way from one rank to another, at most */
+    PROXY_PIECE = 256 << 10,        /* bytes of data in one of them, at most */
+    PROXY_FACTS = 16,               /* that the transport between hosts says of itself, at most */
+    PROXY_QUIET = EPA_RING_OWN,     /* when all before is in place, quiet reaches `value` */
+    PROXY_ARRIVE = PROXY_QUIET * 2, /* the peer's arrived[] of this rank reaches `value` */
+};
+
+enum proxy_lane { PROXY_OUT, PROXY_IN, PROXY_LANES }; /* to staging, from staging */
+
+/* Copies between the rank's memory and staging, in the order of each lane. One thread, the
+ * proxy's, calls them. */
+struct proxy_copies {
+    /* First and last: staging is where the proxy's copies go, to be pinned. leave() returns false
+     * where copies may still be under way: staging must stay. */
+    enum epa_status (*enter)(struct proxy_copies *, void *staging, size_t bytes);
+    bool (*leave)(struct proxy_copies *, void *staging);
+    /* Each queues one operation, or none with EPA_AGAIN: a copy of `rows` rows, which are side by
+     * side in staging and `stride` apart in the rank's memory. A word of 8 bytes is copied as one.
+     * add() is on lane IN. */
+    enum epa_status (*copy)(struct proxy_copies *, enum proxy_lane, void *to, const void *from,
+                            size_t bytes, uint32_t rows, uint64_t stride);
+    enum epa_status (*add)(struct proxy_copies *, uint64_t *word, uint64_t by);
+    /* How many operations of the lane were done, of all that were ever queued. */
+    enum epa_status (*done)(struct proxy_copies *, enum proxy_lane, uint64_t *out);
+    void (*explain)(struct proxy_copies *, struct epa_error *);
+    /* The proxy has failed: kernels that wait for it must leave. */
+    void (*stop_kernels)(struct proxy_copies *, enum epa_status);
+    uint64_t queued[PROXY_LANES]; /* operations so far */
+};
+
+struct proxy_params {
+    struct epa_bootstrap *boot; /* of all ranks; the proxy's own while proxy_start() runs */
+    const struct epa_transport_plugin *net;
+    const void *net_config;
+    const bool *far; /* [size]: ranks that the proxy serves */
+    struct proxy_copies *copies;
+    char *heap; /* of this rank, with its signals: what peers put to */
+    uint64_t *signal;
+    uint64_t heap_bytes;
+    uint32_t signals;
+    struct epa_host_ring ring[2]; /* of kernels and of the host */
+};
+
+struct proxy;
+
+/* Collective. Opens the transport between hosts, on the thread that will call it. */
+enum epa_status proxy_start(const struct proxy_params *, struct proxy **out, struct epa_error *);
+/* Waits, for a limited time and unless a rank has failed, until what was asked for is done, and
+ * until the others have come here, too. Takes NULL. */
+void proxy_stop(struct proxy *);
+
+/* Not EPA_OK once it has failed: why says proxy_explain(). */
+enum epa_status proxy_status(const struct proxy *);
+void proxy_explain(const struct proxy *, struct epa_error *);
+void proxy_describe(const struct proxy *,
+                    void (*say)(void *arg, const char *key, const char *value), void *arg);
+
+/* What the proxy counts up: PROXY_QUIETs done, and arrivals of other ranks. *slow: the rank that
+ * the last PROXY_QUIET waits for. */
+const uint64_t *proxy_quiet(const struct proxy *, uint32_t *slow);
+const uint64_t *proxy_arrived(const struct proxy *, uint32_t rank);
+
+#endif

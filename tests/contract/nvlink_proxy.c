@@ -1,0 +1,576 @@
+/* The proxy of nvlink without a GPU: threads stand for kernels, and copies to and from what stands for
+ * a GPU's memory are held back as long as their lane allows. All ranks are nodes of their own. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../../plugins/transport/nvlink/proxy.h"
+#include "ranks.h"
+
+enum {
+    SLOTS = 8, /* of each ring: they are full all the time */
+    WRITERS = 2,
+    PART = 600 << 10, /* of the heap, for a writer of a rank */
+    HEAP = RANKS_MOST * WRITERS * PART,
+    SIGNALS = 64,
+    HELD = 16, /* operations of a lane */
+};
+
+struct operation {
+    char *to;
+    const char *from;
+    size_t bytes, to_stride, from_stride;
+    uint32_t rows;
+    uint64_t add;
+};
+
+struct held_copies {
+    struct proxy_copies base; /* first */
+    struct operation held[PROXY_LANES][HELD];
+    uint64_t done[PROXY_LANES], random;
+    bool words_first; /* who polls sees them before copies that were queued before */
+    uint64_t fail_at; /* operation of lane IN; 0: none */
+    uint32_t stopped; /* kernels were told to leave */
+};
+
+/* A rank's GPU, and its proxy. */
+struct gpu {
+    struct rank *r;
+    struct held_copies copies;
+    struct epa_descriptor slot[2][SLOTS];
+    _Alignas(64) uint64_t taken[2], ticket[2];
+    struct epa_host_ring ring[2];
+    uint64_t signal[SIGNALS];
+    bool far[RANKS_MOST];
+    char *heap;
+    struct proxy *proxy;
+};
+
+static struct held_copies *held_of(struct proxy_copies *copies)
+{
+    return (struct held_copies *)copies;
+}
+
+static uint64_t draw_of(struct held_copies *h, uint64_t n)
+{
+    h->random = h->random * 6364136223846793005u + 1442695040888963407u;
+    return (h->random >> 33) % n;
+}
+
+static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t bytes)
+{
+    (void)copies;
+    (void)staging;
+    (void)bytes;
+    return EPA_OK;
+}
+
+static bool leave(struct proxy_copies *copies, void *staging)
+{
+    (void)copies;
+    (void)staging;
+    return true;
+}
+
+static void run_operation(const struct operation *o)
+{
+    uint64_t *word = (uint64_t *)(void *)o->to;
+
+    /* Release: pairs with the acquire of who polls the word. */
+    if (o->from == NULL)
+        (void)__atomic_fetch_add(word, o->add, __ATOMIC_RELEASE);
+    else if (o->bytes == sizeof(*word) && (uintptr_t)o->to % sizeof(*word) == 0)
+        __atomic_store_n(word, *(const uint64_t *)(const void *)o->from, __ATOMIC_RELEASE);
+    else
+        for (uint32_t row = 0; row < o->rows; row++)
+            memcpy(o->to + row * o->to_stride, o->from + row * o->from_stride, o->bytes);
+}
+
+static enum epa_status hold(struct held_copies *h, enum proxy_lane lane, struct operation o)
+{
+    uint64_t n = h->base.queued[lane];
+
+    if (n - h->done[lane] == HELD || draw_of(h, 8) == 0)
+        return EPA_AGAIN;
+    if (lane == PROXY_IN && n + 1 == h->fail_at)
+        return EPA_ERR_SYSTEM;
+    if (h->words_first && lane == PROXY_IN && o.bytes <= sizeof(uint64_t)) {
+        run_operation(&o);
+        o = (struct operation){.from = o.to}; /* of no rows */
+    }
+    h->held[lane][n % HELD] = o;
+    h->base.queued[lane]++;
+    return EPA_OK;
+}
+
+static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, void *to,
+                            const void *from, size_t bytes, uint32_t rows, uint64_t stride)
+{
+    return hold(held_of(copies), lane,
+                (struct operation){.to = to,
+                                   .from = from,
+                                   .bytes = bytes,
+                                   .to_stride = lane == PROXY_OUT ? bytes : stride,
+                                   .from_stride = lane == PROXY_OUT ? stride : bytes,
+                                   .rows = rows});
+}
+
+static enum epa_status add(struct proxy_copies *copies, uint64_t *word, uint64_t by)
+{
+    return hold(held_of(copies), PROXY_IN, (struct operation){.to = (char *)word, .add = by});
+}
+
+/* Some of what is held back is done now. */
+static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane lane, uint64_t *out)
+{
+    struct held_copies *h = held_of(copies);
+
+    while (h->done[lane] < copies->queued[lane] && draw_of(h, 3) != 0)
+        run_operation(&h->held[lane][h->done[lane]++ % HELD]);
+    *out = h->done[lane];
+    return EPA_OK;
+}
+
+static void explain(struct proxy_copies *copies, struct epa_error *err)
+{
+    (void)copies;
+    (void)epa_fail(err, EPA_ERR_SYSTEM, "a copy that fails");
+}
+
+static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
+{
+    (void)status;
+    __atomic_store_n(&held_of(copies)->stopped, 1, __ATOMIC_RELEASE);
+}
+
+static bool open_gpu(struct gpu *g, struct rank *r)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct proxy_params params = {.boot = r->boot,
+                                  .net = r->subject->plugin,
+                                  .net_config = r->subject->config != NULL
+                                                    ? r->subject->config
+                                                    : r->subject->plugin->plugin.options.defaults,
+                                  .far = g->far,
+                                  .copies = &g->copies.base,
+                                  .signal = g->signal,
+                                  .heap_bytes = HEAP,
+                                  .signals = SIGNALS};
+
+    g->r = r;
+    g->heap = calloc(1, HEAP);
+    g->copies.base = (struct proxy_copies){.enter = enter,
+                                           .leave = leave,
+                                           .copy = copy,
+                                           .add = add,
+                                           .done = count_done,
+                                           .explain = explain,
+                                           .stop_kernels = stop_kernels};
+    g->copies.random = r->me;
+    g->copies.words_first = r->me % 2 == 0;
+    for (uint32_t i = 0; i < r->size; i++)
+        g->far[i] = i != r->me;
+    for (uint32_t i = 0; i < 2; i++)
+        g->ring[i] = (struct epa_host_ring){g->slot[i], &g->taken[i], &g->ticket[i], SLOTS};
+    params.heap = g->heap;
+    memcpy(params.ring, g->ring, sizeof(params.ring));
+    return claim(r, proxy_start(&params, &g->proxy, &err) == EPA_OK, "%s", err.text);
+}
+
+static void close_gpu(struct gpu *g)
+{
+    proxy_stop(g->proxy);
+    free(g->heap);
+}
+
+/* Whoever yields in a loop keeps other tests from running (epa_backoff()). */
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+/* As kernels do: waits where the ring is full. */
+static void ask(struct gpu *g, uint32_t ring, struct epa_descriptor what)
+{
+    while (!epa_ring_write(&g->ring[ring], &what) && proxy_status(g->proxy) == EPA_OK)
+        nap();
+}
+
+static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
+{
+    uint64_t begun = epa_now_ns(), value;
+
+    while ((value = __atomic_load_n(&g->signal[signal], __ATOMIC_ACQUIRE)) < least &&
+           proxy_status(g->proxy) == EPA_OK) {
+        if (!claim(g->r, epa_now_ns() - begun < DEFAULT_TIMEOUT_NS, "signal %u is %llu, wants %llu",
+                   signal, (unsigned long long)value, (unsigned long long)least))
+            break;
+        nap();
+    }
+    return value;
+}
+
+static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
+{
+    ranks_run(*state,
+              &(struct ranks){
+                  .ranks = ranks, .signals = 1, .heap_bytes = 4096, .body = body, .fails = fails});
+}
+
+/* ---- puts with signals, of any size, from several threads ---- */
+
+struct writer {
+    struct gpu *g;
+    uint32_t number;
+};
+
+static char byte_of(uint32_t from, uint32_t writer, uint64_t round, uint64_t at)
+{
+    return (char)(from * 101 + writer * 53 + round * 31 + at * 7);
+}
+
+static uint64_t bytes_of(uint32_t from, uint32_t writer, uint64_t round)
+{
+    static const uint64_t some[] = {0, 1, 24, 4096, 262144, 262145, 600 << 10, 8, 100000};
+
+    return some[(from + writer * 4 + round) % (sizeof(some) / sizeof(some[0]))];
+}
+
+static uint64_t part_of(uint32_t rank, uint32_t writer)
+{
+    return ((uint64_t)rank * WRITERS + writer) * PART;
+}
+
+/* To the rank after this one, at the place of this rank and writer; the answer to a round comes by
+ * a signal, and says that the next may overwrite it. */
+static void *write_rounds(void *arg)
+{
+    struct writer *w = arg;
+    struct gpu *g = w->g;
+    struct rank *r = g->r;
+    uint32_t to = next_of(r), from = previous_of(r);
+    uint32_t signal = w->number, answered = WRITERS + w->number;
+    char *own = malloc(PART), *here = g->heap + part_of(from, w->number);
+    uint64_t n = 18;
+
+    for (uint64_t round = 1; round <= n && proxy_status(g->proxy) == EPA_OK; round++) {
+        uint64_t bytes = bytes_of(r->me, w->number, round), wrong = 0;
+
+        for (uint64_t i = 0; i < bytes; i++)
+            own[i] = byte_of(r->me, w->number, round, i);
+        ask(g, 0,
+            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
+                                    .peer = to,
+                                    .dst = part_of(r->me, w->number),
+                                    .src = own,
+                                    .bytes = bytes,
+                                    .value = round,
+                                    .signal = signal});
+        await_word(g, signal, round);
+        bytes = bytes_of(from, w->number, round);
+        for (uint64_t i = 0; i < bytes; i++)
+            wrong += here[i] != byte_of(from, w->number, round, i);
+        claim(r, wrong == 0, "round %llu, writer %u: %llu bytes of %llu are wrong",
+              (unsigned long long)round, w->number, (unsigned long long)wrong,
+              (unsigned long long)bytes);
+        ask(g, 0,
+            (struct epa_descriptor){
+                .op = EPA_RING_SET, .peer = from, .value = round, .signal = answered});
+        await_word(g, answered, round);
+    }
+    free(own);
+    return NULL;
+}
+
+static void let_kernels_put(struct rank *r)
+{
+    struct gpu g = {.r = r};
+    struct writer writer[WRITERS];
+    pthread_t thread[WRITERS];
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint32_t i = 0; i < WRITERS; i++) {
+        writer[i] = (struct writer){&g, i};
+        claim(r, pthread_create(&thread[i], NULL, write_rounds, &writer[i]) == 0, "no thread");
+    }
+    for (uint32_t i = 0; i < WRITERS; i++)
+        pthread_join(thread[i], NULL);
+    close_gpu(&g);
+}
+
+static void data_are_in_place_before_their_signal(void **state)
+{
+    run(state, 2, let_kernels_put, false);
+    run(state, 3, let_kernels_put, false);
+}
+
+/* ---- order ---- */
+
+/* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum. */
+static void count_without_answers(struct rank *r)
+{
+    struct gpu g = {.r = r};
+    uint64_t n = 120, seen = 0;
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t i = 1; i <= n; i++) {
+        uint64_t now = __atomic_load_n(&g.signal[0], __ATOMIC_ACQUIRE);
+
+        claim(r, now >= seen, "signal 0 fell from %llu to %llu", (unsigned long long)seen,
+              (unsigned long long)now);
+        seen = now;
+        ask(&g, 0,
+            (struct epa_descriptor){
+                .op = EPA_RING_SET, .peer = next_of(r), .value = i, .signal = 0});
+        for (uint32_t peer = 0; peer < r->size; peer++)
+            if (peer != r->me)
+                ask(&g, 0,
+                    (struct epa_descriptor){
+                        .op = EPA_RING_ADD, .peer = peer, .value = i, .signal = 1});
+    }
+    await_word(&g, 0, n);
+    await_word(&g, 1, (r->size - 1) * n * (n + 1) / 2);
+    claim(r, g.signal[0] == n && g.signal[1] == (r->size - 1) * n * (n + 1) / 2,
+          "signals %llu and %llu", (unsigned long long)g.signal[0],
+          (unsigned long long)g.signal[1]);
+    close_gpu(&g);
+}
+
+static void signals_of_a_ring_are_given_in_its_order(void **state)
+{
+    run(state, 3, count_without_answers, false);
+}
+
+/* A put, a signal for it after a fence; then a fence, and a put that is polled by itself: when it
+ * is seen, so is the signal. Messages between are long, so that copies of both are under way. */
+static void put_fence_put(struct rank *r)
+{
+    struct gpu g = {.r = r};
+    uint32_t to = next_of(r), from = previous_of(r);
+    char *own = calloc(2, PART);
+    uint64_t *mark = (uint64_t *)(void *)own;
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t round = 1; round <= 20 && own != NULL; round++) {
+        char *here = g.heap + part_of(from, 0);
+        uint64_t wrong = 0;
+
+        *mark = round;
+        memset(own + PART, (int)round, PART);
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_PUT,
+                                    .peer = to,
+                                    .dst = part_of(r->me, 0) + 8,
+                                    .src = own + PART,
+                                    .bytes = PART - 8});
+        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_FENCE, .peer = to});
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_SET, .peer = to, .value = round, .signal = 2});
+        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_FENCE, .peer = to});
+        ask(&g, 0,
+            (struct epa_descriptor){
+                .op = EPA_RING_PUT, .peer = to, .dst = part_of(r->me, 0), .src = mark, .bytes = 8});
+        while (__atomic_load_n((uint64_t *)(void *)here, __ATOMIC_ACQUIRE) < round &&
+               proxy_status(g.proxy) == EPA_OK)
+            nap();
+        claim(r, __atomic_load_n(&g.signal[2], __ATOMIC_ACQUIRE) >= round,
+              "round %llu: what came after a fence was there first", (unsigned long long)round);
+        for (size_t i = 8; i < PART; i++)
+            wrong += here[i] != (char)round;
+        claim(r, wrong == 0, "round %llu: %llu bytes put before a fence are missing",
+              (unsigned long long)round, (unsigned long long)wrong);
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_SET, .peer = from, .value = round, .signal = 3});
+        await_word(&g, 3, round);
+    }
+    close_gpu(&g);
+    free(own);
+}
+
+static void a_fence_keeps_what_is_after_it_from_overtaking(void **state)
+{
+    run(state, 2, put_fence_put, false);
+}
+
+/* Rows apart: what is between them at the peer stays. Some are longer than a message. */
+static void put_rows(struct rank *r)
+{
+    static const uint64_t row_bytes[] = {16, 4000, 262144, 300000};
+    struct gpu g = {.r = r};
+    char *own = malloc(HEAP);
+
+    if (!open_gpu(&g, r))
+        return;
+    memset(own, r->me + 1, HEAP);
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t bytes = row_bytes[i], stride = bytes + 24, wrong = 0;
+        uint32_t rows = (uint32_t)(HEAP / stride < 100 ? HEAP / stride : 100);
+
+        memset(g.heap, 99, HEAP);
+        (void)r->boot->barrier(r->boot);
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
+                                    .peer = next_of(r),
+                                    .src = own,
+                                    .bytes = bytes,
+                                    .rows = rows,
+                                    .stride = stride,
+                                    .value = i + 1,
+                                    .signal = 4});
+        await_word(&g, 4, i + 1);
+        for (uint64_t at = 0; at < rows * stride; at++)
+            wrong += g.heap[at] != (at % stride < bytes ? (char)(previous_of(r) + 1) : 99);
+        claim(r, wrong == 0, "rows of %llu: %llu bytes are wrong", (unsigned long long)bytes,
+              (unsigned long long)wrong);
+        (void)r->boot->barrier(r->boot);
+    }
+    close_gpu(&g);
+    free(own);
+}
+
+static void rows_are_put_and_nothing_between_them(void **state)
+{
+    run(state, 2, put_rows, false);
+}
+
+/* ---- what the host asks for ---- */
+
+static uint64_t await_count(struct gpu *g, const uint64_t *count, uint64_t least)
+{
+    uint64_t value;
+
+    while ((value = __atomic_load_n(count, __ATOMIC_ACQUIRE)) < least &&
+           proxy_status(g->proxy) == EPA_OK)
+        nap();
+    return value;
+}
+
+/* After it what was put is there: peers look without waiting for anything but the launch. */
+static void put_and_quiet(struct rank *r)
+{
+    struct gpu g = {.r = r};
+    uint32_t slow;
+    char *own = malloc(PART);
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t round = 1; round <= 10; round++) {
+        uint64_t wrong = 0;
+
+        memset(own, (int)(round + r->me), PART);
+        for (uint32_t peer = 0; peer < r->size; peer++)
+            if (peer != r->me)
+                ask(&g, 1,
+                    (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
+                                            .peer = peer,
+                                            .dst = part_of(r->me, 1),
+                                            .src = own,
+                                            .bytes = PART,
+                                            .value = round,
+                                            .signal = 8 + r->me});
+        ask(&g, 1, (struct epa_descriptor){.op = PROXY_QUIET, .peer = r->me, .value = round});
+        await_count(&g, proxy_quiet(g.proxy, &slow), round);
+        (void)r->boot->barrier(r->boot);
+        for (uint32_t peer = 0; peer < r->size; peer++) {
+            const char *here = g.heap + part_of(peer, 1);
+
+            for (size_t i = 0; i < PART && peer != r->me; i++)
+                wrong += here[i] != (char)(round + peer);
+            claim(r, peer == r->me || g.signal[8 + peer] == round, "signal of rank %u is %llu",
+                  peer, (unsigned long long)g.signal[8 + peer]);
+        }
+        claim(r, wrong == 0, "round %llu: %llu bytes are missing after quiet",
+              (unsigned long long)round, (unsigned long long)wrong);
+        (void)r->boot->barrier(r->boot);
+    }
+    for (uint32_t peer = 0; peer < r->size; peer++)
+        if (peer != r->me)
+            ask(&g, 1, (struct epa_descriptor){.op = PROXY_ARRIVE, .peer = peer, .value = 5});
+    for (uint32_t peer = 0; peer < r->size; peer++)
+        if (peer != r->me)
+            claim(r, await_count(&g, proxy_arrived(g.proxy, peer), 5) == 5, "rank %u", peer);
+    close_gpu(&g);
+    free(own);
+}
+
+static void after_quiet_all_is_in_place(void **state)
+{
+    run(state, 3, put_and_quiet, false);
+}
+
+/* ---- failures ---- */
+
+static void fails_with(struct gpu *g, const char *words)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t begun = epa_now_ns();
+
+    while (proxy_status(g->proxy) == EPA_OK && epa_now_ns() - begun < DEFAULT_TIMEOUT_NS)
+        nap();
+    proxy_explain(g->proxy, &err);
+    claim(g->r, err.status != EPA_OK && strstr(err.text, words) != NULL, "'%s' is not in '%s'",
+          words, err.text);
+    while (__atomic_load_n(&g->copies.stopped, __ATOMIC_ACQUIRE) == 0)
+        nap(); /* kernels are told, too */
+}
+
+static void ask_for_too_much(struct rank *r)
+{
+    struct gpu g = {.r = r};
+
+    if (!open_gpu(&g, r))
+        return;
+    if (r->me == 0) {
+        ask(&g, 0,
+            (struct epa_descriptor){
+                .op = EPA_RING_PUT, .peer = 1, .dst = HEAP - 8, .src = g.heap, .bytes = 16});
+        fails_with(&g, "rank 0 was asked to put 1 x 16 bytes");
+        r->boot->abort(r->boot);
+    }
+    close_gpu(&g);
+}
+
+static void copy_in_vain(struct rank *r)
+{
+    struct gpu g = {.r = r, .copies.fail_at = r->me == 1 ? 3 : 0};
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t i = 1; i < 100 && proxy_status(g.proxy) == EPA_OK && r->me == 0; i++)
+        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_SET, .peer = 1, .value = i, .signal = 0});
+    if (r->me == 1) {
+        fails_with(&g, "a copy that fails");
+        r->boot->abort(r->boot);
+    }
+    await_word(&g, 1, 1); /* in vain: the proxy ends with the others' */
+    claim(r, r->me == 1 || proxy_status(g.proxy) == EPA_ERR_ABORTED, "status %d",
+          proxy_status(g.proxy));
+    close_gpu(&g);
+}
+
+static void a_failure_is_told_and_ends_all_proxies(void **state)
+{
+    run(state, 2, ask_for_too_much, true);
+    run(state, 2, copy_in_vain, true);
+}
+
+int main(int argc, char **argv)
+{
+    struct subject subject = ranks_subject(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(data_are_in_place_before_their_signal, &subject),
+        cmocka_unit_test_prestate(signals_of_a_ring_are_given_in_its_order, &subject),
+        cmocka_unit_test_prestate(a_fence_keeps_what_is_after_it_from_overtaking, &subject),
+        cmocka_unit_test_prestate(rows_are_put_and_nothing_between_them, &subject),
+        cmocka_unit_test_prestate(after_quiet_all_is_in_place, &subject),
+        cmocka_unit_test_prestate(a_failure_is_told_and_ends_all_proxies, &subject),
+    };
+
+    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+}

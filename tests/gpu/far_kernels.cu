@@ -1,0 +1,80 @@
+/* See far_kernels.h. */
+#include "far_kernels.h"
+
+#include <epa2a/ring.cuh>
+
+EPA_DEV char byte_of(uint32_t rank, uint32_t block, uint32_t round, uint32_t i)
+{
+    return (char)(rank * 101 + block * 53 + round * 31 + i * 7);
+}
+
+/* Each block by itself. */
+static __global__ void rounds(const __grid_constant__ struct far_run a)
+{
+    uint32_t block = blockIdx.x, part = block * FAR_PART;
+    char *own = a.v.peer_heap[a.v.rank] + a.own + part;
+    const char *here = a.v.peer_heap[a.v.rank] + part;
+    const struct epa_dev_wait w = {0, 0, a.from, block};
+    unsigned long long wrong = 0;
+
+    for (uint32_t round = 1; round <= a.rounds; round++) {
+        bool with = round % 2 != 0, ok = true;
+        uint32_t signal = (with ? FAR_PUT : FAR_SET) + block;
+
+        for (uint32_t i = threadIdx.x; i < FAR_PART; i += FAR_THREADS)
+            own[i] = byte_of(a.v.rank, block, round, i);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            if (with) {
+                ok = epa_dev_far_put_signal(a.v, a.ring, part, own, FAR_PART, signal, round, a.to,
+                                            a.timeout_ns, w);
+            } else {
+                ok = epa_dev_far_put(a.v, a.ring, part, own, FAR_PART, a.to, a.timeout_ns, w) &&
+                     epa_dev_far_fence(a.v, a.ring, a.to, a.timeout_ns, w) &&
+                     epa_dev_far_signal(a.v, a.ring, signal, round, a.to, a.timeout_ns, w);
+            }
+            ok = ok && epa_dev_wait_for(a.v, signal, round, a.timeout_ns, w);
+        }
+        if (!__syncthreads_and(ok)) {
+            wrong += threadIdx.x == 0 ? 1ull << 32 : 0;
+            break;
+        }
+        for (uint32_t i = threadIdx.x; i < FAR_PART; i += FAR_THREADS)
+            wrong += here[i] != byte_of(a.from, block, round, i);
+        __syncthreads(); /* all have read: the other may put the next */
+        if (threadIdx.x == 0)
+            ok = epa_dev_far_signal(a.v, a.ring, FAR_ANSWER + block, round, a.from, a.timeout_ns,
+                                    w) &&
+                 epa_dev_wait_for(a.v, FAR_ANSWER + block, round, a.timeout_ns, w);
+        if (!__syncthreads_and(ok)) {
+            wrong += threadIdx.x == 0 ? 1ull << 32 : 0;
+            break;
+        }
+    }
+    atomicAdd(a.wrong, wrong);
+}
+
+static __global__ void flood(const __grid_constant__ struct far_run a)
+{
+    const struct epa_dev_wait w = {0, 1, a.to, blockIdx.x};
+    bool ok = true;
+
+    if (threadIdx.x != 0)
+        return;
+    for (uint32_t i = 1; i <= a.flood && ok; i++)
+        ok = epa_dev_far_signal(a.v, a.ring, FAR_FLOOD + blockIdx.x, i, a.to, a.timeout_ns, w);
+    ok = ok && epa_dev_wait_for(a.v, FAR_FLOOD + blockIdx.x, a.flood, a.timeout_ns, w);
+    atomicAdd(a.wrong, ok ? 0 : 1ull << 32);
+}
+
+cudaError_t far_queue_rounds(cudaStream_t stream, const struct far_run *run)
+{
+    rounds<<<FAR_BLOCKS, FAR_THREADS, 0, stream>>>(*run);
+    return cudaGetLastError();
+}
+
+cudaError_t far_queue_flood(cudaStream_t stream, const struct far_run *run)
+{
+    flood<<<FAR_BLOCKS, FAR_THREADS, 0, stream>>>(*run);
+    return cudaGetLastError();
+}

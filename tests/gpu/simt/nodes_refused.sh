@@ -1,0 +1,27 @@
+#!/bin/bash
+# Settings that do not go with between_nodes are refused before a rank exists, with the reason.
+#   nodes_refused.sh EPA2A CONFIGS
+set -u
+epa2a=$1 configs=$2 failed=0
+# refuses CONFIG WORDS SETTING...
+refuses() {
+    local config=$1 words=$2 out code set=()
+    shift 2
+    for one in "$@"; do set+=(--set "$one"); done
+    out=$("$epa2a" verify "$configs/$config.yaml" --set ranks=4 --set ranks_per_node=2 "${set[@]}" 2>&1)
+    code=$?
+    [ $code = 2 ] && grep -q "$words" <<<"$out" && return
+    echo "FAIL: $config $*: exit code $code, no '$words' in: $out"
+    failed=1
+}
+for algorithm in ll_v1 token_flag ag_gemm fused; do
+    refuses $algorithm-nvlink 'stores to all ranks from its kernels, and with transport.between_nodes: shm' \
+        transport.between_nodes=shm
+done
+for set in layout=rank dedup=false profile=x; do
+    refuses ll_v2-nvlink 'set layout: expert, dedup: true' transport.between_nodes=shm algorithm.$set
+done
+refuses allgather-nvlink 'reaches some by puts only; set mode: push' transport.between_nodes=shm algorithm.mode=pull
+refuses allgather-nvlink "transport 'nvlink' cannot stand between nodes" transport.between_nodes=nvlink
+refuses allgather-nvlink "no transport 'smh'" transport.between_nodes=smh
+exit $failed
