@@ -278,26 +278,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     }
 }
 
-/* ---- packed weights ---- */
-
-/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
- * where another was. Boxes beyond the weights are 0. */
 __global__ void pack(char *to, const char *from, struct gemm_packing p, uint64_t pieces)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
-         i += (uint64_t)gridDim.x * blockDim.x) {
-        uint32_t row = i / 8 % GEMM_BOX, box = i / 8 / GEMM_BOX % 2;
-        uint64_t block = i / 8 / GEMM_BOX / 2, tile = block / p.k_blocks;
-        uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
-        uint32_t piece = i % 8 ^ row % 8;
-        uint4 v = make_uint4(0, 0, 0, 0);
-
-        if (column < p.weight_rows)
-            v = __ldg(reinterpret_cast<const uint4 *>(
-                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
-                block % p.k_blocks * GEMM_BLOCK + piece * 16));
-        reinterpret_cast<uint4 *>(to)[i] = v;
-    }
+    gemm_pack_pieces(to, from, p, pieces);
 }
 
 /* ---- launches ---- */
