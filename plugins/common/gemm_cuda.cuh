@@ -87,14 +87,12 @@ template <epa_dev_type TYPE> EPA_DEV uint32_t gemm_values(void)
     return TYPE == EPA_DEV_E4M3 ? GEMM_BLOCK : GEMM_BLOCK / 2;
 }
 
-/* All threads of the block, before a barrier of the block. `loads`: roles that fill a stage, 2 where
- * one loads rows and their scales. */
-template <epa_dev_type TYPE, class S>
-EPA_DEV void gemm_begin(S &s, uint32_t loads = TYPE == EPA_DEV_E4M3 ? 3 : 2)
+/* All threads of the block, before a barrier of the block. */
+template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
 {
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < S::STAGES; i++) {
-            epa_dev_mbar_init(&s.full[i], loads);
+            epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 3 : 2);
             epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS);
         }
         epa_dev_mbar_init_done();
@@ -195,12 +193,21 @@ EPA_DEV float gemm_scale_at(float4 v, uint32_t i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/* Of a box of a tile that is multiplied soon, from memory to L2: where weights are read as fast as
+ * memory gives them, a miss takes as long as four blocks of K. One thread. */
+EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
+{
+    for (uint32_t k = 0; k < k_blocks; k += 8)
+        epa_dev_prefetch(box + k);
+    epa_dev_prefetch(box + k_blocks - 1);
+}
+
 /* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
- * the ring, which is that much ahead of the products. filled(k), of one lane: those of block k of K are
- * in their stage, which is to arrive at. */
-template <int GROUP, class S, class FILLED>
+ * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block k of
+ * K is empty. */
+template <int GROUP, class S, class EMPTIED>
 EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
-                              uint32_t k_blocks, FILLED filled)
+                              uint32_t k_blocks, EMPTIED emptied)
 {
     enum { EACH = GEMM_ROWS / EPA_DEV_WARP, PER = GEMM_FP8_GROUP / GROUP, BLOCKS = 4 / PER };
     const uint32_t lane = epa_dev_lane();
@@ -223,6 +230,8 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
             if (k + j >= k_blocks)
                 break;
             gemm_wait_empty(s, at);
+            if (lane == 0)
+                emptied(k + j);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 if (i * EPA_DEV_WARP < of.rows)
@@ -234,7 +243,7 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
                                 gemm_scale_at(row[i], j * PER + p) * gemm_scale_at(box[b], j);
             __syncwarp();
             if (lane == 0)
-                filled(k + j);
+                epa_dev_mbar_arrive(&s.full[at.stage]);
             gemm_next<S>(at);
         }
     }
@@ -244,8 +253,7 @@ template <int GROUP, class S>
 EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
                               uint32_t k_blocks)
 {
-    gemm_fill_scales<GROUP>(s, at, of, k_blocks,
-                            [&](uint32_t) { epa_dev_mbar_arrive(&s.full[at.stage]); });
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, [](uint32_t) {});
 }
 
 /* gemm_load_rows() and gemm_load_scales() by one warp. */

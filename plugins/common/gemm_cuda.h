@@ -40,7 +40,8 @@ bool gemm_map_weights(CUtensorMap *out, int dtype, const void *address, uint64_t
 /* Weights in the order in which tiles read them: 32 KiB for a tile and a block of K, swizzled as in
  * shared memory. Memory is read in one piece: 3 % less time where it is what takes it. */
 struct gemm_packing {
-    uint32_t k_blocks, weight_rows, second, tiles, step; /* as in struct gemm_args (gemm_experts.h) */
+    uint32_t k_blocks, weight_rows, second, tiles,
+        step; /* as in struct gemm_args (gemm_experts.h) */
 };
 
 static inline uint64_t gemm_packed_bytes(const struct gemm_packing *p, uint32_t experts)

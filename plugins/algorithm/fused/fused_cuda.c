@@ -14,10 +14,10 @@
 struct cuda_layout {
     struct fused_kernel_kind kind;
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
-    uint32_t blocks;   /* of all experts here, at most */
-    uint64_t capacity; /* rows, of those blocks */
-    uint32_t element_bytes;      /* of what is multiplied */
-    uint32_t row_bytes;          /* of an element of a row that is sent */
+    uint32_t blocks;        /* of all experts here, at most */
+    uint64_t capacity;      /* rows, of those blocks */
+    uint32_t element_bytes; /* of what is multiplied */
+    uint32_t row_bytes;     /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
     bool sorted, spread, swiglu;
@@ -96,11 +96,12 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
                         "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
                         c->tail_workers);
     if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != GEMM_ROWS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has rows of an expert one after the other, in tiles of up to "
-                        "%d rows and %d columns: it takes neither recv_layout nor block_rows nor "
-                        "column_splits",
-                        GEMM_ROWS, FUSED_COLUMNS);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "fused on GPUs has rows of an expert one after the other, in tiles of up to "
+            "%d rows and %d columns: it takes neither recv_layout nor block_rows nor "
+            "column_splits",
+            GEMM_ROWS, FUSED_COLUMNS);
     return EPA_OK;
 }
 

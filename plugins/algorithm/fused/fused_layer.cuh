@@ -53,7 +53,8 @@ EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
 {
     for (uint32_t i = 0; i < FUSED_RING; i++) {
         epa_dev_mbar_init(&p->known[i], 1);
-        epa_dev_mbar_init(&p->free[i], 1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
+        epa_dev_mbar_init(&p->free[i],
+                          1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
     epa_dev_mbar_init_done();
     for (uint32_t i = 0; i < GEMM_HEIGHTS; i++) {
@@ -112,8 +113,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
     struct fused_mover m = {blockIdx.x + warp * fused_dispatchers<S>(a),
-                            WARPS * fused_dispatchers<S>(a),
-                            floats + warp * FUSED_MOST_GROUPS};
+                            WARPS * fused_dispatchers<S>(a), floats + warp * FUSED_MOST_GROUPS};
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
 
     if (threadIdx.x == 0)
         fused_init(a, p);
-    gemm_begin<S::TYPE>(s->ring, 2);
+    gemm_begin<S::TYPE>(s->ring);
     if (blockIdx.x == 0 && begins)
         fused_publish<S>(a, call, scratch);
     if (QUANTISES && a.sorted && dispatches)

@@ -29,7 +29,7 @@ EPA_DEV void fused_activate(const struct fused_args &a, const struct fused_task 
     }
 }
 
-/* A tile of more than GEMM_SMALL_ROWS rows. */
+/* A tile of more than S::SMALL_ROWS rows. */
 template <class S>
 EPA_DEV void fused_wide_tile(const struct fused_args &a, typename S::ring &ring, struct gemm_at &at,
                              const struct fused_task &task)
@@ -105,10 +105,10 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
             epa_dev_mbar_arrive(&p->free[slot]);
         if (task.kind == FUSED_END)
             break;
-        if (task.rows > GEMM_SMALL_ROWS)
+        if (task.rows > S::SMALL_ROWS)
             fused_wide_tile<S>(a, ring, at, task);
         else if (task.rows > 32)
-            fused_small_tile<S, 64>(a, ring, at, task, &turn);
+            fused_small_tile<S, S::SMALL_ROWS>(a, ring, at, task, &turn);
         else if (task.rows > 16)
             fused_small_tile<S, 32>(a, ring, at, task, &turn);
         else

@@ -109,6 +109,25 @@ template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a)
     return a.dynamic != 0 ? atomicInc(a.state + counter, INT32_MAX) : 0;
 }
 
+/* The scales of the rows of a tile, and of its weights. */
+template <class S>
+EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task)
+{
+    bool up = task.kind == FUSED_UP, pairs = up && a.swiglu != 0;
+    uint32_t row = task.block * S::ROWS, steps = up ? a.up_steps : a.down_steps;
+    uint32_t groups = (up ? a.up_rows : a.c.hidden) / GEMM_BOX, at = task.tile * (pairs ? 1 : 2);
+    const float *boxes = (up ? a.up_scale : a.down_scale) + (size_t)task.expert * groups * steps;
+    /* Sums of a box beyond the weights are not used. */
+    uint32_t second = pairs ? at + a.ffn / GEMM_BOX : min(at + 1, groups - 1);
+
+    return {up ? reinterpret_cast<const float *>(
+                     dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) + a.scales_at)
+               : a.act_row_scales + (size_t)row * a.act_groups,
+            up ? a.message_bytes / 4 : a.act_groups,
+            task.rows,
+            {boxes + (size_t)at * steps, boxes + (size_t)second * steps}};
+}
+
 /* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
  * while the one before is loaded, so that nothing waits for its ticket. */
 template <class S>
@@ -124,12 +143,18 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
         struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
         uint32_t steps = up ? a.up_steps : a.down_steps;
-        const char *from = (up ? a.up : a.down) +
-                           ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) *
-                               steps * STAGE;
+        const char *from =
+            (up ? a.up : a.down) +
+            ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) * steps * STAGE;
 
         gemm_load_packed(ring, at, from, 1, EPA_L2_NORMAL);
         next = fused_take_tile<S>(a, t, p, i, fused_ticket<S>(a), &step);
+        if (S::FP8 && next.kind != FUSED_END) {
+            struct gemm_scales of = fused_scales<S>(a, next);
+
+            for (uint32_t b = 0; b < 2; b++)
+                gemm_fetch_scales(of.box[b], next.kind == FUSED_UP ? a.up_steps : a.down_steps);
+        }
         gemm_load_packed(ring, at, from + STAGE, steps - 1, EPA_L2_NORMAL);
     }
 }
@@ -150,25 +175,6 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tabl
             {0, FUSED_WAIT_ROWS, task.expert, task.block});
     return fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
                             {0, FUSED_WAIT_ACTS, task.expert, task.block});
-}
-
-/* The scales of the rows of a tile, and of its weights. */
-template <class S>
-EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task)
-{
-    bool up = task.kind == FUSED_UP, pairs = up && a.swiglu != 0;
-    uint32_t row = task.block * S::ROWS, steps = up ? a.up_steps : a.down_steps;
-    uint32_t groups = (up ? a.up_rows : a.c.hidden) / GEMM_BOX, at = task.tile * (pairs ? 1 : 2);
-    const float *boxes = (up ? a.up_scale : a.down_scale) + (size_t)task.expert * groups * steps;
-    /* Sums of a box beyond the weights are not used. */
-    uint32_t second = pairs ? at + a.ffn / GEMM_BOX : min(at + 1, groups - 1);
-
-    return {up ? reinterpret_cast<const float *>(
-                     dev_own(a.c.v, a.recv + (uint64_t)row * a.message_bytes) + a.scales_at)
-               : a.act_row_scales + (size_t)row * a.act_groups,
-            up ? a.message_bytes / 4 : a.act_groups,
-            task.rows,
-            {boxes + (size_t)at * steps, boxes + (size_t)second * steps}};
 }
 
 /* One warp: loads the rows of tiles, once they are there, and their scales. */

@@ -14,7 +14,13 @@
 template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1> struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
-    enum { ROWS = GEMM_ROWS, SUBS = SUBS_, BYTES = FP8 ? 1 : 2 /* of a value */ };
+    enum {
+        ROWS = GEMM_ROWS,
+        /* Tiles of no more are swapped; of 64 rows of 16 bits they take too many registers. */
+        SMALL_ROWS = FP8 ? 64 : 32,
+        SUBS = SUBS_,
+        BYTES = FP8 ? 1 : 2 /* of a value */
+    };
     using ring = gemm_shared<4, SUBS_>;
 };
 
