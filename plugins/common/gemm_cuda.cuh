@@ -9,7 +9,8 @@
  *     warp 0, a lane    gemm_load_weights() or gemm_load_packed() fills weights as soon as stages are
  *                       free; it never waits for rows
  *     warp 1, a lane    gemm_load_rows() fills rows; call it when the rows of the tile are there
- *     warp 2            gemm_load_scales(), FP8 only: the products of the scales
+ *     warp 2            gemm_load_scales(), FP8 only: the products of the scales; or warp 1 does both,
+ *                       gemm_load_scaled_rows()
  *     warp 3            is the kernel's own
  *     warps 4 to 11     gemm_multiply(): two warpgroups; sums in registers, then an epilogue
  *
@@ -57,12 +58,12 @@ template <epa_dev_type TYPE> struct gemm_registers {
     enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
 };
 
-/* At the beginning of shared memory, aligned to 1024 bytes. */
-template <int STAGES_> struct gemm_shared {
+/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at most. */
+template <int STAGES_, int GROUPS = 2> struct gemm_shared {
     enum { STAGES = STAGES_ };
     char stage[STAGES_][GEMM_STAGE_BYTES]; /* rows, then both boxes */
-    float scale[STAGES_][2][2]
-               [GEMM_ROWS]; /* FP8: [box][group of a block of K]: of a row times the box's */
+    /* FP8: [box][group of a block of K]: of a row times the box's */
+    float scale[STAGES_][2][GROUPS][GEMM_ROWS];
     uint64_t full[STAGES_], empty[STAGES_];
     uint32_t amax[3][2][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
 };
@@ -148,16 +149,23 @@ EPA_DEV uint32_t gemm_height(uint32_t rows)
     return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= GEMM_SMALL_ROWS ? 3 : 4;
 }
 
-/* Rows `row` on, 8 << height of them; one lane. */
+/* Block k of K of rows `row` on, 8 << height of them, into an empty stage; one lane. */
+template <epa_dev_type TYPE, class S>
+EPA_DEV void gemm_load_box(S &s, const struct gemm_at &at, const struct gemm_rows_map *map,
+                           uint32_t height, uint32_t row, uint32_t k, uint64_t l2)
+{
+    epa_dev_mbar_expect(&s.full[at.stage], (8u << height) * GEMM_BLOCK);
+    epa_dev_tile_load(s.stage[at.stage], &map->height[height], (int32_t)(k * gemm_values<TYPE>()),
+                      (int32_t)row, &s.full[at.stage], l2);
+}
+
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
                             uint32_t height, uint32_t row, uint32_t k_blocks, uint64_t l2)
 {
     for (uint32_t k = 0; k < k_blocks; k++) {
         gemm_wait_empty(s, at);
-        epa_dev_mbar_expect(&s.full[at.stage], (8u << height) * GEMM_BLOCK);
-        epa_dev_tile_load(s.stage[at.stage], &map->height[height],
-                          (int32_t)(k * gemm_values<TYPE>()), (int32_t)row, &s.full[at.stage], l2);
+        gemm_load_box<TYPE>(s, at, map, height, row, k, l2);
         gemm_next<S>(at);
     }
 }
@@ -185,11 +193,21 @@ EPA_DEV float gemm_scale_at(float4 v, uint32_t i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/* Of a box of a tile that is multiplied soon, from memory to L2: where weights are read as fast as
+ * memory gives them, a miss takes as long as four blocks of K. One thread. */
+EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
+{
+    for (uint32_t k = 0; k < k_blocks; k += 8)
+        epa_dev_prefetch(box + k);
+    epa_dev_prefetch(box + k_blocks - 1);
+}
+
 /* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
- * the ring, which is that much ahead of the products. */
-template <int GROUP, class S>
-EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
-                              uint32_t k_blocks)
+ * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block k of
+ * K is empty. */
+template <int GROUP, class S, class EMPTIED>
+EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
+                              uint32_t k_blocks, EMPTIED emptied)
 {
     enum { EACH = GEMM_ROWS / EPA_DEV_WARP, PER = GEMM_FP8_GROUP / GROUP, BLOCKS = 4 / PER };
     const uint32_t lane = epa_dev_lane();
@@ -212,6 +230,8 @@ EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales
             if (k + j >= k_blocks)
                 break;
             gemm_wait_empty(s, at);
+            if (lane == 0)
+                emptied(k + j);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
                 if (i * EPA_DEV_WARP < of.rows)
@@ -227,6 +247,24 @@ EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales
             gemm_next<S>(at);
         }
     }
+}
+
+template <int GROUP, class S>
+EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
+                              uint32_t k_blocks)
+{
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, [](uint32_t) {});
+}
+
+/* gemm_load_rows() and gemm_load_scales() by one warp. */
+template <int GROUP, class S>
+EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
+                                   uint32_t height, uint32_t row, const struct gemm_scales &of,
+                                   uint32_t k_blocks, uint64_t l2)
+{
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, [&](uint32_t k) {
+        gemm_load_box<EPA_DEV_E4M3>(s, at, map, height, row, k, l2);
+    });
 }
 
 /* ---- products ---- */
@@ -417,6 +455,29 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
         }
         gemm_release(s, at.stage);
         gemm_next<S>(at);
+    }
+}
+
+/* ---- packed weights ---- */
+
+/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
+ * where another was. Boxes beyond the weights are 0. All threads of a grid. */
+EPA_DEV void gemm_pack_pieces(char *to, const char *from, const struct gemm_packing &p,
+                              uint64_t pieces)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint32_t row = i / 8 % GEMM_BOX, box = i / 8 / GEMM_BOX % 2;
+        uint64_t block = i / 8 / GEMM_BOX / 2, tile = block / p.k_blocks;
+        uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
+        uint32_t piece = i % 8 ^ row % 8;
+        uint4 v = make_uint4(0, 0, 0, 0);
+
+        if (column < p.weight_rows)
+            v = __ldg(reinterpret_cast<const uint4 *>(
+                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
+                block % p.k_blocks * GEMM_BLOCK + piece * 16));
+        reinterpret_cast<uint4 *>(to)[i] = v;
     }
 }
 

@@ -25,21 +25,24 @@ struct tile {
 struct tiles {
     const struct gemm_args &g;
     const uint32_t *units, *rows;
-    uint32_t expert, next;
+    uint32_t expert, round;
 };
 
 EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
 {
     const struct gemm_args &g = l.g;
     const uint32_t panel = g.experts > 1 ? PANEL_EXPERTS : PANEL_DENSE;
+    /* One further on in each round: else a block would get tiles of few rows again and again. */
+    uint32_t next = l.round * gridDim.x + (blockIdx.x + l.round) % gridDim.x;
     uint32_t at, first, height, count;
     uint64_t start;
 
-    if (l.next >= l.units[g.experts] * g.tiles)
+    l.round++;
+    if (next >= l.units[g.experts] * g.tiles)
         return false;
-    while (l.next >= l.units[l.expert + 1] * g.tiles)
+    while (next >= l.units[l.expert + 1] * g.tiles)
         l.expert++;
-    at = l.next - l.units[l.expert] * g.tiles;
+    at = next - l.units[l.expert] * g.tiles;
     first = at / (panel * g.tiles) * panel;
     at -= first * g.tiles;
     height = min(panel, l.units[l.expert + 1] - l.units[l.expert] - first);
@@ -51,7 +54,6 @@ EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
     out.rows = min(count - first, (uint32_t)GEMM_ROWS);
     out.in = (g.in_packed ? l.rows[l.expert] : start) + first;
     out.out = (g.out_packed ? l.rows[l.expert] : start) + first;
-    l.next += gridDim.x;
     return true;
 }
 
@@ -182,6 +184,20 @@ EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, con
 /* ---- roles ---- */
 
 template <class K>
+EPA_DEV struct gemm_scales scales_of(const struct gemm_args &g, const struct tile &t)
+{
+    const float *first =
+        g.weight_scale + (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
+    /* A box beyond C has the scales of the first: its sums are not used. */
+    bool both = boxes_of<K>(g, t) == 2;
+
+    return {g.row_scale + t.in * g.row_scale_stride,
+            g.row_scale_stride,
+            t.rows,
+            {first, first + (both ? (size_t)(g.second / GEMM_BOX) * g.k_blocks : 0)}};
+}
+
+template <class K>
 EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
 {
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
@@ -210,19 +226,14 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
     } else if (warp == 2 && K::TYPE == EPA_DEV_E4M3) {
         if (g.early)
             epa_dev_after_kernel();
-        while (next_tile(l, t)) {
-            const float *first =
-                g.weight_scale +
-                (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
-            /* A box beyond C has the scales of the first: its sums are not used. */
-            bool both = boxes_of<K>(g, t) == 2;
-            struct gemm_scales of = {
-                g.row_scale + t.in * g.row_scale_stride,
-                g.row_scale_stride,
-                t.rows,
-                {first, first + (both ? (size_t)(g.second / GEMM_BOX) * g.k_blocks : 0)},
-            };
+        for (bool more = next_tile(l, t); more;) {
+            struct gemm_scales of = scales_of<K>(g, t), after;
 
+            more = next_tile(l, t);
+            if (more && epa_dev_lane() < 2) {
+                after = scales_of<K>(g, t);
+                gemm_fetch_scales(after.box[epa_dev_lane()], g.k_blocks);
+            }
             gemm_load_scales<K::IN_GROUP>(s, at, of, g.k_blocks);
         }
     }
@@ -259,7 +270,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 {
     extern __shared__ __align__(1024) char shared[];
     struct shared_head &h = *reinterpret_cast<struct shared_head *>(shared);
-    struct tiles l = {g, h.tables, h.tables + g.experts + 1, 0, blockIdx.x};
+    struct tiles l = {g, h.tables, h.tables + g.experts + 1, 0, 0};
 
     gemm_begin<K::TYPE>(h.ring);
     if (!g.early)
@@ -278,26 +289,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     }
 }
 
-/* ---- packed weights ---- */
-
-/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
- * where another was. Boxes beyond the weights are 0. */
 __global__ void pack(char *to, const char *from, struct gemm_packing p, uint64_t pieces)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
-         i += (uint64_t)gridDim.x * blockDim.x) {
-        uint32_t row = i / 8 % GEMM_BOX, box = i / 8 / GEMM_BOX % 2;
-        uint64_t block = i / 8 / GEMM_BOX / 2, tile = block / p.k_blocks;
-        uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
-        uint32_t piece = i % 8 ^ row % 8;
-        uint4 v = make_uint4(0, 0, 0, 0);
-
-        if (column < p.weight_rows)
-            v = __ldg(reinterpret_cast<const uint4 *>(
-                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
-                block % p.k_blocks * GEMM_BLOCK + piece * 16));
-        reinterpret_cast<uint4 *>(to)[i] = v;
-    }
+    gemm_pack_pieces(to, from, p, pieces);
 }
 
 /* ---- launches ---- */

@@ -49,17 +49,6 @@ struct gemm_args {
 cudaError_t gemm_launch(const struct gemm_args *, int dtype, enum gemm_out_type out, bool swiglu,
                         uint32_t blocks, cudaStream_t);
 
-/* Weights in the order in which tiles read them: 32 KiB for a tile and a block of K, swizzled as in
- * shared memory. Memory is read in one piece: 3 % less time where it is what takes it. */
-struct gemm_packing {
-    uint32_t k_blocks, weight_rows, second, tiles, step; /* as in struct gemm_args */
-};
-
-static inline uint64_t gemm_packed_bytes(const struct gemm_packing *p, uint32_t experts)
-{
-    return (uint64_t)experts * p->tiles * p->k_blocks * 2 * GEMM_BOX * GEMM_BLOCK;
-}
-
 /* `to` is a multiple of 16, on the device as `weights` is. */
 cudaError_t gemm_pack(char *to, const void *weights, const struct gemm_packing *, uint32_t experts,
                       cudaStream_t);

@@ -1,7 +1,7 @@
-/* An algorithm that is another one, by its path and with its defaults, and writes what each rank
- * was given and what it made of it to files, for a test that works it out again. Arrays as they are in
+/* An algorithm that is another one, by its path and with its defaults (but for dispatch_dtype, if
+ * fp8_rows), and writes what each rank was given and what it made of it to files, for a test that works it out again. Arrays as they are in
  * memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an algorithm that computes experts;
- * FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. Hosts. */
+ * FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. On hosts and GPUs. */
 #include <epa2a/algorithm.h>
 
 #include <dlfcn.h>
@@ -14,11 +14,13 @@ enum { STAGES = 2 };
 
 struct config {
     const char *plugin, *folder;
+    bool fp8_rows;
 };
 
 struct tap {
     struct epa_algorithm base; /* first */
     struct epa_algorithm *inner;
+    struct epa_backend *backend;
     const char *folder;
     uint32_t rank, calls;
     struct epa_stage stage[STAGES];
@@ -39,22 +41,44 @@ static const struct epa_algorithm_plugin *inner_of(const struct config *c, struc
     return file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
 }
 
+/* The defaults of the other algorithm, to be freed. */
+static void *config_of(const struct epa_algorithm_plugin *inner, const struct config *c)
+{
+    const struct epa_options *of = &inner->plugin.options;
+    void *out = malloc(of->size);
+
+    if (out == NULL)
+        return NULL;
+    memcpy(out, of->defaults, of->size);
+    for (const struct epa_option *o = of->table; c->fp8_rows && o->name != NULL; o++)
+        for (const struct epa_choice *choice = o->choices; choice != NULL && choice->name != NULL;
+             choice++)
+            if (strcmp(o->name, "dispatch_dtype") == 0 && strcmp(choice->name, "fp8") == 0)
+                memcpy((char *)out + o->offset, &choice->value, sizeof(int));
+    return out;
+}
+
 static bool write_file(const struct tap *t, bool of_call, const char *what, const void *data,
                        size_t bytes)
 {
     char path[4096], call[16] = "";
+    void *copy;
     FILE *file;
     bool done;
 
     if (data == NULL)
         return true;
+    copy = malloc(bytes + 1);
+    done = copy != NULL && t->backend->ops->sync(t->backend) == EPA_OK &&
+           (bytes == 0 || t->backend->ops->read(t->backend, copy, data, bytes) == EPA_OK);
     if (of_call)
         snprintf(call, sizeof(call), "-%u", t->calls);
     snprintf(path, sizeof(path), "%s/%u%s.%s", t->folder, t->rank, call, what);
     file = fopen(path, "wb");
-    done = file != NULL && fwrite(data, 1, bytes, file) == bytes;
+    done = done && file != NULL && fwrite(copy, 1, bytes, file) == bytes;
     if (file != NULL && fclose(file) != 0)
         done = false;
+    free(copy);
     if (!done)
         fprintf(stderr, "tap: %s: %s\n", path, strerror(errno));
     return done;
@@ -106,10 +130,13 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                             struct epa_error *err)
 {
     const struct epa_algorithm_plugin *inner = inner_of(config, err);
+    void *with = inner != NULL ? config_of(inner, config) : NULL;
+    enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
 
-    return inner != NULL ? inner->plan(problem, world, transport_flags,
-                                       inner->plugin.options.defaults, out, err)
-                         : err->status;
+    if (with != NULL)
+        status = inner->plan(problem, world, transport_flags, with, out, err);
+    free(with);
+    return status;
 }
 
 static bool write_weights(const struct tap *t, const struct epa_moe *m, uint32_t experts)
@@ -132,16 +159,19 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     const struct epa_moe *m = &p->problem->u.moe;
     struct epa_algorithm_params params = *p;
     struct tap *t = calloc(1, sizeof(*t));
-    enum epa_status status = inner == NULL ? err->status : t == NULL ? EPA_ERR_NOMEM : EPA_OK;
+    void *with = inner != NULL ? config_of(inner, c) : NULL;
+    enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
 
-    if (status == EPA_OK) {
-        params.config = inner->plugin.options.defaults;
+    if (t != NULL && with != NULL) {
+        params.config = with;
         status = inner->create(&params, &t->inner, err);
     }
+    free(with);
     if (status != EPA_OK) {
         free(t);
         return status;
     }
+    t->backend = p->backend;
     t->folder = c->folder;
     t->rank = p->world.rank;
     for (uint32_t i = 0; i < t->inner->n_stages && i < STAGES; i++) {
@@ -163,6 +193,7 @@ static const struct config defaults = {0};
 static const struct epa_option options[] = {
     {.name = "plugin", EPA_STRING(struct config, plugin), .help = "path of the algorithm"},
     {.name = "folder", EPA_STRING(struct config, folder), .help = "where files go"},
+    {.name = "fp8_rows", EPA_BOOL(struct config, fp8_rows), .help = "dispatch_dtype: fp8"},
     {0},
 };
 
@@ -172,8 +203,9 @@ const struct epa_algorithm_plugin epa_plugin = {
                .summary = "another algorithm, whose inputs and outputs go to files",
                .options = {options, sizeof(struct config), &defaults}},
     .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
+    .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .needs_host = EPA_TRANSPORT_HOST,
+    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

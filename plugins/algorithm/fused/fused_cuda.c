@@ -14,10 +14,10 @@
 struct cuda_layout {
     struct fused_kernel_kind kind;
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
-    uint32_t block_rows, blocks; /* of all experts here, at most */
-    uint64_t capacity;           /* rows, of those blocks */
-    uint32_t element_bytes;      /* of what is multiplied */
-    uint32_t row_bytes;          /* of an element of a row that is sent */
+    uint32_t blocks;        /* of all experts here, at most */
+    uint64_t capacity;      /* rows, of those blocks */
+    uint32_t element_bytes; /* of what is multiplied */
+    uint32_t row_bytes;     /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
     bool sorted, spread, swiglu;
@@ -39,8 +39,6 @@ struct fused_cuda {
 
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
-/* With no more rows of an expert than this tiles have 64. */
-enum { FEW_ROWS = 40 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 4096 };
 /* With no more tokens than this a block sends each together. */
@@ -67,12 +65,12 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused computes the experts' GEMMs and has none for synthetic experts; "
                         "set expert.kind: mlp");
-    if (m->hidden % FUSED_HALF != 0 || mlp->ffn % FUSED_HALF != 0 ||
-        m->hidden > FUSED_MOST_GROUPS * FUSED_HALF || mlp->ffn > FUSED_MOST_GROUPS * FUSED_HALF)
+    if (m->hidden % FUSED_GROUP != 0 || mlp->ffn % FUSED_GROUP != 0 ||
+        m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
                         "of %d, up to %d",
-                        m->hidden, mlp->ffn, FUSED_HALF, FUSED_MOST_GROUPS * FUSED_HALF);
+                        m->hidden, mlp->ffn, FUSED_GROUP, FUSED_MOST_GROUPS * FUSED_GROUP);
     if (m->experts > FUSED_MOST_EXPERTS)
         return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d moe.experts, not %u",
                         FUSED_MOST_EXPERTS, m->experts);
@@ -83,36 +81,28 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
                         "dispatch_dtype: fp8");
-    if (fp8 && mlp->fp8_group_size != FUSED_HALF && mlp->fp8_group_size != FUSED_HALF / 2)
+    if (fp8 && mlp->fp8_group_size != FUSED_GROUP && mlp->fp8_group_size != FUSED_GROUP / 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
                         "not for expert.fp8_group_size (%u)",
-                        FUSED_HALF, FUSED_HALF / 2, mlp->fp8_group_size);
-    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_HALF)
+                        FUSED_GROUP, FUSED_GROUP / 2, mlp->fp8_group_size);
+    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs has an FP8 scale for %d channels of a row; set "
                         "moe.fp8_group_size (%u) to that",
-                        FUSED_HALF, m->fp8_group_size);
+                        FUSED_GROUP, m->fp8_group_size);
     if (c->tail_workers != 0 && !c->tail)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
                         c->tail_workers);
-    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has rows of an expert one after the other, in tiles of %d "
-                        "columns: it takes neither recv_layout nor column_splits",
-                        FUSED_COLUMNS);
+    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != GEMM_ROWS)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "fused on GPUs has rows of an expert one after the other, in tiles of up to "
+            "%d rows and %d columns: it takes neither recv_layout nor block_rows nor "
+            "column_splits",
+            GEMM_ROWS, FUSED_COLUMNS);
     return EPA_OK;
-}
-
-/* Few rows of an expert: more of the tile is weights. Beyond half of 64 many experts would have
- * a few rows in a second block. */
-static enum fused_rows choose_rows(const struct epa_moe *m, const struct epa_world *world,
-                                   const struct fused_config *c)
-{
-    uint64_t expected = (uint64_t)m->max_tokens * world->size * m->topk / m->experts;
-
-    return c->block_rows < 128 || expected <= FEW_ROWS ? FUSED_ROWS_64 : FUSED_ROWS_128;
 }
 
 static enum epa_status count_rows(const struct epa_moe *m, const struct fused_config *c,
@@ -124,8 +114,8 @@ static enum epa_status count_rows(const struct epa_moe *m, const struct fused_co
 
     if (c->capacity > 0 && even * c->capacity < (double)worst)
         worst = (uint64_t)(even * c->capacity) + 1;
-    l->blocks = (uint32_t)(worst / l->block_rows) + (uint32_t)(worst < l->local ? worst : l->local);
-    l->capacity = (uint64_t)l->blocks * l->block_rows;
+    l->blocks = (uint32_t)(worst / GEMM_ROWS) + (uint32_t)(worst < l->local ? worst : l->local);
+    l->capacity = (uint64_t)l->blocks * GEMM_ROWS;
     if (l->capacity >= INT32_MAX || (uint64_t)l->size * m->max_tokens > 1u << 26)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
@@ -163,7 +153,6 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     struct cuda_layout l = {
         .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
                  .f16 = m->dtype == EPA_F16,
-                 .rows = choose_rows(m, world, c),
                  .input =
                      device_input_of(c->dispatch_dtype == ALGO_DTYPE_FP8, m->dtype, m->x_dtype)},
         .sends_fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
@@ -181,20 +170,11 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     if (status != EPA_OK)
         return status;
     make_ways(c, &l);
-    l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_HALF;
-    if (l.kind.ways || l.kind.groups64) {
-        if (c->block_rows < 128)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "fused on GPUs has tiles of 128 rows where a switch is set or the "
-                            "intermediate is in groups of 64; set block_rows (%u) to 128",
-                            c->block_rows);
-        l.kind.rows = FUSED_ROWS_128;
-    }
-    l.block_rows = l.kind.rows == FUSED_ROWS_64 ? 64 : 128;
+    l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_GROUP;
     l.element_bytes = l.kind.fp8 ? 1 : 2;
     l.row_bytes = l.sends_fp8 ? 1 : 2;
     l.scales_at = l.hidden * l.row_bytes;
-    l.scales = l.sends_fp8 ? (l.hidden / FUSED_HALF + 3) / 4 * 4 : 0;
+    l.scales = l.sends_fp8 ? (l.hidden / FUSED_GROUP + 3) / 4 * 4 : 0;
     l.act_groups = l.kind.fp8 ? (l.ffn / m->mlp.fp8_group_size + 3) / 4 * 4 : 0;
     l.meta_at = l.scales_at + l.scales * 4;
     l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
@@ -207,7 +187,7 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.spread = l.max_tokens <= SPREAD_TOKENS;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
-    l.up_tiles = l.swiglu ? l.ffn / FUSED_HALF : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
@@ -365,58 +345,22 @@ static const struct device_kind fused_kind = {
 
 /* ---- set-up ---- */
 
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* A map of `rows` of `bytes` each, every `stride` bytes, whose boxes are FUSED_K_BYTES wide. */
-static enum epa_status encode(encode_function encode_tiled, const char *what, const void *base,
-                              uint64_t bytes, uint64_t rows, uint64_t stride, uint32_t box_rows,
-                              CUtensorMap *out, struct epa_error *err)
-{
-    cuuint64_t size[2] = {bytes, rows}, strides[1] = {stride};
-    cuuint32_t box[2] = {FUSED_K_BYTES, box_rows}, step[2] = {1, 1};
-    CUresult code =
-        encode_tiled(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)base, size, strides,
-                     box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-
-    if (code != CUDA_SUCCESS)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "fused: no tensor map of the %s, %llu rows of %llu bytes: driver error %d",
-                        what, (unsigned long long)rows, (unsigned long long)bytes, (int)code);
-    return EPA_OK;
-}
-
 static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
 {
     const struct cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
+    int dtype = l->kind.fp8 ? EPA_FP8_E4M3 : l->kind.f16 ? EPA_F16 : EPA_BF16;
     char *rows = l->widens ? a->ways.widened : device_own(&c->d, a->recv);
     uint64_t stride = l->widens ? 2 * (uint64_t)l->hidden : l->message_bytes;
-    uint64_t hidden = (uint64_t)l->hidden * l->element_bytes;
-    uint64_t ffn = (uint64_t)l->ffn * l->element_bytes;
-    enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    void *found = NULL;
-    encode_function encode_tiled;
-    enum epa_status status = EPA_OK;
 
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                         &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess || found == NULL)
+    if (!gemm_map_rows(&a->rows, dtype, rows, l->capacity, l->hidden, stride) ||
+        !gemm_map_rows(&a->act, dtype, a->act_rows, l->capacity, l->ffn,
+                       (size_t)l->ffn * l->element_bytes))
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "fused: the driver of GPU %d has no cuTensorMapEncodeTiled",
-                        c->d.backend->device);
-    memcpy(&encode_tiled, &found, sizeof(found));
-    for (uint32_t i = 0; i < FUSED_HEIGHTS && status == EPA_OK; i++) {
-        status = encode(encode_tiled, "received rows", rows, hidden, l->capacity, stride, 16u << i,
-                        &a->rows[i], err);
-        if (status == EPA_OK)
-            status = encode(encode_tiled, "intermediate", a->act_rows, ffn, l->capacity, ffn,
-                            16u << i, &a->act[i], err);
-    }
-    return status;
+                        "fused: the driver of GPU %d makes no tensor maps of rows of %u and %u "
+                        "channels",
+                        c->d.backend->device, l->hidden, l->ffn);
+    return EPA_OK;
 }
 
 static uint32_t at_most(uint32_t n, uint32_t blocks)
@@ -441,7 +385,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
 {
     const struct cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
-    uint32_t k = FUSED_K_BYTES / l->element_bytes;
+    uint32_t k = GEMM_BLOCK / l->element_bytes;
 
     for (uint32_t i = 0; i < 2; i++)
         a->counts[i] = c->d.heap + l->counts_at + i * l->counts_bytes;

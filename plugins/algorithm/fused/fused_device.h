@@ -7,20 +7,19 @@
 #include <epa2a/both.h>
 
 #include "../../common/algo_cuda.h"
+#include "../../common/gemm_cuda.h"
 
+/* Tiles are those of gemm_cuda.cuh: up to GEMM_ROWS rows, a block, times two boxes of weights. */
 enum {
     FUSED_THREADS = 384, /* four warps that load, send and combine; two warpgroups that multiply */
     FUSED_RING = 4,      /* tiles that are known to a block before they are multiplied */
-    FUSED_COLUMNS = 256, /* of a tile: two halves of 128 rows of weights */
-    FUSED_HALF = 128,
-    FUSED_K_BYTES = 128, /* of a row that a stage holds */
-    FUSED_WEIGHT_BYTES = FUSED_COLUMNS * FUSED_K_BYTES,
-    FUSED_HEIGHTS = 4, /* of boxes: 16 << i rows */
+    FUSED_COLUMNS = 2 * GEMM_BOX,
+    FUSED_GROUP = 128, /* channels that share a scale; hidden and ffn are multiples */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
     FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
-    FUSED_MOST_GROUPS = 128 /* of 128 channels: hidden and ffn are at most 16,384 */
+    FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
 
 /* What a kernel gave up for. */
@@ -35,9 +34,6 @@ enum fused_wait {
     FUSED_WAIT_EXPERT,  /* all rows of expert `peer`, for block `index` */
     FUSED_WAIT_COPIES   /* of rows of block `index`, expert `peer`, by tail warps */
 };
-
-/* Rows of a tile: one warpgroup each, or both share the 64 rows and halve the columns. */
-enum fused_rows { FUSED_ROWS_64, FUSED_ROWS_128, FUSED_ROWS_KINDS };
 
 /* Of a received row, behind its channels and scales; 16 bytes. */
 struct fused_meta {
@@ -95,21 +91,20 @@ struct fused_ways {
 
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
-    /* Boxes of 128 bytes of 16, 32, 64 and 128 rows. */
-    CUtensorMap rows[FUSED_HEIGHTS], act[FUSED_HEIGHTS];
+    struct gemm_rows_map rows, act; /* that are multiplied: received rows, the intermediate */
     struct device_args c;
     uint64_t counts[2]; /* [source][experts + size] packets: rows, or tokens; call */
     uint64_t recv, arrived, partial, flags;
     uint32_t message_bytes, scales_at, meta_at, scales; /* scales: of a row, rounded up to 4 */
     uint32_t capacity, blocks;                          /* rows, blocks of them */
     uint32_t up_tiles, down_tiles;                      /* of FUSED_COLUMNS */
-    uint32_t up_steps, down_steps;                      /* of FUSED_K_BYTES */
+    uint32_t up_steps, down_steps;                      /* blocks of K */
     uint32_t up_rows, ffn, swiglu;
     uint32_t unit_blocks, lag_tiles;
     uint32_t sorted, dynamic;
     uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
     uint32_t parts, part_channels; /* of a sum, that warps take */
-    /* Weights as they are given, and packed: [expert][tile][step] what a stage holds. */
+    /* Weights as they are given, and packed (gemm_pack_pieces()). */
     const char *up_from, *down_from;
     char *up, *down;
     const float *up_scale, *down_scale;
@@ -133,7 +128,6 @@ struct fused_args {
 struct fused_kernel_kind {
     bool fp8, f16, ways;
     bool groups64; /* an FP8 intermediate has a scale for each 64 channels */
-    enum fused_rows rows;
     enum device_input input;
 };
 

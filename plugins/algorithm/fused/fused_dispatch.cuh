@@ -38,7 +38,7 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         HALVES = QUANTISES ? 2 : 1
     };
     constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* of a channel that cross */
-    uint32_t groups = a.c.hidden / FUSED_HALF, lane = epa_dev_lane(), bytes = end * BYTES;
+    uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane(), bytes = end * BYTES;
     const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
 
     for (uint32_t from = begin * BYTES; from < bytes; from += SWEEPS * 512) {
@@ -63,9 +63,9 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
                 float scale;
 
                 v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(v[s][0], v[s][HALVES - 1],
-                                                                        FUSED_HALF / 16, &scale);
+                                                                        FUSED_GROUP / 16, &scale);
                 if (lane % 8 == 0 && at < bytes)
-                    staged[at / FUSED_HALF] = scale;
+                    staged[at / FUSED_GROUP] = scale;
             }
             for (uint32_t left = lanes; left != 0; left &= left - 1) {
                 char *row = dev_from_lane(to, __ffs(left) - 1);
@@ -81,7 +81,7 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
 
-        for (uint32_t g = begin / FUSED_HALF + lane; g < end / FUSED_HALF; g += EPA_DEV_WARP)
+        for (uint32_t g = begin / FUSED_GROUP + lane; g < end / FUSED_GROUP; g += EPA_DEV_WARP)
             reinterpret_cast<float *>(row)[g] =
                 IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
     }
@@ -213,8 +213,8 @@ template <int IN, class S>
 EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fused_tables &t,
                                    uint32_t warp, uint32_t *rows, float *staged)
 {
-    uint32_t groups = a.c.hidden / FUSED_HALF;
-    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_HALF;
+    uint32_t groups = a.c.hidden / FUSED_GROUP;
+    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_GROUP;
     uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
 
     for (uint32_t token = blockIdx.x; token < a.c.tokens; token += fused_dispatchers<S>(a)) {
@@ -339,7 +339,7 @@ EPA_DEV void fused_widen_row(const struct fused_args &a, const char *from, char 
 
     for (uint32_t at = epa_dev_lane() * 16; at < a.c.hidden; at += 512) {
         uint4 codes = epa_dev_load16(from + at);
-        float by = __ldcg(scale + at / FUSED_HALF), value[16];
+        float by = __ldcg(scale + at / FUSED_GROUP), value[16];
 
         epa_dev_unpack_fp8(codes.x, by, value);
         epa_dev_unpack_fp8(codes.y, by, value + 4);

@@ -3,6 +3,6 @@
 
 extern "C" const void *fused_groups_kernel(struct fused_kernel_kind k)
 {
-    return k.f16 ? of_rows<EPA_DEV_E4M3, true, true, 2>(&k)
-                 : of_rows<EPA_DEV_E4M3, false, true, 2>(&k);
+    return k.f16 ? of_input<fused_shape<EPA_DEV_E4M3, true, true, 2>>(k.input)
+                 : of_input<fused_shape<EPA_DEV_E4M3, false, true, 2>>(k.input);
 }

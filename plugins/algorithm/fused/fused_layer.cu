@@ -3,39 +3,22 @@
 
 /* ---- weights ---- */
 
-/* One matrix, of `groups` of 128 rows for each expert, into tiles of two groups: the pairs of gate
- * and up, or neighbours; the second half of the last tile may be empty. */
-EPA_DEV void fused_pack_matrix(const char *from, char *to, uint32_t experts, uint32_t groups,
-                               uint32_t tiles, uint32_t steps, bool pairs)
+EPA_DEV void fused_pack_matrix(const char *from, char *to, uint32_t experts,
+                               const struct gemm_packing &p)
 {
-    uint64_t pieces = (uint64_t)experts * tiles * steps * (FUSED_WEIGHT_BYTES / 16);
-
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < pieces;
-         i += (uint64_t)gridDim.x * blockDim.x) {
-        uint32_t piece = i % 8, row = i / 8 % FUSED_HALF, half = i / (8 * FUSED_HALF) % 2;
-        uint64_t stage = i / (16 * FUSED_HALF), tile = stage / steps;
-        uint32_t step = stage % steps;
-        uint32_t group = pairs ? tile % tiles + half * (groups / 2) : tile % tiles * 2 + half;
-        uint4 v = make_uint4(0, 0, 0, 0);
-
-        if (group < groups)
-            v = *reinterpret_cast<const uint4 *>(
-                from +
-                (((tile / tiles * groups + group) * FUSED_HALF + row) * steps + step) *
-                    FUSED_K_BYTES +
-                piece * 16);
-        *reinterpret_cast<uint4 *>(to + stage * FUSED_WEIGHT_BYTES +
-                                   (half * FUSED_HALF + row) * FUSED_K_BYTES +
-                                   (piece ^ row % 8) * 16) = v;
-    }
+    gemm_pack_pieces(to, from, p,
+                     (uint64_t)experts * p.tiles * p.k_blocks * (2 * GEMM_BOX_BYTES / 16));
 }
 
 static __global__ void fused_pack(const __grid_constant__ struct fused_args a)
 {
-    fused_pack_matrix(a.up_from, a.up, a.c.local, a.up_rows / FUSED_HALF, a.up_tiles, a.up_steps,
-                      a.swiglu != 0);
-    fused_pack_matrix(a.down_from, a.down, a.c.local, a.c.hidden / FUSED_HALF, a.down_tiles,
-                      a.down_steps, false);
+    bool pairs = a.swiglu != 0;
+
+    fused_pack_matrix(a.up_from, a.up, a.c.local,
+                      {a.up_steps, a.up_rows, pairs ? a.ffn : GEMM_BOX, a.up_tiles,
+                       (uint32_t)(pairs ? GEMM_BOX : FUSED_COLUMNS)});
+    fused_pack_matrix(a.down_from, a.down, a.c.local,
+                      {a.down_steps, a.c.hidden, GEMM_BOX, a.down_tiles, FUSED_COLUMNS});
 }
 
 extern "C" const void *fused_pack_kernel(void)
@@ -53,13 +36,9 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
 extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local)
 {
     uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
-    uint32_t wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, false, 2>::PIPE_BYTES;
-    uint32_t narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, false, 2>::PIPE_BYTES;
+    size_t head = k.groups64
+                      ? sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, true, 2>>)
+                      : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);
 
-    if (!k.groups64) {
-        wide = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_128, false, false>::PIPE_BYTES;
-        narrow = fused_shape<EPA_DEV_E4M3, FUSED_ROWS_64, false, false>::PIPE_BYTES;
-    }
-    return (k.rows == FUSED_ROWS_64 ? narrow : wide) + (uint32_t)sizeof(struct fused_pipe) +
-           device_up16(tables);
+    return (uint32_t)head + device_up16(tables);
 }

@@ -5,8 +5,7 @@
  *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
  *   warp 1         loads the rows of tiles, when they have arrived or have been computed
  *   warps 2, 3     send many tokens; then send what is complete; then add up own tokens
- *   warpgroups     send few tokens; multiply: 64 rows each, or the same 64 rows and half of the
- *                  columns each; then help to combine
+ *   warpgroups     send few tokens; multiply (gemm_cuda.cuh); then help to combine
  *
  * What happens to a token:
  *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
@@ -43,21 +42,24 @@
 
 extern __shared__ __align__(1024) uint32_t shared[];
 
+/* At the beginning of shared memory; then tables. */
+template <class S> struct fused_shared {
+    typename S::ring ring;
+    struct fused_pipe pipe;
+};
+
 /* One thread. */
-template <class S> EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
+EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
 {
-    for (uint32_t i = 0; i < S::STAGES; i++) {
-        epa_dev_mbar_init(&p->full[i], 2);  /* rows, weights */
-        epa_dev_mbar_init(&p->empty[i], 8); /* the warps that multiply */
-    }
     for (uint32_t i = 0; i < FUSED_RING; i++) {
         epa_dev_mbar_init(&p->known[i], 1);
-        epa_dev_mbar_init(&p->free[i], 9); /* and the one that loads rows */
+        epa_dev_mbar_init(&p->free[i],
+                          1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
     epa_dev_mbar_init_done();
-    for (uint32_t i = 0; i < FUSED_HEIGHTS; i++) {
-        epa_dev_map_prefetch(&a.rows[i]);
-        epa_dev_map_prefetch(&a.act[i]);
+    for (uint32_t i = 0; i < GEMM_HEIGHTS; i++) {
+        epa_dev_map_prefetch(&a.rows.height[i]);
+        epa_dev_map_prefetch(&a.act.height[i]);
     }
 }
 
@@ -102,23 +104,24 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         WARPS = FUSED_THREADS / EPA_DEV_WARP
     };
-    char *stages = reinterpret_cast<char *>(shared);
-    struct fused_pipe *p = reinterpret_cast<struct fused_pipe *>(stages + S::PIPE_BYTES);
-    struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(p + 1));
+    struct fused_shared<S> *s = reinterpret_cast<struct fused_shared<S> *>(shared);
+    struct fused_pipe *p = &s->pipe;
+    struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(s + 1));
     /* In the stages, as nothing is loaded yet; floats of each warp first. */
-    uint32_t *scratch = reinterpret_cast<uint32_t *>(stages) + WARPS * FUSED_MOST_GROUPS;
+    float *floats = reinterpret_cast<float *>(s->ring.stage);
+    uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
     struct fused_mover m = {blockIdx.x + warp * fused_dispatchers<S>(a),
-                            WARPS * fused_dispatchers<S>(a),
-                            reinterpret_cast<float *>(stages) + warp * FUSED_MOST_GROUPS};
+                            WARPS * fused_dispatchers<S>(a), floats + warp * FUSED_MOST_GROUPS};
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
     uint64_t call = dev_begin(a.c, false, true);
 
     if (threadIdx.x == 0)
-        fused_init<S>(a, p);
+        fused_init(a, p);
+    gemm_begin<S::TYPE>(s->ring);
     if (blockIdx.x == 0 && begins)
         fused_publish<S>(a, call, scratch);
     if (QUANTISES && a.sorted && dispatches)
@@ -134,15 +137,15 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
-        epa_dev_registers_less<S::WIDE ? 72 : 104>();
+        epa_dev_registers_less<72>();
         m = {blockIdx.x + own * fused_dispatchers<S>(a),
              FUSED_TOKEN_WARPS * fused_dispatchers<S>(a), p->staged[own]};
         if (begins)
             fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
         if (threadIdx.x == 0)
-            fused_load_weights<S>(a, t, p, stages);
+            fused_load_weights<S>(a, t, p, s->ring);
         else if (warp == 1)
-            fused_load_rows<S>(a, t, p, stages);
+            fused_load_rows<S>(a, t, p, s->ring);
         else if (S::WAYS && warp >= 2)
             fused_move<IN, S>(a, call, t, m, own);
         else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S>(a, t, m))) {
@@ -165,10 +168,10 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_dispatch<IN, S>(a, t, m);
         if (begins)
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
-        epa_dev_registers_more<S::WIDE ? 216 : 200>();
+        epa_dev_registers_more<216>();
         if (begins)
             fused_stamp(a, FUSED_PHASE_TILES, false);
-        fused_multiply<S>(a, p, stages, group - 1);
+        fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, FUSED_PHASE_TILES, true);
         if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 4>(a, call, t, {0, 0, 0});
@@ -195,23 +198,13 @@ template <class S> static const void *of_input(enum device_input input)
     return NULL;
 }
 
-/* Kernels with switches have tiles of 128 rows alone: each takes nvcc 13 s. */
-template <int TYPE, bool F16, bool WAYS, int SUBS = 1>
-static const void *of_rows(const struct fused_kernel_kind *k)
-{
-    if constexpr (!WAYS) {
-        if (k->rows == FUSED_ROWS_64)
-            return of_input<fused_shape<TYPE, FUSED_ROWS_64, F16, WAYS, SUBS>>(k->input);
-    }
-    return of_input<fused_shape<TYPE, FUSED_ROWS_128, F16, WAYS, SUBS>>(k->input);
-}
-
 template <bool WAYS> static const void *of_kind(const struct fused_kernel_kind *k)
 {
     if (k->fp8)
-        return k->f16 ? of_rows<EPA_DEV_E4M3, true, WAYS>(k)
-                      : of_rows<EPA_DEV_E4M3, false, WAYS>(k);
-    return k->f16 ? of_rows<EPA_DEV_F16, true, WAYS>(k) : of_rows<EPA_DEV_BF16, false, WAYS>(k);
+        return k->f16 ? of_input<fused_shape<EPA_DEV_E4M3, true, WAYS>>(k->input)
+                      : of_input<fused_shape<EPA_DEV_E4M3, false, WAYS>>(k->input);
+    return k->f16 ? of_input<fused_shape<EPA_DEV_F16, true, WAYS>>(k->input)
+                  : of_input<fused_shape<EPA_DEV_BF16, false, WAYS>>(k->input);
 }
 
 #endif

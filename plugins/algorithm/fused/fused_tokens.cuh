@@ -4,29 +4,24 @@
 #define FUSED_TOKENS_CUH
 
 #include <epa2a/device.cuh>
-#include <epa2a/sm90.cuh>
 
 #include "../../common/algo_cuda.cuh"
+#include "../../common/gemm_cuda.cuh"
 #include "fused_device.h"
 
 /* What a kernel is made for. WAYS: with the switches of struct fused_ways; those without, the
  * defaults, have no code for them. SUBS: scales of 128 channels of an FP8 intermediate. */
-template <int TYPE_, int ROW_KIND, bool F16_, bool WAYS_, int SUBS_ = 1> struct fused_shape {
+template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1> struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
     enum {
-        WIDE = ROW_KIND == FUSED_ROWS_128, /* a warpgroup has 64 rows of its own */
-        ROWS = WIDE ? 128 : 64,
-        STAGES = WIDE ? 4 : 5,
-        COLUMNS = WIDE ? 128 : 64, /* of each half of the tile that a warpgroup has */
-        SUMS = COLUMNS / 2,        /* of them, that a thread has */
-        A_BYTES = ROWS * FUSED_K_BYTES,
-        B_BYTES = FUSED_COLUMNS * FUSED_K_BYTES,
-        STAGE_BYTES = A_BYTES + B_BYTES,
+        ROWS = GEMM_ROWS,
+        /* Tiles of no more are swapped; of 64 rows of 16 bits they take too many registers. */
+        SMALL_ROWS = FP8 ? 64 : 32,
         SUBS = SUBS_,
-        SCALE_BYTES = FP8 ? SUBS * 2 * ROWS * 4 : 0, /* [sub][half][row]: row's times half's */
-        PIPE_BYTES = STAGES * (STAGE_BYTES + SCALE_BYTES)
+        BYTES = FP8 ? 1 : 2 /* of a value */
     };
+    using ring = gemm_shared<4, SUBS_>;
 };
 
 /* What a block knows of a call, in its shared memory. */

@@ -124,6 +124,12 @@ EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, u
     simt_bulk_load(shared, from, bytes, bar);
 }
 
+/* There is no cache; but what cannot be read is found. */
+EPA_DEV void epa_dev_prefetch(const void *from)
+{
+    (void)*static_cast<const volatile char *>(from);
+}
+
 EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
 {
     simt_bulk_store(to, shared, bytes, false);
