@@ -62,6 +62,7 @@ struct shared_head {
 };
 
 static_assert(sizeof(struct shared_head) <= 227 * 1024, "shared memory of a block");
+static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
 /* One thread. */
 EPA_DEV void find_segments(const struct ag_gemm_args &a, struct shared_head &s)

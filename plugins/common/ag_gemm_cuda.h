@@ -29,6 +29,7 @@ struct ag_gemm_config {
 
 enum {
     AG_GEMM_SETS = 2,
+    AG_GEMM_THREADS = 384,           /* of a block */
     AG_GEMM_HOPS = EPA_DEVICE_RANKS, /* own rows, and those that are passed on */
     AG_GEMM_PIECE = 8192             /* bytes that a warp moves at a time */
 };
