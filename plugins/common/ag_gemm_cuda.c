@@ -56,6 +56,7 @@ struct ag_cuda {
     uint64_t heap;
     int dtype;
     uint32_t blocks;
+    bool early; /* a kernel may be set up while the one before runs: no copies are between them */
     uint64_t calls; /* that were queued; this one's set is calls % AG_GEMM_SETS */
     void *memory;   /* of this rank alone */
     uint64_t *next_call[AG_GEMM_SETS];
@@ -167,10 +168,14 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
 {
     const struct gemm_rows_map *own = map_own(c, g);
     struct ag_gemm_args a = *c->args;
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val.programmaticStreamSerializationAllowed = 1};
     cudaLaunchConfig_t config = {.gridDim = {c->blocks, 1, 1},
                                  .blockDim = {AG_GEMM_THREADS, 1, 1},
-                                 .dynamicSmemBytes = ag_gemm_shared_bytes(),
-                                 .stream = c->backend->stream};
+                                 .dynamicSmemBytes = ag_gemm_shared_bytes(c->config.tile_cols),
+                                 .stream = c->backend->stream,
+                                 .attrs = &early,
+                                 .numAttrs = c->early ? 1 : 0};
     cudaError_t code;
 
     if (own == NULL)
@@ -189,7 +194,7 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
     a.c = g->c;
     a.next_call = c->next_call[(set_of(c) + 1) % AG_GEMM_SETS];
     code =
-        cudaLaunchKernelExC(&config, ag_gemm_kernel(c->dtype), (void *[]){&a});
+        cudaLaunchKernelExC(&config, ag_gemm_kernel(c->dtype, c->config.tile_cols), (void *[]){&a});
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
@@ -305,16 +310,15 @@ static void destroy(struct epa_algorithm *base)
     free(c);
 }
 
-/* All of the kernel's blocks are resident. */
-static enum epa_status count_blocks(struct ag_cuda *c, struct epa_error *err)
+/* Blocks, all of which are resident, the tiles for as many, and their kernel. */
+static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *g,
+                                   struct epa_error *err)
 {
-    const struct device_code code = {ag_gemm_kernel(c->dtype), c->name,
-                                     AG_GEMM_THREADS, ag_gemm_shared_bytes()};
+    uint64_t bands = ((uint64_t)c->l.size * c->l.max_rows + GEMM_ROWS - 1) / GEMM_ROWS;
+    uint64_t wide = bands * ((g->n + 2 * GEMM_BOX - 1) / (2 * GEMM_BOX));
+    struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
     uint32_t n = 0;
-    enum epa_status status = device_load_kernel(c->name, c->backend, &code, &n, err);
 
-    if (status != EPA_OK)
-        return status;
     c->blocks = c->backend->multiprocessors;
     if (c->config.blocks != 0 && c->config.blocks < c->blocks)
         c->blocks = c->config.blocks;
@@ -322,7 +326,11 @@ static enum epa_status count_blocks(struct ag_cuda *c, struct epa_error *err)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: algorithm.comm_blocks (%u) leaves none of %u blocks to multiply",
                         c->name, c->config.comm_blocks, c->blocks);
-    return EPA_OK;
+    if (c->config.tile_cols == 0)
+        c->config.tile_cols = wide < c->blocks ? GEMM_BOX : 2 * GEMM_BOX;
+    code.kernel = ag_gemm_kernel(c->dtype, c->config.tile_cols);
+    code.shared_bytes = ag_gemm_shared_bytes(c->config.tile_cols);
+    return device_load_kernel(c->name, c->backend, &code, &n, err);
 }
 
 /* Where ranks share a GPU, their kernels leave no room for the small kernels by which its own copies
@@ -332,6 +340,7 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     bool whole = device_is_whole(c->backend);
     cudaError_t code;
 
+    c->early = whole && !c->l.padded;
     if (!c->l.padded || (!whole && c->config.mover == AG_GEMM_AUTO))
         return EPA_OK;
     if (!whole)
@@ -454,7 +463,7 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     if (status == EPA_OK)
         status = device_check(name, p, AG_GEMM_SETS * c->l.set_bytes, true, err);
     if (status == EPA_OK)
-        status = count_blocks(c, err);
+        status = load_kernel(c, g, err);
     if (status == EPA_OK)
         status = open_engines(c, err);
     if (status == EPA_OK) {

@@ -26,11 +26,14 @@ namespace
 {
 
 enum {
-    STAGES = 4,
     RING = 4,
     MOVERS = 4, /* of a block that does nothing else */
     SMALL = GEMM_SMALL_ROWS
 };
+
+/* Threads that look for words. */
+enum { SEER_TILES, SEER_ROWS, SEER_SCALES, SEERS };
+static_assert(AG_GEMM_CHUNKS <= 64, "bits of chunks");
 
 /* Of a thread, as few as spill nothing: who takes tiles or scales needs more than who only loads. */
 template <epa_dev_type TYPE> struct registers {
@@ -51,39 +54,56 @@ struct segment {
     uint32_t first, end, tiles_before, panels_before;
 };
 
-struct shared_head {
-    gemm_shared<STAGES> ring;
+/* Of a block, beside the ring of stages; in shared memory. */
+struct state {
     char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
     uint64_t staged[MOVERS][AG_GEMM_DEPTH];
+    struct ag_gemm_finish last[MOVERS];
     uint64_t known[RING], free[RING];
     struct job job[RING];
     struct ag_gemm_places places;
     struct segment segment[EPA_DEVICE_RANKS + 1];
+    uint64_t seen[SEERS][EPA_DEVICE_RANKS]; /* bits of chunks whose word that thread has seen */
 };
 
-static_assert(sizeof(struct shared_head) <= 227 * 1024, "shared memory of a block");
+/* BOXES: of weights in a tile. */
+template <int BOXES> struct shared_head {
+    gemm_shared<BOXES == 2 ? 4 : 6, 1, BOXES> ring;
+    alignas(16) struct state state;
+};
+
+static_assert(sizeof(shared_head<1>) <= 227 * 1024 && sizeof(shared_head<2>) <= 227 * 1024,
+              "shared memory of a block");
 static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
-/* One thread. */
-EPA_DEV void find_segments(const struct ag_gemm_args &a, struct shared_head &s)
+/* A warp; a lane for each segment. */
+EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
 {
     const struct ag_gemm_places &p = s.places;
-    const uint32_t all = p.start[a.v.size];
-    uint32_t tiles = 0, panels = 0;
+    const uint32_t lane = epa_dev_lane(), size = a.v.size;
+    uint32_t first = 0, end = 0, tiles, panels, tiles_before = 0, panels_before = 0;
 
-    for (uint32_t i = 0; i < a.v.size; i++) {
-        uint32_t r = a.turn[i], first = p.start[r], end = first + p.rows[r], bands;
+    if (lane < size) {
+        uint32_t r = a.turn[lane];
 
+        first = p.start[r];
+        end = first + p.rows[r];
         if (a.across) {
             first = (first + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-            end = min((p.start[r + 1] + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS, all);
+            end = min((p.start[r + 1] + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS, p.start[size]);
         }
-        bands = first < end ? (end - first + GEMM_ROWS - 1) / GEMM_ROWS : 0;
-        s.segment[i] = {first, end, tiles, panels};
-        tiles += bands * a.columns;
-        panels += (bands + a.panel - 1) / a.panel;
     }
-    s.segment[a.v.size] = {0, 0, tiles, panels};
+    tiles = first < end ? (end - first + GEMM_ROWS - 1) / GEMM_ROWS : 0;
+    panels = (tiles + a.panel - 1) / a.panel;
+    tiles *= a.columns;
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t t = __shfl_sync(EPA_DEV_ALL, tiles, i), n = __shfl_sync(EPA_DEV_ALL, panels, i);
+
+        tiles_before += i < lane ? t : 0;
+        panels_before += i < lane ? n : 0;
+    }
+    if (lane <= size)
+        s.segment[lane] = {first, end, tiles_before, panels_before};
 }
 
 /* ---- which rows a tile has ---- */
@@ -100,8 +120,8 @@ EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uin
 }
 
 /* Tile `at` of segment `i`. False: no row of it exists. */
-EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct shared_head &s, uint32_t i,
-                      uint32_t at, struct job *out)
+EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint32_t i, uint32_t at,
+                      struct job *out)
 {
     const struct ag_gemm_places &p = s.places;
     const struct segment g = s.segment[i];
@@ -146,17 +166,18 @@ EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_pla
     return UINT32_MAX;
 }
 
-/* The first word, at or after number `i`, that a run of rows waits for and that has not come, or
- * UINT32_MAX. Words of a rank are its chunks; own rows of a tile with those of others have two, of
- * their borders, or where all of them are copied one for each chunk. */
+/* A word that rows wait for. Words of a rank are its chunks; own rows of a tile with those of others have
+ * two, of their borders, or where all of them are copied one for each chunk. */
 struct awaited {
     const uint64_t *word;
     uint32_t rank, chunk;
 };
 
+/* For each word that rows `row` to `end` - 1 of a set wait for, until wait() says no. A word of another
+ * rank that has come is not looked at again: `seen` is the thread's own. */
 template <class F>
-EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint32_t row,
-                       uint32_t end, F wait)
+EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint64_t *seen,
+                       uint32_t row, uint32_t end, F wait)
 {
     const uint32_t me = a.v.rank;
 
@@ -172,21 +193,25 @@ EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places
                 return false;
             continue;
         }
-        for (uint32_t c = first / a.chunk_rows; c <= (first + n - 1) / a.chunk_rows; c++)
+        for (uint32_t c = first / a.chunk_rows; c <= (first + n - 1) / a.chunk_rows; c++) {
+            if ((seen[r] >> c & 1) != 0)
+                continue;
             if (!wait(
                     awaited{r == me ? a.placed + me * a.chunks + c : ag_gemm_word(a, r, c), r, c}))
                 return false;
+            seen[r] |= 1ull << c;
+        }
     }
     return true;
 }
 
 /* One thread: until the rows of a tile are there, or cannot be waited for any more. */
-EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32_t seer,
                            const struct job &j, uint64_t call)
 {
     if (!a.moves || j.own)
         return;
-    (void)each_word(a, p, j.row, j.row + j.rows, [&](struct awaited w) {
+    (void)each_word(a, s.places, s.seen[seer], j.row, j.row + j.rows, [&](struct awaited w) {
         return ag_gemm_wait(a, w.word, call,
                             {j.c_row, AG_GEMM_WAIT_TILE | j.rows << 8, w.rank, w.chunk});
     });
@@ -196,8 +221,11 @@ EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, const struct ag_gemm_pl
 /* ---- which tile is next: one thread ---- */
 
 struct cursor {
-    uint32_t next;                  /* in a fixed order: of all tiles */
-    uint32_t segment, panel, tiles; /* in the order of arrival: the panel at hand, of `tiles` */
+    uint32_t
+        next; /* of all tiles: the block's next in a fixed order, its first in that of arrival */
+    uint32_t given;                  /* order of arrival: tiles that blocks begin with, one each */
+    uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
+    uint32_t low_segment, low_panel; /* before this one there are no tiles left */
     uint32_t *taken;
     bool late; /* a wait has ended in vain */
 };
@@ -211,36 +239,55 @@ EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment 
     return *row < g.end ? (*end - *row + GEMM_ROWS - 1) / GEMM_ROWS * a.columns : 0;
 }
 
-/* Takes the first panel that has tiles left and all of its rows. Where one has tiles but not its rows,
+/* How many of a panel's tiles are given to blocks from the beginning: they are not counted as taken. */
+EPA_DEV uint32_t panel_given(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
+                             uint32_t tiles, uint32_t given)
+{
+    uint32_t before = g.tiles_before + panel * a.panel * a.columns;
+
+    return given > before ? min(given - before, tiles) : 0;
+}
+
+/* Finds the first panel that has tiles left and all of its rows. Where one has tiles but not its rows,
  * `waits` is the first word that it lacks. */
-EPA_DEV bool find_panel(const struct ag_gemm_args &a, const struct shared_head &s, struct cursor &c,
+EPA_DEV bool find_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                         uint64_t call, struct awaited *waits, uint64_t *seen)
 {
+    bool low = true; /* none of those before has tiles left */
+
     waits->word = nullptr;
-    for (uint32_t i = 0; i < a.v.size; i++)
-        for (uint32_t panel = 0;; panel++) {
+    for (uint32_t i = c.low_segment, panel = c.low_panel; i < a.v.size; i++, panel = 0)
+        for (;; panel++) {
             const struct segment g = s.segment[i];
             uint32_t row, end, tiles = panel_tiles(a, g, panel, &row, &end), first;
+            uint32_t given = panel_given(a, g, panel, tiles, c.given);
 
             if (tiles == 0)
                 break;
-            if (__ldcg(c.taken + g.panels_before + panel) >= tiles)
+            if (given == tiles || __ldcg(c.taken + g.panels_before + panel) + given >= tiles)
                 continue;
+            if (low) {
+                low = false;
+                c.low_segment = i;
+                c.low_panel = panel;
+            }
             bool own = rows_of_rank(s.places, a.v.rank, row, end, &first) == end - row;
-            bool there = !a.moves || own || each_word(a, s.places, row, end, [&](struct awaited w) {
-                uint64_t value = epa_dev_load_relaxed(w.word);
+            bool there =
+                !a.moves || own ||
+                each_word(a, s.places, s.seen[SEER_TILES], row, end, [&](struct awaited w) {
+                    uint64_t value = epa_dev_load_relaxed(w.word);
 
-                if (value >= call)
-                    return true;
-                if (waits->word == nullptr) {
-                    *waits = w;
-                    *seen = value;
-                    c.segment = i;
-                    c.panel = panel;
-                    c.tiles = tiles;
-                }
-                return false;
-            });
+                    if (value >= call)
+                        return true;
+                    if (waits->word == nullptr) {
+                        *waits = w;
+                        *seen = value;
+                        c.segment = i;
+                        c.panel = panel;
+                        c.tiles = tiles;
+                    }
+                    return false;
+                });
 
             if (!there)
                 continue;
@@ -249,12 +296,16 @@ EPA_DEV bool find_panel(const struct ag_gemm_args &a, const struct shared_head &
             c.tiles = tiles;
             return true;
         }
+    if (low) {
+        c.low_segment = a.v.size;
+        c.low_panel = 0;
+    }
     return false;
 }
 
 /* As above, until there is a panel. After a wait in vain: any that has tiles left. */
-EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, const struct shared_head &s,
-                            struct cursor &c, uint64_t call)
+EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                            uint64_t call)
 {
     struct epa_dev_poll poll = {};
     struct awaited waits;
@@ -275,42 +326,70 @@ EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, const struct shared_he
     return true;
 }
 
+/* Tile number `at` of all: its segment; *at is then counted from the first of that. */
+EPA_DEV uint32_t segment_of(const struct state &s, uint32_t *at)
+{
+    uint32_t i = 0;
+
+    while (*at >= s.segment[i + 1].tiles_before)
+        i++;
+    *at -= s.segment[i].tiles_before;
+    return i;
+}
+
+/* In the order of arrival: whoever comes takes one; but with what is there from the beginning each block
+ * begins at once. */
+EPA_DEV bool take_tile(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                       uint64_t call, uint32_t *segment, uint32_t *at)
+{
+    if (c.next < c.given) {
+        *at = c.next;
+        c.next = UINT32_MAX;
+        *segment = segment_of(s, at);
+        return true;
+    }
+    for (;;) {
+        if (c.tiles == 0 && !wait_for_panel(a, s, c, call))
+            return false;
+        const struct segment &g = s.segment[c.segment];
+
+        *at = atomicAdd(c.taken + g.panels_before + c.panel, 1u) +
+              panel_given(a, g, c.panel, c.tiles, c.given);
+        if (*at < c.tiles)
+            break;
+        c.tiles = 0;
+    }
+    *segment = c.segment;
+    *at += c.panel * a.panel * a.columns;
+    return true;
+}
+
 /* False: there are no more tiles. */
-EPA_DEV bool next_job(const struct ag_gemm_args &a, const struct shared_head &s, struct cursor &c,
+EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                       uint64_t call, struct job *out)
 {
-    for (;;) {
-        uint32_t i = 0, at;
+    uint32_t segment, at;
 
-        if (a.order != AG_GEMM_ARRIVAL) {
+    do {
+        if (a.order == AG_GEMM_ARRIVAL) {
+            if (!take_tile(a, s, c, call, &segment, &at))
+                return false;
+        } else {
             at = c.next;
             if (at >= s.segment[a.v.size].tiles_before)
                 return false;
-            while (at >= s.segment[i + 1].tiles_before)
-                i++;
-            at -= s.segment[i].tiles_before;
+            segment = segment_of(s, &at);
             c.next += gridDim.x - a.comm_blocks;
-        } else {
-            if (c.tiles == 0 && !wait_for_panel(a, s, c, call))
-                return false;
-            i = c.segment;
-            at = atomicAdd(c.taken + s.segment[i].panels_before + c.panel, 1u);
-            if (at >= c.tiles) {
-                c.tiles = 0;
-                continue;
-            }
-            at += c.panel * a.panel * a.columns;
         }
-        if (make_job(a, s, i, at, out))
-            return true;
-    }
+    } while (!make_job(a, s, segment, at, out));
+    return true;
 }
 
 /* ---- roles ---- */
 
 /* The next tile, for all but the one who takes them: all lanes of a warp, or one of them (`warp`
  * false). */
-EPA_DEV struct job known_job(struct shared_head &s, struct gemm_at &at, bool warp)
+EPA_DEV struct job known_job(struct state &s, struct gemm_at &at, bool warp)
 {
     struct job j;
 
@@ -327,17 +406,21 @@ EPA_DEV struct job known_job(struct shared_head &s, struct gemm_at &at, bool war
     return j;
 }
 
-EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, const struct job &j)
+template <int BOXES> EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, const struct job &j)
 {
-    return a.step == 2 * GEMM_BOX && j.column + GEMM_BOX < a.n ? 2 : 1;
+    return BOXES == 2 && j.column + GEMM_BOX < a.n ? 2 : 1;
 }
 
 /* One lane. */
-template <epa_dev_type TYPE>
-EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call,
-                        uint32_t *taken)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
+                        uint64_t call, uint32_t *taken)
 {
-    struct cursor c = {blockIdx.x - a.comm_blocks, 0, 0, 0, taken, false};
+    struct state &s = head.state;
+    const uint32_t block = blockIdx.x - a.comm_blocks, blocks = gridDim.x - a.comm_blocks;
+    /* Own rows, or where nothing is waited for, all. */
+    const uint32_t there = s.segment[a.moves ? 1 : a.v.size].tiles_before;
+    struct cursor c = {block, min(blocks, there), 0, 0, 0, 0, 0, taken, false};
     struct gemm_at at = {0, 0}, ring = {0, 0};
     struct job j;
     bool any;
@@ -353,15 +436,16 @@ EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head &s, uin
             ring.phase ^= 1;
         }
         if (any)
-            gemm_load_weights<TYPE>(s.ring, at, &a.weights, j.column, j.column + GEMM_BOX,
-                                    a.k_blocks, EPA_L2_NORMAL, boxes_of(a, j));
+            gemm_load_weights<TYPE>(head.ring, at, &a.weights, j.column, j.column + GEMM_BOX,
+                                    a.k_blocks, EPA_L2_NORMAL, boxes_of<BOXES>(a, j));
     } while (any);
 }
 
 /* One lane. */
-template <epa_dev_type TYPE>
-EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call)
 {
+    struct state &s = head.state;
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
     for (;;) {
@@ -369,16 +453,19 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head &s, uint
 
         if (j.rows == 0)
             return;
-        wait_for_rows(a, s.places, j, call);
-        gemm_load_rows<TYPE>(s.ring, at, j.own ? &a.own : &a.gathered, j.rows <= SMALL ? 3 : 4,
+        wait_for_rows(a, s, SEER_ROWS, j, call);
+        gemm_load_rows<TYPE>(head.ring, at, j.own ? &a.own : &a.gathered, j.rows <= SMALL ? 3 : 4,
                              j.own ? j.row - s.places.start[a.v.rank] : j.row, a.k_blocks,
                              EPA_L2_NORMAL);
     }
 }
 
 /* A warp. A box beyond C has the scales of the first: its sums are not used. */
-EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call)
+template <int BOXES>
+EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
+                         uint64_t call)
 {
+    struct state &s = head.state;
     const float *gathered = reinterpret_cast<const float *>(a.v.peer_heap[a.v.rank] + a.set_scales);
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
@@ -389,17 +476,17 @@ EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head &s, ui
         if (j.rows == 0)
             return;
         if (epa_dev_lane() == 0)
-            wait_for_rows(a, s.places, j, call);
+            wait_for_rows(a, s, SEER_SCALES, j, call);
         __syncwarp();
         struct gemm_scales of = {
             j.own ? a.a_scale + (size_t)(j.row - s.places.start[a.v.rank]) * a.groups
                   : gathered + (size_t)j.row * a.groups,
             a.groups,
             j.rows,
-            {box, box + (boxes_of(a, j) == 2 ? a.groups : 0)},
+            {box, box + (boxes_of<BOXES>(a, j) == 2 ? a.groups : 0)},
         };
 
-        gemm_load_scales<GEMM_FP8_GROUP>(s.ring, at, of, a.k_blocks);
+        gemm_load_scales<GEMM_FP8_GROUP>(head.ring, at, of, a.k_blocks);
     }
 }
 
@@ -439,11 +526,11 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <bool F16, bool SWAPPED, int N>
+template <bool F16, bool SWAPPED, int BOXES, int N>
 EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                         const struct job &j, const float (&sum)[2][N])
 {
-    const uint32_t boxes = boxes_of(a, j);
+    const uint32_t boxes = boxes_of<BOXES>(a, j);
 
 #pragma unroll
     for (int b = 0; b < 2; b++) {
@@ -474,9 +561,10 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <epa_dev_type TYPE>
-EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
 {
+    struct state &s = head.state;
     enum { F16 = TYPE == EPA_DEV_F16 };
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
@@ -490,76 +578,98 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
         if (known.rows > SMALL) {
             float sum[2][64];
 
-            gemm_multiply<TYPE, GEMM_FP8_GROUP>(s.ring, at, a.k_blocks, sum, boxes_of(a, known));
-            store_tile<F16, false>(a, s.places, known_job(s, ring, true), sum);
+            gemm_multiply<TYPE, GEMM_FP8_GROUP>(head.ring, at, a.k_blocks, sum,
+                                                boxes_of<BOXES>(a, known));
+            store_tile<F16, false, BOXES>(a, s.places, known_job(s, ring, true), sum);
         } else {
             float sum[2][SMALL / 2];
 
-            gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(s.ring, at, a.k_blocks, sum);
-            store_tile<F16, true>(a, s.places, known_job(s, ring, true), sum);
+            gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(head.ring, at, a.k_blocks, sum);
+            store_tile<F16, true, BOXES>(a, s.places, known_job(s, ring, true), sum);
         }
     }
 }
 
 /* A warp; in a block that does nothing else, `alone`, one of four, which have the stages. */
-EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call, bool alone)
+template <int BOXES>
+EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call,
+                  bool alone)
 {
+    struct state &s = head.state;
     const uint32_t warp = alone ? threadIdx.x / EPA_DEV_WARP : 0;
     struct ag_gemm_warp m = {alone ? blockIdx.x * MOVERS + warp : blockIdx.x,
                              alone ? a.comm_blocks * MOVERS : gridDim.x,
                              0,
                              0,
                              0,
-                             alone ? s.ring.stage[warp] : s.staging,
-                             s.staged[warp]};
+                             alone ? head.ring.stage[warp] : s.staging,
+                             s.staged[warp],
+                             &s.last[warp]};
 
     ag_gemm_move_all(a, s.places, m, call);
     if (blockIdx.x == 0 && warp == 0)
         ag_gemm_wait_all(a, call);
 }
 
-template <epa_dev_type TYPE>
-EPA_DEV void begin(const struct ag_gemm_args &a, struct shared_head &s, uint32_t *clear)
+/* Calls that gathered, with this one, and kernels before this one. */
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
 {
+    struct state &s = head.state;
+    struct ag_gemm_count count;
+
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < MOVERS * AG_GEMM_DEPTH; i++)
             epa_dev_mbar_init(&s.staged[i / AG_GEMM_DEPTH][i % AG_GEMM_DEPTH], 1);
+        for (uint32_t i = 0; i < MOVERS; i++)
+            s.last[i].due = false;
         for (uint32_t i = 0; i < RING; i++) {
             epa_dev_mbar_init(&s.known[i], 1);
             /* Who loads rows, who loads scales, who multiplies. */
             epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
         }
     }
-    gemm_begin<TYPE>(s.ring); /* its fence is that of the barriers above, too */
-    if (threadIdx.x < EPA_DEV_WARP)
+    gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
+    if (threadIdx.x < EPA_DEV_WARP) {
+        for (uint32_t i = threadIdx.x; i < SEERS * EPA_DEVICE_RANKS; i += EPA_DEV_WARP)
+            s.seen[i / EPA_DEVICE_RANKS][i % EPA_DEVICE_RANKS] = 0;
+    } else if (threadIdx.x == EPA_DEV_WARP) {
+        epa_dev_map_prefetch(&a.weights);
+        epa_dev_map_prefetch(&a.own.height[4]);
+        epa_dev_map_prefetch(&a.gathered.height[4]);
+    }
+    epa_dev_next_kernel();
+    epa_dev_after_kernel(); /* all that is read and written from here on */
+    count = {__ldcg(&a.count[blockIdx.x].calls) + a.moves, __ldcg(&a.count[blockIdx.x].kernels)};
+    if (threadIdx.x < EPA_DEV_WARP) {
         ag_gemm_find_places(a, s.places);
-    __syncthreads();
-    if (threadIdx.x == 0)
+        __syncwarp();
         find_segments(a, s);
-    if (blockIdx.x == 0) /* of the kernel before, which has ended */
+    }
+    if (blockIdx.x == 0) /* of the kernel before */
         for (uint32_t i = threadIdx.x; i < a.panels; i += GEMM_THREADS)
-            clear[i] = 0;
+            a.taken[1 - count.kernels % 2][i] = 0;
     __syncthreads();
+    return count;
 }
 
-template <epa_dev_type TYPE>
+template <epa_dev_type TYPE, int BOXES>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     ag_gemm(const __grid_constant__ struct ag_gemm_args a)
 {
     extern __shared__ __align__(1024) char shared[];
-    struct shared_head &s = *reinterpret_cast<struct shared_head *>(shared);
+    auto &s = *reinterpret_cast<struct shared_head<BOXES> *>(shared);
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
-    const uint64_t kernels = __ldcg(&a.count[blockIdx.x].kernels);
-    const uint64_t call = __ldcg(&a.count[blockIdx.x].calls) + a.moves;
     const bool alone = blockIdx.x < a.comm_blocks, multiplies = a.multiplies && !alone;
+    const struct ag_gemm_count count = begin<TYPE>(a, s);
+    const uint64_t call = count.calls;
 
-    begin<TYPE>(a, s, a.taken[kernels % 2 == 0 ? 1 : 0]);
     if (threadIdx.x < 128) {
         epa_dev_registers_less<registers<TYPE>::LOAD>();
         if (a.moves && (alone || (warp == 3 && a.comm_blocks == 0)))
             move(a, s, call, alone);
         else if (multiplies && warp == 0 && epa_dev_lane() == 0)
-            take_tiles<TYPE>(a, s, call, a.taken[kernels % 2]);
+            take_tiles<TYPE>(a, s, call, a.taken[count.kernels % 2]);
         else if (multiplies && warp == 1 && epa_dev_lane() == 0)
             load_rows<TYPE>(a, s, call);
         else if (multiplies && warp == 2 && TYPE == EPA_DEV_E4M3)
@@ -571,7 +681,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        a.count[blockIdx.x] = {call, kernels + 1};
+        a.count[blockIdx.x] = {call, count.kernels + 1};
         if (blockIdx.x == 0 && a.moves)
             *a.next_call = call + 1;
     }
@@ -579,14 +689,19 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
 } // namespace
 
-extern "C" const void *ag_gemm_kernel(int dtype)
+extern "C" const void *ag_gemm_kernel(int dtype, uint32_t tile_cols)
 {
-    return dtype == EPA_FP8_E4M3 ? (const void *)ag_gemm<EPA_DEV_E4M3>
-           : dtype == EPA_F16    ? (const void *)ag_gemm<EPA_DEV_F16>
-                                 : (const void *)ag_gemm<EPA_DEV_BF16>;
+    const bool wide = tile_cols == 2 * GEMM_BOX;
+
+    return dtype == EPA_FP8_E4M3 ? wide ? (const void *)ag_gemm<EPA_DEV_E4M3, 2>
+                                        : (const void *)ag_gemm<EPA_DEV_E4M3, 1>
+           : dtype == EPA_F16 ? wide ? (const void *)ag_gemm<EPA_DEV_F16, 2>
+                                     : (const void *)ag_gemm<EPA_DEV_F16, 1>
+           : wide ? (const void *)ag_gemm<EPA_DEV_BF16, 2>
+                                 : (const void *)ag_gemm<EPA_DEV_BF16, 1>;
 }
 
-extern "C" uint32_t ag_gemm_shared_bytes(void)
+extern "C" uint32_t ag_gemm_shared_bytes(uint32_t tile_cols)
 {
-    return (uint32_t)sizeof(struct shared_head);
+    return (uint32_t)(tile_cols == 2 * GEMM_BOX ? sizeof(shared_head<2>) : sizeof(shared_head<1>));
 }

@@ -8,8 +8,13 @@
 enum {
     PAGE = 4096,
     ROWS = GEMM_ROWS,
-    ENGINE_BYTES = 8 << 20 /* of a rank's rows, from which on copy engines move them */
+    ENGINE_BYTES = 1 << 20, /* of a rank's rows, from which on copy engines move them */
+    CHUNKS = 4,
+    CHUNK_BYTES = 4 << 20 /* a chunk costs what 1.5 MiB take: a copy, and that of its word */
 };
+
+/* Of an H200, by which is chosen: bytes/s out of it, and flop/s. */
+static const double link_rate = 350e9, rate16 = 750e12, rate8 = 1300e12;
 
 /* ---- the layout ---- */
 
@@ -31,7 +36,7 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
     if ((uint64_t)world->size * g->max_rows > INT32_MAX - ROWS)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: %u ranks of up to %u rows are too many", name,
                         world->size, g->max_rows);
-    if (c->tile_cols != GEMM_BOX && c->tile_cols != 2 * GEMM_BOX)
+    if (c->tile_cols != 0 && c->tile_cols != GEMM_BOX && c->tile_cols != 2 * GEMM_BOX)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s on GPUs needs algorithm.tile_cols of %d or %d, not %u", name, GEMM_BOX,
                         2 * GEMM_BOX, c->tile_cols);
@@ -46,6 +51,18 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
                         "multiple of ranks_per_node (%u); set gather: 1d",
                         name, world->size, world->local_size);
     return EPA_OK;
+}
+
+/* Of a rank's rows: one, where they are gathered while a rank multiplies its own. */
+static uint32_t choose_chunks(const struct epa_ag_gemm *g, const struct ag_gemm_layout *l)
+{
+    uint64_t bytes = g->max_rows * l->row_bytes, n = bytes / CHUNK_BYTES;
+    double gather = (double)bytes * (l->size - 1) / link_rate;
+    double own = 2.0 * g->max_rows * g->n * g->k / (l->groups != 0 ? rate8 : rate16);
+
+    if (l->two_level)
+        return CHUNKS;
+    return gather < own || n == 0 ? 1 : n < CHUNKS ? (uint32_t)n : CHUNKS;
 }
 
 enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *g,
@@ -69,7 +86,8 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
     l.padded =
         c->mover == AG_GEMM_COPY_ENGINE || (c->mover == AG_GEMM_AUTO && c->mode == AG_GEMM_PUSH &&
                                             g->max_rows * l.row_bytes >= ENGINE_BYTES);
-    l.chunk_rows = (g->max_rows + c->chunks - 1) / c->chunks;
+    l.chunks = c->chunks != 0 ? c->chunks : choose_chunks(g, &l);
+    l.chunk_rows = (g->max_rows + l.chunks - 1) / l.chunks;
     l.chunk_rows = l.chunk_rows > 0 ? l.chunk_rows : 1;
     l.chunks = (g->max_rows + l.chunk_rows - 1) / l.chunk_rows;
     l.chunks = l.chunks > 0 ? l.chunks : 1;
