@@ -153,8 +153,8 @@ static uint8_t rank_at(const struct routes *r, uint32_t node, uint32_t place)
     return rank;
 }
 
-/* Own rows' tiles first, then those of the ranks after this one in its node, then of the nodes after
- * it: as the ranks after this one push to it first, their rows are the first to arrive. */
+/* Own rows' tiles first, then those of the ranks after this one in its node, then of the nodes
+ * after it: as the ranks after this one push to it first, their rows are the first to arrive. */
 static uint32_t turn_of(const struct ag_gemm_config *c, const struct routes *r, uint32_t size,
                         uint32_t me, uint32_t rank)
 {

@@ -17,8 +17,8 @@
 #include "ag_gemm_cuda.h"
 
 enum {
-    AG_GEMM_DEPTH = 2, /* pieces that a warp has in shared memory */
-    AG_GEMM_RUN = 2    /* of a part, at least, where there are as many */
+    AG_GEMM_DEPTH = 4, /* pieces that a warp has in shared memory */
+    AG_GEMM_RUN = 4    /* of a part, at least, where there are as many */
 };
 
 /* Where each rank's rows are: how many; the first one in a set; the first one in C. */
@@ -58,8 +58,9 @@ EPA_DEV struct ag_gemm_run ag_gemm_chunk(const struct ag_gemm_args &a,
 
 /* ---- waiting ---- */
 
-/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire: pairs with the release of
- * ag_gemm_signal(), or with the copy engine's word, which is written after the rows. */
+/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire:
+ * pairs with the release of ag_gemm_signal(), or with the copy engine's word, which is written
+ * after the rows. */
 EPA_DEV bool ag_gemm_wait(const struct ag_gemm_args &a, const uint64_t *word, uint64_t wanted,
                           struct epa_dev_wait w, uint32_t times = 1)
 {
@@ -150,9 +151,9 @@ EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32
     }
 }
 
-/* One lane; all but the LATER last groups of its stores belong to the part. Who is the last of the parts
- * signals: what it releases comes after all of them. Parts are counted within the GPU: a fence of the
- * system for each took 2 us beside stores to other GPUs. */
+/* One lane; all but the LATER last groups of its stores belong to the part. Who is the last of
+ * the parts signals: what it releases comes after all of them. Parts are counted within the GPU;
+ * the release alone is for the system. */
 template <int LATER>
 EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_finish &f,
                                  uint64_t call)
@@ -173,8 +174,8 @@ EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_fi
         ag_gemm_signal(a, f.signals, f.source, f.chunk, call);
 }
 
-/* One lane. A piece is loaded while the one before is stored, and the part before is finished once the
- * first one of this is on its way. */
+/* One lane. A piece is loaded while the one before is stored, and the part before is finished
+ * once the first one of this is on its way. */
 EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
                                const struct ag_gemm_move &x, struct ag_gemm_part part,
                                uint64_t call)
@@ -244,11 +245,11 @@ EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, u
     return __shfl_sync(EPA_DEV_ALL, ok, 0) != 0;
 }
 
-/* What a call moves, step after step; the same in all movers. Own rows to those that get them, unless
- * copy engines push them; then, as they arrive, those of other nodes to this one. Then of the own rows
- * those that share a tile with rows of others, to this rank's set: behind the border before them, and
- * ahead of the one after them (tiles of own rows alone read them where they are). Then rows that others
- * have are pulled, beginning with the rank after this one. */
+/* What a call moves, step after step; the same in all movers. Own rows to those that get them,
+ * unless copy engines push them; then, as they arrive, those of other nodes to this one. Then of
+ * the own rows those that share a tile with rows of others, to this rank's set: behind the
+ * border before them, and ahead of the one after them (tiles of own rows alone read them where
+ * they are). Then rows that others have are pulled, beginning with the rank after this one. */
 struct ag_gemm_step {
     struct ag_gemm_move move;
     uint32_t source, chunk, counter;
@@ -365,8 +366,8 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
         ag_gemm_finish_part<0>(a, *m.last, call);
 }
 
-/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile waits,
- * too, it is to say so. */
+/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile
+ * waits, too, it is to say so. */
 EPA_DEV void ag_gemm_wait_all(const struct ag_gemm_args &a, uint64_t call)
 {
     for (uint32_t i = epa_dev_lane(); i < a.v.size * a.chunks; i += EPA_DEV_WARP) {

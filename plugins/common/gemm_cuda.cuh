@@ -57,8 +57,8 @@ template <epa_dev_type TYPE> struct gemm_registers {
     enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
 };
 
-/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at most. BOXES
- * 1: tiles have one alone, and gemm_load_weights() and gemm_multiply() are told so. */
+/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
+ * most. BOXES 1: tiles have one alone, and gemm_load_weights() and gemm_multiply() are told so. */
 template <int STAGES_, int GROUPS = 2, int BOXES_ = 2> struct gemm_shared {
     enum { STAGES = STAGES_, BOXES = BOXES_ };
     char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */

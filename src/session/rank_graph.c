@@ -393,8 +393,8 @@ static enum epa_status check(struct graphs *g, struct epa_error *err)
 
 /* ---- parts of a stage, alone ---- */
 
-/* In graphs as the whole: launched one by one a part would begin on a device that has rested, and would
- * take the host's time, too. */
+/* In graphs as the whole: launched one by one a part would begin on a device that has rested,
+ * and would take the host's time, too. */
 static enum epa_status time_part(struct graphs *g, uint32_t part, struct epa_error *err)
 {
     struct rank *r = g->rank;
