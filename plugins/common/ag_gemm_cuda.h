@@ -32,7 +32,7 @@ enum {
     AG_GEMM_THREADS = 384,           /* of a block */
     AG_GEMM_HOPS = EPA_DEVICE_RANKS, /* own rows, and those that are passed on */
     AG_GEMM_CHUNKS = 64,             /* of a rank, at most */
-    AG_GEMM_PIECE = 4096             /* bytes that a warp moves at a time */
+    AG_GEMM_PIECE = 8192             /* bytes that a warp moves at a time */
 };
 
 /* What a kernel gave up waiting for. epa_fault: peer is the source of the rows, index their chunk,

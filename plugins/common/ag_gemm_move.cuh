@@ -17,8 +17,8 @@
 #include "ag_gemm_cuda.h"
 
 enum {
-    AG_GEMM_DEPTH = 4, /* pieces that a warp has in shared memory */
-    AG_GEMM_RUN = 4    /* of a part, at least, where there are as many */
+    AG_GEMM_DEPTH = 2, /* pieces that a warp has in shared memory */
+    AG_GEMM_RUN = 2    /* of a part, at least, where there are as many */
 };
 
 /* Where each rank's rows are: how many; the first one in a set; the first one in C. */
