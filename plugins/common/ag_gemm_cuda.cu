@@ -20,296 +20,37 @@
  * A tile all of whose rows are this rank's own reads them where they were given. */
 #include "gemm_cuda.cuh"
 
-#include "ag_gemm_move.cuh"
+#include "ag_gemm_tiles.cuh"
 
 namespace
 {
 
-enum {
-    STAGES = 4,
-    RING = 4,
-    MOVERS = 4, /* of a block that does nothing else */
-    SMALL = GEMM_SMALL_ROWS
+enum { SMALL = GEMM_SMALL_ROWS };
+
+/* Of a thread, as few as spill nothing: who takes tiles or scales needs more than who only
+ * loads. */
+template <epa_dev_type TYPE, int BOXES> struct registers {
+    enum {
+        LOAD = TYPE == EPA_DEV_E4M3 || BOXES == 1 ? 72 : 56,
+        MATH = TYPE == EPA_DEV_E4M3 || BOXES == 1 ? 216 : 224
+    };
 };
 
-/* Of a thread, as few as spill nothing: who takes tiles or scales needs more than who only loads. */
-template <epa_dev_type TYPE> struct registers {
-    enum { LOAD = TYPE == EPA_DEV_E4M3 ? 72 : 56, MATH = TYPE == EPA_DEV_E4M3 ? 216 : 224 };
+/* BOXES: of weights in a tile. */
+template <int BOXES> struct shared_head {
+    gemm_shared<BOXES == 2 ? 4 : 6, 1, BOXES> ring;
+    alignas(16) struct state state;
 };
 
-struct job {
-    uint32_t rows;   /* 0: there are no more tiles */
-    uint32_t row;    /* the first, of a set */
-    uint32_t column; /* of C */
-    uint32_t c_row;  /* of the first row that exists, in C */
-    bool own;        /* all rows are own ones */
-    bool whole;      /* all rows exist and follow each other in C */
-};
-
-/* Tiles and panels of a rank's rows, which are rows `first` on of a set. */
-struct segment {
-    uint32_t first, end, tiles_before, panels_before;
-};
-
-struct shared_head {
-    gemm_shared<STAGES> ring;
-    char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
-    uint64_t staged[MOVERS][AG_GEMM_DEPTH];
-    uint64_t known[RING], free[RING];
-    struct job job[RING];
-    struct ag_gemm_places places;
-    struct segment segment[EPA_DEVICE_RANKS + 1];
-};
-
-static_assert(sizeof(struct shared_head) <= 227 * 1024, "shared memory of a block");
-
-/* One thread. */
-EPA_DEV void find_segments(const struct ag_gemm_args &a, struct shared_head &s)
-{
-    const struct ag_gemm_places &p = s.places;
-    const uint32_t all = p.start[a.v.size];
-    uint32_t tiles = 0, panels = 0;
-
-    for (uint32_t i = 0; i < a.v.size; i++) {
-        uint32_t r = a.turn[i], first = p.start[r], end = first + p.rows[r], bands;
-
-        if (a.across) {
-            first = (first + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-            end = min((p.start[r + 1] + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS, all);
-        }
-        bands = first < end ? (end - first + GEMM_ROWS - 1) / GEMM_ROWS : 0;
-        s.segment[i] = {first, end, tiles, panels};
-        tiles += bands * a.columns;
-        panels += (bands + a.panel - 1) / a.panel;
-    }
-    s.segment[a.v.size] = {0, 0, tiles, panels};
-}
-
-/* ---- which rows a tile has ---- */
-
-/* Of rows `row` to `end` - 1 of a set, those of a rank: *first, counted from its first one, and how
- * many. */
-EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uint32_t row,
-                              uint32_t end, uint32_t *first)
-{
-    uint32_t low = max(row, p.start[rank]), high = min(end, p.start[rank] + p.rows[rank]);
-
-    *first = low - p.start[rank];
-    return low < high ? high - low : 0;
-}
-
-/* Tile `at` of segment `i`. False: no row of it exists. */
-EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct shared_head &s, uint32_t i,
-                      uint32_t at, struct job *out)
-{
-    const struct ag_gemm_places &p = s.places;
-    const struct segment g = s.segment[i];
-    uint32_t bands = (g.end - g.first + GEMM_ROWS - 1) / GEMM_ROWS;
-    uint32_t panel = at / (a.panel * a.columns), height = min(a.panel, bands - panel * a.panel);
-    uint32_t end, ranks = 0, last = 0, rows = 0;
-
-    at -= panel * a.panel * a.columns;
-    out->row = g.first + (panel * a.panel + at % height) * GEMM_ROWS;
-    out->column = at / height * a.step;
-    end = min(out->row + (uint32_t)GEMM_ROWS, g.end);
-    out->own = false;
-    for (uint32_t r = 0; r < a.v.size; r++) {
-        uint32_t first, n = rows_of_rank(p, r, out->row, end, &first);
-
-        if (n == 0)
-            continue;
-        if (ranks++ == 0)
-            out->c_row = p.c_start[r] + first;
-        out->own = ranks == 1 && r == a.v.rank && out->row >= p.start[r];
-        rows += n;
-        last = p.start[r] + first + n;
-    }
-    out->rows = ranks == 0 ? 0 : last - out->row;
-    out->whole = rows == out->rows;
-    return ranks != 0;
-}
-
-/* The row of C for a row of a tile; UINT32_MAX: it does not exist. */
-EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                          const struct job &j, uint32_t row)
-{
-    if (row >= j.rows)
-        return UINT32_MAX;
-    if (j.whole)
-        return j.c_row + row;
-    row += j.row;
-#pragma unroll 1
-    for (uint32_t r = 0; r < a.v.size; r++)
-        if (row - p.start[r] < p.rows[r])
-            return p.c_start[r] + row - p.start[r];
-    return UINT32_MAX;
-}
-
-/* The first word, at or after number `i`, that a run of rows waits for and that has not come, or
- * UINT32_MAX. Words of a rank are its chunks; own rows of a tile with those of others have two, of
- * their borders, or where all of them are copied one for each chunk. */
-struct awaited {
-    const uint64_t *word;
-    uint32_t rank, chunk;
-};
-
-template <class F>
-EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint32_t row,
-                       uint32_t end, F wait)
-{
-    const uint32_t me = a.v.rank;
-
-    for (uint32_t r = 0; r < a.v.size; r++) {
-        uint32_t first, n = rows_of_rank(p, r, row, end, &first);
-
-        if (n == 0)
-            continue;
-        if (r == me && (a.hop[0].store >> me & 1) == 0) {
-            if (row < p.start[me] && !wait(awaited{ag_gemm_border_word(a, 0), me, 0}))
-                return false;
-            if (first + n == p.rows[me] && !wait(awaited{ag_gemm_border_word(a, 1), me, 0}))
-                return false;
-            continue;
-        }
-        for (uint32_t c = first / a.chunk_rows; c <= (first + n - 1) / a.chunk_rows; c++)
-            if (!wait(
-                    awaited{r == me ? a.placed + me * a.chunks + c : ag_gemm_word(a, r, c), r, c}))
-                return false;
-    }
-    return true;
-}
-
-/* One thread: until the rows of a tile are there, or cannot be waited for any more. */
-EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                           const struct job &j, uint64_t call)
-{
-    if (!a.moves || j.own)
-        return;
-    (void)each_word(a, p, j.row, j.row + j.rows, [&](struct awaited w) {
-        return ag_gemm_wait(a, w.word, call,
-                            {j.c_row, AG_GEMM_WAIT_TILE | j.rows << 8, w.rank, w.chunk});
-    });
-    epa_dev_fence_async_global();
-}
-
-/* ---- which tile is next: one thread ---- */
-
-struct cursor {
-    uint32_t next;                  /* in a fixed order: of all tiles */
-    uint32_t segment, panel, tiles; /* in the order of arrival: the panel at hand, of `tiles` */
-    uint32_t *taken;
-    bool late; /* a wait has ended in vain */
-};
-
-/* Tiles of a panel of a segment; 0: there is none. *row, *end: its rows. */
-EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
-                             uint32_t *row, uint32_t *end)
-{
-    *row = g.first + panel * a.panel * GEMM_ROWS;
-    *end = min(*row + a.panel * (uint32_t)GEMM_ROWS, g.end);
-    return *row < g.end ? (*end - *row + GEMM_ROWS - 1) / GEMM_ROWS * a.columns : 0;
-}
-
-/* Takes the first panel that has tiles left and all of its rows. Where one has tiles but not its rows,
- * `waits` is the first word that it lacks. */
-EPA_DEV bool find_panel(const struct ag_gemm_args &a, const struct shared_head &s, struct cursor &c,
-                        uint64_t call, struct awaited *waits, uint64_t *seen)
-{
-    waits->word = nullptr;
-    for (uint32_t i = 0; i < a.v.size; i++)
-        for (uint32_t panel = 0;; panel++) {
-            const struct segment g = s.segment[i];
-            uint32_t row, end, tiles = panel_tiles(a, g, panel, &row, &end), first;
-
-            if (tiles == 0)
-                break;
-            if (__ldcg(c.taken + g.panels_before + panel) >= tiles)
-                continue;
-            bool own = rows_of_rank(s.places, a.v.rank, row, end, &first) == end - row;
-            bool there = !a.moves || own || each_word(a, s.places, row, end, [&](struct awaited w) {
-                uint64_t value = epa_dev_load_relaxed(w.word);
-
-                if (value >= call)
-                    return true;
-                if (waits->word == nullptr) {
-                    *waits = w;
-                    *seen = value;
-                    c.segment = i;
-                    c.panel = panel;
-                    c.tiles = tiles;
-                }
-                return false;
-            });
-
-            if (!there)
-                continue;
-            c.segment = i;
-            c.panel = panel;
-            c.tiles = tiles;
-            return true;
-        }
-    return false;
-}
-
-/* As above, until there is a panel. After a wait in vain: any that has tiles left. */
-EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, const struct shared_head &s,
-                            struct cursor &c, uint64_t call)
-{
-    struct epa_dev_poll poll = {};
-    struct awaited waits;
-    uint64_t seen = 0;
-
-    while (!find_panel(a, s, c, call, &waits, &seen)) {
-        if (waits.word == nullptr)
-            return false;
-        /* The first tile that lacks rows of that chunk begins with them, or before. */
-        uint32_t row = s.places.c_start[waits.rank] + waits.chunk * a.chunk_rows;
-
-        c.late = c.late || epa_dev_poll_expired(a.v, &poll, a.timeout_ns,
-                                                {row, AG_GEMM_WAIT_PANEL, waits.rank, waits.chunk},
-                                                seen, call);
-        if (c.late)
-            return true;
-    }
-    return true;
-}
-
-/* False: there are no more tiles. */
-EPA_DEV bool next_job(const struct ag_gemm_args &a, const struct shared_head &s, struct cursor &c,
-                      uint64_t call, struct job *out)
-{
-    for (;;) {
-        uint32_t i = 0, at;
-
-        if (a.order != AG_GEMM_ARRIVAL) {
-            at = c.next;
-            if (at >= s.segment[a.v.size].tiles_before)
-                return false;
-            while (at >= s.segment[i + 1].tiles_before)
-                i++;
-            at -= s.segment[i].tiles_before;
-            c.next += gridDim.x - a.comm_blocks;
-        } else {
-            if (c.tiles == 0 && !wait_for_panel(a, s, c, call))
-                return false;
-            i = c.segment;
-            at = atomicAdd(c.taken + s.segment[i].panels_before + c.panel, 1u);
-            if (at >= c.tiles) {
-                c.tiles = 0;
-                continue;
-            }
-            at += c.panel * a.panel * a.columns;
-        }
-        if (make_job(a, s, i, at, out))
-            return true;
-    }
-}
+static_assert(sizeof(shared_head<1>) <= 227 * 1024 && sizeof(shared_head<2>) <= 227 * 1024,
+              "shared memory of a block");
+static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
 /* ---- roles ---- */
 
 /* The next tile, for all but the one who takes them: all lanes of a warp, or one of them (`warp`
  * false). */
-EPA_DEV struct job known_job(struct shared_head &s, struct gemm_at &at, bool warp)
+EPA_DEV struct job known_job(struct state &s, struct gemm_at &at, bool warp)
 {
     struct job j;
 
@@ -326,17 +67,21 @@ EPA_DEV struct job known_job(struct shared_head &s, struct gemm_at &at, bool war
     return j;
 }
 
-EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, const struct job &j)
+template <int BOXES> EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, const struct job &j)
 {
-    return a.step == 2 * GEMM_BOX && j.column + GEMM_BOX < a.n ? 2 : 1;
+    return BOXES == 2 && j.column + GEMM_BOX < a.n ? 2 : 1;
 }
 
 /* One lane. */
-template <epa_dev_type TYPE>
-EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call,
-                        uint32_t *taken)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
+                        uint64_t call, uint32_t *taken)
 {
-    struct cursor c = {blockIdx.x - a.comm_blocks, 0, 0, 0, taken, false};
+    struct state &s = head.state;
+    const uint32_t block = blockIdx.x - a.comm_blocks, blocks = gridDim.x - a.comm_blocks;
+    /* Own rows, or where nothing is waited for, all. */
+    const uint32_t there = s.segment[a.moves ? 1 : a.v.size].tiles_before;
+    struct cursor c = {block, min(blocks, there), 0, 0, 0, 0, 0, taken, false};
     struct gemm_at at = {0, 0}, ring = {0, 0};
     struct job j;
     bool any;
@@ -352,15 +97,16 @@ EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head &s, uin
             ring.phase ^= 1;
         }
         if (any)
-            gemm_load_weights<TYPE>(s.ring, at, &a.weights, j.column, j.column + GEMM_BOX,
-                                    a.k_blocks, EPA_L2_NORMAL, boxes_of(a, j));
+            gemm_load_weights<TYPE>(head.ring, at, &a.weights, j.column, j.column + GEMM_BOX,
+                                    a.k_blocks, EPA_L2_NORMAL, boxes_of<BOXES>(a, j));
     } while (any);
 }
 
 /* One lane. */
-template <epa_dev_type TYPE>
-EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call)
 {
+    struct state &s = head.state;
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
     for (;;) {
@@ -368,16 +114,19 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head &s, uint
 
         if (j.rows == 0)
             return;
-        wait_for_rows(a, s.places, j, call);
-        gemm_load_rows<TYPE>(s.ring, at, j.own ? &a.own : &a.gathered, j.rows <= SMALL ? 3 : 4,
+        wait_for_rows(a, s, SEER_ROWS, j, call);
+        gemm_load_rows<TYPE>(head.ring, at, j.own ? &a.own : &a.gathered, j.rows <= SMALL ? 3 : 4,
                              j.own ? j.row - s.places.start[a.v.rank] : j.row, a.k_blocks,
                              EPA_L2_NORMAL);
     }
 }
 
 /* A warp. A box beyond C has the scales of the first: its sums are not used. */
-EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call)
+template <int BOXES>
+EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
+                         uint64_t call)
 {
+    struct state &s = head.state;
     const float *gathered = reinterpret_cast<const float *>(a.v.peer_heap[a.v.rank] + a.set_scales);
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
@@ -388,17 +137,17 @@ EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head &s, ui
         if (j.rows == 0)
             return;
         if (epa_dev_lane() == 0)
-            wait_for_rows(a, s.places, j, call);
+            wait_for_rows(a, s, SEER_SCALES, j, call);
         __syncwarp();
         struct gemm_scales of = {
             j.own ? a.a_scale + (size_t)(j.row - s.places.start[a.v.rank]) * a.groups
                   : gathered + (size_t)j.row * a.groups,
             a.groups,
             j.rows,
-            {box, box + (boxes_of(a, j) == 2 ? a.groups : 0)},
+            {box, box + (boxes_of<BOXES>(a, j) == 2 ? a.groups : 0)},
         };
 
-        gemm_load_scales<GEMM_FP8_GROUP>(s.ring, at, of, a.k_blocks);
+        gemm_load_scales<GEMM_FP8_GROUP>(head.ring, at, of, a.k_blocks);
     }
 }
 
@@ -409,8 +158,8 @@ template <bool F16> EPA_DEV void store_value(char *to, float v)
     *reinterpret_cast<uint16_t *>(to) = (uint16_t)epa_dev_pack2<F16>(v, 0.0f);
 }
 
-/* What the stores of 16 bytes cannot: rows that are not whole multiples of 16 bytes, columns beyond C,
- * rows that do not follow each other. SWAPPED: rows and columns have changed places. */
+/* What the stores of 16 bytes cannot: rows that are not whole multiples of 16 bytes, columns
+ * beyond C, rows that do not follow each other. SWAPPED: rows and columns have changed places. */
 template <bool F16, bool SWAPPED, int N>
 EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                         const struct job &j, uint32_t first, const float (&v)[N])
@@ -438,11 +187,11 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <bool F16, bool SWAPPED, int N>
+template <bool F16, bool SWAPPED, int BOXES, int N>
 EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                         const struct job &j, const float (&sum)[2][N])
 {
-    const uint32_t boxes = boxes_of(a, j);
+    const uint32_t boxes = boxes_of<BOXES>(a, j);
 
 #pragma unroll
     for (int b = 0; b < 2; b++) {
@@ -473,9 +222,10 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <epa_dev_type TYPE>
-EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
 {
+    struct state &s = head.state;
     enum { F16 = TYPE == EPA_DEV_F16 };
     struct gemm_at at = {0, 0}, ring = {0, 0};
 
@@ -489,88 +239,110 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head &s)
         if (known.rows > SMALL) {
             float sum[2][64];
 
-            gemm_multiply<TYPE, GEMM_FP8_GROUP>(s.ring, at, a.k_blocks, sum, boxes_of(a, known));
-            store_tile<F16, false>(a, s.places, known_job(s, ring, true), sum);
+            gemm_multiply<TYPE, GEMM_FP8_GROUP>(head.ring, at, a.k_blocks, sum,
+                                                boxes_of<BOXES>(a, known));
+            store_tile<F16, false, BOXES>(a, s.places, known_job(s, ring, true), sum);
         } else {
             float sum[2][SMALL / 2];
 
-            gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(s.ring, at, a.k_blocks, sum);
-            store_tile<F16, true>(a, s.places, known_job(s, ring, true), sum);
+            gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(head.ring, at, a.k_blocks, sum);
+            store_tile<F16, true, BOXES>(a, s.places, known_job(s, ring, true), sum);
         }
     }
 }
 
 /* A warp; in a block that does nothing else, `alone`, one of four, which have the stages. */
-EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head &s, uint64_t call, bool alone)
+template <int BOXES>
+EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call,
+                  bool alone)
 {
+    struct state &s = head.state;
     const uint32_t warp = alone ? threadIdx.x / EPA_DEV_WARP : 0;
     struct ag_gemm_warp m = {alone ? blockIdx.x * MOVERS + warp : blockIdx.x,
                              alone ? a.comm_blocks * MOVERS : gridDim.x,
                              0,
                              0,
                              0,
-                             alone ? s.ring.stage[warp] : s.staging,
-                             s.staged[warp]};
+                             alone ? head.ring.stage[warp] : s.staging,
+                             s.staged[warp],
+                             &s.last[warp]};
 
     ag_gemm_move_all(a, s.places, m, call);
     if (blockIdx.x == 0 && warp == 0)
         ag_gemm_wait_all(a, call);
 }
 
-template <epa_dev_type TYPE>
-EPA_DEV void begin(const struct ag_gemm_args &a, struct shared_head &s, uint32_t *clear)
+/* Calls that gathered, with this one, and kernels before this one. */
+template <epa_dev_type TYPE, int BOXES>
+EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
 {
+    struct state &s = head.state;
+    struct ag_gemm_count count;
+
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < MOVERS * AG_GEMM_DEPTH; i++)
             epa_dev_mbar_init(&s.staged[i / AG_GEMM_DEPTH][i % AG_GEMM_DEPTH], 1);
+        for (uint32_t i = 0; i < MOVERS; i++)
+            s.last[i].due = false;
         for (uint32_t i = 0; i < RING; i++) {
             epa_dev_mbar_init(&s.known[i], 1);
             /* Who loads rows, who loads scales, who multiplies. */
             epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
         }
     }
-    gemm_begin<TYPE>(s.ring); /* its fence is that of the barriers above, too */
-    if (threadIdx.x < EPA_DEV_WARP)
+    gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
+    if (threadIdx.x < EPA_DEV_WARP) {
+        for (uint32_t i = threadIdx.x; i < SEERS * EPA_DEVICE_RANKS; i += EPA_DEV_WARP)
+            s.seen[i / EPA_DEVICE_RANKS][i % EPA_DEVICE_RANKS] = 0;
+    } else if (threadIdx.x == EPA_DEV_WARP) {
+        epa_dev_map_prefetch(&a.weights);
+        epa_dev_map_prefetch(&a.own.height[4]);
+        epa_dev_map_prefetch(&a.gathered.height[4]);
+    }
+    epa_dev_next_kernel();
+    epa_dev_after_kernel(); /* all that is read and written from here on */
+    count = {__ldcg(&a.count[blockIdx.x].calls) + a.moves, __ldcg(&a.count[blockIdx.x].kernels)};
+    if (threadIdx.x < EPA_DEV_WARP) {
         ag_gemm_find_places(a, s.places);
-    __syncthreads();
-    if (threadIdx.x == 0)
+        __syncwarp();
         find_segments(a, s);
-    if (blockIdx.x == 0) /* of the kernel before, which has ended */
+    }
+    if (blockIdx.x == 0) /* of the kernel before */
         for (uint32_t i = threadIdx.x; i < a.panels; i += GEMM_THREADS)
-            clear[i] = 0;
+            a.taken[1 - count.kernels % 2][i] = 0;
     __syncthreads();
+    return count;
 }
 
-template <epa_dev_type TYPE>
+template <epa_dev_type TYPE, int BOXES>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     ag_gemm(const __grid_constant__ struct ag_gemm_args a)
 {
     extern __shared__ __align__(1024) char shared[];
-    struct shared_head &s = *reinterpret_cast<struct shared_head *>(shared);
+    auto &s = *reinterpret_cast<struct shared_head<BOXES> *>(shared);
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
-    const uint64_t kernels = __ldcg(&a.count[blockIdx.x].kernels);
-    const uint64_t call = __ldcg(&a.count[blockIdx.x].calls) + a.moves;
     const bool alone = blockIdx.x < a.comm_blocks, multiplies = a.multiplies && !alone;
+    const struct ag_gemm_count count = begin<TYPE>(a, s);
+    const uint64_t call = count.calls;
 
-    begin<TYPE>(a, s, a.taken[kernels % 2 == 0 ? 1 : 0]);
     if (threadIdx.x < 128) {
-        epa_dev_registers_less<registers<TYPE>::LOAD>();
+        epa_dev_registers_less<registers<TYPE, BOXES>::LOAD>();
         if (a.moves && (alone || (warp == 3 && a.comm_blocks == 0)))
             move(a, s, call, alone);
         else if (multiplies && warp == 0 && epa_dev_lane() == 0)
-            take_tiles<TYPE>(a, s, call, a.taken[kernels % 2]);
+            take_tiles<TYPE>(a, s, call, a.taken[count.kernels % 2]);
         else if (multiplies && warp == 1 && epa_dev_lane() == 0)
             load_rows<TYPE>(a, s, call);
         else if (multiplies && warp == 2 && TYPE == EPA_DEV_E4M3)
             load_scales(a, s, call);
     } else {
-        epa_dev_registers_more<registers<TYPE>::MATH>();
+        epa_dev_registers_more<registers<TYPE, BOXES>::MATH>();
         if (multiplies)
             multiply<TYPE>(a, s);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        a.count[blockIdx.x] = {call, kernels + 1};
+        a.count[blockIdx.x] = {call, count.kernels + 1};
         if (blockIdx.x == 0 && a.moves)
             *a.next_call = call + 1;
     }
@@ -578,14 +350,19 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
 } // namespace
 
-extern "C" const void *ag_gemm_kernel(int dtype)
+extern "C" const void *ag_gemm_kernel(int dtype, uint32_t tile_cols)
 {
-    return dtype == EPA_FP8_E4M3 ? (const void *)ag_gemm<EPA_DEV_E4M3>
-           : dtype == EPA_F16    ? (const void *)ag_gemm<EPA_DEV_F16>
-                                 : (const void *)ag_gemm<EPA_DEV_BF16>;
+    const bool wide = tile_cols == 2 * GEMM_BOX;
+
+    return dtype == EPA_FP8_E4M3 ? wide ? (const void *)ag_gemm<EPA_DEV_E4M3, 2>
+                                        : (const void *)ag_gemm<EPA_DEV_E4M3, 1>
+           : dtype == EPA_F16 ? wide ? (const void *)ag_gemm<EPA_DEV_F16, 2>
+                                     : (const void *)ag_gemm<EPA_DEV_F16, 1>
+           : wide ? (const void *)ag_gemm<EPA_DEV_BF16, 2>
+                                 : (const void *)ag_gemm<EPA_DEV_BF16, 1>;
 }
 
-extern "C" uint32_t ag_gemm_shared_bytes(void)
+extern "C" uint32_t ag_gemm_shared_bytes(uint32_t tile_cols)
 {
-    return (uint32_t)sizeof(struct shared_head);
+    return (uint32_t)(tile_cols == 2 * GEMM_BOX ? sizeof(shared_head<2>) : sizeof(shared_head<1>));
 }

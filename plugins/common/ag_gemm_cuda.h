@@ -20,8 +20,8 @@ struct ag_gemm_config {
     bool two_level;         /* between nodes to the rank of the same place, which passes rows on */
     bool across_ranks;      /* a tile may have rows of several ranks */
     bool overlap;       /* tiles start as rows arrive; else a kernel gathers, another multiplies */
-    uint32_t chunks;    /* of a rank's rows */
-    uint32_t tile_cols; /* 128 or 256 */
+    uint32_t chunks;    /* of a rank's rows; 0: as many as pay */
+    uint32_t tile_cols; /* 128, 256 or 0: 128 where 256 leaves blocks without a tile */
     uint32_t panel;     /* tiles down before the next column of tiles */
     uint32_t comm_blocks; /* that move rows and multiply nothing; 0: a warp of each block moves */
     uint32_t blocks;      /* at most; 0: one for each multiprocessor */
@@ -29,7 +29,9 @@ struct ag_gemm_config {
 
 enum {
     AG_GEMM_SETS = 2,
+    AG_GEMM_THREADS = 384,           /* of a block */
     AG_GEMM_HOPS = EPA_DEVICE_RANKS, /* own rows, and those that are passed on */
+    AG_GEMM_CHUNKS = 64,             /* of a rank, at most */
     AG_GEMM_PIECE = 8192             /* bytes that a warp moves at a time */
 };
 
@@ -94,9 +96,9 @@ struct ag_gemm_args {
 extern "C" {
 #endif
 
-/* Takes a struct ag_gemm_args; dtype: of A and B. */
-const void *ag_gemm_kernel(int dtype);
-uint32_t ag_gemm_shared_bytes(void);
+/* Takes a struct ag_gemm_args; dtype: of A and B; tile_cols: 128 or 256. */
+const void *ag_gemm_kernel(int dtype, uint32_t tile_cols);
+uint32_t ag_gemm_shared_bytes(uint32_t tile_cols);
 
 /* As epa_algorithm_plugin.plan and .create, for the algorithm `name`. Refused is what needs other
  * options, in the words of both plugins; nothing has begun then. */

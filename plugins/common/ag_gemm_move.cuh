@@ -4,7 +4,8 @@
  * What is moved is a run of whole rows, a chunk as a rule, cut into pieces that are dealt to the
  * movers in turn. A lane loads a piece into shared memory by a bulk copy and stores it to all ranks
  * that get it, while the next one is on its way: nothing goes through registers. Who has finished the
- * last part of a run signals it. FP8: scales, a few percent of the bytes, are loaded and stored by all
+ * last part of a run signals it; that its stores are complete is waited for when those of its next part
+ * are on their way. FP8: scales, a few percent of the bytes, are loaded and stored by all
  * lanes. */
 #ifndef AG_GEMM_MOVE_CUH
 #define AG_GEMM_MOVE_CUH
@@ -15,7 +16,10 @@
 
 #include "ag_gemm_cuda.h"
 
-enum { AG_GEMM_DEPTH = 2 }; /* pieces that a warp has in shared memory */
+enum {
+    AG_GEMM_DEPTH = 2, /* pieces that a warp has in shared memory */
+    AG_GEMM_RUN = 2    /* of a part, at least, where there are as many */
+};
 
 /* Where each rank's rows are: how many; the first one in a set; the first one in C. */
 struct ag_gemm_places {
@@ -54,8 +58,9 @@ EPA_DEV struct ag_gemm_run ag_gemm_chunk(const struct ag_gemm_args &a,
 
 /* ---- waiting ---- */
 
-/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire: pairs with the release of
- * ag_gemm_signal(), or with the copy engine's word, which is written after the rows. */
+/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire:
+ * pairs with the release of ag_gemm_signal(), or with the copy engine's word, which is written
+ * after the rows. */
 EPA_DEV bool ag_gemm_wait(const struct ag_gemm_args &a, const uint64_t *word, uint64_t wanted,
                           struct epa_dev_wait w, uint32_t times = 1)
 {
@@ -89,12 +94,21 @@ EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t whi
 
 /* ---- moving ---- */
 
+/* What is done once the stores of a part are complete: the last of `parts` signals. */
+struct ag_gemm_finish {
+    bool due;
+    uint32_t counter, parts, source, chunk;
+    uint32_t signals; /* ranks that are signalled, */
+    uint64_t *placed; /* or a word of this rank's; NULL: none */
+};
+
 struct ag_gemm_warp {
-    uint32_t index, of;     /* which of the movers */
-    uint32_t dealt;         /* the mover that gets the next part: the same in all */
-    uint32_t loads, stores; /* pieces so far */
-    char *staging;          /* [DEPTH][AG_GEMM_PIECE] */
-    uint64_t *full;         /* [DEPTH] */
+    uint32_t index, of;          /* which of the movers */
+    uint32_t dealt;              /* the mover that gets the next part: the same in all */
+    uint32_t loads, stores;      /* pieces so far */
+    char *staging;               /* [DEPTH][AG_GEMM_PIECE] */
+    uint64_t *full;              /* [DEPTH] */
+    struct ag_gemm_finish *last; /* of the part before, whose stores are under way */
 };
 
 struct ag_gemm_move {
@@ -114,16 +128,57 @@ EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag
 {
     uint64_t bytes = x.store != 0 ? (uint64_t)x.n * a.row_bytes : 0;
     uint64_t pieces = (bytes + AG_GEMM_PIECE - 1) / AG_GEMM_PIECE;
-    uint32_t parts = (uint32_t)min(max(pieces, (uint64_t)1), (uint64_t)m.of);
+    uint32_t parts = (uint32_t)min(max(pieces / AG_GEMM_RUN, (uint64_t)1), (uint64_t)m.of);
     uint32_t mine = m.index >= m.dealt ? m.index - m.dealt : m.index + m.of - m.dealt;
 
     m.dealt = (m.dealt + parts) % m.of;
     return {parts, mine};
 }
 
-/* One lane. A piece is loaded while the one before is stored. */
+/* One lane; release. Signals this rank's own rows to itself as `placed`. */
+EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32_t source,
+                            uint32_t chunk, uint64_t call)
+{
+    uint32_t word = source * a.chunks + chunk;
+
+    for (uint32_t left = ranks; left != 0; left &= left - 1) {
+        uint32_t p = (uint32_t)__ffs((int)left) - 1;
+
+        if (p == a.v.rank)
+            epa_dev_store_release(a.placed + word, call);
+        else
+            epa_dev_signal(a.v, a.signal + word, call, p);
+    }
+}
+
+/* One lane; all but the LATER last groups of its stores belong to the part. Who is the last of
+ * the parts signals: what it releases comes after all of them. Parts are counted within the GPU;
+ * the release alone is for the system. */
+template <int LATER>
+EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_finish &f,
+                                 uint64_t call)
+{
+    if (!f.due)
+        return;
+    f.due = false;
+    epa_dev_bulk_wait<LATER>();
+    if (f.parts > 1) {
+        __threadfence(); /* the own part comes before it is counted */
+        if (atomicInc(a.stored + f.counter, f.parts - 1) != f.parts - 1)
+            return;
+        __threadfence(); /* the parts counted before come before what follows */
+    }
+    if (f.placed != nullptr)
+        epa_dev_store_release(f.placed, call);
+    else
+        ag_gemm_signal(a, f.signals, f.source, f.chunk, call);
+}
+
+/* One lane. A piece is loaded while the one before is stored, and the part before is finished
+ * once the first one of this is on its way. */
 EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
-                               const struct ag_gemm_move &x, struct ag_gemm_part part)
+                               const struct ag_gemm_move &x, struct ag_gemm_part part,
+                               uint64_t call)
 {
     enum { DEPTH = AG_GEMM_DEPTH, AHEAD = DEPTH / 2 };
     uint64_t bytes = (uint64_t)x.n * a.row_bytes, step = (uint64_t)part.parts * AG_GEMM_PIECE;
@@ -154,10 +209,10 @@ EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp
                                    n);
             }
             epa_dev_bulk_commit();
+            ag_gemm_finish_part<1>(a, *m.last, call);
             store += step;
         }
     }
-    epa_dev_bulk_wait<0>();
 }
 
 EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_gemm_move &x,
@@ -177,46 +232,6 @@ EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_g
     }
 }
 
-/* True in lane 0 of the mover that was the last to finish its part: what it releases then comes
- * after all parts. `counter`: of this move alone. */
-EPA_DEV bool ag_gemm_move_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
-                               const struct ag_gemm_move &x, struct ag_gemm_part part,
-                               uint32_t counter)
-{
-    bool last = true;
-
-    if (a.groups != 0 && x.store != 0)
-        ag_gemm_copy_scales(a, x, part);
-    __syncwarp();
-    if (epa_dev_lane() != 0)
-        return false;
-    if (x.store != 0)
-        ag_gemm_copy_rows(a, m, x, part);
-    if (part.parts > 1) {
-        epa_dev_fence(); /* the own part comes before it is counted */
-        last = atomicInc(a.stored + counter, part.parts - 1) == part.parts - 1;
-        if (last)
-            epa_dev_fence(); /* the parts counted before come before what follows */
-    }
-    return last;
-}
-
-/* One lane; release. Signals this rank's own rows to itself as `placed`. */
-EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32_t source,
-                            uint32_t chunk, uint64_t call)
-{
-    uint32_t word = source * a.chunks + chunk;
-
-    for (uint32_t left = ranks; left != 0; left &= left - 1) {
-        uint32_t p = (uint32_t)__ffs((int)left) - 1;
-
-        if (p == a.v.rank)
-            epa_dev_store_release(a.placed + word, call);
-        else
-            epa_dev_signal(a.v, a.signal + word, call, p);
-    }
-}
-
 /* Lane 0 waits; true in all lanes if the word came. Bulk loads after it see what it stands for. */
 EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk,
                                 uint64_t call, uint32_t what)
@@ -230,11 +245,11 @@ EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, u
     return __shfl_sync(EPA_DEV_ALL, ok, 0) != 0;
 }
 
-/* What a call moves, step after step; the same in all movers. Own rows to those that get them, unless
- * copy engines push them; then, as they arrive, those of other nodes to this one. Then of the own rows
- * those that share a tile with rows of others, to this rank's set: behind the border before them, and
- * ahead of the one after them (tiles of own rows alone read them where they are). Then rows that others
- * have are pulled, beginning with the rank after this one. */
+/* What a call moves, step after step; the same in all movers. Own rows to those that get them,
+ * unless copy engines push them; then, as they arrive, those of other nodes to this one. Then of
+ * the own rows those that share a tile with rows of others, to this rank's set: behind the
+ * border before them, and ahead of the one after them (tiles of own rows alone read them where
+ * they are). Then rows that others have are pulled, beginning with the rank after this one. */
 struct ag_gemm_step {
     struct ag_gemm_move move;
     uint32_t source, chunk, counter;
@@ -331,19 +346,28 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
 
         if (part.mine >= part.parts)
             continue;
-        if (s.waits && !ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
-            return;
-        if (!ag_gemm_move_rows(a, m, s.move, part, s.counter))
+        if (s.waits) { /* what others wait for comes first */
+            if (epa_dev_lane() == 0)
+                ag_gemm_finish_part<0>(a, *m.last, call);
+            if (!ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
+                return;
+        }
+        if (a.groups != 0 && s.move.store != 0)
+            ag_gemm_copy_scales(a, s.move, part);
+        __syncwarp();
+        if (epa_dev_lane() != 0)
             continue;
-        if (s.placed != nullptr)
-            epa_dev_store_release(s.placed, call);
-        else
-            ag_gemm_signal(a, s.signals, s.source, s.chunk, call);
+        if (s.move.store != 0)
+            ag_gemm_copy_rows(a, m, s.move, part, call);
+        ag_gemm_finish_part<0>(a, *m.last, call); /* where no row was stored */
+        *m.last = {true, s.counter, part.parts, s.source, s.chunk, s.signals, s.placed};
     }
+    if (epa_dev_lane() == 0)
+        ag_gemm_finish_part<0>(a, *m.last, call);
 }
 
-/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile waits,
- * too, it is to say so. */
+/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile
+ * waits, too, it is to say so. */
 EPA_DEV void ag_gemm_wait_all(const struct ag_gemm_args &a, uint64_t call)
 {
     for (uint32_t i = epa_dev_lane(); i < a.v.size * a.chunks; i += EPA_DEV_WARP) {

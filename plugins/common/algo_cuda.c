@@ -40,19 +40,6 @@ static void explain_device(struct epa_algorithm *a, struct epa_error *err)
         (void)epa_fail(err, d->last.status, "%s", d->last.text);
 }
 
-/* What the backend failed with while `d` was set up. */
-static enum epa_status explain_set_up(const struct device *d, enum epa_status status,
-                                      struct epa_error *err)
-{
-    struct epa_error why = {EPA_OK, ""};
-
-    if (status == EPA_OK)
-        return EPA_OK;
-    d->backend->ops->explain(d->backend, &why);
-    return epa_fail(err, status, "%s: setting up on GPU %d: %s", d->kind->name, d->backend->device,
-                    why.text);
-}
-
 /* ---- the trace ---- */
 
 enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
@@ -145,39 +132,6 @@ void device_destroy(struct epa_algorithm *a)
     free(d);
 }
 
-static enum epa_status check_device(const struct device *d, uint64_t heap_bytes,
-                                    struct epa_error *err)
-{
-    int device = d->backend->device, major = 0;
-    cudaError_t code = cudaSetDevice(device);
-
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (code != cudaSuccess)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: GPU %d: %s", d->kind->name, device,
-                        cudaGetErrorString(code));
-    if (major < 9)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: GPU %d has compute capability %d.x; its kernels need 9.0",
-                        d->kind->name, device, major);
-    if (d->t->view == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: the transport gives kernels no way to other ranks", d->kind->name);
-    if (d->heap + heap_bytes > d->t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small",
-                        d->kind->name, (unsigned long long)d->t->heap_bytes);
-    return EPA_OK;
-}
-
-/* Where ranks share a device, a kernel set up early would take the room of their kernels. */
-static bool is_whole(const struct epa_backend *backend)
-{
-    int all = 0;
-
-    (void)cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, backend->device);
-    return backend->multiprocessors == (uint32_t)all;
-}
-
 enum epa_status device_create(const struct device_kind *kind, size_t bytes,
                               const struct epa_algorithm_params *p, uint64_t heap_bytes,
                               uint32_t sets, bool early, const char *profile, void *out,
@@ -197,12 +151,12 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     d->heap = p->heap;
     d->sets = sets;
     d->profile = profile;
-    status = check_device(d, heap_bytes, err);
+    status = device_check(kind->name, p, heap_bytes, false, err);
     if (status != EPA_OK) {
         free(d);
         return status;
     }
-    d->early = early && is_whole(p->backend);
+    d->early = early && device_is_whole(p->backend);
     d->args = (struct device_args){
         .v = *d->t->view,
         .signal = p->signal,
@@ -216,57 +170,6 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     };
     memcpy(out, &d, sizeof(d)); /* a pointer to whatever struct it begins */
     return EPA_OK;
-}
-
-static enum epa_status load_failed(const struct device *d, cudaError_t code, struct epa_error *err)
-{
-    return epa_fail(err, EPA_ERR_SYSTEM, "%s: loading its kernels on GPU %d: %s", d->kind->name,
-                    d->backend->device, cudaGetErrorString(code));
-}
-
-/* One that is loaded when it is first launched may have to wait for others that wait for it. */
-static enum epa_status load_kernel(const struct device *d, const void *kernel,
-                                   uint32_t shared_bytes, struct epa_error *err)
-{
-    struct cudaFuncAttributes attributes;
-    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
-
-    if (code == cudaSuccess)
-        code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)shared_bytes);
-    return code == cudaSuccess ? EPA_OK : load_failed(d, code, err);
-}
-
-/* As many blocks as are resident at once, since they wait for blocks of other ranks, which wait
- * for them. */
-static enum epa_status count_blocks(const struct device *d, const struct device_kernel *k,
-                                    uint32_t shared_bytes, uint32_t most, uint32_t *out,
-                                    struct epa_error *err)
-{
-    uint32_t blocks;
-    int n = 0;
-    cudaError_t code =
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, k->kernel, DEVICE_THREADS, shared_bytes);
-
-    if (code != cudaSuccess)
-        return load_failed(d, code, err);
-    if (n == 0)
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "%s: no multiprocessor of GPU %d has room for a block of %s: %d "
-                        "threads and %u bytes of shared memory",
-                        d->kind->name, d->backend->device, k->name, DEVICE_THREADS, shared_bytes);
-    /* Two for each multiprocessor keep the links busy; more would only wait. */
-    blocks = d->backend->multiprocessors * (uint32_t)(n < 2 ? n : 2);
-    *out = most != 0 && most < blocks ? most : blocks;
-    return EPA_OK;
-}
-
-void *device_take(char *memory, uint64_t *at, uint64_t bytes)
-{
-    void *p = memory != NULL ? memory + *at : NULL;
-
-    *at += (bytes + 255) / 256 * 256;
-    return p;
 }
 
 static uint64_t place_private(struct device *d, char *memory)
@@ -301,22 +204,29 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
     uint64_t bytes;
 
     for (uint32_t i = 0; i < d->kind->stages && status == EPA_OK; i++) {
-        status = load_kernel(d, kernel[i].kernel, d->shared_bytes[i], err);
-        if (status == EPA_OK && kernel[i].other != NULL)
-            status = load_kernel(d, kernel[i].other, d->shared_bytes[i], err);
+        struct device_code code = {kernel[i].other, kernel[i].name, DEVICE_THREADS,
+                                   d->shared_bytes[i]};
+        uint32_t blocks = 0;
+
+        if (code.kernel != NULL)
+            status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
+        code.kernel = kernel[i].kernel;
         if (status == EPA_OK)
-            status = count_blocks(d, &kernel[i], d->shared_bytes[i], most, &d->resident[i], err);
+            status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
+        /* Two for each multiprocessor keep the links busy; more would only wait. */
+        d->resident[i] = d->backend->multiprocessors * (blocks < 2 ? blocks : 2);
+        if (most != 0 && most < d->resident[i])
+            d->resident[i] = most;
         if (d->args.most_blocks < d->resident[i])
             d->args.most_blocks = d->resident[i];
     }
     if (status != EPA_OK)
         return status;
     bytes = place_private(d, NULL);
-    status = d->backend->ops->alloc(d->backend, bytes, &d->memory);
-    if (status != EPA_OK)
-        return explain_set_up(d, status, err);
-    (void)place_private(d, d->memory);
-    return device_clear(d, d->memory, bytes, err);
+    status = device_alloc_cleared(d->kind->name, d->backend, bytes, &d->memory, err);
+    if (status == EPA_OK)
+        (void)place_private(d, d->memory);
+    return status;
 }
 
 enum epa_status device_clear(const struct device *d, void *to, uint64_t bytes,
@@ -326,7 +236,7 @@ enum epa_status device_clear(const struct device *d, void *to, uint64_t bytes,
 
     if (status == EPA_OK)
         status = d->backend->ops->sync(d->backend);
-    return explain_set_up(d, status, err);
+    return device_explain_setup(d->kind->name, d->backend, status, err);
 }
 
 /* ---- calls ---- */

@@ -10,6 +10,8 @@
 #include <epa2a/backend.h>
 #include <epa2a/both.h>
 
+#include "device_setup.h"
+
 enum {
     DEVICE_THREADS = 256, /* of a block */
     DEVICE_WARPS = DEVICE_THREADS / 32,
@@ -153,10 +155,6 @@ struct device_kernel {
  * takes the rank's own memory. */
 enum epa_status device_set_up(struct device *, const struct device_kernel *, uint32_t most,
                               struct epa_error *);
-
-/* The rank's own memory is taken part by part, in two rounds: the first, from NULL, only
- * counts what it comes to. */
-void *device_take(char *memory, uint64_t *at, uint64_t bytes);
 
 /* Bytes of device memory beside the heap for a state that has kind, sets and args.local, and what
  * kind->place() reads. Counters of blocks, a few KiB, are not included: only the device knows how

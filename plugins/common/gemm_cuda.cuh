@@ -58,12 +58,13 @@ template <epa_dev_type TYPE> struct gemm_registers {
     enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
 };
 
-/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at most. */
-template <int STAGES_, int GROUPS = 2> struct gemm_shared {
-    enum { STAGES = STAGES_ };
-    char stage[STAGES_][GEMM_STAGE_BYTES]; /* rows, then both boxes */
+/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
+ * most. BOXES 1: tiles have one alone, and gemm_load_weights() and gemm_multiply() are told so. */
+template <int STAGES_, int GROUPS = 2, int BOXES_ = 2> struct gemm_shared {
+    enum { STAGES = STAGES_, BOXES = BOXES_ };
+    char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */
     /* FP8: [box][group of a block of K]: of a row times the box's */
-    float scale[STAGES_][2][GROUPS][GEMM_ROWS];
+    float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS];
     uint64_t full[STAGES_], empty[STAGES_];
     uint32_t amax[3][2][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
 };
@@ -223,7 +224,7 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
                 row[i] = gemm_scale4(of.row + min(i * EPA_DEV_WARP + lane, of.rows - 1) * of.stride,
                                      k * PER, k_blocks * PER, aligned);
 #pragma unroll
-        for (uint32_t b = 0; b < 2; b++)
+        for (uint32_t b = 0; b < S::BOXES; b++)
             box[b] = gemm_scale4(of.box[b], k, k_blocks, false);
 #pragma unroll
         for (uint32_t j = 0; j < BLOCKS; j++) {
@@ -236,7 +237,7 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
             for (uint32_t i = 0; i < EACH; i++)
                 if (i * EPA_DEV_WARP < of.rows)
 #pragma unroll
-                    for (uint32_t b = 0; b < 2; b++)
+                    for (uint32_t b = 0; b < S::BOXES; b++)
 #pragma unroll
                         for (uint32_t p = 0; p < PER; p++)
                             s.scale[at.stage][b][p][i * EPA_DEV_WARP + lane] =
@@ -343,7 +344,7 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
     float part[64];
 
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < S::BOXES; b++)
 #pragma unroll
         for (int i = 0; i < 64; i++)
             sum[b][i] = 0.0f;
@@ -354,14 +355,14 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
 
         epa_dev_mbar_wait(&s.full[at.stage], at.phase);
 #pragma unroll
-        for (int b = 0; b < 2; b++)
+        for (int b = 0; b < S::BOXES; b++)
 #pragma unroll
             for (int p = 0; p < PER; p++) {
                 scale[b][p][0] = s.scale[at.stage][b][p][row];
                 scale[b][p][1] = s.scale[at.stage][b][p][row + 8];
             }
 #pragma unroll
-        for (int b = 0; b < 2; b++) {
+        for (int b = 0; b < S::BOXES; b++) {
             if (b == 1 && boxes == 1)
                 break;
 #pragma unroll
@@ -395,13 +396,13 @@ EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&
 {
     if constexpr (TYPE == EPA_DEV_E4M3)
         gemm_multiply8<GROUP>(s, at, k_blocks, sum, boxes);
-    else if (boxes == 2)
+    else if (S::BOXES == 2 && boxes == 2)
         gemm_multiply16<TYPE, 256>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum));
     else
         gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0]);
 }
 
-/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box. */
+/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box that there is. */
 template <epa_dev_type TYPE, int GROUP, int N, class S>
 EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
                                  float (&sum)[2][N / 2])
@@ -411,7 +412,7 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
     float part[2][N / 2];
 
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < S::BOXES; b++)
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             sum[b][i] = 0.0f;
@@ -424,7 +425,7 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
         for (int p = 0; p < PER; p++) {
             epa_dev_wgmma_begin();
 #pragma unroll
-            for (int b = 0; b < 2; b++)
+            for (int b = 0; b < S::BOXES; b++)
 #pragma unroll
                 for (uint32_t i = 0; i < STEPS; i++) {
                     uint32_t at_k = 32 * ((uint32_t)p * STEPS + i);
@@ -442,7 +443,7 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
 #pragma unroll
                 for (int j = 0; j < N / 8; j++)
 #pragma unroll
-                    for (int b = 0; b < 2; b++) {
+                    for (int b = 0; b < S::BOXES; b++) {
                         float2 scale = *reinterpret_cast<const float2 *>(
                             &s.scale[at.stage][b][p][gemm_small_row(4 * j)]);
 

@@ -142,14 +142,13 @@ enum epa_status rank_bench(struct rank *, struct epa_error *);
 enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
 enum epa_status rank_bench_open(struct rank *, struct epa_error *);
 
-/* What each part of a stage takes when it runs alone; nothing where there are none. */
-enum epa_status rank_time_parts(struct rank *, struct epa_error *);
 /* One iteration more, of which every element is compared, if bench is to check. `last`: the
  * number of those before. No figure counts unless the same program was right on the same
  * shape. */
 enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
 
-/* What each part of a stage takes when it runs alone; nothing where there are none. */
+/* What each part of a stage takes when it runs alone, launched one by one; nothing where there are
+ * none. */
 enum epa_status rank_time_parts(struct rank *, struct epa_error *);
 
 /* So many samples of this rank are complete. */

@@ -16,6 +16,8 @@
 
 #include <stdlib.h>
 
+#include "base/stats.h"
+
 enum { BLOCK = 8, TURNS = 2, KEPT = 2 };
 
 struct figure {
@@ -115,6 +117,26 @@ static enum epa_status record_graph(struct graphs *g, enum session_figure which,
     /* Ended in any case: nothing else can be queued before. */
     ended = backend->ops->capture_end(backend, &figure->graph[turn]);
     return status != EPA_OK ? status : rank_explain(g->rank, ended, err);
+}
+
+static enum epa_status record_part_graph(struct graphs *g, uint32_t part, struct figure *figure,
+                                         uint32_t turn, struct epa_error *err)
+{
+    struct rank *r = g->rank;
+    struct epa_backend *backend = r->backend;
+    enum epa_status ended, status = rank_explain(r, backend->ops->capture_begin(backend), err);
+
+    if (status != EPA_OK)
+        return status;
+    for (uint32_t i = 0; i < figure->calls && status == EPA_OK; i++) {
+        uint32_t slot = (turn * figure->calls + i) % options_of(g)->input_sets;
+
+        status = r->algorithm->parts[part].run(r->algorithm, problem_of(r, slot));
+        if (status != EPA_OK && status != EPA_ERR_ABORTED)
+            r->algorithm->explain(r->algorithm, err);
+    }
+    ended = backend->ops->capture_end(backend, &figure->graph[turn]);
+    return status != EPA_OK ? status : rank_explain(r, ended, err);
 }
 
 static enum epa_status record_figure(struct graphs *g, enum session_figure which, uint32_t stage,
@@ -369,6 +391,37 @@ static enum epa_status check(struct graphs *g, struct epa_error *err)
     return status;
 }
 
+/* ---- parts of a stage, alone ---- */
+
+/* In graphs as the whole: launched one by one a part would begin on a device that has rested,
+ * and would take the host's time, too. */
+static enum epa_status time_part(struct graphs *g, uint32_t part, struct epa_error *err)
+{
+    struct rank *r = g->rank;
+    uint32_t n = r->session->iterations < BLOCK ? r->session->iterations : BLOCK;
+    struct figure f = {.calls = session_calls(r->session),
+                       .graphs = is_cold(g) ? TURNS : 1,
+                       .stage = r->n_stages - 1};
+    enum epa_status status = EPA_OK;
+    double ns[BLOCK] = {0};
+
+    for (uint32_t i = 0; i < f.graphs && status == EPA_OK; i++)
+        status = record_part_graph(g, part, &f, i, err);
+    if (status == EPA_OK)
+        status = launch_block(g, &f, n < 2 ? n : 2, err); /* warm-up */
+    if (status == EPA_OK)
+        status = launch_block(g, &f, n, err);
+    if (status == EPA_OK && rank_goes_on(r, &status)) {
+        status = keep_block(g, &f, n, ns, err);
+        stats_sort(ns, n);
+        r->shared->part_ns[part] = stats_percentile(ns, n, 500);
+    }
+    for (uint32_t i = 0; i < f.graphs; i++)
+        if (f.graph[i] != NULL)
+            r->backend->ops->graph_destroy(r->backend, f.graph[i]);
+    return status;
+}
+
 enum epa_status rank_bench_graph(struct rank *r, struct epa_error *err)
 {
     struct graphs *g = calloc(1, sizeof(*g));
@@ -386,5 +439,8 @@ enum epa_status rank_bench_graph(struct rank *r, struct epa_error *err)
     rank_trace_pause(r);
     if (status == EPA_OK)
         status = check(g, err);
-    return status == EPA_OK ? rank_time_parts(r, err) : status;
+    for (uint32_t i = 0;
+         i < r->algorithm->n_parts && r->session->iterations > 0 && status == EPA_OK; i++)
+        status = time_part(g, i, err);
+    return status;
 }

@@ -10,7 +10,7 @@ against. A GPU of this host for each rank.
     beside       gemm, while copies of as many bytes are pushed: what hiding the gather costs at least
 
     tests/bench/ag_gemm.py [--ranks 4] [--m 8192] [--n 49152] [--k 12288] [--dtype f16|bf16]
-                           [--rounds 5] [--calls 8] [--epa2a build/src/epa2a]
+                           [--rounds 5] [--ms 100] [--epa2a build/src/epa2a]
 
 Each is checked against float32 sums of some rows. Medians in microseconds over rounds of the slowest
 rank by CUDA events, variants taking turns; --epa2a: ours after each round, in the same table. A variant
@@ -33,7 +33,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 def arguments():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in (("ranks", 4), ("m", 8192), ("n", 49152), ("k", 12288), ("rounds", 5),
-                        ("calls", 8), ("port", 29532)):
+                        ("ms", 100), ("port", 29532)):
         a.add_argument("--" + name, type=int, default=value)
     a.add_argument("--dtype", choices=DTYPES, default="f16")
     a.add_argument("--epa2a", help="the program, to be measured in turns")
@@ -125,19 +125,27 @@ class Layer:
 WAYS = ["gather", "gemm", "sequential", "fused", "parts", "beside"]
 
 
-def time_way(layer, way, o):
-    """Microseconds of a call: o.calls of them, one after the other, by events."""
+def time_calls(layer, way, calls):
+    """Microseconds of a call of the slowest rank: so many, one after the other, by events."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     dist.barrier()
     torch.cuda.synchronize()
     begin.record()
-    for _ in range(o.calls):
+    for _ in range(calls):
         getattr(layer, way)()
     end.record()
     torch.cuda.synchronize()
-    took = torch.tensor([begin.elapsed_time(end) * 1e3 / o.calls], device="cuda")
+    took = torch.tensor([begin.elapsed_time(end) * 1e3 / calls], device="cuda")
     dist.all_reduce(took, dist.ReduceOp.MAX)
     return took.item()
+
+
+def time_way(layer, way, o):
+    """Microseconds of a call. A GPU that has rested is faster for some milliseconds, until its power is
+    limited: so each way runs for that long before it is timed for as long."""
+    calls = int(o.ms * 1e3 / time_calls(layer, way, 2)) + 1
+    time_calls(layer, way, calls)
+    return time_calls(layer, way, calls)
 
 
 def check_way(layer, way):
@@ -164,7 +172,7 @@ def ours(o):
                           "../../configs/ag_gemm-nvlink.yaml")
     command = [o.epa2a, "bench", config, "--only", "m 8192 n 28672*", "--json", "-", "--quiet",
                "--set", f"ranks={o.ranks}",
-               "--set", f"gemm={{m: {o.m}, n: {o.n}, k: {o.k}, dtype: {o.dtype}}}"]
+               "--set", f"gemm={{m: {o.m}, n: {o.n}, k: {o.k}, dtype: {o.dtype}, values: random}}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)["results"][0]["stages"][-1]["ns"]["median"] / 1e3
 

@@ -8,7 +8,6 @@ static const struct ag2_config defaults = {
     .mode = AG2_PUSH,
     .gather = AG2_TWO_LEVEL,
     .order = AG2_ARRIVAL,
-    .chunks = 4,
     .across_ranks = true,
     .mover = AG2_AUTO,
     .panel = 16,
@@ -36,7 +35,7 @@ static const struct epa_choice orders[] = {
 };
 
 static const struct epa_choice movers[] = {
-    {"auto", AG2_AUTO, "copy engines from 8 MiB a rank on, if they can push them"},
+    {"auto", AG2_AUTO, "copy engines from 1 MiB a rank on, if they can push them"},
     {"copy_engine", AG2_COPY_ENGINE, "copy engines push a rank's own rows"},
     {"sm", AG2_SM, "multiprocessors"},
     {0},
@@ -53,10 +52,9 @@ static const struct epa_option options[] = {
      .help = "which way rows take between nodes"},
     {.name = "chunks",
      EPA_U32(struct ag2_config, chunks),
-     .min = 1,
      .max = 64,
      .help = "chunks of a rank's rows, each with a signal of its own: tiles start with those "
-             "that have arrived"},
+             "that have arrived; 0 takes 4, on GPUs as many as pay"},
     {.name = "order", EPA_CHOICE(struct ag2_config, order), .choices = orders, .help = "of tiles"},
     {.name = "tile_rows",
      EPA_U32(struct ag2_config, tile_rows),
@@ -67,7 +65,7 @@ static const struct epa_option options[] = {
      EPA_U32(struct ag2_config, tile_cols),
      .max = 4096,
      .help = "columns of C that a worker computes at a time: a multiple of 32, on GPUs 128 or 256; "
-             "0 takes 256"},
+             "0 takes 256, on GPUs 128 where 256 would leave multiprocessors without a tile"},
     {.name = "across_ranks",
      EPA_BOOL(struct ag2_config, across_ranks),
      .help = "a tile may have rows of several ranks, and waits for all of them; off: each rank's "
@@ -96,7 +94,7 @@ static const struct epa_option options[] = {
     {0},
 };
 
-enum { TILE_ROWS = 256, TILE_COLS = 256 };
+enum { TILE_ROWS = 256, TILE_COLS = 256, CHUNKS = 4 };
 
 static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa_world *world,
                                    const struct ag2_config *c, struct epa_error *err)
@@ -159,7 +157,8 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
         return status;
     l.config.tile_cols = least(c->tile_cols, gemm_round_up(g->n, EPA_GEMM_COLS));
     l.config.tile_rows = least(c->tile_rows, gemm_round_up(all > 0 ? all : 1, EPA_GEMM_ROWS));
-    l.chunk_rows = (g->max_rows + c->chunks - 1) / c->chunks;
+    l.chunks = c->chunks != 0 ? c->chunks : CHUNKS;
+    l.chunk_rows = (g->max_rows + l.chunks - 1) / l.chunks;
     l.chunk_rows = l.chunk_rows > 0 ? l.chunk_rows : 1;
     l.chunks = (g->max_rows + l.chunk_rows - 1) / l.chunk_rows;
     l.chunks = l.chunks > 0 ? l.chunks : 1;

@@ -27,7 +27,7 @@ static enum epa_status config_of(const struct ag2_config *c, struct ag_gemm_conf
         .across_ranks = c->across_ranks,
         .overlap = true,
         .chunks = c->chunks,
-        .tile_cols = c->tile_cols != 0 ? c->tile_cols : 2 * GEMM_BOX,
+        .tile_cols = c->tile_cols,
         .panel = c->panel,
         .comm_blocks = c->comm_blocks,
         .blocks = c->blocks,

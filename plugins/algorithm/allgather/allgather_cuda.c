@@ -29,6 +29,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "../../common/device_setup.h"
 #include "allgather_cuda.h"
 
 struct ag_cuda {
@@ -78,10 +79,7 @@ static enum epa_status launch(struct ag_cuda *c, struct ag_args *args)
 
     if (code == cudaSuccess)
         code = cudaLaunchKernelExC(&config, kernel_of(c), (void *[]){args});
-    if (code == cudaSuccess)
-        return EPA_OK;
-    return epa_fail(&c->last, EPA_ERR_SYSTEM, "launching a kernel on GPU %d: %s",
-                    c->backend->device, cudaGetErrorString(code));
+    return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
 static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
@@ -138,77 +136,35 @@ static void destroy(struct epa_algorithm *a)
     free(c);
 }
 
-static enum epa_status check_device(const struct ag_cuda *c, struct epa_error *err)
-{
-    int device = c->backend->device, major = 0;
-    cudaError_t code = cudaSetDevice(device);
-
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (code != cudaSuccess)
-        return epa_fail(err, EPA_ERR_SYSTEM, "allgather: GPU %d: %s", device,
-                        cudaGetErrorString(code));
-    if (major < 9)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "allgather: GPU %d has compute capability %d.x; its kernels need 9.0",
-                        device, major);
-    if (c->t->view == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "allgather: the transport gives kernels no way to other ranks");
-    if (c->heap + c->l.heap_bytes > c->t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather: the heap of %llu bytes is too small",
-                        (unsigned long long)c->t->heap_bytes);
-    return EPA_OK;
-}
-
-/* Loads the kernel: one that is loaded when it is first launched may have to wait for others
- * that wait for it. Blocks that are resident at once, and no more than there are parts of the
- * most rows that there can be: pulled, of all ranks; pushed, of this one. */
+/* Blocks that are resident at once, and no more than there are parts of the most rows that there can
+ * be: pulled, of all ranks; pushed, of this one. */
 static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa_error *err)
 {
     const struct ag_layout *l = &c->l;
-    const void *kernel = kernel_of(c);
+    const struct device_code code = {kernel_of(c), "allgather", AG_THREADS, 0};
     uint64_t chunk_bytes = (uint64_t)l->chunk_rows * l->row_bytes;
     uint64_t parts = (chunk_bytes + AG_PART_BYTES - 1) / AG_PART_BYTES * l->chunks;
-    struct cudaFuncAttributes attributes;
-    int n = 0, all = 0;
-    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    uint32_t n = 0;
+    enum epa_status status = device_load_kernel("allgather", c->backend, &code, &n, err);
 
-    if (code == cudaSuccess)
-        code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, AG_THREADS, 0);
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, c->backend->device);
-    if (code != cudaSuccess || n == 0)
-        return epa_fail(
-            err, EPA_ERR_SYSTEM, "allgather: loading its kernel on GPU %d: %s", c->backend->device,
-            n == 0 && code == cudaSuccess ? "no room for a block" : cudaGetErrorString(code));
-    /* Where ranks share a device, a kernel set up early would take the room of theirs. */
-    c->pdl = c->backend->multiprocessors == (uint32_t)all;
-    c->blocks = c->backend->multiprocessors * (uint32_t)(n < 2 ? n : 2);
+    c->pdl = device_is_whole(c->backend);
+    c->blocks = c->backend->multiprocessors * (n < 2 ? n : 2);
     if (most != 0 && most < c->blocks)
         c->blocks = most;
     parts *= l->pull ? l->size : 1;
     if (parts < c->blocks)
         c->blocks = (uint32_t)parts;
-    return EPA_OK;
+    return status;
 }
 
 static enum epa_status alloc_counters(struct ag_cuda *c, struct epa_error *err)
 {
-    struct epa_backend *b = c->backend;
     size_t calls = c->blocks * sizeof(*c->args.calls);
     size_t bytes = calls + c->l.chunks * sizeof(*c->args.stored);
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = b->ops->alloc(b, bytes, &c->memory);
+    enum epa_status status = device_alloc_cleared("allgather", c->backend, bytes, &c->memory, err);
 
-    if (status == EPA_OK)
-        status = b->ops->fill(b, c->memory, 0, bytes);
-    if (status == EPA_OK)
-        status = b->ops->sync(b);
-    if (status != EPA_OK) {
-        b->ops->explain(b, &why);
-        return epa_fail(err, status, "allgather: setting up on GPU %d: %s", b->device, why.text);
-    }
+    if (status != EPA_OK)
+        return status;
     c->args.calls = c->memory;
     c->args.stored = (uint32_t *)(void *)((char *)c->memory + calls);
     return EPA_OK;
@@ -229,7 +185,7 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
     c->t = p->transport;
     c->backend = p->backend;
     c->heap = p->heap;
-    status = check_device(c, err);
+    status = device_check("allgather", p, l->heap_bytes, false, err);
     if (status == EPA_OK)
         status = count_blocks(c, config->blocks, err);
     if (status != EPA_OK) {

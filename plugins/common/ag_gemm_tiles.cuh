@@ -1,0 +1,358 @@
+/* Which tiles a block of the kernel of AllGather and GEMM computes, in which order, and which words it
+ * waits for: what ag_gemm_cuda.cu says in short. */
+#ifndef AG_GEMM_TILES_CUH
+#define AG_GEMM_TILES_CUH
+
+#include "ag_gemm_move.cuh"
+
+namespace
+{
+
+enum {
+    RING = 4,
+    MOVERS = 4 /* of a block that does nothing else */
+};
+
+/* Threads that look for words. */
+enum { SEER_TILES, SEER_ROWS, SEER_SCALES, SEERS };
+static_assert(AG_GEMM_CHUNKS <= 64, "bits of chunks");
+
+struct job {
+    uint32_t rows;   /* 0: there are no more tiles */
+    uint32_t row;    /* the first, of a set */
+    uint32_t column; /* of C */
+    uint32_t c_row;  /* of the first row that exists, in C */
+    bool own;        /* all rows are own ones */
+    bool whole;      /* all rows exist and follow each other in C */
+};
+
+/* Tiles and panels of a rank's rows, which are rows `first` on of a set. */
+struct segment {
+    uint32_t first, end, tiles_before, panels_before;
+};
+
+/* Of a block, beside the ring of stages; in shared memory. */
+struct state {
+    char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
+    uint64_t staged[MOVERS][AG_GEMM_DEPTH];
+    struct ag_gemm_finish last[MOVERS];
+    uint64_t known[RING], free[RING];
+    struct job job[RING];
+    struct ag_gemm_places places;
+    struct segment segment[EPA_DEVICE_RANKS + 1];
+    uint64_t seen[SEERS][EPA_DEVICE_RANKS]; /* bits of chunks whose word that thread has seen */
+};
+
+/* A warp; a lane for each segment. */
+EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
+{
+    const struct ag_gemm_places &p = s.places;
+    const uint32_t lane = epa_dev_lane(), size = a.v.size;
+    uint32_t first = 0, end = 0, tiles, panels, tiles_before = 0, panels_before = 0;
+
+    if (lane < size) {
+        uint32_t r = a.turn[lane];
+
+        first = p.start[r];
+        end = first + p.rows[r];
+        if (a.across) {
+            first = (first + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
+            end = min((p.start[r + 1] + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS, p.start[size]);
+        }
+    }
+    tiles = first < end ? (end - first + GEMM_ROWS - 1) / GEMM_ROWS : 0;
+    panels = (tiles + a.panel - 1) / a.panel;
+    tiles *= a.columns;
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t t = __shfl_sync(EPA_DEV_ALL, tiles, i), n = __shfl_sync(EPA_DEV_ALL, panels, i);
+
+        tiles_before += i < lane ? t : 0;
+        panels_before += i < lane ? n : 0;
+    }
+    if (lane <= size)
+        s.segment[lane] = {first, end, tiles_before, panels_before};
+}
+
+/* ---- which rows a tile has ---- */
+
+/* Of rows `row` to `end` - 1 of a set, those of a rank: *first, counted from its first one, and how
+ * many. */
+EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uint32_t row,
+                              uint32_t end, uint32_t *first)
+{
+    uint32_t low = max(row, p.start[rank]), high = min(end, p.start[rank] + p.rows[rank]);
+
+    *first = low - p.start[rank];
+    return low < high ? high - low : 0;
+}
+
+/* Tile `at` of segment `i`. False: no row of it exists. */
+EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint32_t i, uint32_t at,
+                      struct job *out)
+{
+    const struct ag_gemm_places &p = s.places;
+    const struct segment g = s.segment[i];
+    uint32_t bands = (g.end - g.first + GEMM_ROWS - 1) / GEMM_ROWS;
+    uint32_t panel = at / (a.panel * a.columns), height = min(a.panel, bands - panel * a.panel);
+    uint32_t end, ranks = 0, last = 0, rows = 0;
+
+    at -= panel * a.panel * a.columns;
+    out->row = g.first + (panel * a.panel + at % height) * GEMM_ROWS;
+    out->column = at / height * a.step;
+    end = min(out->row + (uint32_t)GEMM_ROWS, g.end);
+    out->own = false;
+    for (uint32_t r = 0; r < a.v.size; r++) {
+        uint32_t first, n = rows_of_rank(p, r, out->row, end, &first);
+
+        if (n == 0)
+            continue;
+        if (ranks++ == 0)
+            out->c_row = p.c_start[r] + first;
+        out->own = ranks == 1 && r == a.v.rank && out->row >= p.start[r];
+        rows += n;
+        last = p.start[r] + first + n;
+    }
+    out->rows = ranks == 0 ? 0 : last - out->row;
+    out->whole = rows == out->rows;
+    return ranks != 0;
+}
+
+/* The row of C for a row of a tile; UINT32_MAX: it does not exist. */
+EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
+                          const struct job &j, uint32_t row)
+{
+    if (row >= j.rows)
+        return UINT32_MAX;
+    if (j.whole)
+        return j.c_row + row;
+    row += j.row;
+#pragma unroll 1
+    for (uint32_t r = 0; r < a.v.size; r++)
+        if (row - p.start[r] < p.rows[r])
+            return p.c_start[r] + row - p.start[r];
+    return UINT32_MAX;
+}
+
+/* A word that rows wait for. Words of a rank are its chunks; own rows of a tile with those of
+ * others have two, of their borders, or where all of them are copied one for each chunk. */
+struct awaited {
+    const uint64_t *word;
+    uint32_t rank, chunk;
+};
+
+/* For each word that rows `row` to `end` - 1 of a set wait for, until wait() says no. A word of
+ * another rank that has come is not looked at again: `seen` is the thread's own. */
+template <class F>
+EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint64_t *seen,
+                       uint32_t row, uint32_t end, F wait)
+{
+    const uint32_t me = a.v.rank;
+
+    for (uint32_t r = 0; r < a.v.size; r++) {
+        uint32_t first, n = rows_of_rank(p, r, row, end, &first);
+
+        if (n == 0)
+            continue;
+        if (r == me && (a.hop[0].store >> me & 1) == 0) {
+            if (row < p.start[me] && !wait(awaited{ag_gemm_border_word(a, 0), me, 0}))
+                return false;
+            if (first + n == p.rows[me] && !wait(awaited{ag_gemm_border_word(a, 1), me, 0}))
+                return false;
+            continue;
+        }
+        for (uint32_t c = first / a.chunk_rows; c <= (first + n - 1) / a.chunk_rows; c++) {
+            if ((seen[r] >> c & 1) != 0)
+                continue;
+            if (!wait(
+                    awaited{r == me ? a.placed + me * a.chunks + c : ag_gemm_word(a, r, c), r, c}))
+                return false;
+            seen[r] |= 1ull << c;
+        }
+    }
+    return true;
+}
+
+/* One thread: until the rows of a tile are there, or cannot be waited for any more. */
+EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32_t seer,
+                           const struct job &j, uint64_t call)
+{
+    if (!a.moves || j.own)
+        return;
+    (void)each_word(a, s.places, s.seen[seer], j.row, j.row + j.rows, [&](struct awaited w) {
+        return ag_gemm_wait(a, w.word, call,
+                            {j.c_row, AG_GEMM_WAIT_TILE | j.rows << 8, w.rank, w.chunk});
+    });
+    epa_dev_fence_async_global();
+}
+
+/* ---- which tile is next: one thread ---- */
+
+struct cursor {
+    uint32_t
+        next; /* of all tiles: the block's next in a fixed order, its first in that of arrival */
+    uint32_t given;                  /* order of arrival: tiles that blocks begin with, one each */
+    uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
+    uint32_t low_segment, low_panel; /* before this one there are no tiles left */
+    uint32_t *taken;
+    bool late; /* a wait has ended in vain */
+};
+
+/* Tiles of a panel of a segment; 0: there is none. *row, *end: its rows. */
+EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
+                             uint32_t *row, uint32_t *end)
+{
+    *row = g.first + panel * a.panel * GEMM_ROWS;
+    *end = min(*row + a.panel * (uint32_t)GEMM_ROWS, g.end);
+    return *row < g.end ? (*end - *row + GEMM_ROWS - 1) / GEMM_ROWS * a.columns : 0;
+}
+
+/* How many of a panel's tiles are given to blocks from the beginning: they are not counted as
+ * taken. */
+EPA_DEV uint32_t panel_given(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
+                             uint32_t tiles, uint32_t given)
+{
+    uint32_t before = g.tiles_before + panel * a.panel * a.columns;
+
+    return given > before ? min(given - before, tiles) : 0;
+}
+
+/* Finds the first panel that has tiles left and all of its rows. Where one has tiles but not its
+ * rows, `waits` is the first word that it lacks. */
+EPA_DEV bool find_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                        uint64_t call, struct awaited *waits, uint64_t *seen)
+{
+    bool low = true; /* none of those before has tiles left */
+
+    waits->word = nullptr;
+    for (uint32_t i = c.low_segment, panel = c.low_panel; i < a.v.size; i++, panel = 0)
+        for (;; panel++) {
+            const struct segment g = s.segment[i];
+            uint32_t row, end, tiles = panel_tiles(a, g, panel, &row, &end), first;
+            uint32_t given = panel_given(a, g, panel, tiles, c.given);
+
+            if (tiles == 0)
+                break;
+            if (given == tiles || __ldcg(c.taken + g.panels_before + panel) + given >= tiles)
+                continue;
+            if (low) {
+                low = false;
+                c.low_segment = i;
+                c.low_panel = panel;
+            }
+            bool own = rows_of_rank(s.places, a.v.rank, row, end, &first) == end - row;
+            bool there =
+                !a.moves || own ||
+                each_word(a, s.places, s.seen[SEER_TILES], row, end, [&](struct awaited w) {
+                    uint64_t value = epa_dev_load_relaxed(w.word);
+
+                    if (value >= call)
+                        return true;
+                    if (waits->word == nullptr) {
+                        *waits = w;
+                        *seen = value;
+                        c.segment = i;
+                        c.panel = panel;
+                        c.tiles = tiles;
+                    }
+                    return false;
+                });
+
+            if (!there)
+                continue;
+            c.segment = i;
+            c.panel = panel;
+            c.tiles = tiles;
+            return true;
+        }
+    if (low) {
+        c.low_segment = a.v.size;
+        c.low_panel = 0;
+    }
+    return false;
+}
+
+/* As above, until there is a panel. After a wait in vain: any that has tiles left. */
+EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                            uint64_t call)
+{
+    struct epa_dev_poll poll = {};
+    struct awaited waits;
+    uint64_t seen = 0;
+
+    while (!find_panel(a, s, c, call, &waits, &seen)) {
+        if (waits.word == nullptr)
+            return false;
+        /* The first tile that lacks rows of that chunk begins with them, or before. */
+        uint32_t row = s.places.c_start[waits.rank] + waits.chunk * a.chunk_rows;
+
+        c.late = c.late || epa_dev_poll_expired(a.v, &poll, a.timeout_ns,
+                                                {row, AG_GEMM_WAIT_PANEL, waits.rank, waits.chunk},
+                                                seen, call);
+        if (c.late)
+            return true;
+    }
+    return true;
+}
+
+/* Tile number `at` of all: its segment; *at is then counted from the first of that. */
+EPA_DEV uint32_t segment_of(const struct state &s, uint32_t *at)
+{
+    uint32_t i = 0;
+
+    while (*at >= s.segment[i + 1].tiles_before)
+        i++;
+    *at -= s.segment[i].tiles_before;
+    return i;
+}
+
+/* In the order of arrival: whoever comes takes one; but with what is there from the beginning
+ * each block begins at once. */
+EPA_DEV bool take_tile(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                       uint64_t call, uint32_t *segment, uint32_t *at)
+{
+    if (c.next < c.given) {
+        *at = c.next;
+        c.next = UINT32_MAX;
+        *segment = segment_of(s, at);
+        return true;
+    }
+    for (;;) {
+        if (c.tiles == 0 && !wait_for_panel(a, s, c, call))
+            return false;
+        const struct segment &g = s.segment[c.segment];
+
+        *at = atomicAdd(c.taken + g.panels_before + c.panel, 1u) +
+              panel_given(a, g, c.panel, c.tiles, c.given);
+        if (*at < c.tiles)
+            break;
+        c.tiles = 0;
+    }
+    *segment = c.segment;
+    *at += c.panel * a.panel * a.columns;
+    return true;
+}
+
+/* False: there are no more tiles. */
+EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                      uint64_t call, struct job *out)
+{
+    uint32_t segment, at;
+
+    do {
+        if (a.order == AG_GEMM_ARRIVAL) {
+            if (!take_tile(a, s, c, call, &segment, &at))
+                return false;
+        } else {
+            at = c.next;
+            if (at >= s.segment[a.v.size].tiles_before)
+                return false;
+            segment = segment_of(s, &at);
+            c.next += gridDim.x - a.comm_blocks;
+        }
+    } while (!make_job(a, s, segment, at, out));
+    return true;
+}
+
+} // namespace
+
+#endif
