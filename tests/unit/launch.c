@@ -1,8 +1,8 @@
 /* What both launchers promise: what a rank sees, and how a launch ends. */
 #include <sched.h>
 #include <unistd.h>
+
 #include "test.h"
-#include <unistd.h>
 
 #include "launch_status_page.h"
 
@@ -101,7 +101,7 @@ static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 {
     (void)arg;
     while (boot->world.rank == 1 && !epa_aborted(boot))
-        usleep(1000); /* one that uses its core is given longer */
+        usleep(20000); /* one that uses its core is given longer */
     return epa_aborted(boot) ? EPA_ERR_ABORTED : EPA_OK;
 }
 
