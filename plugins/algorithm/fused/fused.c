@@ -15,7 +15,7 @@ static const struct fused_config defaults = {
     .combine_mode = FUSED_SCATTER,
     .dispatch_dtype = ALGO_DTYPE_NATIVE,
     .recv_layout = FUSED_PADDED,
-    .lag = 2,
+    .lag = 4,
 };
 
 static const struct epa_choice launch_counts[] = {

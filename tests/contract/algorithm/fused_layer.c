@@ -27,7 +27,7 @@ struct way {
 };
 
 static const struct fused_config usual = {
-    .dedup = true, .sort = true, .block_rows = 32, .dispatch_dtype = ALGO_DTYPE_NATIVE, .lag = 2};
+    .dedup = true, .sort = true, .block_rows = 32, .dispatch_dtype = ALGO_DTYPE_NATIVE, .lag = 4};
 
 static uint64_t mix(uint64_t v)
 {
