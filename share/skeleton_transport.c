@@ -219,8 +219,8 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
         free(m);
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "mine: needs all ranks on one host");
     }
-    m->base = (struct epa_transport){&ops, FLAGS,         world->rank,  world->size,
-                                     NULL, p->heap_bytes, m->peer_heap, NULL};
+    m->base = (struct epa_transport){&ops,          FLAGS,        world->rank, world->size, NULL,
+                                     p->heap_bytes, m->peer_heap, NULL,        NULL};
     m->boot = p->boot;
     m->signals = p->signals;
     m->wait = (struct epa_wait_config){64, 20000, p->boot->aborted, p->boot->observer};
