@@ -234,21 +234,19 @@ static enum epa_status attach_all(struct segments *s, const struct segment_card 
     enum epa_status status = EPA_OK;
 
     for (uint32_t r = 0; r < s->size; r++) {
-        bool near = reaches(s, r);
+        bool near = reaches(s, r), here = near && cards[r].pid == cards[s->rank].pid;
 
-        if (near && is_file_of(s, cards[r].fd, &cards[r])) { /* open in this process */
-            if (!maps_hold(cards[r].segment, s->bytes, cards[r].dev, cards[r].ino)) {
-                status = epa_fail(err, EPA_ERR_SYSTEM,
-                                  "%s: rank %u says that its memory is at %p of this process, "
-                                  "and /proc/self/maps has something else there",
-                                  s->params.name, r, (void *)cards[r].segment);
-                continue;
-            }
+        /* Its file number is not looked at: a rank of this process that fails closes it. */
+        if (here && maps_hold(cards[r].segment, s->bytes, cards[r].dev, cards[r].ino)) {
             s->peer[r].segment = cards[r].segment;
             s->peer[r].heap = (char *)cards[r].segment + s->heap_at;
-        } else if (!near || cards[r].pid != cards[s->rank].pid) {
-            /* Elsewhere, so never the last. One of this process that has closed its file
-             * has failed, and takes itself off; then attach() below fails, too. */
+        } else if (here) {
+            status = epa_fail(err, EPA_ERR_SYSTEM,
+                              "%s: rank %u says that its memory is at %p of this process, and "
+                              "/proc/self/maps has something else there; are all ranks in one "
+                              "PID namespace?",
+                              s->params.name, r, (void *)cards[r].segment);
+        } else { /* elsewhere, so never the last */
             __atomic_sub_fetch(&own->users.word, 1, __ATOMIC_RELAXED);
         }
     }

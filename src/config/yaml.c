@@ -250,7 +250,7 @@ static bool expand_one(struct expansion *e)
     return true;
 }
 
-static bool expand_scalar(struct arena *arena, struct diag *diag, struct node *node)
+bool expand_scalar(struct arena *arena, struct diag *diag, struct node *node)
 {
     struct expansion e = {.arena = arena, .diag = diag, .node = node};
     const char *from = node->text;
