@@ -37,7 +37,7 @@ struct run_command {
     uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
     bool hangs_up; /* SIGHUP ends it: who started it did not ask for the opposite, as nohup does */
-    bool stays; /* threads that cannot be ended use a session */
+    bool stays;    /* threads that cannot be ended use a session */
 };
 
 /* ---- what is said ---- */

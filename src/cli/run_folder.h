@@ -85,9 +85,9 @@ struct documents {
     bool ours;              /* this process reports */
     struct report_row *row; /* [n], as written */
     uint32_t n;
-    char *path[DOCUMENTS]; /* NULL: not asked for */
-    struct text one;       /* JSON of the last result */
-    struct text results;   /* see report_json_add() */
+    char *path[DOCUMENTS];    /* NULL: not asked for */
+    struct text one;          /* JSON of the last result */
+    struct text results;      /* see report_json_add() */
     struct warnings warnings; /* of runs of a batch, printed after its table */
     struct file_stream stream;
     bool is_ours[DOCUMENTS];  /* written by this command, so to be written over */

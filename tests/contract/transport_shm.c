@@ -179,8 +179,7 @@ static void open_with_a_wrong_pointer(struct rank *r)
           open_with_lies(r, 4096, sizeof(struct segment_card), point_elsewhere, &err) != EPA_OK ||
               strcmp(r->subject->launcher->plugin.name, "fork") == 0, /* it is not used there */
           "an address that is no segment was used");
-    claim(r, err.status == EPA_OK || strstr(err.text, "memory") != NULL, "%s",
-          err.text);
+    claim(r, err.status == EPA_OK || strstr(err.text, "memory") != NULL, "%s", err.text);
 }
 
 static void an_address_that_is_no_segment_is_refused(void **state)
