@@ -72,7 +72,7 @@ struct spread {
 /* A side with a sample. EPA_ERR_NOMEM. */
 enum epa_status spread_of_side(const struct compare_side *, struct spread *out);
 
-enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs can be told from chance */
+enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs differ from chance */
 
 struct comparison {
     double a, b;      /* medians, nearest rank, of all samples of a side */

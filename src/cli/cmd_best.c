@@ -70,15 +70,10 @@ int cmd_best(const struct cli *cli)
         status = file_check("--json", cli->json, cli->force, &err);
     if (status == EPA_OK && cli->markdown != NULL)
         status = file_check("--markdown", cli->markdown, cli->force, &err);
-    while (n < cli->n_args && status == EPA_OK) {
-        status = results_read(cli->arg[n], &results[n], &err);
-        n += status == EPA_OK;
-    }
-    if (status == EPA_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            results_tell_failed(&results[i]);
+    if (status == EPA_OK)
+        status = results_read_all(cli->arg, cli->n_args, results, &n, &err);
+    if (status == EPA_OK)
         status = best_create(results, n, &wish, &best, &err);
-    }
     if (status == EPA_OK && !is_stdout(cli->json) && !is_stdout(cli->markdown))
         best_text(stdout, best);
     if (status == EPA_OK)
@@ -87,7 +82,5 @@ int cmd_best(const struct cli *cli)
     for (uint32_t i = 0; i < n; i++)
         results_free(&results[i]);
     free(results);
-    if (status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
-    return exit_code(status, 0);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

@@ -138,15 +138,10 @@ int cmd_plot(const struct cli *cli)
         status = epa_fail(&err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
     if (status == EPA_OK)
         status = file_check("--out", path_of(cli), cli->force, &err);
-    while (n < cli->n_args && status == EPA_OK) {
-        status = results_read(cli->arg[n], &results[n], &err);
-        n += status == EPA_OK;
-    }
-    if (status == EPA_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            results_tell_failed(&results[i]);
+    if (status == EPA_OK)
+        status = results_read_all(cli->arg, cli->n_args, results, &n, &err);
+    if (status == EPA_OK)
         status = plot_script(results, n, &wish, &script, &err);
-    }
     if (status == EPA_OK)
         status = draw(&script, &out, &err);
     if (status == EPA_OK)

@@ -254,6 +254,20 @@ void results_tell_failed(const struct results *r)
                     r->run[i].status);
 }
 
+enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
+                                 uint32_t *n_read, struct epa_error *err)
+{
+    for (*n_read = 0; *n_read < n; ++*n_read) {
+        enum epa_status status = results_read(path[*n_read], &out[*n_read], err);
+
+        if (status != EPA_OK)
+            return status;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        results_tell_failed(&out[i]);
+    return EPA_OK;
+}
+
 bool results_key_is_length(const char *key)
 {
     static const char *const length[] = {"name",

@@ -64,6 +64,10 @@ double results_size(const struct results_run *, const struct operation **out);
 
 /* Warns of runs that did not end well, which are left out. */
 void results_tell_failed(const struct results *);
+/* Reads n files to `out`, and warns of such runs. *n_read of them are the caller's to free, also
+ * where one of them cannot be read. */
+enum epa_status results_read_all(const char *const *path, uint32_t n, struct results *out,
+                                 uint32_t *n_read, struct epa_error *);
 
 enum results_part {
     RESULTS_SHAPE,   /* what was to be done; seeds, names and lengths of a run aside */

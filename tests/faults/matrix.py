@@ -8,7 +8,7 @@ Each fault starts a run, does one bad thing to it from outside (or has it plante
 looks at: how soon all ended, exit codes, the sentence (which rank, which process, which stage),
 the JSON document, and what is left: processes, /dev/shm, System V segments, temporary files.
 Last line: `N faults, M violations`. Exit code 1 if M > 0, 77 if nothing could be run.
-What documents of epa2a or of UCX and Open MPI say stays behind is told as `known`, not counted.
+What documents of epa2a or of UCX and Open MPI say stays behind is reported as `known`, not counted.
 
 Needs: Linux, Python 3, root for network namespaces (left out otherwise); a faulty run takes 1 to 8 s. The seed is that of
 the day unless it is given; after --seconds no further fault is begun.
