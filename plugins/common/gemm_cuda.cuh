@@ -59,7 +59,7 @@ template <epa_dev_type TYPE> struct gemm_registers {
 };
 
 /* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
- * most. BOXES 1: tiles have one alone, pass that to gemm_load_weights() and gemm_multiply(). */
+ * most. BOXES 1: tiles have one; pass that to gemm_load_weights() and gemm_multiply(). */
 template <int STAGES_, int GROUPS = 2, int BOXES_ = 2> struct gemm_shared {
     enum { STAGES = STAGES_, BOXES = BOXES_ };
     char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */
