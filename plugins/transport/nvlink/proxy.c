@@ -296,7 +296,7 @@ static enum epa_status count_acks(struct proxy *p, uint32_t peer, bool *moved)
     return EPA_OK;
 }
 
-static void count_quiets(struct proxy *p)
+static void count_quiets(struct proxy *p, bool *moved)
 {
     if (p->quiet_wanted == p->quiets)
         return;
@@ -308,6 +308,7 @@ static void count_quiets(struct proxy *p)
     }
     /* Release: pairs with the acquire of the host, which waits for it. */
     __atomic_store_n(&p->quiets, p->quiet_wanted, __ATOMIC_RELEASE);
+    *moved = true; /* the ring may have more behind it */
 }
 
 /* ---- in: messages are copied to their places, then come their signals ---- */
@@ -415,7 +416,7 @@ static enum epa_status turn(struct proxy *p, bool *moved)
         if (status == EPA_OK)
             status = land(p, r, moved);
     }
-    count_quiets(p);
+    count_quiets(p, moved);
     return status;
 }
 
@@ -433,13 +434,15 @@ static enum epa_status serve(struct proxy *p)
     uint64_t idle_since = 0, stop_since = 0;
 
     for (;;) {
-        bool moved = false;
+        /* Before the turn, which then reads all that was asked before the end. Acquire: pairs with
+         * the release in proxy_stop(). */
+        bool stops = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE) != 0, moved = false;
         enum epa_status status = turn(p, &moved);
         uint64_t now = epa_now_ns(), idle;
 
         if (status != EPA_OK)
             return status;
-        if (__atomic_load_n(&p->stop, __ATOMIC_RELAXED) != 0) {
+        if (stops) {
             stop_since = stop_since == 0 ? now : stop_since;
             if ((!moved && is_idle(p)) || now - stop_since > leave_ns)
                 return EPA_OK;
@@ -595,7 +598,8 @@ void proxy_stop(struct proxy *p)
 {
     if (p == NULL)
         return;
-    __atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);
+    /* Release: pairs with the acquire in serve(). */
+    __atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
     pthread_join(p->thread, NULL);
     destroy(p);
 }
