@@ -148,7 +148,7 @@ static void put_key(const char *section, const struct epa_option *o, const void 
     printf("\n\\&");
     put(o->help);
     printf(".\n");
-    if (o->type != EPA_OPTION_CHOICE)
+    if (o->choices == NULL)
         return;
     printf(".RS\n");
     for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {

@@ -40,6 +40,8 @@ static uint64_t set_bytes(const struct epa_allgather *g, uint32_t ranks)
     return ((uint64_t)ranks * g->max_rows * g->row_bytes + 4095) / 4096 * 4096;
 }
 
+static const char *const stage_names[] = {"allgather", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -54,7 +56,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     *out = (struct epa_footprint){
         .heap_bytes = 2 * set_bytes(g, world->size),
         .signals = world->size, /* one for each source of rows */
-        .in_flight = 1,         /* an output is valid until the next call begins */
+        .stages = stage_names,
+        .in_flight = 1, /* an output is valid until the next call begins */
         .u.allgather.control_bytes = sizeof(uint64_t), /* to each peer: its signal */
     };
     return EPA_OK;
@@ -181,6 +184,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
         .heap = p->heap,
         .set_bytes = set_bytes(&p->problem->u.allgather, p->world.size),
         .timeout_ns = p->timeout_ns,
+        .epoch = p->epoch,
         .signal = p->signal,
     };
     *out = &m->base;

@@ -1,33 +1,37 @@
 /* AllGather and GEMM on GPUs: the protocol between ranks, and what is queued for a call.
  *
- * The heap is two buffer sets, which calls use in turn; a set has room for the rows of A of all ranks,
- * at the same places everywhere, as they are given. A rank's rows are cut into chunks. Each chunk has
- * a word at each receiver, which its sender sets to e, the number of the call:
+ * The heap is two buffer sets, which calls use in turn; a set has room for the rows of A of all
+ * ranks, at the same places everywhere, as they are given. A rank's rows are cut into chunks. Each
+ * chunk has a word at each receiver, which its sender sets to e, the number of the call:
  *
- *   sender  the source; or with two levels and from another node, the rank of the receiver's node whose
- *           place is that of the source, to which the source has pushed it
- *   push    the chunk is in the receiver's set
+ *   sender  the source; or with two levels and from another node, the rank of the receiver's node
+ *           whose place is that of the source, to which the source has pushed it
+ *   push    the chunk is in the receiver's set; between nodes that only puts reach, it is put
+ *           from the sender's (ag_gemm_far.cu)
  *   pull    (within a node) it can be loaded from the sender's set; when that is done, the receiver
  *           sets a word of its own
  *
  * Rows are moved by warps of the kernel; or this rank's own are pushed by copy engines: copies on a
- * stream of their own, each followed by a copy of e, so that no multiprocessor is needed for either.
- * What copy engines are to copy is fixed when it is queued, and how many rows there are only the device
- * knows: so they copy the room that a rank has, and its rows begin at a fixed place in a set. (The
- * reader of `a` must be able to read max_rows rows.) A call's e stands in device memory, written by the
- * kernel of the call before, for either set one: a graph that is launched again goes on counting.
+ * stream of their own, each followed by a copy of e, so that no multiprocessor is needed for
+ * either. What copy engines are to copy is fixed when it is queued, and how many rows there are
+ * only the device knows: so they copy the room that a rank has, and its rows begin at a fixed place
+ * in a set. (The reader of `a` must be able to read max_rows rows.) A call's e stands in device
+ * memory, written by the kernel of the call before, for either set one: a graph that is launched
+ * again goes on counting.
  *
  * The kernel ends when it has seen e in the words of all chunks of all ranks, also of those without
  * rows. Why no barrier is needed, and two sets are enough (call e uses set e % 2):
- *   (1) Call e begins when e - 1 has ended here, so all ranks have begun e - 1, and what their streams
- *       held before has ended: e - 2, the last call that used the set of e. Nobody reads it any more.
- *   (2) The stream waits for the copies of e at its end, so that what they read is not written before:
- *       neither `a`, nor e in device memory, which the kernel of e + 1 writes anew for e + 2.
+ *   (1) Call e begins when e - 1 has ended here, so all ranks have begun e - 1, and what their
+ *       streams held before has ended: e - 2, the last call that used the set of e. Nobody reads it
+ *       any more.
+ *   (2) The stream waits for the copies of e at its end, so that what they read is not written
+ *       before: neither `a`, nor e in device memory, which the kernel of e + 1 writes anew for e +
+ *       2.
  *   (3) Words only count up. A word has one sender, whose calls do not overlap.
  *
- * All blocks of a kernel are resident, so warps may wait for others, and for other ranks. A mover waits
- * for words of other nodes, and, pulled, of its own; those are sent before their sender waits for any
- * that depends on this rank. */
+ * All blocks of a kernel are resident, so warps may wait for others, and for other ranks. A mover
+ * waits for words of other nodes, and, pulled, of its own; those are sent before their sender waits
+ * for any that depends on this rank. */
 #include "ag_gemm_layout.h"
 
 #include <stdio.h>
@@ -56,7 +60,8 @@ struct ag_cuda {
     uint64_t heap;
     int dtype;
     uint32_t blocks;
-    bool early; /* a kernel may be set up while the one before runs: no copies are between them */
+    uint32_t far; /* bits of ranks of other nodes to which this one's rows are put */
+    bool early;   /* a kernel may be set up while the one before runs: no copies are between them */
     uint64_t calls; /* that were queued; this one's set is calls % AG_GEMM_SETS */
     void *memory;   /* of this rank alone */
     uint64_t *next_call[AG_GEMM_SETS];
@@ -94,7 +99,7 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
         .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
                       .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
-                      .two_level = l.two_level},
+                      .two_level = c->two_level},
     };
     return EPA_OK;
 }
@@ -144,7 +149,8 @@ static cudaError_t push_chunk(struct ag_cuda *c, const struct epa_ag_gemm *g, ui
     return code;
 }
 
-/* Beside what is queued next. The rank before this one is first: one sender to a receiver at a time. */
+/* Beside what is queued next. The rank before this one is first: one sender to a receiver at a
+ * time. */
 static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *g)
 {
     uint32_t me = c->t->rank, size = c->l.size;
@@ -162,6 +168,18 @@ static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *
     return code == cudaSuccess ? cudaEventRecord(c->copied, c->engines) : code;
 }
 
+/* Own rows to ranks of other nodes, before the kernel that does the rest. */
+static cudaError_t put_far(const struct ag_cuda *c, const struct ag_gemm_args *a)
+{
+    const struct ag_gemm_layout *l = &c->l;
+    const struct ag_gemm_far_args far = {.a = *a,
+                                         .ring = *c->t->ring,
+                                         .peers = c->far,
+                                         .copied = a->stored + 2 * l->size * l->chunks + 2};
+
+    return ag_gemm_far_queue(c->backend->stream, c->backend->multiprocessors, &far);
+}
+
 /* A kernel that gathers, multiplies, or both. */
 static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bool moves,
                               bool multiplies)
@@ -176,7 +194,7 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
                                  .stream = c->backend->stream,
                                  .attrs = &early,
                                  .numAttrs = c->early ? 1 : 0};
-    cudaError_t code;
+    cudaError_t code = cudaSuccess;
 
     if (own == NULL)
         return epa_fail(&c->last, EPA_ERR_CONFIG, "A at %p is not at a multiple of 16 bytes", g->a);
@@ -193,8 +211,11 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
     a.a_scale = g->a_scale;
     a.c = g->c;
     a.next_call = c->next_call[(set_of(c) + 1) % AG_GEMM_SETS];
-    code =
-        cudaLaunchKernelExC(&config, ag_gemm_kernel(c->dtype, c->config.tile_cols), (void *[]){&a});
+    if (moves && c->far != 0)
+        code = put_far(c, &a);
+    if (code == cudaSuccess)
+        code = cudaLaunchKernelExC(&config, ag_gemm_kernel(c->dtype, c->config.tile_cols),
+                                   (void *[]){&a});
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
@@ -254,7 +275,7 @@ static void explain_fault(const struct ag_cuda *c, const struct epa_fault *f, st
     uint32_t first = f->index * c->l.chunk_rows, rows = f->what >> 8;
     uint32_t end =
         first + c->l.chunk_rows < c->l.max_rows ? first + c->l.chunk_rows : c->l.max_rows;
-    uint32_t sender = c->args->sender[f->peer % EPA_DEVICE_RANKS];
+    uint32_t sender = c->args->sender[f->peer % AG_GEMM_RANKS];
     char what[64] = "";
 
     switch ((enum ag_gemm_wait)(f->what & 0xff)) {
@@ -270,6 +291,13 @@ static void explain_fault(const struct ag_cuda *c, const struct epa_fault *f, st
     case AG_GEMM_WAIT_LOAD:
         snprintf(what, sizeof(what), "to load: ");
         break;
+    case AG_GEMM_WAIT_RING:
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "waited %.3f s for room in the ring of puts between nodes, for rows %u to "
+                       "%u to rank %u: %llu are taken, wants %llu",
+                       (double)f->waited_ns * 1e-9, first, end > first ? end - 1 : first, f->peer,
+                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        return;
     case AG_GEMM_WAIT_END:
         break;
     }
@@ -333,8 +361,8 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
     return device_load_kernel(c->name, c->backend, &code, &n, err);
 }
 
-/* Where ranks share a GPU, their kernels leave no room for the small kernels by which its own copies
- * are made. */
+/* Where ranks share a GPU, their kernels leave no room for the small kernels by which its own
+ * copies are made. */
 static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
 {
     bool whole = device_is_whole(c->backend);
@@ -356,6 +384,23 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
     return code == cudaSuccess ? EPA_OK
                                : epa_fail(err, EPA_ERR_SYSTEM, "%s: a stream for copies: %s",
                                           c->name, cudaGetErrorString(code));
+}
+
+/* What the kernels cannot store to, they leave to puts. */
+static enum epa_status find_far(struct ag_cuda *c, struct epa_error *err)
+{
+    const struct epa_device_view *v = c->t->view;
+    struct ag_gemm_hop *own = &c->args->hop[0];
+
+    for (uint32_t r = 0; r < c->l.size && c->t->ring != NULL; r++)
+        if (v->peer_heap[r] == NULL && (own->store >> r & 1) != 0)
+            c->far |= 1u << r;
+    own->store &= (uint16_t)~c->far;
+    own->signal &= (uint16_t)~c->far;
+    return c->far == 0 || ag_gemm_far_load() == cudaSuccess
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_SYSTEM, "%s: the kernel of puts to other nodes: %s", c->name,
+                          cudaGetErrorString(cudaGetLastError()));
 }
 
 static enum epa_status alloc_private(struct ag_cuda *c, struct epa_error *err)
@@ -464,6 +509,8 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
         status = device_check(name, p, AG_GEMM_SETS * c->l.set_bytes, true, err);
     if (status == EPA_OK)
         status = load_kernel(c, g, err);
+    if (status == EPA_OK)
+        status = find_far(c, err);
     if (status == EPA_OK)
         status = open_engines(c, err);
     if (status == EPA_OK) {

@@ -11,11 +11,12 @@
  *
  * Blocks that are kept for communication have the last role but one alone.
  *
- * Tiles are of 128 rows, of C and of a set alike, but for the ends of ranks. The rows of a rank are a
- * segment; segments come in the order `turn`. A segment is cut into panels of some tiles down, and a
- * panel is finished before the next begins, m fastest: its rows and some columns of weights stay in L2.
- * Orders swizzle and none fix which block computes which tile. In the order of arrival blocks take
- * tiles of the first panel whose rows have all arrived, and only wait where there is none.
+ * Tiles are of 128 rows, of C and of a set alike, but for the ends of ranks. The rows of a rank are
+ * a segment; segments come in the order `turn`. A segment is cut into panels of some tiles down,
+ * and a panel is finished before the next begins, m fastest: its rows and some columns of weights
+ * stay in L2. Orders swizzle and none fix which block computes which tile. In the order of arrival
+ * blocks take tiles of the first panel whose rows have all arrived, and only wait where there is
+ * none.
  *
  * A tile all of whose rows are this rank's own reads them where they were given. */
 #include "gemm_cuda.cuh"
@@ -292,8 +293,8 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_h
     }
     gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
     if (threadIdx.x < EPA_DEV_WARP) {
-        for (uint32_t i = threadIdx.x; i < SEERS * EPA_DEVICE_RANKS; i += EPA_DEV_WARP)
-            s.seen[i / EPA_DEVICE_RANKS][i % EPA_DEVICE_RANKS] = 0;
+        for (uint32_t i = threadIdx.x; i < SEERS * AG_GEMM_RANKS; i += EPA_DEV_WARP)
+            s.seen[i / AG_GEMM_RANKS][i % AG_GEMM_RANKS] = 0;
     } else if (threadIdx.x == EPA_DEV_WARP) {
         epa_dev_map_prefetch(&a.weights);
         epa_dev_map_prefetch(&a.own.height[4]);

@@ -22,9 +22,9 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
                                    const struct epa_world *world, const struct ag_gemm_config *c,
                                    struct epa_error *err)
 {
-    if (world->size > EPA_DEVICE_RANKS)
+    if (world->size > AG_GEMM_RANKS)
         return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u", name,
-                        EPA_DEVICE_RANKS, world->size);
+                        AG_GEMM_RANKS, world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s needs gemm.k (%u) to be a multiple of 8, and columns (%u)", name, g->k,
@@ -105,7 +105,7 @@ uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, 
     uint64_t at = 0, words = (uint64_t)l->size * l->chunks;
 
     a->count = device_take(memory, &at, blocks * sizeof(*a->count));
-    a->stored = device_take(memory, &at, (2 * words + 2) * sizeof(*a->stored));
+    a->stored = device_take(memory, &at, (2 * words + 2 + l->chunks) * sizeof(*a->stored));
     a->placed = device_take(memory, &at, (words + 2) * sizeof(*a->placed));
     a->taken[0] = device_take(memory, &at, l->panels * sizeof(uint32_t));
     a->taken[1] = device_take(memory, &at, l->panels * sizeof(uint32_t));
@@ -117,14 +117,14 @@ uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, 
 /* ---- who sends to whom ---- */
 
 struct routes {
-    uint32_t node[EPA_DEVICE_RANKS], place[EPA_DEVICE_RANKS], nodes, per_node;
+    uint32_t node[AG_GEMM_RANKS], place[AG_GEMM_RANKS], nodes, per_node;
 };
 
 static enum epa_status find_places(const char *name, const struct ag_gemm_layout *l,
                                    const struct epa_world *w, struct routes *out,
                                    struct epa_error *err)
 {
-    uint32_t ranks_of[EPA_DEVICE_RANKS] = {0};
+    uint32_t ranks_of[AG_GEMM_RANKS] = {0};
 
     *out = (struct routes){.nodes = 0};
     for (uint32_t r = 0; r < w->size; r++) {
@@ -169,7 +169,7 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
                                     const struct ag_gemm_config *c, const struct epa_world *w,
                                     struct ag_gemm_args *a, struct epa_error *err)
 {
-    uint32_t me = w->rank, size = w->size, mates = 0, far = 0, turn[EPA_DEVICE_RANKS];
+    uint32_t me = w->rank, size = w->size, mates = 0, far = 0, turn[AG_GEMM_RANKS];
     bool pull = c->mode == AG_GEMM_PULL;
     struct routes places, *r = &places;
     enum epa_status status = find_places(name, l, w, r, err);

@@ -3,9 +3,9 @@
  *
  * What is moved is a run of whole rows, a chunk as a rule, cut into pieces that are dealt to the
  * movers in turn. A lane loads a piece into shared memory by a bulk copy and stores it to all ranks
- * that get it, while the next one is on its way: nothing goes through registers. Who has finished the
- * last part of a run signals it; that its stores are complete is waited for when those of its next part
- * are on their way. FP8: scales, a few percent of the bytes, are loaded and stored by all
+ * that get it, while the next one is on its way: nothing goes through registers. Who has finished
+ * the last part of a run signals it; that its stores are complete is waited for when those of its
+ * next part are on their way. FP8: scales, a few percent of the bytes, are loaded and stored by all
  * lanes. */
 #ifndef AG_GEMM_MOVE_CUH
 #define AG_GEMM_MOVE_CUH
@@ -23,7 +23,7 @@ enum {
 
 /* Where each rank's rows are: how many; the first one in a set; the first one in C. */
 struct ag_gemm_places {
-    uint32_t rows[EPA_DEVICE_RANKS], start[EPA_DEVICE_RANKS + 1], c_start[EPA_DEVICE_RANKS + 1];
+    uint32_t rows[AG_GEMM_RANKS], start[AG_GEMM_RANKS + 1], c_start[AG_GEMM_RANKS + 1];
 };
 
 /* A warp, before a barrier of the block. */

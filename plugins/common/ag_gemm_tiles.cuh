@@ -1,5 +1,5 @@
-/* Which tiles a block of the kernel of AllGather and GEMM computes, in which order, and which words it
- * waits for: what ag_gemm_cuda.cu says in short. */
+/* Which tiles a block of the kernel of AllGather and GEMM computes, in which order, and which words
+ * it waits for: what ag_gemm_cuda.cu says in short. */
 #ifndef AG_GEMM_TILES_CUH
 #define AG_GEMM_TILES_CUH
 
@@ -39,8 +39,8 @@ struct state {
     uint64_t known[RING], free[RING];
     struct job job[RING];
     struct ag_gemm_places places;
-    struct segment segment[EPA_DEVICE_RANKS + 1];
-    uint64_t seen[SEERS][EPA_DEVICE_RANKS]; /* bits of chunks whose word that thread has seen */
+    struct segment segment[AG_GEMM_RANKS + 1];
+    uint64_t seen[SEERS][AG_GEMM_RANKS]; /* bits of chunks whose word that thread has seen */
 };
 
 /* A warp; a lane for each segment. */

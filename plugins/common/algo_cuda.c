@@ -129,6 +129,8 @@ void device_destroy(struct epa_algorithm *a)
         write_trace(d);
     if (d->memory != NULL)
         d->backend->ops->free(d->backend, d->memory);
+    if (d->mirrors != NULL)
+        d->backend->ops->free(d->backend, d->mirrors);
     free(d);
 }
 
@@ -226,6 +228,31 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
     status = device_alloc_cleared(d->kind->name, d->backend, bytes, &d->memory, err);
     if (status == EPA_OK)
         (void)place_private(d, d->memory);
+    return status;
+}
+
+enum epa_status device_make_mirrors(struct device *d, uint64_t heap_bytes, uint32_t signals,
+                                    struct epa_error *err)
+{
+    const struct epa_device_view *v = d->t->view;
+    uint64_t stride = (heap_bytes + 4095) / 4096 * 4096;
+    uint32_t far = 0, at = 0;
+    enum epa_status status;
+
+    if (d->t->ring == NULL)
+        return EPA_OK;
+    for (uint32_t r = 0; r < v->size; r++)
+        far += v->peer_heap[r] == NULL;
+    status = device_alloc_cleared(d->kind->name, d->backend,
+                                  far * stride + signals * sizeof(uint64_t), &d->mirrors, err);
+    for (uint32_t r = 0; r < v->size && status == EPA_OK; r++) {
+        if (v->peer_heap[r] != NULL)
+            continue;
+        d->args.v.peer_heap[r] = (char *)d->mirrors + at++ * stride - d->heap;
+        d->args.v.peer_signal[r] =
+            (uint64_t *)(void *)((char *)d->mirrors + far * stride) - d->args.signal;
+    }
+    d->early = false; /* kernels of a call follow each other */
     return status;
 }
 

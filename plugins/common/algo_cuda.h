@@ -116,6 +116,7 @@ struct device {
     uint64_t heap;         /* the algorithm's part: offset from the start of any rank's heap */
     bool early;            /* a kernel may be set up while the one before runs */
     void *memory;          /* of this rank alone */
+    void *mirrors;         /* NULL: kernels reach the heaps of all ranks */
     struct epa_error last; /* of the host's making */
     const char *profile;
     struct device_args args;          /* what is the same in all calls */
@@ -155,6 +156,11 @@ struct device_kernel {
  * takes the rank's own memory. */
 enum epa_status device_set_up(struct device *, const struct device_kernel *, uint32_t most,
                               struct epa_error *);
+
+/* Where the transport has other nodes: in args.v, heaps and signals of their ranks are memory of
+ * this one's GPU, mirrors of what is the algorithm's of a heap. */
+enum epa_status device_make_mirrors(struct device *, uint64_t heap_bytes, uint32_t signals,
+                                    struct epa_error *);
 
 /* Bytes of device memory beside the heap for a state that has kind, sets and args.local, and what
  * kind->place() reads. Counters of blocks, a few KiB, are not included: only the device knows how

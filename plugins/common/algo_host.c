@@ -16,8 +16,8 @@ const struct epa_choice algo_dtype_choices[] = {
 
 const struct epa_choice algo_nontemporal_choices[] = {
     {"auto", ALGO_NONTEMPORAL_AUTO,
-     "by size; where it does not decide, the first "
-     "dispatches try both"},
+     "non-temporal if rows exceed the last level cache; else the first "
+     "dispatches and combines try what is faster"},
     {"off", ALGO_NONTEMPORAL_OFF, "ordinary stores"},
     {"on", ALGO_NONTEMPORAL_ON, "non-temporal stores, which bypass the cache"},
     {0},
@@ -78,9 +78,11 @@ static enum epa_status check_shape(const struct algo_limits *l, const struct epa
 static enum epa_status check_device(const struct algo_limits *l, const struct epa_moe *m,
                                     const struct epa_world *world, struct epa_error *err)
 {
-    if (world->size > EPA_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %d ranks, not %u", l->name,
-                        EPA_DEVICE_RANKS, world->size);
+    uint32_t ranks = l->device_ranks != 0 ? l->device_ranks : EPA_DEVICE_RANKS;
+
+    if (world->size > ranks)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes 1 to %u ranks, not %u", l->name,
+                        ranks, world->size);
     if (m->experts > l->device_experts)
         return epa_fail(err, EPA_ERR_CONFIG, "%s on GPUs takes up to %u moe.experts, not %u",
                         l->name, l->device_experts, m->experts);
@@ -263,6 +265,7 @@ enum epa_status algo_create(const struct algo_setup *setup, const struct epa_alg
         .signal = p->signal,
         .signals = setup->signals,
         .timeout_ns = p->timeout_ns,
+        .epoch = p->epoch,
         .buffers = setup->buffers,
         .trace = p->trace,
         .observer = p->observer,
@@ -318,8 +321,8 @@ bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, uint64_t *
     return false;
 }
 
-enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t first, uint64_t value,
-                                  const char *what)
+enum epa_status algo_wait_for_ranks(struct algo_host *h, uint32_t first, uint64_t value,
+                                    const char *what, uint64_t ranks)
 {
     char from[16] = "";
     uint64_t begin = epa_trace_now(h->trace), end;
@@ -332,12 +335,48 @@ enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t first, uint64_t 
     for (uint32_t i = 1; i < h->world.size && status == EPA_OK; i++, begin = end) {
         uint32_t peer = algo_peer(h, i);
 
+        end = begin;
+        if (peer < 64 && (ranks >> peer & 1) == 0)
+            continue;
         status = algo_wait(h, first + peer, value, what, ALGO_NONE, peer);
         end = epa_trace_slice(h->trace, 0, name, begin, peer, 0, 0);
         if (status == EPA_OK)
             epa_trace_flow_end(h->trace, 0, begin, end, peer, h->signal + first + peer, value);
     }
     return status;
+}
+
+/* Between two looks at the clock and the transport; with cores enough, before others may run. */
+enum { LOOKS = 64, LOOK_SPIN_NS = 20000 };
+
+enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
+{
+    struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
+                               .what = look->what,
+                               .number = EPA_WAIT_NOBODY,
+                               .peer = look->peer,
+                               .seen = look->seen,
+                               .wanted = look->wanted};
+    enum epa_status status;
+
+    clock_pause(look->waited_ns, h->crowded ? 0 : LOOK_SPIN_NS);
+    if (++look->turns % LOOKS != 0 && !h->crowded)
+        return EPA_OK;
+    status = h->t->ops->progress(h->t);
+    if (look->begun_ns == 0)
+        look->begun_ns = clock_ns();
+    w.waited_ns = look->waited_ns = clock_ns() - look->begun_ns;
+    epa_wait_report(h->observer, &w, &look->reported_ns);
+    if (status == EPA_OK && look->waited_ns > h->timeout_ns)
+        status = EPA_ERR_TIMEOUT;
+    if (status == EPA_OK)
+        return status;
+    return algo_fail(h, status, "%s of rank %u: %s after %.3f s (of epoch %llu, wants %llu)%s",
+                     look->what, look->peer,
+                     status == EPA_ERR_TIMEOUT ? "timeout" : "end of the wait",
+                     (double)look->waited_ns * 1e-9, (unsigned long long)look->seen,
+                     (unsigned long long)look->wanted,
+                     status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
 }
 
 /* ---- buffer sets ---- */
@@ -399,24 +438,36 @@ enum epa_status algo_discard(struct epa_algorithm *a, struct epa_problem *proble
 
 /* ---- cached or nontemporal stores ---- */
 
-void algo_choose_store(struct algo_host *h, int stores, double bytes)
+static const struct {
+    enum epa_store peers, own;
+} ways[ALGO_WAYS] = {
+    {EPA_STORE_CACHED, EPA_STORE_CACHED},
+    {EPA_STORE_NONTEMPORAL, EPA_STORE_NONTEMPORAL},
+    {EPA_STORE_NONTEMPORAL, EPA_STORE_CACHED},
+};
+
+static void set_way(struct algo_host *h, uint32_t way)
+{
+    h->store = ways[way].peers;
+    h->own_store = ways[way].own;
+}
+
+void algo_choose_store(struct algo_host *h, int stores, double bytes, bool own)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     double share = bytes / (double)(cache > 0 ? cache : 32 << 20);
 
-    h->store = stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1)
-                   ? EPA_STORE_NONTEMPORAL
-                   : EPA_STORE_CACHED;
-    if (stores == ALGO_NONTEMPORAL_AUTO && share <= 1 && share > 1.0 / 16)
-        h->tuner.left = 2 * ALGO_TRIALS;
+    set_way(h, stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1));
+    if (stores == ALGO_NONTEMPORAL_AUTO && share <= 1)
+        h->tuner.ways = own ? ALGO_WAYS : ALGO_WAYS - 1;
 }
 
-bool algo_try(struct algo_host *h, uint64_t rows)
+/* Forth and back, so that what drifts is the same for all. */
+static uint32_t trial_way(uint64_t trial, uint32_t n)
 {
-    if (h->tuner.left == 0 || rows == 0)
-        return false;
-    h->store = h->tuner.left % 2 == 0 ? EPA_STORE_CACHED : EPA_STORE_NONTEMPORAL;
-    return true;
+    uint32_t turn = (uint32_t)(trial / ALGO_TURN);
+
+    return turn < n ? turn : 2 * n - 1 - turn;
 }
 
 static int compare_reals(const void *a, const void *b)
@@ -426,22 +477,62 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_trial(struct algo_tuner *tuner, enum epa_store store)
+/* The lower quartile of what a token took, as other load only adds; 0: not enough is known. The
+ * first two of a turn still find what the other store has left in the caches. */
+static double quartile_trial(const struct algo_tuner *tuner, uint32_t way, bool pairs)
 {
-    uint32_t n = tuner->n[store];
+    double ns[ALGO_TRIALS];
+    uint32_t n = 0;
 
-    qsort(tuner->ns_per_row[store], n, sizeof(double), compare_reals);
-    return n > 0 ? tuner->ns_per_row[store][n / 2] : 0;
+    for (uint32_t i = 0; i < 2 * tuner->ways * ALGO_TURN; i++) {
+        double dispatch = tuner->ns[ALGO_DISPATCH][i], combine = tuner->ns[ALGO_COMBINE][i];
+
+        if (trial_way(i, tuner->ways) == way && i % ALGO_TURN >= 2 && dispatch > 0 &&
+            (!pairs || combine > 0))
+            ns[n++] = dispatch + (pairs ? combine : 0);
+    }
+    qsort(ns, n, sizeof(double), compare_reals);
+    return n >= ALGO_TURN / 2 ? ns[n / 4] : 0;
 }
 
-void algo_tried(struct algo_host *h, double ns_per_row)
+/* By pairs, or where there were no combines by dispatches. */
+static void settle_store(struct algo_host *h)
 {
-    struct algo_tuner *tuner = &h->tuner;
+    uint32_t best = 0;
+    double least = 0;
 
-    tuner->ns_per_row[h->store][tuner->n[h->store]++] = ns_per_row;
-    if (--tuner->left == 0)
-        h->store =
-            median_trial(tuner, EPA_STORE_NONTEMPORAL) < median_trial(tuner, EPA_STORE_CACHED)
-                ? EPA_STORE_NONTEMPORAL
-                : EPA_STORE_CACHED;
+    for (int pairs = 1; pairs >= 0 && least == 0; pairs--) {
+        for (uint32_t way = 0; way < h->tuner.ways; way++) {
+            double ns = quartile_trial(&h->tuner, way, pairs != 0);
+
+            if (ns > 0 && (least == 0 || ns < least)) {
+                best = way;
+                least = ns;
+            }
+        }
+    }
+    set_way(h, best);
+    h->tuner.ways = 0;
+}
+
+void algo_set_store(struct algo_host *h, uint64_t epoch)
+{
+    if (h->tuner.ways == 0)
+        return;
+    if (epoch > 2 * h->tuner.ways * ALGO_TURN)
+        settle_store(h);
+    else
+        set_way(h, trial_way(epoch - 1, h->tuner.ways));
+}
+
+void algo_begin_work(struct algo_host *h)
+{
+    if (h->tuner.ways != 0)
+        h->tuner.begin_ns = clock_ns();
+}
+
+void algo_end_work(struct algo_host *h, uint64_t epoch, enum algo_half half, uint32_t tokens)
+{
+    if (h->tuner.ways != 0 && tokens != 0)
+        h->tuner.ns[half][epoch - 1] += (double)(clock_ns() - h->tuner.begin_ns) / tokens;
 }

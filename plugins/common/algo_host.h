@@ -45,12 +45,20 @@ static inline bool algo_puts(const struct epa_world *world, uint32_t transport_f
                                (transport_flags & EPA_TRANSPORT_NODES) != 0);
 }
 
+/* GPUs: what is put to a rank of another node is put together in a mirror of its heap; behind
+ * mirrors are words that nobody reads, in place of signals. */
+static inline uint64_t algo_mirrors_bytes(uint64_t heap_bytes, uint32_t signals, uint32_t far)
+{
+    return far == 0 ? 0 : far * epa_round_up(heap_bytes, ALGO_PAGE) + signals * sizeof(uint64_t);
+}
+
 /* What an algorithm takes of a problem. fp8: the option that asks for rows in FP8, or NULL;
  * native: dispatch sends tokens as they are. On GPUs: how many experts; and of the options that
  * were set, one that is for GPUs alone and one that is for hosts alone, or NULL. */
 struct algo_limits {
     const char *name;
     uint32_t topk, ranks, device_experts;
+    uint32_t device_ranks; /* 0: as many as kernels know */
     const char *fp8;
     bool native;
     const char *device_option, *host_option;
@@ -73,13 +81,15 @@ struct algo_set {
     uint64_t *recv_start; /* [local] */
 };
 
-/* Which way of storing rows is faster here, measured in the first dispatches. */
-enum { ALGO_TRIALS = 8 };
+/* Which way of storing rows is faster here, tried out by the first dispatches and their combines,
+ * each way in two turns. */
+enum { ALGO_WAYS = 3, ALGO_TURN = 6, ALGO_TRIALS = 2 * ALGO_WAYS * ALGO_TURN };
 struct algo_tuner {
-    uint32_t left; /* dispatches still to be timed */
-    uint32_t n[2]; /* by enum epa_store */
-    double ns_per_row[2][ALGO_TRIALS];
+    uint32_t ways;             /* that are tried; 0: it is settled */
+    uint64_t begin_ns;         /* of the work that is timed */
+    double ns[2][ALGO_TRIALS]; /* a token, of dispatch and of combine, by epoch; 0: not timed */
 };
+enum algo_half { ALGO_DISPATCH, ALGO_COMBINE };
 
 struct algo_host {
     struct epa_algorithm base; /* first */
@@ -91,10 +101,10 @@ struct algo_host {
     uint64_t heap, timeout_ns, epoch; /* epoch: of the last dispatch */
     uint32_t signal, signals, workers, buffers;
     struct algo_set *set[2];
-    uint16_t *rank_of; /* [experts] */
-    uint32_t far;      /* ranks that loads and stores do not reach */
-    enum epa_store store;
-    bool crowded; /* more threads than cores: who waits lets another run */
+    uint16_t *rank_of;               /* [experts] */
+    uint32_t far;                    /* ranks that loads and stores do not reach */
+    enum epa_store store, own_store; /* to memory of peers, and to this rank's own */
+    bool crowded;                    /* more threads than cores: who waits lets another run */
     bool no_memory;
     struct epa_world world;
     struct { /* of the phase */
@@ -309,9 +319,34 @@ static inline enum epa_status algo_wait(struct algo_host *h, uint32_t signal, ui
     return epa_wait(h->t, h->signal + signal, value, h->timeout_ns);
 }
 
-/* For the signals of all other ranks: `first` is rank 0's, and the others' follow it. */
-enum epa_status algo_wait_for_all(struct algo_host *, uint32_t first, uint64_t value,
-                                  const char *what);
+/* For the signals of other ranks: `first` is rank 0's, and the others' follow it. ranks: those to
+ * wait for, a bit each; those that have none, from 64 on, are all waited for. */
+enum epa_status algo_wait_for_ranks(struct algo_host *, uint32_t first, uint64_t value,
+                                    const char *what, uint64_t ranks);
+
+static inline enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t first, uint64_t value,
+                                                const char *what)
+{
+    return algo_wait_for_ranks(h, first, value, what, UINT64_MAX);
+}
+
+/* A wait for what a rank in reach stores, by looking at it; the rest begins with 0. */
+struct algo_look {
+    const char *what; /* is waited for, of `peer`; as for algo_wait() */
+    uint32_t peer, turns;
+    uint64_t seen, wanted, begun_ns, waited_ns, reported_ns;
+};
+
+/* After a look in vain: pauses. EPA_OK: look again; or the time is over, or another rank has
+ * failed. */
+enum epa_status algo_look_again(struct algo_host *, struct algo_look *);
+/* It has arrived, if status is EPA_OK. */
+static inline void algo_look_done(struct algo_host *h, const struct algo_look *look,
+                                  enum epa_status status)
+{
+    if (status == EPA_OK)
+        epa_wait_clear(h->observer, look->reported_ns);
+}
 
 /* ---- buffer sets ---- */
 
@@ -329,16 +364,20 @@ enum epa_status algo_discard(struct epa_algorithm *, struct epa_problem *);
 
 /* ---- cached or nontemporal stores ---- */
 
-/* Few rows stay in the caches near by, where a nontemporal store only costs; rows that no last
- * level cache holds are stored past it; between the two it is tried out. bytes: of the rows
- * that a token of each rank becomes; stores: enum algo_nontemporal. */
-void algo_choose_store(struct algo_host *, int stores, double bytes);
+/* Rows that no last level cache holds are stored past it; below that it is tried out. bytes: of the
+ * rows that a token of each rank becomes; stores: enum algo_nontemporal. own: own_store is used,
+ * and may be another. */
+void algo_choose_store(struct algo_host *, int stores, double bytes, bool own);
 
-/* Whether a store that stays in the cache pays depends on what else is in that cache, which no
- * size tells: until that is settled dispatches take turns and are timed. Sets h->store of a
- * dispatch of so many rows; true: call algo_tried() with what a row took. */
-bool algo_try(struct algo_host *, uint64_t rows);
-void algo_tried(struct algo_host *, double ns_per_row);
+/* Which store is faster depends on the machine and on what else is in its caches, which no size
+ * tells. What dispatch stores also decides what combine finds in which cache, so the two are timed
+ * together. Until that is settled the first dispatches and their combines take turns, the same on
+ * all ranks by their epoch. Sets both stores for a stage of dispatch `epoch`. */
+void algo_set_store(struct algo_host *, uint64_t epoch);
+/* What a stage does between them is timed, if it has to be; it may be several times. Waits for
+ * other ranks stay outside. */
+void algo_begin_work(struct algo_host *);
+void algo_end_work(struct algo_host *, uint64_t epoch, enum algo_half, uint32_t tokens);
 
 /* For workers, before what they stored this way is signalled. */
 static inline void algo_drain(enum epa_store store)

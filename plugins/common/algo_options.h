@@ -18,12 +18,13 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
 #define ALGO_OPTION_DISPATCH_DTYPE(config) \
     { \
         .name = "dispatch_dtype", EPA_CHOICE(config, dispatch_dtype), \
-        .choices = algo_dtype_choices, .help = "data type of rows in dispatch" \
+        .choices = algo_dtype_choices, .help = "data type of rows in dispatch", .tune = "*" \
     }
 
 #define ALGO_OPTION_NONTEMPORAL(config, values, what) \
     { \
-        .name = "nontemporal", EPA_CHOICE(config, nontemporal), .choices = values, .help = what \
+        .name = "nontemporal", EPA_CHOICE(config, nontemporal), .choices = values, .help = what, \
+        .tune = "*" \
     }
 
 #define ALGO_OPTION_BUFFERS(config) \
@@ -44,14 +45,16 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
     { \
         .name = "pdl", EPA_BOOL(config, pdl), \
         .help = "on GPUs, programmatic dependent launch: set up a kernel while the " \
-                "previous one runs" \
+                "previous one runs", \
+        .tune = "cuda: *" \
     }
 
 #define ALGO_OPTION_BLOCKS(config) \
     { \
         .name = "blocks", EPA_U32(config, blocks), .max = 65535, \
         .help = "on GPUs, maximum number of thread blocks of a kernel; 0: two per " \
-                "multiprocessor" \
+                "multiprocessor", \
+        .tune = "cuda: 0 16 32 64 128" \
     }
 
 #define ALGO_OPTION_PROFILE(config) \

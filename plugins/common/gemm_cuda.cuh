@@ -1,23 +1,23 @@
-/* Main loops of matrix products for kernels of GPUs of compute capability 9.0 (wgmma, tensor copies):
- * what a persistent kernel is put together from. Compile for sm_90a.
+/* Main loops of matrix products for kernels of GPUs of compute capability 9.0 (wgmma, tensor
+ * copies): what a persistent kernel is put together from. Compile for sm_90a.
  *
  * A tile is up to 128 rows of A times 256 rows of weights: two boxes of 128, which need not be
- * neighbours: gate rows and the up rows of the same channels, so that an activation needs one thread.
- * All of K goes through a ring of stages in shared memory (struct gemm_shared), a block of K (128
- * bytes of each row) in a stage. A block has 384 threads:
+ * neighbours: gate rows and the up rows of the same channels, so that an activation needs one
+ * thread. All of K goes through a ring of stages in shared memory (struct gemm_shared), a block of
+ * K (128 bytes of each row) in a stage. A block has 384 threads:
  *
- *     warp 0, a lane    gemm_load_weights() or gemm_load_packed() fills weights as soon as stages are
- *                       free; it never waits for rows
+ *     warp 0, a lane    gemm_load_weights() or gemm_load_packed() fills weights as soon as stages
+ *                       are free; it never waits for rows
  *     warp 1, a lane    gemm_load_rows() fills rows; call it when the rows of the tile are there
- *     warp 2            gemm_load_scales(), FP8 only: the products of the scales; or warp 1 does both,
- *                       gemm_load_scaled_rows()
+ *     warp 2            gemm_load_scales(), FP8 only: the products of the scales; or warp 1 does
+ *                       both, gemm_load_scaled_rows()
  *     warp 3            is the kernel's own
  *     warps 4 to 11     gemm_multiply(): two warpgroups; sums in registers, then an epilogue
  *
  * Each role goes through the same tiles in the same order, with a struct gemm_at of its own that
- * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(), N
- * of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of A are
- * loaded. Loads of the next tiles go on during an epilogue.
+ * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(),
+ * N of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of
+ * A are loaded. Loads of the next tiles go on during an epilogue.
  *
  *     __launch_bounds__(GEMM_THREADS, 1) kernel(const __grid_constant__ struct args g)
  *         extern __shared__ __align__(1024) char shared[];
@@ -32,9 +32,9 @@
  *
  * Where waits for rows end because a peer failed: load whatever is there, so that all roles go on.
  *
- * Which sum is what. gemm_multiply(): sum[b][i] is row gemm_row(i) (of the tile's 128), box b, column
- * gemm_column(i) (of 128). gemm_multiply_small<N>(): row gemm_small_row(i) (of N), box b, column
- * gemm_small_column(i). */
+ * Which sum is what. gemm_multiply(): sum[b][i] is row gemm_row(i) (of the tile's 128), box b,
+ * column gemm_column(i) (of 128). gemm_multiply_small<N>(): row gemm_small_row(i) (of N), box b,
+ * column gemm_small_column(i). */
 #ifndef GEMM_CUDA_CUH
 #define GEMM_CUDA_CUH
 
@@ -109,8 +109,9 @@ template <class S> EPA_DEV void gemm_wait_empty(S &s, const struct gemm_at &at)
     epa_dev_mbar_wait(&s.empty[at.stage], at.phase ^ 1);
 }
 
-/* Boxes of weights from rows `first` and `second` of the map on; one lane. `boxes` 1: only the first,
- * where the second is beyond C; what is in its place is multiplied or not, and must not be used. */
+/* Boxes of weights from rows `first` and `second` of the map on; one lane. `boxes` 1: only the
+ * first, where the second is beyond C; what is in its place is multiplied or not, and must not be
+ * used. */
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map, uint32_t first,
                                uint32_t second, uint32_t k_blocks, uint64_t l2, uint32_t boxes = 2)
@@ -204,8 +205,8 @@ EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
 }
 
 /* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
- * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block k of
- * K is empty. */
+ * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block
+ * k of K is empty. */
 template <int GROUP, class S, class EMPTIED>
 EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
                               uint32_t k_blocks, EMPTIED emptied)
@@ -304,8 +305,8 @@ template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
-/* 16 bits: a block's products are issued before those of the block before are waited for. N: columns
- * of both boxes, or of one. */
+/* 16 bits: a block's products are issued before those of the block before are waited for. N:
+ * columns of both boxes, or of one. */
 template <epa_dev_type TYPE, int N, class S>
 EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[N / 2])
 {
@@ -402,7 +403,8 @@ EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&
         gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0]);
 }
 
-/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box that there is. */
+/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box that there
+ * is. */
 template <epa_dev_type TYPE, int GROUP, int N, class S>
 EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
                                  float (&sum)[2][N / 2])
@@ -461,8 +463,8 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
 
 /* ---- packed weights ---- */
 
-/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has put
- * where another was. Boxes beyond the weights are 0. All threads of a grid. */
+/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has
+ * put where another was. Boxes beyond the weights are 0. All threads of a grid. */
 EPA_DEV void gemm_pack_pieces(char *to, const char *from, const struct gemm_packing &p,
                               uint64_t pieces)
 {
@@ -678,8 +680,8 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
     }
 }
 
-/* Of a swapped tile, whose 128 columns are spread over both warpgroups: they meet. `turn`: 0, 1, 2, 0,
- * ... from call to call, so that nobody clears maxima that others still read or raise. */
+/* Of a swapped tile, whose 128 columns are spread over both warpgroups: they meet. `turn`: 0, 1, 2,
+ * 0, ... from call to call, so that nobody clears maxima that others still read or raise. */
 template <int GROUP, int N, class S>
 EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to, float *scale_to,
                                  size_t scale_stride, float (&v)[N / 2])

@@ -1,6 +1,6 @@
-/* Matrix products on GPUs of compute capability 9.0, as hosts see them: C = A * B^T, where A are rows
- * of tokens, some for each expert, and B the weights of the experts. The main loops for kernels are
- * in gemm_cuda.cuh; gemm_experts.cu has kernels that do nothing else. */
+/* Matrix products on GPUs of compute capability 9.0, as hosts see them: C = A * B^T, where A are
+ * rows of tokens, some for each expert, and B the weights of the experts. The main loops for
+ * kernels are in gemm_cuda.cuh; gemm_experts.cu has kernels that do nothing else. */
 #ifndef GEMM_CUDA_H
 #define GEMM_CUDA_H
 

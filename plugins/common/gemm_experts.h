@@ -1,6 +1,6 @@
-/* Experts on GPUs of compute capability 9.0, and nothing else: y = W_down a(W_up x) for the rows that
- * dispatch delivered (epa2a/problem.h, struct epa_mlp), as two kernels, one after the other. Numbers
- * of rows are read on the device: a recorded call works with the counts of the moment. */
+/* Experts on GPUs of compute capability 9.0, and nothing else: y = W_down a(W_up x) for the rows
+ * that dispatch delivered (epa2a/problem.h, struct epa_mlp), as two kernels, one after the other.
+ * Numbers of rows are read on the device: a recorded call works with the counts of the moment. */
 #ifndef GEMM_EXPERTS_H
 #define GEMM_EXPERTS_H
 
@@ -43,9 +43,9 @@ struct gemm_args {
     uint32_t early;
 };
 
-/* Queues it. dtype: of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3. `out` is float32, or for FP8 any,
- * else dtype. `swiglu`: the boxes are gate and up, C is their activation, in dtype. `blocks`: how many
- * multiprocessors. */
+/* Queues it. dtype: of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3. `out` is float32, or for FP8
+ * any, else dtype. `swiglu`: the boxes are gate and up, C is their activation, in dtype. `blocks`:
+ * how many multiprocessors. */
 cudaError_t gemm_launch(const struct gemm_args *, int dtype, enum gemm_out_type out, bool swiglu,
                         uint32_t blocks, cudaStream_t);
 

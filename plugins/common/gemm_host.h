@@ -48,8 +48,8 @@ static inline size_t gemm_row_bytes(const struct epa_ag_gemm *g)
 void gemm_pack_row(const struct gemm_weights *, const void *x, void *panels, uint32_t row,
                    void *line);
 
-/* Rows of C, columns from `column` (a multiple of EPA_GEMM_COLS) on, `columns` of them (the same, or
- * up to padded_n). */
+/* Rows of C, columns from `column` (a multiple of EPA_GEMM_COLS) on, `columns` of them (the same,
+ * or up to padded_n). */
 struct gemm_tile {
     const void *a;        /* a panel's start */
     const float *a_scale; /* FP8: [rows][padded_k / 128] */

@@ -1,4 +1,5 @@
-/* See maps.h. A line of /proc/self/maps: "7f00-7f80 rw-s 00001000 00:01 4711  /memfd:x (deleted)". */
+/* See maps.h. A line of /proc/self/maps: "7f00-7f80 rw-s 00001000 00:01 4711  /memfd:x
+ * (deleted)". */
 #include "maps.h"
 
 #include <inttypes.h>

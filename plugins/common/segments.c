@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
@@ -69,6 +71,19 @@ static enum epa_status check(const struct segments_params *p, struct epa_error *
     return p->huge_pages == HUGE_ON ? check_huge_pages(p->name, err) : EPA_OK;
 }
 
+/* With the limit of the process that it may be due to. */
+static const char *explain_errno(int error)
+{
+    struct rlimit addresses;
+
+    if (error == EFBIG)
+        return "File too large (RLIMIT_FSIZE: ulimit -f)";
+    if (error == ENOMEM && getrlimit(RLIMIT_AS, &addresses) == 0 &&
+        addresses.rlim_cur != RLIM_INFINITY)
+        return "Cannot allocate memory (RLIMIT_AS: ulimit -v)";
+    return strerror(error);
+}
+
 /* A memfd of the size of a segment, that nobody can resize. */
 static enum epa_status create_file(struct segments *s, struct epa_error *err)
 {
@@ -83,7 +98,7 @@ static enum epa_status create_file(struct segments *s, struct epa_error *err)
         return epa_fail(err, EPA_ERR_SYSTEM,
                         "%s: a segment of %" PRIu64 " bytes (heap %" PRIu64 ", %u signals): %s",
                         s->params.name, s->bytes, s->params.heap_bytes, s->params.signals,
-                        strerror(errno));
+                        explain_errno(errno));
     if (fcntl(s->fd, F_ADD_SEALS, SEALS) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s: sealing a memfd: %s", s->params.name,
                         strerror(errno));
@@ -122,11 +137,11 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner, str
     if (room == MAP_FAILED)
         return epa_fail(err, EPA_ERR_NOMEM,
                         "%s: no addresses for the %" PRIu64 " bytes of rank %u: %s", s->params.name,
-                        s->bytes, owner, strerror(errno));
+                        s->bytes, owner, explain_errno(errno));
     at = room + (round_up((uintptr_t)room, HUGE_PAGE) - (uintptr_t)room);
     if (mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         (void)epa_fail(err, EPA_ERR_NOMEM, "%s: mmap of the %" PRIu64 " bytes of rank %u: %s",
-                       s->params.name, s->bytes, owner, strerror(errno));
+                       s->params.name, s->bytes, owner, explain_errno(errno));
         munmap(room, s->bytes + HUGE_PAGE);
         return EPA_ERR_NOMEM;
     }
@@ -136,6 +151,17 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner, str
     *peer = (struct peer){
         .segment = (struct segment *)(void *)at, .heap = at + s->heap_at, .mapped = true};
     return advise(s, peer->heap, err);
+}
+
+/* Huge pages, also where shmem_enabled is "never", that is, asking alone gives none. There is one
+ * small page of each: the kernel wants one, and copies each that there is. What fails costs nothing
+ * but the pages staying small. */
+static void collapse(char *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += HUGE_PAGE)
+        if (madvise(at + i, 1, MADV_POPULATE_WRITE) != 0)
+            return;
+    (void)madvise(at, round_up(bytes, HUGE_PAGE), MADV_COLLAPSE);
 }
 
 /* First touch by the owner: memory of its own NUMA node, and no page faults later. */
@@ -150,13 +176,10 @@ static enum epa_status touch(const struct segments *s, struct epa_error *err)
 
         if (epa_aborted(s->params.boot))
             return EPA_ERR_ABORTED;
-        if (madvise(heap + at, n, MADV_POPULATE_WRITE) == 0) {
-            /* Also where shmem_enabled is "never", that is, asking alone gives none. What
-             * fails costs nothing but the pages staying small. */
-            if (huge)
-                (void)madvise(heap + at, round_up(n, HUGE_PAGE), MADV_COLLAPSE);
+        if (huge)
+            collapse(heap + at, n);
+        if (madvise(heap + at, n, MADV_POPULATE_WRITE) == 0)
             continue;
-        }
         if (errno != EINVAL) /* not just an old kernel */
             return epa_fail(err, EPA_ERR_NOMEM,
                             "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
@@ -176,6 +199,17 @@ static bool is_file_of(const struct segments *s, int fd, const struct segment_ca
            (uint64_t)st.st_size == s->bytes;
 }
 
+/* Waits a moment for the word that a rank has failed: one whose memory is gone may just have died,
+ * and whoever watches it learns of that as late as this rank does. */
+static bool has_failed(const struct segments *s)
+{
+    const struct timespec pause = {0, 1000000};
+
+    for (int ms = 0; ms < 500 && !epa_aborted(s->params.boot); ms++)
+        nanosleep(&pause, NULL);
+    return epa_aborted(s->params.boot);
+}
+
 /* Opens and maps the segment of a rank in another process, once it is sure to be that. */
 static enum epa_status attach(const struct segments *s, const struct segment_card *card, uint32_t r,
                               struct epa_error *err)
@@ -186,11 +220,16 @@ static enum epa_status attach(const struct segments *s, const struct segment_car
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        int failed = errno;
+
+        if (has_failed(s))
+            return EPA_ERR_ABORTED;
         return epa_fail(err, EPA_ERR_SYSTEM,
                         "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
                         "a node must run as one user, in one PID namespace with /proc mounted",
-                        s->params.name, s->rank, r, path, strerror(errno));
+                        s->params.name, s->rank, r, path, strerror(failed));
+    }
     seals = fcntl(fd, F_GET_SEALS);
     if (!is_file_of(s, fd, card) || seals < 0 || (seals & SEALS) != SEALS)
         status = epa_fail(err, EPA_ERR_SYSTEM,

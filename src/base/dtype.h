@@ -147,7 +147,7 @@ static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t
     return f16 ? e4m3_group_f16(x, n, q) : e4m3_group(x, n, q);
 }
 
-/* The stand-in for expert e multiplies by this: 251 values in [1, 4), exact in bf16 and f16, and
+/* The synthetic expert e multiplies by this: 251 values in [1, 4), exact in bf16 and f16, and
  * different for neighbouring experts and for the same expert of neighbouring ranks. */
 static inline float expert_factor(uint32_t expert)
 {

@@ -2,6 +2,8 @@
 #include "base/exit_code.h"
 
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 
 const struct exit_meaning exit_meanings[] = {
     {EXIT_OK, "success"},
@@ -48,29 +50,19 @@ int exit_code(enum epa_status status, int signal)
 
 const char *status_name(enum epa_status status)
 {
-    switch (status) {
-    case EPA_OK:
-        return "ok";
-    case EPA_ERR_CONFIG:
-        return "config";
-    case EPA_ERR_UNSUPPORTED:
-        return "unsupported";
-    case EPA_ERR_NOMEM:
-        return "nomem";
-    case EPA_ERR_SYSTEM:
-        return "system";
-    case EPA_ERR_TIMEOUT:
-        return "timeout";
-    case EPA_ERR_MISMATCH:
-        return "mismatch";
-    case EPA_ERR_DIED:
-        return "died";
-    case EPA_ERR_INTERRUPTED:
-        return "interrupted";
-    case EPA_ERR_ABORTED:
-        return "aborted";
-    case EPA_AGAIN:
-        break;
-    }
-    return "internal";
+    static const char *const name[] = {
+        [-EPA_OK] = "ok",
+        [-EPA_ERR_CONFIG] = "config",
+        [-EPA_ERR_UNSUPPORTED] = "unsupported",
+        [-EPA_ERR_NOMEM] = "nomem",
+        [-EPA_ERR_SYSTEM] = "system",
+        [-EPA_ERR_TIMEOUT] = "timeout",
+        [-EPA_ERR_MISMATCH] = "mismatch",
+        [-EPA_ERR_DIED] = "died",
+        [-EPA_ERR_INTERRUPTED] = "interrupted",
+        [-EPA_ERR_ABORTED] = "aborted",
+    };
+    size_t at = status <= 0 ? (size_t)-status : SIZE_MAX;
+
+    return at < sizeof(name) / sizeof(name[0]) && name[at] != NULL ? name[at] : "internal";
 }

@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MOST = 1 << 30 };
-
 static bool is_stdout(const char *path)
 {
     return strcmp(path, "-") == 0;
@@ -54,6 +52,19 @@ static enum epa_status check_folder(const char *option, const char *path, struct
                     strerror(failed));
 }
 
+/* Somebody else says what it leads to. */
+static bool is_foreign_link(const char *path)
+{
+    struct stat at;
+
+    return lstat(path, &at) == 0 && S_ISLNK(at.st_mode) && at.st_uid != 0 && at.st_uid != geteuid();
+}
+
+static enum epa_status refuse_link(const char *option, const char *path, struct epa_error *err)
+{
+    return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a link of another user", option, path);
+}
+
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *err)
 {
     struct stat at;
@@ -62,6 +73,8 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
         return EPA_OK;
     if (path[0] == 0 || strlen(path) >= PATH_MAX - 32)
         return epa_fail(err, EPA_ERR_CONFIG, "%s wants the name of a file, or -", option);
+    if (is_foreign_link(path))
+        return refuse_link(option, path, err);
     if (stat(path, &at) != 0) {
         if (!force && lstat(path, &at) == 0)
             return epa_fail(err, EPA_ERR_CONFIG,
@@ -92,11 +105,17 @@ static int write_all(int fd, const struct text *text)
     return 0;
 }
 
+static const char *explain_errno(int error)
+{
+    return error == EFBIG ? "File too large (RLIMIT_FSIZE: ulimit -f)" : strerror(error);
+}
+
 static enum epa_status write_stdout(const struct text *text, struct epa_error *err)
 {
-    if (fwrite(text->data, 1, text->bytes, stdout) == text->bytes && fflush(stdout) == 0)
+    if ((text->bytes == 0 || fwrite(text->data, 1, text->bytes, stdout) == text->bytes) &&
+        fflush(stdout) == 0)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", strerror(errno));
+    return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", explain_errno(errno));
 }
 
 /* A new file beside `path`, with the rights that the user's umask gives. */
@@ -170,7 +189,7 @@ static enum epa_status write_regular(const char *option, const char *path, bool 
                         option, path, name);
     if (failed != 0) {
         unlink(name);
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(failed));
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, explain_errno(failed));
     }
     sync_folder(path);
     return EPA_OK;
@@ -185,6 +204,8 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
     s->fd = -1;
     if (is_stdout(s->path))
         return EPA_OK;
+    if (is_foreign_link(s->path))
+        return refuse_link(s->option, s->path, err);
     /* Without O_NONBLOCK a pipe that nobody reads would not open. */
     how |= !is_file ? O_NONBLOCK : force ? O_CREAT | O_TRUNC : O_CREAT | O_EXCL;
     s->fd = open(s->path, how, 0666);
@@ -202,7 +223,7 @@ enum epa_status file_stream_add(const struct file_stream *s, const struct text *
         return write_stdout(text, err);
     if (write_all(s->fd, text) == 0)
         return EPA_OK;
-    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, strerror(errno));
+    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, explain_errno(errno));
 }
 
 /* A device or a pipe has no name to be taken by a rename, and must not lose its own. */
@@ -217,6 +238,8 @@ enum epa_status file_write(const char *option, const char *path, bool force,
 
     if (is_stdout(path))
         return write_stdout(text, err);
+    if (is_foreign_link(path))
+        return refuse_link(option, path, err);
     if (there && !S_ISREG(at.st_mode)) {
         status = file_stream_open(&special, force, err);
         if (status == EPA_OK) {
@@ -232,30 +255,43 @@ enum epa_status file_write(const char *option, const char *path, bool force,
     return status;
 }
 
-enum epa_status file_read(const char *path, struct text *out, struct epa_error *err)
+/* What a shell hands over: standard input, or a pipe of <(command), which has a writer. */
+static bool is_handed_over(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), failed;
-    char bytes[16384];
+    return strncmp(path, "/dev/stdin", 10) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
+enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *err)
+{
+    /* Without O_NONBLOCK a pipe that nobody writes to would not open. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    enum epa_status status = EPA_OK;
+    char piece[1 << 14];
     struct stat at;
     ssize_t n = 1;
 
-    if (fd < 0 || fstat(fd, &at) != 0) {
-        failed = errno;
-    } else if (!S_ISREG(at.st_mode)) {
-        close(fd);
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: is not a regular file", path);
-    } else if (at.st_size > FILE_MOST) {
-        close(fd);
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s: has %lld MiB; up to %d are read", path,
-                        (long long)at.st_size >> 20, FILE_MOST >> 20);
-    } else {
-        while (out->bytes <= FILE_MOST && (n = read(fd, bytes, sizeof(bytes))) > 0)
-            text_add_bytes(out, bytes, (size_t)n);
-        failed = n < 0 ? errno : 0;
+    *out = (struct text){0};
+    text_add(out, "%s", "");
+    if (fd < 0 || fstat(fd, &at) != 0 || fcntl(fd, F_SETFL, 0) != 0)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(at.st_mode) && !S_ISDIR(at.st_mode) && !is_handed_over(path))
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is not a regular file", path);
+    else if (S_ISREG(at.st_mode) && (uint64_t)at.st_size > most)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it has %lld MiB; up to %llu are read", path,
+                          (long long)at.st_size >> 20, (unsigned long long)most >> 20);
+    while (status == EPA_OK && n != 0 && out->bytes <= most) {
+        n = read(fd, piece, sizeof(piece));
+        text_add_bytes(out, piece, n > 0 ? (size_t)n : 0);
+        if (n < 0 && errno != EINTR)
+            status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
     }
+    if (out->bytes > most)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is longer than %llu MiB", path,
+                          (unsigned long long)most >> 20);
     if (fd >= 0)
         close(fd);
-    return failed == 0 ? EPA_OK : epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(failed));
+    return status;
 }
 
 /* ---- files of /proc and /sys ---- */

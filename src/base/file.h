@@ -19,9 +19,11 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
 /* Written to a temporary file beside `path`, synced and renamed. */
 enum epa_status file_write(const char *option, const char *path, bool force, const struct text *,
                            struct epa_error *);
-/* Everything in a regular file of at most 1 GiB; nothing else is waited for, or read without an end.
- * EPA_ERR_SYSTEM: "PATH: why". */
-enum epa_status file_read(const char *path, struct text *out, struct epa_error *);
+/* Everything in a regular file of at most so many bytes, or in what a shell hands over (standard
+ * input, <(command)); nothing else is waited for, or read without an end. EPA_ERR_SYSTEM: "PATH:
+ * why". `out` is the caller's to free, however it ends. */
+#define FILE_MOST (UINT64_C(16) << 30)
+enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *);
 
 /* A file that grows while people read it. The caller closes fd. */
 struct file_stream {

@@ -11,8 +11,9 @@ json_t *json_text(const char *bytes)
     json_t *value = json_string(bytes);
     char *clean;
 
-    if (value != NULL || (clean = strdup(bytes)) == NULL)
+    if (value != NULL)
         return value;
+    clean = memory_printf("%s", bytes);
     for (char *c = clean; *c != 0; c++)
         *c = (unsigned char)*c >= 0x80 ? '?' : *c;
     value = json_string(clean);
@@ -45,22 +46,6 @@ json_t *json_whole(double x)
     return isfinite(x) ? json_integer((json_int_t)llround(x)) : json_null();
 }
 
-void json_put(json_t **object, const char *key, json_t *value)
-{
-    if (json_object_set_new(*object, key, value) == 0)
-        return;
-    json_decref(*object);
-    *object = NULL;
-}
-
-void json_add(json_t **list, json_t *value)
-{
-    if (json_array_append_new(*list, value) == 0)
-        return;
-    json_decref(*list);
-    *list = NULL;
-}
-
 json_t *json_object_of(const char *key, ...)
 {
     json_t *object = json_object();
@@ -68,25 +53,42 @@ json_t *json_object_of(const char *key, ...)
 
     va_start(args, key);
     for (; key != NULL; key = va_arg(args, const char *))
-        json_put(&object, key, va_arg(args, json_t *));
+        json_object_set_new(object, key, va_arg(args, json_t *));
     va_end(args);
     return object;
 }
 
-bool json_write(struct text *out, json_t *value, size_t flags)
+static int add_piece(const char *piece, size_t bytes, void *out)
 {
-    char *dump = value != NULL ? json_dumps(value, flags | JSON_REAL_PRECISION(9)) : NULL;
-
-    json_decref(value);
-    if (dump != NULL)
-        text_add_bytes(out, dump, strlen(dump));
-    free(dump);
-    return dump != NULL;
+    text_add_bytes(out, piece, bytes);
+    return 0;
 }
 
-const char *json_text_at(const json_t *object, const char *key)
+void json_write(struct text *out, const json_t *value, size_t flags)
 {
-    const char *text = json_string_value(json_object_get(object, key));
+    json_dump_callback(value, add_piece, out, flags);
+}
+
+json_t *json_at(const json_t *at, const char *path)
+{
+    for (size_t n; at != NULL && *path != '\0'; path += n + (path[n] == '.')) {
+        n = strcspn(path, ".");
+        at = json_is_array(at) ? json_array_get(at, strtoul(path, NULL, 10))
+                               : json_object_getn(at, path, n);
+    }
+    return (json_t *)at;
+}
+
+const char *json_text_at(const json_t *at, const char *path)
+{
+    const char *text = json_string_value(json_at(at, path));
 
     return text != NULL ? text : "";
+}
+
+double json_number_at(const json_t *at, const char *path)
+{
+    const json_t *value = json_at(at, path);
+
+    return json_is_number(value) ? json_number_value(value) : NAN;
 }

@@ -1,5 +1,5 @@
-/* JSON documents: values that are null where there is nothing, and objects that are NULL, rather
- * than with holes, once memory ran out anywhere in them. All return new references. */
+/* JSON documents: values that are null where there is nothing. All return new references. Where
+ * memory ends, so does the program: main() gives jansson memory_alloc(). */
 #ifndef JSON_H
 #define JSON_H
 
@@ -19,14 +19,15 @@ json_t *json_whole(double);                   /* rounded; null: not finite */
 
 /* Keys (const char *) and values (json_t *, which are taken), ended by NULL. */
 json_t *json_object_of(const char *key, ...) __attribute__((sentinel));
-/* Adds to an object or a list, which is NULL from then on if that fails. */
-void json_put(json_t **object, const char *key, json_t *value);
-void json_add(json_t **list, json_t *value);
 
-/* Writes a value, which is taken, with jansson's flags and 9 digits; false: no memory. */
-bool json_write(struct text *out, json_t *value, size_t flags);
+/* Adds a value, with jansson's flags; JSON_DIGITS: as many of a number as a measurement has. */
+enum { JSON_DIGITS = JSON_REAL_PRECISION(9) };
+void json_write(struct text *out, const json_t *value, size_t flags);
 
-/* The string of a key; "": it has none. */
-const char *json_text_at(const json_t *object, const char *key);
+/* What is at a path such as "build.type" or "ranks.0.pid"; NULL: nothing. Then its string, "" for
+ * anything else, and its number, NaN for anything else. */
+json_t *json_at(const json_t *, const char *path);
+const char *json_text_at(const json_t *, const char *path);
+double json_number_at(const json_t *, const char *path);
 
 #endif

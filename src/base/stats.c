@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "base/text.h"
 
 enum { REPLICATES = 2000 };
 
@@ -237,20 +238,14 @@ static int by_rank(const void *a, const void *b)
     return by_value(&((const struct ranked *)a)->value, &((const struct ranked *)b)->value);
 }
 
-/* What ranks say: the sum of ranks of a, and the sum of t^3 - t over ties of t values. */
-struct rank_sums {
-    double of_a, ties;
-};
-
-static bool rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_b,
-                     struct rank_sums *out)
+/* The sum of ranks of a, and the sum of t^3 - t over ties of t values. */
+static double sum_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b, double *ties)
 {
     uint32_t n = n_a + n_b;
-    struct ranked *all = malloc(n * sizeof(*all));
+    struct ranked *all = memory_alloc(n, sizeof(*all));
+    double of_a = 0;
 
-    *out = (struct rank_sums){0, 0};
-    if (all == NULL)
-        return false;
+    *ties = 0;
     for (uint32_t i = 0; i < n; i++)
         all[i] = (struct ranked){i < n_a ? a[i] : b[i - n_a], i < n_a};
     qsort(all, n, sizeof(*all), by_rank);
@@ -260,12 +255,12 @@ static bool rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_
         for (end = i + 1; end < n && !(all[end].value > all[i].value); end++)
             ;
         count = end - i;
-        out->ties += count * count * count - count;
+        *ties += count * count * count - count;
         for (uint32_t k = i; k < end; k++) /* each has the mean of ranks i + 1 to end */
-            out->of_a += all[k].of_a ? i + (count + 1) / 2 : 0;
+            of_a += all[k].of_a ? i + (count + 1) / 2 : 0;
     }
     free(all);
-    return true;
+    return of_a;
 }
 
 /* The number of ways to get each U is a coefficient of the Gaussian binomial: the product
@@ -273,10 +268,8 @@ static bool rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_
 static double exact_p(double u, uint32_t n_a, uint32_t n_b)
 {
     uint32_t degree = n_a * n_b, at = (uint32_t)u;
-    double *ways = calloc(degree + 1, sizeof(*ways)), sum = 0, all = 0;
+    double *ways = memory_alloc(degree + 1, sizeof(*ways)), sum = 0, all = 0;
 
-    if (ways == NULL)
-        return NAN;
     ways[0] = 1;
     for (uint32_t i = 1; i <= n_a; i++) {
         for (uint32_t d = degree; d >= n_b + i; d--)
@@ -294,15 +287,12 @@ static double exact_p(double u, uint32_t n_a, uint32_t n_b)
 
 double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b)
 {
-    double n = (double)n_a + n_b, mean = (double)n_a * n_b / 2, u, variance, z;
-    struct rank_sums sums;
+    double n = (double)n_a + n_b, mean = (double)n_a * n_b / 2, ties, variance, z;
+    double u = sum_ranks(a, n_a, b, n_b, &ties) - (double)n_a * (n_a + 1) / 2;
 
-    if (!rank_all(a, n_a, b, n_b, &sums))
-        return NAN;
-    u = sums.of_a - (double)n_a * (n_a + 1) / 2;
-    if (!(sums.ties > 0) && n_a + n_b <= COMPARE_EXACT)
+    if (!(ties > 0) && n_a + n_b <= COMPARE_EXACT)
         return exact_p(u < mean ? u : 2 * mean - u, n_a, n_b);
-    variance = (double)n_a * n_b / 12 * (n + 1 - sums.ties / (n * (n - 1)));
+    variance = (double)n_a * n_b / 12 * (n + 1 - ties / (n * (n - 1)));
     if (!(variance > 0))
         return 1;
     z = (fabs(u - mean) - 0.5) / sqrt(variance);
@@ -333,71 +323,58 @@ static void make_units(const struct compare_side *s, bool by_run, double *scratc
     }
 }
 
-enum epa_status spread_of_side(const struct compare_side *s, struct spread *out)
+struct spread spread_of_side(const struct compare_side *s)
 {
     bool by_run = s->n > 1;
     uint64_t n = units_in(s, by_run), samples = samples_of(s), k = interval_of_median(n);
-    double *unit = malloc((n + samples) * sizeof(*unit)), *scratch = unit + n;
+    double *unit = memory_alloc(n + samples, sizeof(*unit)), *scratch = unit + n;
+    struct spread out;
 
-    if (unit == NULL)
-        return EPA_ERR_NOMEM;
     make_units(s, by_run, scratch, unit);
     stats_sort(unit, n);
-    *out = (struct spread){.median =
-                               by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch),
-                           .low = unit[k > 0 ? k - 1 : 0],
-                           .high = unit[k > 0 ? n - k : n - 1],
-                           .units = (uint32_t)n};
+    out = (struct spread){.median =
+                              by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch),
+                          .low = unit[k > 0 ? k - 1 : 0],
+                          .high = unit[k > 0 ? n - k : n - 1],
+                          .units = (uint32_t)n};
     free(unit);
-    return EPA_OK;
+    return out;
 }
 
-enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
-                              struct comparison *out)
+struct comparison compare_sides(const struct compare_side *a, const struct compare_side *b)
 {
-    uint64_t n_a = samples_of(a), n_b = samples_of(b), most = n_a > n_b ? n_a : n_b;
-    bool enough = a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS;
-    /* A drawn run may be the longest each time. */
-    uint64_t room = 0;
-    double *scratch, *ratio, *unit;
+    uint64_t n_a = samples_of(a), n_b = samples_of(b), room = 0;
+    double *scratch, *ratio = memory_alloc(REPLICATES + (size_t)a->n + b->n, sizeof(*ratio));
+    double *unit = ratio + REPLICATES;
     struct random r = {.key = random_mix(1)};
+    struct comparison out = {.p = NAN, .runs_a = a->n, .runs_b = b->n};
 
     for (uint32_t i = 0; i < a->n + b->n; i++) {
         uint64_t n = i < a->n ? a->run[i].n : b->run[i - a->n].n;
 
         room = n > room ? n : room;
     }
-    room *= a->n > b->n ? a->n : b->n;
-    scratch = malloc((room > most ? room : most) * sizeof(*scratch));
-    ratio = malloc((REPLICATES + (size_t)a->n + b->n) * sizeof(*ratio));
-    if (scratch == NULL || ratio == NULL) {
-        free(scratch);
-        free(ratio);
-        return EPA_ERR_NOMEM;
-    }
-    *out = (struct comparison){.a = median_of_all(a, scratch),
-                               .b = median_of_all(b, scratch),
-                               .p = NAN,
-                               .runs_a = a->n,
-                               .runs_b = b->n};
-    out->ratio = out->b / out->a;
+    room *= a->n > b->n ? a->n : b->n; /* a drawn run may be the longest each time */
+    scratch = memory_alloc(room + n_a + n_b, sizeof(*scratch));
+    out.a = median_of_all(a, scratch);
+    out.b = median_of_all(b, scratch);
+    out.ratio = out.b / out.a;
     for (uint32_t i = 0; i < REPLICATES; i++) {
         double of_a = draw_median(&r, a, scratch);
 
         ratio[i] = draw_median(&r, b, scratch) / of_a;
     }
     stats_sort(ratio, REPLICATES);
-    out->low = ratio[REPLICATES * 25 / 1000];
-    out->high = ratio[REPLICATES * 975 / 1000 - 1];
-    unit = ratio + REPLICATES;
-    if (enough) {
+    out.low = ratio[REPLICATES * 25 / 1000];
+    out.high = ratio[REPLICATES * 975 / 1000 - 1];
+    if (a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS) {
         make_units(a, true, scratch, unit);
         make_units(b, true, scratch, unit + a->n);
-        out->p = compare_ranks(unit, a->n, unit + a->n, b->n);
+        out.p = compare_ranks(unit, a->n, unit + a->n, b->n);
     }
     free(scratch);
     free(ratio);
-    return enough && isnan(out->p) ? EPA_ERR_NOMEM : EPA_OK;
+    return out;
 }
 
 enum compare_verdict compare_judge(const struct comparison *x, double threshold, double alpha)
@@ -426,10 +403,8 @@ uint32_t turns_look(uint32_t k)
 static double *signed_ranks(uint32_t n)
 {
     uint32_t most = n * (n + 1) / 2;
-    double *below = calloc(most + 1, sizeof(*below));
+    double *below = memory_alloc(most + 1, sizeof(*below));
 
-    if (below == NULL)
-        return NULL;
     below[0] = 1;
     for (uint32_t rank = 1; rank <= n; rank++)
         for (uint32_t s = rank * (rank + 1) / 2 + 1; s-- > 0;)
@@ -439,19 +414,14 @@ static double *signed_ranks(uint32_t n)
     return below;
 }
 
-enum epa_status turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
-                            double threshold, double alpha, struct comparison *out,
-                            enum compare_verdict *verdict)
+enum compare_verdict turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
+                                 double threshold, double alpha, struct comparison *out)
 {
     uint32_t pairs = rounds * (rounds + 1) / 2, n = 0, above = 0, cut = 0;
-    double *mean = malloc((pairs + 1) * sizeof(*mean)), *below = signed_ranks(rounds);
+    double *mean = memory_alloc(pairs, sizeof(*mean)), *below = signed_ranks(rounds);
     double near = log1p(threshold), middle;
+    enum compare_verdict verdict = COMPARE_UNCLEAR;
 
-    if (mean == NULL || below == NULL || rounds == 0) {
-        free(mean);
-        free(below);
-        return EPA_ERR_NOMEM;
-    }
     for (uint32_t i = 0; i < rounds; i++)
         for (uint32_t k = i; k < rounds; k++)
             mean[n++] = (log_ratio[i] + log_ratio[k]) / 2;
@@ -465,20 +435,19 @@ enum epa_status turns_judge(const double *log_ratio, uint32_t rounds, uint32_t l
     while (2 * cut < pairs && 2 * below[cut] <= alpha)
         cut++;
     out->low = out->high = NAN;
-    *verdict = COMPARE_UNCLEAR;
     if (cut > 0) {
         double low = mean[cut - 1], high = mean[pairs - cut];
 
         out->low = exp(low);
         out->high = exp(high);
         if (low > -near && high < near)
-            *verdict = COMPARE_SAME;
+            verdict = COMPARE_SAME;
         else if (low > 0 && middle > near)
-            *verdict = COMPARE_SLOWER;
+            verdict = COMPARE_SLOWER;
         else if (high < 0 && middle < -near)
-            *verdict = COMPARE_FASTER;
+            verdict = COMPARE_FASTER;
     }
     free(mean);
     free(below);
-    return EPA_OK;
+    return verdict;
 }

@@ -3,8 +3,6 @@
 #ifndef STATS_H
 #define STATS_H
 
-#include <epa2a/status.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { INTERVAL_LEAST = 6 }; /* with fewer samples there is no such interval */
@@ -69,8 +67,8 @@ struct spread {
     uint32_t units; /* runs or blocks */
 };
 
-/* A side with a sample. EPA_ERR_NOMEM. */
-enum epa_status spread_of_side(const struct compare_side *, struct spread *out);
+/* A side with a sample. */
+struct spread spread_of_side(const struct compare_side *);
 
 enum { COMPARE_RUNS = 5 }; /* on each side, from which on runs differ from chance */
 
@@ -87,9 +85,8 @@ enum compare_verdict { COMPARE_SAME, COMPARE_SLOWER, COMPARE_FASTER, COMPARE_UNC
 /* The interval is the bootstrap's over runs and, within a run, over blocks of about sqrt(n)
  * neighbours (samples that stand side by side are alike), 2000 times by a fixed seed; p is that of
  * Mann and Whitney of the medians of runs, with COMPARE_RUNS or more a side: samples of one
- * process tell nothing of the next one. Both sides need a sample. EPA_ERR_NOMEM. */
-enum epa_status compare_sides(const struct compare_side *a, const struct compare_side *b,
-                              struct comparison *out);
+ * process tell nothing of the next one. Both sides need a sample. */
+struct comparison compare_sides(const struct compare_side *a, const struct compare_side *b);
 
 /* b is slower or faster by more than `threshold` and not by chance: p up to alpha, and 1 outside of
  * the interval. UNCLEAR: it may be chance. */
@@ -100,15 +97,14 @@ enum compare_verdict compare_judge(const struct comparison *, double threshold, 
  * no more than rounds that are as likely above as below the truth. Looks are taken after rounds
  * turns_look(1), turns_look(2), ...; look k may err with alpha / (k (k + 1)), so all of them
  * together with alpha. Fills ratio, low, high (NaN: too few rounds) and p. SAME: both bounds are
- * nearer to 1 than the threshold; UNCLEAR: go on. EPA_ERR_NOMEM. */
+ * nearer to 1 than the threshold; UNCLEAR: go on. At least one round. */
 uint32_t turns_look(uint32_t k);
-enum epa_status turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
-                            double threshold, double alpha, struct comparison *out,
-                            enum compare_verdict *verdict);
+enum compare_verdict turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
+                                 double threshold, double alpha, struct comparison *out);
 
 /* Two-sided p of Mann and Whitney. Exact for up to COMPARE_EXACT values without ties; else by
  * the normal distribution, corrected for ties and continuity; 1 where all are equal. Leaves
- * the values as they are. NaN: no memory. */
+ * the values as they are. */
 enum { COMPARE_EXACT = 40 };
 double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b);
 

@@ -13,61 +13,73 @@ enum { LINE_ROOM = 8192, MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SE
 static char nonce[NONCE + 1];
 static char marks[TERMINAL_MARKS][MARK_BYTES + 1], sequences[TERMINAL_MARKS][SEQUENCE];
 
-/* Bytes of the character at `at`; 0: it is none, or one that is not to be shown. */
-static size_t shown_bytes(const unsigned char *at, size_t left, bool lines)
+static size_t decode(const char *s, size_t left, uint32_t *out)
 {
-    uint32_t code = at[0];
-    size_t n = at[0] < 0x80   ? 1
-               : at[0] < 0xc2 ? 0
-               : at[0] < 0xe0 ? 2
-               : at[0] < 0xf0 ? 3
-               : at[0] < 0xf5 ? 4
-                              : 0;
+    unsigned char c = (unsigned char)*s;
+    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+    uint32_t point = n == 1 ? c : c & (0x7fu >> n);
 
-    if (n == 1)
-        return (at[0] >= ' ' && at[0] != 0x7f) || (lines && (at[0] == '\n' || at[0] == '\t'));
-    if (n == 0 || n > left)
+    if ((c >= 0x80 && c < 0xc2) || c > 0xf4 || n > left)
         return 0;
-    code = at[0] & (0x7fu >> n);
     for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80)
+        if (((unsigned char)s[i] & 0xc0) != 0x80)
             return 0;
-        code = code << 6 | (at[i] & 0x3f);
+        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
     }
-    if ((n == 3 && code < 0x800) || (n == 4 && (code < 0x10000 || code > 0x10ffff)) ||
-        (code >= 0xd800 && code < 0xe000) || code < 0xa0)
+    if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ||
+        point < (n == 4   ? 0x10000u
+                 : n == 3 ? 0x800u
+                          : 0))
         return 0;
+    *out = point;
+    return n;
+}
+
+size_t text_decode(const char *s, uint32_t *out)
+{
+    return decode(s, 4, out); /* the 0 at its end is no part of a character */
+}
+
+/* Bytes of the character at `at`; 0: it is none, or one that is not to be shown. */
+static size_t shown_bytes(const char *at, size_t left, bool lines)
+{
+    uint32_t code = 0;
+    size_t n = decode(at, left, &code);
+
+    if (code == '\n' || code == '\t')
+        return lines ? n : 0;
     /* Marks, embeddings, overrides and isolates of direction; separators of lines. */
-    if (code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+    if (code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e ||
+        code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
         (code >= 0x2066 && code <= 0x2069) || code == 0xfeff)
         return 0;
     return n;
 }
 
 /* What is not shown is skipped as a whole, so that it is one '?'. */
-static size_t skipped_bytes(const unsigned char *at, size_t left)
+static size_t skipped_bytes(const char *at, size_t left)
 {
     size_t n = 1;
 
-    while (at[0] >= 0xc0 && n < left && n < 4 && (at[n] & 0xc0) == 0x80)
+    while ((unsigned char)at[0] >= 0xc0 && n < left && n < 4 &&
+           ((unsigned char)at[n] & 0xc0) == 0x80)
         n++;
     return n;
 }
 
 size_t terminal_clean(char *text, size_t bytes, bool lines)
 {
-    const unsigned char *from = (const unsigned char *)text;
     size_t out = 0;
 
     for (size_t i = 0; i < bytes;) {
-        size_t n = shown_bytes(from + i, bytes - i, lines);
+        size_t n = shown_bytes(text + i, bytes - i, lines);
 
         if (n > 0) {
             memmove(text + out, text + i, n);
             out += n;
             i += n;
         } else {
-            i += skipped_bytes(from + i, bytes - i);
+            i += skipped_bytes(text + i, bytes - i);
             text[out++] = '?';
         }
     }
@@ -130,8 +142,10 @@ static FILE *guard(FILE *file, int fd)
                                          (cookie_io_functions_t){.write = write_guarded})
                            : NULL;
 
-    if (out == NULL)
+    /* A line is one write: several processes may share what it goes to, as under mpirun. */
+    if (out == NULL && fd != STDERR_FILENO)
         return file;
+    out = out == NULL ? file : out;
     setvbuf(out, room[fd == STDERR_FILENO], _IOLBF, LINE_ROOM);
     return out;
 }

@@ -9,30 +9,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/terminal.h"
+#include "base/exit_code.h"
 
 enum {
     NAME_MAX_BYTES = 64, /* longer names are near to nothing */
-    COMMENT = 100        /* columns */
+    COLUMNS = 100        /* of a line that is folded */
 };
 
 static void reserve(struct text *text, size_t more)
 {
     size_t room = text->room == 0 ? 256 : text->room;
-    char *data;
 
     while (room - text->bytes < more + 1)
         room *= 2;
     if (room == text->room)
         return;
-    data = realloc(text->data, room);
-    if (data == NULL) {
-        fprintf(stderr, "epa2a: no memory for %zu bytes of text\n", room);
-        abort();
-    }
-    text->data = data;
+    text->data = memory_grow(text->data, room);
     text->room = room;
 }
 
@@ -65,6 +60,18 @@ void text_add(struct text *text, const char *fmt, ...)
     text->bytes += n < 0 ? 0 : (size_t)n;
 }
 
+const char *text_not_a_line(const char *text, uint32_t *point)
+{
+    for (size_t n; *text != 0; text += n) {
+        n = text_decode(text, point);
+        if (n == 0)
+            *point = 0;
+        if (n == 0 || *point < 0x20 || *point == 0x7f)
+            return text;
+    }
+    return NULL;
+}
+
 char *text_clean(char *text)
 {
     text[terminal_clean(text, strlen(text), false)] = 0;
@@ -73,37 +80,39 @@ char *text_clean(char *text)
 
 void text_print_clean(FILE *file, const char *text)
 {
-    char *copy = strdup(text);
+    char *copy = memory_printf("%s", text);
 
-    if (copy != NULL)
-        fputs(text_clean(copy), file);
+    fputs(text_clean(copy), file);
     free(copy);
+}
+
+void text_fold(FILE *file, const char *lead, const char *next, const char *text)
+{
+    for (; *text != 0; lead = next) {
+        size_t room = COLUMNS - strlen(lead), cut = strlen(text);
+
+        if (cut > room) {
+            for (cut = room; cut > 0 && text[cut] != ' '; cut--)
+                ;
+            cut = cut > 0 ? cut : strcspn(text, " ");
+        }
+        fprintf(file, "%s%.*s\n", lead, (int)cut, text);
+        text += cut;
+        text += strspn(text, " ");
+    }
 }
 
 void text_comment(FILE *file, const char *fmt, ...)
 {
-    const char *lead = "# ";
     va_list args;
-    char *text;
-    int n;
+    char *text = NULL;
 
     va_start(args, fmt);
-    n = vasprintf(&text, fmt, args);
+    if (vasprintf(&text, fmt, args) < 0)
+        text = NULL;
     va_end(args);
-    if (n < 0)
-        return;
-    for (const char *at = text_clean(text); *at != 0; lead = "#   ") {
-        size_t room = COMMENT - strlen(lead), cut = strlen(at);
-
-        if (cut > room) {
-            for (cut = room; cut > 0 && at[cut] != ' '; cut--)
-                ;
-            cut = cut > 0 ? cut : strcspn(at, " ");
-        }
-        fprintf(file, "%s%.*s\n", lead, (int)cut, at);
-        at += cut;
-        at += strspn(at, " ");
-    }
+    if (text != NULL)
+        text_fold(file, "# ", "#   ", text_clean(text));
     free(text);
 }
 
@@ -130,8 +139,9 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment: insert, delete, replace, swap two neighbours, each costs 1. */
-static uint32_t distance(const char *a, const char *b, int (*fold)(int))
+/* Optimal string alignment, of lower case: insert, delete, replace, swap two neighbours, each costs
+ * 1. */
+static uint32_t distance(const char *a, const char *b)
 {
     size_t n = strnlen(a, NAME_MAX_BYTES + 1), m = strnlen(b, NAME_MAX_BYTES + 1);
     uint32_t row[3][NAME_MAX_BYTES + 1];
@@ -142,15 +152,16 @@ static uint32_t distance(const char *a, const char *b, int (*fold)(int))
     for (size_t j = 0; j <= m; j++)
         above[j] = (uint32_t)j;
     for (size_t i = 1; i <= n; i++) {
-        int ca = fold((unsigned char)a[i - 1]), last_a = i > 1 ? fold((unsigned char)a[i - 2]) : 0;
+        int ca = tolower((unsigned char)a[i - 1]),
+            last_a = i > 1 ? tolower((unsigned char)a[i - 2]) : 0;
         uint32_t *oldest = before;
 
         here[0] = (uint32_t)i;
         for (size_t j = 1; j <= m; j++) {
-            int cb = fold((unsigned char)b[j - 1]);
+            int cb = tolower((unsigned char)b[j - 1]);
 
             here[j] = least(least(above[j], here[j - 1]) + 1, above[j - 1] + (ca != cb));
-            if (i > 1 && j > 1 && ca == fold((unsigned char)b[j - 2]) && last_a == cb)
+            if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) && last_a == cb)
                 here[j] = least(here[j], before[j - 2] + 1);
         }
         before = above;
@@ -160,16 +171,6 @@ static uint32_t distance(const char *a, const char *b, int (*fold)(int))
     return above[m];
 }
 
-static int same(int c)
-{
-    return c;
-}
-
-uint32_t text_distance(const char *a, const char *b)
-{
-    return distance(a, b, same);
-}
-
 static uint32_t tolerance(const char *want)
 {
     uint32_t third = (uint32_t)(strnlen(want, NAME_MAX_BYTES) / 3);
@@ -177,14 +178,9 @@ static uint32_t tolerance(const char *want)
     return third < 1 ? 1 : least(third, 2);
 }
 
-bool text_near(const char *want, const char *have)
-{
-    return distance(want, have, tolower) <= tolerance(want);
-}
-
 void nearest_try(struct nearest *nearest, const char *name)
 {
-    uint32_t d = distance(nearest->want, name, tolower);
+    uint32_t d = distance(nearest->want, name);
 
     if (d >= (nearest->name != NULL ? nearest->distance : tolerance(nearest->want) + 1))
         return;
@@ -213,13 +209,10 @@ const char *nearest_hint(const struct nearest *nearest, char buf[NEAREST_ROOM],
     return buf;
 }
 
-const char *text_nearest(const char *want, const char *const *names, uint32_t n)
+void hash_add(uint64_t *hash, const void *bytes, size_t n)
 {
-    struct nearest nearest = {.want = want};
-
-    for (uint32_t i = 0; i < n; i++)
-        nearest_try(&nearest, names[i]);
-    return nearest.name;
+    for (const unsigned char *at = bytes; n > 0; n--)
+        *hash = (*hash ^ *at++) * UINT64_C(1099511628211);
 }
 
 char *text_size(char *buf, size_t room, uint64_t bytes)
@@ -241,28 +234,6 @@ char *text_size(char *buf, size_t room, uint64_t bytes)
     return buf;
 }
 
-size_t text_decode(const char *s, uint32_t *out)
-{
-    unsigned char c = (unsigned char)*s;
-    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-    uint32_t point = n == 1 ? c : c & (0x7fu >> n);
-
-    if ((c >= 0x80 && c < 0xc2) || c > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if (((unsigned char)s[i] & 0xc0) != 0x80)
-            return 0;
-        point = point << 6 | ((unsigned char)s[i] & 0x3fu);
-    }
-    if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ||
-        point < (n == 4   ? 0x10000u
-                 : n == 3 ? 0x800u
-                          : 0))
-        return 0;
-    *out = point;
-    return n;
-}
-
 char *text_count(char *buf, size_t room, uint64_t n)
 {
     char digits[24];
@@ -277,7 +248,48 @@ char *text_count(char *buf, size_t room, uint64_t n)
     return buf;
 }
 
-/* ---- memory that is freed all at once ---- */
+/* ---- memory ---- */
+
+/* What may be why there is none. */
+static const char *memory_limit(void)
+{
+    struct rlimit addresses;
+
+    return getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY
+               ? " (RLIMIT_AS: ulimit -v)"
+               : "";
+}
+
+static void *or_die(void *memory, size_t bytes)
+{
+    if (memory == NULL) {
+        fprintf(stderr, "epa2a: no memory for %zu bytes%s\n", bytes, memory_limit());
+        _exit(EXIT_RESOURCE);
+    }
+    return memory;
+}
+
+void *memory_alloc(size_t n, size_t size)
+{
+    return or_die(calloc(n > 0 ? n : 1, size), n * size);
+}
+
+void *memory_grow(void *memory, size_t bytes)
+{
+    return or_die(realloc(memory, bytes), bytes);
+}
+
+char *memory_printf(const char *fmt, ...)
+{
+    va_list args;
+    char *out = NULL;
+
+    va_start(args, fmt);
+    if (vasprintf(&out, fmt, args) < 0)
+        out = or_die(NULL, strlen(fmt));
+    va_end(args);
+    return out;
+}
 
 /* Blocks in a chain; an allocation is the next piece of the newest block. What is larger than a
  * block gets one of its own. */
@@ -294,18 +306,9 @@ struct arena {
     struct block *newest;
 };
 
-static void *or_die(void *memory, size_t bytes)
-{
-    if (memory == NULL) {
-        fprintf(stderr, "epa2a: no memory for %zu bytes of configuration\n", bytes);
-        abort();
-    }
-    return memory;
-}
-
 struct arena *arena_create(void)
 {
-    return or_die(calloc(1, sizeof(struct arena)), sizeof(struct arena));
+    return memory_alloc(1, sizeof(struct arena));
 }
 
 void arena_destroy(struct arena *arena)
@@ -333,7 +336,7 @@ void *arena_alloc(struct arena *arena, size_t bytes)
     if (block == NULL || block->room - block->used < bytes) {
         size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
 
-        block = or_die(calloc(1, sizeof(*block) + room), room);
+        block = memory_alloc(1, sizeof(*block) + room);
         block->room = room;
         block->before = arena->newest;
         arena->newest = block;
@@ -361,9 +364,8 @@ char *arena_printf(struct arena *arena, const char *fmt, ...)
     va_start(args, fmt);
     va_copy(again, args);
     n = vsnprintf(NULL, 0, fmt, args);
-    out = arena_alloc(arena, n < 0 ? 1 : (size_t)n + 1);
-    if (n > 0)
-        vsnprintf(out, (size_t)n + 1, fmt, again);
+    out = arena_alloc(arena, (size_t)n + 1);
+    vsnprintf(out, (size_t)n + 1, fmt, again);
     va_end(again);
     va_end(args);
     return out;

@@ -7,10 +7,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/terminal.h"
+
 struct text {
     char *data; /* always ends in 0 once something was added; NULL before */
     size_t bytes, room;
 };
+/* One that is freed where its block ends. */
+#define text_auto __attribute__((cleanup(text_free))) struct text
 
 __attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
 void text_add_bytes(struct text *, const char *, size_t);
@@ -18,24 +22,23 @@ void text_add_bytes(struct text *, const char *, size_t);
 void text_add_markdown(struct text *, const char *);
 void text_free(struct text *);
 
+/* The first byte that is not of one line of UTF-8 text; NULL: there is none. `point` is 0, or the
+ * control character that it is. */
+const char *text_not_a_line(const char *text, uint32_t *point);
+
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
 char *text_clean(char *text);
 void text_print_clean(FILE *, const char *text);
 
-/* A comment of 100 columns: "# " and, where it is folded at blanks, "#   " before what goes on; cleaned
- * as text_clean() does. */
+/* Lines of 100 columns, folded at blanks: `lead` begins the first, `next` the others. */
+void text_fold(FILE *, const char *lead, const char *next, const char *text);
+/* A comment of such lines, with "# " and "#   ", cleaned as text_clean() does. */
 __attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
 
-/* Damerau-Levenshtein distance, and whether `have` is near enough to be what `want` meant:
- * distance <= max(1, min(2, strlen(want) / 3)). */
-uint32_t text_distance(const char *a, const char *b);
-bool text_near(const char *want, const char *have);
-
-/* The nearest of `n` names that is near enough, or NULL. */
-const char *text_nearest(const char *want, const char *const *names, uint32_t n);
-
-/* The same of names that are given one after the other, or in tables of structs that begin with
- * their name, a NULL at the end: {.want = "hiden"}, and `name` is then the nearest or NULL. */
+/* The nearest name by edits and swaps (Damerau-Levenshtein), of which there may be max(1, min(2,
+ * strlen(want) / 3)), of those that are given one after the other, or in tables of structs that
+ * begin with their name, a NULL at the end: {.want = "hiden"}, and `name` is the nearest or
+ * NULL. */
 struct nearest {
     const char *want, *name;
     uint32_t distance;
@@ -46,8 +49,15 @@ void nearest_try_table(struct nearest *, const void *table, size_t stride);
 enum { NEAREST_ROOM = 192 };
 const char *nearest_hint(const struct nearest *, char buf[NEAREST_ROOM], const char *otherwise);
 
-/* Bytes and code point of the character at `s`; 0: it is not UTF-8. */
-size_t text_decode(const char *s, uint32_t *out);
+/* For qsort(): -1, 0 or 1. */
+static inline int compare_whole(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* FNV-1a, of all bytes that were added since HASH_BEGIN. */
+#define HASH_BEGIN UINT64_C(14695981039346656037)
+void hash_add(uint64_t *hash, const void *bytes, size_t n);
 
 /* "15.2 MiB", "1.50 GiB", "640 B". Returns buf. */
 char *text_size(char *buf, size_t room, uint64_t bytes);
@@ -55,8 +65,14 @@ char *text_size(char *buf, size_t room, uint64_t bytes);
 /* "12,345". Returns buf. */
 char *text_count(char *buf, size_t room, uint64_t n);
 
-/* ---- memory that is freed all at once ---- */
+/* ---- memory: where there is none for tables and text, the program ends with a sentence and exit
+ * code 3; free() frees what is not of an arena ---- */
 
+void *memory_alloc(size_t n, size_t size); /* [n], zeroed */
+void *memory_grow(void *, size_t bytes);
+__attribute__((format(printf, 1, 2))) char *memory_printf(const char *fmt, ...);
+
+/* Memory that is freed all at once. */
 struct arena;
 
 struct arena *arena_create(void);

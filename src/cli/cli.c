@@ -1,4 +1,4 @@
-/* The program: its command line, read by the tables of commands.c. Options stand anywhere, are
+/* The program: its command line, read by the tables of commands.c. Options may be anywhere, are
  * never abbreviated, and end at "--". Nothing else exits. */
 #include "cli/cli.h"
 
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/terminal.h"
@@ -16,18 +17,18 @@
 #include "cli/topics.h"
 #include "config/options.h"
 #include "experiment/batch.h"
-#include "launch/process_id.h"
+#include "launch/process.h"
 #include "op/op.h"
 
-enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 3 };
+enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 4 };
 
 /* A command line being read. */
 struct line {
     const struct command *command; /* NULL: none was named */
     struct cli cli;
     bool given[OPTIONS_MOST];
-    struct arena *arena; /* of all that cli points to; lists have room for all of argv */
-    size_t room;
+    struct arena *arena; /* of all that cli points to */
+    size_t room;         /* of a list: for all of argv, what a sweep sets and a NULL */
 };
 
 /* Not given, where any number might be. */
@@ -35,7 +36,8 @@ static const struct cli defaults = {.threshold = -1,
                                     .alpha = -1,
                                     .max_runs = BATCH_RUNS_MOST,
                                     .shuffle_seed = UINT64_MAX,
-                                    .warmup = UINT64_MAX};
+                                    .warmup = UINT64_MAX,
+                                    .layer = UINT32_MAX};
 
 /* The last of --context: NAME=TEXT, of one line, whose name none before has. */
 static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
@@ -55,14 +57,11 @@ static enum epa_status check_context(const struct cli *cli, struct epa_error *er
                             "--context %.*s: a name has letters, digits, '_', '.' and '-', "
                             "and not '%c'",
                             bytes, word, *c);
-    for (size_t step; *++at != 0; at += step - 1) {
-        step = text_decode(at, &point);
-        if (step == 0 || point < 0x20 || point == 0x7f)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "--context %.*s: its text has byte 0x%02x; it must be one line "
-                            "of UTF-8",
-                            bytes, word, (unsigned char)*at);
-    }
+    at = text_not_a_line(at + 1, &point);
+    if (at != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--context %.*s: its text has byte 0x%02x; it must be one line of UTF-8",
+                        bytes, word, (unsigned char)*at);
     for (uint32_t i = 0; i + 1 < cli->n_context; i++)
         if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
             return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", bytes, word);
@@ -106,16 +105,16 @@ static enum epa_status store(struct line *line, const struct option *o, const ch
     *given = true;
     if (value == NULL) {
         *(bool *)field_of(line, o->is.offset) = true;
+    } else if (!option_parse(&o->is, value, &line->cli, &why)) {
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s; %s", o->is.name, value, why.what,
+                        why.hint);
     } else if (o->count != 0) {
-        const char ***list = field_of(line, o->is.offset);
+        const char ***list = field_of(line, o->list);
         uint32_t *n = field_of(line, o->count);
 
         (*list)[(*n)++] = value;
         if (list == &line->cli.context)
             return check_context(&line->cli, err);
-    } else if (!option_parse(&o->is, value, &line->cli, &why)) {
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s; %s", o->is.name, value, why.what,
-                        why.hint);
     } else if (o->is.offset == offsetof(struct cli, threshold)) {
         line->cli.threshold /= strchr(value, '%') == NULL ? 100 : 1;
         if (line->cli.threshold > 1)
@@ -173,24 +172,17 @@ static enum epa_status find_command(const char *name, const struct command **out
                     nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
 }
 
-/* A list has room for all of argv, what a sweep sets and a NULL. */
-static const char **make_list(struct line *line)
-{
-    return arena_alloc(line->arena, line->room * sizeof(char *));
-}
-
 static enum epa_status read_line(struct line *line, int argc, char **argv, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
     bool options_ended = false;
     enum epa_status status = EPA_OK;
 
-    cli->arg = make_list(line);
-    cli->set = make_list(line);
-    cli->context = make_list(line);
-    cli->plugin_path = make_list(line);
-    cli->only = make_list(line);
-    cli->across = make_list(line);
+    cli->arg = arena_alloc(line->arena, line->room * sizeof(char *));
+    for (const struct option *o = options; o->is.name != NULL; o++)
+        if (o->count != 0)
+            *(const char ***)field_of(line, o->list) =
+                arena_alloc(line->arena, line->room * sizeof(char *));
     for (int i = 1; i < argc && status == EPA_OK; i++) {
         const char *text = argv[i];
         bool used = false;
@@ -229,7 +221,7 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
 static enum epa_status check_options(const struct line *line, struct epa_error *err)
 {
     for (const struct option *o = options; o->is.name != NULL; o++) {
-        struct text takers = {0};
+        text_auto takers = {0};
 
         if (!line->given[o - options] || (o->commands & line->command->bit) != 0)
             continue;
@@ -238,10 +230,30 @@ static enum epa_status check_options(const struct line *line, struct epa_error *
                 text_add(&takers, "%s%s", takers.bytes == 0 ? "" : ", ", c->name);
         epa_fail(err, EPA_ERR_CONFIG, "%s does not take %s, only %s", line->command->name,
                  o->is.name, takers.data);
-        text_free(&takers);
         return EPA_ERR_CONFIG;
     }
     return EPA_OK;
+}
+
+/* The first argument of "show|check|schema FILE..." is one of these. */
+static enum epa_status check_word(const struct line *line, struct epa_error *err)
+{
+    const char *at = line->command->args, *want = line->cli.arg[0];
+    struct nearest nearest = {.want = want};
+    text_auto all = {0};
+    char hint[NEAREST_ROOM];
+
+    for (size_t n = 1; islower((unsigned char)*at) && n > 0; at += n) {
+        const char *word = arena_strndup(line->arena, at, strcspn(at, "| "));
+
+        if (strcmp(word, want) == 0)
+            return EPA_OK;
+        nearest_try(&nearest, word);
+        text_add(&all, "%s%s", all.bytes == 0 ? "there is " : ", ", word);
+        n = at[strlen(word)] == '|' ? strlen(word) + 1 : 0;
+    }
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s", line->command->name, want,
+                    nearest_hint(&nearest, hint, all.data));
 }
 
 static enum epa_status check_arguments(const struct line *line, struct epa_error *err)
@@ -249,6 +261,9 @@ static enum epa_status check_arguments(const struct line *line, struct epa_error
     const struct command *c = line->command;
     const char *more = line->cli.n_args > c->most ? line->cli.arg[c->most] : NULL;
 
+    if (islower((unsigned char)c->args[0]) && line->cli.n_args > 0 &&
+        check_word(line, err) != EPA_OK)
+        return EPA_ERR_CONFIG;
     if (line->cli.n_args < c->least || more != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s takes %s%s%s%s: 'epa2a %s%s%s'", c->name, c->takes,
                         more != NULL ? ", and not '" : "", more != NULL ? more : "",
@@ -256,8 +271,8 @@ static enum epa_status check_arguments(const struct line *line, struct epa_error
     return c->check != NULL ? c->check(&line->cli, err) : EPA_OK;
 }
 
-/* ---- the letters that benchmarks of communication share, as settings of an experiment: they go
- * over the file and, being added last, over --set ---- */
+/* ---- options that are settings of an experiment, as the letters that benchmarks of communication
+ * share: they go over the file and, being added last, over --set ---- */
 
 /* The sizes of the operation that the first file has a section for. */
 static const char *size_key(const struct cli *cli)
@@ -313,6 +328,9 @@ static enum epa_status sweep(struct line *line, struct epa_error *err)
                                                line->command->name, cli->iterations);
     if (cli->warmup != defaults.warmup)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "bench.warmup=%" PRIu64, cli->warmup);
+    if (cli->timeout_ns != 0)
+        cli->set[cli->n_sets++] =
+            arena_printf(line->arena, "timeout=%" PRIu64 "ns", cli->timeout_ns);
     return status;
 }
 
@@ -377,7 +395,8 @@ static int run_line(struct line *line)
         return EXIT_OK;
     }
     if (line->cli.version)
-        return cmd_version(&line->cli);
+        return cli_check_documents(&line->cli, &err) == EPA_OK ? cmd_version(&line->cli)
+                                                               : cli_fail(&err);
     if (line->command == NULL) {
         fprintf(stderr, "usage: epa2a COMMAND [OPTION...]\n");
         commands_print(stderr);
@@ -389,6 +408,10 @@ static int run_line(struct line *line)
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
+    /* Those that run experiments have more documents, and know which process writes them. */
+    if ((line->command->bit & (FILES | RERUN)) == 0 &&
+        cli_check_documents(&line->cli, &err) != EPA_OK)
+        return cli_fail(&err);
     warn_of_environment(&line->cli);
     return line->command->run(&line->cli);
 }
@@ -411,13 +434,41 @@ static int read_and_run(int argc, char **argv)
     return code;
 }
 
+/* Ranks and workers have stacks of this size, too: one that is too small ends in a signal. */
+static bool has_stack(void)
+{
+    const rlim_t least = 256u << 10;
+    struct rlimit stack;
+
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= least)
+        return true;
+    stack.rlim_cur = stack.rlim_max < 8u << 20 ? stack.rlim_max : 8u << 20;
+    if (stack.rlim_cur >= least && setrlimit(RLIMIT_STACK, &stack) == 0)
+        return true;
+    fprintf(stderr,
+            "epa2a: a stack may have %llu KiB (RLIMIT_STACK), and needs 256; raise it: "
+            "ulimit -s 8192\n",
+            (unsigned long long)stack.rlim_max >> 10);
+    return false;
+}
+
+/* What jansson calls: it has no memory without a word of it. */
+static void *allocate(size_t bytes)
+{
+    return memory_grow(NULL, bytes > 0 ? bytes : 1);
+}
+
 int main(int argc, char **argv)
 {
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
 
     fill_standard_files();
     terminal_guard();
+    json_set_alloc_funcs(allocate, free);
     signal(SIGPIPE, SIG_IGN); /* a write that fails is reported in words instead */
+    signal(SIGXFSZ, SIG_IGN); /* same: one beyond RLIMIT_FSIZE */
+    if (!has_stack())
+        return EXIT_RESOURCE;
     return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));
 }

@@ -1,59 +1,170 @@
-/* epa2a compare A B, files or folders of results: which runs of B are slower or faster than
- * those of A. Runs are paired by id, those left over by label, and one left over on each side
- * with each other. Several runs of one id or label are one experiment, repeated. */
+/* epa2a compare A B, files or folders of results: which runs of B are slower or faster than those
+ * of A. Runs are paired by id, those left over by label, and one left over on each side with each
+ * other. Several runs of one id or label are one experiment, repeated. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/text.h"
-#include "cli/cli.h"
-#include "report/compared.h"
+#include "cli/compare.h"
+#include "report/table.h"
+
+/* ---- what a comparison found, as a document with a row for each stage ---- */
+
+static const struct table_column columns[] = {
+    {"run", "run", .width = 0},        {"stage", "stage", .width = 0},
+    {"a_ns", "A", "us", 1e3, 1, 9},    {"b_ns", "B", "us", 1e3, 1, 9},
+    {"ratio", "ratio", NULL, 0, 3, 7}, {"low", "from", NULL, 0, 3, 7},
+    {"high", "to", NULL, 0, 3, 7},     {"p", "p", NULL, 0, -1, 7},
+    {"verdict", "", .width = 0},       {0},
+};
+
+json_t *compared_create(const char *a, const char *b, double threshold, double alpha)
+{
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "a",
+                          json_text(a), "b", json_text(b), "rounds", json_null(), "threshold",
+                          json_number(threshold), "alpha", json_number(alpha), "compared",
+                          json_array(), NULL);
+}
+
+/* The name that a comparison gives a run: without the number of its repetition. Returns out. */
+static char *compared_name(const struct results_run *run, char *out, size_t room)
+{
+    size_t bytes = results_label_bytes(run->label);
+
+    snprintf(out, room, "%.*s", bytes > 0 ? (int)bytes : (int)strlen(run->name),
+             bytes > 0 ? run->label : run->name);
+    return text_clean(out);
+}
+
+void compared_add(json_t *compared, const struct results_run *run, const char *stage,
+                  const struct comparison *x, enum compare_verdict verdict, bool judged)
+{
+    static const char *const word[] = {[COMPARE_SAME] = "same",
+                                       [COMPARE_SLOWER] = "SLOWER",
+                                       [COMPARE_FASTER] = "faster",
+                                       [COMPARE_UNCLEAR] = "unclear"};
+    char name[200];
+    json_t *row = json_object_of(
+        "run", json_text(compared_name(run, name, sizeof(name))), "stage", json_text(stage), "a_ns",
+        json_whole(x->a), "b_ns", json_whole(x->b), "ratio", json_number(x->ratio), "low",
+        json_number(x->low), "high", json_number(x->high), "p", json_number(x->p), "runs_a",
+        json_count(x->runs_a), "runs_b", json_count(x->runs_b), "verdict",
+        judged ? json_text(word[verdict]) : json_null(), NULL);
+
+    json_array_append_new(json_object_get(compared, "compared"), row);
+}
+
+static uint32_t count(const json_t *compared, const char *verdict)
+{
+    const json_t *row;
+    uint32_t n = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(compared, "compared"), i, row) n +=
+        strcmp(json_text_at(row, "verdict"), verdict) == 0;
+    return n;
+}
+
+bool compared_is_slower(const json_t *compared)
+{
+    return count(compared, "SLOWER") > 0;
+}
+
+/* What the figures are. */
+static void add_legend(struct text *out, const json_t *c)
+{
+    double rounds = json_number_at(c, "rounds"), alpha = json_number_at(c, "alpha"),
+           threshold = 100 * json_number_at(c, "threshold");
+
+    if (rounds > 0)
+        text_add(out,
+                 "ratio is B / A over %.0f rounds of A B B A or B A A B, with bounds by signed "
+                 "ranks that hold all looks together with %g %%; slower or faster: by more than "
+                 "%g %%",
+                 rounds, 100 * (1 - alpha), threshold);
+    else
+        text_add(out,
+                 "ratio is B / A of the medians, 95 %% by bootstrap, p by Mann and Whitney over "
+                 "runs, %d or more a side; slower or faster: by more than %g %%, with p < %g",
+                 COMPARE_RUNS, threshold, alpha);
+}
+
+/* `taken`: how turns were taken, in words; or NULL. Says what to do where something is unclear. */
+static void compared_text(FILE *file, const json_t *c, const char *taken)
+{
+    json_auto_t *rows = json_deep_copy(json_object_get(c, "compared"));
+    json_t *row;
+    uint32_t unclear = count(c, "unclear"), totals = 0;
+    text_auto legend = {0};
+    double logs = 0;
+    size_t i;
+
+    add_legend(&legend, c);
+    text_comment(file, "%s", legend.data);
+    if (taken != NULL)
+        fprintf(file, "# %s\n", taken);
+    json_array_foreach(rows, i, row)
+    {
+        const char *stage = json_text_at(row, "stage"), *verdict = json_text_at(row, "verdict");
+
+        if (strcmp(verdict, "SLOWER") == 0 || strcmp(verdict, "faster") == 0)
+            json_object_set_new(row, "colour", json_string(*verdict == 'S' ? "bad" : "good"));
+        if (strcmp(stage, "total") == 0 || strcmp(stage, "wall") == 0 ||
+            strcmp(stage, "latency") == 0) {
+            logs += log(json_number_at(row, "ratio"));
+            totals++;
+        }
+    }
+    table_text(file, columns, rows);
+    if (totals > 1)
+        fprintf(file, "# geometric mean of the %u ratios of totals: %.3f\n", totals,
+                exp(logs / totals));
+    if (unclear > 0 && json_number_at(c, "rounds") > 0)
+        text_comment(file, "unclear: the rounds differ too much from each other; a larger "
+                           "--budget, or a quieter machine, decides");
+    else if (unclear > 0)
+        text_comment(
+            file,
+            "%u unclear: two runs of one program differ as much. To decide, let the sides take "
+            "turns (epa2a compare --run A.yaml B.yaml), or give each %d runs or more (bench "
+            "--set repeat=%d)",
+            unclear, COMPARE_RUNS, COMPARE_RUNS + 2);
+}
+
+static void compared_markdown(struct text *out, const json_t *c)
+{
+    table_markdown(out, columns, json_object_get(c, "compared"));
+    text_add(out, "\nA ");
+    text_add_markdown(out, json_text_at(c, "a"));
+    text_add(out, ", B ");
+    text_add_markdown(out, json_text_at(c, "b"));
+    text_add(out, "; ");
+    add_legend(out, c);
+    text_add(out, ".\n");
+}
+
+/* ---- pairs ---- */
 
 #define ALONE UINT32_MAX /* of no pair */
 
 /* Runs that are compared with each other have the number of one pair. */
-struct comparing {
-    const struct cli *cli;
-    struct results a, b;
-    uint32_t *of_a, *of_b; /* [a.n], [b.n] the pair of each run, or ALONE */
-    uint32_t *first;       /* [pairs] its first run of A */
-    bool *met;             /* [pairs] it has a run of B */
-    uint32_t pairs;
-    struct compared rows;
-    FILE *notes; /* where it says what differs: not into a document */
+struct pairs {
+    const struct results *side[2];
+    uint32_t *of[2];         /* [side[i]->n] the pair of each run, or ALONE */
+    uint32_t *first;         /* [n] its first run of A */
+    bool *met;               /* [n] it has a run of B */
+    struct compare_run *run; /* [side[0]->n + side[1]->n] scratch */
+    uint32_t n;
 };
 
-static bool is_stdout(const char *path)
+static const struct results_run *first_of(const struct pairs *p, uint32_t pair)
 {
-    return path != NULL && strcmp(path, "-") == 0;
+    return &p->side[0]->run[p->first[pair]];
 }
 
-static struct comparing begin(const struct cli *cli, const struct results *a,
-                              const struct results *b, bool documents)
-{
-    bool taken = documents && (is_stdout(cli->json) || is_stdout(cli->markdown));
-
-    return (struct comparing){
-        .cli = cli,
-        .a = *a,
-        .b = *b,
-        .rows = {.a = a->path, .b = b->path, .threshold = cli->threshold, .alpha = cli->alpha},
-        .notes = taken ? stderr : stdout};
-}
-
-static void end(struct comparing *c)
-{
-    free(c->of_a);
-    free(c->of_b);
-    free(c->first);
-    free(c->met);
-    compared_free(&c->rows);
-}
-
-/* ---- pairing ---- */
-
-static bool alike(const struct results_run *x, const struct results_run *y, bool by_id)
+static bool is_alike(const struct results_run *x, const struct results_run *y, bool by_id)
 {
     size_t bytes = results_label_bytes(x->label);
 
@@ -62,279 +173,255 @@ static bool alike(const struct results_run *x, const struct results_run *y, bool
     return bytes == results_label_bytes(y->label) && strncmp(x->label, y->label, bytes) == 0;
 }
 
-static const struct results_run *first_of(const struct comparing *c, uint32_t pair)
+/* Runs of B that have no pair yet, to pairs that have no run of B yet. */
+static void pair_alike(struct pairs *p, bool by_id)
 {
-    return &c->a.run[c->first[pair]];
+    const struct results *b = p->side[1];
+
+    for (uint32_t k = 0; k < b->n; k++)
+        for (uint32_t i = 0; i < p->n && b->run[k].ok && p->of[1][k] == ALONE; i++)
+            if (!p->met[i] && is_alike(first_of(p, i), &b->run[k], by_id))
+                p->of[1][k] = i;
+    for (uint32_t k = 0; k < b->n; k++)
+        if (p->of[1][k] != ALONE)
+            p->met[p->of[1][k]] = true;
 }
 
-/* Runs of B that nobody has, to pairs that have none yet. */
-static void take(struct comparing *c, bool by_id)
-{
-    for (uint32_t k = 0; k < c->b.n; k++)
-        for (uint32_t i = 0; i < c->pairs && c->b.run[k].ok && c->of_b[k] == ALONE; i++)
-            if ((by_id || !c->met[i]) && alike(first_of(c, i), &c->b.run[k], by_id))
-                c->of_b[k] = i;
-    for (uint32_t k = 0; k < c->b.n; k++)
-        if (c->of_b[k] != ALONE)
-            c->met[c->of_b[k]] = true;
-}
-
-/* The only pair that found nobody, with the only run that nobody took. */
-static void pair_the_last(struct comparing *c)
+/* The only pair without a run of B, with the only run without a pair. */
+static void pair_the_last(struct pairs *p)
 {
     uint32_t pair = ALONE, pairs = 0, run = ALONE, runs = 0;
 
-    for (uint32_t i = 0; i < c->pairs; i++) {
-        pair = !c->met[i] ? i : pair;
-        pairs += !c->met[i];
+    for (uint32_t i = 0; i < p->n; i++) {
+        pair = !p->met[i] ? i : pair;
+        pairs += !p->met[i];
     }
-    for (uint32_t k = 0; k < c->b.n; k++) {
-        bool left = c->b.run[k].ok && c->of_b[k] == ALONE;
+    for (uint32_t k = 0; k < p->side[1]->n; k++) {
+        bool left = p->side[1]->run[k].ok && p->of[1][k] == ALONE;
 
         run = left ? k : run;
         runs += left;
     }
     if (pairs != 1 || runs != 1)
         return;
-    c->of_b[run] = pair;
-    c->met[pair] = true;
+    p->of[1][run] = pair;
+    p->met[pair] = true;
 }
 
-static enum epa_status make_pairs(struct comparing *c, struct epa_error *err)
+static struct pairs pairs_make(struct arena *arena, const struct results *a,
+                               const struct results *b)
 {
-    c->of_a = malloc((c->a.n + 1) * sizeof(*c->of_a));
-    c->of_b = malloc((c->b.n + 1) * sizeof(*c->of_b));
-    c->first = calloc(c->a.n + 1, sizeof(*c->first));
-    c->met = calloc(c->a.n + 1, sizeof(*c->met));
-    if (c->of_a == NULL || c->of_b == NULL || c->first == NULL || c->met == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", c->a.n);
-    memset(c->of_b, 0xff, (c->b.n + 1) * sizeof(*c->of_b));
-    for (uint32_t i = 0; i < c->a.n; i++) {
-        const struct results_run *run = &c->a.run[i];
+    struct pairs p = {.side = {a, b},
+                      .of = {arena_alloc(arena, a->n * sizeof(uint32_t)),
+                             arena_alloc(arena, b->n * sizeof(uint32_t))},
+                      .first = arena_alloc(arena, a->n * sizeof(*p.first)),
+                      .met = arena_alloc(arena, a->n * sizeof(*p.met)),
+                      .run = arena_alloc(arena, (a->n + b->n) * sizeof(*p.run))};
 
-        c->of_a[i] = ALONE;
-        for (uint32_t k = 0; k < c->pairs && run->ok && c->of_a[i] == ALONE; k++)
-            if (alike(first_of(c, k), run, run->id[0] != '\0'))
-                c->of_a[i] = k;
-        if (run->ok && c->of_a[i] == ALONE) {
-            c->of_a[i] = c->pairs;
-            c->first[c->pairs++] = i;
+    memset(p.of[1], 0xff, b->n * sizeof(uint32_t));
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct results_run *run = &a->run[i];
+
+        p.of[0][i] = ALONE;
+        for (uint32_t k = 0; k < p.n && run->ok && p.of[0][i] == ALONE; k++)
+            if (is_alike(first_of(&p, k), run, run->id[0] != '\0'))
+                p.of[0][i] = k;
+        if (run->ok && p.of[0][i] == ALONE) {
+            p.of[0][i] = p.n;
+            p.first[p.n++] = i;
         }
     }
-    take(c, true);
-    take(c, false);
-    pair_the_last(c);
-    return EPA_OK;
+    pair_alike(&p, true);
+    pair_alike(&p, false);
+    pair_the_last(&p);
+    return p;
+}
+
+/* Warns of runs that have no pair on the other side. */
+static void warn_of_alone(const struct pairs *p)
+{
+    for (uint32_t side = 0; side < 2; side++) {
+        const struct results *of = p->side[side];
+
+        results_warn_failed(of);
+        for (uint32_t i = 0; i < of->n; i++) {
+            uint32_t pair = p->of[side][i];
+
+            if (of->run[i].ok && (pair == ALONE || (p->first[pair] == i && !p->met[pair])))
+                fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
+                        colour_on(stderr, COLOUR_WARNING), colour_off(stderr), of->run[i].label,
+                        of->path);
+        }
+    }
 }
 
 /* ---- what may be compared ---- */
 
-static bool has_fault(const struct results *of, const uint32_t *pair_of, uint32_t pair)
+/* Notes to what differs are no reason not to compare. */
+static void print_contexts(FILE *notes, const char *name, const struct results_run *of_a,
+                           const struct results_run *of_b)
 {
-    for (uint32_t i = 0; i < of->n; i++)
-        if (pair_of[i] == pair && of->run[i].fault)
-            return true;
-    return false;
-}
-
-/* What the user noted is no reason not to compare. */
-static void tell_contexts(FILE *notes, const char *name, const struct results_run *of_a,
-                          const struct results_run *of_b)
-{
-    struct text a = {0}, b = {0};
+    text_auto a = {0}, b = {0};
 
     results_context(of_a, &a);
     results_context(of_b, &b);
     if (strcmp(a.data, b.data) != 0)
         fprintf(notes, "# %s: context: %s in A, %s in B\n", name, a.data, b.data);
-    text_free(&a);
-    text_free(&b);
 }
 
-/* Who is compared without a partner is told; so is what differs and may not. */
-static enum epa_status check_pair(const struct comparing *c, uint32_t pair, struct epa_error *err)
+/* Refuses, or with --force notes, what must not differ. */
+static enum epa_status check_runs(const struct cli *cli, FILE *notes, const struct results_run *a,
+                                  const struct results_run *b, bool fault, struct epa_error *err)
 {
     static const struct {
         enum results_part part;
         const char *what;
     } must[] = {{RESULTS_SHAPE, "experiments"}, {RESULTS_MACHINE, "machines"}};
-    const struct results_run *a = first_of(c, pair), *b = c->b.run;
     char what[300], name[200];
 
-    while (c->of_b[b - c->b.run] != pair)
-        b++;
     compared_name(a, name, sizeof(name));
-    if (has_fault(&c->a, c->of_a, pair) || has_fault(&c->b, c->of_b, pair)) {
-        if (!c->cli->force)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: a fault was planted in it, so its times are no measurement; "
-                            "--force compares all the same",
-                            name);
-        fprintf(c->notes, "# %s: a fault was planted in it\n", name);
-    }
+    if (fault && !cli->force)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: a fault was planted in it, so its times are no measurement; "
+                        "--force compares all the same",
+                        name);
+    if (fault)
+        fprintf(notes, "# %s: a fault was planted in it\n", name);
     for (uint32_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         if (!results_differ(a, b, must[i].part, what, sizeof(what)))
             continue;
-        if (!c->cli->force)
+        if (!cli->force)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: the %s differ: %s; --force compares all the same", name,
                             must[i].what, what);
-        fprintf(c->notes, "# %s: the %s differ: %s\n", name, must[i].what, what);
+        fprintf(notes, "# %s: the %s differ: %s\n", name, must[i].what, what);
     }
     if (results_differ(a, b, RESULTS_MEANS, what, sizeof(what)))
-        fprintf(c->notes, "# %s: %s\n", name, what);
-    tell_contexts(c->notes, name, a, b);
+        fprintf(notes, "# %s: %s\n", name, what);
+    print_contexts(notes, name, a, b);
     return EPA_OK;
 }
 
-static void tell_lonely(const struct results_run *run, const char *path)
+enum epa_status compare_check(const struct cli *cli, FILE *notes, const struct results *a,
+                              const struct results *b, struct epa_error *err)
 {
-    fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n", colour_on(stderr, COLOUR_WARNING),
-            colour_off(stderr), run->label, path);
+    if (a->n != 1 || b->n != 1 || !a->run[0].ok || !b->run[0].ok)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no run that ended well", a->path,
+                        b->path);
+    return check_runs(cli, notes, &a->run[0], &b->run[0], a->run[0].fault || b->run[0].fault, err);
 }
 
-static void tell_left_over(const struct comparing *c)
+static enum epa_status check_pair(const struct cli *cli, FILE *notes, const struct pairs *p,
+                                  uint32_t pair, struct epa_error *err)
 {
-    results_tell_failed(&c->a);
-    for (uint32_t i = 0; i < c->pairs; i++)
-        if (!c->met[i])
-            tell_lonely(first_of(c, i), c->a.path);
-    results_tell_failed(&c->b);
-    for (uint32_t k = 0; k < c->b.n; k++)
-        if (c->b.run[k].ok && c->of_b[k] == ALONE)
-            tell_lonely(&c->b.run[k], c->b.path);
+    const struct results_run *b = NULL;
+    bool fault = false;
+
+    for (uint32_t side = 0; side < 2; side++)
+        for (uint32_t i = p->side[side]->n; i-- > 0;) {
+            if (p->of[side][i] != pair)
+                continue;
+            b = &p->side[side]->run[i];
+            fault = fault || b->fault;
+        }
+    return check_runs(cli, notes, first_of(p, pair), b, fault, err);
 }
 
 /* ---- comparing ---- */
 
-static uint32_t collect(const struct results *of, const uint32_t *pair_of, uint32_t pair,
-                        const char *name, struct compare_run *out)
+/* The samples of a stage of all runs of a pair. */
+static uint32_t collect(const struct pairs *p, uint32_t side, uint32_t pair, const char *stage,
+                        struct compare_run *out)
 {
     uint32_t found = 0;
 
-    for (uint32_t i = 0; i < of->n; i++) {
-        const struct results_stage *stage =
-            pair_of[i] == pair ? results_stage(&of->run[i], name) : NULL;
+    for (uint32_t i = 0; i < p->side[side]->n; i++) {
+        const struct results_stage *of =
+            p->of[side][i] == pair ? results_stage(&p->side[side]->run[i], stage) : NULL;
 
-        if (stage != NULL)
-            out[found++] = (struct compare_run){stage->sample, stage->n};
+        if (of != NULL)
+            out[found++] = (struct compare_run){of->sample, of->n};
     }
     return found;
 }
 
-static enum epa_status compare_stage(struct comparing *c, uint32_t pair, const char *name,
-                                     struct epa_error *err)
+static void compare_stage(const struct cli *cli, const struct pairs *p, uint32_t pair,
+                          const char *stage, json_t *out)
 {
-    struct compare_run *run = calloc(c->a.n + c->b.n, sizeof(*run));
-    struct compare_side a = {run, 0}, b = {run + c->a.n, 0};
+    struct compare_side a = {p->run, collect(p, 0, pair, stage, p->run)};
+    struct compare_side b = {p->run + a.n, collect(p, 1, pair, stage, p->run + a.n)};
     struct comparison x;
-    struct compared_row *row;
-    enum epa_status status = run == NULL ? EPA_ERR_NOMEM : EPA_OK;
 
-    if (status == EPA_OK) {
-        a.n = collect(&c->a, c->of_a, pair, name, run);
-        b.n = collect(&c->b, c->of_b, pair, name, run + c->a.n);
-        if (b.n == 0) {
-            free(run);
-            return EPA_OK;
-        }
-        status = compare_sides(&a, &b, &x);
-    }
-    free(run);
-    row = status == EPA_OK ? compared_add(&c->rows) : NULL;
-    if (row == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory to compare '%s'", name);
-    compared_name(first_of(c, pair), row->run, sizeof(row->run));
-    row->stage = name;
-    row->x = x;
-    row->verdict = compare_judge(&x, c->cli->threshold, c->cli->alpha);
-    return EPA_OK;
+    if (b.n == 0)
+        return;
+    x = compare_sides(&a, &b);
+    compared_add(out, first_of(p, pair), stage, &x, compare_judge(&x, cli->threshold, cli->alpha),
+                 true);
 }
 
-static enum epa_status compare_all(struct comparing *c, struct epa_error *err)
+static enum epa_status compare_pairs(const struct cli *cli, FILE *notes, const struct pairs *p,
+                                     json_t *out, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < c->pairs && status == EPA_OK; i++)
-        if (c->met[i])
-            status = check_pair(c, i, err);
-    for (uint32_t i = 0; i < c->pairs && status == EPA_OK; i++) {
-        const struct results_run *run = first_of(c, i);
+    for (uint32_t i = 0; i < p->n && status == EPA_OK; i++)
+        if (p->met[i])
+            status = check_pair(cli, notes, p, i, err);
+    for (uint32_t i = 0; i < p->n && status == EPA_OK; i++) {
+        const struct results_run *run = first_of(p, i);
 
-        for (uint32_t s = 0; s < run->n_stages && c->met[i] && status == EPA_OK; s++)
+        for (uint32_t s = 0; s < run->n_stages && p->met[i]; s++)
             if (run->stage[s].n > 0)
-                status = compare_stage(c, i, run->stage[s].name, err);
+                compare_stage(cli, p, i, run->stage[s].name, out);
     }
-    if (status == EPA_OK && c->rows.n == 0)
+    if (status == EPA_OK && json_array_size(json_object_get(out, "compared")) == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,
                           "no run of %s has a partner with samples in %s: they are paired by id "
                           "and by label",
-                          c->a.path, c->b.path);
+                          p->side[0]->path, p->side[1]->path);
     return status;
 }
 
 /* rerun has --json and --markdown for what it ran. */
-enum epa_status compare_print(const struct cli *cli, const struct compared *c, bool documents,
-                              struct epa_error *err)
+enum epa_status compare_print(const struct cli *cli, json_t *compared, const char *taken,
+                              bool documents, struct epa_error *err)
 {
-    struct text text = {0};
+    text_auto markdown = {0};
     enum epa_status status = EPA_OK;
 
-    if (!documents || (!is_stdout(cli->json) && !is_stdout(cli->markdown)))
-        compared_text(stdout, c);
-    if (documents && cli->json != NULL) {
-        status = compared_json(&text, c, err);
-        if (status == EPA_OK)
-            status = file_write("--json", cli->json, cli->force, &text, err);
-        text_free(&text);
+    if (!documents || !cli_has_stdout(cli))
+        compared_text(stdout, compared, taken);
+    if (documents) {
+        compared_markdown(&markdown, compared);
+        status = cli_write_documents(cli, compared, &markdown, err);
+    } else {
+        json_decref(compared);
     }
-    if (documents && cli->markdown != NULL && status == EPA_OK) {
-        compared_markdown(&text, c);
-        status = file_write("--markdown", cli->markdown, cli->force, &text, err);
-    }
-    text_free(&text);
     return status;
 }
 
-int compare_results(const struct cli *cli, struct results *a, struct results *b, bool documents)
+int compare_results(const struct cli *cli, const struct results *a, const struct results *b,
+                    bool documents)
 {
-    struct comparing c = begin(cli, a, b, documents);
+    FILE *notes = documents && cli_has_stdout(cli) ? stderr : stdout;
+    json_t *compared = compared_create(a->path, b->path, cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = make_pairs(&c, &err);
-    bool slower;
+    struct arena *arena = arena_create();
+    struct pairs pairs = pairs_make(arena, a, b);
+    enum epa_status status;
+    bool slower = false;
 
+    warn_of_alone(&pairs);
+    fprintf(notes, "# epa2a compare: A %s, B %s\n", a->path, b->path);
+    status = compare_pairs(cli, notes, &pairs, compared, &err);
     if (status == EPA_OK) {
-        tell_left_over(&c);
-        fprintf(c.notes, "# epa2a compare: A %s, B %s\n", a->path, b->path);
-        status = compare_all(&c, &err);
+        slower = compared_is_slower(compared);
+        status = compare_print(cli, compared, NULL, documents, &err);
+    } else {
+        json_decref(compared);
     }
-    if (status == EPA_OK)
-        status = compare_print(cli, &c.rows, documents, &err);
-    slower = compared_count(&c.rows, COMPARE_SLOWER) > 0;
-    end(&c);
-    results_free(a);
-    results_free(b);
-    if (status != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        return exit_code(status, 0);
-    }
-    return slower ? EXIT_SLOWER : EXIT_OK;
-}
-
-enum epa_status compare_check(const struct cli *cli, const struct results *a,
-                              const struct results *b, struct epa_error *err)
-{
-    struct comparing c = begin(cli, a, b, true);
-    enum epa_status status = make_pairs(&c, err);
-
-    fprintf(c.notes, "# epa2a compare: A %s, B %s, in turns\n", a->path, b->path);
-    if (status == EPA_OK && (c.pairs != 1 || !c.met[0]))
-        status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no run that ended well", a->path,
-                          b->path);
-    if (status == EPA_OK)
-        status = check_pair(&c, 0, err);
-    end(&c);
-    return status;
+    arena_destroy(arena);
+    return status != EPA_OK ? cli_fail(&err) : slower ? EXIT_SLOWER : EXIT_OK;
 }
 
 enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
@@ -348,30 +435,22 @@ enum epa_status cmd_compare_check(const struct cli *cli, struct epa_error *err)
     if (!cli->turns && takes != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "%s is for compare --run, which runs experiments",
                         takes);
-    if (is_stdout(cli->json) && is_stdout(cli->markdown))
-        return epa_fail(err, EPA_ERR_CONFIG, "--json and --markdown are both standard output");
-    if (cli->json != NULL && file_check("--json", cli->json, cli->force, err) != EPA_OK)
-        return EPA_ERR_CONFIG;
-    if (cli->markdown != NULL && file_check("--markdown", cli->markdown, cli->force, err) != EPA_OK)
-        return EPA_ERR_CONFIG;
     return EPA_OK;
 }
 
 int cmd_compare(const struct cli *cli)
 {
-    struct results a, b;
+    struct results side[2] = {{0}};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
+    int code;
 
     if (cli->turns)
         return compare_turns(cli);
-    status = results_read(cli->arg[0], &a, &err);
-    if (status == EPA_OK) {
-        status = results_read(cli->arg[1], &b, &err);
-        if (status == EPA_OK)
-            return compare_results(cli, &a, &b, true);
-        results_free(&a);
-    }
-    fprintf(stderr, "epa2a: %s\n", err.text);
-    return exit_code(status, 0);
+    for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
+        status = results_read(cli->arg[i], &side[i], &err);
+    code = status == EPA_OK ? compare_results(cli, &side[0], &side[1], true) : cli_fail(&err);
+    results_free(&side[0]);
+    results_free(&side[1]);
+    return code;
 }

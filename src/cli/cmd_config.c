@@ -9,24 +9,13 @@
 
 #include "base/text.h"
 #include "experiment/batch.h"
+#include "session/session.h"
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {
-    const char *word = cli->n_args == 0 ? "" : cli->arg[0], *takes = NULL;
+    const char *word = cli->arg[0], *takes = NULL;
     bool show = strcmp(word, "show") == 0, schema = strcmp(word, "schema") == 0;
-    struct nearest nearest = {.want = word};
-    char hint[NEAREST_ROOM];
 
-    if (cli->n_args == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "config needs to know what to do: "
-                        "'epa2a config show FILE', 'config check FILE' or 'config schema'");
-    nearest_try(&nearest, "show");
-    nearest_try(&nearest, "check");
-    nearest_try(&nearest, "schema");
-    if (nearest.name == NULL || strcmp(word, nearest.name) != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "there is no config '%s'; %s", word,
-                        nearest_hint(&nearest, hint, "there is show, check, schema"));
     if (schema && (cli->n_args != 1 || cli->n_sets != 0))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "config schema is of all experiments and takes no file and no --set");
@@ -60,11 +49,10 @@ struct config_command {
 
 static void show(struct config_command *c, const struct experiment *x)
 {
-    struct text text = {0};
+    text_auto text = {0};
 
     experiment_show(x, c->cli->origin, &text);
     printf("%s%s", c->shown ? "---\n" : "", text.data);
-    text_free(&text);
     c->shown = true;
 }
 
@@ -103,8 +91,19 @@ static enum epa_status check(struct config_command *c, const struct batch *batch
 {
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < batch->n; i++)
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct experiment *x = batch->run[i].x;
+        const struct source_location nowhere = {.file = batch->file};
+        struct epa_error err = {EPA_OK, ""};
+        const struct node *at;
+
         status = worse(status, batch->run[i].absent.status);
+        if (x == NULL || session_check_order(x, &err) == EPA_OK)
+            continue;
+        at = origin_find(x, "verify.order");
+        diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
+        status = worse(status, EPA_ERR_CONFIG);
+    }
     if (status != EPA_OK || c->cli->quiet)
         return status;
     if (batch->n == 1)

@@ -12,12 +12,14 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "session/status.h"
+#include "config/options.h"
+#include "base/json.h"
 #include "config/experiment.h"
 #include "doctor/doctor.h"
 #include "op/op.h"
 #include "plugin/registry.h"
-#include "report/facts.h"
-#include "report/report.h"
+#include "report/result.h"
 
 static const struct words {
     uint32_t bit;
@@ -118,6 +120,57 @@ static void add_table(struct text *text, const struct registry_entry *entry, uin
     }
 }
 
+static json_t *words_json(const struct words *words, uint32_t bits)
+{
+    json_t *out = json_array();
+
+    for (; words->text != NULL; words++)
+        if ((bits & words->bit) != 0)
+            json_array_append_new(out, json_text(words->text));
+    return out;
+}
+
+/* The same as an object: "memory" and what it needs of a transport, or gives. */
+static json_t *entry_json(const struct registry_entry *entry)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)entry->plugin;
+    const struct epa_transport_plugin *transport = (const void *)entry->plugin;
+    const struct epa_backend_plugin *backend = (const void *)entry->plugin;
+    json_t *out = json_object_of(
+        "kind", json_text(plugin_kind_name(entry->kind)), "name", json_text(entry->name), "file",
+        json_text_or_null(entry->file), "hides", json_text_or_null(entry->hides), "why_not",
+        json_text_or_null(entry->plugin == NULL ? entry->why : NULL), "summary",
+        json_text_or_null(entry->plugin != NULL ? entry->plugin->summary : NULL), NULL);
+
+    if (entry->plugin == NULL)
+        return out;
+    if (entry->kind == EPA_PLUGIN_ALGORITHM) {
+        const struct operation *op = operation_of(algorithm->op);
+
+        json_object_set_new(out, "solves", json_text_or_null(op != NULL ? op->name : NULL));
+        json_object_set_new(out, "memory", words_json(memory_words, algorithm->memory));
+        json_object_set_new(out, "needs_host", words_json(transport_words, algorithm->needs_host));
+        json_object_set_new(out, "needs_cuda", words_json(transport_words, algorithm->needs_cuda));
+    } else if (entry->kind == EPA_PLUGIN_TRANSPORT) {
+        json_object_set_new(out, "memory", words_json(memory_words, transport->memory));
+        json_object_set_new(out, "gives", words_json(transport_words, transport->flags));
+    } else if (entry->kind == EPA_PLUGIN_BACKEND) {
+        json_object_set_new(out, "memory", words_json(memory_words, backend->memory));
+    }
+    return out;
+}
+
+static json_t *table_json(const struct registry_entry *entry, uint32_t n, int only)
+{
+    json_t *plugins = json_array();
+
+    for (uint32_t i = 0; i < n; i++)
+        if (only < 0 || entry[i].kind == (enum epa_plugin_kind)only)
+            json_array_append_new(plugins, entry_json(&entry[i]));
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "plugin_abi",
+                          json_integer(EPA_ABI), "plugins", plugins, NULL);
+}
+
 /* -1: all kinds. */
 static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
 {
@@ -144,11 +197,13 @@ int cmd_list(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
     struct registry *registry = NULL;
     const struct registry_entry *entry;
-    struct text text = {0};
+    text_auto text = {0};
     uint32_t n;
     int only, code = EXIT_OK;
     enum epa_status status = find_kind(cli, &only, &err);
 
+    if (status == EPA_OK && cli->json != NULL)
+        status = file_check("--json", cli->json, cli->force, &err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, &err);
     if (status != EPA_OK)
@@ -158,9 +213,10 @@ int cmd_list(const struct cli *cli)
     if (text.bytes == 0)
         fprintf(stderr, "epa2a: there is no %s\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
-    else
+    else if (!cli_has_stdout(cli))
         fwrite(text.data, 1, text.bytes, stdout);
-    text_free(&text);
+    if (cli->json != NULL && cli_write_json(cli, table_json(entry, n, only), &err) != EPA_OK)
+        code = cli_fail(&err);
     if (registry_empty(registry) != NULL) {
         fprintf(stderr, "epa2a: %s\n", registry_empty(registry));
         code = EXIT_RESOURCE;
@@ -174,31 +230,147 @@ int cmd_list(const struct cli *cli)
 /* It ends well where ranks of this host can talk, whatever else is missing. */
 int cmd_doctor(const struct cli *cli)
 {
-    struct epa_error err = {EPA_OK, ""};
-    const struct doctor_plugin *shm;
-    struct doctor *d;
-    enum epa_status status = EPA_OK;
-    int code;
+    struct epa_error err = {EPA_OK, ""}, shm = {EPA_OK, ""};
+    json_t *document = NULL;
+    enum epa_status status = doctor_examine(cli->plugin_path, cli->quick, &document, &shm, &err);
 
-    if (cli->json != NULL)
-        status = file_check("--json", cli->json, cli->force, &err);
-    if (status == EPA_OK)
-        status = doctor_examine(cli->plugin_path, cli->quick, &d, &err);
     if (status != EPA_OK)
         return cli_fail(&err);
-    if (cli->json == NULL || strcmp(cli->json, "-") != 0)
-        doctor_print(stdout, d);
-    if (cli->json != NULL)
-        status = cli_write_json(cli, doctor_json(d), &err);
-    shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
-    if (status == EPA_OK && d->shm != EPA_OK)
-        (void)epa_fail(&err, d->shm, "transport shm cannot be used: %s",
-                       shm != NULL           ? shm->text
-                       : d->empty[0] != '\0' ? d->empty
-                                             : "there is no such plugin");
-    code = err.status != EPA_OK ? cli_fail(&err) : EXIT_OK;
-    doctor_destroy(d);
-    return code;
+    if (!cli_has_stdout(cli))
+        doctor_print(stdout, document);
+    status = cli_write_json(cli, document, &err);
+    if (status == EPA_OK && shm.status != EPA_OK)
+        (void)epa_fail(&err, shm.status, "transport shm cannot be used: %s", shm.text);
+    return err.status != EPA_OK ? cli_fail(&err) : EXIT_OK;
+}
+
+/* ---- epa2a status [PID]: where the ranks of commands that run are. Nothing is asked of them:
+ * their status pages are read through /proc, so it works for one that hangs or is stopped. ---- */
+
+static json_t *number(uint32_t n)
+{
+    return n == EPA_WAIT_NOBODY ? json_null() : json_integer(n);
+}
+
+static json_t *waiting_json(const struct status *s, uint32_t rank)
+{
+    static const char *const kind[] = {
+        [EPA_WAIT_SIGNAL] = "signal", [EPA_WAIT_BARRIER] = "barrier", [EPA_WAIT_SET_UP] = "set-up",
+        [EPA_WAIT_DATA] = "data",     [EPA_WAIT_PUTS] = "puts",       [EPA_WAIT_CALL] = "call",
+        [EPA_WAIT_DEVICE] = "device",
+    };
+    const struct session_wait *w = &s->rank[rank].said.waiting;
+    bool counts =
+        w->kind != EPA_WAIT_PUTS && w->kind != EPA_WAIT_CALL && w->kind != EPA_WAIT_DEVICE;
+    double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
+
+    if (!s->rank[rank].waits || w->kind > EPA_WAIT_DEVICE)
+        return json_null();
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f}", "kind", kind[w->kind], "what",
+                     json_text_or_null(w->what), "rank", number(w->peer), "signal",
+                     number(w->number), "seen", counts ? json_count(w->seen) : json_null(),
+                     "wanted", counts ? json_count(w->wanted) : json_null(), "waited_s", since);
+}
+
+static json_t *rank_json(const struct status *s, uint32_t r)
+{
+    const struct status_rank *rank = &s->rank[r];
+    bool here = rank->state != STATUS_ABSENT;
+
+    return json_pack(
+        "{s:i,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", (int)r, "state",
+        status_state_name(rank->state), "pid", here ? json_integer(rank->said.pid) : json_null(),
+        "host", here ? json_text(rank->said.host) : json_null(), "stage",
+        here ? json_text(status_stage(s, r)) : json_null(), "iteration",
+        here ? json_count(rank->said.iteration) : json_null(), "samples",
+        here ? json_count(rank->said.samples) : json_null(), "waits_for", waiting_json(s, r));
+}
+
+static json_t *run_json(const struct status *s)
+{
+    const struct status_page_run *run = &s->head.run;
+    json_t *ranks = json_array();
+
+    if (run->began_ns == 0) {
+        json_decref(ranks);
+        return json_null();
+    }
+    for (uint32_t r = 0; r < s->n; r++)
+        json_array_append_new(ranks, rank_json(s, r));
+    return json_pack(
+        "{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:o,s:o}", "verb", status_verb(s), "file",
+        json_text(run->file), "label", json_text_or_null(run->label), "number", (int)run->number,
+        "of", (int)run->of, "elapsed_s", (double)(s->now_ns - run->began_ns) / 1e9, "warmup",
+        (int)run->warmup, "iterations", (int)run->iterations, "process_of_rank",
+        run->place_size > 1 ? json_integer(run->place_rank) : json_null(), "ranks", ranks);
+}
+
+static void add_json(void *to, const struct status *s)
+{
+    json_array_append_new(to, json_pack("{s:i,s:s,s:f,s:o}", "pid", (int)s->head.pid, "version",
+                                        s->head.version, "elapsed_s",
+                                        (double)(s->now_ns - s->head.began_ns) / 1e9, "run",
+                                        run_json(s)));
+}
+
+struct shown {
+    json_t *commands;
+    struct text *text;
+};
+
+static void add_command(void *arg, const struct status *s)
+{
+    struct shown *to = arg;
+
+    add_json(to->commands, s);
+    status_print_head(s, to->text);
+    text_add(to->text, "\n");
+}
+
+static enum epa_status read_one(const char *word, struct shown *out, struct epa_error *err)
+{
+    struct value_error why;
+    enum epa_status status;
+    struct status s;
+    uint64_t pid = 0;
+
+    if (!value_u64(word, &pid, &why) || pid == 0 || pid > INT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "'%s' is not the number of a process; 'epa2a status' lists those "
+                        "that run an experiment",
+                        word);
+    status = status_read_pid((pid_t)pid, &s, err);
+    if (status != EPA_OK)
+        return status;
+    add_json(out->commands, &s);
+    status_print(&s, "", out->text);
+    status_finish(&s);
+    return EPA_OK;
+}
+
+int cmd_status(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    text_auto text = {0};
+    struct shown shown = {json_array(), &text};
+    enum epa_status status = EPA_OK;
+
+    if (cli->n_args == 1)
+        status = read_one(cli->arg[0], &shown, &err);
+    else
+        status_each(add_command, &shown);
+    if (status == EPA_OK)
+        status = cli_write_json(
+            cli, json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", shown.commands),
+            &err);
+    if (status == EPA_OK && !cli_has_stdout(cli)) {
+        if (text.bytes > 0)
+            fputs(text.data, stdout);
+        else
+            fputs("epa2a: no command of this user runs an experiment here\n", stderr);
+    }
+    json_decref(shown.commands);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
 
 /* ---- epa2a --version ---- */
@@ -219,20 +391,18 @@ static json_t *with(void)
 
 static json_t *version_json(void)
 {
+    json_t *machine = facts_collect(""), *out = json_deep_copy(json_object_get(machine, "build"));
     char folder[PATH_MAX];
-    struct facts f;
-    json_t *o;
 
-    facts_collect(&f);
+    json_decref(machine);
     registry_installed_folder(folder, sizeof(folder));
-    o = json_pack("{ss ss so si si si ss ss ss ss sb ss ss so}", "program", "epa2a", "version",
-                  EPA2A_VERSION, "git", json_text_or_null(f.git), "plugin_abi", EPA_ABI,
-                  "experiment_version", EXPERIMENT_VERSION, "result_schema", REPORT_SCHEMA,
-                  "compiler", f.compiler, "libc", f.libc, "type", f.build_type, "sanitizers",
-                  f.sanitizers, "debug", f.debug_build, "isa", f.isa, "plugin_folder", folder,
-                  "with", with());
-    facts_finish(&f);
-    return o;
+    json_object_del(out, "isa_refused");
+    json_object_set_new(out, "program", json_text("epa2a"));
+    json_object_set_new(out, "experiment_version", json_integer(EXPERIMENT_VERSION));
+    json_object_set_new(out, "result_schema", json_integer(RESULT_SCHEMA));
+    json_object_set_new(out, "plugin_folder", json_text(folder));
+    json_object_set_new(out, "with", with());
+    return out;
 }
 
 int cmd_version(const struct cli *cli)
@@ -243,8 +413,5 @@ int cmd_version(const struct cli *cli)
         printf("epa2a %s (plugin ABI %u)\n", EPA2A_VERSION, EPA_ABI);
         return EXIT_OK;
     }
-    if (file_check("--json", cli->json, cli->force, &err) == EPA_OK &&
-        cli_write_json(cli, version_json(), &err) == EPA_OK)
-        return EXIT_OK;
-    return cli_fail(&err);
+    return cli_write_json(cli, version_json(), &err) == EPA_OK ? EXIT_OK : cli_fail(&err);
 }

@@ -16,11 +16,11 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/live.h"
-#include "cli/run_folder.h"
+#include "cli/documents.h"
 #include "config/experiment.h"
 #include "config/tree.h"
-#include "launch/process_id.h"
-#include "report/report.h"
+#include "launch/process.h"
+#include "report/result.h"
 #include "session/session.h"
 
 struct run_command {
@@ -37,14 +37,13 @@ struct run_command {
     uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
     bool hangs_up; /* SIGHUP ends it: who started it did not ask for the opposite, as nohup does */
-    bool stays;    /* threads that cannot be ended use a session */
+    bool leaks;    /* threads that cannot be ended use a session */
 };
 
 /* ---- what is said ---- */
 
-/* Paths, and what a file holds, are shown to a terminal and not obeyed by it. */
-static void tell_as(const char *word, enum colour colour, const struct epa_process_id *place,
-                    const char *who, const char *what)
+static void print_message(const char *word, enum colour colour, const struct epa_process_id *place,
+                          const char *who, const char *what)
 {
     const char *part[] = {who, ": ", word, ": ", what};
 
@@ -58,24 +57,18 @@ static void tell_as(const char *word, enum colour colour, const struct epa_proce
     fputc('\n', stderr);
 }
 
-static void run_write(const struct epa_process_id *place, const char *who, const char *what)
-{
-    tell_as("error", COLOUR_ERROR, place, who, what);
-}
-
 /* Of a run of several, that something is not here is all there is to say. */
-static bool run_is_skipped(const struct run *run, enum epa_status status)
+static bool is_skipped(const struct run *run, enum epa_status status)
 {
     return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
 }
 
-/* "FILE:3:18" of the first key in `what` that a file has set; NULL: of none. */
-static char *find_location(const struct experiment *x, const char *what)
+/* Adds "FILE:3:18" of the first key in `what` that a file has set, if there is one. */
+static void add_location(const struct experiment *x, const char *what, struct text *out)
 {
     static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
-    char *out = NULL;
 
-    for (size_t n; x != NULL && out == NULL && *what != '\0'; what += n) {
+    for (size_t n; x != NULL && out->bytes == 0 && *what != '\0'; what += n) {
         const struct node *origin = NULL;
         char key[64];
 
@@ -86,61 +79,36 @@ static char *find_location(const struct experiment *x, const char *what)
             if (strchr(key, '.') != NULL)
                 origin = origin_find(x, key);
         }
-        if (origin != NULL && strcmp(origin->location.file, "--set") != 0 &&
-            asprintf(&out, "%s:%u:%u", origin->location.file, origin->location.line,
-                     origin->location.column) < 0)
-            out = NULL;
+        if (origin != NULL && strcmp(origin->location.file, "--set") != 0)
+            text_add(out, "%s:%u:%u", origin->location.file, origin->location.line,
+                     origin->location.column);
         n += strcspn(what + n, word);
     }
-    return out;
 }
 
-static void run_write_end(const struct run *run, const struct epa_process_id *place,
-                          enum epa_status status, const char *what)
+static void print_end(const struct run *run, const struct epa_process_id *place,
+                      enum epa_status status, const char *what)
 {
-    bool skipped = run_is_skipped(run, status);
-    char *where = find_location(run->x, what);
-    char *who = NULL;
+    bool skipped = is_skipped(run, status);
+    text_auto who = {0};
 
-    if (where != NULL)
-        (void)!asprintf(&who, "%s%s", where, run->who + strlen(run->batch->file));
-    tell_as(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
-            who != NULL ? who : run->who, what);
-    free(who);
-    free(where);
+    if (run->failure != NULL) {
+        snprintf(run->failure, CLI_FAILURE, "%.*s", CLI_FAILURE - 1, what);
+        return;
+    }
+    add_location(run->x, what, &who);
+    text_add(&who, "%s", run->who + (who.bytes > 0 ? strlen(run->batch->file) : 0));
+    print_message(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
+                  who.data, what);
 }
 
 /* ---- reading ---- */
 
-/* --timeout is a --set like any other, and comes last so that it wins. */
-static const char **all_sets(const struct cli *cli, char *timeout, size_t room, uint32_t *n)
-{
-    const char **set = calloc(cli->n_sets + 1, sizeof(*set));
-
-    *n = 0;
-    if (set == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < cli->n_sets; i++)
-        set[(*n)++] = cli->set[i];
-    if (cli->timeout_ns != 0) {
-        snprintf(timeout, room, "timeout=%lluns", (unsigned long long)cli->timeout_ns);
-        set[(*n)++] = timeout;
-    }
-    return set;
-}
-
-static enum epa_status run_read(struct run_command *c, struct epa_error *err)
+static enum epa_status read_files(struct run_command *c, struct epa_error *err)
 {
     struct diag *diag = diag_create();
-    char timeout[64];
-    uint32_t n_sets = 0;
-    const char **set = all_sets(c->cli, timeout, sizeof(timeout), &n_sets);
-    enum epa_status status;
+    enum epa_status status = runs_read(c->cli, c->registry, diag, &c->runs, err);
 
-    if (set == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for %u settings", c->cli->n_sets);
-    else
-        status = runs_read(c->cli, set, n_sets, c->registry, diag, &c->runs, err);
     if (c->process_id.rank == 0) {
         diag_print(diag, stderr);
     } else if (diag_errors(diag) > 0) {
@@ -148,14 +116,7 @@ static enum epa_status run_read(struct run_command *c, struct epa_error *err)
         diag_print_first(diag, stderr);
     }
     diag_destroy(diag);
-    free(set);
     return status;
-}
-
-/* What a run lacks here ends the command, unless the run is one of several of its file. */
-static bool may_lack(const struct run *run, enum epa_status status)
-{
-    return run_is_of_several(run) && status != EPA_ERR_CONFIG;
 }
 
 /* Sessions of many runs are made when their turn comes. But where ranks were started by
@@ -183,19 +144,17 @@ static enum epa_status check_launchers(const struct run_command *c)
                  "job",
                  plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
-            run_write_end(run, &c->process_id, err.status, err.text);
+            print_end(run, &c->process_id, err.status, err.text);
         return err.status;
     }
     return EPA_OK;
 }
 
-static enum epa_status check_sessions(struct run_command *c, struct epa_error *error)
+static enum epa_status check_sessions(struct run_command *c)
 {
     enum epa_status status = EPA_OK;
 
-    c->session = calloc(c->runs.n, sizeof(struct session *));
-    if (c->session == NULL)
-        return epa_fail(error, EPA_ERR_NOMEM, "no memory for %u runs", c->runs.n);
+    c->session = memory_alloc(c->runs.n, sizeof(struct session *));
     for (uint32_t i = 0; i < c->runs.n; i++) {
         struct run *run = &c->runs.run[i];
         struct epa_error err = {EPA_OK, ""};
@@ -206,6 +165,8 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
         if (run->x == NULL || run->done != NULL)
             continue;
         one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
+        if (one == EPA_ERR_CONFIG && run->variant)
+            one = err.status = EPA_ERR_UNSUPPORTED;
         if (one == EPA_OK)
             run->process_id = session->process_id;
         if (one == EPA_OK && run->process_id.rank == 0)
@@ -217,8 +178,9 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
         if (one == EPA_OK)
             continue;
         if (status == EPA_OK || c->process_id.rank == 0)
-            run_write_end(run, &c->process_id, one, err.text);
-        if (may_lack(run, one))
+            print_end(run, &c->process_id, one, err.text);
+        /* What a run lacks here ends the command, unless it is one of several of its file. */
+        if (run_is_of_several(run) && one != EPA_ERR_CONFIG)
             run->refused = err;
         else
             status = one;
@@ -226,14 +188,7 @@ static enum epa_status check_sessions(struct run_command *c, struct epa_error *e
     return status;
 }
 
-static enum epa_status run_check(struct run_command *c, struct epa_error *err)
-{
-    enum epa_status status = check_launchers(c);
-
-    return status == EPA_OK ? check_sessions(c, err) : status;
-}
-
-static void run_write_fingerprint(struct run_command *c)
+static void add_to_fingerprints(struct run_command *c)
 {
     uint32_t refused = 0, done = 0;
 
@@ -251,7 +206,7 @@ static void run_write_fingerprint(struct run_command *c)
     }
 }
 
-static void run_write_processes(const struct run_command *c)
+static void print_launchers(const struct run_command *c)
 {
     const char *before = "";
 
@@ -281,49 +236,46 @@ static int stop_signal(const struct run_command *c)
 }
 
 /* Exit code `code`, unless the run was skipped. */
-static int settle(const struct run *run, struct report_row *row, int code)
+static int settle(const struct run *run, json_t *row, enum epa_status status, int code)
 {
-    if (!run_is_skipped(run, row->status))
+    if (!is_skipped(run, status))
         return code;
-    row->end = REPORT_SKIPPED;
+    json_object_set_new(row, "end", json_string(REPORT_SKIPPED));
     return EXIT_OK;
 }
 
-/* The exit code of a result that is reported: data that is wrong matters more than a disk
- * that is full. */
-static int report(struct run_command *c, const struct run *run, struct report_row *row,
-                  const struct result *result, const char *error)
+/* The exit code of a result that is reported, which it takes: data that is wrong matters more than
+ * a disk that is full. */
+static int report(struct run_command *c, const struct run *run, json_t *row,
+                  const struct session *session, json_t *result, const struct result_end *end)
 {
-    struct epa_error err = {EPA_OK, ""};
+    int code = result_exit_code(result);
 
     if (!c->cli->quiet && !documents_have_stdout(&c->documents))
-        report_table(stdout, result);
+        report_table(stdout, session, result);
     fflush(stdout);
     if (c->runs.n > 1)
         warnings_add(&c->documents.warnings, run->name, result);
     else if (!c->cli->quiet)
         report_warnings(stderr, result);
-    if (result->status != EPA_OK)
-        run_write_end(run, &run->process_id, result->status, error);
-    else if (result->n_missed > 0)
-        run_write_end(run, &run->process_id, EPA_OK, result->error);
-    if (report_row_fill(row, result, &err) != EPA_OK ||
-        documents_add(&c->documents, result, &err) != EPA_OK) {
-        run_write(&run->process_id, "epa2a", err.text);
-        return result->exit_code != EXIT_OK ? result->exit_code : EXIT_RESOURCE;
-    }
-    return settle(run, row, result->exit_code);
+    if (end->status != EPA_OK)
+        print_end(run, &run->process_id, end->status, end->error);
+    else if (json_is_object(json_object_get(result, "error")))
+        print_end(run, &run->process_id, EPA_OK, json_text_at(result, "error.text"));
+    report_row_fill(row, session, result);
+    documents_add(&c->documents, result);
+    return settle(run, row, end->status, code);
 }
 
 /* Runs a session and reports it, if it is ours to report; returns its exit code. */
-static int run_session(struct run_command *c, const struct run *run, struct report_row *row,
+static int run_session(struct run_command *c, const struct run *run, json_t *row,
                        struct session *session, enum epa_status *status)
 {
-    struct result result;
     struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
+    struct trace_written trace = {0};
+    struct result_end end = {.error = err.text, .started = time(NULL), .trace = &trace};
     uint64_t start = clock_ns();
-    time_t started = time(NULL);
-    int signal, code;
+    int code;
 
     live_begin(c->live, session,
                &(struct live_run){.file = run->batch->file,
@@ -332,44 +284,33 @@ static int run_session(struct run_command *c, const struct run *run, struct repo
                                   .of = c->runs.n,
                                   .reports = run->process_id.rank == 0},
                c->stop_fd);
-    *status = session_run(session, c->stop_fd, &err);
+    *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
-    signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
+    end.elapsed_s = (double)(clock_ns() - start) / 1e9;
+    end.signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
     if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')
-            run_write_end(run, &run->process_id, *status, err.text);
-        row->status = *status;
-        return settle(run, row, exit_code(*status, signal));
+            print_end(run, &run->process_id, *status, err.text);
+        report_row_end(row, REPORT_NOT_RUN, *status, "");
+        return settle(run, row, *status, exit_code(*status, end.signal));
     }
-    if (result_make(session, &c->facts, *status, err.text, &result, &own) != EPA_OK) {
-        run_write(&run->process_id, "epa2a", own.text);
-        return EXIT_INTERNAL;
-    }
-    result_when(&result, started, (double)(clock_ns() - start) / 1e9);
-    if (trace_write(session, c->cli->force, *status, &result.trace, &own) != EPA_OK)
-        run_write(&run->process_id, run->who, own.text);
-    if (*status == EPA_ERR_INTERRUPTED)
-        result.exit_code = exit_code(*status, signal);
-    code = report(c, run, row, &result, err.text);
-    if (code == EXIT_OK && own.status != EPA_OK)
-        code = EXIT_RESOURCE;
-    result_finish(&result);
-    return code;
+    if (trace_write(session, c->cli->force, *status, &trace, &own) != EPA_OK)
+        print_message("error", COLOUR_ERROR, &run->process_id, run->who, own.text);
+    code = report(c, run, row, session, result_make(session, &c->facts, &end), &end);
+    return code == EXIT_OK && own.status != EPA_OK ? EXIT_RESOURCE : code;
 }
 
 /* A run that cannot be had: it was reported when that was found. */
-static int refuse(const struct run *run, struct report_row *row, const struct epa_error *why)
+static int refuse(const struct run *run, json_t *row, const struct epa_error *why)
 {
-    row->end = REPORT_FAILED;
-    row->status = why->status;
-    snprintf(row->error, sizeof(row->error), "%s", why->text);
-    return settle(run, row, exit_code(why->status, SIGINT));
+    report_row_end(row, REPORT_FAILED, why->status, why->text);
+    return settle(run, row, why->status, exit_code(why->status, SIGINT));
 }
 
 static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
 {
     const struct run *run = &c->runs.run[i];
-    struct report_row *row = &c->documents.row[i];
+    json_t *row = json_array_get(c->documents.rows, i);
     struct session *session = c->session[i];
     struct epa_error err = {EPA_OK, ""};
     int code;
@@ -380,12 +321,12 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
         return refuse(run, row, &run->refused);
     if (session == NULL &&
         session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
-        run_write_end(run, &run->process_id, err.status, err.text);
+        print_end(run, &run->process_id, err.status, err.text);
         return refuse(run, row, &err);
     }
     code = run_session(c, run, row, session, status);
     if (session_in_use(session))
-        c->stays = true;
+        c->leaks = true;
     else
         session_destroy(session);
     return code;
@@ -394,7 +335,7 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
 static bool all_skipped(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++)
-        if (c->documents.row[i].end != REPORT_SKIPPED)
+        if (strcmp(json_text_at(json_array_get(c->documents.rows, i), "end"), REPORT_SKIPPED) != 0)
             return false;
     return true;
 }
@@ -410,7 +351,8 @@ static int run_all(struct run_command *c)
         c->number = at + 1;
         if (c->runs.run[i].done != NULL)
             continue;
-        text_free(&c->documents.one);
+        json_decref(c->documents.one);
+        c->documents.one = NULL;
         code = run_one(c, i, &status);
         (void)run_folder_add(&c->folder, &c->documents, i, false);
         if (first == EXIT_OK)
@@ -459,7 +401,7 @@ static enum epa_status catch_signals(struct run_command *c, struct epa_error *er
 /* Where threads that cannot be ended still use a session all of it is left to the process. */
 static void command_finish(struct run_command *c)
 {
-    if (c->stays)
+    if (c->leaks)
         return;
     for (uint32_t i = 0; i < c->runs.n && c->session != NULL; i++)
         session_destroy(c->session[i]);
@@ -468,8 +410,9 @@ static void command_finish(struct run_command *c)
     documents_finish(&c->documents);
     run_folder_finish(&c->folder);
     runs_finish(&c->runs);
-    facts_finish(&c->facts);
-    registry_destroy(c->registry);
+    json_decref(c->facts.machine);
+    if (c->registry != c->cli->registry)
+        registry_destroy(c->registry);
     if (c->stop_fd >= 0)
         close(c->stop_fd);
 }
@@ -514,29 +457,31 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     struct process_job job = {0};
     enum epa_status status = EPA_OK;
 
-    facts_collect(&c->facts);
+    c->facts.machine = cli->machine != NULL ? json_deep_copy(cli->machine) : facts_collect("");
     c->facts.context = cli->context;
     c->facts.n_context = cli->n_context;
     if (process_id_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
         c->process_id = job.process_id;
     if (c->process_id.rank == 0)
         status = documents_check(cli, err);
-    if (status == EPA_OK)
-        status = live_create(cli, &c->live, err);
-    if (status == EPA_OK)
+    c->live = live_create(cli);
+    c->registry = cli->registry;
+    if (status == EPA_OK && c->registry == NULL)
         status = registry_create(cli->plugin_path, &c->registry, err);
     if (status == EPA_OK)
-        status = run_read(c, err);
+        status = read_files(c, err);
     if (status == EPA_OK)
-        status = run_folder_look(&c->folder, cli, verb_name(c->verb), &c->runs, err);
+        status = run_folder_check(&c->folder, cli, verb_name(c->verb), &c->runs, err);
     if (status == EPA_OK) {
         order_runs(c);
-        status = run_check(c, err);
+        status = check_launchers(c);
+        if (status == EPA_OK)
+            status = check_sessions(c);
     }
     if (status == EPA_OK && c->process_id.rank > 0 && is_reporter(c))
         status = documents_check(cli, err);
     if (status == EPA_OK)
-        status = documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c), err);
+        documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c));
     if (status == EPA_OK && !cli->dry_run)
         status = documents_open(&c->documents, err);
     if (status == EPA_OK && !cli->dry_run && is_reporter(c))
@@ -577,14 +522,14 @@ static int command_run(const struct cli *cli, enum verb verb)
     if (status == EPA_OK && !cli->dry_run)
         status = catch_signals(&c, &err);
     if (err.status != EPA_OK)
-        run_write(&c.process_id, "epa2a", err.text);
+        print_message("error", COLOUR_ERROR, &c.process_id, "epa2a", err.text);
     if (status != EPA_OK) {
         code = exit_code(status, SIGINT);
     } else if (cli->dry_run) {
         code = list_runs(&c);
     } else {
-        run_write_processes(&c);
-        run_write_fingerprint(&c);
+        print_launchers(&c);
+        add_to_fingerprints(&c);
         code = run_all(&c);
     }
     command_finish(&c);

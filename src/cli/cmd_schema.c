@@ -32,9 +32,13 @@ static json_t *schema_of_variable(void)
 
 static json_t *whole_number(const struct epa_option *o)
 {
-    json_t *schema =
-        json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", SCHEMA_VARIABLE);
+    text_auto pattern = {0};
+    json_t *schema;
 
+    for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++)
+        text_add(&pattern, "^%s$|", c->name);
+    text_add(&pattern, "%s", SCHEMA_VARIABLE);
+    schema = json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", pattern.data);
     json_object_set_new(schema, "minimum", json_integer((json_int_t)o->min));
     if (option_greatest(o) <= INT64_MAX)
         json_object_set_new(schema, "maximum", json_integer((json_int_t)option_greatest(o)));
@@ -88,38 +92,6 @@ static json_t *choice(const struct epa_option *o)
                      schema_of_variable());
 }
 
-/* "dispatch 80us, total 120us": a bound, with or without a row before it, and more of them. */
-static json_t *expectations(const struct epa_option *o)
-{
-    static const char *const bound[] = {[EXPECT_NS] = "(" NUMBER_PATTERN "(s|ms|us|ns)|0)",
-                                        [EXPECT_RATE] = "[+]?" REAL_PATTERN,
-                                        [EXPECT_SHARE] = "[+]?" REAL_PATTERN "%"};
-    enum expect_figure figure = (enum expect_figure)(o - expect_table);
-    struct text one = {0}, pattern = {0};
-    json_t *forms;
-
-    text_add(&one, " *([A-Za-z][^ ,]* +)?%s *", bound[expect_unit_of(figure)]);
-    text_add(&pattern, "^%s(,%s)*$|" SCHEMA_VARIABLE, one.data, one.data);
-    forms =
-        json_pack("[{s:s, s:s}, {s:s}]", "type", "string", "pattern", pattern.data, "type", "null");
-    if (expect_unit_of(figure) == EXPECT_RATE)
-        json_array_append_new(
-            forms, json_pack("{s:s, s:i, s:f}", "type", "number", "minimum", 0, "maximum", 1e300));
-    if (expect_unit_of(figure) == EXPECT_NS)
-        json_array_append_new(forms, json_pack("{s:i}", "const", 0));
-    text_free(&one);
-    text_free(&pattern);
-    return json_pack("{s:o}", "anyOf", forms);
-}
-
-static json_t *text_schema(const struct epa_option *o)
-{
-    for (uint32_t i = 0; i < EXPECT_FIGURES; i++)
-        if (&expect_table[i] == o)
-            return expectations(o);
-    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
-}
-
 static json_t *type_of(const struct epa_option *o)
 {
     switch (o->type) {
@@ -142,13 +114,13 @@ static json_t *type_of(const struct epa_option *o)
     case EPA_OPTION_U32_LIST:
         return json_pack("{s:s, s:o}", "type", "array", "items", whole_number(o));
     }
-    return text_schema(o);
+    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
 }
 
 /* As YAML reads it: a number where it is one, such as a size without a unit. */
 static json_t *default_of(const struct epa_option *o, const void *defaults)
 {
-    struct text value = {0};
+    text_auto value = {0};
     json_t *json = NULL;
 
     option_text(o, defaults, &value);
@@ -156,7 +128,6 @@ static json_t *default_of(const struct epa_option *o, const void *defaults)
         json = json_loads(value.data, JSON_DECODE_ANY, NULL);
     if (json == NULL)
         json = json_string(value.data);
-    text_free(&value);
     return json;
 }
 
@@ -164,7 +135,7 @@ static json_t *default_of(const struct epa_option *o, const void *defaults)
 static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
 {
     json_t *schema = type_of(o);
-    struct text help = {0}, range = {0};
+    text_auto help = {0}, range = {0};
 
     option_range(o, " (", &range);
     text_add(&help, "%s%s%s", o->help, range.bytes == 0 ? "" : range.data,
@@ -172,8 +143,6 @@ static json_t *schema_of_option(const struct epa_option *o, const void *defaults
     json_object_set_new(schema, "description", json_string(help.data));
     if (option_is_set(o, defaults))
         json_object_set_new(schema, "default", default_of(o, defaults));
-    text_free(&help);
-    text_free(&range);
     return schema;
 }
 
@@ -241,31 +210,45 @@ static json_t *properties_of(struct schema *s, const char *prefix, const struct 
 
 /* ---- sections ---- */
 
+/* Of expect: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
+static void add_rows(json_t *map)
+{
+    json_t *patterns = json_object_get(map, "patternProperties"), *row = json_object();
+    char pattern[64];
+
+    for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
+        json_object_set_new(row, o->name, ref("expect.%s", o->name));
+        snprintf(pattern, sizeof(pattern), "[.]%s$", o->name);
+        json_object_set_new(patterns, pattern, ref("expect.%s", o->name));
+    }
+    json_object_set_new(map, "additionalProperties", map_of(row, "bounds of a row"));
+}
+
 static void define_section(struct schema *s, const struct section *section)
 {
-    json_t *forms = json_array();
-    struct text help = {0}, operations = {0};
+    json_t *forms = json_array(), *map;
+    text_auto help = {0}, operations = {0};
 
     operation_names(section->ops, &operations);
     text_add(&help, "%s%s%s", section->help, operations.bytes != 0 ? "; for algorithms of " : "",
              operations.bytes != 0 ? operations.data : "");
-    json_array_append_new(forms,
-                          map_of(properties_of(s, section->name, &section->options), help.data));
+    map = map_of(properties_of(s, section->name, &section->options), help.data);
+    if (section->options.table == expect_table)
+        add_rows(map);
+    json_array_append_new(forms, map);
     if (section->main != NULL)
         json_array_append_new(forms, ref("%s.%s", section->name, section->main));
     if (strcmp(section->name, "tokens") == 0)
         json_array_append_new(forms, ref("%s.per_rank", section->name));
     define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms), "%s",
            section->name);
-    text_free(&help);
-    text_free(&operations);
 }
 
 /* The options of one plugin beside its name; of one that cannot be loaded, any. */
 static json_t *named(struct schema *s, const struct section *section,
                      const struct registry_entry *entry, json_t *all)
 {
-    struct text prefix = {0};
+    text_auto prefix = {0};
     json_t *properties, *map;
     const char *name;
     json_t *value;
@@ -276,7 +259,6 @@ static json_t *named(struct schema *s, const struct section *section,
                          "description", entry->why);
     text_add(&prefix, "%s.%s", section->name, entry->name);
     properties = properties_of(s, prefix.data, &entry->plugin->options);
-    text_free(&prefix);
     json_object_foreach(properties, name, value)
     {
         json_t *forms = json_object_get(all, name);
@@ -336,7 +318,8 @@ static json_t *unnamed_by(struct schema *s, const struct section *section, json_
 static void define_plugins(struct schema *s, const struct section *section)
 {
     json_t *names = json_array(), *helps = json_array(), *forms = json_array();
-    json_t *all = json_object(), *alone, *option;
+    json_auto_t *all = json_object();
+    json_t *alone, *option;
     const char *name;
 
     for (uint32_t i = 0; i < s->n; i++) {
@@ -371,13 +354,12 @@ static void define_plugins(struct schema *s, const struct section *section)
            section->name);
     define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone), "%s_alone",
            section->name);
-    json_decref(all);
 }
 
 /* ---- runs ---- */
 
-/* Each key, of a section also as "bench.warmup"; `wrap` makes of a reference what stands
- * there. */
+/* Each key, of a section also as "bench.warmup"; `wrap` turns a reference into the schema of
+ * the value. */
 static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
 {
     json_t *properties = json_object();
@@ -480,24 +462,17 @@ static json_t *top(struct schema *s)
     return schema;
 }
 
-static enum epa_status print(const struct registry_entry *entry, uint32_t n, struct epa_error *err)
+static void print(const struct registry_entry *entry, uint32_t n)
 {
     struct schema s = {.definitions = json_object(), .entry = entry, .n = n};
-    json_t *schema = top(&s), *all = json_object();
-    char *text;
+    json_auto_t *schema = top(&s), *all = json_object();
 
     json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
     json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_VERSION));
     json_object_update(all, schema);
     json_object_set_new(all, "definitions", s.definitions);
-    text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    json_decref(schema);
-    json_decref(all);
-    if (text == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the schema");
-    printf("%s\n", text);
-    free(text);
-    return EPA_OK;
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    printf("\n");
 }
 
 int cmd_schema(const struct cli *cli)
@@ -505,20 +480,16 @@ int cmd_schema(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
     const struct registry_entry *entry;
     struct registry *registry = NULL;
-    enum epa_status status;
+    uint32_t n;
 
     if (cli->results) {
         fputs(epa2a_result_schema_json, stdout);
         return EXIT_OK;
     }
-    status = registry_create(cli->plugin_path, &registry, &err);
-    if (status == EPA_OK) {
-        uint32_t n = registry_list(registry, &entry);
-
-        status = print(entry, n, &err);
-    }
-    if (status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
+    if (registry_create(cli->plugin_path, &registry, &err) != EPA_OK)
+        return cli_fail(&err);
+    n = registry_list(registry, &entry);
+    print(entry, n);
     registry_destroy(registry);
-    return exit_code(status, SIGINT);
+    return EXIT_OK;
 }

@@ -1,6 +1,8 @@
 /* epa2a compare --run A.yaml B.yaml: both experiments run again and again, in rounds of A B B A and
- * B A A B, until one is known to be slower, faster or the same, or the budget is spent. Each turn is a
- * bench of its own, with ranks of its own: what differs from launch to launch is in the figures. */
+ * B A A B, until one is known to be slower, faster or the same, or the budget is spent. Each turn
+ * is a bench of its own, with ranks of its own: what differs from launch to launch is in the
+ * figures. And epa2a rerun RESULT: its experiments are run again, by the same verb, and compared
+ * with that result. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,27 +11,193 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/cli.h"
-#include "cli/run_folder.h"
-#include "launch/process_id.h"
-#include "report/compared.h"
+#include "cli/compare.h"
+#include "cli/runs.h"
+#include "config/experiment.h"
+#include "launch/process.h"
+#include "report/summary.h"
 
 enum {
-    STAGES = 32,
     ROUNDS_WANTED = 12,   /* turns are cut until the budget has room for these, */
     ITERATIONS_LEAST = 20 /* but not below */
 };
 #define BUDGET_NS UINT64_C(60000000000)
 
-struct turns {
+/* ---- rounds ---- */
+
+void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
+{
+    t->n_stages = n_stages;
+    for (uint32_t i = 0; i < n_stages; i++) {
+        t->figure[i] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
+        t->median[i][0] = arena_alloc(arena, 2 * TURNS_ROUNDS * sizeof(double));
+        t->median[i][1] = arena_alloc(arena, 2 * TURNS_ROUNDS * sizeof(double));
+    }
+}
+
+/* A B B A, and B A A B every other time: what the turn before leaves is as often on one side. */
+static int take_round(struct turns *t)
+{
+    uint32_t taken[2] = {0, 0};
+
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t side = (i == 1 || i == 2) != (t->rounds % 2 == 1);
+        double median[TURNS_STAGES];
+        int code = t->take(t->arg, side, median);
+
+        if (code != EXIT_OK)
+            return code;
+        for (uint32_t s = 0; s < t->n_stages; s++)
+            t->median[s][side][2 * t->rounds + taken[side]] = median[s];
+        taken[side]++;
+    }
+    for (uint32_t s = 0; s < t->n_stages; s++) {
+        const double *a = &t->median[s][0][2 * t->rounds], *b = &t->median[s][1][2 * t->rounds];
+
+        t->figure[s][t->rounds] = log(b[0] * b[1] / (a[0] * a[1])) / 2;
+    }
+    t->rounds++;
+    return EXIT_OK;
+}
+
+bool turns_show_progress(const struct cli *cli)
+{
+    return cli->progress == PROGRESS_ALWAYS ||
+           (cli->progress == PROGRESS_AUTO && isatty(STDERR_FILENO) != 0);
+}
+
+static void show_progress(const struct turns *t, const struct comparison *x)
+{
+    if (!t->progress)
+        return;
+    if (x == NULL)
+        fprintf(stderr, "\r\033[K");
+    else
+        fprintf(stderr, "\r\033[Kround %u: B / A %.3f", t->rounds, x->ratio);
+    fflush(stderr);
+}
+
+int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdict)
+{
+    struct comparison x = {.ratio = 1};
+    uint64_t longest = 0;
+    int code = EXIT_OK;
+
+    t->look = 1;
+    *verdict = COMPARE_UNCLEAR;
+    while (*verdict == COMPARE_UNCLEAR && t->spent_ns + longest <= budget_ns &&
+           t->rounds < TURNS_ROUNDS && code == EXIT_OK) {
+        uint64_t before = t->spent_ns;
+
+        code = take_round(t);
+        if (code != EXIT_OK)
+            break;
+        longest = t->spent_ns - before > longest ? t->spent_ns - before : longest;
+        if (t->rounds < turns_look(t->look)) {
+            x.ratio = exp(t->figure[t->total][t->rounds - 1]);
+        } else {
+            *verdict =
+                turns_judge(t->figure[t->total], t->rounds, t->look, t->threshold, t->alpha, &x);
+            t->look += *verdict == COMPARE_UNCLEAR;
+        }
+        show_progress(t, &x);
+    }
+    show_progress(t, NULL);
+    return code;
+}
+
+enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct comparison *x)
+{
+    uint64_t turns = 2 * (uint64_t)t->rounds;
+    enum compare_verdict verdict =
+        turns_judge(t->figure[stage], t->rounds, t->look, t->threshold, t->alpha, x);
+
+    x->runs_a = x->runs_b = (uint32_t)turns;
+    stats_sort(t->median[stage][0], turns);
+    stats_sort(t->median[stage][1], turns);
+    x->a = stats_percentile(t->median[stage][0], turns, 500);
+    x->b = stats_percentile(t->median[stage][1], turns, 500);
+    return verdict;
+}
+
+/* ---- running ---- */
+
+int compare_run(struct cli *cli, int (*command)(const struct cli *), const char *path,
+                struct results *out)
+{
+    struct epa_error err = {EPA_OK, ""};
+    json_t *list = json_array();
+    int code;
+
+    *out = (struct results){0};
+    cli->results_out = list;
+    cli->order = RUNS_DECLARED;
+    code = command(cli);
+    if (json_array_size(list) == 0) { /* another rank's, or --dry-run, or reported already */
+        json_decref(list);
+        return code;
+    }
+    if (results_of(path, report_document(list, NULL), out, &err) != EPA_OK) {
+        int failed = cli_fail(&err);
+
+        results_free(out);
+        return code != EXIT_OK ? code : failed;
+    }
+    return code;
+}
+
+/* ---- one turn ---- */
+
+int turns_run(const struct cli *cli, int (*command)(const struct cli *), const char *const *set,
+              uint32_t n, struct results *out)
+{
+    struct cli run = *cli;
+    const char **sets = memory_alloc(cli->n_sets + n, sizeof(*sets));
+    int code;
+
+    for (uint32_t i = 0; i < cli->n_sets + n; i++)
+        sets[i] = i < cli->n_sets ? cli->set[i] : set[i - cli->n_sets];
+    run.set = sets;
+    run.n_sets += n;
+    run.quiet = true;
+    run.progress = PROGRESS_NEVER;
+    run.json = run.markdown = NULL;
+    code = compare_run(&run, command, cli->arg[0], out);
+    free(sets);
+    return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
+}
+
+double turns_median(const struct results *results, const char *name, uint64_t *samples)
+{
+    const struct results_stage *stage = results_stage(&results->run[0], name);
+    struct compare_run run;
+
+    if (stage == NULL)
+        return NAN;
+    run = (struct compare_run){stage->sample, *samples = stage->n};
+    return spread_of_side(&(struct compare_side){&run, 1}).median;
+}
+
+enum epa_status turns_check_alone(const char *command, struct epa_error *err)
+{
+    struct process_job job = {0};
+    enum epa_status status = process_id_find(&job, err);
+
+    if (status == EPA_OK && job.process_id.size > 1)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s starts ranks itself, and this is one process of %u already (%s)",
+                        command, job.process_id.size, job.process_id.source);
+    return status;
+}
+
+/* ---- compare --run ---- */
+
+struct sides {
     const struct cli *cli;
+    struct turns turns;
     struct results
         first[2]; /* a turn of each side that counts for nothing: files are read by then */
-    const char *stage[STAGES];
-    uint32_t n_stages, total;  /* which stage is judged */
-    double *figure[STAGES];    /* [rounds] logarithms of B / A */
-    double *median[STAGES][2]; /* [2 * rounds] ns */
-    uint32_t rounds, room;
+    const char *stage[TURNS_STAGES];
     uint32_t iterations; /* of a turn; 0: as the files have it */
     uint64_t samples;
 };
@@ -45,7 +213,7 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
 
     one.arg = &file;
     one.n_args = 1;
-    status = runs_read(&one, cli->set, cli->n_sets, registry, diag, &runs, err);
+    status = runs_read(&one, registry, diag, &runs, err);
     diag_print(diag, stderr);
     diag_destroy(diag);
     if (status == EPA_OK && runs.n != 1)
@@ -59,278 +227,297 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
 
 static enum epa_status check_files(const struct cli *cli, struct epa_error *err)
 {
-    struct process_job job = {0};
     struct registry *registry = NULL;
-    enum epa_status status = process_id_find(&job, err);
+    enum epa_status status = turns_check_alone("compare --run", err);
 
-    if (status == EPA_OK && job.process_id.size > 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "compare --run starts ranks itself, and this is one process of %u already "
-                        "(%s)",
-                        job.process_id.size, job.process_id.source);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
         status = check_file(cli, registry, cli->arg[i], err);
-    if (registry != NULL)
-        registry_destroy(registry);
+    registry_destroy(registry);
     return status;
 }
 
-/* Runs one side once; its exit code. */
-static int take_turn(const struct turns *t, uint32_t side, struct results *out)
+static int run_side(const struct sides *s, uint32_t side, struct results *out)
 {
-    struct cli bench = *t->cli;
-    struct text document = {0};
-    struct epa_error err = {EPA_OK, ""};
-    const char **set = calloc(bench.n_sets + 1, sizeof(*set));
-    char iterations[64];
-    int code = EXIT_RESOURCE;
+    struct cli bench = *s->cli;
+    char text[64];
+    const char *const iterations[] = {text};
 
-    if (set == NULL)
-        return code;
-    memcpy(set, bench.set, bench.n_sets * sizeof(*set));
-    snprintf(iterations, sizeof(iterations), "bench.iterations=%u", t->iterations);
-    set[bench.n_sets] = iterations;
-    bench.n_sets += t->iterations > 0;
-    bench.set = set;
-    bench.arg = &t->cli->arg[side];
+    snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
+    bench.arg = &s->cli->arg[side];
     bench.n_args = 1;
-    bench.quiet = true;
-    bench.progress = PROGRESS_NEVER;
-    bench.json = bench.markdown = NULL;
-    bench.order = RUNS_DECLARED;
-    bench.results_out = &document;
-    code = cmd_bench(&bench);
-    free(set);
-    if (code == EXIT_OK && results_parse(t->cli->arg[side], &document, out, &err) != EPA_OK) {
-        fprintf(stderr, "epa2a: %s\n", err.text);
-        code = exit_code(err.status, 0);
+    return turns_run(&bench, cmd_bench, iterations, s->iterations > 0, out);
+}
+
+static int take_turn(void *arg, uint32_t side, double *median)
+{
+    struct sides *s = arg;
+    struct results results;
+    uint64_t start = clock_ns();
+    int code = run_side(s, side, &results);
+
+    for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
+        median[i] = turns_median(&results, s->stage[i], &s->samples);
+        code = isnan(median[i]) ? EXIT_RESOURCE : EXIT_OK;
     }
-    text_free(&document);
+    results_free(&results);
+    s->turns.spent_ns += clock_ns() - start;
     return code;
 }
 
 /* The stages that both have. */
-static enum epa_status choose_stages(struct turns *t, struct epa_error *err)
+static enum epa_status choose_stages(struct sides *s, struct arena *arena, struct epa_error *err)
 {
-    const struct results_run *a = &t->first[0].run[0], *b = &t->first[1].run[0];
+    const struct results_run *a = &s->first[0].run[0], *b = &s->first[1].run[0];
     const struct results_stage *total = results_total(a);
+    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < a->n_stages && t->n_stages < STAGES; i++) {
+    for (uint32_t i = 0; i < a->n_stages && n < TURNS_STAGES; i++) {
         if (a->stage[i].n == 0 || results_stage(b, a->stage[i].name) == NULL)
             continue;
         if (&a->stage[i] == total)
-            t->total = t->n_stages;
-        t->stage[t->n_stages++] = a->stage[i].name;
+            s->turns.total = n;
+        s->stage[n++] = a->stage[i].name;
     }
-    if (total == NULL || t->n_stages == 0 || strcmp(t->stage[t->total], total->name) != 0)
+    turns_init(&s->turns, arena, n);
+    if (total == NULL || n == 0 || strcmp(s->stage[s->turns.total], total->name) != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s and %s have no total that both measure",
-                        t->cli->arg[0], t->cli->arg[1]);
+                        s->cli->arg[0], s->cli->arg[1]);
     return EPA_OK;
 }
 
-static bool make_room(struct turns *t)
-{
-    uint32_t room = 2 * t->room + 16;
-
-    if (t->rounds < t->room)
-        return true;
-    for (uint32_t s = 0; s < t->n_stages; s++) {
-        double *figure = realloc(t->figure[s], room * sizeof(*figure));
-
-        if (figure == NULL)
-            return false;
-        t->figure[s] = figure;
-        for (uint32_t side = 0; side < 2; side++) {
-            double *median = realloc(t->median[s][side], 2 * room * sizeof(*median));
-
-            if (median == NULL)
-                return false;
-            t->median[s][side] = median;
-        }
-    }
-    t->room = room;
-    return true;
-}
-
-/* A B B A, and B A A B every other time: what the turn before leaves is as often on one side. */
-static int take_round(struct turns *t)
-{
-    uint32_t taken[2] = {0, 0};
-
-    if (!make_room(t))
-        return EXIT_RESOURCE;
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t side = (i == 1 || i == 2) != (t->rounds % 2 == 1);
-        struct results results;
-        int code = take_turn(t, side, &results);
-
-        if (code != EXIT_OK)
-            return code;
-        for (uint32_t s = 0; s < t->n_stages && code == EXIT_OK; s++) {
-            const struct results_stage *stage = results_stage(&results.run[0], t->stage[s]);
-            struct compare_run run = {NULL, 0};
-            struct spread spread = {.median = NAN};
-
-            if (stage != NULL)
-                run = (struct compare_run){stage->sample, t->samples = stage->n};
-            if (stage == NULL || spread_of_side(&(struct compare_side){&run, 1}, &spread) != EPA_OK)
-                code = EXIT_RESOURCE;
-            t->median[s][side][2 * t->rounds + taken[side]] = spread.median;
-        }
-        taken[side]++;
-        results_free(&results);
-        if (code != EXIT_OK)
-            return code;
-    }
-    for (uint32_t s = 0; s < t->n_stages; s++) {
-        const double *a = &t->median[s][0][2 * t->rounds], *b = &t->median[s][1][2 * t->rounds];
-
-        t->figure[s][t->rounds] = log(b[0] * b[1] / (a[0] * a[1])) / 2;
-    }
-    t->rounds++;
-    return EXIT_OK;
-}
-
 /* Cuts turns that are too long for the budget. */
-static void cut_turns(struct turns *t, uint64_t turn_ns, uint64_t budget_ns)
+static void cut_turns(struct sides *s, uint64_t turn_ns, uint64_t budget_ns)
 {
-    const json_t *run = t->first[0].run[0].json;
+    const json_t *run = s->first[0].run[0].json;
     double iterations = (double)json_integer_value(json_object_get(run, "iterations"));
     double part = (double)budget_ns / (4.0 * ROUNDS_WANTED) / (double)turn_ns;
 
     if (part < 1 && iterations > ITERATIONS_LEAST)
-        t->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
+        s->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
 }
 
-static void show_progress(const struct turns *t, const struct comparison *x)
+/* Adds rows, and how turns were taken, in words; the exit code of the turn that failed. */
+static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char taken[128],
+                     struct epa_error *err)
 {
-    if (t->cli->progress == PROGRESS_NEVER ||
-        (t->cli->progress == PROGRESS_AUTO && isatty(STDERR_FILENO) == 0))
-        return;
-    if (x == NULL)
-        fprintf(stderr, "\r\033[K");
-    else
-        fprintf(stderr, "\r\033[Kround %u: B / A %.3f", t->rounds, x->ratio);
-    fflush(stderr);
-}
-
-/* Rounds until it is decided; the exit code of the turn that failed. */
-static int take_rounds(struct turns *t, uint64_t start, uint64_t budget_ns, uint32_t *look,
-                       enum compare_verdict *verdict, struct epa_error *err)
-{
-    struct comparison x = {.ratio = 1};
-    uint64_t longest = 0;
-
-    *look = 1;
-    for (*verdict = COMPARE_UNCLEAR; *verdict == COMPARE_UNCLEAR;) {
-        uint64_t before = clock_ns(), took;
-        int code;
-
-        if (before - start + longest > budget_ns)
-            return EXIT_OK;
-        code = take_round(t);
-        if (code != EXIT_OK)
-            return code;
-        took = clock_ns() - before;
-        longest = took > longest ? took : longest;
-        if (t->rounds < turns_look(*look)) {
-            x.ratio = exp(t->figure[t->total][t->rounds - 1]);
-        } else if (turns_judge(t->figure[t->total], t->rounds, *look, t->cli->threshold,
-                               t->cli->alpha, &x, verdict) != EPA_OK) {
-            epa_fail(err, EPA_ERR_NOMEM, "no memory for %u rounds", t->rounds);
-            return EXIT_RESOURCE;
-        } else if (*verdict == COMPARE_UNCLEAR) {
-            ++*look;
-        }
-        show_progress(t, &x);
-    }
-    return EXIT_OK;
-}
-
-static enum epa_status fill_rows(struct turns *t, uint32_t look, struct compared *out,
-                                 struct epa_error *err)
-{
-    for (uint32_t s = 0; s < t->n_stages; s++) {
-        struct compared_row *row = compared_add(out);
-
-        if (row == NULL || turns_judge(t->figure[s], t->rounds, look, t->cli->threshold,
-                                       t->cli->alpha, &row->x, &row->verdict) != EPA_OK)
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u rounds", t->rounds);
-        compared_name(&t->first[0].run[0], row->run, sizeof(row->run));
-        row->stage = t->stage[s];
-        row->judged = s == t->total;
-        row->x.runs_a = row->x.runs_b = 2 * t->rounds;
-        for (uint32_t side = 0; side < 2; side++) {
-            stats_sort(t->median[s][side], 2 * (uint64_t)t->rounds);
-            *(side == 0 ? &row->x.a : &row->x.b) =
-                stats_percentile(t->median[s][side], 2 * (uint64_t)t->rounds, 500);
-        }
-    }
-    return EPA_OK;
-}
-
-static int run_turns(struct turns *t, struct compared *rows, struct epa_error *err)
-{
-    uint64_t start = clock_ns(), warm,
-             budget_ns = t->cli->budget_ns != 0 ? t->cli->budget_ns : BUDGET_NS;
+    struct turns *t = &s->turns;
+    uint64_t start = clock_ns(), budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : BUDGET_NS;
+    FILE *notes = cli_has_stdout(s->cli) ? stderr : stdout;
     enum compare_verdict verdict;
-    uint32_t look;
-    static char taken[128];
     int code = EXIT_OK;
 
     for (uint32_t side = 0; side < 2 && code == EXIT_OK; side++)
-        code = take_turn(t, side, &t->first[side]);
+        code = run_side(s, side, &s->first[side]);
     if (code != EXIT_OK)
         return code;
-    if (compare_check(t->cli, &t->first[0], &t->first[1], err) != EPA_OK ||
-        choose_stages(t, err) != EPA_OK)
+    fprintf(notes, "# epa2a compare: A %s, B %s, in turns\n", s->cli->arg[0], s->cli->arg[1]);
+    if (compare_check(s->cli, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
+        choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);
-    warm = clock_ns() - start;
-    cut_turns(t, warm / 2, budget_ns);
-    code = take_rounds(t, start, budget_ns, &look, &verdict, err);
-    show_progress(t, NULL);
+    t->spent_ns = clock_ns() - start;
+    cut_turns(s, t->spent_ns / 2, budget_ns);
+    code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
         epa_fail(err, EPA_ERR_CONFIG,
                  "--budget: a turn takes %.1f s, and a round has four: give more, or take fewer "
                  "bench.iterations",
-                 (double)warm / 2e9);
+                 (double)t->spent_ns / 2e9);
         return EXIT_USAGE;
     }
-    if (t->rounds == 0 || fill_rows(t, look, rows, err) != EPA_OK)
-        return code != EXIT_OK ? code : EXIT_RESOURCE;
-    snprintf(taken, sizeof(taken), "%" PRIu64 " samples a turn, %u turns in %.1f s", t->samples,
+    if (t->rounds == 0)
+        return code;
+    for (uint32_t i = 0; i < t->n_stages; i++) {
+        struct comparison x = {0};
+
+        verdict = turns_result(t, i, &x);
+        compared_add(rows, &s->first[0].run[0], s->stage[i], &x, verdict, i == t->total);
+    }
+    snprintf(taken, 128, "%" PRIu64 " samples a turn, %u turns in %.1f s", s->samples,
              4 * t->rounds, (double)(clock_ns() - start) / 1e9);
-    rows->rounds = t->rounds;
-    rows->taken = taken;
+    json_object_set_new(rows, "rounds", json_integer(t->rounds));
     return code;
 }
 
 int compare_turns(const struct cli *cli)
 {
-    struct turns t = {.cli = cli};
-    struct compared rows = {
-        .a = cli->arg[0], .b = cli->arg[1], .threshold = cli->threshold, .alpha = cli->alpha};
+    struct arena *arena = arena_create();
+    struct sides s = {.cli = cli,
+                      .turns = {.take = take_turn,
+                                .arg = &s,
+                                .threshold = cli->threshold,
+                                .alpha = cli->alpha,
+                                .progress = turns_show_progress(cli)}};
+    json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = check_files(cli, &err);
-    int code = status == EPA_OK ? run_turns(&t, &rows, &err) : exit_code(status, 0);
+    char taken[128] = "";
+    int code = status == EPA_OK ? run_turns(&s, arena, rows, taken, &err) : exit_code(status, 0);
+    bool slower = compared_is_slower(rows);
 
-    if (rows.n > 0 && err.status == EPA_OK)
-        status = compare_print(cli, &rows, true, &err);
+    if (*taken != '\0' && err.status == EPA_OK)
+        (void)compare_print(cli, rows, taken, true, &err);
+    else
+        json_decref(rows);
     if (err.status != EPA_OK)
-        fprintf(stderr, "epa2a: %s\n", err.text);
+        (void)cli_fail(&err);
     if (code == EXIT_OK && err.status != EPA_OK)
         code = exit_code(err.status, 0);
-    if (code == EXIT_OK && compared_count(&rows, COMPARE_SLOWER) > 0)
+    if (code == EXIT_OK && slower)
         code = EXIT_SLOWER;
-    compared_free(&rows);
     for (uint32_t side = 0; side < 2; side++)
-        results_free(&t.first[side]);
-    for (uint32_t s = 0; s < t.n_stages; s++) {
-        free(t.figure[s]);
-        free(t.median[s][0]);
-        free(t.median[s][1]);
+        results_free(&s.first[side]);
+    arena_destroy(arena);
+    return code;
+}
+
+/* ---- rerun ---- */
+
+static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
+{
+    const struct results_wish wish = {.only = cli->only, .n_only = cli->n_only};
+    const char *verb;
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < then->n; i++)
+        if (results_picked(&then->run[i], &wish))
+            then->run[kept++] = then->run[i];
+    then->n = kept;
+    if (then->n == 0 && cli->n_only > 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
+                        cli->only[0], then->path);
+    if (then->n == 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", then->path);
+    verb = then->run[0].verb;
+    for (uint32_t i = 1; i < then->n; i++)
+        if (strcmp(then->run[i].verb, verb) != 0)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: runs of %s and of %s; --only picks those of one", then->path, verb,
+                            then->run[i].verb);
+    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", then->path, verb);
+    return EPA_OK;
+}
+
+/* The experiments as a file: JSON, which is YAML. One is written as it is; several, or one with a
+ * label, are `runs:` of those labels, which differ. */
+static enum epa_status write_experiments(const struct results *then, struct text *out,
+                                         struct epa_error *err)
+{
+    bool one = then->n == 1 && strcmp(then->run[0].label, then->run[0].name) == 0;
+    json_auto_t *runs = json_object();
+    json_auto_t *root = json_pack("{s:i, s:O}", "version", EXPERIMENT_VERSION, "runs", runs);
+
+    for (uint32_t i = 0; i < then->n; i++) {
+        const struct results_run *run = &then->run[i];
+        json_t *x = json_copy(json_object_get(run->json, "experiment"));
+        json_int_t version = json_integer_value(json_object_get(x, "version"));
+        text_auto label = {0};
+
+        json_object_set_new(runs, "", x); /* owned from here on */
+        if (x == NULL)
+            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
+                            then->path, run->label);
+        if (version != EXPERIMENT_VERSION)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: '%s' has an experiment of version %lld; this program runs %d",
+                            then->path, run->label, (long long)version, EXPERIMENT_VERSION);
+        if (!one)
+            json_object_del(x, "version");
+        text_add(&label, "%s", run->label);
+        for (uint32_t k = 2; json_object_get(runs, label.data) != NULL; k++) {
+            text_free(&label);
+            text_add(&label, "%s #%u", run->label, k);
+        }
+        json_object_set(runs, label.data, x);
+        json_object_del(runs, "");
     }
+    json_write(out, one ? json_object_iter_value(json_object_iter(runs)) : root,
+               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    text_add(out, "\n");
+    return EPA_OK;
+}
+
+/* What is not as it was: of the first run, as all have one machine. */
+static void print_differences(const struct results *then, const struct results *now)
+{
+    static const char *const keys[] = {"machine.build.version",  "machine.build.git",
+                                       "machine.build.compiler", "machine.build.type",
+                                       "machine.build.isa",      "machine.build.libc",
+                                       "machine.host",           "machine.cpu",
+                                       "machine.cores",          "machine.kernel",
+                                       "machine.governor",       "machine.device",
+                                       "machine.environment",    "plugins.launcher.hash",
+                                       "plugins.backend.hash",   "plugins.transport.hash",
+                                       "plugins.algorithm.hash", "world.started_by"};
+    const char *started = json_text_at(then->run[0].json, "started");
+
+    printf("# rerun of %s, from %s\n", then->path, *started == '\0' ? "an unknown time" : started);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const json_t *old = json_at(then->run[0].json, keys[i]);
+        const json_t *new = json_at(now->run[0].json, keys[i]);
+        text_auto a = {0}, b = {0};
+
+        if (old == NULL ? new == NULL : json_equal(old, new))
+            continue;
+        json_write(&a, old, JSON_ENCODE_ANY | JSON_COMPACT);
+        json_write(&b, new, JSON_ENCODE_ANY | JSON_COMPACT);
+        printf("#   %s: %s then, %s now\n", keys[i], a.data == NULL ? "not recorded" : a.data,
+               b.data == NULL ? "not recorded" : b.data);
+    }
+}
+
+static bool has_samples(const struct results *results)
+{
+    for (uint32_t i = 0; i < results->n; i++)
+        for (uint32_t k = 0; k < results->run[i].n_stages && results->run[i].ok; k++)
+            if (results->run[i].stage[k].n > 0)
+                return true;
+    return false;
+}
+
+static int rerun(const struct cli *cli, const struct results *then, const char *experiments)
+{
+    const char *verb = then->run[0].verb;
+    struct cli run = *cli, comparing = *cli;
+    struct results now;
+    int code, compared = EXIT_OK;
+
+    run.text = experiments;
+    run.n_only = 0;
+    code = compare_run(&run,
+                       strcmp(verb, "bench") == 0    ? cmd_bench
+                       : strcmp(verb, "verify") == 0 ? cmd_verify
+                                                     : cmd_run,
+                       cli->json != NULL ? cli->json : "now", &now);
+    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0); /* it was asked for */
+    if (now.n > 0)
+        print_differences(then, &now);
+    if (has_samples(&now) && has_samples(then))
+        compared = compare_results(&comparing, then, &now, false);
+    else if (now.root != NULL)
+        printf("# no times to compare\n");
+    results_free(&now);
+    return code == EXIT_OK && cli->judges ? compared : code;
+}
+
+int cmd_rerun(const struct cli *cli)
+{
+    struct results then = {0};
+    text_auto experiments = {0};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = results_read(cli->arg[0], &then, &err);
+    int code;
+
+    if (status == EPA_OK)
+        status = pick(cli, &then, &err);
+    if (status == EPA_OK)
+        status = write_experiments(&then, &experiments, &err);
+    if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
+        status = epa_fail(&err, EPA_ERR_CONFIG,
+                          "rerun prints a comparison on standard output: give --json a file");
+    code = status == EPA_OK ? rerun(cli, &then, experiments.data) : cli_fail(&err);
+    results_free(&then);
     return code;
 }

@@ -36,10 +36,14 @@ const struct command commands[] = {
     {"help", "[TOPIC]", "explain a key, a plugin, its options, bandwidth or exit-codes", HELP,
      cmd_help, 0, 1, "one argument at most", NULL},
     {"config", "show|check|schema FILE...",
-     "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config, 0,
-     MANY, "", cmd_config_check},
+     "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config, 1,
+     MANY, "show, check or schema, and files but for schema", cmd_config_check},
     {"best", "RESULTS...", "which run is fastest for each shape and number of tokens", BEST,
-     cmd_best, 1, MANY, "results: files of --json or folders of --out-dir", cmd_best_check},
+     cmd_best, 1, MANY, "results: files of --json or folders of --out-dir", NULL},
+    {"tune", "FILE", "search the options that are fastest for an experiment on this machine", TUNE,
+     cmd_tune, 1, 1, "one file, such as configs/ll_v2-shm.yaml", check_runs},
+    {"predict", "FILE", "what a larger cluster would take, from short runs here and a link",
+     PREDICT, cmd_predict, 1, 1, "one file, such as configs/ll_v2-shm.yaml", cmd_predict_check},
     {"compare", "A.json B.json",
      "compare two results, or run two experiments in turns: what became slower", COMPARE,
      cmd_compare, 2, 2,
@@ -48,14 +52,16 @@ const struct command commands[] = {
     {"rerun", "RESULT.json", "run the experiment of a result again and compare the two", RERUN,
      cmd_rerun, 1, 1, "one file that --json wrote", NULL},
     {"plot", "RESULTS...", "charts of results: latency against tokens, samples, ranks, stages",
-     PLOT, cmd_plot, 0, MANY, "", cmd_plot_check},
+     PLOT, cmd_plot, 1, MANY, "results: files of --json or folders of --out-dir", cmd_plot_check},
+    {"routing", "stats FILE", "load, repeats and nearest generator of a captured routing", ROUTING,
+     cmd_routing, 2, 2, "'stats' and one file, .npy or .jsonl", NULL},
     {"doctor", "", "hardware, usable plugins and link peak of this machine", DOCTOR, cmd_doctor, 0,
      0, "no argument", NULL},
     {"status", "[PID]", "state of the ranks of a running or hanging command", STATUS, cmd_status, 0,
      1, "one argument at most", NULL},
     {"trace", "check|summary|merge|view FILE...",
-     "check, summarize, merge or draw the traces of profile:", TRACE, cmd_trace, 0, MANY, "",
-     cmd_trace_check},
+     "check, summarize, merge or draw the traces of profile:", TRACE, cmd_trace, 2, MANY,
+     "check, summary, merge or view, and files that profile: wrote", cmd_trace_check},
     {"completion", "bash|zsh|fish", "print the completion script of a shell", COMPLETION,
      cmd_completion, 1, 1, "the name of a shell", NULL},
     {0},
@@ -67,6 +73,8 @@ static const struct epa_choice orders[] = {
     {"shuffled", RUNS_SHUFFLED, NULL},
     {0},
 };
+static const struct epa_choice across[] = {
+    {"layout", 0, NULL}, {"rows", 1, NULL}, {"outputs", 2, NULL}, {"fused", 3, NULL}, {0}};
 static const struct epa_choice charts[] = {
     {"auto", PLOT_AUTO, NULL},
     {"tokens", PLOT_TOKENS, NULL},
@@ -96,66 +104,95 @@ _Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
         .is = {.name = option, EPA_##type(struct cli, field), .help = what, __VA_ARGS__}, \
         .value = called, .commands = of, .letter = short_form \
     }
-#define WORDS(option, field, n, called, of, what) \
+#define WORDS(option, type, last, field, n, called, of, what, ...) \
     { \
-        .is = {.name = option, \
-               .type = EPA_OPTION_STRING, \
-               .help = what, \
-               .offset = EPA_FIELD(const char **, struct cli, field)}, \
-        .value = called, .commands = of, .count = EPA_FIELD(uint32_t, struct cli, n) \
+        .is = {.name = option, EPA_##type(struct cli, last), .help = what, __VA_ARGS__}, \
+        .value = called, .commands = of, .list = EPA_FIELD(const char **, struct cli, field), \
+        .count = EPA_FIELD(uint32_t, struct cli, n) \
     }
+#define TEXTS(option, field, n, called, of, what) \
+    WORDS(option, STRING, last_text, field, n, called, of, what, .min = 0)
 
 const struct option options[] = {
-    WORDS("--set", set, n_sets, "KEY=VALUE", FILES | CONFIG | RERUN | COMPARE,
+    TEXTS("--set", set, n_sets, "KEY=VALUE", FILES | CONFIG | RERUN | COMPARE | TUNE | PREDICT,
           "set a key of the experiment; may be repeated"),
-    WORDS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
+    TEXTS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
           "note for all reports: --context switch=b; may be repeated"),
-    VALUE("--json", STRING, json, "FILE", FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE, 0,
+    VALUE("--json", STRING, json, "FILE",
+          FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST, 0,
           "write the results as JSON too; - is standard output", .min = 0),
-    VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | RERUN | COMPARE, 0,
-          "longest wait, such as 500ms or 5s", .min = 1),
-    WORDS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
+    VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | RERUN | COMPARE | TUNE | PREDICT,
+          0, "longest wait, such as 500ms or 5s", .min = 1),
+    TEXTS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
           "folder to search for plugins first; may be repeated"),
-    FLAG("--force", force, FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS | BEST,
+    FLAG("--force", force,
+         FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS | BEST | ROUTING | TUNE |
+             PREDICT | LIST,
          "overwrite an existing FILE or DIR; compare different experiments"),
     FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN,
          "only errors, and of a batch its table at the end"),
     FLAG("--dry-run", dry_run, FILES | RERUN, "check and list all runs without running them"),
-    WORDS("--only", only, n_only, "GLOB", FILES | PLOT | RERUN | BEST | COMPARE | CONFIG,
+    TEXTS("--only", only, n_only, "GLOB",
+          FILES | PLOT | RERUN | BEST | COMPARE | CONFIG | TUNE | PREDICT,
           "only runs of this label or id; may be repeated"),
     VALUE("--order", CHOICE, order, "declared|interleaved|shuffled", FILES, 0,
           "order of runs; bench interleaves those that repeat", .choices = orders),
     VALUE("--shuffle", U64, shuffle_seed, "SEED", FILES, 0,
           "seed of --order shuffled, which it implies; default 1", .min = 0, .max = INT64_MAX),
     FLAG("--fail-fast", fail_fast, FILES | RERUN, "stop at the first run that fails"),
-    VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG, 0,
+    FLAG("--thorough", thorough, VERIFY,
+         "verify: each run in variants, too: counts, drops, orders, guards, reorder, wraps"),
+    VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG | TUNE | PREDICT, 0,
           "maximum number of runs of a file; default 4096", .min = 1, .max = RUNS_MOST),
-    VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE, 0,
+    VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE | PREDICT, 0,
           "write the table as Markdown, one line per run", .min = 0),
-    VALUE("--csv", STRING, csv, "FILE", FILES | RERUN, 0, "write one line per run as CSV",
+    VALUE("--csv", STRING, csv, "FILE", FILES | RERUN | PREDICT, 0, "write one line per run as CSV",
           .min = 0),
+    VALUE("--junit", STRING, junit, "FILE", FILES, 0,
+          "write a test case per run as JUnit XML, for CI", .min = 0),
+    VALUE("--openmetrics", STRING, openmetrics, "FILE", FILES, 0,
+          "write percentiles and rates of all runs as OpenMetrics text", .min = 0),
     VALUE("--json-lines", STRING, json_lines, "FILE", FILES, 0,
           "write the JSON of each run on one line when it ends; or -", .min = 0),
-    VALUE("--out-dir", STRING, out_dir, "DIR", FILES, 0,
+    VALUE("--out-dir", STRING, out_dir, "DIR", FILES | TUNE, 0,
           "write all results to a folder; see 'help results'", .min = 0),
-    FLAG("--resume", resume, FILES, "run what remains of the batch in --out-dir"),
+    FLAG("--resume", resume, FILES | TUNE, "run what remains of the batch or search in --out-dir"),
     FLAG("--run", turns, COMPARE, "compare: run two experiments in turns until it is decided"),
-    VALUE("--budget", DURATION, budget_ns, "DURATION", COMPARE, 0,
-          "longest time of compare --run; default 60s", .min = 1),
+    VALUE("--budget", DURATION, budget_ns, "DURATION", COMPARE | TUNE, 0,
+          "longest time of tune and of compare --run; default 60s", .min = 1),
     FLAG("--origin", origin, CONFIG, "show the source of each value of 'config show'"),
     VALUE("--threshold", REAL, threshold, "PERCENT", COMPARE | RERUN | BEST, 0,
           "tolerated change or loss of a median; default 3%", .least = 1e-9, .most = 100),
     VALUE("--alpha", REAL, alpha, "P", COMPARE | RERUN, 0,
           "compare: significance level, such as 0.01", .least = 1e-9, .most = 1),
-    WORDS("--across", across, n_across, "layout|rows|outputs|fused", BEST,
-          "best: compare also runs that differ in this; may be repeated"),
+    WORDS("--across", CHOICE, last_choice, across, n_across, "layout|rows|outputs|fused",
+          BEST | TUNE, "best, tune: compare also what differs in this; may be repeated",
+          .choices = across),
+    TEXTS("--keys", keys, n_keys, "GLOB", TUNE,
+          "tune: only these options, such as 'algorithm.*'; may be repeated"),
+    VALUE("--algorithms", STRING, algorithms, "NAME,NAME", TUNE, 0,
+          "tune: these algorithms and their options, too", .min = 0),
+    VALUE("--link", STRING, link, "RATE,LATENCY", PREDICT, 0,
+          "predict: between nodes, such as 50GB/s,2us of a rank, or 400GB/s,2us,node", .min = 0),
+    VALUE("--cores", U32, cores, "N", PREDICT, 0,
+          "predict: cores of a node; default: those of this machine", .min = 1, .max = 65536),
+    VALUE("--sweep", STRING, sweep, "ranks=LOW:HIGH", PREDICT, 0,
+          "predict: a row for each number of ranks, doubled", .min = 0),
+    FLAG("--check", check, PREDICT, "predict: measure the world that is predicted, too"),
+    VALUE("--measured", STRING, measured, "RESULTS", PREDICT, 0,
+          "predict: results of the world that is predicted, to hold against it", .min = 0),
     FLAG("--quick", quick, DOCTOR, "doctor: leave out measuring links"),
-    VALUE("--out", STRING, out, "FILE", TRACE | PLOT, 'o',
-          "output of trace merge, view and plot; - is standard output", .min = 0),
+    VALUE("--out", STRING, out, "FILE", TRACE | PLOT | TUNE | PREDICT, 'o',
+          "output of trace merge, view, plot, tune and predict; - is standard output", .min = 0),
     VALUE("--kind", CHOICE, kind, "auto|tokens|distribution|skew|stages", PLOT, 0,
           "plot: kind of chart; auto: chosen from the results", .choices = charts),
     VALUE("--stage", STRING, stage, "NAME", PLOT | BEST, 0, "times of this stage; default total",
           .min = 0),
+    VALUE("--layer", U32, layer, "N", ROUTING, 0, "layer of a file of several", .min = 0,
+          .max = 65535),
+    VALUE("--experts", U32, experts, "N", ROUTING, 0,
+          "number of experts; default: of the file's meta line, or the largest one in it", .min = 1,
+          .max = 4096),
     FLAG("--results", results, CONFIG, "config schema: the schema of --json's output"),
     VALUE("--tokens-min", U64, tokens_min, "N", FILES, 'b',
           "smallest number of tokens of a sweep, one run each", .min = 1, .max = UINT32_MAX),
@@ -167,11 +204,14 @@ const struct option options[] = {
           "short for --set bench.iterations=N, run. or verify.", .min = 1, .max = UINT32_MAX),
     VALUE("--warmup", U64, warmup, "N", BENCH, 'w', "short for --set bench.warmup=N", .min = 0,
           .max = UINT32_MAX),
-    VALUE("--progress", CHOICE, progress, "auto|always|never", FILES | RERUN | COMPARE, 0,
-          "progress line; auto: on a terminal", .choices = whens),
+    VALUE("--progress", CHOICE, progress, "auto|always|never",
+          FILES | RERUN | COMPARE | TUNE | PREDICT, 0, "progress line; auto: on a terminal",
+          .choices = whens),
     VALUE("--color", CHOICE, color, "auto|always|never", ANY, 0,
           "colour; auto: on a terminal, unless NO_COLOR is set", .choices = whens),
     FLAG("--help", help, ANY, "print this"),
+    VALUE("--html", STRING, html, "FILE", FILES, 0,
+          "write one page with the answer, tables, charts and machine", .min = 0),
     FLAG("--version", version, ANY, "print the version and the plugin ABI"),
     {.is = {.name = NULL}},
 };
@@ -198,14 +238,43 @@ int cli_fail(const struct epa_error *err)
 
 enum epa_status cli_write_json(const struct cli *cli, json_t *document, struct epa_error *err)
 {
-    struct text out = {0};
-    enum epa_status status;
+    json_auto_t *taken = document;
+    text_auto out = {0};
 
-    if (!json_write(&out, document, JSON_INDENT(2)))
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the JSON of %s", cli->json);
+    if (cli->json == NULL)
+        return EPA_OK;
+    json_write(&out, taken, JSON_INDENT(2) | JSON_DIGITS);
     text_add(&out, "\n");
-    status = file_write("--json", cli->json, cli->force, &out, err);
-    text_free(&out);
+    return file_write("--json", cli->json, cli->force, &out, err);
+}
+
+static bool is_stdout(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+bool cli_has_stdout(const struct cli *cli)
+{
+    return is_stdout(cli->json) || is_stdout(cli->markdown);
+}
+
+enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err)
+{
+    if (is_stdout(cli->json) && is_stdout(cli->markdown))
+        return epa_fail(err, EPA_ERR_CONFIG, "--json and --markdown are both standard output");
+    if (cli->json != NULL && file_check("--json", cli->json, cli->force, err) != EPA_OK)
+        return err->status;
+    return cli->markdown != NULL ? file_check("--markdown", cli->markdown, cli->force, err)
+                                 : EPA_OK;
+}
+
+enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
+                                    const struct text *markdown, struct epa_error *err)
+{
+    enum epa_status status = cli_write_json(cli, document, err);
+
+    if (cli->markdown != NULL && status == EPA_OK)
+        status = file_write("--markdown", cli->markdown, cli->force, markdown, err);
     return status;
 }
 

@@ -5,7 +5,7 @@
  * calls it (FILE..., A.json, [KIND], show|check). Of KEY=VALUE keys are offered one part after the
  * other, since all of them together are a page; then what the key's option may be. It prints lines
  *     CANDIDATE <tab> DESCRIPTION
- * and for what the shell knows itself, where BYTES of the word stand before its name:
+ * and for what the shell knows itself, where BYTES of the word are before the name:
  *     :files BYTES [END...]
  *     :folders BYTES
  */
@@ -24,7 +24,7 @@
 #include "plugin/registry.h"
 #include "session/status.h"
 
-/* A command line up to the cursor, and the lines that are told of it. */
+/* A command line up to the cursor, and the candidates for it. */
 struct completing {
     const struct command *command; /* NULL: none was named yet */
     const char **file, **set;      /* what is before the cursor */
@@ -61,16 +61,11 @@ __attribute__((format(printf, 3, 4))) static void offer(struct completing *c, co
 }
 
 /* Words with | between them. */
-static void offer_words(struct completing *c, const char *words, size_t bytes)
+static void offer_words(struct completing *c, const char *words)
 {
-    while (bytes != 0) {
-        const char *bar = memchr(words, '|', bytes);
-        size_t n = bar == NULL ? bytes : (size_t)(bar - words);
-
+    for (size_t n; *words != '\0'; words += n + (words[n] == '|')) {
+        n = strcspn(words, "|");
         offer(c, NULL, "%.*s", (int)n, words);
-        n += bar != NULL;
-        words += n;
-        bytes -= n;
     }
 }
 
@@ -81,20 +76,15 @@ static void offer_files(struct completing *c, const char *ends)
              ends);
 }
 
-static struct registry *registry_of(struct completing *c) /* NULL: there is none */
-{
-    struct epa_error ignored = {EPA_OK, ""};
-
-    if (c->registry == NULL && registry_create(c->plugin_path, &c->registry, &ignored) != EPA_OK)
-        c->registry = NULL;
-    return c->registry;
-}
-
 /* All plugins, loaded. */
 static uint32_t list_plugins(struct completing *c, const struct registry_entry **out)
 {
+    struct epa_error ignored = {EPA_OK, ""};
+
     *out = NULL;
-    return registry_of(c) == NULL ? 0 : registry_list(c->registry, out);
+    if (c->registry == NULL && registry_create(c->plugin_path, &c->registry, &ignored) != EPA_OK)
+        c->registry = NULL;
+    return c->registry == NULL ? 0 : registry_list(c->registry, out);
 }
 
 /* ---- the line up to the cursor ---- */
@@ -103,10 +93,9 @@ static void take_option(struct completing *c, const struct option *option, const
 {
     char path[PATH_MAX];
 
-    if (option->is.offset == offsetof(struct cli, set))
+    if (option->list == offsetof(struct cli, set))
         c->set[c->n_sets++] = value;
-    else if (option->is.offset == offsetof(struct cli, plugin_path) &&
-             realpath(value, path) != NULL)
+    else if (option->list == offsetof(struct cli, plugin_path) && realpath(value, path) != NULL)
         c->plugin_path[c->n_plugin_paths++] = arena_printf(c->arena, "%s", path);
 }
 
@@ -145,26 +134,14 @@ static const struct option *read_words(struct completing *c, const char *const *
 
 /* ---- KEY=VALUE ---- */
 
-/* The name of the section's plugin in the tree; NULL: it says none. */
-static const char *name_in(struct arena *arena, const struct node *root,
-                           const struct section *section)
-{
-    struct node *map = node_find(root, section->name), *name;
-
-    if (map == NULL)
-        return NULL;
-    name = node_find(tree_whole(arena, section, map), section->main);
-    return name == NULL || name->kind != NODE_SCALAR ? NULL : name->text;
-}
-
 /* As the files and settings before the cursor have it. */
 static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
 {
     struct tree tree = {.arena = c->arena, .diag = diag_create()};
-    const char *name = section->chosen, *named;
-    const struct epa_plugin *plugin = NULL;
-    struct epa_error ignored = {EPA_OK, ""};
+    const char *name = section->chosen;
+    const struct registry_entry *entry;
     struct source_location nowhere = {.file = ""};
+    struct node *node;
 
     for (uint32_t i = 0; i < c->n_files && tree.root == NULL; i++)
         batch_read_tree(&tree, c->file[i], NULL, 0);
@@ -173,14 +150,17 @@ static const struct epa_plugin *chosen(struct completing *c, const struct sectio
     for (uint32_t i = 0; i < c->n_sets; i++)
         tree_set(&tree, c->set[i]);
     diag_destroy(tree.diag);
-    named = name_in(tree.arena, tree.root, section);
-    if (named != NULL)
-        name = named;
+    node = node_find(tree.root, section->name);
+    if (node != NULL)
+        node = node_find(tree_whole(tree.arena, section, node), section->main);
+    if (node != NULL && node->kind == NODE_SCALAR)
+        name = node->text;
     if (strcmp(name, "auto") == 0 && section->kind == EPA_PLUGIN_LAUNCHER)
         name = "fork";
-    if (registry_of(c) != NULL)
-        (void)registry_find(c->registry, section->kind, name, &plugin, &ignored);
-    return plugin;
+    for (uint32_t i = 0, n = list_plugins(c, &entry); i < n; i++)
+        if (entry[i].kind == section->kind && strcmp(entry[i].name, name) == 0)
+            return entry[i].plugin;
+    return NULL;
 }
 
 static const struct epa_options *options_of(struct completing *c, const struct section *section)
@@ -239,45 +219,35 @@ static void offer_plugins(struct completing *c, const struct section *section, i
                   key, c->word, entry[i].name);
 }
 
-/* A number's default is a candidate that says what else may be there. */
-static void offer_number(struct completing *c, const struct epa_option *option,
-                         const void *defaults, int key)
-{
-    struct text value = {0}, help = {0};
-
-    if (option_is_set(option, defaults)) {
-        option_text(option, defaults, &value);
-        text_add(&help, "the default; %s", option_type(option));
-        option_range(option, ", ", &help);
-        offer(c, help.data, "%.*s%s", key, c->word, value.data);
-    }
-    text_free(&value);
-    text_free(&help);
-}
-
 static void offer_values(struct completing *c, const struct epa_option *option,
                          const void *defaults, int key)
 {
+    text_auto value = {0}, help = {0};
+
+    for (const struct epa_choice *o = option->choices; o != NULL && o->name != NULL; o++)
+        offer(c, o->help, "%.*s%s", key, c->word, o->name);
     switch (option->type) {
     case EPA_OPTION_BOOL:
         offer(c, NULL, "%.*strue", key, c->word);
         offer(c, NULL, "%.*sfalse", key, c->word);
         break;
-    case EPA_OPTION_CHOICE:
-        for (const struct epa_choice *o = option->choices; o->name != NULL; o++)
-            offer(c, o->help, "%.*s%s", key, c->word, o->name);
-        break;
     case EPA_OPTION_STRING: /* mostly a path */
         c->word += key;
         offer_files(c, "");
         break;
-    case EPA_OPTION_U32:
+    case EPA_OPTION_U32: /* its default, which says what else may be there */
     case EPA_OPTION_U64:
     case EPA_OPTION_REAL:
     case EPA_OPTION_BYTES:
     case EPA_OPTION_DURATION:
-        offer_number(c, option, defaults, key);
+        if (!option_is_set(option, defaults))
+            break;
+        option_text(option, defaults, &value);
+        text_add(&help, "the default; %s", option_type(option));
+        option_range(option, ", ", &help);
+        offer(c, help.data, "%.*s%s", key, c->word, value.data);
         break;
+    case EPA_OPTION_CHOICE:
     case EPA_OPTION_U32_LIST:
         break;
     }
@@ -328,7 +298,7 @@ static void offer_key_value(struct completing *c)
         offer_keys(c, section);
 }
 
-/* ---- what may stand there ---- */
+/* ---- candidates for a word ---- */
 
 static void offer_label(void *completing, const char *label)
 {
@@ -357,11 +327,10 @@ static void offer_kinds(struct completing *c)
 
 static void offer_command_that_runs(void *arg, const struct status *s)
 {
-    struct text help = {0};
+    text_auto help = {0};
 
     status_print_head(s, &help);
     offer(arg, help.data, "%d", (int)s->head.pid);
-    text_free(&help);
 }
 
 /* With a point only where one was typed: there are hundreds. */
@@ -396,7 +365,7 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
     if (strcmp(name, "KEY=VALUE") == 0)
         offer_key_value(c);
     else if (strchr(name, '|') != NULL || islower((unsigned char)*name))
-        offer_words(c, name, strlen(name));
+        offer_words(c, name);
     else if (strcmp(name, "KIND") == 0)
         offer_kinds(c);
     else if (strcmp(name, "TOPIC") == 0)
@@ -431,7 +400,7 @@ static void offer_argument(struct completing *c)
     }
     if (*kind == '\0' && (at == 0 || strstr(last, "...") == NULL))
         return;
-    if (strncmp(last, "FILE", 4) == 0 && (c->command->bit & (FILES | CONFIG)) != 0)
+    if (strncmp(last, "FILE", 4) == 0 && (c->command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
         offer_files(c, "yaml yml");
     else
         offer_kind(c, last, strcspn(last, " "));
@@ -483,21 +452,14 @@ int complete_main(int argc, char **argv)
 
 static const struct shell {
     const char *name, *script;
-} shells[] = {{"bash", epa2a_bash}, {"zsh", epa2a_zsh}, {"fish", epa2a_fish}, {0}};
+} shells[] = {{"bash", epa2a_bash}, {"zsh", epa2a_zsh}, {"fish", epa2a_fish}};
 
 int cmd_completion(const struct cli *cli)
 {
-    struct nearest nearest = {.want = cli->arg[0]};
-    char hint[NEAREST_ROOM];
+    const struct shell *shell = shells;
 
-    for (const struct shell *shell = shells; shell->name != NULL; shell++) {
-        if (strcmp(cli->arg[0], shell->name) == 0) {
-            fputs(shell->script, stdout);
-            return EXIT_OK;
-        }
-        nearest_try(&nearest, shell->name);
-    }
-    fprintf(stderr, "epa2a: there is no completion for '%.64s'; %s\n", cli->arg[0],
-            nearest_hint(&nearest, hint, "there is bash, zsh, fish"));
-    return EXIT_USAGE;
+    while (strcmp(cli->arg[0], shell->name) != 0) /* it is one of them */
+        shell++;
+    fputs(shell->script, stdout);
+    return EXIT_OK;
 }

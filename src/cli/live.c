@@ -16,6 +16,172 @@
 #include "base/terminal.h"
 #include "session/status.h"
 
+/* ---- the progress line ---- */
+
+static const uint64_t redraw_ns = 250000000;
+
+enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
+
+/* ---- text ---- */
+
+/* Adds `from` to `out` while there is room; returns the columns that are left. */
+static uint32_t add(struct text *out, uint32_t room, const char *from)
+{
+    while (*from != '\0') {
+        uint32_t c = 0, width;
+        size_t n = text_decode(from, &c); /* not 0: it was cleaned */
+
+        width = c >= 0x1100 ? 2 : 1;
+        if (width > room)
+            return 0;
+        text_add_bytes(out, from, n);
+        from += n;
+        room -= width;
+    }
+    return room;
+}
+
+static void duration(char *out, size_t room, double s)
+{
+    if (s < 60)
+        snprintf(out, room, "%.0f s", s);
+    else if (s < 3600)
+        snprintf(out, room, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
+    else if (s < 360000)
+        snprintf(out, room, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s, 3600) / 60));
+    else
+        snprintf(out, room, "days");
+}
+
+static void median(char *out, size_t room, double ns)
+{
+    if (ns < 1e6)
+        snprintf(out, room, ", median %.*f us", ns < 1e5 ? 2 : 1, ns / 1e3);
+    else
+        snprintf(out, room, ", median %.2f ms", ns / 1e6);
+}
+
+void progress_line(const struct progress_facts *f, uint32_t columns, struct text *out)
+{
+    char head[48], where[80], times[96] = "", left[48], label[COLUMNS_MOST];
+    uint32_t room, tail;
+    uint64_t all = f->warmup + f->iterations;
+
+    snprintf(head, sizeof(head), "%s %u/%u ", f->verb, f->number, f->of);
+    if (f->set_up)
+        snprintf(where, sizeof(where), ": set-up");
+    else if (f->done < f->warmup)
+        snprintf(where, sizeof(where), ": warm-up %llu/%llu", (unsigned long long)f->done,
+                 (unsigned long long)f->warmup);
+    else
+        snprintf(where, sizeof(where), ": iteration %llu/%llu",
+                 (unsigned long long)((f->done < all ? f->done : all) - f->warmup),
+                 (unsigned long long)f->iterations);
+    if (!isnan(f->median_ns))
+        median(times, sizeof(times), f->median_ns);
+    if (!isnan(f->left_s)) {
+        duration(left, sizeof(left), f->left_s);
+        snprintf(times + strlen(times), sizeof(times) - strlen(times), ", %s%s left",
+                 f->at_most ? "at most " : "", left);
+    }
+    snprintf(label, sizeof(label), "%s", f->label);
+    label[terminal_clean(label, strlen(label), false)] = '\0';
+    /* Numbers first: the label has what remains, and is the first to go. */
+    tail = (uint32_t)(strlen(where) + strlen(times));
+    if (tail + strlen(head) <= columns) {
+        room = add(out, columns, head);
+        (void)add(out, room - tail, label);
+        (void)add(out, tail, where);
+        (void)add(out, tail, times);
+        return;
+    }
+    room = add(out, columns, where + 2);
+    (void)add(out, room, times);
+}
+
+/* ---- the terminal ---- */
+
+static uint32_t columns_of(int file)
+{
+    struct winsize size = {0};
+
+    if (ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return COLUMNS;
+    return size.ws_col < COLUMNS_LEAST  ? COLUMNS_LEAST
+           : size.ws_col > COLUMNS_MOST ? COLUMNS_MOST
+                                        : size.ws_col;
+}
+
+/* What does not fit into a terminal that is stuck is lost: a line more or less. */
+static void put(int file, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(file, data, bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return;
+        data += n;
+        bytes -= (size_t)n;
+    }
+}
+
+/* A command in the background would be stopped for what it writes on some terminals. */
+static bool is_ours(int file)
+{
+    pid_t group = tcgetpgrp(file);
+
+    return group < 0 || group == getpgrp();
+}
+
+struct progress {
+    bool on, shown;
+    int file;
+    uint64_t drawn_ns;
+};
+
+/* Auto: if `file` is a terminal that is not dumb, and ours to write to. */
+static void progress_init(struct progress *out, enum progress_mode mode, int file)
+{
+    const char *term = getenv("TERM");
+    bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
+
+    *out = (struct progress){.file = file};
+    out->on = mode == PROGRESS_ALWAYS || (mode == PROGRESS_AUTO && isatty(file) && !dumb);
+}
+
+/* Whether the line is old enough to be drawn again. */
+static bool progress_due(const struct progress *p, uint64_t now_ns)
+{
+    return p->on && now_ns - p->drawn_ns >= redraw_ns;
+}
+
+static void progress_draw(struct progress *p, const struct progress_facts *facts, uint64_t now_ns)
+{
+    text_auto text = {0};
+
+    p->drawn_ns = now_ns;
+    if (isatty(p->file) && !is_ours(p->file))
+        return;
+    text_add(&text, "\r");
+    progress_line(facts, columns_of(p->file) - 1, &text);
+    text_add(&text, "\033[K");
+    put(p->file, text.data, text.bytes);
+    p->shown = true;
+}
+
+/* Takes the line away, if there is one. */
+static void progress_clear(struct progress *p)
+{
+    if (!p->shown)
+        return;
+    put(p->file, "\r\033[K", 4);
+    p->shown = false;
+}
+
+/* ---- what is under way ---- */
+
 enum {
     SAMPLES = 128,  /* of those so far, for the median: enough for a line */
     UNTOUCHED = 16, /* the last ones: ranks may be writing beside them */
@@ -53,10 +219,10 @@ void live_catch(void)
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-static void tell_where(struct live *live)
+static void print_ranks(struct live *live)
 {
     struct epa_error err = {EPA_OK, ""};
-    struct text text = {0};
+    text_auto text = {0};
     struct status status;
 
     progress_clear(&live->progress);
@@ -70,7 +236,6 @@ static void tell_where(struct live *live)
     }
     status_print(&status, "# ", &text);
     fputs(text.data, stderr);
-    text_free(&text);
     status_finish(&status);
 }
 
@@ -206,7 +371,7 @@ static void draw(struct live *live, uint64_t now)
 /* ---- while a session runs ---- */
 
 /* The launcher has seen the first signal before it says so; the second ends the wait for
- * ranks that are told to leave. */
+ * ranks that were asked to stop. */
 static bool wants_it_now(struct live *live)
 {
     struct signalfd_siginfo info;
@@ -230,7 +395,7 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
         return false;
     }
     if (was_asked(live))
-        tell_where(live);
+        print_ranks(live);
     if (why == EPA_POLL_STOPPING) {
         progress_clear(&live->progress);
         return wants_it_now(live);
@@ -295,15 +460,13 @@ void live_destroy(struct live *live)
     free(live);
 }
 
-enum epa_status live_create(const struct cli *cli, struct live **out, struct epa_error *err)
+struct live *live_create(const struct cli *cli)
 {
     enum progress_mode mode = cli->progress;
-    struct live *live = calloc(1, sizeof(*live));
+    struct live *live = memory_alloc(1, sizeof(*live));
     struct epa_error ignored = {EPA_OK, ""};
     sigset_t set;
 
-    if (live == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory to show how far it is");
     just_signal(&set);
     live->asked_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     live->stop_fd = -1;
@@ -313,173 +476,5 @@ enum epa_status live_create(const struct cli *cli, struct live **out, struct epa
     /* Without a status page all works but being looked at. */
     if (status_page_create(&live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;
-    *out = live;
-    return EPA_OK;
-}
-
-/* ---- the progress line ---- */
-
-static const uint64_t redraw_ns = 250000000;
-
-enum { COLUMNS = 80, COLUMNS_LEAST = 2, COLUMNS_MOST = 1000 };
-
-/* ---- text ---- */
-
-/* 0x80 to 0x9f are control characters, too, and some between 0x200b and 0x2069 turn the
- * direction of what follows. */
-static bool is_control(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
-           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x2069);
-}
-
-/* Adds `from` to `out` while there is room; returns the columns that are left. */
-static uint32_t add(struct text *out, uint32_t room, const char *from)
-{
-    while (*from != '\0') {
-        uint32_t c = 0, width;
-        size_t n = text_decode(from, &c);
-        bool bad = n == 0 || is_control(c);
-
-        width = !bad && c >= 0x1100 ? 2 : 1;
-        if (width > room)
-            return 0;
-        if (bad)
-            text_add(out, "?");
-        else
-            text_add_bytes(out, from, n);
-        from += n == 0 ? 1 : n;
-        room -= width;
-    }
-    return room;
-}
-
-static void duration(char *out, size_t room, double s)
-{
-    if (s < 60)
-        snprintf(out, room, "%.0f s", s);
-    else if (s < 3600)
-        snprintf(out, room, "%.0f min %02.0f s", floor(s / 60), floor(fmod(s, 60)));
-    else if (s < 360000)
-        snprintf(out, room, "%.0f h %02.0f min", floor(s / 3600), floor(fmod(s, 3600) / 60));
-    else
-        snprintf(out, room, "days");
-}
-
-static void median(char *out, size_t room, double ns)
-{
-    if (ns < 1e6)
-        snprintf(out, room, ", median %.*f us", ns < 1e5 ? 2 : 1, ns / 1e3);
-    else
-        snprintf(out, room, ", median %.2f ms", ns / 1e6);
-}
-
-void progress_line(const struct progress_facts *f, uint32_t columns, struct text *out)
-{
-    char head[48], where[80], times[96] = "", left[48];
-    uint32_t room, tail;
-    uint64_t all = f->warmup + f->iterations;
-
-    snprintf(head, sizeof(head), "%s %u/%u ", f->verb, f->number, f->of);
-    if (f->set_up)
-        snprintf(where, sizeof(where), ": set-up");
-    else if (f->done < f->warmup)
-        snprintf(where, sizeof(where), ": warm-up %llu/%llu", (unsigned long long)f->done,
-                 (unsigned long long)f->warmup);
-    else
-        snprintf(where, sizeof(where), ": iteration %llu/%llu",
-                 (unsigned long long)((f->done < all ? f->done : all) - f->warmup),
-                 (unsigned long long)f->iterations);
-    if (!isnan(f->median_ns))
-        median(times, sizeof(times), f->median_ns);
-    if (!isnan(f->left_s)) {
-        duration(left, sizeof(left), f->left_s);
-        snprintf(times + strlen(times), sizeof(times) - strlen(times), ", %s%s left",
-                 f->at_most ? "at most " : "", left);
-    }
-    /* Numbers first: the label has what remains, and is the first to go. */
-    tail = (uint32_t)(strlen(where) + strlen(times));
-    if (tail + strlen(head) <= columns) {
-        room = add(out, columns, head);
-        (void)add(out, room - tail, f->label);
-        (void)add(out, tail, where);
-        (void)add(out, tail, times);
-        return;
-    }
-    room = add(out, columns, where + 2);
-    (void)add(out, room, times);
-}
-
-/* ---- the terminal ---- */
-
-static uint32_t columns_of(int file)
-{
-    struct winsize size = {0};
-
-    if (ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return COLUMNS;
-    return size.ws_col < COLUMNS_LEAST  ? COLUMNS_LEAST
-           : size.ws_col > COLUMNS_MOST ? COLUMNS_MOST
-                                        : size.ws_col;
-}
-
-/* What does not fit into a terminal that is stuck is lost: a line more or less. */
-static void put(int file, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t n = write(file, data, bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return;
-        data += n;
-        bytes -= (size_t)n;
-    }
-}
-
-/* A command in the background would be stopped for what it writes on some terminals. */
-static bool is_ours(int file)
-{
-    pid_t group = tcgetpgrp(file);
-
-    return group < 0 || group == getpgrp();
-}
-
-void progress_init(struct progress *out, enum progress_mode mode, int file)
-{
-    const char *term = getenv("TERM");
-    bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
-
-    *out = (struct progress){.file = file};
-    out->on = mode == PROGRESS_ALWAYS || (mode == PROGRESS_AUTO && isatty(file) && !dumb);
-}
-
-bool progress_due(const struct progress *p, uint64_t now_ns)
-{
-    return p->on && now_ns - p->drawn_ns >= redraw_ns;
-}
-
-void progress_draw(struct progress *p, const struct progress_facts *facts, uint64_t now_ns)
-{
-    struct text text = {0};
-
-    p->drawn_ns = now_ns;
-    if (isatty(p->file) && !is_ours(p->file))
-        return;
-    text_add(&text, "\r");
-    progress_line(facts, columns_of(p->file) - 1, &text);
-    text.bytes = 1 + terminal_clean(text.data + 1, text.bytes - 1, false);
-    text_add(&text, "\033[K");
-    put(p->file, text.data, text.bytes);
-    text_free(&text);
-    p->shown = true;
-}
-
-void progress_clear(struct progress *p)
-{
-    if (!p->shown)
-        return;
-    put(p->file, "\r\033[K", 4);
-    p->shown = false;
+    return live;
 }

@@ -23,7 +23,7 @@ struct live_run {
 /* From here on SIGUSR1 does not end the process, but is answered. */
 void live_catch(void);
 
-enum epa_status live_create(const struct cli *, struct live **out, struct epa_error *);
+struct live *live_create(const struct cli *);
 void live_destroy(struct live *);
 
 /* For session_create_on(); NULL: there is none. */
@@ -52,19 +52,5 @@ struct progress_facts {
 /* The line, in so many columns at most, without a line's end. Control characters become ?,
  * and so does what is no UTF-8. */
 void progress_line(const struct progress_facts *, uint32_t columns, struct text *out);
-
-struct progress {
-    bool on, shown;
-    int file;
-    uint64_t drawn_ns;
-};
-
-/* Auto: if `file` is a terminal that is not dumb, and ours to write to. */
-void progress_init(struct progress *out, enum progress_mode, int file);
-/* Whether the line is old enough to be drawn again, at `now` (CLOCK_MONOTONIC). */
-bool progress_due(const struct progress *, uint64_t now_ns);
-void progress_draw(struct progress *, const struct progress_facts *, uint64_t now_ns);
-/* Takes the line away, if there is one. */
-void progress_clear(struct progress *);
 
 #endif

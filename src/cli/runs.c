@@ -1,38 +1,47 @@
-/* Files to runs. A run is picked by label or id, so all are read before some are left out. */
-#include "cli/run_folder.h"
+/* Files to runs, and the folder of their results. A run is picked by label or id, so all are read
+ * before some are left out. */
+#include "cli/runs.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "base/random.h"
+#include "cli/documents.h"
 
 bool run_is_of_several(const struct run *run)
 {
     return run->batch->n > 1;
 }
 
-static bool add_run(const struct batch_pick *pick, const struct batch *batch, uint32_t i,
-                    struct runs *runs)
+static void add_run(const struct batch_pick *pick, char *failure, const struct batch *batch,
+                    uint32_t i, struct runs *runs)
 {
     const struct batch_run *of = &batch->run[i];
     struct run *run = &runs->run[runs->n];
     bool labelled = batch->n > 1 || (of->x != NULL && of->x->label != NULL);
 
     if (!batch_picks(pick, of->label, of->x != NULL ? of->x->id : NULL))
-        return true;
+        return;
     *run = (struct run){.batch = batch,
                         .x = of->x,
                         .label = of->label,
                         .repetition = of->repetition,
                         .baseline = of->baseline,
+                        .variant = of->variant,
+                        .failure = failure,
                         .refused = of->absent};
-    if (asprintf(&run->who, "%s%s%s", batch->file, labelled ? ": " : "",
-                 labelled ? of->label : "") < 0)
-        return false;
+    run->who =
+        memory_printf("%s%s%s", batch->file, labelled ? ": " : "", labelled ? of->label : "");
     run->name = runs->n_batches > 1 ? run->who : run->label;
     runs->n++;
-    return true;
 }
 
 /* Fisher and Yates, by numbers that follow from the seed on any machine. */
@@ -59,17 +68,6 @@ const char *runs_order_name(enum runs_order how)
     return how == RUNS_SHUFFLED ? "shuffled" : how == RUNS_INTERLEAVED ? "interleaved" : "declared";
 }
 
-bool runs_order_find(const char *name, enum runs_order *out)
-{
-    for (enum runs_order how = RUNS_DECLARED; how <= RUNS_SHUFFLED; how++) {
-        if (strcmp(name, runs_order_name(how)) != 0)
-            continue;
-        *out = how;
-        return true;
-    }
-    return false;
-}
-
 void runs_order(struct runs *runs, enum runs_order how, uint64_t seed)
 {
     struct random random = {random_mix(seed), 0};
@@ -93,18 +91,14 @@ static enum epa_status collect(const struct cli *cli, struct runs *out, struct e
 {
     const struct batch_pick pick = {cli->only, cli->n_only};
     uint32_t n = 0;
-    bool fits;
 
     for (uint32_t i = 0; i < out->n_batches; i++)
         n += out->batch[i]->n;
-    out->run = calloc(n + 1, sizeof(*out->run));
-    out->order = calloc(n + 1, sizeof(*out->order));
-    fits = out->run != NULL && out->order != NULL;
-    for (uint32_t i = 0; i < out->n_batches && fits; i++)
-        for (uint32_t k = 0; k < out->batch[i]->n && fits; k++)
-            fits = add_run(&pick, out->batch[i], k, out);
-    if (!fits)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs", n);
+    out->run = memory_alloc(n, sizeof(*out->run));
+    out->order = memory_alloc(n, sizeof(*out->order));
+    for (uint32_t i = 0; i < out->n_batches; i++)
+        for (uint32_t k = 0; k < out->batch[i]->n; k++)
+            add_run(&pick, cli->failure, out->batch[i], k, out);
     if (out->n == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--only '%s': no run has that label or id; --dry-run lists them",
@@ -115,20 +109,17 @@ static enum epa_status collect(const struct cli *cli, struct runs *out, struct e
     return EPA_OK;
 }
 
-enum epa_status runs_read(const struct cli *cli, const char *const *sets, uint32_t n_sets,
-                          struct registry *registry, struct diag *diag, struct runs *out,
-                          struct epa_error *err)
+enum epa_status runs_read(const struct cli *cli, struct registry *registry, struct diag *diag,
+                          struct runs *out, struct epa_error *err)
 {
-    const struct batch_pick pick = {cli->only, cli->n_only};
+    const struct batch_pick pick = {cli->only, cli->n_only, cli->thorough};
     enum epa_status status = EPA_OK;
 
-    out->batch = calloc(cli->n_args + 1, sizeof(struct batch *));
-    if (out->batch == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u files", cli->n_args);
+    out->batch = memory_alloc(cli->n_args, sizeof(struct batch *));
     for (uint32_t i = 0; i < cli->n_args; i++) {
         enum epa_status one =
-            batch_read_some(cli->arg[i], cli->text, sets, n_sets, &pick, cli->max_runs, registry,
-                            diag, &out->batch[out->n_batches]);
+            batch_read_some(cli->arg[i], cli->text, cli->set, cli->n_sets, &pick, cli->max_runs,
+                            registry, diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
             out->n_batches++;
@@ -166,4 +157,332 @@ void runs_list(const struct runs *runs)
         }
         putchar('\n');
     }
+}
+
+/* ---- the folder ---- */
+
+/* A results folder. results.jsonl has a line for each run that has ended, added and synced before
+ * the next one begins, so that whatever ends this program, what was measured is there: a line that
+ * was cut short is no line. It is the index, too: --resume skips what it says ended well, and drops
+ * the lines of all else.
+ *
+ * The lock is one of fcntl(), and not of flock(): it is this process's alone, so that ranks
+ * that outlive it for a moment do not keep a --resume out, and it works over NFS. */
+
+static const char option[] = "--out-dir";
+static const char lock_name[] = ".lock";
+
+/* ---- looking ---- */
+
+/* What a program that is killed while it writes leaves behind. */
+static bool is_temporary(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 4 && strcmp(name + n - 4, ".tmp") == 0 && strncmp(name, "results.", 8) == 0;
+}
+
+/* Whether anything is there that is not ours; a folder that cannot be read is reported
+ * elsewhere. */
+static bool has_others(const struct run_folder *f)
+{
+    DIR *dir = opendir(f->path);
+    struct dirent *entry;
+    bool others = false;
+
+    while (dir != NULL && !others && (entry = readdir(dir)) != NULL)
+        others = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                 strcmp(entry->d_name, lock_name) != 0 && !is_temporary(entry->d_name);
+    if (dir != NULL)
+        closedir(dir);
+    return others;
+}
+
+/* Of the runs of today one that is not taken: of that id, and best of that label. */
+static struct run *find_run(const struct runs *runs, const bool *taken,
+                            const struct results_run *was)
+{
+    struct run *found = NULL;
+
+    for (uint32_t i = 0; i < runs->n; i++) {
+        struct run *run = &runs->run[i];
+
+        if (taken[i] || run->x == NULL || strcmp(run->x->id, was->id) != 0)
+            continue;
+        if (strcmp(run->label, was->label) == 0)
+            return run;
+        found = found != NULL ? found : run;
+    }
+    return found;
+}
+
+static enum epa_status match(struct run_folder *f, const char *verb, struct epa_error *err)
+{
+    bool *taken = memory_alloc(f->runs->n, sizeof(*taken));
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t k = 0; k < f->old.n && status == EPA_OK; k++) {
+        const struct results_run *was = &f->old.run[k];
+        struct run *run = find_run(f->runs, taken, was);
+
+        if (strcmp(was->verb, verb) != 0) {
+            status = epa_fail(err, EPA_ERR_CONFIG,
+                              "--resume: the batch in %s is of '%.20s', and this is '%s'", f->path,
+                              was->verb, verb);
+        } else if (run == NULL) {
+            status = epa_fail(err, EPA_ERR_CONFIG,
+                              "--resume: the batch in %s is another: it has '%.60s' (%.12s), which "
+                              "is not in this one. Give the files, --set and --only that it was "
+                              "begun with",
+                              f->path, was->label, was->id[0] != '\0' ? was->id : "no id");
+        } else {
+            taken[run - f->runs->run] = true;
+            run->done = strcmp(was->status, "ok") == 0 ? was : NULL;
+        }
+    }
+    free(taken);
+    return status;
+}
+
+/* What --resume cannot read it cannot go on with. */
+static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
+{
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = results_read(f->path, &f->old, &why);
+
+    if (status != EPA_OK)
+        epa_fail(err, status, "%s%s", why.text,
+                 status != EPA_ERR_CONFIG ? ""
+                                          : "; so --resume cannot know what was done: --force "
+                                            "without --resume begins again");
+    return status;
+}
+
+enum epa_status run_folder_check(struct run_folder *f, const struct cli *cli, const char *verb,
+                                 struct runs *runs, struct epa_error *err)
+{
+    size_t n = cli->out_dir == NULL ? 0 : strlen(cli->out_dir);
+    struct stat at;
+    enum epa_status status;
+
+    *f = (struct run_folder){.cli = cli, .runs = runs, .lock_fd = -1, .fd = -1};
+    if (cli->out_dir == NULL)
+        return EPA_OK;
+    while (n > 1 && cli->out_dir[n - 1] == '/')
+        n--;
+    f->path = memory_printf("%.*s", (int)n, cli->out_dir);
+    f->file = memory_printf("%s/results.jsonl", f->path);
+    if (stat(f->path, &at) != 0) /* its own folder must be there */
+        return file_check(option, f->path, cli->force, err);
+    if (!S_ISDIR(at.st_mode))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is no folder", option, f->path);
+    status = file_check(option, f->file, true, err);
+    if (status != EPA_OK)
+        return status;
+    if (stat(f->file, &f->was) != 0) {
+        f->was.st_ino = 0;
+        if (cli->resume && has_others(f))
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--resume: %s is missing, and the folder is not empty: put it back, or "
+                            "begin again with --force and without --resume",
+                            f->file);
+        if (!cli->force && has_others(f))
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s %s: the folder is not empty and has no results.jsonl: it is no "
+                            "results folder; --force writes into it all the same",
+                            option, f->path);
+        return EPA_OK;
+    }
+    if (cli->resume) {
+        status = read_old(f, err);
+        return status == EPA_OK ? match(f, verb, err) : status;
+    }
+    if (!cli->force)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %s: a batch is there already: --resume goes on with it, --force begins "
+                        "again and removes its results",
+                        option, f->path);
+    return EPA_OK;
+}
+
+bool run_folder_order(const struct run_folder *f, enum runs_order *order, uint64_t *seed)
+{
+    const json_t *first = f->old.n > 0 ? f->old.run[0].document : NULL;
+
+    for (enum runs_order how = RUNS_DECLARED; how <= RUNS_SHUFFLED; how++) {
+        if (strcmp(json_text_at(first, "order"), runs_order_name(how)) != 0)
+            continue;
+        *order = how;
+        *seed = (uint64_t)json_integer_value(json_object_get(first, "order_seed"));
+        return true;
+    }
+    return false;
+}
+
+/* ---- opening ---- */
+
+enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *err)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    text_auto path = {0};
+    int failed;
+
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, folder, strerror(errno));
+    text_add(&path, "%s/%s", folder, lock_name);
+    *fd = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    failed = errno;
+    if (*fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: cannot write into the folder: %s", option,
+                        folder, strerror(failed));
+    if (fcntl(*fd, F_SETLK, &all) == 0)
+        return EPA_OK;
+    failed = errno;
+    if (failed != EACCES && failed != EAGAIN)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: the folder cannot be locked: %s", option,
+                        folder, strerror(failed));
+    all.l_pid = 0;
+    (void)fcntl(*fd, F_GETLK, &all);
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s %s: process %ld writes into this folder; wait for its end, or choose "
+                    "another",
+                    option, folder, (long)all.l_pid);
+}
+
+/* Between the look and the lock somebody else may have been here. */
+static enum epa_status check_unchanged(const struct run_folder *f, struct epa_error *err)
+{
+    struct stat now;
+
+    if (stat(f->file, &now) != 0)
+        now.st_ino = 0;
+    if (f->cli->force ||
+        (now.st_ino == f->was.st_ino && (now.st_ino == 0 || now.st_size == f->was.st_size)))
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s %s: another process has written into this folder just now; start again",
+                    option, f->path);
+}
+
+static void warn_of_others(const struct run_folder *f, const char *what, const char *there,
+                           const char *here)
+{
+    if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
+        fprintf(stderr,
+                "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
+                "the table will have both\n",
+                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), what, there, here);
+}
+
+static void add_line(struct run_folder *f, const struct documents *d, uint32_t i)
+{
+    const struct report_batch batch = {.rows = json_pack("[O]", json_array_get(d->rows, i)),
+                                       .verb = d->verb,
+                                       .order = runs_order_name(f->runs->how),
+                                       .seed = f->runs->seed};
+
+    documents_line(&f->pending, d->one, &batch);
+    json_decref(batch.rows);
+}
+
+/* Lines of runs that are done, and what documents want of them. */
+static void keep_done(struct run_folder *f, struct documents *d)
+{
+    for (uint32_t i = 0; i < f->runs->n; i++) {
+        const struct results_run *was = f->runs->run[i].done;
+
+        if (was == NULL)
+            continue;
+        report_row_read(json_array_get(d->rows, i), was->json, json_at(was->document, "summary.0"));
+        documents_add(d, json_incref((json_t *)was->json));
+        add_line(f, d, i);
+    }
+}
+
+static void clean(const struct run_folder *f)
+{
+    DIR *dir = opendir(f->path);
+    struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (is_temporary(entry->d_name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir != NULL)
+        closedir(dir);
+}
+
+enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
+                                const struct facts *facts, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    if (f->path == NULL)
+        return EPA_OK;
+    status = run_folder_lock(f->path, &f->lock_fd, err);
+    if (status == EPA_OK)
+        status = check_unchanged(f, err);
+    if (status != EPA_OK)
+        return status;
+    if (f->old.n > 0) {
+        const json_t *machine = json_object_get(f->old.run[f->old.n - 1].json, "machine");
+
+        warn_of_others(f, "version", json_text_at(machine, "build.version"), EPA2A_VERSION);
+        warn_of_others(f, "host", json_text_at(machine, "host"),
+                       json_text_at(facts->machine, "host"));
+    }
+    if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
+        fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n", f->path);
+    clean(f);
+    keep_done(f, d);
+    status = file_write(option, f->file, true, &f->pending, err);
+    text_free(&f->pending);
+    if (status != EPA_OK)
+        return status;
+    f->fd = open(f->file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (f->fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+    return EPA_OK;
+}
+
+/* ---- runs ---- */
+
+bool run_folder_add(struct run_folder *f, const struct documents *d, uint32_t i, bool last)
+{
+    const struct file_stream stream = {option, f->file, f->fd};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status;
+    off_t end;
+
+    if (f->fd < 0)
+        return true;
+    if (!last && d->one != NULL)
+        add_line(f, d, i);
+    if (f->pending.bytes == 0)
+        return true;
+    end = lseek(f->fd, 0, SEEK_END);
+    status = file_stream_add(&stream, &f->pending, &err);
+    if (status == EPA_OK && fsync(f->fd) != 0)
+        status = epa_fail(&err, EPA_ERR_SYSTEM, "%s %s: %s", option, f->file, strerror(errno));
+    if (status == EPA_OK) {
+        text_free(&f->pending);
+        return true;
+    }
+    (void)!ftruncate(f->fd, end); /* what there is of it is no line */
+    if (!f->reported || last)     /* a full disk is reported once, and once more at the end */
+        fprintf(stderr, "epa2a: error: %s\n", err.text);
+    f->reported = true;
+    return false;
+}
+
+void run_folder_finish(struct run_folder *f)
+{
+    results_free(&f->old);
+    text_free(&f->pending);
+    free(f->path);
+    free(f->file);
+    if (f->fd >= 0)
+        close(f->fd);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    *f = (struct run_folder){.lock_fd = -1, .fd = -1};
 }

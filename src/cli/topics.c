@@ -57,9 +57,11 @@ const struct help_page help_pages[] = {
     {"faults", faults_txt},
     {"glossary", glossary_txt},
     {"hosts", hosts_txt},
+    {"predicting", predicting_txt},
     {"results", results_txt},
     {"stopping", stopping_txt},
     {"traces", traces_txt},
+    {"tuning", tuning_txt},
     {0},
 };
 
@@ -75,14 +77,7 @@ add(struct topics *topics, const struct topic *topic, const char *fmt, ...)
 {
     va_list args;
 
-    if (topics->n == topics->room) {
-        topics->room = topics->room * 2 + 64;
-        topics->item = realloc(topics->item, topics->room * sizeof(*topics->item));
-        if (topics->item == NULL) {
-            fprintf(stderr, "epa2a: no memory for %u topics\n", topics->room);
-            abort();
-        }
-    }
+    topics->item = memory_grow(topics->item, (topics->n + 1) * sizeof(*topics->item));
     topics->item[topics->n] = *topic;
     va_start(args, fmt);
     vsnprintf(topics->item[topics->n++].name, TOPIC_MAX, fmt, args);
@@ -166,7 +161,8 @@ void topics_free(struct topics *topics)
     *topics = (struct topics){0};
 }
 
-void topics_example(const struct epa_option *option, const void *defaults, struct text *out)
+/* The value that an example gives an option: its default, or one that it may have. */
+static void add_example(const struct epa_option *option, const void *defaults, struct text *out)
 {
     size_t before = out->bytes;
 
@@ -185,7 +181,10 @@ void topics_example(const struct epa_option *option, const void *defaults, struc
         option_number_text(option, option->min, out);
 }
 
-void topics_needs(const struct section *section, const struct epa_option *option, struct text *out)
+/* Words of --set that make an option say something, "--set routing.kind=zipf " with a blank behind
+ * it, or "": most options always do. */
+static void add_needs(const struct section *section, const struct epa_option *option,
+                      struct text *out)
 {
     for (const struct option_rule *r = option_rules; r->section != NULL && section != NULL; r++) {
         const struct epa_option *other;
@@ -196,7 +195,7 @@ void topics_needs(const struct section *section, const struct epa_option *option
         other = option_find(&section->options, r->other);
         text_add(out, "--set %s.%s=", r->section, r->other);
         if (r->values == 0) {
-            topics_example(other, section->options.defaults, out);
+            add_example(other, section->options.defaults, out);
         } else {
             const struct epa_choice *c = other->choices;
 
@@ -247,17 +246,32 @@ static void default_text(const struct epa_option *option, const void *defaults, 
 static void print_example(const struct topic *topic, const char *key)
 {
     bool list = topic->option->type == EPA_OPTION_U32_LIST;
-    struct text value = {0}, needs = {0};
+    text_auto value = {0}, needs = {0};
 
     if (topic->entry != NULL)
         text_add(&needs, "--set %s=%s ", topic->section->name, topic->entry->name);
     else
-        topics_needs(topic->section, topic->option, &needs);
-    topics_example(topic->option, topic->defaults, &value);
+        add_needs(topic->section, topic->option, &needs);
+    add_example(topic->option, topic->defaults, &value);
     printf("  example   epa2a run FILE %s--set %s%s=%s%s\n", needs.bytes == 0 ? "" : needs.data,
            list ? "'" : "", key, value.data, list ? "'" : "");
-    text_free(&value);
-    text_free(&needs);
+}
+
+/* What `epa2a tune` tries. */
+static void print_candidates(const struct epa_option *option)
+{
+    text_auto values = {0}, on_hosts = {0};
+
+    text_add(&values, "  tune     ");
+    for (uint32_t i = 0, before = 0; before != values.bytes; i++) {
+        text_auto value = {0};
+
+        before = (uint32_t)values.bytes;
+        if (option_candidate(option, true, i, &value))
+            text_add(&values, " %s", value.data);
+    }
+    printf("%s%s\n", values.data,
+           option_candidate(option, false, 0, &on_hosts) ? "" : " (on GPUs)");
 }
 
 static void print_option(const struct topic *topic)
@@ -265,7 +279,7 @@ static void print_option(const struct topic *topic)
     const struct epa_option *option = topic->option;
     const char *section = topic->section == NULL ? "" : topic->section->name;
     const char *unit = option_unit(option);
-    struct text value = {0}, range = {0};
+    text_auto value = {0}, range = {0};
     char key[TOPIC_MAX];
 
     default_text(option, topic->defaults, &value);
@@ -279,28 +293,27 @@ static void print_option(const struct topic *topic)
         printf("  unit      %s\n", unit);
     if (range.bytes != 0)
         printf("  range     %s\n", range.data);
-    if (option->type == EPA_OPTION_CHOICE)
+    if (option->choices != NULL)
         for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
             printf("  %-9s %-12s %s\n", c == option->choices ? "choices" : "", c->name,
                    c->help == NULL ? "" : c->help);
     if (option->name != experiment_options.table->name)
         printf("  default   %s\n", value.data);
+    if (option->tune != NULL)
+        print_candidates(option);
     print_example(topic, key);
-    text_free(&value);
-    text_free(&range);
 }
 
 /* One line an option. */
 static void print_options(const char *section, const struct epa_options *of)
 {
     for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
-        struct text value = {0};
+        text_auto value = {0};
         char key[TOPIC_MAX];
 
         default_text(o, of->defaults, &value);
         snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", o->name);
         printf("  %-22s %-12s %s\n", key, value.data, o->help);
-        text_free(&value);
     }
 }
 
@@ -322,13 +335,12 @@ static void print_plugin(const struct registry_entry *entry)
 static void print_section(const struct section *section, const struct registry_entry *entry,
                           uint32_t n)
 {
-    struct text operations = {0};
+    text_auto operations = {0};
 
     printf("%s: %s\n", section->name, section->help);
     operation_names(section->ops, &operations);
     if (operations.bytes != 0)
         printf("  for algorithms of %s\n", operations.data);
-    text_free(&operations);
     if (section->plugin) {
         printf("  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
                "name.\n",
@@ -349,12 +361,11 @@ static void print_section(const struct section *section, const struct registry_e
 
 static void print_topic(const struct topic *topic, const struct registry_entry *entry, uint32_t n)
 {
-    struct text page = {0};
+    text_auto page = {0};
 
     if (topic->page != NULL) {
         help_page_add(topic->page, &page);
         fputs(page.data, stdout);
-        text_free(&page);
     } else if (topic->variable != NULL)
         printf("%s, a variable of the environment: %s\n", topic->name, topic->variable->help);
     else if (topic->batch != NULL)
@@ -372,7 +383,7 @@ static void print_topic(const struct topic *topic, const struct registry_entry *
 
 static void print_overview(void)
 {
-    printf("Keys of an experiment. `epa2a help KEY` tells type, range and choices.\n\n");
+    printf("Keys of an experiment. `epa2a help KEY` prints type, range and choices.\n\n");
     print_options("", &experiment_options);
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         printf("  %-22s %-12s %s\n", key->name, "not set", key->help);

@@ -46,7 +46,7 @@ struct topic {
 
 struct topics {
     struct topic *item;
-    uint32_t n, room;
+    uint32_t n;
 };
 
 /* `entry` as registry_list() gives it; none: all that needs no plugin. */
@@ -56,14 +56,7 @@ void topics_free(struct topics *);
 /* The section whose plugins are of that kind. */
 const struct section *topics_section(enum epa_plugin_kind);
 
-/* Words of --set that make an option say something, "--set routing.kind=zipf " with a blank
- * behind it, or "": most options always do. */
-void topics_needs(const struct section *, const struct epa_option *, struct text *out);
-
-/* The value that an example gives an option: its default, or one that it may have. */
-void topics_example(const struct epa_option *, const void *defaults, struct text *out);
-
-/* Names of variables EPA2A_... that are set and not known, told on `to`. */
+/* Warns on `to` of variables EPA2A_... that are set and unknown. */
 void environment_warn(FILE *to);
 
 #endif

@@ -53,31 +53,14 @@ uint32_t diag_errors(const struct diag *diag)
     return diag->errors;
 }
 
-/* Bytes of the character at `s`; 0 if it is not UTF-8 or must not reach a terminal. */
-static size_t printable(const char *s, size_t left)
-{
-    uint32_t point = 0;
-    size_t n = text_decode(s, &point);
-
-    return n > left || point < 0x20 || (point >= 0x7f && point < 0xa0) ? 0 : n;
-}
-
+/* On one line, as a terminal may see it. */
 static char *cleaned(struct arena *arena, const char *s, size_t bytes)
 {
-    char *out = arena_alloc(arena, bytes + 1);
-    size_t to = 0;
+    char *out = arena_strndup(arena, s, bytes);
 
-    for (size_t i = 0; i < bytes;) {
-        size_t n = printable(s + i, bytes - i);
-
-        if (n == 0)
-            out[to++] = s[i] == '\t' || s[i] == '\n' ? ' ' : '?';
-        else
-            memcpy(out + to, s + i, n);
-        to += n;
-        i += n == 0 ? 1 : n;
-    }
-    return out;
+    for (char *c = out; (c = strpbrk(c, "\t\n")) != NULL;)
+        *c = ' ';
+    return text_clean(out);
 }
 
 /* Moves over `n` characters, or to the end of the line. */
@@ -269,7 +252,7 @@ void diag_print_first(const struct diag *diag, FILE *file)
         print_text(file, &diag->failure[0].error, "error");
 }
 
-/* In the order of the text where both are of one file, else in the order told. */
+/* In the order of the text where both are of one file, else in the order reported. */
 static bool goes_before(const struct failure *a, const struct failure *b)
 {
     const struct remark *l = &a->error, *r = &b->error;

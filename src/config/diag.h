@@ -24,7 +24,7 @@ __attribute__((format(printf, 4, 5))) void diag_error(struct diag *, const struc
                                                       const char *hint, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
-/* Between these, errors are told of one run of `file`. One that another run has already is not
+/* Between these, errors are of one run of `file`. One that another run has already is not
  * reported again, only counted. run NULL: all that was reported for it is forgotten. */
 void diag_run_begin(struct diag *);
 void diag_run_end(struct diag *, const char *file, const char *run);

@@ -1,140 +1,129 @@
-/* The table of `expect`, and the small language of its texts: [ROW] BOUND, with commas
- * between. */
+/* The table of `expect`: bounds of figures by name, of a result's last row or of the row that a key
+ * or a map is called by. */
 #include "config/experiment.h"
 
-#include <ctype.h>
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "config/options.h"
+#include "config/tree.h"
 
-#define BOUND(figure, what) \
+enum { DAY_S = 86400, MOST_BOUNDS = 1000 }; /* nobody has more; looking for keys takes its square */
+
+#define MOST(figure, what) \
     { \
-        .name = #figure, EPA_STRING(struct expect_options, figure), .help = what \
+        .name = #figure, EPA_DURATION(struct expect_options, last.figure), \
+        .max = (uint64_t)DAY_S * 1000000000, .help = "upper bound of " what \
+    }
+#define LEAST(figure, limit, what) \
+    { \
+        .name = #figure, EPA_REAL(struct expect_options, last.figure), .most = limit, \
+        .help = "lower bound " what \
     }
 
-/* In the order of enum expect_figure; then `wrong`. */
 const struct epa_option expect_table[] = {
-    BOUND(min, "upper bound of the shortest sample; as median"),
-    BOUND(median,
-          "upper bound of the median: 120us of the total, or \"dispatch 60us, total 120us\" of "
-          "these rows"),
-    BOUND(p95, "upper bound of the 95th percentile; as median"),
-    BOUND(p99, "upper bound of the 99th percentile; as median"),
-    BOUND(p999, "upper bound of the 99.9th percentile, which needs 1000 samples; as median"),
-    BOUND(max, "upper bound of the longest sample; as median"),
-    BOUND(mean, "upper bound of the mean; as median"),
-    BOUND(goodput,
-          "lower bound in GB/s: 40, or \"dispatch 40, combine 60\"; `epa2a help bandwidth`"),
-    BOUND(wire, "lower bound in GB/s; as goodput"),
-    BOUND(bottleneck, "lower bound in GB/s; as goodput"),
-    BOUND(of_peak,
-          "lower bound of the percentage of peak, by the median: 50%, or \"dispatch 50%\""),
     {.name = "wrong",
      EPA_U32(struct expect_options, wrong),
      .max = 1000000000,
      .help = "maximum number of wrong elements; elements must have been compared; the only bound "
              "that verify checks"},
+    MOST(min, "the shortest sample; as median"),
+    MOST(median, "the median: 120us of the total, or of a row by expect.dispatch.median"),
+    MOST(p95, "the 95th percentile; as median"),
+    MOST(p99, "the 99th percentile; as median"),
+    MOST(p999, "the 99.9th percentile, which needs 1000 samples; as median"),
+    MOST(max, "the longest sample; as median"),
+    MOST(mean, "the mean; as median"),
+    LEAST(goodput, 1e9, "in GB/s, of the total or of a row, as median; `epa2a help bandwidth`"),
+    LEAST(wire, 1e9, "in GB/s; as goodput"),
+    LEAST(bottleneck, 1e9, "in GB/s; as goodput"),
+    LEAST(of_peak, 1, "of the percentage of peak, by the median: 50%"),
     {0},
 };
+const struct epa_option *const expect_figures = &expect_table[1];
 
-const char *const expect_name[EXPECT_FIGURES] = {"min",  "median",     "p95",    "p99",
-                                                 "p999", "max",        "mean",   "goodput",
-                                                 "wire", "bottleneck", "of_peak"};
-
-enum expect_unit expect_unit_of(enum expect_figure figure)
+double expect_bound(const struct epa_option *figure, const struct expect_bounds *bounds)
 {
-    if (figure == EXPECT_OF_PEAK)
-        return EXPECT_SHARE;
-    return figure < EXPECT_GOODPUT ? EXPECT_NS : EXPECT_RATE;
+    const void *field = (const char *)bounds + figure->offset;
+
+    if (!option_is_set(figure, bounds))
+        return NAN;
+    return figure->type == EPA_OPTION_DURATION ? (double)*(const uint64_t *)field
+                                               : *(const double *)field;
 }
 
-static const char *text_of(const struct expect_options *x, enum expect_figure figure)
+const struct expect_bounds *expect_row_at(const struct expect_options *x, uint32_t i,
+                                          const char **name)
 {
-    return *(const char *const *)(const void *)((const char *)x + expect_table[figure].offset);
-}
-
-/* With what a bound of this figure is written as. */
-static bool refuse(struct value_error *error, enum expect_figure figure, const char *what)
-{
-    static const char *const forms[] = {[EXPECT_NS] = "such as 120us or dispatch 60us",
-                                        [EXPECT_RATE] = "GB/s, such as 40 or dispatch 40",
-                                        [EXPECT_SHARE] = "such as 50% or dispatch 50%"};
-
-    snprintf(error->what, sizeof(error->what), "%s", what);
-    snprintf(error->hint, sizeof(error->hint), "%s", forms[expect_unit_of(figure)]);
-    return false;
-}
-
-/* One piece between commas, without blanks around it. */
-static bool read_one(enum expect_figure figure, const char *piece, struct expectation *out,
-                     struct value_error *error)
-{
-    enum expect_unit unit = expect_unit_of(figure);
-    size_t n = isalpha((unsigned char)*piece) ? strcspn(piece, " \t") : 0;
-    const char *bound = piece + n + strspn(piece + n, " \t");
-    bool percent = strchr(bound, '%') != NULL;
-    uint64_t ns;
-
-    if (n >= sizeof(out->row))
-        return refuse(error, figure, "names a row that is too long");
-    if (*bound == '\0')
-        return refuse(error, figure, n > 0 ? "says no bound" : "has nothing there");
-    out->figure = figure;
-    snprintf(out->row, sizeof(out->row), "%.*s", (int)n, piece);
-    if (unit == EXPECT_NS) {
-        if (!value_duration(bound, &ns, error))
-            return false;
-        out->bound = (double)ns;
-        return true;
-    }
-    if (!value_real(bound, &out->bound, error))
-        return false;
-    if (out->bound < 0)
-        return refuse(error, figure, "is negative");
-    if (percent != (unit == EXPECT_SHARE))
-        return refuse(error, figure, percent ? "has the unit %" : "has no %");
-    return true;
-}
-
-uint32_t expect_read(const struct expect_options *x, enum expect_figure figure,
-                     struct expectation out[EXPECT_MOST], struct value_error *error)
-{
-    const char *text = text_of(x, figure);
-    uint32_t n = 0;
-
-    for (const char *at = text; at != NULL; n++) {
-        const char *start = at + strspn(at, " \t\n");
-        size_t bytes = strcspn(start, ",");
-        char piece[128];
-        bool good;
-
-        at = start[bytes] == ',' ? start + bytes + 1 : NULL;
-        while (bytes > 0 && isspace((unsigned char)start[bytes - 1]))
-            bytes--;
-        snprintf(piece, sizeof(piece), "%.*s", (int)bytes, start);
-        out[n].at = (uint32_t)(start - text);
-        if (bytes >= sizeof(piece) || n + 1 == EXPECT_MOST)
-            good = refuse(error, figure, n + 1 == EXPECT_MOST ? "says too much" : "is too long");
-        else
-            good = read_one(figure, piece, &out[n], error);
-        if (!good) {
-            out[0].at = out[n].at;
-            return UINT32_MAX;
-        }
-    }
-    return n;
+    *name = i > 0 && i <= x->n_rows ? x->row[i - 1].name : "";
+    return i == 0 ? &x->last : i <= x->n_rows ? &x->row[i - 1].bounds : NULL;
 }
 
 bool expect_wrong_is_set(const struct expect_options *x)
 {
-    return option_is_set(&expect_table[EXPECT_FIGURES], x);
+    return option_is_set(&expect_table[0], x);
 }
 
 bool expect_is_set(const struct expect_options *x)
 {
-    for (uint32_t i = 0; i < EXPECT_FIGURES; i++)
-        if (text_of(x, i) != NULL)
+    for (const struct epa_option *o = expect_figures; o->name != NULL; o++)
+        if (option_is_set(o, x))
             return true;
-    return expect_wrong_is_set(x);
+    return x->n_rows > 0 || expect_wrong_is_set(x);
+}
+
+/* ---- reading ---- */
+
+struct node *expect_flatten(struct arena *arena, const struct node *map)
+{
+    struct node *flat = node_make(arena, NODE_MAP, &map->location);
+
+    for (uint32_t i = 0; i < map->n && flat->n <= MOST_BOUNDS; i++) {
+        struct node *key = map->key[i], *item = map->item[i];
+
+        if (item->kind != NODE_MAP)
+            node_set(arena, flat, key, item);
+        for (uint32_t k = 0; item->kind == NODE_MAP && k < item->n && flat->n <= MOST_BOUNDS; k++)
+            node_set(arena, flat,
+                     tree_word(arena, arena_printf(arena, "%s.%s", key->text, item->key[k]->text),
+                               &item->key[k]->location),
+                     item->item[k]);
+    }
+    return flat;
+}
+
+void expect_read(const struct node *map, struct arena *arena, struct diag *diag,
+                 struct expect_options *out)
+{
+    const struct epa_options figures = {.table = expect_figures};
+    const struct section *section = section_find("expect");
+    struct node *others = node_make(arena, NODE_MAP, &map->location);
+    struct expect_row *row = arena_alloc(arena, (map->n + 1) * sizeof(*row));
+    uint32_t n = 0;
+
+    if (map->n > MOST_BOUNDS) {
+        diag_error(diag, &map->location, NULL, "expect: more than %d bounds", MOST_BOUNDS);
+        return;
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
+        const char *key = map->key[i]->text, *dot = strrchr(key, '.');
+        const struct epa_option *option = dot != NULL ? option_find(&figures, dot + 1) : NULL;
+        uint32_t at = 0;
+
+        if (option == NULL) {
+            node_append(arena, others, map->key[i], map->item[i]);
+            continue;
+        }
+        key = arena_strndup(arena, key, (size_t)(dot - key));
+        while (at < n && strcmp(row[at].name, key) != 0)
+            at++;
+        if (at == n)
+            row[n++] = (struct expect_row){key, EXPECT_ANY};
+        option_read(option, arena_printf(arena, "expect.%s", map->key[i]->text), map->item[i],
+                    arena, diag, &row[at].bounds);
+    }
+    options_read(&section->options, section->name, NULL, others, arena, diag, out);
+    out->row = row;
+    out->n_rows = n;
 }

@@ -57,7 +57,7 @@ static const struct experiment defaults = {
               .cache = CACHE_WARM,
               .check = true,
               .min_iterations = 50},
-    .expect = {.wrong = UINT32_MAX},
+    .expect = {.last = EXPECT_ANY, .wrong = UINT32_MAX},
     .fault = {.for_ns = 10000000},
     .profile = {.iterations = 10},
 };
@@ -131,6 +131,10 @@ static const struct epa_choice routings[] = {
     {"file", ROUTING_FILE, "from `path`"},
     {0},
 };
+static const struct epa_choice routing_skips[] = {
+    {"auto", -1, "windows of 64 tokens, most of which are one, as routing stats finds them"},
+    {0},
+};
 static const struct epa_choice routing_weights[] = {
     {"sum_to_one", WEIGHTS_SUM_TO_ONE, "weights of a token sum to 1"},
     {"uniform", WEIGHTS_UNIFORM, "each weight in [0, 1), any sum"},
@@ -150,9 +154,11 @@ static const struct epa_option routing[] = {
         "file: captured routing, .npy or .jsonl; the path is relative to the experiment's folder"),
     NUMBER(U32, "layer", routing_options, layer, 0, 65535,
            "file: index of the layer in a file of several layers"),
-    NUMBER(U32, "skip", routing_options, skip, 0, 0,
-           "file: number of tokens to skip at the start of path and hidden_states, such as a "
-           "server's warm-up"),
+    {.name = "skip",
+     EPA_U32(struct routing_options, skip),
+     .choices = routing_skips,
+     .help = "file: number of tokens to skip at the start of path and hidden_states, such as a "
+             "server's warm-up"},
     CHOICE("weights", routing_options, weights, routing_weights,
            "weights of the choices; with kind: file, those of the file"),
     OTHER(STRING, "hidden_states", routing_options, hidden_states,
@@ -269,6 +275,8 @@ static const struct epa_option run[] = {
 static const struct epa_choice orders[] = {
     {"lockstep", ORDER_LOCKSTEP, "dispatch, then its combine"},
     {"pipelined", ORDER_PIPELINED, "the next dispatch before the combine"},
+    {"discard", ORDER_DISCARD, "a dispatch that is discarded, then lockstep"},
+    {"again", ORDER_AGAIN, "lockstep, and the combine once more"},
     {0},
 };
 static const struct epa_choice references[] = {
@@ -289,6 +297,10 @@ static const struct epa_option verify[] = {
            "comparison of outputs with the reference; exact is the stricter"),
     REAL("rtol", verify_options, rtol, 0.0, 1.0, "allclose: relative tolerance"),
     REAL("atol", verify_options, atol, 0.0, 1.0, "allclose: absolute tolerance"),
+    OTHER(BOOL, "guard", verify_options, guard,
+          "look at the memory before and behind the heap and behind inputs and outputs"),
+    NUMBER(U64, "epoch", verify_options, epoch, 0, INT64_MAX,
+           "calls that the algorithm counts as made before the first; for wrap-around"),
     {0},
 };
 

@@ -11,48 +11,46 @@
 
 /* ---- expectations (expect.c) ---- */
 
-struct expect_options;
+/* Of the figures of a row; a bound that is not set is out of those of its option. */
+struct expect_bounds {
+    uint64_t min, median, p95, p99, p999, max, mean; /* ns, at most */
+    double goodput, wire, bottleneck;                /* GB/s, at least */
+    double of_peak;                                  /* of 1, at least */
+};
+#define EXPECT_ANY \
+    { \
+        UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, -1, \
+            -1, -1, -1 \
+    }
 
-enum expect_unit {
-    EXPECT_NS,    /* at most */
-    EXPECT_RATE,  /* GB/s; at least */
-    EXPECT_SHARE, /* of the limit; at least */
+/* `expect:` */
+struct expect_options {
+    struct expect_bounds last; /* of the last row, total or wall */
+    uint32_t wrong;            /* elements, at most, of some that were compared */
+    uint32_t n_rows;
+    const struct expect_row {
+        const char *name;
+        struct expect_bounds bounds;
+    } * row;
 };
 
-/* Figures of a row; they are the options of `expect` but `wrong`. */
-enum expect_figure {
-    EXPECT_MIN,
-    EXPECT_MEDIAN,
-    EXPECT_P95,
-    EXPECT_P99,
-    EXPECT_P999,
-    EXPECT_MAX,
-    EXPECT_MEAN,
-    EXPECT_GOODPUT,
-    EXPECT_WIRE,
-    EXPECT_BOTTLENECK,
-    EXPECT_OF_PEAK,
-    EXPECT_FIGURES,
-};
+extern const struct epa_option expect_table[];        /* of struct expect_options */
+extern const struct epa_option *const expect_figures; /* those of struct expect_bounds */
 
-struct expectation {
-    enum expect_figure figure;
-    char row[32]; /* "": the last one, total or wall */
-    double bound; /* in its unit */
-    uint32_t at;  /* byte of the option's text at which it begins */
-};
+/* In its unit; NaN: anything. */
+double expect_bound(const struct epa_option *figure, const struct expect_bounds *);
 
-enum { EXPECT_MOST = 64 }; /* of one option */
+/* Bounds by row, the last row first, which is called ""; NULL: there are no more. */
+const struct expect_bounds *expect_row_at(const struct expect_options *, uint32_t i,
+                                          const char **name);
 
-extern const struct epa_option expect_table[]; /* of struct expect_options */
-extern const char *const expect_name[EXPECT_FIGURES];
-
-enum expect_unit expect_unit_of(enum expect_figure);
-
-/* What option `figure` says; 0: nothing. UINT32_MAX: its text cannot be read; what is wrong
- * is in the error, and where in out[0].at. An experiment that was read has none such. */
-uint32_t expect_read(const struct expect_options *, enum expect_figure,
-                     struct expectation out[EXPECT_MOST], struct value_error *);
+/* "dispatch: {p99: 80us}" as "dispatch.p99: 80us", which is a bound of the row dispatch; then all
+ * of such a map to `out`. */
+struct arena;
+struct diag;
+struct node;
+struct node *expect_flatten(struct arena *, const struct node *map);
+void expect_read(const struct node *map, struct arena *, struct diag *, struct expect_options *out);
 
 /* Whether anything is expected; of verify only `wrong` counts. */
 bool expect_is_set(const struct expect_options *);
@@ -60,9 +58,6 @@ bool expect_wrong_is_set(const struct expect_options *);
 
 /* ---- experiments ---- */
 
-struct arena;
-struct diag;
-struct node;
 struct text;
 
 /* A plugin by name with the options that the file gave it. */
@@ -103,7 +98,8 @@ struct routing_options {
     double violation; /* maxvio */
     const char *path; /* file: .npy or .jsonl; absolute */
     uint32_t layer;   /* file: of several layers, which; UINT32_MAX: the only one */
-    uint32_t skip;    /* file: tokens at its start, and of hidden_states', left out */
+    uint32_t skip;    /* file: tokens at its start, and of hidden_states', left out; UINT32_MAX:
+                       * those that are one token repeated */
     int weights;      /* enum routing_weights; file: they are as they are there */
     /* .npy float16/float32 [tokens][hidden] for x, absolute; NULL: generated */
     const char *hidden_states;
@@ -167,7 +163,7 @@ struct run_options {
     uint32_t iterations;
 };
 
-enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED };
+enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED, ORDER_DISCARD, ORDER_AGAIN };
 enum verify_tolerance { TOLERANCE_EXACT, TOLERANCE_ALLCLOSE };
 
 /* `verify:` */
@@ -178,6 +174,8 @@ struct verify_options {
     uint64_t straggle_ns; /* a rank sleeps up to this long before some stages; 0: never */
     int tolerance;        /* enum verify_tolerance: what the output of combine is held to */
     double rtol, atol;    /* allclose: |out - ref| <= atol + rtol * |ref| */
+    bool guard;           /* whether memory around the heap and buffers is looked at */
+    uint64_t epoch;       /* as in epa_algorithm_params */
 };
 
 enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_END_TO_END };
@@ -200,13 +198,6 @@ struct bench_options {
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;
-};
-
-/* `expect:` what a result must come to; texts as expect.c reads them, NULL: anything */
-struct expect_options {
-    const char *min, *median, *p95, *p99, *p999, *max, *mean; /* times, at most */
-    const char *goodput, *wire, *bottleneck, *of_peak;        /* at least */
-    uint32_t wrong; /* elements, at most, of some that were compared */
 };
 
 enum fault_kind { FAULT_NONE, FAULT_KILL, FAULT_STOP, FAULT_STRAGGLE };
@@ -343,11 +334,16 @@ static inline uint32_t experiment_transport_flags(const struct experiment *x)
  * comment that says where it came from: default, file:line:column, or --set. */
 void experiment_show(const struct experiment *, bool with_origin, struct text *out);
 
-/* Visits every scalar of the resolved experiment in that order, for JSON: key is "moe.hidden";
- * value as in YAML. `quoted` tells strings from numbers and booleans. */
+/* Visits every scalar of the resolved experiment in that order. */
+struct experiment_value {
+    const char *section, *key; /* section NULL: at the top */
+    const char *path, *value;  /* "moe.hidden"; as in YAML */
+    bool string;               /* free text: in quotes in YAML */
+    bool quoted;               /* in quotes in JSON */
+    const struct node *origin; /* NULL: default */
+};
 void experiment_visit(const struct experiment *,
-                      void (*fn)(void *arg, const char *key, const char *value, bool quoted),
-                      void *arg);
+                      void (*fn)(void *arg, const struct experiment_value *), void *arg);
 
 /* 48 bits over all that runs, however it is said and wherever it is. */
 uint64_t experiment_hash(const struct experiment *);

@@ -6,62 +6,60 @@
 
 #include "base/text.h"
 #include "config/tree.h"
-#include "config/tree.h"
 #include "config/options.h"
 
 enum { COMMENT_COLUMN = 40 };
 
-struct shown {
-    const char *section, *key; /* section NULL: at the top */
-    const char *path, *value;  /* path: "moe.hidden" */
-    bool string;               /* free text: in quotes in YAML */
-    bool quoted;               /* in quotes in JSON */
-    const struct node *origin; /* NULL: default */
-};
-
 struct visitor {
     const struct experiment *x;
-    void (*show)(struct visitor *, const struct shown *);
-    /* of experiment_show() */
-    struct text *out;
-    const char *section;
-    bool with_origin;
-    /* of experiment_visit() */
-    void (*fn)(void *arg, const char *key, const char *value, bool quoted);
+    void (*fn)(void *arg, const struct experiment_value *);
     void *arg;
 };
 
 /* `option` NULL: the name of a plugin. */
-static void visit_value(struct visitor *v, const char *section, const char *key,
+static void visit_value(const struct visitor *v, const char *section, const char *key,
                         const struct epa_option *option, const void *values)
 {
-    struct shown shown = {.section = section, .key = key, .quoted = true};
-    struct text value = {0}, path = {0};
+    text_auto value = {0}, path = {0};
+    bool string = option != NULL && option->type == EPA_OPTION_STRING, quoted = true;
 
     if (option == NULL) {
         text_add(&value, "%s", (const char *)values);
     } else {
         option_text(option, values, &value);
-        shown.string = option->type == EPA_OPTION_STRING;
-        shown.quoted = option_is_text(option);
+        quoted = option_is_text(option) ||
+                 (option->type == EPA_OPTION_U32 && strspn(value.data, "0123456789") == 0);
     }
     text_add(&path, "%s%s%s", section == NULL ? "" : section, section == NULL ? "" : ".", key);
-    shown.path = path.data;
-    shown.value = value.data;
-    shown.origin = origin_find(v->x, path.data);
-    v->show(v, &shown);
-    text_free(&value);
-    text_free(&path);
+    v->fn(v->arg, &(struct experiment_value){section, key, path.data, value.data, string, quoted,
+                                             origin_find(v->x, path.data)});
 }
 
-/* A closed loop is not told, as if there were no such option: results and ids are then those of
- * before there was one. */
+/* Of expect: "dispatch.median". */
+static void visit_rows(const struct visitor *v)
+{
+    const struct expect_bounds *bounds;
+    const char *row;
+
+    for (uint32_t i = 1; (bounds = expect_row_at(&v->x->expect, i, &row)) != NULL; i++)
+        for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
+            text_auto key = {0};
+
+            text_add(&key, "%s.%s", row, o->name);
+            if (option_is_set(o, bounds))
+                visit_value(v, "expect", key.data, o, bounds);
+        }
+}
+
+/* Results and ids are as they were before there was such an option. */
 static bool is_silent(const struct experiment *x, const struct epa_option *option)
 {
-    return strcmp(option->name, "arrivals") == 0 && x->bench.arrivals == ARRIVALS_CLOSED;
+    return (strcmp(option->name, "arrivals") == 0 && x->bench.arrivals == ARRIVALS_CLOSED) ||
+           (strcmp(option->name, "guard") == 0 && !x->verify.guard) ||
+           (strcmp(option->name, "epoch") == 0 && x->verify.epoch == 0);
 }
 
-static void visit_section(struct visitor *v, const struct section *section)
+static void visit_section(const struct visitor *v, const struct section *section)
 {
     const void *values = (const char *)v->x + section->offset;
     const struct epa_options *options = &section->options;
@@ -80,21 +78,26 @@ static void visit_section(struct visitor *v, const struct section *section)
         if (option_is_set(o, values) && option_applies(v->x, section, o->name) &&
             (section->plugin || !is_silent(v->x, o)))
             visit_value(v, section->name, o->name, o, values);
+    if (strcmp(section->name, "expect") == 0)
+        visit_rows(v);
 }
 
-static void visit(struct visitor *v)
+void experiment_visit(const struct experiment *x,
+                      void (*fn)(void *arg, const struct experiment_value *), void *arg)
 {
+    const struct visitor v = {x, fn, arg};
+
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
-        if (option_is_set(o, v->x))
-            visit_value(v, NULL, o->name, o, v->x);
-    for (const struct section *s = experiment_sections; s->name != NULL; s++)
-        visit_section(v, s);
+        if (option_is_set(o, x))
+            visit_value(&v, NULL, o->name, o, x);
+    for (const struct section *section = experiment_sections; section->name != NULL; section++)
+        visit_section(&v, section);
 }
 
 /* In double quotes; all that YAML might take for something else is escaped. */
 static void add_quoted(struct text *out, const char *text)
 {
-    struct text escaped = {0};
+    text_auto escaped = {0};
     const char *s;
 
     expand_escape(text, &escaped);
@@ -117,7 +120,6 @@ static void add_quoted(struct text *out, const char *text)
         s += n == 0 ? 1 : n;
     }
     text_add(out, "\"");
-    text_free(&escaped);
 }
 
 /* Variables of a list stand in its items. */
@@ -147,71 +149,58 @@ static void add_origin(struct text *out, const struct node *origin)
             out->data[from] = '?';
 }
 
-static void print_value(struct visitor *v, const struct shown *shown)
+struct showing {
+    struct text *out;
+    const char *section; /* of the value before */
+    bool with_origin;
+};
+
+static void show_value(void *arg, const struct experiment_value *v)
 {
-    size_t start;
+    struct showing *to = arg;
+    size_t start, used;
 
-    if (shown->section != NULL && (v->section == NULL || strcmp(v->section, shown->section) != 0))
-        text_add(v->out, "%s:\n", shown->section);
-    v->section = shown->section;
-    start = v->out->bytes;
-    text_add(v->out, "%s%s: ", shown->section == NULL ? "" : "  ", shown->key);
-    if (shown->string)
-        add_quoted(v->out, shown->value);
+    if (v->section != NULL && (to->section == NULL || strcmp(to->section, v->section) != 0))
+        text_add(to->out, "%s:\n", v->section);
+    to->section = v->section;
+    start = to->out->bytes;
+    text_add(to->out, "%s%s: ", v->section == NULL ? "" : "  ", v->key);
+    if (v->string)
+        add_quoted(to->out, v->value);
     else
-        text_add(v->out, "%s", shown->value);
-    if (v->with_origin) {
-        size_t used = v->out->bytes - start;
-
-        text_add(v->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1, "");
-        add_origin(v->out, shown->origin);
+        text_add(to->out, "%s", v->value);
+    used = to->out->bytes - start;
+    if (to->with_origin) {
+        text_add(to->out, "%*s", used < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - used) : 1, "");
+        add_origin(to->out, v->origin);
     }
-    text_add(v->out, "\n");
+    text_add(to->out, "\n");
 }
 
 void experiment_show(const struct experiment *x, bool with_origin, struct text *out)
 {
-    visit(&(struct visitor){.x = x, .show = print_value, .out = out, .with_origin = with_origin});
-}
-
-static void forward(struct visitor *v, const struct shown *shown)
-{
-    v->fn(v->arg, shown->path, shown->value, shown->quoted);
-}
-
-void experiment_visit(const struct experiment *x,
-                      void (*fn)(void *arg, const char *key, const char *value, bool quoted),
-                      void *arg)
-{
-    visit(&(struct visitor){.x = x, .show = forward, .fn = fn, .arg = arg});
-}
-
-/* FNV-1a. */
-static void hash_text(uint64_t *hash, const char *text)
-{
-    do
-        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    while (*text++ != 0);
+    experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
 /* Not of what it is called, who watches, and what they hope for. A path counts as it was written:
  * what it leads to is elsewhere on each machine. */
-static void hash_value(struct visitor *v, const struct shown *shown)
+static void hash_value(void *arg, const struct experiment_value *v)
 {
-    bool path = strcmp(shown->path, "routing.path") == 0 ||
-                strcmp(shown->path, "routing.hidden_states") == 0;
+    bool path =
+        strcmp(v->path, "routing.path") == 0 || strcmp(v->path, "routing.hidden_states") == 0;
+    const char *value = path && v->origin != NULL ? v->origin->text : v->value;
 
-    if (strcmp(shown->path, "name") == 0 || strncmp(shown->path, "profile.", 8) == 0 ||
-        strncmp(shown->path, "expect.", 7) == 0)
+    if (strcmp(v->path, "name") == 0 || strncmp(v->path, "profile.", 8) == 0 ||
+        strncmp(v->path, "expect.", 7) == 0)
         return;
-    hash_text(v->arg, shown->path);
-    hash_text(v->arg, path && shown->origin != NULL ? shown->origin->text : shown->value);
+    hash_add(arg, v->path, strlen(v->path) + 1);
+    hash_add(arg, value, strlen(value) + 1);
 }
 
 uint64_t experiment_hash(const struct experiment *x)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = HASH_BEGIN;
 
-    visit(&(struct visitor){.x = x, .show = hash_value, .arg = &hash});
+    experiment_visit(x, hash_value, &hash);
     return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
 }

@@ -323,9 +323,14 @@ const struct epa_option *option_find(const struct epa_options *options, const ch
 
 void option_number_text(const struct epa_option *option, uint64_t value, struct text *out)
 {
+    const struct epa_choice *named = option->type == EPA_OPTION_U32 ? option->choices : NULL;
     char buf[64];
 
-    if (option->type == EPA_OPTION_BYTES)
+    while (named != NULL && named->name != NULL && (uint32_t)named->value != value)
+        named++;
+    if (named != NULL && named->name != NULL)
+        text_add(out, "%s", named->name);
+    else if (option->type == EPA_OPTION_BYTES)
         text_add(out, "%s", value_bytes_text(buf, sizeof(buf), value));
     else if (option->type == EPA_OPTION_DURATION)
         text_add(out, "%s", value_duration_text(buf, sizeof(buf), value));
@@ -370,23 +375,29 @@ void option_range(const struct epa_option *option, const char *before, struct te
 static bool refuse_text(const struct epa_option *option, struct value_error *error,
                         const char *what)
 {
-    struct text range = {0};
+    text_auto range = {0};
 
     option_range(option, ", ", &range);
     snprintf(error->what, sizeof(error->what), "%s", what);
+    for (const struct epa_choice *c = option->choices; c != NULL && c->name != NULL; c++)
+        text_add(&range, ", or %s", c->name);
     snprintf(error->hint, sizeof(error->hint), "expected %s%s", option_type(option),
              range.bytes == 0 ? "" : range.data);
-    text_free(&range);
     return false;
 }
 
 static bool parse_number(const struct epa_option *option, const char *text, uint64_t *out,
                          struct value_error *error)
 {
+    const struct epa_choice *named = option->type == EPA_OPTION_U32 ? option->choices : NULL;
     uint64_t number = 0;
-    bool good;
+    bool good = false;
 
-    if (option->type == EPA_OPTION_BYTES)
+    while (named != NULL && named->name != NULL && strcmp(named->name, text) != 0)
+        named++;
+    if (named != NULL && named->name != NULL)
+        number = (uint32_t)named->value, good = true;
+    else if (option->type == EPA_OPTION_BYTES)
         good = value_bytes(text, &number, error);
     else if (option->type == EPA_OPTION_DURATION)
         good = value_duration(text, &number, error);
@@ -419,13 +430,12 @@ static bool parse_choice(const struct epa_option *option, const char *text, int 
                          struct value_error *error)
 {
     struct nearest nearest = {.want = text};
-    struct text all = {0};
+    text_auto all = {0};
     char hint[NEAREST_ROOM];
 
     for (const struct epa_choice *c = option->choices; c->name != NULL; c++) {
         if (strcmp(c->name, text) == 0) {
             *out = c->value;
-            text_free(&all);
             return true;
         }
         text_add(&all, "%s%s", all.bytes == 0 ? "one of " : ", ", c->name);
@@ -433,7 +443,6 @@ static bool parse_choice(const struct epa_option *option, const char *text, int 
     }
     snprintf(error->what, sizeof(error->what), "is not a choice");
     snprintf(error->hint, sizeof(error->hint), "%s", nearest_hint(&nearest, hint, all.data));
-    text_free(&all);
     return false;
 }
 
@@ -585,7 +594,7 @@ static void refuse_key(const struct epa_options *options, const char *section, c
                        struct node *key, struct diag *diag)
 {
     struct nearest nearest = {.want = key->text};
-    struct text all = {0};
+    text_auto all = {0};
     char hint[NEAREST_ROOM];
 
     if (own != NULL) {
@@ -602,7 +611,6 @@ static void refuse_key(const struct epa_options *options, const char *section, c
                : strchr(key->text, ' ') != NULL ? "a text with a comma in it needs quotes here"
                                                 : all.data,
                "unknown key '%.64s' in '%s'", key->text, section);
-    text_free(&all);
 }
 
 void options_read(const struct epa_options *options, const char *section, const char *own,
@@ -686,4 +694,33 @@ void option_text(const struct epa_option *option, const void *from, struct text 
     default:
         option_number_text(option, number_at(option, from), out);
     }
+}
+
+bool option_candidate(const struct epa_option *o, bool on_gpus, uint32_t i, struct text *out)
+{
+    static const char gpus[] = "cuda: ";
+    bool gpus_only = o->tune != NULL && strncmp(o->tune, gpus, sizeof(gpus) - 1) == 0;
+    const char *at = gpus_only ? o->tune + sizeof(gpus) - 1 : o->tune;
+
+    if (at == NULL || (gpus_only && !on_gpus))
+        return false;
+    if (strcmp(at, "*") == 0 && o->type == EPA_OPTION_BOOL) {
+        if (i < 2)
+            text_add(out, "%s", i == 0 ? "false" : "true");
+        return i < 2;
+    }
+    if (strcmp(at, "*") == 0) {
+        const struct epa_choice *c = o->choices;
+
+        while (c->name != NULL && i-- > 0)
+            c++;
+        if (c->name != NULL)
+            text_add(out, "%s", c->name);
+        return c->name != NULL;
+    }
+    for (; i > 0 && *at != '\0'; i--)
+        at += strcspn(at, " ") + strspn(at + strcspn(at, " "), " ");
+    if (*at != '\0')
+        text_add(out, "%.*s", (int)strcspn(at, " "), at);
+    return *at != '\0';
 }

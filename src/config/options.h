@@ -58,6 +58,9 @@ bool option_is_set(const struct epa_option *, const void *from);
 /* The value as YAML reads it back, a string without quotes. */
 void option_text(const struct epa_option *, const void *from, struct text *out);
 
+/* The i-th value that `epa2a tune` tries, from 0; false: there are no more. */
+bool option_candidate(const struct epa_option *, bool on_gpus, uint32_t i, struct text *out);
+
 /* True for what YAML and JSON have no notation of their own for: strings, choices, sizes,
  * durations. */
 bool option_is_text(const struct epa_option *);

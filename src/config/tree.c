@@ -212,11 +212,6 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
     }
 }
 
-static bool has_dotted_keys(const char *path)
-{
-    return strncmp(path, "matrix.", 7) == 0 || strncmp(path, "zip.", 4) == 0;
-}
-
 void tree_set(struct tree *tree, const char *argument)
 {
     const char *set = arena_strndup(tree->arena, argument, strlen(argument));
@@ -237,7 +232,7 @@ void tree_set(struct tree *tree, const char *argument)
     if (value == NULL)
         return;
     path = arena_strndup(tree->arena, set, (size_t)(equals - set));
-    if (has_dotted_keys(path)) {
+    if (strncmp(path, "matrix.", 7) == 0 || strncmp(path, "zip.", 4) == 0) {
         size_t head = strcspn(path, ".");
         struct source_location rest = location;
 

@@ -81,9 +81,9 @@ void node_set(struct arena *, struct node *map, struct node *key, struct node *v
 /* Takes the pair of `key` out, if there is one. */
 void node_drop(struct node *map, const char *key);
 
-/* Replaces ${NAME} and ${NAME:-default} in the text of a scalar that was just read; $${ is a literal
- * ${. What is put in is not looked at again and stays text: it makes no lists or maps. False: the
- * reason is reported, and the scalar is marked as refused. */
+/* Replaces ${NAME} and ${NAME:-default} in the text of a scalar that was just read; $${ is a
+ * literal ${. What is put in is not looked at again and stays text: it makes no lists or maps.
+ * False: the reason is reported, and the scalar is marked as refused. */
 bool expand_scalar(struct arena *, struct diag *, struct node *);
 
 /* Adds `text` as a value of a file has to be written to come out as that. */

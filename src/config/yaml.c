@@ -5,19 +5,15 @@
  * it. */
 #include "config/tree.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <yaml.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "config/diag.h"
 
-/* ---- places, complaints and variables ---- */
+/* ---- source locations and complaints ---- */
 
 /* What is parsed: `source` from byte `shift` on, which are as many columns in its first
  * line that marks do not count. */
@@ -25,11 +21,6 @@ struct yaml_text {
     const char *file, *source;
     uint32_t shift;
 };
-
-/* The text of a YAML file: places in it, libyaml's complaints in words, and variables of the
- * environment in its values. libyaml's scanner and parser say where they stopped by a mark, its
- * reader by an offset in bytes: it fails on a byte before the scanner has arrived there, so its
- * mark says nothing. */
 
 static struct source_location yaml_location(const struct yaml_text *text, const yaml_mark_t *start,
                                             const yaml_mark_t *end)
@@ -85,6 +76,8 @@ static const char *better_words(const char *problem, const struct source_locatio
     return line[at] == '@' || line[at] == '`' ? "no value begins with this character" : NULL;
 }
 
+/* libyaml's scanner and parser say where they stopped by a mark, its reader by an offset in bytes:
+ * it fails on a byte before the scanner has arrived there, so its mark says nothing. */
 static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
@@ -132,158 +125,6 @@ static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *
         location = yaml_location(text, &parser->context_mark, NULL);
         diag_note(diag, &location, "it begins here");
     }
-}
-
-/* ---- ${NAME} and ${NAME:-default} ---- */
-
-/* Where byte `at` of a scalar's value stands, if all before it is there as it is; else the
- * scalar's place. */
-static struct source_location location_in_value(const struct source_location *scalar,
-                                                const char *value, size_t at)
-{
-    const char *line = scalar->source == NULL || scalar->line == 0
-                           ? NULL
-                           : diag_line(scalar->source, scalar->line);
-    const char *start = line;
-    struct source_location location = *scalar;
-
-    while (start != NULL && *start != 0 && *start != '\n' &&
-           diag_characters(line, start + 1) < scalar->column)
-        start++;
-    if (start == NULL || *start == 0)
-        return location;
-    start += *start == '"' || *start == '\'';
-    if (strncmp(start, value, at + 1) == 0)
-        location.column = diag_characters(line, start + at) + 1;
-    return location;
-}
-
-enum { MAX_VALUE_BYTES = 64 << 10 };
-
-struct expansion {
-    struct arena *arena;
-    struct diag *diag;
-    struct node *node;
-    const char *at; /* the "${" in its text, of so many bytes up to its brace */
-    size_t bytes;
-    const char *name; /* of the variable */
-    struct text text, variables;
-};
-
-__attribute__((format(printf, 3, 4))) static bool refuse(struct expansion *e, const char *hint,
-                                                         const char *fmt, ...)
-{
-    struct source_location location =
-        location_in_value(&e->node->location, e->node->text, (size_t)(e->at - e->node->text));
-    char what[512];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(what, sizeof(what), fmt, args);
-    va_end(args);
-    if (location.column != e->node->location.column || e->bytes < location.width)
-        location.width = (uint32_t)e->bytes;
-    diag_error(e->diag, &location, hint, "%s", what);
-    e->node->refused = true;
-    return false;
-}
-
-static bool refuse_unset(struct expansion *e)
-{
-    struct nearest nearest = {.want = e->name};
-    char hint[2 * NEAREST_ROOM], near[NEAREST_ROOM];
-
-    for (char **at = environ; at != NULL && *at != NULL; at++)
-        if (strcspn(*at, "=") > 2) /* not such as _, for anything short */
-            nearest_try(&nearest, arena_strndup(e->arena, *at, strcspn(*at, "=")));
-    snprintf(hint, sizeof(hint), "%s%s %.64s, or write ${%.64s:-default}",
-             nearest_hint(&nearest, near, ""), nearest.name != NULL ? " Else set" : "set", e->name,
-             e->name);
-    return refuse(e, hint, "the environment has no variable '%.64s'", e->name);
-}
-
-/* Adds what a file could hold, too. */
-static bool add_value(struct expansion *e, const char *value)
-{
-    uint32_t point = 0;
-
-    for (size_t i = 0, n; value[i] != 0; i += n) {
-        n = text_decode(value + i, &point);
-        if (n == 0)
-            return refuse(e, "set it to UTF-8 text",
-                          "the value of '%.64s' has byte 0x%02x, which is not UTF-8 text", e->name,
-                          (unsigned char)value[i]);
-        if (point < 0x20 || point == 0x7f)
-            return refuse(e, "set it to one line of text",
-                          "the value of '%.64s' has control character 0x%02x", e->name,
-                          (unsigned)point);
-    }
-    text_add(&e->text, "%s", value);
-    text_add(&e->variables, "%s${%s}", e->variables.bytes == 0 ? "" : ", ", e->name);
-    return e->text.bytes <= MAX_VALUE_BYTES ||
-           refuse(e, NULL, "with '%.64s' this value is longer than 64 KiB", e->name);
-}
-
-/* e->at is at one. */
-static bool expand_one(struct expansion *e)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-    const char *name = e->at + 2, *end = strchr(name, '}'), *rest = name + strspn(name, letters);
-    const char *value;
-
-    e->bytes = end == NULL ? strlen(e->at) : (size_t)(end + 1 - e->at);
-    if (end == NULL)
-        return refuse(e, "$${ is a literal ${", "'${' without its '}'");
-    if (rest == name || isdigit((unsigned char)*name) ||
-        (rest != end && strncmp(rest, ":-", 2) != 0))
-        return refuse(e, "write ${NAME} or ${NAME:-default}; $${ is a literal ${",
-                      "'%.*s' is not a variable of the environment",
-                      e->bytes > 80 ? 80 : (int)e->bytes, e->at);
-    if (memmem(rest, (size_t)(end - rest), "${", 2) != NULL)
-        return refuse(e, "a default is plain text", "'${' inside of '${...}'");
-    e->name = arena_strndup(e->arena, name, (size_t)(rest - name));
-    value = getenv(e->name);
-    if (rest == end || (value != NULL && *value != 0))
-        return value == NULL ? refuse_unset(e) : add_value(e, value);
-    text_add_bytes(&e->text, rest + 2, (size_t)(end - rest) - 2);
-    text_add(&e->variables, "%sdefault of ${%s}", e->variables.bytes == 0 ? "" : ", ", e->name);
-    return true;
-}
-
-bool expand_scalar(struct arena *arena, struct diag *diag, struct node *node)
-{
-    struct expansion e = {.arena = arena, .diag = diag, .node = node};
-    const char *from = node->text;
-    bool good = true;
-
-    while (good && (e.at = strstr(from, "${")) != NULL) {
-        bool escaped = e.at > from && e.at[-1] == '$';
-
-        text_add_bytes(&e.text, from, (size_t)(e.at - from) - escaped);
-        if (escaped)
-            text_add(&e.text, "${");
-        else
-            good = expand_one(&e);
-        from = e.at + (escaped ? 2 : e.bytes);
-    }
-    if (good && from != node->text) {
-        text_add(&e.text, "%s", from);
-        node->text = arena_strndup(arena, e.text.data, e.text.bytes);
-        if (e.variables.bytes > 0)
-            node->variables = arena_strndup(arena, e.variables.data, e.variables.bytes);
-    }
-    text_free(&e.text);
-    text_free(&e.variables);
-    return good;
-}
-
-void expand_escape(const char *text, struct text *out)
-{
-    for (const char *at; (at = strstr(text, "${")) != NULL; text = at + 2) {
-        text_add_bytes(out, text, (size_t)(at - text));
-        text_add(out, "$${");
-    }
-    text_add(out, "%s", text);
 }
 
 /* ---- nodes: maps and lists are arrays in the arena that double ---- */
@@ -443,10 +284,7 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
             continue;
         if (a->node != NULL)
             return expand(reader, a->node, reader->depth + 1, location);
-        diag_error(reader->diag, location, NULL,
-                   "alias '*%s' is inside of what it "
-                   "repeats",
-                   name);
+        diag_error(reader->diag, location, NULL, "alias '*%s' is inside of what it repeats", name);
         return NULL;
     }
     reader->failed = true;
@@ -732,28 +570,13 @@ enum epa_status yaml_parse_value(struct arena *arena, const char *name, const ch
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
                           struct node **out)
 {
-    FILE *file = fopen(path, "re");
-    struct text text = {0};
-    char piece[4096];
-    size_t n = 1;
-    int failure = file == NULL ? errno : 0;
-    enum epa_status status;
+    struct epa_error err = {EPA_OK, ""};
+    text_auto text = {0};
 
     *out = NULL;
-    while (failure == 0 && n != 0 && text.bytes <= MAX_BYTES) {
-        n = fread(piece, 1, sizeof(piece), file);
-        text_add_bytes(&text, piece, n);
-        failure = ferror(file) ? errno : 0;
-    }
-    if (file != NULL)
-        fclose(file);
-    if (failure != 0) {
-        diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read it: %s",
-                   strerror(failure));
-        status = EPA_ERR_CONFIG;
-    } else {
-        status = parse(arena, path, text.data, text.bytes, 0, true, diag, out);
-    }
-    text_free(&text);
-    return status;
+    if (file_read(path, MAX_BYTES, &text, &err) == EPA_OK)
+        return parse(arena, path, text.data, text.bytes, 0, true, diag, out);
+    diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read it: %s",
+               err.text + strlen(path) + strlen(": "));
+    return EPA_ERR_CONFIG;
 }

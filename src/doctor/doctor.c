@@ -4,22 +4,23 @@
  * are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plugin/registry.h"
+#include <epa2a/algorithm.h>
 
-enum { RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };
+#include "plugin/registry.h"
+#include "session/session.h"
+
+enum { PLUGINS = 48, RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };
 
 static const uint64_t timeout_ns = 20000000000u, grace_ns = 2000000000u;
 
-static const enum epa_plugin_kind order[] = {EPA_PLUGIN_BACKEND, EPA_PLUGIN_LAUNCHER,
-                                             EPA_PLUGIN_TRANSPORT, EPA_PLUGIN_ALGORITHM};
-
 /* ---- opening ---- */
 
-/* What each rank leaves in memory that all processes share. */
+/* What each rank finds, in memory that all processes share. */
 struct leaves {
     enum epa_status status;
     char why[512];
@@ -80,12 +81,30 @@ static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
+/* What rank 0 says of a plugin, and of the links of a transport. */
+static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
+{
+    json_t *facts = json_object(), *links = json_null();
+
+    for (uint32_t i = 0; i < leaves->facts.n; i++)
+        json_object_set_new(facts, leaves->facts.fact[i].key,
+                            json_text(leaves->facts.fact[i].value));
+    if (leaves->peak.latency_ns > 0 || leaves->peak.bytes_per_ns > 0)
+        links = json_object_of(
+            "ranks", json_count(ranks), "rate",
+            leaves->peak.bytes_per_ns > 0 ? json_number(leaves->peak.bytes_per_ns) : json_null(),
+            "latency_ns",
+            leaves->peak.latency_ns > 0 ? json_number(leaves->peak.latency_ns) : json_null(), NULL);
+    json_object_set_new(out, "facts", facts);
+    json_object_set_new(out, "links", links);
+}
+
 /* check(), then open() on each rank; asks what it is and measures the links of a transport. All
  * options are as the plugin has them. A rank's own words say why not, where one has some; else
  * those of the launcher. */
 static enum epa_status probe(const struct epa_backend_plugin *backend,
                              const struct epa_transport_plugin *transport, bool quick,
-                             uint32_t ranks, struct doctor_plugin *out, struct epa_error *err)
+                             uint32_t ranks, json_t *out, struct epa_error *err)
 {
     struct asked asked = {.backend = backend, .transport = transport, .quick = quick};
     size_t bytes = ranks * sizeof(struct leaves);
@@ -115,9 +134,7 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
                                                             .leaked_ranks = &leaked_ranks},
                                        &why);
     if (status == EPA_OK) {
-        out->ranks = ranks;
-        out->peak = asked.leaves[0].peak;
-        out->facts = asked.leaves[0].facts;
+        put_probed(out, ranks, &asked.leaves[0]);
     } else {
         const char *text = why.text[0] != '\0' ? why.text : "it cannot be opened";
 
@@ -133,117 +150,42 @@ static enum epa_status probe(const struct epa_backend_plugin *backend,
 
 /* ---- plugins ---- */
 
-/* What is known of a plugin that has been looked at, beyond what is told of it. */
 struct exam {
-    struct doctor *doctor;
+    const json_t *machine; /* the document so far */
     bool quick;
-    const struct registry_entry *entry;
-    uint32_t entries;
-    const struct epa_plugin *seen[DOCTOR_PLUGINS]; /* as doctor->plugin */
+    json_t *plugins;                        /* those that have been looked at */
+    const struct epa_plugin *seen[PLUGINS]; /* the usable ones */
+    uint32_t n;
 };
-
-const struct doctor_plugin *doctor_plugin(const struct doctor *d, enum epa_plugin_kind kind,
-                                          const char *name)
-{
-    for (uint32_t i = 0; i < d->plugins; i++) {
-        if (d->plugin[i].kind == kind && strcmp(d->plugin[i].name, name) == 0)
-            return &d->plugin[i];
-    }
-    return NULL;
-}
-
-EPA_PRINTF(3, 4)
-static void refuse(struct doctor_plugin *p, enum epa_status status, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(p->text, sizeof(p->text), fmt, args);
-    va_end(args);
-    p->status = status;
-    p->usable = false;
-}
 
 /* A usable backend with memory of these kinds, the host's first; NULL: none. */
 static const struct epa_backend_plugin *find_backend(const struct exam *x, uint32_t memory)
 {
     const struct epa_backend_plugin *found = NULL;
 
-    for (uint32_t i = 0; i < x->doctor->plugins; i++) {
+    for (uint32_t i = 0; i < x->n; i++) {
         const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)x->seen[i];
 
-        if (x->doctor->plugin[i].kind != EPA_PLUGIN_BACKEND || !x->doctor->plugin[i].usable ||
-            (backend->memory & memory) == 0)
-            continue;
-        if (found == NULL || backend->memory == EPA_MEMORY_HOST)
+        if (x->seen[i]->kind == EPA_PLUGIN_BACKEND && (backend->memory & memory) != 0 &&
+            (found == NULL || backend->memory == EPA_MEMORY_HOST))
             found = backend;
     }
     return found;
 }
 
-static uint32_t bounded(uint32_t n, uint32_t least, uint32_t most)
+static uint32_t bounded(uint32_t n, uint32_t least)
 {
-    return n < least ? least : n > most ? most : n;
+    return n < least ? least : n > RANKS_MOST ? RANKS_MOST : n;
 }
 
-static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *name)
+/* A rank for each GPU, or core where data go through shared memory. */
+static uint32_t ranks_for(const struct exam *x, uint32_t memory, const char *name, uint32_t least)
 {
-    const struct machine *m = &x->doctor->machine;
-
     if ((memory & EPA_MEMORY_HOST) == 0)
-        return bounded(m->gpus, 2, RANKS_MOST);
-    return strcmp(name, "shm") == 0 ? bounded(m->facts.cores, 2, RANKS_MOST) : 2;
-}
-
-static void examine_backend(const struct exam *x, const struct epa_plugin *plugin,
-                            struct doctor_plugin *p)
-{
-    const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)plugin;
-    uint32_t ranks = (backend->memory & EPA_MEMORY_HOST) != 0
-                         ? 1
-                         : bounded(x->doctor->machine.gpus, 1, RANKS_MOST);
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = probe(backend, NULL, true, ranks, p, &err);
-
-    if (status != EPA_OK)
-        refuse(p, status, "%s", err.text);
-}
-
-/* Launchers that start ranks need nothing; the others need whoever has started them. */
-static void examine_launcher(const struct exam *x, const struct epa_plugin *plugin,
-                             struct doctor_plugin *p)
-{
-    const struct machine_program *mpirun = machine_program(&x->doctor->machine, "mpirun");
-
-    (void)plugin;
-    if (strcmp(p->name, "mpi") != 0)
-        return;
-    if (mpirun == NULL || mpirun->path[0] == '\0')
-        refuse(p, EPA_ERR_UNSUPPORTED, "there is no mpirun on PATH to start ranks with");
-    else
-        snprintf(p->text, sizeof(p->text), "under %s", mpirun->path);
-}
-
-static void examine_transport(const struct exam *x, const struct epa_plugin *plugin,
-                              struct doctor_plugin *p)
-{
-    const struct epa_transport_plugin *transport = (const struct epa_transport_plugin *)plugin;
-    const struct epa_backend_plugin *backend = find_backend(x, transport->memory);
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status;
-
-    if (backend == NULL) {
-        refuse(p, EPA_ERR_UNSUPPORTED, "no backend that can be used here has memory for it");
-        return;
-    }
-    status = probe(backend, transport, x->quick, ranks_for(x, transport->memory, p->name), p, &err);
-    if (status != EPA_OK)
-        refuse(p, status, "%s", err.text);
-    else
-        snprintf(p->text, sizeof(p->text), "%u ranks, backend %s%s", p->ranks, backend->plugin.name,
-                 transport->between_nodes != NULL
-                     ? "; between nodes data are staged: transports there take host memory alone"
-                     : "");
+        return bounded((uint32_t)json_array_size(json_at(x->machine, "devices.gpus")), least);
+    return strcmp(name, "shm") == 0
+               ? bounded((uint32_t)json_number_at(x->machine, "machine.cores"), least)
+               : least;
 }
 
 /* Whether an algorithm has code for what a transport gives. */
@@ -257,280 +199,283 @@ static bool fits(const struct epa_algorithm_plugin *algorithm,
     return (memory & EPA_MEMORY_CUDA) != 0 && (algorithm->needs_cuda & ~transport->flags) == 0;
 }
 
-static void examine_algorithm(const struct exam *x, const struct epa_plugin *plugin,
-                              struct doctor_plugin *p)
+static enum epa_status examine_transport(const struct exam *x,
+                                         const struct epa_transport_plugin *transport, json_t *out,
+                                         struct text *how, struct epa_error *err)
 {
-    const struct epa_algorithm_plugin *algorithm = (const struct epa_algorithm_plugin *)plugin;
-    size_t bytes = 0;
+    const struct epa_backend_plugin *backend = find_backend(x, transport->memory);
+    uint32_t ranks = ranks_for(x, transport->memory, transport->plugin.name, 2);
 
-    for (uint32_t i = 0; i < x->doctor->plugins; i++) {
-        const struct doctor_plugin *other = &x->doctor->plugin[i];
-
-        if (other->kind != EPA_PLUGIN_TRANSPORT || !other->usable ||
-            !fits(algorithm, (const struct epa_transport_plugin *)x->seen[i]) ||
-            bytes + sizeof(other->name) > sizeof(p->text))
-            continue;
-        bytes += (size_t)snprintf(p->text + bytes, sizeof(p->text) - bytes, "%s%s",
-                                  bytes == 0 ? "over " : ", ", other->name);
-    }
-    if (bytes == 0)
-        refuse(p, EPA_ERR_UNSUPPORTED, "no transport that can be used here has what it needs");
+    if (backend == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "no backend that can be used here has memory for it");
+    text_add(how, "%u ranks, backend %s%s", ranks, backend->plugin.name,
+             transport->between_nodes != NULL
+                 ? "; between nodes data are staged: transports there take host memory alone"
+                 : "");
+    return probe(backend, transport, x->quick, ranks, out, err);
 }
 
-static void examine_plugin(struct exam *x, const struct registry_entry *entry)
+/* Launchers that start ranks need nothing; the others need the program that has started them. */
+static enum epa_status examine_launcher(const struct exam *x, const struct epa_plugin *plugin,
+                                        struct text *how, struct epa_error *err)
 {
-    static void (*const examine[])(const struct exam *, const struct epa_plugin *,
-                                   struct doctor_plugin *) = {
-        [EPA_PLUGIN_BACKEND] = examine_backend,
-        [EPA_PLUGIN_LAUNCHER] = examine_launcher,
-        [EPA_PLUGIN_TRANSPORT] = examine_transport,
-        [EPA_PLUGIN_ALGORITHM] = examine_algorithm,
-    };
-    struct doctor *d = x->doctor;
-    struct doctor_plugin *p = &d->plugin[d->plugins];
+    const json_t *program = json_at(x->machine, "devices.programs.0");
 
-    if (d->plugins == DOCTOR_PLUGINS)
-        return;
-    p->kind = entry->kind;
-    p->loaded = entry->plugin != NULL;
-    p->usable = true;
-    snprintf(p->name, sizeof(p->name), "%s", entry->name);
-    if (!p->loaded)
-        refuse(p, EPA_ERR_UNSUPPORTED, "%s", entry->why);
-    else
-        examine[entry->kind](x, entry->plugin, p);
-    x->seen[d->plugins++] = entry->plugin;
-}
-
-static void examine_plugins(struct doctor *d, struct registry *registry, bool quick)
-{
-    struct exam x = {.doctor = d, .quick = quick};
-    const struct doctor_plugin *shm;
-
-    x.entries = registry_list(registry, &x.entry);
-    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++) {
-        for (uint32_t i = 0; i < x.entries; i++) {
-            if (x.entry[i].kind == order[k])
-                examine_plugin(&x, &x.entry[i]);
-        }
-    }
-    shm = doctor_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
-    d->shm = shm == NULL ? EPA_ERR_UNSUPPORTED : shm->status;
-}
-
-/* ---- what it means ---- */
-
-static const uint64_t mib = 1u << 20;
-
-EPA_PRINTF(4, 0)
-static void add_finding(struct doctor *d, bool missing, const char *fix, const char *fmt,
-                        va_list args)
-{
-    struct doctor_finding *f = &d->finding[d->findings];
-
-    if (d->findings == DOCTOR_FINDINGS)
-        return;
-    d->findings++;
-    f->missing = missing;
-    vsnprintf(f->what, sizeof(f->what), fmt, args);
-    snprintf(f->fix, sizeof(f->fix), "%s", fix);
-}
-
-EPA_PRINTF(3, 4)
-static void warn(struct doctor *d, const char *fix, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    add_finding(d, false, fix, fmt, args);
-    va_end(args);
-}
-
-EPA_PRINTF(3, 4)
-static void miss(struct doctor *d, const char *fix, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    add_finding(d, true, fix, fmt, args);
-    va_end(args);
-}
-
-static void judge_cores(struct doctor *d)
-{
-    const struct machine *m = &d->machine;
-    const struct facts *f = &m->facts;
-
-    if (f->cores < 2)
-        warn(d, "", "one core for all ranks: they take turns, and no time means much");
-    if (m->cores_online > f->cores)
-        warn(d, "taskset -c 0-$(($(nproc --all) - 1)) epa2a ..., or a wider cpuset",
-             "only %u of %u cores may be used", f->cores, m->cores_online);
-    if (m->cores_quota > 0 && m->cores_quota < f->cores)
-        warn(d, "raise cpu.max of the cgroup, or docker run --cpus",
-             "the cgroup allows %.2f cores' worth of time on %u cores: ranks are stopped "
-             "for tens of milliseconds once it is used up",
-             m->cores_quota, f->cores);
-    if (f->load_average > 0.5 * f->cores)
-        warn(d, "see who: top -o %CPU",
-             "crowded: a load of %.1f on %u cores; others run where ranks are measured",
-             f->load_average, f->cores);
-    if (f->governor[0] != '\0' && strcmp(f->governor, "performance") != 0)
-        warn(d, "apt install linux-cpupower; cpupower frequency-set -g performance",
-             "the frequency governor is %s: the first microseconds of a burst are slow",
-             f->governor);
-    if (f->clocksource[0] != '\0' && strcmp(f->clocksource, "tsc") != 0 &&
-        strstr(f->arch, "86") != NULL)
-        warn(d, "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
-             "the clock is %s: reading it costs more, and steps are %.0f ns", f->clocksource,
-             f->timer_ns);
-    if (m->virtual_machine)
-        warn(d, "", "a virtual machine: whoever shares its host is not to be seen here");
-    if (m->numa_balancing && f->numa_nodes > 1)
-        warn(d, "sysctl kernel.numa_balancing=0",
-             "automatic NUMA balancing is on: it unmaps pages of ranks to see who uses them");
-    if (f->isa_refused[0] != '\0')
-        warn(d, "unset EPA2A_ISA", "EPA2A_ISA is %s, which cannot be had: %s is used",
-             f->isa_refused, f->isa);
-    if (f->debug_build)
-        warn(d, "meson setup --buildtype=release build-release",
-             "a debug build (%s, sanitizers %s): not for benchmarks", f->build_type, f->sanitizers);
-}
-
-static void judge_memory(struct doctor *d)
-{
-    const struct machine *m = &d->machine;
-    char size[32], fix[320];
-
-    if (strcmp(m->facts.shmem_huge_pages, "never") == 0 ||
-        strcmp(m->facts.shmem_huge_pages, "deny") == 0)
-        warn(d, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-             "transparent huge pages of shared memory: %s; shm requests them itself "
-             "where the kernel allows it, and else has pages of 4 KiB",
-             m->facts.shmem_huge_pages);
-    if (strcmp(m->facts.huge_pages, "never") == 0)
-        warn(d, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-             "transparent huge pages: never; inputs are in pages of 4 KiB");
-    if (m->address_space != UINT64_MAX)
-        warn(d, "ulimit -v unlimited", "the address space of a process is limited to %s",
-             text_size(size, sizeof(size), m->address_space));
-    if (m->files < 1024)
-        warn(d, "ulimit -n 4096",
-             "a process may open %llu files; ranks need some for each "
-             "other",
-             (unsigned long long)m->files);
-    if (m->available_bytes < 512 * mib)
-        warn(d, "", "only %s of memory may be taken (%s)",
-             text_size(size, sizeof(size), m->available_bytes), m->available_by);
-    if (m->shm_bytes > 0 && m->shm_free < 256 * mib)
-        warn(d, "mount -o remount,size=4G /dev/shm, or docker run --shm-size=4g",
-             "/dev/shm has %s free; epa2a needs none of it, UCX and MPI do",
-             text_size(size, sizeof(size), m->shm_free));
-    if (m->left_files > 0) {
-        snprintf(fix, sizeof(fix), "rm /dev/shm/%s%s, once nothing runs that may use it",
-                 m->left_first, m->left_files > 1 ? " and the like" : "");
-        warn(d, fix, "%u files of UCX or MPI in /dev/shm hold %s: %s%s", m->left_files,
-             text_size(size, sizeof(size), m->left_bytes), m->left_first,
-             m->left_files > 1 ? ", ..." : "");
-    }
-    if (m->ports > 0 && m->locked_bytes < 1024 * mib)
-        warn(d, "ulimit -l unlimited", "a process may lock %s, and RDMA locks all of a heap",
-             text_size(size, sizeof(size), m->locked_bytes));
-}
-
-static bool some_port_is_up(const struct machine *m)
-{
-    for (uint32_t i = 0; i < m->ports; i++) {
-        if (strcmp(m->port[i].state, "ACTIVE") == 0)
-            return true;
-    }
-    return false;
-}
-
-static void judge_devices(struct doctor *d)
-{
-    const struct machine *m = &d->machine;
-    const struct machine_program *mpirun = machine_program(m, "mpirun");
-
-    if (m->ports == 0)
-        miss(d,
-             "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe "
-             "rdma_rxe; rdma link add rxe0 type rxe netdev eth0",
-             "no RDMA device: ranks of several hosts talk by TCP");
-    else if (!some_port_is_up(m))
-        warn(d, "rdma link show; ip link set DEV up",
-             "RDMA: no port is ACTIVE (%s port %u: "
-             "%s)",
-             m->port[0].device, m->port[0].port, m->port[0].state);
-    if (m->gpus > 0 && m->gpu_driver[0] == '\0')
-        miss(d, "apt install nvidia-driver (section non-free), then boot",
-             "%u GPUs of NVIDIA and no driver", m->gpus);
-    else if (m->gpus == 0)
-        miss(d, "", "no GPU of NVIDIA: experiments run on the host");
-    if (mpirun == NULL || mpirun->path[0] == '\0')
-        miss(d, "apt install openmpi-bin", "no mpirun on PATH");
-}
-
-static void judge_plugins(struct doctor *d)
-{
-    char fix[320];
-
-    if (d->empty[0] != '\0')
-        miss(d, "install epa2a as a whole, or say --plugin-path DIR", "%.300s", d->empty);
-    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
-        const struct doctor_plugin *p = doctor_plugin(d, part->kind, part->name);
-        const char *kind = plugin_kind_name(part->kind);
-
-        if (p == NULL && d->empty[0] == '\0') {
-            snprintf(fix, sizeof(fix), "install %s; build again", part->build);
-            miss(d, fix, "%s %s is not built", kind, part->name);
-        } else if (p != NULL && !p->loaded && strstr(p->text, " is missing") != NULL) {
-            snprintf(fix, sizeof(fix), "%s%s", part->run[0] != '\0' ? "apt install " : "",
-                     part->run);
-            miss(d, fix, "%s %s cannot be loaded: %.200s", kind, part->name, p->text);
-        }
-    }
-}
-
-void doctor_judge(struct doctor *d)
-{
-    d->findings = 0;
-    judge_cores(d);
-    judge_memory(d);
-    judge_devices(d);
-    judge_plugins(d);
-}
-
-/* ---- all of it ---- */
-
-enum epa_status doctor_examine(const char *const *plugin_path, bool quick, struct doctor **out,
-                               struct epa_error *err)
-{
-    struct registry *registry = NULL;
-    struct doctor *d = calloc(1, sizeof(*d));
-    enum epa_status status;
-
-    if (d == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for an examination");
-    status = registry_create(plugin_path, &registry, err);
-    if (status != EPA_OK) {
-        free(d);
-        return status;
-    }
-    machine_collect("", &d->machine);
-    if (registry_empty(registry) != NULL)
-        snprintf(d->empty, sizeof(d->empty), "%s", registry_empty(registry));
-    examine_plugins(d, registry, quick);
-    registry_destroy(registry);
-    doctor_judge(d);
-    *out = d;
+    if (strcmp(plugin->name, "mpi") != 0)
+        return EPA_OK;
+    if (strcmp(json_text_at(program, "name"), "mpirun") != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "there is no mpirun on PATH to start ranks with");
+    text_add(how, "under %s", json_text_at(program, "path"));
     return EPA_OK;
 }
 
-void doctor_destroy(struct doctor *d)
+static enum epa_status examine_algorithm(const struct exam *x,
+                                         const struct epa_algorithm_plugin *algorithm,
+                                         struct text *how, struct epa_error *err)
 {
-    if (d == NULL)
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->seen[i]->kind == EPA_PLUGIN_TRANSPORT &&
+            fits(algorithm, (const struct epa_transport_plugin *)x->seen[i]))
+            text_add(how, "%s%s", how->bytes == 0 ? "over " : ", ", x->seen[i]->name);
+    return how->bytes > 0 ? EPA_OK
+                          : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                     "no transport that can be used here has what it needs");
+}
+
+/* How it can be used, to `how`; adds "links" and "facts" to `out` where it was opened. */
+static enum epa_status examine(const struct exam *x, const struct epa_plugin *plugin, json_t *out,
+                               struct text *how, struct epa_error *err)
+{
+    const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)plugin;
+
+    switch (plugin->kind) {
+    case EPA_PLUGIN_BACKEND:
+        return probe(backend, NULL, true, ranks_for(x, backend->memory, plugin->name, 1), out, err);
+    case EPA_PLUGIN_LAUNCHER:
+        return examine_launcher(x, plugin, how, err);
+    case EPA_PLUGIN_TRANSPORT:
+        return examine_transport(x, (const struct epa_transport_plugin *)plugin, out, how, err);
+    case EPA_PLUGIN_ALGORITHM:
+        break;
+    }
+    return examine_algorithm(x, (const struct epa_algorithm_plugin *)plugin, how, err);
+}
+
+static void examine_entry(struct exam *x, const struct registry_entry *entry, struct epa_error *shm)
+{
+    json_t *out = json_object_of(
+        "kind", json_text(plugin_kind_name(entry->kind)), "name", json_text(entry->name), "loaded",
+        json_boolean(entry->plugin != NULL), "links", json_null(), "facts", json_object(), NULL);
+    struct epa_error why = {EPA_OK, ""};
+    text_auto how = {0};
+    enum epa_status status;
+
+    if (entry->plugin == NULL)
+        status = epa_fail(&why, EPA_ERR_UNSUPPORTED, "%s", entry->why);
+    else
+        status = examine(x, entry->plugin, out, &how, &why);
+    json_object_set_new(out, "usable", json_boolean(status == EPA_OK));
+    json_object_set_new(out, "text", json_text_or_null(status == EPA_OK ? how.data : why.text));
+    json_array_append_new(x->plugins, out);
+    if (status == EPA_OK && x->n < PLUGINS)
+        x->seen[x->n++] = entry->plugin;
+    if (entry->kind == EPA_PLUGIN_TRANSPORT && strcmp(entry->name, "shm") == 0) {
+        *shm = why;
+        shm->status = status;
+    }
+}
+
+enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_t **out,
+                               struct epa_error *shm, struct epa_error *err)
+{
+    struct exam x = {.quick = quick, .plugins = json_array()};
+    const struct registry_entry *entry;
+    struct registry *registry = NULL;
+    enum epa_status status = registry_create(plugin_path, &registry, err);
+    json_t *d = status == EPA_OK ? machine_collect("") : NULL;
+    const char *no_plugins = status == EPA_OK ? registry_empty(registry) : NULL;
+
+    (void)epa_fail(shm, EPA_ERR_UNSUPPORTED, "%s",
+                   no_plugins != NULL ? no_plugins : "there is no such plugin");
+    x.machine = d;
+    for (uint32_t kind = 0; kind < PLUGIN_KINDS && status == EPA_OK; kind++)
+        for (uint32_t i = 0, n = registry_list(registry, &entry); i < n; i++)
+            if (entry[i].kind == (enum epa_plugin_kind)kind)
+                examine_entry(&x, &entry[i], shm);
+    json_object_set_new(d, "schema", json_integer(DOCTOR_SCHEMA));
+    json_object_set_new(d, "program", json_text("epa2a"));
+    json_object_set_new(d, "runs", json_boolean(shm->status == EPA_OK));
+    json_object_set_new(d, "plugins", x.plugins);
+    if (status == EPA_OK && d == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for an examination");
+    if (status == EPA_OK)
+        machine_judge(d, no_plugins);
+    registry_destroy(registry);
+    *out = d;
+    return status;
+}
+
+/* ---- text ---- */
+
+enum { LEFT = 19 };
+
+/* A long `left` has a line of its own; further lines begin under the first. */
+static void print_row(FILE *to, const char *left, const char *text)
+{
+    char lead[64], next[LEFT + 1];
+
+    snprintf(next, sizeof(next), "%*s", LEFT, "");
+    snprintf(lead, sizeof(lead), "  %-*s", LEFT - 2, left);
+    if (strlen(left) >= LEFT - 2)
+        fprintf(to, "%s\n", lead);
+    text_fold(to, strlen(left) >= LEFT - 2 ? next : lead, next, text);
+}
+
+/* A key in words, without the unit that its value shows. Returns out. */
+static char *key_words(const char *key, char out[64])
+{
+    size_t n = strlen(key);
+
+    n -= n > 6 && strcmp(key + n - 6, "_bytes") == 0 ? 6 : 0;
+    n -= n > 3 && strcmp(key + n - 3, "_ns") == 0 ? 3 : 0;
+    snprintf(out, 64, "%.*s", (int)n, key);
+    for (char *c = out; *c != '\0'; c++)
+        *c = *c == '_' ? ' ' : *c;
+    return out;
+}
+
+/* "avx2, scalar", "version 0.1.0, type release", "mlx5_0, port 1, ACTIVE": what is not known is
+ * left out. `bare`: texts have no key before them. */
+static void add_value(struct text *out, const char *key, const json_t *value, bool bare)
+{
+    double x = json_number_value(value);
+    const json_t *part;
+    const char *name;
+    char buffer[64];
+    size_t i;
+
+    if (json_is_array(value)) {
+        json_array_foreach(value, i, part) add_value(out, key, part, true);
         return;
-    machine_finish(&d->machine);
-    free(d);
+    }
+    if (json_is_object(value)) {
+        json_object_foreach((json_t *)value, name, part)
+        {
+            if (!json_is_null(part) && out->bytes > 0)
+                text_add(out, ", ");
+            if (!json_is_null(part) && !(bare && json_is_string(part)))
+                text_add(out, "%s ", key_words(name, buffer));
+            add_value(out, name, part, false);
+        }
+        return;
+    }
+    if (bare && out->bytes > 0)
+        text_add(out, ", ");
+    if (json_is_string(value))
+        text_add(out, "%s", json_string_value(value));
+    else if (json_is_boolean(value))
+        text_add(out, "%s", json_is_true(value) ? "yes" : "no");
+    else if (json_is_number(value) && strstr(key, "bytes") != NULL)
+        text_add(out, "%s", text_size(buffer, sizeof(buffer), (uint64_t)x));
+    else if (json_is_number(value))
+        text_add(out, "%.10g%s", x, strstr(key, "_ns") != NULL ? " ns" : "");
+}
+
+/* A row for each key, and for each object of a list. */
+static void print_section(FILE *to, const char *name, const json_t *section)
+{
+    const json_t *value;
+    const char *key;
+    char left[64];
+
+    fprintf(to, "%s\n", name);
+    json_object_foreach((json_t *)section, key, value)
+    {
+        bool rows = json_is_object(json_array_get(value, 0));
+        size_t n = rows ? json_array_size(value) : 1;
+
+        for (size_t i = 0; i < n && !json_is_null(value); i++) {
+            text_auto text = {0};
+
+            add_value(&text, key, rows ? json_array_get(value, i) : value, rows);
+            print_row(to, i == 0 ? key_words(key, left) : "", text.bytes > 0 ? text.data : "none");
+        }
+    }
+}
+
+static void print_plugin(FILE *to, const json_t *p)
+{
+    const char *text = json_text_at(p, "text"), *key;
+    text_auto line = {0}, links = {0};
+    const json_t *value;
+
+    text_add(&line, "%s%s%s",
+             json_is_true(json_at(p, "usable"))   ? "can be used"
+             : json_is_true(json_at(p, "loaded")) ? "cannot be used"
+                                                  : "cannot be loaded",
+             *text != '\0' ? ": " : "", text);
+    print_row(to, json_text_at(p, "name"), line.data);
+    if (json_is_object(json_at(p, "links"))) {
+        text_add(&links, "links: %.1f GB/s out of each rank while all send, ",
+                 json_number_at(p, "links.rate"));
+        if (json_is_number(json_at(p, "links.latency_ns")))
+            text_add(&links, "%.2f us for a signal", json_number_at(p, "links.latency_ns") / 1e3);
+        else
+            text_add(&links, "the time of a signal is not known, as other programs have the cores");
+        print_row(to, "", links.data);
+    }
+    json_object_foreach(json_at(p, "facts"), key, value)
+    {
+        text_auto fact = {0};
+
+        text_add(&fact, "%s: %s", key, json_string_value(value));
+        print_row(to, "", fact.data);
+    }
+}
+
+static void print_plugins(FILE *to, const json_t *plugins)
+{
+    const char *before = "";
+    const json_t *p;
+    size_t i;
+
+    json_array_foreach(plugins, i, p)
+    {
+        const char *kind = json_text_at(p, "kind");
+
+        if (strcmp(kind, before) != 0)
+            fprintf(to, "\n%ss\n", kind);
+        before = kind;
+        print_plugin(to, p);
+    }
+}
+
+static void print_findings(FILE *to, const char *name, const json_t *findings)
+{
+    const json_t *f;
+    size_t i;
+
+    if (json_array_size(findings) > 0)
+        fprintf(to, "\n%s\n", name);
+    json_array_foreach(findings, i, f)
+    {
+        print_row(to, "-", json_text_at(f, "what"));
+        if (*json_text_at(f, "fix") != '\0')
+            print_row(to, "", json_text_at(f, "fix"));
+    }
+}
+
+void doctor_print(FILE *to, const json_t *d)
+{
+    print_section(to, "machine", json_at(d, "machine"));
+    print_section(to, "\nmemory", json_at(d, "memory"));
+    print_section(to, "\ndevices", json_at(d, "devices"));
+    print_plugins(to, json_at(d, "plugins"));
+    print_findings(to, "warnings", json_at(d, "warnings"));
+    print_findings(to, "missing", json_at(d, "missing"));
+    fprintf(to, "\n%s\n",
+            json_is_true(json_at(d, "runs"))
+                ? "Ranks of this host can talk: transport shm runs."
+                : "Ranks of this host cannot talk: transport shm does not run.");
 }

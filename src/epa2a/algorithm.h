@@ -27,7 +27,8 @@
 #include <epa2a/trace.h>
 #include <epa2a/transport.h>
 
-/* MoE: what this algorithm delivers and transfers. */
+/* MoE: what this algorithm delivers and transfers. verify counts what is put: to within 1 %, or a
+ * line for each peer, it is what follows from the bytes of rows, choices and control. */
 struct epa_moe_footprint {
     uint64_t recv_rows, recv_entries; /* at most; sizes y and the experts' work */
     enum epa_layout layout;
@@ -49,6 +50,8 @@ struct epa_moe_footprint {
     uint32_t fp8_sum_bits;
     uint64_t dispatch_row_bytes, dispatch_token_bytes; /* whole message; the token in it */
     uint64_t combine_row_bytes, combine_token_bytes;
+    /* With dispatch, of each choice of a token, where a row is of several: indices, weights. */
+    uint64_t choice_bytes;
     uint64_t control_bytes; /* to each peer in one iteration: counts, indices, flags */
 };
 
@@ -61,8 +64,8 @@ struct epa_allgather_footprint {
 struct epa_ag_gemm_footprint {
     uint64_t row_bytes;     /* of a row of A as it is sent, scales included */
     uint64_t control_bytes; /* to each peer in one iteration: signals */
-    /* Between nodes rows are sent to the rank of the same place, which passes them on within
-     * its node; else each rank sends its rows to all others. */
+    /* Where there are several nodes, rows are sent between them to the rank of the same place,
+     * which passes them on within its node; else each rank sends its rows to all others. */
     bool two_level;
 };
 
@@ -73,6 +76,9 @@ struct epa_footprint {
     uint64_t worker_bytes;  /* and of each worker more */
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
+    /* Names of the stages that create() lists, then NULL; for checks without ranks. NULL: plan()
+     * does not say. */
+    const char *const *stages;
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
      * before their combine; AllGather: outputs that are valid. */
     uint32_t in_flight;
@@ -136,6 +142,9 @@ struct epa_algorithm_params {
     uint64_t heap;            /* first offset that is this algorithm's; a multiple of 4096 */
     uint32_t signal;          /* first signal that is this algorithm's */
     uint64_t timeout_ns;
+    /* Calls that count as made: the first is epoch + 1, though all signals are 0. Not 0 where
+     * verify tests how host code wraps around. */
+    uint64_t epoch;
     struct epa_trace *trace; /* NULL: no profile */
     /* Waits that are not the transport's are reported to it; may be NULL. */
     struct epa_wait_observer *observer;

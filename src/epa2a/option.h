@@ -9,7 +9,7 @@
 
 enum epa_option_type {
     EPA_OPTION_BOOL,
-    EPA_OPTION_U32,
+    EPA_OPTION_U32, /* .choices: names of some values, such as "auto" of UINT32_MAX (-1) */
     EPA_OPTION_U64,
     EPA_OPTION_REAL,     /* double; finite */
     EPA_OPTION_BYTES,    /* uint64_t; "64KiB", "1.5MiB", "2GiB" */
@@ -38,6 +38,9 @@ struct epa_option {
     uint64_t min, max;  /* of a number; max 0: no bound */
     double least, most; /* of a REAL; both 0: no bound */
     const struct epa_choice *choices;
+    /* Values that `epa2a tune` tries, "1 2 4"; "*": all choices, or both of a BOOL; "cuda: " before
+     * them: on GPUs alone. NULL: none, as the user has to know what it means. */
+    const char *tune;
 };
 
 /* The struct that the options fill: its size, and its values before the first line of

@@ -11,26 +11,48 @@ EPA_DEV bool epa_dev_is_far(const epa_device_view &v, uint32_t peer)
     return v.peer_heap[peer] == NULL;
 }
 
-/* Release: all stores of this thread, and all that it has observed, come before what is asked for;
- * so data that a block has stored are put once it has synchronized. False after the time-out or
- * once a rank has failed: the kernel must exit; `w` says of what a full ring keeps it. One
- * thread. */
-EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
-                             const struct epa_descriptor &what, uint64_t timeout_ns,
-                             struct epa_dev_wait w)
+enum { EPA_DEV_RING_SMALL = 128 }; /* bytes that one thread brings to the ring by itself */
+
+/* The next ticket, once its slot is free. False after the time-out or once a rank has failed. */
+EPA_DEV bool epa_dev_ring_ticket(const epa_device_view &v, const epa_device_ring &r,
+                                 uint64_t timeout_ns, struct epa_dev_wait w, uint64_t *out)
 {
     uint64_t ticket = atomicAdd(r.ticket, 1ull), taken = epa_dev_load_acquire(r.known);
     struct epa_dev_poll poll = {};
+
+    *out = ticket;
+    if (ticket - taken < r.slots)
+        return true;
+    /* Acquire: pairs with the release of epa_ring_take(). */
+    while (ticket - (taken = epa_dev_load_acquire(r.taken)) >= r.slots)
+        if (epa_dev_poll_expired(v, &poll, timeout_ns, w, taken, ticket + 1 - r.slots))
+            return false;
+    epa_dev_store_release(r.known, taken); /* of several the last stays: none is too high */
+    return true;
+}
+
+/* Thread `lane` of `lanes` copies its share to a slot's payload. `from` is a multiple of 16. */
+EPA_DEV void epa_dev_ring_payload(const epa_device_ring &r, uint64_t ticket, const char *from,
+                                  uint32_t bytes, uint32_t lane, uint32_t lanes)
+{
+    char *to = r.payload + (ticket & (r.slots - 1)) * EPA_RING_PAYLOAD;
+
+    for (uint32_t at = lane * 16; at + 16 <= bytes; at += lanes * 16) {
+        uint64_t first, second;
+
+        epa_dev_load_pair(from + at, &first, &second);
+        epa_dev_store_pair(to + at, first, second);
+    }
+    for (uint32_t at = bytes / 16 * 16 + lane; at < bytes; at += lanes)
+        to[at] = *(const volatile char *)(from + at);
+}
+
+EPA_DEV void epa_dev_ring_publish(const epa_device_ring &r, uint64_t ticket,
+                                  const struct epa_descriptor &what, bool is_inline)
+{
     struct epa_descriptor *to = r.slot + (ticket & (r.slots - 1));
 
-    if (ticket - taken >= r.slots) {
-        /* Acquire: pairs with the release of epa_ring_read(). */
-        while (ticket - (taken = epa_dev_load_acquire(r.taken)) >= r.slots)
-            if (epa_dev_poll_expired(v, &poll, timeout_ns, w, taken, ticket + 1 - r.slots))
-                return false;
-        epa_dev_store_release(r.known, taken); /* of several the last stays: none is too high */
-    }
-    to->op = what.op;
+    to->op = what.op | (is_inline ? EPA_RING_INLINE : 0u);
     to->peer = what.peer;
     to->dst = what.dst;
     to->src = what.src;
@@ -39,7 +61,54 @@ EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
     to->signal = what.signal;
     to->rows = what.rows;
     to->stride = what.stride;
-    epa_dev_store_release(&to->turn, ticket + 1);
+    epa_dev_store_release(&to->turn, ticket + 1); /* pairs with the acquire in epa_ring_peek() */
+}
+
+EPA_DEV bool epa_dev_ring_fits(const struct epa_descriptor &what, uint32_t most)
+{
+    return (what.op & EPA_RING_PUT) != 0 && what.rows <= 1 && what.bytes > 0 &&
+           what.bytes <= most && (uint64_t)what.src % 16 == 0;
+}
+
+/* Release: all stores of this thread, and all that it has observed, come before what is asked for;
+ * so data that a block has stored are put once it has synchronized. False after the time-out or
+ * once a rank has failed: the kernel must exit; `w` says of what a full ring keeps it. One
+ * thread. */
+EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
+                             const struct epa_descriptor &what, uint64_t timeout_ns,
+                             struct epa_dev_wait w)
+{
+    bool is_inline = epa_dev_ring_fits(what, EPA_DEV_RING_SMALL);
+    uint64_t ticket;
+
+    if (!epa_dev_ring_ticket(v, r, timeout_ns, w, &ticket))
+        return false;
+    if (is_inline)
+        epa_dev_ring_payload(r, ticket, (const char *)what.src, (uint32_t)what.bytes, 0, 1);
+    epa_dev_ring_publish(r, ticket, what, is_inline);
+    return true;
+}
+
+/* The same of a whole warp, with the same arguments and result in each lane: a put of up to
+ * EPA_RING_PAYLOAD bytes leaves without a copy engine. */
+EPA_DEV bool epa_dev_ask_far_warp(const epa_device_view &v, const epa_device_ring &r,
+                                  const struct epa_descriptor &what, uint64_t timeout_ns,
+                                  struct epa_dev_wait w)
+{
+    bool is_inline = epa_dev_ring_fits(what, EPA_RING_PAYLOAD), ok = true;
+    uint32_t lane = threadIdx.x % 32;
+    uint64_t ticket = 0;
+
+    if (lane == 0)
+        ok = epa_dev_ring_ticket(v, r, timeout_ns, w, &ticket);
+    if (!__shfl_sync(0xffffffffu, (int)ok, 0))
+        return false;
+    ticket = __shfl_sync(0xffffffffu, (unsigned long long)ticket, 0);
+    if (is_inline)
+        epa_dev_ring_payload(r, ticket, (const char *)what.src, (uint32_t)what.bytes, lane, 32);
+    __syncwarp();
+    if (lane == 0)
+        epa_dev_ring_publish(r, ticket, what, is_inline);
     return true;
 }
 

@@ -45,7 +45,7 @@ enum epa_transport_flag {
 enum epa_signal_op { EPA_SIGNAL_SET, EPA_SIGNAL_ADD };
 enum epa_compare { EPA_EQ, EPA_GE };
 
-enum { EPA_DEVICE_RANKS = 16 };
+enum { EPA_DEVICE_RANKS = 64 };
 
 /* Passed to kernels by value: the arrays are in the struct, as a dependent load costs more
  * than a kernel parameter. Pointers are device pointers. */

@@ -5,11 +5,13 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "config/options.h"
-#include "experiment/points.h"
+#include "op/op.h"
 
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 
@@ -98,13 +100,6 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
     tree->root = NULL;
     tree_read_file(tree->arena, file, tree->diag, &tree->root);
     take_tree(tree, sets, n_sets);
-}
-
-void batch_set_all(struct tree *tree, const char *const *sets, uint32_t n_sets)
-{
-    for (uint32_t i = 0; i < n_sets; i++)
-        if (!is_batch_set(sets[i]))
-            tree_set(tree, sets[i]);
 }
 
 /* Whether `set` overrules `key` of a matrix: it is that key, a section of it, or what a bare
@@ -252,7 +247,8 @@ static uint64_t count_runs(const struct plan *plan, uint32_t most)
 struct run_of {
     const char *name; /* NULL: it has none */
     const struct node *root, *matrix, *zip;
-    uint32_t repetition; /* from 1; 0: there is one */
+    uint32_t repetition;           /* from 1; 0: there is one */
+    const struct variant *variant; /* NULL: as it is written */
 };
 
 static struct run_of find_run(const struct plan *plan, uint64_t i)
@@ -301,7 +297,7 @@ static void add_point(struct text *out, const struct node *points, const struct 
  * of a file. */
 static const char *label_of(struct arena *arena, const struct plan *plan, const struct run_of *of)
 {
-    struct text text = {0};
+    text_auto text = {0};
     char *label = NULL;
 
     if (of->name != NULL)
@@ -312,6 +308,8 @@ static const char *label_of(struct arena *arena, const struct plan *plan, const 
         add_point(&text, plan->matrix, of->matrix, true);
         add_point(&text, plan->zip, of->zip, true);
     }
+    if (of->variant != NULL)
+        text_add(&text, "%s%s", text.bytes == 0 ? "" : ", ", of->variant->name);
     if (of->repetition > 0)
         text_add(&text, "%s#%u", text.bytes == 0 ? "" : " ", of->repetition);
     if (text.bytes > 0) {
@@ -324,7 +322,6 @@ static const char *label_of(struct arena *arena, const struct plan *plan, const 
         for (char *c = label; *c != 0; c++)
             *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
     }
-    text_free(&text);
     return label;
 }
 
@@ -356,6 +353,15 @@ void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
 
 /* ---- building ---- */
 
+static uint64_t n_variants(void)
+{
+    uint64_t n = 0;
+
+    while (thorough_variants[n].name != NULL)
+        n++;
+    return n;
+}
+
 static enum epa_status build_run(struct reading *r, const struct plan *plan,
                                  const struct run_of *of, bool flawed)
 {
@@ -374,7 +380,12 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     tree.root = tree_copy(tree.arena, of->root);
     tree_lay(&tree, of->matrix, true);
     tree_lay(&tree, of->zip, true);
-    batch_set_all(&tree, r->set, r->n_sets);
+    for (uint32_t i = 0; i < r->n_sets; i++)
+        if (!is_batch_set(r->set[i]))
+            tree_set(&tree, r->set[i]);
+    for (uint32_t i = 0; of->variant != NULL && i < VARIANT_KEYS && of->variant->set[i] != NULL;
+         i++)
+        tree_set(&tree, of->variant->set[i]);
     flawed = flawed || diag_errors(tree.diag) > before;
     status = experiment_build(r->file, &tree, flawed, r->registry, &run->absent, &x);
     if (flawed) {
@@ -407,6 +418,38 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     return unwanted || (r->several && run->absent.status != EPA_OK) ? EPA_OK : status;
 }
 
+/* Those for the operation of the run that was built last. What refuses one, as a transport that the
+ * algorithm cannot use, is why it is left out. */
+static void build_variants(struct reading *r, const struct plan *plan, const struct run_of *of)
+{
+    const struct experiment *x = r->batch->run[r->batch->n - 1].x;
+    struct diag *diag = r->tree.diag;
+
+    for (const struct variant *v = thorough_variants; x != NULL && v->name != NULL; v++) {
+        struct batch_run *run = &r->batch->run[r->batch->n];
+        struct run_of one = *of;
+        char *why = NULL;
+        size_t bytes;
+        FILE *file;
+
+        if (v->ops != 0 && (v->ops >> operation_of_experiment(x)->op & 1) == 0)
+            continue;
+        one.variant = v;
+        r->tree.diag = diag_create();
+        if (build_run(r, plan, &one, false) != EPA_OK &&
+            (file = open_memstream(&why, &bytes)) != NULL) {
+            diag_print_first(r->tree.diag, file);
+            fclose(file);
+            why[strcspn(why, "\n")] = '\0';
+            (void)epa_fail(&run->absent, EPA_ERR_UNSUPPORTED, "%s", why);
+            free(why);
+        }
+        run->variant = true;
+        diag_destroy(r->tree.diag);
+        r->tree.diag = diag;
+    }
+}
+
 /* A glob that no run has would leave ratios over others than the user thinks. */
 static enum epa_status check_baseline(struct reading *r)
 {
@@ -426,7 +469,7 @@ static enum epa_status expand(struct reading *r, bool flawed)
     enum epa_status status = EPA_OK;
     uint32_t before = diag_errors(r->tree.diag);
     struct plan plan;
-    uint64_t n;
+    uint64_t n, each = 1;
 
     read_plan(r, &plan);
     if (diag_errors(r->tree.diag) != before)
@@ -437,13 +480,17 @@ static enum epa_status expand(struct reading *r, bool flawed)
                    "there are more than %u runs; --max-runs raises that", r->max_runs);
         return EPA_ERR_CONFIG;
     }
-    r->several = n > 1;
-    r->batch->run = arena_alloc(r->batch->arena, n * sizeof(*r->batch->run));
+    r->several = n > 1 || r->pick->thorough;
+    if (r->pick->thorough)
+        each = 1 + n_variants();
+    r->batch->run = arena_alloc(r->batch->arena, n * each * sizeof(*r->batch->run));
     for (uint64_t i = 0; i < n; i++) {
         struct run_of of = find_run(&plan, i);
         enum epa_status one = build_run(r, &plan, &of, flawed);
 
         status = status == EPA_OK || one == EPA_ERR_CONFIG ? one : status;
+        if (one == EPA_OK && r->pick->thorough)
+            build_variants(r, &plan, &of);
     }
     return status == EPA_OK && r->baseline != NULL ? check_baseline(r) : status;
 }

@@ -1,6 +1,7 @@
 /* The runs of a file: `runs:` (named sets of overrides), each with every point of `matrix:`
  * (a cross product), each with every one of `zip:` (lists taken together), each `repeat:`
- * times, with ratios over those of `baseline:`. The other keys are the base of all. A file with none of these has one run. */
+ * times, with ratios over those of `baseline:`. The other keys are the base of all. A file with
+ * none of these has one run. */
 #ifndef BATCH_H
 #define BATCH_H
 
@@ -20,6 +21,7 @@ bool batch_is_key(const char *key);
 struct batch_pick {
     const char *const *glob;
     uint32_t n;
+    bool thorough; /* of each run also its variants (thorough.c) */
 };
 /* id: NULL where it is not known. */
 bool batch_picks(const struct batch_pick *, const char *label, const char *id);
@@ -30,6 +32,7 @@ struct batch_run {
     struct epa_error absent; /* which, and why */
     uint32_t repetition;     /* from 1 */
     bool baseline;           /* others are held against it */
+    bool variant;            /* one that is refused is left out, with the reason */
 };
 
 struct batch {
@@ -55,12 +58,21 @@ void batch_destroy(struct batch *);
 /* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is
  * NULL where there is none to go on with. */
 void batch_read_tree(struct tree *, const char *file, const char *const *sets, uint32_t n_sets);
-/* Applies the other sets. */
-void batch_set_all(struct tree *, const char *const *sets, uint32_t n_sets);
 
 /* Labels of all runs of a file, repetitions aside, as far as it can be read: no plugin is asked. */
 void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
                   void (*fn)(void *arg, const char *label), void *arg);
+
+/* ---- thorough.c: what verify --thorough runs beside a run as it is written ---- */
+
+enum { VARIANT_KEYS = 4 };
+
+struct variant {
+    const char *name;              /* NULL ends the list */
+    uint32_t ops;                  /* operations it is for, bits 1 << enum epa_op; 0: all */
+    const char *set[VARIANT_KEYS]; /* "key=value", laid over the run; NULL: no more */
+};
+extern const struct variant thorough_variants[];
 
 /* ---- read.c: from the tree of one run to a checked experiment ---- */
 
@@ -72,5 +84,30 @@ void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
 enum epa_status experiment_build(const char *file, struct tree *, bool flawed, struct registry *,
                                  struct epa_error *absent, struct experiment **out);
 void experiment_destroy(struct experiment *);
+
+/* What the algorithm says of the shape, with a transport that gives `flags`: fills `footprint`. */
+enum epa_status experiment_plan(struct experiment *, uint32_t flags, struct epa_error *);
+
+/* ---- resize.c ---- */
+
+/* The same of a world of so many ranks, which need not fit here, nor be a number that can run:
+ * checked and planned. Between nodes a transport of one node is taken to have puts. Of more ranks
+ * than the algorithm takes the plan is carried on from those that it takes, *planned. What it or
+ * the operation refuses else goes to diag, EPA_ERR_CONFIG. *out lives as long as `from`. */
+enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
+                                  uint32_t ranks_per_node, struct diag *, struct experiment *out,
+                                  uint32_t *planned);
+
+/* What `matrix:` and `zip:` say of runs: a list of points, maps of keys to values. */
+
+/* Points of `matrix` or `zip` at the top of the tree; one that says nothing where there is none.
+ * More than `most` are one more. What is wrong goes to the tree's diag. */
+struct node *points_read(struct tree *, const char *of, uint32_t most);
+
+/* Refuses keys of the file as a whole in what is laid over it. */
+void points_check_overrides(struct tree *, const struct node *map, const char *of);
+
+/* Whether two points differ in that key. */
+bool points_vary(const struct node *points, const char *key);
 
 #endif

@@ -1,11 +1,10 @@
-/* Points of a matrix or a zip. A section there is only another way to write its keys, `moe: {topk: [1,
- * 2]}` is `moe.topk: [1, 2]`; the last list changes fastest. */
-#include "experiment/points.h"
+/* Points of a matrix or a zip. A section there is only another way to write its keys, `moe: {topk:
+ * [1, 2]}` is `moe.topk: [1, 2]`; the last list changes fastest. */
+#include "experiment/batch.h"
 
 #include <string.h>
 
 #include "base/text.h"
-#include "experiment/batch.h"
 
 enum { LISTS = 64, STEPS_MOST = 1 << 17 };
 

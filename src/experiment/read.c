@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/options.h"
-#include "launch/process_id.h"
+#include "launch/process.h"
 #include "op/op.h"
 
 struct building {
@@ -42,31 +42,43 @@ static const char *find_launcher(struct building *b, const struct source_locatio
     return "env";
 }
 
+/* NULL: it is not here, and that was reported. */
+static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_kind kind,
+                                            const char *name,
+                                            const struct source_location *location)
+{
+    struct epa_error err = {EPA_OK, ""};
+    const struct epa_plugin *plugin;
+
+    if (registry_find(b->registry, kind, name, &plugin, &err) == EPA_OK)
+        return plugin;
+    b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
+    /* What nobody knows at all weighs more than what cannot be loaded here. */
+    if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
+        b->reason = err;
+    diag_error(b->diag, location, NULL, "%s", err.text);
+    return NULL;
+}
+
 /* The transport that one takes to other nodes, whose key is between_nodes. */
 static void read_between(struct building *b, const struct node *map)
 {
-    const struct source_location nowhere = {.file = b->x->file};
+    const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
     const struct epa_transport_plugin *transport = (const void *)b->x->transport.plugin, *between;
     const struct node *at = node_find(map, "between_nodes");
-    struct epa_error err = {EPA_OK, ""};
     const struct epa_plugin *plugin;
     const char *name = NULL;
 
     if (transport->between_nodes != NULL)
         name = transport->between_nodes(b->x->transport.config);
-    if (name == NULL)
+    if (at != NULL)
+        location = &at->location;
+    plugin = name != NULL ? find_plugin(b, EPA_PLUGIN_TRANSPORT, name, location) : NULL;
+    if (plugin == NULL)
         return;
-    if (registry_find(b->registry, EPA_PLUGIN_TRANSPORT, name, &plugin, &err) != EPA_OK) {
-        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
-        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
-            b->reason = err;
-        diag_error(b->diag, at == NULL ? &nowhere : &at->location, NULL, "%s", err.text);
-        return;
-    }
     between = (const void *)plugin;
     if ((between->memory & EPA_MEMORY_HOST) == 0 || (between->flags & EPA_TRANSPORT_HOST) == 0) {
-        diag_error(b->diag, at == NULL ? &nowhere : &at->location,
-                   "take one that `epa2a list transport` shows with host memory",
+        diag_error(b->diag, location, "take one that `epa2a list transport` shows with host memory",
                    "transport '%s' cannot stand between nodes: its heap is not in host memory",
                    name);
         return;
@@ -76,10 +88,9 @@ static void read_between(struct building *b, const struct node *map)
 
 static void read_plugin(struct building *b, const struct section *section, struct node *map)
 {
-    const struct source_location nowhere = {.file = b->x->file};
+    const struct source_location nowhere = {.file = b->x->file}, *location = &nowhere;
     struct node *name = node_find(map, "name");
     struct chosen *chosen = (void *)((char *)b->x + section->offset);
-    struct epa_error err = {EPA_OK, ""};
     const struct epa_plugin *plugin;
     const char *wanted;
     void *config;
@@ -91,18 +102,13 @@ static void read_plugin(struct building *b, const struct section *section, struc
         return;
     }
     wanted = name == NULL ? section->chosen : name->text;
+    if (name != NULL)
+        location = &name->location;
     if (section->kind == EPA_PLUGIN_LAUNCHER && strcmp(wanted, "auto") == 0)
-        wanted = find_launcher(b, name == NULL ? &nowhere : &name->location);
-    if (wanted == NULL)
+        wanted = find_launcher(b, location);
+    plugin = wanted != NULL ? find_plugin(b, section->kind, wanted, location) : NULL;
+    if (plugin == NULL)
         return;
-    if (registry_find(b->registry, section->kind, wanted, &plugin, &err) != EPA_OK) {
-        b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
-        /* What nobody knows at all weighs more than what cannot be loaded here. */
-        if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
-            b->reason = err;
-        diag_error(b->diag, name == NULL ? &nowhere : &name->location, NULL, "%s", err.text);
-        return;
-    }
     config = arena_alloc(b->arena, plugin->options.size);
     options_read(&plugin->options, section->name, "name", map, b->arena, b->diag, config);
     *chosen = (struct chosen){plugin, config};
@@ -125,6 +131,8 @@ static void read_section(struct building *b, const struct section *section, stru
     }
     if (section->plugin)
         read_plugin(b, section, value);
+    else if (value != NULL && strcmp(section->name, "expect") == 0)
+        expect_read(value, b->arena, b->diag, &b->x->expect);
     else
         options_read(&section->options, section->name, NULL, value, b->arena, b->diag,
                      (char *)b->x + section->offset);
@@ -134,7 +142,7 @@ static void read_section(struct building *b, const struct section *section, stru
 static void refuse_key(struct building *b, const struct node *key)
 {
     struct nearest nearest = {.want = key->text};
-    struct text places = {0};
+    text_auto places = {0};
     char hint[NEAREST_ROOM];
 
     nearest_try_table(&nearest, experiment_options.table, sizeof(struct epa_option));
@@ -150,7 +158,6 @@ static void refuse_key(struct building *b, const struct node *key)
                places.bytes != 0 ? places.data
                                  : nearest_hint(&nearest, hint, "`epa2a help` lists the keys"),
                "unknown key '%.64s'", key->text);
-    text_free(&places);
 }
 
 static void read_version(struct building *b)
@@ -179,6 +186,8 @@ static void read_root(struct building *b)
 
         if (section != NULL) {
             root->item[i] = tree_whole(b->arena, section, root->item[i]);
+            if (strcmp(section->name, "expect") == 0 && root->item[i]->kind == NODE_MAP)
+                root->item[i] = expect_flatten(b->arena, root->item[i]);
             read_section(b, section, root->item[i]);
         } else if (option != NULL) {
             option_read(option, option->name, root->item[i], b->arena, b->diag, x);
@@ -296,29 +305,6 @@ static void check_tokens(const struct config_check *c, const struct operation *o
                    check_value(c, op->size_key, op->size(c->x)));
         if (max != NULL)
             diag_note(c->diag, &max->location, "'%s' was set here", op->size_key);
-    }
-}
-
-/* Texts of expect that cannot be read. Rows are known once there are ranks. */
-static void check_expect(const struct config_check *c)
-{
-    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
-        const char *key = arena_printf(c->x->arena, "expect.%s", expect_name[i]);
-        const struct node *node = origin_find(c->x, key);
-        struct expectation all[EXPECT_MOST];
-        struct value_error error = {"", ""};
-        struct source_location location;
-        const char *at;
-
-        if (node == NULL || node->refused ||
-            expect_read(&c->x->expect, i, all, &error) != UINT32_MAX)
-            continue;
-        at = node->text + all[0].at;
-        location = node->location;
-        location.column += node->quoted + all[0].at;
-        location.width = (uint32_t)strcspn(at, ",");
-        diag_error(c->diag, &location, error.hint[0] != '\0' ? error.hint : NULL, "%s: '%.*s' %s",
-                   key, (int)strcspn(at, ","), at, error.what);
     }
 }
 
@@ -478,6 +464,44 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     return EPA_OK;
 }
 
+enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)
+{
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
+    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    struct epa_problem problem = operation_problem(x);
+    enum epa_status status =
+        algorithm->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
+
+    if (status != EPA_OK) /* in case it did not say why */
+        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm->plugin.name);
+    return status;
+}
+
+/* Whether the stage that a fault is for is one of the algorithm's, or of the core's own. */
+static void check_fault_stage(const struct config_check *c, const struct operation *op)
+{
+    const struct experiment *x = c->x;
+    const char *const *name = x->footprint.stages;
+    struct nearest nearest = {.want = x->fault.stage};
+    bool timed = op->between_is_timed != NULL && op->between_is_timed(x, &x->footprint);
+    struct text stages = {0};
+    char hint[NEAREST_ROOM];
+
+    if (x->fault.stage == NULL || !fault_is_planted(x) || name == NULL ||
+        (timed && strcmp(op->between_name, x->fault.stage) == 0))
+        return;
+    for (; *name != NULL && strcmp(*name, x->fault.stage) != 0; name++) {
+        nearest_try(&nearest, *name);
+        text_add(&stages, "%s%s", stages.bytes == 0 ? "" : ", ", *name);
+    }
+    if (*name == NULL)
+        check_conflict(c, "fault.stage", "algorithm.name", nearest_hint(&nearest, hint, NULL),
+                       "fault.stage: algorithm '%s' has no stage '%s', it has %s",
+                       x->algorithm.plugin->name, x->fault.stage, stages.data);
+    text_free(&stages);
+}
+
 /* What the algorithm itself says of the shape: the last word, so only where all else is good. */
 static void check_plan(const struct config_check *c, const struct operation *op,
                        struct experiment *x)
@@ -486,26 +510,20 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
     const struct node *at = origin_find(x, "algorithm.name");
     const struct source_location nowhere = {.file = x->file};
-    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
-    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
     if (algorithm == NULL || x->backend.plugin == NULL || transport == NULL)
         return;
     status = check_plugins(x, &err);
-    if (status == EPA_OK) {
-        struct epa_problem problem = operation_problem(x);
-
-        status = algorithm->plan(&problem, &world, experiment_transport_flags(x),
-                                 x->algorithm.config, &x->footprint, &err);
-        if (status != EPA_OK) /* in case it did not say why */
-            epa_fail(&err, status, "algorithm '%s' refuses this shape", algorithm->plugin.name);
-    }
+    if (status == EPA_OK)
+        status = experiment_plan(x, experiment_transport_flags(x), &err);
     if (status != EPA_OK)
         diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
     else if (op->check_footprint != NULL)
         op->check_footprint(c, &x->footprint);
+    if (status == EPA_OK)
+        check_fault_stage(c, op);
 }
 
 /* Sections of another operation than the algorithm's say nothing. */
@@ -551,7 +569,6 @@ static void check(struct experiment *x, bool flawed, struct diag *diag)
         check_tokens(&c, op);
     check_shape(&c, op);
     check_bench(&c);
-    check_expect(&c);
     if (!flawed && diag_errors(diag) == before)
         check_plan(&c, op, x);
 }

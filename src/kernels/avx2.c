@@ -5,7 +5,6 @@
 #include <stdbool.h>
 
 #include "base/dtype.h"
-#include "kernels/round.h"
 #include "kernels/sets.h"
 
 /* 16 channels. bf16: even and odd ones; f16, and whatever codes become: the first eight and
@@ -140,26 +139,14 @@ INLINED float quantise_group(const uint16_t *x, uint32_t n, uint8_t *q, bool f16
     return scale;
 }
 
-INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
-                          uint8_t *q, float *scale, bool f16)
+INLINED void quantise_as(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                         uint8_t *q, float *scale, bool f16)
 {
     for (uint32_t h = 0; h < hidden; h += group) {
         for (uint32_t i = 0; next != NULL && i < group; i += 32)
             _mm_prefetch((const char *)(next + h + i), _MM_HINT_T0);
         scale[h / group] = quantise_group(x + h, group, q + h, f16);
     }
-}
-
-static void quantise(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
-                     uint8_t *q, float *scale)
-{
-    quantise_row(x, hidden, group, next, q, scale, false);
-}
-
-static void quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
-                         uint8_t *q, float *scale)
-{
-    quantise_row(x, hidden, group, next, q, scale, true);
 }
 
 enum {
@@ -258,18 +245,6 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
         reduce_rows(row, weight, n, hidden, stream, f16, out);
 }
 
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
-                   enum epa_store how, uint16_t *out)
-{
-    reduce_as(row, weight, n, hidden, how, false, out);
-}
-
-static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
-                       enum epa_store how, uint16_t *out)
-{
-    reduce_as(row, weight, n, hidden, how, true, out);
-}
-
 /* Eight codes, one in each lane. */
 static inline __m256 decode8(__m256i q)
 {
@@ -341,20 +316,6 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
     }
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale, const float *weight,
-                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store how,
-                       uint16_t *out)
-{
-    reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
-}
-
-static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
-                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum epa_store how, uint16_t *out)
-{
-    reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
-}
-
 INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
                            float factor, bool f16, uint16_t *y)
 {
@@ -376,18 +337,6 @@ INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden
     }
 }
 
-static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
-                       float factor, uint16_t *y)
-{
-    output_fp8_as(q, scale, hidden, group, factor, false, y);
-}
-
-static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
-                           float factor, uint16_t *y)
-{
-    output_fp8_as(q, scale, hidden, group, factor, true, y);
-}
-
 INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16, uint16_t *y)
 {
     const __m256 by = _mm256_set1_ps(factor);
@@ -403,36 +352,7 @@ INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f1
         y[h] = word_of_float(f16, float_of_word(f16, x[h]) * factor);
 }
 
-static void output(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
-{
-    output_as(x, hidden, factor, false, y);
-}
-
-static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
-{
-    output_as(x, hidden, factor, true, y);
-}
-
-const struct epa_kernels kernels_avx2 = {
-    .isa = "avx2",
-    .dtype = EPA_BF16,
-    .quantise = quantise,
-    .spread = spread,
-    .reduce = reduce,
-    .reduce_fp8 = reduce_fp8,
-    .output_fp8 = output_fp8,
-    .output = output,
-    .round = round_row,
-};
-
-const struct epa_kernels kernels_avx2_f16 = {
-    .isa = "avx2",
-    .dtype = EPA_F16,
-    .quantise = quantise_f16,
-    .spread = spread,
-    .reduce = reduce_f16,
-    .reduce_fp8 = reduce_fp8_f16,
-    .output_fp8 = output_fp8_f16,
-    .output = output_f16,
-    .round = round_row_f16,
-};
+#define SET_ISA "avx2"
+#define SET_BF16 kernels_avx2
+#define SET_F16 kernels_avx2_f16
+#include "kernels/of_both_types.h"

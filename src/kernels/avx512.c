@@ -4,7 +4,6 @@
  * sixteen in a row. All is written once; `f16` is a constant to each function that is
  * inlined. */
 #include "kernels/avx512_convert.h"
-#include "kernels/round.h"
 
 static inline __mmask32 first(uint32_t n)
 {
@@ -20,6 +19,12 @@ INLINED struct floats32 widen(const uint16_t *at, __mmask32 lanes, bool f16)
         _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)lanes, at)),
         _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)(lanes >> 16), at + 16)),
     };
+}
+
+INLINED void quantise_as(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
+                         uint8_t *q, float *scale, bool f16)
+{
+    (f16 ? kernels_avx512_quantise_f16 : kernels_avx512_quantise)(x, hidden, group, next, q, scale);
 }
 
 enum {
@@ -130,45 +135,22 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
     bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 64 == 0;
 
     switch (n) {
-    case 1:
-        reduce_rows(row, weight, 1, hidden, stream, f16, out);
-        break;
-    case 2:
-        reduce_rows(row, weight, 2, hidden, stream, f16, out);
-        break;
-    case 3:
-        reduce_rows(row, weight, 3, hidden, stream, f16, out);
-        break;
-    case 4:
-        reduce_rows(row, weight, 4, hidden, stream, f16, out);
-        break;
-    case 5:
-        reduce_rows(row, weight, 5, hidden, stream, f16, out);
-        break;
-    case 6:
-        reduce_rows(row, weight, 6, hidden, stream, f16, out);
-        break;
-    case 7:
-        reduce_rows(row, weight, 7, hidden, stream, f16, out);
-        break;
-    case 8:
-        reduce_rows(row, weight, 8, hidden, stream, f16, out);
-        break;
+#define ROWS(n) \
+    case n: \
+        reduce_rows(row, weight, n, hidden, stream, f16, out); \
+        break
+        ROWS(1);
+        ROWS(2);
+        ROWS(3);
+        ROWS(4);
+        ROWS(5);
+        ROWS(6);
+        ROWS(7);
+        ROWS(8);
+#undef ROWS
     default:
         reduce_rows(row, weight, n, hidden, stream, f16, out);
     }
-}
-
-static void reduce(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
-                   enum epa_store how, uint16_t *out)
-{
-    reduce_as(row, weight, n, hidden, how, false, out);
-}
-
-static void reduce_f16(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
-                       enum epa_store how, uint16_t *out)
-{
-    reduce_as(row, weight, n, hidden, how, true, out);
 }
 
 /* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
@@ -241,20 +223,6 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
         reduce_groups(row, scale, weight, n, hidden, group, stream, f16, out);
 }
 
-static void reduce_fp8(const uint8_t *const *row, const float *const *scale, const float *weight,
-                       uint32_t n, uint32_t hidden, uint32_t group, enum epa_store how,
-                       uint16_t *out)
-{
-    reduce_fp8_as(row, scale, weight, n, hidden, group, how, false, out);
-}
-
-static void reduce_fp8_f16(const uint8_t *const *row, const float *const *scale,
-                           const float *weight, uint32_t n, uint32_t hidden, uint32_t group,
-                           enum epa_store how, uint16_t *out)
-{
-    reduce_fp8_as(row, scale, weight, n, hidden, group, how, true, out);
-}
-
 INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
                            float factor, bool f16, uint16_t *y)
 {
@@ -279,18 +247,6 @@ INLINED void output_fp8_as(const uint8_t *q, const float *scale, uint32_t hidden
     }
 }
 
-static void output_fp8(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
-                       float factor, uint16_t *y)
-{
-    output_fp8_as(q, scale, hidden, group, factor, false, y);
-}
-
-static void output_fp8_f16(const uint8_t *q, const float *scale, uint32_t hidden, uint32_t group,
-                           float factor, uint16_t *y)
-{
-    output_fp8_as(q, scale, hidden, group, factor, true, y);
-}
-
 INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f16, uint16_t *y)
 {
     const __m512 by = _mm512_set1_ps(factor);
@@ -302,36 +258,7 @@ INLINED void output_as(const uint16_t *x, uint32_t hidden, float factor, bool f1
     }
 }
 
-static void output(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
-{
-    output_as(x, hidden, factor, false, y);
-}
-
-static void output_f16(const uint16_t *x, uint32_t hidden, float factor, uint16_t *y)
-{
-    output_as(x, hidden, factor, true, y);
-}
-
-const struct epa_kernels kernels_avx512 = {
-    .isa = "avx512",
-    .dtype = EPA_BF16,
-    .quantise = kernels_avx512_quantise,
-    .spread = spread,
-    .reduce = reduce,
-    .reduce_fp8 = reduce_fp8,
-    .output_fp8 = output_fp8,
-    .output = output,
-    .round = round_row,
-};
-
-const struct epa_kernels kernels_avx512_f16 = {
-    .isa = "avx512",
-    .dtype = EPA_F16,
-    .quantise = kernels_avx512_quantise_f16,
-    .spread = spread,
-    .reduce = reduce_f16,
-    .reduce_fp8 = reduce_fp8_f16,
-    .output_fp8 = output_fp8_f16,
-    .output = output_f16,
-    .round = round_row_f16,
-};
+#define SET_ISA "avx512"
+#define SET_BF16 kernels_avx512
+#define SET_F16 kernels_avx512_f16
+#include "kernels/of_both_types.h"

@@ -12,15 +12,6 @@ void epa_store_drain(void)
 }
 
 const struct kernels_isa kernels_isas[] = {
-    {"scalar", always, NULL},
-    {NULL, NULL, NULL},
-};
-
-const struct epa_kernels *const kernels_all[] = {&kernels_scalar, &kernels_scalar_f16, NULL};
-
-const struct epa_gemm *const kernels_all_gemms[] = {
-    &kernels_gemm_scalar[0],
-    &kernels_gemm_scalar[1],
-    &kernels_gemm_scalar[2],
-    NULL,
+    {"scalar", {&kernels_scalar, &kernels_scalar_f16}, kernels_gemm_scalar, 3, always, NULL},
+    {.name = NULL},
 };

@@ -59,22 +59,15 @@ void epa_store_drain(void)
 }
 
 const struct kernels_isa kernels_isas[] = {
-    {"amx", has_amx, NULL},       {"avx512_bf16", has_avx512_bf16, kernels_pairs_are_quicker},
-    {"avx512", has_avx512, NULL}, {"avx2", has_avx2, NULL},
-    {"scalar", always, NULL},     {NULL, NULL, NULL},
-};
-
-const struct epa_kernels *const kernels_all[] = {
-    &kernels_avx512, &kernels_avx512_f16, &kernels_avx2, &kernels_avx2_f16,
-    &kernels_scalar, &kernels_scalar_f16, NULL,
-};
-
-const struct epa_gemm *const kernels_all_gemms[] = {
-    &kernels_gemm_amx[0],         &kernels_gemm_amx[1],
-    &kernels_gemm_avx512_bf16[0], &kernels_gemm_avx512_bf16[1],
-    &kernels_gemm_avx512[0],      &kernels_gemm_avx512[1],
-    &kernels_gemm_avx512[2],      &kernels_gemm_avx2[0],
-    &kernels_gemm_avx2[1],        &kernels_gemm_avx2[2],
-    &kernels_gemm_scalar[0],      &kernels_gemm_scalar[1],
-    &kernels_gemm_scalar[2],      NULL,
+    {"amx", {NULL}, kernels_gemm_amx, 2, has_amx, NULL},
+    {"avx512_bf16",
+     {NULL},
+     kernels_gemm_avx512_bf16,
+     2,
+     has_avx512_bf16,
+     kernels_pairs_are_quicker},
+    {"avx512", {&kernels_avx512, &kernels_avx512_f16}, kernels_gemm_avx512, 3, has_avx512, NULL},
+    {"avx2", {&kernels_avx2, &kernels_avx2_f16}, kernels_gemm_avx2, 3, has_avx2, NULL},
+    {"scalar", {&kernels_scalar, &kernels_scalar_f16}, kernels_gemm_scalar, 3, always, NULL},
+    {.name = NULL},
 };

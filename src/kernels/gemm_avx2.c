@@ -77,31 +77,6 @@ INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint
     }
 }
 
-static void pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                        uint32_t row)
-{
-    if (group % 16 == 0)
-        pack_fp8(q, scale, group, k, a, row, false);
-    else
-        kernels_pack_a_bf16(q, scale, group, k, a, row);
-}
-
-static void pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                       uint32_t row)
-{
-    if (group % 16 == 0)
-        pack_fp8(q, scale, group, k, a, row, true);
-    else
-        kernels_pack_a_f16(q, scale, group, k, a, row);
-}
-
-static void pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                         uint32_t row)
-{
-    (void)scale;
-    pack_fp8(q, NULL, group, k, a, row, false);
-}
-
 INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
 {
     for (uint32_t i = 0; i < 4 * rows; i++, a += 16, out += 8)
@@ -248,30 +223,9 @@ INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dty
     }
 }
 
+#define PACK_GROUP 16
+#define GEMM_SETS kernels_gemm_avx2
+#define GEMM_ISA "avx2"
+#define GEMM_PACK_A kernels_pack_a
+#define GEMM_PACK_CODES kernels_pack_b_code_pairs
 #include "kernels/gemm_widened.h"
-
-const struct epa_gemm kernels_gemm_avx2[3] = {
-    {
-        .isa = "avx2",
-        .dtype = EPA_BF16,
-        .pack_a = kernels_pack_a,
-        .pack_a_fp8 = pack_a_bf16,
-        .pack_b = kernels_pack_b_pairs,
-        .multiply = multiply_bf16,
-    },
-    {
-        .isa = "avx2",
-        .dtype = EPA_F16,
-        .pack_a = kernels_pack_a,
-        .pack_a_fp8 = pack_a_f16,
-        .pack_b = kernels_pack_b_words,
-        .multiply = multiply_f16,
-    },
-    {
-        .isa = "avx2",
-        .dtype = EPA_FP8_E4M3,
-        .pack_a_fp8 = pack_a_codes,
-        .pack_b = kernels_pack_b_code_pairs,
-        .multiply = multiply_fp8,
-    },
-};

@@ -38,31 +38,6 @@ void kernels_avx512_pack_a(const void *x, uint32_t k, void *a, uint32_t row)
         _mm512_store_si512(to, _mm512_loadu_si512(from));
 }
 
-void kernels_avx512_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
-                                void *a, uint32_t row)
-{
-    if (group % 32 == 0)
-        pack_fp8(q, scale, group, k, a, row, false);
-    else
-        kernels_pack_a_bf16(q, scale, group, k, a, row);
-}
-
-static void pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
-                       uint32_t row)
-{
-    if (group % 32 == 0)
-        pack_fp8(q, scale, group, k, a, row, true);
-    else
-        kernels_pack_a_f16(q, scale, group, k, a, row);
-}
-
-void kernels_avx512_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
-                                 void *a, uint32_t row)
-{
-    (void)scale;
-    pack_fp8(q, NULL, group, k, a, row, false);
-}
-
 INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
 {
     for (uint32_t i = 0; i < 2 * rows; i++, a += 32, out += 16) {
@@ -127,30 +102,22 @@ INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dty
     tile(t, rows, dtype, add);
 }
 
+#define PACK_GROUP 32
+#define GEMM_SETS kernels_gemm_avx512
+#define GEMM_ISA "avx512"
+#define GEMM_PACK_A kernels_avx512_pack_a
+#define GEMM_PACK_CODES kernels_pack_b_codes
 #include "kernels/gemm_widened.h"
 
-const struct epa_gemm kernels_gemm_avx512[3] = {
-    {
-        .isa = "avx512",
-        .dtype = EPA_BF16,
-        .pack_a = kernels_avx512_pack_a,
-        .pack_a_fp8 = kernels_avx512_pack_a_bf16,
-        .pack_b = kernels_pack_b_pairs,
-        .multiply = multiply_bf16,
-    },
-    {
-        .isa = "avx512",
-        .dtype = EPA_F16,
-        .pack_a = kernels_avx512_pack_a,
-        .pack_a_fp8 = pack_a_f16,
-        .pack_b = kernels_pack_b_words,
-        .multiply = multiply_f16,
-    },
-    {
-        .isa = "avx512",
-        .dtype = EPA_FP8_E4M3,
-        .pack_a_fp8 = kernels_avx512_pack_a_codes,
-        .pack_b = kernels_pack_b_codes,
-        .multiply = multiply_fp8,
-    },
-};
+/* For the sets of AVX-512 BF16 and AMX. */
+void kernels_avx512_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
+                                void *a, uint32_t row)
+{
+    pack_a_bf16(q, scale, group, k, a, row);
+}
+
+void kernels_avx512_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
+                                 void *a, uint32_t row)
+{
+    pack_a_codes(q, scale, group, k, a, row);
+}

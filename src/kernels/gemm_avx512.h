@@ -93,39 +93,22 @@ INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dt
 INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
     switch (rows) {
-    case 1:
-        tile_of(t, 1, dtype, add);
-        break;
-    case 2:
-        tile_of(t, 2, dtype, add);
-        break;
-    case 3:
-        tile_of(t, 3, dtype, add);
-        break;
-    case 4:
-        tile_of(t, 4, dtype, add);
-        break;
-    case 5:
-        tile_of(t, 5, dtype, add);
-        break;
-    case 6:
-        tile_of(t, 6, dtype, add);
-        break;
-    case 7:
-        tile_of(t, 7, dtype, add);
-        break;
-    case 8:
-        tile_of(t, 8, dtype, add);
-        break;
-    case 9:
-        tile_of(t, 9, dtype, add);
-        break;
-    case 10:
-        tile_of(t, 10, dtype, add);
-        break;
-    case 11:
-        tile_of(t, 11, dtype, add);
-        break;
+#define ROWS(n) \
+    case n: \
+        tile_of(t, n, dtype, add); \
+        break
+        ROWS(1);
+        ROWS(2);
+        ROWS(3);
+        ROWS(4);
+        ROWS(5);
+        ROWS(6);
+        ROWS(7);
+        ROWS(8);
+        ROWS(9);
+        ROWS(10);
+        ROWS(11);
+#undef ROWS
     default:
         tile_of(t, TILE_ROWS, dtype, add);
     }

@@ -7,17 +7,17 @@
 
 static const struct epa_kernels *kernels_of(const struct kernels_isa *isa, enum epa_dtype dtype)
 {
-    for (const struct epa_kernels *const *k = kernels_all; *k != NULL; k++)
-        if (strcmp((*k)->isa, isa->name) == 0 && (*k)->dtype == dtype)
-            return *k;
+    for (uint32_t i = 0; i < 2 && isa->kernels[i] != NULL; i++)
+        if (isa->kernels[i]->dtype == dtype)
+            return isa->kernels[i];
     return NULL;
 }
 
 static const struct epa_gemm *gemm_of(const struct kernels_isa *isa, enum epa_dtype dtype)
 {
-    for (const struct epa_gemm *const *g = kernels_all_gemms; *g != NULL; g++)
-        if (strcmp((*g)->isa, isa->name) == 0 && (*g)->dtype == dtype)
-            return *g;
+    for (uint32_t i = 0; i < isa->n_gemm; i++)
+        if (isa->gemm[i].dtype == dtype)
+            return &isa->gemm[i];
     return NULL;
 }
 

@@ -10,10 +10,13 @@
 /* For code that is written once for both types and has to know which one when compiled. */
 #define INLINED static inline __attribute__((always_inline))
 
-/* An instruction set, as EPA2A_ISA names it. One that has no kernels of some kind for some type
- * means the next one that has. */
+/* An instruction set, as EPA2A_ISA names it, and its sets, by type. One that has no kernels of some
+ * kind for some type means the next one that has. */
 struct kernels_isa {
     const char *name;
+    const struct epa_kernels *kernels[2]; /* NULL: none, as are those below */
+    const struct epa_gemm *gemm;          /* [n_gemm] */
+    uint32_t n_gemm;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */
     /* Asked where no one has chosen: does it multiply quicker than the next? NULL: yes. */
     bool (*quicker)(void);
@@ -21,10 +24,6 @@ struct kernels_isa {
 
 /* Best first; the scalar one, which any CPU can run, then one without a name, end it. */
 extern const struct kernels_isa kernels_isas[];
-
-/* All that this build has, in any order; NULL ends them. */
-extern const struct epa_kernels *const kernels_all[];
-extern const struct epa_gemm *const kernels_all_gemms[];
 
 extern const struct epa_kernels kernels_scalar, kernels_avx2, kernels_avx512;
 extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_avx512_f16;

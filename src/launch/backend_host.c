@@ -4,7 +4,8 @@
  * The threads are a pool that waits awake. Work is published by counting `round` up, and a worker
  * answers by setting its own `done` to the round that it finished: two cache lines a round and
  * worker. Waking a thread that sleeps takes tens of microseconds, longer than the work; so workers
- * spin, or yield where there are more threads than cores, and sleep only after long without work. */
+ * spin, or yield where there are more threads than cores, and sleep only after long without
+ * work. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -376,10 +377,12 @@ static const struct epa_option options[] = {
      EPA_U32(struct config, workers),
      .min = 1,
      .max = 256,
-     .help = "number of threads per rank, including the rank's own"},
+     .help = "number of threads per rank, including the rank's own",
+     .tune = "1 2 4 8 16"},
     {.name = "huge_pages",
      EPA_BOOL(struct config, huge_pages),
-     .help = "request 2 MiB pages for allocations of at least that size"},
+     .help = "request 2 MiB pages for allocations of at least that size",
+     .tune = "*"},
     {0},
 };
 

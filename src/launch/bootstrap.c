@@ -1,9 +1,9 @@
 /* Barrier, allgather and abort over memory that all ranks map.
  *
- * Each rank has one word, `arrived`, that counts the steps it has come to; a step is over for a
+ * Each rank has one word, `arrived`, that counts the steps it has reached; a step is over for a
  * rank once all words have its own count. A barrier is a step, and so is each part of an
  * allgather, which goes through two slots a rank, in turn: who has passed step i + 1 knows that
- * all have read what step i brought, since they read it before they came there, and may write
+ * all have read what step i brought, since they read it before they reached that, and may write
  * that of step i + 2 over it. */
 #include "launch/bootstrap.h"
 
@@ -12,8 +12,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ enum {
     SLOT_BYTES = 16384,     /* at most; */
     SLOT_LEAST = 1024,      /* where slots of all ranks together would be more than */
     ALL_SLOTS = 256 * 1024, /* so much: over a network that is sent to each of them */
-    SPINS = 1000,           /* some 50 us: longer than a barrier of ranks that come at once */
+    SPINS = 1000,           /* some 50 us: longer than a barrier of ranks that arrive at once */
     YIELDS = 200,
     BACKOFF_NS = 20000, /* with the kernel's timer slack about 70 us */
     RUNS_PART = 50,     /* who used this part of a limit on a core was not idle in it */
@@ -33,7 +33,7 @@ static const uint64_t RUNS_NS = 60000000000u;
 
 struct control_rank {
     _Alignas(64) uint64_t arrived;
-    size_t bytes;      /* that it brings to the step; written before `arrived` */
+    size_t bytes[2];   /* that it brings to a step, by slot; written before `arrived` */
     uint32_t returned; /* 1 after the last word; `status` is good then */
     enum epa_status status;
     /* Who it is, to see whether it runs; 0: not yet known, or on another host. */
@@ -83,7 +83,7 @@ void control_destroy(struct control *control)
 
 void control_abort(struct control *control)
 {
-    /* Release: what the rank that fails has recorded stands before others see the flag. */
+    /* Release: what the rank that fails has recorded is visible before others see the flag. */
     __atomic_store_n(&control->aborted, 1, __ATOMIC_RELEASE);
 }
 
@@ -141,14 +141,15 @@ static uint64_t control_cpu_ns(const struct control *control, uint32_t rank)
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-bool patience_ends(struct patience *p, const struct control *control, uint32_t rank, uint64_t now)
+bool wait_limit_expired(struct wait_limit *p, const struct control *control, uint32_t rank,
+                        uint64_t now)
 {
     uint64_t cpu_ns;
 
     if (p->limit_ns == 0)
         return false;
     if (p->start_ns == 0 || rank != p->rank) {
-        *p = (struct patience){p->limit_ns, now, now, control_cpu_ns(control, rank), rank};
+        *p = (struct wait_limit){p->limit_ns, now, now, control_cpu_ns(control, rank), rank};
         return false;
     }
     if (now - p->window_ns <= p->limit_ns)
@@ -174,7 +175,7 @@ bool control_step(const struct control *control, uint32_t rank, uint64_t step, c
     if (__atomic_load_n(&control->rank[rank].arrived, __ATOMIC_ACQUIRE) < step)
         return false;
     *data = slot_of(control, rank, step);
-    *bytes = control->rank[rank].bytes;
+    *bytes = control->rank[rank].bytes[step & 1];
     return true;
 }
 
@@ -183,7 +184,7 @@ void control_arrive(struct control *control, uint32_t rank, uint64_t step, const
 {
     if (bytes > 0)
         memcpy(slot_of(control, rank, step), data, bytes);
-    control->rank[rank].bytes = bytes;
+    control->rank[rank].bytes[step & 1] = bytes;
     /* Release: pairs with the acquire in wait_for_rank(); the slot is written, others' are read. */
     __atomic_store_n(&control->rank[rank].arrived, step, __ATOMIC_RELEASE);
 }
@@ -205,7 +206,7 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
 static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 {
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
-    struct patience patience = {.limit_ns = boot->base.set_up_ns};
+    struct wait_limit wait = {.limit_ns = boot->base.set_up_ns};
     uint64_t start = 0, reported = 0, now, seen;
 
     /* Acquire: pairs with the release in control_arrive(); what the other wrote is readable. */
@@ -227,7 +228,7 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
                                                  .wanted = boot->step,
                                                  .waited_ns = now - start},
                         &reported);
-        if (patience_ends(&patience, boot->control, rank, now)) {
+        if (wait_limit_expired(&wait, boot->control, rank, now)) {
             boot->late = rank;
             return EPA_ERR_TIMEOUT;
         }
@@ -236,10 +237,10 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
     return EPA_OK;
 }
 
-static void wake_agent(const struct bootstrap *boot)
+static void wake_launcher(const struct bootstrap *boot)
 {
-    if (boot->wake_fd >= 0) /* full: it has enough to wake up from */
-        (void)!send(boot->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (boot->wake_fd >= 0)
+        (void)eventfd_write(boot->wake_fd, 1);
 }
 
 static enum epa_status meet(struct bootstrap *boot, const void *data, size_t bytes)
@@ -248,7 +249,7 @@ static enum epa_status meet(struct bootstrap *boot, const void *data, size_t byt
     enum epa_status status = epa_aborted(&boot->base) ? EPA_ERR_ABORTED : EPA_OK;
 
     control_arrive(boot->control, world->rank, ++boot->step, data, bytes);
-    wake_agent(boot);
+    wake_launcher(boot);
     for (uint32_t r = 0; r < world->size && status == EPA_OK; r++)
         status = wait_for_rank(boot, r);
     return status;
@@ -284,7 +285,7 @@ static void raise_abort(struct epa_bootstrap *base)
     struct bootstrap *boot = (struct bootstrap *)base;
 
     control_abort(boot->control);
-    wake_agent(boot);
+    wake_launcher(boot);
 }
 
 static void explain(struct epa_bootstrap *base, struct epa_error *err)

@@ -1,5 +1,5 @@
 /* The slow channel between the ranks of one host: a page range that all of them map; and, where
- * there are more hosts, between a rank and the agent that stands in for the others. */
+ * there are more hosts, between a rank and the launcher that stands in for the others. */
 #ifndef BOOTSTRAP_H
 #define BOOTSTRAP_H
 
@@ -12,7 +12,7 @@ struct control;
 enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_error *);
 void control_destroy(struct control *);
 
-/* Tells all ranks to leave whatever they wait in. */
+/* Makes all ranks leave whatever they wait in. */
 void control_abort(struct control *);
 bool control_aborted(const struct control *);
 
@@ -25,7 +25,7 @@ bool control_returned(const struct control *, uint32_t rank, enum epa_status *ou
 /* As it was made, for other ranks to use it; none does at the moment. */
 void control_reset(struct control *);
 
-/* Where ranks are on several hosts, each has a control of its own, in which its agent stands in
+/* Where ranks are on several hosts, each has a control of its own, in which its launcher stands in
  * for all others: whether the rank has come to that step (a barrier or a part of an allgather,
  * the first is 1) and what it brings; and that another has. Without data it is to have come, and
  * its data must follow before the last rank does. */
@@ -36,14 +36,14 @@ void control_arrive(struct control *, uint32_t rank, uint64_t step, const void *
 /* How long a rank is waited for that does nothing: one that is stopped, or sleeps in vain. One that
  * uses a core, as in memory that it touches for the first time, is given a minute more, so that a
  * short limit holds on a machine with other work, too. Begins with limit_ns alone. */
-struct patience {
+struct wait_limit {
     uint64_t limit_ns; /* 0: for ever */
     uint64_t start_ns, window_ns, cpu_ns;
     uint32_t rank;
 };
 
 /* To be called now and then; whether the rank has been waited for in vain. */
-bool patience_ends(struct patience *, const struct control *, uint32_t rank, uint64_t now);
+bool wait_limit_expired(struct wait_limit *, const struct control *, uint32_t rank, uint64_t now);
 
 /* That each of so many ranks can bring to one step. */
 size_t bootstrap_slot_bytes(uint32_t ranks);
@@ -54,7 +54,7 @@ struct bootstrap {
     struct control *control;
     uint64_t step; /* barriers and parts of allgathers so far */
     uint32_t late; /* the rank that the last timeout waited for */
-    int wake_fd;   /* gets a byte when this rank has come to a step, or aborts; -1: none */
+    int wake_fd;   /* an eventfd, written when this rank reaches a step or aborts; -1: none */
 };
 
 void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,

@@ -1,7 +1,7 @@
 /* Buffers on both sides of a socket. What comes in is bounded by the longest message that is
- * allowed now, what goes out by the protocol, in which answers are waited for. Neither side says
+ * allowed now, what goes out by the protocol, in which replies are awaited. Neither side sends
  * the token: a key of each direction is an HMAC of both nonces by the token, so that a message
- * with the right MAC is the proof, and its number in sequence keeps it from being said again. */
+ * with the right MAC is the proof, and its number in sequence prevents a replay. */
 #include "launch/conn.h"
 
 #include <errno.h>
@@ -84,6 +84,150 @@ static bool mac_is(const unsigned char *a, const unsigned char *b)
     return differs == 0;
 }
 
+/* ---- messages: what another host sent is checked here and nowhere else ---- */
+
+const char conn_magic[8] = "epa2ahub";
+
+bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn_message *rest)
+{
+    if (m->bytes < bytes)
+        return false;
+    memcpy(out, m->data, bytes);
+    *rest = (struct conn_message){m->type, m->data + bytes, m->bytes - bytes};
+    return true;
+}
+
+void conn_clean(char *text, size_t room)
+{
+    text[room - 1] = 0;
+    for (; *text != 0; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
+bool conn_get_greet(const struct conn_message *m, struct conn_greet *out)
+{
+    struct conn_message rest;
+
+    return conn_get(m, out, sizeof(*out), &rest) && rest.bytes == 0 &&
+           memcmp(out->magic, conn_magic, sizeof(out->magic)) == 0;
+}
+
+bool conn_get_hello(const struct conn_message *m, struct conn_hello *out, struct conn_message *rest)
+{
+    if (m->type != CONN_HELLO || !conn_get(m, out, sizeof(*out), rest) ||
+        out->mask_bytes > rest->bytes || out->mask_bytes > CONN_MASK_MAX)
+        return false;
+    conn_clean(out->host, sizeof(out->host));
+    conn_clean(out->machine, sizeof(out->machine));
+    conn_clean(out->identity, sizeof(out->identity));
+    return true;
+}
+
+bool conn_get_welcome(const struct conn_message *m, uint32_t ranks, struct conn_welcome *out,
+                      uint32_t *node)
+{
+    struct conn_message nodes;
+    uint32_t known = 0;
+
+    if (!conn_get(m, out, sizeof(*out), &nodes) || nodes.bytes != ranks * sizeof(*node) ||
+        out->share >= out->shares || out->shares > ranks || out->local_cores == 0 ||
+        out->hosts == 0 || out->hosts > ranks)
+        return false;
+    memcpy(node, nodes.data, nodes.bytes);
+    for (uint32_t r = 0; r < ranks; r++) { /* numbered as they appear */
+        if (node[r] > known)
+            return false;
+        known += node[r] == known;
+    }
+    conn_clean(out->host, sizeof(out->host));
+    conn_clean(out->interface, sizeof(out->interface));
+    return true;
+}
+
+struct conn_word conn_word_of(enum epa_status status, uint32_t failed_rank, uint32_t signal,
+                              const char *fmt, ...)
+{
+    struct conn_word word = {.status = status, .rank = failed_rank, .signal = signal};
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(word.text, sizeof(word.text), fmt, args);
+    va_end(args);
+    return word;
+}
+
+bool conn_get_word(const struct conn_message *m, struct conn_word *out)
+{
+    struct conn_message rest;
+
+    if (!conn_get(m, out, sizeof(*out), &rest) || rest.bytes != 0)
+        return false;
+    conn_clean(out->text, sizeof(out->text));
+    return out->status <= 0 && out->status >= EPA_ERR_INTERRUPTED && out->signal < 65;
+}
+
+bool conn_get_step(const struct conn_message *m, uint32_t ranks, size_t most,
+                   struct conn_piece *out, struct conn_message *data)
+{
+    return conn_get(m, out, sizeof(*out), data) && out->rank < ranks && data->bytes <= most;
+}
+
+bool conn_get_block(const struct conn_message *m, size_t block_bytes, struct conn_piece *out,
+                    struct conn_message *data)
+{
+    return conn_get(m, out, sizeof(*out), data) && out->number <= block_bytes &&
+           data->bytes <= block_bytes - out->number;
+}
+
+/* Of a line, without blanks at its start and cut to 100 bytes: "nothing" where that is empty. */
+static int shown_bytes(const char **line, size_t bytes)
+{
+    for (; bytes > 0 && **line == ' '; bytes--)
+        ++*line;
+    if (bytes == 0)
+        *line = "nothing";
+    return bytes == 0 ? 7 : bytes > 100 ? 100 : (int)bytes;
+}
+
+bool conn_find_difference(const char *there, const char *here, char *out, size_t room)
+{
+    const char *section = "", *key = "";
+    size_t a, b, section_bytes = 0, key_bytes = 0;
+
+    for (;; there += a + (there[a] != 0), here += b + (here[b] != 0)) {
+        a = strcspn(there, "\n");
+        b = strcspn(here, "\n");
+        if (a != b || memcmp(there, here, a) != 0)
+            break;
+        if (there[a] == 0 && here[b] == 0)
+            return false;
+        if (b > 0 && *here != ' ') {
+            section = here;
+            section_bytes = here[b - 1] == ':' ? b - 1 : 0;
+        }
+    }
+    if (memchr(here, ':', b) != NULL)
+        key_bytes = (size_t)((const char *)memchr(here, ':', b) - here) + 1;
+    if (key_bytes > a || memcmp(there, here, key_bytes) != 0)
+        key_bytes = 0;
+    if (key_bytes == 0 || *here != ' ')
+        section_bytes = 0;
+    key = here;
+    there += key_bytes;
+    here += key_bytes;
+    a = (size_t)shown_bytes(&there, a - key_bytes);
+    b = (size_t)shown_bytes(&here, b - key_bytes);
+    key_bytes = key_bytes > 0 ? (size_t)shown_bytes(&key, key_bytes) : 0;
+    snprintf(out, room, "%.*s%s%.*s%s%.*s there, %.*s here", (int)section_bytes, section,
+             section_bytes > 0 ? "." : "", (int)key_bytes, key, key_bytes > 0 ? " " : "", (int)a,
+             there, (int)b, here);
+    conn_clean(out, room);
+    return true;
+}
+
+/* ---- connections ---- */
+
 void conn_init(struct conn *out, int fd, size_t limit)
 {
     uint64_t now = clock_ns();
@@ -121,19 +265,19 @@ void conn_make_greet(struct conn_greet *out)
         continue;
 }
 
-void conn_seal(struct conn *conn, const char *token, const struct conn_greet *agent,
-               const struct conn_greet *rendezvous, bool is_agent)
+void conn_seal(struct conn *conn, const char *token, const struct conn_greet *launcher,
+               const struct conn_greet *rendezvous, bool is_launcher)
 {
-    unsigned char data[sizeof(agent->nonce) + sizeof(rendezvous->nonce) + 1];
+    unsigned char data[sizeof(launcher->nonce) + sizeof(rendezvous->nonce) + 1];
     size_t key = strnlen(token, CONN_TOKEN);
     bool good = true;
 
-    memcpy(data, agent->nonce, sizeof(agent->nonce));
-    memcpy(data + sizeof(agent->nonce), rendezvous->nonce, sizeof(rendezvous->nonce));
-    for (unsigned char way = 0; way < 2; way++) { /* 0: what the agent says */
+    memcpy(data, launcher->nonce, sizeof(launcher->nonce));
+    memcpy(data + sizeof(launcher->nonce), rendezvous->nonce, sizeof(rendezvous->nonce));
+    for (unsigned char way = 0; way < 2; way++) { /* 0: what the launcher says */
         data[sizeof(data) - 1] = way;
         good &= mac_of(token, key, data, sizeof(data),
-                       (way == 0) == is_agent ? conn->key_out : conn->key_in);
+                       (way == 0) == is_launcher ? conn->key_out : conn->key_in);
     }
     conn->sealed = true;
     if (!good)
@@ -328,10 +472,10 @@ void conn_put_word(struct conn *conn, uint32_t type, const struct conn_word *wor
     conn_put(conn, type, word, sizeof(*word), NULL, 0);
 }
 
-void conn_put_piece(struct conn *conn, uint32_t type, uint64_t number, const void *data,
-                    size_t bytes)
+void conn_put_piece(struct conn *conn, uint32_t type, uint32_t rank, uint64_t number,
+                    const void *data, size_t bytes)
 {
-    struct conn_piece piece = {number};
+    struct conn_piece piece = {.number = number, .rank = rank};
 
     conn_put(conn, type, &piece, sizeof(piece), data, bytes);
 }
@@ -345,9 +489,19 @@ void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
     }
 }
 
-bool conn_is_silent(struct conn *conn, uint64_t now, uint64_t last_poll, uint64_t limit_ns)
+bool conn_find_loss(struct conn *conn, uint64_t now, uint64_t polled_ns, uint64_t limit_ns,
+                    char *how, size_t room)
 {
-    if (now - last_poll > limit_ns / 2)
+    snprintf(how, room, "%s", conn->forged ? "it sent what the token does not prove" : "");
+    if (now - polled_ns > limit_ns / 2)
         conn->heard_ns = now;
-    return now > conn->heard_ns && now - conn->heard_ns > limit_ns;
+    if (conn->forged || conn->fd < 0)
+        return true;
+    if (now > conn->heard_ns && now - conn->heard_ns > limit_ns) {
+        snprintf(how, room, "nothing was heard from it for %.3g s (launcher.heartbeat)",
+                 (double)limit_ns * 1e-9);
+        return true;
+    }
+    conn_keep_alive(conn, now, limit_ns / 5);
+    return false;
 }

@@ -1,5 +1,5 @@
 /* Ranks that torchrun, srun or a script has started, one process each: who they are and
- * where rank 0 is stands in their environment. */
+ * where rank 0 is is in their environment. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +7,13 @@
 
 #include "plugin/registry.h"
 #include "launch/net.h"
-#include "launch/process_id.h"
+#include "launch/process.h"
 #include "launch/launcher.h"
 
 struct config {
-    int pin;
-    bool prefix;
+    struct launcher_settings launcher;
     const char *address, *interface;
     uint32_t port;
-    uint64_t start_ns, heartbeat_ns;
 };
 
 static enum epa_status find_job(struct process_job *out, struct epa_error *err)
@@ -98,7 +96,6 @@ static enum epa_status find_address(const struct config *config, const struct pr
     return EPA_OK;
 }
 
-/* FNV-1a: any number that all ranks come to. */
 /* Below the ports that systems give away by themselves. */
 static uint32_t port_of_job(const struct process_job *job)
 {
@@ -163,10 +160,6 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
                                   struct epa_error *err)
 {
     const struct config *config = arg;
-    const struct launcher_settings settings = {.pin = config->pin,
-                                               .prefix = config->prefix,
-                                               .start_ns = config->start_ns,
-                                               .heartbeat_ns = config->heartbeat_ns};
     struct launcher_contact contact = {.port = 0};
     struct launcher_params params = {.interface = config->interface, .contact = &contact};
     struct process_job job;
@@ -184,17 +177,12 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
     params.process_id = job.process_id;
     status = launcher_create(&params, &launcher, err);
     if (status == EPA_OK)
-        status = launcher_launch(launcher, &settings, asked, err);
+        status = launcher_launch(launcher, &config->launcher, asked, err);
     launcher_destroy(launcher);
     return status;
 }
 
-static const struct config defaults = {
-    .pin = PIN_CORE,
-    .prefix = true,
-    .start_ns = 60000000000,
-    .heartbeat_ns = 5000000000,
-};
+static const struct config defaults = {.launcher = LAUNCHER_DEFAULTS};
 static const struct epa_option options[] = {
     {.name = "address",
      EPA_STRING(struct config, address),
@@ -207,23 +195,7 @@ static const struct epa_option options[] = {
     {.name = "interface",
      EPA_STRING(struct config, interface),
      .help = "network interface of rank 0; the default is the one of its address"},
-    {.name = "start",
-     EPA_DURATION(struct config, start_ns),
-     .min = 100000000,
-     .max = 3600000000000,
-     .help = "longest wait at the start for all ranks to connect"},
-    {.name = "heartbeat",
-     EPA_DURATION(struct config, heartbeat_ns),
-     .min = 1000000000,
-     .max = 600000000000,
-     .help = "time without a message after which a host counts as lost"},
-    {.name = "pin",
-     EPA_CHOICE(struct config, pin),
-     .choices = pin_choices,
-     .help = "cores of the ranks, of those that the launcher assigned to them"},
-    {.name = "prefix",
-     EPA_BOOL(struct config, prefix),
-     .help = "prefix each line of a rank's standard error with its number"},
+    LAUNCHER_OPTIONS,
     {0},
 };
 

@@ -15,7 +15,7 @@ struct addrinfo;
 enum epa_status net_listen(struct launcher_contact *contact, const char *interface, int *out,
                            struct epa_error *);
 
-/* Somebody who has come, and from where ("": this host); -1: nobody, or another user at our
+/* A new connection, and from where ("": this host); -1: nobody, or another user at our
  * local name. */
 int net_accept(int listener, char *from, size_t room);
 

@@ -6,6 +6,7 @@
 
 #include "launch/bootstrap.h"
 #include "launch/pin.h"
+#include <epa2a/world.h>
 
 /* What a rank prints, passed on line by line with its number. */
 enum { RELAY_LINE = 4096 };
@@ -59,9 +60,21 @@ void process_finish(struct process *);
 /* What its exit code is to be: a shell shows it; the launcher goes by the last word. */
 int process_code(enum epa_status);
 
-/* What has become of it, in words, and how bad that is: EPA_OK: it has left as its last
- * word said, which `has_word` says was given. `who` is "rank 2 (pid 1234)". */
-enum epa_status process_judge(const struct process *, int code, bool has_word, enum epa_status word,
-                              const char *who, char *out, size_t room);
+/* Which rank of a job this process is, by the variables that mpirun, srun and torchrun set. */
+
+struct process_job {
+    struct epa_process_id process_id; /* size 0: this process is not one of several */
+    bool mpi;                         /* the variables are those of an MPI's own mpirun */
+    uint32_t local_size;              /* ranks on this host; 0: the variables do not say */
+    bool hosts_unknown;               /* nor whether there are others */
+    char id[128];                     /* of the job, alike on all its ranks; "": unknown */
+};
+
+/* Of `id`. */
+uint32_t process_job_hash(const struct process_job *);
+
+/* Never guesses: a set of variables counts when all of it is there. EPA_ERR_CONFIG: it is
+ * there and makes no sense. */
+enum epa_status process_id_find(struct process_job *out, struct epa_error *);
 
 #endif

@@ -1,4 +1,4 @@
-/* Where the agents of a launch meet: in the agent of rank 0, within its poll loop. */
+/* Where the launchers of a job connect: in that of rank 0, within its poll loop. */
 #ifndef RENDEZVOUS_H
 #define RENDEZVOUS_H
 
@@ -20,18 +20,21 @@ enum epa_status rendezvous_create(const struct rendezvous_params *, struct rende
                                   struct epa_error *);
 void rendezvous_destroy(struct rendezvous *);
 
-/* A connection that did not come by a listener: rank 0's own. Taken. */
+/* A connection that did not arrive at the listener: rank 0's own. Takes the descriptor. */
 void rendezvous_adopt(struct rendezvous *, int fd);
+
+/* In a process that was forked: closes its copies of the connections. */
+void rendezvous_close_inherited(const struct rendezvous *);
 
 /* As many as rendezvous_polls() fills at most, and as it has filled; poll() in between. */
 uint32_t rendezvous_poll_room(uint32_t ranks);
 uint32_t rendezvous_polls(const struct rendezvous *, struct pollfd *out);
 void rendezvous_turn(struct rendezvous *, const struct pollfd *, uint32_t n);
 
-/* After a failure nobody else is about to come, and is waited for. */
+/* After a failure nobody else is about to connect, and is waited for. */
 void rendezvous_expect_nobody(struct rendezvous *);
 
-/* All have been told how the launch ended, as far as they can be reached. */
+/* The verdict has reached every launcher that can be reached. */
 bool rendezvous_over(const struct rendezvous *);
 
 #endif

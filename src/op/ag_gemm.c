@@ -16,8 +16,7 @@ struct op_ag_gemm {
     struct epa_ag_gemm_footprint footprint;
     double flops;
     struct gemm_values values;
-    void *b, *b_scale, *bias; /* the backend's */
-    char *read;               /* a device's: a row of C, for the host */
+    struct op_buffer b, b_scale, bias;
     struct gemm_reference *reference;
 };
 
@@ -164,11 +163,11 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     const struct gemm_values v = values_of(x);
     uint64_t one =
         a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) + x->ranks * sizeof(uint32_t);
-    uint64_t constant = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x), all;
+    uint64_t all = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x) + slots * one;
 
     (void)footprint;
-    all = memory == EPA_MEMORY_HOST ? constant + slots * one
-                                    : (constant > one ? constant : one) + c_row_bytes(x);
+    if (memory != EPA_MEMORY_HOST && !checks) /* which alone read C */
+        all -= slots * c_bytes(x);
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 
@@ -178,61 +177,56 @@ static void destroy(struct op_rank *rank)
 
     if (op == NULL)
         return;
-    op_gather_free(&op->g, op->b);
-    op_gather_free(&op->g, op->b_scale);
-    op_gather_free(&op->g, op->bias);
+    op_buffer_free(op->g.backend, &op->b);
+    op_buffer_free(op->g.backend, &op->b_scale);
+    op_buffer_free(op->g.backend, &op->bias);
     gemm_reference_destroy(op->reference);
-    free(op->read);
     op_gather_destroy(&op->g);
 }
 
 static enum epa_status slot_alloc(struct op_gather *g, struct op_slot *s, struct epa_error *err)
 {
-    enum epa_status status = op_gather_alloc(g, a_bytes(g->x), &s->in, err);
+    enum epa_status status = op_buffer_alloc(g->backend, "rows of A", a_bytes(g->x), &s->in, err);
 
     if (status == EPA_OK)
-        status = op_gather_alloc(g, max_rows(g->x) * row_scale_bytes(g->x), &s->in_scale, err);
-    if (status == EPA_OK)
-        status = op_gather_alloc(g, c_bytes(g->x), &s->out, err);
-    return status;
+        status = op_buffer_alloc(g->backend, "scales of A", max_rows(g->x) * row_scale_bytes(g->x),
+                                 &s->in_scale, err);
+    return status == EPA_OK ? op_buffer_alloc(g->backend, "C", c_bytes(g->x), &s->out, err)
+                            : status;
 }
 
 static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err)
 {
-    struct op_gather *g = &op->g;
-    const struct experiment *x = g->x;
+    struct epa_backend *b = op->g.backend;
+    const struct experiment *x = op->g.x;
     const struct gemm_values *v = &op->values;
-    enum epa_status status = op_gather_alloc(g, b_bytes(x), &op->b, err);
+    uint32_t me = op->g.world.rank;
+    enum epa_status status = op_buffer_alloc(b, "B", b_bytes(x), &op->b, err);
 
     if (status == EPA_OK)
-        status = op_gather_alloc(g, b_scale_bytes(x), &op->b_scale, err);
+        status = op_buffer_alloc(b, "scales of B", b_scale_bytes(x), &op->b_scale, err);
     if (status == EPA_OK)
-        status = op_gather_alloc(g, bias_bytes(x), &op->bias, err);
+        status = op_buffer_alloc(b, "the bias", bias_bytes(x), &op->bias, err);
     if (status != EPA_OK)
         return status;
     for (uint32_t j = 0; j < v->n; j++)
-        gemm_make_b(v, g->world.rank, j, (char *)op_gather_maker(g, op->b) + j * row_bytes(x));
-    status = op_gather_deliver(g, op->b, b_bytes(x));
-    if (status == EPA_OK && is_fp8(x)) {
-        gemm_make_b_scale(v, g->world.rank, op_gather_maker(g, op->b_scale));
-        status = op_gather_deliver(g, op->b_scale, b_scale_bytes(x));
-    }
-    if (status == EPA_OK) {
-        gemm_make_bias(v, g->world.rank, op_gather_maker(g, op->bias));
-        status = op_gather_deliver(g, op->bias, bias_bytes(x));
-    }
-    if (status != EPA_OK)
-        g->backend->ops->explain(g->backend, err);
-    return status;
+        gemm_make_b(v, me, j, (char *)op->b.here + j * row_bytes(x));
+    if (is_fp8(x))
+        gemm_make_b_scale(v, me, op->b_scale.here);
+    gemm_make_bias(v, me, op->bias.here);
+    status = op_buffer_send(b, &op->b, b_bytes(x));
+    if (status == EPA_OK)
+        status = op_buffer_send(b, &op->b_scale, b_scale_bytes(x));
+    if (status == EPA_OK)
+        status = op_buffer_send(b, &op->bias, bias_bytes(x));
+    return op_backend_done(b, status, err, "B could not be written");
 }
 
 static enum epa_status create(const struct op_params *p, struct op_rank **out,
                               struct epa_error *err)
 {
-    size_t made = b_bytes(p->x) > a_bytes(p->x) ? b_bytes(p->x) : a_bytes(p->x);
     struct op_gather *g = NULL;
-    enum epa_status status =
-        op_gather_create(p, &op_ag_gemm, sizeof(struct op_ag_gemm), made, &g, err);
+    enum epa_status status = op_gather_create(p, &op_ag_gemm, sizeof(struct op_ag_gemm), &g, err);
     struct op_ag_gemm *op = (struct op_ag_gemm *)g; /* state_bytes */
 
     if (status != EPA_OK)
@@ -240,11 +234,7 @@ static enum epa_status create(const struct op_params *p, struct op_rank **out,
     op->footprint = p->footprint->u.ag_gemm;
     op->flops = p->footprint->flops;
     op->values = values_of(p->x);
-    op->read = op_gather_is_host(g) ? NULL : malloc(c_row_bytes(p->x));
-    if (!op_gather_is_host(g) && op->read == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a row of C");
-    if (status == EPA_OK)
-        status = make_weights(op, err);
+    status = make_weights(op, err);
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
         status = slot_alloc(g, &g->slot[i], err);
     if (status != EPA_OK) {
@@ -261,34 +251,22 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
 {
     const struct op_ag_gemm *op = op_of(rank);
 
-    out->u.ag_gemm.b = op->b;
-    out->u.ag_gemm.b_scale = op->b_scale;
-    out->u.ag_gemm.bias_of = op->bias;
+    out->u.ag_gemm.b = op->b.there;
+    out->u.ag_gemm.b_scale = op->b_scale.there;
+    out->u.ag_gemm.bias_of = op->bias.there;
 }
 
-/* Scales go to a device by memory of their own, as rows have op->made. */
 static enum epa_status make_a(struct op_ag_gemm *op, struct op_slot *s, uint32_t rows)
 {
     struct op_gather *g = &op->g;
-    uint32_t groups = is_fp8(g->x) ? epa_ag_gemm_groups(g->x->gemm.k) : 0;
-    size_t scale_bytes = (size_t)rows * row_scale_bytes(g->x);
-    char *a = op_gather_maker(g, s->in);
-    float *scale = s->in_scale, *device = NULL;
+    size_t row = row_bytes(g->x), scales = row_scale_bytes(g->x);
     enum epa_status status;
 
-    if (!op_gather_is_host(g) && scale_bytes > 0) {
-        scale = device = malloc(scale_bytes);
-        if (device == NULL)
-            return EPA_ERR_NOMEM;
-    }
     for (uint32_t i = 0; i < rows; i++)
-        gemm_make_a(&op->values, g->world.rank, s->iteration, i, a + i * row_bytes(g->x),
-                    groups == 0 ? NULL : scale + (size_t)i * groups);
-    status = op_gather_deliver(g, s->in, rows * row_bytes(g->x));
-    if (status == EPA_OK && device != NULL)
-        status = g->backend->ops->write(g->backend, s->in_scale, device, scale_bytes);
-    free(device);
-    return status;
+        gemm_make_a(&op->values, g->world.rank, s->iteration, i, (char *)s->in.here + i * row,
+                    scales == 0 ? NULL : (void *)((char *)s->in_scale.here + i * scales));
+    status = op_buffer_send(g->backend, &s->in, rows * row);
+    return status == EPA_OK ? op_buffer_send(g->backend, &s->in_scale, rows * scales) : status;
 }
 
 static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
@@ -302,15 +280,15 @@ static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     if (status == EPA_OK)
         status = make_a(op, s, s->counted[g->world.rank]);
     if (status == EPA_OK)
-        status = g->backend->ops->fill(g->backend, s->out, POISON, c_bytes(g->x));
+        status = g->backend->ops->fill(g->backend, s->out.there, POISON, c_bytes(g->x));
     if (status != EPA_OK)
         return status;
     shape(g->x, &s->problem);
     set_weights(rank, &s->problem);
-    gemm->rows = s->rows;
-    gemm->a = s->in;
-    gemm->a_scale = s->in_scale;
-    gemm->c = s->out;
+    gemm->rows = s->rows.there;
+    gemm->a = s->in.there;
+    gemm->a_scale = s->in_scale.there;
+    gemm->c = s->out.there;
     return EPA_OK;
 }
 
@@ -360,74 +338,41 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
 
 /* ---- the check ---- */
 
-/* A row of C where the host can read it. */
-static enum epa_status read_row(struct op_ag_gemm *op, const struct op_slot *s, uint64_t row,
-                                const uint16_t **out, struct epa_error *err)
-{
-    const char *at = (const char *)s->out + row * c_row_bytes(op->g.x);
-    enum epa_status status;
-
-    *out = (const void *)(op_gather_is_host(&op->g) ? at : op->read);
-    if (op_gather_is_host(&op->g))
-        return EPA_OK;
-    status = op->g.backend->ops->read(op->g.backend, op->read, at, c_row_bytes(op->g.x));
-    if (status != EPA_OK)
-        op->g.backend->ops->explain(op->g.backend, err);
-    return status;
-}
-
-static enum epa_status check_end(struct op_ag_gemm *op, const struct op_slot *s, uint64_t rows,
-                                 uint64_t *wrong, struct epa_error *err)
-{
-    const uint16_t *c;
-    enum epa_status status = read_row(op, s, rows, &c, err);
-
-    for (uint32_t j = 0; j < op->values.n && status == EPA_OK; j++)
-        if (c[j] != (POISON | POISON << 8) && (*wrong)++ == 0)
-            (void)epa_fail(err, EPA_ERR_MISMATCH,
-                           "rank %u, iteration %llu, ag_gemm: column %u behind the last row "
-                           "(%llu rows) was written",
-                           op->g.world.rank, (unsigned long long)s->iteration, j,
-                           (unsigned long long)rows);
-    return status;
-}
-
 static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
                              uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_ag_gemm *op = op_of(rank);
     const struct op_slot *s = &op->g.slot[slot];
-    enum epa_status status = EPA_OK;
-    uint64_t at = 0, n = 0;
+    struct op_finding f = {
+        .stage = "ag_gemm", .rank = op->g.world.rank, .iteration = s->iteration, .err = err};
+    enum epa_status status;
+    const uint16_t *c = s->out.here;
+    uint64_t at = 0;
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    if (op->reference == NULL)
+    status = op_backend_done(op->g.backend,
+                             op_buffer_read(op->g.backend, &s->out,
+                                            (op_gather_rows(&op->g, s) + 1) * c_row_bytes(op->g.x)),
+                             err, "C could not be read back");
+    if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->g.world.rank, all_rows(op->g.x),
                                        &op->reference, err);
+    if (status != EPA_OK)
+        return status;
     for (uint32_t r = 0; r < op->g.world.size; r++)
-        for (uint32_t i = 0; i < s->counted[r] && status == EPA_OK; i++, at++) {
-            char what[160];
-            const uint16_t *c;
-            uint64_t bad;
-
-            status = read_row(op, s, at, &c, err);
-            if (status != EPA_OK)
-                break;
-            bad = gemm_check_row(op->reference, s->iteration, r, i, c, what, sizeof(what));
-            if (bad > 0 && n == 0)
-                (void)epa_fail(err, EPA_ERR_MISMATCH,
-                               "rank %u, iteration %llu, ag_gemm: row %llu (row %u of rank %u): "
-                               "%s",
-                               op->g.world.rank, (unsigned long long)s->iteration,
-                               (unsigned long long)at, i, r, what);
-            n += bad;
+        for (uint32_t i = 0; i < s->counted[r]; i++, at++, c += op->values.n) {
+            snprintf(f.where, sizeof(f.where), "row %llu (row %u of rank %u)",
+                     (unsigned long long)at, i, r);
+            gemm_check_row(op->reference, s->iteration, r, i, c, &f);
         }
-    if (status == EPA_OK)
-        status = check_end(op, s, at, &n, err);
-    *compared += at * op->values.n;
-    *wrong += n;
-    return status != EPA_OK ? status : n == 0 ? EPA_OK : EPA_ERR_MISMATCH;
+    f.compared = at * op->values.n;
+    f.where[0] = 0;
+    for (uint32_t j = 0; j < op->values.n; j++)
+        if (c[j] != (POISON | POISON << 8))
+            op_wrong(&f, "column %u behind the last row (%llu rows) was written", j,
+                     (unsigned long long)at);
+    return op_finding_end(&f, compared, wrong);
 }
 
 static const char *const head[] = {"gemm", "tokens", NULL, NULL};

@@ -5,8 +5,8 @@
  *             a hashed place. All sums are exact in float32, in any order, so C is compared to
  *             the bit at any shape, and the reference takes 16 multiplications an element.
  *   random    Dense. Small shapes: each element against float64. Large ones (Freivalds): with a
- *             random vector s of +1 and -1 over a block of columns, the sum of s[j] * C[i][j] against
- *             A[i] * (sum of s[j] * B[j]), which takes one product for each row and block.
+ *             random vector s of +1 and -1 over a block of columns, the sum of s[j] * C[i][j]
+ *             against A[i] * (sum of s[j] * B[j]), which takes one product for each row and block.
  *
  * The bound of random values is proved. Products are exact in float32. A sum has R roundings at
  * most between a product and the result, of relative error u = 2^-24 each, so what is rounded to
@@ -323,11 +323,10 @@ enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank
 
 /* ---- the check ---- */
 
-static uint64_t check_integers(struct gemm_reference *r, uint64_t key, const uint16_t *c,
-                               char *what, size_t what_bytes)
+static void check_integers(struct gemm_reference *r, uint64_t key, const uint16_t *c,
+                           struct op_finding *f)
 {
     const struct gemm_values *v = &r->v;
-    uint64_t wrong = 0;
 
     memset(r->sum, 0, v->n * sizeof(*r->sum));
     for (uint32_t s = 0; s < strata_of(v); s++) {
@@ -345,13 +344,9 @@ static uint64_t check_integers(struct gemm_reference *r, uint64_t key, const uin
         float want = float_of_word(is_f16(v), word_of_float(is_f16(v), exact));
         float have = float_of_word(is_f16(v), c[j]);
 
-        if (have == want) /* a zero may have either sign */
-            continue;
-        if (wrong++ == 0)
-            snprintf(what, what_bytes, "column %u is %g, should be %g", j, (double)have,
-                     (double)want);
+        if (have != want) /* a zero may have either sign */
+            op_wrong(f, "column %u is %g, should be %g", j, (double)have, (double)want);
     }
-    return wrong;
 }
 
 /* How many roundings a product goes through at most, the last to dtype apart. */
@@ -360,12 +355,10 @@ static double roundings(const struct gemm_values *v)
     return is_fp8(v) ? GROUP + epa_ag_gemm_groups(v->k) + 4 : v->k + 1;
 }
 
-static uint64_t check_random(struct gemm_reference *r, const uint16_t *c, char *what,
-                             size_t what_bytes)
+static void check_random(struct gemm_reference *r, const uint16_t *c, struct op_finding *f)
 {
     const struct gemm_values *v = &r->v;
     double ru = roundings(v) * 0x1p-24, g = ru / (1 - ru), d = is_f16(v) ? 0x1p-11 : 0x1p-8;
-    uint64_t wrong = 0;
 
     for (uint32_t i = 0; i < v->k; i++) {
         r->a_value[i] = load(v, r->a, i);
@@ -392,24 +385,20 @@ static uint64_t check_random(struct gemm_reference *r, const uint16_t *c, char *
         bound = (d / (1 - d) * c_size + g * size + (end - first) * 0x1p-25) * (1 + 0x1p-20);
         if (fabs(have - want) <= bound && isfinite(c_size))
             continue;
-        if (wrong++ != 0)
-            continue;
         if (r->width == 1)
-            snprintf(what, what_bytes, "column %u is %g, should be %g +- %.2g", first, have, want,
-                     bound);
+            op_wrong(f, "column %u is %g, should be %g +- %.2g", first, have, want, bound);
         else
-            snprintf(what, what_bytes,
-                     "columns %u to %u add up, with random signs, to %g, should be %g +- %.2g",
+            op_wrong(f, "columns %u to %u add up, with random signs, to %g, should be %g +- %.2g",
                      first, end - 1, have, want, bound);
     }
-    return wrong;
 }
 
-uint64_t gemm_check_row(struct gemm_reference *r, uint64_t iteration, uint32_t source, uint32_t row,
-                        const uint16_t *c, char *what, size_t what_bytes)
+void gemm_check_row(struct gemm_reference *r, uint64_t iteration, uint32_t source, uint32_t row,
+                    const uint16_t *c, struct op_finding *f)
 {
     gemm_make_a(&r->v, source, iteration, row, r->a, r->a_scale);
-    return r->v.integers
-               ? check_integers(r, a_key(&r->v, source, iteration, row), c, what, what_bytes)
-               : check_random(r, c, what, what_bytes);
+    if (r->v.integers)
+        check_integers(r, a_key(&r->v, source, iteration, row), c, f);
+    else
+        check_random(r, c, f);
 }

@@ -6,6 +6,8 @@
 #include <epa2a/problem.h>
 #include <epa2a/status.h>
 
+#include "op/op.h"
+
 struct gemm_values {
     uint64_t seed;
     uint32_t n, k;
@@ -32,9 +34,9 @@ enum epa_status gemm_reference_create(const struct gemm_values *, uint32_t rank,
 void gemm_reference_destroy(struct gemm_reference *); /* takes NULL */
 uint64_t gemm_reference_bytes(const struct gemm_values *, uint64_t rows);
 
-/* A row of C [n], the product with row `row` of A of rank `source`. Returns how many elements, or
- * sums of elements, are wrong, and writes what is wrong with the first to `what`. */
-uint64_t gemm_check_row(struct gemm_reference *, uint64_t iteration, uint32_t source, uint32_t row,
-                        const uint16_t *c, char *what, size_t what_bytes);
+/* A row of C [n], the product with row `row` of A of rank `source`: counts elements, or sums of
+ * elements, that are wrong. */
+void gemm_check_row(struct gemm_reference *, uint64_t iteration, uint32_t source, uint32_t row,
+                    const uint16_t *c, struct op_finding *);
 
 #endif

@@ -1,54 +1,29 @@
 /* What gather.h declares. */
 #include "op/gather.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "op/op.h"
 
-enum epa_status op_gather_alloc(struct op_gather *g, size_t n, void **out, struct epa_error *err)
-{
-    enum epa_status status;
-
-    if (n == 0)
-        return EPA_OK;
-    status = g->backend->ops->alloc(g->backend, n, out);
-    if (status == EPA_OK)
-        return EPA_OK;
-    g->backend->ops->explain(g->backend, err);
-    return epa_fail(err, status, "no memory for the problem: %zu bytes", n);
-}
-
-void op_gather_free(struct op_gather *g, void *memory)
-{
-    if (memory != NULL)
-        g->backend->ops->free(g->backend, memory);
-}
-
 void op_gather_destroy(struct op_gather *g)
 {
     for (uint32_t i = 0; g->slot != NULL && i < g->n_slots; i++) {
-        struct op_slot *s = &g->slot[i];
-
-        if (s->counted != s->rows)
-            free(s->counted);
-        op_gather_free(g, s->rows);
-        op_gather_free(g, s->in);
-        op_gather_free(g, s->in_scale);
-        op_gather_free(g, s->out);
+        op_buffer_free(g->backend, &g->slot[i].rows);
+        op_buffer_free(g->backend, &g->slot[i].in);
+        op_buffer_free(g->backend, &g->slot[i].in_scale);
+        op_buffer_free(g->backend, &g->slot[i].out);
     }
     free(g->slot);
-    free(g->made);
     free(g);
 }
 
 enum epa_status op_gather_create(const struct op_params *p, const struct operation *operation,
-                                 size_t state_bytes, size_t made_bytes, struct op_gather **out,
-                                 struct epa_error *err)
+                                 size_t state_bytes, struct op_gather **out, struct epa_error *err)
 {
     struct op_gather *g = calloc(1, state_bytes);
-    size_t counts = p->world->size * sizeof(uint32_t);
     enum epa_status status = EPA_OK;
 
     if (g == NULL)
@@ -59,18 +34,12 @@ enum epa_status op_gather_create(const struct op_params *p, const struct operati
     g->backend = p->backend;
     g->n_slots = p->slots;
     g->slot = calloc(p->slots, sizeof(*g->slot));
-    g->made = op_gather_is_host(g) ? NULL : malloc(made_bytes);
-    if (g->slot == NULL || (!op_gather_is_host(g) && g->made == NULL))
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem: %zu bytes", made_bytes);
+    if (g->slot == NULL)
+        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++) {
-        struct op_slot *s = &g->slot[i];
-        void *rows = NULL;
-
-        status = op_gather_alloc(g, counts, &rows, err);
-        s->rows = rows;
-        s->counted = op_gather_is_host(g) ? s->rows : malloc(counts);
-        if (status == EPA_OK && s->counted == NULL)
-            status = epa_fail(err, EPA_ERR_NOMEM, "no memory for counts of rows");
+        status = op_buffer_alloc(g->backend, "counts of rows", g->world.size * sizeof(uint32_t),
+                                 &g->slot[i].rows, err);
+        g->slot[i].counted = g->slot[i].rows.here;
     }
     if (status != EPA_OK) {
         op_gather_destroy(g);
@@ -80,24 +49,17 @@ enum epa_status op_gather_create(const struct op_params *p, const struct operati
     return EPA_OK;
 }
 
-enum epa_status op_gather_deliver(struct op_gather *g, void *there, size_t n)
-{
-    return op_gather_is_host(g) || n == 0 ? EPA_OK
-                                          : g->backend->ops->write(g->backend, there, g->made, n);
-}
-
 enum epa_status op_gather_count(struct op_gather *g, uint32_t slot, uint64_t iteration,
                                 uint32_t (*rows_of)(const struct experiment *, uint32_t rank,
                                                     uint64_t iteration))
 {
     struct op_slot *s = &g->slot[slot];
+    uint32_t *counted = s->rows.here;
 
     s->iteration = iteration;
     for (uint32_t r = 0; r < g->world.size; r++)
-        s->counted[r] = rows_of(g->x, r, iteration);
-    return op_gather_is_host(g) ? EPA_OK
-                                : g->backend->ops->write(g->backend, s->rows, s->counted,
-                                                         g->world.size * sizeof(*s->rows));
+        counted[r] = rows_of(g->x, r, iteration);
+    return op_buffer_send(g->backend, &s->rows, g->world.size * sizeof(*counted));
 }
 
 uint64_t op_gather_rows(const struct op_gather *g, const struct op_slot *s)
@@ -174,10 +136,8 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
     uint64_t counts = x->ranks * sizeof(uint32_t), all = x->allgather.row_bytes;
 
     (void)footprint;
-    if (memory == EPA_MEMORY_HOST)
-        return all + slots * (input_bytes(x) + counts);
-    all += slots * counts + input_bytes(x);
-    return checks ? all + x->ranks * input_bytes(x) : all;
+    all += slots * (input_bytes(x) + counts);
+    return memory != EPA_MEMORY_HOST && checks ? all + x->ranks * input_bytes(x) : all;
 }
 
 static void destroy(struct op_rank *rank)
@@ -196,7 +156,7 @@ static enum epa_status create(const struct op_params *p, struct op_rank **out,
 {
     struct op_gather *g = NULL;
     enum epa_status status =
-        op_gather_create(p, &op_allgather, sizeof(struct op_allgather), input_bytes(p->x), &g, err);
+        op_gather_create(p, &op_allgather, sizeof(struct op_allgather), &g, err);
     struct op_allgather *op = (struct op_allgather *)g; /* state_bytes */
 
     if (status != EPA_OK)
@@ -206,7 +166,7 @@ static enum epa_status create(const struct op_params *p, struct op_rank **out,
     if (op->row == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a row");
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
-        status = op_gather_alloc(g, input_bytes(p->x), &g->slot[i].in, err);
+        status = op_buffer_alloc(g->backend, "inputs", input_bytes(p->x), &g->slot[i].in, err);
     if (status != EPA_OK) {
         destroy(&g->base);
         return status;
@@ -239,18 +199,17 @@ static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     struct op_gather *g = op_gather_of(rank);
     struct op_slot *s = &g->slot[slot];
     uint32_t me = g->world.rank, row_bytes = g->x->allgather.row_bytes;
-    char *made = op_gather_maker(g, s->in);
     enum epa_status status = op_gather_count(g, slot, iteration, rows_of);
 
     for (uint32_t i = 0; i < s->counted[me]; i++)
-        make_row(op_of(rank), me, iteration, i, made + (size_t)i * row_bytes);
+        make_row(op_of(rank), me, iteration, i, (char *)s->in.here + (size_t)i * row_bytes);
     if (status == EPA_OK)
-        status = op_gather_deliver(g, s->in, (size_t)s->counted[me] * row_bytes);
+        status = op_buffer_send(g->backend, &s->in, (size_t)s->counted[me] * row_bytes);
     if (status != EPA_OK)
         return status;
     shape(g->x, &s->problem);
-    s->problem.u.allgather.rows = s->rows;
-    s->problem.u.allgather.in = s->in;
+    s->problem.u.allgather.rows = s->rows.there;
+    s->problem.u.allgather.in = s->in.there;
     return EPA_OK;
 }
 
@@ -275,6 +234,53 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     op_traffic_add(sum, &t);
 }
 
+/* Each rank's rows to all others. */
+static enum epa_status load(const struct experiment *x, const struct op_source *source,
+                            uint64_t iteration, struct op_load out[OP_PHASES],
+                            struct epa_error *err)
+{
+    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
+    double row = x->allgather.row_bytes, all = 0, most = 0, most_in_node = 0, fewest = INFINITY;
+    double control = (double)x->footprint.u.allgather.control_bytes * far;
+    struct op_load l = {0};
+
+    (void)source;
+    (void)err;
+    for (uint32_t first = 0; first < x->ranks; first += node) {
+        double in_node = 0;
+
+        for (uint32_t r = first; r < first + node; r++) {
+            double rows = rows_of(x, r, iteration);
+
+            in_node += rows;
+            most = fmax(most, rows);
+        }
+        all += in_node;
+        most_in_node = fmax(most_in_node, in_node);
+        fewest = fmin(fewest, in_node);
+    }
+    l.rows = l.entries = most * x->ranks + all;
+    l.rank_bytes = fmax(most * far, all - fewest) * row + control;
+    l.node_bytes = fmax(most_in_node * far, (all - fewest) * node) * row + control * node;
+    l.messages = most * far;
+    out[0] = l;
+    return EPA_OK;
+}
+
+static uint32_t given(struct op_rank *rank, uint32_t slot, struct op_given *out)
+{
+    const struct op_gather *g = op_gather_of(rank);
+    const struct op_slot *s = &g->slot[slot];
+    uint64_t own = (uint64_t)s->counted[g->world.rank] * g->x->allgather.row_bytes;
+    uint64_t counts = g->world.size * sizeof(uint32_t);
+
+    out[0] =
+        (struct op_given){.name = "rows", .at = s->rows.there, .used = counts, .bytes = counts};
+    out[1] =
+        (struct op_given){.name = "in", .at = s->in.there, .used = own, .bytes = input_bytes(g->x)};
+    return s->in.there != NULL ? 2 : 1;
+}
+
 /* ---- the check ---- */
 
 /* The output where the host can read it. */
@@ -283,44 +289,17 @@ static enum epa_status read_output(struct op_allgather *op, const struct op_slot
 {
     const struct epa_allgather *g = &s->problem.u.allgather;
     struct epa_backend *b = op->g.backend;
-    enum epa_status status;
 
     *out = g->out;
-    if (op_gather_is_host(&op->g) || n == 0)
+    if (b->memory == EPA_MEMORY_HOST || n == 0)
         return EPA_OK;
     if (op->read == NULL)
         op->read = malloc(op->g.world.size * input_bytes(op->g.x));
     if (op->read == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a copy of the output");
     *out = op->read;
-    status = b->ops->read(b, op->read, g->out, n);
-    if (status != EPA_OK)
-        b->ops->explain(b, err);
-    return status;
-}
-
-/* Compares a row; says what is wrong with the first byte that is. Returns how many are. */
-static uint64_t compare_row(const struct op_allgather *op, const struct op_slot *s, uint32_t source,
-                            uint32_t row, const char *have, struct epa_error *err)
-{
-    uint32_t row_bytes = op->g.x->allgather.row_bytes;
-    uint64_t wrong = 0;
-
-    make_row(op, source, s->iteration, row, op->row);
-    if (memcmp(have, op->row, row_bytes) == 0)
-        return 0;
-    for (uint32_t i = 0; i < row_bytes; i++) {
-        if (have[i] == op->row[i])
-            continue;
-        wrong++;
-        if (err->status == EPA_OK)
-            (void)epa_fail(err, EPA_ERR_MISMATCH,
-                           "rank %u, iteration %llu, allgather: byte %u of row %u of rank "
-                           "%u is 0x%02x, should be 0x%02x",
-                           op->g.world.rank, (unsigned long long)s->iteration, i, row, source,
-                           (unsigned char)have[i], (unsigned char)op->row[i]);
-    }
-    return wrong;
+    return op_backend_done(b, b->ops->read(b, op->read, g->out, n), err,
+                           "the output could not be read back");
 }
 
 static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
@@ -328,26 +307,33 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 {
     struct op_allgather *op = op_of(rank);
     const struct op_slot *s = &op->g.slot[slot];
-    uint64_t row_bytes = op->g.x->allgather.row_bytes, n = 0;
-    uint64_t all = op_gather_rows(&op->g, s);
+    struct op_finding f = {
+        .stage = "allgather", .rank = op->g.world.rank, .iteration = s->iteration, .err = err};
+    uint32_t row_bytes = op->g.x->allgather.row_bytes;
     const char *have = NULL;
     enum epa_status status;
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    if (s->problem.u.allgather.out == NULL)
-        return epa_fail(err, EPA_ERR_MISMATCH,
-                        "rank %u, iteration %llu, allgather: there is no output", op->g.world.rank,
-                        (unsigned long long)s->iteration);
-    status = read_output(op, s, all * row_bytes, &have, err);
+    if (s->problem.u.allgather.out == NULL) {
+        op_wrong(&f, "there is no output");
+        return EPA_ERR_MISMATCH;
+    }
+    status = read_output(op, s, op_gather_rows(&op->g, s) * row_bytes, &have, err);
     if (status != EPA_OK)
         return status;
     for (uint32_t r = 0; r < op->g.world.size; r++)
-        for (uint32_t i = 0; i < s->counted[r]; i++, have += row_bytes)
-            n += compare_row(op, s, r, i, have, err);
-    *compared += all * row_bytes;
-    *wrong += n;
-    return n == 0 ? EPA_OK : EPA_ERR_MISMATCH;
+        for (uint32_t row = 0; row < s->counted[r]; row++, have += row_bytes) {
+            f.compared += row_bytes;
+            make_row(op, r, s->iteration, row, op->row);
+            if (memcmp(have, op->row, row_bytes) == 0)
+                continue;
+            for (uint32_t i = 0; i < row_bytes; i++)
+                if (have[i] != op->row[i])
+                    op_wrong(&f, "byte %u of row %u of rank %u is 0x%02x, should be 0x%02x", i, row,
+                             r, (unsigned char)have[i], (unsigned char)op->row[i]);
+        }
+    return op_finding_end(&f, compared, wrong);
 }
 
 static const char *const head[] = {"allgather", "tokens", NULL, NULL};
@@ -366,10 +352,12 @@ const struct operation op_allgather = {
     .destroy = destroy,
     .problem = op_gather_problem,
     .inputs = inputs,
+    .given = given,
     .unit = "rows",
     .units = op_gather_units,
     .check = check,
     .traffic = traffic,
+    .load = load,
     .n_phases = 1,
     .phase = {{"allgather", EPA_STAGE_WHOLE}},
 };

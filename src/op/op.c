@@ -2,6 +2,8 @@
  * config/experiment.c, and a member to the unions of problem.h and algorithm.h. */
 #include "op/op.h"
 
+#include <stdlib.h>
+
 #include "base/random.h"
 #include "op/moe/moe.h"
 
@@ -63,4 +65,89 @@ uint32_t op_tokens_of(const struct experiment *x, uint32_t most, uint32_t rank, 
     default:
         return most;
     }
+}
+
+void op_wrong(struct op_finding *f, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    f->wrong++;
+    if (f->err == NULL || f->err->status != EPA_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    (void)epa_fail(f->err, EPA_ERR_MISMATCH, "rank %u, iteration %llu, %s: %s%s%s", f->rank,
+                   (unsigned long long)f->iteration, f->stage, f->where,
+                   f->where[0] != 0 ? ": " : "", text);
+}
+
+enum epa_status op_finding_end(const struct op_finding *f, uint64_t *compared, uint64_t *wrong)
+{
+    *compared += f->compared;
+    *wrong += f->wrong;
+    return f->wrong == 0 ? EPA_OK : EPA_ERR_MISMATCH;
+}
+
+enum epa_status op_backend_done(struct epa_backend *b, enum epa_status status,
+                                struct epa_error *err, const char *fmt, ...)
+{
+    char text[200];
+    va_list args;
+
+    if (status == EPA_OK)
+        return EPA_OK;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    b->ops->explain(b, err);
+    return epa_fail(err, status, "%s", text);
+}
+
+enum epa_status op_alloc(struct epa_backend *b, const char *what, uint64_t bytes, void **out,
+                         struct epa_error *err)
+{
+    return op_backend_done(b, b->ops->alloc(b, bytes + OP_SPARE, out), err,
+                           "no memory for %s: %llu bytes", what, (unsigned long long)bytes);
+}
+
+enum epa_status op_buffer_alloc(struct epa_backend *b, const char *what, uint64_t bytes,
+                                struct op_buffer *out, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    *out = (struct op_buffer){0};
+    if (bytes != 0)
+        status = op_alloc(b, what, bytes, &out->there, err);
+    if (status != EPA_OK || bytes == 0)
+        return status;
+    out->here = b->memory == EPA_MEMORY_HOST ? out->there : malloc(bytes);
+    return out->here != NULL ? EPA_OK
+                             : epa_fail(err, EPA_ERR_NOMEM, "no memory for %s: %llu bytes", what,
+                                        (unsigned long long)bytes);
+}
+
+void op_buffer_free(struct epa_backend *b, struct op_buffer *buffer)
+{
+    if (buffer->here != buffer->there)
+        free(buffer->here);
+    if (buffer->there != NULL)
+        b->ops->free(b, buffer->there);
+}
+
+enum epa_status op_buffer_send(struct epa_backend *b, const struct op_buffer *buffer,
+                               uint64_t bytes)
+{
+    return buffer->here == buffer->there || bytes == 0
+               ? EPA_OK
+               : b->ops->write(b, buffer->there, buffer->here, bytes);
+}
+
+enum epa_status op_buffer_read(struct epa_backend *b, const struct op_buffer *buffer,
+                               uint64_t bytes)
+{
+    return buffer->here == buffer->there || bytes == 0
+               ? EPA_OK
+               : b->ops->read(b, buffer->here, buffer->there, bytes);
 }

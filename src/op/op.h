@@ -36,7 +36,15 @@ struct op_params {
     bool hard_values;
 };
 
-enum { OP_PHASES = 2, OP_STATS_BYTES = 256 };
+enum { OP_PHASES = 2, OP_STATS_BYTES = 256, OP_BUFFERS = 8, OP_SPARE = 64 };
+
+/* What an algorithm is given: `used` bytes are inputs; behind `bytes` are OP_SPARE more. */
+struct op_given {
+    const char *name;
+    char *at;
+    uint64_t used, bytes;
+    bool output;
+};
 
 /* A part of an iteration that bytes are counted for, and the kind of the stage that it is
  * where an algorithm has such a stage. The row of EPA_STAGE_WHOLE, and the total, are the
@@ -79,6 +87,14 @@ static inline void op_traffic_add(struct op_traffic *sum, const struct op_traffi
     sum->flops += t->flops;
     sum->weights += t->weights;
 }
+
+/* What an iteration of a world has to move in a phase, by arithmetic: no rank is there. Of the
+ * busiest rank, or link, each figure for itself. */
+struct op_load {
+    double rows, entries; /* sent and received, the rank's own included; entries: choices */
+    double rank_bytes, node_bytes; /* to or from other nodes, whichever is more */
+    double messages;               /* to other nodes, where each row is one */
+};
 
 /* What an operation keeps for all iterations besides its inputs: weights. */
 struct op_weights {
@@ -139,6 +155,9 @@ struct operation {
     /* Makes the inputs of `iteration` in `slot` and poisons its output. Fails if the backend
      * does. */
     enum epa_status (*inputs)(struct op_rank *, uint32_t slot, uint64_t iteration);
+    /* Of a host: the memory of a slot, at most OP_BUFFERS. Returns how many. NULL: it does not
+     * say. */
+    uint32_t (*given)(struct op_rank *, uint32_t slot, struct op_given *out);
     /* A counter of traces, "tokens", and how many this rank has in `slot`. */
     const char *unit;
     uint32_t (*units)(struct op_rank *, uint32_t slot);
@@ -169,6 +188,10 @@ struct operation {
     void (*stats_lines)(const void *stats, struct text *out);
     const char *stats_key; /* in JSON, where this is: */
     json_t *(*stats_json)(const void *stats, const struct op_source *);
+    /* What `epa2a predict` counts, of a planned experiment, which may have more ranks than can run.
+     * NULL: it is not known. */
+    enum epa_status (*load)(const struct experiment *, const struct op_source *, uint64_t iteration,
+                            struct op_load load[OP_PHASES], struct epa_error *);
     /* What is given to who uses the outputs: {"layout": "expert", ...}. Runs that give something
      * else are not held against each other unasked. NULL: all algorithms give the same. */
     json_t *(*delivers)(const struct experiment *, const struct epa_footprint *);
@@ -191,8 +214,51 @@ const struct operation *operation_of_experiment(const struct experiment *);
 /* `tokens:` of a rank in an iteration, at most `most`. */
 uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);
 
+/* ---- for operations ---- */
+
+/* What a check finds. `where`: begins the sentence about an element, "row 3"; may be empty. */
+struct op_finding {
+    const char *stage;
+    uint32_t rank;
+    uint64_t iteration, compared, wrong;
+    char where[96];
+    struct epa_error *err;
+};
+
+/* One element more is wrong; the first one is reported, with rank, iteration, stage and where. */
+EPA_PRINTF(2, 3) void op_wrong(struct op_finding *, const char *fmt, ...);
+/* Adds to the caller's sums; EPA_ERR_MISMATCH if anything was wrong. */
+enum epa_status op_finding_end(const struct op_finding *, uint64_t *compared, uint64_t *wrong);
+
+/* Of a call of the backend: where it failed, what it says and what could not be done. */
+EPA_PRINTF(4, 5)
+enum epa_status op_backend_done(struct epa_backend *, enum epa_status, struct epa_error *,
+                                const char *fmt, ...);
+/* Memory of the backend; behind it are OP_SPARE bytes more that nobody uses. */
+enum epa_status op_alloc(struct epa_backend *, const char *what, uint64_t bytes, void **out,
+                         struct epa_error *);
+
+/* Memory of the backend (`there`), and where the host works on it (`here`): the same place
+ * where the backend is the host. NULL, both: there is none. */
+struct op_buffer {
+    void *there, *here;
+};
+
+/* No memory where there are no bytes. */
+enum epa_status op_buffer_alloc(struct epa_backend *, const char *what, uint64_t bytes,
+                                struct op_buffer *out, struct epa_error *);
+void op_buffer_free(struct epa_backend *, struct op_buffer *);
+/* The first `bytes` from here to there, or back. */
+enum epa_status op_buffer_send(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
+enum epa_status op_buffer_read(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
+
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
+
+/* What a file of captured routing holds, as text and as JSON (a new reference; NULL: there was no
+ * memory). layer UINT32_MAX: the file has one; experts 0: as the file says. */
+enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
+                                    struct text *out, json_t **json, struct epa_error *);
 
 extern const struct operation op_ag_gemm, op_allgather;
 

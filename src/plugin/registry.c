@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,7 +25,7 @@
 struct registry {
     struct arena *arena;          /* every string */
     struct registry_entry *entry; /* [n], sorted once all are there */
-    uint32_t n, room;
+    uint32_t n;
     struct text searched; /* the folders, for messages */
     struct text empty;    /* "no plugins in X; no plugin folder Y" */
 };
@@ -53,20 +54,10 @@ static struct registry_entry *find_entry(const struct registry *registry, enum e
     return NULL;
 }
 
-static enum epa_status add_entry(struct registry *registry, struct registry_entry entry,
-                                 struct epa_error *err)
+static void add_entry(struct registry *registry, struct registry_entry entry)
 {
-    if (registry->n == registry->room) {
-        uint32_t room = registry->room * 2 + 16;
-        void *more = realloc(registry->entry, room * sizeof(*registry->entry));
-
-        if (more == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of %u plugins", room);
-        registry->entry = more;
-        registry->room = room;
-    }
+    registry->entry = memory_grow(registry->entry, (registry->n + 1) * sizeof(*registry->entry));
     registry->entry[registry->n++] = entry;
-    return EPA_OK;
 }
 
 /* "epa2a-<kind>-<name>.so"; the name is not checked, so that a bad one can be listed. */
@@ -93,8 +84,7 @@ static bool parse_base(const char *base, enum epa_plugin_kind *kind, const char 
 }
 
 /* Counts in *n what is the name of a plugin. */
-static enum epa_status add_file(struct registry *registry, const char *folder, const char *base,
-                                uint32_t *n, struct epa_error *err)
+static void add_file(struct registry *registry, const char *folder, const char *base, uint32_t *n)
 {
     struct registry_entry entry = {0}, *first;
     const char *name;
@@ -102,7 +92,7 @@ static enum epa_status add_file(struct registry *registry, const char *folder, c
     size_t bytes;
 
     if (!parse_base(base, &entry.kind, &name, &bytes))
-        return EPA_OK;
+        return;
     ++*n;
     printable = arena_strndup(registry->arena, name, bytes);
     for (char *c = printable; *c != '\0'; c++)
@@ -111,12 +101,11 @@ static enum epa_status add_file(struct registry *registry, const char *folder, c
     entry.file = arena_printf(registry->arena, "%s/%s", folder, base);
     first = find_entry(registry, entry.kind, entry.name);
     if (first == NULL)
-        return add_entry(registry, entry, err);
-    if (first->file == NULL || strcmp(first->file, entry.file) != 0) /* or a folder given twice */
+        add_entry(registry, entry);
+    else if (first->file == NULL || strcmp(first->file, entry.file) != 0) /* or a folder twice */
         first->hides =
             arena_printf(registry->arena, "%s%s%s", first->hides == NULL ? "" : first->hides,
                          first->hides == NULL ? "" : ", ", entry.file);
-    return EPA_OK;
 }
 
 /* Counts in *n what it finds. A folder that nobody asked for by name (`what` is NULL) may be
@@ -125,8 +114,7 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
                                   uint32_t *n, struct epa_error *err)
 {
     const char *folder = arena_strndup(registry->arena, path, strlen(path));
-    enum epa_status status = EPA_OK;
-    struct dirent *file;
+    const struct dirent *file;
     DIR *dir;
 
     text_add(&registry->searched, "%s%s", registry->searched.bytes == 0 ? "" : ", ", folder);
@@ -137,10 +125,10 @@ static enum epa_status add_folder(struct registry *registry, const char *path, c
         return epa_fail(err, errno == ENOENT || errno == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
                         "%s %s: %s", what == NULL ? "the plugin folder" : what, folder,
                         strerror(errno));
-    while (status == EPA_OK && (file = readdir(dir)) != NULL)
-        status = add_file(registry, folder, file->d_name, n, err);
+    while ((file = readdir(dir)) != NULL)
+        add_file(registry, folder, file->d_name, n);
     closedir(dir);
-    return status;
+    return EPA_OK;
 }
 
 /* Notes that no plugin was found in `folder`, if so. */
@@ -270,6 +258,11 @@ static enum epa_status add_files(struct registry *registry, const char *const *p
         status = add_environment(registry, env, &folders, err);
     if (status != EPA_OK || folders > 0)
         return status;
+    if (readlink("/proc/self/exe", top, sizeof(top)) < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM,
+                        "plugins are found from where this program is, which /proc/self/exe does "
+                        "not say: %s; mount /proc, or set EPA2A_PLUGIN_PATH",
+                        strerror(errno));
     if (find_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
     registry_installed_folder(folder, sizeof(folder));
@@ -279,22 +272,16 @@ static enum epa_status add_files(struct registry *registry, const char *const *p
 enum epa_status registry_create(const char *const *plugin_path, struct registry **out,
                                 struct epa_error *err)
 {
-    struct registry *registry = calloc(1, sizeof(*registry));
-    enum epa_status status = EPA_OK;
+    struct registry *registry = memory_alloc(1, sizeof(*registry));
+    enum epa_status status;
 
-    if (registry == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a list of plugins");
     registry->arena = arena_create();
-    for (size_t i = 0; status == EPA_OK && i < sizeof(builtins) / sizeof(builtins[0]); i++) {
-        struct registry_entry entry = {
-            .kind = builtins[i]->kind, .name = builtins[i]->name, .plugin = builtins[i]};
-
-        status = add_entry(registry, entry, err);
-    }
-    if (status == EPA_OK)
-        status = add_files(registry, plugin_path, err);
-    if (registry->n > 0)
-        qsort(registry->entry, registry->n, sizeof(*registry->entry), by_kind_and_name);
+    for (size_t i = 0; i < sizeof(builtins) / sizeof(builtins[0]); i++)
+        add_entry(registry, (struct registry_entry){.kind = builtins[i]->kind,
+                                                    .name = builtins[i]->name,
+                                                    .plugin = builtins[i]});
+    status = add_files(registry, plugin_path, err);
+    qsort(registry->entry, registry->n, sizeof(*registry->entry), by_kind_and_name);
     if (status == EPA_OK)
         *out = registry;
     else
@@ -334,6 +321,29 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
 }
 
+/* Libraries of plugins may take signals for themselves when they are loaded, as UCX does with
+ * SIGHUP: one that ends the program keeps its meaning, and none gets lost meanwhile. */
+static void *open_file(const char *path)
+{
+    static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
+    enum { ENDS = sizeof(ends) / sizeof(ends[0]) };
+    struct sigaction action[ENDS];
+    sigset_t set, before;
+    void *handle;
+
+    sigemptyset(&set);
+    for (uint32_t i = 0; i < ENDS; i++) {
+        sigaddset(&set, ends[i]);
+        (void)sigaction(ends[i], NULL, &action[i]);
+    }
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    for (uint32_t i = 0; i < ENDS; i++)
+        (void)sigaction(ends[i], &action[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return handle;
+}
+
 static enum epa_status load_file(struct registry_entry *entry, const struct epa_plugin **out,
                                  struct epa_error *err)
 {
@@ -349,7 +359,7 @@ static enum epa_status load_file(struct registry_entry *entry, const struct epa_
     status = plugin_trust(folder, base, path, sizeof(path), err);
     if (status != EPA_OK)
         return status;
-    entry->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    entry->handle = open_file(path);
     if (entry->handle == NULL)
         return explain_dlopen(path, err);
     plugin = dlsym(entry->handle, EPA_PLUGIN_SYMBOL);
@@ -398,33 +408,27 @@ static enum epa_status fail_left_out(enum epa_plugin_kind kind, const char *name
 static enum epa_status fail_unknown(const struct registry *registry, enum epa_plugin_kind kind,
                                     const char *name, struct epa_error *err)
 {
-    const char *word = plugin_kind_name(kind), *nearest;
-    const char **names = calloc(registry->n + 1, sizeof(*names));
-    struct text have = {0};
-    enum epa_status status = EPA_ERR_CONFIG;
-    uint32_t n = 0;
+    const char *word = plugin_kind_name(kind);
+    struct nearest nearest = {.want = name};
+    text_auto have = {0};
 
-    for (uint32_t i = 0; names != NULL && i < registry->n; i++) {
+    for (uint32_t i = 0; i < registry->n; i++) {
         if (registry->entry[i].kind != kind)
             continue;
-        text_add(&have, "%s%s", n == 0 ? "" : ", ", registry->entry[i].name);
-        names[n++] = registry->entry[i].name;
+        text_add(&have, "%s%s", have.bytes == 0 ? "" : ", ", registry->entry[i].name);
+        nearest_try(&nearest, registry->entry[i].name);
     }
-    nearest = names == NULL ? NULL : text_nearest(name, names, n);
-    if (nearest != NULL) {
-        epa_fail(err, status, "there is no %s '%.64s'; is it '%s'?", word, name, nearest);
-    } else if (registry->empty.bytes != 0) {
-        status = EPA_ERR_UNSUPPORTED;
-        epa_fail(err, status, "there is no %s '%.64s': %s", word, name, registry->empty.data);
-    } else if (n != 0) {
-        epa_fail(err, status, "there is no %s '%.64s'; there is %s", word, name, have.data);
-    } else {
-        epa_fail(err, status, "there is no %s '%.64s', nor any other in %s", word, name,
-                 registry->searched.bytes == 0 ? "any folder" : registry->searched.data);
-    }
-    text_free(&have);
-    free(names);
-    return status;
+    if (nearest.name != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; is it '%s'?", word, name,
+                        nearest.name);
+    if (registry->empty.bytes != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "there is no %s '%.64s': %s", word, name,
+                        registry->empty.data);
+    if (have.bytes != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; there is %s", word, name,
+                        have.data);
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s', nor any other in %s", word, name,
+                    registry->searched.bytes == 0 ? "any folder" : registry->searched.data);
 }
 
 enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind kind,

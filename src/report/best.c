@@ -11,20 +11,13 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
+#include "report/table.h"
 
-enum { NAME_LEAST = 24, NAME_MOST = 52, LOSERS = 5 /* that a table shows of a contest */ };
-
-static const char *const across_keys[] = {"layout", "rows", "outputs", "fused", NULL};
-
-const char *best_across(uint32_t i)
-{
-    return across_keys[i];
-}
+enum { LOSERS = 5 /* that a table shows of a contest */ };
 
 /* A run that takes part. */
 struct entry {
     const struct results_run *run;
-    const struct results_stage *stage;
     const char *question, *name;
     uint32_t group;
     double size;
@@ -72,39 +65,27 @@ struct best {
 
 /* ---- who takes part ---- */
 
-static void collect(struct best *b, const struct results *results, uint32_t n)
+static void collect(struct best *b, const struct results *results)
 {
-    uint32_t runs = 0;
+    b->entry = arena_alloc(b->arena, (results->n + 1) * sizeof(*b->entry));
+    for (uint32_t i = 0; i < results->n; i++) {
+        const struct results_run *run = &results->run[i];
+        struct entry *e = &b->entry[b->n_entries];
+        text_auto question = {0};
 
-    for (uint32_t i = 0; i < n; i++)
-        runs += results[i].n;
-    b->entry = arena_alloc(b->arena, (runs + 1) * sizeof(*b->entry));
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < results[i].n; k++) {
-            const struct results_run *run = &results[i].run[k];
-            struct entry *e = &b->entry[b->n_entries];
-            const struct operation *operation;
-            struct text question = {0};
-
-            e->run = run;
-            e->stage =
-                b->wish->stage != NULL ? results_stage(run, b->wish->stage) : results_total(run);
-            if (!run->ok || run->fault || e->stage == NULL ||
-                !results_picked(run, b->wish->only, b->wish->n_only))
-                continue;
-            e->size = results_size(run, &operation);
-            b->n_entries++;
-            results_question(run, b->wish->across, b->wish->n_across, &question);
-            e->question = arena_strndup(b->arena, question.data, question.bytes);
-            text_free(&question);
-        }
+        if (run->fault)
+            continue;
+        results_question(run, b->wish->across, b->wish->n_across, &question);
+        *e = (struct entry){run, arena_strndup(b->arena, question.data, question.bytes), NULL, 0,
+                            run->size};
+        b->n_entries++;
     }
 }
 
-/* Numbers groups in the order in which their first runs stand. */
+/* Numbers groups in the order of their first runs. */
 static void number_groups(struct best *b)
 {
-    json_t *known = json_object();
+    json_auto_t *known = json_object();
 
     for (uint32_t i = 0; i < b->n_entries; i++) {
         struct entry *e = &b->entry[i];
@@ -114,7 +95,6 @@ static void number_groups(struct best *b)
         if (at == NULL)
             json_object_set_new(known, e->question, json_integer(e->group));
     }
-    json_decref(known);
 }
 
 /* What is delivered, in words: without `across`, or only that. */
@@ -145,22 +125,18 @@ static void describe_delivery(const struct best *b, const struct results_run *ru
 
 static void name_entries(struct best *b)
 {
-    struct results_names *names = calloc(b->n_groups + 1, sizeof(*names));
+    struct results_names *names = memory_alloc(b->n_groups, sizeof(*names));
 
-    if (names == NULL)
-        abort();
     for (uint32_t i = 0; i < b->n_entries; i++)
         results_names_add(&names[b->entry[i].group], b->entry[i].run);
     for (uint32_t i = 0; i < b->n_entries; i++) {
-        struct text name = {0}, extra = {0};
+        text_auto name = {0}, extra = {0};
 
         results_name(&names[b->entry[i].group], b->entry[i].run, &name);
         describe_delivery(b, b->entry[i].run, true, &extra);
         if (extra.data != NULL)
             text_add(&name, " [%s]", extra.data);
         b->entry[i].name = arena_strndup(b->arena, name.data, name.bytes);
-        text_free(&name);
-        text_free(&extra);
     }
     for (uint32_t i = 0; i < b->n_groups; i++)
         results_names_free(&names[i]);
@@ -187,16 +163,16 @@ static int by_median(const void *x, const void *y)
     return (a->spread.median > b->spread.median) - (a->spread.median < b->spread.median);
 }
 
-static enum epa_status judge(const struct best *b, struct contest *c, struct epa_error *err)
+static void judge(const struct best *b, struct contest *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         struct candidate *one = &c->candidate[i];
         struct compare_run *run = arena_alloc(b->arena, one->n * sizeof(*run));
 
         for (uint32_t k = 0; k < one->n; k++)
-            run[k] = (struct compare_run){one->first[k].stage->sample, one->first[k].stage->n};
-        if (spread_of_side(&(struct compare_side){run, one->n}, &one->spread) != EPA_OK)
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for samples of '%s'", one->first->name);
+            run[k] =
+                (struct compare_run){one->first[k].run->timed->sample, one->first[k].run->timed->n};
+        one->spread = spread_of_side(&(struct compare_side){run, one->n});
     }
     qsort(c->candidate, c->n, sizeof(*c->candidate), by_median);
     for (uint32_t i = 0; i < c->n; i++) {
@@ -207,12 +183,10 @@ static enum epa_status judge(const struct best *b, struct contest *c, struct epa
         one->close = i > 0 && (one->loss <= b->wish->close ||
                                one->spread.low <= c->candidate[0].spread.high);
     }
-    return EPA_OK;
 }
 
 /* Entries `from` to `end` are of one contest, those of one name beside each other. */
-static enum epa_status add_contest(struct best *b, uint32_t from, uint32_t end, struct group *g,
-                                   struct epa_error *err)
+static void add_contest(struct best *b, uint32_t from, uint32_t end, struct group *g)
 {
     struct contest *c = &g->contest[g->n++];
 
@@ -225,7 +199,7 @@ static enum epa_status add_contest(struct best *b, uint32_t from, uint32_t end, 
     }
     for (uint32_t i = 0; i < c->n; i++)
         g->one_run = g->one_run || c->candidate[i].n == 1;
-    return judge(b, c, err);
+    judge(b, c);
 }
 
 static const struct candidate *find_candidate(const struct contest *c, const char *name)
@@ -272,15 +246,17 @@ static void add_section(struct text *out, const json_t *x, const char *name, con
     text_add(out, "; %s%s%s", name, kind[0] != '\0' ? " " : "", kind);
     json_object_foreach((json_t *)section, key, value)
     {
-        char path[128], *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char path[128];
 
         snprintf(path, sizeof(path), "%s.%s", name, key);
-        if (strcmp(path, size_key) != 0 && strcmp(key, "kind") != 0) {
-            text_add(out, "%s %s %s", first ? "" : ",", key,
-                     json_is_string(value) ? json_string_value(value) : dump);
-            first = false;
-        }
-        free(dump);
+        if (strcmp(path, size_key) == 0 || strcmp(key, "kind") == 0)
+            continue;
+        text_add(out, "%s %s ", first ? "" : ",", key);
+        first = false;
+        if (json_is_string(value))
+            text_add(out, "%s", json_string_value(value));
+        else
+            json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
     }
     text_clean(out->data);
 }
@@ -289,11 +265,10 @@ static void describe_group(struct best *b, struct group *g)
 {
     const struct results_run *run = g->first->run;
     const json_t *x = json_object_get(run->json, "experiment");
-    const struct operation *operation;
-    struct text title = {0}, delivers = {0};
+    const struct operation *operation = run->operation;
+    text_auto title = {0}, delivers = {0};
     char note[300] = "";
 
-    (void)results_size(run, &operation);
     text_add(&title, "%lld ranks", (long long)json_integer_value(json_object_get(x, "ranks")));
     for (const char *const *line = operation->head; *line != NULL; line++)
         for (; *line != NULL; line++)
@@ -309,16 +284,12 @@ static void describe_group(struct best *b, struct group *g)
             !results_differ(run, other->first->run, RESULTS_MACHINE, note, sizeof(note)))
             snprintf(note, sizeof(note), "timed in another way");
     g->note = arena_strndup(b->arena, note, strlen(note));
-    text_free(&title);
-    text_free(&delivers);
 }
 
-static enum epa_status make_groups(struct best *b, struct epa_error *err)
+static void make_groups(struct best *b)
 {
-    enum epa_status status = EPA_OK;
-
     b->group = arena_alloc(b->arena, (b->n_groups + 1) * sizeof(*b->group));
-    for (uint32_t i = 0, end; i < b->n_entries && status == EPA_OK; i = end) {
+    for (uint32_t i = 0, end; i < b->n_entries; i = end) {
         struct group *g = &b->group[b->entry[i].group];
 
         for (end = i + 1; end < b->n_entries; end++)
@@ -328,40 +299,36 @@ static enum epa_status make_groups(struct best *b, struct epa_error *err)
             g->contest = arena_alloc(b->arena, b->n_entries * sizeof(*g->contest));
             g->first = &b->entry[i];
         }
-        status = add_contest(b, i, end, g, err);
+        add_contest(b, i, end, g);
     }
-    for (uint32_t i = 0; i < b->n_groups && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < b->n_groups; i++) {
         describe_group(b, &b->group[i]);
         find_overall(&b->group[i]);
     }
-    return status;
 }
 
-enum epa_status best_create(const struct results *results, uint32_t n, const struct best_wish *wish,
+enum epa_status best_create(struct results *results, const struct best_wish *wish,
                             struct best **out, struct epa_error *err)
 {
     struct arena *arena = arena_create();
     struct best *b = arena_alloc(arena, sizeof(*b));
-    enum epa_status status;
 
     *b = (struct best){.wish = wish, .arena = arena};
-    collect(b, results, n);
-    number_groups(b);
+    results_choose(results, &wish->which);
+    collect(b, results);
     if (b->n_entries == 0) {
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s: no run%s that ended well has samples of %s; bench takes them",
-                          results[0].path, wish->n_only > 0 ? " of --only" : "",
-                          wish->stage != NULL ? wish->stage : "whole iterations");
-    } else {
-        name_entries(b);
-        qsort(b->entry, b->n_entries, sizeof(*b->entry), by_contest);
-        status = make_groups(b, err);
-    }
-    if (status == EPA_OK)
-        *out = b;
-    else
         arena_destroy(arena);
-    return status;
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: no run%s that ended well has samples of %s; bench takes them",
+                        results->path, wish->which.n_only > 0 ? " of --only" : "",
+                        wish->which.stage != NULL ? wish->which.stage : "whole iterations");
+    }
+    number_groups(b);
+    name_entries(b);
+    qsort(b->entry, b->n_entries, sizeof(*b->entry), by_contest);
+    make_groups(b);
+    *out = b;
+    return EPA_OK;
 }
 
 void best_destroy(struct best *b)
@@ -370,75 +337,66 @@ void best_destroy(struct best *b)
         arena_destroy(b->arena);
 }
 
-/* ---- text and Markdown ---- */
+/* ---- what is written ---- */
 
-/* How many candidates of a contest a table has: those that are close, and some losers. */
-static uint32_t shown(const struct contest *c)
+/* Rows of a table: of each contest the candidates that are close, and some losers. */
+static json_t *table_rows(const struct group *g)
 {
-    uint32_t n = 0, losers = 0;
+    json_t *rows = json_array();
 
-    for (; n < c->n && losers < LOSERS; n++)
-        losers += !c->candidate[n].best && !c->candidate[n].close;
-    return n + 1 == c->n ? c->n : n; /* a line for one more says no less than the one itself */
-}
+    for (uint32_t k = 0; k < g->n; k++) {
+        const struct contest *c = &g->contest[k];
+        uint32_t losers = 0, i = 0;
 
-static const char *size_word(const struct group *g)
-{
-    const struct operation *operation;
+        /* A line for one more says no less than the one itself. */
+        for (; i < c->n && (losers < LOSERS || i + 1 == c->n); i++) {
+            const struct candidate *one = &c->candidate[i];
+            json_t *loss =
+                one->best ? json_text("best")
+                          : json_sprintf("+%.1f %%%s", 100 * one->loss, one->close ? " close" : "");
 
-    (void)results_size(g->first->run, &operation);
-    return operation->unit;
-}
-
-static void add_loss(struct text *out, const struct candidate *one)
-{
-    if (one->best)
-        text_add(out, "best");
-    else
-        text_add(out, "+%.1f %%%s", 100 * one->loss, one->close ? " close" : "");
-}
-
-static void add_overall(struct text *out, const struct group *g)
-{
-    if (g->overall.name != NULL)
-        text_add(out,
-                 "one for all sizes: %s, %.1f %% behind the best of each on average, "
-                 "%.1f %% at worst",
-                 g->overall.name, 100 * (g->overall.mean - 1), 100 * (g->overall.worst - 1));
-}
-
-static int width_of_names(const struct group *g)
-{
-    int width = NAME_LEAST;
-
-    for (uint32_t k = 0; k < g->n; k++)
-        for (uint32_t i = 0; i < shown(&g->contest[k]); i++)
-            width = (int)fmax(width, (double)strlen(g->contest[k].candidate[i].first->name));
-    return width > NAME_MOST ? NAME_MOST : width;
-}
-
-static void print_contest(FILE *file, const struct contest *c, int width)
-{
-    for (uint32_t i = 0; i < shown(c); i++) {
-        const struct candidate *one = &c->candidate[i];
-        const char *name = one->first->name;
-        bool folded = (int)strlen(name) > width;
-        char size[32] = "";
-        struct text loss = {0};
-
-        add_loss(&loss, one);
-        if (i == 0)
-            snprintf(size, sizeof(size), "%.0f", c->size);
-        fprintf(file, "%8s  ", size);
-        if (folded)
-            fprintf(file, "%s\n%10s", name, "");
-        fprintf(file, "%-*s %5u %10.2f %10.2f %10.2f  %s\n", width, folded ? "" : name, one->n,
-                one->spread.median / 1e3, one->spread.low / 1e3, one->spread.high / 1e3, loss.data);
-        text_free(&loss);
+            losers += !one->best && !one->close;
+            json_array_append_new(
+                rows, json_object_of("size", json_sprintf("%.0f", c->size), "name",
+                                     json_text(one->first->name), "runs", json_count(one->n),
+                                     "median_ns", json_number(one->spread.median), "low_ns",
+                                     json_number(one->spread.low), "high_ns",
+                                     json_number(one->spread.high), "loss", loss, NULL));
+        }
+        if (i < c->n)
+            json_array_append_new(rows,
+                                  json_object_of("name",
+                                                 json_sprintf("and %u more, +%.1f %% to +%.1f %%",
+                                                              c->n - i, 100 * c->candidate[i].loss,
+                                                              100 * c->candidate[c->n - 1].loss),
+                                                 "size", json_text(""), "more", json_true(), NULL));
     }
-    if (shown(c) < c->n)
-        fprintf(file, "%8s  and %u more, +%.1f %% to +%.1f %%\n", "", c->n - shown(c),
-                100 * c->candidate[shown(c)].loss, 100 * c->candidate[c->n - 1].loss);
+    return rows;
+}
+
+/* With the operation's word for a size. */
+struct best_columns {
+    struct table_column column[8];
+};
+static struct best_columns columns_of(const struct group *g)
+{
+    return (struct best_columns){{{"size", g->first->run->operation->unit, .width = 6},
+                                  {"name", "run", .width = 0},
+                                  {"runs", "runs", NULL, 0, 0, 5},
+                                  {"median_ns", "median", "us", 1e3, 2, 10},
+                                  {"low_ns", "from", "us", 1e3, 2, 10},
+                                  {"high_ns", "to", "us", 1e3, 2, 10},
+                                  {"loss", "", .width = 0}}};
+}
+
+static char *describe_overall(const struct best *b, const struct group *g)
+{
+    if (g->overall.name == NULL)
+        return NULL;
+    return arena_printf(b->arena,
+                        "one for all sizes: %s, %.1f %% behind the best of each on average, "
+                        "%.1f %% at worst",
+                        g->overall.name, 100 * (g->overall.mean - 1), 100 * (g->overall.worst - 1));
 }
 
 /* What the figures are, for both forms. */
@@ -451,7 +409,7 @@ static void add_legend(struct text *out, const struct best *b)
     text_add(out,
              "medians of %s, and between which bounds they would be found again (95 %%);\n"
              "close: up to %g %% behind the best, or within the bounds of both\n",
-             b->entry[0].stage->name, 100 * b->wish->close);
+             b->entry[0].run->timed->name, 100 * b->wish->close);
     if (one_run)
         text_add(out, "some ran once: how runs differ from each other is not in their bounds "
                       "(bench with --set repeat=3)\n");
@@ -462,18 +420,19 @@ static void add_legend(struct text *out, const struct best *b)
 
 void best_text(FILE *file, const struct best *b)
 {
-    struct text legend = {0};
+    text_auto legend = {0};
 
     text_comment(file, "epa2a best: %u runs, %u group%s", b->n_entries, b->n_groups,
                  b->n_groups == 1 ? "" : "s");
     add_legend(&legend, b);
     for (char *at = strtok(legend.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
         text_comment(file, "%s", at);
-    text_free(&legend);
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
-        int width = width_of_names(g);
-        struct text overall = {0};
+        const char *overall = describe_overall(b, g), *before = "";
+        json_auto_t *rows = table_rows(g);
+        json_t *row;
+        size_t k;
 
         fprintf(file, "#\n");
         text_comment(file, "%s", g->title);
@@ -481,14 +440,18 @@ void best_text(FILE *file, const struct best *b)
             text_comment(file, "delivers: %s", g->delivers);
         if (g->note[0] != '\0')
             text_comment(file, "differs from a group above: %s", g->note);
-        fprintf(file, "# %6s  %-*s %5s %10s %10s %10s\n", size_word(g), width, "run", "runs",
-                "[us]", "from", "to");
-        for (uint32_t k = 0; k < g->n; k++)
-            print_contest(file, &g->contest[k], width);
-        add_overall(&overall, g);
-        if (overall.data != NULL)
-            text_comment(file, "%s", overall.data);
-        text_free(&overall);
+        json_array_foreach(rows, k, row) /* a size is in its first line alone */
+        {
+            const char *size = json_text_at(row, "size");
+
+            if (strcmp(size, before) == 0)
+                json_object_set_new(row, "size", json_string(""));
+            else
+                before = size;
+        }
+        table_text(file, columns_of(g).column, rows);
+        if (overall != NULL)
+            text_comment(file, "%s", overall);
     }
 }
 
@@ -496,6 +459,8 @@ void best_markdown(struct text *out, const struct best *b)
 {
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
+        const char *overall = describe_overall(b, g);
+        json_auto_t *rows = table_rows(g);
 
         text_add(out, "%s", i > 0 ? "\n" : "");
         text_add_markdown(out, g->title);
@@ -503,46 +468,27 @@ void best_markdown(struct text *out, const struct best *b)
         text_add_markdown(out, g->delivers);
         text_add(out, "%s", g->note[0] != '\0' ? "; " : "");
         text_add_markdown(out, g->note);
-        text_add(out,
-                 "\n\n| %s | run | runs | median [us] | from | to | |\n"
-                 "|---:|---|---:|---:|---:|---:|---|\n",
-                 size_word(g));
-        for (uint32_t k = 0; k < g->n; k++) {
-            const struct contest *c = &g->contest[k];
-
-            for (uint32_t n = 0; n < shown(c); n++) {
-                const struct candidate *one = &c->candidate[n];
-
-                text_add(out, "| %.0f | ", c->size);
-                text_add_markdown(out, one->first->name);
-                text_add(out, " | %u | %.2f | %.2f | %.2f | ", one->n, one->spread.median / 1e3,
-                         one->spread.low / 1e3, one->spread.high / 1e3);
-                add_loss(out, one);
-                text_add(out, " |\n");
-            }
-        }
-        if (g->overall.name != NULL) {
-            struct text overall = {0};
-
-            add_overall(&overall, g);
+        text_add(out, "\n\n");
+        for (size_t k = json_array_size(rows); k > 0; k--)
+            if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
+                json_array_remove(rows, k - 1);
+        table_markdown(out, columns_of(g).column, rows);
+        if (overall != NULL) {
             text_add(out, "\n");
-            text_add_markdown(out, overall.data);
+            text_add_markdown(out, overall);
             text_add(out, "\n");
-            text_free(&overall);
         }
     }
     text_add(out, "\n");
     add_legend(out, b);
 }
 
-/* ---- JSON ---- */
-
 static json_t *candidate_json(const struct candidate *one)
 {
     json_t *labels = json_array(), *id = json_text_or_null(one->first->run->id);
 
     for (uint32_t i = 0; i < one->n; i++)
-        json_add(&labels, json_text(one->first[i].run->label));
+        json_array_append_new(labels, json_text(one->first[i].run->label));
     return json_object_of(
         "name", json_text(one->first->name), "id", id, "labels", labels, "verdict",
         json_text(one->best    ? "best"
@@ -561,9 +507,9 @@ static json_t *group_json(const struct group *g)
         json_t *candidates = json_array();
 
         for (uint32_t i = 0; i < g->contest[k].n; i++)
-            json_add(&candidates, candidate_json(&g->contest[k].candidate[i]));
-        json_add(&contests,
-                 json_object_of("size", json_number(g->contest[k].size), "runs", candidates, NULL));
+            json_array_append_new(candidates, candidate_json(&g->contest[k].candidate[i]));
+        json_array_append_new(contests, json_object_of("size", json_number(g->contest[k].size),
+                                                       "runs", candidates, NULL));
     }
     if (g->overall.name != NULL)
         overall = json_object_of("name", json_text(g->overall.name), "mean_ratio",
@@ -576,18 +522,13 @@ static json_t *group_json(const struct group *g)
                           overall, NULL);
 }
 
-enum epa_status best_json(struct text *out, const struct best *b, struct epa_error *err)
+json_t *best_json(const struct best *b)
 {
     json_t *groups = json_array();
 
     for (uint32_t i = 0; i < b->n_groups; i++)
-        json_add(&groups, group_json(&b->group[i]));
-    if (!json_write(out,
-                    json_object_of("schema", json_integer(1), "program", json_text("epa2a"),
-                                   "stage", json_text(b->entry[0].stage->name), "close",
-                                   json_number(b->wish->close), "best", groups, NULL),
-                    JSON_INDENT(1)))
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs as JSON", b->n_entries);
-    text_add(out, "\n");
-    return EPA_OK;
+        json_array_append_new(groups, group_json(&b->group[i]));
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "stage",
+                          json_text(b->entry[0].run->timed->name), "close",
+                          json_number(b->wish->close), "best", groups, NULL);
 }

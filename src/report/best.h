@@ -5,29 +5,26 @@
 
 #include <stdio.h>
 
+#include "base/json.h"
 #include "report/results.h"
 
 struct best_wish {
-    const char *stage;       /* NULL: whole iterations */
-    const char *const *only; /* globs of labels or ids; none: all */
-    uint32_t n_only;
-    const char *const *across; /* [n_across] what may differ: keys of "delivers", best_across() */
+    struct results_wish which;
+    const char *const *across; /* [n_across] what may differ: keys of "delivers" */
     uint32_t n_across;
     double close; /* a loss up to this, as a fraction, is none */
 };
 
-/* Keys that `across` may have, by position; NULL ends. */
-const char *best_across(uint32_t i);
-
 struct best;
 
-/* The results must outlive it. EPA_ERR_CONFIG: there is nothing to choose from, in words. */
-enum epa_status best_create(const struct results *, uint32_t n, const struct best_wish *,
-                            struct best **out, struct epa_error *);
+/* The results, of which those are left that take part, must outlive it. EPA_ERR_CONFIG: there is
+ * nothing to choose from, in words. */
+enum epa_status best_create(struct results *, const struct best_wish *, struct best **out,
+                            struct epa_error *);
 void best_destroy(struct best *);
 
 void best_text(FILE *, const struct best *);
 void best_markdown(struct text *, const struct best *);
-enum epa_status best_json(struct text *, const struct best *, struct epa_error *);
+json_t *best_json(const struct best *);
 
 #endif

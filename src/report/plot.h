@@ -18,14 +18,16 @@ enum plot_form { PLOT_TEXT, PLOT_SVG, PLOT_PNG };
 struct plot_wish {
     enum plot_kind kind;
     enum plot_form form;
-    const char *stage;       /* NULL: total, wall or latency */
-    const char *const *only; /* globs of labels or ids; none: all runs */
-    uint32_t n_only;
+    struct results_wish which;
 };
 
-/* The script that makes gnuplot draw to its standard output. What stands in results comes from
+/* The script that makes gnuplot draw to its standard output. Text of results comes from
  * elsewhere: nothing of it can be a command there. */
-enum epa_status plot_script(const struct results *, uint32_t n, const struct plot_wish *,
-                            struct text *out, struct epa_error *err);
+enum epa_status plot_script(struct results *, const struct plot_wish *, struct text *out,
+                            struct epa_error *err);
+
+/* The same of a sweep of `epa2a predict` (report/predict.h): its times against ranks. */
+enum epa_status plot_prediction(const json_t *document, enum plot_form, struct text *out,
+                                struct epa_error *err);
 
 #endif

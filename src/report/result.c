@@ -9,104 +9,64 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "base/stats.h"
+#include "config/experiment.h"
 
-/* Scratch memory of result_make. */
-struct work {
-    double *rank_ns; /* [ranks][n_samples], of the stage at hand */
-    double *sorted;  /* [n_samples] */
-    double *fastest; /* [n_samples] */
-    uint32_t *wins;  /* [ranks]: samples in which the rank was slowest */
+/* Of a median, below which a peak is none. */
+static const double BEATEN = 1.03;
+
+/* Bytes of one iteration. */
+struct traffic {
+    double needed, out; /* means over ranks: payload; bytes that left */
+    double bottleneck;  /* of the busiest rank: the larger of what it sent and received */
+    double least;       /* of the busiest rank: what any algorithm would have to move */
 };
 
-const char *result_clock_name(const struct result *result)
-{
-    static const char *const name[] = {[CLOCK_HOST] = "host",
-                                       [CLOCK_EVENTS] = "events",
-                                       [CLOCK_GRAPH] = "graph",
-                                       [CLOCK_END_TO_END] = "end_to_end"};
+/* What a result is made of, and scratch memory. */
+struct making {
+    const struct session *s;
+    const struct operation *op;
+    uint32_t ranks;     /* 0: the session ended before they had memory */
+    uint64_t n_samples; /* iterations that all ranks finished */
+    struct traffic phase[OP_PHASES], total;
+    double flops;                /* of a rank in an iteration, mean; 0: it computes nothing */
+    double expert_flops;         /* a second, of experts that have a stage; NaN: not known */
+    struct peak links;           /* of the fastest rank; 0: not known */
+    struct op_peaks peaks;       /* of computing, the best rank's; 0: not known */
+    double weights;              /* bytes that the busiest rank reads in an iteration */
+    double flops_ns, weights_ns; /* what computing takes at least */
+    double *rank_ns;             /* [ranks][n_samples], of the stage at hand */
+    double *sample, *sorted;     /* [n_samples] */
+    uint32_t *wins;              /* [ranks]: samples in which the rank was slowest */
+};
 
-    return name[result->session->clock];
+int result_exit_code(const json_t *result)
+{
+    return (int)json_integer_value(json_object_get(result, "exit_code"));
 }
 
-double result_ci95(const struct result *result)
+const json_t *result_total(const json_t *result)
 {
-    const struct stats *s = &result->stage[result->n_stages - 1].slowest;
+    const json_t *stages = json_object_get(result, "stages");
 
-    return s->median > 0 ? (s->high - s->low) / s->median : NAN;
+    return json_array_get(stages, json_array_size(stages) - 1);
 }
 
-double result_late(const struct result *result)
-{
-    const struct session *s = result->session;
-    uint64_t late = 0;
-
-    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
-        if (session_rank(s, r)->late > late)
-            late = session_rank(s, r)->late;
-    return result->n_samples > 0 ? fmin((double)late / (double)result->n_samples, 1) : NAN;
-}
-
-bool result_fault_struck(const struct result *result, uint64_t *out)
-{
-    const struct session *s = result->session;
-    const struct session_rank *rank;
-
-    if (s->block == NULL || s->experiment->fault.rank >= s->experiment->ranks)
-        return false;
-    rank = session_rank(s, s->experiment->fault.rank);
-    *out = rank->faults;
-    return rank->pid != 0; /* else it has said nothing that came here */
-}
-
-/* A rule has said it; without one, and where all went well, there are as many as asked for. */
-static enum stop_reason why_stopped(const struct result *result)
-{
-    const struct session *s = result->session;
-
-    if (s->stop != STOP_NOT || s->verb == VERB_VERIFY)
-        return s->stop;
-    return result->n_samples == s->iterations ? STOP_ITERATIONS : STOP_NOT;
-}
-
-void result_when(struct result *result, time_t started, double elapsed_s)
-{
-    struct tm utc;
-
-    result->elapsed_s = elapsed_s;
-    if (gmtime_r(&started, &utc) != NULL)
-        strftime(result->started, sizeof(result->started), "%Y-%m-%dT%H:%M:%SZ", &utc);
-}
-
-/* None where the session ended before its ranks had memory. */
-static uint32_t ranks_of(const struct session *s)
-{
-    return s->block != NULL ? s->experiment->ranks : 0;
-}
+/* ---- rows ---- */
 
 /* What a rank did is read after it has ended, or died: acquire pairs with its release of a
  * finished sample, so that the times of counted samples are there. */
-static uint64_t finished(const struct session *s)
+static uint64_t finished(const struct making *m)
 {
-    uint64_t n = s->iterations;
+    uint64_t n = m->s->iterations;
 
-    for (uint32_t r = 0; r < ranks_of(s); r++) {
-        uint64_t done = __atomic_load_n(&session_rank(s, r)->samples, __ATOMIC_ACQUIRE);
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        uint64_t done = __atomic_load_n(&session_rank(m->s, r)->samples, __ATOMIC_ACQUIRE);
 
         n = done < n ? done : n;
     }
-    if (s->verb == VERB_VERIFY || ranks_of(s) == 0 || s->n_stages == 0)
-        return 0; /* verify counts iterations and times none */
-    return n;
-}
-
-static bool by_graph(const struct session *s)
-{
-    return s->clock == CLOCK_GRAPH;
-}
-
-static bool by_wall(const struct session *s)
-{
-    return s->clock == CLOCK_END_TO_END;
+    /* verify counts iterations and times none */
+    return m->s->verb == VERB_VERIFY || m->ranks == 0 || m->s->n_stages == 0 ? 0 : n;
 }
 
 static uint32_t total_row(const struct session *s)
@@ -116,81 +76,215 @@ static uint32_t total_row(const struct session *s)
 }
 
 /* Ranks whose times count. */
-static uint32_t timed(const struct session *s)
+static uint32_t timed(const struct making *m)
 {
-    return by_wall(s) && ranks_of(s) > 1 ? 1 : ranks_of(s);
+    return m->s->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
 /* Times of each rank in one row. The last row has times of its own where pairs were measured,
  * else the sum of the stages. */
-static void gather(const struct session *s, uint32_t row, uint64_t n, double *rank_ns)
+static void gather(const struct making *m, uint32_t row, uint64_t n)
 {
-    uint32_t ranks = ranks_of(s);
+    const struct session *s = m->s;
     bool sum = total_row(s) == UINT32_MAX && !session_is_open(s) && row == s->n_stages;
     uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
 
-    memset(rank_ns, 0, ranks * n * sizeof(*rank_ns));
+    memset(m->rank_ns, 0, m->ranks * n * sizeof(*m->rank_ns));
     for (uint32_t i = first; i <= last && n > 0; i++) {
-        for (uint32_t r = 0; r < ranks; r++) {
+        for (uint32_t r = 0; r < m->ranks; r++) {
             const double *from = session_times(s, r, i);
 
             for (uint64_t k = 0; k < n; k++)
-                rank_ns[r * n + k] += from[k];
+                m->rank_ns[r * n + k] += from[k];
         }
     }
 }
 
-static enum epa_status summarise(const struct result *result, const struct work *work, uint64_t n,
-                                 struct result_stage *out)
+static json_t *stats_json(const struct stats *s)
 {
-    uint32_t ranks = ranks_of(result->session), count = timed(result->session);
+    json_t *ci95 = json_null();
 
-    out->sample = calloc(n + 1, sizeof(*out->sample));
-    out->rank = calloc(ranks + 1, sizeof(*out->rank));
-    if (out->sample == NULL || out->rank == NULL)
-        return EPA_ERR_NOMEM;
-    for (uint32_t r = 0; r < ranks; r++) {
-        const double *mine = work->rank_ns + r * n;
-
-        for (uint64_t k = 0; k < n && r < count; k++)
-            out->sample[k] = r == 0 || mine[k] > out->sample[k] ? mine[k] : out->sample[k];
-        out->rank[r] = stats_of(mine, r < count ? n : 0, work->sorted);
+    if (!isnan(s->low)) {
+        ci95 = json_array();
+        json_array_append_new(ci95, json_whole(s->low));
+        json_array_append_new(ci95, json_whole(s->high));
     }
-    out->slowest = stats_of(out->sample, n, work->sorted);
-    return EPA_OK;
+    return json_object_of(
+        "n", json_count(s->n), "min", json_whole(s->min), "median", json_whole(s->median), "p95",
+        json_whole(s->p95), "p99", json_whole(s->p99), "p999", json_whole(s->p999), "max",
+        json_whole(s->max), "mean", json_whole(s->mean), "stdev", json_whole(s->stdev), "mad",
+        json_whole(s->mad), "ci95", ci95, "outliers", json_count(s->outliers), NULL);
+}
+
+static bool links_known(const struct making *m)
+{
+    return m->links.latency_ns > 0 || m->links.bytes_per_ns > 0;
+}
+
+/* A row of `n` samples, as they were gathered. Bytes a nanosecond are GB/s; what is sent takes the
+ * latency of a link in each phase. `traffic` NULL: what crosses in it is not known. */
+static json_t *stage_json(struct making *m, const char *name, uint64_t n,
+                          const struct traffic *traffic, bool experts)
+{
+    bool all = traffic == &m->total, beaten;
+    double peak_ns = NAN, median;
+    json_t *samples = json_array(), *ranks = json_array();
+    struct stats slowest;
+
+    for (uint64_t k = 0; k < n; k++) {
+        m->sample[k] = m->rank_ns[k];
+        for (uint32_t r = 1; r < timed(m); r++)
+            m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
+        json_array_append_new(samples, json_whole(m->sample[k]));
+    }
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        struct stats rank = stats_of(m->rank_ns + r * n, r < timed(m) ? n : 0, m->sorted);
+
+        json_array_append_new(
+            ranks, json_object_of("rank", json_count(r), "min_ns", json_whole(rank.min),
+                                  "median_ns", json_whole(rank.median), "p95_ns",
+                                  json_whole(rank.p95), "max_ns", json_whole(rank.max), NULL));
+    }
+    slowest = stats_of(m->sample, n, m->sorted);
+    median = slowest.median > 0 ? slowest.median : NAN;
+    if (traffic != NULL && links_known(m))
+        peak_ns = (all ? m->op->n_phases : 1) * m->links.latency_ns +
+                  (m->links.bytes_per_ns > 0 ? traffic->least / m->links.bytes_per_ns : 0);
+    if (!(peak_ns > 0)) /* nothing crosses, and no latency is known */
+        peak_ns = NAN;
+    if (experts || all) /* fmax() takes the other where one is NaN */
+        peak_ns = fmax(peak_ns, fmax(m->flops_ns, m->weights_ns));
+    if (experts)
+        m->expert_flops = m->flops / median * 1e9;
+    /* What was beaten is no peak: it was measured while something else had the cores. */
+    beaten = peak_ns > BEATEN * median;
+    return json_object_of(
+        "name", json_text(name), "ns", stats_json(&slowest), "cv", json_number(slowest.cv), "rate",
+        json_object_of("goodput", json_number(traffic != NULL ? traffic->needed / median : NAN),
+                       "wire", json_number(traffic != NULL ? traffic->out / median : NAN),
+                       "bottleneck",
+                       json_number(traffic != NULL ? traffic->bottleneck / median : NAN), NULL),
+        "peak_ns", json_whole(beaten ? NAN : peak_ns), "of_peak",
+        json_number(beaten ? NAN : peak_ns / median), "beaten", json_boolean(beaten), "ranks",
+        ranks, "samples_ns", samples, NULL);
+}
+
+/* What crosses in stages of a kind; NULL: not known. */
+static const struct traffic *kind_traffic(const struct making *m, enum epa_stage_kind kind)
+{
+    if (kind == EPA_STAGE_WHOLE)
+        return &m->total;
+    for (uint32_t i = 0; i < m->op->n_phases; i++)
+        if (m->op->phase[i].kind == kind)
+            return &m->phase[i];
+    return NULL;
+}
+
+/* What crosses in one stage: known where it is all there is of its kind. */
+static const struct traffic *stage_traffic(const struct making *m, uint32_t stage)
+{
+    const struct session *s = m->s;
+    uint32_t alike = 0;
+
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        alike += s->stage_kind[i] == s->stage_kind[stage];
+    if (alike != 1 || (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
+        return NULL;
+    return kind_traffic(m, s->stage_kind[stage]);
+}
+
+/* Figures of graphs, and pairs of them. */
+static void add_graph_rows(struct making *m, json_t *stages)
+{
+    static const char *const name[] = {[FIGURE_DISPATCH] = "dispatch",
+                                       [FIGURE_EXPERTS] = "experts",
+                                       [FIGURE_COMBINE] = "combine",
+                                       [FIGURE_PAIR] = "total"};
+    static const enum epa_stage_kind kind[] = {[FIGURE_DISPATCH] = EPA_STAGE_DISPATCH,
+                                               [FIGURE_EXPERTS] = EPA_STAGE_EXPERTS,
+                                               [FIGURE_COMBINE] = EPA_STAGE_COMBINE,
+                                               [FIGURE_PAIR] = EPA_STAGE_WHOLE};
+    enum session_figure figure = FIGURES;
+
+    for (uint32_t i = 0; figure != FIGURE_PAIR; i++) {
+        uint64_t n;
+
+        figure = session_figure_at(m->s, i);
+        n = m->s->not_alone[figure] ? 0 : m->n_samples;
+        gather(m, (uint32_t)figure, n);
+        json_array_append_new(
+            stages, stage_json(m, name[figure], n,
+                               figure != FIGURE_EXPERTS ? kind_traffic(m, kind[figure]) : NULL,
+                               figure == FIGURE_EXPERTS));
+    }
+}
+
+/* A row each, or the figures of graphs; the last is of whole iterations. */
+static json_t *stages_json(struct making *m)
+{
+    const struct session *s = m->s;
+    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->n_stages;
+    bool open = session_is_open(s);
+    json_t *stages = json_array();
+
+    if (s->clock == CLOCK_GRAPH && total == FIGURE_PAIR) {
+        add_graph_rows(m, stages);
+        return stages;
+    }
+    last += open && last > 0 ? OPEN_LATENCY : 0;
+    for (uint32_t i = 0; i < last; i++) {
+        bool stage = i < s->n_stages;
+
+        gather(m, i, m->n_samples);
+        json_array_append_new(stages, stage_json(m, stage ? s->stage[i] : "service", m->n_samples,
+                                                 stage ? stage_traffic(m, i) : &m->total,
+                                                 stage && s->stage_kind[i] == EPA_STAGE_EXPERTS));
+    }
+    gather(m, last, m->n_samples);
+    json_array_append_new(stages, stage_json(m,
+                                             s->clock == CLOCK_END_TO_END ? "wall"
+                                             : open                       ? "latency"
+                                                                          : "total",
+                                             m->n_samples,
+                                             open ? NULL : &m->total, /* a queue moves nothing */
+                                             false));
+    return stages;
 }
 
 /* From the times of the whole iteration, the last that were gathered. */
-static void find_straggler(struct result *result, struct work *work)
+static json_t *skew_json(struct making *m)
 {
-    uint64_t n = result->n_samples;
-    uint32_t ranks = timed(result->session), worst = 0;
+    uint64_t n = m->n_samples;
+    uint32_t worst = 0;
 
+    if (n == 0 || m->s->clock == CLOCK_END_TO_END)
+        return json_null();
     for (uint64_t k = 0; k < n; k++) {
         uint32_t slow = 0, fast = 0;
 
-        for (uint32_t r = 1; r < ranks; r++) {
-            slow = work->rank_ns[r * n + k] > work->rank_ns[slow * n + k] ? r : slow;
-            fast = work->rank_ns[r * n + k] < work->rank_ns[fast * n + k] ? r : fast;
+        for (uint32_t r = 1; r < m->ranks; r++) {
+            slow = m->rank_ns[r * n + k] > m->rank_ns[slow * n + k] ? r : slow;
+            fast = m->rank_ns[r * n + k] < m->rank_ns[fast * n + k] ? r : fast;
         }
-        work->fastest[k] = work->rank_ns[slow * n + k] - work->rank_ns[fast * n + k];
-        work->wins[slow]++;
+        m->sample[k] = m->rank_ns[slow * n + k] - m->rank_ns[fast * n + k];
+        m->wins[slow]++;
     }
-    for (uint32_t r = 1; r < ranks; r++)
-        worst = work->wins[r] > work->wins[worst] ? r : worst;
-    result->skew_ns = stats_of(work->fastest, n, work->sorted).median;
-    result->straggler = worst;
-    result->straggler_share = n > 0 ? (double)work->wins[worst] / (double)n : NAN;
+    for (uint32_t r = 1; r < m->ranks; r++)
+        worst = m->wins[r] > m->wins[worst] ? r : worst;
+    return json_object_of("median_ns", json_whole(stats_of(m->sample, n, m->sorted).median),
+                          "straggler", json_count(worst), "straggler_share",
+                          json_number((double)m->wins[worst] / (double)n), NULL);
 }
 
-/* Means of what ranks counted in phases `first` to `last - 1`. */
-static struct result_traffic traffic_of(const struct session *s, uint32_t first, uint32_t last)
-{
-    struct result_traffic sum = {0, 0, 0, 0};
-    uint32_t ranks = ranks_of(s);
+/* ---- what was moved and computed ---- */
 
-    for (uint32_t r = 0; r < ranks; r++) {
-        const struct session_rank *rank = session_rank(s, r);
+/* Means of what ranks counted in phases `first` to `last - 1`. */
+static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_t last)
+{
+    struct traffic sum = {0, 0, 0, 0};
+
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const struct session_rank *rank = session_rank(m->s, r);
         double times = (double)rank->traffic_n;
         struct op_bytes all = {0};
 
@@ -198,8 +292,8 @@ static struct result_traffic traffic_of(const struct session *s, uint32_t first,
             op_bytes_add(&all, &rank->traffic.phase[i]);
         if (rank->traffic_n == 0)
             continue;
-        sum.needed += (double)all.needed / times / ranks;
-        sum.out += (double)all.sent / times / ranks;
+        sum.needed += (double)all.needed / times / m->ranks;
+        sum.out += (double)all.sent / times / m->ranks;
         sum.bottleneck = fmax(sum.bottleneck,
                               (double)(all.received > all.sent ? all.received : all.sent) / times);
         sum.least = fmax(sum.least, (double)all.least / times);
@@ -207,320 +301,302 @@ static struct result_traffic traffic_of(const struct session *s, uint32_t first,
     return sum;
 }
 
-static void count_traffic(struct result *result)
+static void count_traffic(struct making *m)
 {
-    const struct session *s = result->session;
-    uint32_t phases = session_operation(s)->n_phases, ranks = ranks_of(s);
-
-    for (uint32_t i = 0; i < phases; i++)
-        result->phase[i] = traffic_of(s, i, i + 1);
-    result->total = traffic_of(s, 0, phases);
-    for (uint32_t r = 0; r < ranks; r++)
-        if (session_rank(s, r)->traffic_n > 0)
-            result->flops +=
-                session_rank(s, r)->traffic.flops / (double)session_rank(s, r)->traffic_n / ranks;
+    for (uint32_t i = 0; i < m->op->n_phases; i++)
+        m->phase[i] = traffic_of(m, i, i + 1);
+    m->total = traffic_of(m, 0, m->op->n_phases);
 }
 
-static void set_parts(struct result *result)
+/* The best of what ranks measured, so that a peak flatters nobody, and the most that a rank has to
+ * compute. One rank has no links. */
+static void find_peaks(struct making *m)
 {
-    const struct session *s = result->session;
-    double sum = 0, shorter = INFINITY;
-    double total = result->stage[result->n_stages - 1].slowest.median;
+    double most = 0;
 
-    result->hidden = NAN;
-    result->n_parts = 0;
-    if (ranks_of(s) == 0 || session_rank(s, 0)->part_ns[0] <= 0)
-        return;
-    result->n_parts = s->notes->n_parts;
-    for (uint32_t i = 0; i < result->n_parts; i++) {
-        for (uint32_t r = 0; r < ranks_of(s); r++)
-            result->part_ns[i] = fmax(result->part_ns[i], session_rank(s, r)->part_ns[i]);
-        sum += result->part_ns[i];
-        shorter = fmin(shorter, result->part_ns[i]);
-    }
-    if (total > 0 && shorter > 0)
-        result->hidden = fmin(fmax((sum - total) / shorter, 0), 1);
-}
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const struct session_rank *rank = session_rank(m->s, r);
+        double times = (double)rank->traffic_n, latency = rank->peak.latency_ns;
 
-/* The best of what ranks measured, so that the limit flatters nobody. One rank
- * has no links. */
-static struct result_peak limit_of(const struct session *s)
-{
-    struct result_peak peak = {false, 0, 0};
-
-    for (uint32_t r = 0; r < ranks_of(s) && ranks_of(s) > 1; r++) {
-        const struct peak *mine = &session_rank(s, r)->peak;
-
-        if (!(mine->bytes_per_ns > 0 || mine->latency_ns > 0))
-            continue;
-        peak.bytes_per_ns = fmax(peak.bytes_per_ns, mine->bytes_per_ns);
-        if (!peak.known || mine->latency_ns < peak.latency_ns)
-            peak.latency_ns = mine->latency_ns;
-        peak.known = true;
-    }
-    return peak;
-}
-
-/* Of a median, below which a limit is no limit. */
-static const double BEATEN = 1.03;
-
-/* As above: the best rates, and the most that a rank has to do. */
-static void compute_limit(struct result *result)
-{
-    const struct session *s = result->session;
-    struct result_computing *c = &result->computing;
-    double flops = 0;
-
-    for (uint32_t r = 0; r < ranks_of(s); r++) {
-        const struct session_rank *rank = session_rank(s, r);
-        double n = (double)rank->traffic_n;
-
-        c->flops_per_ns = fmax(c->flops_per_ns, rank->peaks.flops_per_ns);
-        c->bytes_per_ns = fmax(c->bytes_per_ns, rank->peaks.bytes_per_ns);
+        if (m->ranks > 1)
+            m->links.bytes_per_ns = fmax(m->links.bytes_per_ns, rank->peak.bytes_per_ns);
+        if (m->ranks > 1 && latency > 0 &&
+            (!(m->links.latency_ns > 0) || latency < m->links.latency_ns))
+            m->links.latency_ns = latency;
+        m->peaks.flops_per_ns = fmax(m->peaks.flops_per_ns, rank->peaks.flops_per_ns);
+        m->peaks.bytes_per_ns = fmax(m->peaks.bytes_per_ns, rank->peaks.bytes_per_ns);
         if (rank->traffic_n == 0)
             continue;
-        flops = fmax(flops, rank->traffic.flops / n);
-        c->weights = fmax(c->weights, (double)rank->traffic.weights / n);
+        m->flops += rank->traffic.flops / times / m->ranks;
+        most = fmax(most, rank->traffic.flops / times);
+        m->weights = fmax(m->weights, (double)rank->traffic.weights / times);
     }
-    c->known = c->flops_per_ns > 0 && c->bytes_per_ns > 0;
-    if (!c->known)
+    m->flops_ns = m->weights_ns = m->expert_flops = NAN;
+    if (!(m->peaks.flops_per_ns > 0 && m->peaks.bytes_per_ns > 0))
         return;
-    c->flops_ns = flops / c->flops_per_ns;
-    c->weights_ns = c->weights / c->bytes_per_ns;
+    m->flops_ns = most / m->peaks.flops_per_ns;
+    m->weights_ns = m->weights / m->peaks.bytes_per_ns;
 }
 
-/* Of a stage that computes: the experts alone, or all that there is. */
-static void set_computing(const struct result *result, bool experts, bool all,
-                          struct result_stage *stage)
+static json_t *bytes_json(const struct traffic *t)
 {
-    const struct result_computing *c = &result->computing;
-
-    if (experts && stage->slowest.median > 0)
-        stage->flops = result->flops / stage->slowest.median * 1e9;
-    if (c->known && (experts || all)) /* fmax() takes the other where one is NaN */
-        stage->peak_ns = fmax(stage->peak_ns, fmax(c->flops_ns, c->weights_ns));
+    return json_object_of("needed_bytes", json_number(t->needed), "wire_bytes", json_number(t->out),
+                          "bottleneck_bytes", json_number(t->bottleneck), "least_bytes",
+                          json_number(t->least), NULL);
 }
 
-/* Bytes a nanosecond are GB/s. What is sent takes the limit's latency in each phase. */
-static void set_rates(const struct result *result, const struct result_traffic *traffic,
-                      struct result_stage *stage)
+static json_t *traffic_json(const struct making *m)
 {
-    const struct result_peak *peak = &result->peak;
-    bool all = traffic == &result->total;
-    uint32_t phases = all ? session_operation(result->session)->n_phases : 1;
+    json_t *out = json_object();
 
-    stage->goodput = stage->wire = stage->bottleneck = stage->flops = stage->peak_ns = NAN;
-    if (traffic == NULL)
-        return;
-    if (peak->known)
-        stage->peak_ns = phases * peak->latency_ns +
-                         (peak->bytes_per_ns > 0 ? traffic->least / peak->bytes_per_ns : 0);
-    if (!(stage->slowest.median > 0))
-        return;
-    stage->goodput = traffic->needed / stage->slowest.median;
-    stage->wire = traffic->out / stage->slowest.median;
-    stage->bottleneck = traffic->bottleneck / stage->slowest.median;
-    if (all && result->flops > 0)
-        stage->flops = result->flops / stage->slowest.median * 1e9;
+    for (uint32_t i = 0; i < m->op->n_phases; i++)
+        json_object_set_new(out, m->op->phase[i].name, bytes_json(&m->phase[i]));
+    json_object_set_new(out, "total", bytes_json(&m->total));
+    return out;
 }
 
-/* What crosses in stages of a kind; NULL: not known. */
-static const struct result_traffic *kind_traffic(const struct result *result,
-                                                 enum epa_stage_kind kind)
+static json_t *links_json(const struct making *m)
 {
-    const struct operation *op = session_operation(result->session);
-
-    if (kind == EPA_STAGE_WHOLE)
-        return &result->total;
-    for (uint32_t i = 0; i < op->n_phases; i++)
-        if (op->phase[i].kind == kind)
-            return &result->phase[i];
-    return NULL;
+    if (!links_known(m))
+        return json_null();
+    return json_object_of(
+        "rate", json_number(m->links.bytes_per_ns > 0 ? m->links.bytes_per_ns : NAN), "latency_ns",
+        json_number(m->links.latency_ns > 0 ? m->links.latency_ns : NAN), NULL);
 }
 
-/* What crosses in one stage: known where it is all there is of its kind. */
-static const struct result_traffic *stage_traffic(const struct result *result, uint32_t stage)
+/* Parts of the stage that ran alone: medians of the slowest rank. *hidden: which share of the
+ * shortest is hidden behind the others; NaN: not known. */
+static json_t *parts_json(const struct making *m, double total, double *hidden)
 {
-    const struct session *s = result->session;
-    uint32_t alike = 0;
+    json_t *parts = json_array();
+    double sum = 0, shorter = INFINITY;
 
-    for (uint32_t i = 0; i < s->n_stages; i++)
-        alike += s->stage_kind[i] == s->stage_kind[stage];
-    if (alike != 1 || (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
-        return NULL;
-    return kind_traffic(result, s->stage_kind[stage]);
-}
+    *hidden = NAN;
+    if (m->ranks == 0 || session_rank(m->s, 0)->part_ns[0] <= 0)
+        return parts;
+    for (uint32_t i = 0; i < m->s->notes->n_parts; i++) {
+        double ns = 0;
 
-/* Of rows before the last. */
-static const struct result_traffic *row_traffic(const struct result *result, uint32_t row)
-{
-    if (by_graph(result->session)) {
-        enum session_figure figure = session_figure_at(result->session, row);
-
-        return figure == FIGURE_EXPERTS
-                   ? NULL
-                   : kind_traffic(result, figure == FIGURE_DISPATCH ? EPA_STAGE_DISPATCH
-                                                                    : EPA_STAGE_COMBINE);
+        for (uint32_t r = 0; r < m->ranks; r++)
+            ns = fmax(ns, session_rank(m->s, r)->part_ns[i]);
+        sum += ns;
+        shorter = fmin(shorter, ns);
+        json_array_append_new(parts, json_object_of("name", json_text(m->s->notes->part[i]),
+                                                    "median_ns", json_whole(ns), NULL));
     }
-    return row < result->session->n_stages ? stage_traffic(result, row) : &result->total;
+    if (total > 0 && shorter > 0)
+        *hidden = fmin(fmax((sum - total) / shorter, 0), 1);
+    return parts;
 }
 
-static const char *row_name(const struct session *s, uint32_t row)
+/* What is computed, and what its products and weights take at least; null: nothing. */
+static json_t *compute_json(const struct making *m, const json_t *total)
 {
-    static const char *const figure[] = {
-        [FIGURE_DISPATCH] = "dispatch", [FIGURE_COMBINE] = "combine", [FIGURE_EXPERTS] = "experts"};
+    const struct session *s = m->s;
+    json_t *experts = json_null(), *limit = json_null(), *parts;
+    double median = json_number_at(total, "ns.median"), hidden;
 
-    if (by_graph(s))
-        return figure[session_figure_at(s, row)];
-    return row < s->n_stages ? s->stage[row] : "service";
+    if (!(m->flops > 0))
+        return json_null();
+    if (session_is_open(s) || !(median > 0))
+        median = NAN;
+    if (s->notes != NULL && s->notes->between_by[0] != '\0')
+        experts = json_object_of("by", json_text(s->notes->between_by), "flops_per_s",
+                                 json_number(m->expert_flops), NULL);
+    if (!isnan(m->flops_ns))
+        limit = json_object_of("flops_per_s", json_number(m->peaks.flops_per_ns * 1e9), "flops_ns",
+                               json_whole(m->flops_ns), "weights_bytes", json_number(m->weights),
+                               "memory_bytes_per_s", json_number(m->peaks.bytes_per_ns * 1e9),
+                               "weights_ns", json_whole(m->weights_ns), NULL);
+    parts = parts_json(m, json_number_at(total, "ns.median"), &hidden);
+    return json_object_of("flops", json_number(m->flops), "flops_per_s",
+                          json_number(m->flops / median * 1e9), "experts", experts, "limit", limit,
+                          "parts", parts, "hidden", json_number(hidden), NULL);
 }
 
-static enum epa_status fill_stages(struct result *result, struct work *work)
+/* ---- how it was timed and checked, and how it ended ---- */
+
+/* How times were taken; null where none were. */
+static json_t *timing_json(const struct making *m)
 {
-    const struct session *s = result->session;
-    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->n_stages;
-    bool open = session_is_open(s);
+    static const char *const clock[] = {[CLOCK_HOST] = "host",
+                                        [CLOCK_EVENTS] = "events",
+                                        [CLOCK_GRAPH] = "graph",
+                                        [CLOCK_END_TO_END] = "end_to_end"};
+    const struct session *s = m->s;
+    const struct bench_options *o = &s->experiment->bench;
+    bool open = session_is_open(s), graph = s->clock == CLOCK_GRAPH;
+    bool cold = s->verb == VERB_BENCH && o->cache == CACHE_COLD;
+    json_t *arrivals = json_null();
+    double late = 0; /* samples that were due before the rank could begin, of the latest rank */
 
-    last += open && last > 0 ? OPEN_LATENCY : 0;
-    while (by_graph(s) && total == FIGURE_PAIR && session_figure_at(s, last) != FIGURE_PAIR)
-        last++;
-
-    result->n_stages = last + 1;
-    for (uint32_t i = 0; i <= last; i++) {
-        struct result_stage *stage = &result->stage[i];
-        /* Where its times are. */
-        uint32_t row = by_graph(s) && last > 0 ? (uint32_t)session_figure_at(s, i) : i;
-        bool experts = by_graph(s) ? row == FIGURE_EXPERTS
-                                   : i < s->n_stages && s->stage_kind[i] == EPA_STAGE_EXPERTS;
-        uint64_t n = by_graph(s) && s->not_alone[row] ? 0 : result->n_samples;
-        const struct result_traffic *traffic = i < last ? row_traffic(result, i)
-                                               : open   ? NULL /* time in a queue moves nothing */
-                                                        : &result->total;
-
-        stage->name = i < last ? row_name(s, i) : by_wall(s) ? "wall" : open ? "latency" : "total";
-        gather(s, row, n, work->rank_ns);
-        if (summarise(result, work, n, stage) != EPA_OK)
-            return EPA_ERR_NOMEM;
-        set_rates(result, traffic, stage);
-        set_computing(result, experts, traffic == &result->total, stage);
-        /* What was beaten is no limit: it was measured while something else had the cores. */
-        stage->beaten = stage->peak_ns > BEATEN * stage->slowest.median;
-        if (stage->beaten)
-            stage->peak_ns = NAN;
-    }
-    find_straggler(result, work);
-    return EPA_OK;
+    if (clock[s->clock] == NULL)
+        return json_null();
+    for (uint32_t r = 0; r < m->ranks; r++)
+        late = fmax(late, (double)session_rank(s, r)->late);
+    if (open)
+        arrivals = json_object_of(
+            "process", json_text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"), "rate",
+            json_number(s->arrivals.rate), "closed_rate", json_number(s->arrivals.closed_rate),
+            "late", json_number(m->n_samples > 0 ? fmin(late / (double)m->n_samples, 1) : NAN),
+            NULL);
+    return json_object_of(
+        "clock", json_text(clock[s->clock]), "calls", json_count(graph ? session_calls(s) : 1),
+        "cache", json_text(cold ? "cold" : "warm"), "total",
+        json_text(graph || s->clock == CLOCK_END_TO_END || open ? "measured" : "sum"), "arrivals",
+        arrivals, NULL);
 }
 
-static void count_checks(struct result *result)
+/* Why there are no more samples, and the width of the 95 % interval of the last row's median as a
+ * part of it. Where no rule has stopped it and all went well, there are as many as asked for. */
+static json_t *stop_json(const struct making *m, const json_t *total)
 {
-    const struct session *s = result->session;
+    double median = json_number_at(total, "ns.median");
+    double width = json_number_at(total, "ns.ci95.1") - json_number_at(total, "ns.ci95.0");
+    enum stop_reason stop = m->s->stop;
 
-    for (uint32_t r = 0; r < ranks_of(s); r++) {
+    if (stop == STOP_NOT && m->s->verb != VERB_VERIFY && m->n_samples == m->s->iterations)
+        stop = STOP_ITERATIONS;
+    return json_object_of("reason", json_text_or_null(stop_name(stop)), "samples",
+                          json_count(m->n_samples), "ci95",
+                          json_number(median > 0 ? width / median : NAN), NULL);
+}
+
+/* Iterations that all ranks checked, elements of all, and why bench checked none; bytes put that
+ * were held against the plan, and why there are none. */
+static json_t *verify_json(const struct making *m)
+{
+    const struct session *s = m->s;
+    uint64_t checked = 0, compared = 0, wrong = 0, put = 0;
+    bool counts = s->verb == VERB_VERIFY;
+    const char *unchecked = NULL;
+
+    for (uint32_t r = 0; r < m->ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
-        result->compared += rank->compared;
-        result->wrong += rank->wrong;
-        if (r == 0 || rank->checked < result->checked)
-            result->checked = rank->checked;
+        compared += rank->compared;
+        wrong += rank->wrong;
+        put += rank->put_bytes;
+        checked = r == 0 || rank->checked < checked ? rank->checked : checked;
     }
-    result->unchecked = "";
-    if (s->verb != VERB_BENCH || result->compared > 0)
-        return;
-    if (!s->experiment->bench.check)
-        result->unchecked = "bench.check is false";
-    else if (s->notes != NULL)
-        result->unchecked = s->notes->unchecked;
+    if (s->verb == VERB_BENCH && compared == 0)
+        unchecked = !s->experiment->bench.check ? "bench.check is false"
+                    : s->notes != NULL          ? s->notes->unchecked
+                                                : NULL;
+    return json_object_of("iterations", json_count(checked), "compared", json_count(compared),
+                          "wrong", json_count(wrong), "unchecked", json_text_or_null(unchecked),
+                          "put_bytes", counts ? json_count(put) : json_null(), "uncounted",
+                          json_text_or_null(counts ? s->uncounted : NULL), NULL);
 }
 
-/* The first rank that failed for a reason of its own. */
-static void explain(struct result *result, const char *error)
+/* In its words, or in those of the first rank that failed for a reason of its own. */
+static json_t *error_json(const struct making *m, const struct result_end *end)
 {
-    const struct session *s = result->session;
     const struct session_rank *first = NULL;
+    char words[sizeof(first->text) + 1] = "";
 
-    if (error != NULL && error[0] != 0) {
-        snprintf(result->error, sizeof(result->error), "%s", error);
-        return;
-    }
-    for (uint32_t r = 0; r < ranks_of(s); r++) {
-        const struct session_rank *rank = session_rank(s, r);
+    if (end->status == EPA_OK)
+        return json_null();
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const struct session_rank *rank = session_rank(m->s, r);
 
-        if (rank->status == EPA_OK || rank->status == EPA_ERR_ABORTED)
-            continue;
-        if (first == NULL || rank->failed_ns < first->failed_ns)
+        if (rank->status != EPA_OK && rank->status != EPA_ERR_ABORTED &&
+            (first == NULL || rank->failed_ns < first->failed_ns))
             first = rank;
     }
-    if (result->status != EPA_OK && first != NULL)
-        snprintf(result->error, sizeof(result->error), "%.*s", (int)sizeof(first->text),
-                 first->text);
+    if (first != NULL)
+        snprintf(words, sizeof(words), "%.*s", (int)sizeof(first->text), first->text);
+    return json_object_of(
+        "status", json_text(status_name(end->status)), "text",
+        json_text(end->error != NULL && end->error[0] != '\0' ? end->error : words), NULL);
 }
 
-static void work_finish(struct work *work)
+/* What a script asks first, in words that do not grow with the causes; verdicts_make() adds
+ * "missed". */
+static const char *outcome(const struct experiment *x, enum epa_status status)
 {
-    free(work->rank_ns);
-    free(work->sorted);
-    free(work->fastest);
-    free(work->wins);
-}
-
-static enum epa_status work_init(struct work *work, uint32_t ranks, uint64_t n)
-{
-    work->rank_ns = calloc(ranks * n + 1, sizeof(*work->rank_ns));
-    work->sorted = calloc(n + 1, sizeof(*work->sorted));
-    work->fastest = calloc(n + 1, sizeof(*work->fastest));
-    work->wins = calloc(ranks + 1, sizeof(*work->wins));
-    if (work->rank_ns == NULL || work->sorted == NULL || work->fastest == NULL ||
-        work->wins == NULL)
-        return EPA_ERR_NOMEM;
-    return EPA_OK;
-}
-
-enum epa_status result_make(const struct session *session, const struct facts *facts,
-                            enum epa_status status, const char *error, struct result *out,
-                            struct epa_error *err)
-{
-    struct work work = {0};
-    enum epa_status made;
-
-    memset(out, 0, sizeof(*out));
-    out->session = session;
-    out->facts = facts;
-    out->status = status;
-    out->exit_code = exit_code(status, SIGINT);
-    out->n_samples = finished(session);
-    out->stop = why_stopped(out);
-    count_traffic(out);
-    out->peak = limit_of(session);
-    compute_limit(out);
-    explain(out, error);
-    count_checks(out);
-    made = work_init(&work, ranks_of(session), out->n_samples);
-    if (made == EPA_OK)
-        made = fill_stages(out, &work);
-    if (made == EPA_OK)
-        set_parts(out);
-    if (made == EPA_OK)
-        made = verdicts_make(out);
-    work_finish(&work);
-    if (made != EPA_OK) {
-        result_finish(out);
-        return epa_fail(err, made, "no memory for the statistics of %llu samples",
-                        (unsigned long long)out->n_samples);
+    switch (status) {
+    case EPA_ERR_UNSUPPORTED:
+        return x->label != NULL ? "skipped" : "failed"; /* of a batch, or alone */
+    case EPA_OK:
+    case EPA_ERR_MISMATCH:
+    case EPA_ERR_TIMEOUT:
+    case EPA_ERR_DIED:
+    case EPA_ERR_INTERRUPTED:
+        return status_name(status);
+    default:
+        return "failed";
     }
-    result_warn(out);
-    return EPA_OK;
 }
 
-void result_finish(struct result *result)
+/* ---- all of it ---- */
+
+static json_t *make(struct making *m, const struct facts *facts, const struct result_end *end)
 {
-    for (uint32_t i = 0; i < result->n_stages; i++) {
-        free(result->stage[i].sample);
-        free(result->stage[i].rank);
-    }
-    for (uint32_t i = 0; i < result->n_warnings; i++)
-        free(result->warning[i]);
-    free(result->verdict);
-    result->verdict = NULL;
-    result->n_stages = result->n_warnings = 0;
+    const struct session *s = m->s;
+    const struct experiment *x = s->experiment;
+    const struct epa_footprint *f = &s->footprint;
+    json_t *out, *stages, *total, *machine;
+
+    count_traffic(m);
+    find_peaks(m);
+    stages = stages_json(m);
+    total = json_array_get(stages, json_array_size(stages) - 1);
+    out = json_object_of(
+        "name", json_text(x->name), "file", json_text(x->file), "label",
+        json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "run",
+        json_text_or_null(x->run_name), "verb", json_text(session_verb(s)), "operation",
+        json_text(m->op->name), "status", json_text(outcome(x, end->status)), "exit_code",
+        json_integer(exit_code(end->status, end->signal != 0 ? end->signal : SIGINT)), "error",
+        error_json(m, end), "started", result_time(end->started), "elapsed_s",
+        json_number(end->elapsed_s), "warmup", json_count(s->warmup), "iterations",
+        json_count(s->iterations), NULL);
+    result_put_origin(out, s, facts);
+    machine = json_object_get(out, "machine");
+    json_object_set_new(machine, "device",
+                        m->ranks > 0 ? result_facts(&session_rank(s, 0)->device) : json_null());
+    json_object_set_new(machine, "links", links_json(m));
+    json_object_set_new(out, "world", result_world(s));
+    json_object_set_new(out, "timing", timing_json(m));
+    json_object_set_new(out, "stop", stop_json(m, total));
+    json_object_set_new(out, "stages", stages);
+    json_object_set_new(out, "skew", skew_json(m));
+    if (m->op->stats_json != NULL)
+        json_object_set_new(out, m->op->stats_key,
+                            s->stats != NULL ? m->op->stats_json(s->stats, s->source)
+                                             : json_null());
+    json_object_set_new(out, "delivers",
+                        m->op->delivers != NULL ? m->op->delivers(x, f) : json_null());
+    json_object_set_new(out, "traffic", traffic_json(m));
+    json_object_set_new(out, "compute", compute_json(m, total));
+    json_object_set_new(out, "memory",
+                        json_object_of("heap_bytes", json_count(f->heap_bytes), "private_bytes",
+                                       json_count(f->private_bytes), "device_bytes",
+                                       json_count(f->device_bytes), NULL));
+    json_object_set_new(out, "verify", verify_json(m));
+    json_object_set_new(out, "expect", json_array());
+    json_object_set_new(out, "fault", result_fault(s));
+    json_object_set_new(out, "profile", result_profile(end->trace));
+    json_object_set_new(out, "warnings", json_array());
+    return out;
+}
+
+json_t *result_make(const struct session *s, const struct facts *facts,
+                    const struct result_end *end)
+{
+    struct arena *arena = arena_create();
+    struct making m = {
+        .s = s, .op = session_operation(s), .ranks = s->block != NULL ? s->experiment->ranks : 0};
+    json_t *out;
+
+    m.n_samples = finished(&m);
+    m.rank_ns = arena_alloc(arena, m.ranks * m.n_samples * sizeof(*m.rank_ns));
+    m.sample = arena_alloc(arena, m.n_samples * sizeof(*m.sample));
+    m.sorted = arena_alloc(arena, m.n_samples * sizeof(*m.sorted));
+    m.wins = arena_alloc(arena, m.ranks * sizeof(*m.wins));
+    out = make(&m, facts, end);
+    arena_destroy(arena);
+    verdicts_make(out, s);
+    result_warn(out, s);
+    return out;
 }

@@ -1,259 +1,420 @@
-/* The summary: one line a run, so that runs can be held against each other; in tables, repetitions of a
- * run are one line, with the medians of theirs and how far apart they are. The figures are those of the
- * runs' own tables; what a run has not measured has none. One list of columns is behind all forms. */
+/* The summary: one line a run, so that runs can be held against each other; in tables, repetitions
+ * of a run are one line, with the medians of theirs and how far apart they are. The figures are
+ * those of the runs' own tables; what a run has not measured has none. */
 #include "report/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
-#include "base/json.h"
 #include "base/stats.h"
-#include "report/report.h"
+#include "report/export.h"
 #include "report/results.h"
+#include "report/table.h"
 
-enum { WIDTH = 100, LABEL_LEAST = 24, FIGURE = 10, COLUMNS = 9 };
+/* ---- the row of a run ---- */
 
-static const char *end_name(enum report_end end)
+static const char *const times[] = {"dispatch_ns", "experts_ns", "combine_ns", "total_ns"};
+static const char *const counts[] = {"iterations", "elements", "wrong"};
+enum { TIMES = sizeof(times) / sizeof(times[0]), COUNTS = sizeof(counts) / sizeof(counts[0]) };
+
+static bool ended(const json_t *row, const char *end)
 {
-    static const char *const name[] = {[REPORT_NOT_RUN] = "not run",
-                                       [REPORT_OK] = "ok",
-                                       [REPORT_FAILED] = "failed",
-                                       [REPORT_SKIPPED] = "skipped"};
-
-    return name[end];
+    return strcmp(json_text_at(row, "end"), end) == 0;
 }
 
-/* Whether it may have a figure. */
-static bool has_ran(const struct report_row *row)
+json_t *report_row(const char *who, const char *file, const char *label, const char *id)
 {
-    return row->end == REPORT_OK || row->end == REPORT_FAILED;
+    json_t *row = json_object_of("who", json_text(who), "file", json_text(file), "label",
+                                 json_text(label), "id", json_text_or_null(id), NULL);
+
+    report_row_end(row, REPORT_NOT_RUN, EPA_OK, "");
+    json_object_set_new(row, "status", json_text(""));
+    for (uint32_t i = 0; i < TIMES; i++)
+        json_object_set_new(row, times[i], json_null());
+    return row;
+}
+
+void report_row_end(json_t *row, const char *end, enum epa_status status, const char *error)
+{
+    json_object_set_new(row, "end", json_text(end));
+    json_object_set_new(row, "status", json_text(status_name(status)));
+    json_object_set_new(row, "error", json_text_or_null(error));
+}
+
+/* Of a stage of two halves the first is a stage of its own; it goes with the second. */
+static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
+{
+    while (stage + 1 < s->n_stages && s->stage_kind[stage] == EPA_STAGE_SEND)
+        stage++;
+    return s->stage_kind[stage];
+}
+
+/* Median over samples of the slowest rank, of all stages of a kind together. */
+static double median_of(const struct session *s, enum epa_stage_kind kind, uint64_t n)
+{
+    double *sample = memory_alloc(n, sizeof(*sample)), median = NAN;
+    bool any = false;
+
+    for (uint32_t r = 0; n > 0 && r < s->experiment->ranks; r++) {
+        for (uint64_t k = 0; k < n; k++) {
+            double sum = 0;
+
+            for (uint32_t i = 0; i < s->n_stages; i++) {
+                if (kind_of(s, i) != kind)
+                    continue;
+                sum += session_times(s, r, i)[k];
+                any = true;
+            }
+            sample[k] = fmax(sample[k], sum);
+        }
+    }
+    if (any) {
+        stats_sort(sample, n);
+        median = stats_percentile(sample, n, 500);
+    }
+    free(sample);
+    return median;
+}
+
+static void fill_parts(json_t *row, const struct session *s, const json_t *result)
+{
+    static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
+                                               EPA_STAGE_COMBINE};
+    const json_t *stages = json_object_get(result, "stages"), *stage;
+    uint64_t n = (uint64_t)json_number_at(result, "stop.samples");
+    size_t k;
+
+    for (uint32_t i = 0; i + 1 < TIMES; i++) {
+        double ns = NAN;
+
+        if (s->clock == CLOCK_HOST || s->clock == CLOCK_EVENTS)
+            ns = median_of(s, kind[i], n);
+        json_array_foreach(stages, k, stage) /* of graphs, which have rows of these names */
+            if (s->clock == CLOCK_GRAPH &&
+                strncmp(json_text_at(stage, "name"), times[i], strlen(times[i]) - 3) == 0) ns =
+                json_number_at(stage, "ns.median");
+        json_object_set_new(row, times[i], json_whole(ns));
+    }
+}
+
+static void set_counts(json_t *row, const json_t *result)
+{
+    static const char *const from[COUNTS] = {"verify.iterations", "verify.compared",
+                                             "verify.wrong"};
+    json_t *samples = json_at(result, "stop.samples");
+    bool any = json_integer_value(samples) > 0;
+
+    for (uint32_t i = 0; i < COUNTS; i++)
+        json_object_set(row, counts[i], json_at(result, from[i]));
+    json_object_set_new(row, "samples", any ? json_incref(samples) : json_null());
+    json_object_set_new(row, "stop",
+                        any ? json_incref(json_at(result, "stop.reason")) : json_null());
+    json_object_set_new(row, "ci95", any ? json_incref(json_at(result, "stop.ci95")) : json_null());
+}
+
+/* What a table for programs has besides: the experiment, and figures of each stage. */
+static void keep_all(json_t *row, const json_t *result)
+{
+    json_t *stages = json_array(), *stage;
+    size_t i;
+
+    json_array_foreach(json_object_get(result, "stages"), i, stage) json_array_append_new(
+        stages, json_object_of("name", json_incref(json_object_get(stage, "name")), "ns",
+                               json_incref(json_object_get(stage, "ns")), "rate",
+                               json_incref(json_object_get(stage, "rate")), "of_peak",
+                               json_incref(json_object_get(stage, "of_peak")), NULL));
+    json_object_set_new(row, "stages", stages);
+    json_object_set(row, "experiment", json_object_get(result, "experiment"));
+}
+
+void report_row_fill(json_t *row, const struct session *s, const json_t *result)
+{
+    const char *status = json_text_at(result, "status");
+    bool ok = strcmp(status, "ok") == 0, missed = strcmp(status, "missed") == 0;
+    double total = json_number_at(result_total(result), "ns.median");
+
+    report_row_end(row, ok ? REPORT_OK : REPORT_FAILED, EPA_OK, json_text_at(result, "error.text"));
+    if (!ok)
+        json_object_set_new(row, "status",
+                            json_text(missed ? status_name(EPA_ERR_MISMATCH)
+                                             : json_text_at(result, "error.status")));
+    set_counts(row, result);
+    keep_all(row, result);
+    fill_parts(row, s, result);
+    json_object_set_new(row, "total_ns", json_whole(total));
+}
+
+void report_row_read(json_t *row, const json_t *result, const json_t *saved)
+{
+    report_row_end(row, REPORT_OK, EPA_OK, "");
+    set_counts(row, result);
+    keep_all(row, result);
+    for (uint32_t i = 0; i < TIMES; i++)
+        json_object_set(row, times[i], json_object_get(saved, times[i]));
 }
 
 /* A run that failed may have measured or compared something before. */
-static bool has_figures(const struct report_row *row)
+static bool has_figures(const json_t *row)
 {
-    return row->end == REPORT_OK ||
-           (row->end == REPORT_FAILED && (row->total_ns > 0 || row->compared > 0));
+    return ended(row, REPORT_OK) ||
+           (ended(row, REPORT_FAILED) &&
+            (json_number_at(row, "total_ns") > 0 || json_number_at(row, "elements") > 0));
 }
 
 /* ---- repetitions ---- */
 
-/* A run, of all its repetitions. */
-struct line {
-    struct report_row row; /* figures are medians of those that have any; counts are sums */
-    char *who;             /* without the number of a repetition; owned */
-    uint32_t n, good;
-    double spread; /* of totals, (most - least) / median; NaN: fewer than two */
-};
-
-static bool is_repetition(const struct report_row *row, const struct report_row *before)
+static bool is_repetition(const json_t *row, const json_t *before)
 {
-    size_t bytes = results_label_bytes(row->label);
+    const char *label = json_text_at(row, "label"), *other = json_text_at(before, "label");
+    size_t bytes = results_label_bytes(label);
 
-    return row->repetition > before->repetition && strcmp(row->file, before->file) == 0 &&
-           bytes == results_label_bytes(before->label) &&
-           strncmp(row->label, before->label, bytes) == 0;
+    return json_integer_value(json_object_get(row, "repetition")) >
+               json_integer_value(json_object_get(before, "repetition")) &&
+           strcmp(json_text_at(row, "file"), json_text_at(before, "file")) == 0 &&
+           bytes == results_label_bytes(other) && strncmp(label, other, bytes) == 0;
 }
 
-/* The median of a figure of `n` rows that follow each other, nearest rank; NaN: none has it. */
-static double merge(const struct report_row *row, uint32_t n, size_t offset, double *spread)
+/* The median of a figure of rows `from` to `end - 1`, nearest rank; NaN: none has it. *spread:
+ * (most - least) / median; NaN: fewer than two have it. */
+static double merge(const json_t *rows, size_t from, size_t end, const char *key, double *spread)
 {
-    double *value = malloc((n + 1) * sizeof(*value)), median = NAN;
-    uint32_t found = 0;
+    double *value = memory_alloc(end - from, sizeof(*value)), median = NAN;
+    uint32_t n = 0;
 
-    for (uint32_t i = 0; i < n && value != NULL; i++) {
-        double x = *(const double *)(const void *)((const char *)&row[i] + offset);
+    for (size_t i = from; i < end; i++) {
+        double x = json_number_at(json_array_get(rows, i), key);
 
-        if (has_figures(&row[i]) && isfinite(x))
-            value[found++] = x;
+        if (has_figures(json_array_get(rows, i)) && !isnan(x))
+            value[n++] = x;
     }
-    if (found > 0) {
-        stats_sort(value, found);
-        median = stats_percentile(value, found, 500);
+    if (n > 0) {
+        stats_sort(value, n);
+        median = stats_percentile(value, n, 500);
     }
-    *spread = found > 1 ? (value[found - 1] - value[0]) / median : NAN;
+    *spread = n > 1 ? (value[n - 1] - value[0]) / median : NAN;
     free(value);
     return median;
 }
 
-static void fill_line(struct line *line, const struct report_row *row, uint32_t n)
+/* "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; null: all went well. */
+static json_t *end_json(const json_t *row, size_t good, size_t n)
 {
-    static const size_t times[] = {
-        offsetof(struct report_row, dispatch_ns), offsetof(struct report_row, experts_ns),
-        offsetof(struct report_row, combine_ns), offsetof(struct report_row, total_ns)};
-    size_t bytes = n > 1 ? results_label_bytes(row->who) : strlen(row->who);
+    const char *error = json_text_at(row, "error"), *status = json_text_at(row, "status");
+    text_auto out = {0};
 
-    *line = (struct line){.row = row[0], .n = n};
-    line->who = bytes > 0 ? strndup(row->who, bytes) : strdup(row->file);
-    line->row.who = line->who != NULL ? line->who : row->who;
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
-        *(double *)(void *)((char *)&line->row + times[i]) = merge(row, n, times[i], &line->spread);
-    for (uint32_t i = 0; i < n; i++) {
-        line->good += row[i].end == REPORT_OK;
-        if (i > 0) {
-            line->row.checked += row[i].checked;
-            line->row.compared += row[i].compared;
-            line->row.wrong += row[i].wrong;
-        }
-        if (line->row.end == REPORT_OK && row[i].end != REPORT_OK) {
-            line->row.end = row[i].end;
-            line->row.status = row[i].status;
-            memcpy(line->row.error, row[i].error, sizeof(line->row.error));
-        }
-    }
+    if (ended(row, REPORT_OK))
+        return json_null();
+    if (good > 0)
+        text_add(&out, "%zu of %zu ok, ", good, n);
+    text_add(&out, "%s", json_text_at(row, "end"));
+    if (ended(row, REPORT_FAILED))
+        text_add(&out, " (%s)", status);
+    if (error[0] != 0 && strcmp(error, status) != 0)
+        text_add(&out, ": %s", error);
+    return json_text(out.data);
 }
 
-/* ---- columns ---- */
+/* Rows `from` to `end - 1`, a run and its repetitions, as one: medians of those that have figures,
+ * sums of counts, the end of the first that did not end well. */
+static json_t *line_of(const json_t *rows, size_t from, size_t end)
+{
+    json_t *line = json_deep_copy(json_array_get(rows, from));
+    const char *who = json_text_at(line, "who");
+    size_t bytes = end - from > 1 ? results_label_bytes(who) : strlen(who), good = 0;
+    double spread, sum[COUNTS] = {0};
 
-/* What stands behind the label: for verify what was compared, else times. */
-struct column {
-    const char *name;
-    enum { TIME, RATIO, SPREAD, COUNT } kind;
-    size_t offset; /* in a row: of a double (TIME), of an uint64_t (COUNT) */
-};
+    for (size_t i = from; i < end; i++) {
+        const json_t *row = json_array_get(rows, i);
 
-static const struct column columns[] = {
-    {"dispatch", TIME, offsetof(struct report_row, dispatch_ns)},
-    {"experts", TIME, offsetof(struct report_row, experts_ns)},
-    {"combine", TIME, offsetof(struct report_row, combine_ns)},
-    {"total", TIME, offsetof(struct report_row, total_ns)},
-    {"ratio", RATIO, 0},
-    {"spread", SPREAD, 0},
-    {"iterations", COUNT, offsetof(struct report_row, checked)},
-    {"elements", COUNT, offsetof(struct report_row, compared)},
-    {"wrong", COUNT, offsetof(struct report_row, wrong)},
-    {0}};
-
-struct layout {
-    const struct report_batch *batch;
-    struct line *line; /* owned; NULL: no memory, and no lines */
-    uint32_t lines;
-    const struct column *column[COLUMNS];
-    uint32_t n;
-    int digits; /* of microseconds: one more in all rows where some are short */
-};
+        good += ended(row, REPORT_OK);
+        for (uint32_t k = 0; k < COUNTS; k++)
+            sum[k] += (double)json_integer_value(json_object_get(row, counts[k]));
+        if (ended(line, REPORT_OK) && !ended(row, REPORT_OK)) {
+            json_object_set(line, "end", json_object_get(row, "end"));
+            json_object_set(line, "status", json_object_get(row, "status"));
+            json_object_set(line, "error", json_object_get(row, "error"));
+        }
+    }
+    for (uint32_t i = 0; i < TIMES; i++)
+        json_object_set_new(line, times[i], json_number(merge(rows, from, end, times[i], &spread)));
+    for (uint32_t k = 0; k < COUNTS; k++)
+        json_object_set_new(line, counts[k], json_whole(sum[k]));
+    for (uint32_t k = 0; k < COUNTS && !has_figures(line); k++)
+        json_object_set_new(line, counts[k], json_null());
+    json_object_set_new(
+        line, "who", bytes > 0 ? json_stringn(who, bytes) : json_text(json_text_at(line, "file")));
+    json_object_set_new(line, "spread", json_number(spread));
+    json_object_set_new(line, "ended", end_json(line, good < end - from ? good : 0, end - from));
+    return line;
+}
 
 /* That which ratios of a question are over; NULL: none has a total. */
-static const struct line *base_of(const struct layout *layout, uint64_t question)
+static const json_t *base_of(const json_t *lines, const json_t *question)
 {
-    const struct line *first = NULL;
+    const json_t *first = NULL, *line;
+    size_t i;
 
-    for (uint32_t i = 0; i < layout->lines; i++) {
-        const struct line *line = &layout->line[i];
-
-        if (line->row.question != question || !(line->row.total_ns > 0))
+    json_array_foreach(lines, i, line)
+    {
+        if (!json_equal(json_object_get(line, "question"), question) ||
+            !(json_number_at(line, "total_ns") > 0))
             continue;
-        if (line->row.baseline)
+        if (json_is_true(json_object_get(line, "baseline")))
             return line;
         first = first != NULL ? first : line;
     }
     return first;
 }
 
-/* Whether a column says anything: experts that are timed, several runs to a question, repetitions. */
-static bool has_column(const struct layout *layout, const struct column *c)
+/* Gives rows their ratios, and the notes of the user. */
+static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
 {
-    bool has = c->kind == COUNT || (c->kind == TIME && strcmp(c->name, "experts") != 0);
+    json_t *row;
+    size_t i;
 
-    for (uint32_t i = 0; i < layout->lines && !has; i++) {
-        const struct line *line = &layout->line[i];
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *base = base_of(lines, json_object_get(row, "question"));
 
-        if (c->kind == TIME)
-            has = line->row.experts_ns > 0;
-        else if (c->kind == SPREAD)
-            has = isfinite(line->spread);
+        json_object_set_new(
+            row, "ratio",
+            json_number(json_number_at(row, "total_ns") / json_number_at(base, "total_ns")));
+        for (uint32_t k = 0; k < batch->n_context; k++) {
+            char key[80];
+
+            snprintf(key, sizeof(key), "context.%.*s", (int)strcspn(batch->context[k], "="),
+                     batch->context[k]);
+            json_object_set_new(row, key, json_text(strchr(batch->context[k], '=') + 1));
+        }
+    }
+}
+
+/* Rows with those of repetitions as one line. */
+static json_t *lines_of(const struct report_batch *batch)
+{
+    size_t n = json_array_size(batch->rows);
+    json_t *lines = json_array();
+
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && is_repetition(json_array_get(batch->rows, end),
+                                                   json_array_get(batch->rows, end - 1));)
+            end++;
+        json_array_append_new(lines, line_of(batch->rows, i, end));
+    }
+    finish_rows(batch, lines, lines);
+    return lines;
+}
+
+/* A row for each repetition, with ratios over lines. */
+static json_t *single_rows(const struct report_batch *batch)
+{
+    json_t *lines = lines_of(batch), *rows = json_array();
+
+    for (size_t i = 0; i < json_array_size(batch->rows); i++)
+        json_array_append_new(rows, line_of(batch->rows, i, i + 1));
+    finish_rows(batch, lines, rows);
+    json_decref(lines);
+    return rows;
+}
+
+/* ---- tables ---- */
+
+enum { FIGURE = 10, COLUMNS = 10 };
+
+static const struct table_column timed[] = {
+    {"who", "run", .width = 0},
+    {"dispatch_ns", "dispatch", "us", 1e3, 1, FIGURE},
+    {"experts_ns", "experts", "us", 1e3, 1, FIGURE},
+    {"combine_ns", "combine", "us", 1e3, 1, FIGURE},
+    {"total_ns", "total", "us", 1e3, 1, FIGURE},
+    {"ratio", "ratio", NULL, 0, 2, FIGURE},
+    {"spread", "spread", "%", 0.01, 1, FIGURE},
+    {"ended", NULL, .width = 0},
+    {0},
+};
+static const struct table_column verified[] = {
+    {"who", "run", .width = 0},
+    {"iterations", "iterations", NULL, 0, 0, FIGURE},
+    {"elements", "elements", NULL, 0, 0, FIGURE},
+    {"wrong", "wrong", NULL, 0, 0, FIGURE},
+    {"ended", NULL, .width = 0},
+    {0},
+};
+
+struct layout {
+    json_t *rows;
+    struct table_column column[COLUMNS + 1];
+    uint32_t n;
+    bool ratios, repeated;
+};
+
+/* Whether a column says anything: experts that are timed, several runs to a question,
+ * repetitions. */
+static bool has_column(const struct layout *layout, const struct table_column *c)
+{
+    bool optional = strcmp(c->key, "experts_ns") == 0 || strcmp(c->key, "ratio") == 0 ||
+                    strcmp(c->key, "spread") == 0 || c->width == 0;
+    bool has = !optional || strcmp(c->key, "who") == 0;
+
+    for (size_t i = 0; i < json_array_size(layout->rows) && !has; i++) {
+        const json_t *row = json_array_get(layout->rows, i);
+
+        if (strcmp(c->key, "ratio") == 0)
+            has = json_number_at(row, "total_ns") > 0 &&
+                  base_of(layout->rows, json_object_get(row, "question")) != row;
         else
-            has = line->row.total_ns > 0 && base_of(layout, line->row.question) != line;
+            has = !json_is_null(json_object_get(row, c->key));
     }
     return has;
 }
 
-/* documents: programs read them, so that only what this kind of command never has is left out. */
-static struct layout layout_of(const struct report_batch *batch, bool documents)
+static struct layout layout_of(const struct report_batch *batch)
 {
-    struct layout out = {.batch = batch, .digits = 1};
+    struct layout out = {.rows = lines_of(batch)};
+    bool is_short = false;
 
-    out.line = calloc(batch->n + 1, sizeof(*out.line));
-    for (uint32_t i = 0, end; i < batch->n && out.line != NULL; i = end) {
-        const struct report_row *row = &batch->row[i];
-
-        for (end = i + 1; end < batch->n && is_repetition(&batch->row[end], &batch->row[end - 1]);)
-            end++;
-        fill_line(&out.line[out.lines++], row, end - i);
-        if (row->dispatch_ns < 1e4 || row->combine_ns < 1e4 || row->total_ns < 1e4)
-            out.digits = 2;
+    for (size_t i = 0; i < json_array_size(out.rows); i++)
+        for (uint32_t k = 0; k < TIMES; k++)
+            is_short =
+                is_short || (k != 1 && json_number_at(json_array_get(out.rows, i), times[k]) < 1e4);
+    for (const struct table_column *c = batch->verb == VERB_VERIFY ? verified : timed;
+         c->key != NULL; c++) {
+        if (!has_column(&out, c))
+            continue;
+        out.ratios = out.ratios || strcmp(c->key, "ratio") == 0;
+        out.column[out.n] = *c;
+        out.column[out.n++].digits += c->scale > 1 && is_short;
     }
-    for (const struct column *c = columns; c->name != NULL; c++)
-        if ((c->kind == COUNT) == (batch->verb == VERB_VERIFY) &&
-            (documents ? c->kind != SPREAD : has_column(&out, c)))
-            out.column[out.n++] = c;
+    out.repeated = json_array_size(out.rows) < json_array_size(batch->rows);
     return out;
 }
 
-static void layout_free(struct layout *layout)
+/* What ratios are over: a name where it is one, else which; nothing: there are none. */
+static void describe_base(const struct layout *layout, struct text *out)
 {
-    for (uint32_t i = 0; i < layout->lines; i++)
-        free(layout->line[i].who);
-    free(layout->line);
-}
+    const json_t *base = NULL, *row;
+    bool several = false, asked = false;
+    size_t i;
 
-/* Over the total of what it is held against; NaN: one of them has none. */
-static double ratio_of(const struct layout *layout, const struct report_row *row)
-{
-    const struct line *base = base_of(layout, row->question);
+    json_array_foreach(layout->rows, i, row)
+    {
+        const json_t *mine = base_of(layout->rows, json_object_get(row, "question"));
 
-    return base != NULL ? row->total_ns / base->row.total_ns : NAN;
-}
-
-/* In microseconds, as a ratio, in percent, or as it is; NaN: there is none. `spread` is NaN for one
- * repetition. */
-static double figure_of(const struct layout *layout, const struct column *c,
-                        const struct report_row *row, double spread)
-{
-    const char *at = (const char *)row + c->offset;
-
-    if (!has_figures(row))
-        return NAN;
-    switch (c->kind) {
-    case COUNT:
-        return (double)*(const uint64_t *)(const void *)at;
-    case TIME:
-        return *(const double *)(const void *)at / 1e3;
-    case RATIO:
-        return ratio_of(layout, row);
-    case SPREAD:
-        break;
+        several = several || (base != NULL && mine != NULL && mine != base);
+        base = base != NULL ? base : mine;
+        asked = asked || json_is_true(json_object_get(row, "baseline"));
     }
-    return 100 * spread;
-}
-
-static void add_figure(struct text *out, const struct column *c, double value, int digits,
-                       const char *none)
-{
-    static const int fixed[] = {[RATIO] = 2, [SPREAD] = 1, [COUNT] = 0};
-
-    if (isfinite(value))
-        text_add(out, "%.*f", c->kind == TIME ? digits : fixed[c->kind], value);
-    else
-        text_add(out, "%s", none);
-}
-
-/* "failed (timeout): rank 1: ...", "2 of 3 ok, failed ...". */
-static void add_end(struct text *out, const struct line *line)
-{
-    const struct report_row *row = &line->row;
-
-    if (line->good > 0 && line->good < line->n)
-        text_add(out, "%u of %u ok, ", line->good, line->n);
-    text_add(out, "%s", end_name(row->end));
-    if (row->end == REPORT_FAILED)
-        text_add(out, " (%s)", status_name(row->status));
-    if (row->error[0] != 0 && strcmp(row->error, status_name(row->status)) != 0)
-        text_add(out, ": %s", row->error);
+    if (base == NULL || !layout->ratios)
+        return;
+    text_add(out, "ratio: total over that of %s",
+             !several ? json_text_at(base, "who")
+             : asked  ? "the baseline, of runs that differ only in algorithm, transport, backend "
+                        "or launcher"
+                      : "the first run that differs only in algorithm, transport, backend or "
+                        "launcher");
 }
 
 /* Whether the order is another than the declared one. */
@@ -262,169 +423,57 @@ static bool is_mixed(const struct report_batch *batch)
     return strcmp(batch->order, "declared") != 0;
 }
 
-/* ---- text ---- */
-
-/* Characters, not bytes. */
-static int width_of(const char *text)
-{
-    int n = 0;
-
-    for (; *text != 0; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
-/* A label that is too long has a line of its own. */
-static void print_line(FILE *file, const struct layout *layout, int width, const struct line *line)
-{
-    const struct report_row *row = &line->row;
-    bool figures = has_figures(row);
-    int mine = width_of(row->who);
-    struct text text = {0};
-
-    fputs("  ", file);
-    text_print_clean(file, row->who);
-    fprintf(file, mine > width ? "\n  %*s" : "%*s", mine > width ? width : width - mine, "");
-    for (uint32_t c = 0; c < layout->n && figures; c++) {
-        struct text figure = {0};
-
-        add_figure(&figure, layout->column[c],
-                   figure_of(layout, layout->column[c], row, line->spread), layout->digits, "-");
-        text_add(&text, " %*s", FIGURE, figure.data);
-        text_free(&figure);
-    }
-    if (row->end != REPORT_OK) {
-        text_add(&text, figures ? "  " : "   ");
-        add_end(&text, line);
-    }
-    text_print_clean(file, text.data);
-    text_free(&text);
-    fputc('\n', file);
-}
-
-/* What ratios are over: a name where it is one, else which. NULL: there are none. */
-static char *describe_base(const struct layout *layout)
-{
-    const struct line *base = NULL;
-    bool ratios = false, several = false, asked = false;
-    char *out = NULL;
-
-    for (uint32_t c = 0; c < layout->n; c++)
-        ratios = ratios || layout->column[c]->kind == RATIO;
-    for (uint32_t i = 0; i < layout->lines && ratios; i++) {
-        const struct line *mine = base_of(layout, layout->line[i].row.question);
-
-        several = several || (base != NULL && mine != NULL && mine != base);
-        base = base != NULL ? base : mine;
-        asked = asked || layout->line[i].row.baseline;
-    }
-    if (!ratios || base == NULL)
-        return NULL;
-    if (asprintf(&out, "ratio: total over that of %s",
-                 !several ? base->row.who
-                 : asked  ? "the baseline, of runs that differ only in algorithm, transport, "
-                            "backend or launcher"
-                          : "the first run that differs only in algorithm, transport, backend or "
-                            "launcher") < 0)
-        return NULL;
-    return out;
-}
-
-static bool is_repeated(const struct layout *layout)
-{
-    return layout->lines < layout->batch->n;
-}
-
 void report_batch_text(FILE *file, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch, false);
-    int width = LABEL_LEAST, most = WIDTH - 2 - (FIGURE + 1) * (int)layout.n;
-    char *base = describe_base(&layout);
-    struct text units = {0};
-    uint32_t ends[4] = {0};
+    struct layout layout = layout_of(batch);
+    text_auto base = {0};
+    static const char *const ends[] = {REPORT_OK, REPORT_FAILED, REPORT_SKIPPED, REPORT_NOT_RUN};
 
-    for (uint32_t i = 0; i < layout.lines; i++) {
-        int mine = width_of(layout.line[i].row.who);
+    describe_base(&layout, &base);
+    fprintf(file, "#\n# %zu runs", json_array_size(batch->rows));
+    for (size_t k = 0; k < sizeof(ends) / sizeof(ends[0]); k++) {
+        uint32_t n = 0;
 
-        width = mine <= width ? width : mine > most ? most : mine;
+        for (size_t i = 0; i < json_array_size(batch->rows); i++)
+            n += ended(json_array_get(batch->rows, i), ends[k]);
+        fprintf(file, "%s %u %s", k == 0 ? ":" : ",", n, ends[k]);
     }
-    for (uint32_t i = 0; i < batch->n; i++)
-        ends[batch->row[i].end]++;
-    fprintf(file, "#\n# %u runs: %u ok, %u failed, %u skipped, %u not run\n", batch->n,
-            ends[REPORT_OK], ends[REPORT_FAILED], ends[REPORT_SKIPPED], ends[REPORT_NOT_RUN]);
+    fprintf(file, "\n");
     if (is_mixed(batch))
         fprintf(file, "# order: %s, by seed %" PRIu64 "\n", batch->order, batch->seed);
-    if (batch->verb != VERB_VERIFY && is_repeated(&layout))
+    if (batch->verb != VERB_VERIFY && layout.repeated)
         fprintf(file, "# medians of repetitions; spread: of their totals, most - least\n");
-    if (base != NULL)
-        text_comment(file, "%s%s", is_repeated(&layout) ? "" : "medians; ", base);
-    fprintf(file, "#\n# %-*s", width, "run");
-    for (uint32_t c = 0; c < layout.n; c++)
-        fprintf(file, " %*s", FIGURE, layout.column[c]->name);
-    for (uint32_t c = 0; c < layout.n; c++)
-        text_add(&units, " %*s", FIGURE,
-                 layout.column[c]->kind == TIME     ? "[us]"
-                 : layout.column[c]->kind == SPREAD ? "[%]"
-                                                    : "");
-    while (units.bytes > 0 && units.data[units.bytes - 1] == ' ')
-        units.data[--units.bytes] = '\0';
-    if (units.bytes > 0)
-        fprintf(file, "\n# %-*s%s", width, "", units.data);
-    text_free(&units);
-    fputc('\n', file);
-    for (uint32_t i = 0; i < layout.lines; i++)
-        print_line(file, &layout, width, &layout.line[i]);
-    free(base);
-    layout_free(&layout);
+    if (base.bytes > 0)
+        text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
+    fprintf(file, "#\n");
+    table_text(file, layout.column, layout.rows);
+    json_decref(layout.rows);
 }
-
-/* ---- Markdown and CSV ---- */
 
 void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch, false);
-    char *base = describe_base(&layout);
-    bool ends = false;
+    struct layout layout = layout_of(batch);
+    text_auto base = {0};
+    json_t *row;
+    size_t i;
 
-    for (uint32_t i = 0; i < layout.lines; i++)
-        ends = ends || layout.line[i].row.end != REPORT_OK;
-    text_add(out, "| run | id |");
-    for (uint32_t c = 0; c < layout.n; c++)
-        text_add(out,
-                 layout.column[c]->kind == TIME     ? " %s [us] |"
-                 : layout.column[c]->kind == SPREAD ? " %s [%%] |"
-                                                    : " %s |",
-                 layout.column[c]->name);
-    text_add(out, "%s\n|---|---|", ends ? " end |" : "");
-    for (uint32_t c = 0; c < layout.n; c++)
-        text_add(out, "---:|");
-    text_add(out, "%s\n", ends ? "---|" : "");
-    for (uint32_t i = 0; i < layout.lines; i++) {
-        const struct line *line = &layout.line[i];
-        struct text end = {0};
-
-        text_add(out, "| ");
-        text_add_markdown(out, line->row.who);
-        text_add(out, " | %s |", line->row.id != NULL ? line->row.id : "-");
-        for (uint32_t c = 0; c < layout.n; c++) {
-            text_add(out, " ");
-            add_figure(out, layout.column[c],
-                       figure_of(&layout, layout.column[c], &line->row, line->spread),
-                       layout.digits, "-");
-            text_add(out, " |");
-        }
-        add_end(&end, line);
-        text_add(out, "%s", ends ? " " : "");
-        text_add_markdown(out, ends ? end.data : "");
-        text_add(out, "%s\n", ends ? " |" : "");
-        text_free(&end);
+    describe_base(&layout, &base);
+    memmove(&layout.column[2], &layout.column[1], (COLUMNS - 1) * sizeof(layout.column[0]));
+    layout.column[1] = (struct table_column){"id", "id", .width = 0};
+    if (layout.column[layout.n].width == 0)
+        layout.column[layout.n].name = "end";
+    json_array_foreach(layout.rows, i, row)
+    {
+        if (json_is_null(json_object_get(row, "ended")))
+            json_object_set_new(row, "ended", json_string("ok"));
     }
-    if (base != NULL) {
-        text_add(out, "\n%c", base[0] - 'a' + 'A');
-        text_add_markdown(out, base + 1);
+    table_markdown(out, layout.column, layout.rows);
+    if (base.bytes > 0) {
+        text_add(out, "\n%c", base.data[0] - 'a' + 'A');
+        text_add_markdown(out, base.data + 1);
         text_add(out, ".\n");
     }
-    for (uint32_t i = 0; i < batch->n_context; i++) {
+    for (i = 0; i < batch->n_context; i++) {
         text_add(out, i == 0 ? "\nContext: " : ", ");
         text_add_markdown(out, batch->context[i]);
     }
@@ -432,124 +481,100 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
         text_add(out, ".\n");
     if (is_mixed(batch))
         text_add(out, "\nOrder: %s, by seed %" PRIu64 ".\n", batch->order, batch->seed);
-    free(base);
-    layout_free(&layout);
+    json_decref(layout.rows);
 }
 
-/* As RFC 4180 has it. */
-static void add_csv(struct text *out, const char *text)
+/* A row for each repetition. */
+void report_batch_html(struct text *out, const struct report_batch *batch,
+                       void (*add)(struct text *, const char *))
 {
-    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+    struct layout layout = layout_of(batch);
+    text_auto base = {0};
 
-    text_add(out, quoted ? "\"" : "");
-    for (; *text != 0; text++)
-        text_add(out, *text == '"' ? "\"\"" : "%c", *text);
-    text_add(out, quoted ? "\"" : "");
+    describe_base(&layout, &base);
+    table_html(out, layout.column, layout.rows, add);
+    if (base.bytes > 0) {
+        text_add(out, "<p class=note>Medians; ");
+        add(out, base.data);
+        text_add(out, "\n");
+    }
+    json_decref(layout.rows);
 }
 
 void report_batch_csv(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch, true);
-    bool timed = batch->verb != VERB_VERIFY;
+    static const struct table_column of_times[] = {{"dispatch_ns", "dispatch_us", NULL, 1e3, 3, 1},
+                                                   {"experts_ns", "experts_us", NULL, 1e3, 3, 1},
+                                                   {"combine_ns", "combine_us", NULL, 1e3, 3, 1},
+                                                   {"total_ns", "total_us", NULL, 1e3, 3, 1},
+                                                   {"ratio", "ratio", NULL, 0, 2, 1},
+                                                   {"end", "end"},
+                                                   {"status", "status"},
+                                                   {"error", "error"},
+                                                   {"samples", "samples", NULL, 0, 0, 1},
+                                                   {"stop", "stop"},
+                                                   {"ci95", "ci95", NULL, 0, 6, 1},
+                                                   {0}};
+    static const struct table_column of_checks[] = {{"iterations", "iterations", NULL, 0, 0, 1},
+                                                    {"elements", "elements", NULL, 0, 0, 1},
+                                                    {"wrong", "wrong", NULL, 0, 0, 1},
+                                                    {"end", "end"},
+                                                    {"status", "status"},
+                                                    {"error", "error"},
+                                                    {0}};
+    struct arena *arena = arena_create();
+    json_auto_t *rows = single_rows(batch);
+    json_auto_t *names = export_cells(rows, batch->verb != VERB_VERIFY);
+    struct table_column *column =
+        arena_alloc(arena, (batch->n_context + json_object_size(names) + 16) * sizeof(*column));
+    const char *name;
+    json_t *value;
+    uint32_t n = 3;
 
-    text_add(out, "file,label,id");
-    for (uint32_t c = 0; c < layout.n; c++)
-        text_add(out, layout.column[c]->kind == TIME ? ",%s_us" : ",%s", layout.column[c]->name);
-    text_add(out, ",end,status,error%s", timed ? ",samples,stop,ci95" : "");
-    for (uint32_t i = 0; i < batch->n_context; i++)
-        text_add(out, ",context.%.*s", (int)strcspn(batch->context[i], "="), batch->context[i]);
-    text_add(out, "\n");
-    for (uint32_t i = 0; i < batch->n; i++) {
-        const struct report_row *row = &batch->row[i];
-        const char *why = stop_name(row->stop);
+    column[0] = (struct table_column){"file", "file"};
+    column[1] = (struct table_column){"label", "label"};
+    column[2] = (struct table_column){"id", "id"};
+    for (const struct table_column *c = batch->verb == VERB_VERIFY ? of_checks : of_times;
+         c->key != NULL; c++)
+        column[n++] = *c;
+    json_object_foreach(names, name, value) column[n++] = (struct table_column){name, name};
+    for (uint32_t i = 0; i < batch->n_context; i++) {
+        char *key = arena_printf(arena, "context.%.*s", (int)strcspn(batch->context[i], "="),
+                                 batch->context[i]);
 
-        add_csv(out, row->file);
-        text_add(out, ",");
-        add_csv(out, row->label);
-        text_add(out, ",%s", row->id != NULL ? row->id : "");
-        for (uint32_t c = 0; c < layout.n; c++) {
-            text_add(out, ",");
-            add_figure(out, layout.column[c], figure_of(&layout, layout.column[c], row, NAN), 3,
-                       ""); /* whole ns */
-        }
-        text_add(out, ",%s,%s,", end_name(row->end),
-                 row->end == REPORT_NOT_RUN ? "" : status_name(row->status));
-        add_csv(out, row->error);
-        /* Samples, why no more, and how wide the median's interval is as a part of it. */
-        if (timed && row->samples == 0)
-            text_add(out, ",,,");
-        else if (timed)
-            text_add(out, ",%" PRIu64 ",%s,", row->samples, why != NULL ? why : "");
-        if (timed && row->samples > 0 && isfinite(row->ci95))
-            text_add(out, "%.6f", row->ci95);
-        for (uint32_t k = 0; k < batch->n_context; k++) {
-            text_add(out, ",");
-            add_csv(out, strchr(batch->context[k], '=') + 1);
-        }
-        text_add(out, "\n");
+        column[n++] = (struct table_column){key, key};
     }
-    layout_free(&layout);
+    table_csv(out, column, rows);
+    arena_destroy(arena);
 }
 
-/* ---- JSON ---- */
+/* ---- documents ---- */
 
-static json_t *row_json(const struct layout *layout, const struct report_row *row)
+json_t *report_document(json_t *results, const struct report_batch *batch)
 {
-    json_t *out = json_object_of("file", json_text(row->file), "label", json_text(row->label), "id",
-                                 json_text_or_null(row->id), "end", json_text(end_name(row->end)),
-                                 "error", json_text_or_null(row->error), NULL);
+    json_t *out =
+        json_object_of("schema", json_integer(RESULT_SCHEMA), "program", json_text("epa2a"),
+                       "percentiles", json_text("nearest rank"), "results", results, NULL);
+    static const char *const keys[] = {"file",     "label",       "id",         "end",
+                                       "error",    "dispatch_ns", "experts_ns", "combine_ns",
+                                       "total_ns", "ratio"};
+    json_t *rows, *summary = json_array();
 
-    for (const struct column *c = columns; c->kind == TIME; c++) {
-        char key[32];
-
-        snprintf(key, sizeof(key), "%s_ns", c->name);
-        json_put(&out, key,
-                 json_whole(has_ran(row)
-                                ? *(const double *)(const void *)((const char *)row + c->offset)
-                                : NAN));
+    if (batch == NULL) {
+        json_decref(summary);
+        return out;
     }
-    json_put(&out, "ratio", json_number(has_ran(row) ? ratio_of(layout, row) : NAN));
+    rows = single_rows(batch);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_object();
+
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+            json_object_set(row, keys[k], json_object_get(json_array_get(rows, i), keys[k]));
+        json_array_append_new(summary, row);
+    }
+    json_decref(rows);
+    json_object_set_new(out, "order", json_text(batch->order));
+    json_object_set_new(out, "order_seed", is_mixed(batch) ? json_count(batch->seed) : json_null());
+    json_object_set_new(out, "summary", summary);
     return out;
-}
-
-enum epa_status report_json_text(struct text *out, const struct text *results,
-                                 const struct report_batch *batch, struct epa_error *err)
-{
-    json_t *rows = batch != NULL ? json_array() : NULL;
-
-    text_add(out,
-             "{\n\"schema\": %d,\n\"program\": \"epa2a\",\n"
-             "\"percentiles\": \"nearest rank\",\n\"results\": [\n",
-             REPORT_SCHEMA);
-    if (results->bytes > 0)
-        text_add_bytes(out, results->data, results->bytes);
-    text_add(out, "\n]");
-    if (batch != NULL) {
-        struct layout layout = layout_of(batch, true);
-
-        for (uint32_t i = 0; i < batch->n; i++)
-            json_add(&rows, row_json(&layout, &batch->row[i]));
-        layout_free(&layout);
-        text_add(out, ",\n\"order\": \"%s\",\n\"order_seed\": ", batch->order);
-        text_add(out, is_mixed(batch) ? "%" PRIu64 : "null", batch->seed);
-        text_add(out, ",\n\"summary\": ");
-        if (!json_write(out, rows, JSON_INDENT(1)))
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u runs as JSON", batch->n);
-    }
-    text_add(out, "\n}\n");
-    return EPA_OK;
-}
-
-enum epa_status report_json_line(struct text *out, const struct text *results,
-                                 const struct report_batch *batch, struct epa_error *err)
-{
-    struct text document = {0};
-    enum epa_status status = report_json_text(&document, results, batch, err);
-
-    if (status == EPA_OK &&
-        !json_write(out, json_loadb(document.data, document.bytes, 0, NULL), JSON_COMPACT))
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a result on one line");
-    text_add(out, "\n");
-    text_free(&document);
-    return status;
 }

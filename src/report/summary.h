@@ -5,14 +5,33 @@
 
 #include <stdio.h>
 
+#include "base/json.h"
 #include "base/text.h"
-#include "report/row.h"
+#include "report/result.h"
+
+/* "end" of a row */
+#define REPORT_NOT_RUN "not run" /* the command ended before */
+#define REPORT_OK "ok"
+#define REPORT_FAILED "failed"
+#define REPORT_SKIPPED "skipped" /* what it needs is not here */
+
+/* A row of a run that has not run: who is the label, with the file where there are several; id
+ * NULL: not known without its plugin. A caller may add "question", alike for runs that differ in
+ * nothing but the algorithm's side, "repetition" from 1, and "baseline": ratios of its question are
+ * over its total, else over that of the first. Medians are those of the result's table; what was
+ * not measured, or is no stage, is null. */
+json_t *report_row(const char *who, const char *file, const char *label, const char *id);
+void report_row_end(json_t *row, const char *end, enum epa_status, const char *error);
+
+/* All that a result says; skipping is left to the caller. */
+void report_row_fill(json_t *row, const struct session *, const json_t *result);
+/* The same of a run that ended well, from its result and its row of "summary". */
+void report_row_read(json_t *row, const json_t *result, const json_t *saved);
 
 /* All of them, as written, and how they went. */
 struct report_batch {
     enum verb verb;
-    const struct report_row *row;
-    uint32_t n;
+    json_t *rows;
     const char *order;          /* "declared", "interleaved" or "shuffled" */
     uint64_t seed;              /* of that order; declared has none */
     const char *const *context; /* "NAME=TEXT", as in facts.h */
@@ -21,13 +40,12 @@ struct report_batch {
 
 void report_batch_text(FILE *, const struct report_batch *);
 void report_batch_markdown(struct text *, const struct report_batch *);
+void report_batch_html(struct text *, const struct report_batch *,
+                       void (*add)(struct text *, const char *));
 void report_batch_csv(struct text *, const struct report_batch *);
 
-/* The document of results that are JSON already, as report_json_add() made them, on lines or all on
- * one; valid whenever it is written. With the rows as `summary`, where `batch` is not NULL. */
-enum epa_status report_json_text(struct text *out, const struct text *results,
-                                 const struct report_batch *, struct epa_error *);
-enum epa_status report_json_line(struct text *out, const struct text *results,
-                                 const struct report_batch *, struct epa_error *);
+/* The document of a list of results, which it takes; with the rows as `summary`, unless `batch` is
+ * NULL. */
+json_t *report_document(json_t *results, const struct report_batch *);
 
 #endif

@@ -8,10 +8,13 @@
  *           is not timed.
  *   puts    put() to all peers, then quiet(). How much a run puts is found out first, since
  *           links differ by a factor of a thousand.
- *   device  kernels, which the transport runs: device_peak(). Where that is not there, as kernels do
- *           not reach all ranks by themselves: puts.
+ *   device  kernels, which the transport runs: device_peak(). Where that is not there, as kernels
+ *           do not reach all ranks by themselves: puts.
  *
- * Of the runs of one way the median counts. The latency is that of the slowest pair. */
+ * Nothing makes links faster than they are, and much makes them slower: of the runs of a way the
+ * fastest counts, of a pair the fastest batch of signals; and the latency is that of the slowest
+ * pair. Where others have the cores for most of the time, the fastest is found late. So it goes on
+ * until the second fastest is as fast, for some tenths of a second at most. */
 #include "session/session.h"
 
 #include <math.h>
@@ -29,16 +32,24 @@ enum {
     ROW = 4096,
     SPREAD = 16,       /* peers that a row is stored to at once */
     PAIR_ROUNDS = 7,   /* of pairs, at most */
-    BATCHES = 5,       /* of signals there and back */
-    TURNS_FEW = 5,     /* of a batch, where a signal takes long */
-    TURNS_HOST = 50,   /* at most */
+    BATCHES_FEW = 5,   /* of signals there and back, between two exchanges of all ranks */
+    BATCHES_MOST = 25, /* where they are short */
+    TURNS_HOST = 10,   /* of a batch: the clock costs a signal 1 ns, and few are interrupted */
     TURNS_DEVICE = 64, /* a kernel times its turns itself */
+    TURNS_FEW = 5,     /* of kernels whose signals take long */
 };
 
-/* Longest wait for another rank. */
-static const uint64_t wait_ns = 30000000000u;
+/* Longest wait for another rank, where set-up has no limit. */
+static const uint64_t most_ns = 30000000000u;
 /* No round is begun after these times: with more ranks than cores all takes longer. */
 static const double pairs_ns = 8e6, runs_ns = 25e6;
+/* Unless what was found so far is not settled, that is: the second fastest takes more by this. */
+static const double patience_ns = 250e6, settled = 1.05;
+/* Of a signal that is a store, and for each rank where several share a core a switch to it: one
+ * that takes longer has waited for something else on that core, and is no property of a link. */
+static const double store_ns = 1e3, switch_ns = 2e3;
+static const double turn_long_ns = 500; /* there and back: the clock costs 3 % of it */
+static const double batches_ns = 1e6;   /* between two exchanges */
 
 /* Stores: bytes out of a rank in a run. The first fits in an L2, the second hardly does. */
 static const uint64_t stores_out[] = {64u << 10, 1u << 20};
@@ -47,7 +58,7 @@ static const double run_ns = 4e6;
 static const uint64_t puts_out = 256u << 20, device_out = 64u << 20;
 static const uint64_t put_bytes_most = 1u << 20; /* of one put */
 
-enum means { BY_PUT, BY_COPY, BY_CACHED_STORE, BY_STREAMING_STORE, BY_DEVICE };
+enum means { BY_COPY, BY_CACHED_STORE, BY_STREAMING_STORE, BY_PUT, BY_DEVICE };
 
 struct way {
     enum means means;
@@ -55,117 +66,158 @@ struct way {
     uint64_t passes;
 };
 
-struct span {
-    uint64_t begun, ended; /* on the host; all ranks of one have the same clock */
-    double ns;
-};
-
+/* After the first failure nothing below does anything. */
 struct measure {
     struct epa_bootstrap *boot;
     struct epa_backend *backend;
     struct epa_transport *t;
+    enum epa_status status;
     struct epa_error *err;
+    uint64_t wait_ns; /* longest wait for another rank */
     uint32_t signal;
     uint64_t turns; /* of signals so far, the same on all ranks */
     uint32_t ways;
     struct way way[WAYS_MOST];
 };
 
-/* Of one rank. */
-struct measured {
-    uint32_t runs; /* the same on all ranks */
-    struct span span[WAYS_MOST][RUNS];
-    double latency_ns;
+struct fastest {
+    double ns, second_ns;
 };
+
+static const struct fastest none = {INFINITY, INFINITY};
+
+static void keep_fastest(struct fastest *f, double ns)
+{
+    if (!(ns > 0))
+        return;
+    f->second_ns = fmin(f->second_ns, fmax(f->ns, ns));
+    f->ns = fmin(f->ns, ns);
+}
+
+static bool is_settled(const struct fastest *f)
+{
+    return f->second_ns <= settled * f->ns; /* not if there was none */
+}
+
+static bool good(const struct measure *m)
+{
+    return m->status == EPA_OK;
+}
 
 static bool by_kernels(const struct epa_transport *t)
 {
     return t->view != NULL && t->ops->device_peak != NULL;
 }
 
-struct stores {
-    const struct epa_transport *t;
-    const struct way *way;
-};
+static bool all_mapped(const struct epa_transport *t)
+{
+    bool mapped = true;
+
+    for (uint32_t r = 0; r < t->size; r++)
+        mapped = mapped && t->peer_heap[r] != NULL;
+    return mapped && t->view == NULL;
+}
+
+/* Whether a signal can take so long by itself. */
+static bool is_plausible(const struct measure *m, double ns)
+{
+    const struct epa_world *world = &m->boot->world;
+    double sharers = (double)m->t->size / world->local_cores;
+
+    return ns > 0 && (!all_mapped(m->t) || ns < store_ns + (sharers > 1 ? switch_ns * sharers : 0));
+}
+
+/* Of the workers on the host, to which memory is mapped. */
+static bool by_stores(const struct way *way)
+{
+    return way->means < BY_PUT;
+}
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static enum epa_status transport_says(struct measure *m, enum epa_status status)
+static void transport_call(struct measure *m, enum epa_status status)
 {
     if (status != EPA_OK && status != EPA_ERR_ABORTED)
         m->t->ops->explain(m->t, m->err);
-    return status;
+    m->status = status;
 }
 
-static enum epa_status boot_says(struct measure *m, enum epa_status status)
+static void barrier(struct measure *m)
 {
-    if (status != EPA_OK && status != EPA_ERR_ABORTED) {
-        m->boot->explain(m->boot, m->err);
-        (void)epa_fail(m->err, status, "the exchange of measurements failed");
-    }
-    return status;
+    if (good(m))
+        transport_call(m, m->t->ops->barrier(m->t, m->wait_ns));
 }
 
 /* The largest `mine` of all ranks, so that they decide alike. */
-static enum epa_status find_slowest(struct measure *m, double mine, double *out)
+static double find_slowest(struct measure *m, double mine)
 {
-    uint32_t size = m->t->size;
-    double *all = calloc(size, sizeof(*all));
-    enum epa_status status;
+    double *all = good(m) ? calloc(m->t->size, sizeof(*all)) : NULL;
 
-    if (all == NULL)
-        return epa_fail(m->err, EPA_ERR_NOMEM, "no memory for %u ranks' times", size);
-    status = boot_says(m, m->boot->allgather(m->boot, &mine, sizeof(mine), all));
-    *out = mine;
-    for (uint32_t r = 0; r < size && status == EPA_OK; r++)
-        *out = all[r] > *out ? all[r] : *out;
+    if (!good(m))
+        return mine;
+    m->status = all == NULL
+                    ? epa_fail(m->err, EPA_ERR_NOMEM, "no memory for %u ranks' times", m->t->size)
+                    : m->boot->allgather(m->boot, &mine, sizeof(mine), all);
+    for (uint32_t r = 0; r < m->t->size && good(m); r++)
+        mine = fmax(mine, all[r]);
+    if (!good(m) && all != NULL && m->status != EPA_ERR_ABORTED) {
+        m->boot->explain(m->boot, m->err);
+        (void)epa_fail(m->err, m->status, "the exchange of measurements failed");
+    }
     free(all);
-    return status;
+    return mine;
+}
+
+/* Whether all ranks go on: some rank has found nothing settled yet, and has time left. */
+static bool find_patience(struct measure *m, bool unsettled, uint64_t begun)
+{
+    double waited = find_slowest(m, unsettled ? (double)(clock_ns() - begun) + 1 : 0);
+
+    return good(m) && waited > 0 && waited < patience_ns;
+}
+
+/* Makes room after EPA_AGAIN; *begun: when that was returned first. Whether to try again. */
+static bool again(struct measure *m, enum epa_status status, uint32_t peer, uint64_t *begun)
+{
+    if (status != EPA_AGAIN) {
+        transport_call(m, status);
+        return false;
+    }
+    *begun = *begun == 0 ? clock_ns() : *begun;
+    transport_call(m, m->t->ops->progress(m->t));
+    if (good(m) && clock_ns() - *begun > m->wait_ns)
+        m->status = epa_fail(m->err, EPA_ERR_TIMEOUT,
+                             "link peak: rank %u could start nothing to rank %u for %.0f s",
+                             m->t->rank, peer, (double)m->wait_ns * 1e-9);
+    return good(m);
 }
 
 /* ---- rates ---- */
 
-/* After EPA_AGAIN. */
-static enum epa_status make_room(struct measure *m, uint32_t peer, uint64_t begun_ns)
-{
-    enum epa_status status = m->t->ops->progress(m->t);
-
-    if (status == EPA_OK && clock_ns() - begun_ns > wait_ns)
-        return epa_fail(m->err, EPA_ERR_TIMEOUT,
-                        "link peak: rank %u could start nothing to rank %u for %.0f s", m->t->rank,
-                        peer, (double)wait_ns * 1e-9);
-    return transport_says(m, status);
-}
-
 /* Each rank puts its own part, which lies at the same place everywhere. */
-static enum epa_status put_part(struct measure *m, const struct way *way, uint32_t peer)
+static void put_parts(struct measure *m, const struct way *way)
 {
     struct epa_transport *t = m->t;
-    uint64_t at = t->rank * way->part, begun = clock_ns();
-    enum epa_status status;
+    uint64_t at = t->rank * way->part;
 
-    while ((status = epa_put(t, at, t->heap + at, way->part, peer)) == EPA_AGAIN) {
-        status = make_room(m, peer, begun);
-        if (status != EPA_OK)
-            return status;
+    for (uint64_t i = 0; i < way->passes * (t->size - 1) && good(m); i++) {
+        uint32_t peer = (uint32_t)((t->rank + 1 + i % (t->size - 1)) % t->size);
+        uint64_t begun = 0;
+
+        while (again(m, epa_put(t, at, t->heap + at, way->part, peer), peer, &begun))
+            continue;
     }
-    return transport_says(m, status);
+    if (good(m))
+        transport_call(m, t->ops->quiet(t));
 }
 
-static enum epa_status put_parts(struct measure *m, const struct way *way)
-{
-    struct epa_transport *t = m->t;
-    enum epa_status status = EPA_OK;
-
-    for (uint64_t pass = 0; pass < way->passes; pass++) {
-        for (uint32_t i = 1; i < t->size && status == EPA_OK; i++)
-            status = put_part(m, way, (t->rank + i) % t->size);
-    }
-    return status == EPA_OK ? transport_says(m, t->ops->quiet(t)) : status;
-}
+struct stores {
+    const struct epa_transport *t;
+    const struct way *way;
+};
 
 static void store_row(const struct stores *s, const char *row, uint64_t offset, size_t bytes)
 {
@@ -222,76 +274,79 @@ static void on_workers(struct epa_backend *b, void (*fn)(void *, uint32_t, uint3
         fn(s, 0, 1);
 }
 
-static enum epa_status run_on_host(struct measure *m, const struct way *way, struct span *out)
-{
-    struct epa_transport *t = m->t;
-    struct stores stores = {.t = t, .way = way};
-    enum epa_status status = transport_says(m, t->ops->barrier(t, wait_ns));
-
-    out->begun = clock_ns();
-    if (status == EPA_OK && way->means == BY_PUT)
-        status = put_parts(m, way);
-    else if (status == EPA_OK)
-        on_workers(m->backend, store_parts, &stores);
-    out->ended = clock_ns();
-    out->ns = (double)(out->ended - out->begun);
-    if (status == EPA_OK)
-        status = transport_says(m, t->ops->barrier(t, wait_ns));
-    if (status == EPA_OK && way->means != BY_PUT)
-        on_workers(m->backend, load_parts, &stores);
-    return status;
-}
-
-static enum epa_status run_on_device(struct measure *m, const struct way *way, struct span *out)
+static double run_way(struct measure *m, const struct way *way)
 {
     const struct epa_peak_run run = {.bytes = way->part, .passes = (uint32_t)way->passes};
+    struct stores stores = {.t = m->t, .way = way};
+    uint64_t begun;
+    double ns = 0;
 
-    return transport_says(m, m->t->ops->device_peak(m->t, &run, &out->ns));
-}
-
-/* Of the workers on the host, to whom memory is mapped. */
-static bool by_stores(const struct way *way)
-{
-    return way->means != BY_PUT && way->means != BY_DEVICE;
-}
-
-/* After the first run: as many passes as take some milliseconds. */
-static enum epa_status choose_passes(struct measure *m, struct way *way, const struct span *first)
-{
-    uint64_t most = way->means == BY_PUT ? puts_out : device_out;
-    uint64_t out = way->part * (m->t->size - 1);
-    double slowest;
-    enum epa_status status = find_slowest(m, first->ns + 1, &slowest);
-
-    if (status == EPA_OK)
-        way->passes = 1 + least((uint64_t)(run_ns / slowest), (most - 1) / out);
-    return status;
-}
-
-/* The first round warms up: it is overwritten by the second. */
-static enum epa_status run_all(struct measure *m, struct measured *out)
-{
-    uint64_t begun = clock_ns();
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t round = 0; round <= RUNS && status == EPA_OK; round++) {
-        uint32_t run = round == 0 ? 0 : round - 1;
-        double slowest;
-
-        status = find_slowest(m, (double)(clock_ns() - begun), &slowest);
-        if (status != EPA_OK || (slowest > runs_ns && round > 1))
-            break;
-        for (uint32_t i = 0; i < m->ways && status == EPA_OK; i++) {
-            struct way *way = &m->way[i];
-
-            status = way->means == BY_DEVICE ? run_on_device(m, way, &out->span[i][run])
-                                             : run_on_host(m, way, &out->span[i][run]);
-            if (status == EPA_OK && !by_stores(way) && round == 0)
-                status = choose_passes(m, way, &out->span[i][run]);
-        }
-        out->runs = round;
+    if (way->means == BY_DEVICE) {
+        if (good(m))
+            transport_call(m, m->t->ops->device_peak(m->t, &run, &ns));
+        return ns;
     }
-    return status;
+    barrier(m);
+    begun = clock_ns();
+    if (way->means == BY_PUT)
+        put_parts(m, way);
+    else if (good(m))
+        on_workers(m->backend, store_parts, &stores);
+    ns = (double)(clock_ns() - begun);
+    barrier(m);
+    if (good(m) && by_stores(way))
+        on_workers(m->backend, load_parts, &stores);
+    return ns;
+}
+
+static double rate_of(const struct measure *m, const struct way *way, const struct fastest *f)
+{
+    return f->ns < INFINITY ? (double)(way->part * (m->t->size - 1) * way->passes) / f->ns : 0;
+}
+
+/* In the first round each way but stores gets as many passes as take some milliseconds. */
+static void warm_ways(struct measure *m)
+{
+    for (uint32_t i = 0; i < m->ways && good(m); i++) {
+        struct way *way = &m->way[i];
+        uint64_t most = way->means == BY_PUT ? puts_out : device_out;
+        double slowest = run_way(m, way);
+
+        if (by_stores(way))
+            continue;
+        slowest = find_slowest(m, slowest + 1);
+        way->passes =
+            1 + least((uint64_t)(run_ns / slowest), (most - 1) / (way->part * (m->t->size - 1)));
+    }
+}
+
+/* The rate of the fastest way; 0: there is none. Of the fastest run the time of the slowest rank,
+ * each by its own clock: a wait for a core between two ranks' begins is none of the link's, and a
+ * peak is what nobody exceeds. */
+static double run_all(struct measure *m)
+{
+    struct fastest fastest[WAYS_MOST];
+    uint64_t begun = clock_ns();
+    uint32_t best;
+
+    for (uint32_t i = 0; i < WAYS_MOST; i++)
+        fastest[i] = none;
+    warm_ways(m);
+    do {
+        uint64_t turn = clock_ns();
+
+        for (uint32_t run = 0; run < RUNS && good(m); run++) {
+            if (run > 0 && find_slowest(m, (double)(clock_ns() - turn)) > runs_ns)
+                break;
+            for (uint32_t i = 0; i < m->ways && good(m); i++)
+                keep_fastest(&fastest[i], find_slowest(m, run_way(m, &m->way[i])));
+        }
+        best = 0;
+        for (uint32_t i = 0; i < m->ways; i++)
+            if (rate_of(m, &m->way[i], &fastest[i]) > rate_of(m, &m->way[best], &fastest[best]))
+                best = i;
+    } while (find_patience(m, !is_settled(&fastest[best]), begun));
+    return rate_of(m, &m->way[best], &fastest[best]);
 }
 
 /* ---- latency ---- */
@@ -310,109 +365,109 @@ static uint32_t partner_of(uint32_t size, uint32_t round, uint32_t rank)
     return other == rank ? circle : other;
 }
 
-static enum epa_status send_signal(struct measure *m, uint32_t peer, uint64_t value)
+static void send_signal(struct measure *m, uint32_t peer, uint64_t value)
 {
     struct epa_transport *t = m->t;
     uint64_t begun = 0;
-    enum epa_status status;
 
-    while ((status = t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer)) == EPA_AGAIN) {
-        begun = begun == 0 ? clock_ns() : begun;
-        status = make_room(m, peer, begun);
-        if (status != EPA_OK)
-            return status;
-    }
-    return transport_says(m, status);
+    while (good(m) &&
+           again(m, t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer), peer, &begun))
+        continue;
 }
 
-/* The lower rank begins. */
-static enum epa_status play_on_host(struct measure *m, uint32_t peer, uint32_t turns, double *ns)
+/* The transport knows a signal's number, not its sender. */
+static void wait_for_peer(struct measure *m, uint32_t peer, uint64_t turn)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    m->status = epa_wait(m->t, m->signal, turn, m->wait_ns);
+    if (good(m) || m->status == EPA_ERR_ABORTED)
+        return;
+    m->t->ops->explain(m->t, &why);
+    (void)epa_fail(m->err, m->status, "link peak: a signal of rank %u: %s", peer, why.text);
+}
+
+/* `turns` there and back; the lower rank begins. Who rests counts on. Returns the time of one
+ * signal, as the lower rank has it: the other one may find the first signal there. Else 0. */
+static double play(struct measure *m, uint32_t peer, uint32_t turns)
 {
     struct epa_transport *t = m->t;
-    bool first = t->rank < peer;
-    uint64_t begun = clock_ns();
-    enum epa_status status = EPA_OK;
-
-    for (uint64_t turn = m->turns + 1; turn <= m->turns + turns && status == EPA_OK; turn++) {
-        if (first)
-            status = send_signal(m, peer, turn);
-        if (status == EPA_OK)
-            status = transport_says(m, epa_wait(t, m->signal, turn, wait_ns));
-        if (status == EPA_OK && !first)
-            status = send_signal(m, peer, turn);
-    }
-    *ns = (double)(clock_ns() - begun);
-    /* The last signal may be held back until now, and its receiver waits for it. */
-    return status == EPA_OK ? transport_says(m, t->ops->quiet(t)) : status;
-}
-
-/* `turns` there and back; *one_way: the time of one signal. Who rests counts on. */
-static enum epa_status play(struct measure *m, uint32_t peer, uint32_t turns, double *one_way)
-{
+    bool plays = peer < t->size && good(m), first = t->rank < peer;
+    uint64_t begun = clock_ns(), end = m->turns + turns;
     double ns = 0;
-    enum epa_status status = EPA_OK;
 
-    if (peer < m->t->size && by_kernels(m->t))
-        status =
-            transport_says(m, m->t->ops->device_peak(
-                                  m->t, &(struct epa_peak_run){.peer = peer, .turns = turns}, &ns));
-    else if (peer < m->t->size)
-        status = play_on_host(m, peer, turns, &ns);
-    m->turns += turns;
-    *one_way = ns / (2.0 * turns);
-    return status;
-}
+    if (plays && by_kernels(t)) {
+        const struct epa_peak_run run = {.peer = peer, .turns = turns};
 
-/* The least of several batches: nothing makes a line faster than it is, and much makes it
- * slower. A first one finds out how many turns there is time for, and keeps the word of one
- * pair from the next: all ranks hear of it. */
-static enum epa_status play_batches(struct measure *m, uint32_t peer, double *latency_ns)
-{
-    uint32_t most = by_kernels(m->t) ? TURNS_DEVICE : TURNS_HOST, turns;
-    double slowest = 0, best = 0, one_way;
-    enum epa_status status = play(m, peer, TURNS_FEW, &one_way);
-
-    if (status == EPA_OK)
-        status = find_slowest(m, one_way, &slowest);
-    turns = 2.0 * BATCHES * most * slowest > pairs_ns ? TURNS_FEW : most;
-    for (uint32_t i = 0; i < BATCHES && status == EPA_OK; i++) {
-        status = play(m, peer, turns, &one_way);
-        best = i == 0 || one_way < best ? one_way : best;
+        transport_call(m, t->ops->device_peak(t, &run, &ns));
+    } else if (plays) {
+        for (uint64_t turn = m->turns + 1; turn <= end && good(m); turn++) {
+            if (first)
+                send_signal(m, peer, turn);
+            if (good(m))
+                wait_for_peer(m, peer, turn);
+            if (!first)
+                send_signal(m, peer, turn);
+        }
+        ns = first ? (double)(clock_ns() - begun) : 0;
+        /* The last signal may be held back until now, and its receiver waits for it. */
+        if (good(m))
+            transport_call(m, t->ops->quiet(t));
     }
-    *latency_ns = best > *latency_ns ? best : *latency_ns;
-    return status;
+    m->turns = end;
+    return ns / (2.0 * turns);
 }
 
-/* Of many ranks not every pair: partners near and far. */
-static enum epa_status play_all(struct measure *m, double *latency_ns)
+/* The fastest batch. A first one, not counted, finds out how many there is time for, and keeps the
+ * signals of one pair from the next: all ranks take part in it. Where a turn is long it is a batch
+ * by itself: of several one would have to wait for a core that others have. */
+static double play_batches(struct measure *m, uint32_t peer, uint64_t begun)
+{
+    uint32_t turns = by_kernels(m->t) ? TURNS_FEW : TURNS_HOST;
+    double slowest = find_slowest(m, play(m, peer, turns));
+    struct fastest fastest = none;
+    bool unsettled = peer < m->t->size && m->t->rank < peer;
+
+    do {
+        struct fastest of_block = none;
+        double batches;
+
+        if (by_kernels(m->t))
+            turns =
+                2.0 * BATCHES_FEW * TURNS_DEVICE * slowest > pairs_ns ? TURNS_FEW : TURNS_DEVICE;
+        else
+            turns = 2 * slowest > turn_long_ns ? 1 : TURNS_HOST;
+        batches = fmin(BATCHES_MOST * TURNS_HOST / turns, batches_ns / (2 * turns * slowest + 1));
+        for (uint32_t i = 0; (i < batches || i < BATCHES_FEW) && good(m); i++)
+            keep_fastest(&of_block, play(m, peer, turns));
+        keep_fastest(&fastest, of_block.ns);
+        slowest = find_slowest(m, fastest.ns < INFINITY ? fastest.ns : 0);
+        unsettled = unsettled && !(is_settled(&fastest) && is_plausible(m, fastest.ns));
+    } while (find_patience(m, unsettled, begun));
+    return fastest.ns < INFINITY ? fastest.ns : 0;
+}
+
+/* The slowest pair; of many ranks not every one: partners near and far. */
+static double play_all(struct measure *m)
 {
     uint32_t size = m->t->size, all = size + size % 2 - 1;
     uint32_t rounds = (uint32_t)least(all, PAIR_ROUNDS);
     uint64_t begun = clock_ns();
-    enum epa_status status = EPA_OK;
+    double latency_ns = 0;
 
-    for (uint32_t i = 0; i < rounds && status == EPA_OK; i++) {
-        uint32_t peer = partner_of(size, i * all / rounds, m->t->rank);
-        double slowest;
+    for (uint32_t i = 0; i < rounds && good(m); i++) {
+        double slowest = find_slowest(m, (double)(clock_ns() - begun));
 
-        status = find_slowest(m, (double)(clock_ns() - begun), &slowest);
-        if (status != EPA_OK || (slowest > pairs_ns && i > 0))
+        if (slowest > pairs_ns && i > 0)
             break;
-        status = play_batches(m, peer, latency_ns);
+        latency_ns = fmax(latency_ns,
+                          play_batches(m, partner_of(size, i * all / rounds, m->t->rank), begun));
     }
-    return status;
+    latency_ns = find_slowest(m, latency_ns);
+    return is_plausible(m, latency_ns) ? latency_ns : 0;
 }
 
 /* ---- in all ---- */
-
-static bool all_mapped(const struct epa_transport *t)
-{
-    bool mapped = true;
-
-    for (uint32_t r = 0; r < t->size; r++)
-        mapped = mapped && t->peer_heap[r] != NULL;
-    return mapped && t->view == NULL;
-}
 
 /* Bytes to each peer. With more ranks than cores each moves less, so that all of it stays
  * short. */
@@ -448,65 +503,26 @@ static void choose_ways(struct measure *m)
         m->ways = 0;
 }
 
-/* Of the best run the time of the slowest rank, each by its own clock: a wait for a core between two
- * ranks' begins is none of the link's, and a limit is what nobody beats. */
-static double rate_of(const struct measure *m, const struct measured *all, uint32_t way)
-{
-    const struct way *w = &m->way[way];
-    uint32_t runs = all[0].runs < RUNS ? all[0].runs : RUNS; /* it is what a peer says */
-    double best = INFINITY;
-
-    for (uint32_t run = 0; run < runs; run++) {
-        double slowest = 0;
-
-        for (uint32_t r = 0; r < m->t->size; r++) {
-            const struct span *one = &all[r].span[way][run];
-            double ns = by_stores(w) ? (double)(one->ended - one->begun) : one->ns;
-
-            slowest = ns > slowest ? ns : slowest;
-        }
-        if (slowest > 0 && slowest < best)
-            best = slowest;
-    }
-    return best < INFINITY ? (double)(w->part * (m->t->size - 1) * w->passes) / best : 0;
-}
-
-static void sum_up(const struct measure *m, const struct measured *all, struct peak *out)
-{
-    *out = (struct peak){.bytes_per_ns = 0};
-    for (uint32_t i = 0; i < m->ways; i++) {
-        double rate = rate_of(m, all, i);
-
-        out->bytes_per_ns = rate > out->bytes_per_ns ? rate : out->bytes_per_ns;
-    }
-    for (uint32_t r = 0; r < m->t->size; r++) {
-        if (all[r].latency_ns > out->latency_ns)
-            out->latency_ns = all[r].latency_ns;
-    }
-}
-
 enum epa_status peak_measure(struct epa_bootstrap *boot, struct epa_backend *backend,
                              struct epa_transport *t, uint32_t signal, struct peak *out,
                              struct epa_error *err)
 {
-    struct measure m = {.boot = boot, .backend = backend, .t = t, .err = err, .signal = signal};
-    struct measured mine = {.runs = 0}, *all;
-    enum epa_status status;
+    struct measure m = {.boot = boot,
+                        .backend = backend,
+                        .t = t,
+                        .err = err,
+                        .wait_ns = boot->set_up_ns != 0 ? boot->set_up_ns : most_ns,
+                        .signal = signal};
+    struct peak found = {.bytes_per_ns = 0};
 
-    *out = (struct peak){.bytes_per_ns = 0};
+    *out = found;
     if (t->size == 1)
         return EPA_OK;
-    all = calloc(t->size, sizeof(*all));
-    if (all == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u ranks' times", t->size);
     choose_ways(&m);
-    status = play_all(&m, &mine.latency_ns);
-    if (status == EPA_OK && m.ways > 0)
-        status = run_all(&m, &mine);
-    if (status == EPA_OK)
-        status = boot_says(&m, boot->allgather(boot, &mine, sizeof(mine), all));
-    if (status == EPA_OK)
-        sum_up(&m, all, out);
-    free(all);
-    return status;
+    found.latency_ns = play_all(&m);
+    if (m.ways > 0)
+        found.bytes_per_ns = run_all(&m);
+    if (good(&m))
+        *out = found;
+    return m.status;
 }

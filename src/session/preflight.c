@@ -1,6 +1,6 @@
 /* Memory of the host by arithmetic. A heap is a memfd and inputs are touched at once, so
  * what is asked for is what is used: a sum that does not fit ends in the kernel killing
- * processes, not in an error that could be told. All sums saturate: a shape that overflows
+ * processes, not in an error that could be reported. All sums saturate: a shape that overflows
  * does not fit. Of a device what the algorithm's plan takes is held against what is free
  * there; inputs and what is written over its cache are for its backend to count, when it
  * allocates. */

@@ -3,6 +3,8 @@
  * memory, where the parent finds it however the rank ends. */
 #include "session/rank.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,15 +12,6 @@
 #include "base/clock.h"
 #include "epa2a/quant.h"
 #include "session/session.h"
-
-static const char *where(const struct rank *r)
-{
-    uint32_t stage = r->shared->stage;
-
-    if (stage == SESSION_PAIR)
-        return "dispatch and combine";
-    return stage < r->n_stages ? r->stage[stage].name : "between stages";
-}
 
 void session_keep_fact(void *facts, const char *key, const char *value)
 {
@@ -41,104 +34,140 @@ void rank_describe_device(struct rank *r)
 
 /* ---- set-up ---- */
 
-enum epa_status rank_explain_boot(struct rank *r, enum epa_status status, struct epa_error *err)
+static void boot_barrier(struct rank *r)
 {
-    if (status == EPA_ERR_TIMEOUT)
-        r->boot->explain(r->boot, err);
-    else if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        (void)epa_fail(err, status, "what ranks tell each other in set-up was lost");
-    return status;
+    if (rank_good(r))
+        (void)rank_boot(r, r->boot->barrier(r->boot));
 }
 
-static enum epa_status boot_barrier(struct rank *r, struct epa_error *err)
+static void open_backend(struct rank *r)
 {
-    return rank_explain_boot(r, r->boot->barrier(r->boot), err);
+    const struct chosen *chosen = &experiment_of(r)->backend;
+    const struct epa_backend_plugin *plugin = (const struct epa_backend_plugin *)chosen->plugin;
+
+    r->status = plugin->open(chosen->config, r->boot, &r->backend, &r->err);
+    if (rank_good(r))
+        r->status = preflight_device(r->session, r->backend->free_bytes, &r->err);
 }
 
-static enum epa_status open_transport(struct rank *r, struct epa_error *err)
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void open_transport(struct rank *r)
 {
     const struct chosen *chosen = &experiment_of(r)->transport;
     const struct epa_transport_plugin *plugin = (const struct epa_transport_plugin *)chosen->plugin;
-    const struct epa_footprint *need = &r->session->footprint;
-    uint32_t more = r->session->verb == VERB_BENCH ? PEAK_SIGNALS : 0;
+    const struct session *s = r->session;
+    const struct epa_footprint *need = &s->footprint, *puts = &s->puts;
+    uint32_t signals = (uint32_t)max64(need->signals, puts->signals);
+    uint64_t heap_bytes = max64(need->heap_bytes, puts->heap_bytes);
 
-    return plugin->open(
+    if (!rank_good(r))
+        return;
+    if (s->verb == VERB_BENCH)
+        signals += PEAK_SIGNALS;
+    rank_guard_room(r, &heap_bytes, &signals);
+    r->status = plugin->open(
         &(struct epa_transport_params){.boot = r->boot,
                                        .backend = r->backend,
                                        .config = chosen->config,
-                                       .heap_bytes = need->heap_bytes,
-                                       .signals = need->signals + more,
+                                       .heap_bytes = heap_bytes,
+                                       .signals = signals,
                                        .between = (const void *)experiment_of(r)->between.plugin},
-        &r->transport, err);
+        &r->transport, &r->err);
+    if (rank_good(r) && r->transport->ops->describe != NULL)
+        r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
 }
 
-/* What was written is taken away again: algorithms find the heap as open() left it. */
-static enum epa_status clean_transport(struct rank *r, struct epa_error *err)
+/* What the links can do, before anything lives in the heap. What was written is taken away again:
+ * algorithms find the heap as open() left it. */
+static void measure_peak(struct rank *r)
 {
-    const struct epa_backend_ops *ops = r->backend->ops;
     struct epa_transport *t = r->transport;
-    enum epa_status status = boot_barrier(r, err);
 
-    if (status == EPA_OK)
-        status = rank_explain(r, ops->fill(r->backend, t->heap, 0, t->heap_bytes), err);
-    if (status == EPA_OK)
-        status = rank_sync(r, err);
-    if (status != EPA_OK)
-        return status;
-    status = t->ops->reset(t);
-    if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        t->ops->explain(t, err);
-    return status;
+    if (!rank_good(r) || r->session->verb != VERB_BENCH)
+        return;
+    r->status = peak_measure(r->boot, r->backend, t, r->session->footprint.signals,
+                             &r->shared->peak, &r->err);
+    boot_barrier(r);
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
+    rank_sync(r);
+    if (rank_good(r))
+        (void)rank_transport(r, t->ops->reset(t));
 }
 
-/* What the links can do, before anything lives in the heap. */
-static enum epa_status measure_peak(struct rank *r, struct epa_error *err)
+/* Once more, after the iterations: what had the cores or the memory before may be gone, and a limit
+ * is what can be reached at any time. Not of devices, which nobody else uses. The algorithm is
+ * gone, and so the heap is free again. */
+static void measure_peak_again(struct rank *r)
 {
-    enum epa_status status;
+    struct session_rank *shared = r->shared;
+    struct peak again;
 
-    if (r->session->verb != VERB_BENCH)
-        return EPA_OK;
-    status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
-                          &r->shared->peak, err);
-    return status == EPA_OK ? clean_transport(r, err) : status;
+    if (!rank_goes_on(r) || r->session->verb != VERB_BENCH || r->backend->memory != EPA_MEMORY_HOST)
+        return;
+    r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
+                             &again, &r->err);
+    if (!rank_good(r))
+        return;
+    shared->peak.bytes_per_ns = fmax(shared->peak.bytes_per_ns, again.bytes_per_ns);
+    if (!(shared->peak.latency_ns > 0 && shared->peak.latency_ns < again.latency_ns))
+        shared->peak.latency_ns = again.latency_ns > 0 ? again.latency_ns : shared->peak.latency_ns;
 }
 
-static enum epa_status create_operation(struct rank *r, struct epa_error *err)
+/* Its weights are there before the algorithm; what this rank can compute is measured while all
+ * ranks do so. */
+static void create_operation(struct rank *r)
 {
     const struct session *s = r->session;
     bool exact = s->experiment->verify.tolerance == TOLERANCE_EXACT;
 
-    return session_operation(s)->create(
+    if (!rank_good(r))
+        return;
+    r->status = session_operation(s)->create(
         &(struct op_params){.x = s->experiment,
                             .world = &r->boot->world,
-                            .footprint = &s->footprint,
+                            .footprint = r->footprint,
                             .source = s->source,
                             .backend = r->backend,
                             .slots = session_slots(s),
                             .hard_values = s->verb == VERB_VERIFY && exact},
-        &r->op, err);
+        &r->op, &r->err);
+    if (!rank_good(r) || s->verb != VERB_BENCH || r->op->operation->measure == NULL)
+        return;
+    boot_barrier(r);
+    if (rank_good(r))
+        r->status = r->op->operation->measure(r->op, &r->shared->peaks, &r->err);
 }
 
-static enum epa_status create_algorithm(struct rank *r, struct epa_error *err)
+static void create_algorithm(struct rank *r, uint32_t transport_flags)
 {
     const struct experiment *x = experiment_of(r);
     struct epa_problem problem = operation_problem(x);
     const struct epa_algorithm_plugin *plugin =
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
 
+    if (!rank_good(r))
+        return;
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
-    return plugin->create(
+    r->status = plugin->create(
         &(struct epa_algorithm_params){.problem = &problem,
                                        .world = r->boot->world,
                                        .transport = r->transport,
                                        .backend = r->backend,
                                        .config = x->algorithm.config,
-                                       .transport_flags = experiment_transport_flags(x),
+                                       .transport_flags = transport_flags,
+                                       .heap = r->heap_at,
+                                       .signal = r->signal_at,
+                                       .epoch = rank_is_guarded(r) ? x->verify.epoch : 0,
                                        .timeout_ns = x->timeout_ns,
                                        .trace = r->trace,
                                        .observer = r->boot->observer},
-        &r->algorithm, err);
+        &r->algorithm, &r->err);
 }
 
 /* Whether the stages are the phases of the operation, or one that is WHOLE, any of them
@@ -194,67 +223,104 @@ static uint32_t list_stages(struct rank *r)
     return n;
 }
 
-static enum epa_status check_stages(struct rank *r, struct epa_error *err)
+/* Whether plan() said the truth of them. */
+static void check_names(struct rank *r)
 {
+    const char *const *name = r->footprint->stages;
     const struct epa_algorithm *a = r->algorithm;
+
+    for (uint32_t i = 0; name != NULL && i <= a->n_stages; i++)
+        if (i == a->n_stages ? name[i] != NULL
+                             : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
+            rank_fail(r, EPA_ERR_UNSUPPORTED,
+                      "plan() of %s says that stage %u is '%s', and it is '%s'",
+                      experiment_of(r)->algorithm.plugin->name, i, name[i] != NULL ? name[i] : "",
+                      i < a->n_stages ? a->stages[i].name : "");
+            return;
+        }
+}
+
+/* What verify.order wants of the algorithm. */
+static void check_order(struct rank *r)
+{
+    const struct experiment *x = experiment_of(r);
+    const char *name = x->algorithm.plugin->name;
+
+    if (r->session->verb != VERB_VERIFY)
+        return;
+    if (x->verify.order == ORDER_DISCARD && r->algorithm->discard == NULL)
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "verify.order: discard: %s cannot discard", name);
+    if (x->verify.order == ORDER_AGAIN && !r->algorithm->combines_again)
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again", name);
+}
+
+static void check_stages(struct rank *r)
+{
+    const struct operation *op = session_operation(r->session);
     const char *name = experiment_of(r)->algorithm.plugin->name;
     uint32_t n = list_stages(r);
 
     if (n > SESSION_STAGES)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s has %u stages; %d are as many as can be",
-                        name, n, SESSION_STAGES);
-    for (uint32_t i = 0; i < a->n_stages; i++)
-        if (!has_kind(session_operation(r->session), a->stages[i].kind))
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "stage '%s' of %s is of a kind that %s does not have",
-                            a->stages[i].name, name, session_operation(r->session)->name);
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "%s has %u stages; %d are as many as can be", name, n,
+                  SESSION_STAGES);
+    for (uint32_t i = 0; i < r->algorithm->n_stages; i++)
+        if (!has_kind(op, r->algorithm->stages[i].kind))
+            rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
+                      r->algorithm->stages[i].name, name, op->name);
     r->first_stages = count_first_stages(r);
+    check_order(r);
+    check_names(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verify needs a dispatch and a combine, or one stage that is both, "
-                        "which is not what %s has",
-                        name);
-    return EPA_OK;
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "verify needs a dispatch and a combine, or one stage that is both, which is not "
+                  "what %s has",
+                  name);
+}
+
+void rank_create(struct rank *r, const struct epa_footprint *footprint, uint32_t transport_flags)
+{
+    r->footprint = footprint;
+    create_operation(r);
+    create_algorithm(r, transport_flags);
+    if (rank_good(r))
+        check_stages(r);
 }
 
 /* What bench and run take their times with. */
-static enum epa_status choose_clock(struct rank *r, struct epa_error *err)
+static void choose_clock(struct rank *r)
 {
-    const struct bench_options *o = &experiment_of(r)->bench;
     const struct experiment *x = experiment_of(r);
-    bool captures = r->backend->ops->capture_begin != NULL;
-    bool bench = r->session->verb == VERB_BENCH;
+    const struct bench_options *o = &x->bench;
+    const struct epa_backend_ops *ops = r->backend->ops;
+    const char *backend = x->backend.plugin->name;
+    bool graphs = ops->capture_begin != NULL, graph = o->clock == CLOCK_GRAPH, captures = graphs;
 
     r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
-    if (!bench)
-        return EPA_OK;
-    if (o->cache == CACHE_COLD && r->backend->ops->flush_cache == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.cache: cold: backend '%s' cannot flush a cache",
-                        x->backend.plugin->name);
-    if (o->clock == CLOCK_END_TO_END)
-        r->clock = CLOCK_END_TO_END;
-    if (o->clock == CLOCK_GRAPH && !captures)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.clock: backend '%s' has no graphs; set events",
-                        x->backend.plugin->name);
+    if (r->session->verb != VERB_BENCH)
+        return;
     /* Experts of the host follow the lists of a dispatch, which a graph has not made yet. */
     for (uint32_t i = 0; i < r->n_stages; i++)
-        if (is_kind(r, i, EPA_STAGE_EXPERTS) && r->backend->ops->experts_create == NULL)
-            captures = false;
-    if (o->clock == CLOCK_GRAPH && !captures && r->backend->ops->capture_begin != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.clock: backend '%s' leaves real experts to the host, which no graph "
-                        "can hold; set events",
-                        x->backend.plugin->name);
-    if (o->clock == CLOCK_GRAPH && r->first_stages == 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "bench.clock: graph needs a dispatch and a combine, or one stage "
-                        "that is both, which is not what %s has; set events",
-                        x->algorithm.plugin->name);
-    if (o->clock == CLOCK_GRAPH || (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
+        captures = captures && !(is_kind(r, i, EPA_STAGE_EXPERTS) && ops->experts_create == NULL);
+    if (o->cache == CACHE_COLD && ops->flush_cache == NULL)
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.cache: cold: backend '%s' cannot flush a cache",
+                  backend);
+    if (graph && !graphs)
+        rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.clock: backend '%s' has no graphs; set events",
+                  backend);
+    if (graph && !captures)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "bench.clock: backend '%s' leaves real experts to the host, which no graph can "
+                  "hold; set events",
+                  backend);
+    if (graph && r->first_stages == 0)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "bench.clock: graph needs a dispatch and a combine, or one stage that is both, "
+                  "which is not what %s has; set events",
+                  x->algorithm.plugin->name);
+    if (o->clock == CLOCK_END_TO_END)
+        r->clock = CLOCK_END_TO_END;
+    else if (graph || (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
         r->clock = CLOCK_GRAPH;
-    return EPA_OK;
 }
 
 /* Said once in each memory that ranks share: the stages that the algorithm chose, and the
@@ -263,7 +329,7 @@ static void describe_stages(const struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
 
-    if (r->boot->world.rank != 0 && r->session->process_id.size <= 1)
+    if (!rank_good(r) || (r->boot->world.rank != 0 && r->session->process_id.size <= 1))
         return;
     if (r->op->operation->between_by != NULL)
         r->op->operation->between_by(r->op, notes->between_by, sizeof(notes->between_by));
@@ -280,65 +346,26 @@ static void describe_stages(const struct rank *r)
     __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
 }
 
-/* What this rank can compute, while all ranks do so. */
-static enum epa_status measure_computing(struct rank *r, struct epa_error *err)
+static void set_up(struct rank *r)
 {
-    const struct operation *op = r->op->operation;
-    enum epa_status status;
-
-    if (r->session->verb != VERB_BENCH || op->measure == NULL)
-        return EPA_OK;
-    status = boot_barrier(r, err);
-    return status == EPA_OK ? op->measure(r->op, &r->shared->peaks, err) : status;
-}
-
-static enum epa_status open_all(struct rank *r, struct epa_error *err)
-{
-    const struct chosen *chosen = &experiment_of(r)->backend;
-    const struct epa_backend_plugin *backend = (const struct epa_backend_plugin *)chosen->plugin;
-    enum epa_status status = backend->open(chosen->config, r->boot, &r->backend, err);
-
-    if (status == EPA_OK)
-        status = preflight_device(r->session, r->backend->free_bytes, err);
-    if (status == EPA_OK)
-        status = open_transport(r, err);
-    if (status == EPA_OK && r->transport->ops->describe != NULL)
-        r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
-    if (status == EPA_OK)
-        status = measure_peak(r, err);
+    open_backend(r);
+    open_transport(r);
+    measure_peak(r);
+    rank_guard_heap(r, &r->session->footprint);
     rank_trace_begin(r);
-    if (status == EPA_OK) /* its weights are there before the algorithm */
-        status = create_operation(r, err);
-    if (status == EPA_OK)
-        status = measure_computing(r, err);
-    if (status == EPA_OK)
-        status = create_algorithm(r, err);
-    return status;
-}
-
-static enum epa_status set_up(struct rank *r, struct epa_error *err)
-{
-    enum epa_status status = open_all(r, err);
-
-    if (status == EPA_OK)
-        status = check_stages(r, err);
-    if (status == EPA_OK)
-        status = choose_clock(r, err);
-    if (status == EPA_OK)
-        status = rank_expect_check(r, err);
-    if (status == EPA_OK)
-        status = rank_fault_check(r, err);
-    if (status == EPA_OK)
-        describe_stages(r);
-    if (status == EPA_OK)
-        status = rank_explain_boot(r, rank_trace_ready(r), err);
+    rank_create(r, &r->session->footprint, experiment_transport_flags(experiment_of(r)));
+    if (!rank_good(r))
+        return;
+    choose_clock(r);
+    rank_expect_check(r);
+    rank_fault_check(r);
+    describe_stages(r);
+    rank_trace_ready(r);
     /* Nobody starts before all are there; those that wait here are notified if one fails. */
-    if (status == EPA_OK)
-        status = boot_barrier(r, err);
-    return status;
+    boot_barrier(r);
 }
 
-/* Kernels that wait for peers are told to leave only by the backend's sync(), and what
+/* Kernels that wait for peers are made to leave only by the backend's sync(), and what
  * frees or closes below would wait for them in the driver, without a limit. After a failure
  * alone: else nothing is queued any more. */
 static void settle(struct rank *r)
@@ -347,15 +374,27 @@ static void settle(struct rank *r)
         (void)r->backend->ops->sync(r->backend); /* why it failed has been recorded */
 }
 
-static void tear_down(struct rank *r)
+static void destroy_algorithm(struct rank *r)
 {
     rank_graphs_destroy(r);
-    rank_stop_destroy(r);
     if (r->algorithm != NULL)
         r->algorithm->destroy(r->algorithm);
     r->algorithm = NULL;
+}
+
+void rank_destroy(struct rank *r)
+{
+    destroy_algorithm(r);
     if (r->op != NULL) /* whose weights the algorithm may use */
         r->op->operation->destroy(r->op);
+    r->op = NULL;
+}
+
+static void tear_down(struct rank *r)
+{
+    rank_destroy(r);
+    rank_stop_destroy(r);
+    free(r->guard);
     if (r->transport != NULL)
         r->transport->ops->close(r->transport);
     if (r->backend != NULL)
@@ -373,28 +412,27 @@ static uint64_t realtime_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void record_failure(struct rank *r, bool set_up_done, enum epa_status status,
-                           const struct epa_error *err)
+static void record_failure(struct rank *r, bool set_up_done)
 {
     struct session_rank *to = r->shared;
-    const char *stage = where(r);
+    const char *stage = session_stage(r->session->notes, to->stage), *why = r->err.text;
     size_t n = strlen(stage);
     char me[32], at[64] = "";
 
     snprintf(me, sizeof(me), "rank %u, ", r->boot->world.rank);
-    if (strncmp(err->text, stage, n) == 0 && strchr("/,:", err->text[n]) != NULL)
+    if (strncmp(why, stage, n) == 0 && strchr("/,:", why[n]) != NULL)
         stage = ""; /* an algorithm says "dispatch/wait: ..." */
     snprintf(at, sizeof(at), "iteration %llu, ", (unsigned long long)to->iteration);
-    if (strncmp(err->text, me, strlen(me)) == 0) /* a check, which says of which iteration */
-        snprintf(to->text, sizeof(to->text), "%s", err->text);
+    if (strncmp(why, me, strlen(me)) == 0) /* a check, which says of which iteration */
+        snprintf(to->text, sizeof(to->text), "%s", why);
     else if (!set_up_done)
-        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, err->text);
+        snprintf(to->text, sizeof(to->text), "rank %u: %s", r->boot->world.rank, why);
     else
         snprintf(to->text, sizeof(to->text), "%s%s%s%s%s", me, at, stage,
-                 stage[0] != '\0' ? ": " : "", err->text);
+                 stage[0] != '\0' ? ": " : "", why);
     to->failed_ns = realtime_ns();
     /* Release: the text is there before the status that sends the parent to read it. */
-    __atomic_store_n(&to->status, status, __ATOMIC_RELEASE);
+    __atomic_store_n(&to->status, r->status, __ATOMIC_RELEASE);
     r->boot->abort(r->boot);
 }
 
@@ -411,54 +449,56 @@ static void describe_rank(struct rank *r)
     r->shared->core = w->cores > 0 ? w->core[0] : -1;
 }
 
-static enum epa_status work(struct rank *r, struct epa_error *err)
+static void work(struct rank *r)
 {
-    enum epa_status status;
-
-    switch (r->session->verb) {
-    case VERB_BENCH:
-        status = rank_stop_create(r, err);
-        return status != EPA_OK              ? status
-               : r->clock == CLOCK_GRAPH     ? rank_bench_graph(r, err)
-               : session_is_open(r->session) ? rank_bench_open(r, err)
-                                             : rank_bench(r, err);
-    case VERB_RUN:
-        return rank_run(r, err);
-    case VERB_VERIFY:
-        break;
-    }
-    return rank_verify(r, err);
+    if (r->session->verb == VERB_RUN)
+        rank_run(r);
+    if (r->session->verb == VERB_VERIFY)
+        rank_verify(r);
+    if (r->session->verb != VERB_BENCH)
+        return;
+    rank_stop_create(r);
+    if (!rank_good(r))
+        return;
+    if (r->clock == CLOCK_GRAPH)
+        rank_bench_graph(r);
+    else if (session_is_open(r->session))
+        rank_bench_open(r);
+    else
+        rank_bench(r);
 }
 
 enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
 {
     struct rank r = {
         .session = session, .shared = session_rank(session, boot->world.rank), .boot = boot};
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status;
     bool set_up_done;
 
     describe_rank(&r);
     rank_at(&r, 0, SESSION_ELSEWHERE);
     rank_waits_begin(&r);
-    status = set_up(&r, &err);
-    set_up_done = status == EPA_OK;
-    if (status == EPA_OK)
-        status = work(&r, &err);
+    set_up(&r);
+    set_up_done = rank_good(&r);
+    if (set_up_done)
+        work(&r);
     /* What is still held back reaches those that wait for it, and nobody takes its memory
      * away while a peer may read it. */
-    if (status == EPA_OK)
-        status = rank_barrier(&r, &err);
-    if (status == EPA_OK)
-        status = rank_explain_boot(&r, rank_trace_end(&r), &err);
-    if (status == EPA_OK)
-        status = boot_barrier(&r, &err);
-    if (status != EPA_OK) {
-        record_failure(&r, set_up_done, status, &err);
+    rank_barrier(&r);
+    rank_trace_end(&r);
+    boot_barrier(&r);
+    if (rank_good(&r)) {
+        destroy_algorithm(&r);
+        boot_barrier(&r);
+        measure_peak_again(&r);
+        rank_count_puts(&r);
+        rank_guard_end(&r);
+    }
+    if (!rank_good(&r)) {
+        record_failure(&r, set_up_done);
         settle(&r);
     }
     tear_down(&r);
     rank_waits_end(&r);
     __atomic_store_n(&r.shared->finished, 1, __ATOMIC_RELEASE);
-    return status;
+    return r.status;
 }

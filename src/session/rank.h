@@ -1,5 +1,7 @@
-/* One rank of a session: what its parts share. All that is here runs in the rank's own
- * thread. */
+/* One rank of a session: what its parts share. All that is here runs in the rank's own thread.
+ *
+ * The first failure of a rank stays, with its reason, in `status` and `err`: after it no function
+ * below does anything, so that who calls several of them need not look in between. */
 #ifndef RANK_H
 #define RANK_H
 
@@ -10,6 +12,8 @@
 #include "session/session.h"
 
 struct graphs;    /* rank_graph.c */
+struct guard;     /* guard.c */
+struct view;      /* session/view.h */
 struct rank_stop; /* stop.c */
 
 /* What the core itself notes in a trace. */
@@ -27,21 +31,28 @@ struct rank {
     struct session_rank *shared;
     struct epa_bootstrap *boot;
     struct epa_backend *backend;
-    struct epa_transport *transport;
+    struct epa_transport *transport; /* as the algorithm is given it */
+    struct view *view;   /* `transport`, where that is one; NULL: it is what was opened */
+    struct guard *guard; /* NULL: nothing is guarded */
+    uint64_t heap_at;    /* as in epa_algorithm_params */
+    uint32_t signal_at;
     struct epa_algorithm *algorithm;
     struct op_rank *op;
+    const struct epa_footprint *footprint; /* of the algorithm as it was created */
+    enum epa_status status;                /* of what was done so far */
+    struct epa_error err;
     /* The algorithm's, with one for the experts after each dispatch where those are timed. */
     struct epa_stage stage[SESSION_STAGES];
     uint32_t n_stages;
     struct graphs *graphs;  /* NULL: none were made */
-    struct rank_stop *stop; /* NULL: bench takes as many samples as it is told to */
+    struct rank_stop *stop; /* NULL: bench takes as many samples as were asked for */
     enum bench_clock clock; /* that bench and run use */
     uint32_t fault_stage;   /* before which a planted fault strikes */
     /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
      * WHOLE. What the operation does between stages comes after it. 0: the list is of
      * another kind. */
     uint32_t first_stages;
-    struct epa_wait_observer observer; /* who is told of waits: writes to `shared` */
+    struct epa_wait_observer observer; /* of long waits: writes to `shared` */
     struct recorder recorder;          /* where somebody profiles */
     struct epa_trace *trace;           /* of it; NULL: nobody does */
     uint16_t slice[RANK_SLICES], stage_slice[SESSION_STAGES], units; /* names in it */
@@ -75,6 +86,37 @@ void rank_at(struct rank *, uint64_t iteration, uint32_t stage);
 
 /* ---- rank_stages.c ---- */
 
+/* The first failure, with its reason. Returns false. */
+EPA_PRINTF(3, 4)
+bool rank_fail(struct rank *, enum epa_status, const char *fmt, ...);
+
+/* Of what the experiment says at `key`: "x.yaml:7:12: KEY SENTENCE dispatch, combine; did you mean
+ * 'dispatch'?". `want` is none of the n names. */
+EPA_PRINTF(6, 7)
+void rank_refuse_name(struct rank *, const char *key, const char *want, const char *const *name,
+                      uint32_t n, const char *fmt, ...);
+
+/* The operation and the algorithm, over `transport` as it is; with both gone, that again with
+ * another plan. */
+void rank_create(struct rank *, const struct epa_footprint *, uint32_t transport_flags);
+void rank_destroy(struct rank *);
+
+/* What a function returned, explained by whom it belongs to: a kernel that gave up waiting by the
+ * algorithm that queued it, all else of the backend by itself. Whether it is good. */
+bool rank_backend(struct rank *, enum epa_status);
+bool rank_algorithm(struct rank *, enum epa_status);
+bool rank_transport(struct rank *, enum epa_status);
+bool rank_boot(struct rank *, enum epa_status);
+
+static inline bool rank_good(const struct rank *r)
+{
+    return r->status == EPA_OK;
+}
+
+/* Whether there is to be another iteration. A rank that waits for nobody would not hear of
+ * a failure elsewhere, or of the user's wish to stop, in any other way. */
+bool rank_goes_on(struct rank *);
+
 /* From here on long waits are noted in `shared`, until rank_waits_end(). */
 void rank_waits_begin(struct rank *);
 void rank_waits_end(struct rank *);
@@ -82,91 +124,95 @@ void rank_waits_end(struct rank *);
 /* Before the algorithm is made, which notes names of its own: nothing, if nobody profiles. */
 void rank_trace_begin(struct rank *);
 /* Once it is there: clocks of hosts are compared, collectively. */
-enum epa_status rank_trace_ready(struct rank *);
+void rank_trace_ready(struct rank *);
 /* After the last iteration, which all ranks have done: the same again. */
-enum epa_status rank_trace_end(struct rank *);
+void rank_trace_end(struct rank *);
 /* What is noted from now on is of no iteration, and not kept. */
 void rank_trace_pause(struct rank *);
 
-/* A slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
-static inline void rank_noted(struct rank *r, uint16_t name, uint64_t begin_ns)
-{
-    (void)epa_trace_slice(r->trace, 0, name, begin_ns, EPA_TRACE_NOBODY, 0, 0);
-}
-
 /* Runs a stage on the problem of a slot; on a device it is only queued. */
-enum epa_status rank_stage(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
-
-/* What the backend's function returned, explained: a kernel that gave up waiting by the
- * algorithm that queued it, all else by the backend. */
-enum epa_status rank_explain(struct rank *, enum epa_status, struct epa_error *);
+void rank_stage(struct rank *, uint32_t stage, uint32_t slot);
 
 /* All that was queued is done, and well. */
-enum epa_status rank_sync(struct rank *, struct epa_error *);
-
-enum epa_status rank_barrier(struct rank *, struct epa_error *);
-
-/* Whether there is to be another iteration. A rank that waits for nobody would not hear of
- * a failure elsewhere, or of the user's wish to stop, in any other way. */
-bool rank_goes_on(const struct rank *, enum epa_status *);
-
-/* What a function of the bootstrap returned, explained. */
-enum epa_status rank_explain_boot(struct rank *, enum epa_status, struct epa_error *);
+void rank_sync(struct rank *);
+void rank_barrier(struct rank *);
+void rank_mark(struct rank *, uint32_t mark);
+void rank_flush(struct rank *); /* caches */
+double rank_elapsed(struct rank *, uint32_t from_mark, uint32_t to_mark);
 
 /* Makes the inputs of an iteration; `out` is spoilt. */
-enum epa_status rank_make(struct rank *, uint32_t slot, uint64_t iteration, struct epa_error *);
+void rank_make(struct rank *, uint32_t slot, uint64_t iteration);
+/* The same, and counts what they move. */
+void rank_inputs(struct rank *, uint32_t slot, uint64_t iteration);
 
 /* After a stage: what the core does before the next and does not time, as synthetic experts of
- * what a dispatch brought. */
-enum epa_status rank_between(struct rank *, uint32_t stage, uint32_t slot, struct epa_error *);
+ * what a dispatch delivered. */
+void rank_between(struct rank *, uint32_t stage, uint32_t slot);
 
 /* Compares what a stage of this kind left. */
-enum epa_status rank_check(struct rank *, enum epa_stage_kind, uint32_t slot, struct epa_error *);
-
-/* Makes the inputs of an iteration and counts what they move. */
-enum epa_status rank_inputs(struct rank *, uint32_t slot, uint64_t iteration, struct epa_error *);
+void rank_check(struct rank *, enum epa_stage_kind, uint32_t slot);
 
 /* One iteration with its stages between marks, each after a barrier where `apart`. check:
  * compare every element after each stage. */
-enum epa_status rank_iteration(struct rank *, uint32_t slot, bool apart, bool check,
-                               struct epa_error *);
+void rank_iteration(struct rank *, uint32_t slot, bool apart, bool check);
 
 /* From the marks of the last iteration: of one stage, and of all. */
-enum epa_status rank_stage_ns(struct rank *, uint32_t stage, double *out, struct epa_error *);
-enum epa_status rank_total_ns(struct rank *, double *out, struct epa_error *);
-
-/* ---- what a rank does once it is set up ---- */
-
-enum epa_status rank_run(struct rank *, struct epa_error *);
-enum epa_status rank_bench(struct rank *, struct epa_error *);
-enum epa_status rank_bench_graph(struct rank *, struct epa_error *);
-enum epa_status rank_bench_open(struct rank *, struct epa_error *);
-
-/* One iteration more, of which every element is compared, if bench is to check. `last`: the
- * number of those before. No figure counts unless the same program was right on the same
- * shape. */
-enum epa_status rank_check_once(struct rank *, uint64_t last, struct epa_error *);
-
-/* What each part of a stage takes when it runs alone, launched one by one; nothing where there are
- * none. */
-enum epa_status rank_time_parts(struct rank *, struct epa_error *);
-
-/* So many samples of this rank are complete. */
-void rank_keep_samples(struct rank *, uint64_t n);
-void rank_graphs_destroy(struct rank *);
-
-/* ---- rank_stages.c: expectations ---- */
+double rank_stage_ns(struct rank *, uint32_t stage);
+double rank_total_ns(struct rank *);
 
 /* EPA_ERR_CONFIG where `expect` names a row that there is not. */
-enum epa_status rank_expect_check(const struct rank *, struct epa_error *);
+void rank_expect_check(struct rank *);
+
+/* ---- rank_bench.c, rank_graph.c: what a rank does once it is set up ---- */
+
+void rank_run(struct rank *);
+void rank_bench(struct rank *);
+void rank_bench_graph(struct rank *);
+void rank_bench_open(struct rank *);
+void rank_verify(struct rank *);
+
+/* Warm-up and samples, `block` at a time: take() runs the `n` iterations from `first` on, which are
+ * all of the one or all of the other, and keeps their times. Returns how many there were. */
+uint64_t rank_loop(struct rank *, uint32_t block,
+                   void (*take)(struct rank *, uint64_t first, uint32_t n));
+
+/* A sample's time of a row; NULL: iteration `i` is warm-up. */
+double *rank_sample(const struct rank *, uint32_t row, uint64_t i);
+void rank_graphs_destroy(struct rank *);
+
+/* ---- guard.c ---- */
+
+/* Whether verify.guard or verify.epoch is set: then all of these do something. */
+bool rank_is_guarded(const struct rank *);
+/* Adds what is around the algorithm's part, and says where that is. */
+void rank_guard_room(struct rank *, uint64_t *heap_bytes, uint32_t *signals);
+/* Before an algorithm of this footprint is created, all of whose heap is 0. */
+void rank_guard_heap(struct rank *, const struct epa_footprint *);
+/* Once inputs are made, and when what they are for is over. */
+void rank_guard_inputs(struct rank *, uint32_t slot);
+void rank_guard_check(struct rank *, uint32_t slot);
+/* EPA_ERR_UNSUPPORTED where verify.epoch was ignored. */
+void rank_guard_end(struct rank *);
+
+/* ---- counted.c ---- */
+
+/* verify, after the last iteration: a few more, over puts alone, of which those to other ranks are
+ * counted and held against what the plan claims. Collective. */
+void rank_count_puts(struct rank *);
 
 /* ---- rank_fault.c ---- */
 
 /* EPA_ERR_CONFIG where `fault` names a stage that there is not, or cannot strike. */
-enum epa_status rank_fault_check(struct rank *, struct epa_error *);
+void rank_fault_check(struct rank *);
 
 /* Before a stage: does what `fault` plants there, and else nothing. It may not return. */
-enum epa_status rank_fault(struct rank *, uint32_t stage, struct epa_error *);
+void rank_fault(struct rank *, uint32_t stage);
+
+/* Waits until `end` (clock_ns()), or a rank has failed; what is left below `spin` it does not
+ * sleep. */
+void rank_rest(const struct rank *, uint64_t end, uint64_t spin);
+/* For who needs the time itself: a sleep may be so much too long. */
+enum { RANK_SPIN_NS = 150000 };
 
 /* verify.straggle: late and early ranks, another set before each stage of each iteration. */
 void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
@@ -174,13 +220,12 @@ void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
 /* ---- stop.c ---- */
 
 /* Before the first iteration of bench: nothing, where there is no stop rule. */
-enum epa_status rank_stop_create(struct rank *, struct epa_error *);
+void rank_stop_create(struct rank *);
 void rank_stop_destroy(struct rank *);
 
-/* Between samples, and after each iteration of warm-up with 0 of them, on all ranks alike:
- * *ends is set once there are enough. */
-enum epa_status rank_stop_poll(struct rank *, uint64_t samples, bool *ends, struct epa_error *);
-enum epa_status rank_verify(struct rank *, struct epa_error *);
+/* Between samples, and after each iteration of warm-up with 0 of them, on all ranks alike: whether
+ * there are enough. */
+bool rank_stop_poll(struct rank *, uint64_t samples);
 
 /* Has the backend say what its device is, as it is now. */
 void rank_describe_device(struct rank *);

@@ -24,7 +24,8 @@ struct figure {
     struct epa_graph *graph[TURNS]; /* launched in turn; all NULL: not measured */
     uint32_t graphs, calls;         /* calls of each stage in one graph */
     uint32_t turn;
-    uint32_t stage; /* where a rank is that launches it */
+    uint32_t stage;               /* where a rank is that launches it */
+    const struct epa_stage *part; /* alone; NULL: stages */
 };
 
 struct graphs {
@@ -55,285 +56,180 @@ static bool is_cold(const struct graphs *g)
     return options_of(g)->cache == CACHE_COLD;
 }
 
-static bool is_isolated(const struct graphs *g)
-{
-    return options_of(g)->barrier;
-}
-
 /* ---- recording ---- */
 
-/* Stages `first` to `last - 1`. */
-static enum epa_status queue_stages(struct graphs *g, uint32_t slot, uint32_t first, uint32_t last,
-                                    struct epa_error *err)
+static void queue_stages(struct rank *r, uint32_t slot, uint32_t first, uint32_t last)
 {
-    struct rank *r = g->rank;
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = first; i < last && status == EPA_OK; i++)
-        status = rank_stage(r, i, slot, err);
-    return status;
+    for (uint32_t i = first; i < last && rank_good(r); i++)
+        rank_stage(r, i, slot);
 }
 
 /* Call `call` of a figure. Expert outputs are where experts would have put them. */
-static enum epa_status run_call(struct graphs *g, enum session_figure figure, uint32_t call,
-                                struct epa_error *err)
+static void run_call(struct graphs *g, const struct figure *figure, uint32_t call)
 {
     struct rank *r = g->rank;
     const struct figure *pair = iterations_of(g);
-    uint32_t slot = call % options_of(g)->input_sets, first = r->first_stages;
-    uint32_t last = (pair->graphs * pair->calls - 1) % options_of(g)->input_sets;
-    uint32_t n = r->n_stages;
-    enum epa_status status;
+    uint32_t inputs = options_of(g)->input_sets, first = r->first_stages, n = r->n_stages;
+    uint32_t slot = call % inputs, last = (pair->graphs * pair->calls - 1) % inputs;
 
-    if (!is_whole(g) && figure == FIGURE_EXPERTS)
-        return queue_stages(g, last, first, first + 1, err);
-    if (!is_whole(g) && figure == FIGURE_COMBINE)
-        return queue_stages(g, last, first + is_kind(r, first, EPA_STAGE_EXPERTS), n, err);
-    status = queue_stages(g, slot, 0, first, err);
-    if (status != EPA_OK || is_whole(g))
-        return status;
-    if (figure == FIGURE_DISPATCH) {
-        status = r->algorithm->discard(r->algorithm, problem_of(r, slot));
-        if (status != EPA_OK && status != EPA_ERR_ABORTED)
-            r->algorithm->explain(r->algorithm, err);
-        return status;
+    if (figure->part != NULL) {
+        (void)rank_algorithm(r, figure->part->run(r->algorithm, problem_of(r, slot)));
+    } else if (is_whole(g)) {
+        queue_stages(r, slot, 0, first);
+    } else if (figure == &g->figure[FIGURE_EXPERTS]) {
+        queue_stages(r, last, first, first + 1);
+    } else if (figure == &g->figure[FIGURE_COMBINE]) {
+        queue_stages(r, last, first + is_kind(r, first, EPA_STAGE_EXPERTS), n);
+    } else {
+        queue_stages(r, slot, 0, first);
+        if (!rank_good(r))
+            return;
+        if (figure == &g->figure[FIGURE_DISPATCH]) {
+            (void)rank_algorithm(r, r->algorithm->discard(r->algorithm, problem_of(r, slot)));
+            return;
+        }
+        r->op->operation->between_in_graph(r->op, slot);
+        queue_stages(r, slot, first, n);
     }
-    r->op->operation->between_in_graph(r->op, slot);
-    return queue_stages(g, slot, first, n, err);
 }
 
-static enum epa_status record_graph(struct graphs *g, enum session_figure which, uint32_t turn,
-                                    struct epa_error *err)
-{
-    struct epa_backend *backend = g->rank->backend;
-    struct figure *figure = &g->figure[which];
-    enum epa_status ended,
-        status = rank_explain(g->rank, backend->ops->capture_begin(backend), err);
-
-    if (status != EPA_OK)
-        return status;
-    for (uint32_t i = 0; i < figure->calls && status == EPA_OK; i++)
-        status = run_call(g, which, turn * figure->calls + i, err);
-    /* Ended in any case: nothing else can be queued before. */
-    ended = backend->ops->capture_end(backend, &figure->graph[turn]);
-    return status != EPA_OK ? status : rank_explain(g->rank, ended, err);
-}
-
-static enum epa_status record_part_graph(struct graphs *g, uint32_t part, struct figure *figure,
-                                         uint32_t turn, struct epa_error *err)
+static void record_figure(struct graphs *g, struct figure *figure, uint32_t stage)
 {
     struct rank *r = g->rank;
-    struct epa_backend *backend = r->backend;
-    enum epa_status ended, status = rank_explain(r, backend->ops->capture_begin(backend), err);
+    const struct epa_backend_ops *ops = r->backend->ops;
 
-    if (status != EPA_OK)
-        return status;
-    for (uint32_t i = 0; i < figure->calls && status == EPA_OK; i++) {
-        uint32_t slot = (turn * figure->calls + i) % options_of(g)->input_sets;
-
-        status = r->algorithm->parts[part].run(r->algorithm, problem_of(r, slot));
-        if (status != EPA_OK && status != EPA_ERR_ABORTED)
-            r->algorithm->explain(r->algorithm, err);
-    }
-    ended = backend->ops->capture_end(backend, &figure->graph[turn]);
-    return status != EPA_OK ? status : rank_explain(r, ended, err);
-}
-
-static enum epa_status record_figure(struct graphs *g, enum session_figure which, uint32_t stage,
-                                     struct epa_error *err)
-{
-    struct figure *figure = &g->figure[which];
-    enum epa_status status = EPA_OK;
-
+    if (!rank_good(r))
+        return;
     figure->stage = stage;
-    figure->calls = session_calls(g->rank->session);
+    figure->calls = session_calls(r->session);
     figure->graphs = is_cold(g) ? TURNS : 1;
-    rank_at_stage(g->rank, stage);
-    for (uint32_t i = 0; i < figure->graphs && status == EPA_OK; i++)
-        status = record_graph(g, which, i, err);
-    return status;
+    rank_at_stage(r, stage);
+    for (uint32_t turn = 0; turn < figure->graphs && rank_good(r); turn++) {
+        if (!rank_backend(r, ops->capture_begin(r->backend)))
+            return;
+        for (uint32_t i = 0; i < figure->calls && rank_good(r); i++)
+            run_call(g, figure, turn * figure->calls + i);
+        /* Ended in any case: nothing else can be queued before. */
+        if (rank_good(r))
+            (void)rank_backend(r, ops->capture_end(r->backend, &figure->graph[turn]));
+        else
+            (void)ops->capture_end(r->backend, &figure->graph[turn]);
+    }
 }
 
-static enum epa_status record_all(struct graphs *g, struct epa_error *err)
+static void record_all(struct graphs *g)
 {
     struct rank *r = g->rank;
-    uint32_t last = r->n_stages - 1;
+    const struct epa_algorithm *a = r->algorithm;
+    uint32_t first = r->first_stages, last = r->n_stages - 1;
     bool whole = is_whole(g);
-    enum epa_status status = whole ? record_figure(g, FIGURE_WHOLE, last, err)
-                                   : record_figure(g, FIGURE_PAIR, SESSION_PAIR, err);
 
+    record_figure(g, iterations_of(g), whole ? last : (uint32_t)SESSION_PAIR);
     for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
         g->problem[i] = *problem_of(r, i);
-    if (status == EPA_OK && !whole && is_kind(r, r->first_stages, EPA_STAGE_EXPERTS))
-        status = record_figure(g, FIGURE_EXPERTS, r->first_stages, err);
-    if (status == EPA_OK && !whole && r->algorithm->combines_again)
-        status = record_figure(g, FIGURE_COMBINE, last, err);
-    if (status == EPA_OK && !whole && r->algorithm->discard != NULL)
-        status = record_figure(g, FIGURE_DISPATCH, r->first_stages - 1, err);
-    if (!whole && r->boot->world.rank == 0) {
-        r->session->notes->not_alone[FIGURE_COMBINE] = !r->algorithm->combines_again;
-        r->session->notes->not_alone[FIGURE_DISPATCH] = r->algorithm->discard == NULL;
-    }
-    return status;
+    if (whole)
+        return;
+    if (is_kind(r, first, EPA_STAGE_EXPERTS))
+        record_figure(g, &g->figure[FIGURE_EXPERTS], first);
+    if (a->combines_again)
+        record_figure(g, &g->figure[FIGURE_COMBINE], last);
+    if (a->discard != NULL)
+        record_figure(g, &g->figure[FIGURE_DISPATCH], first - 1);
+    if (r->boot->world.rank != 0)
+        return;
+    r->session->notes->not_alone[FIGURE_COMBINE] = !a->combines_again;
+    r->session->notes->not_alone[FIGURE_DISPATCH] = a->discard == NULL;
+}
+
+static void destroy_figure(const struct rank *r, const struct figure *figure)
+{
+    for (uint32_t turn = 0; turn < TURNS; turn++)
+        if (figure->graph[turn] != NULL)
+            r->backend->ops->graph_destroy(r->backend, figure->graph[turn]);
 }
 
 void rank_graphs_destroy(struct rank *r)
 {
-    struct graphs *g = r->graphs;
-    struct epa_backend *backend = r->backend;
-
-    if (g == NULL)
-        return;
-    for (uint32_t i = 0; i < FIGURES; i++)
-        for (uint32_t turn = 0; turn < TURNS; turn++)
-            if (g->figure[i].graph[turn] != NULL)
-                backend->ops->graph_destroy(backend, g->figure[i].graph[turn]);
-    free(g);
+    for (uint32_t i = 0; r->graphs != NULL && i < FIGURES; i++)
+        destroy_figure(r, &r->graphs->figure[i]);
+    free(r->graphs);
+    r->graphs = NULL;
 }
 
 /* ---- launching ---- */
 
-static enum epa_status launch(struct graphs *g, struct figure *f, struct epa_error *err)
+static void launch(struct graphs *g, struct figure *f)
 {
     struct epa_backend *backend = g->rank->backend;
-    struct epa_graph *graph = f->graph[f->turn++ % f->graphs];
 
-    return rank_explain(g->rank, backend->ops->graph_launch(backend, graph), err);
+    if (rank_good(g->rank))
+        (void)rank_backend(g->rank,
+                           backend->ops->graph_launch(backend, f->graph[f->turn++ % f->graphs]));
 }
 
-/* Sample k of a block, between marks 2k and 2k + 1. The launch before it, which is not
- * timed, keeps the device busy while the host queues what follows. */
-static enum epa_status launch_sample(struct graphs *g, struct figure *f, uint32_t k,
-                                     struct epa_error *err)
+/* Samples of a figure, k between marks 2k and 2k + 1; `out` NULL: warm-up. The launch before a
+ * sample, which is not timed, keeps the device busy while the host queues what follows. */
+static void launch_block(struct graphs *g, struct figure *f, uint32_t n, double *out)
 {
     struct rank *r = g->rank;
-    struct epa_backend *backend = r->backend;
-    enum epa_status status = EPA_OK;
+    bool isolated = options_of(g)->barrier;
 
-    if (is_isolated(g))
-        status = rank_barrier(r, err);
-    if (status == EPA_OK && (is_isolated(g) || k == 0))
-        status = launch(g, f, err);
-    if (status == EPA_OK && is_cold(g))
-        status = rank_explain(r, backend->ops->flush_cache(backend), err);
-    if (status == EPA_OK)
-        status = rank_explain(r, backend->ops->mark(backend, 2 * k), err);
-    if (status == EPA_OK)
-        status = launch(g, f, err);
-    if (status == EPA_OK)
-        status = rank_explain(r, backend->ops->mark(backend, 2 * k + 1), err);
-    if (status == EPA_OK && is_isolated(g))
-        status = rank_sync(r, err);
-    return status;
-}
-
-static enum epa_status launch_block(struct graphs *g, struct figure *f, uint32_t n,
-                                    struct epa_error *err)
-{
-    enum epa_status status = EPA_OK;
-
-    rank_at_stage(g->rank, f->stage);
-    for (uint32_t k = 0; k < n && rank_goes_on(g->rank, &status); k++)
-        status = launch_sample(g, f, k, err);
-    while (status == EPA_OK && f->turn % f->graphs != 0)
-        status = launch(g, f, err);
-    if (status == EPA_OK)
-        status = rank_sync(g->rank, err);
-    if (status == EPA_OK)
-        rank_at_stage(g->rank, SESSION_ELSEWHERE);
-    return status;
-}
-
-/* Times of a block's samples; `out` may be NULL: that was warm-up. */
-static enum epa_status keep_block(struct graphs *g, const struct figure *f, uint32_t n, double *out,
-                                  struct epa_error *err)
-{
-    struct rank *r = g->rank;
-
-    for (uint32_t k = 0; k < n && out != NULL; k++) {
-        double ns;
-        enum epa_status status =
-            rank_explain(r, r->backend->ops->elapsed(r->backend, 2 * k, 2 * k + 1, &ns), err);
-
-        if (status != EPA_OK)
-            return status;
-        out[k] = ns / f->calls;
+    rank_at_stage(r, f->stage);
+    for (uint32_t k = 0; k < n && rank_goes_on(r); k++) {
+        if (isolated)
+            rank_barrier(r);
+        if (isolated || k == 0)
+            launch(g, f);
+        if (is_cold(g))
+            rank_flush(r);
+        rank_mark(r, 2 * k);
+        launch(g, f);
+        rank_mark(r, 2 * k + 1);
+        if (isolated)
+            rank_sync(r);
     }
-    return EPA_OK;
+    while (rank_good(r) && f->turn % f->graphs != 0)
+        launch(g, f);
+    rank_sync(r);
+    if (rank_good(r))
+        rank_at_stage(r, SESSION_ELSEWHERE);
+    for (uint32_t k = 0; k < n && out != NULL && rank_good(r); k++)
+        out[k] = rank_elapsed(r, 2 * k, 2 * k + 1) / f->calls;
 }
 
-/* `n` samples of each figure; the first of them is sample `first`, or warm-up. */
-static enum epa_status measure_block(struct graphs *g, uint32_t n, bool warm_up, uint64_t first,
-                                     struct epa_error *err)
+/* `n` samples of each figure. */
+static void take_block(struct rank *r, uint64_t first, uint32_t n)
 {
     static const enum session_figure order[FIGURES] = {FIGURE_PAIR, FIGURE_EXPERTS, FIGURE_COMBINE,
                                                        FIGURE_DISPATCH};
-    const struct session *s = g->rank->session;
-    uint32_t me = g->rank->boot->world.rank;
-    enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < FIGURES && status == EPA_OK; i++) {
-        struct figure *f = &g->figure[order[i]];
-        double *ns = session_times(s, me, (uint32_t)order[i]) + first;
-
-        if (f->graphs == 0)
-            continue;
-        status = launch_block(g, f, n, err);
-        if (status == EPA_OK)
-            status = keep_block(g, f, n, warm_up ? NULL : ns, err);
-    }
-    return status;
-}
-
-static enum epa_status measure(struct graphs *g, struct epa_error *err)
-{
-    struct rank *r = g->rank;
-    const struct session *s = r->session;
-    uint64_t all = (uint64_t)s->warmup + s->iterations;
-    enum epa_status status = EPA_OK;
-    bool ends = false;
-
-    for (uint64_t i = 0; i < all && !ends && rank_goes_on(r, &status);) {
-        bool warm_up = i < s->warmup;
-        uint64_t end = warm_up ? s->warmup : all, first = warm_up ? 0 : i - s->warmup;
-        uint32_t n = end - i < BLOCK ? (uint32_t)(end - i) : BLOCK;
-
-        rank_at(r, i, SESSION_ELSEWHERE);
-        status = measure_block(g, n, warm_up, first, err);
-        i += n;
-        if (status == EPA_OK && !warm_up)
-            rank_keep_samples(r, first + n);
-        if (status == EPA_OK)
-            status = rank_stop_poll(r, warm_up ? 0 : first + n, &ends, err);
-    }
-    if (rank_goes_on(r, &status))
-        rank_describe_device(r);
-    return status;
+    for (uint32_t i = 0; i < FIGURES && rank_good(r); i++)
+        if (r->graphs->figure[order[i]].graphs != 0)
+            launch_block(r->graphs, &r->graphs->figure[order[i]], n,
+                         rank_sample(r, (uint32_t)order[i], first));
 }
 
 /* ---- before and after ---- */
 
-/* Iterations with experts, so that answers stand in each buffer set: to what graphs send
- * through it, where can_check() says so. An even number, as graphs begin with the first set.
- */
-static enum epa_status prepare(struct graphs *g, struct epa_error *err)
+/* Iterations with experts, so that expert outputs are stored in each buffer set: of what graphs
+ * send through it, where can_check() says so. An even number, as graphs begin with the first
+ * set. */
+static void prepare(struct graphs *g)
 {
     struct rank *r = g->rank;
     uint32_t inputs = options_of(g)->input_sets, n = (inputs + 1) / 2 * 2;
-    enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 0; i < inputs && status == EPA_OK; i++)
-        status = rank_inputs(r, i, i, err);
-    for (uint32_t i = 0; i < 2 * n && rank_goes_on(r, &status); i++) {
+    for (uint32_t i = 0; i < inputs && rank_good(r); i++)
+        rank_inputs(r, i, i);
+    for (uint32_t i = 0; i < 2 * n && rank_goes_on(r); i++) {
         rank_at(r, i, SESSION_ELSEWHERE);
-        status = rank_iteration(r, i % inputs, true, false, err);
-        if (status == EPA_OK && i == 0)
-            status = rank_total_ns(r, &r->shared->first_ns, err);
+        rank_iteration(r, i % inputs, true, false);
+        if (i == 0)
+            r->shared->first_ns = rank_total_ns(r);
     }
-    return status;
 }
 
-/* Whether the expert outputs that stand in the buffer sets are those to what graphs send. */
+/* Whether the expert outputs in the buffer sets are those of what graphs send. */
 static bool can_check(struct graphs *g)
 {
     uint32_t open = g->rank->session->footprint.in_flight, inputs = options_of(g)->input_sets;
@@ -351,96 +247,69 @@ static bool can_check(struct graphs *g)
     return false;
 }
 
-static enum epa_status check_slot(struct graphs *g, uint32_t slot, struct epa_error *err)
-{
-    struct rank *r = g->rank;
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 0; i < r->n_stages && status == EPA_OK; i++)
-        status = rank_check(r, r->stage[i].kind, slot, err);
-    return status;
-}
-
 /* Launches whole iterations once more over outputs that were spoilt, and compares what their
  * last calls left. */
-static enum epa_status check(struct graphs *g, struct epa_error *err)
+static void check(struct graphs *g)
 {
     struct rank *r = g->rank;
     struct figure *f = iterations_of(g);
     uint32_t inputs = options_of(g)->input_sets;
-    enum epa_status status = EPA_OK;
 
-    if (!can_check(g))
-        return EPA_OK;
+    if (!rank_good(r) || !can_check(g))
+        return;
     for (uint32_t i = 0; i < inputs; i++) {
-        status = rank_make(r, i, i, err);
-        if (status != EPA_OK)
-            return status;
+        rank_make(r, i, i);
+        if (!rank_good(r))
+            return;
         *problem_of(r, i) = g->problem[i];
     }
     rank_at_stage(r, f->stage);
-    for (uint32_t i = 0; i < f->graphs && status == EPA_OK; i++)
-        status = launch(g, f, err);
-    if (status == EPA_OK)
-        status = rank_sync(r, err);
-    rank_at_stage(r, status == EPA_OK ? (uint32_t)SESSION_ELSEWHERE : f->stage);
-    for (uint32_t i = 0; i < inputs && status == EPA_OK; i++)
-        status = check_slot(g, i, err);
-    if (status == EPA_OK)
-        r->shared->checked++;
-    return status;
+    for (uint32_t i = 0; i < f->graphs; i++)
+        launch(g, f);
+    rank_sync(r);
+    rank_at_stage(r, rank_good(r) ? (uint32_t)SESSION_ELSEWHERE : f->stage);
+    for (uint32_t i = 0; i < inputs * r->n_stages; i++)
+        rank_check(r, r->stage[i % r->n_stages].kind, i / r->n_stages);
+    r->shared->checked += rank_good(r);
 }
 
-/* ---- parts of a stage, alone ---- */
-
-/* In graphs as the whole: launched one by one a part would begin on a device that has rested,
- * and would take the host's time, too. */
-static enum epa_status time_part(struct graphs *g, uint32_t part, struct epa_error *err)
+/* Parts of a stage, alone, in graphs as the whole: launched one by one a part would begin on a
+ * device that has rested, and would take the host's time, too. */
+static void time_part(struct graphs *g, uint32_t part)
 {
     struct rank *r = g->rank;
     uint32_t n = r->session->iterations < BLOCK ? r->session->iterations : BLOCK;
-    struct figure f = {.calls = session_calls(r->session),
-                       .graphs = is_cold(g) ? TURNS : 1,
-                       .stage = r->n_stages - 1};
-    enum epa_status status = EPA_OK;
+    struct figure f = {.part = &r->algorithm->parts[part]};
     double ns[BLOCK] = {0};
 
-    for (uint32_t i = 0; i < f.graphs && status == EPA_OK; i++)
-        status = record_part_graph(g, part, &f, i, err);
-    if (status == EPA_OK)
-        status = launch_block(g, &f, n < 2 ? n : 2, err); /* warm-up */
-    if (status == EPA_OK)
-        status = launch_block(g, &f, n, err);
-    if (status == EPA_OK && rank_goes_on(r, &status)) {
-        status = keep_block(g, &f, n, ns, err);
+    record_figure(g, &f, r->n_stages - 1);
+    if (rank_good(r))
+        launch_block(g, &f, n < 2 ? n : 2, NULL); /* warm-up */
+    if (rank_good(r))
+        launch_block(g, &f, n, ns);
+    if (rank_goes_on(r) && n > 0) {
         stats_sort(ns, n);
         r->shared->part_ns[part] = stats_percentile(ns, n, 500);
     }
-    for (uint32_t i = 0; i < f.graphs; i++)
-        if (f.graph[i] != NULL)
-            r->backend->ops->graph_destroy(r->backend, f.graph[i]);
-    return status;
+    destroy_figure(r, &f);
 }
 
-enum epa_status rank_bench_graph(struct rank *r, struct epa_error *err)
+void rank_bench_graph(struct rank *r)
 {
     struct graphs *g = calloc(1, sizeof(*g));
-    enum epa_status status;
 
-    if (g == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for graphs");
     r->graphs = g;
+    if (g == NULL) {
+        rank_fail(r, EPA_ERR_NOMEM, "no memory for graphs");
+        return;
+    }
     g->rank = r;
-    status = prepare(g, err);
-    if (status == EPA_OK)
-        status = record_all(g, err);
-    if (status == EPA_OK)
-        status = measure(g, err);
+    prepare(g);
+    record_all(g);
+    if (rank_good(r))
+        (void)rank_loop(r, BLOCK, take_block);
     rank_trace_pause(r);
-    if (status == EPA_OK)
-        status = check(g, err);
-    for (uint32_t i = 0;
-         i < r->algorithm->n_parts && r->session->iterations > 0 && status == EPA_OK; i++)
-        status = time_part(g, i, err);
-    return status;
+    check(g);
+    for (uint32_t i = 0; i < r->algorithm->n_parts && rank_good(r); i++)
+        time_part(g, i);
 }

@@ -1,6 +1,7 @@
 /* Stages of one rank, run, waited for and timed; and what is seen of them from outside: where the
  * rank is, what it waits for, and what it notes where somebody profiles. On a device a stage is
  * only queued: nothing of what it did is looked at before rank_sync(). */
+#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -9,9 +10,6 @@
 #include "config/experiment.h"
 #include "config/tree.h"
 #include "session/rank.h"
-
-/* Marks of a sample: before and after each stage. */
-enum { MARKS_PER_STAGE = 2 };
 
 void rank_at_stage(struct rank *r, uint32_t stage)
 {
@@ -26,194 +24,255 @@ void rank_at(struct rank *r, uint64_t iteration, uint32_t stage)
     rank_at_stage(r, stage);
 }
 
-enum epa_status rank_stage(struct rank *r, uint32_t stage, uint32_t slot, struct epa_error *err)
+/* A slice of the rank's own thread, from begin_ns (epa_trace_now()) until now. */
+static void note_slice(struct rank *r, uint16_t name, uint64_t begin_ns)
 {
-    uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = EPA_OK;
+    (void)epa_trace_slice(r->trace, 0, name, begin_ns, EPA_TRACE_NOBODY, 0, 0);
+}
 
-    if (is_kind(r, stage, EPA_STAGE_EXPERTS)) {
-        if (r->backend->ops->experts_create == NULL) /* the host looks at what was queued */
-            status = rank_sync(r, err);
-        if (status == EPA_OK)
-            status = r->op->operation->between(r->op, slot, err);
-        rank_noted(r, r->stage_slice[stage], begin);
-        return status;
+/* ---- the first failure ---- */
+
+bool rank_fail(struct rank *r, enum epa_status status, const char *fmt, ...)
+{
+    char text[sizeof(r->err.text)];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (rank_good(r))
+        r->status = epa_fail(&r->err, status, "%s", text);
+    return false;
+}
+
+void rank_refuse_name(struct rank *r, const char *key, const char *want, const char *const *name,
+                      uint32_t n, const char *fmt, ...)
+{
+    const struct node *node = origin_find(experiment_of(r), key);
+    struct nearest nearest = {.want = want};
+    struct text text = {0};
+    char sentence[400], hint[NEAREST_ROOM];
+    va_list args;
+
+    if (node != NULL)
+        text_add(&text, "%s:%u:%u: ", node->location.file, node->location.line,
+                 node->location.column);
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof(sentence), fmt, args);
+    va_end(args);
+    text_add(&text, "%s%s", key, sentence);
+    for (uint32_t i = 0; i < n; i++) {
+        nearest_try(&nearest, name[i]);
+        text_add(&text, "%s%s", i == 0 ? " " : ", ", name[i]);
     }
-    status = r->stage[stage].run(r->algorithm, problem_of(r, slot));
-    rank_noted(r, r->stage_slice[stage], begin);
-    if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        r->algorithm->explain(r->algorithm, err);
-    return status;
+    rank_fail(r, EPA_ERR_CONFIG, "%s%s%s", text.data, nearest.name != NULL ? "; " : "",
+              nearest_hint(&nearest, hint, ""));
+    text_free(&text);
 }
 
-enum epa_status rank_explain(struct rank *r, enum epa_status status, struct epa_error *err)
+/* Whether `status` is a failure that somebody can explain. */
+static bool fails(struct rank *r, enum epa_status status)
 {
-    if (status == EPA_OK || status == EPA_ERR_ABORTED)
-        return status;
-    if (r->backend->fault.status != EPA_OK && r->backend->fault.stage == EPA_FAULT_TRANSPORT)
-        r->transport->ops->explain(r->transport, err);
-    else if (r->backend->fault.status != EPA_OK && r->algorithm != NULL)
-        r->algorithm->explain(r->algorithm, err);
-    r->backend->ops->explain(r->backend, err);
-    return status;
+    if (r->status == EPA_OK)
+        r->status = status;
+    return status != EPA_OK && status != EPA_ERR_ABORTED;
 }
 
-enum epa_status rank_sync(struct rank *r, struct epa_error *err)
+bool rank_algorithm(struct rank *r, enum epa_status status)
+{
+    if (fails(r, status))
+        r->algorithm->explain(r->algorithm, &r->err);
+    return rank_good(r);
+}
+
+bool rank_transport(struct rank *r, enum epa_status status)
+{
+    if (fails(r, status))
+        r->transport->ops->explain(r->transport, &r->err);
+    return rank_good(r);
+}
+
+bool rank_backend(struct rank *r, enum epa_status status)
+{
+    const struct epa_backend *b = r->backend;
+
+    if (!fails(r, status))
+        return rank_good(r);
+    if (b->fault.status != EPA_OK && b->fault.stage == EPA_FAULT_TRANSPORT)
+        r->transport->ops->explain(r->transport, &r->err);
+    else if (b->fault.status != EPA_OK && r->algorithm != NULL)
+        r->algorithm->explain(r->algorithm, &r->err);
+    b->ops->explain(r->backend, &r->err);
+    return false;
+}
+
+bool rank_boot(struct rank *r, enum epa_status status)
+{
+    if (status == EPA_ERR_TIMEOUT && fails(r, status))
+        r->boot->explain(r->boot, &r->err);
+    else if (fails(r, status))
+        (void)epa_fail(&r->err, status, "the bootstrap exchange between ranks failed");
+    return rank_good(r);
+}
+
+bool rank_goes_on(struct rank *r)
+{
+    if (rank_good(r) && epa_aborted(r->boot))
+        r->status = EPA_ERR_ABORTED;
+    return rank_good(r);
+}
+
+/* ---- steps ---- */
+
+void rank_sync(struct rank *r)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = r->backend->ops->sync(r->backend);
 
+    if (!rank_good(r))
+        return;
+    (void)rank_backend(r, r->backend->ops->sync(r->backend));
     if (r->backend->memory != EPA_MEMORY_HOST) /* where there is nothing to wait for */
-        rank_noted(r, r->slice[SLICE_SYNC], begin);
-    return rank_explain(r, status, err);
+        note_slice(r, r->slice[SLICE_SYNC], begin);
 }
 
-enum epa_status rank_barrier(struct rank *r, struct epa_error *err)
+void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns);
 
-    rank_noted(r, r->slice[SLICE_BARRIER], begin);
-    if (status != EPA_OK && status != EPA_ERR_ABORTED)
-        r->transport->ops->explain(r->transport, err);
-    return status;
+    if (is_kind(r, stage, EPA_STAGE_EXPERTS) && r->backend->ops->experts_create == NULL)
+        rank_sync(r); /* the host looks at what was queued */
+    if (!rank_good(r))
+        return;
+    if (is_kind(r, stage, EPA_STAGE_EXPERTS))
+        r->status = r->op->operation->between(r->op, slot, &r->err);
+    else
+        (void)rank_algorithm(r, r->stage[stage].run(r->algorithm, problem_of(r, slot)));
+    note_slice(r, r->stage_slice[stage], begin);
 }
 
-bool rank_goes_on(const struct rank *r, enum epa_status *status)
-{
-    if (*status == EPA_OK && epa_aborted(r->boot))
-        *status = EPA_ERR_ABORTED;
-    return *status == EPA_OK;
-}
-
-enum epa_status rank_make(struct rank *r, uint32_t slot, uint64_t iteration, struct epa_error *err)
+void rank_barrier(struct rank *r)
 {
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = r->op->operation->inputs(r->op, slot, iteration);
 
-    rank_noted(r, r->slice[SLICE_INPUTS], begin);
+    if (!rank_good(r))
+        return;
+    (void)rank_transport(r, r->transport->ops->barrier(r->transport, experiment_of(r)->timeout_ns));
+    note_slice(r, r->slice[SLICE_BARRIER], begin);
+}
+
+void rank_mark(struct rank *r, uint32_t mark)
+{
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->mark(r->backend, mark));
+}
+
+void rank_flush(struct rank *r)
+{
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->flush_cache(r->backend));
+}
+
+double rank_elapsed(struct rank *r, uint32_t from_mark, uint32_t to_mark)
+{
+    double ns = 0;
+
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->elapsed(r->backend, from_mark, to_mark, &ns));
+    return ns;
+}
+
+void rank_make(struct rank *r, uint32_t slot, uint64_t iteration)
+{
+    uint64_t begin = epa_trace_now(r->trace);
+    enum epa_status status;
+
+    if (!rank_good(r))
+        return;
+    status = r->op->operation->inputs(r->op, slot, iteration);
+    note_slice(r, r->slice[SLICE_INPUTS], begin);
     epa_trace_count(r->trace, 0, r->units, r->op->operation->units(r->op, slot));
-    if (status == EPA_OK || status == EPA_ERR_ABORTED)
-        return status;
-    r->backend->ops->explain(r->backend, err);
-    (void)epa_fail(err, status, "the inputs of iteration %llu cannot be written",
+    if (!fails(r, status))
+        return;
+    r->backend->ops->explain(r->backend, &r->err);
+    (void)epa_fail(&r->err, status, "the inputs of iteration %llu cannot be written",
                    (unsigned long long)iteration);
-    return err->status;
+    r->status = r->err.status;
 }
 
-enum epa_status rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration,
-                            struct epa_error *err)
+void rank_inputs(struct rank *r, uint32_t slot, uint64_t iteration)
 {
     const struct operation *op = r->op->operation;
-    enum epa_status status = rank_make(r, slot, iteration, err);
 
-    if (status != EPA_OK)
-        return status;
+    rank_make(r, slot, iteration);
+    if (!rank_good(r))
+        return;
     op->traffic(r->op, slot, &r->shared->traffic);
     r->shared->traffic_n++;
     if (r->boot->world.rank == 0 && op->stats_add != NULL)
         op->stats_add(r->session->stats, experiment_of(r), r->session->source, iteration);
-    return EPA_OK;
 }
 
-enum epa_status rank_between(struct rank *r, uint32_t stage, uint32_t slot, struct epa_error *err)
+void rank_between(struct rank *r, uint32_t stage, uint32_t slot)
 {
-    enum epa_status status;
-    uint64_t begin;
-
-    if (!is_kind(r, stage, EPA_STAGE_DISPATCH) ||
-        (stage + 1 < r->n_stages && is_kind(r, stage + 1, EPA_STAGE_EXPERTS)))
-        return EPA_OK;
-    begin = epa_trace_now(r->trace);
-    status = r->op->operation->between(r->op, slot, err);
-    rank_noted(r, r->slice[SLICE_BETWEEN], begin);
-    return status;
-}
-
-enum epa_status rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot,
-                           struct epa_error *err)
-{
-    uint64_t *compared = &r->shared->compared, *wrong = &r->shared->wrong;
     uint64_t begin = epa_trace_now(r->trace);
-    enum epa_status status = EPA_OK;
 
-    if (kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
-        return EPA_OK;
-    status = r->op->operation->check(r->op, kind, slot, compared, wrong, err);
-    rank_noted(r, r->slice[SLICE_CHECK], begin);
-    return status;
+    if (!rank_good(r) || !is_kind(r, stage, EPA_STAGE_DISPATCH) ||
+        (stage + 1 < r->n_stages && is_kind(r, stage + 1, EPA_STAGE_EXPERTS)))
+        return;
+    r->status = r->op->operation->between(r->op, slot, &r->err);
+    note_slice(r, r->slice[SLICE_BETWEEN], begin);
 }
 
-static bool cold(const struct rank *r)
+void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
 {
-    return r->session->verb == VERB_BENCH && experiment_of(r)->bench.cache == CACHE_COLD;
+    uint64_t begin = epa_trace_now(r->trace);
+
+    if (!rank_good(r) || kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
+        return;
+    r->status = r->op->operation->check(r->op, kind, slot, &r->shared->compared, &r->shared->wrong,
+                                        &r->err);
+    note_slice(r, r->slice[SLICE_CHECK], begin);
 }
 
-/* Between its marks, and done when this returns. */
-static enum epa_status timed_stage(struct rank *r, uint32_t stage, uint32_t slot,
-                                   struct epa_error *err)
+void rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check)
 {
-    const struct epa_backend_ops *ops = r->backend->ops;
-    enum epa_status status = rank_fault(r, stage, err);
+    bool cold = r->session->verb == VERB_BENCH && experiment_of(r)->bench.cache == CACHE_COLD;
 
-    if (status == EPA_OK && cold(r))
-        status = rank_explain(r, ops->flush_cache(r->backend), err);
-    if (status == EPA_OK)
-        status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage), err);
-    if (status == EPA_OK)
-        status = rank_stage(r, stage, slot, err);
-    if (status == EPA_OK)
-        status = rank_explain(r, ops->mark(r->backend, MARKS_PER_STAGE * stage + 1), err);
-    return status == EPA_OK ? rank_sync(r, err) : status;
-}
-
-enum epa_status rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check,
-                               struct epa_error *err)
-{
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 0; i < r->n_stages && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < r->n_stages && rank_good(r); i++) {
         rank_at_stage(r, i);
         if (apart)
-            status = rank_barrier(r, err);
-        if (status == EPA_OK)
-            status = timed_stage(r, i, slot, err);
-        if (status != EPA_OK)
-            return status;
+            rank_barrier(r);
+        rank_fault(r, i);
+        if (cold)
+            rank_flush(r);
+        rank_mark(r, 2 * i);
+        rank_stage(r, i, slot);
+        rank_mark(r, 2 * i + 1);
+        rank_sync(r);
+        if (!rank_good(r))
+            return;
         if (apart) /* so that no rank's experts or checks run inside another's stage */
-            status = rank_barrier(r, err);
-        if (status == EPA_OK && check)
-            status = rank_check(r, r->stage[i].kind, slot, err);
+            rank_barrier(r);
+        if (check)
+            rank_check(r, r->stage[i].kind, slot);
         rank_at_stage(r, SESSION_ELSEWHERE);
-        if (status == EPA_OK)
-            status = rank_between(r, i, slot, err);
+        rank_between(r, i, slot);
     }
-    if (status == EPA_OK && check)
-        r->shared->checked++;
-    return status;
+    r->shared->checked += check && rank_good(r);
 }
 
-enum epa_status rank_stage_ns(struct rank *r, uint32_t stage, double *out, struct epa_error *err)
+double rank_stage_ns(struct rank *r, uint32_t stage)
 {
-    enum epa_status status = r->backend->ops->elapsed(r->backend, MARKS_PER_STAGE * stage,
-                                                      MARKS_PER_STAGE * stage + 1, out);
-
-    return rank_explain(r, status, err);
+    return rank_elapsed(r, 2 * stage, 2 * stage + 1);
 }
 
-enum epa_status rank_total_ns(struct rank *r, double *out, struct epa_error *err)
+double rank_total_ns(struct rank *r)
 {
-    double total = 0, ns = 0;
+    double total = 0;
 
-    for (uint32_t i = 0; i < r->n_stages; i++) {
-        enum epa_status status = rank_stage_ns(r, i, &ns, err);
-
-        if (status != EPA_OK)
-            return status;
-        total += ns;
-    }
-    *out = total;
-    return EPA_OK;
+    for (uint32_t i = 0; i < r->n_stages; i++)
+        total += rank_stage_ns(r, i);
+    return total;
 }
 
 /* ---- what a rank notes where somebody profiles: its names, and how its clock stands to that of
@@ -246,29 +305,26 @@ void rank_trace_begin(struct rank *r)
     record->n_core = record->names.n;
 }
 
-enum epa_status rank_trace_ready(struct rank *r)
+void rank_trace_ready(struct rank *r)
 {
     struct record *record = r->recorder.record;
-    enum epa_status status;
 
-    if (r->trace == NULL)
-        return EPA_OK;
+    if (r->trace == NULL || !rank_good(r))
+        return;
     for (uint32_t i = 0; i < r->n_stages; i++) {
         r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
         record->stages |= 1ull << r->stage_slice[i];
     }
-    status = record_compare_clocks(r->boot, &record->clock[RECORD_BEFORE]);
-    if (status == EPA_OK)
+    if (rank_boot(r, record_compare_clocks(r->boot, &record->clock[RECORD_BEFORE])))
         recorder_ready(&r->recorder);
-    return status;
 }
 
-enum epa_status rank_trace_end(struct rank *r)
+void rank_trace_end(struct rank *r)
 {
-    if (r->trace == NULL)
-        return EPA_OK;
+    if (r->trace == NULL || !rank_good(r))
+        return;
     rank_trace_pause(r);
-    return record_compare_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]);
+    (void)rank_boot(r, record_compare_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]));
 }
 
 void rank_trace_pause(struct rank *r)
@@ -373,57 +429,35 @@ static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + O
     return n;
 }
 
-static bool is_row(const char *name, const char *const *row, uint32_t n)
+static void refuse_row(struct rank *r, const char *name, const struct expect_bounds *bounds,
+                       const char *const *row, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(row[i], name) == 0)
-            return true;
-    return name[0] == '\0';
-}
+    const struct epa_option *figure = expect_figures;
+    struct text key = {0};
 
-/* "x.yaml:7:12: expect.median names 'dispach'; rows are dispatch, combine, total". */
-static enum epa_status refuse(const struct rank *r, const struct expectation *e,
-                              const char *const *row, uint32_t n, struct epa_error *err)
-{
-    const struct experiment *x = experiment_of(r);
-    const char *near = text_nearest(e->row, row, n);
-    const struct node *node;
-    struct text rows = {0}, key = {0}, at = {0};
-
-    text_add(&key, "expect.%s", expect_name[e->figure]);
-    node = origin_find(x, key.data);
-    if (node != NULL)
-        text_add(&at, "%s:%u:%u: ", node->location.file, node->location.line,
-                 node->location.column + node->quoted + e->at);
-    for (uint32_t i = 0; i < n; i++)
-        text_add(&rows, "%s%s", i == 0 ? "" : ", ", row[i]);
-    (void)epa_fail(err, EPA_ERR_CONFIG,
-                   "%s%s names the row '%s', and with algorithm '%s' and this clock there "
-                   "%s %s%s%s%s",
-                   at.bytes > 0 ? at.data : "", key.data, e->row, x->algorithm.plugin->name,
-                   n == 1 ? "is only" : "are", rows.data, near != NULL ? "; did you mean '" : "",
-                   near != NULL ? near : "", near != NULL ? "'?" : "");
-    text_free(&rows);
+    while (!option_is_set(figure, bounds) && figure[1].name != NULL)
+        figure++;
+    text_add(&key, "expect.%s.%s", name, figure->name);
+    rank_refuse_name(r, key.data, name, row, n,
+                     " names the row '%s', and with algorithm '%s' and this clock there %s", name,
+                     experiment_of(r)->algorithm.plugin->name, n == 1 ? "is only" : "are");
     text_free(&key);
-    text_free(&at);
-    return EPA_ERR_CONFIG;
 }
 
-enum epa_status rank_expect_check(const struct rank *r, struct epa_error *err)
+void rank_expect_check(struct rank *r)
 {
+    const struct expect_options *x = &experiment_of(r)->expect;
     const char *row[SESSION_STAGES + OPEN_ROWS];
-    uint32_t rows = rows_of(r, row);
+    uint32_t n = rank_good(r) ? rows_of(r, row) : 0;
 
     if (r->session->verb == VERB_VERIFY) /* which takes no times */
-        return EPA_OK;
-    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
-        struct expectation all[EXPECT_MOST];
-        struct value_error ignored;
-        uint32_t n = expect_read(&experiment_of(r)->expect, i, all, &ignored);
+        return;
+    for (uint32_t i = 0; i < x->n_rows && rank_good(r); i++) {
+        uint32_t k = 0;
 
-        for (uint32_t k = 0; k < n && n != UINT32_MAX; k++)
-            if (!is_row(all[k].row, row, rows))
-                return refuse(r, &all[k], row, rows, err);
+        while (k < n && strcmp(row[k], x->row[i].name) != 0)
+            k++;
+        if (k == n)
+            refuse_row(r, x->row[i].name, &x->row[i].bounds, row, n);
     }
-    return EPA_OK;
 }

@@ -25,7 +25,7 @@ _Static_assert(EPA_TRACE_NAMES <= 64, "a bit for each name");
 
 enum { RECORD_BEFORE, RECORD_AFTER, RECORD_CLOCKS };
 
-/* Of a rank; its events stand behind it. Written by the rank, all zeros before. */
+/* Of a rank; its events follow it. Written by the rank, all zeros before. */
 struct record {
     uint32_t ready;  /* release: what is below, clock[AFTER] and events aside */
     uint32_t n_core; /* of the names, those of the core's own slices, which are first */

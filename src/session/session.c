@@ -1,5 +1,5 @@
 /* A session from plan to end: what can be refused without ranks, the memory they share with
- * the parent, the launch, and which of their failures is the one to tell. */
+ * the parent, the launch, and which of their failures is reported. */
 #include "session/session.h"
 
 #include <errno.h>
@@ -86,6 +86,16 @@ uint32_t session_calls(const struct session *s)
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;
 }
 
+enum epa_status session_check_order(const struct experiment *x, struct epa_error *err)
+{
+    if (x->verify.order != ORDER_PIPELINED || x->footprint.in_flight >= 2)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "verify.order: pipelined has two dispatches open at a time, and %s as it is "
+                    "set up allows one",
+                    x->algorithm.plugin->name);
+}
+
 static enum epa_status plan(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
@@ -100,16 +110,12 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
         status = transport_of(x)->check(x->transport.config, err);
     if (status == EPA_OK && between != NULL && between->check != NULL)
         status = between->check(x->between.config, err);
-    if (status == EPA_OK && s->verb == VERB_VERIFY && x->verify.order == ORDER_PIPELINED &&
-        s->footprint.in_flight < 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "verify.order: pipelined has two dispatches open at a time, and %s as "
-                        "it is set up allows one",
-                        x->algorithm.plugin->name);
+    if (status == EPA_OK && s->verb == VERB_VERIFY)
+        status = session_check_order(x, err);
     return status;
 }
 
-/* On the board, if there is one and it can grow. */
+/* On the status page, if there is one and it can grow. */
 static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 {
     void *p = s->status_page != NULL ? status_page_map(s->status_page, bytes, at) : NULL;
@@ -164,8 +170,8 @@ static enum epa_status map_all(struct session *s, struct epa_error *err)
     return EPA_OK;
 }
 
-/* Where this process stands, and what all processes of the launch must have alike. */
-static enum epa_status find_place(struct session *s, struct epa_error *err)
+/* The rank of this process, and what must be identical in all processes of the launch. */
+static enum epa_status find_process_id(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
 
@@ -232,15 +238,17 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     s->status_page = status_page;
     count_iterations(s);
     shape_trace(s);
-    status = find_place(s, err);
+    status = find_process_id(s, err);
     if (status == EPA_OK)
         status = plan(s, err);
     if (status == EPA_OK && session_operation(s)->open != NULL)
         status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK)
         status = preflight_memory(s, err);
-    if (status == EPA_OK)
+    if (status == EPA_OK) {
+        session_plan_puts(s);
         status = map_all(s, err);
+    }
     if (status != EPA_OK) {
         session_destroy(s);
         return status;
@@ -285,21 +293,24 @@ static const struct session_rank *first_failure(const struct session *s, enum ep
     return first;
 }
 
-static const char *where(const struct session *s, uint32_t rank)
+const char *session_stage(const struct session_notes *notes, uint32_t stage)
 {
-    uint32_t stage = session_rank(s, rank)->stage;
-
-    if (s->n_stages == 0)
+    if (notes->n_stages == 0)
         return "set-up";
     if (stage == SESSION_PAIR)
         return "dispatch and combine";
-    return stage < s->n_stages ? s->stage[stage] : "between stages";
+    return stage < notes->n_stages ? notes->stage[stage] : "between stages";
 }
 
-/* What the launcher saw of a lost rank, and what that rank last said of where it was: it has
- * said nothing that reached this process where its pid is 0. */
-static void tell_lost(const struct session *s, uint32_t failed_rank, const char *how,
-                      struct epa_error *err)
+static const char *where(const struct session *s, uint32_t rank)
+{
+    return session_stage(s->notes, session_rank(s, rank)->stage);
+}
+
+/* What the launcher saw of a lost rank, and where that rank last was: nothing of it has reached
+ * this process where its pid is 0. */
+static void report_lost(const struct session *s, uint32_t failed_rank, const char *how,
+                        struct epa_error *err)
 {
     const struct session_rank *rank = session_rank(s, failed_rank);
 
@@ -310,9 +321,9 @@ static void tell_lost(const struct session *s, uint32_t failed_rank, const char 
                        (unsigned long long)rank->iteration);
 }
 
-/* Of ranks that wait for each other some wait for one that does nothing any more. It is known by what
- * it does once all are told to stop: each that runs says how it ended, that one does not. */
-static void tell_silent(const struct session *s, struct epa_error *err)
+/* Of ranks that wait for each other some wait for one that does nothing any more. It is found once
+ * all have been asked to stop: each that runs records how it ended, that one does not. */
+static void report_silent(const struct session *s, struct epa_error *err)
 {
     uint32_t silent = UINT32_MAX, n = 0;
     char text[sizeof(err->text)];
@@ -330,9 +341,9 @@ static void tell_silent(const struct session *s, struct epa_error *err)
     memcpy(text, err->text, sizeof(text));
     err->status = EPA_OK; /* or the first sentence would stay as it is */
     (void)epa_fail(err, EPA_ERR_TIMEOUT,
-                   "%.*s; rank %u (pid %d)%s did not stop when told to: %s, iteration %llu",
-                   (int)sizeof(text) - 160, text, silent, session_rank(s, silent)->pid,
-                   n > 1 ? " and others" : "", where(s, silent),
+                   "%.*s%srank %u (pid %d)%s did not stop when told to: %s, iteration %llu",
+                   (int)sizeof(text) - 160, text, text[0] != '\0' ? "; " : "", silent,
+                   session_rank(s, silent)->pid, n > 1 ? " and others" : "", where(s, silent),
                    (unsigned long long)session_rank(s, silent)->iteration);
 }
 
@@ -413,12 +424,12 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     /* All processes of a launch are to end with one status, whoever knows of which ranks. */
     failed = first_failure(s, s->process_id.size > 0 ? status : EPA_OK);
     if (status == EPA_ERR_DIED && failed_rank < x->ranks)
-        tell_lost(s, failed_rank, why.text, err);
+        report_lost(s, failed_rank, why.text, err);
     else if (status != EPA_ERR_INTERRUPTED && failed != NULL)
         (void)epa_fail(err, failed->status, "%s", failed->text);
     else
         (void)epa_fail(err, status, "%s", why.text);
     if (err->status == EPA_ERR_TIMEOUT)
-        tell_silent(s, err);
+        report_silent(s, err);
     return err->status;
 }

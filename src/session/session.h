@@ -49,7 +49,8 @@ const char *stop_name(enum stop_reason);
 
 struct peak {
     double bytes_per_ns; /* out of each rank while all send to all others; 0: not known */
-    double latency_ns;   /* of a signal, from its sender to the rank that polls; 0: not known */
+    double latency_ns;   /* of a signal, from its sender to the rank that polls; 0: not known, as
+                          * others had the cores all the time */
 };
 
 enum { PEAK_SIGNALS = 1 };
@@ -120,7 +121,7 @@ struct session_wait {
 };
 
 /* What a rank says of itself; it alone writes (relaxed: progress, release: `status`). Its
- * times stand behind it. */
+ * times follow it. */
 struct session_rank {
     _Alignas(64) uint64_t iteration; /* counts warm-up: 0 is the first of all */
     uint32_t stage;                  /* index into stage names, or one of the above */
@@ -134,6 +135,7 @@ struct session_rank {
     uint64_t late;      /* open loop: samples that were due before it could begin */
     uint64_t faults;    /* how often a planted fault struck it */
     uint64_t checked;   /* iterations of which every element was compared */
+    uint64_t put_bytes; /* verify: counted, to other ranks; 0: nothing was */
     uint64_t failed_ns; /* CLOCK_REALTIME when it failed; 0: it did not */
     uint32_t finished;  /* it returned, well or not */
     enum epa_status status;
@@ -151,6 +153,9 @@ struct session {
     const struct experiment *experiment;
     enum verb verb;
     struct epa_footprint footprint;
+    /* verify: the same where peers are reached by puts alone, over which they are counted. */
+    struct epa_footprint puts;
+    char uncounted[200]; /* why they are not; "": they are */
     /* What the algorithm's stages are; 0 until ranks have created it. */
     uint32_t n_stages;
     const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
@@ -175,7 +180,7 @@ struct session {
     void *stats; /* of the operation's inputs, filled by rank 0: sums over iterations */
     struct session_notes *notes;
     struct status_page *status_page; /* which has both; NULL: memory without a name */
-    uint64_t block_at, shared_at;    /* on the board; 0: not there */
+    uint64_t block_at, shared_at;    /* on the status page; 0: not there */
 };
 
 /* What is known only once ranks have set up; rank 0 says it for all. */
@@ -203,6 +208,9 @@ static inline struct session_rank *session_rank(const struct session *s, uint32_
 {
     return (struct session_rank *)(void *)(s->block + rank * s->block_bytes);
 }
+
+/* "dispatch", "set-up", "between stages" */
+const char *session_stage(const struct session_notes *, uint32_t stage);
 
 /* [iterations], without warm-up, of a stage or one of the figures. verify has none. */
 static inline double *session_times(const struct session *s, uint32_t rank, uint32_t row)
@@ -249,15 +257,21 @@ enum epa_status session_create_on(struct status_page *, const struct experiment 
                                   struct session **out, struct epa_error *);
 void session_destroy(struct session *);
 
-/* The board, and in `out` what of a run is where on it; NULL: there is none. */
+/* The status page, and in `out` where on it a run is; NULL: there is none. */
 struct status_page *session_status_page(const struct session *, struct status_page_run *out);
 
 /* Ranks that could not be ended still use the session and its experiment. */
 bool session_in_use(const struct session *);
 
-/* Launches the ranks and waits. stop_fd as in epa_launch. Returns what came of it, why in
+/* Launches the ranks and waits. stop_fd as in epa_launch. Returns how it ended, why in
  * err: the rank that failed first, in its own words. */
 enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
+
+/* counted.c: plans what session.puts says, and whether that can be run at all. */
+void session_plan_puts(struct session *);
+
+/* Whether verify can take the experiment's stages in its order. */
+enum epa_status session_check_order(const struct experiment *, struct epa_error *);
 
 /* preflight.c: refuses, by arithmetic and before a rank exists, what this machine cannot hold. */
 

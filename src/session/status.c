@@ -1,7 +1,7 @@
-/* A status page: written by a command, copied and judged by whoever asks. Pieces of it are given
- * out one behind the other and taken back all at once, when the last is given back: sessions come
- * one after the other, or all before the first. Nothing that is read off it is trusted: who wrote
- * it may have been stopped in the middle of a word, or be no epa2a at all. */
+/* A status page: written by a command, copied and judged by whoever reads it. Its chunks are
+ * allocated one behind the other and freed all at once, with the last: sessions follow each other,
+ * or exist all before the first. Nothing that is read from it is trusted: its writer may have been
+ * stopped in the middle of a word, or be no epa2a at all. */
 #include "session/status.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ enum { TURNS = 200 }; /* looks at a head that is being written, a millisecond ap
 struct status_page {
     int file;
     size_t page, used, head_bytes;
-    uint32_t pieces; /* that are given out */
+    uint32_t chunks; /* allocated */
     struct status_page_head *head;
 };
 
@@ -57,7 +57,7 @@ void *status_page_map(struct status_page *b, size_t bytes, uint64_t *out_at)
     if (p == MAP_FAILED)
         return NULL;
     b->used = end;
-    b->pieces++;
+    b->chunks++;
     *out_at = at;
     return p;
 }
@@ -65,10 +65,10 @@ void *status_page_map(struct status_page *b, size_t bytes, uint64_t *out_at)
 void status_page_unmap(struct status_page *b, void *p, size_t bytes)
 {
     munmap(p, bytes);
-    if (--b->pieces > 0)
+    if (--b->chunks > 0)
         return;
     b->used = b->head_bytes;
-    /* So that what comes next holds zeros. It cannot fail: the file becomes shorter. */
+    /* So that the next chunk holds zeros. It cannot fail: the file becomes shorter. */
     if (ftruncate(b->file, (off_t)b->used) != 0)
         b->used = b->head_bytes;
 }
@@ -84,43 +84,29 @@ void status_page_destroy(struct status_page *b)
     free(b);
 }
 
-static enum epa_status map_head(struct status_page *b, struct epa_error *err)
-{
-    if (!may_grow_to(b->head_bytes))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the limit of a file's size is too low");
-    if (ftruncate(b->file, (off_t)b->head_bytes) == 0)
-        b->head = mmap(NULL, b->head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, 0);
-    if (b->head == NULL || b->head == MAP_FAILED) {
-        b->head = NULL;
-        return epa_fail(err, EPA_ERR_SYSTEM, "mmap of a memfd: %s", strerror(errno));
-    }
-    return EPA_OK;
-}
-
 enum epa_status status_page_create(struct status_page **out, struct epa_error *err)
 {
     struct status_page *b = calloc(1, sizeof(*b));
-    enum epa_status status = EPA_OK;
+    struct status_page_head *head = MAP_FAILED;
 
     if (b == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a status page");
     b->page = (size_t)sysconf(_SC_PAGESIZE);
     b->head_bytes = b->used = whole_pages(b, sizeof(*b->head));
     b->file = memfd_create(STATUS_PAGE_NAME, MFD_CLOEXEC);
-    if (b->file < 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "memfd_create: %s", strerror(errno));
-    if (status == EPA_OK)
-        status = map_head(b, err);
-    if (status != EPA_OK) {
+    if (b->file >= 0 && may_grow_to(b->head_bytes) && ftruncate(b->file, (off_t)b->head_bytes) == 0)
+        head = mmap(NULL, b->head_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, 0);
+    if (head == MAP_FAILED) {
         status_page_destroy(b);
-        return status;
+        return epa_fail(err, EPA_ERR_SYSTEM, "no memfd for a status page: %s", strerror(errno));
     }
-    snprintf(b->head->version, sizeof(b->head->version), "%s", EPA2A_VERSION);
-    b->head->rank_bytes = sizeof(struct session_rank);
-    b->head->notes_bytes = sizeof(struct session_notes);
-    b->head->pid = (int32_t)getpid();
-    b->head->began_ns = clock_ns();
-    memcpy(b->head->magic, STATUS_PAGE_MAGIC, sizeof(b->head->magic));
+    b->head = head;
+    snprintf(head->version, sizeof(head->version), "%s", EPA2A_VERSION);
+    head->rank_bytes = sizeof(struct session_rank);
+    head->notes_bytes = sizeof(struct session_notes);
+    head->pid = (int32_t)getpid();
+    head->began_ns = clock_ns();
+    memcpy(head->magic, STATUS_PAGE_MAGIC, sizeof(head->magic));
     *out = b;
     return EPA_OK;
 }
@@ -141,19 +127,19 @@ void status_page_show(struct status_page *b, const struct status_page_run *run)
 
 /* ---- of another process ---- */
 
-/* By read() and not by a mapping: its owner may make it shorter at any time. */
-static bool read_head(int file, struct status_page_head *out)
+static bool read_at(int file, uint64_t at, void *out, size_t bytes)
 {
-    return pread(file, out, sizeof(*out), 0) == (ssize_t)sizeof(*out) &&
-           memcmp(out->magic, STATUS_PAGE_MAGIC, sizeof(out->magic)) == 0;
+    return at <= INT64_MAX && pread(file, out, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-enum epa_status status_page_read(int file, struct status_page_head *out, struct epa_error *err)
+/* By read() and not by a mapping: its owner may make it shorter at any time. */
+static enum epa_status read_head(int file, struct status_page_head *out, struct epa_error *err)
 {
     struct status_page_head again;
 
     for (uint32_t i = 0; i < TURNS; i++) {
-        if (!read_head(file, out) || !read_head(file, &again))
+        if (!read_at(file, 0, out, sizeof(*out)) || !read_at(file, 0, &again, sizeof(again)) ||
+            memcmp(out->magic, STATUS_PAGE_MAGIC, sizeof(out->magic)) != 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "is an epa2a whose version is not known here; ask it with the "
                             "epa2a that it runs");
@@ -174,43 +160,13 @@ enum epa_status status_page_read(int file, struct status_page_head *out, struct 
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "is between two runs, and has nothing to show");
 }
 
-/* Whether what that link names is a page. */
-static bool is_status_page(int folder, const char *name)
+/* Among the descriptors of a process the one of a page, by what /proc calls it. */
+static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
 {
-    static const char is[] = "/memfd:" STATUS_PAGE_NAME;
-    char to[sizeof(is) + 16];
-    ssize_t n = readlinkat(folder, name, to, sizeof(to) - 1);
-
-    if (n < (ssize_t)sizeof(is) - 1)
-        return false;
-    to[n] = '\0';
-    return strncmp(to, is, sizeof(is) - 1) == 0 &&
-           (to[sizeof(is) - 1] == '\0' || to[sizeof(is) - 1] == ' ');
-}
-
-static enum epa_status find_status_page(DIR *folder, pid_t pid, int *out, struct epa_error *err)
-{
+    static const char is[] = "/memfd:" STATUS_PAGE_NAME " ";
     const struct dirent *entry;
-
-    while ((entry = readdir(folder)) != NULL) {
-        if (!is_status_page(dirfd(folder), entry->d_name))
-            continue;
-        *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
-        if (*out >= 0)
-            return EPA_OK;
-        return epa_fail(err, EPA_ERR_SYSTEM, "process %d cannot be read: %s", (int)pid,
-                        strerror(errno));
-    }
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "process %d runs no experiment of epa2a; 'epa2a status' lists those "
-                    "that do",
-                    (int)pid);
-}
-
-enum epa_status status_page_open(pid_t pid, int *out, struct epa_error *err)
-{
-    enum epa_status status;
-    char path[48];
+    char path[48], to[sizeof(is) + 16];
+    bool found = false;
     DIR *folder;
 
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
@@ -226,9 +182,27 @@ enum epa_status status_page_open(pid_t pid, int *out, struct epa_error *err)
                         errno == EACCES || errno == EPERM
                             ? "; only its own user and root may ask for its status"
                             : "");
-    status = find_status_page(folder, pid, out, err);
+    *out = -1;
+    while (!found && (entry = readdir(folder)) != NULL) {
+        ssize_t n = readlinkat(dirfd(folder), entry->d_name, to, sizeof(to) - 2);
+
+        to[n < 0 ? 0 : n] = ' '; /* "(deleted)" may follow */
+        to[n < 0 ? 1 : n + 1] = '\0';
+        found = strncmp(to, is, sizeof(is) - 1) == 0;
+        if (found)
+            *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
+    }
+    if (found && *out < 0)
+        (void)epa_fail(err, EPA_ERR_SYSTEM, "process %d cannot be read: %s", (int)pid,
+                       strerror(errno));
     closedir(folder);
-    return status;
+    if (*out >= 0)
+        return EPA_OK;
+    return found ? EPA_ERR_SYSTEM
+                 : epa_fail(err, EPA_ERR_CONFIG,
+                            "process %d runs no experiment of epa2a; 'epa2a status' lists those "
+                            "that do",
+                            (int)pid);
 }
 
 /* ---- ranks ---- */
@@ -237,11 +211,6 @@ enum {
     RANKS_MOST = 65536,
     TRIES = 20, /* at a note that is being written */
 };
-
-static bool read_at(int file, uint64_t at, void *out, size_t bytes)
-{
-    return at <= INT64_MAX && pread(file, out, bytes, (off_t)at) == (ssize_t)bytes;
-}
 
 /* 'R', 'S', 'T', 't', 'Z' and so on, as in /proc/PID/stat; 0: there is no such process. */
 static char process_state(int32_t pid)
@@ -261,27 +230,21 @@ static char process_state(int32_t pid)
     return end != NULL && end[1] == ' ' ? end[2] : 0;
 }
 
-static bool is_here(const struct session_rank *said)
-{
-    char host[sizeof(said->host)] = "";
-
-    return gethostname(host, sizeof(host) - 1) != 0 || strcmp(host, said->host) == 0;
-}
-
 /* The process says more than the rank where it is stopped or gone; a rank of another host
  * cannot be asked. */
 static enum status_state judge(const struct status *s, const struct status_rank *rank)
 {
     const struct session_rank *said = &rank->said;
-    char process;
+    char process = 'R', host[sizeof(said->host)] = "";
 
     if (said->pid == 0)
         return STATUS_ABSENT;
-    if (said->finished != 0)
-        return said->status == EPA_OK ? STATUS_DONE : STATUS_FAILED;
     if (said->status != EPA_OK)
         return STATUS_FAILED;
-    process = is_here(said) ? process_state(said->pid) : 'R';
+    if (said->finished != 0)
+        return STATUS_DONE;
+    if (gethostname(host, sizeof(host) - 1) != 0 || strcmp(host, said->host) == 0)
+        process = process_state(said->pid);
     if (process == 0 || process == 'Z' || process == 'X')
         return STATUS_GONE;
     if (process == 'T' || process == 't')
@@ -315,19 +278,11 @@ static void read_rank(int file, struct status *s, uint32_t r)
     rank->state = judge(s, rank);
 }
 
-static void trust_notes(struct session_notes *notes)
-{
-    if (notes->n_stages > SESSION_STAGES)
-        notes->n_stages = SESSION_STAGES;
-    for (uint32_t i = 0; i < SESSION_STAGES; i++)
-        notes->stage[i][sizeof(notes->stage[i]) - 1] = '\0';
-}
-
 enum epa_status status_read(int file, struct status *out, struct epa_error *err)
 {
     struct status s = {.now_ns = clock_ns()};
     const struct status_page_run *run = &s.head.run;
-    enum epa_status status = status_page_read(file, &s.head, err);
+    enum epa_status status = read_head(file, &s.head, err);
 
     if (status != EPA_OK)
         return status;
@@ -340,7 +295,10 @@ enum epa_status status_read(int file, struct status *out, struct epa_error *err)
         if (!read_at(file, run->notes_at, &s.notes, sizeof(s.notes)))
             memset(&s.notes, 0, sizeof(s.notes));
     }
-    trust_notes(&s.notes);
+    if (s.notes.n_stages > SESSION_STAGES)
+        s.notes.n_stages = SESSION_STAGES;
+    for (uint32_t i = 0; i < SESSION_STAGES; i++)
+        s.notes.stage[i][sizeof(s.notes.stage[i]) - 1] = '\0';
     for (uint32_t r = 0; r < s.n; r++)
         read_rank(file, &s, r);
     *out = s;
@@ -361,7 +319,7 @@ enum epa_status status_read_pid(pid_t pid, struct status *out, struct epa_error 
     enum epa_status status;
     int file = -1;
 
-    status = status_page_open(pid, &file, err);
+    status = open_page(pid, &file, err);
     if (status != EPA_OK)
         return status;
     status = status_read(file, out, &why);
@@ -390,7 +348,7 @@ static bool is_command(const char *name, struct status *out)
     return false;
 }
 
-void status_each(void (*tell)(void *arg, const struct status *), void *arg)
+void status_each(void (*visit)(void *arg, const struct status *), void *arg)
 {
     const struct dirent *entry;
     DIR *folder = opendir("/proc");
@@ -400,7 +358,7 @@ void status_each(void (*tell)(void *arg, const struct status *), void *arg)
 
         if (!is_command(entry->d_name, &status))
             continue;
-        tell(arg, &status);
+        visit(arg, &status);
         status_finish(&status);
     }
     if (folder != NULL)
@@ -422,15 +380,9 @@ const char *status_state_name(enum status_state state)
 
 const char *status_stage(const struct status *s, uint32_t rank)
 {
-    uint32_t stage = s->rank[rank].said.stage;
-
-    if (s->rank[rank].state == STATUS_ABSENT)
-        return "-";
-    if (s->notes.n_stages == 0)
-        return "set-up";
-    if (stage == SESSION_PAIR)
-        return "dispatch and combine";
-    return stage < s->notes.n_stages ? s->notes.stage[stage] : "between stages";
+    return s->rank[rank].state == STATUS_ABSENT
+               ? "-"
+               : session_stage(&s->notes, s->rank[rank].said.stage);
 }
 
 void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t room)
@@ -438,7 +390,7 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
     const struct session_wait *w = &s->rank[rank].said.waiting;
     double since = s->now_ns > w->since_ns ? (double)(s->now_ns - w->since_ns) / 1e9 : 0;
     unsigned long long seen = w->seen, wanted = w->wanted;
-    char whom[32] = "", whose[40] = "";
+    char whom[32] = "", whose[40] = "", which[16] = "";
 
     snprintf(out, room, "-");
     if (!s->rank[rank].waits)
@@ -459,7 +411,9 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
                  w->kind == EPA_WAIT_SET_UP ? " of set-up" : "", wanted);
         break;
     case EPA_WAIT_DATA:
-        snprintf(out, room, "%s %u%s for %.2f s: its flag is %llu, wants %llu", w->what, w->number,
+        if (w->number != EPA_WAIT_NOBODY)
+            snprintf(which, sizeof(which), " %u", w->number);
+        snprintf(out, room, "%s%s%s for %.2f s: its flag is %llu, wants %llu", w->what, which,
                  whose, since, seen, wanted);
         break;
     case EPA_WAIT_PUTS:
@@ -477,14 +431,6 @@ void status_waits_for(const struct status *s, uint32_t rank, char *out, size_t r
     }
 }
 
-/* What a file holds is shown to a terminal and not obeyed by it. */
-static void clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < ' ' || *text == 127)
-            *text = '?';
-}
-
 const char *status_verb(const struct status *s)
 {
     return s->head.run.verb <= VERB_VERIFY ? session_verb_name(s->head.run.verb) : "?";
@@ -499,8 +445,8 @@ void status_print_head(const struct status *s, struct text *out)
         text_add(out, "pid %d: between two runs, after %.1f s", s->head.pid, elapsed);
         return;
     }
-    clean(run.file);
-    clean(run.label);
+    text_clean(run.file);
+    text_clean(run.label);
     text_add(out, "pid %d: %s %s%s%s, run %u of %u, %.1f s; %u iterations", s->head.pid,
              status_verb(s), run.file, run.label[0] == '\0' ? "" : ": ", run.label, run.number,
              run.of, elapsed, run.iterations);
@@ -508,11 +454,6 @@ void status_print_head(const struct status *s, struct text *out)
         text_add(out, " after %u of warm-up", run.warmup);
     if (run.place_size > 1)
         text_add(out, "; of its %u processes this is rank %u's", run.place_size, run.place_rank);
-}
-
-static bool is_shown(const struct status *s, uint32_t rank)
-{
-    return s->head.run.place_size <= 1 || s->rank[rank].state != STATUS_ABSENT;
 }
 
 void status_print(const struct status *s, const char *before, struct text *out)
@@ -527,12 +468,12 @@ void status_print(const struct status *s, const char *before, struct text *out)
         const struct status_rank *rank = &s->rank[r];
         char waits[160], host[sizeof(rank->said.host)];
 
-        if (!is_shown(s, r))
-            continue;
+        if (s->head.run.place_size > 1 && rank->state == STATUS_ABSENT)
+            continue; /* another process has it */
         snprintf(host, sizeof(host), "%s", rank->said.host);
         status_waits_for(s, r, waits, sizeof(waits));
-        clean(host);
-        clean(waits);
+        text_clean(host);
+        text_clean(waits);
         text_add(out, "%s%6u %7d %-12s %-8s %-16s %9llu %9llu  %s\n", before, r, rank->said.pid,
                  host[0] == '\0' ? "-" : host, status_state_name(rank->state), status_stage(s, r),
                  (unsigned long long)rank->said.iteration, (unsigned long long)rank->said.samples,

@@ -50,19 +50,11 @@ void status_page_destroy(struct status_page *);
 void *status_page_map(struct status_page *, size_t bytes, uint64_t *out_at);
 void status_page_unmap(struct status_page *, void *, size_t bytes);
 
-/* The page's file, for status_page_read() and its like. */
+/* The page's file, for status_read(). */
 int status_page_file(const struct status_page *);
 
 /* What runs from now on; NULL: nothing does. */
 void status_page_show(struct status_page *, const struct status_page_run *);
-
-/* Of another process, or of this one. EPA_ERR_UNSUPPORTED: what is there cannot be read by
- * this program; err completes "PID ...". */
-enum epa_status status_page_read(int file, struct status_page_head *out, struct epa_error *);
-
-/* Opens the page of a process. EPA_ERR_CONFIG: there is no such process, or it has none;
- * EPA_ERR_SYSTEM: it is not ours to read. */
-enum epa_status status_page_open(pid_t, int *out, struct epa_error *);
 
 enum status_state {
     STATUS_ABSENT, /* it has said nothing here: not started yet, or another process' */
@@ -89,14 +81,16 @@ struct status {
     uint64_t now_ns;
 };
 
-/* Reads a status page; err completes "PID ...". */
+/* Reads a status page, of another process or of this one. EPA_ERR_UNSUPPORTED: this program cannot
+ * read it; err completes "PID ...". */
 enum epa_status status_read(int file, struct status *out, struct epa_error *err);
 void status_finish(struct status *);
 
-/* Of the command that has this process. */
+/* Of the command that has this process. EPA_ERR_CONFIG: there is no such process, or it has no
+ * page; EPA_ERR_SYSTEM: it is not ours to read. */
 enum epa_status status_read_pid(pid_t, struct status *out, struct epa_error *);
-/* Each command of this user that runs experiments; what tell() is handed ends with the call. */
-void status_each(void (*tell)(void *arg, const struct status *), void *arg);
+/* Each command of this user that runs experiments; what visit() gets ends with the call. */
+void status_each(void (*visit)(void *arg, const struct status *), void *arg);
 
 const char *status_state_name(enum status_state);
 const char *status_verb(const struct status *); /* "bench"; "?": none that is known */

@@ -1,5 +1,5 @@
 /* Chrome traces, read by jansson into an array in order of time, and what must hold of them,
- * whoever wrote them: slices of a lane nest, both ends of a flow are there, stand in slices, and
+ * whoever wrote them: slices of a lane nest, both ends of a flow exist, are within slices, and
  * the later is not before the earlier by more than clocks may be off. Of traces that epa2a wrote
  * also: every lane has a name, nothing was lost. A flow to a rank that is not in the file has one
  * end. Both forms are read: an object with traceEvents, and the bare array. */
@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
+#include "trace/write.h"
 #include "view_texts.h"
 
 enum { FLAWS_TOLD = 100, DEPTH = 64 };
@@ -37,13 +39,6 @@ static void add_flaw(struct trace_file *f, const char *fmt, ...)
         text_add(&f->flaws, "%s: %s\n", f->path, line);
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-
-    return text != NULL ? text : "";
-}
-
 static int64_t number_of(const json_t *object, const char *key, int64_t missing)
 {
     const json_t *value = json_object_get(object, key);
@@ -53,17 +48,18 @@ static int64_t number_of(const json_t *object, const char *key, int64_t missing)
 
 const char *trace_text(const struct trace_file *f, const char *key)
 {
-    return text_of(f->other, key);
+    return json_text_at(f->other, key);
 }
 
 double trace_number(const struct trace_file *f, const char *key, double missing)
 {
-    const json_t *value = json_object_get(f->other, key);
+    double value = json_number_at(f->other, key);
 
-    return json_is_number(value) ? json_number_value(value) : missing;
+    return isnan(value) ? missing : value;
 }
 
-double trace_error_ns(const struct trace_file *f, uint32_t rank)
+/* How far the clock of a rank may be off, by the file; 0 where it does not say. */
+static double clock_error_ns(const struct trace_file *f, uint32_t rank)
 {
     const json_t *clocks = json_object_get(f->other, "clocks"), *clock;
     size_t i;
@@ -109,14 +105,14 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
                       struct trace_item *out)
 {
     const json_t *args = json_object_get(event, "args");
-    const char *ph = text_of(event, "ph");
+    const char *ph = json_text_at(event, "ph");
     bool ok;
 
     *out = (struct trace_item){
         .ph = ph[0],
-        .name = text_of(event, "name"),
-        .cat = text_of(event, "cat"),
-        .id = text_of(event, "id"),
+        .name = json_text_at(event, "name"),
+        .cat = json_text_at(event, "cat"),
+        .id = json_text_at(event, "id"),
         .iteration = number_of(args, "iteration", -1),
         .peer = number_of(args, "peer", -1),
         .from = number_of(args, "from", -1),
@@ -148,11 +144,11 @@ static int by_time(const void *left, const void *right)
 {
     const struct trace_item *a = left, *b = right;
 
-    if (a->ts_ns != b->ts_ns)
-        return a->ts_ns < b->ts_ns ? -1 : 1;
-    if (a->dur_ns != b->dur_ns)
-        return a->dur_ns > b->dur_ns ? -1 : 1;
-    return a->index < b->index ? -1 : 1;
+    int order = compare_whole(a->ts_ns, b->ts_ns);
+
+    if (order == 0)
+        order = compare_whole(b->dur_ns, a->dur_ns);
+    return order != 0 ? order : a->index < b->index ? -1 : 1;
 }
 
 static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
@@ -165,9 +161,7 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
     if (!json_is_array(events))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no Chrome trace: there is no traceEvents",
                         f->path);
-    f->item = calloc(json_array_size(events) + 1, sizeof(*f->item));
-    if (f->item == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its events", f->path);
+    f->item = memory_alloc(json_array_size(events), sizeof(*f->item));
     json_array_foreach(events, i, event)
     {
         if (!json_is_object(event))
@@ -181,43 +175,27 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
 
 /* ---- files ---- */
 
-static enum epa_status read_text(struct trace_file *f, struct epa_error *err)
-{
-    struct text all = {0};
-    enum epa_status status = file_read(f->path, &all, err);
-
-    f->text = all.data;
-    f->bytes = all.bytes;
-    return status;
-}
-
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *err)
 {
-    struct trace_file f = {.path = path};
-    enum epa_status status = read_text(&f, err);
+    enum epa_status status;
     json_error_t why;
 
-    if (status == EPA_OK) {
-        f.root = json_loadb(f.text == NULL ? "" : f.text, f.bytes, JSON_REJECT_DUPLICATES, &why);
-        if (f.root == NULL)
-            status = epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
-                              why.column, why.text);
-    }
-    if (status == EPA_OK)
-        status = read_events(&f, err);
-    if (status != EPA_OK) {
-        trace_free(&f);
+    *out = (struct trace_file){.path = path};
+    status = file_read(path, FILE_MOST, &out->text, err);
+    if (status != EPA_OK)
         return status;
-    }
-    f.other = json_object_get(f.root, "otherData");
-    f.ours = strcmp(trace_text(&f, "program"), "epa2a") == 0;
-    *out = f;
-    return EPA_OK;
+    out->root = json_loadb(out->text.data, out->text.bytes, JSON_REJECT_DUPLICATES, &why);
+    if (out->root == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
+                        why.column, why.text);
+    out->other = json_object_get(out->root, "otherData");
+    out->ours = strcmp(trace_text(out, "program"), "epa2a") == 0;
+    return read_events(out, err);
 }
 
 void trace_free(struct trace_file *f)
 {
-    free(f->text);
+    text_free(&f->text);
     free(f->item);
     json_decref(f->root);
     text_free(&f->flaws);
@@ -267,11 +245,9 @@ static int by_lane(const void *left, const void *right)
     const struct trace_item *a = *(const struct trace_item *const *)left;
     const struct trace_item *b = *(const struct trace_item *const *)right;
 
-    if (a->pid != b->pid)
-        return a->pid < b->pid ? -1 : 1;
-    if (a->tid != b->tid)
-        return a->tid < b->tid ? -1 : 1;
-    return a < b ? -1 : 1; /* which are by time */
+    int order = a->pid != b->pid ? compare_whole(a->pid, b->pid) : compare_whole(a->tid, b->tid);
+
+    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
 }
 
 /* Those that ended before `ns` are closed; of who ends just then `at_end_too` decides. */
@@ -369,7 +345,7 @@ static bool has_rank(const struct trace_file *f, const struct trace_item *const 
 static void check_pair(struct trace_file *f, const struct trace_item *from,
                        const struct trace_item *to)
 {
-    double off = trace_error_ns(f, from->pid) + trace_error_ns(f, to->pid);
+    double off = clock_error_ns(f, from->pid) + clock_error_ns(f, to->pid);
 
     if ((double)(from->ts_ns - to->ts_ns) > off)
         add_flaw(
@@ -418,12 +394,10 @@ static void check_other(struct trace_file *f)
         add_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
 }
 
-enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
+void trace_check(struct trace_file *f)
 {
-    const struct trace_item **item = calloc(2 * f->n + 1, sizeof(*item));
+    const struct trace_item **item = memory_alloc(2 * f->n, sizeof(*item));
 
-    if (item == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %zu events", f->path, f->n);
     for (size_t k = 0; k < f->n; k++)
         item[k] = &f->item[k];
     qsort(item, f->n, sizeof(*item), by_lane);
@@ -431,7 +405,6 @@ enum epa_status trace_check(struct trace_file *f, struct epa_error *err)
     check_lanes(f, item);
     check_flows(f, item, item + f->n);
     free((void *)item);
-    return EPA_OK;
 }
 
 /* ---- traces as other files ---- */
@@ -511,46 +484,34 @@ static int metadata_first(const void *left, const void *right)
     const struct trace_item *a = *(const struct trace_item *const *)left;
     const struct trace_item *b = *(const struct trace_item *const *)right;
 
-    if ((a->ph == 'M') != (b->ph == 'M'))
-        return a->ph == 'M' ? -1 : 1;
-    if (a->ts_ns != b->ts_ns)
-        return a->ts_ns < b->ts_ns ? -1 : 1;
-    if (a->dur_ns != b->dur_ns)
-        return a->dur_ns > b->dur_ns ? -1 : 1;
-    if (a->pid != b->pid)
-        return a->pid < b->pid ? -1 : 1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    int order = compare_whole(b->ph == 'M', a->ph == 'M');
+
+    if (order == 0)
+        order = compare_whole(a->ts_ns, b->ts_ns);
+    if (order == 0)
+        order = compare_whole(b->dur_ns, a->dur_ns);
+    if (order == 0)
+        order = compare_whole(a->pid, b->pid);
+    return order != 0 ? order : compare_whole((int64_t)a->index, (int64_t)b->index);
 }
 
-/* NULL: no memory. */
 static const struct trace_item **join_events(const struct trace_file *f, uint32_t n, size_t *out)
 {
-    const struct trace_item **all;
-    size_t m = 0;
+    const struct trace_item **all = NULL;
 
-    for (uint32_t i = 0; i < n; i++)
-        m += f[i].n;
-    all = calloc(m + 1, sizeof(*all));
     *out = 0;
-    for (uint32_t i = 0; i < n && all != NULL; i++) {
+    for (uint32_t i = 0; i < n; i++) {
+        all = memory_grow(all, (*out + f[i].n + 1) * sizeof(*all));
         for (size_t k = 0; k < f[i].n; k++)
             all[(*out)++] = &f[i].item[k];
     }
-    if (all != NULL)
-        qsort(all, m, sizeof(*all), metadata_first);
+    qsort(all, *out, sizeof(*all), metadata_first);
     return all;
-}
-
-static int add_piece(const char *piece, size_t bytes, void *out)
-{
-    text_add_bytes(out, piece, bytes);
-    return 0;
 }
 
 enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text *out,
                             struct epa_error *err)
 {
-    const size_t flags = JSON_REAL_PRECISION(15);
     enum epa_status status = check_fingerprint(f, n, err);
     const struct trace_item **item;
     json_t *other;
@@ -562,24 +523,11 @@ enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text 
         return status;
     other = json_deep_copy(f[0].other);
     item = join_events(f, n, &items);
-    if (other == NULL || item == NULL) {
-        json_decref(other);
-        free((void *)item);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %u traces as one", n);
-    }
     join_other(other, f, n);
-    text_add(out,
-             "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n"
-             "\"otherData\": ",
-             (long long)json_integer_value(json_object_get(f[0].root, "baseTimeNanoseconds")));
-    (void)json_dump_callback(other, add_piece, out, flags);
-    text_add(out, ",\n\"traceEvents\": [");
-    for (size_t i = 0; i < items; i++) { /* an event a line, as they were written */
-        text_add(out, i == 0 ? "\n" : ",\n");
-        (void)json_dump_callback(item[i]->json, add_piece, out, flags);
-    }
+    trace_begin(out, json_integer_value(json_object_get(f[0].root, "baseTimeNanoseconds")), other);
+    for (size_t i = 0; i < items; i++)
+        trace_add_event(out, item[i]->json, i == 0);
     text_add(out, "\n]}\n");
-    json_decref(other);
     free((void *)item);
     return EPA_OK;
 }
@@ -605,14 +553,11 @@ static void add_safely(struct text *out, const char *text, size_t bytes)
     text_add_bytes(out, text + from, bytes - from);
 }
 
-enum epa_status trace_view(const struct trace_file *f, struct text *out, struct epa_error *err)
+void trace_view(const struct trace_file *f, struct text *out)
 {
     const char *at = strstr(view_html, mark);
 
-    if (at == NULL)
-        return epa_fail(err, EPA_ERR_SYSTEM, "the page has no place for a trace");
     text_add_bytes(out, view_html, (size_t)(at - view_html));
-    add_safely(out, f->text, f->bytes);
+    add_safely(out, f->text.data, f->text.bytes);
     text_add(out, "%s", at + strlen(mark));
-    return EPA_OK;
 }

@@ -22,9 +22,8 @@ struct trace_item {
 
 struct trace_file {
     const char *path;
-    bool ours;  /* epa2a wrote it, by otherData */
-    char *text; /* as it was read */
-    size_t bytes;
+    bool ours;               /* epa2a wrote it, by otherData */
+    struct text text;        /* as it was read */
     void *root;              /* json_t; owns all strings */
     const void *other;       /* otherData */
     struct trace_item *item; /* by time; of those that begin together the longest first */
@@ -34,18 +33,17 @@ struct trace_file {
 };
 
 /* EPA_ERR_CONFIG: it is no trace at all, and why; EPA_ERR_SYSTEM: it cannot be read. What is
- * wrong with single events is reported in `flaws`, and they are left out. */
+ * wrong with single events is reported in `flaws`, and they are left out. The caller frees `out`
+ * however it ends. */
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
 void trace_free(struct trace_file *);
 
 /* Of otherData: text, "" if there is none; number, or `missing`. */
 const char *trace_text(const struct trace_file *, const char *key);
 double trace_number(const struct trace_file *, const char *key, double missing);
-/* How far the clock of a rank may be off, by the file; 0 where it does not say. */
-double trace_error_ns(const struct trace_file *, uint32_t rank);
 
 /* All that is wrong with a trace, into its flaws. */
-enum epa_status trace_check(struct trace_file *, struct epa_error *);
+void trace_check(struct trace_file *);
 
 static inline int64_t trace_end_ns(const struct trace_item *i)
 {
@@ -54,11 +52,11 @@ static inline int64_t trace_end_ns(const struct trace_item *i)
 
 /* summary.c: where time went, as text; where no iterations are reported, as in what kernels write,
  * when lanes were in each phase. */
-enum epa_status trace_summary(const struct trace_file *, struct text *out, struct epa_error *);
+void trace_summary(const struct trace_file *, struct text *out);
 
 /* Traces of one run as one; and a page that draws one, with nothing from elsewhere. */
 enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
                             struct epa_error *);
-enum epa_status trace_view(const struct trace_file *, struct text *out, struct epa_error *);
+void trace_view(const struct trace_file *, struct text *out);
 
 #endif

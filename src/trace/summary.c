@@ -1,5 +1,5 @@
 /* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on
- * the critical path of the iterations. All of it of ranks' own lanes. Of traces that tell of no
+ * the critical path of the iterations. Only ranks' own lanes count. For traces without
  * iterations, as kernels write them of themselves: when lanes were in each phase. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum {
     COLUMNS = 8,
     SLOWEST = 3,
     TOP = 8,
-    PATH_STEPS = 256,
+    PATH_STEPS = 256
 };
 
 /* The events of one iteration, by time. */
@@ -28,10 +28,10 @@ struct round {
 struct path {
     const struct trace_item *stage; /* of the rank that ended it last */
     struct path_step {
-        uint32_t rank, from; /* from: of a signal, who gave it; else `rank` */
+        uint32_t rank, from; /* from: of a signal, its sender; else `rank` */
         const char *name;
         int64_t ns;
-    } step[PATH_STEPS]; /* in order of time */
+    } step[PATH_STEPS]; /* the last comes first */
     uint32_t n;
 };
 
@@ -62,6 +62,7 @@ struct summing {
     struct pair *wait, *path; /* wait: [ranks * ranks] */
     uint32_t paths;
     double on_paths;
+    struct arena *arena;
     struct text *out;
 };
 
@@ -72,9 +73,9 @@ static int by_iteration(const void *left, const void *right)
     const struct trace_item *a = *(const struct trace_item *const *)left;
     const struct trace_item *b = *(const struct trace_item *const *)right;
 
-    if (a->iteration != b->iteration)
-        return a->iteration < b->iteration ? -1 : 1;
-    return a < b ? -1 : 1; /* which are by time */
+    int order = compare_whole(a->iteration, b->iteration);
+
+    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
 }
 
 static void find_rounds(struct summing *s)
@@ -97,20 +98,26 @@ static void find_rounds(struct summing *s)
     }
 }
 
-/* ---- phases ---- */
-
-static const struct trace_item *stage_around(const struct round *r, const struct trace_item *i)
+/* The shortest slice of a lane that is around from..to, but for `except`; `cat` NULL: of any
+ * category. NULL: there is none. */
+static const struct trace_item *around(const struct round *r, uint32_t pid, uint32_t tid,
+                                       int64_t from, int64_t to, const char *cat,
+                                       const struct trace_item *except)
 {
-    for (size_t k = 0; k < r->n; k++) {
-        const struct trace_item *s = r->item[k];
+    const struct trace_item *in = NULL;
 
-        if (s->ph == 'X' && s->pid == i->pid && s->tid == i->tid && s != i &&
-            strcmp(s->cat, "stage") == 0 && s->ts_ns <= i->ts_ns &&
-            trace_end_ns(s) >= trace_end_ns(i))
-            return s;
+    for (size_t k = 0; k < r->n; k++) {
+        const struct trace_item *i = r->item[k];
+
+        if (i->ph == 'X' && i->pid == pid && i->tid == tid && i != except && i->ts_ns <= from &&
+            trace_end_ns(i) >= to && (cat == NULL || strcmp(i->cat, cat) == 0) &&
+            (in == NULL || i->dur_ns < in->dur_ns))
+            in = i;
     }
-    return NULL;
+    return in;
 }
+
+/* ---- phases ---- */
 
 static void add_row(struct summing *s, const char *stage, const char *name, uint32_t rank,
                     double ns)
@@ -122,24 +129,10 @@ static void add_row(struct summing *s, const char *stage, const char *name, uint
         i++;
     if (i == NAMES)
         return;
-    if (i == s->rows) {
-        double *by_rank = calloc(s->ranks, sizeof(*by_rank));
-
-        if (by_rank == NULL)
-            return;
-        s->row[s->rows++] = (struct row){stage, name, by_rank};
-    }
+    if (i == s->rows)
+        s->row[s->rows++] =
+            (struct row){stage, name, arena_alloc(s->arena, s->ranks * sizeof(double))};
     s->row[i].ns[rank] += ns;
-}
-
-static void add_stage(struct summing *s, const char *name)
-{
-    for (uint32_t i = 0; i < s->stages; i++) {
-        if (strcmp(s->stage[i], name) == 0)
-            return;
-    }
-    if (s->stages < STAGES)
-        s->stage[s->stages++] = name;
 }
 
 static void sum_phases(struct summing *s)
@@ -149,12 +142,15 @@ static void sum_phases(struct summing *s)
 
         for (size_t j = 0; j < r->n; j++) {
             const struct trace_item *i = r->item[j], *stage;
+            uint32_t at;
 
             if (i->ph != 'X' || i->tid != 0)
                 continue;
-            if (strcmp(i->cat, "stage") == 0)
-                add_stage(s, i->name);
-            stage = stage_around(r, i);
+            for (at = 0; at < s->stages && strcmp(s->stage[at], i->name) != 0;)
+                at++;
+            if (strcmp(i->cat, "stage") == 0 && at == s->stages && at < STAGES)
+                s->stage[s->stages++] = i->name;
+            stage = around(r, i->pid, i->tid, i->ts_ns, trace_end_ns(i), "stage", i);
             add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid, (double)i->dur_ns);
         }
     }
@@ -206,11 +202,11 @@ static void print_phases(struct summing *s)
 /* A barrier is left when the last has arrived: all waited for that one. */
 static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
-    const struct trace_item **at = calloc(s->ranks, sizeof(struct trace_item *));
+    const struct trace_item **at = arena_alloc(s->arena, s->ranks * sizeof(struct trace_item *));
     const struct trace_item *last = NULL;
-    uint32_t *seen = calloc(s->ranks, sizeof(*seen)), n = 0;
+    uint32_t *seen = arena_alloc(s->arena, s->ranks * sizeof(*seen)), n = 0;
 
-    for (size_t k = 0; k < r->n && at != NULL && seen != NULL; k++) {
+    for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
         if (i->ph != 'X' || i->tid != 0 || strcmp(i->name, "barrier") != 0 ||
@@ -226,23 +222,6 @@ static void sum_barrier(struct summing *s, const struct round *r, uint32_t which
             s->wait[(size_t)rank * s->ranks + last->pid].ns +=
                 (double)(last->ts_ns - at[rank]->ts_ns);
     }
-    free((void *)at);
-    free(seen);
-}
-
-/* The slice that a flow ends in. */
-static const struct trace_item *wait_around(const struct round *r, const struct trace_item *flow)
-{
-    const struct trace_item *in = NULL;
-
-    for (size_t k = 0; k < r->n; k++) {
-        const struct trace_item *i = r->item[k];
-
-        if (i->ph == 'X' && i->pid == flow->pid && i->tid == flow->tid && i->ts_ns <= flow->ts_ns &&
-            trace_end_ns(i) >= flow->ts_ns && (in == NULL || i->dur_ns < in->dur_ns))
-            in = i;
-    }
-    return in;
 }
 
 static void sum_waits(struct summing *s)
@@ -255,7 +234,8 @@ static void sum_waits(struct summing *s)
             const struct trace_item *i = r->item[j], *wait;
 
             most += i->ph == 'X' && i->pid == r->item[0]->pid && strcmp(i->name, "barrier") == 0;
-            wait = i->ph == 'f' ? wait_around(r, i) : NULL;
+            /* The slice that a flow ends in. */
+            wait = i->ph == 'f' ? around(r, i->pid, i->tid, i->ts_ns, i->ts_ns, NULL, NULL) : NULL;
             if (wait != NULL && i->from >= 0 && i->from < s->ranks)
                 s->wait[(size_t)i->pid * s->ranks + (size_t)i->from].ns += (double)wait->dur_ns;
         }
@@ -288,14 +268,9 @@ static void print_waits(struct summing *s)
 
 /* ---- critical paths ---- */
 
-/* The critical path of a stage, backwards from its last end: what the rank did just then; and
- * where that was a wait for a signal that was given after the wait began, what the giver did
- * before. A rank's own lane is looked at, in which its workers' time is the phase's. */
-static bool is_stage(const struct trace_item *i, const char *name)
-{
-    return i->ph == 'X' && strcmp(i->cat, "stage") == 0 && strcmp(i->name, name) == 0;
-}
-
+/* The critical path of a stage, backwards from its last end: what the rank did just then; where
+ * that was a wait for a signal that was sent after the wait began, what the sender did before. Only
+ * a rank's own lane is looked at, in which its workers' time is the phase's. */
 /* The stage on that rank, or of all ranks (rank -1) the one that ended last. */
 static const struct trace_item *stage_of(const struct round *r, const char *name, int64_t rank)
 {
@@ -304,8 +279,8 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (is_stage(i, name) && (rank < 0 || i->pid == rank) &&
-            (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
+        if (i->ph == 'X' && strcmp(i->cat, "stage") == 0 && strcmp(i->name, name) == 0 &&
+            (rank < 0 || i->pid == rank) && (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
             last = i;
     }
     return last;
@@ -316,15 +291,8 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
 static const struct trace_item *phase(const struct round *r, uint32_t rank, int64_t ns,
                                       int64_t *since)
 {
-    const struct trace_item *in = NULL;
+    const struct trace_item *in = around(r, rank, 0, ns - 1, ns, NULL, NULL);
 
-    for (size_t k = 0; k < r->n; k++) {
-        const struct trace_item *i = r->item[k];
-
-        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i->ts_ns < ns &&
-            trace_end_ns(i) >= ns && (in == NULL || i->dur_ns < in->dur_ns))
-            in = i;
-    }
     *since = in == NULL ? ns : in->ts_ns;
     for (size_t k = 0; k < r->n && in != NULL; k++) {
         const struct trace_item *i = r->item[k];
@@ -336,8 +304,8 @@ static const struct trace_item *phase(const struct round *r, uint32_t rank, int6
     return in;
 }
 
-/* The signal that ended wait `i`, if it was given while that waited. */
-static const struct trace_item *given(const struct round *r, const struct trace_item *i)
+/* The signal that ended wait `i`, if it was sent while that waited. */
+static const struct trace_item *signal_that_ended(const struct round *r, const struct trace_item *i)
 {
     const struct trace_item *taken = NULL;
 
@@ -357,26 +325,10 @@ static const struct trace_item *given(const struct round *r, const struct trace_
     return NULL;
 }
 
-static void add_step(struct path *p, uint32_t rank, uint32_t from, const char *name, int64_t ns)
-{
-    if (p->n < PATH_STEPS)
-        p->step[p->n++] = (struct path_step){rank, from, name, ns};
-}
-
-static void turn_round(struct path *p)
-{
-    for (uint32_t i = 0; i < p->n / 2; i++) {
-        struct path_step step = p->step[i];
-
-        p->step[i] = p->step[p->n - 1 - i];
-        p->step[p->n - 1 - i] = step;
-    }
-}
-
 /* Of stage `name`; false: it is not in this iteration. */
 static bool find_path(const struct round *r, const char *name, struct path *out)
 {
-    const struct trace_item *at = stage_of(r, name, -1), *in, *give;
+    const struct trace_item *at = stage_of(r, name, -1), *in, *signal;
     int64_t ns, since;
 
     out->stage = at;
@@ -388,17 +340,17 @@ static bool find_path(const struct round *r, const char *name, struct path *out)
         in = phase(r, at->pid, ns, &since);
         if (in == NULL)
             break;
-        give = since == in->ts_ns ? given(r, in) : NULL;
-        if (give != NULL && give->ts_ns < ns) {
-            add_step(out, at->pid, give->pid, in->name, ns - give->ts_ns);
-            ns = give->ts_ns;
-            at = stage_of(r, name, give->pid);
+        signal = since == in->ts_ns ? signal_that_ended(r, in) : NULL;
+        if (signal != NULL && signal->ts_ns < ns) {
+            out->step[out->n++] =
+                (struct path_step){at->pid, signal->pid, in->name, ns - signal->ts_ns};
+            ns = signal->ts_ns;
+            at = stage_of(r, name, signal->pid);
         } else {
-            add_step(out, at->pid, at->pid, in->name, ns - since);
+            out->step[out->n++] = (struct path_step){at->pid, at->pid, in->name, ns - since};
             ns = since;
         }
     }
-    turn_round(out);
     return true;
 }
 
@@ -417,18 +369,6 @@ static void add_to_path(struct summing *s, const struct path_step *step)
     s->path[i].ns += (double)step->ns;
 }
 
-/* The stages of an iteration, each as long as its slowest rank. */
-static double length_of(struct summing *s, const struct round *r, struct path *p)
-{
-    double ns = 0;
-
-    for (uint32_t i = 0; i < s->stages; i++) {
-        if (find_path(r, s->stage[i], p))
-            ns += (double)p->stage->dur_ns;
-    }
-    return ns;
-}
-
 static void print_path(struct summing *s, const struct path *p)
 {
     const char *before = "";
@@ -437,8 +377,8 @@ static void print_path(struct summing *s, const struct path *p)
 
     text_add(s->out, "    %s, %.2f us, last on rank %u: ", p->stage->name,
              (double)p->stage->dur_ns / 1e3, p->stage->pid);
-    for (uint32_t i = 0; i < p->n; i++) {
-        const struct path_step *step = &p->step[i];
+    for (uint32_t i = p->n; i > 0; i--) {
+        const struct path_step *step = &p->step[i - 1];
         char who[48] = "";
 
         if (s->out->bytes - line > 84) {
@@ -457,23 +397,12 @@ static void print_path(struct summing *s, const struct path *p)
     text_add(s->out, "\n");
 }
 
-struct timed {
-    size_t round;
-    double ns;
-};
-
-static int by_length(const void *left, const void *right)
-{
-    const struct timed *a = left, *b = right;
-
-    return a->ns > b->ns ? -1 : a->ns < b->ns;
-}
-
-static void print_slowest(struct summing *s, const struct timed *timed, struct path *p)
+/* timed: `a` is the number of a round. */
+static void print_slowest(struct summing *s, const struct pair *timed, struct path *p)
 {
     text_add(s->out, "#\n# critical path of the slowest iterations\n");
     for (size_t k = 0; k < s->rounds && k < SLOWEST; k++) {
-        const struct round *r = &s->round[timed[k].round];
+        const struct round *r = &s->round[timed[k].a];
 
         text_add(s->out, "  iteration %lld: %.2f us\n", (long long)r->iteration, timed[k].ns / 1e3);
         for (uint32_t i = 0; i < s->stages; i++) {
@@ -502,29 +431,24 @@ static void print_bound(struct summing *s)
     }
 }
 
-static bool sum_paths(struct summing *s)
+static void sum_paths(struct summing *s)
 {
-    struct timed *timed = calloc(s->rounds + 1, sizeof(*timed));
-    struct path *p = malloc(sizeof(*p));
-    bool ok = timed != NULL && p != NULL;
+    struct pair *timed = arena_alloc(s->arena, s->rounds * sizeof(*timed));
+    struct path p;
 
-    for (size_t k = 0; ok && k < s->rounds; k++) {
-        timed[k] = (struct timed){k, length_of(s, &s->round[k], p)};
+    for (size_t k = 0; k < s->rounds; k++) {
+        timed[k].a = (uint32_t)k;
         for (uint32_t i = 0; i < s->stages; i++) {
-            if (!find_path(&s->round[k], s->stage[i], p))
+            if (!find_path(&s->round[k], s->stage[i], &p))
                 continue;
-            for (uint32_t j = 0; j < p->n; j++)
-                add_to_path(s, &p->step[j]);
+            timed[k].ns += (double)p.stage->dur_ns; /* as long as its slowest rank */
+            for (uint32_t j = 0; j < p.n; j++)
+                add_to_path(s, &p.step[j]);
         }
     }
-    if (ok) {
-        qsort(timed, s->rounds, sizeof(*timed), by_length);
-        print_bound(s);
-        print_slowest(s, timed, p);
-    }
-    free(timed);
-    free(p);
-    return ok;
+    qsort(timed, s->rounds, sizeof(*timed), by_ns);
+    print_bound(s);
+    print_slowest(s, timed, &p);
 }
 
 /* ---- traces without iterations ---- */
@@ -536,6 +460,12 @@ static int by_phase(const void *left, const void *right)
     int order = a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : strcmp(a->name, b->name);
 
     return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
+}
+
+static int by_end(const void *left, const void *right)
+{
+    return compare_whole(trace_end_ns(*(const struct trace_item *const *)left),
+                         trace_end_ns(*(const struct trace_item *const *)right));
 }
 
 /* A phase is a name; its slices are those of all lanes of one rank, by their begin. */
@@ -552,72 +482,56 @@ static int by_begin(const void *left, const void *right)
     return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : a < b ? -1 : 1;
 }
 
-static int by_end(const void *left, const void *right)
+static void print_phase(struct text *out, const struct trace_item **slice, size_t n, int64_t zero)
 {
-    int64_t a = trace_end_ns(*(const struct trace_item *const *)left);
-    int64_t b = trace_end_ns(*(const struct trace_item *const *)right);
-
-    return a < b ? -1 : a > b;
-}
-
-static void print_phase(struct text *out, const struct phase *p, int64_t zero)
-{
-    const struct trace_item *first = p->slice[0], *median = p->slice[p->n / 2];
+    const struct trace_item *first = slice[0], *median = slice[n / 2];
     double sum = 0;
 
-    for (size_t i = 0; i < p->n; i++)
-        sum += (double)p->slice[i]->dur_ns;
-    qsort(p->slice, p->n, sizeof(*p->slice), by_end);
-    text_add(out, "  %4u  %-28s %7zu %9.2f %9.2f %9.2f %9.2f %9.2f\n", first->pid, first->name,
-             p->n, (double)(first->ts_ns - zero) * 1e-3, (double)(median->ts_ns - zero) * 1e-3,
-             (double)(trace_end_ns(p->slice[p->n / 2]) - zero) * 1e-3,
-             (double)(trace_end_ns(p->slice[p->n - 1]) - zero) * 1e-3, sum / (double)p->n * 1e-3);
+    for (size_t i = 0; i < n; i++)
+        sum += (double)slice[i]->dur_ns;
+    qsort(slice, n, sizeof(*slice), by_end);
+    text_add(out, "  %4u  %-28s %7zu %9.2f %9.2f %9.2f %9.2f %9.2f\n", first->pid, first->name, n,
+             (double)(first->ts_ns - zero) * 1e-3, (double)(median->ts_ns - zero) * 1e-3,
+             (double)(trace_end_ns(slice[n / 2]) - zero) * 1e-3,
+             (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
-static bool print_lanes(const struct trace_file *f, struct text *out)
+static void print_lanes(struct summing *s)
 {
-    const struct trace_item **slice = calloc(f->n + 1, sizeof(*slice));
-    struct phase *phase = calloc(f->n + 1, sizeof(*phase));
-    bool ok = slice != NULL && phase != NULL;
+    const struct trace_file *f = s->f;
+    const struct trace_item **slice = s->item;
+    struct phase *phase = arena_alloc(s->arena, f->n * sizeof(*phase));
     size_t n = 0, phases = 0;
     int64_t zero;
 
-    for (size_t i = 0; i < f->n && ok; i++) {
+    for (size_t i = 0; i < f->n; i++)
         if (f->item[i].ph == 'X')
             slice[n++] = &f->item[i];
+    text_add(s->out,
+             "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
+             "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
+             f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "",
+             "first", "median", "median", "last", "mean");
+    zero = n > 0 ? slice[0]->ts_ns : 0;
+    qsort(slice, n, sizeof(*slice), by_phase);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || slice[i]->pid != slice[i - 1]->pid ||
+            strcmp(slice[i]->name, slice[i - 1]->name) != 0)
+            phase[phases++].slice = &slice[i];
+        phase[phases - 1].n++;
     }
-    if (ok) {
-        zero = n > 0 ? slice[0]->ts_ns : 0;
-        qsort(slice, n, sizeof(*slice), by_phase);
-        for (size_t i = 0; i < n; i++) {
-            if (i == 0 || slice[i]->pid != slice[i - 1]->pid ||
-                strcmp(slice[i]->name, slice[i - 1]->name) != 0)
-                phase[phases++].slice = &slice[i];
-            phase[phases - 1].n++;
-        }
-        qsort(phase, phases, sizeof(*phase), by_begin);
-        text_add(out,
-                 "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
-                 "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
-                 f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "",
-                 "", "first", "median", "median", "last", "mean");
-        for (size_t i = 0; i < phases; i++)
-            print_phase(out, &phase[i], zero);
-    }
-    free((void *)slice);
-    free(phase);
-    return ok;
+    qsort(phase, phases, sizeof(*phase), by_begin);
+    for (size_t i = 0; i < phases; i++)
+        print_phase(s->out, phase[i].slice, phase[i].n, zero);
 }
 
 /* ---- all of it ---- */
 
 static void print_head(struct summing *s)
 {
-    const char *key[] = {"name", "algorithm", "transport", "status"};
-
-    text_add(s->out, "# %s:", s->f->path);
-    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
-        text_add(s->out, "%s %s", i == 0 ? "" : ",", trace_text(s->f, key[i]));
+    text_add(s->out, "# %s: %s, %s, %s, %s", s->f->path, trace_text(s->f, "name"),
+             trace_text(s->f, "algorithm"), trace_text(s->f, "transport"),
+             trace_text(s->f, "status"));
     text_add(s->out, "; %u rank%s, %zu iterations", s->ranks, s->ranks == 1 ? "" : "s", s->rounds);
     if (s->rounds > 0)
         text_add(s->out, " from %lld to %lld", (long long)s->round[0].iteration,
@@ -625,44 +539,26 @@ static void print_head(struct summing *s)
     text_add(s->out, ", %.0f dropped\n", trace_number(s->f, "dropped", 0));
 }
 
-static bool summing_init(struct summing *s)
+void trace_summary(const struct trace_file *f, struct text *out)
 {
-    s->item = calloc(s->f->n + 1, sizeof(struct trace_item *));
-    s->round = calloc(s->f->n + 1, sizeof(*s->round));
-    s->path = calloc(NAMES * 8, sizeof(*s->path));
-    if (s->item == NULL || s->round == NULL || s->path == NULL)
-        return false;
-    find_rounds(s);
-    s->wait = calloc((size_t)s->ranks * s->ranks + 1, sizeof(*s->wait));
-    return s->wait != NULL;
-}
+    struct arena *arena = arena_create();
+    struct summing s = {.f = f, .out = out, .arena = arena};
 
-static void summing_finish(struct summing *s)
-{
-    for (uint32_t i = 0; i < s->rows; i++)
-        free(s->row[i].ns);
-    free((void *)s->item);
-    free(s->round);
-    free(s->path);
-    free(s->wait);
-}
-
-enum epa_status trace_summary(const struct trace_file *f, struct text *out, struct epa_error *err)
-{
-    struct summing s = {.f = f, .out = out};
-    bool ok = summing_init(&s);
-
-    if (ok && s.rounds == 0 && !f->ours)
-        ok = print_lanes(f, out);
-    else if (ok)
+    s.item = arena_alloc(arena, f->n * sizeof(struct trace_item *));
+    s.round = arena_alloc(arena, f->n * sizeof(*s.round));
+    s.path = arena_alloc(arena, NAMES * 8 * sizeof(*s.path));
+    find_rounds(&s);
+    s.wait = arena_alloc(arena, (size_t)s.ranks * s.ranks * sizeof(*s.wait));
+    if (s.rounds == 0 && !f->ours)
+        print_lanes(&s);
+    else
         print_head(&s);
-    if (ok && s.rounds > 0) {
+    if (s.rounds > 0) {
         sum_phases(&s);
         print_phases(&s);
         sum_waits(&s);
         print_waits(&s);
-        ok = sum_paths(&s);
+        sum_paths(&s);
     }
-    summing_finish(&s);
-    return ok ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its summary", f->path);
+    arena_destroy(arena);
 }

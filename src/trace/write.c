@@ -115,8 +115,8 @@ static void find_last(const struct session *s, struct gathered *g, uint32_t rank
         g->last = part->iteration + 1; /* one more than it, until all are seen */
 }
 
-static void take_part(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
-                      const struct record_part *part)
+static void gather_part(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
+                        const struct record_part *part)
 {
     struct gathered_rank *r = &g->rank[rank];
 
@@ -161,20 +161,20 @@ static int by_time(const void *left, const void *right)
     return a->event > b->event ? -1 : a->event < b->event;
 }
 
-static uint32_t giver(const struct gathered_event *e)
+static uint32_t flow_from(const struct gathered_event *e)
 {
     return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->rank : e->event->peer;
 }
 
-static uint32_t taker(const struct gathered_event *e)
+static uint32_t flow_to(const struct gathered_event *e)
 {
     return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->event->peer : e->rank;
 }
 
 static int by_flow(const struct gathered_event *a, const struct gathered_event *b)
 {
-    const uint64_t left[] = {giver(a), taker(a), a->event->signal, a->event->value};
-    const uint64_t right[] = {giver(b), taker(b), b->event->signal, b->event->value};
+    const uint64_t left[] = {flow_from(a), flow_to(a), a->event->signal, a->event->value};
+    const uint64_t right[] = {flow_from(b), flow_to(b), b->event->signal, b->event->value};
 
     for (uint32_t i = 0; i < 4; i++) {
         if (left[i] != right[i])
@@ -192,7 +192,7 @@ static int by_flow_and_end(const void *left, const void *right)
     return order != 0 ? order : (int)a->event->kind - (int)b->event->kind;
 }
 
-/* Ends that stand alone, or more often than once, are cut. */
+/* Ends without the other, or with several, are cut. */
 static void pair_flows(struct gathered *g, struct gathered_event **end, uint64_t n)
 {
     qsort(end, n, sizeof(struct gathered_event *), by_flow_and_end);
@@ -210,29 +210,23 @@ static void pair_flows(struct gathered *g, struct gathered_event **end, uint64_t
     }
 }
 
-static enum epa_status find_flows(struct gathered *g, struct epa_error *err)
+static void find_flows(struct gathered *g)
 {
-    struct gathered_event **end = calloc(g->n + 1, sizeof(struct gathered_event *));
+    struct gathered_event **end = memory_alloc(g->n, sizeof(struct gathered_event *));
     uint64_t n = 0;
 
-    if (end == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the flows of a trace");
     for (uint64_t i = 0; i < g->n; i++) {
         if (is_flow(g->event[i].event))
             end[n++] = &g->event[i];
     }
     pair_flows(g, end, n);
     free(end);
-    return EPA_OK;
 }
 
-enum epa_status trace_gather(const struct session *s, struct gathered *out, struct epa_error *err)
+struct gathered trace_gather(const struct session *s)
 {
-    struct gathered g = {.rank = calloc(s->experiment->ranks, sizeof(*g.rank))};
-    enum epa_status status;
+    struct gathered g = {.rank = memory_alloc(s->experiment->ranks, sizeof(*g.rank))};
 
-    if (g.rank == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a trace");
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
         g.rank[r].record = record_of(s, r);
         if (g.rank[r].record != NULL)
@@ -241,27 +235,18 @@ enum epa_status trace_gather(const struct session *s, struct gathered *out, stru
             g.missing++;
     }
     each_part(s, &g, find_last);
-    g.event = calloc(g.n + 1, sizeof(*g.event));
+    g.event = memory_alloc(g.n, sizeof(*g.event));
     g.n = 0;
     g.first = g.last > s->trace.turns ? g.last - s->trace.turns : 0;
     if (g.last == 0)
         g.first = 1;
     else
         g.last--;
-    if (g.event == NULL) {
-        trace_gather_free(&g);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the events of a trace");
-    }
-    each_part(s, &g, take_part);
+    each_part(s, &g, gather_part);
     qsort(g.event, g.n, sizeof(*g.event), by_time);
     g.base_ns = g.n > 0 ? g.event[0].begin_ns : 0;
-    status = find_flows(&g, err);
-    if (status != EPA_OK) {
-        trace_gather_free(&g);
-        return status;
-    }
-    *out = g;
-    return EPA_OK;
+    find_flows(&g);
+    return g;
 }
 
 void trace_gather_free(struct gathered *g)
@@ -270,38 +255,7 @@ void trace_gather_free(struct gathered *g)
     free(g->event);
 }
 
-/* ---- text ---- */
-
-struct writing {
-    const struct session *session;
-    const struct gathered *g;
-    enum epa_status ended;
-    int only; /* a rank, or ALL */
-    struct text out;
-    bool any; /* an event is before this one */
-};
-
-/* Names may come from other hosts, and paths hold anything. */
-static void add_string(struct text *out, const char *s, size_t most)
-{
-    text_add(out, "\"");
-    for (size_t i = 0; i < most && s[i] != '\0'; i++) {
-        unsigned char c = (unsigned char)s[i];
-
-        if (c == '"' || c == '\\')
-            text_add(out, "\\%c", c);
-        else if (c < ' ' || c >= 0x7f)
-            text_add(out, "?");
-        else
-            text_add(out, "%c", c);
-    }
-    text_add(out, "\"");
-}
-
-static bool is_in(const struct writing *w, uint32_t rank)
-{
-    return w->only == ALL || (uint32_t)w->only == rank;
-}
+/* ---- as JSON ---- */
 
 static json_t *real_or_null(double value)
 {
@@ -317,160 +271,155 @@ static json_t *clock_json(uint32_t r, const struct gathered_rank *rank)
                      real_or_null(rank->error_ns), "drift_ns_per_s", real_or_null(rank->drift));
 }
 
-static void add_other_data(struct writing *w)
+/* Of a rank, or ALL. */
+static json_t *other_json(const struct session *s, const struct gathered *g, enum epa_status ended,
+                          int only)
 {
-    const struct experiment *x = w->session->experiment;
-    const struct gathered *g = w->g;
-    json_t *clocks = json_array(), *missing = json_array(), *other;
-    char base[32], *dump;
+    const struct experiment *x = s->experiment;
+    json_t *clocks = json_array(), *missing = json_array();
 
-    for (uint32_t r = 0; r < x->ranks; r++) {
-        if (is_in(w, r) && g->rank[r].record != NULL)
+    for (uint32_t r = only == ALL ? 0 : (uint32_t)only;
+         r < (only == ALL ? x->ranks : (uint32_t)only + 1); r++) {
+        if (g->rank[r].record != NULL)
             json_array_append_new(clocks, clock_json(r, &g->rank[r]));
-        else if (is_in(w, r))
+        else
             json_array_append_new(missing, json_integer(r));
     }
-    snprintf(base, sizeof(base), "%llu", (unsigned long long)g->base_ns);
-    other = json_pack(
-        "{s:s,s:s,s:i,s:s,s:o,s:s,s:s,s:s,s:s,s:i,s:s,s:o,s:o,s:o,s:I,s:I}", "program", "epa2a",
-        "version", EPA2A_VERSION, "trace", TRACE_SCHEMA, "verb", session_verb(w->session), "name",
-        json_text(x->name), "run", x->id != NULL ? x->id : "", "algorithm",
-        x->algorithm.plugin->name, "transport", x->transport.plugin->name, "status",
-        status_name(w->ended), "ranks", (int)x->ranks, "base_ns", base, "iterations",
-        g->first <= g->last ? json_pack("[I,I]", (json_int_t)g->first, (json_int_t)g->last)
-                            : json_null(),
-        "clocks", clocks, "missing", missing, "flows_cut", (json_int_t)g->cut, "dropped",
-        (json_int_t)(w->only == ALL ? g->dropped : g->rank[w->only].dropped));
-    dump = other == NULL ? NULL : json_dumps(other, JSON_REAL_PRECISION(15));
-    text_add(&w->out, "\"otherData\": %s", dump == NULL ? "{}" : dump);
-    json_decref(other);
-    free(dump);
+    return json_pack("{s:s,s:s,s:i,s:s,s:o,s:s,s:s,s:s,s:s,s:i,s:o,s:o,s:o,s:o,s:I,s:I}", "program",
+                     "epa2a", "version", EPA2A_VERSION, "trace", TRACE_SCHEMA, "verb",
+                     session_verb(s), "name", json_text(x->name), "run", x->id != NULL ? x->id : "",
+                     "algorithm", x->algorithm.plugin->name, "transport", x->transport.plugin->name,
+                     "status", status_name(ended), "ranks", (int)x->ranks, "base_ns",
+                     json_sprintf("%llu", (unsigned long long)g->base_ns), "iterations",
+                     g->first <= g->last
+                         ? json_pack("[I,I]", (json_int_t)g->first, (json_int_t)g->last)
+                         : json_null(),
+                     "clocks", clocks, "missing", missing, "flows_cut", (json_int_t)g->cut,
+                     "dropped", (json_int_t)(only == ALL ? g->dropped : g->rank[only].dropped));
 }
 
-/* ---- events ---- */
-
-static void begin_event(struct writing *w, const char *ph, uint32_t rank, uint32_t lane)
+/* Names may come from other hosts: what is not ASCII is shown as ?. */
+static json_t *name_json(const char *name)
 {
-    text_add(&w->out, "%s\n{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, ", w->any ? "," : "", ph,
-             rank, lane);
-    w->any = true;
+    char clean[EPA_TRACE_NAME_BYTES + 1];
+
+    snprintf(clean, sizeof(clean), "%.*s", EPA_TRACE_NAME_BYTES, name);
+    for (char *c = clean; *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' || (unsigned char)*c >= 0x7f ? '?' : *c;
+    return json_string(clean);
 }
 
-static void add_time(struct text *out, const char *key, uint64_t ns)
+static void add_metadata(json_t *events, uint32_t rank, uint32_t lane, const char *what,
+                         json_t *name, const char *sort, uint32_t at)
 {
-    text_add(out, "\"%s\": %llu.%03u, ", key, (unsigned long long)(ns / 1000),
-             (unsigned)(ns % 1000));
+    json_array_append_new(events,
+                          json_pack("{s:s,s:i,s:i,s:s,s:{s:o}}", "ph", "M", "pid", (int)rank, "tid",
+                                    (int)lane, "name", what, "args", "name", name));
+    json_array_append_new(events,
+                          json_pack("{s:s,s:i,s:i,s:s,s:{s:i}}", "ph", "M", "pid", (int)rank, "tid",
+                                    (int)lane, "name", sort, "args", "sort_index", (int)at));
 }
 
-static void add_name(struct writing *w, uint32_t rank, uint32_t lane, const char *what,
-                     const char *name, const char *sort, uint32_t at)
+static void add_names(json_t *events, const struct session *s, uint32_t rank)
 {
-    begin_event(w, "M", rank, lane);
-    text_add(&w->out, "\"name\": \"%s\", \"args\": {\"name\": ", what);
-    add_string(&w->out, name, SIZE_MAX);
-    text_add(&w->out, "}}");
-    begin_event(w, "M", rank, lane);
-    text_add(&w->out, "\"name\": \"%s\", \"args\": {\"sort_index\": %u}}", sort, at);
+    add_metadata(events, rank, 0, "process_name",
+                 json_sprintf("rank %u @%.64s", rank, session_rank(s, rank)->host),
+                 "process_sort_index", rank);
+    for (uint32_t lane = 0; lane < s->trace.lanes; lane++)
+        add_metadata(events, rank, lane, "thread_name",
+                     lane == 0 ? json_string("rank") : json_sprintf("worker %u", lane),
+                     "thread_sort_index", lane);
 }
 
-static void add_names(struct writing *w, uint32_t rank)
+static json_t *microseconds(uint64_t ns)
 {
-    char name[128];
-
-    snprintf(name, sizeof(name), "rank %u @%.64s", rank, session_rank(w->session, rank)->host);
-    add_name(w, rank, 0, "process_name", name, "process_sort_index", rank);
-    for (uint32_t lane = 0; lane < w->session->trace.lanes; lane++) {
-        snprintf(name, sizeof(name), lane == 0 ? "rank" : "worker %u", lane);
-        add_name(w, rank, lane, "thread_name", name, "thread_sort_index", lane);
-    }
+    return json_real((double)ns / 1e3);
 }
 
-static const char *category(const struct record *record, uint32_t name)
+static json_t *slice_args(const struct gathered_event *e)
 {
-    if (name < record->n_core)
-        return "core";
-    return (record->stages >> name & 1) != 0 ? "stage" : "phase";
-}
+    json_t *args = json_pack("{s:I}", "iteration", (json_int_t)e->iteration);
 
-static void add_slice(struct writing *w, const struct gathered_event *e)
-{
-    const struct record *record = w->g->rank[e->rank].record;
-    struct text *out = &w->out;
-
-    add_time(out, "dur", e->end_ns - e->begin_ns);
-    text_add(out, "\"cat\": \"%s\", \"name\": ", category(record, e->event->name));
-    add_string(out, record->names.name[e->event->name], EPA_TRACE_NAME_BYTES);
-    text_add(out, ", \"args\": {\"iteration\": %llu", (unsigned long long)e->iteration);
     if (e->event->peer != EPA_TRACE_NOBODY)
-        text_add(out, ", \"peer\": %u", e->event->peer);
+        json_object_set_new(args, "peer", json_integer(e->event->peer));
     if (e->event->bytes != 0)
-        text_add(out, ", \"bytes\": %llu", (unsigned long long)e->event->bytes);
+        json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
     if (e->event->tokens != 0)
-        text_add(out, ", \"tokens\": %u", e->event->tokens);
-    text_add(out, "}}");
+        json_object_set_new(args, "tokens", json_integer(e->event->tokens));
+    return args;
 }
 
-static void add_flow(struct writing *w, const struct gathered_event *e)
-{
-    bool gives = e->event->kind == EPA_TRACE_FLOW_BEGIN;
-    uint32_t from = gives ? e->rank : e->event->peer, to = gives ? e->event->peer : e->rank;
-    unsigned long long value = e->event->value;
-
-    text_add(&w->out,
-             "%s\"cat\": \"flow\", \"name\": \"signal\", \"id\": \"%u-%u-%u-%llu\", "
-             "\"args\": {\"iteration\": %llu, \"from\": %u, \"to\": %u, \"signal\": %u, "
-             "\"value\": %llu}}",
-             gives ? "" : "\"bp\": \"e\", ", from, to, e->event->signal, value,
-             (unsigned long long)e->iteration, from, to, e->event->signal, value);
-}
-
-static void add_event(struct writing *w, const struct gathered_event *e)
+static json_t *event_json(const struct gathered *g, const struct gathered_event *e)
 {
     static const char *const ph[] = {[EPA_TRACE_SLICE] = "X",
                                      [EPA_TRACE_FLOW_BEGIN] = "s",
                                      [EPA_TRACE_FLOW_END] = "f",
                                      [EPA_TRACE_COUNT] = "C"};
-    const struct record *record = w->g->rank[e->rank].record;
+    const struct record *record = g->rank[e->rank].record;
+    const struct epa_trace_event *of = e->event;
+    json_t *out = json_pack("{s:s,s:i,s:i,s:o}", "ph", ph[of->kind], "pid", (int)e->rank, "tid",
+                            (int)e->lane, "ts", microseconds(e->begin_ns - g->base_ns));
+    json_t *more;
 
-    if (e->cut)
-        return;
-    begin_event(w, ph[e->event->kind], e->rank, e->lane);
-    add_time(&w->out, "ts", e->begin_ns - w->g->base_ns);
-    if (e->event->kind == EPA_TRACE_SLICE) {
-        add_slice(w, e);
-    } else if (e->event->kind == EPA_TRACE_COUNT) {
-        text_add(&w->out, "\"name\": ");
-        add_string(&w->out, record->names.name[e->event->name], EPA_TRACE_NAME_BYTES);
-        text_add(&w->out, ", \"args\": {\"value\": %llu}}", (unsigned long long)e->event->value);
-    } else {
-        add_flow(w, e);
-    }
+    if (of->kind == EPA_TRACE_SLICE)
+        more = json_pack("{s:o,s:s,s:o,s:o}", "dur", microseconds(e->end_ns - e->begin_ns), "cat",
+                         of->name < record->n_core               ? "core"
+                         : (record->stages >> of->name & 1) != 0 ? "stage"
+                                                                 : "phase",
+                         "name", name_json(record->names.name[of->name]), "args", slice_args(e));
+    else if (of->kind == EPA_TRACE_COUNT)
+        more = json_pack("{s:o,s:{s:I}}", "name", name_json(record->names.name[of->name]), "args",
+                         "value", (json_int_t)of->value);
+    else
+        more = json_pack(
+            "{s:s,s:s,s:o,s:{s:I,s:i,s:i,s:i,s:I}}", "cat", "flow", "name", "signal", "id",
+            json_sprintf("%u-%u-%u-%llu", flow_from(e), flow_to(e), of->signal,
+                         (unsigned long long)of->value),
+            "args", "iteration", (json_int_t)e->iteration, "from", (int)flow_from(e), "to",
+            (int)flow_to(e), "signal", (int)of->signal, "value", (json_int_t)of->value);
+    if (of->kind == EPA_TRACE_FLOW_END)
+        json_object_set_new(more, "bp", json_string("e"));
+    json_object_update(out, more);
+    json_decref(more);
+    return out;
+}
+
+static json_t *events_json(const struct session *s, const struct gathered *g)
+{
+    json_t *events = json_array();
+
+    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+        if (g->rank[r].record != NULL)
+            add_names(events, s, r);
+    for (uint64_t i = 0; i < g->n; i++)
+        if (!g->event[i].cut)
+            json_array_append_new(events, event_json(g, &g->event[i]));
+    return events;
 }
 
 /* Nanoseconds since 1970 at ts 0, by the clock of the host that writes this. */
-static long long base_real_ns(const struct gathered *g)
+static json_int_t base_real_ns(const struct gathered *g)
 {
     struct timespec now = {0};
 
     clock_gettime(CLOCK_REALTIME, &now);
-    return (long long)now.tv_sec * 1000000000 + now.tv_nsec - (long long)(clock_ns() - g->base_ns);
+    return (json_int_t)now.tv_sec * 1000000000 + now.tv_nsec -
+           (json_int_t)(clock_ns() - g->base_ns);
 }
 
-static void add_all(struct writing *w)
+void trace_add_event(struct text *out, const json_t *event, bool first)
 {
-    text_add(&w->out, "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n",
-             w->g->n > 0 ? base_real_ns(w->g) : 0);
-    add_other_data(w);
-    text_add(&w->out, ",\n\"traceEvents\": [");
-    for (uint32_t r = 0; r < w->session->experiment->ranks; r++) {
-        if (w->g->rank[r].record != NULL && is_in(w, r))
-            add_names(w, r);
-    }
-    for (uint64_t i = 0; i < w->g->n; i++) {
-        if (is_in(w, w->g->event[i].rank))
-            add_event(w, &w->g->event[i]);
-    }
-    text_add(&w->out, "\n]}\n");
+    text_add(out, first ? "\n" : ",\n");
+    json_write(out, event, JSON_REAL_PRECISION(15));
+}
+
+void trace_begin(struct text *out, json_int_t base_ns, json_t *other)
+{
+    text_add(out, "{\"displayTimeUnit\": \"ns\", \"baseTimeNanoseconds\": %lld,\n\"otherData\": ",
+             (long long)base_ns);
+    json_write(out, other, JSON_REAL_PRECISION(15));
+    text_add(out, ",\n\"traceEvents\": [");
+    json_decref(other);
 }
 
 /* ---- files ---- */
@@ -512,18 +461,26 @@ enum epa_status trace_write_check(const struct session *s, bool force, struct ep
     return status;
 }
 
-static enum epa_status write_one(struct writing *w, int rank, bool force, char *path, size_t room,
-                                 struct epa_error *err)
+static enum epa_status write_one(const struct session *s, const struct gathered *g,
+                                 enum epa_status ended, const json_t *events, int only, bool force,
+                                 char *path, size_t room, struct epa_error *err)
 {
-    enum epa_status status;
+    text_auto out = {0};
+    const json_t *event;
+    bool first = true;
+    size_t i;
 
-    w->only = rank;
-    w->any = false;
-    path_of(w->session, rank, path, room);
-    add_all(w);
-    status = file_write("profile:", path, force, &w->out, err);
-    text_free(&w->out);
-    return status;
+    path_of(s, only, path, room);
+    trace_begin(&out, g->n > 0 ? base_real_ns(g) : 0, other_json(s, g, ended, only));
+    json_array_foreach(events, i, event)
+    {
+        if (only != ALL && json_integer_value(json_object_get(event, "pid")) != only)
+            continue;
+        trace_add_event(&out, event, first);
+        first = false;
+    }
+    text_add(&out, "\n]}\n");
+    return file_write("profile:", path, force, &out, err);
 }
 
 static void sum_up(const struct session *s, const struct gathered *g, struct trace_written *out)
@@ -551,26 +508,25 @@ static void sum_up(const struct session *s, const struct gathered *g, struct tra
 enum epa_status trace_write(const struct session *s, bool force, enum epa_status ended,
                             struct trace_written *out, struct epa_error *err)
 {
-    struct writing w = {.session = s, .ended = ended};
-    struct gathered g;
+    enum epa_status status = EPA_OK;
     char path[PATH_MAX];
-    enum epa_status status;
+    struct gathered g;
+    json_t *events;
 
     *out = (struct trace_written){.path = ""};
     if (s->trace.lanes == 0)
         return EPA_OK;
-    status = trace_gather(s, &g, err);
-    if (status != EPA_OK)
-        return status;
-    w.g = &g;
-    for (uint32_t r = 0; r < s->experiment->ranks && status == EPA_OK; r++)
-        status = write_one(&w, (int)r, force, path, sizeof(path), err);
+    g = trace_gather(s);
+    events = events_json(s, &g);
+    for (int r = 0; r < (int)s->experiment->ranks && status == EPA_OK; r++)
+        status = write_one(s, &g, ended, events, r, force, path, sizeof(path), err);
     if (status == EPA_OK)
-        status = write_one(&w, ALL, force, path, sizeof(path), err);
+        status = write_one(s, &g, ended, events, ALL, force, path, sizeof(path), err);
     if (status == EPA_OK) {
         sum_up(s, &g, out);
         snprintf(out->path, sizeof(out->path), "%s", path);
     }
+    json_decref(events);
     trace_gather_free(&g);
     return status;
 }

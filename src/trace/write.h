@@ -3,6 +3,7 @@
 #ifndef TRACE_WRITE_H
 #define TRACE_WRITE_H
 
+#include "base/json.h"
 #include "session/session.h"
 
 enum { TRACE_SCHEMA = 1 }; /* "trace" in otherData */
@@ -33,8 +34,12 @@ struct gathered {
     uint32_t missing;
 };
 
-enum epa_status trace_gather(const struct session *, struct gathered *out, struct epa_error *);
+struct gathered trace_gather(const struct session *);
 void trace_gather_free(struct gathered *);
+
+/* A file: its head, with otherData, which is taken; then an event a line; "\n]}\n" ends it. */
+void trace_begin(struct text *, json_int_t base_ns, json_t *other);
+void trace_add_event(struct text *, const json_t *event, bool first);
 
 /* What was written, for the report. */
 struct trace_written {

@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""The layout of all structs of the public headers, and the values of their enums, as static assertions that go
-with one EPA_ABI.
+"""The layout of all structs of the public headers, and the values of their enums, that go with one EPA_ABI.
 
-layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.h, holds all of them and they are as they are now.
-layout.py compile WITH... HEADERS LAYOUT: each header compiles alone by the command WITH, and LAYOUT after them.
+layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.txt, holds all of them and they are as they are now.
+layout.py compile WITH... HEADERS LAYOUT: each header compiles alone by the command WITH, and LAYOUT after them, as
+static assertions.
 
 layout.py update: writes LAYOUT anew once a struct has changed, and raises EPA_ABI in plugin.h and `abi` in meson.build if
 LAYOUT had that number already. With --again the number is left: nobody has plugins of it yet."""
+import collections
 import concurrent.futures
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 
-HEAD = """/* Made by tests/abi/layout.py, which says how it is changed. */
-#ifdef __cplusplus
-#define SAME(a, b) static_assert((a) == (b), #a)
-#else
-#define SAME(a, b) _Static_assert((a) == (b), #a)
+HEAD = "# Made by layout.py, which says how it is changed: each struct with its size and the offsets of its members.\n"
+SAME = """#ifdef __cplusplus
+#define _Static_assert static_assert
 #endif
+#define SAME(a, b) _Static_assert((a) == (b), #a);
 """
 
 
@@ -86,22 +87,37 @@ def probe(cc, headers, expressions):
         return [int(n) for n in subprocess.run([out], capture_output=True, text=True, check=True).stdout.split()]
 
 
+def expressions_of(table):
+    """(expression, value) of all that is in a table."""
+    for group in re.sub(r"\n +", " ", table.removeprefix(HEAD)).splitlines():
+        name, *entries = group.split()
+        for entry in entries:
+            key, value = entry.split("=")
+            yield (f"sizeof(struct {name})" if key == "sizeof" else key if name == "values"
+                   else f"offsetof(struct {name}, {key})"), int(value)
+
+
 def layout(cc, headers):
+    """The table: a line, or some, for each struct, and the last for constants."""
     by_place = tree(cc, headers)
-    expressions = ["EPA_ABI"]
     structs = {e.name(): e for e in by_place.values()
                if e.tag == "structure_type" and (e.name() or "").startswith("epa_") and "byte_size" in e.found}
-    for name, entry in sorted(structs.items()):
-        expressions.append(f"sizeof(struct {name})")
-        expressions += [f"offsetof(struct {name}, {member})" for member in members(by_place, entry)]
-    expressions += sorted({e.name() for e in by_place.values()
-                           if e.tag == "enumerator" and e.name().startswith("EPA_")})
-    values = probe(cc, headers, expressions)
-    return HEAD + "".join(f"SAME({e}, {v});\n" for e, v in zip(expressions, values))
+    keys = [(name, key) for name, entry in sorted(structs.items()) for key in ("sizeof", *members(by_place, entry))]
+    keys += [("values", name) for name in ("EPA_ABI", *sorted({
+        e.name() for e in by_place.values() if e.tag == "enumerator" and e.name().startswith("EPA_")}))]
+    groups = collections.defaultdict(list)
+    for name, key in keys:
+        groups[name].append(f"{key}=0")
+    asked = [e for e, _ in expressions_of("".join(f"{name} {' '.join(group)}\n" for name, group in groups.items()))]
+    groups = collections.defaultdict(list)
+    for (name, key), value in zip(keys, probe(cc, headers, asked)):
+        groups[name].append(f"{key}={value}")
+    return HEAD + "".join(textwrap.fill(f"{name} {' '.join(group)}", 100, subsequent_indent="  ", break_long_words=False,
+                                        break_on_hyphens=False) + "\n" for name, group in groups.items())
 
 
 def number(text):
-    return int(re.search(r"SAME\(EPA_ABI, (\d+)\)", text)[1])
+    return int(re.search(r"EPA_ABI=(\d+)", text)[1])
 
 
 def check(cc, headers, path):
@@ -110,12 +126,12 @@ def check(cc, headers, path):
         print("skipped: the table is of machines with addresses of 8 bytes")
         return 77
     have, now = pathlib.Path(path).read_text("utf-8"), layout([cc], headers)
-    lines, new = have.splitlines(), now.splitlines()
+    lines, new = dict(expressions_of(have)), dict(expressions_of(now))
     assert len(new) > 300, len(new)
-    if sorted(lines) == sorted(new):
+    if lines == new:
         return 0
-    for sign, only in (("-", [x for x in lines if x not in new]), ("+", [x for x in new if x not in lines])):
-        print("".join(f"{sign}{line}\n" for line in only), end="")
+    for sign, some, others in ("-", lines, new), ("+", new, lines):
+        print("".join(f"{sign}{e} == {v}\n" for e, v in some.items() if others.get(e) != v), end="")
     if number(have) == number(now):
         print(f"The public headers have changed, and EPA_ABI is still {number(now)}.")
     print("Run tests/abi/layout.py update")
@@ -124,7 +140,7 @@ def check(cc, headers, path):
 
 def update(again):
     top = pathlib.Path(__file__).resolve().parent.parent.parent
-    path, now = top / "tests/abi/layout.h", layout(["cc"], top / "src")
+    path, now = top / "tests/abi/layout.txt", layout(["cc"], top / "src")
     have = path.read_text("utf-8")
     if have != now and not again and number(have) == number(now):
         for name, before in ("src/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
@@ -152,7 +168,7 @@ def compile_each(*args):
     assert len(paths) >= 10, paths
     texts = {str(path.relative_to(headers)): including(headers, [path]) for path in paths}
     texts["all of them and the layout"] = including(headers, paths) + "#include <stddef.h>\n" + \
-        pathlib.Path(path).read_text("utf-8")
+        SAME + "".join(f"SAME({e}, {v})\n" for e, v in expressions_of(pathlib.Path(path).read_text("utf-8")))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for name, done in zip(texts, pool.map(lambda text: alone(command, headers, text), texts.values())):
             if done.returncode != 0:

@@ -1,10 +1,10 @@
-/* Times the matrix products of plugins/common/gemm_experts.h on a GPU of compute capability 9.0: dense
- * beside cuBLAS, where libcublas.so.13 can be loaded, and those of a DeepSeek-V3 layer's 64 local
- * experts (hidden 7168, ffn 2048) beside what reading their weights takes.
+/* Times the matrix products of plugins/common/gemm_experts.h on a GPU of compute capability 9.0:
+ * dense beside cuBLAS, where libcublas.so.13 can be loaded, and those of a DeepSeek-V3 layer's 64
+ * local experts (hidden 7168, ffn 2048) beside what reading their weights takes.
  *
  * A GPU lowers its clock when it draws too much power, so that only what ran in turn can be
- * compared, on random data: all programs of a line take turns, and the median counts. Before each, 8 GiB
- * are written, so that L2 is cold and the chip cool. */
+ * compared, on random data: all programs of a line take turns, and the median counts. Before each,
+ * 8 GiB are written, so that L2 is cold and the chip cool. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

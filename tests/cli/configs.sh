@@ -8,7 +8,7 @@ epa2a=$1 folder=$2 kind=$3
 out=$(mktemp -d) || exit 99
 trap 'rm -rf "$out"' EXIT
 lacks='no NVIDIA driver|there is a driver, but no GPU|the NVIDIA driver is for CUDA'
-lacks="$lacks|ranks on this node and [0-9]+ GPU|has compute capability|but .* is available"
+lacks="$lacks|ranks on this host and [0-9]+ GPU|has compute capability|but .* is available"
 lacks="$lacks|this machine has no RDMA device|no port is active of RDMA device"
 ran=0 skipped=0 failed=0
 

@@ -33,33 +33,37 @@ def is_yes_or_no(x):
 COUNT, WHOLE = number(1, kind=int), number(0, kind=int)
 POSITIVE, FROM_0, FROM_1 = number(1e-9), number(0, False, int), number(1, False, int)
 FINDING = {"what": is_text, "fix": is_text_or_null}
-SHAPE = {  # null: not known, none, or no limit
-    "schema": lambda x: x == 2, "program": lambda x: x == "epa2a", "version": is_text,
-    "plugin_abi": FROM_1, "runs": is_yes_or_no,
-    "machine": {
-        **dict.fromkeys(("host", "kernel", "arch", "cpu", "governor", "clocksource", "isa", "isas"),
-                        is_text_or_null),
-        **dict.fromkeys(("cores_online", "sockets", "numa_nodes", "threads_per_core", "l1d_bytes",
-                         "l2_bytes", "l3_bytes"), COUNT),
-        "virtual": is_yes_or_no, "cores": FROM_1, "cores_quota": POSITIVE, "timer_ns": POSITIVE,
-        "load_average": number(0, False)},
+SHAPE = {  # null: not known, or no limit
+    "schema": lambda x: x == 3, "program": lambda x: x == "epa2a", "runs": is_yes_or_no,
+    "machine": {  # as in a result, and what is below the next line
+        **dict.fromkeys(("host", "kernel", "arch", "cpu", "governor", "clocksource", "huge_pages",
+                         "shmem_huge_pages"), is_text_or_null),
+        **dict.fromkeys(("sockets", "numa_nodes", "threads_per_core", "l1d_bytes", "l2_bytes",
+                         "l3_bytes", "memory_bytes"), COUNT),
+        "cores": FROM_1, "timer_ns": POSITIVE, "load_average": number(0, False),
+        "build": {**dict.fromkeys(("version", "compiler", "type", "sanitizers", "libc", "isa"), is_text),
+                  "git": is_text_or_null, "isa_refused": is_text_or_null, "plugin_abi": FROM_1,
+                  "debug": is_yes_or_no},
+        "environment": lambda x: all(map(is_text, x)),
+        "cores_online": COUNT, "cores_quota": POSITIVE, "virtual": is_yes_or_no,
+        "numa_balancing": is_yes_or_no, "isas": [is_text]},
     "memory": {
-        "bytes": COUNT, "available_bytes": WHOLE, "available_by": is_text_or_null,
+        "available_bytes": WHOLE, "available_by": is_text_or_null,
         "address_space_bytes": WHOLE, "locked_bytes": WHOLE, "open_files": WHOLE,
-        "transparent_huge_pages": is_text_or_null, "shmem_huge_pages": is_text_or_null,
-        "huge_pages": {"bytes": COUNT, "reserved": FROM_0, "free": FROM_0},
-        "dev_shm": {"bytes": COUNT, "free_bytes": FROM_0, "left_files": FROM_0, "left_bytes": FROM_0}},
+        "reserved_huge_pages": {"bytes": COUNT, "pages": FROM_0, "free": FROM_0},
+        "dev_shm": {"bytes": COUNT, "free_bytes": FROM_0, "left_files": FROM_0, "left_bytes": FROM_0,
+                    "left_first": is_text_or_null}},
     "devices": {
         "rdma": [{"device": is_text, "port": FROM_1, "state": is_text_or_null,
                   "link": is_text_or_null, "rate": is_text_or_null}],
-        "gpus": {"count": FROM_0, "driver": is_text_or_null},
+        "gpus": [is_text], "gpu_driver": is_text_or_null,
         "networks": [{"name": is_text, "megabits": COUNT}],
-        "programs": [{"name": is_text, "path": is_text_or_null, "version": is_text_or_null}]},
+        "programs": [{"name": is_text, "path": is_text, "version": is_text_or_null}]},
     "plugins": [{
         "kind": lambda x: x in ("backend", "launcher", "transport", "algorithm"), "name": is_text,
         "loaded": is_yes_or_no, "usable": is_yes_or_no, "text": is_text_or_null,
         "links": may_be_null({"ranks": FROM_1, "rate": POSITIVE, "latency_ns": POSITIVE}),
-        "facts": [{"key": is_text, "value": is_text_or_null}]}],
+        "facts": lambda x: all(map(is_text, x.values()))}],
     "warnings": [FINDING], "missing": [FINDING]}
 
 
@@ -87,7 +91,7 @@ def facts(document):
     shm = next(p for p in document["plugins"] if (p["kind"], p["name"]) == ("transport", "shm"))
     yield document["runs"], True
     yield document["machine"]["cores"], len(os.sched_getaffinity(0))
-    yield document["memory"]["bytes"], total
+    yield document["machine"]["memory_bytes"], total
     yield (shm["usable"], shm["links"] is not None), (True, True)
     for p in document["plugins"]:
         if not p["usable"]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """examples.py EPA2A SOURCE: every key of an experiment and every option of a plugin has help with a type, a
-default and an example, and `config check` takes the example. Every variable EPA2A_... that the sources
+default and an example, and `config check` takes the example and each value that `epa2a tune` tries. Every variable EPA2A_... that the sources
 read is told by `help environment`."""
 import pathlib
 import re
@@ -53,6 +53,12 @@ def main(epa2a, source):
             if re.search(OF_ITS_FORM, done.stderr):  # else it wants others beside it, or another machine
                 print(f"{key}: {example[1]}: {done.stderr}")
                 failed += 1
+            for value in (re.findall(r"^  tune      ([^(\n]*)", text, re.M) or [""])[0].split():
+                tries = re.sub(r"=[^= ]*$", f"={value}", example[1])
+                done = run(epa2a, "config", "check", file, *shlex.split(tries))
+                if re.search(OF_ITS_FORM, done.stderr):
+                    print(f"{key}: {tries}: {done.stderr}")
+                    failed += 1
     told = set(re.findall(r"^  (EPA2A_\w+)", asked(epa2a, "help", "environment"), re.M))
     read = set()
     for path in [*pathlib.Path(source, "src").rglob("*.c"), *pathlib.Path(source, "plugins").rglob("*.c")]:

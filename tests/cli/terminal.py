@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """terminal.py EPA2A: what files and names hold never reaches a terminal as more than text: no escape sequence but our colours
-and the progress line, no C1 code, nothing that changes the direction of writing. The terminal is a pseudo one."""
+and the progress line, no C1 code, nothing that changes the direction of writing. The terminal is a pseudo one. What goes
+to a pipe does in whole lines."""
 import json
 import os
 import pathlib
@@ -62,3 +63,13 @@ with tempfile.TemporaryDirectory() as work:
     check("a show of results", "results", "other.json", cwd=at, shows=b"")
     out = check("colours", "config", "check", "wrong.yaml", "--color", "always", cwd=at)
     assert b"\x1b[" in out, ("no colours any more", out)
+
+    # Several processes may share a pipe, as under mpirun: each line is one write, which is one packet of this pipe.
+    (at / "late.yaml").write_text(base % "x" + "fault: {kind: kill, rank: 1, iteration: 1}\n")
+    for args in ["config", "check", "wrong.yaml"], ["bench", "there is no such file"], ["verify", "late.yaml", "--quiet"]:
+        end, pipe = os.pipe2(os.O_DIRECT)
+        subprocess.run([epa2a, *args], stdout=subprocess.DEVNULL, stderr=pipe, cwd=at)
+        os.close(pipe)
+        while part := os.read(end, 65536):
+            assert part.endswith(b"\n"), (args, "part of a line", part)
+        os.close(end)

@@ -1,5 +1,7 @@
-/* The proxy of nvlink without a GPU: threads stand for kernels, and copies to and from what stands for
- * a GPU's memory are held back as long as their lane allows. All ranks are nodes of their own. */
+/* The proxy of nvlink without a GPU: threads stand for kernels, and copies to and from what stands
+ * for a GPU's memory are held back and reordered as far as proxy.h allows. All ranks are nodes of
+ * their own; every second one writes to its peers' staging at once, where the transport has mapped
+ * that. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,22 +18,27 @@ enum {
     PART = 600 << 10, /* of the heap, for a writer of a rank */
     HEAP = RANKS_MOST * WRITERS * PART,
     SIGNALS = 64,
-    HELD = 16, /* operations of a lane */
+    HELD = 24, /* operations of a lane, with marks */
 };
 
+enum kind { COPY, SET, ADD, MARK };
+
 struct operation {
+    enum kind kind;
+    bool done;
     char *to;
     const char *from;
     size_t bytes, to_stride, from_stride;
     uint32_t rows;
-    uint64_t add;
+    uint64_t value;
 };
 
 struct held_copies {
     struct proxy_copies base; /* first */
     struct operation held[PROXY_LANES][HELD];
-    uint64_t done[PROXY_LANES], random;
-    bool words_first; /* who polls sees them before copies that were queued before */
+    uint64_t first[PROXY_LANES], next[PROXY_LANES]; /* of those held */
+    uint64_t marked[PROXY_LANES], random;
+    bool reaches;
     uint64_t fail_at; /* operation of lane IN; 0: none */
     uint32_t stopped; /* kernels were told to leave */
 };
@@ -43,6 +50,7 @@ struct gpu {
     struct epa_descriptor slot[2][SLOTS];
     _Alignas(64) uint64_t taken[2], ticket[2];
     struct epa_host_ring ring[2];
+    char payload[SLOTS][EPA_RING_PAYLOAD];
     uint64_t signal[SIGNALS];
     bool far[RANKS_MOST];
     char *heap;
@@ -68,41 +76,46 @@ static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t 
     return EPA_OK;
 }
 
-static bool leave(struct proxy_copies *copies, void *staging)
+static bool leave(struct proxy_copies *copies)
 {
     (void)copies;
-    (void)staging;
     return true;
 }
 
-static void run_operation(const struct operation *o)
+static bool reach(struct proxy_copies *copies, void *memory, size_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+    return held_of(copies)->reaches;
+}
+
+static void run_operation(struct held_copies *h, enum proxy_lane lane, struct operation *o)
 {
     uint64_t *word = (uint64_t *)(void *)o->to;
 
     /* Release: pairs with the acquire of who polls the word. */
-    if (o->from == NULL)
-        (void)__atomic_fetch_add(word, o->add, __ATOMIC_RELEASE);
-    else if (o->bytes == sizeof(*word) && (uintptr_t)o->to % sizeof(*word) == 0)
+    if (o->kind == ADD)
+        (void)__atomic_fetch_add(word, o->value, __ATOMIC_RELEASE);
+    else if (o->kind == SET)
+        __atomic_store_n(word, o->value, __ATOMIC_RELEASE);
+    else if (o->kind == MARK)
+        h->marked[lane] = o->value;
+    else if (o->rows == 1 && o->bytes == sizeof(*word) && (uintptr_t)o->to % sizeof(*word) == 0)
         __atomic_store_n(word, *(const uint64_t *)(const void *)o->from, __ATOMIC_RELEASE);
     else
         for (uint32_t row = 0; row < o->rows; row++)
             memcpy(o->to + row * o->to_stride, o->from + row * o->from_stride, o->bytes);
+    o->done = true;
 }
 
 static enum epa_status hold(struct held_copies *h, enum proxy_lane lane, struct operation o)
 {
-    uint64_t n = h->base.queued[lane];
-
-    if (n - h->done[lane] == HELD || draw_of(h, 8) == 0)
+    if (h->next[lane] - h->first[lane] == HELD || draw_of(h, 8) == 0)
         return EPA_AGAIN;
-    if (lane == PROXY_IN && n + 1 == h->fail_at)
+    if (lane == PROXY_IN && h->base.queued[lane] + 1 == h->fail_at)
         return EPA_ERR_SYSTEM;
-    if (h->words_first && lane == PROXY_IN && o.bytes <= sizeof(uint64_t)) {
-        run_operation(&o);
-        o = (struct operation){.from = o.to}; /* of no rows */
-    }
-    h->held[lane][n % HELD] = o;
-    h->base.queued[lane]++;
+    h->held[lane][h->next[lane]++ % HELD] = o;
+    h->base.queued[lane] += o.kind != MARK;
     return EPA_OK;
 }
 
@@ -110,7 +123,8 @@ static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, v
                             const void *from, size_t bytes, uint32_t rows, uint64_t stride)
 {
     return hold(held_of(copies), lane,
-                (struct operation){.to = to,
+                (struct operation){.kind = COPY,
+                                   .to = to,
                                    .from = from,
                                    .bytes = bytes,
                                    .to_stride = lane == PROXY_OUT ? bytes : stride,
@@ -118,9 +132,37 @@ static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, v
                                    .rows = rows});
 }
 
+static enum epa_status set(struct proxy_copies *copies, uint64_t *word, uint64_t value)
+{
+    return hold(held_of(copies), PROXY_IN,
+                (struct operation){.kind = SET, .to = (char *)word, .value = value});
+}
+
 static enum epa_status add(struct proxy_copies *copies, uint64_t *word, uint64_t by)
 {
-    return hold(held_of(copies), PROXY_IN, (struct operation){.to = (char *)word, .add = by});
+    return hold(held_of(copies), PROXY_IN,
+                (struct operation){.kind = ADD, .to = (char *)word, .value = by});
+}
+
+static enum epa_status mark(struct proxy_copies *copies, enum proxy_lane lane)
+{
+    return hold(held_of(copies), lane,
+                (struct operation){.kind = MARK, .value = copies->queued[lane]});
+}
+
+/* One of those that may be next: the first, or any copy that only copies are before. */
+static void run_some(struct held_copies *h, enum proxy_lane lane)
+{
+    uint64_t n = 0, pick;
+
+    while (h->first[lane] + n < h->next[lane] &&
+           h->held[lane][(h->first[lane] + n) % HELD].kind == COPY)
+        n++;
+    pick = h->first[lane] + (n > 1 ? draw_of(h, n) : 0);
+    if (!h->held[lane][pick % HELD].done)
+        run_operation(h, lane, &h->held[lane][pick % HELD]);
+    while (h->first[lane] < h->next[lane] && h->held[lane][h->first[lane] % HELD].done)
+        h->first[lane]++;
 }
 
 /* Some of what is held back is done now. */
@@ -128,9 +170,9 @@ static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane l
 {
     struct held_copies *h = held_of(copies);
 
-    while (h->done[lane] < copies->queued[lane] && draw_of(h, 3) != 0)
-        run_operation(&h->held[lane][h->done[lane]++ % HELD]);
-    *out = h->done[lane];
+    while (h->first[lane] < h->next[lane] && draw_of(h, 4) != 0)
+        run_some(h, lane);
+    *out = h->marked[lane];
     return EPA_OK;
 }
 
@@ -164,17 +206,21 @@ static bool open_gpu(struct gpu *g, struct rank *r)
     g->heap = calloc(1, HEAP);
     g->copies.base = (struct proxy_copies){.enter = enter,
                                            .leave = leave,
+                                           .reach = reach,
                                            .copy = copy,
+                                           .set = set,
                                            .add = add,
+                                           .mark = mark,
                                            .done = count_done,
                                            .explain = explain,
                                            .stop_kernels = stop_kernels};
     g->copies.random = r->me;
-    g->copies.words_first = r->me % 2 == 0;
+    g->copies.reaches = r->me % 2 == 0;
     for (uint32_t i = 0; i < r->size; i++)
         g->far[i] = i != r->me;
     for (uint32_t i = 0; i < 2; i++)
-        g->ring[i] = (struct epa_host_ring){g->slot[i], &g->taken[i], &g->ticket[i], SLOTS};
+        g->ring[i] = (struct epa_host_ring){g->slot[i], &g->taken[i], &g->ticket[i],
+                                            i == 0 ? g->payload[0] : NULL, SLOTS};
     params.heap = g->heap;
     memcpy(params.ring, g->ring, sizeof(params.ring));
     return claim(r, proxy_start(&params, &g->proxy, &err) == EPA_OK, "%s", err.text);
@@ -262,7 +308,8 @@ static void *write_rounds(void *arg)
         for (uint64_t i = 0; i < bytes; i++)
             own[i] = byte_of(r->me, w->number, round, i);
         ask(g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
+            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET |
+                                          (bytes <= EPA_RING_PAYLOAD ? EPA_RING_INLINE : 0u),
                                     .peer = to,
                                     .dst = part_of(r->me, w->number),
                                     .src = own,

@@ -15,6 +15,8 @@
 
 enum { PART = 65536 };
 
+static const uint64_t ROUNDS_NS = 2000000000u;
+
 struct call {
     const struct subject *subject;
     const struct ranks *ranks;
@@ -31,9 +33,11 @@ bool claim(struct rank *r, bool holds, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    if (__atomic_fetch_add(&r->shared->broken, 1, __ATOMIC_RELAXED) == 0)
+    if (__atomic_fetch_add(&r->shared->broken, 1, __ATOMIC_RELAXED) == 0) {
         snprintf(r->shared->text, sizeof(r->shared->text), "rank %u of %u: %s", r->me, r->size,
                  text);
+        r->boot->abort(r->boot); /* the others wait for nothing now */
+    }
     return false;
 }
 
@@ -100,9 +104,22 @@ static bool on_host(const struct rank *r)
 
 uint64_t rounds(const struct rank *r, uint64_t host)
 {
-    uint64_t percent = on_host(r) ? r->subject->percent : 5;
+    uint64_t percent = r->subject->percent;
 
+    if (!on_host(r))
+        percent = percent >= 20 ? percent / 20 : 1;
     return percent < 100 ? 1 + host * percent / 100 : host;
+}
+
+/* Nobody is as many rounds ahead of rank 0 as there can be ranks, so all see the last before they
+ * come to it. */
+bool goes_on(struct rank *r, uint64_t round, uint64_t on_host)
+{
+    uint64_t last = __atomic_load_n(&r->shared->last, __ATOMIC_RELAXED);
+
+    if (r->me == 0 && last == 0 && epa_now_ns() - r->begun_ns > ROUNDS_NS)
+        __atomic_store_n(&r->shared->last, last = round + RANKS_MOST, __ATOMIC_RELAXED);
+    return round <= rounds(r, on_host) && (last == 0 || round <= last);
 }
 
 static void backend_works(struct rank *r, enum epa_status status, const char *what)
@@ -219,7 +236,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
                      .shared = call->shared,
                      .me = boot->world.rank,
                      .size = boot->world.size,
-                     .random = boot->world.rank + 1};
+                     .random = boot->world.rank + 1,
+                     .begun_ns = epa_now_ns()};
     const struct epa_backend_plugin *backend = call->subject->backend;
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = backend->open(call->subject->backend_config, boot, &r.backend, &err);

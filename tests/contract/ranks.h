@@ -24,6 +24,7 @@ struct subject {
 /* Memory that all ranks of a test see, whatever the launcher. */
 struct shared {
     uint64_t broken;                  /* claims that did not hold */
+    uint64_t last;                    /* round, once it is time to end; 0: not yet */
     char text[1024];                  /* the first of them */
     uint64_t word[RANKS_MOST];        /* for tests; atomic */
     uint64_t note[RANKS_MOST][NOTES]; /* each rank writes its own row */
@@ -36,7 +37,7 @@ struct rank {
     struct epa_transport *t;
     struct shared *shared;
     uint32_t me, size;
-    uint64_t random;
+    uint64_t random, begun_ns;
 };
 
 struct ranks {
@@ -52,7 +53,7 @@ enum epa_status open_with_lies(struct rank *, uint64_t heap_bytes, size_t card_b
                                void (*lie)(struct rank *, void *card), struct epa_error *);
 
 /* Longest wait in a test that should pass. */
-static const uint64_t DEFAULT_TIMEOUT_NS = 60000000000u;
+static const uint64_t DEFAULT_TIMEOUT_NS = 150000000000u;
 
 /* Runs the body on each rank; fails the test with the first claim that did not hold. */
 void ranks_run(const struct subject *, const struct ranks *);
@@ -75,6 +76,9 @@ uint32_t previous_of(const struct rank *);
 /* How often a test does what it does: as said on the host, less often where every step is a
  * copy to a GPU or back. */
 uint64_t rounds(const struct rank *, uint64_t on_host);
+/* Whether there is another round of so many, in which all ranks wait for each other; for a few
+ * seconds, as each may wait for a core. */
+bool goes_on(struct rank *, uint64_t round, uint64_t on_host);
 
 /* The own heap, in whatever memory it is; store_at() for where peer_heap points. */
 void store(struct rank *, uint64_t at, const void *from, size_t bytes);

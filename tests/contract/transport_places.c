@@ -38,7 +38,7 @@ static void zero_bytes_change_nothing_and_still_signal(void **state)
 /* Any size from any offset to any offset, with guards on both sides of what lands. */
 static void send_unaligned(struct rank *r)
 {
-    for (uint64_t round = 1; round <= rounds(r, ROUNDS); round++) {
+    for (uint64_t round = 1; goes_on(r, round, ROUNDS); round++) {
         uint64_t src = draw(r, 64), dst = HALF + 1 + draw(r, 64);
         size_t bytes = 1 + draw(r, 300);
 
@@ -85,7 +85,7 @@ static void megabytes_come_whole(void **state)
 /* Each rank writes its number to its own place at each peer, itself included. */
 static void write_own_place(struct rank *r)
 {
-    for (uint64_t round = 1; round <= rounds(r, ROUNDS / 3); round++) {
+    for (uint64_t round = 1; goes_on(r, round, ROUNDS / 3); round++) {
         uint64_t place = HALF + (uint64_t)r->me * 1000;
 
         fill(r, place - HALF, 900, round);

@@ -1,6 +1,7 @@
 /* What the ucx transport promises beyond transport.h: over tcp, where the other rank must be
  * awake for each put, nobody waits for one that is elsewhere; who leaves without a word is
  * told by name; and what is under way is bounded. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "../../plugins/transport/ucx/cards.h"
+#include "../../plugins/transport/ucx/lanes.h"
 #include "ranks.h"
 
 enum { MIB = 1 << 20, HEAP = 2 * MIB, SIGNALS = 4, MANY = 20000 };
@@ -152,8 +153,8 @@ static void it_says_what_carries_the_data(void **state)
     run(state, 2, describe_links, false);
 }
 
-/* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the time
- * limit of the experiment, by name. */
+/* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the
+ * time limit of the experiment, by name. */
 static void stop_while_others_put(struct rank *r)
 {
     const uint64_t limit_ns = 300000000;
@@ -197,6 +198,55 @@ static void who_is_stopped_is_given_up_in_time(void **state)
     run(state, 2, stop_while_others_put, false);
 }
 
+static void *go_on_soon(void *arg)
+{
+    const uint64_t *pid = arg;
+
+    usleep(50000);
+    kill((pid_t)*pid, SIGCONT);
+    return NULL;
+}
+
+/* Rank 1 leaves because its run was aborted, while rank 0 has not looked at what it sent: UCX would
+ * end rank 0 with SIGABRT for what it cannot acknowledge. */
+static void leave_while_others_are_behind(struct rank *r)
+{
+    static const uint32_t aborted = 1;
+    const uint32_t *honest = r->boot->aborted;
+    uint64_t *pid = &r->shared->word[0];
+    struct epa_transport *t;
+    pthread_t thread;
+
+    if (!over_tcp() || strcmp(r->subject->launcher->plugin.name, "fork") != 0)
+        return;
+    t = open_another(r, r->boot);
+    if (t == NULL)
+        return;
+    if (r->me == 0) {
+        __atomic_store_n(pid, (uint64_t)getpid(), __ATOMIC_RELEASE);
+        raise(SIGSTOP);
+        usleep(100000); /* its helper takes in what there is */
+    } else {
+        while (__atomic_load_n(pid, __ATOMIC_ACQUIRE) == 0)
+            usleep(1000);
+        usleep(20000); /* until it has stopped: earlier it may still acknowledge */
+        for (int i = 0; i < 100; i++)
+            if (t->ops->signal(t, 0, 1, EPA_SIGNAL_ADD, 0) == EPA_AGAIN)
+                (void)t->ops->progress(t);
+        r->boot->aborted = &aborted;
+        claim(r, pthread_create(&thread, NULL, go_on_soon, pid) == 0, "no thread");
+    }
+    t->ops->close(t);
+    if (r->me == 1)
+        pthread_join(thread, NULL);
+    r->boot->aborted = honest;
+}
+
+static void who_leaves_early_does_not_end_those_that_are_behind(void **state)
+{
+    run(state, 2, leave_while_others_are_behind, false);
+}
+
 /* A peer says that its memory is elsewhere than what UCX has mapped of it. */
 static void move_away(struct rank *r, void *at)
 {
@@ -230,6 +280,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
         cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
         cmocka_unit_test_prestate(who_is_stopped_is_given_up_in_time, &subject),
+        cmocka_unit_test_prestate(who_leaves_early_does_not_end_those_that_are_behind, &subject),
         cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
         cmocka_unit_test_prestate(an_address_that_is_not_mapped_is_refused, &subject),
         cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),

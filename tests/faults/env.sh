@@ -2,12 +2,12 @@
 # Ranks that are started one by one, as torchrun and srun do, on this host: that all end alike,
 # whatever becomes of one of them, how soon, what they say, and that nothing is left behind.
 #   env.sh EPA2A CONFIG KIND
-#   KIND: well | few | kill | stop | agent | hub | never | other | token | int | term | garbage | several | silent | pause
+#   KIND: well | few | kill | stop | launcher | rendezvous | never | other | token | int | term | garbage | several | silent | pause
 set -u
 epa2a=$1 config=$2 kind=$3 n=4
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-failed=0
+. "$(dirname "$0")/late.sh"
 # The variables of a job that this test may itself be a part of.
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}" EPA2A_JOB_TOKEN
 # With a token ranks meet by TCP, without one at a local socket.
@@ -20,8 +20,6 @@ fail() {
     done
     failed=1
 }
-
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 # A port that nobody listens at, below those that are given away.
 free_port() {
@@ -45,7 +43,7 @@ rank() {
     pid[$r]=$!
 }
 
-endless=(bench "$config" --set bench.iterations=1000000 --set bench.warmup=0)
+endless=(bench "$config" --set timeout=200s --set bench.iterations=1000000 --set bench.warmup=0)
 
 start_all() {
     for r in $(seq 0 $((n - 1))); do
@@ -56,7 +54,7 @@ start_all() {
 # The process of rank R, once it is there.
 child_of() {
     local c
-    for _ in $(seq 400); do
+    for _ in $(seq 4000); do
         c=$(cat "/proc/${pid[$1]}/task/${pid[$1]}/children" 2>/dev/null)
         [ -n "$c" ] && { echo $c; return; }
         sleep 0.005
@@ -82,7 +80,7 @@ ends() {
         [ "$code" = "$1" ] || fail "rank $r: exit code $code, not $1"
     done
     ms=$(($(now_ms) - since))
-    [ "$ms" -le "$2" ] || fail "took $ms ms, not $2 at most"
+    in_time "$ms" "$2"
     for c in $children; do
         grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$c/status" && fail "process $c is left behind"
     done
@@ -118,150 +116,154 @@ assert all(rank["median_ns"] > 0 for rank in total["ranks"]), total["ranks"]
 PYTHON
 }
 
-case $kind in
-well) well ;;
-few) # variables: no LOCAL_RANK, no LOCAL_WORLD_SIZE, and no launcher is asked for
-    for r in $(seq 0 $((n - 1))); do
-        RANK=$r WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$epa2a" verify "$config" \
-            --set ranks=$n >"$work/out.$r" 2>"$work/err.$r" &
-        pid[$r]=$!
-    done
-    since=$(now_ms)
-    ends 0 60000
-    grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing"
-    says 0 "launcher: env \\(environment: RANK=0 of WORLD_SIZE=$n\\)"
-    others_are_quiet ;;
-kill)
-    for victim in 0 1 3; do
+meet_their_end() {
+    case $kind in
+    well) well ;;
+    few) # variables: no LOCAL_RANK, no LOCAL_WORLD_SIZE, and no launcher is asked for
+        for r in $(seq 0 $((n - 1))); do
+            RANK=$r WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$epa2a" verify "$config" \
+                --set ranks=$n >"$work/out.$r" 2>"$work/err.$r" &
+            pid[$r]=$!
+        done
+        since=$(now_ms)
+        ends 0 60000
+        grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing"
+        says 0 "launcher: env \\(environment: RANK=0 of WORLD_SIZE=$n\\)"
+        others_are_quiet ;;
+    kill)
+        for victim in 0 1 3; do
+            start_all "${endless[@]}"
+            underway
+            since=$(now_ms)
+            kill -KILL "$(child_of $victim)"
+            ends 5 5000
+            says 0 "rank $victim \\(host .*, pid [0-9]+\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
+            others_are_quiet
+        done ;;
+    stop)
+        start_all "${endless[@]}" --set timeout=500ms
+        underway
+        since=$(now_ms)
+        kill -STOP "$(child_of 2)"
+        ends 4 10000
+        says 0 'rank [0-9], .*(of|for) rank 2'
+        others_are_quiet ;;
+    launcher)
         start_all "${endless[@]}"
         underway
         since=$(now_ms)
-        kill -KILL "$(child_of $victim)"
-        ends 5 5000
-        says 0 "rank $victim \\(host .*, pid [0-9]+\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
-        others_are_quiet
-    done ;;
-stop)
-    start_all "${endless[@]}" --timeout 500ms
-    underway
-    since=$(now_ms)
-    kill -STOP "$(child_of 2)"
-    ends 4 10000
-    says 0 'rank [0-9], .*(of|for) rank 2'
-    others_are_quiet ;;
-agent)
-    start_all "${endless[@]}"
-    underway
-    since=$(now_ms)
-    kill -KILL "${pid[2]}"
-    ends 5 5000 "0 1 3"
-    says 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed'
-    others_are_quiet ;;
-silent) # as if its host were cut off
-    start_all "${endless[@]}" --set launcher.heartbeat=2s
-    underway
-    since=$(now_ms)
-    kill -STOP "${pid[2]}"
-    its=$children children=
-    ends 5 8000 "0 1 3"
-    says 0 'rank 2 \(host .*\) is gone: nothing was heard from it for 2 s'
-    kill -CONT "${pid[2]}"
-    children=$its
-    ends 5 15000 2
-    says 2 '^\[rank 2\] .*rank 0 \(host .*\) is gone' ;;
-pause) # all agents at once, as when their machine sleeps: nobody is lost
-    start_all bench "$config" --set bench.iterations=4000 --set launcher.heartbeat=1s
-    underway
-    since=$(now_ms)
-    kill -STOP "${pid[@]}"
-    sleep 2.5
-    kill -CONT "${pid[@]}"
-    ends 0 60000 ;;
-hub)
-    start_all "${endless[@]}"
-    underway
-    since=$(now_ms)
-    kill -KILL "${pid[0]}"
-    ends 5 5000 "1 2 3"
-    says 3 '^\[rank 3\] .*rank 0 \(host .*, pid [0-9]+\) is gone: '
-    others_are_quiet ;;
-never)
-    for r in 0 1 3; do
-        rank $r verify "$config" --set launcher.start=1s
-    done
-    since=$(now_ms)
-    ends 4 10000 "0 1 3"
-    says 0 'rank 2 of 4 did not connect within 1 s'
-    for r in 1 2 3; do
-        rank $r verify "$config" --set launcher.start=1s
-    done
-    since=$(now_ms)
-    ends 4 10000 "1 2 3"
-    says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s \\(launcher\\.start\\): 127.0.0.1 port $port: Connection refused" ;;
-other)
-    for r in 0 1 2; do
-        rank $r verify "$config"
-    done
-    rank 3 verify "$config" --set moe.hidden=512
-    since=$(now_ms)
-    ends 2 10000
-    says 0 'rank 3 \(host .*\) was started with another experiment: moe\.hidden: 512 there, 256 here'
-    says 3 '^\[rank 3\] .*moe\.hidden: 512 there, 256 here' ;;
-token)
-    for r in 0 1 2; do
-        rank $r verify "$config" --set launcher.start=2s
-    done
-    EPA2A_JOB_TOKEN=guessed rank 3 verify "$config" --set launcher.start=2s
-    since=$(now_ms)
-    ends 2 3000 3
-    says 3 '^\[rank 3\] .*another job: its token is not rank 0'
-    ends 4 10000 "0 1 2"
-    says 0 'rank 3 of 4 did not connect within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
-int | term)
-    for victim in 0 2; do
-        start_all "${endless[@]}" --json "$work/out.json" --force
+        kill -KILL "${pid[2]}"
+        ends 5 5000 "0 1 3"
+        says 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed'
+        others_are_quiet ;;
+    silent) # as if its host were cut off
+        start_all "${endless[@]}" --set launcher.heartbeat=2s
         underway
         since=$(now_ms)
-        if [ "$kind" = int ]; then
-            kill -INT "${pid[$victim]}"
-            ends 130 5000
-        else
-            kill -TERM "${pid[$victim]}"
-            ends 143 5000
-        fi
-        grep -q '"status": "interrupted"' "$work/out.json" || fail "the JSON does not say that it was interrupted"
+        kill -STOP "${pid[2]}"
+        its=$children children=
+        ends 5 8000 "0 1 3"
+        says 0 'rank 2 \(host .*\) is gone: nothing was heard from it for 2 s'
+        kill -CONT "${pid[2]}"
+        children=$its
+        ends 5 15000 2
+        says 2 '^\[rank 2\] .*rank 0 \(host .*\) is gone' ;;
+    pause) # all launchers at once, as when their machine sleeps: nobody is lost
+        start_all bench "$config" --set bench.iterations=4000 --set launcher.heartbeat=1s
+        underway
+        since=$(now_ms)
+        kill -STOP "${pid[@]}"
+        sleep 2.5
+        kill -CONT "${pid[@]}"
+        ends 0 60000 ;;
+    rendezvous)
+        start_all "${endless[@]}"
+        underway
+        since=$(now_ms)
+        kill -KILL "${pid[0]}"
+        ends 5 5000 "1 2 3"
+        says 3 '^\[rank 3\] .*rank 0 \(host .*, pid [0-9]+\) is gone: '
+        others_are_quiet ;;
+    never)
+        for r in 0 1 3; do
+            rank $r verify "$config" --set launcher.start=1s
+        done
+        since=$(now_ms)
+        ends 4 10000 "0 1 3"
+        says 0 'rank 2 of 4 did not connect within 1 s'
+        for r in 1 2 3; do
+            rank $r verify "$config" --set launcher.start=1s
+        done
+        since=$(now_ms)
+        ends 4 10000 "1 2 3"
+        says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s \\(launcher\\.start\\): 127.0.0.1 port $port: Connection refused" ;;
+    other)
+        for r in 0 1 2; do
+            rank $r verify "$config"
+        done
+        rank 3 verify "$config" --set moe.hidden=512
+        since=$(now_ms)
+        ends 2 10000
+        says 0 'rank 3 \(host .*\) was started with another experiment: moe\.hidden: 512 there, 256 here'
+        says 3 '^\[rank 3\] .*moe\.hidden: 512 there, 256 here' ;;
+    token)
+        for r in 0 1 2; do
+            rank $r verify "$config" --set launcher.start=2s
+        done
+        EPA2A_JOB_TOKEN=guessed rank 3 verify "$config" --set launcher.start=2s
+        since=$(now_ms)
+        ends 2 3000 3
+        says 3 '^\[rank 3\] .*another job: its token is not rank 0'
+        ends 4 10000 "0 1 2"
+        says 0 'rank 3 of 4 did not connect within 2 s \(launcher\.start\); refused 127\.0\.0\.1: another job' ;;
+    int | term)
+        for victim in 0 2; do
+            start_all "${endless[@]}" --json "$work/out.json" --force
+            underway
+            since=$(now_ms)
+            if [ "$kind" = int ]; then
+                kill -INT "${pid[$victim]}"
+                ends 130 5000
+            else
+                kill -TERM "${pid[$victim]}"
+                ends 143 5000
+            fi
+            grep -q '"status": "interrupted"' "$work/out.json" || fail "the JSON does not say that it was interrupted"
+            others_are_quiet
+        done ;;
+    garbage)
+        for r in 0 1 2; do
+            rank $r verify "$config"
+        done
+        for _ in $(seq 4000); do
+            (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+            sleep 0.005
+        done
+        for i in $(seq 50); do
+            head -c $((i * 37)) /dev/urandom | timeout 1 cat 2>/dev/null 1>"/dev/tcp/127.0.0.1/$port"
+        done 2>/dev/null
+        printf 'GET / HTTP/1.1\r\n\r\n' 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
+        exec 9<>"/dev/tcp/127.0.0.1/$port" # somebody who says nothing
+        rank 3 verify "$config"
+        since=$(now_ms)
+        ends 0 60000
+        exec 9>&-
+        grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing" ;;
+    several) # experiments in one command, of which one is not right
+        cp "$config" "$work/a.yaml"
+        sed 's/^timeout:.*/timeout: 300ms/' "$config" >"$work/b.yaml"
+        start_all verify "$work/a.yaml" "$work/b.yaml" "$work/a.yaml"
+        since=$(now_ms)
+        ends 0 60000
+        [ "$(grep -c ' compared, 0 wrong$' "$work/out.0")" = 3 ] || fail "rank 0 does not report all three"
+        start_all verify "$work/a.yaml" "$work/none.yaml"
+        since=$(now_ms)
+        ends 2 10000
         others_are_quiet
-    done ;;
-garbage)
-    for r in 0 1 2; do
-        rank $r verify "$config"
-    done
-    for _ in $(seq 400); do
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-        sleep 0.005
-    done
-    for i in $(seq 50); do
-        head -c $((i * 37)) /dev/urandom | timeout 1 cat 2>/dev/null 1>"/dev/tcp/127.0.0.1/$port"
-    done 2>/dev/null
-    printf 'GET / HTTP/1.1\r\n\r\n' 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
-    exec 9<>"/dev/tcp/127.0.0.1/$port" # somebody who says nothing
-    rank 3 verify "$config"
-    since=$(now_ms)
-    ends 0 60000
-    exec 9>&-
-    grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing" ;;
-several) # experiments in one command, of which one is not right
-    cp "$config" "$work/a.yaml"
-    sed 's/^timeout:.*/timeout: 300ms/' "$config" >"$work/b.yaml"
-    start_all verify "$work/a.yaml" "$work/b.yaml" "$work/a.yaml"
-    since=$(now_ms)
-    ends 0 60000
-    [ "$(grep -c ' compared, 0 wrong$' "$work/out.0")" = 3 ] || fail "rank 0 does not report all three"
-    start_all verify "$work/a.yaml" "$work/none.yaml"
-    since=$(now_ms)
-    ends 2 10000
-    others_are_quiet
-    [ "$(wc -l <"$work/err.2")" = 1 ] || fail "rank 2 does not say one line" ;;
-*) fail "there is no kind $kind" ;;
-esac
+        [ "$(wc -l <"$work/err.2")" = 1 ] || fail "rank 2 does not say one line" ;;
+    *) fail "there is no kind $kind" ;;
+    esac
+}
+
+until_in_time meet_their_end
 exit "$failed"

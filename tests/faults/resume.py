@@ -95,24 +95,30 @@ def table(text):
     return [line.split("  ")[1] for line in text.rpartition("# run ")[2].splitlines()[2:]]
 
 
+def process(child, file):
+    """What /proc says of a child; "" of one that has ended."""
+    try:
+        return pathlib.Path(f"/proc/{child.pid}/{file}").read_text("utf-8") if child.poll() is None else ""
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def stop_at(batch, child, folder, done):
     """Leaves the whole group stopped while a run goes on, with `done` or more done. Where it stands is read while
-    nobody writes. Their ids."""
+    nobody writes. Their ids. A run may be over in milliseconds: until then lines are counted, not read."""
     end = time.monotonic() + WAIT
     while time.monotonic() < end and child.poll() is None:
-        if len(batch.lines(folder)) < done:
+        if (folder / "results.jsonl").read_bytes().count(b"\n") < done:
             time.sleep(0.001)
             continue
         os.killpg(child.pid, signal.SIGSTOP)
-        while child.poll() is None and pathlib.Path(f"/proc/{child.pid}/stat").read_text(
-                "utf-8").rpartition(")")[2].split()[0] != "T":
+        while process(child, "stat").rpartition(")")[2].split()[:1] not in ([], ["T"]):
             time.sleep(0.001)
         # Ranks: between two runs there is none.
-        ranks = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text("utf-8").split()
-        if child.poll() is None and ranks:
+        if process(child, f"task/{child.pid}/children").split():
             return [run["id"] for run in batch.lines(folder)]
         os.killpg(child.pid, signal.SIGCONT)
-        time.sleep(0.003)
+        time.sleep(0.001)
     fail("it ended too early")
 
 

@@ -1,12 +1,12 @@
 /* Any bytes as what a peer says once it has proved that it knows the token: all messages of the
- * rendezvous and of agents, and the cards of the ucx transport. A byte of kind, one of ranks, then
- * the message: what is accepted must be safe to use. */
+ * rendezvous and of launchers, and the cards of the ucx transport. A byte of kind, one of ranks,
+ * then the message: what is accepted must be safe to use. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/messages.h"
+#include "launch/conn.h"
 
-#include "../../plugins/transport/ucx/cards.h"
+#include "../../plugins/transport/ucx/lanes.h"
 
 enum { RANKS = 8, KINDS = 8, SLOT = 64, BLOCK = 4096, CARDS = 7 };
 
@@ -70,13 +70,13 @@ static unsigned hear_hello(const struct conn_message *m)
 
 static unsigned hear_step(const struct conn_message *m, uint32_t ranks)
 {
-    struct conn_step step;
+    struct conn_message data;
+    struct conn_piece piece;
 
-    if (!conn_get_step(m, ranks, SLOT, &step))
+    if (!conn_get_step(m, ranks, SLOT, &piece, &data))
         return 0;
-    demand(step.missing <= ranks && step.bytes <= SLOT &&
-           (m->type == CONN_ALL) == (step.missing == ranks));
-    return touch(step.data, step.missing * step.bytes);
+    demand(piece.rank < ranks && data.bytes <= SLOT);
+    return touch(data.data, data.bytes);
 }
 
 static unsigned hear_block(const struct conn_message *m)
@@ -111,8 +111,8 @@ static unsigned look_at_cards(const struct conn_message *m, uint32_t ranks)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const uint32_t types[KINDS] = {CONN_GREET,   CONN_HELLO, CONN_WELCOME, CONN_ALL,
-                                          CONN_MISSING, CONN_WORD,  CONN_BLOCK,   CARDS};
+    static const uint32_t types[KINDS] = {CONN_GREET, CONN_HELLO, CONN_WELCOME, CONN_STEP,
+                                          CONN_ALIVE, CONN_WORD,  CONN_BLOCK,   CARDS};
     struct conn_message m;
     struct conn_greet greet;
     struct conn_word word;

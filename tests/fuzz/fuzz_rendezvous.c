@@ -1,7 +1,7 @@
 /* What somebody who has the token may say to a rendezvous of two ranks, over four connections: a
  * byte that says which and how, a type, a length, and these bytes. Connections prove the token
- * before their first message, but for the last. Whatever comes, the rendezvous goes on, and no block is written beyond
- * its end. */
+ * before their first message, but for the last. Whatever comes, the rendezvous goes on, and no
+ * block is written beyond its end. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

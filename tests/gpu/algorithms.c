@@ -579,7 +579,7 @@ static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
         if (f.which == LL_V1)
             f.config.v1.exchange = way == PULLS ? V1_EXCHANGE_PULL : V1_EXCHANGE_PUSH;
         else if (way == FUSES) /* expert outputs are made of rows then: there is nothing to copy */
-            f.config.ll.fuse_expert = true, f.config.ll.combine_dtype = LL_DTYPE_NATIVE;
+            f.config.ll.fuse_expert = true, f.config.ll.combine_dtype = ALGO_DTYPE_NATIVE;
         else
             f.config.ll.combine_mode = way == PULLS ? LL_COMBINE_PULL : LL_COMBINE_PUSH;
         begin(&f);
@@ -758,17 +758,19 @@ static const struct {
      "set it to 0 for the worst case"},
     {LL_V2, FAULT(LL_DISPATCH, LL_COUNT, 4, 5, 1500),
      "dispatch/wait: epoch 5, counts of rank 1: waited 1.500 s for its signal, which is 4"},
-    {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_COUNTS, 4ull << 32 | 8, 5, 1500),
+    {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_COUNTS, 4ull << TF_ROW_BITS | 8, 5, 1500),
      "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1: the last are of "
      "epoch 4"},
-    {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << 32 | 8, 5ull << 32 | 1, 1500),
+    {TOKEN_FLAG,
+     FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << TF_ROW_BITS | 8, 5ull << TF_ROW_BITS | 1, 1500),
      "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1 and all its rows: "
      "the last are of epoch 3"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_SEND, TF_WAIT_ROW, 3, 5, 1500),
      "dispatch_send/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
      "epoch 3"},
     {TOKEN_FLAG, FAULT(TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5, 1500),
-     "combine_recv/expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of rank 1: "
+     "combine_recv/expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of "
+     "rank 1: "
      "what is there is of epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5, 1500),
      "dispatch_recv/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
@@ -813,10 +815,10 @@ static json_t *read_trace(const char *name, const char *summary)
     if (trace == NULL)
         fail_msg("line %d: %s", why.line, why.text);
     assert_int_equal(trace_read(name, &file, &err), EPA_OK);
-    assert_int_equal(trace_check(&file, &err), EPA_OK);
+    trace_check(&file);
     if (file.n_flaws > 0)
         fail_msg("%s", file.flaws.data);
-    assert_int_equal(trace_summary(&file, &out, &err), EPA_OK);
+    trace_summary(&file, &out);
     if (strstr(out.data, summary) == NULL)
         fail_msg("'%s' is not in:\n%s", summary, out.data);
     text_free(&out);

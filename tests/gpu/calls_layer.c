@@ -24,7 +24,7 @@ static const struct shape shapes[LAYERS] = {
      .topk = 4,
      .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
-     .dispatch_dtype = LL_DTYPE_FP8},
+     .dispatch_dtype = ALGO_DTYPE_FP8},
     {.name = "once",
      .max_tokens = 5,
      .hidden = 272,
@@ -32,7 +32,7 @@ static const struct shape shapes[LAYERS] = {
      .topk = 3,
      .buffers = 2,
      .layout = EPA_LAYOUT_EXPERT,
-     .dispatch_dtype = LL_DTYPE_NATIVE,
+     .dispatch_dtype = ALGO_DTYPE_NATIVE,
      .dedup = true,
      .apart = true},
     {.name = "by rank",
@@ -42,7 +42,7 @@ static const struct shape shapes[LAYERS] = {
      .topk = 6,
      .buffers = 2,
      .layout = EPA_LAYOUT_RANK,
-     .dispatch_dtype = LL_DTYPE_FP8,
+     .dispatch_dtype = ALGO_DTYPE_FP8,
      .split_phase = true},
 };
 

@@ -116,6 +116,33 @@ TEST_IN(of_devices, NULL, each_rank_gets_the_gpu_of_its_place_on_the_node)
         assert_place(&plain, rank, 4, (int)rank, 1);
 }
 
+/* Nodes that are made of one host share its GPUs; on several hosts a rank counts those of its
+ * own. */
+TEST_IN(of_devices, NULL, ranks_of_several_nodes_of_a_host_have_gpus_of_their_own)
+{
+    static const uint32_t node[] = {0, 0, 1, 1};
+
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        struct epa_world world = {.rank = rank,
+                                  .size = 4,
+                                  .local_rank = rank % 2,
+                                  .local_size = 2,
+                                  .node = node,
+                                  .local_cores = 1};
+        struct cuda_place place;
+        struct epa_error err = {EPA_OK, ""};
+
+        assert_int_equal(cuda_choose(&plain, &world, &place, &err), EPA_OK);
+        assert_int_equal(place.device, rank);
+        assert_int_equal(place.sharers, 1);
+        world.interface = "eth0";
+        assert_int_equal(cuda_choose(&plain, &world, &place, &err), EPA_OK);
+        assert_int_equal(place.device, rank % 2);
+    }
+    machine.devices = 2;
+    assert_refused(&plain, 4, EPA_ERR_UNSUPPORTED, "4 ranks on this host and 2 GPUs");
+}
+
 TEST_IN(of_devices, NULL, shared_gpus_are_dealt_in_turns)
 {
     assert_place(&sharing, 0, 6, 0, 2);

@@ -3,6 +3,9 @@
 
 #include <epa2a/ring.cuh>
 
+/* Bytes, no multiples of what is copied at a time, but for words. */
+enum { WARPS_PUT = 3001, THREADS_PUT = 117, WORDS_PUT = 64 };
+
 EPA_DEV char byte_of(uint32_t rank, uint32_t block, uint32_t round, uint32_t i)
 {
     return (char)(rank * 101 + block * 53 + round * 31 + i * 7);
@@ -24,10 +27,22 @@ static __global__ void rounds(const __grid_constant__ struct far_run a)
         for (uint32_t i = threadIdx.x; i < FAR_PART; i += FAR_THREADS)
             own[i] = byte_of(a.v.rank, block, round, i);
         __syncthreads();
+        if (with && threadIdx.x < 32) /* inline, by the warp, */
+            ok = epa_dev_ask_far_warp(a.v, a.ring,
+                                      {0, EPA_RING_PUT, a.to, part, own, WARPS_PUT, 0, 0, 1, 0},
+                                      a.timeout_ns, w);
         if (threadIdx.x == 0) {
-            if (with) {
-                ok = epa_dev_far_put_signal(a.v, a.ring, part, own, FAR_PART, signal, round, a.to,
-                                            a.timeout_ns, w);
+            if (with) { /* by one thread, as words, and by the copy engine; parts overlap */
+                uint32_t at = WARPS_PUT / 16 * 16, rest = at + THREADS_PUT / 16 * 16;
+                uint32_t end = rest + WORDS_PUT;
+
+                ok = ok &&
+                     epa_dev_far_put(a.v, a.ring, part + at, own + at, THREADS_PUT, a.to,
+                                     a.timeout_ns, w) &&
+                     epa_dev_far_put(a.v, a.ring, part + rest, own + rest, WORDS_PUT, a.to,
+                                     a.timeout_ns, w) &&
+                     epa_dev_far_put_signal(a.v, a.ring, part + end, own + end, FAR_PART - end,
+                                            signal, round, a.to, a.timeout_ns, w);
             } else {
                 ok = epa_dev_far_put(a.v, a.ring, part, own, FAR_PART, a.to, a.timeout_ns, w) &&
                      epa_dev_far_fence(a.v, a.ring, a.to, a.timeout_ns, w) &&

@@ -29,8 +29,8 @@ struct far_run {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Rows of [FAR_BLOCKS][FAR_PART] at the start of the heap of `to`, by a put with a signal, by a put, a
- * fence and a signal, in turns; `from` does so here. */
+/* Rows of [FAR_BLOCKS][FAR_PART] at the start of the heap of `to`, by a put with a signal, by a
+ * put, a fence and a signal, in turns; `from` does so here. */
 cudaError_t far_queue_rounds(cudaStream_t, const struct far_run *);
 /* Signals without an answer, more than a ring holds. */
 cudaError_t far_queue_flood(cudaStream_t, const struct far_run *);

@@ -1,5 +1,6 @@
-/* Products of the rows of experts (plugins/common/gemm_experts.h). Inputs are small integers over 16:
- * each sum is exact in float32, whatever its order, so that every element is compared to the bit. */
+/* Products of the rows of experts (plugins/common/gemm_experts.h). Inputs are small integers over
+ * 16: each sum is exact in float32, whatever its order, so that every element is compared to the
+ * bit. */
 #include "../unit/test.h"
 
 #include <math.h>

@@ -110,7 +110,7 @@ static void open_as_cannot_be(struct rank *r)
                "take backend: cuda");
     boot.world.size = boot.world.local_size = EPA_DEVICE_RANKS + 1;
     is_refused(r, &(struct epa_transport_params){.boot = &boot, .heap_bytes = 4096},
-               "16 ranks at most, not 17");
+               "64 ranks at most, not 65");
     is_refused(r, &(struct epa_transport_params){.heap_bytes = r->me == 1 ? 8192 : 4096},
                r->me == 1 ? "rank 0 has a heap of 4096 bytes" : "rank 1 has a heap of 8192 bytes");
     is_refused(r, &(struct epa_transport_params){.heap_bytes = UINT64_MAX - 5}, "too large");
@@ -162,7 +162,7 @@ static bool open_and_close(struct rank *r)
     const struct epa_transport_params params = {.boot = r->boot,
                                                 .backend = r->backend,
                                                 .config = r->subject->config,
-                                                .heap_bytes = 256 * MIB,
+                                                .heap_bytes = 64 * MIB,
                                                 .signals = 4};
     struct epa_transport *t = NULL;
     struct epa_error err = {EPA_OK, ""};

@@ -51,7 +51,7 @@ static const struct entry layer_switched[] = {
 
 /* Tiles of 128 rows, and tokens that are sent by expert. */
 #define LAYER_MANY \
-    "moe.max_tokens=300", "moe.topk=16", "moe.hidden=128", "expert.ffn=128", "verify.iterations=2"
+    "moe.max_tokens=180", "moe.topk=16", "moe.hidden=128", "expert.ffn=128", "verify.iterations=2"
 
 static const struct entry layer_base[] = {
     {"random tokens", {"tokens=random"}, .quick = true},

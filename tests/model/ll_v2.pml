@@ -16,7 +16,11 @@
  * lost by that: signals stay on their links, and a rank before its next step, as long as they
  * like.
  *
- * Given by -D: N, E, B (buffer sets), PULL (1: peers load expert outputs from y; 0: they are put into
+ * With PUBLISH counts are routes, which a rank stores in its own heap and all load: a put into what each
+ * sees, and its epoch a signal after it, in two places by turns. Rows and expert outputs then go to, and are
+ * waited for from, those that have some: WANTS() says who, by turns.
+ *
+ * Given by -D: N, E, B (buffer sets), PUBLISH (with PULL), PULL (1: peers load expert outputs from y; 0: they are put into
  * the source's `expert outputs`), BLOCKS (1: the last of the rows, and of the expert outputs that are put,
  * brings the signal), SLOW (1: what rank 0 does between its stages takes until all others have
  * ended theirs), ORDER (below), and at most one MUTANT_*. */
@@ -35,6 +39,9 @@
 #endif
 #ifndef BLOCKS
 #define BLOCKS 0
+#endif
+#ifndef PUBLISH
+#define PUBLISH 0
 #endif
 #ifndef SLOW
 #define SLOW 0
@@ -74,13 +81,33 @@ typedef Link {
 };
 Link link[N * N]; /* [from * N + to] */
 
-/* Signals: the word of source s at rank p is [p * N + s]. */
-byte count_at[N * N], data_at[N * N], output_at[N * N];
+/* Signals: the word of source s at rank p is [p * N + s]; of counts, by COUNT_WORD(). */
+byte count_at[2 * N * N], data_at[N * N], output_at[N * N];
 
 /* Memory, as epochs; TORN is added while a put may be writing. */
 #define TORN 16
 #define SLOT(p, e, s) (((p) * B + set[e]) * N + (s))
-byte counts[N * B * N], recv[N * B * N], outputs[N * B * N];
+byte counts[N * 2 * N], recv[N * B * N], outputs[N * B * N];
+#if PUBLISH
+#ifdef MUTANT_ONE_PLACE
+#define TURN(e) 0
+#define COUNTS_HAD(e) ((e) - 1)
+#else
+#define TURN(e) ((e) % 2)
+#define COUNTS_HAD(e) ((e) > 2 -> (e) - 2 : 0)
+#endif
+#define COUNT_WORD(p, e, s) (((p) * 2 + TURN(e)) * N + (s))
+#define COUNT_SLOT(p, e, s) COUNT_WORD(p, e, s)
+#define WANTS(s, p, e) (((s) + 2 * (p) + (e)) % 3 != 0) /* s has rows for p in epoch e */
+#define SKIPPED(kind, epoch) \
+    ((((kind) == PUT_ROWS || (kind) == SIGNAL_DATA) && !WANTS(from, to, epoch)) || \
+     (((kind) == PUT_OUTPUTS || (kind) == SIGNAL_OUTPUT) && !WANTS(to, from, epoch)))
+#else
+#define COUNTS_HAD(e) had[e]
+#define COUNT_WORD(p, e, s) ((p) * N + (s))
+#define COUNT_SLOT(p, e, s) SLOT(p, e, s)
+#define WANTS(s, p, e) true
+#endif
 #if BLOCKS
 byte last_rows[N * B * N], last_outputs[N * B * N];
 #endif
@@ -97,19 +124,22 @@ bool inside[N]; /* a stage */
 byte ended[N]; /* stages */
 #endif
 
-#define BEGIN(memory, read) \
-    assert(read[to] >= had[epoch]); /* the owner is done with what stands there */ \
-    assert(memory[SLOT(to, epoch, from)] < TORN); /* and so is the network */ \
-    memory[SLOT(to, epoch, from)] = TORN + epoch
+#define BEGIN_AT(memory, slot, read, before) \
+    assert(read[to] >= before); /* the owner is done with what stands there */ \
+    assert(memory[slot] < TORN); /* and so is the network */ \
+    memory[slot] = TORN + epoch
+#define BEGIN(memory, read) BEGIN_AT(memory, SLOT(to, epoch, from), read, had[epoch])
 
-#define RAISE(word) \
-    assert(word[to * N + from] < epoch); /* signals never go back */ \
-    word[to * N + from] = epoch
+#define RAISE_AT(word, at) \
+    assert(word[at] < epoch); /* signals never go back */ \
+    word[at] = epoch
+#define RAISE(word) RAISE_AT(word, to * N + from)
 
 inline begin(kind, epoch)
 {
     if
-    :: kind == PUT_COUNTS -> BEGIN(counts, counts_read)
+    :: kind == PUT_COUNTS ->
+        BEGIN_AT(counts, COUNT_SLOT(to, epoch, from), counts_read, COUNTS_HAD(epoch))
     :: kind == PUT_ROWS -> BEGIN(recv, recv_read)
     :: kind == PUT_OUTPUTS -> BEGIN(outputs, outputs_read)
 #if BLOCKS
@@ -123,14 +153,14 @@ inline begin(kind, epoch)
 inline come(kind, epoch)
 {
     if
-    :: kind == PUT_COUNTS -> counts[SLOT(to, epoch, from)] = epoch
+    :: kind == PUT_COUNTS -> counts[COUNT_SLOT(to, epoch, from)] = epoch
     :: kind == PUT_ROWS -> recv[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_OUTPUTS -> outputs[SLOT(to, epoch, from)] = epoch
 #if BLOCKS
     :: kind == PUT_LAST_ROWS -> last_rows[SLOT(to, epoch, from)] = epoch
     :: kind == PUT_LAST_OUTPUTS -> last_outputs[SLOT(to, epoch, from)] = epoch
 #endif
-    :: kind == SIGNAL_COUNT -> RAISE(count_at)
+    :: kind == SIGNAL_COUNT -> RAISE_AT(count_at, COUNT_WORD(to, epoch, from))
     :: kind == SIGNAL_DATA -> RAISE(data_at)
     :: kind == SIGNAL_OUTPUT -> RAISE(output_at)
     :: else
@@ -139,63 +169,78 @@ inline come(kind, epoch)
 
 #include "ll_v2_links.pml"
 
-/* Every word of this rank has come to `epoch`; that of rank `but` is not looked at. */
-#define CAME_OF(word, s, cmp, epoch, but) (s == but || word[from * N + s] cmp epoch)
+/* Every word of this rank that it waits for has come to `epoch`; that of rank `but` is not looked
+ * at. */
+#define CAME_OF(at, wants, s, but) (s == but || !(wants) || at)
 #if N == 2
-#define CAME(word, cmp, epoch, but) \
-    (CAME_OF(word, 0, cmp, epoch, but) && CAME_OF(word, 1, cmp, epoch, but))
+#define CAME_ALL(came, cmp, epoch, but) (came(0, cmp, epoch, but) && came(1, cmp, epoch, but))
 #else
-#define CAME(word, cmp, epoch, but) \
-    (CAME_OF(word, 0, cmp, epoch, but) && CAME_OF(word, 1, cmp, epoch, but) && \
-     CAME_OF(word, 2, cmp, epoch, but))
+#define CAME_ALL(came, cmp, epoch, but) \
+    (came(0, cmp, epoch, but) && came(1, cmp, epoch, but) && came(2, cmp, epoch, but))
 #endif
+#ifdef MUTANT_COUNTS_OF_SENDERS
+#define ASKS(s, e) WANTS(s, from, e)
+#else
+#define ASKS(s, e) true
+#endif
+#define COUNT_CAME(s, cmp, epoch, but) \
+    CAME_OF(count_at[COUNT_WORD(from, opened, s)] cmp epoch, ASKS(s, opened), s, but)
+#define DATUM_CAME(s, cmp, epoch, but) \
+    CAME_OF(data_at[from * N + s] cmp epoch, WANTS(s, from, opened), s, but)
+#define OUTPUT_CAME(s, cmp, epoch, but) \
+    CAME_OF(output_at[from * N + s] cmp epoch, WANTS(from, s, closed), s, but)
 #define NOBODY N
 
 #if defined(MUTANT_COUNT_EQ)
-#define COUNTS_CAME(epoch) CAME(count_at, ==, epoch, NOBODY)
+#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, ==, epoch, NOBODY)
+#elif defined(MUTANT_COUNT_STALE)
+#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch - 2, NOBODY)
 #elif defined(MUTANT_NO_COUNT_WAIT)
 #define COUNTS_CAME(epoch) true
 #elif defined(MUTANT_COUNT_OF_ALL_BUT_ONE)
-#define COUNTS_CAME(epoch) CAME(count_at, >=, epoch, 0)
+#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch, 0)
 #else
-#define COUNTS_CAME(epoch) CAME(count_at, >=, epoch, NOBODY)
+#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch, NOBODY)
 #endif
 
 #if defined(MUTANT_DATA_EQ)
-#define DATA_CAME(epoch) CAME(data_at, ==, epoch, NOBODY)
+#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, ==, epoch, NOBODY)
 #elif defined(MUTANT_DATA_OF_ALL_BUT_ONE)
-#define DATA_CAME(epoch) CAME(data_at, >=, epoch, 0)
+#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch, 0)
 #elif defined(MUTANT_DATA_OF_LAST_EPOCH)
-#define DATA_CAME(epoch) CAME(data_at, >=, epoch - 1, NOBODY)
+#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch - 1, NOBODY)
 #else
-#define DATA_CAME(epoch) CAME(data_at, >=, epoch, NOBODY)
+#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch, NOBODY)
 #endif
 
 #if defined(MUTANT_OUTPUT_EQ)
-#define OUTPUTS_CAME(epoch) CAME(output_at, ==, epoch, NOBODY)
+#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, ==, epoch, NOBODY)
 #elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
-#define OUTPUTS_CAME(epoch) CAME(output_at, >=, epoch, 0)
+#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, >=, epoch, 0)
 #else
-#define OUTPUTS_CAME(epoch) CAME(output_at, >=, epoch, NOBODY)
+#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, >=, epoch, NOBODY)
 #endif
 
-/* Every source's slot at this rank is in place and of `epoch`. */
-#define READ_ALL(memory, epoch) \
+/* Every source's slot at this rank, that is written at all, is in place and of `epoch`. */
+#define READ(memory, slot, epoch, wants) \
     i = 0; \
     do \
     :: i < N -> \
-        assert(memory[SLOT(from, epoch, i)] == epoch); \
+        assert(!(wants) || memory[slot(from, epoch, i)] == epoch); \
         i++ \
     :: else -> break \
     od; \
     i = 0
+#define READ_ALL(memory, epoch) READ(memory, SLOT, epoch, WANTS(i, from, epoch))
+#define READ_OUTPUTS(epoch) READ(outputs, SLOT, epoch, WANTS(from, i, epoch))
 
 /* What this rank put from its buffers of `epoch` before has come: they may be written. */
-#define SOURCE_FREE(memory, epoch) \
+#define SOURCE_FREE(memory, epoch) SOURCE_FREE_AT(memory, SLOT, epoch)
+#define SOURCE_FREE_AT(memory, slot, epoch) \
     i = 0; \
     do \
     :: i < N -> \
-        assert(memory[SLOT(i, epoch, from)] < TORN); \
+        assert(memory[slot(i, epoch, from)] < TORN); \
         i++ \
     :: else -> break \
     od; \
@@ -234,7 +279,7 @@ inline come(kind, epoch)
 
 inline send_counts(epoch)
 {
-    SOURCE_FREE(counts, epoch);
+    SOURCE_FREE_AT(counts, COUNT_SLOT, epoch);
     issue(PUT_COUNTS, epoch);
     issue(SIGNAL_COUNT, epoch)
 }
@@ -302,7 +347,7 @@ proctype rank(byte from)
         }
         d_step {
             COUNTS_CAME(opened) ->
-            READ_ALL(counts, opened); /* the copy from which places are computed */
+            READ(counts, COUNT_SLOT, opened, ASKS(i, opened)); /* the copy from which places are computed */
             counts_read[from] = opened;
 #ifndef MUTANT_ROWS_BEFORE_COUNTS
             send_rows(opened);
@@ -333,7 +378,7 @@ proctype rank(byte from)
         }
         d_step {
             OUTPUTS_CAME(closed) ->
-            READ_ALL(outputs, closed);
+            READ_OUTPUTS(closed);
 #if BLOCKS && !PULL
             READ_ALL(last_outputs, closed);
 #endif

@@ -45,12 +45,16 @@ inline drop(c, at)
     i = 0
 }
 
-/* Issues to all. What a rank sends itself is in place at once. */
+/* Issues to all, or to those that it is for. What a rank sends itself is in place at once. */
+#ifndef SKIPPED
+#define SKIPPED(kind, epoch) false
+#endif
 inline issue(kind, epoch)
 {
     to = 0;
     do
-    :: to < N ->
+    :: to < N && SKIPPED(kind, epoch) -> to++
+    :: to < N && !SKIPPED(kind, epoch) ->
         begin(kind, epoch);
         if
         :: to == from -> come(kind, epoch)

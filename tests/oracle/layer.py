@@ -2,13 +2,18 @@
 """A layer with real experts, worked out again with NumPy and ml_dtypes: from the tokens, routes and weights
 that a rank had, which the algorithm `tap` writes to files, and the definition in src/epa2a/problem.h.
 
-layer.py EPA2A TAP FUSED LL_V2: the program, the folder with tap, the two plugins. Nothing here is shared
-with the C code. A token's output is compared by its norm, as roundings may fall to either side; with
-integers, whose sums are exact, each element to the bit."""
+layer.py EPA2A TAP FUSED LL_V2: the program, the folder with tap, the two plugins. layer.py EPA2A TAP FUSED --gpu FOLDER: fused
+on GPUs that CPUs emulate, by the plugins in FOLDER. Nothing here is shared with the C code. A token's output is
+compared by its norm, as roundings may fall to either side; with integers, whose sums are exact, each element to
+the bit; with FP8 weights, each element by what it may be at most and at least (fp8.py), and with a scale
+exchanged for its neighbour that must fail."""
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+import fp8
 
 try:
     import ml_dtypes
@@ -17,6 +22,7 @@ except ImportError as error:
     print(f"skipped: {error} (pip install ml_dtypes numpy)")
     sys.exit(77)
 
+FP8_BITS = "13"  # of sums of tensor cores
 BF16, E4M3, F32 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float32
 RANKS, TOKENS, HIDDEN, FFN, EXPERTS, TOPK, CALLS = 2, 24, 256, 384, 8, 3, 3
 LOCAL, OFF = EXPERTS // RANKS, 1 / 256
@@ -56,6 +62,10 @@ def quantised(value):
     return (codes.astype(np.float64) * scale.astype(np.float64)).reshape(value.shape)
 
 
+def code(value):
+    return np.clip(value, -448, 448).astype(F32).astype(E4M3).astype(np.float64)
+
+
 def rounded(value):
     return value.astype(F32).astype(BF16).astype(np.float64)
 
@@ -77,6 +87,41 @@ def weights(folder, case):
             w *= scale.repeat(128, axis=1).repeat(128, axis=2)
         both.append(w)
     return both
+
+
+def fp8_weights(folder, case, planted):
+    """Codes and scales of W_up and W_down of each expert."""
+    up_rows = FFN if case["set"].get("expert.activation") == "none" else 2 * FFN
+    both = []
+    for name, rows, columns in ("up", up_rows, HIDDEN), ("down", HIDDEN, FFN):
+        both.append([])
+        for r in range(RANKS):
+            w = read(folder, f"{r}.{name}", E4M3, LOCAL, rows, columns).astype(np.float64)
+            scale = read(folder, f"{r}.{name}_scale", F32, LOCAL, rows // 128, columns // 128).astype(np.float64)
+            both[-1] += [(w[e], scale[e].copy()) for e in range(LOCAL)]
+    if planted:
+        scale = both[planted == "down"][EXPERTS // 2][1]
+        scale[0, 0], scale[1, 0] = scale[1, 0], scale[0, 0]
+    return both
+
+
+def compare_fp8(name, case, folder, by, gpu, planted=None):
+    """Elements that are wrong, tokens, elements, and those of the intermediate that have two codes, of all."""
+    wrong = tokens = elements = two = of = 0
+    up, down = fp8_weights(by, case, planted)
+    fused = name.startswith("fused")
+    for path in sorted(folder.glob("*.out")):
+        x, out = (read(folder, f"{path.stem}.{what}", BF16, -1, HIDDEN).astype(np.float64) for what in ("x", "out"))
+        expert = read(folder, f"{path.stem}.expert", np.int32, -1, TOPK)
+        weight = read(folder, f"{path.stem}.weight", F32, -1, TOPK)
+        least, most, n, all_of = fp8.outputs(
+            np, x, expert, weight, up, down, LOCAL if fused else EXPERTS,
+            case["set"].get("expert.activation") != "none", int(FP8_BITS) if gpu else 0, code, rounded, gpu or not fused)
+        for t, (low, high) in enumerate(zip(least, most)):
+            wrong += int(((out[t] < low) | (out[t] > high)).sum())
+            elements += int((low != high).sum())
+        tokens, two, of = tokens + len(x), two + n, of + all_of
+    return wrong, tokens, elements, two, of
 
 
 def outputs(case, fused, x, expert, weight, up, down):
@@ -117,31 +162,51 @@ def compare(name, case, folder, by):
     return tokens, differ, worst
 
 
-def main(program, tap, fused, ll_v2):
-    wrong = 0
+def check_fp8(name, case, folder, by, gpu):
+    wrong, tokens, elements, two, of = compare_fp8(name, case, folder, by, gpu)
+    noticed = [compare_fp8(name, case, folder, by, gpu, planted)[0] for planted in ("up", "down")]
+    good = tokens > 0 and wrong == 0 and 0 not in noticed
+    print(f"{name}: {tokens} tokens, {two} of {of} elements of the intermediate have two codes, {elements} of "
+          f"{tokens * HIDDEN} outputs two ends, {wrong} wrong; with a wrong scale {noticed[0]} and {noticed[1]}"
+          f"{'' if good else ': WRONG'}")
+    return good
+
+
+def check(name, case, folder, by):
+    tokens, differ, worst = compare(name, case, folder, by)
+    good = tokens > 0 and (differ == 0 if case["set"].get("expert.values") == "integers" else worst <= OFF)
+    print(f"{name}: {tokens} tokens, {differ} elements differ, a token by {worst:.5f} at most{'' if good else ': WRONG'}")
+    return good
+
+
+def main(program, tap, fused, ll_v2, gpus=None):
+    wrong, gpu = 0, ll_v2 == "--gpu"
+    paths = ["--plugin-path", tap] + (["--plugin-path", gpus] if gpu else [])
+    environment = os.environ | ({"EPA2A_SIMT_FP8_BITS": FP8_BITS} if gpu else {})
     with tempfile.TemporaryDirectory() as root:
         config = pathlib.Path(root, "layer.yaml")
         config.write_text(CONFIG)
         for name, case in CASES.items():
+            if gpu and not case.get("fp8_weights") or gpu and not name.startswith("fused"):
+                continue
             folder = pathlib.Path(root, name)
             folder.mkdir()
             settings = {"algorithm.plugin": fused if name.startswith("fused") else ll_v2,
                         "algorithm.folder": folder} | case["set"]
-            done = subprocess.run([program, "verify", config, "--plugin-path", tap, "--quiet"] +
+            if gpu:
+                settings |= {"backend": "cuda", "transport": "nvlink", "algorithm.fp8_rows": "true"}
+            done = subprocess.run([program, "verify", config, *paths, "--quiet"] +
                                   [word for key, value in settings.items() for word in ("--set", f"{key}={value}")],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
             if done.returncode == 3 and case.get("may_lack"):
                 print(f"{name}: not here: {done.stderr.strip()}")
                 continue
             if done.returncode != 0:
                 print(f"{name}: exit code {done.returncode}: {done.stderr}")
                 return 1
-            tokens, differ, worst = compare(name, case, folder, pathlib.Path(root, case.get("weights_of", name)))
-            exact = case["set"].get("expert.values") == "integers"
-            good = tokens > 0 and (differ == 0 if exact else worst <= OFF)
+            by = pathlib.Path(root, case.get("weights_of", name))
+            good = check_fp8(name, case, folder, by, gpu) if case.get("fp8_weights") else check(name, case, folder, by)
             wrong += not good
-            print(f"{name}: {tokens} tokens, {differ} elements differ, a token by {worst:.5f} at most"
-                  f"{'' if good else ': WRONG'}")
     return 1 if wrong else 0
 
 

@@ -4,7 +4,8 @@ had, which the algorithm `tap` writes to files, and the definition in src/epa2a/
 there are GPUs and torch.
 
 layer_torch.py EPA2A TAP FUSED [RANKS]: the program, the folder with tap, the plugin. A token's output is compared
-by its norm, as roundings may fall to either side; with integers, whose sums are exact, each element."""
+by its norm, as roundings may fall to either side; with integers, whose sums are exact, each element; in FP8 each
+element by what it may be at most and at least (fp8.py), which a scale exchanged for its neighbour must fail."""
 import math
 import pathlib
 import subprocess
@@ -13,8 +14,11 @@ import tempfile
 
 import torch
 
+import fp8
+
 HIDDEN, FFN, EXPERTS, TOPK, CALLS = 1024, 512, 16, 4, 3
 OFF = 1 / 256
+FP8_BITS = 13  # of sums of tensor cores
 E4M3 = torch.float8_e4m3fn
 
 # Tokens a rank: few rows of an expert, whose tiles are swapped; whole tiles, and what is left of them.
@@ -77,6 +81,43 @@ def weights(folder, case, ranks):
     return both
 
 
+def code(value):
+    return value.clamp(-448, 448).float().to(E4M3).double()
+
+
+def fp8_weights(folder, ranks, planted):
+    """Codes and scales of W_up and W_down of each expert."""
+    both = []
+    for name, rows, columns in ("up", 2 * FFN, HIDDEN), ("down", HIDDEN, FFN):
+        both.append([])
+        for r in range(ranks):
+            w = read(folder / f"{r}.{name}", E4M3, -1, rows, columns).float().double()
+            scale = read(folder / f"{r}.{name}_scale", torch.float32, -1, rows // 128, columns // 128).double()
+            both[-1] += list(zip(w, scale))
+    if planted:
+        scale = both[planted == "down"][EXPERTS // 2][1]
+        scale[:2, 0] = scale[:2, 0].flip(0)
+    return both
+
+
+def outside(folder, ranks, planted=None):
+    """Elements that are wrong; tokens; elements of the intermediate that have two codes, of how many; outputs that have
+    two ends."""
+    wrong = tokens = two = of = ends = 0
+    up, down = fp8_weights(folder, ranks, planted)
+    for path in sorted(folder.glob("*.out")):
+        x, out = (read(folder / f"{path.stem}.{what}", torch.bfloat16, -1, HIDDEN).double() for what in ("x", "out"))
+        expert = read(folder / f"{path.stem}.expert", torch.int32, -1, TOPK)
+        weight = read(folder / f"{path.stem}.weight", torch.float32, -1, TOPK)
+        least, most, n, all_of = fp8.outputs(torch, x, expert, weight, up, down, EXPERTS // ranks, True, FP8_BITS, code, rounded)
+        if len(x):
+            least, most = torch.stack(least), torch.stack(most)
+            wrong += int(((out < least) | (out > most)).sum())
+            ends += int((least != most).sum())
+        tokens, two, of = tokens + len(x), two + n, of + all_of
+    return wrong, tokens, two, of, ends
+
+
 def outputs(case, ranks, x, expert, weight, up, down):
     fp8 = "expert.weights" in case
     x = quantised(x) if fp8 else x.double()
@@ -107,6 +148,15 @@ def main(program, tap, fused, ranks="2"):
                 if done.returncode != 0:
                     print(f"{shape}, {name}: exit code {done.returncode}: {done.stderr}")
                     return 1
+                if name == "FP8":
+                    bad, seen, two, of, ends = outside(folder, ranks)
+                    noticed = [outside(folder, ranks, planted)[0] for planted in ("up", "down")]
+                    good = seen > 0 and bad == 0 and 0 not in noticed
+                    wrong += not good
+                    print(f"{shape}, {name}: {seen} tokens, {two} of {of} elements of the intermediate have two codes, "
+                          f"{ends} of {seen * HIDDEN} outputs two ends, {bad} wrong; with a wrong scale {noticed[0]} and "
+                          f"{noticed[1]}{'' if good else ': WRONG'}", flush=True)
+                    continue
                 up, down = weights(folder, case, ranks)
                 seen = differ = 0
                 worst = 0.0

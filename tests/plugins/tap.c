@@ -1,7 +1,9 @@
 /* An algorithm that is another one, by its path and with its defaults (but for dispatch_dtype, if
- * fp8_rows), and writes what each rank was given and what it made of it to files, for a test that works it out again. Arrays as they are in
- * memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an algorithm that computes experts;
- * FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. On hosts and GPUs. */
+ * fp8_rows). With a folder it writes what each rank was given and what it made of it to files, for
+ * a test that works it out again; with delays it is slow, and with `wrong` it computes nothing: for
+ * tests of tune. Arrays as they are in memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an
+ * algorithm that computes experts; FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. On
+ * hosts and GPUs. */
 #include <epa2a/algorithm.h>
 
 #include <dlfcn.h>
@@ -9,12 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { STAGES = 2 };
+enum { STAGES = 4 };
 
 struct config {
     const char *plugin, *folder;
-    bool fp8_rows;
+    uint32_t delay_us, also_us;
+    bool fp8_rows, wrong;
+    uint32_t claims;
 };
 
 struct tap {
@@ -22,7 +27,8 @@ struct tap {
     struct epa_algorithm *inner;
     struct epa_backend *backend;
     const char *folder;
-    uint32_t rank, calls;
+    uint32_t rank, calls, delay_us;
+    bool wrong;
     struct epa_stage stage[STAGES];
 };
 
@@ -35,8 +41,8 @@ static const struct epa_algorithm_plugin *inner_of(const struct config *c, struc
 {
     void *file = c->plugin != NULL ? dlopen(c->plugin, RTLD_NOW | RTLD_LOCAL) : NULL;
 
-    if (file == NULL || c->folder == NULL)
-        (void)epa_fail(err, EPA_ERR_CONFIG, "tap needs algorithm.plugin and algorithm.folder: %s",
+    if (file == NULL)
+        (void)epa_fail(err, EPA_ERR_CONFIG, "tap needs algorithm.plugin: %s",
                        c->plugin != NULL ? dlerror() : "");
     return file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
 }
@@ -66,7 +72,7 @@ static bool write_file(const struct tap *t, bool of_call, const char *what, cons
     FILE *file;
     bool done;
 
-    if (data == NULL)
+    if (data == NULL || t->folder == NULL)
         return true;
     copy = malloc(bytes + 1);
     done = copy != NULL && t->backend->ops->sync(t->backend) == EPA_OK &&
@@ -89,8 +95,12 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem,
     struct tap *t = tap_of(a);
     const struct epa_moe *m = &problem->u.moe;
     size_t rows = m->tokens;
-    enum epa_status status = t->inner->stages[stage].run(t->inner, problem);
+    enum epa_status status;
 
+    nanosleep(&(struct timespec){.tv_nsec = t->delay_us * 1000L}, NULL);
+    status = t->inner->stages[stage].run(t->inner, problem);
+    if (t->wrong && stage + 1 == t->base.n_stages)
+        memset(m->out, 0, rows * m->hidden * 2);
     if (status != EPA_OK || stage + 1 < t->base.n_stages)
         return status;
     if (!write_file(t, true, "x", m->x, rows * m->hidden * 2) ||
@@ -110,6 +120,16 @@ static enum epa_status first(struct epa_algorithm *a, struct epa_problem *proble
 static enum epa_status second(struct epa_algorithm *a, struct epa_problem *problem)
 {
     return run(a, problem, 1);
+}
+
+static enum epa_status third(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return run(a, problem, 2);
+}
+
+static enum epa_status fourth(struct epa_algorithm *a, struct epa_problem *problem)
+{
+    return run(a, problem, 3);
 }
 
 static void explain(struct epa_algorithm *a, struct epa_error *err)
@@ -135,6 +155,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 
     if (with != NULL)
         status = inner->plan(problem, world, transport_flags, with, out, err);
+    if (status == EPA_OK && ((const struct config *)config)->claims != 0)
+        out->u.moe.dispatch_row_bytes = ((const struct config *)config)->claims;
     free(with);
     return status;
 }
@@ -158,6 +180,8 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     const struct epa_algorithm_plugin *inner = inner_of(c, err);
     const struct epa_moe *m = &p->problem->u.moe;
     struct epa_algorithm_params params = *p;
+    enum epa_status (*const runs[STAGES])(struct epa_algorithm *,
+                                          struct epa_problem *) = {first, second, third, fourth};
     struct tap *t = calloc(1, sizeof(*t));
     void *with = inner != NULL ? config_of(inner, c) : NULL;
     enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
@@ -173,10 +197,12 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     }
     t->backend = p->backend;
     t->folder = c->folder;
+    t->delay_us = c->wrong ? 0 : (c->delay_us + c->also_us) / 2;
+    t->wrong = c->wrong;
     t->rank = p->world.rank;
     for (uint32_t i = 0; i < t->inner->n_stages && i < STAGES; i++) {
         t->stage[i] = t->inner->stages[i];
-        t->stage[i].run = i == 0 ? first : second;
+        t->stage[i].run = runs[i];
     }
     t->base = (struct epa_algorithm){
         .stages = t->stage, .n_stages = t->inner->n_stages, .explain = explain, .destroy = destroy};
@@ -193,7 +219,27 @@ static const struct config defaults = {0};
 static const struct epa_option options[] = {
     {.name = "plugin", EPA_STRING(struct config, plugin), .help = "path of the algorithm"},
     {.name = "folder", EPA_STRING(struct config, folder), .help = "where files go"},
-    {.name = "fp8_rows", EPA_BOOL(struct config, fp8_rows), .help = "dispatch_dtype: fp8"},
+    {.name = "fp8_rows",
+     EPA_BOOL(struct config, fp8_rows),
+     .help = "dispatch_dtype: fp8",
+     .tune = "*"},
+    {.name = "delay_us",
+     EPA_U32(struct config, delay_us),
+     .max = 100000,
+     .help = "what an iteration takes longer",
+     .tune = "30000 5000 0"},
+    {.name = "also_us",
+     EPA_U32(struct config, also_us),
+     .max = 100000,
+     .help = "and longer",
+     .tune = "10000 0"},
+    {.name = "claims",
+     EPA_U32(struct config, claims),
+     .help = "bytes of a row of dispatch that plan() claims; 0: those of the other algorithm"},
+    {.name = "wrong",
+     EPA_BOOL(struct config, wrong),
+     .help = "no delay, and no output",
+     .tune = "*"},
     {0},
 };
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Random experiments for a given time: shapes, options, transports, stragglers, faults.
 
-    soak.py EPA2A [--seconds T] [--seed S] [--verbose]
+    soak.py EPA2A [--seconds T] [--seed S] [--only SETTING] [--iterations N] [--hang T] [--verbose]
 
 Each is `epa2a verify` of something small that nobody wrote down; a fault that is survived must change nothing, a rank that
 is killed must end the run with 5. Last line: `N runs, I iterations, E elements, W wrong, H hangs, R refused, F failed, seed
-S`. Exit code 1 if anything is wrong, hangs or fails otherwise; each of these comes with the command that repeats it."""
+S`. Exit code 1 if anything is wrong, hangs or fails otherwise; each of these comes with the command that repeats it. A hang
+is a run whose `epa2a status` stays the same for minutes, however long the run takes: many ranks on few cores are slow."""
 import argparse
-import pathlib
+import json
 import random
 import re
 import shlex
@@ -16,16 +17,18 @@ import sys
 import tempfile
 import time
 
-HANG_S = 120  # far beyond any time limit of the experiments
-
 parser = argparse.ArgumentParser()
 parser.add_argument("epa2a")
 parser.add_argument("--seconds", type=float, default=60)
 parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")))
+parser.add_argument("--only", action="append", default=[], help="runs that have this setting, as transport=reorder; may be repeated")
+parser.add_argument("--iterations", type=int, default=100, help="the most that a run may have")
+parser.add_argument("--hang", type=float, default=150, help="seconds without progress; more than the time limit of the experiments")
 parser.add_argument("--verbose", action="store_true")
 args = parser.parse_args()
 R = random.Random(args.seed)
 have = subprocess.run([args.epa2a, "list"], capture_output=True, text=True, check=True).stdout
+ran = {}  # of each algorithm: runs that were not refused, and those that were
 total = dict.fromkeys(["runs", "iterations", "elements", "wrong", "hangs", "refused", "failed"], 0)
 
 
@@ -65,15 +68,28 @@ def allgather(_):
             f"algorithm.chunks={R.choice([1, 2, 8])}"]
 
 
+def ag_gemm(ranks):
+    sizes = f"gemm={{m: {ranks * R.choice([1, 8, 33, 64])}, n: {ranks * 16 * R.randint(1, 6)}, k: {16 * R.randint(1, 20)}}}"
+    return ["algorithm=ag_gemm_2d", sizes] + maybe(.3, "gemm.dtype=f16") + maybe(.3, "algorithm.gather=1d")
+
+
+def fused(ranks):
+    experts = ranks * R.randint(1, 4)
+    out = ["algorithm=fused", f"moe={{max_tokens: {R.choice([1, 7, 33])}, hidden: {128 * R.randint(1, 4)}, experts: {experts}, topk: {R.randint(1, min(experts, 8))}, "
+           f"fp8_group_size: 64}}", f"expert={{kind: mlp, ffn: {128 * R.randint(1, 3)}}}"]
+    return out + maybe(.3, "algorithm.dispatch_dtype=fp8") + maybe(.3, "algorithm.combine_mode=scatter") + maybe(.3, "algorithm.queue=static")
+
+
 def draw():
     """Settings, and the exit codes that are right."""
     ranks = R.choice([1, 2, 2, 3, 4, 4, 5, 8])
-    iterations, codes = R.choice([1, 20, 100]), {0}
-    body = allgather(ranks) if R.random() < .15 else moe(ranks)
-    out = [f"ranks={ranks}", f"seed={R.randrange(1 << 32)}", f"verify.iterations={iterations}", "timeout=20s"] + transport() + body
+    iterations, codes = min(R.choice([1, 20, 100]), args.iterations), {0}
+    body = R.choice([moe] * 6 + [allgather, ag_gemm, fused])(ranks)
+    out = [f"ranks={ranks}", f"seed={R.randrange(1 << 32)}", f"verify.iterations={iterations}", "timeout=60s"] + transport() + body
     out += [R.choice(["tokens=full", "tokens=random"])] + maybe(.25, "launcher=thread")
-    out += maybe(.2, "verify.order=" + R.choice(["lockstep", "pipelined"])) + maybe(.2, "backend.workers=2")
-    out += maybe(.15, f"ranks_per_node={R.choice([n for n in range(1, ranks + 1) if ranks % n == 0])}", "transport=ucx") if there("ucx") else []
+    out += maybe(.2, "verify.order=" + R.choice(["lockstep", "pipelined"]) if "moe.topk" in str(body) else "verify.check_every=2") + maybe(.2, "backend.workers=2")
+    if "transport=shm" not in out:
+        out += maybe(.3, f"ranks_per_node={R.choice([n for n in range(1, ranks + 1) if ranks % n == 0])}")
     out += maybe(.2, f"verify.straggle={R.choice([1, 5])}ms")
     kind = R.choice(["straggle"] if "launcher=thread" in out else ["stop", "straggle", "kill"]) if R.random() < .25 else None
     if kind is not None:
@@ -83,21 +99,64 @@ def draw():
     return out, codes
 
 
-def attempt(settings, codes):
-    base = allgather_base if "algorithm=allgather" in settings else moe_base
-    command = [args.epa2a, "verify", base, *(word for setting in settings for word in ("--set", setting))]
-    total["runs"] += 1
+def status(pid, *options):
+    """What `epa2a status` says of the run, less what changes by itself."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+        done = subprocess.run([args.epa2a, "status", *options, str(pid)], capture_output=True, text=True, timeout=5)
     except subprocess.TimeoutExpired:
+        return "status takes too long"
+    return done.stdout or done.stderr
+
+
+def place(pid):
+    """How far each rank is."""
+    try:
+        ranks = json.loads(status(pid, "--json", "-"))["commands"][0]["run"]["ranks"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return [[rank[key] for key in ("state", "stage", "iteration", "samples")] for rank in ranks]
+
+
+def finish(run):
+    """Waits for the end of a run; what status says if it hangs, else None."""
+    seen, since = None, time.monotonic()
+    while True:
+        try:
+            run.wait(min(5, args.hang / 4))
+            return None
+        except subprocess.TimeoutExpired:
+            now = place(run.pid)
+        if now != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > args.hang:
+            told = status(run.pid)
+            run.kill()
+            run.wait()
+            return told
+
+
+def attempt(settings, codes):
+    kind = KIND.get(next(s for s in settings if s.startswith("algorithm=")), "moe")
+    sets = [word for setting in settings for word in ("--set", setting)]
+    command = f"printf {shlex.quote(BASE[kind])} > soak.yaml; {shlex.join([args.epa2a, 'verify', 'soak.yaml', *sets])}"
+    total["runs"] += 1
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        run = subprocess.Popen([args.epa2a, "verify", f"{folder.name}/{kind}.yaml", *sets], stdout=out, stderr=err)
+        hangs = finish(run)
+        for file in out, err:
+            file.seek(0)
+        done = subprocess.CompletedProcess(run.args, run.returncode, out.read(), err.read())
+    if hangs is not None:
         total["hangs"] += 1
-        return "hangs", command, ""
+        return f"no progress for {args.hang:g} s", command, hangs + done.stderr
     said = re.search(r"^(?:# checked: |verified (\d+) iterations?: )([\d,]+) elements compared, ([\d,]+) wrong", done.stdout, re.M)
     if said is not None:
         count = [int((group or "0").replace(",", "")) for group in said.groups()]
         for key, n in zip(("iterations", "elements", "wrong"), count):
             total[key] += n
-    if done.returncode == 2 or done.returncode == 3 and "unsupported" in done.stderr:
+    refused = done.returncode == 2 or done.returncode == 3 and "unsupported" in done.stderr
+    ran.setdefault(next(s for s in settings if s.startswith("algorithm=")), [0, 0])[refused] += 1
+    if refused:
         total["refused"] += 1
         return ("refused", command, done.stderr) if args.verbose else None
     if done.returncode not in codes:
@@ -106,15 +165,24 @@ def attempt(settings, codes):
     return None
 
 
+BASE = {"moe": "version: 1\\nname: soak\\nmoe: {max_tokens: 1}\\n",
+        "allgather": "version: 1\\nname: soak\\nallgather: {max_rows: 1}\\n",
+        "gemm": "version: 1\\nname: soak\\ngemm: {m: 8, n: 16, k: 16}\\n"}
+KIND = {"algorithm=allgather": "allgather", "algorithm=ag_gemm_2d": "gemm"}
 folder = tempfile.TemporaryDirectory()
-moe_base, allgather_base = (folder.name + name for name in ("/moe.yaml", "/allgather.yaml"))
-for base, operation in (moe_base, "moe: {max_tokens: 1}"), (allgather_base, "operation: allgather\nallgather: {max_rows: 1}"):
-    pathlib.Path(base).write_text(f"version: 1\nname: soak\n{operation}\n")
+for kind, text in BASE.items():
+    with open(f"{folder.name}/{kind}.yaml", "w", encoding="utf-8") as file:
+        file.write(text.replace("\\n", "\n"))
 end = time.monotonic() + args.seconds
 while time.monotonic() < end:
-    found = attempt(*draw())
+    drawn = draw()
+    if not set(args.only) <= set(drawn[0]):
+        continue
+    found = attempt(*drawn)
     if found is not None:
-        print(f"{found[0]}: {shlex.join(found[1])}\n{found[2]}", flush=True)
+        print(f"{found[0]}: {found[1]}\n{found[2]}", flush=True)
 print(", ".join(f"{n} {key}" for key, n in total.items()) + f", seed {args.seed}")
-# What is refused is no experiment: more than half of it would say that this script is out of date.
-sys.exit(total["wrong"] + total["hangs"] + total["failed"] > 0 or total["refused"] * 2 > total["runs"])
+# What is refused is no experiment: an algorithm that never runs would say that this script is out of date.
+stale = [name for name, (well, refused) in ran.items() if well == 0 and refused > 3]
+print(*(f"{name}: all refused" for name in stale), sep="\n", end="\n" if stale else "")
+sys.exit(total["wrong"] + total["hangs"] + total["failed"] > 0 or stale != [])

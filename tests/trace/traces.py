@@ -69,11 +69,11 @@ def well():
     check_content('bench', [*PHASES, 'experts', 'barrier'], range(13, 23), 10 * 4 * 3 * 3)
     assert 'profile: bench.json has the last 10 iterations' in done.stdout, done.stdout
     assert 'noting takes' in done.stdout and 'warning: ranks were profiled' in done.stderr
-    profile('verify', 'verify', 'profile.iterations=7', 'verify.order=pipelined', 'verify.iterations=50')
+    profile('verify', 'verify', 'profile.iterations=7', 'verify.order=pipelined', 'verify.iterations=50', 'tokens=full')
     check_content('verify', [*PHASES, 'inputs', 'check'], range(43, 50), 7 * 4 * 3 * 3)
-    profile('run', 'run', 'profile.iterations=1', 'run.iterations=3')
+    profile('run', 'run', 'profile.iterations=1', 'run.iterations=3', 'tokens=full')
     check_content('run', PHASES, [2], 4 * 3 * 3)
-    profile('verify', 'thread', 'launcher=thread', 'verify.iterations=4')
+    profile('verify', 'thread', 'launcher=thread', 'verify.iterations=4', 'tokens=full')
     check_content('thread', PHASES, range(4), 4 * 4 * 3 * 3)
 
 

@@ -1,4 +1,5 @@
-/* The cases of tests/cli/bad-inputs.txt ($EPA2A_TEST_BAD_INPUTS), which says how they are written. */
+/* The cases of tests/cli/bad-inputs.txt ($EPA2A_TEST_BAD_INPUTS), which says how they are
+ * written. */
 #include <unistd.h>
 
 #include "test.h"
@@ -67,7 +68,8 @@ static char *print_errors(char *line)
     return out;
 }
 
-/* An error or a note: "[note ]PLACE+WIDTH", as in the file of cases, and its words with the hint. */
+/* An error or a note: "[note ]PLACE+WIDTH", as in the file of cases, and its words with the
+ * hint. */
 struct said {
     char place[128], words[1024];
 };

@@ -213,7 +213,7 @@ static pid_t other_rank(struct control *control, bool works)
 
 static uint32_t waits_in_vain(bool works)
 {
-    struct patience patience = {.limit_ns = 200000000};
+    struct wait_limit wait = {.limit_ns = 200000000};
     struct control *control;
     uint32_t windows = 0;
     uint64_t start;
@@ -223,8 +223,8 @@ static uint32_t waits_in_vain(bool works)
     pid = other_rank(control, works);
     usleep(50000);
     start = epa_now_ns();
-    while (!patience_ends(&patience, control, 1, epa_now_ns()) && windows < 5) {
-        windows = (uint32_t)((epa_now_ns() - start) / patience.limit_ns);
+    while (!wait_limit_expired(&wait, control, 1, epa_now_ns()) && windows < 5) {
+        windows = (uint32_t)((epa_now_ns() - start) / wait.limit_ns);
         usleep(10000);
     }
     kill(pid, SIGKILL);

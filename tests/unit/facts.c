@@ -4,7 +4,8 @@
 
 #include "fake_root.h"
 
-#include "report/facts.h"
+#include "base/json.h"
+#include "report/result.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
 
@@ -24,52 +25,52 @@ static void put_core(const char *root, const char *file, const char *text)
 
 TEST(this_machine_is_read_without_failing)
 {
-    struct facts f;
+    json_t *f;
 
-    facts_collect(&f);
-    assert_true(f.cores >= 1);
-    assert_true(f.memory_bytes > 0);
-    assert_true(f.timer_ns > 0);
-    assert_true(f.kernel[0] != 0);
-    assert_true(f.cpu[0] != 0);
-    assert_true(f.isa[0] != 0);
-    facts_finish(&f);
+    f = facts_collect("");
+    assert_true(json_number_at(f, "cores") >= 1);
+    assert_true(json_number_at(f, "memory_bytes") > 0);
+    assert_true(json_number_at(f, "timer_ns") > 0);
+    assert_true(*json_text_at(f, "kernel") != '\0');
+    assert_true(*json_text_at(f, "cpu") != '\0');
+    assert_true(*json_text_at(f, "build.isa") != '\0');
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, a_machine_that_tells_nothing_leaves_fields_empty)
 {
-    struct facts f;
+    json_t *f;
 
-    facts_collect_from(*state, &f);
-    assert_true(f.cores >= 1);
-    assert_int_equal(f.sockets, 0);
-    assert_int_equal(f.numa_nodes, 0);
-    assert_int_equal(f.l3_bytes, 0);
-    assert_int_equal(f.memory_bytes, 0);
-    assert_string_equal(f.governor, "");
-    assert_string_equal(f.cpu, f.arch);
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_true(json_number_at(f, "cores") >= 1);
+    assert_true(json_is_null(json_at(f, "sockets")));
+    assert_true(json_is_null(json_at(f, "numa_nodes")));
+    assert_true(json_is_null(json_at(f, "l3_bytes")));
+    assert_true(json_is_null(json_at(f, "memory_bytes")));
+    assert_true(json_is_null(json_at(f, "governor")));
+    assert_string_equal(json_text_at(f, "cpu"), json_text_at(f, "arch"));
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, processor_and_memory_come_from_proc)
 {
-    struct facts f;
+    json_t *f;
 
     root_put(*state, "/proc/cpuinfo",
              "processor\t: 0\nmodel\t\t: 85\nmodel name\t: Fast CPU @ 3.00GHz\n"
              "model name\t: another\n");
     root_put(*state, "/proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n");
     root_put(*state, "/proc/loadavg", "1.25 0.50 0.10 1/100 1234\n");
-    facts_collect_from(*state, &f);
-    assert_string_equal(f.cpu, "Fast CPU @ 3.00GHz");
-    assert_int_equal(f.memory_bytes, 16 << 20);
-    assert_true(f.load_average == 1.25);
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_string_equal(json_text_at(f, "cpu"), "Fast CPU @ 3.00GHz");
+    assert_true(json_number_at(f, "memory_bytes") == (16 << 20));
+    assert_true(json_number_at(f, "load_average") == 1.25);
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, topology_comes_from_sys)
 {
-    struct facts f;
+    json_t *f;
 
     root_put(*state, CPU_DIR "/possible", "0-3\n");
     root_put(*state, CPU_DIR "/cpu0/topology/physical_package_id", "0\n");
@@ -78,12 +79,12 @@ TEST_IN(root_set_up, root_tear_down, topology_comes_from_sys)
     put_core(*state, "topology/thread_siblings_list", "0,64\n");
     put_core(*state, "cpufreq/scaling_governor", "powersave\n");
     root_put(*state, "/sys/devices/system/node/online", "0-1,3\n");
-    facts_collect_from(*state, &f);
-    assert_int_equal(f.sockets, 2);
-    assert_int_equal(f.threads_per_core, 2);
-    assert_int_equal(f.numa_nodes, 3);
-    assert_string_equal(f.governor, "powersave");
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_true(json_number_at(f, "sockets") == (2));
+    assert_true(json_number_at(f, "threads_per_core") == (2));
+    assert_true(json_number_at(f, "numa_nodes") == (3));
+    assert_string_equal(json_text_at(f, "governor"), "powersave");
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, caches_are_reported_apart_by_level_and_type)
@@ -91,7 +92,7 @@ TEST_IN(root_set_up, root_tear_down, caches_are_reported_apart_by_level_and_type
     static const char *const type[] = {"Data\n", "Instruction\n", "Unified\n", "Unified\n"};
     static const char *const level[] = {"1\n", "1\n", "2\n", "3\n"};
     static const char *const size[] = {"48K\n", "64K\n", "2048K\n", "32M\n"};
-    struct facts f;
+    json_t *f;
 
     for (int i = 0; i < 4; i++) {
         char file[64];
@@ -103,67 +104,61 @@ TEST_IN(root_set_up, root_tear_down, caches_are_reported_apart_by_level_and_type
         snprintf(file, sizeof(file), "cache/index%d/size", i);
         put_core(*state, file, size[i]);
     }
-    facts_collect_from(*state, &f);
-    assert_int_equal(f.l1d_bytes, 48 << 10);
-    assert_int_equal(f.l2_bytes, 2 << 20);
-    assert_int_equal(f.l3_bytes, 32 << 20);
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_true(json_number_at(f, "l1d_bytes") == (48 << 10));
+    assert_true(json_number_at(f, "l2_bytes") == (2 << 20));
+    assert_true(json_number_at(f, "l3_bytes") == (32 << 20));
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, huge_page_settings_are_the_bracketed_word)
 {
-    struct facts f;
+    json_t *f;
 
     root_put(*state, "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     root_put(*state, "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
              "always within_size [advise] never deny force\n");
-    facts_collect_from(*state, &f);
-    assert_string_equal(f.huge_pages, "madvise");
-    assert_string_equal(f.shmem_huge_pages, "advise");
-    facts_finish(&f);
-}
-
-static const char *environment(const struct facts *f, const char *name)
-{
-    for (uint32_t i = 0; i < f->n_environment; i++) {
-        if (strncmp(f->environment[i], name, strlen(name)) == 0)
-            return f->environment[i] + strlen(name);
-    }
-    return NULL;
+    f = facts_collect(*state);
+    assert_string_equal(json_text_at(f, "huge_pages"), "madvise");
+    assert_string_equal(json_text_at(f, "shmem_huge_pages"), "advise");
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, environment_is_by_allow_list_only)
 {
-    struct facts f;
+    json_t *f;
 
     setenv("EPA2A_UNIT", "yes", 1);
     setenv("UCX_UNIT", "1", 1);
     setenv("SLURM_JOB_ID", "42", 1);
     setenv("SLURM_JOB_IDS", "no", 1);
     setenv("MY_UNIT", "no", 1);
-    facts_collect_from(*state, &f);
-    assert_string_equal(environment(&f, "EPA2A_UNIT="), "yes");
-    assert_string_equal(environment(&f, "UCX_UNIT="), "1");
-    assert_string_equal(environment(&f, "SLURM_JOB_ID="), "42");
-    assert_null(environment(&f, "SLURM_JOB_IDS="));
-    assert_null(environment(&f, "MY_UNIT="));
-    assert_null(environment(&f, "HOME="));
-    assert_null(environment(&f, "PATH="));
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_string_equal(json_text_at(f, "environment.EPA2A_UNIT"), "yes");
+    assert_string_equal(json_text_at(f, "environment.UCX_UNIT"), "1");
+    assert_string_equal(json_text_at(f, "environment.SLURM_JOB_ID"), "42");
+    assert_null(json_at(f, "environment.SLURM_JOB_IDS"));
+    assert_null(json_at(f, "environment.MY_UNIT"));
+    assert_null(json_at(f, "environment.HOME"));
+    assert_null(json_at(f, "environment.PATH"));
+    json_decref(f);
 }
 
 TEST_IN(root_set_up, root_tear_down, secrets_are_not_in_the_environment)
 {
-    struct facts f;
+    json_t *f;
+    char *dump;
 
     setenv("EPA2A_API_KEY", "hunter2", 1);
     setenv("NCCL_Token", "hunter2", 1);
     setenv("OMP_SECRET", "hunter2", 1);
     setenv("UCX_PASSWORD", "hunter2", 1);
     setenv("UCX_PROXY", "http://me:hunter2@host/", 1);
-    facts_collect_from(*state, &f);
-    assert_string_equal(environment(&f, "EPA2A_API_KEY="), "(redacted)");
-    for (uint32_t i = 0; i < f.n_environment; i++)
-        assert_null(strstr(f.environment[i], "hunter2"));
-    facts_finish(&f);
+    f = facts_collect(*state);
+    assert_string_equal(json_text_at(f, "environment.EPA2A_API_KEY"), "(redacted)");
+    dump = json_dumps(f, 0);
+    assert_non_null(dump);
+    assert_null(strstr(dump, "hunter2"));
+    free(dump);
+    json_decref(f);
 }

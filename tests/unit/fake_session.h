@@ -49,7 +49,7 @@ struct fake {
     struct session session;
     struct facts facts;
     struct routing_stats routing;
-    struct result result;
+    json_t *result;
 };
 
 static inline struct experiment fake_experiment(uint32_t ranks)
@@ -82,34 +82,28 @@ static inline struct experiment fake_experiment(uint32_t ranks)
                   .calls_per_graph = 20,
                   .check = true,
                   .min_iterations = 50},
-        .expect = {.wrong = UINT32_MAX},
+        .expect = {.last = EXPECT_ANY, .wrong = UINT32_MAX},
     };
 }
 
-static inline struct facts fake_facts(void)
+static inline json_t *fake_machine(void)
 {
-    return (struct facts){.host = "node1",
-                          .kernel = "Linux 6.1.0",
-                          .arch = "x86_64",
-                          .cpu = "Some CPU @ 2.60GHz",
-                          .clocksource = "tsc",
-                          .isa = "avx512",
-                          .cores = 64,
-                          .sockets = 1,
-                          .numa_nodes = 1,
-                          .threads_per_core = 1,
-                          .l1d_bytes = 48 << 10,
-                          .l2_bytes = 2 << 20,
-                          .l3_bytes = 32 << 20,
-                          .memory_bytes = 24ull << 30,
-                          .huge_pages = "madvise",
-                          .compiler = "gcc 12.2.0",
-                          .build_type = "release",
-                          .sanitizers = "none",
-                          .version = "0.1.0",
-                          .libc = "glibc 2.36",
-                          .load_average = 0.25,
-                          .timer_ns = 20};
+    return json_pack("{ss ss ss ss ss si si si si si si si sI ss sf sf sn sn"
+                     " s{ss ss ss ss ss ss sb sn si sn} s{}}",
+                     "host", "node1", "kernel", "Linux 6.1.0", "arch", "x86_64", "cpu",
+                     "Some CPU @ 2.60GHz", "clocksource", "tsc", "cores", 64, "sockets", 1,
+                     "numa_nodes", 1, "threads_per_core", 1, "l1d_bytes", 48 << 10, "l2_bytes",
+                     2 << 20, "l3_bytes", 32 << 20, "memory_bytes", (json_int_t)(24ull << 30),
+                     "huge_pages", "madvise", "load_average", 0.25, "timer_ns", 20.0, "governor",
+                     "shmem_huge_pages", "build", "compiler", "gcc 12.2.0", "type", "release",
+                     "sanitizers", "none", "version", "0.1.0", "libc", "glibc 2.36", "isa",
+                     "avx512", "debug", 0, "git", "plugin_abi", 7, "isa_refused", "environment");
+}
+
+static inline void fake_machine_set(json_t *machine, const char *section, const char *key,
+                                    json_t *value)
+{
+    json_object_set_new(section != NULL ? json_object_get(machine, section) : machine, key, value);
 }
 
 /* Two stages, dispatch and combine; all ranks pinned, nothing measured yet. */
@@ -119,7 +113,7 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks, uin
 
     memset(f, 0, sizeof(*f));
     f->experiment = fake_experiment(ranks);
-    f->facts = fake_facts();
+    f->facts.machine = fake_machine();
     s->experiment = &f->experiment;
     s->verb = verb;
     s->n_stages = 2;
@@ -167,8 +161,8 @@ static inline void fake_measure(struct fake *f, uint32_t n)
             *fake_time(f, 1, r, i) = 200000 + 1000.0 * r + 1000.0 * i;
         }
     }
-    f->routing = (struct routing_stats){n,   n * 256ull, n * 2048ull, 0,      2,     17,
-                                        900, 1150,       8.0,         1024.0, 2.125, 1.1};
+    f->routing = (struct routing_stats){n, n * 256ull,          n * 2048ull,
+                                        0, {2, 17, 8.0, 2.125}, {900, 1150, 1024.0, 1.1}};
 }
 
 /* Then by graphs: pairs take 250 us, 1 us longer for each rank and sample. */
@@ -201,14 +195,36 @@ static inline void fake_fact(struct fake *f, uint32_t rank, const char *key, con
     snprintf(to->fact[to->n++].value, sizeof(to->fact[0].value), "%s", value);
 }
 
-static inline enum epa_status fake_result(struct fake *f, enum epa_status status, const char *error)
+static inline void fake_result(struct fake *f, enum epa_status status, const char *error)
 {
-    return result_make(&f->session, &f->facts, status, error, &f->result, NULL);
+    const struct result_end end = {
+        .status = status, .error = error, .started = 1, .elapsed_s = 0.5};
+
+    json_decref(f->result);
+    f->result = result_make(&f->session, &f->facts, &end);
+}
+
+/* What is at a path of the result: a number, NaN for anything else; text, "" for anything else; how
+ * many there are. */
+static inline double num(const struct fake *f, const char *path)
+{
+    return json_number_at(f->result, path);
+}
+
+static inline const char *words(const struct fake *f, const char *path)
+{
+    return json_text_at(f->result, path);
+}
+
+static inline uint32_t size(const struct fake *f, const char *path)
+{
+    return (uint32_t)json_array_size(json_at(f->result, path));
 }
 
 static inline void fake_finish(struct fake *f)
 {
-    result_finish(&f->result);
+    json_decref(f->result);
+    json_decref(f->facts.machine);
     free(f->session.block);
 }
 

@@ -124,9 +124,33 @@ static void is_not_read(const char *path, const char *why)
     struct epa_error err = {EPA_OK, ""};
     struct text text = {0};
 
-    assert_int_equal(file_read(path, &text, &err), EPA_ERR_SYSTEM);
+    assert_int_equal(file_read(path, FILE_MOST, &text, &err), EPA_ERR_SYSTEM);
     assert_words(err.text, why);
     text_free(&text);
+}
+
+/* Who makes a link says which file is replaced. */
+TEST_IN(folder_set_up, folder_tear_down, a_link_of_another_user_is_not_followed)
+{
+    struct folder *folder = *state;
+    struct file_stream stream = {"--json-lines", folder->file, -1};
+    char path[700], line[16] = "";
+    FILE *file;
+
+    if (geteuid() != 0)
+        skip();
+    root_put(folder->path, "/mine", "precious");
+    snprintf(path, sizeof(path), "%s/mine", folder->path);
+    assert_int_equal(symlink(path, folder->file), 0);
+    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_OK);
+    assert_int_equal(lchown(folder->file, 12345, (gid_t)-1), 0);
+    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_stream_open(&stream, true, NULL), EPA_ERR_CONFIG);
+    file = fopen(path, "r");
+    assert_non_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    assert_string_equal(line, "precious");
 }
 
 TEST_IN(folder_set_up, folder_tear_down, what_has_no_end_is_not_read)
@@ -139,7 +163,7 @@ TEST_IN(folder_set_up, folder_tear_down, what_has_no_end_is_not_read)
     assert_int_equal(mkfifo(path, 0600), 0);
     is_not_read(path, "not a regular file"); /* nobody ever writes to it */
     is_not_read("/dev/zero", "not a regular file");
-    is_not_read(folder->path, "not a regular file");
+    is_not_read(folder->path, "Is a directory");
     snprintf(path, sizeof(path), "%s/long", folder->path);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);

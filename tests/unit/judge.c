@@ -3,70 +3,71 @@
 
 #include "doctor/doctor.h"
 
-#define SET(field, text) snprintf(field, sizeof(field), "%s", text)
+static const char good[] =
+    "{'machine': {'cores': 8, 'cores_online': 8, 'cores_quota': null, 'numa_nodes': 2,"
+    " 'governor': 'performance', 'clocksource': 'tsc', 'arch': 'x86_64', 'load_average': 0,"
+    " 'huge_pages': 'madvise', 'shmem_huge_pages': 'advise'},"
+    " 'memory': {'available_bytes': 8589934592, 'address_space_bytes': null,"
+    " 'locked_bytes': null, 'open_files': 4096,"
+    " 'dev_shm': {'bytes': 4294967296, 'free_bytes': 4294967296, 'left_files': 0}},"
+    " 'devices': {'rdma': [{'device': 'mlx5_0', 'port': 1, 'state': 'ACTIVE'}],"
+    " 'gpus': ['0000:01:00.0'], 'gpu_driver': '580', 'programs': [{'name': 'mpirun'}]},"
+    " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
+    " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
 
-static void add_plugin(struct doctor *d, enum epa_plugin_kind kind, const char *name)
+/* JSON with ' for ". */
+static json_t *json_of(const char *text)
 {
-    struct doctor_plugin *p = &d->plugin[d->plugins++];
+    char *quoted = strdup(text);
+    json_t *out;
 
-    p->kind = kind;
-    p->usable = p->loaded = true;
-    SET(p->name, name);
+    for (char *c = quoted; *c != '\0'; c++)
+        *c = *c == '\'' ? '"' : *c;
+    out = json_loads(quoted, JSON_DECODE_ANY, NULL);
+    free(quoted);
+    assert_non_null(out);
+    return out;
 }
 
 /* Nothing is wrong with it. */
-static struct doctor *good_machine(void)
+static json_t *good_machine(void)
 {
-    static struct doctor doctor;
-    struct doctor *d = &doctor;
-    struct machine *m = &d->machine;
+    static json_t *d;
 
-    memset(d, 0, sizeof(*d));
-    m->facts.cores = m->cores_online = 8;
-    m->facts.numa_nodes = 2;
-    SET(m->facts.governor, "performance");
-    SET(m->facts.clocksource, "tsc");
-    SET(m->facts.arch, "x86_64");
-    SET(m->facts.huge_pages, "madvise");
-    SET(m->facts.shmem_huge_pages, "advise");
-    m->available_bytes = 8ull << 30;
-    m->address_space = m->locked_bytes = UINT64_MAX;
-    m->files = 4096;
-    m->shm_bytes = m->shm_free = 4ull << 30;
-    m->ports = m->gpus = m->programs = 1;
-    SET(m->port[0].device, "mlx5_0");
-    SET(m->port[0].state, "ACTIVE");
-    SET(m->gpu_driver, "580");
-    SET(m->program[0].name, "mpirun");
-    SET(m->program[0].path, "/usr/bin/mpirun");
-    add_plugin(d, EPA_PLUGIN_BACKEND, "cuda");
-    add_plugin(d, EPA_PLUGIN_LAUNCHER, "mpi");
-    add_plugin(d, EPA_PLUGIN_TRANSPORT, "nvlink");
-    add_plugin(d, EPA_PLUGIN_TRANSPORT, "shm");
-    add_plugin(d, EPA_PLUGIN_TRANSPORT, "ucx");
-    add_plugin(d, EPA_PLUGIN_TRANSPORT, "verbs");
-    add_plugin(d, EPA_PLUGIN_ALGORITHM, "alltoallv");
+    json_decref(d);
+    d = json_of(good);
     return d;
 }
 
-/* The only finding there is; `missing` is 'm' for what is missing, 'w' for what is wrong. */
-static void finds(struct doctor *d, char missing, const char *what, const char *fix)
+/* Another value at the path "SECTION.KEY". */
+static void set(json_t *d, const char *path, const char *value)
 {
-    doctor_judge(d);
-    if (d->findings != 1) {
-        for (uint32_t i = 0; i < d->findings; i++)
-            print_error("%s | %s\n", d->finding[i].what, d->finding[i].fix);
-        fail_msg("not just '%s' | '%s'", what, fix);
-    }
-    assert_words(d->finding[0].what, what);
-    assert_words(d->finding[0].fix, fix);
-    assert_true(d->finding[0].missing == (missing == 'm'));
+    char parent[64];
+    const char *dot = strrchr(path, '.');
+
+    snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
+    assert_int_equal(json_object_set_new(json_at(d, parent), dot + 1, json_of(value)), 0);
 }
 
-static void finds_nothing(struct doctor *d)
+/* The only finding there is, of this list. */
+static void finds(json_t *d, const char *list, const char *what, const char *fix)
 {
-    doctor_judge(d);
-    assert_int_equal(d->findings, 0);
+    machine_judge(d, NULL);
+    if (json_array_size(json_at(d, "warnings")) + json_array_size(json_at(d, "missing")) != 1) {
+        json_dumpf(json_at(d, "warnings"), stderr, 0);
+        json_dumpf(json_at(d, "missing"), stderr, 0);
+        fail_msg("not just '%s' | '%s'", what, fix);
+    }
+    d = json_at(json_at(d, list), "0");
+    assert_words(json_text_at(d, "what"), what);
+    assert_words(json_text_at(d, "fix"), fix);
+}
+
+static void finds_nothing(json_t *d)
+{
+    machine_judge(d, NULL);
+    assert_int_equal(json_array_size(json_at(d, "warnings")), 0);
+    assert_int_equal(json_array_size(json_at(d, "missing")), 0);
 }
 
 TEST(a_good_machine_has_no_findings)
@@ -76,66 +77,66 @@ TEST(a_good_machine_has_no_findings)
 
 TEST(cores_and_clock_that_disturb_are_reported_with_what_to_do)
 {
-    struct doctor *d = good_machine();
+    json_t *d = good_machine();
 
-    SET(d->machine.facts.governor, "powersave");
-    finds(d, 'w', "governor .. powersave", "cpupower frequency-set -g performance");
-    d->machine.facts.governor[0] = '\0';
+    set(d, "machine.governor", "'powersave'");
+    finds(d, "warnings", "governor .. powersave", "cpupower frequency-set -g performance");
+    set(d, "machine.governor", "null");
     finds_nothing(d);
-    d->machine.facts.load_average = 4.5;
-    finds(d, 'w', "4.5 .. 8 cores", "top");
+    set(d, "machine.load_average", "4.5");
+    finds(d, "warnings", "4.5 .. 8 cores", "top");
     d = good_machine();
-    d->machine.cores_quota = 2.5;
-    finds(d, 'w', "2.50 .. 8 cores", "cpu.max");
-    d->machine.cores_quota = 8;
+    set(d, "machine.cores_quota", "2.5");
+    finds(d, "warnings", "2.50 .. 8 cores", "cpu.max");
+    set(d, "machine.cores_quota", "8");
     finds_nothing(d);
-    d->machine.facts.cores = 4;
-    finds(d, 'w', "4 of 8 cores", "taskset");
+    set(d, "machine.cores", "4");
+    finds(d, "warnings", "4 of 8 cores", "taskset");
     d = good_machine();
-    SET(d->machine.facts.clocksource, "hpet"); /* where there could be a tsc */
-    finds(d, 'w', "hpet", "echo tsc");
-    SET(d->machine.facts.arch, "aarch64");
+    set(d, "machine.clocksource", "'hpet'"); /* where there could be a tsc */
+    finds(d, "warnings", "hpet", "echo tsc");
+    set(d, "machine.arch", "'aarch64'");
     finds_nothing(d);
 }
 
 TEST(memory_that_is_held_back_is_reported_with_what_to_do)
 {
-    struct doctor *d = good_machine();
+    json_t *d = good_machine();
 
-    SET(d->machine.facts.shmem_huge_pages, "never");
-    finds(d, 'w', "huge pages .. never", "shmem_enabled");
+    set(d, "machine.shmem_huge_pages", "'never'");
+    finds(d, "warnings", "huge pages .. never", "shmem_enabled");
     d = good_machine();
-    d->machine.shm_bytes = d->machine.shm_free = 64 << 20;
-    finds(d, 'w', "/dev/shm .. 64.0 MiB", "--shm-size");
+    set(d, "memory.dev_shm.free_bytes", "67108864");
+    finds(d, "warnings", "/dev/shm .. 64.0 MiB", "--shm-size");
     d = good_machine();
-    d->machine.left_files = 2;
-    d->machine.left_bytes = 3 << 20;
-    SET(d->machine.left_first, "ucx_shm_posix_1");
-    finds(d, 'w', "2 files .. /dev/shm .. 3.00 MiB", "rm /dev/shm/ucx_shm_posix_1");
+    set(d, "memory.dev_shm.left_files", "2");
+    set(d, "memory.dev_shm.left_bytes", "3145728");
+    set(d, "memory.dev_shm.left_first", "'ucx_shm_posix_1'");
+    finds(d, "warnings", "2 files .. /dev/shm .. 3.00 MiB", "rm /dev/shm/ucx_shm_posix_1");
     d = good_machine();
-    d->machine.locked_bytes = 8 << 20; /* which matters only with RDMA */
-    finds(d, 'w', "8.00 MiB", "ulimit -l unlimited");
-    d->machine.ports = 0;
-    finds(d, 'm', "RDMA", "rdma_rxe");
+    set(d, "memory.locked_bytes", "8388608"); /* which matters only with RDMA */
+    finds(d, "warnings", "8.00 MiB", "ulimit -l unlimited");
+    set(d, "devices.rdma", "[]");
+    finds(d, "missing", "RDMA", "rdma_rxe");
 }
 
 TEST(devices_and_programs_that_are_missing_name_what_brings_them)
 {
-    struct doctor *d = good_machine();
+    json_t *d = good_machine();
 
-    SET(d->machine.port[0].state, "DOWN");
-    finds(d, 'w', "ACTIVE .. mlx5_0", "rdma link show");
+    set(d, "devices.rdma.0.state", "'DOWN'");
+    finds(d, "warnings", "ACTIVE .. mlx5_0", "rdma link show");
     d = good_machine();
-    d->machine.gpu_driver[0] = '\0';
-    finds(d, 'm', "1 GPUs .. driver", "nvidia-driver");
+    set(d, "devices.gpu_driver", "null");
+    finds(d, "missing", "1 GPUs .. driver", "nvidia-driver");
     d = good_machine();
-    d->machine.program[0].path[0] = '\0';
-    finds(d, 'm', "mpirun .. PATH", "apt install openmpi-bin");
+    set(d, "devices.programs", "[]");
+    finds(d, "missing", "mpirun .. PATH", "apt install openmpi-bin");
     d = good_machine();
-    SET(d->plugin[4].name, "other");
-    finds(d, 'm', "transport ucx .. built", "UCX (Debian: libucx-dev) .. build");
+    set(d, "plugins.4.name", "'other'");
+    finds(d, "missing", "transport ucx .. built", "UCX (Debian: libucx-dev) .. build");
     d = good_machine();
-    d->plugin[4].usable = d->plugin[4].loaded = false;
-    SET(d->plugin[4].text, "its library libucp.so.0 is missing");
-    finds(d, 'm', "transport ucx .. libucp.so.0", "apt install libucx0");
+    set(d, "plugins.4.loaded", "false");
+    set(d, "plugins.4.text", "'its library libucp.so.0 is missing'");
+    finds(d, "missing", "transport ucx .. libucp.so.0", "apt install libucx0");
 }

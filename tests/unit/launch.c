@@ -203,5 +203,5 @@ TEST(a_thread_that_stays_is_named_and_left_behind)
     assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
     assert_string_equal(err.text, "rank 0 did not return within 0.02 s of the request to stop");
     assert_int_equal(leaked_ranks, 1);
-    __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the board */
+    __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the status page */
 }

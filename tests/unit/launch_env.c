@@ -37,7 +37,7 @@ static enum epa_status launch(const struct epa_launch *asked, struct epa_error *
     return env->launch(env->plugin.options.defaults, asked, err);
 }
 
-/* What a test's agents do; set before they are forked. */
+/* What a test's launchers do; set before they are forked. */
 static struct plan {
     uint32_t port;
     enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
@@ -613,7 +613,8 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
     setenv("MASTER_ADDR", "10.0.0.1", 1);
     unsetenv("EPA2A_JOB_TOKEN");
     assert_refused(
-        "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand -hex 16)");
+        "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
+        "-hex 16)");
     set_job(0, 4, 4, 9);
     setenv("EPA2A_JOB_TOKEN",
            "0123456789012345678901234567890123456789"

@@ -1,4 +1,4 @@
-/* Teams that keep the process of their rank from launch to launch, as MPI wants it. What MPI
+/* Launchers that keep the process of their rank from launch to launch, as MPI wants it. What MPI
  * does there, memory that all share does here. */
 #include <sched.h>
 #include "test.h"
@@ -12,7 +12,7 @@ static struct meeting {
     uint32_t there;
 } * meeting;
 
-/* What a test's agents do; set before they are forked. */
+/* What a test's launchers do; set before they are forked. */
 static struct plan {
     enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
     enum epa_status (*meet)(void *, struct launcher_contact *, struct epa_error *);
@@ -120,6 +120,13 @@ TEST_OF_RANKS(one_process_runs_all_launches, run(3, (struct plan){count_runs, me
         assert_int_equal(s->rank[r].left, 1);
         assert_int_equal(s->rank[r].failed_rank, CPU_COUNT(&mask)); /* the last did not pin */
     }
+}
+
+/* Its rendezvous has all ranks before its process is ready. */
+TEST_OF_RANKS(a_lone_rank_runs_once_it_is_ready, run(1, (struct plan){count_runs, meet, 0, 1}))
+{
+    assert_all(s, EPA_OK);
+    assert_int_equal(s->rank[0].runs, 2);
 }
 
 static enum epa_status fail_twice(struct epa_bootstrap *boot, void *arg)

@@ -23,7 +23,38 @@ static const struct epa_moe decode = {
     .x_dtype = EPA_BF16,
 };
 
-/* make(), made(), and assert_refused() with words of the refusal, for the layout of one algorithm. */
+/* A field of `decode` with this value, and words of the refusal that each algorithm begins with its
+ * name. native: with dispatch_dtype: native, else fp8. */
+static const struct refusal {
+    size_t field;
+    uint32_t value, ranks, over;
+    bool native;
+    const char *why;
+} refusals[] = {
+    {offsetof(struct epa_moe, dtype), EPA_F32, 8, OVER_LOADS, false,
+     "moves tokens of 16 bits; set moe.dtype: bf16 or f16"},
+    {offsetof(struct epa_moe, topk), 33, 8, OVER_LOADS, false,
+     "takes moe.topk from 1 to 32, not 33"},
+    {offsetof(struct epa_moe, experts), 130, 65, OVER_LOADS, false, "takes 1 to 64 ranks, not 65"},
+    {offsetof(struct epa_moe, max_tokens), 1u << 26, 8, OVER_LOADS, false,
+     "32 .. ranks (8) .. moe.max_tokens (67108864) .. moe.topk (8)"},
+    {offsetof(struct epa_moe, experts), 256, 7, OVER_LOADS, false,
+     "moe.experts (256) .. ranks (7)"},
+    {offsetof(struct epa_moe, hidden), 24, 8, OVER_LOADS, true,
+     "needs moe.hidden (24) to be a multiple of 16"},
+    {offsetof(struct epa_moe, fp8_group_size), 96, 8, OVER_LOADS, false,
+     "dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: "
+     "native"},
+    {offsetof(struct epa_moe, x_dtype), EPA_FP8_E4M3, 8, OVER_LOADS, true,
+     "dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native"},
+    {offsetof(struct epa_moe, experts), 8192, 8, OF_GPUS, false,
+     "on GPUs takes up to 4096 moe.experts, not 8192"},
+    {offsetof(struct epa_moe, fp8_group_size), 512, 8, OF_GPUS, false,
+     "16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512"},
+};
+
+/* make(), made(), assert_refused() with words of the refusal, and assert_refusals() of the table
+ * above, for the layout of one algorithm. */
 #define LAYOUTS(layout, config, layout_make) \
     static enum epa_status make(const struct epa_moe *m, uint32_t ranks, uint32_t over, \
                                 const struct config *c, struct layout *out, struct epa_error *err) \
@@ -53,6 +84,20 @@ static const struct epa_moe decode = {
 \
         assert_int_equal(make(m, ranks, over, c, &l, &err), EPA_ERR_CONFIG); \
         assert_words(err.text, why); \
+    } \
+\
+    __attribute__((unused)) static void assert_refusals( \
+        const char *name, const struct config *fp8, const struct config *native) \
+    { \
+        for (size_t i = 0; i < LENGTH(refusals); i++) { \
+            const struct refusal *r = &refusals[i]; \
+            struct epa_moe m = decode; \
+            char why[256]; \
+\
+            memcpy((char *)&m + r->field, &r->value, sizeof(r->value)); \
+            snprintf(why, sizeof(why), "%s .. %s", name, r->why); \
+            assert_refused(&m, r->ranks, r->over, r->native ? native : fp8, why); \
+        } \
     }
 
 #endif

@@ -70,8 +70,10 @@ TEST(regions_stand_apart_in_every_shape)
 TEST(the_largest_shape_keeps_in_64_bits)
 {
     struct epa_moe m = decode;
-    struct v1_config c = {
-        .pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
+    struct v1_config c = {.pdl = true,
+                          .dispatch_dtype = ALGO_DTYPE_NATIVE,
+                          .exchange = V1_EXCHANGE_PUSH,
+                          .buffers = 2};
     struct v1_layout l;
 
     m.max_tokens = TOKENS;
@@ -144,34 +146,9 @@ TEST(every_call_has_words_of_its_own_mode_and_position)
 
 TEST(what_cannot_be_is_refused_in_words)
 {
-    struct v1_config raw = {.pdl = true, .dispatch_dtype = V1_DTYPE_NATIVE, .buffers = 2};
-    struct epa_moe m = decode;
+    struct v1_config raw = {.pdl = true, .dispatch_dtype = ALGO_DTYPE_NATIVE, .buffers = 2};
 
-    assert_refused(&m, 3, OVER_LOADS, &pulled, "ll_v1 .. moe.experts (256) .. ranks (3)");
-    assert_refused(&m, 128, OVER_LOADS, &pulled, "ll_v1 takes 1 to 64 ranks, not 128");
-    m.dtype = EPA_F32;
-    assert_refused(&m, 2, OVER_LOADS, &pulled, "ll_v1 .. moe.dtype");
-    m = decode;
-    m.topk = 33;
-    assert_refused(&m, 2, OVER_LOADS, &pulled, "ll_v1 takes moe.topk from 1 to 32, not 33");
-    m = decode;
-    m.hidden = 7160;
-    assert_refused(&m, 2, OVER_LOADS, &pulled,
-                   "ll_v1 needs moe.hidden (7160) to be a multiple of 16");
-    m = decode;
-    m.fp8_group_size = 96;
-    assert_refused(
-        &m, 2, OVER_LOADS, &pulled,
-        "ll_v1 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
-    m = decode;
-    m.x_dtype = EPA_FP8_E4M3;
-    assert_refused(
-        &m, 2, OVER_LOADS, &raw,
-        "ll_v1 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
-    m = decode;
-    m.max_tokens = 1u << 29;
-    assert_refused(&m, 2, OVER_LOADS, &pulled,
-                   "ll_v1 .. 32 .. ranks (2) .. moe.max_tokens (536870912) .. moe.topk (8)");
+    assert_refusals("ll_v1", &pulled, &raw);
 }
 
 TEST(the_plan_says_what_crosses)

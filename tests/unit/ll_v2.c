@@ -12,7 +12,7 @@ static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
     return (struct ll_config){.pdl = true,
                               .dispatch_dtype = wire,
-                              .combine_dtype = LL_DTYPE_NATIVE,
+                              .combine_dtype = ALGO_DTYPE_NATIVE,
                               .layout = layout,
                               .buffers = buffers};
 }
@@ -51,7 +51,7 @@ static void each_shape(void (*check)(const struct ll_layout *, const struct epa_
         m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
         c.dedup = (i >> 5 & 1) != 0;
         c.recv_layout = (i >> 6 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
-        c.combine_dtype = (i >> 7 & 1) != 0 ? LL_DTYPE_FP8 : LL_DTYPE_NATIVE;
+        c.combine_dtype = (i >> 7 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
         l = made(&m, ranks, (i >> 3 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
         check(&l, &m);
     }
@@ -115,7 +115,7 @@ TEST(outputs_that_are_made_on_the_way_have_an_outbox)
 
 TEST(the_decode_shape_has_the_sizes_of_the_readme)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 8, OVER_LOADS, &c);
 
     assert_int_equal(l.message_bytes, 116 * LL_LINE);
@@ -127,7 +127,7 @@ TEST(the_decode_shape_has_the_sizes_of_the_readme)
 
 TEST(by_rank_a_token_stands_once)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_RANK, 2);
     struct ll_layout l = made(&decode, 4, OVER_LOADS, &c);
 
     assert_int_equal(l.places, 4);
@@ -137,7 +137,7 @@ TEST(by_rank_a_token_stands_once)
 
 TEST(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     c.dedup = true;
@@ -155,7 +155,7 @@ TEST(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert)
 
 TEST(padded_an_expert_has_room_for_every_token)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     c.recv_layout = LL_RECV_PADDED;
     c.capacity = 1; /* means nothing then */
@@ -168,10 +168,10 @@ TEST(padded_an_expert_has_room_for_every_token)
 
 TEST(fp8_outputs_are_half_as_long_and_a_line_of_scales)
 {
-    struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
-    c.combine_dtype = LL_DTYPE_FP8;
+    c.combine_dtype = ALGO_DTYPE_FP8;
     l = made(&decode, 8, OVER_LOADS, &c);
     assert_int_equal(l.sent_bytes, 7168 + 256);
     assert_int_equal(l.outbox_bytes, l.rows * l.sent_bytes);
@@ -180,7 +180,7 @@ TEST(fp8_outputs_are_half_as_long_and_a_line_of_scales)
 TEST(a_rank_with_few_experts_needs_few_entries)
 {
     struct epa_moe m = decode;
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     m.experts = 16;
     assert_int_equal(made(&m, 8, OVER_LOADS, &c).entries, 8 * 128 * 2);
@@ -188,7 +188,7 @@ TEST(a_rank_with_few_experts_needs_few_entries)
 
 TEST(only_puts_need_staging)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout near = made(&decode, 8, OVER_LOADS, &c), far = made(&decode, 8, OVER_PUTS, &c);
 
     assert_int_equal(near.staging_bytes, 0);
@@ -202,7 +202,7 @@ TEST(only_puts_need_staging)
 
 TEST(one_rank_needs_no_staging)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l = made(&decode, 1, OVER_PUTS, &c);
 
     assert_int_equal(l.staging_bytes + l.outputs_bytes, 0);
@@ -210,7 +210,7 @@ TEST(one_rank_needs_no_staging)
 
 TEST(ranks_on_several_nodes_need_staging)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_world world = {.size = 8, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
     struct ll_layout l;
@@ -224,7 +224,7 @@ TEST(ranks_on_several_nodes_need_staging)
 TEST(the_largest_shape_fits_into_64_bits)
 {
     struct epa_moe m = decode;
-    struct ll_config c = config_of(LL_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
     struct ll_layout l;
 
     m.max_tokens = TOKENS;
@@ -240,7 +240,7 @@ TEST(the_largest_shape_fits_into_64_bits)
 
 TEST(capacity_is_a_multiple_of_the_even_share)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     c.capacity = 1.5;
     assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, 1536 + 1);
@@ -252,48 +252,24 @@ TEST(capacity_is_a_multiple_of_the_even_share)
 
 TEST(capacity_never_asks_for_more_than_the_worst_case)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     uint64_t worst = made(&decode, 8, OVER_LOADS, &c).entries;
 
     c.capacity = 1024;
     assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, worst);
 }
 
-static void refuse(const struct epa_moe *m, uint32_t ranks, int wire, const char *why)
-{
-    struct ll_config c = config_of(wire, EPA_LAYOUT_EXPERT, 2);
-
-    assert_refused(m, ranks, OVER_LOADS, &c, why);
-}
-
 TEST(what_it_cannot_do_is_refused_in_words)
 {
-    struct epa_moe m;
+    struct ll_config fp8 = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config native = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
 
-    m = decode, m.dtype = EPA_F32;
-    refuse(&m, 8, LL_DTYPE_FP8, "ll_v2 moves tokens of 16 bits; set moe.dtype: bf16 or f16");
-    m = decode, m.topk = 33;
-    refuse(&m, 8, LL_DTYPE_FP8, "ll_v2 takes moe.topk from 1 to 32, not 33");
-    m = decode, m.experts = 130;
-    refuse(&m, 65, LL_DTYPE_FP8, "ll_v2 takes 1 to 64 ranks, not 65");
-    m = decode, m.max_tokens = 1u << 26;
-    refuse(&m, 8, LL_DTYPE_FP8,
-           "ll_v2 .. 32 .. ranks (8) .. moe.max_tokens (67108864) .. moe.topk (8)");
-    refuse(&decode, 7, LL_DTYPE_FP8, "ll_v2 .. moe.experts (256) .. ranks (7)");
-    m = decode, m.hidden = 24;
-    refuse(&m, 8, LL_DTYPE_NATIVE, "ll_v2 needs moe.hidden (24) to be a multiple of 16");
-    m = decode, m.fp8_group_size = 96;
-    refuse(
-        &m, 8, LL_DTYPE_FP8,
-        "ll_v2 .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
-    m = decode, m.x_dtype = EPA_FP8_E4M3;
-    refuse(&m, 8, LL_DTYPE_NATIVE,
-           "ll_v2 .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
+    assert_refusals("ll_v2", &fp8, &native);
 }
 
 TEST(more_padded_entries_than_can_be_numbered_are_refused)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
@@ -310,11 +286,11 @@ TEST(more_padded_entries_than_can_be_numbered_are_refused)
 
 TEST(what_only_gpus_can_do_is_refused_on_hosts)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
     c.split_phase = true;
     assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: split_phase: true .. backend.name: cuda");
-    c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     c.fuse_expert = true;
     assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: fuse_expert: true .. backend.name: cuda");
     c.profile = "trace";
@@ -323,7 +299,7 @@ TEST(what_only_gpus_can_do_is_refused_on_hosts)
 
 static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footprint *out)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, layout, 1);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, layout, 1);
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct epa_error err = {EPA_OK, ""};
@@ -338,20 +314,20 @@ TEST(the_plan_says_how_outputs_are_added_and_travel)
 {
     struct epa_footprint plan;
 
-    plan_of(EPA_LAYOUT_EXPERT, false, LL_DTYPE_NATIVE, &plan);
+    plan_of(EPA_LAYOUT_EXPERT, false, ALGO_DTYPE_NATIVE, &plan);
     assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 &&
                 !plan.u.moe.dedup);
-    plan_of(EPA_LAYOUT_EXPERT, true, LL_DTYPE_FP8, &plan);
+    plan_of(EPA_LAYOUT_EXPERT, true, ALGO_DTYPE_FP8, &plan);
     assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK && plan.u.moe.output_dtype == EPA_FP8_E4M3);
     assert_true(plan.u.moe.dedup);
     assert_int_equal(plan.u.moe.combine_row_bytes, 7168 + 256);
-    plan_of(EPA_LAYOUT_RANK, true, LL_DTYPE_NATIVE, &plan);
+    plan_of(EPA_LAYOUT_RANK, true, ALGO_DTYPE_NATIVE, &plan);
     assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.dedup);
 }
 
 TEST(the_plan_says_what_the_layout_has)
 {
-    struct ll_config c = config_of(LL_DTYPE_FP8, EPA_LAYOUT_RANK, 1);
+    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_RANK, 1);
     struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
     struct epa_world world = {.size = 4, .local_size = 4};
     struct ll_layout l = made(&decode, 4, OVER_LOADS, &c);

@@ -1,107 +1,35 @@
-/* ll_v2: what one rank alone can show of its calls. The transport is a heap in this process,
- * and has no room for what goes to peers. */
-#include "test.h"
+/* ll_v2: which calls a rank may make, in which order, and what it puts to a peer that loads and
+ * stores do not reach. */
+#include "algorithm_peer.h"
 
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
+#include "../../plugins/common/algo_host.h"
 
-extern const struct epa_algorithm_plugin epa_plugin;
+enum { SMALL_TOKENS = 4, TOKENS = 24, TOPK = 2 };
+
+static const struct shape small = {1, EPA_TRANSPORT_LOAD_STORE, SMALL_TOKENS, 32, 2, 1, 1};
 
 static struct ll_config config_of(uint32_t buffers)
 {
     return (struct ll_config){.pdl = true,
-                              .dispatch_dtype = LL_DTYPE_NATIVE,
-                              .combine_dtype = LL_DTYPE_NATIVE,
+                              .dispatch_dtype = ALGO_DTYPE_NATIVE,
+                              .combine_dtype = ALGO_DTYPE_NATIVE,
                               .layout = EPA_LAYOUT_EXPERT,
                               .buffers = buffers};
 }
 
-enum { SMALL_TOKENS = 4, SMALL_HIDDEN = 32 };
-
-struct fixture {
-    struct epa_transport t;
-    struct epa_backend backend;
-    struct epa_algorithm *a;
-    struct epa_problem problem;
-    char *peer_heap[2];
-    uint16_t x[SMALL_TOKENS * SMALL_HIDDEN], out[SMALL_TOKENS * SMALL_HIDDEN];
-    int32_t expert[SMALL_TOKENS];
-    float weight[SMALL_TOKENS];
-};
-
-static enum epa_status no_room(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
-                               uint32_t signal, uint64_t value, enum epa_signal_op op,
-                               uint32_t peer)
+static struct fixture *create(uint32_t flags, struct ll_config c)
 {
-    (void)t, (void)dst, (void)src, (void)bytes;
-    (void)signal, (void)value, (void)op, (void)peer;
-    return EPA_AGAIN;
-}
+    struct shape s = small;
 
-static enum epa_status nothing_to_do(struct epa_transport *t)
-{
-    (void)t;
-    return EPA_OK;
-}
-
-static enum epa_status one_worker(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
-                                  void *arg)
-{
-    (void)b;
-    fn(arg, 0, 1);
-    return EPA_OK;
-}
-
-static const struct epa_transport_ops transport_ops = {
-    .put_signal = no_room, .quiet = nothing_to_do, .progress = nothing_to_do};
-static const struct epa_backend_ops backend_ops = {.parallel = one_worker};
-
-static enum epa_status create(struct fixture *f, uint32_t ranks, uint32_t flags,
-                              struct ll_config *c, struct epa_error *err)
-{
-    struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1};
-    struct epa_footprint plan;
-
-    f->problem = (struct epa_problem){.op = EPA_OP_MOE,
-                                      .u.moe = {.max_tokens = SMALL_TOKENS,
-                                                .hidden = SMALL_HIDDEN,
-                                                .experts = 2,
-                                                .topk = 1,
-                                                .fp8_group_size = 0,
-                                                .dtype = EPA_BF16,
-                                                .tokens = SMALL_TOKENS,
-                                                .x_dtype = EPA_BF16,
-                                                .x = f->x,
-                                                .expert = f->expert,
-                                                .weight = f->weight,
-                                                .out = f->out}};
-    assert_int_equal(epa_plugin.plan(&f->problem, &world, flags, c, &plan, err), EPA_OK);
-    f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
-    f->peer_heap[0] = aligned_alloc(4096, (plan.heap_bytes + 4095) / 4096 * 4096);
-    memset(f->peer_heap[0], 0, plan.heap_bytes);
-    f->t = (struct epa_transport){.ops = &transport_ops,
-                                  .flags = flags,
-                                  .size = ranks,
-                                  .heap = f->peer_heap[0],
-                                  .heap_bytes = plan.heap_bytes,
-                                  .peer_heap = f->peer_heap};
-    return epa_plugin.create(&(struct epa_algorithm_params){.problem = &f->problem,
-                                                            .world = world,
-                                                            .transport = &f->t,
-                                                            .backend = &f->backend,
-                                                            .config = c,
-                                                            .transport_flags = flags,
-                                                            .timeout_ns = 1000000},
-                             &f->a, err);
+    s.flags = flags;
+    s.ranks = flags == EPA_TRANSPORT_HOST ? 2 : 1;
+    return fixture_of(s, &c);
 }
 
 static struct fixture *alone_with(struct ll_config c)
 {
-    struct fixture *f = calloc(1, sizeof(*f));
-    struct epa_error err = {EPA_OK, ""};
-
-    if (create(f, 1, EPA_TRANSPORT_LOAD_STORE, &c, &err) != EPA_OK)
-        fail_msg("%s", err.text);
-    return f;
+    return create(EPA_TRANSPORT_LOAD_STORE, c);
 }
 
 static struct fixture *alone(uint32_t buffers)
@@ -109,37 +37,16 @@ static struct fixture *alone(uint32_t buffers)
     return alone_with(config_of(buffers));
 }
 
-static void finish(struct fixture *f)
+static struct ll_layout layout_of(const struct fixture *f, struct ll_config c)
 {
-    if (f->a != NULL)
-        f->a->destroy(f->a);
-    free(f->peer_heap[0]);
-    free(f);
-}
-
-static uint64_t dispatch(struct fixture *f)
-{
-    assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_OK);
-    f->problem.u.moe.y = f->problem.u.moe.y_space;
-    return f->problem.u.moe.epoch;
-}
-
-static enum epa_status combine(struct fixture *f, uint64_t epoch)
-{
-    f->problem.u.moe.epoch = epoch;
-    return f->a->stages[1].run(f->a, &f->problem);
-}
-
-static void assert_explained(struct fixture *f, enum epa_status status, const char *why)
-{
+    struct epa_world world = world_of(f->shape.ranks);
     struct epa_error err = {EPA_OK, ""};
+    struct ll_layout l;
 
-    f->a->explain(f->a, &err);
-    assert_int_equal(err.status, status);
-    assert_words(err.text, why);
+    assert_int_equal(ll_layout_make(&f->problem.u.moe, &world, f->shape.flags, &c, &l, &err),
+                     EPA_OK);
+    return l;
 }
-
-#define TEST_OF_CALLS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
 
 TEST_OF_CALLS(bf16_needs_no_group, alone(1))
 {
@@ -168,7 +75,7 @@ TEST_OF_CALLS(a_dispatch_is_combined_once, alone(2))
 TEST_OF_CALLS(no_more_dispatches_are_open_than_there_are_sets, alone(1))
 {
     (void)dispatch(f);
-    assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_CONFIG);
+    assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
     assert_explained(f, EPA_ERR_CONFIG, "dispatch/count_put .. 1");
 }
 
@@ -182,27 +89,55 @@ TEST_OF_CALLS(alternating_calls_stay_in_one_set, alone(2))
     assert_ptr_equal(f->problem.u.moe.recv, recv);
 }
 
-TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
+TEST_OF_CALLS(a_transport_without_room_ends_in_a_timeout_that_says_so,
+              create(EPA_TRANSPORT_HOST, config_of(2)))
 {
-    struct fixture *f = calloc(1, sizeof(*f));
-    struct ll_config c = config_of(2);
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(create(f, 2, EPA_TRANSPORT_HOST, &c, &err), EPA_OK);
-    assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_TIMEOUT);
+    f->no_room = true;
+    assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
     assert_explained(f, EPA_ERR_TIMEOUT, "dispatch/count_put .. 0.001 .. rank 1");
-    finish(f);
+}
+
+/* What a token takes in all trials: rows to peers and rows of this rank cached, neither, own
+ * alone. */
+static void note_trials(struct algo_host *h, enum algo_half half, double cached, double past,
+                        double own)
+{
+    h->tuner.ways = ALGO_WAYS;
+    for (uint64_t i = 0; i < ALGO_TRIALS; i++) {
+        algo_set_store(h, i + 1);
+        h->tuner.ns[half][i] = h->store == EPA_STORE_CACHED       ? cached
+                               : h->own_store == EPA_STORE_CACHED ? own
+                                                                  : past;
+    }
+}
+
+static void assert_chosen(struct algo_host *h, enum epa_store store, enum epa_store own)
+{
+    algo_set_store(h, ALGO_TRIALS + 1);
+    assert_int_equal(h->store, store);
+    assert_int_equal(h->own_store, own);
+    assert_int_equal(h->tuner.ways, 0);
+}
+
+TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
+{
+    struct algo_host h = {0};
+
+    note_trials(&h, ALGO_DISPATCH, 425, 480, 500); /* and no combine is timed */
+    assert_chosen(&h, EPA_STORE_CACHED, EPA_STORE_CACHED);
+    note_trials(&h, ALGO_COMBINE, 665, 520, 520);
+    assert_chosen(&h, EPA_STORE_NONTEMPORAL, EPA_STORE_NONTEMPORAL);
+    note_trials(&h, ALGO_COMBINE, 665, 520, 480);
+    assert_chosen(&h, EPA_STORE_NONTEMPORAL, EPA_STORE_CACHED);
+    note_trials(&h, ALGO_COMBINE, 520, 665, 480);
+    assert_chosen(&h, EPA_STORE_CACHED, EPA_STORE_CACHED);
 }
 
 TEST(peers_out_of_reach_against_the_plan_are_refused)
 {
-    struct fixture *f = calloc(1, sizeof(*f));
     struct ll_config c = config_of(2);
-    struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(create(f, 2, EPA_TRANSPORT_LOAD_STORE, &c, &err), EPA_ERR_UNSUPPORTED);
-    assert_words(err.text, "ll_v2 .. rank 1");
-    finish(f);
+    assert_unreachable_peer_is_refused(small, &c);
 }
 
 TEST(padded_experts_start_evenly_apart)
@@ -247,15 +182,12 @@ static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *wh
     struct ll_config c = config_of(1);
     struct fixture *f;
     struct ll_layout l;
-    struct epa_error err = {EPA_OK, ""};
-    struct epa_world world = {.size = 1, .local_size = 1, .local_cores = 1};
     uint64_t row;
 
     c.layout = layout;
     c.dedup = true;
     f = alone_with(c);
-    assert_int_equal(
-        ll_layout_make(&f->problem.u.moe, &world, EPA_TRANSPORT_LOAD_STORE, &c, &l, &err), EPA_OK);
+    l = layout_of(f, c);
     row = (layout == EPA_LAYOUT_RANK ? l.recv_at : l.arrival_at) + 2 * l.message_bytes;
     spoil.heap = f->peer_heap[0];
     spoil.at = row + (entry ? l.choices_at + offsetof(struct ll_choice, entry)
@@ -263,7 +195,7 @@ static void spoilt_choices_end_a_dispatch(int layout, bool entry, const char *wh
     spoil.value = 99;
     spoil.done = false;
     f->backend.ops = &ops;
-    assert_int_equal(f->a->stages[0].run(f->a, &f->problem), EPA_ERR_MISMATCH);
+    assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
     assert_explained(f, EPA_ERR_MISMATCH, why);
     finish(f);
 }
@@ -280,4 +212,72 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
                                       "dispatch/postprocess: row 2 says it has 99 choices, "
                                       "entry 2");
     }
+}
+
+/* ---- puts: all that this rank has goes to its peer ---- */
+
+/* bf16: a row is a little more than 32 KiB, and eight are a slice. */
+static struct fixture *far(struct ll_config c)
+{
+    struct fixture *f = fixture_of(
+        (struct shape){2, EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES, TOKENS, 16384, 4, TOPK, 1}, &c);
+
+    for (uint32_t i = 0; i < TOKENS * TOPK; i++)
+        f->expert[i] = 2 + (int32_t)(i % TOPK);
+    return f;
+}
+
+/* The counts leave in a put_signal of their own. */
+static void assert_dispatch_puts(struct ll_config c, uint32_t puts, uint32_t rows)
+{
+    struct fixture *f = far(c);
+    struct ll_layout l = layout_of(f, c);
+
+    (void)dispatch(f);
+    assert_int_equal(f->puts - 1, puts);
+    assert_int_equal(bytes_to(f, 0, UINT64_MAX), rows * l.message_bytes + l.count_words * 4);
+    assert_int_equal(times(f, 's'), 0); /* the last put has signalled */
+    finish(f);
+}
+
+TEST(rows_leave_each_for_itself)
+{
+    assert_dispatch_puts(config_of(1), TOKENS * TOPK, TOKENS * TOPK);
+}
+
+/* 24 tokens are three slices, in each a block for the rank. */
+TEST(rows_of_a_slice_leave_together_where_a_token_crosses_once)
+{
+    struct ll_config c = config_of(1);
+
+    c.dedup = true;
+    assert_dispatch_puts(c, 3, TOKENS);
+    c.dedup = false;
+    c.layout = EPA_LAYOUT_RANK;
+    assert_dispatch_puts(c, 3, TOKENS);
+}
+
+TEST_OF_CALLS(who_gets_no_rows_is_reported_all_the_same, far(config_of(1)))
+{
+    f->problem.u.moe.tokens = 0;
+    (void)dispatch(f);
+    assert_string_equal(f->trace, "Pwfswq"); /* counts */
+    assert_int_equal(combine(f, 1), EPA_OK);
+    assert_string_equal(f->trace, "fswq");
+}
+
+TEST_OF_CALLS(nothing_is_held_back_when_a_stage_has_ended, far(config_of(1)))
+{
+    (void)dispatch(f);
+    assert_int_equal(f->held, 0);
+    assert_int_equal(combine(f, 1), EPA_OK);
+    assert_int_equal(f->held, 0);
+}
+
+TEST_OF_CALLS(every_signal_has_a_fence_before_it_but_that_of_counts, far(config_of(1)))
+{
+    (void)dispatch(f);
+    assert_int_equal(times(f, 'f'), 1);
+    assert_int_equal(combine(f, 1), EPA_OK);
+    assert_int_equal(times(f, 'f'), 1);
 }

@@ -17,19 +17,21 @@ static void put_all(const char *root, const struct file *file)
 
 TEST_IN(root_set_up, root_tear_down, a_machine_that_tells_nothing_leaves_all_empty)
 {
-    struct machine m;
+    json_t *m;
 
-    machine_collect(*state, &m);
-    assert_int_equal(m.cores_online, 0);
-    assert_true(m.cores_quota <= 0);
-    assert_false(m.virtual_machine);
-    assert_false(m.numa_balancing);
-    assert_true(m.available_bytes == UINT64_MAX);
-    assert_int_equal(m.shm_bytes, 0);
-    assert_int_equal(m.left_files, 0);
-    assert_int_equal(m.ports + m.gpus + m.networks, 0);
-    assert_string_equal(m.gpu_driver, "");
-    machine_finish(&m);
+    m = machine_collect(*state);
+    assert_true(json_is_null(json_at(m, "machine.cores_online")));
+    assert_true(json_is_null(json_at(m, "machine.cores_quota")));
+    assert_true(json_is_false(json_at(m, "machine.virtual")));
+    assert_true(json_is_false(json_at(m, "machine.numa_balancing")));
+    assert_true(json_is_null(json_at(m, "memory.available_bytes")));
+    assert_true(json_is_null(json_at(m, "memory.dev_shm.bytes")));
+    assert_true(json_number_at(m, "memory.dev_shm.left_files") == 0);
+    assert_int_equal(json_array_size(json_at(m, "devices.rdma")), 0);
+    assert_int_equal(json_array_size(json_at(m, "devices.gpus")), 0);
+    assert_int_equal(json_array_size(json_at(m, "devices.networks")), 0);
+    assert_true(json_is_null(json_at(m, "devices.gpu_driver")));
+    json_decref(m);
 }
 
 TEST_IN(root_set_up, root_tear_down, cores_and_memory_are_as_the_kernel_says)
@@ -46,31 +48,31 @@ TEST_IN(root_set_up, root_tear_down, cores_and_memory_are_as_the_kernel_says)
         {"/dev/shm/pulse-shm-1", "somebody's"}, /* none of UCX or MPI */
         {0},
     };
-    struct machine m;
+    json_t *m;
 
     put_all(*state, files);
-    machine_collect(*state, &m);
-    assert_int_equal(m.cores_online, 7);
-    assert_true(m.virtual_machine);
-    assert_true(m.numa_balancing);
-    assert_non_null(strstr(m.isas, "scalar"));
-    assert_int_equal(m.available_bytes, 8 << 20);
-    assert_int_equal(m.huge_bytes, 2 << 20);
-    assert_int_equal(m.huge_pages, 12);
-    assert_int_equal(m.huge_free, 5);
-    assert_int_equal(m.left_files, 2);
-    assert_true(m.left_bytes > 0);
-    assert_true(m.shm_bytes > 0);
-    machine_finish(&m);
+    m = machine_collect(*state);
+    assert_true(json_number_at(m, "machine.cores_online") == 7);
+    assert_true(json_is_true(json_at(m, "machine.virtual")));
+    assert_true(json_is_true(json_at(m, "machine.numa_balancing")));
+    assert_string_equal(json_text_at(m, "machine.isas.0"), "scalar");
+    assert_true(json_number_at(m, "memory.available_bytes") == 8 << 20);
+    assert_true(json_number_at(m, "memory.reserved_huge_pages.bytes") == 2 << 20);
+    assert_true(json_number_at(m, "memory.reserved_huge_pages.pages") == 12);
+    assert_true(json_number_at(m, "memory.reserved_huge_pages.free") == 5);
+    assert_true(json_number_at(m, "memory.dev_shm.left_files") == 2);
+    assert_true(json_number_at(m, "memory.dev_shm.left_bytes") > 0);
+    assert_true(json_number_at(m, "memory.dev_shm.bytes") > 0);
+    json_decref(m);
 }
 
 static void has_quota(const char *root, double quota)
 {
-    struct machine m;
+    json_t *m;
 
-    machine_collect(root, &m);
-    assert_true(m.cores_quota > quota - 0.01 && m.cores_quota < quota + 0.01);
-    machine_finish(&m);
+    m = machine_collect(root);
+    assert_true(json_number_at(m, "machine.cores_quota") == quota);
+    json_decref(m);
 }
 
 TEST_IN(root_set_up, root_tear_down, the_least_quota_of_the_groups_above_counts)
@@ -126,35 +128,33 @@ TEST_IN(root_set_up, root_tear_down, devices_are_listed_in_order)
         {"/sys/class/net/lo/operstate", "up\n"},
         {0},
     };
-    static const struct machine_port active = {"mlx5_0", "ACTIVE", "InfiniBand",
-                                               "400 Gb/sec (4X NDR)", 1};
-    struct machine m;
+    json_t *all, *m;
 
     put_all(*state, files);
-    machine_collect(*state, &m);
-    assert_int_equal(m.ports, 2);
-    assert_string_equal(m.port[0].device, active.device);
-    assert_string_equal(m.port[0].state, active.state);
-    assert_string_equal(m.port[0].link, active.link);
-    assert_string_equal(m.port[0].rate, active.rate);
-    assert_int_equal(m.port[0].port, active.port);
-    assert_string_equal(m.port[1].state, "DOWN");
-    assert_string_equal(m.port[1].rate, "");
-    assert_int_equal(m.gpus, 1);
-    assert_non_null(strstr(m.gpu_driver, "580.95"));
-    assert_int_equal(m.networks, 2);
-    assert_string_equal(m.network[0].name, "eth0");
-    assert_int_equal(m.network[0].megabits, 25000);
-    assert_string_equal(m.network[1].name, "eth2");
-    assert_int_equal(m.network[1].megabits, 0);
-    machine_finish(&m);
+    m = all = machine_collect(*state);
+    m = json_object_get(m, "devices");
+    assert_int_equal(json_array_size(json_at(m, "rdma")), 2);
+    assert_string_equal(json_text_at(m, "rdma.0.device"), "mlx5_0");
+    assert_string_equal(json_text_at(m, "rdma.0.state"), "ACTIVE");
+    assert_string_equal(json_text_at(m, "rdma.0.link"), "InfiniBand");
+    assert_string_equal(json_text_at(m, "rdma.0.rate"), "400 Gb/sec (4X NDR)");
+    assert_true(json_number_at(m, "rdma.0.port") == 1);
+    assert_string_equal(json_text_at(m, "rdma.1.state"), "DOWN");
+    assert_true(json_is_null(json_at(m, "rdma.1.rate")));
+    assert_int_equal(json_array_size(json_at(m, "gpus")), 1);
+    assert_non_null(strstr(json_text_at(m, "gpu_driver"), "580.95"));
+    assert_int_equal(json_array_size(json_at(m, "networks")), 2);
+    assert_string_equal(json_text_at(m, "networks.0.name"), "eth0");
+    assert_true(json_number_at(m, "networks.0.megabits") == 25000);
+    assert_string_equal(json_text_at(m, "networks.1.name"), "eth2");
+    assert_true(json_is_null(json_at(m, "networks.1.megabits")));
+    json_decref(all);
 }
 
 TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_version)
 {
     const char *root = *state;
-    const struct machine_program *mpirun;
-    struct machine m;
+    json_t *all, *m;
     char path[600];
 
     root_put(root, "/bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 9.9'\necho more\n");
@@ -162,11 +162,10 @@ TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_ve
     chmod(path, 0755);
     snprintf(path, sizeof(path), "bin:%s/nowhere:%s/bin:/usr/bin:/bin", root, root);
     setenv("PATH", path, 1);
-    machine_collect(root, &m);
-    mpirun = machine_program(&m, "mpirun");
-    assert_non_null(mpirun);
-    assert_non_null(strstr(mpirun->path, "/bin/mpirun"));
-    assert_string_equal(mpirun->version, "mpirun (Open MPI) 9.9");
-    assert_null(machine_program(&m, "no such"));
-    machine_finish(&m);
+    all = machine_collect(root);
+    m = json_at(all, "devices.programs");
+    assert_string_equal(json_text_at(m, "0.name"), "mpirun");
+    assert_non_null(strstr(json_text_at(m, "0.path"), "/bin/mpirun"));
+    assert_string_equal(json_text_at(m, "0.version"), "mpirun (Open MPI) 9.9");
+    json_decref(all);
 }

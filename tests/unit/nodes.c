@@ -2,7 +2,7 @@
 #include "test.h"
 #include <unistd.h>
 
-#include "launch/nodes.h"
+#include "launch/pin.h"
 
 enum { MOST = 8 };
 

@@ -1,11 +1,7 @@
-/* The operation ag_gemm: its check finds each way to be wrong, with integers to the bit, with random
- * values beyond what rounding explains; a right product passes, however it was added up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+/* The operation ag_gemm: its check finds each way to be wrong, with integers to the bit, with
+ * random values beyond what rounding explains; a right product passes, however it was added up. */
+
+#include "test.h"
 
 #include "base/dtype.h"
 #include "op/op.h"
@@ -144,9 +140,8 @@ static uint16_t *c_at(struct fixture *f, uint32_t row, uint32_t column)
 
 static const int dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
 
-static void a_right_product_passes(void **state)
+TEST(a_right_product_passes)
 {
-    (void)state;
     for (int values = GEMM_INTEGERS; values <= GEMM_RANDOM; values++)
         for (uint32_t i = 0; i < 3; i++) {
             struct fixture f;
@@ -158,9 +153,8 @@ static void a_right_product_passes(void **state)
         }
 }
 
-static void a_large_right_product_passes(void **state)
+TEST(a_large_right_product_passes)
 {
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct fixture f;
 
@@ -173,9 +167,8 @@ static void a_large_right_product_passes(void **state)
     }
 }
 
-static void one_bit_of_an_integer_is_found(void **state)
+TEST(one_bit_of_an_integer_is_found)
 {
-    (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct fixture f;
 
@@ -190,11 +183,10 @@ static void one_bit_of_an_integer_is_found(void **state)
 }
 
 /* Of the three last places, two are rounding's, and of sums in float32. */
-static void a_random_value_that_is_off_is_found(void **state)
+TEST(a_random_value_that_is_off_is_found)
 {
     struct fixture f;
 
-    (void)state;
     open_fixture(&f, EPA_BF16, GEMM_RANDOM, 133, 264);
     multiply(&f);
     *c_at(&f, 3, 5) ^= 8;
@@ -205,9 +197,8 @@ static void a_random_value_that_is_off_is_found(void **state)
 }
 
 /* What a tile computes with rows of the call before, or of another rank. */
-static void rows_of_another_call_are_found(void **state)
+TEST(rows_of_another_call_are_found)
 {
-    (void)state;
     for (int values = GEMM_INTEGERS; values <= GEMM_RANDOM; values++) {
         struct fixture f;
         uint16_t stale[133];
@@ -223,11 +214,10 @@ static void rows_of_another_call_are_found(void **state)
     }
 }
 
-static void what_was_not_written_is_found(void **state)
+TEST(what_was_not_written_is_found)
 {
     struct fixture f;
 
-    (void)state;
     open_fixture(&f, EPA_BF16, GEMM_INTEGERS, 133, 264);
     assert_int_equal(wrong_elements(&f, "column 0 is"), 27 * 133);
     multiply(&f);
@@ -244,12 +234,11 @@ static struct op_bytes traffic_of(const struct fixture *f, uint32_t rank)
     return sum.phase[0];
 }
 
-static void rows_are_sent_to_all_others(void **state)
+TEST(rows_are_sent_to_all_others)
 {
     struct fixture f;
     struct op_bytes t;
 
-    (void)state;
     open_fixture(&f, EPA_BF16, GEMM_INTEGERS, 133, 264);
     t = traffic_of(&f, 2);
     assert_int_equal(t.needed, 7 * 528);
@@ -260,7 +249,7 @@ static void rows_are_sent_to_all_others(void **state)
 }
 
 /* To the rank of the same place of the other node; and on to its own node what came from there. */
-static void rows_are_sent_in_two_levels(void **state)
+TEST(rows_are_sent_in_two_levels)
 {
     static const uint32_t node[] = {0, 0, 1, 1}, rows[] = {1, 2, 4, 8};
     struct experiment x = {.ranks = 4,
@@ -274,25 +263,8 @@ static void rows_are_sent_in_two_levels(void **state)
         .x = &x, .world = &world, .footprint = &footprint, .backend = &backend, .slots = 1};
     struct fixture f;
 
-    (void)state;
     assert_int_equal(op_ag_gemm.create(&params, &f.rank[2], &err), EPA_OK);
     assert_int_equal(op_ag_gemm.inputs(f.rank[2], 0, 0), EPA_OK);
     assert_int_equal(traffic_of(&f, 2).sent, (4 + 4 + 1) * 100);
     op_ag_gemm.destroy(f.rank[2]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_right_product_passes),
-        cmocka_unit_test(a_large_right_product_passes),
-        cmocka_unit_test(one_bit_of_an_integer_is_found),
-        cmocka_unit_test(a_random_value_that_is_off_is_found),
-        cmocka_unit_test(rows_of_another_call_are_found),
-        cmocka_unit_test(what_was_not_written_is_found),
-        cmocka_unit_test(rows_are_sent_to_all_others),
-        cmocka_unit_test(rows_are_sent_in_two_levels),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

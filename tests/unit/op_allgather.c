@@ -1,11 +1,7 @@
 /* The operation allgather: its check finds each way to be wrong and names the first wrong byte;
  * its traffic is counted from the rows of all ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+
+#include "test.h"
 
 #include "op/op.h"
 
@@ -105,7 +101,7 @@ static uint64_t wrong_bytes(struct fixture *f, const char *words)
     return wrong;
 }
 
-static void a_right_output_passes(void **state)
+TEST_IN(set_up, tear_down, a_right_output_passes)
 {
     struct fixture *f = *state;
     struct epa_error err = {EPA_OK, ""};
@@ -117,7 +113,7 @@ static void a_right_output_passes(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void a_wrong_byte_is_named(void **state)
+TEST_IN(set_up, tear_down, a_wrong_byte_is_named)
 {
     struct fixture *f = *state;
 
@@ -127,7 +123,7 @@ static void a_wrong_byte_is_named(void **state)
                      1);
 }
 
-static void rows_of_the_iteration_before_are_wrong(void **state)
+TEST_IN(set_up, tear_down, rows_of_the_iteration_before_are_wrong)
 {
     struct fixture *f = *state;
 
@@ -136,7 +132,7 @@ static void rows_of_the_iteration_before_are_wrong(void **state)
     assert_true(wrong_bytes(f, "row 0 of rank 0") > ROW_BYTES / 2);
 }
 
-static void swapped_rows_are_wrong(void **state)
+TEST_IN(set_up, tear_down, swapped_rows_are_wrong)
 {
     struct fixture *f = *state;
     char row[ROW_BYTES];
@@ -147,7 +143,7 @@ static void swapped_rows_are_wrong(void **state)
     assert_true(wrong_bytes(f, "row 1 of rank 0") > ROW_BYTES);
 }
 
-static void an_output_that_is_not_given_is_wrong(void **state)
+TEST_IN(set_up, tear_down, an_output_that_is_not_given_is_wrong)
 {
     struct fixture *f = *state;
 
@@ -156,7 +152,7 @@ static void an_output_that_is_not_given_is_wrong(void **state)
 }
 
 /* Own rows leave once for each other rank; the rows of all others are needed and arrive. */
-static void traffic_is_of_the_rows_of_all_ranks(void **state)
+TEST_IN(set_up, tear_down, traffic_is_of_the_rows_of_all_ranks)
 {
     struct fixture *f = *state;
     struct op_traffic t = {.flops = 0};
@@ -167,18 +163,4 @@ static void traffic_is_of_the_rows_of_all_ranks(void **state)
     assert_int_equal(t.phase[0].sent, 2 * (2 * 4 * ROW_BYTES + 2 * CONTROL));
     assert_int_equal(t.phase[0].received, 2 * (5 * ROW_BYTES + 2 * CONTROL));
     assert_int_equal(t.phase[0].least, 2 * 5 * ROW_BYTES);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_right_output_passes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_wrong_byte_is_named, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(rows_of_the_iteration_before_are_wrong, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(swapped_rows_are_wrong, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_output_that_is_not_given_is_wrong, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(traffic_is_of_the_rows_of_all_ranks, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

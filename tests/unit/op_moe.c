@@ -1,12 +1,8 @@
 /* op_moe: the inputs of a rank, the synthetic expert, traffic; and that a right
  * dispatch and combine pass the checks in every shape. What must not pass is in
  * op_moe_check.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
-#include <stdio.h>
+#include "test.h"
 
 #include "fake_moe.h"
 
@@ -64,11 +60,10 @@ static struct fake variant(uint32_t i)
     return f;
 }
 
-static void what_is_right_passes_in_every_shape(void **state)
+TEST(what_is_right_passes_in_every_shape)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     for (uint32_t i = 0; i < 768; i++) {
         struct fake f = variant(i);
 
@@ -80,26 +75,24 @@ static void what_is_right_passes_in_every_shape(void **state)
     }
 }
 
-static void any_order_may_differ_in_the_last_bit_only(void **state)
+TEST(any_order_may_differ_in_the_last_bit_only)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f.footprint.u.moe.sum = EPA_SUM_ANY;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     run(&f, 20, BACKWARDS);
     fake_close(&f);
 }
 
-static void every_element_is_compared(void **state)
+TEST(every_element_is_compared)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     struct epa_error err = {EPA_OK, ""};
     uint64_t rows = RANKS * TOKENS * TOPK, outputs = RANKS * TOKENS * HIDDEN;
     uint64_t compared;
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     compared = run(&f, 1, RIGHT);
     /* Bytes, scales and origin of each row, each output; then counts and ranges. */
@@ -108,14 +101,13 @@ static void every_element_is_compared(void **state)
     fake_close(&f);
 }
 
-static void inputs_change_with_each_iteration_and_come_back(void **state)
+TEST(inputs_change_with_each_iteration_and_come_back)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
     uint16_t first[TOKENS * HIDDEN];
     int32_t choices[TOKENS * TOPK];
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 7);
     memcpy(first, f.moe[1][0]->x, sizeof(first));
@@ -130,12 +122,11 @@ static void inputs_change_with_each_iteration_and_come_back(void **state)
     fake_close(&f);
 }
 
-static void outputs_begin_as_nan(void **state)
+TEST(outputs_begin_as_nan)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     run(&f, 1, RIGHT);
     fake_inputs(&f, 0, 1);
@@ -144,12 +135,11 @@ static void outputs_begin_as_nan(void **state)
     fake_close(&f);
 }
 
-static void quantised_input_comes_without_the_other(void **state)
+TEST(quantised_input_comes_without_the_other)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f.x.moe.input_dtype = MOE_INPUT_FP8;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 0);
@@ -159,13 +149,12 @@ static void quantised_input_comes_without_the_other(void **state)
     fake_close(&f);
 }
 
-static void hard_values_are_planted_on_demand(void **state)
+TEST(hard_values_are_planted_on_demand)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
     uint32_t denormals[2] = {0}, zero_groups[2] = {0}, outliers[2] = {0};
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint32_t hard = 0; hard < 2; hard++) {
         op_moe_of(f.op[0])->hard_values = hard;
@@ -194,13 +183,12 @@ static void hard_values_are_planted_on_demand(void **state)
 
 /* Outliers with the largest exponent of f16; and what answers to them, infinite at times,
  * passes where it should. */
-static void hard_values_in_f16_overflow_outputs(void **state)
+TEST(hard_values_in_f16_overflow_outputs)
 {
     uint32_t denormals = 0, largest = 0, infinite = 0;
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     fake_to_f16(&f);
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint32_t r = 0; r < RANKS; r++)
@@ -260,9 +248,8 @@ static void expect_traffic(const struct fake *f, uint32_t me, const struct op_tr
     assert_int_equal(t->phase[1].least, least * HIDDEN * sizeof(uint16_t));
 }
 
-static void traffic_is_counted_by_layout(void **state)
+TEST(traffic_is_counted_by_layout)
 {
-    (void)state;
     for (int layout = EPA_LAYOUT_EXPERT; layout <= EPA_LAYOUT_RANK; layout++) {
         struct fake f = fake_of(layout, EPA_FP8_E4M3);
         struct epa_error err = {EPA_OK, ""};
@@ -284,12 +271,53 @@ static void traffic_is_counted_by_layout(void **state)
     }
 }
 
-static void shapes_that_cannot_be_checked_are_refused(void **state)
+/* Where each rank is a node of its own, all that leaves it crosses links. */
+TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
+{
+    for (int layout = EPA_LAYOUT_EXPERT; layout <= EPA_LAYOUT_RANK; layout++) {
+        struct fake f = fake_of(layout, EPA_FP8_E4M3);
+        struct epa_error err = {EPA_OK, ""};
+        struct op_load load[OP_PHASES];
+
+        f.x.routing.kind = ROUTING_MASKED;
+        f.x.routing.share = 0.3;
+        f.x.tokens.kind = TOKENS_RANDOM;
+        f.x.ranks_per_node = 1;
+        f.x.footprint = f.footprint;
+        assert_int_equal(fake_open(&f, &err), EPA_OK);
+        for (uint64_t i = 0; i < 10; i++) {
+            uint64_t most[2] = {0, 0};
+
+            fake_inputs(&f, 0, i);
+            for (uint32_t r = 0; r < RANKS; r++) {
+                struct op_traffic t = {0};
+
+                op_moe_traffic(f.op[r], 0, &t);
+                for (uint32_t k = 0; k < 2; k++) {
+                    most[k] = t.phase[k].sent > most[k] ? t.phase[k].sent : most[k];
+                    most[k] = t.phase[k].received > most[k] ? t.phase[k].received : most[k];
+                }
+            }
+            assert_int_equal(op_moe_load(&f.x, NULL, i, load, &err), EPA_OK);
+            for (uint32_t k = 0; k < 2; k++) {
+                assert_int_equal((uint64_t)load[k].rank_bytes, most[k]);
+                assert_int_equal((uint64_t)load[k].node_bytes, most[k]);
+                assert_true(load[k].entries >= load[k].rows);
+            }
+            f.x.ranks_per_node = RANKS; /* one node: nothing crosses */
+            assert_int_equal(op_moe_load(&f.x, NULL, i, load, &err), EPA_OK);
+            assert_true(load[0].rank_bytes <= 0 && load[1].node_bytes <= 0 && load[0].rows > 0);
+            f.x.ranks_per_node = 1;
+        }
+        fake_close(&f);
+    }
+}
+
+TEST(shapes_that_cannot_be_checked_are_refused)
 {
     struct epa_error err = {EPA_OK, ""};
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
 
-    (void)state;
     f.x.moe.input_dtype = MOE_INPUT_FP8;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
     assert_string_equal(err.text, "moe.input_dtype is fp8, the algorithm delivers bf16 rows; "
@@ -323,12 +351,11 @@ static void shapes_that_cannot_be_checked_are_refused(void **state)
 
 /* What op_moe_bytes() says covers what is taken, within the few hundred bytes of
  * structs. */
-static void memory_is_foretold(void **state)
+TEST(memory_is_foretold)
 {
     struct fake f = fake_of(EPA_LAYOUT_RANK, EPA_FP8_E4M3);
     uint64_t one = op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, false);
 
-    (void)state;
     assert_true(one >= 2 * TOKENS * HIDDEN * sizeof(uint16_t));
     assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 3, false) > 2 * one);
     assert_true(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, true) >
@@ -336,23 +363,4 @@ static void memory_is_foretold(void **state)
     f.x.expert.output = OUTPUT_SEPARATE;
     assert_int_equal(op_moe_bytes(&f.x, &f.footprint, EPA_MEMORY_HOST, 1, false) - one,
                      ROWS * HIDDEN * sizeof(uint16_t));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_right_passes_in_every_shape),
-        cmocka_unit_test(any_order_may_differ_in_the_last_bit_only),
-        cmocka_unit_test(every_element_is_compared),
-        cmocka_unit_test(inputs_change_with_each_iteration_and_come_back),
-        cmocka_unit_test(outputs_begin_as_nan),
-        cmocka_unit_test(quantised_input_comes_without_the_other),
-        cmocka_unit_test(hard_values_are_planted_on_demand),
-        cmocka_unit_test(hard_values_in_f16_overflow_outputs),
-        cmocka_unit_test(traffic_is_counted_by_layout),
-        cmocka_unit_test(shapes_that_cannot_be_checked_are_refused),
-        cmocka_unit_test(memory_is_foretold),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

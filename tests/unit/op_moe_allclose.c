@@ -1,11 +1,8 @@
 /* What the contest's problem asks of op_moe: experts that multiply by 1 + their rank, whose
  * factors algorithms may use themselves, and a check with tolerances in place of bits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
+#include "test.h"
+
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "fake_moe.h"
 #include "op/moe/routing.h"
@@ -26,9 +23,8 @@ static struct fake allclose_of(enum epa_dtype dtype)
 
 /* ---- factors ---- */
 
-static void factors_are_those_of_experts_or_of_their_ranks(void **state)
+TEST(factors_are_those_of_experts_or_of_their_ranks)
 {
-    (void)state;
     for (int kind = EXPERT_SCALE; kind <= EXPERT_RANK; kind++)
         for (uint32_t cuda = 0; cuda < 2; cuda++) {
             struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
@@ -52,12 +48,11 @@ static void factors_are_those_of_experts_or_of_their_ranks(void **state)
         }
 }
 
-static void factors_that_cannot_be_written_are_reported(void **state)
+TEST(factors_that_cannot_be_written_are_reported)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f.backend.memory = EPA_MEMORY_CUDA;
     f.device.fail = true;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_SYSTEM);
@@ -75,9 +70,8 @@ static uint64_t wrong_combines(struct fake *f, uint32_t slot, struct epa_error *
     return wrong;
 }
 
-static void experts_that_multiply_by_rank_are_checked_to_the_bit(void **state)
+TEST(experts_that_multiply_by_rank_are_checked_to_the_bit)
 {
-    (void)state;
     for (uint32_t layout = 0; layout < 2; layout++) {
         struct fake f = fake_of(layout == 0 ? EPA_LAYOUT_EXPERT : EPA_LAYOUT_RANK, EPA_FP8_E4M3);
         struct epa_error err = {EPA_OK, ""};
@@ -102,12 +96,11 @@ static void experts_that_multiply_by_rank_are_checked_to_the_bit(void **state)
 
 /* ---- algorithms that do the experts' work ---- */
 
-static void fused_outputs_are_the_algorithms_own(void **state)
+TEST(fused_outputs_are_the_algorithms_own)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f.footprint.u.moe.fused = true;
     f.rows = FAKE_COMPACT;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
@@ -133,12 +126,11 @@ static void fused_outputs_are_the_algorithms_own(void **state)
     fake_close(&f);
 }
 
-static void fused_needs_layout_expert(void **state)
+TEST(fused_needs_layout_expert)
 {
     struct fake f = fake_of(EPA_LAYOUT_RANK, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f.footprint.u.moe.fused = true;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_UNSUPPORTED);
     assert_string_equal(err.text,
@@ -207,12 +199,11 @@ static void fill_outputs(struct fake *f, uint64_t iteration, enum way way)
     }
 }
 
-static void sums_that_are_rounded_once_are_close_enough(void **state)
+TEST(sums_that_are_rounded_once_are_close_enough)
 {
     struct fake f = allclose_of(EPA_F16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     for (uint64_t i = 0; i < 300; i++) {
         fill_outputs(&f, i, ONCE);
@@ -222,11 +213,10 @@ static void sums_that_are_rounded_once_are_close_enough(void **state)
 }
 
 /* Without a tolerance nothing but the contest's own steps will do. */
-static void the_reference_is_the_contests_step_by_step(void **state)
+TEST(the_reference_is_the_contests_step_by_step)
 {
     static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16};
 
-    (void)state;
     for (size_t d = 0; d < 2; d++) {
         struct fake f = allclose_of(dtypes[d]);
         struct epa_error err = {EPA_OK, ""};
@@ -249,11 +239,10 @@ static void the_reference_is_the_contests_step_by_step(void **state)
 }
 
 /* |out - ref| <= atol + rtol * |ref|, each by itself and both. */
-static void both_tolerances_count_and_no_more_than_they_say(void **state)
+TEST(both_tolerances_count_and_no_more_than_they_say)
 {
     static const double tolerances[][2] = {{0, 0.25}, {0.125, 0}, {0.125, 0.25}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(tolerances) / sizeof(tolerances[0]); i++) {
         struct fake f = allclose_of(EPA_F16);
         struct epa_error err = {EPA_OK, ""};
@@ -272,16 +261,15 @@ static void both_tolerances_count_and_no_more_than_they_say(void **state)
         out_of(&f, 1)[70] = f16_of_float((float)(right + room * 1.02));
         assert_int_equal(wrong_combines(&f, 0, &err), 1);
         assert_non_null(strstr(err.text, "rank 1, iteration 5, combine: token 1, column 6 is "));
-        assert_non_null(strstr(err.text, ", give or take "));
+        assert_non_null(strstr(err.text, " to "));
         fake_close(&f);
     }
 }
 
-static void what_is_no_number_is_wrong(void **state)
+TEST(what_is_no_number_is_wrong)
 {
     static const uint16_t none[] = {0x7e00, 0x7c00, 0xfc00, 0xffff};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
         struct fake f = allclose_of(EPA_F16);
         struct epa_error err = {EPA_OK, ""};
@@ -292,13 +280,13 @@ static void what_is_no_number_is_wrong(void **state)
         assert_int_equal(wrong_combines(&f, 0, &err), 1);
         assert_non_null(strstr(err.text, "token 0, column 3 "));
         if (none[i] == 0xffff)
-            assert_non_null(strstr(err.text, "was not written; should be about "));
+            assert_non_null(strstr(err.text, "was not written; should be "));
         fake_close(&f);
     }
 }
 
 /* Weights of a million are more than f16 holds. */
-static void an_infinite_reference_wants_that_infinity(void **state)
+TEST(an_infinite_reference_wants_that_infinity)
 {
     char path[] = "/tmp/contest-XXXXXX.jsonl";
     struct fake f = allclose_of(EPA_F16);
@@ -310,7 +298,6 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     const struct epa_moe *m;
     uint16_t *out;
 
-    (void)state;
     assert_true(fd >= 0);
     for (uint32_t t = 0; t < RANKS * TOKENS; t++)
         dprintf(fd, "{\"topk_ids\": [5, 3, 1], \"topk_weights\": [1e6, 0, 1e6]}\n");
@@ -340,34 +327,14 @@ static void an_infinite_reference_wants_that_infinity(void **state)
     unlink(path);
 }
 
-static void another_tokens_output_is_wrong(void **state)
+TEST(another_tokens_output_is_wrong)
 {
     struct fake f = allclose_of(EPA_F16);
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fill_outputs(&f, 5, ONCE);
     memcpy(out_of(&f, 2), out_of(&f, 2) + HIDDEN, HIDDEN * sizeof(uint16_t));
     assert_in_range(wrong_combines(&f, 0, &err), HIDDEN * 3 / 4, HIDDEN);
     fake_close(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(factors_are_those_of_experts_or_of_their_ranks),
-        cmocka_unit_test(factors_that_cannot_be_written_are_reported),
-        cmocka_unit_test(experts_that_multiply_by_rank_are_checked_to_the_bit),
-        cmocka_unit_test(fused_outputs_are_the_algorithms_own),
-        cmocka_unit_test(fused_needs_layout_expert),
-        cmocka_unit_test(sums_that_are_rounded_once_are_close_enough),
-        cmocka_unit_test(the_reference_is_the_contests_step_by_step),
-        cmocka_unit_test(both_tolerances_count_and_no_more_than_they_say),
-        cmocka_unit_test(what_is_no_number_is_wrong),
-        cmocka_unit_test(an_infinite_reference_wants_that_infinity),
-        cmocka_unit_test(another_tokens_output_is_wrong),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

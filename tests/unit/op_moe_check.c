@@ -1,12 +1,8 @@
 /* The checks of op_moe: each way to be wrong is told, with the place. One thing is
  * broken in what a right dispatch or combine left behind; everything else is as it
  * should be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
-#include <stdio.h>
+#include "test.h"
 
 #include "fake_moe.h"
 
@@ -247,9 +243,8 @@ static void harm_dispatch(const struct mutant *m, enum epa_layout layout, enum e
     fake_close(&f);
 }
 
-static void each_harm_to_dispatch_is_reported(void **state)
+TEST(each_harm_to_dispatch_is_reported)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(dispatch_mutants) / sizeof(*dispatch_mutants); i++)
         for (uint32_t j = 0; j < 4; j++)
             harm_dispatch(&dispatch_mutants[i], j & 1 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT,
@@ -257,13 +252,12 @@ static void each_harm_to_dispatch_is_reported(void **state)
 }
 
 /* The number is that of the elements that differ: no more, no less. */
-static void wrong_elements_are_counted(void **state)
+TEST(wrong_elements_are_counted)
 {
     struct fake f;
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    (void)state;
     dispatched(&f, EPA_LAYOUT_EXPERT, EPA_MEMORY_HOST);
     for (uint32_t h = 0; h < 5; h++)
         ((uint8_t *)row(&f, 0, 1)->data)[h * 7] ^= 0x11;
@@ -379,15 +373,13 @@ static void harm_combine(enum epa_sum sum)
         }
 }
 
-static void each_harm_to_an_ordered_sum_is_reported(void **state)
+TEST(each_harm_to_an_ordered_sum_is_reported)
 {
-    (void)state;
     harm_combine(EPA_SUM_ORDERED);
 }
 
-static void each_harm_to_any_sum_is_reported(void **state)
+TEST(each_harm_to_any_sum_is_reported)
 {
-    (void)state;
     harm_combine(EPA_SUM_ANY);
 }
 
@@ -413,21 +405,19 @@ static uint64_t wrong_when_backwards(enum epa_sum sum)
     return wrong;
 }
 
-static void another_order_is_wrong_where_it_is_laid_down_only(void **state)
+TEST(another_order_is_wrong_where_it_is_laid_down_only)
 {
-    (void)state;
     assert_in_range(wrong_when_backwards(EPA_SUM_ORDERED), 1, 500);
     assert_int_equal(wrong_when_backwards(EPA_SUM_ANY), 0);
 }
 
-static void a_token_that_is_not_there_must_not_be_written(void **state)
+TEST(a_token_that_is_not_there_must_not_be_written)
 {
     static const uint32_t each[RANKS] = {TOKENS, 2, TOKENS};
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    (void)state;
     f.x.tokens.kind = TOKENS_LIST;
     f.x.tokens.per_rank = (struct epa_u32_list){.item = each, .n = RANKS};
     assert_int_equal(fake_open(&f, &err), EPA_OK);
@@ -446,12 +436,11 @@ static void a_token_that_is_not_there_must_not_be_written(void **state)
 }
 
 /* Without a check before them (bench) they must not follow what points nowhere. */
-static void experts_refuse_what_points_nowhere(void **state)
+TEST(experts_refuse_what_points_nowhere)
 {
     struct fake f;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_HOST);
     row_far_out(&f);
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_MISMATCH);
@@ -459,32 +448,15 @@ static void experts_refuse_what_points_nowhere(void **state)
     fake_close(&f);
 }
 
-static void experts_refuse_more_entries_than_choices_in_a_row(void **state)
+TEST(experts_refuse_more_entries_than_choices_in_a_row)
 {
     struct fake f;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_HOST);
     for (uint32_t i = 0; i < got(&f)->count[0]; i++)
         got(&f)->row[got(&f)->start[0] + i] = 0;
     assert_int_equal(op_moe_experts(f.op[ME], 0, &err), EPA_ERR_MISMATCH);
     assert_non_null(strstr(err.text, "share row 0; a token has 3 choices"));
     fake_close(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_harm_to_dispatch_is_reported),
-        cmocka_unit_test(wrong_elements_are_counted),
-        cmocka_unit_test(each_harm_to_an_ordered_sum_is_reported),
-        cmocka_unit_test(each_harm_to_any_sum_is_reported),
-        cmocka_unit_test(another_order_is_wrong_where_it_is_laid_down_only),
-        cmocka_unit_test(a_token_that_is_not_there_must_not_be_written),
-        cmocka_unit_test(experts_refuse_what_points_nowhere),
-        cmocka_unit_test(experts_refuse_more_entries_than_choices_in_a_row),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

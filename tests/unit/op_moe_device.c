@@ -1,12 +1,8 @@
 /* op_moe where the host cannot follow a pointer, and where rows have holes: only what
  * entries point to is copied, nothing else is written, and what stands in a hole is no
  * row. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
-#include <stdio.h>
+#include "test.h"
 
 #include "fake_moe.h"
 
@@ -72,9 +68,8 @@ static uint32_t ranges(struct fake *f)
     return f->rows == FAKE_COMPACT || (by_rank(f) && f->rows != FAKE_HOLES) ? 1 : n;
 }
 
-static void only_rows_in_use_are_read(void **state)
+TEST(only_rows_in_use_are_read)
 {
-    (void)state;
     for (uint32_t rows = FAKE_AS_EVER; rows <= FAKE_HOLES; rows++) {
         struct epa_error err = {EPA_OK, ""};
         struct fake f;
@@ -91,9 +86,8 @@ static void only_rows_in_use_are_read(void **state)
     }
 }
 
-static void lists_of_a_rank_are_read_where_entries_are(void **state)
+TEST(lists_of_a_rank_are_read_where_entries_are)
 {
-    (void)state;
     for (uint32_t rows = FAKE_AS_EVER; rows <= FAKE_HOLES; rows++) {
         struct epa_error err = {EPA_OK, ""};
         struct fake f;
@@ -107,12 +101,11 @@ static void lists_of_a_rank_are_read_where_entries_are(void **state)
     }
 }
 
-static void parts_that_stand_apart_are_read_apart(void **state)
+TEST(parts_that_stand_apart_are_read_apart)
 {
     struct fake f;
     struct epa_error err = {EPA_OK, ""};
 
-    (void)state;
     f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     f.backend.memory = EPA_MEMORY_CUDA;
     f.apart = true;
@@ -128,13 +121,12 @@ static void parts_that_stand_apart_are_read_apart(void **state)
     fake_close(&f);
 }
 
-static void parts_that_are_as_far_from_row_to_row_need_not_be_one_message(void **state)
+TEST(parts_that_are_as_far_from_row_to_row_need_not_be_one_message)
 {
     struct message *copy = malloc(ROWS * sizeof(*copy));
     struct epa_error err = {EPA_OK, ""};
     struct fake f;
 
-    (void)state;
     dispatched(&f, EPA_LAYOUT_EXPERT, EPA_MEMORY_CUDA, FAKE_AS_EVER);
     memcpy(copy, got(&f)->message, ROWS * sizeof(*copy));
     for (uint32_t i = 0; i < ROWS; i++)
@@ -148,9 +140,8 @@ static void parts_that_are_as_far_from_row_to_row_need_not_be_one_message(void *
 
 /* ---- what is written ---- */
 
-static void outputs_go_to_rows_in_use_only(void **state)
+TEST(outputs_go_to_rows_in_use_only)
 {
-    (void)state;
     for (uint32_t i = 0; i < 12; i++) {
         struct epa_error err = {EPA_OK, ""};
         enum epa_memory memory = i & 2 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
@@ -175,9 +166,8 @@ static void outputs_go_to_rows_in_use_only(void **state)
     }
 }
 
-static void outputs_in_place_take_no_memory_of_the_device(void **state)
+TEST(outputs_in_place_take_no_memory_of_the_device)
 {
-    (void)state;
     for (uint32_t apart = 0; apart < 2; apart++) {
         struct epa_error err = {EPA_OK, ""};
         struct fake f;
@@ -250,11 +240,10 @@ static void expect_many(const struct fake *f, const struct many *d)
         assert_int_equal(d->y[row][0], HOLE);
 }
 
-static void what_is_more_than_a_window_goes_through_it(void **state)
+TEST(what_is_more_than_a_window_goes_through_it)
 {
     struct many *d = malloc(sizeof(*d));
 
-    (void)state;
     for (int layout = EPA_LAYOUT_EXPERT; layout <= EPA_LAYOUT_RANK; layout++) {
         struct fake f = fake_of(layout, EPA_BF16);
         struct epa_world world = {.rank = 0, .size = 1};
@@ -361,9 +350,8 @@ static const struct mutant mutants[] = {
     {"the list ends in a gap", list_ends_in_a_gap, "is in row 2779096485; there are 18"},
 };
 
-static void what_stands_in_a_hole_is_no_row(void **state)
+TEST(what_stands_in_a_hole_is_no_row)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(mutants) / sizeof(*mutants); i++)
         for (uint32_t device = 0; device < 2; device++) {
             struct epa_error err = {EPA_OK, ""};
@@ -381,13 +369,12 @@ static void what_stands_in_a_hole_is_no_row(void **state)
 
 /* ---- failures, memory ---- */
 
-static void a_device_that_fails_is_reported(void **state)
+TEST(a_device_that_fails_is_reported)
 {
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
     struct fake f;
 
-    (void)state;
     dispatched(&f, EPA_LAYOUT_RANK, EPA_MEMORY_CUDA, FAKE_HOLES);
     f.device.fail = true;
     assert_int_equal(check(&f, &err), EPA_ERR_SYSTEM);
@@ -404,12 +391,11 @@ static void a_device_that_fails_is_reported(void **state)
 }
 
 /* Gaps are room on the device; what the host holds of it is what can be in use. */
-static void memory_of_the_host_does_not_grow_with_gaps(void **state)
+TEST(memory_of_the_host_does_not_grow_with_gaps)
 {
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
     uint64_t checks, bench;
 
-    (void)state;
     f.x.moe.max_tokens = 4096;
     f.x.moe.hidden = 7168;
     f.footprint.u.moe.dispatch_row_bytes = 7680;
@@ -423,22 +409,4 @@ static void memory_of_the_host_does_not_grow_with_gaps(void **state)
     /* 2 of the 3 choices of 3 x 4096 tokens; and without checks a few windows only. */
     assert_true(checks > 2ull * 3 * 4096 * 7680);
     assert_true(bench < (2ull * 4096 * 7168 * 2) + (16 << 20));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_rows_in_use_are_read),
-        cmocka_unit_test(lists_of_a_rank_are_read_where_entries_are),
-        cmocka_unit_test(parts_that_stand_apart_are_read_apart),
-        cmocka_unit_test(parts_that_are_as_far_from_row_to_row_need_not_be_one_message),
-        cmocka_unit_test(outputs_go_to_rows_in_use_only),
-        cmocka_unit_test(outputs_in_place_take_no_memory_of_the_device),
-        cmocka_unit_test(what_is_more_than_a_window_goes_through_it),
-        cmocka_unit_test(what_stands_in_a_hole_is_no_row),
-        cmocka_unit_test(a_device_that_fails_is_reported),
-        cmocka_unit_test(memory_of_the_host_does_not_grow_with_gaps),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Real experts of op_moe: computed on the host from rows of a host or of a device that nobody
  * here can follow, or by a device; what is given to combine is right for the check, and what was
  * mixed up is not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 
-#include <stdio.h>
+#include "test.h"
 
 #define FAKE_HIDDEN 256
 #define FAKE_GROUP 128
@@ -77,9 +73,8 @@ static void each(void (*fn)(struct fake *))
     }
 }
 
-static void outputs_are_right_wherever_rows_are(void **state)
+TEST(outputs_are_right_wherever_rows_are)
 {
-    (void)state;
     each(run);
 }
 
@@ -108,9 +103,8 @@ static void stale_row_is_found(struct fake *f)
     assert_true(!done || wrong_of(f, &err) > HIDDEN / 8);
 }
 
-static void a_stale_row_is_found(void **state)
+TEST(a_stale_row_is_found)
 {
-    (void)state;
     each(stale_row_is_found);
 }
 
@@ -142,19 +136,17 @@ static void rows_of_another_expert_are_found(struct fake *f)
     assert_true(wrong_of(f, &err) > HIDDEN / 8);
 }
 
-static void weights_of_another_expert_are_found(void **state)
+TEST(weights_of_another_expert_are_found)
 {
-    (void)state;
     each(rows_of_another_expert_are_found);
 }
 
-static void a_bit_of_integers_is_found(void **state)
+TEST(a_bit_of_integers_is_found)
 {
     struct fake f = fake_mlp(EPA_LAYOUT_EXPERT, EPA_BF16, EPA_MEMORY_HOST, EXPERT_WEIGHTS_FP8,
                              EXPERT_VALUES_INTEGERS);
     struct epa_error err;
 
-    (void)state;
     run(&f);
     for (uint32_t h = 0; h < HIDDEN; h += 37) {
         ((uint16_t *)fake_here(&f, f.moe[1][0]->out))[HIDDEN + h] ^= 1;
@@ -257,11 +249,10 @@ static void device_destroy(struct epa_experts *x)
     free(x);
 }
 
-static void a_device_computes_from_its_own_weights(void **state)
+TEST(a_device_computes_from_its_own_weights)
 {
     struct epa_backend_ops ops = fake_ops;
 
-    (void)state;
     ops.experts_create = device_create;
     ops.experts_run = device_run;
     ops.experts_name = device_name;
@@ -293,9 +284,8 @@ static void a_device_computes_from_its_own_weights(void **state)
 }
 
 /* An algorithm that computes experts finds the same weights on a host and on a device. */
-static void weights_of_a_fused_algorithm_lie_as_promised(void **state)
+TEST(weights_of_a_fused_algorithm_lie_as_promised)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct fake f = fake_mlp(
             EPA_LAYOUT_EXPERT, EPA_FP8_E4M3, (i & 1) != 0 ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST,
@@ -327,18 +317,4 @@ static void weights_of_a_fused_algorithm_lie_as_promised(void **state)
         }
         fake_close(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_are_right_wherever_rows_are),
-        cmocka_unit_test(a_stale_row_is_found),
-        cmocka_unit_test(weights_of_another_expert_are_found),
-        cmocka_unit_test(a_bit_of_integers_is_found),
-        cmocka_unit_test(a_device_computes_from_its_own_weights),
-        cmocka_unit_test(weights_of_a_fused_algorithm_lie_as_promised),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,8 @@
 /* The check of combine holds an algorithm to how it says that answers are added up, rounded
  * and quantised: the same expert outputs, put together in any other way, are wrong. bf16 hides
  * most of what float32 does, so some ways are told apart in a few of a million elements. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+
+#include "test.h"
 
 #include "fake_moe.h"
 
@@ -51,9 +49,8 @@ static uint64_t wrong_of(struct promise p, enum fake_way way, uint64_t iteration
     return wrong;
 }
 
-static void what_is_promised_passes(void **state)
+TEST(what_is_promised_passes)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
         struct epa_error err = {EPA_OK, ""};
 
@@ -62,9 +59,8 @@ static void what_is_promised_passes(void **state)
     }
 }
 
-static void another_order_is_wrong_unless_any_will_do(void **state)
+TEST(another_order_is_wrong_unless_any_will_do)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
         /* Three numbers in 16 bits add up to the same in most orders. */
         uint64_t iterations = promises[i].output != EPA_FP8_E4M3 ? 10000 : 2000;
@@ -78,27 +74,24 @@ static void another_order_is_wrong_unless_any_will_do(void **state)
 }
 
 /* Of the choices of one rank the first k comes first, whichever expert that is. */
-static void a_rank_adds_up_its_choices_by_k(void **state)
+TEST(a_rank_adds_up_its_choices_by_k)
 {
-    (void)state;
     assert_in_range(wrong_of(promises[1], EXPERTS_ASCENDING, 5000, NULL), 1, 100);
 }
 
-static void a_sum_by_rank_is_no_sum_over_choices(void **state)
+TEST(a_sum_by_rank_is_no_sum_over_choices)
 {
-    (void)state;
     assert_true(wrong_of(promises[1], ONE_STEP, 5, NULL) > 50);
     assert_true(wrong_of(promises[2], ONE_STEP, 5, NULL) > 50);
 }
 
-static void a_sum_over_choices_is_no_sum_by_rank(void **state)
+TEST(a_sum_over_choices_is_no_sum_by_rank)
 {
     const struct promise ordered = {EPA_LAYOUT_EXPERT, EPA_SUM_ORDERED, EPA_BF16};
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    (void)state;
     f.footprint.u.moe.sum = ordered.sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
@@ -112,31 +105,28 @@ static void a_sum_over_choices_is_no_sum_by_rank(void **state)
     fake_close(&f);
 }
 
-static void the_output_of_a_rank_is_rounded_before_it_counts(void **state)
+TEST(the_output_of_a_rank_is_rounded_before_it_counts)
 {
-    (void)state;
     assert_true(wrong_of(promises[1], PART_NOT_ROUNDED, 5, NULL) > 50);
     assert_true(wrong_of(promises[2], PART_NOT_ROUNDED, 5, NULL) > 50);
     assert_true(wrong_of(promises[6], PART_NOT_ROUNDED, 5, NULL) > 50);
 }
 
 /* Where the order is free the bound must be tight enough to see it. */
-static void an_output_that_was_not_quantised_is_wrong(void **state)
+TEST(an_output_that_was_not_quantised_is_wrong)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++)
         if (promises[i].output == EPA_FP8_E4M3)
             assert_true(wrong_of(promises[i], NOT_QUANTISED, 5, NULL) > 1000);
 }
 
-static void an_output_that_need_not_be_quantised_must_not_be(void **state)
+TEST(an_output_that_need_not_be_quantised_must_not_be)
 {
     const struct promise by_rank = {EPA_LAYOUT_EXPERT, EPA_SUM_BY_RANK, EPA_FP8_E4M3};
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
     struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
 
-    (void)state;
     f.footprint.u.moe.sum = by_rank.sum;
     assert_int_equal(fake_open(&f, &err), EPA_OK);
     fake_inputs(&f, 0, 3);
@@ -150,15 +140,13 @@ static void an_output_that_need_not_be_quantised_must_not_be(void **state)
     fake_close(&f);
 }
 
-static void what_travels_is_quantised_not_what_each_expert_says(void **state)
+TEST(what_travels_is_quantised_not_what_each_expert_says)
 {
-    (void)state;
     assert_true(wrong_of(promises[2], EACH_QUANTISED, 5, NULL) > 1000);
 }
 
-static void one_bit_of_a_scale_or_a_code_is_reported(void **state)
+TEST(one_bit_of_a_scale_or_a_code_is_reported)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(promises) / sizeof(*promises); i++) {
         struct epa_error err = {EPA_OK, ""};
 
@@ -174,12 +162,11 @@ static void one_bit_of_a_scale_or_a_code_is_reported(void **state)
     }
 }
 
-static void outputs_that_cannot_be_checked_are_refused(void **state)
+TEST(outputs_that_cannot_be_checked_are_refused)
 {
     struct epa_error err = {EPA_OK, ""};
     struct fake f = fake_of(EPA_LAYOUT_EXPERT, EPA_BF16);
 
-    (void)state;
     f.x.moe.fp8_group_size = 48;
     f.footprint.u.moe.output_dtype = EPA_FP8_E4M3;
     assert_int_equal(fake_open(&f, &err), EPA_ERR_CONFIG);
@@ -193,23 +180,4 @@ static void outputs_that_cannot_be_checked_are_refused(void **state)
                         "the algorithm sends expert outputs that are neither bf16, as moe.dtype "
                         "is, nor FP8");
     fake_close(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_promised_passes),
-        cmocka_unit_test(another_order_is_wrong_unless_any_will_do),
-        cmocka_unit_test(a_rank_adds_up_its_choices_by_k),
-        cmocka_unit_test(a_sum_by_rank_is_no_sum_over_choices),
-        cmocka_unit_test(a_sum_over_choices_is_no_sum_by_rank),
-        cmocka_unit_test(the_output_of_a_rank_is_rounded_before_it_counts),
-        cmocka_unit_test(an_output_that_was_not_quantised_is_wrong),
-        cmocka_unit_test(an_output_that_need_not_be_quantised_must_not_be),
-        cmocka_unit_test(what_travels_is_quantised_not_what_each_expert_says),
-        cmocka_unit_test(one_bit_of_a_scale_or_a_code_is_reported),
-        cmocka_unit_test(outputs_that_cannot_be_checked_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Which rank of what: every set of variables alone, together, in pieces and gone wrong. */
 #include "test.h"
 
-#include "launch/process_id.h"
+#include "launch/process.h"
 
 static const char *const all[] = {
     "OMPI_COMM_WORLD_RANK",

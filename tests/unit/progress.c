@@ -93,7 +93,7 @@ TEST(nothing_in_a_label_moves_the_cursor)
 
     f.median_ns = f.left_s = NAN;
     f.label = "a\033[2J\r\n\xc2\x9b\xe2\x80\xae\xff\xc0\x80z";
-    line_is(&f, 100, "bench 3/12 a?[2J???????z: iteration 1234/5000");
+    line_is(&f, 100, "bench 3/12 a?[2J??????z: iteration 1234/5000");
 }
 
 TEST(only_standard_streams_are_coloured)

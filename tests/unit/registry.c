@@ -1,10 +1,11 @@
 /* The plugin loader: which names it takes, who may decide what is loaded, and that no code runs of
  * what others could have written. Each test has a new folder with copies of the plugins of
- * tests/plugins/bad ($EPA2A_TEST_BAD_PLUGINS), whose code leaves a mark. What `list` says of folders
- * and of plugins that do not load is in tests/cli/list.case. */
+ * tests/plugins/bad ($EPA2A_TEST_BAD_PLUGINS), whose code leaves a mark. What `list` says of
+ * folders and of plugins that do not load is in tests/cli/list.case. */
 #include "test.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,6 +100,28 @@ TEST_OF_LOADER(code_runs_once_a_plugin_is_wanted)
     assert_no_code_ran(f);
     assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
     assert_int_equal(access(f->mark, F_OK), 0);
+}
+
+static volatile sig_atomic_t hung_up;
+
+static void note_hang_up(int signal)
+{
+    (void)signal;
+    hung_up++;
+}
+
+TEST_OF_LOADER(plugin_that_takes_a_signal_for_itself_does_not_get_it)
+{
+    struct sigaction after;
+
+    signal(SIGHUP, note_hang_up);
+    setenv("EPA2A_TEST_TAKE_SIGHUP", "1", 1);
+    assert_int_equal(find_in(f, f->folder, "good"), EPA_OK);
+    unsetenv("EPA2A_TEST_TAKE_SIGHUP");
+    assert_int_equal(hung_up, 1); /* which came while it was loaded */
+    assert_int_equal(sigaction(SIGHUP, NULL, &after), 0);
+    assert_true(after.sa_handler == note_hang_up);
+    signal(SIGHUP, SIG_DFL);
 }
 
 TEST_OF_LOADER(name_that_is_a_path_is_refused)

@@ -1,5 +1,6 @@
-/* The rendezvous, played with by agents that are none: many at once, silent ones, liars. */
+/* The rendezvous against launchers that are none: many at once, silent ones, liars. */
 #include "test.h"
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ static struct conn *connect_one(struct game *g)
     return &g->client[g->n++];
 }
 
-/* A turn of the rendezvous and of all agents. */
+/* A turn of the rendezvous and of all launchers. */
 static void turn(struct game *g)
 {
     struct pollfd fds[ROOM];
@@ -155,6 +156,11 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
     assert_words(word.text, text);
 }
 
+static void step_to(struct game *g, uint32_t rank, uint64_t number, const void *data, size_t bytes)
+{
+    conn_put_piece(&g->client[rank], CONN_STEP, rank, number, data, bytes);
+}
+
 #define TEST_OF_GAME(name, size, start_ns, heartbeat_ns) \
     static void name##_in(struct game *g); \
     TEST(name) \
@@ -177,19 +183,19 @@ TEST_OF_GAME(sixty_four_ranks_gather_and_end, MOST, 10000000000, 10000000000)
 
         for (uint32_t r = 0; r < MOST; r++) {
             memset(data, (int)(r + number), sizeof(data));
-            conn_put_piece(&g->client[r], CONN_GATHER, number, data, bytes);
+            step_to(g, r, number, data, bytes);
         }
-        for (uint32_t r = 0; r < MOST; r++) {
-            struct conn_message m = expect(g, &g->client[r], CONN_ALL);
-            struct conn_message all;
-            struct conn_piece piece;
+        for (uint32_t r = 0; r < MOST; r++)
+            for (uint32_t seen = 1; seen < MOST; seen++) {
+                struct conn_message m = expect(g, &g->client[r], CONN_STEP), all;
+                struct conn_piece piece;
 
-            assert_true(conn_get(&m, &piece, sizeof(piece), &all));
-            assert_true(piece.number == number);
-            assert_int_equal(all.bytes, bytes * MOST);
-            for (size_t i = 0; i < all.bytes; i += 61)
-                assert_int_equal(all.data[i], i / bytes + number);
-        }
+                assert_true(conn_get_step(&m, MOST, sizeof(data), &piece, &all));
+                assert_true(piece.number == number && piece.rank != r);
+                assert_int_equal(all.bytes, bytes);
+                for (size_t i = 0; i < all.bytes; i += 61)
+                    assert_int_equal(all.data[i], piece.rank + number);
+            }
     }
     for (uint32_t r = 0; r < MOST; r++) {
         say(&g->client[r], EPA_OK);
@@ -202,15 +208,15 @@ TEST_OF_GAME(sixty_four_ranks_gather_and_end, MOST, 10000000000, 10000000000)
 TEST_OF_GAME(blocks_land_where_they_belong_and_nowhere_else, 2, 10000000000, 10000000000)
 {
     join_all(g);
-    conn_put_piece(&g->client[1], CONN_BLOCK, 90, "0123456789", 10);
-    conn_put_piece(&g->client[1], CONN_BLOCK, 0, "abc", 3);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 1, 90, "0123456789", 10);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 1, 0, "abc", 3);
     for (uint32_t i = 0; i < 20; i++)
         turn(g);
     assert_memory_equal(g->block[1], "abc\0", 4);
     assert_memory_equal(g->block[1] + 90, "0123456789", 10);
-    conn_put_piece(&g->client[1], CONN_BLOCK, 91, "0123456789", 10);
+    conn_put_piece(&g->client[1], CONN_BLOCK, 1, 91, "0123456789", 10);
     conn_say(&g->client[0], CONN_DONE);
-    assert_verdict(g, &g->client[0], EPA_ERR_DIED, "what its rank left has no room here");
+    assert_verdict(g, &g->client[0], EPA_ERR_DIED, "its results do not fit here");
     assert_int_equal(g->block[2][0], 0);
 }
 
@@ -252,7 +258,7 @@ TEST_OF_GAME(who_cannot_prove_the_token_is_dropped_and_named_when_ranks_are_miss
                    "somebody: another job");
 }
 
-/* Between an agent and the rendezvous somebody may listen, keep back, repeat and write. */
+/* Between a launcher and the rendezvous somebody may listen, keep back, repeat and write. */
 TEST_OF_GAME(words_of_others_are_not_believed, 2, 10000000000, 10000000000)
 {
     unsigned char frame[1024];
@@ -367,24 +373,40 @@ TEST_OF_GAME(a_death_explains_a_peer_that_was_lost, 3, 10000000000, 10000000000)
     assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
 }
 
-/* Each is something that no agent does: the liar is dropped, and nothing worse happens. */
+TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2, 10000000000, 10000000000)
+{
+    struct conn_word word = {.status = EPA_ERR_INTERRUPTED, .rank = UINT32_MAX, .signal = SIGINT};
+
+    join_all(g);
+    say(&g->client[0], EPA_OK);
+    conn_say(&g->client[0], CONN_DONE);
+    conn_put_word(&g->client[0], CONN_WORD, &word);
+    expect(g, &g->client[1], CONN_ABORT);
+    conn_say(&g->client[1], CONN_DONE);
+    for (uint32_t r = 0; r < 2; r++)
+        assert_verdict(g, &g->client[r], EPA_ERR_INTERRUPTED, "");
+}
+
+/* Each is something that no launcher does: the liar is dropped, and nothing worse happens. */
 TEST(liars_are_dropped)
 {
     static const unsigned char much[1 << 18];
     static struct game g;
 
-    for (uint32_t lie = 0; lie < 6; lie++) {
+    for (uint32_t lie = 0; lie < 7; lie++) {
         struct conn *liar;
 
         begin(&g, 2, 10000000000, 10000000000);
         join_all(&g);
         liar = &g.client[1];
         if (lie == 0)
-            conn_put_piece(liar, CONN_GATHER, 7, "x", 1);
+            step_to(&g, 1, 7, "x", 1);
         else if (lie == 1)
-            conn_put_piece(liar, CONN_GATHER, 1, much, 16385);
+            step_to(&g, 1, 1, much, 16385);
         else if (lie == 2)
-            conn_put_piece(liar, CONN_GATHER, 1, much, sizeof(much));
+            step_to(&g, 1, 1, much, sizeof(much));
+        else if (lie == 6)
+            conn_put_piece(liar, CONN_STEP, 0, 1, "x", 1); /* of another rank */
         else if (lie == 3)
             conn_say(liar, CONN_VERDICT);
         else if (lie == 4)
@@ -403,27 +425,26 @@ TEST(liars_are_dropped)
 TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2, 10000000000, 10000000000)
 {
     join_all(g);
-    conn_put_piece(&g->client[0], CONN_GATHER, 1, "abc", 3);
-    conn_put_piece(&g->client[1], CONN_GATHER, 1, "abcd", 4);
+    step_to(g, 0, 1, "abc", 3);
+    step_to(g, 1, 1, "abcd", 4);
     conn_say(&g->client[0], CONN_DONE);
     conn_say(&g->client[1], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
 }
 
-TEST_OF_GAME(who_waits_is_told_for_whom, 3, 10000000000, 10000000000)
+TEST_OF_GAME(a_rank_that_waits_knows_who_has_arrived, 3, 10000000000, 10000000000)
 {
-    struct conn_message m, rest;
+    struct conn_message m, data;
     struct conn_piece piece;
-    uint32_t rank;
 
     join_all(g);
-    conn_put_piece(&g->client[0], CONN_GATHER, 1, "a", 1);
-    conn_put_piece(&g->client[2], CONN_GATHER, 1, "c", 1);
-    m = expect(g, &g->client[2], CONN_MISSING);
-    assert_true(conn_get(&m, &piece, sizeof(piece), &rest));
-    assert_int_equal(rest.bytes, sizeof(rank));
-    memcpy(&rank, rest.data, sizeof(rank));
-    assert_int_equal(rank, 1);
+    step_to(g, 0, 1, "a", 1);
+    m = expect(g, &g->client[2], CONN_STEP);
+    assert_true(conn_get_step(&m, 3, 1, &piece, &data));
+    assert_int_equal(piece.rank, 0);
+    assert_int_equal(data.data[0], 'a');
+    assert_false(conn_get_step(&m, 3, 0, &piece, &data));
+    assert_false(conn_get_step(&m, 0, 1, &piece, &data));
 }
 
 TEST(text_of_others_has_nothing_that_a_terminal_obeys)

@@ -384,14 +384,14 @@ TEST(statistics_count_by_hand)
     assert_int_equal(s.tokens, 80);
     assert_int_equal(s.choices, 80);
     assert_int_equal(s.dropped, 0);
-    assert_int_equal(s.expert_min, 0);
-    assert_int_equal(s.expert_max, 40);
-    assert_int_equal(s.rank_min, 0);
-    assert_int_equal(s.rank_max, 40);
-    assert_true(fabs(s.expert_mean - 40.0 / EXPERTS) < 1e-9);
-    assert_true(fabs(s.rank_mean - 10) < 1e-9);
-    assert_true(fabs(s.expert_imbalance - EXPERTS) < 1e-9);
-    assert_true(fabs(s.rank_imbalance - 4) < 1e-9);
+    assert_int_equal(s.expert.min, 0);
+    assert_int_equal(s.expert.max, 40);
+    assert_int_equal(s.rank.min, 0);
+    assert_int_equal(s.rank.max, 40);
+    assert_true(fabs(s.expert.mean - 40.0 / EXPERTS) < 1e-9);
+    assert_true(fabs(s.rank.mean - 10) < 1e-9);
+    assert_true(fabs(s.expert.imbalance - EXPERTS) < 1e-9);
+    assert_true(fabs(s.rank.imbalance - 4) < 1e-9);
 }
 
 TEST(dropped_choices_are_counted_apart)
@@ -402,7 +402,7 @@ TEST(dropped_choices_are_counted_apart)
     x.routing.share = 1;
     routing_stats_add(&s, &x, NULL, 0);
     assert_int_equal(s.choices, s.dropped);
-    assert_true(s.expert_imbalance == 1);
+    assert_true(s.expert.imbalance == 1);
 }
 
 /* Five tokens, whose choice is 10 + their number, on 2 ranks of 2. */
@@ -483,15 +483,4 @@ TEST(without_files_there_is_no_source_and_no_end)
     assert_true(routing_period(NULL, &x) == UINT64_MAX);
     assert_null(routing_hidden(NULL, &x, 0, 0, 0));
     routing_close(NULL);
-}
-
-TEST(too_many_experts_are_refused)
-{
-    struct experiment x = experiment_of(ROUTING_ZIPF);
-    struct epa_error err = {EPA_OK, ""};
-    struct op_source *source;
-
-    x.moe.experts = 4097;
-    assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "moe.experts is 4097, at most 4096 can be routed to");
 }

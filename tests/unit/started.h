@@ -35,7 +35,7 @@ struct started_rank {
 struct started {
     struct started_rank rank[STARTED_MOST];
     uint32_t size, flag, count;
-    char block[STARTED_MOST][STARTED_BLOCK]; /* of the rank 0 agent, and its own of each */
+    char block[STARTED_MOST][STARTED_BLOCK]; /* of rank 0's launcher, and its own of each */
 };
 
 static inline struct started *started_create(uint32_t size)
@@ -66,7 +66,7 @@ static inline uint32_t started_port(void)
     return ntohs(at.sin_port);
 }
 
-/* Runs agent(s, rank) in a process for each rank and waits for all. */
+/* Runs client(s, rank) in a process for each rank and waits for all. */
 static inline void started_run(struct started *s, void (*client)(struct started *, uint32_t))
 {
     pid_t pid[STARTED_MOST];

@@ -1,4 +1,4 @@
-/* Boards: what is shown of ranks, and that nothing which may stand there does harm. */
+/* Status pages: what is shown of ranks, and that no bytes in them do harm. */
 #include "test.h"
 #include <unistd.h>
 
@@ -106,6 +106,14 @@ TEST(who_waits_says_for_what_and_whom)
     }
 }
 
+TEST(data_that_has_no_number_is_named_alone)
+{
+    struct session_wait note = note_of(EPA_WAIT_DATA, "counts");
+
+    note.number = EPA_WAIT_NOBODY;
+    waits_for(&note, "counts of rank 1 for 0.00 s: its flag is 6, wants 7");
+}
+
 TEST(a_note_of_an_iteration_before_is_none)
 {
     struct session_wait note = note_of(EPA_WAIT_SIGNAL, "rows");
@@ -164,11 +172,11 @@ TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
 
 static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
-    struct status_page_head head;
     struct epa_error err = {EPA_OK, ""};
+    struct status status;
 
     assert_int_equal(pwrite(status_page_file(f->status_page), bytes, n, at), n);
-    assert_int_equal(status_page_read(status_page_file(f->status_page), &head, &err),
+    assert_int_equal(status_read(status_page_file(f->status_page), &status, &err),
                      EPA_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, why));
 }

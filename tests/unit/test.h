@@ -17,7 +17,8 @@
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* `text` has these words in this order, which have " .. " between: what must be said, and not how. */
+/* `text` has these words in this order, which have " .. " between: what must be said, and not
+ * how. */
 void assert_words(const char *text, const char *words);
 
 extern int test_argc; /* of main(), for TEST_GROUP's set_up */

@@ -1,16 +1,15 @@
 /* token_flag: its layout and its signals, what it refuses, and calls that come out of turn. */
+#include "algorithm_peer.h"
 #include "layouts.h"
 
 #include "../../plugins/algorithm/token_flag/token_flag.h"
-
-extern const struct epa_algorithm_plugin epa_plugin;
 
 /* The largest shape that it takes of what an experiment can have. */
 enum { RANKS = 64, TOKENS = 4096, HIDDEN = 131072 };
 
 static struct tf_config config_of(int lock, uint32_t buffers)
 {
-    return (struct tf_config){.dispatch_dtype = TF_DTYPE_NATIVE,
+    return (struct tf_config){.dispatch_dtype = ALGO_DTYPE_NATIVE,
                               .flag_granularity = lock,
                               .chunks = 1,
                               .buffers = buffers};
@@ -29,7 +28,7 @@ static void each_shape(void (*check)(const struct tf_layout *, const struct epa_
 
         m.hidden = hidden[i / 64];
         m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
-        c.dispatch_dtype = (i >> 2 & 1) != 0 ? TF_DTYPE_FP8 : TF_DTYPE_NATIVE;
+        c.dispatch_dtype = (i >> 2 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
         c.fuse_expert = (i >> 3 & 1) != 0;
         l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
         check(&l, &m);
@@ -88,8 +87,10 @@ TEST(a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends)
 TEST(counts_and_epoch_are_one_word_that_grows)
 {
     assert_true(tf_count_flag(1, 0) > 0);
-    assert_true(tf_count_flag(2, 0) > tf_count_flag(1, UINT32_MAX - 1));
-    assert_int_equal((uint32_t)tf_count_flag(7, 12) - 1, 12);
+    assert_true(tf_count_flag(2, 0) > tf_count_flag(1, (1u << TF_ROW_BITS) - 2));
+    assert_true(tf_count_flag(1ull << 32, 0) > tf_count_flag(UINT32_MAX, 5));
+    assert_int_equal(tf_rows_of_flag(tf_count_flag(1ull << 32, 5)), 5);
+    assert_int_equal(tf_rows_of_flag(tf_count_flag(7, 12)), 12);
 }
 
 /* Counts, rows and expert outputs of all sets: no two in one word, and none beyond the last. */
@@ -164,34 +165,14 @@ TEST(the_largest_shape_fits_into_64_bits)
 
 TEST(what_it_cannot_do_is_refused_in_words)
 {
-    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
-    struct epa_moe m;
+    struct tf_config native = config_of(TF_FLAG_PER_TOKEN, 2), fp8 = native;
+    struct epa_moe m = decode;
 
-    m = decode, m.dtype = EPA_F32;
-    assert_refused(&m, 8, OVER_LOADS, &c,
-                   "token_flag moves tokens of 16 bits; set moe.dtype: bf16 or f16");
-    m = decode, m.topk = 33;
-    assert_refused(&m, 8, OVER_LOADS, &c, "token_flag takes moe.topk from 1 to 32, not 33");
-    m = decode, m.experts = 130;
-    assert_refused(&m, 65, OVER_LOADS, &c, "token_flag takes 1 to 64 ranks, not 65");
-    assert_refused(&decode, 7, OVER_LOADS, &c, "token_flag .. moe.experts (256) .. ranks (7)");
-    m = decode, m.experts = 1 << 20;
-    assert_refused(&m, 8, OVER_LOADS, &c,
+    fp8.dispatch_dtype = ALGO_DTYPE_FP8;
+    assert_refusals("token_flag", &fp8, &native);
+    m.experts = 1 << 20;
+    assert_refused(&m, 8, OVER_LOADS, &native,
                    "token_flag takes up to 65536 experts a rank, not 131072");
-    m = decode, m.max_tokens = 1u << 24;
-    assert_refused(&m, 8, OVER_LOADS, &c,
-                   "token_flag .. 32 .. ranks (8) .. moe.max_tokens (16777216) .. moe.topk (8)");
-    m = decode, m.hidden = 24;
-    assert_refused(&m, 8, OVER_LOADS, &c,
-                   "token_flag needs moe.hidden (24) to be a multiple of 16");
-    m = decode, m.x_dtype = EPA_FP8_E4M3;
-    assert_refused(
-        &m, 8, OVER_LOADS, &c,
-        "token_flag .. dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native");
-    m = decode, m.fp8_group_size = 96, c.dispatch_dtype = TF_DTYPE_FP8;
-    assert_refused(
-        &m, 8, OVER_LOADS, &c,
-        "token_flag .. dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: native");
 }
 
 TEST(chunks_need_a_flag_for_each_row)
@@ -205,143 +186,56 @@ TEST(chunks_need_a_flag_for_each_row)
 
 /* ---- calls out of turn: one rank, nothing of the transport but what it calls alone ---- */
 
-struct fixture {
-    struct epa_transport t;
-    struct epa_backend backend;
-    struct epa_algorithm *a;
-    struct epa_problem problem;
-    char *peer_heap[1];
-    uint16_t x[64], out[64];
-    int32_t expert[1];
-    float weight[1];
-};
-
-static enum epa_status nothing(struct epa_transport *t)
-{
-    (void)t;
-    return EPA_OK;
-}
-
-static enum epa_status one_worker(struct epa_backend *b, void (*fn)(void *, uint32_t, uint32_t),
-                                  void *arg)
-{
-    (void)b;
-    fn(arg, 0, 1);
-    return EPA_OK;
-}
-
-static const struct epa_transport_ops transport_ops = {.quiet = nothing, .progress = nothing};
-static const struct epa_backend_ops backend_ops = {.parallel = one_worker};
-
-static void set_up(struct fixture *f, uint32_t buffers)
+static struct fixture *alone(uint32_t buffers)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, buffers);
-    struct tf_layout l;
-    struct epa_error err = {EPA_OK, ""};
+    struct epa_error err;
 
-    f->problem = (struct epa_problem){.op = EPA_OP_MOE,
-                                      .u.moe = {.max_tokens = 1,
-                                                .hidden = 64,
-                                                .experts = 1,
-                                                .topk = 1,
-                                                .dtype = EPA_BF16,
-                                                .tokens = 1,
-                                                .x_dtype = EPA_BF16,
-                                                .x = f->x,
-                                                .expert = f->expert,
-                                                .weight = f->weight,
-                                                .out = f->out}};
-    l = made(&f->problem.u.moe, 1, OVER_LOADS, &c);
-    f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
-    f->t = (struct epa_transport){.ops = &transport_ops,
-                                  .size = 1,
-                                  .heap = aligned_alloc(TF_PAGE, l.heap_bytes),
-                                  .heap_bytes = l.heap_bytes,
-                                  .peer_heap = f->peer_heap};
-    assert_non_null(f->t.heap);
-    memset(f->t.heap, 0xff, l.heap_bytes); /* no promise says that it holds zeros */
-    f->peer_heap[0] = f->t.heap;
-    assert_int_equal(epa_plugin.create(
-                         &(struct epa_algorithm_params){
-                             .problem = &f->problem,
-                             .world = {.size = 1, .local_size = 1, .local_cores = 1},
-                             .transport = &f->t,
-                             .backend = &f->backend,
-                             .config = &c,
-                             .transport_flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_LOAD_STORE,
-                             .timeout_ns = 1000000},
-                         &f->a, &err),
-                     EPA_OK);
-}
-
-static void tear_down(struct fixture *f)
-{
-    f->a->destroy(f->a);
-    free(f->t.heap);
-}
-
-static enum epa_status call(struct fixture *f, uint32_t stage)
-{
-    return f->a->stages[stage].run(f->a, &f->problem);
+    return fixture_try((struct shape){1, OVER_LOADS, 1, 64, 1, 1, 1}, &c, 0xff, EPA_OK, &err);
 }
 
 static void assert_says(struct fixture *f, uint32_t stage, const char *words)
 {
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(call(f, stage), EPA_ERR_CONFIG);
-    f->a->explain(f->a, &err);
-    if (strstr(err.text, words) == NULL)
-        fail_msg("'%s' does not say: %s", err.text, words);
+    assert_int_equal(run(f, stage), EPA_ERR_CONFIG);
+    assert_explained(f, EPA_ERR_CONFIG, words);
 }
 
-TEST(each_half_needs_the_one_before)
+TEST_OF_CALLS(each_half_needs_the_one_before, alone(2))
 {
-    struct fixture f = {.weight = {1}};
-
-    set_up(&f, 2);
-    f.problem.u.moe.epoch = 1;
-    assert_says(&f, 1,
-                "dispatch_recv/counts: called for dispatch 1, but there is "
-                "none that is sent");
-    assert_says(&f, 2, "none that is received");
-    assert_says(&f, 3, "none that is answered");
-    assert_int_equal(call(&f, 0), EPA_OK);
-    assert_says(&f, 0, "dispatch 1 has been sent and not received: call dispatch_recv");
-    tear_down(&f);
+    f->problem.u.moe.epoch = 1;
+    assert_says(f, 1, "dispatch_recv/counts: .. dispatch 1 .. none that is sent");
+    assert_says(f, 2, "none that is received");
+    assert_says(f, 3, "none that is answered");
+    assert_int_equal(run(f, 0), EPA_OK);
+    assert_says(f, 0, "dispatch 1 .. dispatch_recv");
 }
 
 TEST(no_more_dispatches_are_open_than_there_are_sets)
 {
     for (uint32_t buffers = 1; buffers <= 2; buffers++) {
-        struct fixture f = {.weight = {1}};
+        struct fixture *f = alone(buffers);
 
-        (void)state;
-        set_up(&f, buffers);
         for (uint32_t i = 0; i < buffers; i++) {
-            assert_int_equal(call(&f, 0), EPA_OK);
-            assert_int_equal(call(&f, 1), EPA_OK);
+            assert_int_equal(run(f, 0), EPA_OK);
+            assert_int_equal(run(f, 1), EPA_OK);
         }
-        assert_says(&f, 0, "combine one first");
+        assert_says(f, 0, "combine one first");
         if (buffers == 2)
-            assert_says(&f, 2, "called for dispatch 2, but 1 is the oldest that is received");
-        tear_down(&f);
+            assert_says(f, 2, "dispatch 2 .. 1 is the oldest that is received");
+        finish(f);
     }
 }
 
-TEST(a_rank_alone_outputs_itself_for_as_long_as_it_likes)
+TEST_OF_CALLS(a_rank_alone_outputs_itself_for_as_long_as_it_likes, alone(1))
 {
-    struct fixture f = {.weight = {2}};
-
-    set_up(&f, 1);
+    f->weight[0] = 2;
     for (uint16_t i = 1; i < 50; i++) {
-        f.x[3] = (uint16_t)(0x3f80 + i);
+        f->x[3] = (uint16_t)(0x3f80 + i);
         for (uint32_t stage = 0; stage < 4; stage++) {
-            assert_int_equal(call(&f, stage), EPA_OK);
-            f.problem.u.moe.y = f.problem.u.moe.recv;
+            assert_int_equal(run(f, stage), EPA_OK);
+            f->problem.u.moe.y = f->problem.u.moe.recv;
         }
-        assert_int_equal(f.problem.u.moe.epoch, i);
-        assert_int_equal(f.out[3], f.x[3] + 0x80); /* times 2 */
+        assert_int_equal(f->problem.u.moe.epoch, i);
+        assert_int_equal(f->out[3], f->x[3] + 0x80); /* times 2 */
     }
-    tear_down(&f);
 }

@@ -51,18 +51,10 @@ static void turn(struct noted *n, uint64_t iteration)
         recorder_turn(&n->recorder[r], iteration);
 }
 
-static struct gathered gathered(struct noted *n)
-{
-    struct gathered g;
-
-    assert_int_equal(trace_gather(&n->fake.session, &g, NULL), EPA_OK);
-    return g;
-}
-
 static void finish(struct noted *n, struct gathered *g)
 {
     trace_gather_free(g);
-    free(n->fake.session.block);
+    fake_finish(&n->fake);
 }
 
 #define TEST_OF_NOTES(name) \
@@ -89,7 +81,7 @@ TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
     add(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
     add(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
     add(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
-    g = gathered(n);
+    g = trace_gather(&n->fake.session);
     assert_int_equal(g.flows, 1);
     assert_int_equal(g.cut, 5);
     for (uint64_t i = 0; i < g.n; i++)
@@ -112,7 +104,7 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
     add(n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
-    g = gathered(n);
+    g = trace_gather(&n->fake.session);
     assert_int_equal(g.event[1].rank, 1);
     assert_int_equal(g.event[1].begin_ns, 15 * s + 10);
     assert_int_equal(g.event[1].end_ns, 15 * s + 110);
@@ -128,7 +120,7 @@ TEST_OF_NOTES(a_clock_that_was_never_compared_is_not_known)
     session_trace(&n->fake.session, 1)->near = false;
     turn(n, 0);
     add(n, 1, EPA_TRACE_SLICE, 100, 200, 0);
-    g = gathered(n);
+    g = trace_gather(&n->fake.session);
     assert_true(g.rank[1].error_ns != g.rank[1].error_ns);
     finish(n, &g);
 }
@@ -146,7 +138,7 @@ TEST_OF_NOTES(what_makes_no_sense_is_left_out)
     add(n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
     n->recorder[0].trace.event[3].peer = 99;
     add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
-    g = gathered(n);
+    g = trace_gather(&n->fake.session);
     assert_int_equal(g.n, 1);
     finish(n, &g);
 }
@@ -158,7 +150,7 @@ TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
     session_trace(&n->fake.session, 1)->ready = 0;
-    g = gathered(n);
+    g = trace_gather(&n->fake.session);
     assert_int_equal(g.missing, 1);
     assert_null(g.rank[1].record);
     assert_int_equal(g.n, 1);

@@ -1,7 +1,6 @@
 /* plugins/transport/ucx/lanes.c, over what UCX 1.13.1 prints. */
 #include "test.h"
 
-#include "cards.h"
 #include "lanes.h"
 
 TEST(memory_is_put_to_and_added_to)

@@ -183,9 +183,9 @@ TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
     assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, &err), EPA_OK);
     assert_int_equal(check_memlock((uint64_t)1 << 60, 65536, true, &err), EPA_OK);
     assert_int_equal(check_memlock(65537, 65536, false, &err), EPA_ERR_UNSUPPORTED);
-    assert_words(
-        err.text,
-        "65 .. 64 .. RLIMIT_MEMLOCK .. `ulimit -l unlimited` .. 'memlock unlimited' .. etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
+    assert_words(err.text,
+                 "65 .. 64 .. RLIMIT_MEMLOCK .. `ulimit -l unlimited` .. 'memlock unlimited' .. "
+                 "etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
 }
 
 /* ---- words ---- */
@@ -212,7 +212,8 @@ TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
                                 .peer = 5,
                                 .opcode = IBV_WR_RDMA_WRITE,
                                 .bytes = 7184},
-        "rank 2: RDMA write of 7184 bytes to rank 5 .. status 12, vendor 0x81 .. 8 tries .. 0.0671 s .. "
+        "rank 2: RDMA write of 7184 bytes to rank 5 .. status 12, vendor 0x81 .. 8 tries .. "
+        "0.0671 s .. "
         "rank 5 .. port 1 of rxe0 is ACTIVE .. transport.timeout");
     says_of_request(
         &(struct queue_failure){.failed = true,

@@ -7,13 +7,14 @@
 #include "base/exit_code.h"
 #include "report/result.h"
 
+enum { SECOND = 1000000000 };
+
 /* Ten samples of two ranks; median of dispatch 105 us, of combine 205 us, of total 310 us. */
 static void begin(struct fake *f, enum verb verb)
 {
     fake_init(f, verb, 2, 10);
     if (verb != VERB_VERIFY) /* which has no room for times */
         fake_measure(f, 10);
-    f->experiment.expect.wrong = UINT32_MAX;
 }
 
 #define TEST_OF_TEN(name, verb) \
@@ -30,85 +31,107 @@ static void begin(struct fake *f, enum verb verb)
 
 static void end(struct fake *f, enum epa_status status)
 {
-    assert_int_equal(fake_result(f, status, status == EPA_OK ? NULL : "because"), EPA_OK);
+    fake_result(f, status, status == EPA_OK ? NULL : "because");
+}
+
+static const json_t *verdict(const struct fake *f, uint32_t i)
+{
+    return json_array_get(json_object_get(f->result, "expect"), i);
+}
+
+static bool is_met(const struct fake *f, uint32_t i)
+{
+    return json_is_true(json_object_get(verdict(f, i), "met"));
+}
+
+static uint32_t missed(const struct fake *f)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < size(f, "expect"); i++)
+        n += !is_met(f, i);
+    return n;
 }
 
 TEST_OF_TEN(a_bare_bound_is_of_the_last_row, VERB_BENCH)
 {
-    f->experiment.expect.median = "310us";
+    f->experiment.expect.last.median = 310000;
     end(f, EPA_OK);
-    assert_int_equal(f->result.n_verdicts, 1);
-    assert_string_equal(f->result.verdict[0].row, "total");
-    assert_true(f->result.verdict[0].met); /* what is just as much is met */
-    assert_int_equal(f->result.exit_code, EXIT_OK);
-    assert_string_equal(f->result.error, "");
+    assert_int_equal(size(f, "expect"), 1);
+    assert_string_equal(words(f, "expect.0.stage"), "total");
+    assert_true(is_met(f, 0)); /* what is just as much is met */
+    assert_int_equal(num(f, "exit_code"), EXIT_OK);
+    assert_string_equal(words(f, "error.text"), "");
 }
 
 TEST_OF_TEN(what_is_missed_is_reported_with_how_much, VERB_BENCH)
 {
-    char words[256];
+    char text[256];
 
-    f->experiment.expect.median = "dispatch 1s , combine 100us,total 248us";
+    struct expect_row row[] = {{"dispatch", EXPECT_ANY}, {"combine", EXPECT_ANY}};
+
+    row[0].bounds.median = 1000000000;
+    row[1].bounds.median = 100000;
+    f->experiment.expect.row = row;
+    f->experiment.expect.n_rows = LENGTH(row);
+    f->experiment.expect.last.median = 248000;
     end(f, EPA_OK);
-    assert_int_equal(f->result.status, EPA_OK);
-    assert_int_equal(f->result.exit_code, EXIT_WRONG);
-    assert_int_equal(f->result.n_missed, 2);
-    assert_string_equal(f->result.error,
-                        "expected combine median <= 100 us, it is 205 us (+105.0 %), and 1 "
-                        "more");
-    assert_true(f->result.verdict[0].met);
-    assert_string_equal(verdict_wanted(&f->result.verdict[2], words, sizeof(words)),
+    assert_string_equal(words(f, "status"), "missed");
+    assert_int_equal(num(f, "exit_code"), EXIT_WRONG);
+    assert_int_equal(missed(f), 2);
+    assert_string_equal(words(f, "error.text"),
+                        "expected total median <= 248 us, it is 310 us (+25.0 %), and 1 more");
+    assert_true(is_met(f, 1));
+    assert_string_equal(verdict_wanted(verdict(f, 0), text, sizeof(text)),
                         "total median <= 248 us");
-    assert_string_equal(verdict_found(&f->result, &f->result.verdict[2], words, sizeof(words)),
+    assert_string_equal(verdict_found(f->result, verdict(f, 0), text, sizeof(text)),
                         "310 us (+25.0 %)");
 }
 
 TEST_OF_TEN(each_figure_is_the_one_of_its_name, VERB_BENCH)
 {
-    const struct stats *s;
+    static const char *const want[] = {"stages.2.ns.min",
+                                       "stages.2.ns.median",
+                                       "stages.2.ns.p95",
+                                       "stages.2.ns.p99",
+                                       NULL /* of so few samples */,
+                                       "stages.2.ns.max",
+                                       "stages.2.ns.mean",
+                                       "stages.0.rate.goodput",
+                                       "stages.1.rate.wire",
+                                       "stages.2.rate.bottleneck",
+                                       "stages.2.of_peak"};
 
-    f->experiment.expect = (struct expect_options){.min = "1s",
-                                                   .median = "1s",
-                                                   .p95 = "1s",
-                                                   .p99 = "1s",
-                                                   .p999 = "1s",
-                                                   .max = "1s",
-                                                   .mean = "1s",
-                                                   .goodput = "dispatch 1",
-                                                   .wire = "combine 1",
-                                                   .bottleneck = "total 1",
-                                                   .of_peak = "1%",
-                                                   .wrong = UINT32_MAX};
+    struct expect_row row[] = {{"dispatch", EXPECT_ANY}, {"combine", EXPECT_ANY}};
+
+    row[0].bounds.goodput = row[1].bounds.wire = 1;
+    f->experiment.expect = (struct expect_options){
+        .last = {SECOND, SECOND, SECOND, SECOND, SECOND, SECOND, SECOND, -1, -1, 1, 0.01},
+        .wrong = UINT32_MAX,
+        .row = row,
+        .n_rows = LENGTH(row)};
     fake_peaks(f);
     end(f, EPA_OK);
-    assert_int_equal(f->result.n_verdicts, EXPECT_FIGURES);
-    s = &f->result.stage[2].slowest;
-    for (uint32_t i = 0; i < EXPECT_FIGURES; i++) {
-        const double want[] = {s->min,
-                               s->median,
-                               s->p95,
-                               s->p99,
-                               NAN, /* of so few samples */
-                               s->max,
-                               s->mean,
-                               f->result.stage[0].goodput,
-                               f->result.stage[1].wire,
-                               f->result.stage[2].bottleneck,
-                               f->result.stage[2].peak_ns / s->median};
-
-        assert_int_equal(f->result.verdict[i].figure, i);
-        assert_true(f->result.verdict[i].measured == want[i] || isnan(want[i]));
-        assert_true(f->result.verdict[i].met == !isnan(want[i]));
+    assert_int_equal(size(f, "expect"), LENGTH(want));
+    for (uint32_t i = 0; i < LENGTH(want); i++) {
+        assert_string_equal(json_text_at(verdict(f, i), "figure"), expect_figures[i].name);
+        assert_int_equal(is_met(f, i), want[i] != NULL);
+        assert_true(want[i] == NULL ||
+                    json_number_at(verdict(f, i), "measured") == num(f, want[i]));
     }
 }
 
 TEST_OF_TEN(what_is_not_known_misses, VERB_BENCH)
 {
-    f->experiment.expect.of_peak = "dispatch 0%";
+    struct expect_row row = {"dispatch", EXPECT_ANY};
+
+    row.bounds.of_peak = 0;
+    f->experiment.expect.row = &row;
+    f->experiment.expect.n_rows = 1;
     f->experiment.expect.wrong = 0;
     end(f, EPA_OK);
-    assert_int_equal(f->result.n_missed, 2); /* nothing was compared */
-    assert_string_equal(f->result.error,
+    assert_int_equal(missed(f), 2); /* nothing was compared */
+    assert_string_equal(words(f, "error.text"),
                         "expected dispatch >= 0 % of its limit, it is not known: the "
                         "transport does not measure what its links can do, and 1 more");
 }
@@ -118,36 +141,16 @@ TEST_OF_TEN(wrong_wants_data_that_was_compared, VERB_BENCH)
     f->experiment.expect.wrong = 0;
     session_rank(&f->session, 1)->compared = 1000;
     end(f, EPA_OK);
-    assert_int_equal(f->result.n_missed, 0);
+    assert_int_equal(missed(f), 0);
 }
 
 TEST_OF_TEN(a_run_that_failed_is_not_judged, VERB_BENCH)
 {
-    f->experiment.expect.median = "1ns";
+    f->experiment.expect.last.median = 1;
     end(f, EPA_ERR_TIMEOUT);
-    assert_int_equal(f->result.n_verdicts, 0);
-    assert_int_equal(f->result.exit_code, EXIT_TIMEOUT);
-    assert_string_equal(f->result.error, "because");
-}
-
-TEST(so_many_are_too_many)
-{
-    struct expect_options x = {.wrong = UINT32_MAX};
-    struct expectation all[EXPECT_MOST];
-    struct value_error error;
-    char text[4096] = "";
-
-    for (int i = 0; i < EXPECT_MOST; i++)
-        strcat(text, i == 0 ? "1s" : ", 1s");
-    x.max = text;
-    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), UINT32_MAX);
-    assert_string_equal(error.what, "says too much");
-    text[strlen(text) - 4] = '\0';
-    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), EXPECT_MOST - 1);
-    memset(text, 'x', 200);
-    text[200] = '\0';
-    assert_int_equal(expect_read(&x, EXPECT_MAX, all, &error), UINT32_MAX);
-    assert_string_equal(error.what, "is too long");
+    assert_int_equal(size(f, "expect"), 0);
+    assert_int_equal(num(f, "exit_code"), EXIT_TIMEOUT);
+    assert_string_equal(words(f, "error.text"), "because");
 }
 
 /* Why there are no more samples: the rule's word, or that all came. */
@@ -157,17 +160,16 @@ TEST(a_result_says_why_it_stopped)
 
     begin(&f, VERB_BENCH);
     end(&f, EPA_OK);
-    assert_int_equal(f.result.stop, STOP_ITERATIONS);
-    result_finish(&f.result);
+    assert_string_equal(words(&f, "stop.reason"), "iterations");
     f.session.stop = STOP_TIME;
     f.experiment.bench.ci95 = 0.001;
     end(&f, EPA_OK);
-    assert_int_equal(f.result.stop, STOP_TIME);
-    assert_true(fabs(result_ci95(&f.result) - 14.0 / 310) < 1e-9); /* ranks 2 and 9 of 10 */
+    assert_string_equal(words(&f, "stop.reason"), "time");
+    assert_true(fabs(num(&f, "stop.ci95") - 14.0 / 310) < 1e-9); /* ranks 2 and 9 of 10 */
     fake_finish(&f);
     begin(&f, VERB_BENCH);
     session_rank(&f.session, 1)->samples = 7;
     end(&f, EPA_ERR_INTERRUPTED);
-    assert_int_equal(f.result.stop, STOP_NOT);
+    assert_string_equal(words(&f, "stop.reason"), "");
     fake_finish(&f);
 }

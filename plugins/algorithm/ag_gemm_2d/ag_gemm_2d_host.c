@@ -17,9 +17,9 @@
  * Why no barrier is needed, and two sets are enough; call e uses set e % 2:
  *   (1) A rank returns from e when it has seen e in the words of all chunks of all ranks, also of
  *       those without rows. Source s has then begun e, and so has whoever passed it on.
- *   (2) So who is in e knows that all ranks have begun e - 1 and returned from e - 2. What they have
- *       in the set of e is of e - 2: nobody reads it any more, neither tiles nor, pulled, copies,
- *       nor puts, which a rank completes (quiet) before it returns.
+ *   (2) So who is in e knows that all ranks have begun e - 1 and returned from e - 2. What they
+ *       have in the set of e is of e - 2: nobody reads it any more, neither tiles nor, pulled,
+ *       copies, nor puts, which a rank completes (quiet) before it returns.
  *   (3) Words only count up, and two SETs of one, of e and e + 1, have a quiet between them. */
 #include "ag_gemm_2d_call.h"
 

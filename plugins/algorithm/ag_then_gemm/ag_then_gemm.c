@@ -1,14 +1,14 @@
 /* ag_then_gemm: all rows first, then one product, as users write it; what ag_gemm_2d is measured
  * against. Here is the code of hosts.
  *
- * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those of
- * all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen e in
- * the words of all, all workers multiply: by oneDNN, each some of the rows, or by the kernels of gemm.h,
- * which pack all of A first.
+ * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those
+ * of all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen
+ * e in the words of all, all workers multiply: by oneDNN, each some of the rows, or by the kernels
+ * of gemm.h, which pack all of A first.
  *
- * Why no barrier is needed, and two sets are enough: a rank begins e after it saw e - 1 in all words,
- * so all ranks have begun e - 1 and returned from e - 2, the last call that read the set of e. Words
- * only count up, with a quiet between two SETs of one. */
+ * Why no barrier is needed, and two sets are enough: a rank begins e after it saw e - 1 in all
+ * words, so all ranks have begun e - 1 and returned from e - 2, the last call that read the set of
+ * e. Words only count up, with a quiet between two SETs of one. */
 #include <epa2a/algorithm.h>
 
 #include <stdlib.h>
@@ -265,7 +265,8 @@ static const struct epa_option options[] = {
     {.name = "library",
      EPA_CHOICE(struct config, library),
      .choices = libraries,
-     .help = "what multiplies; on GPUs kernels"},
+     .help = "what multiplies; on GPUs kernels",
+     .tune = "*"},
     {0},
 };
 
@@ -311,6 +312,8 @@ static enum epa_status check_device_options(const struct config *c, struct epa_e
                : EPA_OK;
 }
 
+static const char *const stage_names[] = {"ag_gemm", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -332,6 +335,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .private_bytes =
             gemm_weights_bytes(g) + (l.onednn ? 0 : epa_gemm_a_bytes(all, gemm_padded_k(g->k))),
         .signals = world->size,
+        .stages = stage_names,
         .in_flight = 1,
         .flops = 2.0 * all * g->n * g->k,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.scale_row_bytes,
@@ -416,7 +420,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_AG_GEMM,
     .memory = EPA_MEMORY_HOST | THEN_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = plan,
     .create = create,
 };

@@ -1,6 +1,6 @@
-/* oneDNN's matmul, 2.x and 3.x. B is reordered once into what the library likes best; a primitive is
- * made for a number of rows and kept until another is wanted. Each worker has its own, and runs it on
- * one thread. */
+/* oneDNN's matmul, 2.x and 3.x. B is reordered once into what the library likes best; a primitive
+ * is made for a number of rows and kept until another is wanted. Each worker has its own, and runs
+ * it on one thread. */
 #include "library.h"
 
 #include <stdlib.h>

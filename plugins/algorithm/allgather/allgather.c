@@ -25,22 +25,26 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct ag_config, mode),
      .choices = modes,
-     .help = "who moves the rows"},
+     .help = "who moves the rows",
+     .tune = "*"},
     {.name = "chunks",
      EPA_U32(struct ag_config, chunks),
      .min = 1,
      .max = 1024,
      .help = "chunks of a rank's rows, each with a signal of its own: a consumer can begin "
-             "with those that have arrived, and copying overlaps with puts"},
+             "with those that have arrived, and copying overlaps with puts",
+     .tune = "1 2 4 8 16"},
     {.name = "nontemporal",
      EPA_CHOICE(struct ag_config, nontemporal),
      .choices = nontemporal,
-     .help = "on hosts, stores that write rows"},
+     .help = "on hosts, stores that write rows",
+     .tune = "*"},
     {.name = "blocks",
      EPA_U32(struct ag_config, blocks),
      .max = 65535,
      .help = "on GPUs, thread blocks of the kernel at most, to leave multiprocessors to "
-             "others; 0 takes two for each"},
+             "others; 0 takes two for each",
+     .tune = "cuda: 0 16 32 64"},
     {0},
 };
 
@@ -112,6 +116,8 @@ static enum epa_status layout_make(const struct epa_allgather *g, const struct e
     return EPA_OK;
 }
 
+static const char *const stage_names[] = {"allgather", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -125,6 +131,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .signals = l.signals,
+        .stages = stage_names,
         .in_flight = 1,
         .u.allgather.control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
     };

@@ -136,8 +136,8 @@ static void destroy(struct epa_algorithm *a)
     free(c);
 }
 
-/* Blocks that are resident at once, and no more than there are parts of the most rows that there can
- * be: pulled, of all ranks; pushed, of this one. */
+/* Blocks that are resident at once, and no more than there are parts of the most rows that there
+ * can be: pulled, of all ranks; pushed, of this one. */
 static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa_error *err)
 {
     const struct ag_layout *l = &c->l;

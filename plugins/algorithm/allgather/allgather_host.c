@@ -454,6 +454,7 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p, const struc
         .heap = p->heap,
         .timeout_ns = p->timeout_ns,
         .signal = p->signal,
+        .epoch = p->epoch,
         .name = {.copy = epa_trace_name(p->trace, "copy"),
                  .put = epa_trace_name(p->trace, "put"),
                  .wait = epa_trace_name(p->trace, "wait"),

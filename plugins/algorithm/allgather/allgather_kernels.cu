@@ -3,8 +3,8 @@
  *
  * The rows of a rank are divided into chunks, and a chunk into parts: one for each block, or
  * fewer, of AG_PART_BYTES at least. Parts are dealt to blocks in turn, chunk after chunk. The
- * block that is the last to store its part of a chunk signals the chunk to all peers. Those of other
- * nodes (FAR) get it from there, by a put with the signal. */
+ * block that is the last to store its part of a chunk signals the chunk to all peers. Those of
+ * other nodes (FAR) get it from there, by a put with the signal. */
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 

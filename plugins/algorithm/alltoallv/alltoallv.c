@@ -1,8 +1,9 @@
-/* alltoallv: dispatch and combine as they are written with MPI; the descriptor, the options,
- * the plan, what both modes set up, and calls of MPI that take time. */
+/* alltoallv: dispatch and combine as they are written with MPI; the descriptor, the options, the
+ * plan, calls of MPI that take time, and what is the same in both modes. */
 #include "alltoallv.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -22,7 +23,8 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct av_config, mode),
      .choices = modes,
-     .help = "mechanism that transfers rows and expert outputs"},
+     .help = "mechanism that transfers rows and expert outputs",
+     .tune = "*"},
     ALGO_OPTION_DISPATCH_DTYPE(struct av_config),
     ALGO_OPTION_NONTEMPORAL(struct av_config, algo_plain_nontemporal_choices,
                             "stores that write rows and sums"),
@@ -102,6 +104,8 @@ static uint64_t private_bytes(const struct av_shape *s)
            s->choices * (s->message_bytes + s->output_bytes);
 }
 
+static const char *const stage_names[] = {"dispatch", "combine", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -114,6 +118,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .private_bytes = private_bytes(&s),
+        .stages = stage_names,
         .u.moe.recv_rows = s.entries,
         .u.moe.recv_entries = s.entries,
         .u.moe.layout = EPA_LAYOUT_EXPERT,
@@ -168,18 +173,6 @@ enum epa_status av_poll(struct av *a, struct av_poll *p)
     return w.waited_ns > a->h.timeout_ns ? EPA_ERR_TIMEOUT : EPA_OK;
 }
 
-enum epa_status av_fail(struct av *a, enum epa_status status, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(a->h.last.text, sizeof(a->h.last.text), fmt, args);
-    va_end(args);
-    a->h.last.status = status;
-    a->failed = true;
-    return status;
-}
-
 enum epa_status av_check(struct av *a, const char *call, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -188,7 +181,7 @@ enum epa_status av_check(struct av *a, const char *call, int code)
     if (code == MPI_SUCCESS)
         return EPA_OK;
     MPI_Error_string(code, text, &length);
-    return av_fail(a, EPA_ERR_SYSTEM, "%s: %.250s", call, text);
+    return algo_fail(&a->h, EPA_ERR_SYSTEM, "%s: %.250s", call, text);
 }
 
 static enum epa_status finish(struct av *a, const char *call, MPI_Request *request)
@@ -204,14 +197,12 @@ static enum epa_status finish(struct av *a, const char *call, MPI_Request *reque
             break;
         status = av_poll(a, &poll);
         if (status == EPA_ERR_TIMEOUT)
-            return av_fail(a, status,
-                           "%s did not end within %.3f s on rank %u; MPI does not say for "
-                           "whom it waits",
-                           call, av_timeout_s(a), a->h.world.rank);
-        if (status != EPA_OK) {
-            a->failed = true;
+            return algo_fail(&a->h, status,
+                             "%s did not end within %.3f s on rank %u; MPI does not say for "
+                             "whom it waits",
+                             call, av_timeout_s(a), a->h.world.rank);
+        if (status != EPA_OK)
             return status;
-        }
     }
     epa_wait_clear(a->h.observer, poll.reported_ns);
     a->pending = code != MPI_SUCCESS;
@@ -277,6 +268,182 @@ static enum epa_status check_mpi(const struct epa_world *world, struct epa_error
     return EPA_OK;
 }
 
+/* ---- stages ----
+ *
+ * A row is known by its place: `place` says which one it is at the rank of its expert, or in what
+ * goes there, and expert outputs come back to the same. */
+
+struct task {
+    struct av *a;
+    const struct epa_moe *m;
+};
+
+static enum epa_status count_rows(struct av *a, const struct epa_moe *m)
+{
+    uint32_t choices = m->tokens * a->s.topk;
+
+    memset(a->count, 0, a->s.experts * sizeof(*a->count));
+    for (uint32_t i = 0; i < choices; i++) {
+        if (m->expert[i] >= (int32_t)a->s.experts)
+            return algo_fail(&a->h, EPA_ERR_CONFIG, "token %u chooses expert %d of %u",
+                             i / a->s.topk, m->expert[i], a->s.experts);
+        if (m->expert[i] >= 0)
+            a->count[m->expert[i]]++;
+    }
+    return EPA_OK;
+}
+
+static void give_places(struct av *a, const struct epa_moe *m)
+{
+    uint32_t choices = m->tokens * a->s.topk;
+
+    for (uint32_t i = 0; i < choices; i++) {
+        if (m->expert[i] >= 0)
+            a->place[i] = a->next[m->expert[i]]++;
+    }
+}
+
+uint64_t av_lay_out(struct av *a)
+{
+    uint64_t rows = 0;
+
+    for (uint32_t e = 0; e < a->s.local; e++) {
+        a->h.set[0]->recv_start[e] = rows;
+        a->h.set[0]->recv_count[e] = 0;
+        for (uint32_t source = 0; source < a->s.size; source++)
+            a->h.set[0]->recv_count[e] += (uint32_t)av_counts_of(a, source)[e];
+        rows += a->h.set[0]->recv_count[e];
+    }
+    return rows;
+}
+
+enum epa_status av_too_full(struct av *a, uint32_t rank, uint64_t rows)
+{
+    return algo_fail(&a->h, EPA_ERR_CONFIG,
+                     "rank %u would receive %llu rows and has room for %llu: raise "
+                     "algorithm.capacity, or set it to 0",
+                     rank, (unsigned long long)rows, (unsigned long long)a->s.entries);
+}
+
+static void pack(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct task *task = arg;
+    const struct av *a = task->a;
+    const struct av_shape *s = &a->s;
+    char *msg = a->scratch + worker * s->message_bytes;
+    uint32_t end = algo_share(task->m->tokens, worker + 1, workers);
+
+    for (uint32_t t = algo_share(task->m->tokens, worker, workers); t < end; t++) {
+        size_t choice = (size_t)t * s->topk;
+        void *to[AV_TOPK];
+        uint32_t n = 0;
+
+        for (size_t i = choice; i < choice + s->topk; i++) {
+            int32_t e = task->m->expert[i];
+
+            if (e >= 0)
+                to[n++] = a->into[a->h.rank_of[e]] + a->place[i] * s->message_bytes;
+        }
+        if (n == 0)
+            continue;
+        epa_write_token(a->h.kernels, task->m, s->fp8, t, end, msg, msg + s->scales_at);
+        memcpy(msg + s->origin_at, &(struct epa_origin){a->h.world.rank, t},
+               sizeof(struct epa_origin));
+        a->h.kernels->spread(to, n, msg, s->message_bytes, a->h.store);
+    }
+    algo_drain(a->h.store);
+}
+
+static void add_up(void *arg, uint32_t worker, uint32_t workers)
+{
+    const struct task *task = arg;
+    const struct av *a = task->a;
+    const struct av_shape *s = &a->s;
+    uint32_t end = algo_share(task->m->tokens, worker + 1, workers);
+
+    for (uint32_t t = algo_share(task->m->tokens, worker, workers); t < end; t++) {
+        size_t choice = (size_t)t * s->topk;
+        const uint16_t *row[AV_TOPK];
+        float by[AV_TOPK];
+        uint32_t n = 0;
+
+        for (size_t i = choice; i < choice + s->topk; i++) {
+            int32_t e = task->m->expert[i];
+
+            if (e < 0)
+                continue;
+            by[n] = task->m->weight[i];
+            row[n++] = (const uint16_t *)(const void *)(a->from[a->h.rank_of[e]] +
+                                                        a->place[i] * s->output_bytes);
+        }
+        a->h.kernels->reduce(row, by, n, s->hidden, a->h.store,
+                             (uint16_t *)task->m->out + (size_t)t * s->hidden);
+    }
+    algo_drain(a->h.store);
+}
+
+/* Calls of all ranks together may not return any more once a stage of one has failed. */
+static enum epa_status end_stage(struct av *a, enum epa_status status)
+{
+    a->failed = a->failed || status != EPA_OK;
+    return status;
+}
+
+static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = (struct av *)base;
+    struct epa_moe *m = &problem->u.moe;
+    const struct algo_set *set = a->h.set[0];
+    struct task task = {a, m};
+    enum epa_status status;
+    const char *recv = NULL;
+    char *y = NULL;
+
+    algo_begin(&a->h, "dispatch", "count");
+    if (algo_take_set(&a->h) == NULL)
+        return end_stage(a, algo_fail(&a->h, EPA_ERR_CONFIG,
+                                      "dispatch %llu is open, and there is room for one: combine "
+                                      "it first",
+                                      (unsigned long long)a->h.epoch));
+    status = count_rows(a, m);
+    if (status == EPA_OK)
+        status = a->way->place(a);
+    if (status == EPA_OK) {
+        give_places(a, m);
+        status = av_parallel(a, "pack", pack, &task);
+    }
+    if (status == EPA_OK)
+        status = a->way->deliver(a, &recv, &y);
+    if (status != EPA_OK)
+        return end_stage(a, status);
+    epa_publish_counts(m, set->epoch, a->s.local, set->recv_count, set->recv_start);
+    epa_publish_messages(m, recv, 0, a->s.fp8, a->s.scales_at, a->s.origin_at, a->s.message_bytes);
+    m->y_space = y;
+    return EPA_OK;
+}
+
+static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+{
+    struct av *a = (struct av *)base;
+    struct epa_moe *m = &problem->u.moe;
+    struct task task = {a, m};
+    struct algo_set *set;
+    enum epa_status status;
+
+    algo_begin(&a->h, "combine", "expert outputs");
+    set = algo_set_of(&a->h, m->epoch, ALGO_OPEN, "open");
+    if (set == NULL)
+        return end_stage(a, EPA_ERR_CONFIG);
+    set->state = ALGO_FREE;
+    status = a->way->take_back(a, m);
+    return end_stage(a, status == EPA_OK ? av_parallel(a, "add_up", add_up, &task) : status);
+}
+
+static const struct epa_stage stages[2] = {
+    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
+    {"combine", EPA_STAGE_COMBINE, combine},
+};
+
 /* ---- set-up ---- */
 
 static void explain(struct epa_algorithm *base, struct epa_error *err)
@@ -301,10 +468,7 @@ static void destroy(struct epa_algorithm *base)
         a->failed = true;
     if (a->pending)
         return;
-    if (a->s.shared)
-        av_shared_destroy(a);
-    else
-        av_messages_destroy(a);
+    a->way->destroy(a);
     if (!a->failed)
         MPI_Comm_free(&a->comm);
     algo_destroy(base);
@@ -331,12 +495,13 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
                               struct epa_error *err)
 {
     const struct av_config *c = p->config;
-    struct algo_setup setup = {.name = "alltoallv",
-                               .n_stages = 2,
-                               .state_bytes = sizeof(struct av),
-                               .set_bytes = sizeof(struct algo_set),
-                               .buffers = 1,
-                               .puts = true};
+    const struct algo_setup setup = {.name = "alltoallv",
+                                     .stages = stages,
+                                     .n_stages = 2,
+                                     .state_bytes = sizeof(struct av),
+                                     .set_bytes = sizeof(struct algo_set),
+                                     .buffers = 1,
+                                     .puts = true};
     struct av_shape s;
     enum epa_status status = make_shape(&p->problem->u.moe, &p->world, c, &s, err);
     struct algo_host *h;
@@ -344,7 +509,6 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status == EPA_OK)
         status = check_mpi(&p->world, err);
-    setup.stages = s.shared ? av_shared_stages : av_messages_stages;
     if (status == EPA_OK)
         status = algo_create(&setup, p, &h, err);
     if (status != EPA_OK)
@@ -354,6 +518,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     h->base.destroy = destroy;
     h->store = (enum epa_store)c->nontemporal;
     a->s = s;
+    a->way = s.shared ? &av_shared : &av_messages;
     a->comm = MPI_COMM_NULL;
     a->msg.message = a->msg.output = MPI_DATATYPE_NULL;
     a->shm.node = MPI_COMM_NULL;
@@ -369,7 +534,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     if (!h->no_memory)
         status = join_world(a, err);
     if (!h->no_memory && status == EPA_OK)
-        status = s.shared ? av_shared_create(a, err) : av_messages_create(a, err);
+        status = a->way->create(a, err);
     if (status != EPA_OK) {
         destroy(&h->base);
         return status;

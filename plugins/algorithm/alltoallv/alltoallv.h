@@ -1,6 +1,6 @@
-/* alltoallv: what its parts share. alltoallv.c: options, plan, set-up and calls of MPI that
- * take time; alltoallv_rows.c: counting, packing and adding up, the same in both modes;
- * alltoallv_messages.c and alltoallv_shared.c: the modes.
+/* alltoallv: what its parts share. alltoallv.c: options, plan, set-up, calls of MPI that take time,
+ * and the stages, in which rows are counted, packed and added up; alltoallv_messages.c and
+ * alltoallv_shared.c: how rows and expert outputs travel.
  *
  * A row travels as token | scales (dispatch_dtype fp8) | origin, rounded up to lines of 64
  * bytes. */
@@ -35,7 +35,8 @@ struct av_shape {
  * that of dispatch with out and in changed round. */
 struct av_messages {
     int *rows_out, *at_out, *rows_in, *at_in;
-    uint32_t *block;              /* [size][local] where its first row is among rows by source */
+    uint32_t *block; /* [size][local] where its first row is among rows by source */
+    MPI_Request counting;
     MPI_Datatype message, output; /* a row, so that counts stay small */
     void *memory;                 /* what follows is in it */
     char *sent, *received;        /* rows by destination's expert; rows by source */
@@ -54,9 +55,28 @@ struct av_shared {
     size_t counts_at, rows_at, y_at, bytes;
 };
 
+struct av;
+
+/* A mode. What fails has said why in a->h.last. */
+struct av_way {
+    /* From a->count: a->next, the place of this rank's first row for each expert. */
+    enum epa_status (*place)(struct av *);
+    /* Packed rows reach their experts: a->h.set[0] has their counts, and these get rows and room
+     * for expert outputs. */
+    enum epa_status (*deliver)(struct av *, const char **recv, char **y);
+    /* Expert outputs reach a->from. */
+    enum epa_status (*take_back)(struct av *, struct epa_moe *);
+    /* Collective: all ranks set up, and free, together. */
+    enum epa_status (*create)(struct av *, struct epa_error *);
+    void (*destroy)(struct av *);
+};
+
+extern const struct av_way av_messages, av_shared;
+
 struct av {
     struct algo_host h; /* its one set is that of the dispatch that is open */
     struct av_shape s;
+    const struct av_way *way;
     MPI_Comm comm;       /* this algorithm's own, of all ranks in their order */
     bool failed;         /* calls of all ranks together may not return any more */
     bool pending;        /* MPI may still read and write what it was given */
@@ -75,8 +95,6 @@ static inline const int *av_counts_of(const struct av *a, uint32_t source)
     return a->counts + (size_t)source * a->s.local;
 }
 
-/* ---- alltoallv.c ---- */
-
 /* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
  * time. The rest starts as 0. */
 struct av_poll {
@@ -88,10 +106,6 @@ struct av_poll {
 /* To be called after each look that found nothing. EPA_ERR_TIMEOUT without a word. */
 enum epa_status av_poll(struct av *, struct av_poll *);
 double av_timeout_s(const struct av *);
-
-/* Notes why the stage fails, for explain(); returns `status`. */
-EPA_PRINTF(3, 4)
-enum epa_status av_fail(struct av *, enum epa_status status, const char *fmt, ...);
 
 /* What MPI said of `call`, in words. */
 enum epa_status av_check(struct av *, const char *call, int code);
@@ -106,43 +120,10 @@ enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);
 /* All ranks have come here, to do `what`. */
 enum epa_status av_barrier(struct av *, const char *what);
 
-/* ---- alltoallv_rows.c ---- */
-
-/* Rows for each expert: a->count. */
-enum epa_status av_count(struct av *, const struct epa_moe *);
-
-/* From a->next, the place of each row that this rank has: a->place. */
-void av_give_places(struct av *, const struct epa_moe *);
-
 /* From a->counts: recv_start, recv_count. Returns how many rows there are. */
 uint64_t av_lay_out(struct av *);
 
-/* The words for an iteration that needs more room than there is. */
+/* An iteration needs more room than there is. */
 enum epa_status av_too_full(struct av *, uint32_t rank, uint64_t rows);
-
-/* Each token, quantised once, to a->into[rank of expert] + place. */
-enum epa_status av_pack(struct av *, const struct epa_moe *);
-
-/* out = the expert outputs at a->from[rank of expert] + place, by weight, k ascending. */
-enum epa_status av_add_up(struct av *, const struct epa_moe *);
-
-/* The views of a dispatch: its rows at `recv`, room for expert outputs at y. */
-void av_publish(struct av *, struct epa_moe *, const char *recv, char *y);
-
-/* The dispatch that comes next, or the one that is to be combined; refuses what is out of
- * turn. */
-enum epa_status av_begin_dispatch(struct av *);
-enum epa_status av_begin_combine(struct av *, const struct epa_moe *);
-
-/* ---- modes ---- */
-
-extern const struct epa_stage av_messages_stages[2], av_shared_stages[2];
-
-enum epa_status av_messages_create(struct av *, struct epa_error *);
-void av_messages_destroy(struct av *);
-
-/* Collective: all ranks make and free the window together. */
-enum epa_status av_shared_create(struct av *, struct epa_error *);
-void av_shared_destroy(struct av *);
 
 #endif

@@ -87,70 +87,46 @@ static enum epa_status lay_out_received(struct av *a)
 }
 
 /* Counts are on their way while rows are packed. */
-static enum epa_status pack_and_count(struct av *a, const struct epa_moe *m)
+static enum epa_status place(struct av *a)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    enum epa_status status = av_count(a, m);
     int local = (int)a->s.local;
+    enum epa_status status;
 
-    if (status == EPA_OK)
-        status = av_check(
-            a, "MPI_Ialltoall of counts",
-            MPI_Ialltoall(a->count, local, MPI_INT, a->counts, local, MPI_INT, a->comm, &request));
-    if (status != EPA_OK)
-        return status;
     lay_out_sent(a);
-    av_give_places(a, m);
-    status = av_pack(a, m);
-    if (status != EPA_OK) {
-        a->failed = a->pending = true;
-        return status;
-    }
-    return av_finish(a, "MPI_Ialltoall of counts", &request);
+    status = av_check(a, "MPI_Ialltoall of counts",
+                      MPI_Ialltoall(a->count, local, MPI_INT, a->counts, local, MPI_INT, a->comm,
+                                    &a->msg.counting));
+    a->pending = status == EPA_OK;
+    return status;
 }
 
-static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status deliver(struct av *a, const char **recv, char **y)
 {
-    struct av *a = (struct av *)base;
     struct av_messages *g = &a->msg;
-    struct epa_moe *m = &problem->u.moe;
     struct regroup task = {a, g->received, g->grouped, false, a->s.message_bytes};
-    enum epa_status status = av_begin_dispatch(a);
+    enum epa_status status = av_finish(a, "MPI_Ialltoall of counts", &g->counting);
 
-    if (status == EPA_OK)
-        status = pack_and_count(a, m);
     if (status == EPA_OK)
         status = lay_out_received(a);
     if (status == EPA_OK)
         status = all_to_all_v(a, "MPI_Ialltoallv of rows", g->message, g->sent, g->rows_out,
                               g->at_out, g->received, g->rows_in, g->at_in);
-    if (status == EPA_OK)
-        status = av_parallel(a, "regroup", regroup, &task);
-    if (status == EPA_OK)
-        av_publish(a, m, g->grouped, g->y);
-    return status;
+    *recv = g->grouped;
+    *y = g->y;
+    return status == EPA_OK ? av_parallel(a, "regroup", regroup, &task) : status;
 }
 
-static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status take_back(struct av *a, struct epa_moe *m)
 {
-    struct av *a = (struct av *)base;
     struct av_messages *g = &a->msg;
-    struct epa_moe *m = &problem->u.moe;
     struct regroup task = {a, m->y, g->outputs_sent, true, a->s.output_bytes};
-    enum epa_status status = av_begin_combine(a, m);
+    enum epa_status status = av_parallel(a, "regroup", regroup, &task);
 
-    if (status == EPA_OK)
-        status = av_parallel(a, "regroup", regroup, &task);
-    if (status == EPA_OK)
-        status = all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
-                              g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out);
-    return status == EPA_OK ? av_add_up(a, m) : status;
+    return status == EPA_OK
+               ? all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
+                              g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out)
+               : status;
 }
-
-const struct epa_stage av_messages_stages[2] = {
-    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
-    {"combine", EPA_STAGE_COMBINE, combine},
-};
 
 static enum epa_status make_type(struct av *a, size_t bytes, MPI_Datatype *out)
 {
@@ -201,7 +177,7 @@ static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
     return EPA_OK;
 }
 
-enum epa_status av_messages_create(struct av *a, struct epa_error *err)
+static enum epa_status create(struct av *a, struct epa_error *err)
 {
     struct av_messages *g = &a->msg;
     size_t size = a->s.size;
@@ -229,7 +205,7 @@ enum epa_status av_messages_create(struct av *a, struct epa_error *err)
     return EPA_OK;
 }
 
-void av_messages_destroy(struct av *a)
+static void destroy(struct av *a)
 {
     struct av_messages *g = &a->msg;
 
@@ -240,3 +216,5 @@ void av_messages_destroy(struct av *a)
     if (g->memory != NULL)
         a->h.backend->ops->free(a->h.backend, g->memory);
 }
+
+const struct av_way av_messages = {place, deliver, take_back, create, destroy};

@@ -44,13 +44,11 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
             enum epa_status status = av_poll(a, &poll);
 
             if (status == EPA_ERR_TIMEOUT)
-                return av_fail(
-                    a, status, "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
+                return algo_fail(
+                    &a->h, status, "rank %u waited %.3f s for the %s of rank %u (meeting %llu)",
                     a->h.world.rank, av_timeout_s(a), what, r, (unsigned long long)meeting);
-            if (status != EPA_OK) {
-                a->failed = true;
+            if (status != EPA_OK)
                 return status;
-            }
         }
     }
     epa_wait_clear(a->h.observer, poll.reported_ns);
@@ -93,32 +91,24 @@ static enum epa_status lay_out(struct av *a)
     return EPA_OK;
 }
 
-static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status place(struct av *a)
 {
-    struct av *a = (struct av *)base;
-    struct epa_moe *m = &problem->u.moe;
-    char *mine = a->shm.base[a->h.world.rank];
-    enum epa_status status = av_begin_dispatch(a);
+    enum epa_status status;
 
-    if (status == EPA_OK)
-        status = av_count(a, m);
-    if (status == EPA_OK) {
-        memcpy(counts_at(a, a->h.world.rank), a->count, a->s.experts * sizeof(*a->count));
-        status = meet(a, "counts");
-    }
-    if (status == EPA_OK)
-        status = lay_out(a);
-    if (status != EPA_OK)
-        return status;
-    av_give_places(a, m);
-    status = av_pack(a, m);
-    if (status == EPA_OK)
-        status = meet(a, "rows");
-    if (status != EPA_OK)
-        return status;
+    memcpy(counts_at(a, a->h.world.rank), a->count, a->s.experts * sizeof(*a->count));
+    status = meet(a, "counts");
+    return status == EPA_OK ? lay_out(a) : status;
+}
+
+static enum epa_status deliver(struct av *a, const char **recv, char **y)
+{
+    char *mine = a->shm.base[a->h.world.rank];
+    enum epa_status status = meet(a, "rows");
+
     (void)av_lay_out(a);
-    av_publish(a, m, mine + a->shm.rows_at, mine + a->shm.y_at);
-    return EPA_OK;
+    *recv = mine + a->shm.rows_at;
+    *y = mine + a->shm.y_at;
+    return status;
 }
 
 static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
@@ -133,23 +123,14 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
                (end - first) * row_bytes);
 }
 
-static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status take_back(struct av *a, struct epa_moe *m)
 {
-    struct av *a = (struct av *)base;
-    struct epa_moe *m = &problem->u.moe;
-    enum epa_status status = av_begin_combine(a, m);
+    enum epa_status status = EPA_OK;
 
-    if (status == EPA_OK && m->y != m->y_space)
-        status = av_parallel(a, "copy_answers", copy_outputs, m);
-    if (status == EPA_OK)
-        status = meet(a, "expert outputs");
-    return status == EPA_OK ? av_add_up(a, m) : status;
+    if (m->y != m->y_space)
+        status = av_parallel(a, "copy_outputs", copy_outputs, m);
+    return status == EPA_OK ? meet(a, "expert outputs") : status;
 }
-
-const struct epa_stage av_shared_stages[2] = {
-    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
-    {"combine", EPA_STAGE_COMBINE, combine},
-};
 
 static void place_parts(struct av *a)
 {
@@ -235,8 +216,8 @@ static enum epa_status map_window(struct av *a)
 
     MPI_Win_get_attr(w->window, MPI_WIN_MODEL, &model, &found);
     if (!found || *model != MPI_WIN_UNIFIED)
-        return av_fail(a, EPA_ERR_UNSUPPORTED,
-                       "this MPI has no unified memory model, which loads and stores need");
+        return algo_fail(&a->h, EPA_ERR_UNSUPPORTED,
+                         "this MPI has no unified memory model, which loads and stores need");
     for (uint32_t r = 0; r < a->s.size && status == EPA_OK; r++) {
         MPI_Aint bytes = 0;
         int unit = 0;
@@ -264,7 +245,7 @@ static void touch_window(const struct av *a)
     memset(mine, 0, a->shm.bytes);
 }
 
-enum epa_status av_shared_create(struct av *a, struct epa_error *err)
+static enum epa_status create(struct av *a, struct epa_error *err)
 {
     enum epa_status status;
 
@@ -289,7 +270,7 @@ enum epa_status av_shared_create(struct av *a, struct epa_error *err)
     return status;
 }
 
-void av_shared_destroy(struct av *a)
+static void destroy(struct av *a)
 {
     struct av_shared *w = &a->shm;
 
@@ -301,3 +282,5 @@ void av_shared_destroy(struct av *a)
     if (w->node != MPI_COMM_NULL && !a->failed)
         MPI_Comm_free(&w->node);
 }
+
+const struct av_way av_shared = {place, deliver, take_back, create, destroy};

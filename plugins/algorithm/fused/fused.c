@@ -53,15 +53,18 @@ static const struct epa_option options[] = {
     {.name = "launches",
      EPA_CHOICE(struct fused_config, launches),
      .choices = launch_counts,
-     .help = "number of task queues, one after the other"},
+     .help = "number of task queues, one after the other",
+     .tune = "*"},
     {.name = "queue",
      EPA_CHOICE(struct fused_config, queue),
      .choices = queues,
-     .help = "assignment of tasks to workers"},
+     .help = "assignment of tasks to workers",
+     .tune = "*"},
     {.name = "dispatch_workers",
      EPA_U32(struct fused_config, dispatch_workers),
      .max = 255,
-     .help = "workers that begin with dispatch tasks only; 0: all workers"},
+     .help = "workers that begin with dispatch tasks only; 0: all workers",
+     .tune = "0 1 2"},
     {.name = "tail_workers",
      EPA_U32(struct fused_config, tail_workers),
      .max = 255,
@@ -69,44 +72,54 @@ static const struct epa_option options[] = {
     {.name = "combine_workers",
      EPA_U32(struct fused_config, combine_workers),
      .max = 255,
-     .help = "workers that begin with combine tasks only; 0: all workers"},
+     .help = "workers that begin with combine tasks only; 0: all workers",
+     .tune = "0 1"},
     {.name = "dedup",
      EPA_BOOL(struct fused_config, dedup),
-     .help = "token saving: send a token once per destination rank, and one reduced row back"},
+     .help = "token saving: send a token once per destination rank, and one reduced row back",
+     .tune = "*"},
     {.name = "sort",
      EPA_BOOL(struct fused_config, sort),
-     .help = "token sorting: send rows in the order in which experts need them"},
+     .help = "token sorting: send rows in the order in which experts need them",
+     .tune = "*"},
     {.name = "tail",
      EPA_BOOL(struct fused_config, tail),
-     .help = "two-stage dispatch: tasks of their own copy received rows to their experts"},
+     .help = "two-stage dispatch: tasks of their own copy received rows to their experts",
+     .tune = "*"},
     {.name = "ready",
      EPA_CHOICE(struct fused_config, ready),
      .choices = readiness,
-     .help = "granularity of the flags that GEMM tasks wait for"},
+     .help = "granularity of the flags that GEMM tasks wait for",
+     .tune = "*"},
     {.name = "block_rows",
      EPA_U32(struct fused_config, block_rows),
      .min = 1,
      .max = 4096,
-     .help = "rows of an expert in one GEMM task; rounded up to a multiple of 32"},
+     .help = "rows of an expert in one GEMM task; rounded up to a multiple of 32",
+     .tune = "32 64 128 256"},
     {.name = "column_splits",
      EPA_U32(struct fused_config, column_splits),
      .max = 64,
-     .help = "GEMM tasks that share the columns of a block; 0: as many as keep workers busy"},
+     .help = "GEMM tasks that share the columns of a block; 0: as many as keep workers busy",
+     .tune = "0 1 2 4 8"},
     {.name = "combine_mode",
      EPA_CHOICE(struct fused_config, combine_mode),
      .choices = combine_modes,
-     .help = "how outputs return to the ranks of their tokens"},
+     .help = "how outputs return to the ranks of their tokens",
+     .tune = "*"},
     ALGO_OPTION_DISPATCH_DTYPE(struct fused_config),
     {.name = "recv_layout",
      EPA_CHOICE(struct fused_config, recv_layout),
      .choices = recv_layouts,
-     .help = "placement of received rows"},
+     .help = "placement of received rows",
+     .tune = "*"},
     ALGO_OPTION_CAPACITY(struct fused_config, "received entries"),
     {.name = "lag",
      EPA_U32(struct fused_config, lag),
      .min = 1,
      .max = 64,
-     .help = "on GPUs, up-projection tiles per thread block before the first down-projection tile"},
+     .help = "on GPUs, up-projection tiles per thread block before the first down-projection tile",
+     .tune = "cuda: 1 2 4 8"},
     ALGO_OPTION_BLOCKS(struct fused_config),
     ALGO_OPTION_PROFILE(struct fused_config),
     {0},
@@ -270,6 +283,8 @@ enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_worl
     return EPA_OK;
 }
 
+static const char *const stage_names[] = {"layer", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -277,7 +292,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     const struct epa_moe *m = &problem->u.moe;
     const struct fused_config *c = config;
     struct fused_layout l;
-    uint64_t first;
+    uint64_t first, words, flags;
     enum epa_status status;
 
     if (FUSED_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
@@ -285,12 +300,15 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     status = fused_layout_make(m, world, transport_flags, c, &l, err);
     if (status != EPA_OK)
         return status;
+    words = FUSED_HEAD_WORDS + 2 * (uint64_t)l.size + l.local + 1;
+    flags = c->ready == FUSED_READY_EXPERT ? (l.local + 1) / 2 : 1; /* of rows; few have all */
     first = fused_host_bytes(&l, c, 1);
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .private_bytes = first,
         .worker_bytes = fused_host_bytes(&l, c, 2) - first,
         .signals = l.signals,
+        .stages = stage_names,
         .in_flight = 1,
         .flops = 2.0 * m->max_tokens * m->topk * l.hidden * ((double)l.up_rows + l.ffn),
         .u.moe = {.recv_rows = l.rows,
@@ -301,11 +319,14 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                   .output_dtype = l.dedup ? EPA_F32 : l.dtype,
                   .dedup = l.dedup,
                   .fused = true,
-                  .dispatch_row_bytes = l.row_bytes,
+                  .dispatch_row_bytes =
+                      l.row_bytes + sizeof(uint32_t), /* where its choices begin */
                   .dispatch_token_bytes = l.fp8 ? l.hidden : l.row_bytes,
                   .combine_row_bytes = l.output_bytes,
                   .combine_token_bytes = l.output_bytes,
-                  .control_bytes = l.head_bytes + (1 + (uint64_t)l.units) * sizeof(uint64_t)},
+                  .choice_bytes = sizeof(struct fused_choice),
+                  .control_bytes = words * sizeof(uint32_t) +
+                                   (2 + flags) * sizeof(uint64_t)}, /* header, flags */
     };
     return EPA_OK;
 }

@@ -32,7 +32,7 @@ struct fused_config {
     double capacity;     /* entries a rank has room for, times the even share; 0: the worst case */
 };
 
-enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
+enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 64 };
 enum { FUSED_BUFFERS = 2 }; /* sets of what peers write, used in turn */
 
 /* Words of 32 bits at the start of a header, which is what a source tells a rank before its rows

@@ -1,5 +1,5 @@
-/* Of the kernel of fused: combine. Outputs are added up for each token of a rank, return to it, and are
- * added up there. */
+/* Of the kernel of fused: combine. Outputs are added up for each token of a rank, return to it, and
+ * are added up there. */
 #ifndef FUSED_COMBINE_CUH
 #define FUSED_COMBINE_CUH
 
@@ -91,33 +91,38 @@ EPA_DEV void fused_look(const struct fused_args &a, uint64_t call, const struct 
     w->block += w->step;
 }
 
-/* Until the i-th item of the queue is there; i past the last: until no block is watched. One warp. */
+/* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
+ * watched. One warp. */
 template <class S>
-EPA_DEV bool fused_wait_item(const struct fused_args &a, uint64_t call,
-                             const struct fused_tables &t, struct fused_watch *w, uint32_t i,
-                             uint64_t *item)
+EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
+                              const struct fused_tables &t, struct fused_watch *w, uint32_t i,
+                              uint32_t n, uint64_t *item)
 {
-    bool last = i >= t.scalars[FUSED_ITEMS];
+    uint32_t own = i + epa_dev_lane();
+    bool waits = epa_dev_lane() < max(n, 1u);
     struct epa_dev_poll poll = {};
     uint64_t seen = 0;
 
     for (;;) {
-        bool done = last && w->block >= w->blocks, expired = false;
+        bool expired = false;
 
-        if (epa_dev_lane() == 0 && !last) {
-            seen = epa_dev_load_acquire(a.queue + i);
-            done = seen >= call << 32;
+        if (n == 0)
+            waits = waits && w->block < w->blocks;
+        else if (waits) {
+            seen = epa_dev_load_acquire(a.queue + own);
+            waits = seen < call << 32;
         }
-        if (__shfl_sync(EPA_DEV_ALL, done, 0))
+        if (!__any_sync(EPA_DEV_ALL, waits))
             break;
-        if (epa_dev_lane() == 0)
+        if (waits)
             expired = epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
-                                           {0, FUSED_WAIT_OUTPUTS, 0, i}, seen, call << 32);
-        if (__shfl_sync(EPA_DEV_ALL, expired, 0))
+                                           {0, FUSED_WAIT_OUTPUTS, 0, own}, seen, call << 32);
+        if (__any_sync(EPA_DEV_ALL, expired))
             return false;
         fused_look<S>(a, call, t, w);
     }
-    *item = __shfl_sync(EPA_DEV_ALL, (unsigned long long)seen, 0);
+    __syncwarp();
+    *item = seen;
     return true;
 }
 
@@ -225,7 +230,7 @@ EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
 {
     uint32_t items = t.scalars[FUSED_ITEMS];
     uint64_t none;
-    bool ok = fused_wait_item<S>(a, call, t, w, items, &none);
+    bool ok = fused_wait_items<S>(a, call, t, w, items, 0, &none);
 
     if (ok && epa_dev_lane() == 0)
         ok = fused_wait_count(a, a.state + FUSED_COMPLETE, items,
@@ -233,7 +238,35 @@ EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
-/* Tokens that are complete here, added up and sent to their rank. */
+/* An item of the queue: a token whose `n` outputs here are complete; or apart, its output
+ * `first`. */
+struct fused_sum {
+    uint32_t n, slot, first;
+};
+
+template <class S> EPA_DEV struct fused_sum fused_sum_of(const struct fused_args &a, uint64_t item)
+{
+    uint32_t low = (uint32_t)item;
+
+    if (S::WAYS && a.ways.apart != 0)
+        return {1, low >> 5, low & 31};
+    return {low >> 26, low & ((1u << 26) - 1), 0};
+}
+
+/* A lane's output of a sum. */
+EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const struct fused_sum &s)
+{
+    uint2 raw = {};
+
+    if (epa_dev_lane() < s.n)
+        raw =
+            __ldcg(reinterpret_cast<const uint2 *>(a.place + (size_t)s.slot * a.c.topk + s.first) +
+                   epa_dev_lane());
+    return {raw.x, __uint_as_float(raw.y)};
+}
+
+/* Tokens that are complete here, added up and sent to their rank: a few together, whose flags
+ * follow all of them. */
 template <class S, int SWEEPS>
 EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
                                 const struct fused_tables &t, struct fused_watch *w)
@@ -243,39 +276,32 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
 
     if (S::WAYS && a.ways.serial != 0 && !fused_wait_outputs<S>(a, call, t, w))
         return false;
-    while ((i = fused_take(a, FUSED_SENDING)) < items * a.parts) {
-        uint32_t part = i % a.parts, n, slot, owner, token, which = a.c.v.rank, first = 0;
-        struct fused_place place = {};
+    while ((i = fused_take(a, FUSED_SENDING) * a.sums) < items * a.parts) {
+        uint32_t part = i % a.parts, n = min(a.sums, items * a.parts - i);
+        uint64_t *flag = NULL;
 
-        if (!fused_wait_item<S>(a, call, t, w, i / a.parts, &item))
+        if (!fused_wait_items<S>(a, call, t, w, i / a.parts, n, &item))
             return false;
-        n = (uint32_t)item >> 26;
-        slot = (uint32_t)item & ((1u << 26) - 1);
-        if (S::WAYS && a.ways.apart != 0) {
-            n = 1;
-            slot = (uint32_t)item >> 5;
-            which = first = (uint32_t)item & 31;
-        }
-        owner = slot / a.c.max_tokens;
-        token = slot % a.c.max_tokens;
-        if (epa_dev_lane() < n) {
-            const uint2 *from =
-                reinterpret_cast<const uint2 *>(a.place + (size_t)slot * a.c.topk + first) +
-                epa_dev_lane();
-            uint2 raw = __ldcg(from);
+        for (uint32_t k = 0; k < n; k++) {
+            struct fused_sum s =
+                fused_sum_of<S>(a, __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, k));
+            struct fused_place place = fused_place_of(a, s);
+            uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
+            uint32_t which = S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
 
-            place = {raw.x, __uint_as_float(raw.y)};
+            if (epa_dev_lane() == k)
+                flag = fused_flag<S>(a, owner, token, which, part);
+            fused_reduce<S::F16, SWEEPS>(
+                s.n == 32 ? ~0u : (1u << s.n) - 1,
+                a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
+                fused_partial<S>(a, owner, token, a.c.v.rank, which) + fused_part_at(a, part),
+                fused_part_bytes(a, part));
         }
-        fused_reduce<S::F16, SWEEPS>(
-            n == 32 ? ~0u : (1u << n) - 1,
-            a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
-            fused_partial<S>(a, owner, token, a.c.v.rank, which) + fused_part_at(a, part),
-            fused_part_bytes(a, part));
         __syncwarp();
-        if (epa_dev_lane() == 0)
-            epa_dev_store_release(fused_flag<S>(a, owner, token, which, part), call);
+        if (epa_dev_lane() < n)
+            epa_dev_store_release(flag, call);
     }
-    return fused_wait_item<S>(a, call, t, w, items, &item);
+    return fused_wait_items<S>(a, call, t, w, items, 0, &item);
 }
 
 /* Own tokens: the sums of all ranks, which are added up. */

@@ -45,6 +45,9 @@ enum { SORTED_CHOICES = 4096 };
 enum { SPREAD_TOKENS = 256 };
 /* With no more tokens than this several warps add up a token, some channels each. */
 enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
+/* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
+ * from so many a block on. */
+enum { BATCH_BYTES = 16 << 10, SUMS = 4, SUMS_FROM = 80 };
 
 /* ---- layout ---- */
 
@@ -58,9 +61,9 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
     const struct epa_mlp *mlp = &m->mlp;
     bool fp8 = mlp->dtype == EPA_FP8_E4M3;
 
-    if (world->size > EPA_DEVICE_RANKS)
+    if (world->size > FUSED_DEVICE_RANKS)
         return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d ranks, not %u",
-                        EPA_DEVICE_RANKS, world->size);
+                        FUSED_DEVICE_RANKS, world->size);
     if (mlp->ffn == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused computes the experts' GEMMs and has none for synthetic experts; "
@@ -417,6 +420,10 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->spread = l->spread;
     a->parts = l->parts;
     a->part_channels = l->part_channels;
+    a->batch = BATCH_BYTES / l->message_bytes;
+    a->batch = a->batch < 4 ? 4 : a->batch > 16 ? 16 : a->batch;
+    a->sums =
+        l->parts == 1 && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks ? SUMS : 1;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     fill_ways(c, &a->ways);
     a->up_scale = mlp->up_scale;

@@ -104,6 +104,7 @@ struct fused_args {
     uint32_t sorted, dynamic;
     uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
     uint32_t parts, part_channels; /* of a sum, that warps take */
+    uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
     /* Weights as they are given, and packed (gemm_pack_pieces()). */
     const char *up_from, *down_from;
     char *up, *down;
@@ -115,7 +116,7 @@ struct fused_args {
     uint32_t act_groups;
     char *y; /* [capacity][hidden] */
     uint32_t *state;
-    uint32_t *list;            /* [max_tokens][topk] choices, by expert */
+    uint4 *list;               /* [max_tokens][topk] choices, by expert: fused_listed() */
     char *quantised;           /* [max_tokens] rows as they are sent, but for META */
     uint32_t *done;            /* [slots] outputs of a token that are ready */
     struct fused_place *place; /* [slots][topk] */

@@ -1,5 +1,5 @@
-/* Of the kernel of fused: dispatch. Rows of tokens are sent to their experts, as they are or in FP8;
- * in two stages, once to each rank, where warps copy them to the places of their experts. */
+/* Of the kernel of fused: dispatch. Rows of tokens are sent to their experts, as they are or in
+ * FP8; in two stages, once to each rank, where warps copy them to the places of their experts. */
 #ifndef FUSED_DISPATCH_CUH
 #define FUSED_DISPATCH_CUH
 
@@ -88,11 +88,11 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     __syncwarp();
 }
 
-/* The choices of a token, one a lane; `wanted`: which of them are to be sent. The token comes to a
- * rank with the choice whose expert is the lowest there, which is the first to be sent. */
+/* The choices of a token, one a lane. The token comes to a rank with the choice whose expert is the
+ * lowest there, which is the first to be sent. */
 template <class S>
 EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t token,
-                                            uint32_t wanted, struct fused_meta *meta)
+                                            struct fused_meta *meta)
 {
     struct fused_choice c = {~0u, 0, false, NULL, 0};
     uint32_t rank, here = 0, before = 0, lane = epa_dev_lane(), lowest;
@@ -122,7 +122,6 @@ EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t
             }
         }
     }
-    c.sent = c.sent && (wanted >> lane & 1) != 0;
     meta->slot = a.c.v.rank * a.c.max_tokens + token;
     meta->choice = before | here << 16 | (S::WAYS ? lane << 8 : 0);
     return c;
@@ -148,34 +147,57 @@ EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struc
         make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), S::WAYS ? meta.from : 0));
 }
 
-/* A row as it is sent. One warp. */
-EPA_DEV void fused_copy_row(const char *from, char *to, uint32_t bytes)
+/* Rows as they are sent, `bytes` of each, of the lanes in `lanes`, which have the places. Pieces of
+ * 512 bytes, so many of which are loaded before the first is stored, of whichever row. One warp. */
+EPA_DEV void fused_copy_rows(uint32_t lanes, const char *from, char *to, uint32_t bytes)
 {
-    enum { SWEEPS = 8 };
+    enum { FLIGHT = 8 };
+    uint32_t own = epa_dev_lane() * 16, at = 0, who = 0;
 
-    for (uint32_t at = epa_dev_lane() * 16; at < bytes; at += SWEEPS * 512) {
-        uint4 v[SWEEPS];
+    while (lanes != 0) {
+        uint4 v[FLIGHT];
+        uint32_t left = lanes, next = at;
 
 #pragma unroll
-        for (int s = 0; s < SWEEPS; s++)
-            v[s] = epa_dev_load16(from + min(at + s * 512, bytes - 16));
+        for (int i = 0; i < FLIGHT; i++) { /* those beyond are loaded again, for nothing */
+            who = left != 0 ? __ffs(left) - 1 : who;
+            v[i] = epa_dev_load16(dev_from_lane(from, who) + min(next + own, bytes - 16));
+            next += 512;
+            if (next >= bytes) {
+                next = 0;
+                left &= left - 1;
+            }
+        }
 #pragma unroll
-        for (int s = 0; s < SWEEPS; s++)
-            if (at + s * 512 < bytes)
-                epa_dev_store16(to + at + s * 512, v[s]);
+        for (int i = 0; i < FLIGHT; i++) {
+            char *row;
+
+            who = lanes != 0 ? __ffs(lanes) - 1 : who;
+            row = dev_from_lane(to, who);
+            if (lanes != 0 && at + own < bytes)
+                epa_dev_store16(row + at + own, v[i]);
+            at += 512;
+            if (at >= bytes) {
+                at = 0;
+                lanes &= lanes - 1;
+            }
+        }
     }
 }
 
-/* A row has been sent to `expert`, which the block that it is in counts. After a __syncwarp() of
- * those that stored it. */
+/* What counts a row that is sent to `expert`: the block that it is in, or the expert. */
+template <class S>
+EPA_DEV uint32_t *fused_arrived(const struct fused_args &a, uint32_t expert, uint32_t row)
+{
+    return reinterpret_cast<uint32_t *>(a.c.v.peer_heap[expert / a.c.local] + a.arrived) +
+           (S::WAYS && a.ways.by_expert != 0 ? expert % a.c.local : row / S::ROWS);
+}
+
+/* A row has been sent. After a __syncwarp() of those that stored it. */
 template <class S>
 EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t row)
 {
-    uint32_t *arrived =
-        reinterpret_cast<uint32_t *>(a.c.v.peer_heap[expert / a.c.local] + a.arrived);
-
-    epa_dev_add_release32(
-        arrived + (S::WAYS && a.ways.by_expert != 0 ? expert % a.c.local : row / S::ROWS), 1);
+    epa_dev_add_release32(fused_arrived<S>(a, expert, row), 1);
 }
 
 /* Few tokens: each is read once, and goes to all of its experts. */
@@ -185,7 +207,7 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
 {
     for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
         struct fused_meta meta = {};
-        struct fused_choice c = fused_choice_of<S>(a, token, ~0u, &meta);
+        struct fused_choice c = fused_choice_of<S>(a, token, &meta);
 
         if (c.sent) {
             c.row = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
@@ -219,7 +241,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
 
     for (uint32_t token = blockIdx.x; token < a.c.tokens; token += fused_dispatchers<S>(a)) {
         struct fused_meta meta = {};
-        struct fused_choice c = fused_choice_of<S>(a, token, ~0u, &meta);
+        struct fused_choice c = fused_choice_of<S>(a, token, &meta);
 
         if (c.sent && warp == 0)
             rows[epa_dev_lane()] = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
@@ -252,28 +274,111 @@ EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover
                                a.quantised + (size_t)token * a.message_bytes, m.staged);
 }
 
-/* Then rows of the experts that are first, first. */
-enum { FUSED_BATCH = 4 };
+/* Then they are listed by expert. An entry has all that its row is sent with: the choice, its meta
+ * data, and its expert, below the choice that brings the token to that rank. */
+EPA_DEV uint4 fused_listed(const struct fused_args &a, uint32_t i, uint32_t expert)
+{
+    uint32_t first_choice = i / a.c.topk * a.c.topk, own = i - first_choice;
+    uint32_t low = expert / a.c.local * a.c.local, lowest = expert, first = own, here = 0,
+             before = 0;
 
+    for (uint32_t k = 0; k < a.c.topk; k++) {
+        uint32_t e = (uint32_t)__ldg(a.c.expert + first_choice + k);
+        bool same = e - low < a.c.local;
+
+        here += same;
+        before += same && k < own;
+        if (same && (e < lowest || (e == lowest && k < first))) {
+            lowest = e;
+            first = k;
+        }
+    }
+    return make_uint4(i, before | here << 16, __float_as_uint(__ldg(a.c.weight + i)),
+                      expert | first << 16);
+}
+
+template <class S>
+EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t,
+                        const struct fused_mover &m)
+{
+    enum { EACH = 4 };
+    uint32_t all = a.c.tokens * a.c.topk, step = m.of * EPA_DEV_WARP;
+
+    for (uint32_t i = m.index * EPA_DEV_WARP + epa_dev_lane(); i < all; i += EACH * step) {
+        uint32_t expert[EACH], at[EACH];
+
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            expert[j] = i + j * step < all ? (uint32_t)__ldg(a.c.expert + i + j * step) : ~0u;
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (expert[j] < a.c.experts)
+                at[j] = atomicAdd(fused_sent(a) + expert[j], 1u);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (expert[j] >= a.c.experts)
+                continue;
+            a.list[t.list_at[expert[j]] + at[j]] = fused_listed(a, i + j * step, expert[j]);
+            if (S::WAYS && a.ways.once != 0)
+                a.ways.row_of[i + j * step] = t.send_row[expert[j]] + at[j];
+        }
+    }
+}
+
+/* Rows of `n` choices of the list, one a lane, the i-th of all first. One warp. */
+template <int IN, class S>
+EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_tables &t, uint32_t i,
+                               uint32_t n, uint4 entry, float *staged)
+{
+    uint32_t lane = epa_dev_lane(), token = entry.x / a.c.topk, heads, after;
+    uint32_t expert = entry.w & 0xffff, row = t.send_row[expert] + (i + lane - t.list_at[expert]);
+    bool sent = lane < n, carries = sent;
+    char *to = fused_row_at(a, expert, row);
+    uint32_t *arrived = fused_arrived<S>(a, expert, row), *other;
+    struct fused_meta meta = {a.c.v.rank * a.c.max_tokens + token, entry.y,
+                              __uint_as_float(entry.z), 0};
+
+    if (S::WAYS) {
+        uint32_t first = token * a.c.topk + (entry.w >> 16);
+
+        meta.choice |= entry.x % a.c.topk << 8;
+        if (a.ways.once != 0) {
+            carries = sent && first == entry.x;
+            meta.from = __ldcg(a.ways.row_of + first);
+        }
+    }
+    if (sent)
+        fused_store_meta<S>(a, to, meta);
+    if (IN == DEVICE_FP8)
+        for (uint32_t b = 0; b < n; b++)
+            fused_store_row<IN, 4>(a, __shfl_sync(EPA_DEV_ALL, token, b), 0, a.c.hidden, 1,
+                                   dev_from_lane(to, b), staged);
+    else
+        fused_copy_rows(__ballot_sync(EPA_DEV_ALL, carries),
+                        IN == DEVICE_PLAIN
+                            ? static_cast<const char *>(a.c.x) + (size_t)token * a.meta_at
+                            : a.quantised + (size_t)token * a.message_bytes,
+                        to, a.meta_at);
+    __syncwarp();
+    /* Rows of a block follow each other: the first counts them all. */
+    other = dev_from_lane(arrived, (lane + EPA_DEV_WARP - 1) % EPA_DEV_WARP);
+    heads = __ballot_sync(EPA_DEV_ALL, sent && (lane == 0 || other != arrived));
+    after = heads >> lane >> 1;
+    if ((heads >> lane & 1) != 0)
+        epa_dev_add_release32(arrived, after != 0 ? __ffs(after) : n - lane);
+}
+
+/* Rows of the experts that are first, first. */
 template <int IN, class S>
 EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
                                    const struct fused_mover &m)
 {
-    uint32_t all = a.c.tokens * a.c.topk, choices = t.scalars[FUSED_CHOICES];
-    uint32_t lane = epa_dev_lane();
+    uint32_t choices = t.scalars[FUSED_CHOICES], lane = epa_dev_lane();
+    uint32_t step = m.of * a.batch, own = min(lane, a.batch - 1);
     bool ok = true;
+    uint4 entry = make_uint4(0, 0, 0, 0);
 
-    for (uint32_t i = m.index * EPA_DEV_WARP + lane; i < all; i += m.of * EPA_DEV_WARP) {
-        uint32_t e = (uint32_t)__ldg(a.c.expert + i);
-
-        if (e < a.c.experts) {
-            uint32_t at = t.list_at[e] + atomicAdd(fused_sent(a) + e, 1u);
-
-            a.list[at] = i;
-            if (S::WAYS && a.ways.once != 0)
-                a.ways.row_of[i] = t.send_row[e] + (at - t.list_at[e]);
-        }
-    }
+    fused_list<S>(a, t, m);
     __syncwarp();
     if (lane == 0) {
         /* And the block has quantised its tokens. */
@@ -282,52 +387,22 @@ EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fuse
     }
     if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
         return false;
-    for (uint32_t i = m.index * FUSED_BATCH; i < choices; i += m.of * FUSED_BATCH) {
-        uint32_t expert = ~0u, row = 0; /* that this lane signals */
+    if (m.index * a.batch < choices)
+        entry = __ldcg(a.list + min(m.index * a.batch + own, choices - 1));
+    for (uint32_t i = m.index * a.batch; i < choices; i += step) {
+        uint4 next = __ldcg(a.list + min(i + step + own, choices - 1));
 
-        for (uint32_t b = 0; b < FUSED_BATCH && i + b < choices; b++) {
-            uint32_t choice = __ldcg(a.list + i + b), token = choice / a.c.topk;
-            uint32_t who = choice % a.c.topk, e, at;
-            struct fused_meta meta = {};
-            struct fused_choice c = fused_choice_of<S>(a, token, 1u << who, &meta);
-            bool carries = fused_carries<S>(a, c);
-            char *to;
-
-            e = __shfl_sync(EPA_DEV_ALL, c.expert, who);
-            at = t.send_row[e] + (i + b - t.list_at[e]);
-            to = fused_row_at(a, e, at);
-            if (S::WAYS && a.ways.once != 0) {
-                carries = __shfl_sync(EPA_DEV_ALL, carries, who);
-                if (lane == who)
-                    meta.from = __ldcg(a.ways.row_of + (size_t)token * a.c.topk + c.first);
-            }
-            if (lane == who)
-                fused_store_meta<S>(a, to, meta);
-            if (lane == b) {
-                expert = e;
-                row = at;
-            }
-            if (S::WAYS && !carries)
-                continue;
-            if (IN == DEVICE_PLAIN)
-                fused_copy_row(static_cast<const char *>(a.c.x) + (size_t)token * a.meta_at, to,
-                               a.meta_at);
-            else if (IN == DEVICE_FP8)
-                fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1, to, m.staged);
-            else
-                fused_copy_row(a.quantised + (size_t)token * a.message_bytes, to, a.meta_at);
-        }
-        __syncwarp();
-        if (expert != ~0u)
-            fused_arrive<S>(a, expert, row);
+        fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry, m.staged);
+        entry = next;
     }
     return true;
 }
 
 /* ---- tail ----
  *
- * The second stage of dispatch. Rows that only refer to another get the token from there, and FP8 becomes
- * 16 bits for weights of that. Then tiles may read them. The tail waits for nothing but dispatch. */
+ * The second stage of dispatch. Rows that only refer to another get the token from there, and FP8
+ * becomes 16 bits for weights of that. Then tiles may read them. The tail waits for nothing but
+ * dispatch. */
 
 enum { FUSED_TAIL_ROWS = 16 }; /* that a warp takes */
 
@@ -393,8 +468,8 @@ EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t
             if (widens)
                 fused_widen_row<S::F16>(a, source, a.ways.widened + (uint64_t)to * a.c.hidden * 2);
             else
-                fused_copy_row(source, dev_own(a.c.v, a.recv) + (uint64_t)to * a.message_bytes,
-                               a.meta_at);
+                fused_copy_rows(1, source, dev_own(a.c.v, a.recv) + (uint64_t)to * a.message_bytes,
+                                a.meta_at);
         }
         __syncwarp();
         if (epa_dev_lane() == 0)

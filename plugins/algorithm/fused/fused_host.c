@@ -16,10 +16,10 @@
  * looks after both between tiles, while it waits, and after its last task until all are done.
  *
  * No task waits for a later one. Tasks are taken in the order of queues. A task waits for flags of
- * other ranks (rows: their dispatch tasks, which wait for headers alone; outputs: their GEMM tasks),
- * or for tasks before it: a GEMM for the index, for its panel, for the up-projection of its block,
- * and for the place in a ring that an earlier block had. So the first task that is not done can go
- * on, with one worker, too; workers of one role leave at least one to the GEMMs.
+ * other ranks (rows: their dispatch tasks, which wait for headers alone; outputs: their GEMM
+ * tasks), or for tasks before it: a GEMM for the index, for its panel, for the up-projection of its
+ * block, and for the place in a ring that an earlier block had. So the first task that is not done
+ * can go on, with one worker, too; workers of one role leave at least one to the GEMMs.
  *
  * Buffers. Calls are numbered 1, 2, ...: call e uses set e % 2 of all that peers write. A call ends
  * when the rank has the headers of all, and all rows that it waits for have come back. Let p have
@@ -672,6 +672,7 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     h = (struct fused_host *)base; /* its first member */
     base->base.destroy = destroy;
     h->l = *l;
+    h->epoch = p->epoch;
     h->c = *(const struct fused_config *)p->config;
     h->mlp = p->problem->u.moe.mlp;
     base->base.parts = halves;

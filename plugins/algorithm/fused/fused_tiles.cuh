@@ -75,8 +75,8 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
  * Where a wait for rows ends because something failed, whatever is there is loaded: all roles go on
  * to the last tile. */
 
-/* Which groups of 128 channels of the intermediate or of y the boxes of a tile are: false: the second
- * is not one of them, or, of gate and up, they are one. */
+/* Which groups of 128 channels of the intermediate or of y the boxes of a tile are: false: the
+ * second is not one of them, or, of gate and up, they are one. */
 EPA_DEV bool fused_groups(const struct fused_args &a, const struct fused_task &task,
                           uint32_t (&group)[2])
 {

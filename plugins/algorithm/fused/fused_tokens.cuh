@@ -122,6 +122,50 @@ EPA_DEV void fused_clear(uint32_t *words, uint32_t n)
         words[i] = 0;
 }
 
+/* Choices of `N` tokens of this thread, the first and those that follow by `FUSED_THREADS`, are
+ * added to `count`. `CHOICES` of each are loaded before the first is used. */
+template <int N, int CHOICES>
+EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t *count)
+{
+    uint32_t ranks[N] = {};
+
+    for (uint32_t k = 0; k < a.c.topk; k += CHOICES) {
+        uint32_t e[N][CHOICES];
+
+#pragma unroll
+        for (int i = 0; i < N; i++)
+#pragma unroll
+            for (int j = 0; j < CHOICES; j++) {
+                uint32_t token = first + i * FUSED_THREADS;
+                bool is = token < a.c.tokens && k + j < a.c.topk;
+
+                e[i][j] = is ? (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + k + j) : ~0u;
+            }
+#pragma unroll
+        for (int i = 0; i < N; i++)
+#pragma unroll
+            for (int j = 0; j < CHOICES; j++)
+                if (e[i][j] < a.c.experts) {
+                    atomicAdd(&count[e[i][j]], 1u);
+                    ranks[i] |= 1u << e[i][j] / a.c.local;
+                }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        for (uint32_t left = ranks[i]; left != 0; left &= left - 1)
+            atomicAdd(&count[a.c.experts + __ffs(left) - 1], 1u);
+}
+
+/* More tokens than threads. In a function of its own, as instructions that few tokens do not need
+ * would be fetched before their counts leave. */
+static __device__ __noinline__ void fused_count_many(const struct fused_args &a, uint32_t *count)
+{
+    enum { EACH = 2, CHOICES = 4 };
+
+    for (uint32_t t = threadIdx.x; t < a.c.tokens; t += EACH * FUSED_THREADS)
+        fused_count<EACH, CHOICES>(a, t, count);
+}
+
 /* The first block: begins the call with its counters at 0, and sends all ranks how many rows
  * each expert gets of this one, and how many tokens each rank. `count` in shared memory. */
 template <class S>
@@ -136,20 +180,10 @@ static __device__ __noinline__ void fused_publish(const struct fused_args &a, ui
     fused_clear(reinterpret_cast<uint32_t *>(dev_own(a.c.v, a.arrived)),
                 S::WAYS && a.ways.by_expert != 0 ? a.c.local : a.blocks);
     __syncthreads();
-    for (uint32_t t = threadIdx.x; t < a.c.tokens; t += FUSED_THREADS) {
-        uint32_t ranks = 0;
-
-        for (uint32_t k = 0; k < a.c.topk; k++) {
-            uint32_t e = (uint32_t)__ldg(a.c.expert + (size_t)t * a.c.topk + k);
-
-            if (e >= a.c.experts)
-                continue;
-            atomicAdd(&count[e], 1u);
-            ranks |= 1u << e / a.c.local;
-        }
-        for (; ranks != 0; ranks &= ranks - 1)
-            atomicAdd(&count[a.c.experts + __ffs(ranks) - 1], 1u);
-    }
+    if (a.c.tokens > FUSED_THREADS)
+        fused_count_many(a, count);
+    else if (threadIdx.x < a.c.tokens)
+        fused_count<1, 1>(a, threadIdx.x, count);
     __syncthreads();
     /* What the block has cleared is so before a rank that reads these can add to it. */
     epa_dev_fence();

@@ -4,10 +4,10 @@
 #include "../../common/algo_host.h"
 
 static const struct v1_config defaults = {
-    .dispatch_dtype = V1_DTYPE_FP8,
+    .dispatch_dtype = ALGO_DTYPE_FP8,
     .exchange = V1_EXCHANGE_AUTO,
     .buffers = 2,
-    .nontemporal = V1_NONTEMPORAL_AUTO,
+    .nontemporal = ALGO_NONTEMPORAL_AUTO,
     .pdl = true,
 };
 
@@ -26,7 +26,8 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct v1_config, exchange),
      .choices = exchanges,
      .help = "direction of transfers between ranks in load/store reach; GPUs always push "
-             "rows"},
+             "rows",
+     .tune = "*"},
     ALGO_OPTION_BUFFERS(struct v1_config),
     ALGO_OPTION_CAPACITY(struct v1_config, "rows from one rank to another"),
     ALGO_OPTION_NONTEMPORAL(struct v1_config, algo_nontemporal_choices,
@@ -52,13 +53,13 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .topk = V1_TOPK,
         .ranks = V1_RANKS,
         .device_experts = V1_DEVICE_EXPERTS,
-        .fp8 = c->dispatch_dtype == V1_DTYPE_FP8 ? "dispatch_dtype" : NULL,
-        .native = c->dispatch_dtype == V1_DTYPE_NATIVE,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
+        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
         .device_option = c->profile != NULL ? "profile"
                          : c->blocks != 0   ? "blocks"
                          : !c->pdl          ? "pdl"
                                             : NULL,
-        .host_option = c->nontemporal != V1_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
+        .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
     };
 
     return algo_check(&limits, m, world, device, err);
@@ -100,7 +101,7 @@ static void divide_work(struct v1_layout *l)
     l->pieces = (l->sent_bytes / EPA_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
 }
 
-/* What dispatch hands out, and where experts answer. */
+/* The views of dispatch, and room for expert outputs. */
 static void place_sets(struct v1_layout *l)
 {
     place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
@@ -153,19 +154,24 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .hidden = m->hidden,
         .group = m->fp8_group_size,
         .buffers = c->buffers,
-        .fp8 = c->dispatch_dtype == V1_DTYPE_FP8,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .f16 = m->dtype == EPA_F16,
         .device = device,
         /* Links carry stores sooner than loads, but expert outputs that were stored are read
          * again. */
         .pull = c->exchange == V1_EXCHANGE_PULL ||
-                (c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
+                (!(device && algo_puts(world, transport_flags)) &&
+                 c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
         .puts = algo_puts(world, transport_flags),
         .output_bytes = 2 * (uint64_t)m->hidden,
     };
 
     if (status != EPA_OK)
         return status;
+    if (device && l.puts && (l.pull || c->profile != NULL))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v1 on GPUs of several nodes pushes blocks, and takes no profile: leave "
+                        "exchange and profile out");
     l.local = l.experts / l.size;
     l.token_bytes = l.fp8 ? l.hidden : l.output_bytes;
     l.row_bytes = epa_round_up(l.token_bytes, V1_LINE);
@@ -189,6 +195,8 @@ static uint32_t last_part(const struct v1_layout *l)
     return l->hidden - (l->units - 1) * l->unit_channels;
 }
 
+static const char *const stage_names[] = {"dispatch", "combine", NULL};
+
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
@@ -201,8 +209,15 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .device_bytes = V1_CUDA_MEMORY != 0 && l.device ? v1_cuda_bytes(&l) : 0,
+        .device_bytes =
+            V1_CUDA_MEMORY != 0 && l.device
+                ? v1_cuda_bytes(&l) +
+                      (l.puts ? algo_mirrors_bytes(l.heap_bytes, V1_MODES * V1_POSITIONS * l.size,
+                                                   world->size - world->local_size)
+                              : 0)
+                : 0,
         .signals = V1_MODES * V1_POSITIONS * l.size,
+        .stages = stage_names,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.rows,
         .u.moe.layout = EPA_LAYOUT_EXPERT,
@@ -251,7 +266,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | V1_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = plan,
     .create = create,
 };

@@ -14,20 +14,14 @@
 
 #include "../../common/algo_options.h"
 
-enum v1_dtype { V1_DTYPE_FP8 = ALGO_DTYPE_FP8, V1_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
-enum v1_nontemporal {
-    V1_NONTEMPORAL_AUTO = ALGO_NONTEMPORAL_AUTO,
-    V1_NONTEMPORAL_OFF = ALGO_NONTEMPORAL_OFF,
-    V1_NONTEMPORAL_ON = ALGO_NONTEMPORAL_ON
-};
 enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
 
 struct v1_config {
-    int dispatch_dtype;  /* enum v1_dtype */
+    int dispatch_dtype;  /* enum algo_dtype */
     int exchange;        /* enum v1_exchange, with ranks that loads and stores reach */
     uint32_t buffers;    /* dispatches that may be open */
     double capacity;     /* MAX_M, times the even share; 0: the worst case */
-    int nontemporal;     /* host code: enum v1_nontemporal */
+    int nontemporal;     /* host code: enum algo_nontemporal */
     bool pdl;            /* CUDA code: programmatic dependent launch */
     uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */

@@ -39,7 +39,7 @@ EPA_DEV bool v1_has(const struct v1_choices &of, uint32_t choice)
 
 /* ---- pushed ---- */
 
-/* One warp: lines from the `piece`-th sixteen on of what an expert answered to an entry, to
+/* One warp: lines from the `piece`-th sixteen on of an entry's expert output, to
  * the entry's rank. */
 EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece, uint64_t call)
 {
@@ -58,7 +58,7 @@ EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t pie
                                   call);
 }
 
-/* One warp: lane k waits for the last line of choice k's answer, if it is in `list`. */
+/* One warp: lane k waits for the last line of choice k's expert output, if it is in `list`. */
 EPA_DEV bool v1_wait_outputs(const struct v1_args &a, const char *from, uint32_t packets,
                              uint32_t list, uint32_t token, uint64_t call,
                              struct epa_dev_poll *poll)
@@ -223,17 +223,19 @@ template <bool F16, bool PULL, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     combine(const __grid_constant__ struct v1_args a)
 {
+    bool sends = (a.halves & V1_SEND) != 0, receives = (a.halves & V1_RECEIVE) != 0;
     uint32_t first = a.senders < gridDim.x ? a.senders : 0;
     uint64_t call = dev_begin(a.c, false, true);
 
-    dev_stamps_clear<PROFILE>(a.c);
-    if (blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
+    if (sends)
+        dev_stamps_clear<PROFILE>(a.c);
+    if (sends && blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
         dev_signal_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call);
     if (!PULL && blockIdx.x < a.senders)
         send<PROFILE>(a, call);
-    if (blockIdx.x >= first)
+    if (receives && blockIdx.x >= first)
         receive<F16, PULL, PROFILE>(a, call, blockIdx.x - first, gridDim.x - first);
-    dev_end(a.c, call, true);
+    dev_end(a.c, call, receives);
 }
 
 #define KERNELS(f16, pull) \

@@ -23,12 +23,20 @@
  * those with which no row is exchanged. What comes is used up in the call in which it comes,
  * so two positions are enough whatever calls come in between, and however a graph repeats
  * them; a dispatch that is given up and a combine that is called again are calls like any
- * other. */
+ * other.
+ *
+ * Ranks of other nodes (ll_v1_far.cu): each call is two kernels, that sends and that receives, with
+ * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
+ * third has it put to p, with a signal of the mode and position behind it, in a combine BEGUN
+ * itself; then it waits for those of all such ranks. So splits and BEGUN of p say as much as above
+ * and more: what p sent in the call is in place. A mirror is written again when the memory that it
+ * stands for may be: by then p has given a signal after the receiving kernel of the call that
+ * filled it, so all of it has left. */
 #include "ll_v1_cuda.h"
 
 /* What a dispatch leaves for its combine. */
 struct v1_cuda_set {
-    uint32_t *place;
+    uint32_t *place, *far_slice;
     struct v1_back *back;
 };
 
@@ -67,16 +75,19 @@ static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m, 
     a.starts = region_at(c, &l->starts, set);
     a.place = c->set[set].place;
     a.back = c->set[set].back;
+    a.far_slice = c->set[set].far_slice;
     return a;
 }
 
 /* Half of the blocks send at most, the others are there to take in what comes meanwhile. A
  * block takes one token at a time where there are few, so that many send; with more it has
  * some eight chunks to take in turn, as each costs it a count of the choices in between. */
-static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m, uint32_t set)
+static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m, uint32_t set,
+                                       uint32_t halves)
 {
     struct v1_args a = args_of(c, m, V1_DISPATCH, set);
-    uint32_t room = c->d.resident[V1_DISPATCH], most = room > 1 ? room / 2 : 1, blocks;
+    bool both = halves == (V1_SEND | V1_RECEIVE);
+    uint32_t room = c->d.resident[V1_DISPATCH], most = both && room > 1 ? room / 2 : room, blocks;
     uint64_t comes = (uint64_t)c->l.max_tokens * c->l.topk * c->l.units;
 
     a.chunk = m->tokens / (8 * most);
@@ -85,13 +96,22 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     if (a.senders < c->l.size) /* each may tell a rank its splits */
         a.senders = device_blocks_for(most, c->l.size);
     blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
+    if (halves == V1_SEND)
+        blocks = a.senders;
+    if (halves == V1_RECEIVE) {
+        blocks = device_blocks_for(room, (comes + 3) / 4);
+        a.senders = 0;
+    }
+    a.halves = halves;
     return device_launch(&c->d, dispatch_kernel(c, m->x_dtype), &a.c, blocks, false);
 }
 
-static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m, uint32_t set)
+static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m, uint32_t set,
+                                      uint32_t halves)
 {
     struct v1_args a = args_of(c, m, V1_COMBINE, set);
-    uint32_t room = c->d.resident[V1_COMBINE], most = room > 1 ? room / 2 : 1;
+    bool both = halves == (V1_SEND | V1_RECEIVE);
+    uint32_t room = c->d.resident[V1_COMBINE], most = both && room > 1 ? room / 2 : room;
     uint64_t sums = (uint64_t)m->tokens * c->l.shares;
     uint32_t blocks = device_blocks_for(room, sums);
 
@@ -99,8 +119,40 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
         a.senders = device_blocks_for(most, c->l.rows * c->l.pieces);
         blocks = room > 1 ? a.senders + device_blocks_for(room - most, sums) : 1;
     }
+    if (halves == V1_SEND)
+        blocks = a.senders;
+    if (halves == V1_RECEIVE) {
+        blocks = device_blocks_for(room, sums);
+        a.senders = 0;
+    }
+    a.halves = halves;
     return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.profile != NULL), &a.c,
                          blocks, false);
+}
+
+/* Where there are other nodes in three kernels: what one sends leaves, and what the last receives
+ * arrives, between them. */
+static enum epa_status launch_call(struct v1_cuda *c, const struct epa_moe *m, enum v1_mode mode,
+                                   uint32_t set)
+{
+    enum epa_status (*launch)(struct v1_cuda *, const struct epa_moe *, uint32_t, uint32_t) =
+        mode == V1_DISPATCH ? launch_dispatch : launch_combine;
+    struct v1_far_args far;
+    enum epa_status status;
+    cudaError_t code;
+
+    if (c->d.mirrors == NULL)
+        return launch(c, m, set, V1_SEND | V1_RECEIVE);
+    far = (struct v1_far_args){
+        .a = args_of(c, m, mode, set), .v = *c->d.t->view, .ring = *c->d.t->ring};
+    status = launch(c, m, set, V1_SEND);
+    if (status != EPA_OK)
+        return status;
+    code = cudaSetDevice(c->d.backend->device);
+    if (code == cudaSuccess)
+        code = v1_far_queue(c->d.backend->stream, &far);
+    return code == cudaSuccess ? launch(c, m, set, V1_RECEIVE)
+                               : device_call_failed(&c->d, "launching a kernel", code);
 }
 
 /* ---- stages ---- */
@@ -129,7 +181,7 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     m->scale_stride = l->scales_bytes;
     m->origin_stride = sizeof(struct epa_origin);
     m->y_space = device_own(&c->d, region_at(c, &l->y, set));
-    return launch_dispatch(c, m, set);
+    return launch_call(c, m, V1_DISPATCH, set);
 }
 
 /* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
@@ -147,7 +199,7 @@ static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *
         status = device_copy_outputs(&c->d, region_at(c, &c->l.y, set), m->y,
                                      c->l.rows * c->l.output_bytes);
     if (status == EPA_OK)
-        status = launch_combine(c, m, set);
+        status = launch_call(c, m, V1_COMBINE, set);
     if (status == EPA_OK)
         device_close_set(&c->d, set);
     return status;
@@ -173,6 +225,11 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "dispatch: rank %u has %llu rows for rank %u, which has room for "
                        "%llu from each: raise algorithm.capacity, or set it to 0",
                        rank, seen, f->peer, call);
+    else if (f->what == V1_WAIT_RING)
+        (void)epa_fail(err, status,
+                       "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
+                       "%llu were taken, wants %llu",
+                       stage, seconds, f->peer, seen, call);
     else if (f->what == V1_WAIT_ROW)
         (void)epa_fail(err, status,
                        "%s: call %llu, rank %u: waited %.3f s for row %u of its block, "
@@ -187,6 +244,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu", stage,
                        call, f->peer, seconds,
                        f->what == V1_WAIT_SPLITS ? "its splits, whose call"
+                       : f->what == V1_WAIT_FAR  ? "what it sends from another node, whose signal"
                                                  : "its signal that it has begun, which",
                        seen);
 }
@@ -206,6 +264,8 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
 
         s->place = device_take(memory, at, choices * sizeof(*s->place));
         s->back = device_take(memory, at, (c->l.pull ? 0 : c->l.rows) * sizeof(*s->back));
+        s->far_slice =
+            device_take(memory, at, (c->l.puts ? 2 * c->l.size : 0) * sizeof(*s->far_slice));
     }
 }
 
@@ -287,6 +347,11 @@ enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struc
              "dispatch"},
             {v1_combine_kernel(l->f16, l->pull, config->profile != NULL), NULL, "combine"}},
         config->blocks, err);
+    if (status == EPA_OK)
+        status = device_make_mirrors(&c->d, l->heap_bytes, V1_MODES * V1_POSITIONS * l->size, err);
+    if (status == EPA_OK && c->d.mirrors != NULL && v1_far_load() != cudaSuccess)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "ll_v1: loading a kernel on GPU %d",
+                          c->d.backend->device);
     if (status != EPA_OK) {
         device_destroy(&c->d.base);
         return status;

@@ -2,6 +2,8 @@
 #ifndef LL_V1_CUDA_H
 #define LL_V1_CUDA_H
 
+#include <cuda_runtime_api.h>
+
 #include "../../common/algo_cuda.h"
 #include "ll_v1.h"
 
@@ -9,7 +11,17 @@
 enum { V1_MOST_CHUNK = 8 };
 
 /* What a kernel gave up waiting for; or a slice that is longer than MAX_M. */
-enum v1_fault { V1_WAIT_SPLITS, V1_WAIT_ROW, V1_WAIT_BEGUN, V1_WAIT_OUTPUT, V1_NO_ROOM };
+enum v1_fault {
+    V1_WAIT_SPLITS,
+    V1_WAIT_ROW,
+    V1_WAIT_BEGUN,
+    V1_WAIT_OUTPUT,
+    V1_NO_ROOM,
+    V1_WAIT_RING, /* room in the ring to other nodes; */
+    V1_WAIT_FAR   /* what comes from there */
+};
+
+enum { V1_SEND = 1, V1_RECEIVE = 2 };
 
 /* Phases of a dispatch, and of a combine. */
 enum { V1_SORT, V1_QUANTISE_AND_SEND, V1_WAIT, V1_POSTPROCESS };
@@ -28,6 +40,7 @@ struct v1_args {
     uint32_t shares, share_channels, pieces, sent_bytes, output_bytes;
     uint32_t row_bytes, scales_bytes;
     uint32_t pull;
+    uint32_t halves;            /* V1_SEND | V1_RECEIVE */
     uint32_t senders;           /* blocks from here on only receive */
     uint32_t chunk;             /* dispatch: tokens that a block sorts in at a time */
     uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
@@ -37,6 +50,16 @@ struct v1_args {
      * pulled: among the choices of its expert. */
     uint32_t *place;
     struct v1_back *back; /* [rows] expert outputs are pushed: where they go */
+    uint32_t
+        *far_slice; /* [size][2] of a rank of another node: where its rows begin as sorted, rows */
+};
+
+/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps
+ * of ranks of other nodes in its view; v: the transport's, where these have none. */
+struct v1_far_args {
+    struct v1_args a;
+    struct epa_device_view v;
+    struct epa_device_ring ring;
 };
 
 /* The kernels; all take a struct v1_args. */
@@ -45,6 +68,9 @@ extern "C" {
 #endif
 const void *v1_dispatch_kernel(enum device_input, bool profile);
 const void *v1_combine_kernel(bool f16, bool pull, bool profile);
+/* Sends what the kernel before has stored for other nodes, and waits for what comes from there. */
+cudaError_t v1_far_load(void);
+cudaError_t v1_far_queue(cudaStream_t, const struct v1_far_args *);
 #ifdef __cplusplus
 }
 #endif

@@ -435,16 +435,17 @@ template <int IN, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct v1_args a)
 {
+    bool sends = (a.halves & V1_SEND) != 0, receives = (a.halves & V1_RECEIVE) != 0, ok = true;
     uint64_t call = dev_begin(a.c, false, true);
-    bool ok = true;
 
-    dev_stamps_clear<PROFILE>(a.c);
+    if (sends)
+        dev_stamps_clear<PROFILE>(a.c);
     if (blockIdx.x < a.senders)
         ok = send<IN, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */
-    if (ok)
+    if (ok && receives)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
-    dev_end(a.c, call, true);
+    dev_end(a.c, call, receives);
 }
 
 #define KERNELS(in) \

@@ -44,7 +44,6 @@
 #include <string.h>
 
 #include "../../common/algo_host.h"
-#include "base/clock.h"
 
 /* What a dispatch leaves for its combine, and the views it publishes. */
 struct v1_set {
@@ -335,7 +334,9 @@ static enum epa_status send_rows(struct v1_task *task)
 
     for (task->begin = 0; task->begin < rows && status == EPA_OK; task->begin = task->end) {
         task->end = rows - task->begin > piece ? task->begin + piece : rows;
+        algo_begin_work(&h->a);
         status = in_parallel(task, gather_rows);
+        algo_end_work(&h->a, task->set->s.epoch, ALGO_DISPATCH, task->m->tokens);
         if (status == EPA_OK && far)
             status = algo_put(&h->a, slot + task->begin * h->l.row_bytes,
                               here(h, &h->l.out, 0) + (start + task->begin) * h->l.row_bytes,
@@ -671,8 +672,6 @@ static enum epa_status regroup(struct v1_task *task)
     const struct algo_set *s = &task->set->s;
     struct epa_moe *m = task->m;
     enum epa_status status = read_splits(task);
-    uint64_t start = 0;
-    bool tries;
 
     if (status != EPA_OK)
         return status;
@@ -695,12 +694,9 @@ static enum epa_status regroup(struct v1_task *task)
                          task->wrong - 1);
     if (status != EPA_OK)
         return status;
-    tries = algo_try(&h->a, m->recv_rows);
-    if (tries)
-        start = clock_ns();
+    algo_begin_work(&h->a);
     status = in_parallel(task, copy_rows);
-    if (tries)
-        algo_tried(&h->a, (double)(clock_ns() - start) / (double)m->recv_rows);
+    algo_end_work(&h->a, s->epoch, ALGO_DISPATCH, m->tokens);
     return status;
 }
 
@@ -716,6 +712,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
         return EPA_ERR_CONFIG;
     task.call = ++h->calls[V1_DISPATCH];
     h->again = NULL;
+    algo_set_store(&h->a, task.set->s.epoch);
     status = sort_and_quantise(&task);
     if (algo_phase(&h->a, status, "send"))
         status = exchange(&task);
@@ -820,13 +817,17 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     if (task.set == NULL)
         return EPA_ERR_CONFIG;
     task.call = ++h->calls[V1_COMBINE];
+    algo_set_store(&h->a, task.m->epoch);
     status = find_outputs(&task);
     if (status == EPA_OK)
         status = exchange(&task);
     if (algo_phase(&h->a, status, "reduce")) {
         for (uint32_t rank = 0; rank < h->l.size; rank++)
             locate_outputs(&task, rank);
+        algo_begin_work(&h->a);
         status = in_parallel(&task, reduce_tokens);
+        if (h->again == NULL) /* called again it is not of the pair */
+            algo_end_work(&h->a, task.m->epoch, ALGO_COMBINE, task.m->tokens);
     }
     algo_end(&h->a);
     task.set->s.state = ALGO_FREE;
@@ -862,12 +863,15 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struc
     if (status != EPA_OK)
         return status;
     h = (struct v1_host *)a;
+    for (uint32_t mode = 0; mode < V1_MODES; mode++)
+        h->calls[mode] = p->epoch;
     a->base.discard = algo_discard;
     a->base.combines_again = true;
     h->l = *l;
     algo_choose_store(a, ((const struct v1_config *)p->config)->nontemporal,
                       (double)p->world.local_size * l->max_tokens * l->topk *
-                          (double)(l->row_bytes + l->scales_bytes + l->output_bytes));
+                          (double)(l->row_bytes + l->scales_bytes + l->output_bytes),
+                      false);
     for (uint32_t b = 0; b < l->buffers; b++) {
         struct v1_set *s = (struct v1_set *)a->set[b];
 

@@ -5,12 +5,12 @@
 #include "../../common/algo_host.h"
 
 static const struct ll_config defaults = {
-    .dispatch_dtype = LL_DTYPE_FP8,
-    .combine_dtype = LL_DTYPE_NATIVE,
+    .dispatch_dtype = ALGO_DTYPE_FP8,
+    .combine_dtype = ALGO_DTYPE_NATIVE,
     .layout = EPA_LAYOUT_EXPERT,
     .recv_layout = LL_RECV_PACKED,
     .buffers = 2,
-    .nontemporal = LL_NONTEMPORAL_AUTO,
+    .nontemporal = ALGO_NONTEMPORAL_AUTO,
     .pdl = true,
 };
 
@@ -45,22 +45,27 @@ static const struct epa_option options[] = {
     {.name = "combine_dtype",
      EPA_CHOICE(struct ll_config, combine_dtype),
      .choices = algo_dtype_choices,
-     .help = "data type of expert outputs in combine"},
+     .help = "data type of expert outputs in combine",
+     .tune = "*"},
     {.name = "layout",
      EPA_CHOICE(struct ll_config, layout),
      .choices = layouts,
-     .help = "layout of the rows that dispatch returns"},
+     .help = "layout of the rows that dispatch returns",
+     .tune = "*"},
     {.name = "dedup",
      EPA_BOOL(struct ll_config, dedup),
      .help = "with layout: expert, send a token once per destination rank; the receiver "
-             "replicates it to its experts and reduces their outputs into one row"},
+             "replicates it to its experts and reduces their outputs into one row",
+     .tune = "*"},
     {.name = "recv_layout",
      EPA_CHOICE(struct ll_config, recv_layout),
      .choices = row_starts,
-     .help = "placement of the rows of an expert"},
+     .help = "placement of the rows of an expert",
+     .tune = "*"},
     {.name = "fuse_expert",
      EPA_BOOL(struct ll_config, fuse_expert),
-     .help = "on GPUs, compute the synthetic expert within combine"},
+     .help = "on GPUs, compute the synthetic expert within combine",
+     .tune = "cuda: *"},
     ALGO_OPTION_BUFFERS(struct ll_config),
     ALGO_OPTION_NONTEMPORAL(struct ll_config, algo_nontemporal_choices,
                             "stores that write rows to other ranks"),
@@ -72,7 +77,8 @@ static const struct epa_option options[] = {
     {.name = "combine_mode",
      EPA_CHOICE(struct ll_config, combine_mode),
      .choices = returns,
-     .help = "on GPUs, direction of the transfer of expert outputs"},
+     .help = "on GPUs, direction of the transfer of expert outputs",
+     .tune = "cuda: *"},
     ALGO_OPTION_PDL(struct ll_config),
     ALGO_OPTION_BLOCKS(struct ll_config),
     ALGO_OPTION_PROFILE(struct ll_config),
@@ -99,13 +105,13 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
                         "out%s",
                         m->dtype != EPA_BF16 ? ", or set moe.dtype: bf16"
                                              : ", or set fuse_expert: false");
-    if (c->fuse_expert && c->combine_dtype == LL_DTYPE_FP8)
+    if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "ll_v2 on GPUs: expert outputs made in combine (fuse_expert: true) are sent as "
             "they are; set combine_dtype: native, or fuse_expert: false");
     if (c->combine_mode == LL_COMBINE_PULL &&
-        (c->combine_dtype == LL_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
+        (c->combine_dtype == ALGO_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "ll_v2: expert outputs that are added up (once) or quantised (combine_dtype: fp8) "
@@ -124,10 +130,11 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .topk = LL_TOPK,
         .ranks = LL_RANKS,
         .device_experts = LL_DEVICE_EXPERTS,
-        .fp8 = c->dispatch_dtype == LL_DTYPE_FP8  ? "dispatch_dtype"
-               : c->combine_dtype == LL_DTYPE_FP8 ? "combine_dtype"
-                                                  : NULL,
-        .native = c->dispatch_dtype == LL_DTYPE_NATIVE,
+        .device_ranks = LL_DEVICE_RANKS,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8  ? "dispatch_dtype"
+               : c->combine_dtype == ALGO_DTYPE_FP8 ? "combine_dtype"
+                                                    : NULL,
+        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
         .device_option = c->profile != NULL                   ? "profile"
                          : c->split_phase                     ? "split_phase: true"
                          : c->fuse_expert                     ? "fuse_expert: true"
@@ -135,7 +142,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->combine_mode != LL_COMBINE_AUTO ? "expert outputs"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
-        .host_option = c->nontemporal != LL_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
+        .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
@@ -214,13 +221,31 @@ static void divide_work(struct ll_layout *l)
     l->row_signals = (uint64_t)l->max_tokens * l->units > LL_MANY_UNITS ? 1 : l->units;
 }
 
+bool ll_publishes_counts(const struct ll_layout *l, uint32_t tokens)
+{
+    return l->experts >= LL_NO_EXPERT ||
+           sizeof(struct ll_routes) + (uint64_t)tokens * l->topk * 2 > l->count_words * 2;
+}
+
+/* For the most tokens, and for any number of them. */
+static uint64_t publish_bytes(const struct ll_layout *l)
+{
+    uint64_t experts = sizeof(struct ll_routes) + (uint64_t)l->max_tokens * l->topk * 2;
+
+    return ll_publishes_counts(l, l->max_tokens) ? LL_LINE + l->count_words * 4
+                                                 : epa_round_up(experts, LL_LINE);
+}
+
 static void place_regions(struct ll_layout *l)
 {
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
     uint64_t received = l->entries < slots ? l->entries : slots; /* sent once, at most */
     bool outputs = l->device ? l->pushes : l->puts;
 
-    l->counts_bytes = (uint64_t)l->size * l->count_words * 4;
+    if (l->published)
+        l->routes_bytes = publish_bytes(l);
+    else
+        l->counts_bytes = (uint64_t)l->size * l->count_words * 4;
     l->recv_bytes = l->rows * l->message_bytes;
     if (!l->fused)
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, LL_LINE);
@@ -242,7 +267,7 @@ static void place_regions(struct ll_layout *l)
     l->y_at = algo_place(&l->heap_bytes, l->y_bytes, l->buffers);
     l->staging_at = algo_place(&l->heap_bytes, l->staging_bytes, l->buffers);
     l->outputs_at = algo_place(&l->heap_bytes, l->outputs_bytes, l->device ? 2 : l->buffers);
-    l->routes_at = algo_place(&l->heap_bytes, l->routes_bytes, l->buffers);
+    l->routes_at = algo_place(&l->heap_bytes, l->routes_bytes, l->published ? 2 : l->buffers);
     l->arrival_at = algo_place(&l->heap_bytes, l->arrival_bytes, l->buffers);
     l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
 }
@@ -277,8 +302,8 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         .dtype = (enum epa_dtype)m->dtype,
         .buffers = c->buffers,
         .by_rank = c->layout == EPA_LAYOUT_RANK,
-        .fp8 = c->dispatch_dtype == LL_DTYPE_FP8,
-        .output_fp8 = c->combine_dtype == LL_DTYPE_FP8,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
+        .output_fp8 = c->combine_dtype == ALGO_DTYPE_FP8,
         .fused = c->fuse_expert,
         .padded = c->recv_layout == LL_RECV_PADDED,
         .device = device,
@@ -289,17 +314,19 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
-    if (device && l.puts && (l.by_rank || !l.dedup || c->profile != NULL))
+    l.published = !device && !l.puts;
+    if (device && l.puts && (!l.dedup || c->profile != NULL || c->combine_mode == LL_COMBINE_PULL))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v2 on GPUs of several nodes sends blocks of rows that are copied to their "
-            "experts' where they arrive, and takes no profile: set layout: expert, "
-            "dedup: true, and leave profile out");
+            "ll_v2 on GPUs of several nodes sends blocks of rows, one for each token, pushes "
+            "expert "
+            "outputs, and takes no profile: set layout: expert and dedup: true, or layout: rank, "
+            "combine_mode: auto, and leave profile out");
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
     l.pushes =
         device &&
-        (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || (l.dedup && !l.by_rank) ||
+        (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || l.puts || (l.dedup && !l.by_rank) ||
          (c->combine_mode == LL_COMBINE_AUTO && l.by_rank && l.max_tokens >= LL_MANY_TOKENS));
     l.places = l.dedup && (device || l.size < l.topk) ? l.size : l.topk;
     make_message(&l);
@@ -317,11 +344,9 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     return status;
 }
 
-/* GPUs: what is put to `far` ranks of other nodes is put together in a mirror of each one's heap. */
-static uint64_t mirror_bytes(const struct ll_layout *l, uint32_t far)
-{
-    return l->puts && far > 0 ? ll_mirror_bytes(l, far) : 0;
-}
+static const char *const stage_names[] = {"dispatch", "combine", NULL};
+static const char *const half_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
+                                         "combine_recv", NULL};
 
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
@@ -335,10 +360,14 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .device_bytes = LL_CUDA_MEMORY != 0 && l.device
-                            ? ll_cuda_bytes(&l) + mirror_bytes(&l, world->size - world->local_size)
-                            : 0,
+        .device_bytes =
+            LL_CUDA_MEMORY != 0 && l.device
+                ? ll_cuda_bytes(&l) + (l.puts ? algo_mirrors_bytes(l.heap_bytes, l.signals,
+                                                                   world->size - world->local_size)
+                                              : 0)
+                : 0,
         .signals = l.signals,
+        .stages = l.device && c->split_phase ? half_names : stage_names,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.entries,
         .u.moe.layout = (enum epa_layout)c->layout,
@@ -353,8 +382,9 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.sent_bytes,
         .u.moe.combine_token_bytes = l.output_fp8 ? l.hidden : l.output_bytes,
-        .u.moe.control_bytes =
-            (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 + (l.device ? l.routes_bytes / l.size : 0),
+        .u.moe.control_bytes = l.published ? l.routes_bytes + 2 * 8
+                                           : (uint64_t)l.count_words * 4 + LL_SIGNALS * 8 +
+                                                 (l.device ? l.routes_bytes / l.size : 0),
     };
     return EPA_OK;
 }

@@ -18,24 +18,18 @@
 
 #include "../../common/algo_options.h"
 
-enum ll_dtype { LL_DTYPE_FP8 = ALGO_DTYPE_FP8, LL_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
-enum ll_nontemporal {
-    LL_NONTEMPORAL_AUTO = ALGO_NONTEMPORAL_AUTO,
-    LL_NONTEMPORAL_OFF = ALGO_NONTEMPORAL_OFF,
-    LL_NONTEMPORAL_ON = ALGO_NONTEMPORAL_ON
-};
 enum ll_recv_layout { LL_RECV_PACKED, LL_RECV_PADDED };
 enum ll_combine_mode { LL_COMBINE_AUTO, LL_COMBINE_PULL, LL_COMBINE_PUSH };
 
 struct ll_config {
-    int dispatch_dtype, combine_dtype; /* enum ll_dtype */
+    int dispatch_dtype, combine_dtype; /* enum algo_dtype */
     int layout;                        /* enum epa_layout */
     bool dedup;                        /* layout expert: a token crosses once for each rank */
     int recv_layout;                   /* enum ll_recv_layout: where an expert's entries start */
     bool fuse_expert;                  /* CUDA code: combine does the experts' work */
     uint32_t buffers;
     double capacity;     /* rows a rank has room for, times its even share; 0: the worst case */
-    int nontemporal;     /* host code: enum ll_nontemporal */
+    int nontemporal;     /* host code: enum algo_nontemporal */
     bool split_phase;    /* CUDA code: sending and receiving are two kernels */
     int combine_mode;    /* CUDA code: enum ll_combine_mode */
     bool pdl;            /* CUDA code: programmatic dependent launch */
@@ -57,6 +51,17 @@ struct ll_choice {
 
 enum { LL_LINE = 64, LL_META_BYTES = 16 };
 
+/* Hosts: what a rank publishes of a dispatch, in as few lines as it takes; all ranks load it. */
+struct ll_routes {
+    uint64_t epoch; /* stored last; it vouches for the rest */
+    uint32_t tokens;
+    uint32_t
+        counted; /* 0: [tokens][topk] experts follow; 1: at the next line counts, of count_words */
+    uint16_t expert[]; /* LL_NO_EXPERT: a choice that was dropped */
+};
+
+enum { LL_NO_EXPERT = UINT16_MAX };
+
 /* A token's ranks are the bits of a word; its expert outputs stand in arrays of this size. */
 enum { LL_RANKS = 64, LL_TOPK = 32 };
 
@@ -68,10 +73,11 @@ struct ll_layout {
     enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
     bool by_rank, fp8, dedup, padded;
     bool output_fp8;
-    bool fused;  /* GPUs: combine computes expert outputs of received rows; nobody needs y */
-    bool pushes; /* GPUs: expert outputs are stored at the token's rank, not loaded by it */
-    bool puts;   /* some peers may be out of reach of loads and stores */
-    bool device; /* the layout of the CUDA code */
+    bool fused;     /* GPUs: combine computes expert outputs of received rows; nobody needs y */
+    bool pushes;    /* GPUs: expert outputs are stored at the token's rank, not loaded by it */
+    bool puts;      /* some peers may be out of reach of loads and stores */
+    bool published; /* hosts: ranks load each other's routes */
+    bool device;    /* the layout of the CUDA code */
     uint64_t token_at, scales_at, choices_at, meta_at, message_bytes; /* in a message */
     uint64_t token_bytes;                                             /* of a row in dispatch */
     uint64_t output_bytes;                                            /* of a row of y */
@@ -79,9 +85,12 @@ struct ll_layout {
         sent_scales_at;               /* of an expert output on its way; hosts: its scales in it */
     uint64_t rows, entries;           /* that a rank has room for */
     uint32_t count_words;             /* of a source: rows for each expert, then (once) each rank */
-    uint64_t counts_at, counts_bytes; /* [source][count_words] */
-    uint64_t recv_at, recv_bytes;     /* [rows] messages */
-    uint64_t y_at, y_bytes;           /* [rows][hidden] expert outputs of my experts */
+    uint64_t counts_at, counts_bytes; /* [source][count_words]; hosts: where counts are put */
+    /* GPUs: packets: [source][windows][local + 1]. Hosts that publish: this rank's struct
+     * ll_routes, of odd and even epochs */
+    uint64_t routes_at, routes_bytes;
+    uint64_t recv_at, recv_bytes;       /* [rows] messages */
+    uint64_t y_at, y_bytes;             /* [rows][hidden] expert outputs of my experts */
     uint64_t staging_at, staging_bytes; /* puts: messages on their way out */
     uint64_t outputs_at, outputs_bytes; /* puts: [max_tokens * places] for my tokens */
     /* once in layout expert: messages as they come, before they are copied to their
@@ -97,18 +106,21 @@ struct ll_layout {
     uint32_t shares, share_channels;  /* the same of an expert output */
     uint32_t windows;                 /* of 32 tokens, that max_tokens has */
     uint64_t unit_bytes, share_bytes; /* of a part, as lines */
-    uint64_t routes_at, routes_bytes; /* packets: [source][windows][local + 1] */
     uint64_t heap_bytes;
     uint32_t signals;
 };
 
-/* Signals, one of each kind for each source; all carry the epoch. On GPUs ANSWER is one:
+/* Signals, one of each kind for each source; all carry the epoch. On GPUs OUTPUT is one:
  * counts and rows come there as packets and lines, or with signals of their own. */
 enum ll_signal { LL_COUNT, LL_DATA, LL_OUTPUT, LL_SIGNALS };
 
 /* ---- what GPUs tell each other, shared with tests on hosts ---- */
 
-enum { LL_DEVICE_EXPERTS = 4096, LL_DEVICE_TOKENS = 1 << 20 };
+enum {
+    LL_DEVICE_EXPERTS = 4096,
+    LL_DEVICE_TOKENS = 1 << 20,
+    LL_DEVICE_RANKS = 32 /* a lane or a bit for each */
+};
 
 /* Of a row, at most, that one warp takes. Expert outputs pushed in bf16 fill whole lines. */
 enum {
@@ -228,6 +240,9 @@ enum epa_status ll_layout_make(const struct epa_moe *, const struct epa_world *,
                                uint32_t transport_flags, const struct ll_config *,
                                struct ll_layout *out, struct epa_error *);
 
+/* Hosts that publish: whether so many tokens are published as counts, which are less then. */
+bool ll_publishes_counts(const struct ll_layout *, uint32_t tokens);
+
 enum epa_status ll_host_create(const struct epa_algorithm_params *, const struct ll_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
@@ -238,17 +253,6 @@ extern "C"
     enum epa_status
     ll_cuda_create(const struct epa_algorithm_params *, const struct ll_layout *,
                    struct epa_algorithm **out, struct epa_error *);
-
-/* Mirrors of the heaps of `far` ranks, and words that nobody reads in place of their signals. */
-static inline uint64_t ll_mirror_stride(const struct ll_layout *l)
-{
-    return (l->heap_bytes + 4095) / 4096 * 4096;
-}
-
-static inline uint64_t ll_mirror_bytes(const struct ll_layout *l, uint32_t far)
-{
-    return far * ll_mirror_stride(l) + l->signals * sizeof(uint64_t);
-}
 
 /* Bytes of device memory that the CUDA code takes beside the heap and mirrors. */
 uint64_t ll_cuda_bytes(const struct ll_layout *);

@@ -73,12 +73,12 @@ static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
             by[c] = choice[c].weight;
         }
         h->a.kernels->reduce(row, by, n, h->l.hidden,
-                             h->l.output_fp8 ? EPA_STORE_CACHED : h->a.store,
+                             h->l.output_fp8 ? EPA_STORE_CACHED : h->a.own_store,
                              h->l.output_fp8 ? sum : (uint16_t *)(void *)to);
         if (h->l.output_fp8)
             quantise_output(h, sum, NULL, to);
     }
-    algo_drain(h->a.store);
+    algo_drain(h->a.own_store);
 }
 
 /* Expert outputs from `begin` to `end`: rows, or all of these experts. */
@@ -218,7 +218,7 @@ static enum epa_status send_outputs(struct ll_task *task)
     if (h->a.far != 0)
         begin_outputs(h, s);
     if (h->a.far == 0)
-        return make(task, 0, h->l.dedup ? rows_that_came(h, s) : h->l.local);
+        return make(task, 0, h->l.dedup ? s->rows : h->l.local);
     return h->l.dedup ? output_by_source(task) : output_by_expert(task);
 }
 
@@ -264,16 +264,16 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         uint32_t n = outputs_to(task, t, leave, put, row, by);
 
         if (!h->l.output_fp8) {
-            h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.store, out);
+            h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.own_store, out);
             continue;
         }
         for (uint32_t i = 0; i < n; i++) {
             code[i] = (const uint8_t *)row[i];
             scale[i] = (const float *)(const void *)(code[i] + h->l.sent_scales_at);
         }
-        h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.store, out);
+        h->a.kernels->reduce_fp8(code, scale, by, n, h->l.hidden, h->l.group, h->a.own_store, out);
     }
-    algo_drain(h->a.store);
+    algo_drain(h->a.own_store);
     algo_worked(&h->a, worker, workers, begin, end - first);
 }
 
@@ -290,16 +290,21 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
+    algo_set_store(&h->a, s->s.epoch);
+    algo_begin_work(&h->a);
     status = send_outputs(&task);
+    algo_end_work(&h->a, s->s.epoch, ALGO_COMBINE, m->tokens);
     if (status == EPA_OK)
-        status = ll_signal_all(h, LL_OUTPUT, s->s.epoch);
+        status = ll_signal(h, LL_OUTPUT, s->s.epoch, s->from);
     if (algo_phase(&h->a, status, "recv_wait"))
-        status = ll_wait_and_leave(h, LL_OUTPUT, s->s.epoch);
+        status = ll_wait_and_leave(h, LL_OUTPUT, s->s.epoch, s->to);
     if (algo_phase(&h->a, status, "topk_reduce")) {
         h->a.note.tokens = m->tokens;
         task.begin = 0;
         task.end = m->tokens;
+        algo_begin_work(&h->a);
         status = algo_parallel(&h->a, reduce_tokens, &task);
+        algo_end_work(&h->a, s->s.epoch, ALGO_COMBINE, m->tokens);
     }
     algo_end(&h->a);
     s->s.state = ALGO_FREE;

@@ -3,11 +3,11 @@
  * that carry the number of the combine: less crosses where the experts' rank adds up or quantises
  * them first, and links carry stores better than loads.
  *
- * Signals: ANSWER of a source carries the number of the combine from its start: its experts
+ * Signals: OUTPUT of a source carries the number of the combine from its start: its experts
  * have given their outputs, and it is done with whatever it read before. Every rank waits for all
  * of them in every combine, also for those that have nothing for it: that is what lets the
  * next dispatch store without asking. */
-#include "ll_v2_answers.cuh"
+#include "ll_v2_outputs.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
  *
@@ -270,7 +270,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     enum { AHEAD = MODE != LL_DIRECT };
     uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
     uint32_t u = dev_warp_of(block, blocks), asked;
-    /* For the first unit it is read while ANSWER is on its way. Where lanes have weights
+    /* For the first unit it is read while OUTPUT is on its way. Where lanes have weights
      * there are no registers to hold it. */
     struct outputs of = {};
 

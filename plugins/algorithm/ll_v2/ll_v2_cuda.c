@@ -11,7 +11,7 @@
  * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
  * safe:
  *   - rows, routes and counts of a dispatch m go to p's set s. p is done with the dispatch
- *     n that had s before: either n's combine has ended here, and it waited for ANSWER of
+ *     n that had s before: either n's combine has ended here, and it waited for OUTPUT of
  *     p, which p sends when its experts are done and its combine starts; or n was
  *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
  *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
@@ -26,14 +26,14 @@
  *     last in a combine before that dispatch, which has ended here, so p has entered it. A
  *     combine that follows another takes the other region, which p read last before the one
  *     between.
- * For this each dispatch waits for COUNT and each combine for ANSWER of all ranks, also of
+ * For this each dispatch waits for COUNT and each combine for OUTPUT of all ranks, also of
  * those with which no row is exchanged.
  *
  * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2.
  *
  * Ranks of other nodes (ll_v2_far.cu): each call is two kernels, that sends and that receives, with
  * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
- * third has it put to p in blocks, and COUNT or ANSWER of this rank set at p behind them; then it
+ * third has it put to p in blocks, and COUNT or OUTPUT of this rank set at p behind them; then it
  * waits for those of all such ranks. So signals of p say as much as above and more: what p sent in
  * the call is in place here. A mirror is written again when the memory that it stands for may be:
  * by then p has given a signal after the receiving kernel of the call that filled it, so all of it
@@ -66,7 +66,6 @@ struct ll_cuda {
     uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
     enum ll_half half;
     struct ll_set set[2];
-    void *mirrors; /* NULL: all ranks are of this node */
 };
 
 /* ---- calls ---- */
@@ -209,10 +208,12 @@ static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
     struct ll_far_args far;
     cudaError_t code;
 
-    if (c->mirrors == NULL)
+    if (c->d.mirrors == NULL)
         return launch_half(c, m, set, halves);
-    far = (struct ll_far_args){
-        .a = args_of(c, m, stage, set, halves), .v = *c->d.t->view, .ring = *c->d.t->ring};
+    far = (struct ll_far_args){.a = args_of(c, m, stage, set, halves),
+                               .v = *c->d.t->view,
+                               .ring = *c->d.t->ring,
+                               .arrives = c->mode == LL_DEDUP};
     if ((halves & LL_SEND) != 0)
         status = launch_half(c, m, set, LL_SEND);
     if (status != EPA_OK)
@@ -489,6 +490,21 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     }
 }
 
+/* The same in mirrors, whose slots of this rank's tokens are put whole. */
+static cudaError_t copy_origins(struct ll_cuda *c, uint64_t first)
+{
+    const struct ll_layout *l = &c->l;
+    cudaError_t code = cudaSuccess;
+
+    for (uint32_t r = 0; r < l->size && code == cudaSuccess; r++)
+        if ((c->args.far >> r & 1) != 0)
+            code = cudaMemcpy2DAsync(c->d.args.v.peer_heap[r] + first, l->message_bytes,
+                                     device_own(&c->d, first), l->message_bytes,
+                                     sizeof(struct ll_meta), l->max_tokens,
+                                     cudaMemcpyDeviceToDevice, c->d.backend->stream);
+    return code;
+}
+
 /* Layout rank: a slot is of one token of one rank for ever, so its META is written once. */
 static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
 {
@@ -506,54 +522,15 @@ static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa
     code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta), slots,
                              cudaMemcpyHostToDevice, c->d.backend->stream);
     if (code == cudaSuccess)
+        code = copy_origins(c, recv + l->meta_at +
+                                   ll_slot(l->max_tokens, c->d.t->rank, 0) * l->message_bytes);
+    if (code == cudaSuccess)
         code = cudaStreamSynchronize(c->d.backend->stream);
     free(meta);
     if (code != cudaSuccess)
         return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: writing origins on GPU %d: %s",
                         c->d.backend->device, cudaGetErrorString(code));
     return EPA_OK;
-}
-
-/* In the view of kernels, heaps and signals of ranks of other nodes are memory of this one's GPU.
- * Mirrors have what is the algorithm's of a heap. */
-static enum epa_status make_mirrors(struct ll_cuda *c, struct epa_error *err)
-{
-    const struct epa_device_view *v = c->d.t->view;
-    const struct epa_backend_ops *ops = c->d.backend->ops;
-    struct epa_error why = {EPA_OK, ""};
-    uint32_t far = 0, at = 0;
-    enum epa_status status;
-
-    for (uint32_t r = 0; r < v->size; r++)
-        far += v->peer_heap[r] == NULL;
-    status = ops->alloc(c->d.backend, ll_mirror_bytes(&c->l, far), &c->mirrors);
-    if (status != EPA_OK) {
-        ops->explain(c->d.backend, &why);
-        return epa_fail(err, status, "ll_v2: mirrors of %u ranks of other nodes: %s", far,
-                        why.text);
-    }
-    for (uint32_t r = 0; r < v->size; r++) {
-        char *signals = (char *)c->mirrors + far * ll_mirror_stride(&c->l);
-
-        if (v->peer_heap[r] != NULL)
-            continue;
-        c->d.args.v.peer_heap[r] = (char *)c->mirrors + at++ * ll_mirror_stride(&c->l) - c->d.heap;
-        c->d.args.v.peer_signal[r] = (uint64_t *)(void *)signals - c->d.args.signal;
-    }
-    c->d.early = false; /* kernels of a call follow each other */
-    if (ll_far_load() != cudaSuccess)
-        return epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading a kernel on GPU %d",
-                        c->d.backend->device);
-    return EPA_OK;
-}
-
-static void destroy(struct epa_algorithm *a)
-{
-    struct ll_cuda *c = (struct ll_cuda *)a;
-
-    if (c->mirrors != NULL)
-        c->d.backend->ops->free(c->d.backend, c->mirrors);
-    device_destroy(a);
 }
 
 static const struct device_kind ll_v2_kind = {
@@ -630,7 +607,6 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.n_stages = splits ? 4 : 2;
     c->d.base.discard = l->buffers > 1 ? discard : NULL;
     c->d.base.combines_again = true;
-    c->d.base.destroy = destroy;
     c->l = *l;
     c->mode = mode_of(l);
     fill_args(c);
@@ -640,12 +616,17 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
                                   l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
                                  {combine_kernel(c), NULL, "combine"}},
         config->blocks, err);
+    if (status == EPA_OK)
+        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, err);
+    for (uint32_t r = 0; r < l->size; r++)
+        c->args.far |= p->transport->view->peer_heap[r] == NULL ? 1u << r : 0;
     for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
         status = write_origins(c, i, err);
-    if (status == EPA_OK && p->transport->ring != NULL)
-        status = make_mirrors(c, err);
+    if (status == EPA_OK && c->d.mirrors != NULL && ll_far_load() != cudaSuccess)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading a kernel on GPU %d",
+                          c->d.backend->device);
     if (status != EPA_OK) {
-        destroy(&c->d.base);
+        device_destroy(&c->d.base);
         return status;
     }
     *out = &c->d.base;

@@ -34,6 +34,7 @@ struct ll_args {
     uint32_t places, units, unit_channels, shares, share_channels;
     uint32_t halves; /* LL_SEND | LL_RECEIVE */
     uint32_t padded, windows;
+    uint32_t far;                     /* ranks of other nodes, as bits */
     uint32_t unit_bytes, share_bytes; /* of a part, as lines */
     uint64_t entries;                 /* that there is room for */
     uint64_t counts, routes, arrival, recv, y_space, outputs;
@@ -70,12 +71,13 @@ struct ll_combine_kind {
     bool f16, fp8, pushed, profile;
 };
 
-/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps of
- * ranks of other nodes in its view; v: the transport's, where these have none. */
+/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps
+ * of ranks of other nodes in its view; v: the transport's, where these have none. */
 struct ll_far_args {
     struct ll_args a;
     struct epa_device_view v;
     struct epa_device_ring ring;
+    bool arrives; /* rows are copied from where they arrive; else they stay there (layout rank) */
 };
 
 /* The kernels; all take a struct ll_args. */
@@ -85,7 +87,8 @@ extern "C" {
 /* NULL: there is none; with `profile`, of bf16 and of experts' expert outputs alone. */
 const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
-/* Sends what the kernel before has stored for other nodes, waits for what comes from there, or both. */
+/* Sends what the kernel before has stored for other nodes, waits for what comes from there, or
+ * both. */
 cudaError_t ll_far_load(void);
 cudaError_t ll_far_queue(cudaStream_t, const struct ll_far_args *);
 #ifdef __cplusplus

@@ -18,8 +18,8 @@ EPA_DEV bool far_put_rows(const struct ll_far_args &f, uint32_t peer, uint64_t e
     const struct ll_args &a = f.a;
     uint64_t counts = ((uint64_t)a.c.v.rank * a.c.experts + peer * a.c.local) * LL_PACKET_BYTES;
     uint64_t windows = (a.c.tokens + LL_WINDOW_TOKENS - 1) / LL_WINDOW_TOKENS;
-    uint64_t row = (uint64_t)a.units * a.unit_bytes;
-    uint64_t rows = a.arrival + ll_slot(a.c.max_tokens, a.c.v.rank, 0) * row;
+    uint64_t row = f.arrives ? (uint64_t)a.units * a.unit_bytes : a.message_bytes;
+    uint64_t rows = (f.arrives ? a.arrival : a.recv) + ll_slot(a.c.max_tokens, a.c.v.rank, 0) * row;
 
     return far_put(f, peer, a.counts + counts, a.c.local * LL_PACKET_BYTES) &&
            far_put(f, peer, ll_route(a, a.c.v.rank, 0, 0),

@@ -1,7 +1,7 @@
 /* ll_v2 on hosts: the protocol, set-up, and the calls that wait.
  *
- * Ranks tell each other how many rows they have for whom; from then on each knows where its
- * rows stand at every receiver and stores them there, quantised on the way. Combine pulls
+ * Ranks tell each other how many rows they have for whom (ll_v2_routes.c); from then on each knows
+ * where its rows stand at every receiver and stores them there, quantised on the way. Combine pulls
  * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
  * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in
@@ -16,23 +16,25 @@
  * first buffer set that no open one has; its combine gives it back. All ranks make the same
  * calls in the same order, so they agree on the set without a word. There is no barrier: let
  * epoch m take the set that epoch n had, n < m, combine n called before dispatch m. Then
- *   - rows of m are written at p after COUNT m of p is seen, so p has entered dispatch m, and
- *     has done its experts and combine of n before;
+ *   - rows of m are written at p after COUNT m, or the routes m, of p are seen, so p has entered
+ *     dispatch m, and has done its experts and combine of n before;
  *   - expert outputs of m are written at p after its dispatch m has ended, so every rank has
  *     entered that one, and has pulled or used the expert outputs of n before;
  *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
  *     its combine n; rows copied out of it p writes itself, after that;
  *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
- *     p has its DATA, and so has pulled the expert outputs of n; where they were put, the quiet()
+ *     p has its counts, and so has pulled the expert outputs of n; where they were put, the quiet()
  *     at the end of combine n has seen them arrive, as that of dispatch n has what was staged;
  *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
- *     DATA m - 1, and copied the counts of n long before.
+ *     DATA m - 1, and copied the counts of n long before;
+ *   - routes have two places, of odd and even epochs: routes_of().
+ * None of this needs DATA or OUTPUT of a rank that has no rows for p, or of p. Where routes are
+ * published nobody signals such a rank or waits for it, and >= m is true once a later epoch's
+ * signal has arrived, which then comes after that of m, if there was one.
  * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
  * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch
  * would pass for those of an earlier one. */
 #include "ll_v2_host.h"
-
-#include "base/clock.h"
 
 /* ---- puts and signals ---- */
 
@@ -64,7 +66,7 @@ enum epa_status ll_put(struct ll_host *h, enum ll_signal kind, const struct ll_s
     return algo_put(&h->a, dst, src, bytes, peer);
 }
 
-enum epa_status ll_signal_all(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
+enum epa_status ll_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t ranks)
 {
     enum epa_status status = EPA_OK;
 
@@ -72,237 +74,30 @@ enum epa_status ll_signal_all(struct ll_host *h, enum ll_signal kind, uint64_t e
         uint32_t peer = algo_peer(&h->a, i);
 
         h->a.last.peer = peer;
-        if ((h->signalled >> peer & 1) == 0)
+        if (((ranks & ~h->signalled) >> peer & 1) != 0)
             status = put_and_signal(h, kind, epoch, 0, NULL, 0, peer);
     }
     h->signalled = 0;
     return status;
 }
 
-/* Until every other rank has signalled at least `epoch`. */
-static enum epa_status wait_for_all(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
+enum epa_status ll_wait(struct ll_host *h, enum ll_signal kind, uint64_t epoch, uint64_t ranks)
 {
     static const char *const what[LL_SIGNALS] = {
         [LL_COUNT] = "counts", [LL_DATA] = "rows", [LL_OUTPUT] = "outputs"};
 
-    return algo_wait_for_all(&h->a, (uint32_t)kind * h->l.size, epoch, what[kind]);
+    return algo_wait_for_ranks(&h->a, (uint32_t)kind * h->l.size, epoch, what[kind], ranks);
 }
 
-enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64_t epoch)
+enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
+                                  uint64_t ranks)
 {
-    enum epa_status status = wait_for_all(h, kind, epoch);
+    enum epa_status status = ll_wait(h, kind, epoch, ranks);
 
     return algo_phase(&h->a, status, "quiet") ? h->a.t->ops->quiet(h->a.t) : status;
 }
 
-/* ---- dispatch: counts ---- */
-
-/* The ranks that token t goes to, a bit each. */
-static uint64_t ranks_of(const struct ll_host *h, const struct epa_moe *m, uint32_t t)
-{
-    const int32_t *expert = m->expert + (size_t)t * h->l.topk;
-    uint64_t ranks = 0;
-
-    for (uint32_t k = 0; k < h->l.topk; k++) {
-        if (expert[k] >= 0)
-            ranks |= 1ull << h->a.rank_of[expert[k]];
-    }
-    return ranks;
-}
-
-static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint32_t *count)
-{
-    uint32_t choices = m->tokens * h->l.topk;
-
-    memset(count, 0, h->l.count_words * sizeof(*count));
-    for (uint32_t i = 0; i < choices; i++) {
-        if (m->expert[i] >= 0)
-            count[m->expert[i]]++;
-    }
-    for (uint32_t t = 0; h->l.dedup && t < m->tokens; t++) {
-        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1)
-            count[h->l.experts + (uint32_t)__builtin_ctzll(ranks)]++;
-    }
-}
-
-/* Gives my counts to all and takes a copy of everybody's, which stays while peers go on. */
-static enum epa_status exchange_counts(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
-{
-    uint64_t row = h->l.count_words * sizeof(uint32_t);
-    uint64_t at = algo_region(&h->a, &s->s, h->l.counts_at, h->l.counts_bytes);
-    uint32_t me = h->a.world.rank;
-    uint64_t mine = at + me * row;
-    enum epa_status status = EPA_OK;
-
-    count_routes(h, m, (uint32_t *)(void *)(h->a.t->heap + mine));
-    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-        status = algo_signal(&h->a, mine, h->a.t->heap + mine, row, LL_COUNT * h->l.size + me,
-                             s->s.epoch, algo_peer(&h->a, i));
-    if (algo_phase(&h->a, status, "wait"))
-        status = wait_for_all(h, LL_COUNT, s->s.epoch);
-    if (status == EPA_OK)
-        memcpy(s->count, h->a.t->heap + at, h->l.counts_bytes);
-    return status;
-}
-
-/* ---- dispatch: places ---- */
-
-static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
-{
-    return algo_fail(&h->a, EPA_ERR_CONFIG,
-                     "rank %u would receive %llu rows and has room for %llu: raise "
-                     "algorithm.capacity, or set it to 0",
-                     rank, (unsigned long long)rows, (unsigned long long)h->l.entries);
-}
-
-/* One expert's entries after the other's. */
-static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
-{
-    const struct ll_layout *l = &h->l;
-    uint32_t *restrict all = h->sum, *restrict next = h->next;
-    uint32_t experts = l->experts, local = l->local, mine = h->a.world.rank * local;
-
-    for (uint32_t first = 0; first < experts; first += local) {
-        uint64_t end = 0;
-
-        for (uint32_t e = first; e < first + local; e++) {
-            next[e] += (uint32_t)end;
-            end += all[e];
-        }
-        if (end > l->entries)
-            return too_full(h, first / local, end);
-    }
-    for (uint32_t i = 0; i < local; i++)
-        s->s.recv_start[i] = i == 0 ? 0 : s->s.recv_start[i - 1] + all[mine + i - 1];
-    return EPA_OK;
-}
-
-/* With room for all tokens there can be, so that none is too many. */
-static void pad_entries(struct ll_host *h, struct ll_set *s)
-{
-    uint32_t local = h->l.local, room = h->l.size * h->l.max_tokens;
-
-    for (uint32_t e = 0; e < h->l.experts; e++)
-        h->next[e] += e % local * room;
-    for (uint32_t i = 0; i < local; i++)
-        s->s.recv_start[i] = (uint64_t)i * room;
-}
-
-/* A receiver has entries by expert, within an expert by source; rows that are sent once, by source.
- * next[e] becomes my first entry of expert e, next_row[r] my first row at rank r, and this rank's
- * own starts and counts are filled in. */
-static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
-{
-    const struct ll_layout *l = &h->l;
-    uint32_t *restrict all = h->sum, *restrict next = h->next;
-    uint32_t words = l->experts + (l->dedup ? l->size : 0), mine = h->a.world.rank * l->local;
-
-    memset(all, 0, words * sizeof(*all));
-    for (uint32_t source = 0; source < l->size; source++) {
-        const uint32_t *restrict count = expert_counts(h, s, source);
-
-        if (source == h->a.world.rank)
-            memcpy(next, all, words * sizeof(*next));
-        for (uint32_t i = 0; i < words; i++)
-            all[i] += count[i];
-    }
-    for (uint32_t i = 0; i < l->local; i++)
-        s->s.recv_count[i] = all[mine + i];
-    for (uint32_t rank = 0; l->dedup && rank < l->size; rank++)
-        if (all[l->experts + rank] > l->rows)
-            return too_full(h, rank, all[l->experts + rank]);
-    if (!l->padded)
-        return pack_entries(h, s);
-    pad_entries(h, s);
-    return EPA_OK;
-}
-
-/* Outputs that are put arrive here by expert (or rank), in the order of rows. Returns how many. */
-static uint32_t lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
-{
-    uint32_t n = h->l.dedup ? h->l.size : h->l.experts, end = 0;
-    uint32_t *restrict next = h->next_output;
-    const uint32_t *restrict count = row_counts(h, s, h->a.world.rank);
-
-    for (uint32_t i = 0; i < n; i++) {
-        next[i] = end;
-        end += count[i];
-    }
-    return end;
-}
-
-static void place_by_expert(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
-{
-    uint32_t choices = m->tokens * h->l.topk;
-
-    for (uint32_t i = 0; i < choices; i++) {
-        int32_t e = m->expert[i];
-
-        s->place[i] = (struct ll_slot){.rank = ALGO_NONE};
-        if (e >= 0)
-            s->place[i] = (struct ll_slot){h->a.rank_of[e], h->next[e]++, h->next_output[e]++};
-    }
-}
-
-static void place_by_rank(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
-{
-    for (uint32_t t = 0; t < m->tokens; t++) {
-        struct ll_slot *place = s->place + (size_t)t * h->l.places;
-        uint32_t n = 0;
-
-        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1) {
-            uint32_t r = (uint32_t)__builtin_ctzll(ranks);
-
-            place[n++] = (struct ll_slot){r, h->next_row[r]++, h->next_output[r]++};
-        }
-        for (; n < h->l.places; n++)
-            place[n] = (struct ll_slot){.rank = ALGO_NONE};
-        for (size_t i = (size_t)t * h->l.topk; i < (size_t)(t + 1) * h->l.topk; i++) {
-            if (m->expert[i] >= 0)
-                s->entry[i] = h->next[m->expert[i]]++;
-        }
-    }
-}
-
-/* Notes what is to be put to whom and where blocks begin, before places are given out. */
-static void begin_rows(struct ll_host *h, const struct ll_set *s)
-{
-    uint32_t each = h->l.dedup ? 1 : h->l.local;
-    const uint32_t *count = row_counts(h, s, h->a.world.rank);
-
-    for (uint32_t i = 1; i < h->l.size; i++) {
-        uint32_t peer = algo_peer(&h->a, i), rows = 0;
-
-        if (algo_reachable(&h->a, peer))
-            continue;
-        for (uint32_t at = peer * each; at < (peer + 1) * each; at++)
-            rows += count[at];
-        h->left[peer] = rows;
-        h->block[peer] = (struct ll_block){
-            .row = h->next_row[peer],
-            .output = h->next_output[peer],
-            .made = h->next_output[peer],
-        };
-    }
-}
-
-static enum epa_status give_places(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
-{
-    enum epa_status status = lay_out_receivers(h, s);
-
-    if (status != EPA_OK)
-        return status;
-    h->a.note.tokens = m->tokens;
-    if (h->l.puts || h->a.trace != NULL)
-        h->a.note.bytes = lay_out_outputs(h, s) * h->l.message_bytes;
-    if (h->a.far != 0)
-        begin_rows(h, s);
-    if (h->l.dedup)
-        place_by_rank(h, s, m);
-    else
-        place_by_expert(h, s, m);
-    return EPA_OK;
-}
+/* ---- dispatch: rows that are put ---- */
 
 static char *staging_at(const struct ll_host *h, const struct ll_set *s, uint32_t t,
                         const struct ll_slot *place)
@@ -404,14 +199,17 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
     uint64_t recv = recv_offset(h, task->set);
+    bool apart = h->a.own_store != h->a.store;
     char *msg = NULL;
-    void *to[LL_TOPK];
-    uint32_t n = 0;
+    void *to[LL_TOPK], *own[LL_TOPK];
+    uint32_t n = 0, mine = 0;
 
     for (uint32_t j = 0; j < h->l.places; j++) {
         if (place[j].rank == ALGO_NONE)
             continue;
-        if (algo_reachable(&h->a, place[j].rank))
+        if (apart && place[j].rank == h->a.world.rank)
+            own[mine++] = algo_at(&h->a, place[j].rank, recv + place[j].row * h->l.message_bytes);
+        else if (algo_reachable(&h->a, place[j].rank))
             to[n++] = algo_at(&h->a, place[j].rank, recv + place[j].row * h->l.message_bytes);
         else if (msg == NULL)
             msg = staging_at(h, task->set, t, &place[j]);
@@ -421,6 +219,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     write_token(task, t, end, msg);
     write_meta(task, t, 0, msg);
     h->a.kernels->spread(to, n, msg, h->l.message_bytes, h->a.store);
+    h->a.kernels->spread(own, mine, msg, h->l.message_bytes, h->a.own_store);
 }
 
 /* Token t once for each rank, with the choices of experts at that rank. */
@@ -454,7 +253,8 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
         if (near) {
             void *to = algo_at(&h->a, place[j].rank, recv + place[j].row * l->message_bytes);
 
-            h->a.kernels->spread(&to, 1, msg, l->message_bytes, h->a.store);
+            h->a.kernels->spread(&to, 1, msg, l->message_bytes,
+                                 place[j].rank == h->a.world.rank ? h->a.own_store : h->a.store);
         }
     }
 }
@@ -527,7 +327,7 @@ static bool copy_row(const struct ll_host *h, const char *msg, char *recv)
             return false;
         to[c] = recv + choice[c].entry * h->l.message_bytes;
     }
-    h->a.kernels->spread(to, n, msg, bytes, h->a.store);
+    h->a.kernels->spread(to, n, msg, bytes, h->a.own_store);
     return true;
 }
 
@@ -537,14 +337,14 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     const struct ll_host *h = task->h;
     const char *received = h->a.t->heap + arrival_offset(h, task->set);
     char *recv = h->a.t->heap + recv_offset(h, task->set);
-    uint64_t rows = rows_that_came(h, task->set), end = rows * (worker + 1) / workers;
+    uint64_t rows = task->set->rows, end = rows * (worker + 1) / workers;
 
     for (uint64_t row = rows * worker / workers; row < end; row++) {
         /* Relaxed: read once the workers have been waited for. */
         if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
-    algo_drain(h->a.store);
+    algo_drain(h->a.own_store);
 }
 
 static enum epa_status copy_to_experts(struct ll_task *task)
@@ -570,7 +370,7 @@ static enum epa_status publish(struct ll_task *task)
     epa_publish_messages(m, recv, LL_META_BYTES, h->l.fp8, h->l.scales_at, 0, h->l.message_bytes);
     m->y_space = h->a.t->heap + y_offset(h, s);
     if (h->l.by_rank) {
-        m->recv_rows = rows_that_came(h, s);
+        m->recv_rows = s->rows;
         m->recv_row = s->recv_row;
         m->recv_weight = s->recv_weight;
         return index_rows(h, s, m->recv_rows, recv);
@@ -584,22 +384,16 @@ static enum epa_status publish(struct ll_task *task)
 static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
 {
     uint32_t tokens = task->m->tokens, slice = tokens;
-    bool tries = algo_try(&h->a, tokens);
     enum epa_status status = EPA_OK;
-    uint64_t start, ns = 0;
 
     if (h->a.far != 0)
         slice = 1 + ALGO_SLICE_BYTES / (uint32_t)h->l.message_bytes;
     for (task->begin = 0; task->begin < tokens && status == EPA_OK; task->begin = task->end) {
         task->end = tokens - task->begin > slice ? task->begin + slice : tokens;
-        start = tries ? clock_ns() : 0;
         status = algo_parallel(&h->a, send_rows, task);
-        ns += tries ? clock_ns() - start : 0;
         if (status == EPA_OK && h->a.far != 0)
             status = put_made(task);
     }
-    if (tries)
-        algo_tried(&h->a, (double)ns / tokens);
     return status;
 }
 
@@ -616,15 +410,19 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    status = exchange_counts(h, s, m);
+    status = ll_exchange(h, s, m);
     if (algo_phase(&h->a, status, "quant_and_put"))
-        status = give_places(h, s, m);
-    if (status == EPA_OK)
+        status = ll_give_places(h, s, m);
+    if (status == EPA_OK) {
+        algo_set_store(&h->a, s->s.epoch);
+        algo_begin_work(&h->a);
         status = store_rows(h, &task);
+        algo_end_work(&h->a, s->s.epoch, ALGO_DISPATCH, m->tokens);
+    }
     if (status == EPA_OK)
-        status = ll_signal_all(h, LL_DATA, s->s.epoch);
+        status = ll_signal(h, LL_DATA, s->s.epoch, s->to);
     if (algo_phase(&h->a, status, "wait"))
-        status = ll_wait_and_leave(h, LL_DATA, s->s.epoch);
+        status = ll_wait_and_leave(h, LL_DATA, s->s.epoch, s->from);
     if (algo_phase(&h->a, status, "postprocess"))
         status = publish(&task);
     algo_end(&h->a);
@@ -663,13 +461,15 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p, const struc
     h->l = *l;
     algo_choose_store(a, ((const struct ll_config *)p->config)->nontemporal,
                       (double)p->world.local_size * l->max_tokens * l->places *
-                          (double)(l->message_bytes + l->output_bytes));
+                          (double)(l->message_bytes + l->output_bytes),
+                      true);
     for (uint32_t b = 0; b < l->buffers; b++) {
         struct ll_set *s = (struct ll_set *)a->set[b];
         size_t tokens = l->max_tokens;
 
         s->place = algo_alloc(a, tokens * l->places, sizeof(*s->place));
-        s->count = algo_alloc(a, l->size, l->count_words * sizeof(*s->count));
+        if (l->puts)
+            s->count = algo_alloc(a, l->size, l->count_words * sizeof(*s->count));
         if (l->dedup)
             s->entry = algo_alloc(a, tokens * l->topk, sizeof(*s->entry));
         if (l->by_rank) {

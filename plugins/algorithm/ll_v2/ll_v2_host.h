@@ -1,5 +1,5 @@
 /* What the host code of ll_v2 keeps between calls, and where things are. ll_v2_host.c: the
- * protocol, dispatch and set-up; ll_v2_combine.c. */
+ * protocol, dispatch and set-up; ll_v2_routes.c; ll_v2_combine.c. */
 #ifndef LL_V2_HOST_H
 #define LL_V2_HOST_H
 
@@ -9,9 +9,8 @@
 
 #include "../../common/algo_host.h"
 
-/* Where one row of a token stands: at `rank` in place `row` (sent once) or entry; its
- * answer, if it has to be put, comes to place `answer` here. rank ALGO_NONE: there is none.
- */
+/* Where one row of a token is: at `rank` in row `row` (dedup) or entry; its expert output, if it
+ * has to be put, arrives in row `output` here. rank ALGO_NONE: there is none. */
 struct ll_slot {
     uint32_t rank, row, output;
 };
@@ -20,7 +19,7 @@ struct ll_slot {
  * tokens, side by side there and, as their expert outputs do, here. */
 struct ll_block {
     uint32_t row, output; /* the next to be put: where it goes, and where it is */
-    uint32_t made;        /* answer of the first that has not been made */
+    uint32_t made;        /* `output` of the first that has not been made */
 };
 
 /* What a dispatch leaves for its combine, and the views it publishes. */
@@ -28,7 +27,9 @@ struct ll_set {
     struct algo_set s;
     struct ll_slot *place; /* [max_tokens][places] */
     uint32_t *entry;       /* once: [max_tokens][topk], at the receivers */
-    uint32_t *count;       /* [source][count_words], a copy */
+    uint32_t *count;       /* puts: [source][count_words], a copy */
+    uint64_t rows;         /* dedup: messages that come here */
+    uint64_t to, from;     /* ranks to signal of rows, and to wait for, a bit each */
     uint32_t *recv_row;    /* layout rank: [entries] */
     float *recv_weight;    /* layout rank: [entries] */
 };
@@ -115,16 +116,6 @@ static inline const uint32_t *row_counts(const struct ll_host *h, const struct l
     return h->l.dedup ? rank_counts(h, s, source) : expert_counts(h, s, source);
 }
 
-/* Messages that are sent once for each rank, from all ranks to this one. */
-static inline uint64_t rows_that_came(const struct ll_host *h, const struct ll_set *s)
-{
-    uint64_t rows = 0;
-
-    for (uint32_t source = 0; source < h->l.size; source++)
-        rows += rank_counts(h, s, source)[h->a.world.rank];
-    return rows;
-}
-
 static inline const struct ll_meta *meta_of(const char *msg)
 {
     return (const struct ll_meta *)(const void *)msg;
@@ -139,12 +130,18 @@ static inline const struct ll_choice *choices_of(const struct ll_host *h, const 
  * its outputs (OUTPUT); `src` is in the heap and stays until quiet. The last signals the peer. */
 enum epa_status ll_put(struct ll_host *, enum ll_signal kind, const struct ll_set *, uint64_t row,
                        const void *src, uint32_t rows, uint32_t peer);
-/* Signals who was not signalled with a put. All that was stored or put for the epoch so far is
- * seen before. */
-enum epa_status ll_signal_all(struct ll_host *, enum ll_signal kind, uint64_t epoch);
-/* Partner of both: until every other rank has signalled at least `epoch`; then nothing that this
- * rank has put or signalled is held back. */
-enum epa_status ll_wait_and_leave(struct ll_host *, enum ll_signal kind, uint64_t epoch);
+/* Signals those of `ranks`, a bit each, that were not signalled with a put. All that was stored or
+ * put for the epoch so far is seen before. */
+enum epa_status ll_signal(struct ll_host *, enum ll_signal kind, uint64_t epoch, uint64_t ranks);
+/* Partner of both: until each of `ranks` has signalled at least `epoch`. */
+enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch, uint64_t ranks);
+/* The same; then nothing that this rank has put or signalled is held back. */
+enum epa_status ll_wait_and_leave(struct ll_host *, enum ll_signal kind, uint64_t epoch,
+                                  uint64_t ranks);
+
+/* ll_v2_routes.c: who has how many rows for whom, and where they go. */
+enum epa_status ll_exchange(struct ll_host *, struct ll_set *, const struct epa_moe *);
+enum epa_status ll_give_places(struct ll_host *, struct ll_set *, const struct epa_moe *);
 
 enum epa_status ll_combine(struct epa_algorithm *, struct epa_problem *);
 

@@ -4,7 +4,7 @@
 #include "../../common/algo_host.h"
 
 static const struct tf_config defaults = {
-    .dispatch_dtype = TF_DTYPE_NATIVE,
+    .dispatch_dtype = ALGO_DTYPE_NATIVE,
     .flag_granularity = TF_FLAG_PER_TOKEN,
     .counter_reset = TF_COUNTER_RESET_INLINE,
     .work_partition = TF_PARTITION_FLAT,
@@ -38,24 +38,29 @@ static const struct epa_option options[] = {
      EPA_CHOICE(struct tf_config, flag_granularity),
      .choices = locks,
      .help = "rows that one flag of dispatch covers; combine has one flag per expert "
-             "output"},
+             "output",
+     .tune = "*"},
     {.name = "fuse_expert",
      EPA_BOOL(struct tf_config, fuse_expert),
-     .help = "compute the synthetic expert within combine"},
+     .help = "compute the synthetic expert within combine",
+     .tune = "*"},
     {.name = "counter_reset",
      EPA_CHOICE(struct tf_config, counter_reset),
      .choices = resets,
-     .help = "method that clears counters for the next iteration"},
+     .help = "method that clears counters for the next iteration",
+     .tune = "*"},
     {.name = "work_partition",
      EPA_CHOICE(struct tf_config, work_partition),
      .choices = splits,
-     .help = "division of received rows among the workers of a rank"},
+     .help = "division of received rows among the workers of a rank",
+     .tune = "*"},
     {.name = "chunks",
      EPA_U32(struct tf_config, chunks),
      .min = 1,
      .max = 1024,
      .help = "number of chunks of tokens that dispatch_send sends; it receives rows "
-             "between two chunks; more than 1 needs flag_granularity: token"},
+             "between two chunks; more than 1 needs flag_granularity: token",
+     .tune = "1 2 4 8"},
     ALGO_OPTION_NONTEMPORAL(struct tf_config, algo_plain_nontemporal_choices,
                             "stores that write rows"),
     ALGO_OPTION_BUFFERS(struct tf_config),
@@ -72,8 +77,8 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .topk = TF_TOPK,
         .ranks = TF_RANKS,
         .device_experts = TF_DEVICE_EXPERTS,
-        .fp8 = c->dispatch_dtype == TF_DTYPE_FP8 ? "dispatch_dtype" : NULL,
-        .native = c->dispatch_dtype == TF_DTYPE_NATIVE,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
+        .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
         .device_option = c->profile != NULL ? "profile"
                          : c->blocks != 0   ? "blocks"
                                             : NULL,
@@ -149,7 +154,7 @@ static void place_regions(struct tf_layout *l)
     l->grouped_bytes = l->rows * l->message_bytes;
     if (!l->fused || l->puts) /* for experts, or for expert outputs on their way */
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, TF_LINE);
-    l->outputs_bytes = flat * l->slot_bytes;
+    l->outputs_bytes = (l->far ? l->rows : flat) * l->slot_bytes;
     if (l->puts)
         l->staging_bytes = flat * l->message_bytes;
     l->reported_at = algo_place(&end, l->reported_bytes, 1);
@@ -176,7 +181,7 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         .group = m->fp8_group_size,
         .buffers = c->buffers,
         .chunks = c->chunks,
-        .fp8 = c->dispatch_dtype == TF_DTYPE_FP8,
+        .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .by_token = c->flag_granularity == TF_FLAG_PER_TOKEN,
         .fused = c->fuse_expert,
         .folded = c->counter_reset == TF_COUNTER_RESET_INLINE,
@@ -188,7 +193,13 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     if (status != EPA_OK)
         return status;
     l.local = m->experts / world->size;
-    l.puts = algo_puts(world, transport_flags);
+    l.puts = !device && algo_puts(world, transport_flags);
+    l.far = device && algo_puts(world, transport_flags);
+    if (l.far && l.chunks > 1)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag on GPUs of several nodes sends the rows for another node when "
+                        "it has all of them, and takes none in before: set chunks: 1, not %u",
+                        l.chunks);
     l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
     l.count_words = device ? 2 * l.local : 1 + l.local;
     l.rows = (uint64_t)l.size * l.source_rows;
@@ -197,10 +208,15 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         status = make_lines(&l, err);
     if (status != EPA_OK)
         return status;
+    if (l.source_rows >= (1u << TF_ROW_BITS) - 1)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag says in %d bits how many rows it sends to a rank, which may be "
+                        "%u: lower moe.max_tokens (%u) or moe.topk (%u)",
+                        TF_ROW_BITS, l.source_rows, m->max_tokens, m->topk);
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
     l.output_signals = l.puts ? m->max_tokens * m->topk : 0;
-    l.signals = 2 * l.size + l.buffers * (l.row_signals + l.output_signals);
+    l.signals = (l.far ? 3 : 2) * l.size + l.buffers * (l.row_signals + l.output_signals);
     *out = l;
     return EPA_OK;
 }
@@ -210,6 +226,9 @@ static uint64_t private_bytes(const struct tf_layout *l)
     return l->message_bytes + (uint64_t)l->experts * 2 +
            (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
 }
+
+static const char *const stage_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
+                                          "combine_recv", NULL};
 
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
@@ -223,9 +242,15 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         return status;
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
-        .device_bytes = TF_CUDA_MEMORY != 0 && l.device ? tf_cuda_bytes(&l) : 0,
+        .device_bytes =
+            TF_CUDA_MEMORY != 0 && l.device
+                ? tf_cuda_bytes(&l) + (l.far ? algo_mirrors_bytes(l.heap_bytes, l.signals,
+                                                                  world->size - world->local_size)
+                                             : 0)
+                : 0,
         .private_bytes = l.device ? 0 : private_bytes(&l),
         .signals = l.signals,
+        .stages = stage_names,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.rows,
         .u.moe.layout = EPA_LAYOUT_EXPERT,
@@ -234,9 +259,9 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
         .u.moe.fused = l.fused,
         .in_flight = l.buffers,
-        .u.moe.dispatch_row_bytes = l.wire_bytes,
+        .u.moe.dispatch_row_bytes = l.wire_bytes + (l.row_signals != 0 ? TF_FLAG_BYTES : 0),
         .u.moe.dispatch_token_bytes = l.token_bytes,
-        .u.moe.combine_row_bytes = l.slot_bytes,
+        .u.moe.combine_row_bytes = l.device ? l.slot_bytes : l.output_bytes + TF_FLAG_BYTES,
         .u.moe.combine_token_bytes = l.output_bytes,
         .u.moe.control_bytes = (uint64_t)l.count_words * 4 + 8,
     };
@@ -267,7 +292,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | TF_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = plan,
     .create = create,
 };

@@ -19,7 +19,6 @@
 
 #include "../../common/algo_options.h"
 
-enum tf_dtype { TF_DTYPE_FP8 = ALGO_DTYPE_FP8, TF_DTYPE_NATIVE = ALGO_DTYPE_NATIVE };
 enum tf_flag_granularity { TF_FLAG_PER_RANK, TF_FLAG_PER_TOKEN };
 enum tf_counter_reset { TF_COUNTER_RESET_MEMSET, TF_COUNTER_RESET_INLINE };
 enum tf_work_partition { TF_PARTITION_BY_SOURCE, TF_PARTITION_FLAT };
@@ -55,8 +54,9 @@ enum tf_way { TF_STORED, TF_PUT };
 struct tf_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, group, buffers, chunks;
     bool fp8, by_token, fused, folded, flat;
-    bool puts;                        /* some peers may have to be reached by puts */
+    bool puts;                        /* hosts: some peers may have to be reached by puts */
     bool device;                      /* the layout of the CUDA code */
+    bool far;                         /* GPUs: some peers are of other nodes */
     uint32_t packets, output_packets; /* GPUs: of a message and an expert output on their way */
     uint32_t source_rows;             /* that one rank can send to another */
     uint32_t count_words;             /* 1 + local */
@@ -69,18 +69,29 @@ struct tf_layout {
     uint64_t comm_at, comm_bytes;         /* [buffers][source][source_rows] messages */
     uint64_t grouped_at, grouped_bytes;   /* [buffers][rows] messages, by expert */
     uint64_t y_at, y_bytes;               /* [buffers][rows] expert outputs */
-    uint64_t outputs_at, outputs_bytes;   /* [buffers][max_tokens][topk] slots */
-    uint64_t staging_at, staging_bytes;   /* puts: [max_tokens][topk] messages */
+    /* [buffers][max_tokens][topk] slots; far: [buffers][source][source_rows], so that those of a
+     * source leave and arrive in one block */
+    uint64_t outputs_at, outputs_bytes;
+    uint64_t staging_at, staging_bytes; /* puts: [max_tokens][topk] messages */
     uint64_t heap_bytes;
     uint32_t row_signals, output_signals; /* [buffers] of each; 0: none are put */
     uint32_t signals;
 };
 
-/* Signals. Counts: two words for each source, of odd and of even epochs, epoch << 32 | rows +
- * 1. Rows (flag_granularity: token) and expert outputs that are put: a word each, the epoch. */
+/* Signals. Counts: two words for each source, of odd and of even epochs, epoch << TF_ROW_BITS |
+ * rows + 1: as many epochs as nobody lives to see. GPUs of several nodes: then a word for each
+ * source, behind its expert outputs, the epoch. Hosts: rows (flag_granularity: token) and expert
+ * outputs that are put, a word each, the epoch. */
+enum { TF_ROW_BITS = 24 };
+
 EPA_BOTH uint64_t tf_count_flag(uint64_t epoch, uint32_t rows)
 {
-    return epoch << 32 | (rows + 1u);
+    return epoch << TF_ROW_BITS | (rows + 1u);
+}
+
+EPA_BOTH uint32_t tf_rows_of_flag(uint64_t flag)
+{
+    return (uint32_t)(flag & ((1u << TF_ROW_BITS) - 1)) - 1;
 }
 
 static inline uint32_t tf_count_signal(const struct tf_layout *l, uint64_t epoch, uint32_t source)
@@ -165,7 +176,7 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *, const struct
 enum epa_status tf_cuda_create(const struct epa_algorithm_params *, const struct tf_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
-/* Bytes of device memory that the CUDA code takes beside the heap. */
+/* Bytes of device memory that the CUDA code takes beside the heap and mirrors. */
 uint64_t tf_cuda_bytes(const struct tf_layout *);
 
 #endif

@@ -72,7 +72,7 @@ EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct t
 
 /* Where the expert output of a row goes, as META of the row has it. */
 struct whose {
-    uint32_t rank, token, k, expert;
+    uint32_t rank, token, k, expert, row;
 };
 
 EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
@@ -81,7 +81,15 @@ EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
     uint64_t first = __ldcg(meta), second = __ldcg(meta + 1);
 
     return {(uint32_t)first, (uint32_t)(first >> 32), (uint32_t)second % 65536,
-            (uint32_t)second >> 16};
+            (uint32_t)second >> 16, (uint32_t)(second >> 32)};
+}
+
+/* The slot of an expert output of rank `source`, the `row`-th of those that it has for one rank. */
+EPA_DEV uint64_t slot_number(const struct tf_args &a, uint32_t token, uint32_t k, uint32_t source,
+                             uint32_t row)
+{
+    return a.place != NULL ? (uint64_t)source * a.source_rows + row
+                           : (uint64_t)token * a.c.topk + k;
 }
 
 /* One warp: a part of the expert output of a row. */
@@ -94,7 +102,7 @@ EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry
     struct whose of = whose_row(a, row);
     struct epa_dev_words v[TF_FOURS];
     char *to = a.c.v.peer_heap[of.rank] + a.outputs +
-               ((uint64_t)of.token * a.c.topk + of.k) * a.slot_bytes +
+               slot_number(a, of.token, of.k, a.c.v.rank, of.row) * a.slot_bytes +
                unit * TF_UNIT_PACKETS * EPA_PACKET;
     float factor = 1.0f;
 
@@ -172,11 +180,13 @@ template <bool F16> EPA_DEV void add(const struct epa_dev_words *v, float weight
     }
 }
 
-/* Where choice k is answered, from this part on. */
-EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
+/* The slot of choice k, of an expert of rank `rank`, from this part on. */
+EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k, uint32_t rank,
                             const struct tf_part &p)
 {
-    return dev_own(a.c.v, a.outputs + ((uint64_t)token * a.c.topk + k) * a.slot_bytes +
+    uint32_t row = a.place != NULL ? __ldcg(a.place + (size_t)token * a.c.topk + k) : 0;
+
+    return dev_own(a.c.v, a.outputs + slot_number(a, token, k, rank, row) * a.slot_bytes +
                               p.unit * TF_UNIT_PACKETS * EPA_PACKET);
 }
 
@@ -192,7 +202,7 @@ EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token
     while (list != 0) {
         uint32_t k = __ffs(list) - 1, expert = __shfl_sync(EPA_DEV_ALL, of.expert, k);
         struct epa_dev_wait w = {a.c.stage, TF_WAIT_OUTPUT, expert / a.c.local, token};
-        const char *slot = slot_of(a, token, k, p);
+        const char *slot = slot_of(a, token, k, expert / a.c.local, p);
         struct epa_dev_words v[TF_FOURS];
 
         if (!epa_dev_packets_load<TF_FOURS>(slot, p.packets, epoch, v)) {

@@ -27,7 +27,16 @@
  * For this each dispatch_recv waits for counts of all ranks, also of those with no row for
  * it; with flag_granularity: rank for their flags before.
  *
- * One set is enough for D1 C1 D2 C2, two for D1 D2 C1 D3 C2. */
+ * One set is enough for D1 C1 D2 C2, two for D1 D2 C1 D3 C2.
+ *
+ * Ranks of other nodes (token_flag_far.cu): each stage has a second kernel. A stage that sends
+ * stores what is for such a rank p in a mirror of p's heap, and then has it put to p: counts and
+ * rows in a block, with the flag of the source behind them; expert outputs in a block, with a
+ * signal that is the epoch. A stage that receives waits for those of all such ranks first. So
+ * counts, rows and outputs of p say as much as above and more: what p sent in the call is in place
+ * here. Slots of outputs are by source and row then, so that a source's are a block. A mirror is
+ * written again when the memory that it stands for may be: by then p has sent something after the
+ * stage that received what filled it, so all of it has left. */
 #include <cuda_runtime_api.h>
 
 #include "token_flag_cuda.h"
@@ -37,7 +46,7 @@ enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_ANSWE
 
 struct tf_cuda_set {
     enum tf_cuda_state state;
-    uint32_t *received, *entry;
+    uint32_t *received, *entry, *place;
 };
 
 struct tf_cuda {
@@ -87,6 +96,7 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m, 
     a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, set);
     a.received = c->set[set].received;
     a.entry = c->set[set].entry;
+    a.place = c->set[set].place;
     return a;
 }
 
@@ -136,17 +146,35 @@ static enum epa_status clear_counters(struct tf_cuda *c)
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "clearing counters", code);
 }
 
+/* Where there are other nodes: what is put there, or comes from there. */
+static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
+{
+    struct tf_far_args far;
+    cudaError_t code;
+
+    if (c->d.mirrors == NULL)
+        return EPA_OK;
+    far = (struct tf_far_args){.a = *a, .v = *c->d.t->view, .ring = *c->d.t->ring};
+    code = cudaSetDevice(c->d.backend->device);
+    if (code == cudaSuccess)
+        code = tf_far_queue(c->d.backend->stream, &far);
+    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
+}
+
 static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32_t set,
                               enum tf_stage stage)
 {
     struct tf_args a = args_of(c, m, stage, set);
     bool clears = stage == TF_DISPATCH_SEND && !c->l.folded;
+    bool sends = stage == TF_DISPATCH_SEND || stage == TF_COMBINE_SEND;
     uint32_t blocks = blocks_of(c, &a);
     enum epa_status status = clears ? clear_counters(c) : EPA_OK;
 
-    if (status != EPA_OK)
-        return status;
-    return device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks, clears);
+    if (status == EPA_OK && !sends)
+        status = launch_far(c, &a);
+    if (status == EPA_OK)
+        status = device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks, clears);
+    return status == EPA_OK && sends ? launch_far(c, &a) : status;
 }
 
 /* ---- stages ---- */
@@ -301,9 +329,20 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         (void)epa_fail(err, (enum epa_status)f->status,
                        "%s/%s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
                        "are of epoch %llu",
-                       stage, phase, (unsigned long long)(f->wanted >> (flag ? 32 : 0)), waited,
-                       f->peer, flag ? " and all its rows" : "",
-                       (unsigned long long)(f->seen >> 32));
+                       stage, phase, (unsigned long long)(f->wanted >> (flag ? TF_ROW_BITS : 0)),
+                       waited, f->peer, flag ? " and all its rows" : "",
+                       (unsigned long long)(f->seen >> TF_ROW_BITS));
+        return;
+    }
+    if (f->what == TF_WAIT_RING || f->what == TF_WAIT_OUTPUTS) {
+        bool ring = f->what == TF_WAIT_RING;
+
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "%s/%s: waited %.3f s for %s rank %u%s: %s %llu, wants %llu", stage, phase,
+                       waited, ring ? "room in the ring of puts between nodes, for" : "those of",
+                       f->peer, ring ? "" : ", of another node",
+                       ring ? "taken are" : "its signal is", (unsigned long long)f->seen,
+                       (unsigned long long)f->wanted);
         return;
     }
     (void)epa_fail(err, (enum epa_status)f->status,
@@ -327,6 +366,9 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
 
         s->received = device_take(memory, at, l->size * sizeof(*s->received));
         s->entry = device_take(memory, at, (uint64_t)l->size * l->source_rows * sizeof(*s->entry));
+        if (l->far)
+            s->place =
+                device_take(memory, at, (uint64_t)l->max_tokens * l->topk * sizeof(*s->place));
     }
 }
 
@@ -421,6 +463,11 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     status = device_set_up(&c->d, kernel, config->blocks, err);
     /* No transport promises what is in its heap at first, and lines are not to be of calls to
      * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
+    if (status == EPA_OK && l->far)
+        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, err);
+    if (status == EPA_OK && c->d.mirrors != NULL && tf_far_load() != cudaSuccess)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "token_flag: loading its kernels on GPU %d failed",
+                          c->d.backend->device);
     if (status == EPA_OK)
         status = device_clear(&c->d, device_own(&c->d, c->d.heap), c->l.heap_bytes, err);
     if (status != EPA_OK) {

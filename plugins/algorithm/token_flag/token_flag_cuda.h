@@ -2,6 +2,10 @@
 #ifndef TOKEN_FLAG_CUDA_H
 #define TOKEN_FLAG_CUDA_H
 
+#include <cuda_runtime_api.h>
+
+#include <epa2a/ring.h>
+
 #include "../../common/algo_cuda.h"
 #include "token_flag.h"
 
@@ -13,7 +17,9 @@ enum tf_what {
     TF_WAIT_ROWS,   /* flag_granularity: rank: the flag of a source */
     TF_WAIT_ROW,
     TF_WAIT_OUTPUT,
-    TF_BAD_ROW /* its META names what cannot be */
+    TF_WAIT_OUTPUTS, /* all those of a rank of another node */
+    TF_WAIT_RING,    /* room in the ring to other nodes */
+    TF_BAD_ROW       /* its META names what cannot be */
 };
 
 /* Phases of each stage. */
@@ -68,6 +74,16 @@ struct tf_args {
     struct tf_counters *counters;
     uint32_t *received; /* of each source */
     uint32_t *entry;    /* of those, [source][row]: where by expert each stands */
+    uint32_t *place; /* of each choice of a token the row at its rank; NULL: no peer is of another
+                         * node, and slots are by token and choice */
+};
+
+/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps
+ * of ranks of other nodes in its view; v: the transport's, where these have none. */
+struct tf_far_args {
+    struct tf_args a;
+    struct epa_device_view v;
+    struct epa_device_ring ring;
 };
 
 /* What combine_send makes of what its experts have. */
@@ -81,6 +97,10 @@ const void *tf_dispatch_send_kernel(enum device_input, bool profile);
 const void *tf_dispatch_recv_kernel(bool profile);
 const void *tf_combine_send_kernel(enum tf_output, bool f16, bool profile);
 const void *tf_combine_recv_kernel(bool f16, bool profile);
+/* Of a stage that sends: has what its kernel has stored put to other nodes. Of one that receives:
+ * waits for what comes from there. */
+cudaError_t tf_far_load(void);
+cudaError_t tf_far_queue(cudaStream_t, const struct tf_far_args *);
 #ifdef __cplusplus
 }
 #endif

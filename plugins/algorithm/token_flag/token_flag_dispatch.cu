@@ -30,7 +30,7 @@ EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, 
     while ((seen = epa_dev_load_relaxed(word)) < tf_count_flag(epoch, 0))
         if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, seen, epoch))
             return false;
-    *out = (uint32_t)seen - 1;
+    *out = tf_rows_of_flag(seen);
     return true;
 }
 

@@ -7,7 +7,7 @@
  * combine_recv adds up a token's slots. Peers that loads and stores do not reach get the same
  * by puts.
  *
- * Flags. Counts: a signal, epoch << 32 | rows + 1, so that it says two things at once and is
+ * Flags. Counts: a signal, epoch << 24 | rows + 1, so that it says two things at once and is
  * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token
  * before them, and then each row has a flag, the epoch. So has each expert output. Of what is
  * stored, the flag is the last word of the message or slot: written by a release, waited for by an
@@ -222,8 +222,8 @@ static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
             return algo_fail(&h->a, EPA_ERR_MISMATCH,
                              "the counts of rank %u add up to %llu of %u at most, its flag "
                              "says %u of epoch %llu",
-                             source, (unsigned long long)rows, h->l.source_rows, (uint32_t)said - 1,
-                             (unsigned long long)(said >> 32));
+                             source, (unsigned long long)rows, h->l.source_rows,
+                             tf_rows_of_flag(said), (unsigned long long)(said >> TF_ROW_BITS));
         *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
     }
     for (uint32_t e = 0; e < h->l.local; e++) {

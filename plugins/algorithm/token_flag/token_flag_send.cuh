@@ -115,6 +115,8 @@ EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p
                    ((uint64_t)a.c.v.rank * a.source_rows + row) * a.wire_bytes;
         p->expert[i] = expert;
         p->meta[i] = {{token, (uint64_t)(e << 16 | lane)}};
+        if (a.place != NULL)
+            a.place[(size_t)token * a.c.topk + lane] = row;
     }
     if (lane == 0)
         p->n = __popc(all);

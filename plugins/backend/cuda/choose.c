@@ -78,6 +78,10 @@ static enum epa_status check_list(const struct cuda_config *c, int n, struct epa
 enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world *world,
                             struct cuda_place *out, struct epa_error *err)
 {
+    /* Nodes that are parts of one host share its GPUs. */
+    bool one_host = world->interface == NULL;
+    uint32_t rank = one_host ? world->rank : world->local_rank;
+    uint32_t ranks = one_host ? world->size : world->local_size;
     struct cuda_place place = {0};
     int n = 0;
     uint32_t have;
@@ -88,16 +92,16 @@ enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world 
     if (status != EPA_OK)
         return status;
     have = c->devices.n > 0 ? c->devices.n : (uint32_t)n;
-    if (have < world->local_size && !c->share)
+    if (have < ranks && !c->share)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "cuda: %u ranks on this node and %u GPU%s%s: each rank wants its own; "
+                        "cuda: %u ranks on this host and %u GPU%s%s: each rank wants its own; "
                         "use fewer ranks, or backend.share: true, which is for checking and not "
                         "for measuring",
-                        world->local_size, have, have == 1 ? "" : "s",
+                        ranks, have, have == 1 ? "" : "s",
                         c->devices.n > 0 ? " in backend.devices" : "");
-    place.device = device_of(c, n, world->local_rank);
-    for (uint32_t rank = 0; rank < world->local_size; rank++)
-        place.sharers += device_of(c, n, rank) == place.device;
+    place.device = device_of(c, n, rank);
+    for (uint32_t r = 0; r < ranks; r++)
+        place.sharers += device_of(c, n, r) == place.device;
     if (place.sharers > 1 && !c->share)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "cuda: backend.devices gives GPU %d to %u ranks; name each once, or "

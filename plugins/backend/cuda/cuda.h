@@ -32,7 +32,7 @@ struct cuda {
 /* Which device a rank gets. */
 struct cuda_place {
     int device;
-    uint32_t sharers; /* ranks of this node on it, this one included */
+    uint32_t sharers; /* ranks of this host on it, this one included */
 };
 
 /* Refuses in words: no driver, one too old, fewer devices than ranks. Makes no context. */

@@ -3,10 +3,10 @@
  * MPI is there to make ranks find each other, and for algorithms that use it; the launch
  * itself is that of launch/launcher.h, which also knows how a rank ended that MPI lost. MPI can
  * be started once for each process of mpirun, and in one of its children only, so there is
- * one team for all launches of this process, and it keeps the process of its rank. */
+ * one launcher for all launches of this process, and it keeps the process of its rank. */
 #include <string.h>
 
-#include "launch/process_id.h"
+#include "launch/process.h"
 #include "launch/launcher.h"
 
 #include "world.h"
@@ -104,34 +104,13 @@ __attribute__((destructor)) static void end_launcher(void)
     launcher = NULL;
 }
 
-static const struct config defaults = {
-    .launcher = {.pin = PIN_CORE,
-                 .prefix = true,
-                 .start_ns = 60000000000,
-                 .heartbeat_ns = 5000000000},
-};
+static const struct config defaults = {.launcher = LAUNCHER_DEFAULTS};
 static const struct epa_option options[] = {
     {.name = "interface",
      EPA_STRING(struct config, interface),
      .help = "network interface of rank 0, from the first file of a command; the default is "
              "all, or none for ranks of one host"},
-    {.name = "start",
-     EPA_DURATION(struct config, launcher.start_ns),
-     .min = 100000000,
-     .max = 3600000000000,
-     .help = "longest wait at the start for all ranks to connect"},
-    {.name = "heartbeat",
-     EPA_DURATION(struct config, launcher.heartbeat_ns),
-     .min = 1000000000,
-     .max = 600000000000,
-     .help = "time without a message after which a host counts as lost"},
-    {.name = "pin",
-     EPA_CHOICE(struct config, launcher.pin),
-     .choices = pin_choices,
-     .help = "cores of the ranks, of those that mpirun assigned to them"},
-    {.name = "prefix",
-     EPA_BOOL(struct config, launcher.prefix),
-     .help = "prefix each line of a rank's standard error with its number"},
+    LAUNCHER_OPTIONS,
     {0},
 };
 

@@ -4,16 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "copies.h"
 
 enum {
     KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */
     HOST_SLOTS = 256,
-    EVENTS = 32, /* operations of a lane that are under way, at most */
 };
-
-/* For copies that are under way when the proxy ends. */
-static const uint64_t leave_ns = 10000000000u;
 
 /* ---- a bootstrap of some ranks ---- */
 
@@ -113,185 +109,20 @@ static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_
         out->base.world = real->world;
 }
 
-/* ---- copies ---- */
-
-struct cuda_copies {
-    struct proxy_copies base; /* first */
-    int device;
-    struct epa_fault *device_fault, fault;
-    cudaStream_t stream[PROXY_LANES];
-    cudaEvent_t event[PROXY_LANES][EVENTS];
-    uint64_t done[PROXY_LANES];
-    bool pinned;
-    cudaError_t error; /* of the last call that failed */
-    const char *what;
-};
-
-static struct cuda_copies *copies_of(struct proxy_copies *copies)
-{
-    return (struct cuda_copies *)copies; /* base is the first member */
-}
-
-static enum epa_status check(struct cuda_copies *c, cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return EPA_OK;
-    (void)cudaGetLastError();
-    c->error = error;
-    c->what = what;
-    return EPA_ERR_SYSTEM;
-}
-
-static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane lane, uint64_t *out)
-{
-    struct cuda_copies *c = copies_of(copies);
-    enum epa_status status = EPA_OK;
-
-    while (c->done[lane] < copies->queued[lane] && status == EPA_OK) {
-        cudaError_t error = cudaEventQuery(c->event[lane][c->done[lane] % EVENTS]);
-
-        if (error == cudaErrorNotReady) {
-            (void)cudaGetLastError();
-            break;
-        }
-        status = check(c, error, "a copy");
-        c->done[lane] += status == EPA_OK;
-    }
-    *out = c->done[lane];
-    return status;
-}
-
-static void free_copies(struct cuda_copies *c)
-{
-    for (uint32_t lane = 0; lane < PROXY_LANES; lane++) {
-        for (uint32_t i = 0; i < EVENTS; i++)
-            if (c->event[lane][i] != NULL)
-                (void)cudaEventDestroy(c->event[lane][i]);
-        if (c->stream[lane] != NULL)
-            (void)cudaStreamDestroy(c->stream[lane]);
-        c->stream[lane] = NULL;
-        memset(c->event[lane], 0, sizeof(c->event[lane]));
-    }
-}
-
-static bool leave(struct proxy_copies *copies, void *staging)
-{
-    struct cuda_copies *c = copies_of(copies);
-    uint64_t begun = epa_now_ns(), now = begun;
-
-    for (uint32_t lane = 0; lane < PROXY_LANES; lane++)
-        while (c->stream[lane] != NULL && cudaStreamQuery(c->stream[lane]) == cudaErrorNotReady) {
-            now = epa_now_ns();
-            if (now - begun > leave_ns)
-                return false;
-            epa_backoff(now - begun, 0);
-        }
-    free_copies(c);
-    if (c->pinned)
-        (void)cudaHostUnregister(staging);
-    (void)cudaGetLastError();
-    return true;
-}
-
-static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t bytes)
-{
-    struct cuda_copies *c = copies_of(copies);
-    enum epa_status status = check(c, cudaSetDevice(c->device), "choosing it");
-
-    if (status == EPA_OK)
-        status = check(c, cudaHostRegister(staging, bytes, cudaHostRegisterPortable),
-                       "pinning staging memory");
-    c->pinned = status == EPA_OK;
-    for (uint32_t lane = 0; lane < PROXY_LANES && status == EPA_OK; lane++) {
-        status = check(c, cudaStreamCreateWithFlags(&c->stream[lane], cudaStreamNonBlocking),
-                       "making streams");
-        for (uint32_t i = 0; i < EVENTS && status == EPA_OK; i++)
-            status = check(c, cudaEventCreateWithFlags(&c->event[lane][i], cudaEventDisableTiming),
-                           "making events");
-    }
-    if (status != EPA_OK)
-        (void)leave(copies, staging);
-    return status;
-}
-
-static bool is_full(const struct cuda_copies *c, enum proxy_lane lane)
-{
-    return c->base.queued[lane] - c->done[lane] >= EVENTS;
-}
-
-/* What was just queued is the next operation of the lane. */
-static enum epa_status count_queued(struct cuda_copies *c, enum proxy_lane lane)
-{
-    enum epa_status status =
-        check(c, cudaEventRecord(c->event[lane][c->base.queued[lane] % EVENTS], c->stream[lane]),
-              "an event");
-
-    c->base.queued[lane] += status == EPA_OK;
-    return status;
-}
-
-static enum epa_status copy(struct proxy_copies *copies, enum proxy_lane lane, void *to,
-                            const void *from, size_t bytes, uint32_t rows, uint64_t stride)
-{
-    struct cuda_copies *c = copies_of(copies);
-    bool out = lane == PROXY_OUT;
-    cudaError_t error;
-    enum epa_status status;
-
-    if (is_full(c, lane))
-        return EPA_AGAIN;
-    if (rows == 1)
-        error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, c->stream[lane]);
-    else
-        error = cudaMemcpy2DAsync(to, out ? bytes : stride, from, out ? stride : bytes, bytes, rows,
-                                  cudaMemcpyDefault, c->stream[lane]);
-    status = check(c, error, "queueing a copy");
-    return status == EPA_OK ? count_queued(c, lane) : status;
-}
-
-static enum epa_status add(struct proxy_copies *copies, uint64_t *word, uint64_t by)
-{
-    struct cuda_copies *c = copies_of(copies);
-    enum epa_status status;
-
-    if (is_full(c, PROXY_IN))
-        return EPA_AGAIN;
-    status =
-        check(c, nvlink_queue_signal(c->stream[PROXY_IN], word, by, true), "queueing an addition");
-    return status == EPA_OK ? count_queued(c, PROXY_IN) : status;
-}
-
-static void explain_copies(struct proxy_copies *copies, struct epa_error *err)
-{
-    struct cuda_copies *c = copies_of(copies);
-
-    (void)epa_fail(err, EPA_ERR_SYSTEM, "GPU %d: %s: %s", c->device, c->what,
-                   cudaGetErrorString(c->error));
-}
-
-/* They poll `claimed` while they wait. */
-static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
-{
-    struct cuda_copies *c = copies_of(copies);
-
-    c->fault = (struct epa_fault){.claimed = 1, .status = status, .stage = EPA_FAULT_TRANSPORT};
-    (void)cudaMemcpyAsync(c->device_fault, &c->fault, sizeof(c->fault), cudaMemcpyHostToDevice,
-                          c->stream[PROXY_IN]);
-}
-
 /* ---- rings, and the host's part ---- */
 
 struct far {
     struct far_params params;
     struct far_boot net_boot;
     struct epa_wait_config wait;
-    struct cuda_copies copies;
+    struct copies copies;
     bool far[EPA_DEVICE_RANKS];
     bool fence[EPA_DEVICE_RANKS]; /* before what the host asks next of that rank */
     struct far_words {
         _Alignas(64) uint64_t kernel_taken;
         _Alignas(64) uint64_t host_taken, host_ticket;
         _Alignas(64) struct epa_descriptor kernel[KERNEL_SLOTS], host[HOST_SLOTS];
+        _Alignas(64) char payload[KERNEL_SLOTS][EPA_RING_PAYLOAD];
     } * words;      /* pinned */
     void *counters; /* in GPU memory */
     struct epa_device_ring ring;
@@ -304,36 +135,34 @@ static enum epa_status make_rings(struct far *f, struct epa_error *err)
 {
     struct epa_backend *b = f->params.backend;
     struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = check(&f->copies, cudaSetDevice(b->device), "choosing it");
-    void *slot = NULL, *taken = NULL;
+    char *words = NULL;
+    cudaError_t error = cudaSetDevice(b->device);
+    enum epa_status status;
 
-    if (status == EPA_OK)
-        status = check(&f->copies,
-                       cudaHostAlloc((void **)&f->words, sizeof(*f->words),
-                                     cudaHostAllocMapped | cudaHostAllocPortable),
-                       "allocating rings");
-    if (status == EPA_OK)
+    if (error == cudaSuccess)
+        error = cudaHostAlloc((void **)&f->words, sizeof(*f->words),
+                              cudaHostAllocMapped | cudaHostAllocPortable);
+    if (error == cudaSuccess) {
         memset(f->words, 0, sizeof(*f->words));
-    if (status == EPA_OK)
-        status = check(&f->copies, cudaHostGetDevicePointer(&slot, f->words->kernel, 0),
-                       "mapping rings");
-    if (status == EPA_OK)
-        status = check(&f->copies, cudaHostGetDevicePointer(&taken, &f->words->kernel_taken, 0),
-                       "mapping rings");
-    if (status != EPA_OK) {
-        explain_copies(&f->copies.base, &why);
-        return epa_fail(err, status, "nvlink: rank %u: %s", f->params.boot->world.rank, why.text);
+        error = cudaHostGetDevicePointer((void **)&words, f->words, 0);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return epa_fail(err, EPA_ERR_SYSTEM, "nvlink: rank %u: allocating rings: %s",
+                        f->params.boot->world.rank, cudaGetErrorString(error));
     }
     status = b->ops->alloc(b, 2 * sizeof(uint64_t), &f->counters); /* zeroed */
     if (status != EPA_OK) {
         b->ops->explain(b, &why);
         return epa_fail(err, status, "nvlink: rank %u: %s", f->params.boot->world.rank, why.text);
     }
-    f->ring = (struct epa_device_ring){.slot = slot,
-                                       .taken = taken,
-                                       .ticket = f->counters,
-                                       .known = (uint64_t *)f->counters + 1,
-                                       .slots = KERNEL_SLOTS};
+    f->ring = (struct epa_device_ring){
+        .slot = (void *)(words + offsetof(struct far_words, kernel)),
+        .taken = (void *)(words + offsetof(struct far_words, kernel_taken)),
+        .ticket = f->counters,
+        .known = (uint64_t *)f->counters + 1,
+        .payload = words + offsetof(struct far_words, payload),
+        .slots = KERNEL_SLOTS};
     f->host_ring = (struct epa_host_ring){.slot = f->words->host,
                                           .taken = &f->words->host_taken,
                                           .ticket = &f->words->host_ticket,
@@ -363,15 +192,7 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
     make_net_boot(params->boot, params->one_host, &f->net_boot);
     for (uint32_t r = 0; r < params->boot->world.size; r++)
         f->far[r] = !epa_same_node(&params->boot->world, r);
-    f->copies = (struct cuda_copies){.base = {.enter = enter,
-                                              .leave = leave,
-                                              .copy = copy,
-                                              .add = add,
-                                              .done = count_done,
-                                              .explain = explain_copies,
-                                              .stop_kernels = stop_kernels},
-                                     .device = params->backend->device,
-                                     .device_fault = params->backend->device_fault};
+    copies_init(&f->copies, params->driver, params->backend);
     status = make_rings(f, err);
     if (status == EPA_OK)
         status = proxy_start(
@@ -385,7 +206,10 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
                 .signal = params->signal,
                 .heap_bytes = params->heap_bytes,
                 .signals = params->signals,
-                .ring = {{f->words->kernel, &f->words->kernel_taken, NULL, KERNEL_SLOTS},
+                .ring = {{.slot = f->words->kernel,
+                          .taken = &f->words->kernel_taken,
+                          .payload = f->words->payload[0],
+                          .slots = KERNEL_SLOTS},
                          f->host_ring},
             },
             &f->proxy, err);
@@ -404,7 +228,7 @@ bool far_close(struct far *f)
     if (f == NULL)
         return true;
     proxy_stop(f->proxy);
-    lost = f->copies.stream[PROXY_OUT] != NULL; /* else leave() has destroyed it */
+    lost = !copies_left(&f->copies);
     destroy(f, lost);
     return !lost;
 }
@@ -542,7 +366,7 @@ enum epa_status far_await(struct far *f, uint64_t timeout_ns, struct failure *fa
 void far_describe(const struct far *f, void (*say)(void *arg, const char *key, const char *value),
                   void *arg)
 {
-    char text[160];
+    char text[192];
     uint32_t far = 0;
 
     for (uint32_t r = 0; r < f->params.boot->world.size; r++)
@@ -550,8 +374,11 @@ void far_describe(const struct far *f, void (*say)(void *arg, const char *key, c
     snprintf(text, sizeof(text), "%u of %u peers, by %s", far, f->params.boot->world.size - 1,
              f->params.net->plugin.name);
     say(arg, "between nodes", text);
-    snprintf(text, sizeof(text), "staged in pinned host memory, as %s has no heap in a GPU's",
-             f->params.net->plugin.name);
+    snprintf(
+        text, sizeof(text),
+        "staged in pinned host memory, as %s has no heap in a GPU's; copied to the staging of %u "
+        "of these peers at once",
+        f->params.net->plugin.name, proxy_direct(f->proxy));
     say(arg, "data between nodes", text);
     proxy_describe(f->proxy, say, arg);
 }

@@ -3,9 +3,8 @@
 #ifndef FAR_H
 #define FAR_H
 
+#include "memory.h"
 #include "proxy.h"
-
-#include <cuda_runtime_api.h>
 
 /* Some ranks of a bootstrap as if they were all, on one node. Others take part in its collectives,
  * and only those of this rank's kind are looked at. */
@@ -22,6 +21,7 @@ void far_boot_node(struct epa_bootstrap *real, struct far_boot *out);
 struct far_params {
     struct epa_bootstrap *boot; /* of all ranks */
     struct epa_backend *backend;
+    const struct driver *driver;
     const struct epa_transport_plugin *net;
     bool one_host; /* nodes are parts of one host: to the transport between them there is one */
     char *heap;

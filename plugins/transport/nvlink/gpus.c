@@ -33,6 +33,7 @@ static const struct {
     FUNCTION(map, "cuMemMap"),
     FUNCTION(unmap, "cuMemUnmap"),
     FUNCTION(set_access, "cuMemSetAccess"),
+    FUNCTION(batch_words, "cuStreamBatchMemOp"),
 };
 
 #if CUDART_VERSION >= 12050
@@ -144,7 +145,8 @@ enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, in
                           struct gpu *out, struct epa_error *err)
 {
     uint32_t size = boot->world.size;
-    unsigned char row[EPA_DEVICE_RANKS], reach[EPA_DEVICE_RANKS * EPA_DEVICE_RANKS];
+    unsigned char row[EPA_DEVICE_RANKS] = {0}, rows[EPA_DEVICE_RANKS][EPA_DEVICE_RANKS];
+    unsigned char reach[EPA_DEVICE_RANKS * EPA_DEVICE_RANKS];
     struct gpu *seen = NULL;
     int n = 0;
     enum epa_status status = list(d, &seen, &n, err);
@@ -159,11 +161,14 @@ enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, in
     for (uint32_t r = 0; r < size && status == EPA_OK; r++)
         status = look_at(device, &seen[device], seen, n, &out[r], &row[r], err);
     free(seen);
+    /* Whole rows: nodes may have different numbers of ranks, and all take part. */
     if (status == EPA_OK)
-        status = boot->allgather(boot, row, size, reach);
+        status = boot->allgather(boot, row, sizeof(row), rows);
     if (status != EPA_OK) {
         boot->explain(boot, err);
         return status;
     }
+    for (uint32_t r = 0; r < size; r++)
+        memcpy(reach + (size_t)r * size, rows[r], size);
     return pairs_check(out, reach, size, err);
 }

@@ -26,6 +26,7 @@ struct driver {
     PFN_cuMemMap_v10020 map;
     PFN_cuMemUnmap_v10020 unmap;
     PFN_cuMemSetAccess_v10020 set_access;
+    PFN_cuStreamBatchMemOp_v11070 batch_words;
 };
 
 enum epa_status driver_init(struct driver *out, struct epa_error *);

@@ -9,8 +9,6 @@
 #include <epa2a/ring.h>
 
 enum {
-    PROXY_SLOTS = 8,                /* messages under way from one rank to another, at most */
-    PROXY_PIECE = 256 << 10,        /* bytes of data in one of them, at most */
     PROXY_FACTS = 16,               /* that the transport between hosts says of itself, at most */
     PROXY_QUIET = EPA_RING_OWN,     /* when all before is in place, quiet reaches `value` */
     PROXY_ARRIVE = PROXY_QUIET * 2, /* the peer's arrived[] of this rank reaches `value` */
@@ -18,25 +16,33 @@ enum {
 
 enum proxy_lane { PROXY_OUT, PROXY_IN, PROXY_LANES }; /* to staging, from staging */
 
-/* Copies between the rank's memory and staging, in the order of each lane. One thread, the
- * proxy's, calls them. */
+/* Copies between the rank's memory and staging. The operations of a lane are done in the order in
+ * which they were queued, as who looks from the CPU or from a kernel sees it, but for copies
+ * between two others: these may be done in any order. One thread, the proxy's, calls them. */
 struct proxy_copies {
     /* First and last: staging is where the proxy's copies go, to be pinned. leave() returns false
      * where copies may still be under way: staging must stay. */
     enum epa_status (*enter)(struct proxy_copies *, void *staging, size_t bytes);
-    bool (*leave)(struct proxy_copies *, void *staging);
+    bool (*leave)(struct proxy_copies *);
+    /* After enter(): copies of lane OUT go to this memory of another rank, too. False: they
+     * cannot. */
+    bool (*reach)(struct proxy_copies *, void *memory, size_t bytes);
     /* Each queues one operation, or none with EPA_AGAIN: a copy of `rows` rows, which are side by
-     * side in staging and `stride` apart in the rank's memory. A word of 8 bytes is copied as one.
-     * add() is on lane IN. */
+     * side in staging and `stride` apart in the rank's memory; on lane IN a word of 8 bytes is
+     * copied as one. set() and add(), of a signal, are on lane IN. */
     enum epa_status (*copy)(struct proxy_copies *, enum proxy_lane, void *to, const void *from,
                             size_t bytes, uint32_t rows, uint64_t stride);
+    enum epa_status (*set)(struct proxy_copies *, uint64_t *word, uint64_t value);
     enum epa_status (*add)(struct proxy_copies *, uint64_t *word, uint64_t by);
-    /* How many operations of the lane were done, of all that were ever queued. */
+    /* Notes for done() that what was queued before is done; a barrier between copies, too. */
+    enum epa_status (*mark)(struct proxy_copies *, enum proxy_lane);
+    /* How many operations of the lane were done when its last mark was reached, of all ever
+     * queued. */
     enum epa_status (*done)(struct proxy_copies *, enum proxy_lane, uint64_t *out);
     void (*explain)(struct proxy_copies *, struct epa_error *);
     /* The proxy has failed: kernels that wait for it must leave. */
     void (*stop_kernels)(struct proxy_copies *, enum epa_status);
-    uint64_t queued[PROXY_LANES]; /* operations so far */
+    uint64_t queued[PROXY_LANES]; /* operations so far, marks not counted */
 };
 
 struct proxy_params {
@@ -65,6 +71,8 @@ enum epa_status proxy_status(const struct proxy *);
 void proxy_explain(const struct proxy *, struct epa_error *);
 void proxy_describe(const struct proxy *,
                     void (*say)(void *arg, const char *key, const char *value), void *arg);
+/* How many ranks' staging copies go to at once, as the transport between hosts has mapped it. */
+uint32_t proxy_direct(const struct proxy *);
 
 /* What the proxy counts up: PROXY_QUIETs done, and arrivals of other ranks. *slow: the rank that
  * the last PROXY_QUIET waits for. */

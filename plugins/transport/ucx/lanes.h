@@ -1,10 +1,16 @@
-/* What UCX says of an endpoint, in the text of ucp_ep_print_info(): the only place where
- * version 1.13 tells which transport carries what. */
+/* What a rank knows of a peer without a call of UCX: the lanes of an endpoint, and the card by
+ * which a rank describes its memory. */
 #ifndef UCX_LANES_H
 #define UCX_LANES_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <epa2a/status.h>
+
+/* ---- lanes: the text of ucp_ep_print_info(), the only place where version 1.13 says which
+ * transport carries what ---- */
 
 enum { LANES_NAMES = 96 };
 
@@ -20,5 +26,22 @@ struct lanes lanes_read(const char *text);
 /* What UCX may choose from here, of the text of ucp_context_print_info(): "self/memory0,
  * tcp/eth0, posix/memory"; what there is no room for is left out. */
 void lanes_choices(const char *text, char *out, size_t room);
+
+/* ---- cards: what ranks exchange first ---- */
+
+/* Of the most that UCX packs: a key has at most 255 bytes for each of 64 memory domains. */
+enum { CARD_ADDRESS_MOST = 1 << 16, CARD_KEY_MOST = 1 << 15 };
+
+/* Of fixed size; an address and a key of these lengths follow in a second round. */
+struct card {
+    uint64_t base, heap_bytes, region_bytes;
+    uint32_t signals, address_bytes, key_bytes, version[2];
+};
+
+/* Whether all of them can be worked with, and are alike where they must be. */
+enum epa_status cards_check(const struct card *, uint32_t ranks, uint32_t me, struct epa_error *);
+
+/* Bytes for what any of them sends in the second round. */
+size_t cards_stride(const struct card *, uint32_t ranks);
 
 #endif

@@ -3,7 +3,6 @@
  * address of its worker, where its region is and the key to it; then it has an endpoint to each,
  * and a pointer to the region of each whose memory UCX can map. */
 #include "ucx.h"
-#include "cards.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -532,9 +531,8 @@ void links_finish(struct ucx *u)
     u->closing = true;
     if (u->peer == NULL || u->worker == NULL)
         return;
-    /* What peers still wait for leaves; nobody is waited for whom it does not reach. */
-    if (!u->all_mapped && u->unflushed && !epa_aborted(u->boot) && u->lost == NULL)
-        (void)wait_flushed(u, close_ns, (struct failure){.at = FAILED_QUIET});
+    if (!u->all_mapped && u->unflushed)
+        wait_acknowledged(u, close_ns);
     close_endpoints(u);
     for (uint32_t r = 0; r < u->base.size; r++) {
         if (u->peer[r].rkey != NULL)

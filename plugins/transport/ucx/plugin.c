@@ -233,7 +233,7 @@ static bool needs_helper(const struct ucx *u)
 static enum epa_status meet(struct ucx *u, struct epa_error *err)
 {
     uint64_t timeout_ns = u->limit_ns > u->boot->set_up_ns ? u->limit_ns : u->boot->set_up_ns;
-    enum epa_status status = wait_barrier(u, timeout_ns);
+    enum epa_status status = wait_barrier(&u->base, timeout_ns);
 
     if (status != EPA_OK) {
         ucx_explain(&u->base, err);
@@ -299,16 +299,19 @@ static const struct epa_option options[] = {
     {.name = "direct",
      EPA_BOOL(struct config, direct),
      .help = "store directly into the memory of ranks of this node, where UCX can map "
-             "it"},
+             "it",
+     .tune = "*"},
     {.name = "outstanding",
      EPA_U32(struct config, outstanding),
      .min = 2,
      .max = 65536,
-     .help = "maximum number of puts and signals in flight; another one is retried"},
+     .help = "maximum number of puts and signals in flight; another one is retried",
+     .tune = "16 64 256 1024"},
     {.name = "progress",
      EPA_CHOICE(struct config, progress),
      .choices = progress_kinds,
-     .help = "progress of UCX while this rank computes"},
+     .help = "progress of UCX while this rank computes",
+     .tune = "*"},
     {.name = "default_timeout",
      EPA_DURATION(struct config, default_timeout_ns),
      .help = "longest wait of calls without a time limit: connections, quiet, reset; 0: timeout"},

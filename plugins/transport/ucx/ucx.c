@@ -45,11 +45,8 @@ static void value_done(void *request, ucs_status_t ucs, void *arg)
 /* Whether `n` more may be started. */
 static bool has_room(struct ucx *u, const struct peer *peer, uint32_t n)
 {
-    if (u->outstanding + n > u->config.outstanding || u->started >= STARTS) {
-        u->started = 0;
-        u->helper.calls++;
-        (void)ucp_worker_progress(u->worker);
-    }
+    if (u->outstanding + n > u->config.outstanding || u->started >= STARTS)
+        (void)ucx_progress(u);
     u->started += n;
     return u->outstanding + n <= u->config.outstanding && peer->lost == UCS_OK;
 }
@@ -311,28 +308,18 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         (struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
 }
 
-static enum epa_status progress(struct epa_transport *t)
-{
-    return wait_progress(ucx_of(t));
-}
-
-static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
-{
-    return wait_barrier(ucx_of(t), timeout_ns);
-}
-
 /* Barriers of its own words: nothing is on its way after the first, and nobody signals before
  * the second. */
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);
-    enum epa_status status = wait_barrier(u, u->limit_ns);
+    enum epa_status status = wait_barrier(t, u->limit_ns);
 
     if (status == EPA_OK) {
         for (uint32_t i = 0; i < u->signals; i++)
             __atomic_store_n((uint64_t *)(void *)(u->region.base + signal_at(u, i)), 0,
                              __ATOMIC_RELAXED);
-        status = wait_barrier(u, u->limit_ns);
+        status = wait_barrier(t, u->limit_ns);
     }
     return status;
 }
@@ -359,8 +346,8 @@ const struct epa_transport_ops ucx_ops = {
     .quiet = quiet,
     .read = read_signal,
     .wait = wait_signal,
-    .progress = progress,
-    .barrier = pass_barrier,
+    .progress = wait_progress,
+    .barrier = wait_barrier,
     .reset = reset_signals,
     .describe = ucx_describe,
     .explain = ucx_explain,

@@ -121,15 +121,21 @@ static inline void ucx_unlock(struct ucx *u)
         pthread_mutex_unlock(&u->lock);
 }
 
-/* What was started, and what came, goes on; whether anything did. */
+/* What was started, and what came, goes on; whether anything did. Under the lock. */
+static inline bool ucx_progress(struct ucx *u)
+{
+    u->started = 0;
+    u->helper.calls++;
+    return ucp_worker_progress(u->worker) != 0;
+}
+
+/* The same by who has no lock. */
 static inline bool ucx_pump(struct ucx *u)
 {
     bool moved;
 
     ucx_lock(u);
-    u->started = 0;
-    u->helper.calls++;
-    moved = ucp_worker_progress(u->worker) != 0;
+    moved = ucx_progress(u);
     ucx_unlock(u);
     return moved;
 }
@@ -157,8 +163,10 @@ void helper_stop(struct ucx *);
 enum epa_status wait_word(struct ucx *, const uint64_t *word, uint64_t timeout_ns,
                           struct failure failure);
 enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns, struct failure failure);
-enum epa_status wait_barrier(struct ucx *, uint64_t timeout_ns);
-enum epa_status wait_progress(struct ucx *);
+void wait_acknowledged(struct ucx *, uint64_t timeout_ns); /* by all peers that are left */
+/* For the table. */
+enum epa_status wait_barrier(struct epa_transport *, uint64_t timeout_ns);
+enum epa_status wait_progress(struct epa_transport *);
 /* For a request of UCX's own, on the way in or out; true: it is done. */
 bool wait_request(struct ucx *, ucs_status_ptr_t request, uint64_t timeout_ns);
 

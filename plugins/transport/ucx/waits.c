@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* That a rank is gone UCX may know before the launcher, which can tell the better story. */
@@ -68,9 +69,7 @@ static uint64_t poll_word(struct ucx *u, const uint64_t *word)
         seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     } else {
         ucx_lock(u);
-        u->started = 0;
-        u->helper.calls++;
-        (void)ucp_worker_progress(u->worker);
+        (void)ucx_progress(u);
         /* Acquire: as above, and with the fence of UCX between a payload and its signal. */
         seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
         ucx_unlock(u);
@@ -104,9 +103,7 @@ static bool is_done(struct ucx *u, ucs_status_ptr_t request, bool all)
     bool done;
 
     ucx_lock(u);
-    u->started = 0;
-    u->helper.calls++;
-    (void)ucp_worker_progress(u->worker);
+    (void)ucx_progress(u);
     done = !UCS_PTR_IS_PTR(request) || ucp_request_check_status(request) != UCS_INPROGRESS;
     done = done && (!all || u->outstanding == 0);
     ucx_unlock(u);
@@ -178,6 +175,32 @@ static uint32_t find_silent(struct ucx *u)
     return silent;
 }
 
+/* On the way out, whatever ended the run: a peer that takes in what a closed connection has
+ * brought cannot acknowledge it, and UCX (1.13 to 1.22) aborts its process then. Peers that
+ * are gone, or silent for longer, are not waited for. */
+void wait_acknowledged(struct ucx *u, uint64_t timeout_ns)
+{
+    const ucp_request_param_t param = {.op_attr_mask = 0};
+    ucs_status_ptr_t *request = calloc(u->base.size, sizeof(*request));
+    uint64_t begun = epa_now_ns(), waited = 0;
+    bool done = request == NULL;
+
+    for (uint32_t r = 0; r < u->base.size && request != NULL; r++) {
+        if (u->peer[r].ep != NULL && u->peer[r].map == NULL && u->peer[r].lost == UCS_OK)
+            request[r] = ucp_ep_flush_nbx(u->peer[r].ep, &param);
+    }
+    while (!done && waited < timeout_ns) {
+        done = true;
+        for (uint32_t r = 0; r < u->base.size; r++)
+            done &= is_done(u, request[r], false);
+        epa_backoff(waited, 0);
+        waited = epa_now_ns() - begun;
+    }
+    for (uint32_t r = 0; r < u->base.size && request != NULL; r++)
+        free_request(u, request[r]);
+    free(request);
+}
+
 static void note_flushed(struct ucx *u)
 {
     u->unflushed = false;
@@ -247,9 +270,9 @@ static void find_missing(struct ucx *u)
 
 /* Each rank tells each other that it has come, so that all know who is late. Quiet comes
  * first; what it says last leaves at once, as nobody need call anything after a barrier. */
-enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
+enum epa_status wait_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
-    const struct epa_transport *t = &u->base;
+    struct ucx *u = ucx_of(t);
     struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
     uint64_t epoch = u->barriers;
     enum epa_status status = wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
@@ -272,8 +295,9 @@ enum epa_status wait_barrier(struct ucx *u, uint64_t timeout_ns)
     return status;
 }
 
-enum epa_status wait_progress(struct ucx *u)
+enum epa_status wait_progress(struct epa_transport *t)
 {
+    struct ucx *u = ucx_of(t);
     enum epa_status status;
 
     /* Who tries again in vain has peers that need the core; who computes between two calls, or naps

@@ -54,8 +54,8 @@ enum epa_status choose_gid(const struct gid *, uint32_t n, const struct port *, 
 enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port *, const char *wish,
                             uint32_t *out, struct epa_error *);
 
-/* Numbers of packets begin anywhere, of each pair by itself: what is on its way from an earlier pair
- * of the same number is not taken for this one's, and nobody guesses them. 24 bits. */
+/* Numbers of packets begin anywhere, of each pair by itself: what is on its way from an earlier
+ * pair of the same number is not taken for this one's, and nobody guesses them. 24 bits. */
 uint32_t choose_psn(void);
 
 /* "::ffff:10.0.0.1" */

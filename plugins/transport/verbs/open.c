@@ -26,7 +26,7 @@ static void leave(struct verbs *v)
 
     if (v->base.size == 1 || !in_step || epa_aborted(v->boot))
         return;
-    if (verbs_barrier(v, leave_ns) == EPA_OK)
+    if (verbs_barrier(&v->base, leave_ns) == EPA_OK)
         (void)verbs_drain(v, leave_ns);
     (void)nanosleep(&linger, NULL);
 }
@@ -309,24 +309,29 @@ static const struct epa_option options[] = {
      EPA_U32(struct config, depth),
      .min = 8,
      .max = 32768,
-     .help = "maximum number of requests in flight per peer"},
+     .help = "maximum number of requests in flight per peer",
+     .tune = "64 256 1024"},
     {.name = "batch",
      EPA_U32(struct config, batch),
      .min = 1,
      .max = 1024,
      .help = "number of puts per peer that are posted together, unless a signal is "
-             "posted first"},
+             "posted first",
+     .tune = "1 4 16 64"},
     {.name = "inline",
      EPA_U32(struct config, inline_bytes),
      .max = 4096,
-     .help = "maximum number of inline bytes in a request, up to the device's limit"},
+     .help = "maximum number of inline bytes in a request, up to the device's limit",
+     .tune = "0 64 220"},
     {.name = "direct",
      EPA_BOOL(struct config, direct),
-     .help = "stores instead of the device between ranks of one node"},
+     .help = "stores instead of the device between ranks of one node",
+     .tune = "*"},
     {.name = "wait",
      EPA_CHOICE(struct config, wait),
      .choices = waits,
-     .help = "waiting strategy of a rank"},
+     .help = "waiting strategy of a rank",
+     .tune = "*"},
     {0},
 };
 

@@ -43,6 +43,14 @@ static enum epa_status failed(struct verbs *v)
     return status;
 }
 
+/* What is built leaves, and says when it is done. */
+static enum epa_status push(struct verbs *v, struct queue *q)
+{
+    queue_ask(&v->queues, q);
+    queue_post(&v->queues, q);
+    return failed(v);
+}
+
 /* Room for `n` requests, or EPA_AGAIN. */
 static enum epa_status find_room(struct verbs *v, struct queue *q, uint64_t n)
 {
@@ -52,12 +60,8 @@ static enum epa_status find_room(struct verbs *v, struct queue *q, uint64_t n)
         return failed(v);
     if (queue_has_room(q, n))
         return EPA_OK;
-    queue_ask(&v->queues, q);
-    queue_post(&v->queues, q);
-    status = failed(v);
-    if (status != EPA_OK)
-        return status;
-    return queue_has_room(q, n) ? EPA_OK : EPA_AGAIN;
+    status = push(v, q);
+    return status != EPA_OK || queue_has_room(q, n) ? status : EPA_AGAIN;
 }
 
 /* Whether additions before the last fence are done. */
@@ -68,12 +72,8 @@ static enum epa_status find_turn(struct verbs *v, uint32_t peer)
 
     if (queue_is_done(q, v->ordered[peer]))
         return EPA_OK;
-    queue_ask(&v->queues, q);
-    queue_post(&v->queues, q);
-    status = failed(v);
-    if (status != EPA_OK)
-        return status;
-    return queue_is_done(q, v->ordered[peer]) ? EPA_OK : EPA_AGAIN;
+    status = push(v, q);
+    return status != EPA_OK || queue_is_done(q, v->ordered[peer]) ? status : EPA_AGAIN;
 }
 
 static bool is_own(const struct epa_transport *t, const void *src, size_t bytes)
@@ -119,36 +119,14 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     return status;
 }
 
-/* To a direct peer: copied here, but an addition is the device's all the same. */
-static enum epa_status put_signal_direct(struct verbs *v, uint64_t dst, const void *src,
-                                         size_t bytes, uint32_t signal, uint64_t value,
-                                         enum epa_signal_op op, uint32_t peer)
-{
-    struct queue *q = &v->queues.queue[peer];
-    enum epa_status status = EPA_OK;
-
-    if (op == EPA_SIGNAL_ADD)
-        status = find_room(v, q, 1);
-    if (status != EPA_OK)
-        return status;
-    if (bytes != 0)
-        memcpy(v->peer_heap[peer] + dst, src, bytes);
-    if (op == EPA_SIGNAL_SET) {
-        /* Release: pairs with the acquire in look(); what this rank stored is in place. */
-        __atomic_store_n(word_at(v, signal, peer), value, __ATOMIC_RELEASE);
-        return EPA_OK;
-    }
-    queue_add(&v->queues, q, value, remote_line(q, signal));
-    queue_post(&v->queues, q);
-    return EPA_OK;
-}
-
+/* To a direct peer it is copied here, but an addition is the device's all the same. */
 static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
                                   size_t bytes, uint32_t signal, uint64_t value,
                                   enum epa_signal_op op, uint32_t peer)
 {
     struct verbs *v = verbs_of(t);
     struct queue *q = &v->queues.queue[peer];
+    bool direct = is_direct(v, peer), stores = direct && op == EPA_SIGNAL_SET;
     enum epa_status status = EPA_OK;
 
     assert(signal < v->segments.params.signals && peer < t->size);
@@ -157,14 +135,19 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
         return refuse_source(v, peer, bytes);
     if (bytes != 0 || op == EPA_SIGNAL_SET) /* additions are in order by themselves */
         status = find_turn(v, peer);
-    if (status == EPA_OK && is_direct(v, peer))
-        return put_signal_direct(v, dst, src, bytes, signal, value, op, peer);
-    if (status == EPA_OK)
-        status = find_room(v, q, queue_pieces(&v->queues, bytes) + 1);
+    if (status == EPA_OK && !stores)
+        status = find_room(v, q, (direct ? 0 : queue_pieces(&v->queues, bytes)) + 1);
     if (status != EPA_OK)
         return status;
-    if (bytes != 0)
+    if (bytes != 0 && direct)
+        memcpy(t->peer_heap[peer] + dst, src, bytes);
+    else if (bytes != 0)
         build_put(v, q, dst, src, bytes);
+    if (stores) {
+        /* Release: pairs with the acquire in look(); what this rank stored is in place. */
+        __atomic_store_n(word_at(v, signal, peer), value, __ATOMIC_RELEASE);
+        return EPA_OK;
+    }
     if (op == EPA_SIGNAL_ADD)
         queue_add(&v->queues, q, value, remote_line(q, signal));
     else
@@ -231,11 +214,6 @@ static enum epa_status progress(struct epa_transport *t)
     return status;
 }
 
-static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
-{
-    return verbs_barrier(verbs_of(t), timeout_ns);
-}
-
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct verbs *v = verbs_of(t);
@@ -256,7 +234,7 @@ const struct epa_transport_ops verbs_ops = {
     .read = read_signal,
     .wait = wait_signal,
     .progress = progress,
-    .barrier = pass_barrier,
+    .barrier = verbs_barrier,
     .reset = reset_signals,
     .describe = verbs_describe,
     .explain = verbs_explain,

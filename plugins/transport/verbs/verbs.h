@@ -80,12 +80,14 @@ enum epa_status verbs_wait(struct verbs *, uint32_t signal, enum epa_compare, ui
                            uint64_t timeout_ns);
 /* Until all that this rank has started is in place. */
 enum epa_status verbs_drain(struct verbs *, uint64_t timeout_ns);
-enum epa_status verbs_barrier(struct verbs *, uint64_t timeout_ns);
+enum epa_status verbs_barrier(struct epa_transport *, uint64_t timeout_ns); /* for the table */
 
-/* ---- verbs.c, open.c, words.c ---- */
+/* ---- verbs.c, open.c ---- */
 
 extern const struct epa_transport_ops verbs_ops;
 void verbs_close(struct epa_transport *);
+
+/* ---- waits.c ---- */
 
 void verbs_explain(struct epa_transport *, struct epa_error *);
 void verbs_describe(struct epa_transport *,

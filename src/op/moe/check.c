@@ -24,14 +24,7 @@ static void lay_out(const struct experiment *x, struct check *c)
     c->q = pool_alloc(p, hidden, sizeof(*c->q));
     c->scale = pool_alloc(p, hidden, sizeof(*c->scale)); /* one of each group, and more room */
     c->value = pool_alloc(p, hidden, sizeof(*c->value));
-    c->output = pool_alloc(p, hidden, sizeof(*c->output));
-    c->sent = pool_alloc(p, hidden, sizeof(*c->sent));
-    c->sent_q = pool_alloc(p, hidden, sizeof(*c->sent_q));
-    c->total = pool_alloc(p, hidden, sizeof(*c->total));
-    c->part = pool_alloc(p, hidden, sizeof(*c->part));
-    c->sum = pool_alloc(p, hidden, sizeof(*c->sum));
-    c->size = pool_alloc(p, hidden, sizeof(*c->size));
-    c->order = pool_alloc(p, x->moe.topk, sizeof(*c->order));
+    check_combine_lay_out(x, c);
 }
 
 uint64_t op_moe_check_bytes(const struct experiment *x)
@@ -39,14 +32,14 @@ uint64_t op_moe_check_bytes(const struct experiment *x)
     struct check c = {.pool = {.counting = true}};
 
     lay_out(x, &c);
-    return c.pool.bytes + (x->expert.kind == EXPERT_MLP ? check_mlp_bytes(x) : 0);
+    return c.pool.bytes + check_combine_bytes(x);
 }
 
 void op_moe_check_destroy(struct check *c)
 {
     if (c == NULL)
         return;
-    check_mlp_destroy(c->mlp);
+    reference_destroy(c->reference);
     pool_free(&c->pool);
     free(c);
 }
@@ -114,28 +107,6 @@ void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32
     }
 }
 
-void finding_wrong(struct finding *f, const char *fmt, ...)
-{
-    char text[400];
-    va_list args;
-
-    f->wrong++;
-    if (f->err == NULL || f->err->status != EPA_OK)
-        return;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    epa_fail(f->err, EPA_ERR_MISMATCH, "rank %u, iteration %llu, %s: %s", f->op->world.rank,
-             (unsigned long long)f->iteration, f->stage, text);
-}
-
-enum epa_status finding_end(const struct finding *f, uint64_t *compared, uint64_t *wrong)
-{
-    *compared += f->compared;
-    *wrong += f->wrong;
-    return f->wrong == 0 ? EPA_OK : EPA_ERR_MISMATCH;
-}
-
 static int by_start(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
@@ -143,7 +114,7 @@ static int by_start(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-static void check_counts(struct op_moe *op, const struct epa_moe *m, struct finding *f)
+static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_finding *f)
 {
     struct check *c = op->check;
     uint32_t n = 0, first = op->world.rank * op->local_experts;
@@ -156,8 +127,8 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct find
                 want += c->expert[i] == (int32_t)(first + e);
         f->compared++;
         if (m->recv_count[e] != want)
-            finding_wrong(f, "expert %u (local %u) has recv_count %u, should be %u", first + e, e,
-                          m->recv_count[e], want);
+            op_wrong(f, "expert %u (local %u) has recv_count %u, should be %u", first + e, e,
+                     m->recv_count[e], want);
         if (m->recv_count[e] != 0)
             c->range[n++] = (struct range){.start = m->recv_start[e],
                                            .end = m->recv_start[e] + m->recv_count[e],
@@ -167,14 +138,14 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct find
     f->compared += n;
     for (uint32_t i = 1; i < n; i++)
         if (c->range[i].start < c->range[i - 1].end)
-            finding_wrong(f, "entries of experts %u and %u overlap at entry %llu",
-                          c->range[i - 1].expert, c->range[i].expert,
-                          (unsigned long long)c->range[i].start);
+            op_wrong(f, "entries of experts %u and %u overlap at entry %llu",
+                     c->range[i - 1].expert, c->range[i].expert,
+                     (unsigned long long)c->range[i].start);
 }
 
 /* Files entry `i` of a local expert under the choice that it came for. */
 static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint32_t i,
-                       struct finding *f)
+                       struct op_finding *f)
 {
     struct check *c = op->check;
     const struct epa_moe *m = &v->m;
@@ -188,28 +159,27 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
     memcpy(&origin, v->rows.origin + place.here * m->origin_stride, sizeof(origin));
     f->compared++;
     if (origin.rank >= op->world.size || origin.token >= c->tokens[origin.rank]) {
-        finding_wrong(f,
-                      "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
-                      "does not exist",
-                      expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
-                      origin.rank);
+        op_wrong(f,
+                 "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
+                 "does not exist",
+                 expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
+                 origin.rank);
         return;
     }
     choice = choice_of(op, origin.rank, origin.token);
     while (k < m->topk && c->expert[choice + k] != (int32_t)expert)
         k++;
     if (k == m->topk) {
-        finding_wrong(f,
-                      "expert %u, entry %llu, row %llu: token %u of rank %u did not choose "
-                      "this expert",
-                      expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
-                      origin.rank);
+        op_wrong(f,
+                 "expert %u, entry %llu, row %llu: token %u of rank %u did not choose "
+                 "this expert",
+                 expert, (unsigned long long)entry, (unsigned long long)row, origin.token,
+                 origin.rank);
         return;
     }
     if (c->filed[choice + k] != 0) {
-        finding_wrong(f, "expert %u, entries %u and %llu: both are token %u of rank %u", expert,
-                      c->filed[choice + k] - 1, (unsigned long long)entry, origin.token,
-                      origin.rank);
+        op_wrong(f, "expert %u, entries %u and %llu: both are token %u of rank %u", expert,
+                 c->filed[choice + k] - 1, (unsigned long long)entry, origin.token, origin.rank);
         return;
     }
     c->filed[choice + k] = (uint32_t)entry + 1;
@@ -218,15 +188,15 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
     f->compared++;
     weight = m->recv_weight[v->first[e] + i];
     if (bits_of_float(weight) != bits_of_float(c->weight[choice + k]))
-        finding_wrong(f,
-                      "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
-                      "%.9g",
-                      expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
-                      (double)c->weight[choice + k]);
+        op_wrong(f,
+                 "expert %u, entry %llu: token %u of rank %u has weight %.9g, should be "
+                 "%.9g",
+                 expert, (unsigned long long)entry, origin.token, origin.rank, (double)weight,
+                 (double)c->weight[choice + k]);
 }
 
 static void check_data(struct op_moe *op, const struct view *v, struct row_ref place,
-                       const char *whose, struct finding *f)
+                       const char *whose, struct op_finding *f)
 {
     const struct check *c = op->check;
     const struct epa_moe *m = &v->m;
@@ -246,13 +216,13 @@ static void check_data(struct op_moe *op, const struct view *v, struct row_ref p
         else
             memcpy(&is, have + h * bytes, sizeof(is));
         if (is != should)
-            finding_wrong(f, "%s, row %llu, column %u is 0x%02x, should be 0x%02x", whose,
-                          (unsigned long long)place.row, h, is, should);
+            op_wrong(f, "%s, row %llu, column %u is 0x%02x, should be 0x%02x", whose,
+                     (unsigned long long)place.row, h, is, should);
     }
 }
 
 static void check_scales(struct op_moe *op, const struct view *v, struct row_ref place,
-                         const char *whose, struct finding *f)
+                         const char *whose, struct op_finding *f)
 {
     const struct check *c = op->check;
     const char *have = v->rows.scale + place.here * v->m.scale_stride;
@@ -263,14 +233,14 @@ static void check_scales(struct op_moe *op, const struct view *v, struct row_ref
         memcpy(&is, have + g * sizeof(is), sizeof(is));
         f->compared++;
         if (bits_of_float(is) != bits_of_float(c->scale[g]))
-            finding_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g", whose,
-                          (unsigned long long)place.row, g, (double)is, (double)c->scale[g]);
+            op_wrong(f, "%s, row %llu, scale of group %u is %.9g, should be %.9g", whose,
+                     (unsigned long long)place.row, g, (double)is, (double)c->scale[g]);
     }
 }
 
 /* All entries of a token: there, in one row (layout rank), and right. */
 static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, uint32_t token,
-                        struct finding *f)
+                        struct op_finding *f)
 {
     struct check *c = op->check;
     size_t choice = choice_of(op, rank, token);
@@ -288,7 +258,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
         snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token, rank);
         if (c->filed[choice + k] == 0) {
             f->compared++;
-            finding_wrong(f, "%s did not arrive", whose);
+            op_wrong(f, "%s did not arrive", whose);
             continue;
         }
         place = op_moe_row_ref(v, e, c->filed[choice + k] - 1 - v->m.recv_start[e]);
@@ -298,8 +268,8 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
             f->compared++;
             if (place.row == first_row)
                 continue;
-            finding_wrong(f, "%s is in row %llu and again in row %llu", whose,
-                          (unsigned long long)first_row, (unsigned long long)place.row);
+            op_wrong(f, "%s is in row %llu and again in row %llu", whose,
+                     (unsigned long long)first_row, (unsigned long long)place.row);
         }
         first_row = place.row;
         check_data(op, v, place, whose, f);
@@ -313,7 +283,8 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
 {
     struct op_moe *op = op_moe_of(rank);
     struct slot *s = &op->slot[slot];
-    struct finding f = {.op = op, .stage = "dispatch", .iteration = s->iteration, .err = err};
+    struct op_finding f = {
+        .stage = "dispatch", .rank = op->world.rank, .iteration = s->iteration, .err = err};
     enum epa_status status = check_create(op, err);
     struct check *c;
     struct view v;
@@ -339,5 +310,5 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
     for (uint32_t r = 0; r < op->world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
             check_token(op, &v, r, t, &f);
-    return finding_end(&f, compared, wrong);
+    return op_finding_end(&f, compared, wrong);
 }

@@ -74,22 +74,19 @@ struct check {
 
     float decode[256]; /* the value of each FP8 code */
 
-    float *output;       /* [hidden]; of one expert to the reference row */
-    uint16_t *sent;      /* [hidden]; an expert output as it is quantised */
-    uint8_t *sent_q;     /* [hidden] */
-    float *total, *part; /* [hidden]; sums in the order that is laid down */
-    double *sum, *size;  /* [hidden]; the exact sum and that of magnitudes */
-    uint32_t *order;     /* [topk]; kept choices as they are added */
-
-    struct mlp_check *mlp; /* check_mlp.c; made at its first use */
-};
-
-/* What a check has found. */
-struct finding {
-    const struct op_moe *op;
-    const char *stage;
-    uint64_t iteration, compared, wrong;
-    struct epa_error *err;
+    /* check_combine.c. [2]: both ends of intervals; of synthetic experts, the first alone. */
+    float *output[2];          /* [hidden] of one expert; of real ones [tokens][topk][hidden] */
+    uint16_t *sent;            /* [hidden]; an expert output as it is quantised */
+    uint8_t *sent_q;           /* [hidden] */
+    float *quantised[2];       /* [hidden] */
+    float *total[2], *part[2]; /* [hidden]; sums in the order that is laid down */
+    double *sum[2], *size;     /* [hidden]; the exact sum and that of magnitudes */
+    uint32_t *order;           /* [topk]; kept choices as they are added */
+    /* Real experts: a block of tokens as the up projection reads them. */
+    struct reference *reference;
+    uint32_t block_tokens, *token;
+    float *block_x, *block_scale; /* [tokens][hidden], and [hidden / 128] */
+    struct reference_row *row;    /* [tokens]; rows of one expert */
 };
 
 /* Makes op->check where it is not there yet. */
@@ -98,36 +95,8 @@ enum epa_status check_create(struct op_moe *, struct epa_error *);
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
 
-/* One element more is wrong; the first one is reported, with iteration, stage and rank before
- * these words. */
-EPA_PRINTF(2, 3) void finding_wrong(struct finding *, const char *fmt, ...);
-
-/* ---- check_combine.c ---- */
-
-/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by
- * rank. */
-bool check_adds_by_rank(const struct op_moe *);
-
-/* Puts the kept choices of a token in the order in which they are added. Returns how
- * many. */
-uint32_t check_order(const struct op_moe *, const int32_t *expert, uint32_t *order);
-
-/* An element of `out` is not between low and high. */
-void check_wrong(struct finding *, uint32_t token, uint32_t h, uint16_t is, float low, float high,
-                 uint32_t terms);
-
-/* ---- check_mlp.c ---- */
-
-/* `out` of the first `tokens` tokens, with op->expert and op->weight theirs. Wrong elements are
- * findings; EPA_ERR_NOMEM. */
-enum epa_status check_mlp_tokens(struct op_moe *, const struct slot *, uint32_t tokens,
-                                 const uint16_t *out, struct finding *);
-void check_mlp_destroy(struct mlp_check *); /* takes NULL */
-uint64_t check_mlp_bytes(const struct experiment *);
-
-/* ---- */
-
-/* Adds to the caller's sums; EPA_ERR_MISMATCH if anything was wrong. */
-enum epa_status finding_end(const struct finding *, uint64_t *compared, uint64_t *wrong);
+/* The arrays of check_combine.c, and bytes that it takes beside them. */
+void check_combine_lay_out(const struct experiment *, struct check *);
+uint64_t check_combine_bytes(const struct experiment *);
 
 #endif

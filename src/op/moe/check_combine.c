@@ -1,8 +1,16 @@
-/* Combine against the oracle, in two opinions: to the bit where the order of additions is
- * laid down, and always against the exact sum in float64, give or take what float32
- * additions in any order can lose, rounded to dtype. The terms of that sum are expert outputs as
- * they arrive, rounded and quantised: what that costs is no fault of the transport, and
- * anything beyond it is. */
+/* Combine against the oracle. The sum of a token is made twice: in the order that is laid down, as
+ * combine makes it, and exactly, in float64. Its terms are expert outputs as they arrive, rounded
+ * and quantised: what that costs is no fault of the transport, and anything beyond it is.
+ *
+ *   synthetic experts  Outputs are known to the bit. The sum must be that of the laid-down order,
+ *                      to the bit, and always the exact one, give or take what float32 additions in
+ *                      any order can lose, rounded to dtype.
+ *   real experts       Outputs are intervals (reference.c), so all sums have two ends; what combine
+ *                      does is monotone, rounding included. Where intervals are points, as with
+ *                      expert.values: integers without SwiGLU, so is the sum. All tokens are
+ *                      checked where that is cheap, and with integers; else as many as a budget of
+ *                      multiply-adds allows, others with each iteration. The rest must have been
+ *                      written, which counts for nothing. */
 #include "op/moe/check.h"
 
 #include <math.h>
@@ -10,23 +18,184 @@
 
 #include "base/dtype.h"
 
-bool check_adds_by_rank(const struct op_moe *op)
+/* Multiply-adds of a check in float64: a tenth of a second or so; and the memory of the outputs
+ * that are worked out at a time. */
+static const double budget = 0x1p26;
+enum { ROOM_BYTES = 64 << 20, MOST_ROWS = 256 };
+
+static bool is_real(const struct op_moe *op)
+{
+    return op->weights.mlp.ffn != 0;
+}
+
+/* Of intervals: both, or of a point its one. */
+static uint32_t ends_of(const struct op_moe *op)
+{
+    return is_real(op) ? 2 : 1;
+}
+
+/* ---- set-up ---- */
+
+/* Tokens whose outputs are worked out at a time. */
+static uint32_t block_tokens(const struct experiment *x)
+{
+    uint64_t n = ROOM_BYTES / ((uint64_t)x->moe.topk * x->moe.hidden * 2 * sizeof(float));
+
+    n = n < 1 ? 1 : n < MOST_ROWS ? n : MOST_ROWS;
+    return n < x->moe.max_tokens ? (uint32_t)n : x->moe.max_tokens;
+}
+
+void check_combine_lay_out(const struct experiment *x, struct check *c)
+{
+    size_t n = block_tokens(x), hidden = x->moe.hidden;
+    uint32_t ends = x->expert.kind == EXPERT_MLP ? 2 : 1;
+    struct pool *p = &c->pool;
+
+    c->sent = pool_alloc(p, hidden, sizeof(*c->sent));
+    c->sent_q = pool_alloc(p, hidden, sizeof(*c->sent_q));
+    c->order = pool_alloc(p, x->moe.topk, sizeof(*c->order));
+    c->size = pool_alloc(p, hidden, sizeof(*c->size));
+    if (ends == 1)
+        n = 1;
+    for (uint32_t i = 0; i < ends; i++) {
+        c->total[i] = pool_alloc(p, hidden, sizeof(float));
+        c->part[i] = pool_alloc(p, hidden, sizeof(float));
+        c->quantised[i] = pool_alloc(p, hidden, sizeof(float));
+        c->sum[i] = pool_alloc(p, hidden, sizeof(double));
+        c->output[i] = pool_alloc(p, ends == 1 ? hidden : n * x->moe.topk * hidden, sizeof(float));
+    }
+    if (ends == 1)
+        return;
+    c->block_tokens = (uint32_t)n;
+    c->token = pool_alloc(p, n, sizeof(*c->token));
+    c->block_x = pool_alloc(p, n * hidden, sizeof(*c->block_x));
+    c->block_scale = pool_alloc(p, n * hidden / WEIGHTS_BLOCK, sizeof(*c->block_scale));
+    c->row = pool_alloc(p, n, sizeof(*c->row));
+}
+
+uint64_t check_combine_bytes(const struct experiment *x)
+{
+    struct weights w;
+
+    if (x->expert.kind != EXPERT_MLP)
+        return 0;
+    weights_init(x, &w);
+    return reference_bytes(&w, block_tokens(x));
+}
+
+static enum epa_status reference_make(struct op_moe *op, struct epa_error *err)
+{
+    struct check *c = op->check;
+
+    if (!is_real(op) || c->reference != NULL)
+        return EPA_OK;
+    c->reference = reference_create(&(struct reference_params){
+        .weights = &op->weights,
+        .f16 = is_f16(op),
+        .rounded = op->footprint.output_dtype != EPA_F32,
+        .fp8_sum_bits =
+            op->device_experts != NULL ? EPA_EXPERTS_FP8_SUM_BITS : op->footprint.fp8_sum_bits,
+        .rows = c->block_tokens});
+    return c->reference != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks");
+}
+
+/* ---- expert outputs ---- */
+
+static float rounded(bool f16, float value)
+{
+    return float_of_word(f16, word_of_float(f16, value));
+}
+
+/* A token as the up projection reads it: problem.h, struct epa_mlp. */
+static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, float *x,
+                       float *scale)
+{
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden;
+    bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
+
+    check_load_row(op, op->world.rank, iteration, token);
+    for (uint32_t h = 0; op->weights.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
+        x[h] = rounded(f16, c->value[h]);
+    for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += WEIGHTS_BLOCK) {
+        scale[g / WEIGHTS_BLOCK] = quantised
+                                       ? c->scale[g / WEIGHTS_BLOCK]
+                                       : e4m3_group_of(f16, c->x + g, WEIGHTS_BLOCK, c->sent_q);
+        for (uint32_t i = 0; i < WEIGHTS_BLOCK; i++)
+            x[g + i] = c->decode[quantised ? c->q[g + i] : c->sent_q[i]];
+    }
+}
+
+/* Outputs of all experts to the first n tokens of a block. */
+static void work_out(struct op_moe *op, uint64_t iteration, uint32_t n)
+{
+    struct check *c = op->check;
+    size_t hidden = op->x->moe.hidden, topk = op->x->moe.topk, groups = hidden / WEIGHTS_BLOCK;
+    bool fp8 = op->weights.mlp.dtype == EPA_FP8_E4M3;
+
+    for (uint32_t i = 0; i < n; i++)
+        load_token(op, iteration, c->token[i], c->block_x + i * hidden,
+                   c->block_scale + i * groups);
+    for (uint32_t e = 0; e < op->x->moe.experts; e++) {
+        uint32_t rows = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+            for (size_t k = 0; k < topk; k++) {
+                size_t at = (i * topk + k) * hidden;
+
+                if (op->expert[c->token[i] * topk + k] == (int32_t)e)
+                    c->row[rows++] =
+                        (struct reference_row){.x = c->block_x + i * hidden,
+                                               .scale = fp8 ? c->block_scale + i * groups : NULL,
+                                               .low = c->output[0] + at,
+                                               .high = c->output[1] + at};
+            }
+        if (rows != 0)
+            reference_expert(c->reference, e, rows, c->row);
+    }
+}
+
+/* Choice k of the token, the i-th of its block, whose reference row is loaded. */
+static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uint32_t k,
+                        float *out[2])
+{
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden;
+    size_t at = is_real(op) ? ((size_t)i * op->x->moe.topk + k) * hidden : 0;
+    float factor;
+
+    out[0] = c->output[0] + at;
+    if (is_real(op)) {
+        out[1] = c->output[1] + at;
+        return;
+    }
+    factor = op_moe_factor(op, (uint32_t)expert);
+    for (uint32_t h = 0; h < hidden; h++)
+        out[0][h] = rounded(is_f16(op), c->value[h] * factor);
+}
+
+/* ---- sums ---- */
+
+/* Whether the outputs of a rank's experts are reduced to one, and those are added up rank by
+ * rank. */
+static bool adds_by_rank(const struct op_moe *op)
 {
     return op->footprint.layout == EPA_LAYOUT_RANK || op->footprint.sum == EPA_SUM_BY_RANK;
 }
 
 /* What a choice is sorted by, stably. Layout rank: experts ascending, which has their ranks
- * ascending, as op_moe_experts() adds them up. */
+ * ascending, as op_moe_experts() adds them up; so does the contest. */
 static uint32_t order_of(const struct op_moe *op, int32_t expert)
 {
-    if (op->footprint.layout == EPA_LAYOUT_RANK)
+    if (op->footprint.layout == EPA_LAYOUT_RANK || op->x->verify.tolerance == TOLERANCE_ALLCLOSE)
         return (uint32_t)expert;
-    return check_adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
+    return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
 
-uint32_t check_order(const struct op_moe *op, const int32_t *expert, uint32_t *order)
+/* c->order: the kept choices of a token as they are added. Returns how many. */
+static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, *order = op->check->order;
 
     for (uint32_t k = 0; k < op->x->moe.topk; k++) {
         uint32_t at = n;
@@ -41,128 +210,163 @@ uint32_t check_order(const struct op_moe *op, const int32_t *expert, uint32_t *o
     return n;
 }
 
-/* The output of this expert for the reference row. */
-static void load_output(const struct op_moe *op, int32_t expert)
-{
-    const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden;
-    const float *restrict value = c->value;
-    float *restrict output = c->output;
-    float factor = op_moe_factor(op, (uint32_t)expert);
-    bool f16 = is_f16(op);
-
-    for (uint32_t h = 0; h < hidden; h++)
-        output[h] = float_of_word(f16, word_of_float(f16, value[h] * factor));
-}
-
-/* Makes of an expert output in dtype what it counts as where it arrives. */
-static void quantise_output(const struct op_moe *op, float *restrict output)
+/* Outputs in dtype become what they count as where they arrive. */
+static void quantise(const struct op_moe *op, float *const v[2])
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden, group = op->x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
-    for (uint32_t h = 0; h < hidden; h++)
-        c->sent[h] = word_of_float(f16, output[h]);
-    for (uint32_t h = 0; h < hidden; h += group) {
-        float scale = e4m3_group_of(f16, c->sent + h, group, c->sent_q + h);
+    for (uint32_t g = 0; g < hidden; g += group) {
+        float *low = v[0] + g, *high = v[1] + g, *const *q = c->quantised;
 
-        for (uint32_t i = h; i < h + group; i++)
-            output[i] = c->decode[c->sent_q[i]] * scale;
+        if (is_real(op)) {
+            struct reference_scale s = reference_quantise(low, high, group, q[0], q[1]);
+
+            for (uint32_t i = 0; i < group; i++) {
+                low[i] = q[0][i] * (q[0][i] < 0 ? s.high : s.low);
+                high[i] = q[1][i] * (q[1][i] < 0 ? s.low : s.high);
+            }
+        } else {
+            float scale;
+
+            for (uint32_t i = 0; i < group; i++)
+                c->sent[i] = word_of_float(f16, low[i]);
+            scale = e4m3_group_of(f16, c->sent, group, c->sent_q);
+            for (uint32_t i = 0; i < group; i++)
+                low[i] = c->decode[c->sent_q[i]] * scale;
+        }
     }
 }
 
-/* acc += weight * answer, as the order lays down. */
-static void add_output(const struct check *c, uint32_t hidden, float weight, float *acc)
+/* acc += weight * output, as the order lays down, at all ends. */
+static void add_ordered(const struct op_moe *op, float weight, float *const output[2],
+                        float *const acc[2])
 {
-    for (uint32_t h = 0; h < hidden; h++)
-        acc[h] = fmaf(weight, c->output[h], acc[h]);
-}
+    for (uint32_t end = 0, ends = ends_of(op); end < ends; end++) {
+        const float *restrict from = output[weight < 0 ? ends - 1 - end : end];
+        float *restrict to = acc[end];
 
-/* The same into the exact sum and that of magnitudes. */
-static void add_exactly(const struct check *c, uint32_t hidden, float weight)
-{
-    const float *restrict output = c->output;
-    double *restrict sum = c->sum, *restrict size = c->size;
-
-    for (uint32_t h = 0; h < hidden; h++) {
-        double term = (double)weight * (double)output[h];
-
-        sum[h] += term;
-        size[h] += fabs(term);
+        for (uint32_t h = 0; h < op->x->moe.hidden; h++)
+            to[h] = fmaf(weight, from[h], to[h]);
     }
 }
 
-/* A rank's answer, rounded as it travels, into the sums; starts the next one's. */
-static void add_part(const struct op_moe *op, bool fp8)
+/* A term of the exact sum, and of that of magnitudes. */
+static void add_exactly(const struct op_moe *op, float weight, float *const output[2])
+{
+    const struct check *c = op->check;
+    uint32_t last = ends_of(op) - 1;
+    const float *restrict low = output[weight < 0 ? last : 0];
+    const float *restrict high = output[weight < 0 ? 0 : last];
+
+    for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+        double a = (double)weight * (double)low[h], b = (double)weight * (double)high[h];
+
+        c->sum[0][h] += a;
+        if (last == 1)
+            c->sum[1][h] += b;
+        c->size[h] += fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    }
+}
+
+/* Outputs of a rank's experts, reduced, as they travel, into the sums; starts the next rank's. */
+static void add_part(const struct op_moe *op)
 {
     const struct check *c = op->check;
     uint32_t hidden = op->x->moe.hidden;
-    bool f16 = is_f16(op);
-
-    if (fp8)
-        quantise_output(op, c->part);
-    for (uint32_t h = 0; h < hidden; h++) {
-        float output = fp8 ? c->part[h] : float_of_word(f16, word_of_float(f16, c->part[h]));
-
-        c->total[h] += output; /* as fma(1, answer, total) */
-        c->sum[h] += (double)output;
-        c->size[h] += fabs((double)output);
-        c->part[h] = 0;
-    }
-}
-
-/* The right output of a token, whose reference row is loaded. Returns the number of
- * terms. */
-static uint32_t add_up(const struct op_moe *op, const int32_t *expert, const float *weight)
-{
-    const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, n = check_order(op, expert, c->order), terms = 0;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
-    memset(c->total, 0, hidden * sizeof(*c->total));
-    memset(c->part, 0, hidden * sizeof(*c->part));
-    memset(c->sum, 0, hidden * sizeof(*c->sum));
-    memset(c->size, 0, hidden * sizeof(*c->size));
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = c->order[i], rank = (uint32_t)expert[k] / op->local_experts;
+    for (uint32_t end = 0; end < ends_of(op); end++)
+        for (uint32_t h = 0; h < hidden; h++)
+            c->part[end][h] = rounded(is_f16(op), c->part[end][h]);
+    if (fp8)
+        quantise(op, c->part);
+    add_ordered(op, 1, c->part, c->total);
+    add_exactly(op, 1, c->part);
+    for (uint32_t end = 0; end < ends_of(op); end++)
+        memset(c->part[end], 0, hidden * sizeof(float));
+}
 
-        load_output(op, expert[k]);
-        if (!check_adds_by_rank(op)) {
-            if (fp8)
-                quantise_output(op, c->output);
-            add_output(c, hidden, weight[k], c->total);
-            add_exactly(c, hidden, weight[k]);
-            terms++;
-            continue;
+/* The right output of a token, the i-th of its block, whose reference row is loaded. Returns the
+ * number of terms. */
+static uint32_t add_up(const struct op_moe *op, uint32_t i, const int32_t *expert,
+                       const float *weight)
+{
+    const struct check *c = op->check;
+    uint32_t hidden = op->x->moe.hidden, n = sort_choices(op, expert), terms = 0;
+
+    for (uint32_t end = 0; end < ends_of(op); end++) {
+        memset(c->total[end], 0, hidden * sizeof(float));
+        memset(c->part[end], 0, hidden * sizeof(float));
+        memset(c->sum[end], 0, hidden * sizeof(double));
+    }
+    memset(c->size, 0, hidden * sizeof(double));
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t k = c->order[j], rank = (uint32_t)expert[k] / op->local_experts;
+        float *output[2];
+
+        load_output(op, expert[k], i, k, output);
+        if (adds_by_rank(op)) {
+            add_ordered(op, weight[k], output, c->part);
+            if (j + 1 < n && (uint32_t)expert[c->order[j + 1]] / op->local_experts == rank)
+                continue;
+            add_part(op);
+        } else {
+            if (op->footprint.output_dtype == EPA_FP8_E4M3)
+                quantise(op, output);
+            add_ordered(op, weight[k], output, c->total);
+            add_exactly(op, weight[k], output);
         }
-        add_output(c, hidden, weight[k], c->part);
-        if (i + 1 == n || (uint32_t)expert[c->order[i + 1]] / op->local_experts != rank) {
-            add_part(op, fp8);
-            terms++;
-        }
+        terms++;
     }
     return terms;
 }
 
-void check_wrong(struct finding *f, uint32_t token, uint32_t h, uint16_t is, float low, float high,
-                 uint32_t terms)
+/* What GPU MODE's contest calls right ("all2all", AMD distributed challenge): expert outputs in
+ * dtype, each times its weight added in float32 to a sum that is rounded to dtype after each step,
+ * experts ascending, as its reference receives them. Good for telling whether an entry would have
+ * passed there; a bit that was lost may pass as well: the exact reference finds more. */
+static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert,
+                                  const float *weight)
 {
-    bool f16 = is_f16(f->op);
+    float *total = op->check->total[0], *output[2];
+    uint32_t n = sort_choices(op, expert);
+    bool f16 = is_f16(op);
+
+    memset(total, 0, op->x->moe.hidden * sizeof(*total));
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t k = op->check->order[j];
+
+        load_output(op, expert[k], 0, k, output);
+        for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+            float term = output[0][h] * weight[k];
+
+            total[h] = rounded(f16, total[h] + term);
+        }
+    }
+    return n;
+}
+
+/* ---- comparisons ---- */
+
+static void is_wrong(struct op_finding *f, bool f16, uint32_t token, uint32_t h, uint16_t is,
+                     double low, double high, uint32_t terms)
+{
     double value = (double)float_of_word(f16, is);
 
     if (is == 0xffff)
-        finding_wrong(f, "token %u, column %u was not written; should be %.9g (%u expert outputs)",
-                      token, h, (double)low, terms);
-    else if (bits_of_float(low) == bits_of_float(high))
-        finding_wrong(f,
-                      "token %u, column %u is %.9g (0x%04x), should be %.9g (0x%04x; %u "
-                      "expert outputs)",
-                      token, h, value, is, (double)low, word_of_float(f16, low), terms);
+        op_wrong(f, "token %u, column %u was not written; should be %.9g (%u expert outputs)",
+                 token, h, low, terms);
+    else if (low == high || isnan(low))
+        op_wrong(f,
+                 "token %u, column %u is %.9g (0x%04x), should be %.9g (0x%04x; %u "
+                 "expert outputs)",
+                 token, h, value, is, low, word_of_float(f16, (float)low), terms);
     else
-        finding_wrong(
-            f, "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u expert outputs)",
-            token, h, value, is, (double)low, (double)high, terms);
+        op_wrong(f,
+                 "token %u, column %u is %.9g (0x%04x), should be %.9g to %.9g (%u expert outputs)",
+                 token, h, value, is, low, high, terms);
 }
 
 /* The same number with the same sign; which NaN it is counts for nothing. */
@@ -171,134 +375,127 @@ static bool same(float is, float should)
     return bits_of_float(is) == bits_of_float(should) || (isnan(is) && isnan(should));
 }
 
-static void check_token(const struct op_moe *op, uint32_t token, const uint16_t *out,
-                        uint32_t terms, struct finding *f)
+static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out, uint32_t terms,
+                    struct op_finding *f)
 {
     const struct check *c = op->check;
-    bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op);
-    /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
-     * least denormal; and going from float64 to float32 below loses as much again. */
-    double part = (terms + 3) * 0x1p-24, least = terms * 0x1p-149;
+    bool ordered = op->footprint.sum != EPA_SUM_ANY, f16 = is_f16(op), real = is_real(op);
+    bool units = real && op->weights.integers && op->mlp.activation == EPA_ACTIVATION_NONE &&
+                 op->footprint.output_dtype != EPA_FP8_E4M3;
+    double unit =
+        WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP * WEIGHTS_UNIT_DOWN * (double)WEIGHTS_UNIT_ROUTING;
+    uint32_t last = ends_of(op) - 1;
 
-    f->compared += op->x->moe.hidden;
     for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
-        /* An expert output in f16 may be infinite, and then so is the sum, however it is made; the
-         * terms of a channel all have one sign. */
-        double slack = isfinite(c->size[h]) ? c->size[h] * part + least : 0.0;
-        float low = float_of_word(f16, word_of_float(f16, (float)(c->sum[h] - slack)));
-        float high = float_of_word(f16, word_of_float(f16, (float)(c->sum[h] + slack)));
-        float exact = float_of_word(f16, word_of_float(f16, c->total[h]));
-        float is = float_of_word(f16, out[h]);
+        /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
+         * least denormal; and going from float64 to float32 below loses as much again. Sums of
+         * units that fit a float32 are exact. */
+        double slack = c->size[h] * ((terms + 3) * 0x1p-24) + terms * 0x1p-149;
+        float is = float_of_word(f16, out[h]), low, high;
 
-        if (ordered && !same(is, exact))
-            check_wrong(f, token, h, out[h], exact, exact, terms);
-        else if (!(is >= low && is <= high) && !(isnan(is) && isnan(low)))
-            check_wrong(f, token, h, out[h], low, high, terms);
-    }
-}
-
-/* ---- the contest ----
- *
- * Combine against what GPU MODE's contest calls right ("all2all", AMD distributed
- * challenge): expert outputs in dtype, each times its weight added in float32 to a sum that is
- * rounded to dtype after each step, experts ascending, which is the order in which the
- * contest's reference receives them; and what is off by no more than atol + rtol * |ref| is
- * right. Good for telling whether an entry would have passed there; a bit that was lost may
- * pass as well: the exact reference finds more. */
-
-/* The kept choices of a token, experts ascending. Returns how many. */
-static uint32_t order_experts(uint32_t topk, const int32_t *expert, uint32_t *order)
-{
-    uint32_t n = 0;
-
-    for (uint32_t k = 0; k < topk; k++) {
-        uint32_t at = n;
-
-        if (expert[k] < 0)
+        if (real && !isfinite(c->size[h]))
+            continue; /* not known */
+        /* An output in f16 may be infinite, and then so is the sum, however it is made; the terms
+         * of a channel all have one sign. */
+        if (!isfinite(c->size[h]) || (units && c->size[h] < 0x1p24 * unit))
+            slack = 0;
+        f->compared++;
+        low = rounded(f16, c->total[0][h]);
+        if (ordered && !real && !same(is, low)) {
+            is_wrong(f, is_f16(op), token, h, out[h], low, low, terms);
             continue;
-        for (; at > 0 && expert[order[at - 1]] > expert[k]; at--)
-            order[at] = order[at - 1];
-        order[at] = k;
-        n++;
-    }
-    return n;
-}
-
-static float rounded(bool f16, float value)
-{
-    return float_of_word(f16, word_of_float(f16, value));
-}
-
-/* `total` becomes the reference of a token whose row is loaded. */
-static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert,
-                                  const float *weight)
-{
-    const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden;
-    uint32_t n = order_experts(op->x->moe.topk, expert, c->order);
-    bool f16 = is_f16(op);
-
-    memset(c->total, 0, hidden * sizeof(*c->total));
-    for (uint32_t i = 0; i < n; i++) {
-        float factor = op_moe_factor(op, (uint32_t)expert[c->order[i]]);
-        float w = weight[c->order[i]];
-
-        for (uint32_t h = 0; h < hidden; h++) {
-            float term = rounded(f16, c->value[h] * factor) * w;
-
-            c->total[h] = rounded(f16, c->total[h] + term);
         }
+        high = rounded(f16, c->total[last][h]);
+        if (!ordered || !real) {
+            low = rounded(f16, (float)(c->sum[0][h] - slack));
+            high = rounded(f16, (float)(c->sum[last][h] + slack));
+        }
+        if (!(is >= low && is <= high) && !(isnan(is) && isnan(low)))
+            is_wrong(f, is_f16(op), token, h, out[h], low, high, terms);
     }
-    return n;
 }
 
-/* Where the reference is infinite, that infinity alone is right; where it is NaN, NaN;
- * elsewhere neither is. */
-static bool is_close(const struct verify_options *v, float is, float want)
-{
-    if (isnan(want))
-        return isnan(is);
-    if (isinf(want))
-        return is == want;
-    return fabs((double)is - (double)want) <= v->atol + v->rtol * fabs((double)want);
-}
-
-static void check_allclose(const struct op_moe *op, uint32_t token, const int32_t *expert,
-                           const float *weight, const uint16_t *out, struct finding *f)
+/* Where the contest's reference is infinite, that infinity alone is right; where it is NaN, NaN;
+ * elsewhere what is off by no more than atol + rtol * |ref|. */
+static void compare_close(const struct op_moe *op, uint32_t token, const uint16_t *out,
+                          uint32_t terms, struct op_finding *f)
 {
     const struct verify_options *v = &op->x->verify;
-    const float *want = op->check->total;
-    uint32_t terms = add_up_as_contest(op, expert, weight);
 
     f->compared += op->x->moe.hidden;
     for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
-        float is = float_of_word(is_f16(op), out[h]);
+        double want = (double)op->check->total[0][h],
+               is = (double)float_of_word(is_f16(op), out[h]);
+        double slack = v->atol + v->rtol * fabs(want);
 
-        if (out[h] == 0xffff)
-            finding_wrong(f,
-                          "token %u, column %u was not written; should be about %.9g (%u "
-                          "expert outputs)",
-                          token, h, (double)want[h], terms);
-        else if (!is_close(v, is, want[h]))
-            finding_wrong(f,
-                          "token %u, column %u is %.9g (0x%04x), should be %.9g, give or "
-                          "take %.3g (%u expert outputs)",
-                          token, h, (double)is, out[h], (double)want[h],
-                          v->atol + v->rtol * fabs((double)want[h]), terms);
+        if (out[h] != 0xffff && (isnan(want)   ? isnan(is)
+                                 : isinf(want) ? is == want
+                                               : fabs(is - want) <= slack))
+            continue;
+        is_wrong(f, is_f16(op), token, h, out[h], want - slack, want + slack, terms);
     }
 }
 
 /* ---- out ---- */
 
-/* Rows of tokens that this rank does not have must be as they were. */
-static void check_unused(const struct op_moe *op, uint32_t token, const uint16_t *out,
-                         struct finding *f)
+/* Of the tokens, how many are checked. */
+static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
 {
-    f->compared += op->x->moe.hidden;
-    for (uint32_t h = 0; h < op->x->moe.hidden; h++)
-        if (out[h] != 0xffff)
-            finding_wrong(f, "token %u, column %u was written, and there is no such token", token,
-                          h);
+    double cost = is_real(op) ? reference_cost(&op->weights) * op->x->moe.topk : 0;
+
+    if (op->weights.integers || cost * tokens <= budget)
+        return tokens;
+    return cost < budget ? (uint32_t)(budget / cost) : 1;
+}
+
+/* The nth of those that are checked: spread out, from another one on in each iteration. */
+static uint32_t nth_token(const struct slot *s, uint32_t tokens, uint32_t checked, uint32_t n)
+{
+    uint64_t at = (uint64_t)n * tokens / checked;
+
+    return (uint32_t)((at + s->iteration * 7 + 3) % tokens);
+}
+
+static void check_real(struct op_moe *op, const struct slot *s, uint32_t tokens,
+                       const uint16_t *out, struct op_finding *f)
+{
+    uint32_t checked = tokens_to_check(op, tokens), topk = op->x->moe.topk;
+    size_t hidden = op->x->moe.hidden;
+    struct check *c = op->check;
+
+    for (size_t i = 0; i < tokens * hidden; i++)
+        if (out[i] == 0xffff)
+            op_wrong(f, "token %zu, column %zu was not written", i / hidden, i % hidden);
+    for (uint32_t done = 0, n; done < checked && f->wrong == 0; done += n) {
+        n = checked - done < c->block_tokens ? checked - done : c->block_tokens;
+        for (uint32_t i = 0; i < n; i++)
+            c->token[i] = nth_token(s, tokens, checked, done + i);
+        work_out(op, s->iteration, n);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t t = c->token[i];
+            size_t choice = (size_t)t * topk;
+
+            compare(op, t, out + t * hidden,
+                    add_up(op, i, op->expert + choice, op->weight + choice), f);
+        }
+    }
+}
+
+static void check_synthetic(struct op_moe *op, const struct slot *s, uint32_t tokens,
+                            const uint16_t *out, struct op_finding *f)
+{
+    bool close = op->x->verify.tolerance == TOLERANCE_ALLCLOSE;
+
+    for (uint32_t t = 0; t < tokens; t++, out += op->x->moe.hidden) {
+        const int32_t *expert = op->expert + (size_t)t * op->x->moe.topk;
+        const float *weight = op->weight + (size_t)t * op->x->moe.topk;
+
+        check_load_row(op, op->world.rank, s->iteration, t);
+        if (close)
+            compare_close(op, t, out, add_up_as_contest(op, expert, weight), f);
+        else
+            compare(op, t, out, add_up(op, 0, expert, weight), f);
+    }
 }
 
 enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32_t slot,
@@ -306,39 +503,30 @@ enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32
 {
     struct op_moe *op = op_moe_of(side);
     struct slot *s = &op->slot[slot];
-    struct finding f = {.op = op, .stage = stage, .iteration = s->iteration, .err = err};
-    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
-    uint32_t tokens = routing_tokens_of(op->x, rank, s->iteration);
+    struct op_finding f = {
+        .stage = stage, .rank = op->world.rank, .iteration = s->iteration, .err = err};
+    uint32_t rank = op->world.rank, tokens = routing_tokens_of(op->x, rank, s->iteration);
+    size_t hidden = op->x->moe.hidden, end = op->x->moe.max_tokens * hidden;
     enum epa_status status = check_create(op, err);
     const uint16_t *out = NULL;
 
+    if (status == EPA_OK)
+        status = reference_make(op, err);
     if (status == EPA_OK)
         status = op_moe_out(op, s, &out, err);
     if (status != EPA_OK)
         return status;
     routing_fill(op->x, op->source, rank, s->iteration, tokens, op->expert, op->weight);
-    if (op->weights.mlp.ffn != 0) {
-        status = check_mlp_tokens(op, s, tokens, out, &f);
-        if (status != EPA_OK)
-            return status;
+    if (is_real(op))
+        check_real(op, s, tokens, out, &f);
+    else
+        check_synthetic(op, s, tokens, out, &f);
+    /* Rows of tokens that this rank does not have must be as they were. */
+    for (size_t i = tokens * hidden; i < end; i++) {
+        f.compared++;
+        if (out[i] != 0xffff)
+            op_wrong(&f, "token %zu, column %zu was written, and there is no such token",
+                     i / hidden, i % hidden);
     }
-    for (uint32_t t = 0; t < op->x->moe.max_tokens; t++, out += op->x->moe.hidden) {
-        size_t choice = (size_t)t * topk;
-        uint32_t terms;
-
-        if (t >= tokens) {
-            check_unused(op, t, out, &f);
-            continue;
-        }
-        if (op->weights.mlp.ffn != 0)
-            continue;
-        check_load_row(op, rank, s->iteration, t);
-        if (op->x->verify.tolerance == TOLERANCE_ALLCLOSE) {
-            check_allclose(op, t, op->expert + choice, op->weight + choice, out, &f);
-            continue;
-        }
-        terms = add_up(op, op->expert + choice, op->weight + choice);
-        check_token(op, t, out, terms, &f);
-    }
-    return finding_end(&f, compared, wrong);
+    return op_finding_end(&f, compared, wrong);
 }

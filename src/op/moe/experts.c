@@ -1,8 +1,8 @@
-/* The synthetic expert: multiplies each row by a factor that tells which expert
- * answered. Fast, by kernels, as it runs between the stages of every iteration; the
- * checks do not use it. Layout rank: a row's answer is the weighted sum over the experts
- * that want it. Rows of a device come and expert outputs go a window at a time, so that memory of
- * the host does not grow with what a rank receives; only rows in use are written. */
+/* The synthetic expert: multiplies each row by a factor of its own. Fast, by kernels, as it runs
+ * between the stages of every iteration; the checks do not use it. Layout rank: the output of a row
+ * is the weighted sum over the experts that want it. Rows of a device come and expert outputs go a
+ * window at a time, so that memory of the host does not grow with what a rank receives; only rows
+ * in use are written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,23 +42,24 @@ static uint16_t *output_at(const struct outputs *a, uint64_t row)
     return a->here == NULL ? a->there + row * hidden : a->here + (row - a->v->rows.first) * hidden;
 }
 
-/* The backend has taken what it is to write when it returns. */
+enum epa_status op_moe_write(const struct op_moe *op, uint16_t *there, const uint16_t *here,
+                             uint64_t n, struct epa_error *err)
+{
+    struct epa_backend *b = op->backend;
+    enum epa_status status = EPA_OK;
+
+    if (n > 0)
+        status = b->ops->write(b, there, here, n * op->x->moe.hidden * sizeof(*here));
+    return op_backend_done(b, status, err, "the expert outputs of %llu rows could not be written",
+                           (unsigned long long)n);
+}
+
 static enum epa_status write_outputs(const struct outputs *a, uint64_t first, uint64_t n,
                                      struct epa_error *err)
 {
-    struct epa_backend *b = a->op->backend;
-    uint64_t hidden = a->v->m.hidden;
-    enum epa_status status;
-
-    if (a->here == NULL)
-        return EPA_OK;
-    status = b->ops->write(b, a->there + first * hidden, output_at(a, first),
-                           n * hidden * sizeof(uint16_t));
-    if (status == EPA_OK)
-        return EPA_OK;
-    b->ops->explain(b, err);
-    return epa_fail(err, status, "the expert outputs of %llu rows could not be written",
-                    (unsigned long long)n);
+    return a->here == NULL ? EPA_OK
+                           : op_moe_write(a->op, a->there + first * a->v->m.hidden,
+                                          output_at(a, first), n, err);
 }
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
@@ -139,7 +140,7 @@ static uint32_t shares_of(const struct op_moe *op, uint64_t row)
     return op->row_first[row + 1] - op->row_first[row];
 }
 
-/* What this rank's experts answer to a row, weighted and added up. */
+/* The outputs of this rank's experts to a row, weighted and added up. */
 static enum epa_status output_shares(const struct outputs *a, uint64_t row, struct epa_error *err)
 {
     struct op_moe *op = a->op;
@@ -216,7 +217,7 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     if (op->footprint.fused)
         return EPA_OK;
     if (s->y == NULL && apart && bytes != 0)
-        status = op_moe_alloc(op, "expert outputs", bytes, &s->y, err);
+        status = op_alloc(op->backend, "expert outputs", bytes, &s->y, err);
     if (status != EPA_OK)
         return status;
     moe->y = apart ? s->y : moe->y_space;
@@ -381,10 +382,7 @@ static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, ch
         if (status == EPA_OK && scale != NULL)
             status = op->backend->ops->write(op->backend, scale + done * line, scales, take * line);
     }
-    if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "the experts' weights could not be written");
+    return op_backend_done(op->backend, status, err, "the experts' weights could not be written");
 }
 
 enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
@@ -394,15 +392,15 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
     uint64_t up = (uint64_t)op->local_experts * epa_mlp_up_rows(&w->mlp) * w->hidden;
     uint64_t down = (uint64_t)op->local_experts * w->hidden * w->mlp.ffn, e = weights_element(w);
     void **at = op->mlp_memory;
-    enum epa_status status = op_moe_alloc(op, "W_up", up * e, &at[0], err);
+    enum epa_status status = op_alloc(op->backend, "W_up", up * e, &at[0], err);
     char *room;
 
     if (status == EPA_OK)
-        status = op_moe_alloc(op, "W_down", down * e, &at[1], err);
+        status = op_alloc(op->backend, "W_down", down * e, &at[1], err);
     if (status == EPA_OK && fp8)
-        status = op_moe_alloc(op, "scales of W_up", up / (BLOCK * BLOCK) * 4, &at[2], err);
+        status = op_alloc(op->backend, "scales of W_up", up / (BLOCK * BLOCK) * 4, &at[2], err);
     if (status == EPA_OK && fp8)
-        status = op_moe_alloc(op, "scales of W_down", down / (BLOCK * BLOCK) * 4, &at[3], err);
+        status = op_alloc(op->backend, "scales of W_down", down / (BLOCK * BLOCK) * 4, &at[3], err);
     if (status != EPA_OK)
         return status;
     op->mlp.up = at[0];

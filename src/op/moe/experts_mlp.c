@@ -61,6 +61,8 @@ struct mlp_experts {
     const struct view *view;
     uint16_t *y, *reduced; /* where outputs of entries go; layout rank: and those of rows */
     uint64_t next, tasks;
+    uint32_t task_rows,
+        task_columns; /* of a segment: tasks for so many rows each, and of each such */
     void (*task)(struct mlp_experts *, uint64_t task, uint32_t worker);
 };
 
@@ -189,9 +191,9 @@ static void work(void *arg, uint32_t worker, uint32_t workers)
         x->task(x, i, worker);
 }
 
-static enum epa_status run_step(struct mlp_experts *x,
-                                void (*task)(struct mlp_experts *, uint64_t, uint32_t),
-                                uint64_t tasks)
+static enum epa_status run_tasks(struct mlp_experts *x,
+                                 void (*task)(struct mlp_experts *, uint64_t, uint32_t),
+                                 uint64_t tasks)
 {
     struct epa_backend *backend = x->op->backend;
     enum epa_status status = EPA_OK;
@@ -206,44 +208,39 @@ static enum epa_status run_step(struct mlp_experts *x,
     return x->failed != 0 ? EPA_ERR_SYSTEM : status;
 }
 
-/* The segment that item `i` is in, of as many in each as `count` says; *nth: which of it. */
-static const struct segment *
-segment_of(const struct mlp_experts *x, uint64_t i,
-           uint64_t (*count)(const struct mlp_experts *, const struct segment *), uint64_t *nth)
+static uint64_t tasks_in(const struct mlp_experts *x, const struct segment *s)
+{
+    return (uint64_t)(s->n + x->task_rows - 1) / x->task_rows * x->task_columns;
+}
+
+/* The segment that a task is in; *row, *column: of it. Blocks of rows come fastest, so that weights
+ * are used again while they are in the cache. */
+static const struct segment *segment_of(const struct mlp_experts *x, uint64_t task, uint32_t *row,
+                                        uint32_t *column)
 {
     const struct segment *s = x->segment;
+    uint32_t blocks;
 
-    for (uint64_t n; i >= (n = count(x, s)); s++)
-        i -= n;
-    *nth = i;
+    for (uint64_t n; task >= (n = tasks_in(x, s)); s++)
+        task -= n;
+    blocks = (s->n + x->task_rows - 1) / x->task_rows;
+    *row = (uint32_t)(task % blocks) * x->task_rows;
+    *column = (uint32_t)(task / blocks);
     return s;
 }
 
-static uint64_t panels_in(const struct mlp_experts *x, const struct segment *s)
+/* For all segments of a batch. */
+static enum epa_status run_step(struct mlp_experts *x,
+                                void (*task)(struct mlp_experts *, uint64_t, uint32_t),
+                                uint32_t rows, uint32_t columns)
 {
-    (void)x;
-    return (s->n + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS;
-}
+    uint64_t tasks = 0;
 
-static uint64_t up_tasks_in(const struct mlp_experts *x, const struct segment *s)
-{
-    return (uint64_t)(s->n + TASK_ROWS - 1) / TASK_ROWS * (x->op->weights.mlp.ffn / UP_COLUMNS);
-}
-
-static uint64_t down_tasks_in(const struct mlp_experts *x, const struct segment *s)
-{
-    return (uint64_t)(s->n + TASK_ROWS - 1) / TASK_ROWS *
-           ((x->op->weights.hidden + DOWN_COLUMNS - 1) / DOWN_COLUMNS);
-}
-
-static uint64_t sum_of(const struct mlp_experts *x,
-                       uint64_t (*count)(const struct mlp_experts *, const struct segment *))
-{
-    uint64_t sum = 0;
-
+    x->task_rows = rows;
+    x->task_columns = columns;
     for (uint32_t i = 0; i < x->n_segments; i++)
-        sum += count(x, &x->segment[i]);
-    return sum;
+        tasks += tasks_in(x, &x->segment[i]);
+    return run_tasks(x, task, tasks);
 }
 
 /* A received row into panel row `at`. */
@@ -289,14 +286,19 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     }
 }
 
+static uint32_t rows_of_task(const struct mlp_experts *x, const struct segment *s, uint32_t row)
+{
+    return s->n - row < x->task_rows ? s->n - row : x->task_rows;
+}
+
 static void gather_panel(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
-    uint64_t panel, end;
-    const struct segment *s = segment_of(x, task, panels_in, &panel);
+    uint32_t row, none;
+    const struct segment *s = segment_of(x, task, &row, &none);
+    uint64_t end = row + rows_of_task(x, s, row);
 
     (void)worker;
-    end = (panel + 1) * EPA_GEMM_ROWS < s->n ? (panel + 1) * EPA_GEMM_ROWS : s->n;
-    for (uint64_t i = panel * EPA_GEMM_ROWS; i < end; i++)
+    for (uint64_t i = row; i < end; i++)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
 }
 
@@ -440,22 +442,13 @@ static float *scratch_of(const struct mlp_experts *x, uint32_t worker)
     return x->c + (size_t)worker * TASK_ROWS * UP_COLUMNS * 2;
 }
 
-static uint32_t rows_of_task(const struct segment *s, uint32_t row)
-{
-    return s->n - row < TASK_ROWS ? s->n - row : TASK_ROWS;
-}
-
-/* Tasks of a segment: blocks of rows fastest, so that weights are used again while they are
- * in the cache. */
 static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
-    uint64_t nth;
-    const struct segment *s = segment_of(x, task, up_tasks_in, &nth);
+    uint32_t row, column;
+    const struct segment *s = segment_of(x, task, &row, &column);
     const struct epa_mlp *mlp = &x->op->weights.mlp;
     bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
-    uint32_t blocks = (s->n + TASK_ROWS - 1) / TASK_ROWS;
-    uint32_t row = (uint32_t)(nth % blocks) * TASK_ROWS, m = rows_of_task(s, row);
-    uint32_t k = (uint32_t)(nth / blocks) * UP_COLUMNS;
+    uint32_t m = rows_of_task(x, s, row), k = column * UP_COLUMNS;
     float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS, a[UP_COLUMNS];
 
     multiply(x, worker, s, row, m, true, k, UP_COLUMNS, c);
@@ -469,11 +462,10 @@ static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
 
 static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
 {
-    uint64_t nth;
-    const struct segment *s = segment_of(x, task, down_tasks_in, &nth);
-    uint32_t hidden = x->op->weights.hidden, blocks = (s->n + TASK_ROWS - 1) / TASK_ROWS;
-    uint32_t row = (uint32_t)(nth % blocks) * TASK_ROWS, m = rows_of_task(s, row);
-    uint32_t h = (uint32_t)(nth / blocks) * DOWN_COLUMNS;
+    uint32_t row, column;
+    const struct segment *s = segment_of(x, task, &row, &column);
+    uint32_t hidden = x->op->weights.hidden, m = rows_of_task(x, s, row);
+    uint32_t h = column * DOWN_COLUMNS;
     uint32_t n = hidden - h < DOWN_COLUMNS ? hidden - h : DOWN_COLUMNS;
     bool f16 = is_f16(x->op);
     float *c = scratch_of(x, worker);
@@ -512,6 +504,7 @@ static void fill_batch(struct mlp_experts *x, uint32_t *e, uint64_t *i)
 
 static enum epa_status run_batches(struct mlp_experts *x)
 {
+    const struct weights *w = &x->op->weights;
     enum epa_status status = EPA_OK;
     uint32_t e = 0;
     uint64_t i = 0;
@@ -520,11 +513,12 @@ static enum epa_status run_batches(struct mlp_experts *x)
         fill_batch(x, &e, &i);
         if (x->n_segments == 0)
             continue;
-        status = run_step(x, gather_panel, sum_of(x, panels_in));
+        status = run_step(x, gather_panel, EPA_GEMM_ROWS, 1);
         if (status == EPA_OK)
-            status = run_step(x, up_task, sum_of(x, up_tasks_in));
+            status = run_step(x, up_task, TASK_ROWS, w->mlp.ffn / UP_COLUMNS);
         if (status == EPA_OK)
-            status = run_step(x, down_task, sum_of(x, down_tasks_in));
+            status =
+                run_step(x, down_task, TASK_ROWS, (w->hidden + DOWN_COLUMNS - 1) / DOWN_COLUMNS);
     }
     return status;
 }
@@ -554,21 +548,6 @@ static void reduce_rows(struct mlp_experts *x, uint64_t task, uint32_t worker)
     }
 }
 
-static enum epa_status write_rows(const struct op_moe *op, uint16_t *there, const uint16_t *here,
-                                  uint64_t n, struct epa_error *err)
-{
-    struct epa_backend *b = op->backend;
-    enum epa_status status = EPA_OK;
-
-    if (n > 0)
-        status = b->ops->write(b, there, here, n * op->weights.hidden * sizeof(*here));
-    if (status == EPA_OK)
-        return EPA_OK;
-    b->ops->explain(b, err);
-    return epa_fail(err, status, "the expert outputs of %llu rows could not be written",
-                    (unsigned long long)n);
-}
-
 /* From the host to y on a device: rows in use. */
 static enum epa_status write_outputs(const struct mlp_experts *x, uint16_t *y,
                                      struct epa_error *err)
@@ -581,12 +560,12 @@ static enum epa_status write_outputs(const struct mlp_experts *x, uint16_t *y,
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
         for (uint64_t row = 0; row < v->rows_end && status == EPA_OK; row++)
             if (op->row_first[row + 1] != op->row_first[row])
-                status = write_rows(op, y + row * hidden, x->reduced + row * hidden, 1, err);
+                status = op_moe_write(op, y + row * hidden, x->reduced + row * hidden, 1, err);
         return status;
     }
     for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
-        status = write_rows(op, y + v->m.recv_start[e] * hidden, x->y + v->first[e] * hidden,
-                            v->m.recv_count[e], err);
+        status = op_moe_write(op, y + v->m.recv_start[e] * hidden, x->y + v->first[e] * hidden,
+                              v->m.recv_count[e], err);
     return status;
 }
 
@@ -616,7 +595,7 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
     x->reduced = host ? y : x->reduced_area.data;
     status = run_batches(x);
     if (status == EPA_OK && by_rank)
-        status = run_step(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
+        status = run_tasks(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
     if (x->failed != 0)
         return epa_fail(err, status, "%s: a product of the experts has failed",
                         onednn_name(x->w.library));

@@ -10,26 +10,6 @@
 #include "base/random.h"
 #include "epa2a/quant.h"
 
-static void buffer_free(struct op_moe *op, struct buffer *b)
-{
-    if (b->there != NULL && op->backend->memory != EPA_MEMORY_HOST)
-        free(b->here);
-    if (b->there != NULL)
-        op->backend->ops->free(op->backend, b->there);
-    *b = (struct buffer){0};
-}
-
-enum epa_status op_moe_alloc(struct op_moe *op, const char *what, uint64_t bytes, void **out,
-                             struct epa_error *err)
-{
-    enum epa_status status = op->backend->ops->alloc(op->backend, bytes, out);
-
-    if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "no memory for %s: %llu bytes", what, (unsigned long long)bytes);
-}
-
 enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                             struct epa_error *err)
 {
@@ -44,39 +24,13 @@ enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                     (unsigned long long)bytes);
 }
 
-static enum epa_status buffer_alloc(struct op_moe *op, const char *what, uint64_t bytes,
-                                    struct buffer *out, struct epa_error *err)
-{
-    struct buffer b = {0};
-    enum epa_status status = op_moe_alloc(op, what, bytes, &b.there, err);
-
-    if (status != EPA_OK)
-        return status;
-    b.here = op->backend->memory == EPA_MEMORY_HOST ? b.there : malloc(bytes);
-    if (b.here == NULL) {
-        op->backend->ops->free(op->backend, b.there);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for %s: %llu bytes", what,
-                        (unsigned long long)bytes);
-    }
-    *out = b;
-    return EPA_OK;
-}
-
-static enum epa_status buffer_send(struct op_moe *op, const struct buffer *b, size_t bytes)
-{
-    if (b->here == b->there || bytes == 0)
-        return EPA_OK;
-    return op->backend->ops->write(op->backend, b->there, b->here, bytes);
-}
-
 static void slot_free(struct op_moe *op, struct slot *s)
 {
-    buffer_free(op, &s->x);
-    buffer_free(op, &s->x_fp8);
-    buffer_free(op, &s->x_scale);
-    buffer_free(op, &s->expert);
-    buffer_free(op, &s->weight);
-    buffer_free(op, &s->out);
+    struct op_buffer *const buffer[] = {&s->x,      &s->x_fp8,  &s->x_scale,
+                                        &s->expert, &s->weight, &s->out};
+
+    for (uint32_t i = 0; i < sizeof(buffer) / sizeof(buffer[0]); i++)
+        op_buffer_free(op->backend, buffer[i]);
     if (s->y != NULL)
         op->backend->ops->free(op->backend, s->y);
 }
@@ -84,42 +38,37 @@ static void slot_free(struct op_moe *op, struct slot *s)
 static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_error *err)
 {
     const struct moe_options *moe = &op->x->moe;
-    uint64_t tokens = moe->max_tokens, elements = tokens * moe->hidden;
-    enum epa_status status;
+    uint64_t tokens = moe->max_tokens, words = tokens * moe->hidden * sizeof(uint16_t);
+    bool fp8 = moe->input_dtype == MOE_INPUT_FP8;
+    struct epa_backend *b = op->backend;
+    enum epa_status status = op_buffer_alloc(b, "inputs", fp8 ? 0 : words, &s->x, err);
 
-    if (moe->input_dtype == MOE_INPUT_FP8) {
-        status = buffer_alloc(op, "FP8 inputs", elements, &s->x_fp8, err);
-        if (status == EPA_OK)
-            status = buffer_alloc(op, "scales", tokens * hidden_groups(op) * sizeof(float),
-                                  &s->x_scale, err);
-    } else {
-        status = buffer_alloc(op, "inputs", elements * sizeof(uint16_t), &s->x, err);
-    }
     if (status == EPA_OK)
-        status = buffer_alloc(op, "choices", tokens * moe->topk * sizeof(int32_t), &s->expert, err);
+        status = op_buffer_alloc(b, "FP8 inputs", fp8 ? words / 2 : 0, &s->x_fp8, err);
     if (status == EPA_OK)
-        status = buffer_alloc(op, "weights", tokens * moe->topk * sizeof(float), &s->weight, err);
+        status = op_buffer_alloc(b, "scales", fp8 ? tokens * hidden_groups(op) * sizeof(float) : 0,
+                                 &s->x_scale, err);
     if (status == EPA_OK)
-        status = buffer_alloc(op, "outputs", elements * sizeof(uint16_t), &s->out, err);
-    return status;
+        status =
+            op_buffer_alloc(b, "choices", tokens * moe->topk * sizeof(int32_t), &s->expert, err);
+    if (status == EPA_OK)
+        status = op_buffer_alloc(b, "weights", tokens * moe->topk * sizeof(float), &s->weight, err);
+    return status == EPA_OK ? op_buffer_alloc(b, "outputs", words, &s->out, err) : status;
 }
 
 /* Made once: nothing in it changes with the iteration. */
 static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
 {
     uint32_t experts = op->x->moe.experts;
-    enum epa_status status =
-        buffer_alloc(op, "the experts' factors", experts * sizeof(float), &op->factor, err);
+    enum epa_status status = op_buffer_alloc(op->backend, "the experts' factors",
+                                             experts * sizeof(float), &op->factor, err);
 
     if (status != EPA_OK)
         return status;
     for (uint32_t e = 0; e < experts; e++)
         ((float *)op->factor.here)[e] = op_moe_factor(op, e);
-    status = buffer_send(op, &op->factor, experts * sizeof(float));
-    if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "the experts' factors could not be written");
+    status = op_buffer_send(op->backend, &op->factor, experts * sizeof(float));
+    return op_backend_done(op->backend, status, err, "the experts' factors could not be written");
 }
 
 static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
@@ -147,8 +96,8 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     return EPA_OK;
 }
 
-static enum epa_status refuse_shape(const struct experiment *x, const struct epa_world *world,
-                                    const struct epa_moe_footprint *f, struct epa_error *err)
+static enum epa_status refuse_shape(const struct experiment *x, const struct epa_moe_footprint *f,
+                                    struct epa_error *err)
 {
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 
@@ -177,13 +126,10 @@ static enum epa_status refuse_shape(const struct experiment *x, const struct epa
             "native",
             dtype);
     if ((f->recv_dtype == EPA_FP8_E4M3 || f->output_dtype == EPA_FP8_E4M3) &&
-        (x->moe.fp8_group_size == 0 || x->moe.hidden % x->moe.fp8_group_size != 0))
+        x->moe.hidden % x->moe.fp8_group_size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "moe.hidden (%u) is no multiple of moe.fp8_group_size (%u)", x->moe.hidden,
                         x->moe.fp8_group_size);
-    if (world->size == 0 || x->moe.experts % world->size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "moe.experts (%u) is no multiple of ranks (%u)",
-                        x->moe.experts, world->size);
     if (f->recv_entries >= UINT32_MAX || f->recv_rows >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "more than 2^32 received rows in a rank");
     return EPA_OK;
@@ -197,7 +143,7 @@ void op_moe_destroy(struct op_rank *rank)
         return;
     for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
         slot_free(op, &op->slot[i]);
-    buffer_free(op, &op->factor);
+    op_buffer_free(op->backend, &op->factor);
     op_moe_mlp_destroy(op);
     for (uint32_t i = 0; i < STAGED; i++)
         free(op->staged[i].data);
@@ -214,7 +160,7 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
 {
     uint32_t slots = p->slots;
     struct op_moe *op;
-    enum epa_status status = refuse_shape(p->x, p->world, &p->footprint->u.moe, err);
+    enum epa_status status = refuse_shape(p->x, &p->footprint->u.moe, err);
 
     if (status != EPA_OK)
         return status;
@@ -394,16 +340,16 @@ static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t t
     /* Bytes 0xff are NaN in both types: what is not written shows. */
     status = b->ops->fill(b, s->out.there, 0xff,
                           (size_t)moe->max_tokens * moe->hidden * sizeof(uint16_t));
-    if (status == EPA_OK && s->x.there != NULL)
-        status = buffer_send(op, &s->x, elements * sizeof(uint16_t));
-    if (status == EPA_OK && s->x_fp8.there != NULL)
-        status = buffer_send(op, &s->x_fp8, elements);
-    if (status == EPA_OK && s->x_scale.there != NULL)
-        status = buffer_send(op, &s->x_scale, elements / moe->fp8_group_size * sizeof(float));
     if (status == EPA_OK)
-        status = buffer_send(op, &s->expert, choices * sizeof(int32_t));
+        status = op_buffer_send(b, &s->x, elements * sizeof(uint16_t));
     if (status == EPA_OK)
-        status = buffer_send(op, &s->weight, choices * sizeof(float));
+        status = op_buffer_send(b, &s->x_fp8, elements);
+    if (status == EPA_OK)
+        status = op_buffer_send(b, &s->x_scale, elements / moe->fp8_group_size * sizeof(float));
+    if (status == EPA_OK)
+        status = op_buffer_send(b, &s->expert, choices * sizeof(int32_t));
+    if (status == EPA_OK)
+        status = op_buffer_send(b, &s->weight, choices * sizeof(float));
     return status;
 }
 
@@ -503,8 +449,8 @@ static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
     most = to.once > from.once ? to.once : from.once;
     s->traffic = (struct op_traffic){
         .phase = {{.needed = kept * f->dispatch_token_bytes,
-                   .sent = out * f->dispatch_row_bytes + control,
-                   .received = in * f->dispatch_row_bytes + control,
+                   .sent = out * f->dispatch_row_bytes + to.all * f->choice_bytes + control,
+                   .received = in * f->dispatch_row_bytes + from.all * f->choice_bytes + control,
                    .least = most * least_bytes(op, f->recv_dtype)},
                   {.needed = kept * f->combine_token_bytes,
                    .sent = in * f->combine_row_bytes,
@@ -556,4 +502,34 @@ enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
 struct epa_problem *op_moe_problem(struct op_rank *rank, uint32_t slot)
 {
     return &op_moe_of(rank)->slot[slot].problem;
+}
+
+uint32_t op_moe_given(struct op_rank *rank, uint32_t slot, struct op_given *out)
+{
+    const struct op_moe *op = op_moe_of(rank);
+    const struct moe_options *moe = &op->x->moe;
+    const struct slot *s = &op->slot[slot];
+    uint64_t tokens = s->problem.u.moe.tokens, row = moe->hidden * sizeof(uint16_t);
+    const struct {
+        const char *name;
+        const struct op_buffer *buffer;
+        uint64_t row; /* bytes of a token */
+    } all[] = {
+        {"x", &s->x, row},
+        {"x_fp8", &s->x_fp8, moe->hidden},
+        {"x_scale", &s->x_scale, hidden_groups(op) * sizeof(float)},
+        {"expert", &s->expert, moe->topk * sizeof(int32_t)},
+        {"weight", &s->weight, moe->topk * sizeof(float)},
+        {"out", &s->out, row},
+    };
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i].buffer->there != NULL)
+            out[n++] = (struct op_given){.name = all[i].name,
+                                         .at = all[i].buffer->there,
+                                         .used = tokens * all[i].row,
+                                         .bytes = moe->max_tokens * all[i].row,
+                                         .output = all[i].buffer == &s->out};
+    return n;
 }

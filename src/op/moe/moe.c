@@ -235,10 +235,11 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 
 _Static_assert(sizeof(struct routing_stats) <= OP_STATS_BYTES, "room for them");
 
-static void stats_add(void *stats, const struct experiment *x, const struct op_source *source,
-                      uint64_t iteration)
+static void spread_line(const char *of, const struct routing_spread *s, const char *note,
+                        struct text *out)
 {
-    routing_stats_add(stats, x, source, iteration);
+    text_add(out, "%s: min %llu, mean %.1f, max %llu, imbalance %.2f%s\n", of,
+             (unsigned long long)s->min, s->mean, (unsigned long long)s->max, s->imbalance, note);
 }
 
 static void stats_lines(const void *stats, struct text *out)
@@ -253,18 +254,14 @@ static void stats_lines(const void *stats, struct text *out)
              text_count(choices, sizeof(choices), r->choices),
              text_count(dropped, sizeof(dropped), r->dropped), (unsigned long long)r->iterations,
              r->iterations == 1 ? "" : "s");
-    text_add(out, "tokens per expert: min %llu, mean %.1f, max %llu, imbalance %.2f (max / mean)\n",
-             (unsigned long long)r->expert_min, r->expert_mean, (unsigned long long)r->expert_max,
-             r->expert_imbalance);
-    text_add(out, "tokens per rank: min %llu, mean %.1f, max %llu, imbalance %.2f\n",
-             (unsigned long long)r->rank_min, r->rank_mean, (unsigned long long)r->rank_max,
-             r->rank_imbalance);
+    spread_line("tokens per expert", &r->expert, " (max / mean)", out);
+    spread_line("tokens per rank", &r->rank, "", out);
 }
 
-static json_t *spread_json(uint64_t min, double mean, uint64_t max, double imbalance)
+static json_t *spread_json(const struct routing_spread *s)
 {
-    return json_pack("{s:I, s:f, s:I, s:f}", "min", (json_int_t)min, "mean", mean, "max",
-                     (json_int_t)max, "imbalance", imbalance);
+    return json_pack("{s:I, s:f, s:I, s:f}", "min", (json_int_t)s->min, "mean", s->mean, "max",
+                     (json_int_t)s->max, "imbalance", s->imbalance);
 }
 
 static json_t *stats_json(const void *stats, const struct op_source *source)
@@ -274,13 +271,12 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
     if (r->iterations == 0)
         return json_null();
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "iterations", (json_int_t)r->iterations, "tokens",
-        (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped", (json_int_t)r->dropped,
-        "tokens_per_expert",
-        spread_json(r->expert_min, r->expert_mean, r->expert_max, r->expert_imbalance),
-        "tokens_per_rank", spread_json(r->rank_min, r->rank_mean, r->rank_max, r->rank_imbalance),
-        "file_tokens",
-        source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null());
+        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I}", "iterations", (json_int_t)r->iterations,
+        "tokens", (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped",
+        (json_int_t)r->dropped, "tokens_per_expert", spread_json(&r->expert), "tokens_per_rank",
+        spread_json(&r->rank), "file_tokens",
+        source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null(),
+        "skipped_tokens", (json_int_t)routing_skipped(source));
 }
 
 /* Rows are read by who computes the experts: where combine does, nobody else sees their layout.
@@ -314,8 +310,10 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
             "warm-up%s",
             (unsigned long long)repeats, made < period ? made : period, leading == 0 ? "\n" : ": ");
     if (repeats > 0 && leading > 0)
-        text_add(out, "routing.skip=%llu leaves those at the start of the file out\n",
-                 (unsigned long long)x->routing.skip + leading);
+        text_add(out,
+                 "routing.skip=auto leaves those at the start of the file out, as does "
+                 "routing.skip=%llu\n",
+                 (unsigned long long)(routing_skipped(source) + leading));
     if (period >= made)
         return;
     if (tokens != 0)
@@ -362,6 +360,7 @@ const struct operation op_moe = {
     .destroy = op_moe_destroy,
     .problem = op_moe_problem,
     .inputs = op_moe_inputs,
+    .given = op_moe_given,
     .unit = "tokens",
     .units = tokens,
     .between = op_moe_experts,
@@ -370,9 +369,10 @@ const struct operation op_moe = {
     .between_in_graph = outputs_in_graph,
     .check = check,
     .traffic = op_moe_traffic,
+    .load = op_moe_load,
     .n_phases = 2,
     .phase = {{"dispatch", EPA_STAGE_DISPATCH}, {"combine", EPA_STAGE_COMBINE}},
-    .stats_add = stats_add,
+    .stats_add = routing_stats_add,
     .stats_lines = stats_lines,
     .stats_key = "routing",
     .stats_json = stats_json,
@@ -390,10 +390,16 @@ enum {
     ROWS = 256,
     COLUMNS = 256,
     DEPTH = 512,
+    LINE = 64,
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    TURNS = 1, /* no benchmark, but seconds of each test that benches */
+    PRODUCTS = 1,
+    READ_BYTES = 1 << 20,
+#else
     TURNS = 5, /* the best of them counts */
     PRODUCTS = 8,
     READ_BYTES = 64 << 20, /* of a worker */
-    LINE = 64,
+#endif
 };
 
 struct peaks {
@@ -426,17 +432,18 @@ static void multiply(void *arg, uint32_t worker, uint32_t workers)
 {
     struct peaks *p = arg;
     bool fp8 = p->op->weights.mlp.dtype == EPA_FP8_E4M3;
-    char *a = aligned_alloc(LINE, epa_gemm_a_bytes(ROWS, DEPTH));
-    char *b = aligned_alloc(LINE, epa_gemm_b_bytes(EPA_BF16, COLUMNS, DEPTH));
-    char *rows = aligned_alloc(LINE, (size_t)ROWS * DEPTH * 2);
-    float *c = aligned_alloc(LINE, sizeof(float) * ROWS * COLUMNS), one[DEPTH];
+    struct pool pool = {0};
+    char *a = pool_alloc(&pool, epa_gemm_a_bytes(ROWS, DEPTH), 1);
+    char *b = pool_alloc(&pool, epa_gemm_b_bytes(EPA_BF16, COLUMNS, DEPTH), 1);
+    char *rows = pool_alloc(&pool, (size_t)ROWS * DEPTH, 2);
+    float *c = pool_alloc(&pool, (size_t)ROWS * COLUMNS, sizeof(*c)), one[DEPTH];
     double best = 0;
 
     (void)worker;
     (void)workers;
     for (uint32_t i = 0; i < DEPTH; i++)
         one[i] = 1;
-    if (a == NULL || b == NULL || rows == NULL || c == NULL) {
+    if (pool.failed) {
         __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
     } else {
         struct epa_gemm_call call = {.a = a,
@@ -467,10 +474,7 @@ static void multiply(void *arg, uint32_t worker, uint32_t workers)
         }
         add_rate(&p->flops_per_ns, best);
     }
-    free(a);
-    free(b);
-    free(rows);
-    free(c);
+    pool_free(&pool);
 }
 
 static void read_memory(void *arg, uint32_t worker, uint32_t workers)

@@ -55,7 +55,10 @@ uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, e
 struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
 /* x (or x_fp8 and x_scale, x is NULL then), expert, weight, tokens. */
 enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
+uint32_t op_moe_given(struct op_rank *, uint32_t slot, struct op_given *out);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
+enum epa_status op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
+                            struct op_load load[OP_PHASES], struct epa_error *);
 /* Fills y (in_place or apart) of `slot` from recv, as the reference says. Nothing where the
  * algorithm does the experts' work itself. */
 enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error *);
@@ -69,16 +72,10 @@ enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t s
 
 /* ---- a rank's side ---- */
 
-/* Memory of the backend (`there`), and where the host works on it (`here`): the same place
- * where the backend is the host. */
-struct buffer {
-    void *there, *here;
-};
-
 struct slot {
     struct epa_problem problem;
     uint64_t iteration;
-    struct buffer x, x_fp8, x_scale, expert, weight, out;
+    struct op_buffer x, x_fp8, x_scale, expert, weight, out;
     void *y; /* the backend's; made at first use: an algorithm may offer y_space */
     struct op_traffic traffic;
 };
@@ -144,7 +141,7 @@ struct op_moe {
     bool hard_values;
     uint32_t n_slots;
     struct slot *slot;
-    struct buffer factor; /* float [experts]; of all slots' problems */
+    struct op_buffer factor; /* float [experts]; of all slots' problems */
 
     struct weights weights;      /* of real experts; mlp.ffn 0: they are synthetic */
     struct epa_mlp mlp;          /* with this rank's weights in the backend's memory, where somebody
@@ -205,10 +202,6 @@ static inline uint64_t op_moe_rows(const struct epa_moe_footprint *f)
     return f->layout == EPA_LAYOUT_EXPERT ? f->recv_entries : f->recv_rows;
 }
 
-/* Memory of the backend. */
-enum epa_status op_moe_alloc(struct op_moe *, const char *what, uint64_t bytes, void **out,
-                             struct epa_error *err);
-
 /* Room for at least `bytes`. */
 enum epa_status op_moe_area(struct area *, const char *what, uint64_t bytes, struct epa_error *err);
 
@@ -241,6 +234,10 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
                            struct epa_error *);
+
+/* Expert outputs of n rows to a device, which has taken them when this returns. */
+enum epa_status op_moe_write(const struct op_moe *, uint16_t *there, const uint16_t *here,
+                             uint64_t n, struct epa_error *);
 
 /* ---- real experts: weights (experts.c), and the host's GEMM (experts_mlp.c) ---- */
 

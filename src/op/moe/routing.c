@@ -16,8 +16,10 @@
 struct op_source {
     struct routing_table table;
     struct hidden_table hidden;
-    uint64_t bytes;
+    uint64_t bytes, skipped;
 };
+
+enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; of fewer, most are easily one */
 
 struct popularity {
     uint32_t leaves;                           /* a power of two; expert e is node leaves + e */
@@ -25,35 +27,86 @@ struct popularity {
     uint64_t weight[EXPERIMENT_EXPERTS_MAX];   /* of an expert while it is not taken out */
 };
 
-static void routing_free(struct op_source *source)
+void routing_close(struct op_source *source)
 {
+    if (source == NULL)
+        return;
     free(source->table.expert);
     free(source->table.weight);
     free(source->hidden.x);
     free(source);
 }
 
+/* The token that more than half of `n` have, if there is one (Boyer and Moore); NULL: there is
+ * none. */
+static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
+{
+    const int32_t *candidate = token;
+    uint64_t lead = 0, found = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        const int32_t *one = token + i * topk;
+
+        if (lead == 0)
+            candidate = one;
+        lead += lead == 0 || memcmp(one, candidate, topk * sizeof(*one)) == 0 ? 1 : UINT64_MAX;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        found += memcmp(token + i * topk, candidate, topk * sizeof(*candidate)) == 0;
+    return 2 * found > n ? candidate : NULL;
+}
+
+uint64_t routing_warmup(const struct routing_table *t, uint64_t *repeated)
+{
+    uint64_t leading = 0;
+    bool all = true; /* so far */
+
+    *repeated = 0;
+    for (uint64_t from = 0; from < t->tokens; from += ROUTING_WARMUP_TOKENS) {
+        uint64_t rest = t->tokens - from;
+        uint64_t n = rest < ROUTING_WARMUP_TOKENS ? rest : ROUTING_WARMUP_TOKENS;
+        const int32_t *token = t->expert + from * t->topk;
+        const int32_t *one = n < ROUTING_REPEATS_LEAST ? NULL : majority(token, n, t->topk);
+
+        all = all && one != NULL;
+        for (uint64_t i = 0; one != NULL && i < n; i++) {
+            if (memcmp(token + i * t->topk, one, t->topk * sizeof(*one)) != 0)
+                continue;
+            ++*repeated;
+            if (all)
+                leading = from + i + 1;
+        }
+    }
+    return leading;
+}
+
 /* Whether something is left of `what` without its first tokens. */
-static enum epa_status check_skip(const struct experiment *x, const char *what, uint64_t tokens,
+static enum epa_status check_skip(uint64_t skip, const char *what, uint64_t tokens,
                                   struct epa_error *err)
 {
-    if (tokens > x->routing.skip)
+    if (tokens > skip)
         return EPA_OK;
     return epa_fail(err, EPA_ERR_CONFIG,
-                    "routing.skip is %u, and %s has %llu tokens: nothing would be left",
-                    x->routing.skip, what, (unsigned long long)tokens);
+                    "routing.skip is %llu, and %s has %llu tokens: nothing would be left",
+                    (unsigned long long)skip, what, (unsigned long long)tokens);
 }
 
 static enum epa_status skip_tokens(const struct experiment *x, struct op_source *s,
                                    struct epa_error *err)
 {
-    uint64_t skip = x->routing.skip, topk = x->moe.topk, hidden = x->moe.hidden;
-    enum epa_status status = check_skip(x, x->routing.path, s->table.tokens, err);
+    uint64_t skip = x->routing.skip, topk = x->moe.topk, hidden = x->moe.hidden, repeated;
+    enum epa_status status;
 
+    if (x->routing.skip == UINT32_MAX)
+        skip = routing_warmup(&s->table, &repeated);
+    if (x->routing.skip == UINT32_MAX && skip >= s->table.tokens)
+        skip = 0; /* all of it is one token */
+    status = check_skip(skip, x->routing.path, s->table.tokens, err);
     if (status == EPA_OK && s->hidden.x != NULL)
-        status = check_skip(x, x->routing.hidden_states, s->hidden.tokens, err);
+        status = check_skip(skip, x->routing.hidden_states, s->hidden.tokens, err);
     if (status != EPA_OK)
         return status;
+    s->skipped = skip;
     s->table.tokens -= skip;
     memmove(s->table.expert, s->table.expert + skip * topk,
             s->table.tokens * topk * sizeof(*s->table.expert));
@@ -77,12 +130,6 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     enum epa_status status = EPA_OK;
 
     *out = NULL;
-    if (x->moe.experts > EXPERIMENT_EXPERTS_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG, "moe.experts is %u, at most %d can be routed to",
-                        x->moe.experts, EXPERIMENT_EXPERTS_MAX);
-    if (x->routing.kind == ROUTING_FILE && x->routing.path == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "routing.kind is file: routing.path must name a .jsonl or .npy file");
     if (x->routing.kind != ROUTING_FILE && !hidden)
         return EPA_OK;
     source = calloc(1, sizeof(*source));
@@ -96,7 +143,7 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     if (status == EPA_OK && x->routing.kind == ROUTING_FILE && x->routing.skip > 0)
         status = skip_tokens(x, source, err);
     if (status != EPA_OK) {
-        routing_free(source);
+        routing_close(source);
         return status;
     }
     source->bytes = source->table.tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float)) +
@@ -105,15 +152,14 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     return EPA_OK;
 }
 
-void routing_close(struct op_source *source)
-{
-    if (source != NULL)
-        routing_free(source);
-}
-
 uint64_t routing_tokens(const struct op_source *source)
 {
     return source != NULL ? source->table.tokens : 0;
+}
+
+uint64_t routing_skipped(const struct op_source *source)
+{
+    return source != NULL ? source->skipped : 0;
 }
 
 uint64_t routing_period(const struct op_source *source, const struct experiment *x)
@@ -127,24 +173,6 @@ uint64_t routing_period(const struct op_source *source, const struct experiment 
     return tokens == UINT64_MAX ? tokens : tokens / ((uint64_t)x->ranks * x->moe.max_tokens);
 }
 
-/* The token that more than half of `n` have, if there is one (Boyer and Moore); NULL: there is none. */
-static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
-{
-    const int32_t *candidate = token;
-    uint64_t lead = 0, found = 0;
-
-    for (uint64_t i = 0; i < n; i++) {
-        const int32_t *one = token + i * topk;
-
-        if (lead == 0)
-            candidate = one;
-        lead += lead == 0 || memcmp(one, candidate, topk * sizeof(*one)) == 0 ? 1 : UINT64_MAX;
-    }
-    for (uint64_t i = 0; i < n; i++)
-        found += memcmp(token + i * topk, candidate, topk * sizeof(*candidate)) == 0;
-    return 2 * found > n ? candidate : NULL;
-}
-
 uint64_t routing_repeats(const struct op_source *source, const struct experiment *x,
                          uint64_t iterations, uint64_t *leading)
 {
@@ -153,7 +181,7 @@ uint64_t routing_repeats(const struct op_source *source, const struct experiment
     bool all = true; /* so far */
 
     *leading = 0;
-    if (source == NULL || source->table.tokens == 0 || step < 8)
+    if (source == NULL || source->table.tokens == 0 || step < ROUTING_REPEATS_LEAST)
         return 0;
     for (uint64_t i = 0; i < period && (i < iterations || all); i++) {
         const int32_t *token = source->table.expert + i * step * x->moe.topk;
@@ -471,10 +499,8 @@ const uint16_t *routing_hidden(const struct op_source *source, const struct expe
     return source->hidden.x + (size_t)row * x->moe.hidden;
 }
 
-/* Adds one iteration's least, most, mean and imbalance of `n` counts. `before`: iterations
- * that are in the means already. */
-static void spread_add(const uint64_t *count, uint32_t n, uint64_t before, uint64_t *min,
-                       uint64_t *max, double *mean, double *imbalance)
+/* Adds one iteration's `n` counts. `before`: iterations that are in the means already. */
+static void spread_add(struct routing_spread *s, const uint64_t *count, uint32_t n, uint64_t before)
 {
     uint64_t least = UINT64_MAX, most = 0, sum = 0;
     double this_mean, this_imbalance;
@@ -486,15 +512,16 @@ static void spread_add(const uint64_t *count, uint32_t n, uint64_t before, uint6
     }
     this_mean = (double)sum / n;
     this_imbalance = sum != 0 ? (double)most / this_mean : 1;
-    *min = before == 0 || least < *min ? least : *min;
-    *max = most > *max ? most : *max;
-    *mean += (this_mean - *mean) / (double)(before + 1);
-    *imbalance += (this_imbalance - *imbalance) / (double)(before + 1);
+    s->min = before == 0 || least < s->min ? least : s->min;
+    s->max = most > s->max ? most : s->max;
+    s->mean += (this_mean - s->mean) / (double)(before + 1);
+    s->imbalance += (this_imbalance - s->imbalance) / (double)(before + 1);
 }
 
-void routing_stats_add(struct routing_stats *stats, const struct experiment *x,
-                       const struct op_source *source, uint64_t iteration)
+void routing_stats_add(void *sums, const struct experiment *x, const struct op_source *source,
+                       uint64_t iteration)
 {
+    struct routing_stats *stats = sums;
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
     int32_t *expert = malloc(choices * sizeof(*expert));
     float *weight = malloc(choices * sizeof(*weight));
@@ -519,10 +546,8 @@ void routing_stats_add(struct routing_stats *stats, const struct experiment *x,
             count[x->moe.experts + (uint32_t)expert[i] / experts_per_rank]++;
         }
     }
-    spread_add(count, x->moe.experts, stats->iterations, &stats->expert_min, &stats->expert_max,
-               &stats->expert_mean, &stats->expert_imbalance);
-    spread_add(count + x->moe.experts, x->ranks, stats->iterations, &stats->rank_min,
-               &stats->rank_max, &stats->rank_mean, &stats->rank_imbalance);
+    spread_add(&stats->expert, count, x->moe.experts, stats->iterations);
+    spread_add(&stats->rank, count + x->moe.experts, x->ranks, stats->iterations);
     stats->iterations++;
 done:
     free(count);

@@ -23,14 +23,17 @@ void routing_close(struct op_source *);
 
 /* These take NULL for "nothing is read". Tokens in the routing file, 0 without one. */
 uint64_t routing_tokens(const struct op_source *);
+/* Those before them that routing.skip left out. */
+uint64_t routing_skipped(const struct op_source *);
 
 /* Whole iterations that the files serve; with more of them they start again from their
  * first token, which reports say. UINT64_MAX where nothing is read. */
 uint64_t routing_period(const struct op_source *, const struct experiment *);
 
-/* In how many of the first `iterations` most tokens of all ranks have the choices of one token, as in the log
- * of a server's warm-up; and how many tokens at the start of the file, after routing.skip, are of such
- * iterations. No iterations of fewer than 8 tokens, and none after the file starts again. */
+/* In how many of the first `iterations` most tokens of all ranks have the choices of one token, as
+ * in the log of a server's warm-up; and how many tokens at the start of the file, after
+ * routing.skip, are of such iterations. No iterations of fewer than 8 tokens, and none after the
+ * file starts again. */
 uint64_t routing_repeats(const struct op_source *, const struct experiment *, uint64_t iterations,
                          uint64_t *leading);
 
@@ -46,17 +49,21 @@ void routing_fill(const struct experiment *, const struct op_source *, uint32_t 
 const uint16_t *routing_hidden(const struct op_source *, const struct experiment *, uint32_t rank,
                                uint64_t iteration, uint32_t token);
 
+/* Over iterations: the least and the most in one, and means of what one has. */
+struct routing_spread {
+    uint64_t min, max;
+    double mean, imbalance; /* max / mean */
+};
+
 /* Sums over iterations, for reports; one iteration is added at a time. */
 struct routing_stats {
     uint64_t iterations, tokens, choices, dropped;
-    uint64_t expert_min, expert_max;         /* rows of an expert in one iteration */
-    uint64_t rank_min, rank_max;             /* choices of a rank's experts in one iteration */
-    double expert_mean, rank_mean;           /* means over iterations of the mean */
-    double expert_imbalance, rank_imbalance; /* mean over iterations of max / mean */
+    struct routing_spread expert, rank; /* choices of an expert, of a rank's experts */
 };
 
-/* All zeros to begin with. An iteration that there is no memory for is not counted. */
-void routing_stats_add(struct routing_stats *, const struct experiment *, const struct op_source *,
+/* To a struct routing_stats, all zeros to begin with. An iteration that there is no memory for is
+ * not counted. */
+void routing_stats_add(void *stats, const struct experiment *, const struct op_source *,
                        uint64_t iteration);
 
 /* The largest violation there can be: every token wants the hot expert. */
@@ -67,14 +74,17 @@ static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
 
 /* ---- routing of files (routing_file.c) ---- */
 
+enum { ROUTING_TOPK_MAX = 32 };
+
 /* What the experiment expects of a routing file. */
 struct routing_shape {
-    uint32_t topk, experts;
-    uint32_t layer; /* UINT32_MAX: the file has one */
+    uint32_t topk, experts; /* 0: as the file says */
+    uint32_t layer;         /* UINT32_MAX: the file has one */
 };
 
 struct routing_table {
     uint64_t tokens;
+    uint32_t topk, experts;
     int32_t *expert; /* [tokens][topk]; -1: dropped */
     float *weight;   /* [tokens][topk]; not negative, finite */
 };
@@ -100,32 +110,10 @@ enum epa_status routing_read(const char *path, const struct routing_shape *,
 enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
                             struct epa_error *);
 
-/* Puts in weight 1 / (kept choices) for each kept choice of a row and 0 for others. */
-void routing_even_weights(const int32_t *expert, uint32_t topk, float *weight);
-
-/* The first choice k of a row that is out of range or is there already (*twice is then
- * its first place, else topk); topk where the row is good. */
-uint32_t routing_bad_choice(const int64_t *id, const struct routing_shape *, uint32_t *twice);
-
-/* ---- .npy files (npy.c) ---- */
-
-enum { NPY_DIMENSIONS = 3 };
-
-struct npy {
-    char kind; /* 'i', 'u' or 'f' */
-    uint32_t item_bytes;
-    uint32_t dimensions;
-    uint64_t shape[NPY_DIMENSIONS];
-    uint64_t items; /* product of shape; not 0 */
-    size_t offset;  /* of the first item; items * item_bytes follow and nothing else */
-};
-
-/* Little endian, C order, 1 to NPY_DIMENSIONS dimensions; all else is refused with
- * "name: offset N: what, and what to do". */
-enum epa_status npy_parse(const char *name, const void *data, size_t bytes, struct npy *out,
-                          struct epa_error *);
-
-/* Whether a file begins like one. */
-int npy_is(const void *data, size_t bytes);
+/* Tokens at the start of a file that are one token repeated, as a server's warm-up leaves them: the
+ * windows of so many tokens, most of which are one, up to the last of these. *repeated: such tokens
+ * in all windows of the file. */
+enum { ROUTING_WARMUP_TOKENS = 64 };
+uint64_t routing_warmup(const struct routing_table *, uint64_t *repeated);
 
 #endif

@@ -24,12 +24,8 @@ static bool on_host(const struct op_moe *op)
 static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size_t bytes,
                              struct epa_error *err)
 {
-    enum epa_status status = op->backend->ops->read(op->backend, to, from, bytes);
-
-    if (status == EPA_OK)
-        return EPA_OK;
-    op->backend->ops->explain(op->backend, err);
-    return epa_fail(err, status, "%zu bytes could not be read back", bytes);
+    return op_backend_done(op->backend, op->backend->ops->read(op->backend, to, from, bytes), err,
+                           "%zu bytes could not be read back", bytes);
 }
 
 /* Copies a piece of each element of these runs here, where elements of all runs stand one
@@ -327,14 +323,8 @@ enum epa_status op_moe_out(struct op_moe *op, const struct slot *s, const uint16
                            struct epa_error *err)
 {
     size_t bytes = (size_t)op->x->moe.max_tokens * op->x->moe.hidden * sizeof(**out);
-    enum epa_status status = EPA_OK;
 
-    if (s->out.here != s->out.there)
-        status = op->backend->ops->read(op->backend, s->out.here, s->out.there, bytes);
-    if (status != EPA_OK) {
-        op->backend->ops->explain(op->backend, err);
-        return epa_fail(err, status, "outputs could not be read back");
-    }
     *out = s->out.here;
-    return EPA_OK;
+    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->out, bytes), err,
+                           "outputs could not be read back");
 }

@@ -1,6 +1,6 @@
 /* fused called by itself: experts whose weights are small integers, mostly 0, so that every sum is
- * exact in float32 whatever its order, in FP8 as well, and each element of each call is compared to the bit. Each
- * call has routes, counts and tokens of its own, and ranks drift apart. */
+ * exact in float32 whatever its order, in FP8 as well, and each element of each call is compared to
+ * the bit. Each call has routes, counts and tokens of its own, and ranks drift apart. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -182,7 +182,8 @@ static void expert_output(const struct way *way, uint32_t expert, const uint16_t
     }
 }
 
-/* By rank: choices of a rank in ascending k, rounded, and then ranks. Else all choices, each rounded. */
+/* By rank: choices of a rank in ascending k, rounded, and then ranks. Else all choices, each
+ * rounded. */
 static void token_output(const struct layer *y, uint32_t t, float *sum)
 {
     const struct way *way = y->way;

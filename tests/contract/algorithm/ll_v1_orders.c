@@ -236,10 +236,10 @@ static struct epa_problem problem(void)
 static struct v1_config config_of(int exchange)
 {
     return (struct v1_config){.pdl = true,
-                              .dispatch_dtype = V1_DTYPE_NATIVE,
+                              .dispatch_dtype = ALGO_DTYPE_NATIVE,
                               .exchange = exchange,
                               .buffers = 2,
-                              .nontemporal = V1_NONTEMPORAL_OFF};
+                              .nontemporal = ALGO_NONTEMPORAL_OFF};
 }
 
 static struct v1_layout layout_of(uint32_t flags, const struct v1_config *c)

@@ -50,7 +50,7 @@ PROMISES = {
     "a thousand iterations at full speed": "ranks: 3, moe.experts: 15, moe.hidden: 128, "
         "moe.max_tokens: 4, verify.iterations: 1000",
     "full speed, few iterations checked": "ranks: 2, moe.hidden: 128, moe.max_tokens: 4, "
-        "verify.iterations: 4000, verify.check_every: 97",
+        "verify.iterations: 1500, verify.check_every: 97",
     "two workers a rank": "backend.workers: 2, ranks: 2",
     "three workers a rank": "backend.workers: 3, ranks: 2",
     # Of rows as they are; the first three cannot be quantised in groups of 128.
@@ -107,6 +107,9 @@ MLP_PROMISES |= {
     "32 choices": "moe.topk: 32, moe.experts: 64, verify.iterations: 4",
     "ranks straggle": "verify.straggle: 2ms, verify.iterations: 10",
     "the real width": "moe.hidden: 7168, verify.iterations: 2, moe.max_tokens: 4",
+    "many tokens": "moe.max_tokens: 256, verify.iterations: 2, tokens: full",
+    "full speed, few iterations checked": "ranks: 2, moe.hidden: 128, moe.max_tokens: 4, "
+        "verify.iterations: 1000, verify.check_every: 97",
 }
 SOME_RANKS = "backend.workers: 4, ranks: 2, algorithm.dispatch_workers: 1, algorithm.tail: true, " \
     "algorithm.tail_workers: 1, algorithm.combine_workers: 1"

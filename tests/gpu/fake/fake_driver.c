@@ -7,6 +7,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -148,6 +149,43 @@ static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes, const CUmemA
                : CUDA_SUCCESS;
 }
 
+struct words {
+    unsigned n;
+    CUstreamBatchMemOpParams op[];
+};
+
+static void run_words(void *data)
+{
+    const struct words *w = data;
+
+    for (unsigned i = 0; i < w->n; i++)
+        /* Release: pairs with the acquire of who polls the word. */
+        __atomic_store_n((uint64_t *)(uintptr_t)w->op[i].writeValue.address,
+                         w->op[i].writeValue.value64, __ATOMIC_RELEASE);
+}
+
+/* Writes of words alone, 256 at most, each after a fence, as the real one: its second version knows
+ * no CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER. */
+static CUresult CUDAAPI batch_words(CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops,
+                                    unsigned flags)
+{
+    size_t bytes = sizeof(struct words) + n * sizeof(*ops);
+    struct words *w = fake_fails() || n > 256 || flags != 0 ? NULL : malloc(bytes);
+    bool ok = w != NULL;
+
+    for (unsigned i = 0; i < n && ok; i++)
+        ok = ops[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 &&
+             ops[i].writeValue.flags == CU_STREAM_WRITE_VALUE_DEFAULT &&
+             ops[i].writeValue.address % sizeof(uint64_t) == 0;
+    if (ok) {
+        w->n = n;
+        memcpy(w->op, ops, n * sizeof(*ops));
+        ok = fake_queue(stream, run_words, w, bytes) == cudaSuccess;
+    }
+    free(w);
+    return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 #define ENTRY(name_, type_, function_) \
     if (strcmp(name, name_) == 0) { \
         type_ function = function_; \
@@ -172,6 +210,7 @@ static cudaError_t entry(const char *name, void **out, enum cudaDriverEntryPoint
     ENTRY("cuMemMap", PFN_cuMemMap_v10020, map)
     ENTRY("cuMemUnmap", PFN_cuMemUnmap_v10020, unmap)
     ENTRY("cuMemSetAccess", PFN_cuMemSetAccess_v10020, set_access)
+    ENTRY("cuStreamBatchMemOp", PFN_cuStreamBatchMemOp_v11070, batch_words)
     ENTRY("cuTensorMapEncodeTiled", PFN_cuTensorMapEncodeTiled_v12000, fake_tensor_map)
     *result = *out != NULL && !fake_fails() ? cudaDriverEntryPointSuccess
                                             : cudaDriverEntryPointSymbolNotFound;

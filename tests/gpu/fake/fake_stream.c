@@ -2,9 +2,9 @@
  * queued, in order, while the host goes on, as on a GPU: what the host forgets to wait for
  * is not there yet. A stream that is recorded puts what is queued into a graph instead.
  *
- * A stream that waits for an event of a recorded one is recorded, too, into a branch of the graph, and
- * must be waited for before the recording ends. A branch runs on a stream of the graph's own. Of a
- * recorded event there is one wait. */
+ * A stream that waits for an event of a recorded one is recorded, too, into a branch of the graph,
+ * and must be waited for before the recording ends. A branch runs on a stream of the graph's own.
+ * Of a recorded event there is one wait. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +199,19 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     pthread_mutex_unlock(&streams.lock);
     fake_count(1);
     *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
     return cudaSuccess;
 }
 

@@ -14,13 +14,13 @@ refuses() {
     echo "FAIL: $config $*: exit code $code, no '$words' in: $out"
     failed=1
 }
-for algorithm in ll_v1 token_flag ag_gemm fused; do
-    refuses $algorithm-nvlink 'stores to all ranks from its kernels, and with transport.between_nodes: shm' \
-        transport.between_nodes=shm
+refuses fused-nvlink 'stores to all ranks from its kernels, and with transport.between_nodes: shm' transport.between_nodes=shm
+for set in dedup=false profile=x; do
+    refuses ll_v2-nvlink 'set layout: expert and dedup: true, or layout: rank' transport.between_nodes=shm algorithm.$set
 done
-for set in layout=rank dedup=false profile=x; do
-    refuses ll_v2-nvlink 'set layout: expert, dedup: true' transport.between_nodes=shm algorithm.$set
-done
+refuses ll_v2-nvlink 'combine_mode: auto' transport.between_nodes=shm algorithm.layout=rank algorithm.combine_mode=pull
+refuses token_flag-nvlink 'set chunks: 1' transport.between_nodes=shm algorithm.chunks=2
+refuses ll_v1-nvlink 'pushes blocks' transport.between_nodes=shm algorithm.exchange=pull
 refuses allgather-nvlink 'reaches some by puts only; set mode: push' transport.between_nodes=shm algorithm.mode=pull
 refuses allgather-nvlink "transport 'nvlink' cannot stand between nodes" transport.between_nodes=nvlink
 refuses allgather-nvlink "no transport 'smh'" transport.between_nodes=smh

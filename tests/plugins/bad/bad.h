@@ -1,10 +1,12 @@
 /* What the bad plugins share: code that runs when the file is loaded and leaves a mark. A
- * plugin that is refused must not have left one. */
+ * plugin that is refused must not have left one. Where it is asked to, it takes SIGHUP for itself,
+ * just as somebody sends it. */
 #ifndef BAD_H
 #define BAD_H
 
 #include <epa2a/transport.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,6 +17,19 @@ __attribute__((constructor)) static void leave_mark(void)
 
     if (fd >= 0)
         close(fd);
+}
+
+static void swallow(int signal)
+{
+    (void)signal;
+}
+
+__attribute__((constructor)) static void take_signal(void)
+{
+    if (getenv("EPA2A_TEST_TAKE_SIGHUP") == NULL)
+        return;
+    signal(SIGHUP, swallow);
+    raise(SIGHUP);
 }
 
 static inline enum epa_status refuse_open(const struct epa_transport_params *params,

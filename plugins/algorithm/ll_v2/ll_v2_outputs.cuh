@@ -1,0 +1,572 @@
+/* Combine on GPUs: expert outputs of a row, from where experts wrote them to sums, or to the row's
+ * rank.
+ *
+ * Pulled: a warp takes a share of a row, a batch of rows at a time, all of them on their way
+ * before the first is added; and they are added in one order, whichever arrives first. FROM:
+ * what the rows are; F16: the type of expert outputs.
+ *
+ * Pushed: a warp takes the expert outputs of a row, adds them up and quantises it where it has
+ * to, and stores it as packets at the row's rank. In FP8 a lane quantises a chunk of 16 and
+ * gives it to the lane that stores it. */
+#ifndef LL_V2_OUTPUTS_CUH
+#define LL_V2_OUTPUTS_CUH
+
+#include "../../common/algo_cuda.cuh"
+#include "ll_v2_cuda.h"
+
+/* A lane stores 16 bytes at a time, of 8 channels in bf16 or 16 in FP8: links carry half as
+ * much in packets of less. */
+template <bool FP8> struct share_width {
+    enum {
+        LANE = FP8 ? 16 : 8, /* channels */
+        SWEEP = LANE * EPA_DEV_WARP,
+        HALVES = LANE / 8, /* 16 bytes each of bf16 */
+        SHARE_CHANNELS = FP8 ? LL_CODE_PACKETS * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
+        SHARE_SWEEPS = (SHARE_CHANNELS + SWEEP - 1) / SWEEP
+    };
+};
+
+/* The choices of a token, and the ranks that have expert outputs of it, as bits. */
+struct outputs {
+    struct dev_choices of;
+    uint32_t ranks;
+};
+
+EPA_DEV struct dev_part share_at(const struct ll_args &a, uint32_t share)
+{
+    return dev_part_at(0, share, a.share_channels, a.c.hidden);
+}
+
+EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
+{
+    struct outputs of = {dev_choices_of(a.c, token), 0};
+
+    of.ranks = __reduce_or_sync(EPA_DEV_ALL,
+                                of.of.expert < a.c.experts ? 1u << of.of.expert / a.c.local : 0u);
+    return of;
+}
+
+/* ---- expert outputs that are made of rows that came ---- */
+
+/* The scale of a channel of a row, as bits. */
+EPA_DEV uint32_t load_scale(const struct ll_args &a, const char *row, uint32_t channel)
+{
+    uint32_t group = channel >> (31 - __clz(a.c.group)); /* a power of 2 */
+
+    return __ldcg(reinterpret_cast<const uint32_t *>(row + a.scales_at) + group);
+}
+
+EPA_DEV uint4 load_codes(const struct ll_args &a, const char *row, uint32_t channel)
+{
+    uint2 codes = __ldcg(reinterpret_cast<const uint2 *>(row + channel));
+
+    return make_uint4(codes.x, codes.y, load_scale(a, row, channel), 0);
+}
+
+/* An expert's output for eight channels: times the expert's factor, rounded, then to its type. */
+template <int FROM, bool F16> EPA_DEV void make_output(float factor, float *value)
+{
+    if constexpr (FROM != LL_FROM_Y) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            value[j] = __fmul_rn(value[j], factor);
+        epa_dev_unpack<F16>(epa_dev_pack<F16>(value), value);
+    }
+}
+
+template <int FROM, bool F16> EPA_DEV void unpack_output(uint4 raw, float factor, float *value)
+{
+    if (FROM == LL_FROM_CODES) {
+        epa_dev_unpack_fp8(raw.x, __uint_as_float(raw.z), value);
+        epa_dev_unpack_fp8(raw.y, __uint_as_float(raw.z), value + 4);
+    } else {
+        epa_dev_unpack<F16>(raw, value);
+    }
+    make_output<FROM, F16>(factor, value);
+}
+
+/* ---- sums ---- */
+
+/* What a lane holds of a row, and of the sum, 16 bytes of what crosses at a time: FP8 says
+ * which that is. Rows of experts have 16 bits a channel even then: two halves of 16
+ * bytes. */
+template <bool FP8> struct sweeps {
+    uint4 v[share_width<FP8>::SHARE_SWEEPS][share_width<FP8>::HALVES];
+};
+
+template <bool FP8> struct sum {
+    float v[share_width<FP8>::SHARE_SWEEPS][share_width<FP8>::LANE];
+};
+
+template <bool FP8> EPA_DEV bool takes(const struct dev_part &p, int sweep)
+{
+    return sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE < p.channels;
+}
+
+/* Channel of this lane in that sweep. */
+template <bool FP8> EPA_DEV uint32_t channel(const struct dev_part &p, int sweep)
+{
+    return p.first + sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE;
+}
+
+/* What a lane takes of a row that an expert output is made of; of codes eight, and their scale. */
+template <int FROM, bool FP8>
+EPA_DEV void load_row(const struct ll_args &a, const struct dev_part &p, const char *row,
+                      struct sweeps<FP8> *to)
+{
+#pragma unroll
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < share_width<FP8>::HALVES; h++) {
+            to->v[i][h] = make_uint4(0, 0, 0, 0);
+            if (takes<FP8>(p, i) && FROM == LL_FROM_CODES)
+                to->v[i][h] = load_codes(a, row, channel<FP8>(p, i) + 8 * h);
+            else if (takes<FP8>(p, i))
+                to->v[i][h] = epa_dev_load16(row + 2 * channel<FP8>(p, i) + 16 * h);
+        }
+}
+
+/* sum = fma(weight, output, sum) */
+template <int FROM, bool F16, bool FP8>
+EPA_DEV void add(const struct sweeps<FP8> &row, float factor, float weight, struct sum<FP8> *s)
+{
+#pragma unroll
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < share_width<FP8>::HALVES; h++) {
+            float value[8];
+
+            unpack_output<FROM, F16>(row.v[i][h], factor, value);
+            dev_add8(value, weight, s->v[i] + 8 * h);
+        }
+}
+
+template <bool F16, bool FP8>
+EPA_DEV void store_out(const struct ll_args &a, const struct dev_part &p, uint32_t token,
+                       const struct sum<FP8> &s)
+{
+    char *to = static_cast<char *>(a.c.out) + 2 * (size_t)token * a.c.hidden;
+
+#pragma unroll
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < share_width<FP8>::HALVES; h++)
+            if (takes<FP8>(p, i))
+                epa_dev_store16(to + 2 * channel<FP8>(p, i) + 16 * h,
+                                epa_dev_pack<F16>(s.v[i] + 8 * h));
+}
+
+/* Of a lane: a row, the factor of its expert, and what the expert output counts. */
+struct term {
+    const char *from;
+    float factor, by;
+};
+
+/* Where the expert outputs of a token are that it pulls, or the rows that they are made of: *out is
+ * of this lane's. Returns which lanes have one; they are added in order. */
+template <int MODE, int FROM>
+EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const struct outputs &of,
+                              struct term *out)
+{
+    uint32_t lane = epa_dev_lane(), place = ~0u;
+
+    *out = {NULL, 1.0f, MODE == LL_DIRECT ? of.of.weight : 1.0f};
+    if (MODE == LL_DIRECT && of.of.expert < a.c.experts)
+        place = __ldcg(a.place + (size_t)token * a.c.topk + lane);
+    if (MODE == LL_DIRECT && place != ~0u)
+        out->from = a.c.v.peer_heap[of.of.expert / a.c.local] + a.y_space +
+                    (uint64_t)place * a.output_bytes;
+    if (FROM != LL_FROM_Y && place != ~0u)
+        out->factor = __ldg(a.c.factor + of.of.expert);
+    if (MODE != LL_DIRECT && lane < a.c.v.size)
+        out->from = a.c.v.peer_heap[lane] + a.y_space +
+                    (uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, token) * a.output_bytes;
+    return MODE == LL_DIRECT ? __ballot_sync(EPA_DEV_ALL, place != ~0u) : of.ranks;
+}
+
+/* Which bit is the one with `before` others below it; any if there is none. One warp. */
+EPA_DEV uint32_t bit_at(uint32_t bits, uint32_t before)
+{
+    uint32_t lower = __popc(bits & ((1u << epa_dev_lane()) - 1));
+
+    return (uint32_t)__ffs(
+               __ballot_sync(EPA_DEV_ALL, (bits >> epa_dev_lane() & 1) != 0 && lower == before)) -
+           1u;
+}
+
+enum { BATCH = 4 }; /* rows that a warp has on their way */
+
+/* Rows of a batch, and what each counts. */
+template <bool FP8> struct batch {
+    struct sweeps<FP8> row[BATCH];
+    float factor[BATCH], weight[BATCH];
+};
+
+/* Adds the rows of a batch in order; the one that comes first was loaded as number TURN. */
+template <int FROM, bool F16, bool FP8, int TURN>
+EPA_DEV void add_batch(const struct batch<FP8> &b, uint32_t n, struct sum<FP8> *s)
+{
+#pragma unroll
+    for (int i = 0; i < BATCH; i++)
+        if (i < (int)n)
+            add<FROM, F16, FP8>(b.row[(i + TURN) % BATCH], b.factor[(i + TURN) % BATCH],
+                                b.weight[(i + TURN) % BATCH], s);
+}
+
+/* A token's part: all rows of a batch are on their way before the first is added. Warps
+ * begin with different rows (by `turn`), or all would ask the same rank first. WEIGHED:
+ * each counts `by` its lane, else 1. */
+template <int FROM, bool F16, bool FP8, bool WEIGHED>
+EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p, uint32_t list,
+                               const struct term &t, uint32_t turn) {
+    struct sum<FP8> s = {
+    };
+
+    while (list != 0) {
+        struct batch<FP8> b;
+        uint32_t n = min(__popc(list), BATCH), left = list;
+
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            uint32_t pos = (i + BATCH - turn % BATCH) % BATCH;
+            uint32_t lane = bit_at(list, pos);
+            const char *at = dev_from_lane(t.from, lane);
+
+            b.weight[i] = WEIGHED ? __shfl_sync(EPA_DEV_ALL, t.by, lane) : 1.0f;
+            b.factor[i] = FROM != LL_FROM_Y ? __shfl_sync(EPA_DEV_ALL, t.factor, lane) : 1.0f;
+            if (pos < n)
+                load_row<FROM, FP8>(a, p, at, &b.row[i]);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            left &= left - 1;
+        list = left;
+        switch (turn % BATCH) {
+        case 0:
+            add_batch<FROM, F16, FP8, 0>(b, n, &s);
+            break;
+        case 1:
+            add_batch<FROM, F16, FP8, 1>(b, n, &s);
+            break;
+        case 2:
+            add_batch<FROM, F16, FP8, 2>(b, n, &s);
+            break;
+        default:
+            add_batch<FROM, F16, FP8, 3>(b, n, &s);
+            break;
+        }
+    }
+    return s;
+}
+
+/* ---- expert outputs that are pushed, in 16 bits: each lane has the channels of its words ---- */
+
+enum {
+    PUSH_GROUPS = 4
+}; /* fours of packets of a share */
+
+/* The codes of a word's channels, and their scale. */
+EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32_t channel)
+{
+    uint32_t codes = __ldcg(reinterpret_cast<const uint32_t *>(row + channel));
+
+    return (uint64_t)load_scale(a, row, channel) << 32 | codes;
+}
+
+/* The same of codes. */
+EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p, const char *row,
+                             struct epa_dev_words *v)
+{
+    uint32_t n = p.channels / DEV_CHANNELS;
+
+#pragma unroll
+    for (int g = 0; g < PUSH_GROUPS; g++) {
+        uint32_t at = epa_dev_word_at(g), channel = p.first + at * DEV_CHANNELS;
+
+        v[g].w[0] = v[g].w[1] = 0;
+        if (at < n)
+            v[g].w[0] = load_code_word(a, row, channel);
+        if (!epa_dev_ends_packet() && at + 1 < n)
+            v[g].w[1] = load_code_word(a, row, channel + DEV_CHANNELS);
+    }
+}
+
+/* This lane's words of a share of a row in 16 bits. */
+EPA_DEV void load_words(const struct dev_part &p, const char *row, struct epa_dev_words *v)
+{
+    dev_words_load<PUSH_GROUPS>(row + 2 * p.first, p.channels / DEV_CHANNELS, v);
+}
+
+struct word_sum {
+    float v[PUSH_GROUPS][2 * DEV_CHANNELS];
+};
+
+template <int FROM, bool F16>
+EPA_DEV void unpack_words(struct epa_dev_words v, float factor, float *value)
+{
+    if (FROM == LL_FROM_CODES) {
+        epa_dev_unpack_fp8((uint32_t)v.w[0], __uint_as_float((uint32_t)(v.w[0] >> 32)), value);
+        epa_dev_unpack_fp8((uint32_t)v.w[1], __uint_as_float((uint32_t)(v.w[1] >> 32)), value + 4);
+    } else {
+        dev_unpack_words<F16>(v, value);
+    }
+    make_output<FROM, F16>(factor, value);
+}
+
+template <int FROM, bool F16>
+EPA_DEV void add_words(const struct epa_dev_words *v, float factor, float weight,
+                       struct word_sum *s)
+{
+#pragma unroll
+    for (int g = 0; g < PUSH_GROUPS; g++) {
+        float value[8];
+
+        unpack_words<FROM, F16>(v[g], factor, value);
+        dev_add8(value, weight, s->v[g]);
+    }
+}
+
+template <bool F16> EPA_DEV void round_words(const struct word_sum &s, struct epa_dev_words *v)
+{
+#pragma unroll
+    for (int g = 0; g < PUSH_GROUPS; g++)
+        v[g] = dev_pack_words<F16>(s.v[g]);
+}
+
+/* The rows of n lanes, two on their way at a time. */
+template <bool F16>
+EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n, const char *from,
+                                      float by)
+{
+    struct word_sum s = {};
+
+    for (uint32_t i = 0; i < n; i += 2) {
+        struct epa_dev_words one[PUSH_GROUPS], two[PUSH_GROUPS];
+        float weight = __shfl_sync(EPA_DEV_ALL, by, i), other = __shfl_sync(EPA_DEV_ALL, by, i + 1);
+        const char *second = dev_from_lane(from, i + 1);
+
+        load_words(p, dev_from_lane(from, i), one);
+        if (i + 1 < n)
+            load_words(p, second, two);
+        add_words<LL_FROM_Y, F16>(one, 1.0f, weight, &s);
+        if (i + 1 < n)
+            add_words<LL_FROM_Y, F16>(two, 1.0f, other, &s);
+    }
+    return s;
+}
+
+EPA_DEV void push_words(const struct dev_part &p, const struct epa_dev_words *v, char *to,
+                        uint64_t epoch)
+{
+    epa_dev_packets_store<PUSH_GROUPS>(to, epa_packets_of(2 * p.channels), v, epoch);
+}
+
+/* ---- expert outputs that are pushed, in FP8: quantised as a token is, and put into lines ---- */
+
+template <bool F16, bool FP8> EPA_DEV struct sweeps<FP8> rounded(const struct sum<FP8> &s) {
+    struct sweeps<FP8> row;
+
+#pragma unroll
+    for (int i = 0; i < share_width<FP8>::SHARE_SWEEPS; i++)
+#pragma unroll
+        for (int h = 0; h < share_width<FP8>::HALVES; h++)
+            row.v[i][h] = epa_dev_pack<F16>(s.v[i] + 8 * h);
+    return row;
+}
+
+/* Of chunk `chunk`: lanes have those of the first sweep, then of the second, in which none
+ * of the first four lines' are. */
+template <int GROUP>
+EPA_DEV uint32_t from_chunk(uint32_t first, uint32_t second, uint32_t chunk)
+{
+    uint32_t low = __shfl_sync(EPA_DEV_ALL, first, chunk % EPA_DEV_WARP);
+
+    if (GROUP == 0)
+        return low;
+    uint32_t high = __shfl_sync(EPA_DEV_ALL, second, chunk % EPA_DEV_WARP);
+
+    return chunk < EPA_DEV_WARP ? low : high;
+}
+
+/* This lane's words of the GROUP-th four lines, out of `n` chunks. */
+template <int GROUP>
+EPA_DEV struct epa_dev_words words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q,
+                                            const uint32_t *scale)
+{
+    uint32_t line = GROUP * EPA_DEV_PACKETS + epa_dev_lane() / 8, slot = epa_dev_lane() % 8;
+    uint32_t chunks = ll_chunks_of(a.c.group), at = line * chunks + slot, s[4];
+    uint32_t first = chunks < LL_MOST_CHUNKS && slot == 7 ? 4 : 0;
+    uint4 codes = {from_chunk<GROUP>(q[0].x, q[1].x, at), from_chunk<GROUP>(q[0].y, q[1].y, at),
+                   from_chunk<GROUP>(q[0].z, q[1].z, at), from_chunk<GROUP>(q[0].w, q[1].w, at)};
+
+    for (uint32_t i = 0; i < 4; i++) {
+        s[i] = 0;
+        if (i < 2 || chunks < LL_MOST_CHUNKS)
+            s[i] = from_chunk<GROUP>(scale[0], scale[1],
+                                     ll_scale_chunk(a.c.group, line, first + i, n));
+    }
+    if (slot >= chunks)
+        codes = make_uint4(s[0], s[1], s[2], s[3]);
+    return {{(uint64_t)codes.y << 32 | codes.x, (uint64_t)codes.w << 32 | codes.z}};
+}
+
+template <bool F16>
+EPA_DEV void push_codes(const struct ll_args &a, const struct dev_part &p,
+                        const struct sweeps<true> &row, char *to, uint64_t epoch)
+{
+    enum { SWEEPS = share_width<true>::SHARE_SWEEPS };
+    uint32_t n = p.channels / LL_CHUNK, packets = ll_code_packets(p.channels, a.c.group);
+    uint32_t scale[SWEEPS];
+    uint4 q[SWEEPS];
+
+#pragma unroll
+    for (int i = 0; i < SWEEPS; i++) {
+        float by;
+
+        q[i] = epa_dev_quantise16<F16>(row.v[i][0], row.v[i][1], a.c.group / LL_CHUNK, &by);
+        scale[i] = __float_as_uint(by);
+    }
+    struct epa_dev_words first = words_of_codes<0>(a, n, q, scale);
+
+    if (epa_dev_has_packet(0, packets))
+        epa_dev_packet_store(to, 0, first, epoch);
+    if (packets <= EPA_DEV_PACKETS)
+        return;
+    struct epa_dev_words second = words_of_codes<1>(a, n, q, scale);
+
+    if (epa_dev_has_packet(1, packets))
+        epa_dev_packet_store(to, 1, second, epoch);
+}
+
+/* ---- pushing ---- */
+
+/* Where a share of an expert output arrives. */
+EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t place, uint32_t share)
+{
+    return a.outputs + ((uint64_t)token * a.places + place) * a.sent_bytes +
+           (uint64_t)share * a.share_bytes;
+}
+
+/* One warp: a part of the expert outputs of a row, added up in the order of `from`'s lanes where
+ * there are several, to the row's rank. */
+template <bool F16, bool FP8>
+EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n, const char *from,
+                       float by, char *to, uint64_t epoch)
+{
+    struct dev_part p = share_at(a, share);
+
+    if constexpr (FP8) {
+        struct sweeps<true> row;
+
+        if (n == 1 && by == 1.0f)
+            load_row<LL_FROM_Y, true>(a, p, dev_from_lane(from, 0), &row);
+        else
+            row = rounded<F16, true>(add_up<LL_FROM_Y, F16, true, true>(
+                a, p, (uint32_t)((1ull << n) - 1), {from, 1.0f, by}, 0));
+        push_codes<F16>(a, p, row, to, epoch);
+    } else {
+        struct epa_dev_words v[PUSH_GROUPS];
+
+        if (n == 1 && by == 1.0f)
+            load_words(p, dev_from_lane(from, 0), v);
+        else
+            round_words<F16>(add_word_rows<F16>(p, n, from, by), v);
+        push_words(p, v, to, epoch);
+    }
+}
+
+/* Fused: of the expert that a share, or the entry in use of that number, is of. */
+EPA_DEV float factor_of(const struct ll_args &a, size_t i)
+{
+    return __ldg(a.c.factor + a.c.v.rank * a.c.local + __ldcg(a.chosen + i));
+}
+
+/* Fused, one warp: a part of a row that came, to its rank, as one expert's output. */
+template <int FROM, bool F16>
+EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *row, float factor,
+                         char *to, uint64_t epoch)
+{
+    struct dev_part p = share_at(a, share);
+    struct epa_dev_words v[PUSH_GROUPS];
+    struct word_sum s;
+
+    if (FROM == LL_FROM_CODES)
+        load_code_words(a, p, row, v);
+    else
+        load_words(p, row, v);
+#pragma unroll
+    for (int g = 0; g < PUSH_GROUPS; g++)
+        unpack_words<FROM, F16>(v[g], factor, s.v[g]);
+    round_words<F16>(s, v);
+    push_words(p, v, to, epoch);
+}
+
+/* The same as the sum of the outputs of n experts here, a lane's with its factor and weight. */
+template <int FROM, bool F16>
+EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const char *row,
+                      float factor, float by, char *to, uint64_t epoch)
+{
+    struct dev_part p = share_at(a, share);
+    struct epa_dev_words v[PUSH_GROUPS];
+    struct word_sum s = {};
+
+    if (FROM == LL_FROM_CODES)
+        load_code_words(a, p, row, v);
+    else
+        load_words(p, row, v);
+    for (uint32_t i = 0; i < n; i++)
+        add_words<FROM, F16>(v, __shfl_sync(EPA_DEV_ALL, factor, i),
+                             __shfl_sync(EPA_DEV_ALL, by, i), &s);
+    round_words<F16>(s, v);
+    push_words(p, v, to, epoch);
+}
+
+/* A share of the outputs of a received token's experts here. */
+template <int MODE, int FROM, bool F16, bool FP8>
+EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
+                       uint64_t epoch)
+{
+    uint32_t slot = ll_slot(a.c.max_tokens, source, token);
+    uint32_t wanted = __ldcg(a.wanted + slot), n = MODE == LL_DEDUP ? __popc(wanted) : 1;
+    const char *y = static_cast<const char *>(a.c.y), *from = y + (uint64_t)slot * a.output_bytes;
+    char *to = a.c.v.peer_heap[source] + output_at(a, token, a.c.v.rank, share);
+    float by = 1.0f, factor = 1.0f;
+
+    if (wanted == 0)
+        return;
+    if (MODE == LL_DEDUP && epa_dev_lane() < n) {
+        size_t at = (size_t)slot * a.c.topk + epa_dev_lane();
+        uint2 s = __ldcg(reinterpret_cast<const uint2 *>(a.share) + at);
+
+        from = y + (uint64_t)s.x * a.output_bytes;
+        by = __uint_as_float(s.y);
+        if (FROM != LL_FROM_Y)
+            factor = factor_of(a, at);
+    }
+    if constexpr (FROM != LL_FROM_Y) { /* the rows of its experts are the same */
+        push_sum<FROM, F16>(a, share, n, dev_from_lane(from, 0), factor, by, to, epoch);
+        return;
+    }
+    /* A lone expert output counts with its weight, too: rounding the product is part of the
+     * sum. */
+    if (MODE == LL_DEDUP)
+        by = __shfl_sync(EPA_DEV_ALL, by, epa_dev_lane() < n ? epa_dev_lane() : 0);
+    push_rows<F16, FP8>(a, share, n, from, by, to, epoch);
+}
+
+/* A share of one expert's output for the i-th row. */
+template <int FROM, bool F16, bool FP8>
+EPA_DEV void push_entry(const struct ll_args &a, uint32_t i, uint32_t share, uint64_t epoch)
+{
+    uint32_t entry = __ldcg(a.recv_row + i);
+    uint4 meta = epa_dev_load16(a.c.v.peer_heap[a.c.v.rank] + a.recv +
+                                (uint64_t)entry * a.message_bytes + a.meta_at);
+    char *to = a.c.v.peer_heap[meta.x] + output_at(a, meta.y, meta.w, share);
+    const char *from = static_cast<const char *>(a.c.y) + (uint64_t)entry * a.output_bytes;
+
+    if constexpr (FROM != LL_FROM_Y)
+        push_output<FROM, F16>(a, share, from, factor_of(a, i), to, epoch);
+    else
+        push_rows<F16, FP8>(a, share, 1, from, 1.0f, to, epoch);
+}
+
+#endif

@@ -1,0 +1,399 @@
+/* Dispatch on hosts, before rows move: who has how many rows for whom, and where each row goes.
+ *
+ * Where loads and stores reach all ranks, each publishes in its own heap which experts its tokens
+ * choose (or, of many tokens, counts), with the epoch in the same cache line, and loads what all
+ * others have published, whoever comes first. So it writes one line for 1 to 3 tokens of 8 choices,
+ * whatever the number of ranks, and the loads of the others' lines overlap. It also learns who has
+ * rows for it: nobody else signals it, or is waited for. Elsewhere counts are put to every rank.
+ *
+ * All count the same, so all know where the rows of all ranks begin at every receiver. */
+#include "ll_v2_host.h"
+
+/* ---- counts ---- */
+
+/* The ranks that token t goes to, a bit each. */
+static uint64_t ranks_of(const struct ll_host *h, const struct epa_moe *m, uint32_t t)
+{
+    const int32_t *expert = m->expert + (size_t)t * h->l.topk;
+    uint64_t ranks = 0;
+
+    for (uint32_t k = 0; k < h->l.topk; k++) {
+        if (expert[k] >= 0)
+            ranks |= 1ull << h->a.rank_of[expert[k]];
+    }
+    return ranks;
+}
+
+static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint32_t *count)
+{
+    uint32_t choices = m->tokens * h->l.topk;
+
+    memset(count, 0, h->l.count_words * sizeof(*count));
+    for (uint32_t i = 0; i < choices; i++) {
+        if (m->expert[i] >= 0)
+            count[m->expert[i]]++;
+    }
+    for (uint32_t t = 0; h->l.dedup && t < m->tokens; t++) {
+        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1)
+            count[h->l.experts + (uint32_t)__builtin_ctzll(ranks)]++;
+    }
+}
+
+/* h->sum: rows of all ranks, h->next: of the ranks before this one; for each expert, then each
+ * rank. */
+static void add_counts(struct ll_host *h, uint32_t source, const uint32_t *restrict count)
+{
+    uint32_t words = h->l.experts + (h->l.dedup ? h->l.size : 0);
+    uint32_t *restrict all = h->sum, *restrict next = h->next;
+
+    for (uint32_t i = 0; i < words; i++)
+        all[i] += count[i];
+    for (uint32_t i = 0; source < h->a.world.rank && i < words; i++)
+        next[i] += count[i];
+}
+
+/* ---- counts that are put ---- */
+
+/* Gives my counts to all and takes a copy of everybody's, which stays while peers go on. */
+static enum epa_status put_counts(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+{
+    uint64_t row = h->l.count_words * sizeof(uint32_t);
+    uint64_t at = algo_region(&h->a, &s->s, h->l.counts_at, h->l.counts_bytes);
+    uint32_t me = h->a.world.rank;
+    uint64_t mine = at + me * row;
+    enum epa_status status = EPA_OK;
+
+    count_routes(h, m, (uint32_t *)(void *)(h->a.t->heap + mine));
+    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
+        status = algo_signal(&h->a, mine, h->a.t->heap + mine, row, LL_COUNT * h->l.size + me,
+                             s->s.epoch, algo_peer(&h->a, i));
+    if (algo_phase(&h->a, status, "wait"))
+        status = ll_wait(h, LL_COUNT, s->s.epoch, UINT64_MAX);
+    if (status != EPA_OK)
+        return status;
+    memcpy(s->count, h->a.t->heap + at, h->l.counts_bytes);
+    for (uint32_t source = 0; source < h->l.size; source++)
+        add_counts(h, source, expert_counts(h, s, source));
+    s->to = s->from = UINT64_MAX;
+    return EPA_OK;
+}
+
+/* ---- routes that are published ---- */
+
+/* Of a rank and an epoch. A rank writes those of epoch m + 2 where those of m were: it has loaded
+ * the m + 1 of all ranks, which published them after they had loaded all of m. */
+static struct ll_routes *routes_of(const struct ll_host *h, uint32_t rank, uint64_t epoch)
+{
+    return (struct ll_routes *)(void *)algo_at(
+        &h->a, rank, h->a.heap + h->l.routes_at + h->l.routes_bytes * (epoch % 2));
+}
+
+static uint32_t *published_counts(struct ll_routes *r)
+{
+    return (uint32_t *)(void *)((char *)r + LL_LINE);
+}
+
+static void publish(struct ll_host *h, uint64_t epoch, const struct epa_moe *m)
+{
+    uint32_t choices = m->tokens * h->l.topk, me = h->a.world.rank;
+    struct ll_routes *r = routes_of(h, me, epoch);
+
+    r->tokens = m->tokens;
+    r->counted = ll_publishes_counts(&h->l, m->tokens);
+    if (r->counted != 0)
+        count_routes(h, m, published_counts(r));
+    for (uint32_t i = 0; r->counted == 0 && i < choices; i++)
+        r->expert[i] = m->expert[i] < 0 ? LL_NO_EXPERT : (uint16_t)m->expert[i];
+    for (uint32_t i = 1; h->a.trace != NULL && i < h->l.size; i++)
+        epa_trace_flow_begin(h->a.trace, 0, algo_peer(&h->a, i),
+                             h->a.signal + LL_COUNT * h->l.size + me, epoch);
+    /* Release: pairs with the acquire in load_routes(); the routes are there before their epoch. */
+    __atomic_store_n(&r->epoch, epoch, __ATOMIC_RELEASE);
+}
+
+/* Adds the rows of `source`, token by token; false: it says what cannot be. */
+static bool add_experts(struct ll_host *h, struct ll_set *s, uint32_t source,
+                        const struct ll_routes *r)
+{
+    uint32_t experts = h->l.experts, topk = h->l.topk, me = h->a.world.rank, tokens = r->tokens;
+    uint32_t *restrict all = h->sum, *restrict next = h->next;
+    uint64_t to = 0;
+
+    if (tokens > h->l.max_tokens)
+        return false;
+    for (uint32_t t = 0; t < tokens; t++) {
+        uint64_t ranks = 0;
+
+        for (uint32_t i = t * topk; i < (t + 1) * topk; i++) {
+            uint32_t e = r->expert[i];
+
+            if (e == LL_NO_EXPERT)
+                continue;
+            if (e >= experts)
+                return false;
+            all[e]++;
+            next[e] += source < me;
+            ranks |= 1ull << h->a.rank_of[e];
+        }
+        to |= ranks;
+        for (; h->l.dedup && ranks != 0; ranks &= ranks - 1) {
+            uint32_t at = experts + (uint32_t)__builtin_ctzll(ranks);
+
+            all[at]++;
+            next[at] += source < me;
+        }
+    }
+    s->from |= (to >> me & 1) << source;
+    if (source == me)
+        s->to = to;
+    return true;
+}
+
+/* The same of counts. */
+static void add_published_counts(struct ll_host *h, struct ll_set *s, uint32_t source,
+                                 const uint32_t *count)
+{
+    uint32_t me = h->a.world.rank;
+
+    add_counts(h, source, count);
+    for (uint32_t e = 0; e < h->l.experts; e++) {
+        uint64_t some = count[e] != 0;
+
+        if (source == me)
+            s->to |= some << h->a.rank_of[e];
+        if (h->a.rank_of[e] == me)
+            s->from |= some << source;
+    }
+}
+
+static enum epa_status add_routes(struct ll_host *h, struct ll_set *s, uint32_t source,
+                                  struct ll_routes *r)
+{
+    if (r->counted != 0)
+        add_published_counts(h, s, source, published_counts(r));
+    else if (!add_experts(h, s, source, r))
+        return algo_fail(&h->a, EPA_ERR_MISMATCH,
+                         "rank %u published %u tokens, or an expert, that cannot be", source,
+                         r->tokens);
+    return EPA_OK;
+}
+
+/* Of all other ranks, whoever comes first. */
+static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
+{
+    struct algo_look look = {.what = "counts", .wanted = s->s.epoch};
+    uint64_t left = UINT64_MAX >> (LL_RANKS - h->l.size) & ~(1ull << h->a.world.rank);
+    uint16_t name = epa_trace_name(h->a.trace, "counts_from");
+    uint64_t begin = epa_trace_now(h->a.trace), end;
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 1; i < h->l.size; i++) /* these misses overlap; those of the loop do not */
+        __builtin_prefetch(routes_of(h, algo_peer(&h->a, i), s->s.epoch));
+    while (left != 0 && status == EPA_OK) {
+        for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
+            uint32_t peer = algo_peer(&h->a, i);
+            struct ll_routes *r = routes_of(h, peer, s->s.epoch);
+            uint64_t seen;
+
+            if ((left >> peer & 1) == 0)
+                continue;
+            /* Acquire: pairs with the release in publish(). */
+            seen = __atomic_load_n(&r->epoch, __ATOMIC_ACQUIRE);
+            if (seen < s->s.epoch) {
+                look.peer = peer;
+                look.seen = seen;
+                continue;
+            }
+            left &= ~(1ull << peer);
+            status = add_routes(h, s, peer, r);
+            end = epa_trace_slice(h->a.trace, 0, name, begin, peer, 0, 0);
+            epa_trace_flow_end(h->a.trace, 0, begin, end, peer,
+                               h->a.signal + LL_COUNT * h->l.size + peer, s->s.epoch);
+            begin = end;
+        }
+        if (left != 0 && status == EPA_OK)
+            status = algo_look_again(&h->a, &look);
+    }
+    algo_look_done(&h->a, &look, status);
+    return status;
+}
+
+enum epa_status ll_exchange(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+{
+    uint32_t words = h->l.experts + (h->l.dedup ? h->l.size : 0), me = h->a.world.rank;
+    enum epa_status status;
+
+    s->to = s->from = 0;
+    memset(h->sum, 0, words * sizeof(*h->sum));
+    memset(h->next, 0, words * sizeof(*h->next));
+    if (!h->l.published)
+        return put_counts(h, s, m);
+    publish(h, s->s.epoch, m);
+    status = add_routes(h, s, me, routes_of(h, me, s->s.epoch));
+    return algo_phase(&h->a, status, "wait") ? load_routes(h, s) : status;
+}
+
+/* ---- places ---- */
+
+static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
+{
+    return algo_fail(&h->a, EPA_ERR_CONFIG,
+                     "rank %u would receive %llu rows and has room for %llu: raise "
+                     "algorithm.capacity, or set it to 0",
+                     rank, (unsigned long long)rows, (unsigned long long)h->l.entries);
+}
+
+/* One expert's entries after the other's. */
+static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
+{
+    const struct ll_layout *l = &h->l;
+    uint32_t *restrict all = h->sum, *restrict next = h->next;
+    uint32_t experts = l->experts, local = l->local, mine = h->a.world.rank * local;
+
+    for (uint32_t first = 0; first < experts; first += local) {
+        uint64_t end = 0;
+
+        for (uint32_t e = first; e < first + local; e++) {
+            next[e] += (uint32_t)end;
+            end += all[e];
+        }
+        if (end > l->entries)
+            return too_full(h, first / local, end);
+    }
+    for (uint32_t i = 0; i < local; i++)
+        s->s.recv_start[i] = i == 0 ? 0 : s->s.recv_start[i - 1] + all[mine + i - 1];
+    return EPA_OK;
+}
+
+/* With room for all tokens there can be, so that none is too many. */
+static void pad_entries(struct ll_host *h, struct ll_set *s)
+{
+    uint32_t local = h->l.local, room = h->l.size * h->l.max_tokens;
+
+    for (uint32_t e = 0; e < h->l.experts; e++)
+        h->next[e] += e % local * room;
+    for (uint32_t i = 0; i < local; i++)
+        s->s.recv_start[i] = (uint64_t)i * room;
+}
+
+/* A receiver has entries by expert, within an expert by source; rows that are sent once, by source.
+ * next[e] becomes my first entry of expert e, next_row[r] my first row at rank r, and this rank's
+ * own starts and counts are filled in. */
+static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
+{
+    const struct ll_layout *l = &h->l;
+    const uint32_t *all = h->sum;
+    uint32_t mine = h->a.world.rank * l->local;
+
+    s->rows = l->dedup ? all[l->experts + h->a.world.rank] : 0;
+    for (uint32_t i = 0; i < l->local; i++)
+        s->s.recv_count[i] = all[mine + i];
+    for (uint32_t rank = 0; l->dedup && rank < l->size; rank++)
+        if (all[l->experts + rank] > l->rows)
+            return too_full(h, rank, all[l->experts + rank]);
+    if (!l->padded)
+        return pack_entries(h, s);
+    pad_entries(h, s);
+    return EPA_OK;
+}
+
+/* Outputs that are put arrive here by expert (or rank), in the order of rows. Returns how many. */
+static uint32_t lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
+{
+    uint32_t n = h->l.dedup ? h->l.size : h->l.experts, end = 0;
+    uint32_t *restrict next = h->next_output;
+    const uint32_t *restrict count = row_counts(h, s, h->a.world.rank);
+
+    for (uint32_t i = 0; i < n; i++) {
+        next[i] = end;
+        end += count[i];
+    }
+    return end;
+}
+
+static void place_by_expert(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+{
+    uint32_t choices = m->tokens * h->l.topk;
+
+    for (uint32_t i = 0; i < choices; i++) {
+        int32_t e = m->expert[i];
+
+        s->place[i] = (struct ll_slot){.rank = ALGO_NONE};
+        if (e >= 0)
+            s->place[i] = (struct ll_slot){h->a.rank_of[e], h->next[e]++, h->next_output[e]++};
+    }
+}
+
+static void place_by_rank(const struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+{
+    for (uint32_t t = 0; t < m->tokens; t++) {
+        struct ll_slot *place = s->place + (size_t)t * h->l.places;
+        uint32_t n = 0;
+
+        for (uint64_t ranks = ranks_of(h, m, t); ranks != 0; ranks &= ranks - 1) {
+            uint32_t r = (uint32_t)__builtin_ctzll(ranks);
+
+            place[n++] = (struct ll_slot){r, h->next_row[r]++, h->next_output[r]++};
+        }
+        for (; n < h->l.places; n++)
+            place[n] = (struct ll_slot){.rank = ALGO_NONE};
+        for (size_t i = (size_t)t * h->l.topk; i < (size_t)(t + 1) * h->l.topk; i++) {
+            if (m->expert[i] >= 0)
+                s->entry[i] = h->next[m->expert[i]]++;
+        }
+    }
+}
+
+/* Notes what is to be put to whom and where blocks begin, before places are given out. */
+static void begin_rows(struct ll_host *h, const struct ll_set *s)
+{
+    uint32_t each = h->l.dedup ? 1 : h->l.local;
+    const uint32_t *count = row_counts(h, s, h->a.world.rank);
+
+    for (uint32_t i = 1; i < h->l.size; i++) {
+        uint32_t peer = algo_peer(&h->a, i), rows = 0;
+
+        if (algo_reachable(&h->a, peer))
+            continue;
+        for (uint32_t at = peer * each; at < (peer + 1) * each; at++)
+            rows += count[at];
+        h->left[peer] = rows;
+        h->block[peer] = (struct ll_block){
+            .row = h->next_row[peer],
+            .output = h->next_output[peer],
+            .made = h->next_output[peer],
+        };
+    }
+}
+
+/* That this rank sends. */
+static uint64_t count_rows(const struct ll_host *h, const struct epa_moe *m)
+{
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; !h->l.dedup && i < m->tokens * h->l.topk; i++)
+        rows += m->expert[i] >= 0;
+    for (uint32_t t = 0; h->l.dedup && t < m->tokens; t++)
+        rows += (uint64_t)__builtin_popcountll(ranks_of(h, m, t));
+    return rows;
+}
+
+enum epa_status ll_give_places(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+{
+    enum epa_status status = lay_out_receivers(h, s);
+
+    if (status != EPA_OK)
+        return status;
+    h->a.note.tokens = m->tokens;
+    if (h->l.puts)
+        h->a.note.bytes = lay_out_outputs(h, s) * h->l.message_bytes;
+    else if (h->a.trace != NULL)
+        h->a.note.bytes = count_rows(h, m) * h->l.message_bytes;
+    if (h->a.far != 0)
+        begin_rows(h, s);
+    if (h->l.dedup)
+        place_by_rank(h, s, m);
+    else
+        place_by_expert(h, s, m);
+    return EPA_OK;
+}

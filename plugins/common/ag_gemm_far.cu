@@ -1,0 +1,117 @@
+/* AllGather and GEMM, rows for ranks of other nodes: a kernel before the one that multiplies. It
+ * copies this rank's rows to its own set, and has them put from there to the same place of each
+ * such rank, chunk after chunk, while the next kernel runs. Not from where they are given: the
+ * proxy may read them after the call has ended, when they are written anew.
+ *
+ * Nobody writes the own set before those puts are done: the call after the next one is the first
+ * that does, and the next one ends when those ranks have signalled it, which they began after they
+ * had this rank's rows. (Within a call the kernel after this one may write own rows there again:
+ * the same bytes.) */
+#include <epa2a/quant.cuh>
+#include <epa2a/ring.cuh>
+
+#include "ag_gemm_cuda.h"
+
+namespace
+{
+
+enum { THREADS = 512 };
+
+/* The grid copies; all are multiples of 16. */
+EPA_DEV void copy_rows(char *to, const char *from, uint64_t bytes)
+{
+    const uint64_t step = (uint64_t)gridDim.x * THREADS;
+
+    for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < bytes / 16; i += step)
+        epa_dev_store16(to + i * 16, epa_dev_load16(from + i * 16));
+}
+
+/* Scales of a row may be no multiple of 16 bytes. */
+EPA_DEV void copy_scales(float *to, const float *from, uint64_t n)
+{
+    const uint64_t step = (uint64_t)gridDim.x * THREADS;
+
+    for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step)
+        to[i] = __ldcg(from + i);
+}
+
+/* True in the block that is the last to have copied its part of the chunk. */
+EPA_DEV bool is_copied(uint32_t *stored)
+{
+    __shared__ uint32_t last;
+
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        epa_dev_fence(); /* the block's stores come before it is counted */
+        last = atomicInc(stored, gridDim.x - 1) == gridDim.x - 1;
+        if (last)
+            epa_dev_fence(); /* those of the blocks counted before come before the puts */
+    }
+    __syncthreads();
+    return last != 0;
+}
+
+/* One thread. The signal comes after both puts: so rings are ordered. */
+EPA_DEV bool put_chunk(const struct ag_gemm_far_args &f, uint64_t call, uint32_t chunk,
+                       uint64_t row, uint64_t n, uint32_t peer)
+{
+    const struct ag_gemm_args &a = f.a;
+    const uint64_t scale_bytes = a.groups * sizeof(float);
+    const char *heap = a.v.peer_heap[a.v.rank];
+    const uint64_t scales = a.set_scales + row * scale_bytes;
+    const uint64_t rows = a.set_rows + row * a.row_bytes;
+    const struct epa_dev_wait w = {0, AG_GEMM_WAIT_RING, peer, chunk};
+
+    if (n * scale_bytes != 0 && !epa_dev_far_put(a.v, f.ring, scales, heap + scales,
+                                                 n * scale_bytes, peer, a.timeout_ns, w))
+        return false;
+    return epa_dev_far_put_signal(a.v, f.ring, rows, heap + rows, n * a.row_bytes,
+                                  a.signal + a.v.rank * a.chunks + chunk, call, peer, a.timeout_ns,
+                                  w);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    put_rows(const __grid_constant__ struct ag_gemm_far_args f)
+{
+    const struct ag_gemm_args &a = f.a;
+    const uint32_t me = a.v.rank, peer = (me + 1 + threadIdx.x) % a.v.size;
+    const uint32_t rows = min(__ldcg(a.rows + me), a.max_rows);
+    const uint64_t call = __ldcg(&a.count[0].calls) + 1; /* the next kernel will count it */
+    char *heap = a.v.peer_heap[me];
+    uint64_t start = (uint64_t)me * a.max_rows;
+    bool ok = threadIdx.x < a.v.size && (f.peers >> peer & 1) != 0;
+
+    if (!a.padded) {
+        start = 0;
+        for (uint32_t r = 0; r < me; r++)
+            start += min(__ldcg(a.rows + r), a.max_rows);
+    }
+    for (uint32_t chunk = 0; chunk < a.chunks; chunk++) {
+        uint64_t first = min(chunk * a.chunk_rows, rows);
+        uint64_t n = min(a.chunk_rows, rows - (uint32_t)first);
+
+        copy_rows(heap + a.set_rows + (start + first) * a.row_bytes, a.a + first * a.row_bytes,
+                  n * a.row_bytes);
+        if (a.groups != 0)
+            copy_scales(reinterpret_cast<float *>(heap + a.set_scales) + (start + first) * a.groups,
+                        a.a_scale + first * a.groups, n * a.groups);
+        if (is_copied(f.copied + chunk))
+            ok = ok && put_chunk(f, call, chunk, start + first, n, peer);
+    }
+}
+
+} // namespace
+
+extern "C" cudaError_t ag_gemm_far_load(void)
+{
+    cudaFuncAttributes attributes;
+
+    return cudaFuncGetAttributes(&attributes, put_rows);
+}
+
+extern "C" cudaError_t ag_gemm_far_queue(cudaStream_t stream, uint32_t blocks,
+                                         const struct ag_gemm_far_args *args)
+{
+    put_rows<<<blocks, THREADS, 0, stream>>>(*args);
+    return cudaGetLastError();
+}

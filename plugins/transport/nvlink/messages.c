@@ -1,0 +1,565 @@
+/* See messages.h. A message is a train of records, each a header and its data, from a slot of this
+ * rank's staging to the same slot of the peer's; where the transport between hosts has mapped the
+ * peer's staging, it is written there at once. All that the rings ask for in one turn goes with one
+ * message to each peer, as far as it has room.
+ *
+ * Message s of a rank to a peer has slot s % SLOTS, and a signal of the network's transport for
+ * each slot says that it has arrived (s); another, in the other direction, that it is done with: in
+ * place in the peer's memory. A slot is used again once its message is done, so no two settings of
+ * a signal are under way at a time, and nothing is asked of the network but that a signal comes
+ * after the payload that it was put with.
+ *
+ * In place. Data and signals of a message are queued on lane IN in the order of its records; a
+ * signal is seen after all that was queued before it. That order is the whole proof: no wait of the
+ * proxy is between data and signal. */
+#include "messages.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SLOTS = MESSAGES_SLOTS,
+    HEADER = 64,
+    ALIGN = 64,              /* of records */
+    PIECE_MOST = 512 << 10,  /* bytes of records in a message, */
+    STAGING_MOST = 32 << 20, /* of all slots in one direction; but for */
+    PIECE_LEAST = 64 << 10,  /* so much in each */
+    PART_LEAST = 16 << 10,   /* of a row that is longer than the rest of a message */
+    LONG = 64 << 10,         /* a message is marked by itself */
+    BURST = 64,              /* descriptors of a ring that are taken in one turn */
+};
+
+/* For a signal that was read already. */
+static const uint64_t acquire_ns = 1000000000u;
+
+/* A slot begins with it. */
+struct message {
+    uint64_t bytes; /* of its records */
+    uint32_t records;
+};
+
+struct record {
+    uint64_t dst, bytes, stride, value;
+    uint64_t size;             /* with its header and data */
+    uint32_t rows, signal, op; /* op: enum epa_ring_op; FENCE: after all before it */
+};
+
+_Static_assert(sizeof(struct record) <= HEADER && sizeof(struct message) <= HEADER,
+               "records and messages begin with their headers");
+
+/* Messages to a rank. acked <= sent <= closed <= begun <= closed + 1. */
+struct channel_out {
+    uint64_t begun, closed, sent, acked;
+    uint64_t copied[SLOTS]; /* of lane OUT: operations that must be done first */
+    uint64_t bytes[SLOTS];  /* to send */
+    struct message open;    /* the one that was begun and is not closed */
+    char *direct;           /* this rank's slots at the peer; NULL: staging is here */
+    uint64_t quiet;         /* that must be acked for the PROXY_QUIET under way */
+    bool fence;             /* before the next record */
+};
+
+/* Messages of a rank. done <= begun. */
+struct channel_in {
+    uint64_t begun, done;
+    struct message
+        now; /* number begun + 1, once it has arrived: records left, and where they are */
+    uint64_t queued[SLOTS]; /* of lane IN: operations that must be done first */
+    uint64_t arrive[SLOTS]; /* PROXY_ARRIVE; 0: none */
+};
+
+/* ---- where things are ---- */
+
+static uint64_t in_offset(const struct messages *m, uint32_t source, uint64_t message)
+{
+    return ((uint64_t)source * SLOTS + message % SLOTS) * (HEADER + m->piece);
+}
+
+static uint64_t out_offset(const struct messages *m, uint32_t peer, uint64_t message)
+{
+    return in_offset(m, m->size, 0) + in_offset(m, peer, message);
+}
+
+static uint32_t arrived_signal(uint32_t source, uint64_t message)
+{
+    return source * SLOTS + (uint32_t)(message % SLOTS);
+}
+
+static uint32_t done_signal(const struct messages *m, uint32_t peer, uint64_t message)
+{
+    return m->size * SLOTS + arrived_signal(peer, message);
+}
+
+static char *out_slot(const struct messages *m, uint32_t peer, uint64_t message)
+{
+    const struct channel_out *c = &m->out[peer];
+
+    return c->direct != NULL ? c->direct + message % SLOTS * (HEADER + m->piece)
+                             : m->net->heap + out_offset(m, peer, message);
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- failures ---- */
+
+enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if (status == EPA_OK || status == EPA_AGAIN || status == EPA_ERR_ABORTED)
+        return status;
+    m->net->ops->explain(m->net, &why);
+    return epa_fail(&m->err, status, "nvlink: rank %u, between nodes: %s", m->rank, why.text);
+}
+
+enum epa_status messages_copies_failed(struct messages *m, enum epa_status status)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if (status == EPA_OK || status == EPA_AGAIN)
+        return status;
+    m->params->copies->explain(m->params->copies, &why);
+    return epa_fail(&m->err, status, "nvlink: rank %u, staging: %s", m->rank, why.text);
+}
+
+/* One for all that was queued since the last; later, where there is no room for it now. */
+static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
+{
+    struct proxy_copies *copies = m->params->copies;
+    enum epa_status status;
+
+    if (copies->queued[lane] == m->marked[lane])
+        return EPA_OK;
+    status = copies->mark(copies, lane);
+    if (status == EPA_OK)
+        m->marked[lane] = copies->queued[lane];
+    return status == EPA_AGAIN ? EPA_OK : messages_copies_failed(m, status);
+}
+
+/* ---- out: descriptors become records of messages ---- */
+
+/* A descriptor that was just read. What is no record is dealt with here. */
+static enum epa_status begin_descriptor(struct messages *m, struct reading *r)
+{
+    struct epa_descriptor *d = &r->now;
+    const uint32_t signals = EPA_RING_SET | EPA_RING_ADD;
+    bool is_inline = (d->op & EPA_RING_INLINE) != 0;
+    uint64_t end = 0;
+
+    r->row = 0;
+    r->at = 0;
+    if (d->op == PROXY_QUIET) {
+        for (uint32_t i = 0; i < m->size; i++)
+            m->out[i].quiet = m->out[i].begun;
+        m->quiet_wanted = d->value;
+        d->op = 0;
+        return EPA_OK;
+    }
+    if ((d->op & EPA_RING_PUT) == 0)
+        d->bytes = d->rows = 0;
+    d->rows = d->rows == 0 ? 1 : d->rows;
+    if (d->peer >= m->size || !m->params->far[d->peer] ||
+        __builtin_mul_overflow(d->stride, d->rows - 1, &end) ||
+        __builtin_add_overflow(end, d->dst, &end) || __builtin_add_overflow(end, d->bytes, &end) ||
+        end > m->params->heap_bytes ||
+        ((d->op & signals) != 0 && d->signal >= m->params->signals) ||
+        (is_inline && (r->payload == NULL || d->rows != 1 || d->bytes > EPA_RING_PAYLOAD)))
+        return epa_fail(&m->err, EPA_ERR_SYSTEM,
+                        "nvlink: rank %u was asked to put %u x %" PRIu64 " bytes at %" PRIu64
+                        " of rank %u, signal %u: its heap has %" PRIu64
+                        " bytes, there are %u signals, and it must be of another node",
+                        m->rank, d->rows, d->bytes, d->dst, d->peer, d->signal,
+                        m->params->heap_bytes, m->params->signals);
+    if (d->op == EPA_RING_FENCE)
+        m->out[d->peer].fence = true;
+    if (d->op == EPA_RING_FENCE ||
+        ((d->op & signals) == 0 && (d->op & EPA_RING_PUT) != 0 && d->bytes == 0))
+        d->op = 0;
+    return EPA_OK;
+}
+
+/* What of a descriptor fits in `room` bytes: rows, or a part of one. False: too little. */
+static bool next_part(const struct reading *r, uint64_t room, struct record *out)
+{
+    const struct epa_descriptor *d = &r->now;
+    uint64_t left = d->bytes - r->at, rows = d->rows - r->row;
+
+    *out = (struct record){
+        .dst = d->dst + r->row * d->stride + r->at, .bytes = left, .stride = d->stride, .rows = 1};
+    if (room < HEADER)
+        return false;
+    room -= HEADER;
+    if (d->bytes == 0)
+        out->rows = (uint32_t)rows;
+    else if (r->at == 0 && d->bytes <= room)
+        out->rows = (uint32_t)(room / d->bytes < rows ? room / d->bytes : rows);
+    else if (left > room && room < PART_LEAST)
+        return false;
+    else if (left > room)
+        out->bytes = room;
+    return true;
+}
+
+/* A mark for each message: the network has the first while copies of the next are under way. */
+static enum epa_status close_message(struct messages *m, uint32_t peer)
+{
+    struct channel_out *c = &m->out[peer];
+
+    if (c->closed == c->begun)
+        return EPA_OK;
+    memcpy(out_slot(m, peer, c->begun), &c->open, sizeof(c->open));
+    c->bytes[c->begun % SLOTS] = HEADER + c->open.bytes;
+    c->closed = c->begun;
+    return mark_lane(m, PROXY_OUT);
+}
+
+static bool open_message(struct channel_out *c)
+{
+    if (c->begun - c->acked == SLOTS)
+        return false;
+    c->begun++;
+    c->open = (struct message){0};
+    c->copied[c->begun % SLOTS] = 0;
+    return true;
+}
+
+/* The next record of a descriptor; op is 0 after the last. */
+static enum epa_status add_record(struct messages *m, struct reading *r)
+{
+    struct epa_descriptor *d = &r->now;
+    struct channel_out *c = &m->out[d->peer];
+    struct proxy_copies *copies = m->params->copies;
+    struct record record;
+    enum epa_status status = EPA_OK;
+    char *to;
+
+    if (c->closed < c->begun && !next_part(r, m->piece - c->open.bytes, &record))
+        status = close_message(m, d->peer);
+    if (status != EPA_OK)
+        return status;
+    if (c->closed == c->begun) {
+        if (!open_message(c))
+            return EPA_AGAIN;
+        (void)next_part(r, m->piece, &record);
+    }
+    to = out_slot(m, d->peer, c->begun) + HEADER + c->open.bytes;
+    if (record.bytes > 0 && (d->op & EPA_RING_INLINE) != 0) {
+        memcpy(to + HEADER, r->payload + r->at, record.bytes);
+    } else if (record.bytes > 0) {
+        status = copies->copy(copies, PROXY_OUT, to + HEADER,
+                              (const char *)d->src + r->row * d->stride + r->at, record.bytes,
+                              record.rows, d->stride);
+        if (status != EPA_OK)
+            return messages_copies_failed(m, status);
+        c->copied[c->begun % SLOTS] = copies->queued[PROXY_OUT];
+    }
+    r->at += record.bytes;
+    if (r->at == d->bytes) {
+        r->row += record.rows;
+        r->at = 0;
+    }
+    record.op = c->fence ? EPA_RING_FENCE : 0;
+    if (r->row == d->rows) { /* the last of it */
+        record.op |= d->op & ~(uint32_t)(EPA_RING_PUT | EPA_RING_INLINE);
+        record.value = d->value;
+        record.signal = d->signal;
+        d->op = 0;
+    }
+    record.size = HEADER + round_up(record.bytes * record.rows);
+    memcpy(to, &record, sizeof(record));
+    c->fence = false;
+    c->open.records++;
+    c->open.bytes += record.size;
+    return EPA_OK;
+}
+
+static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
+{
+    const struct epa_host_ring *from = &m->params->ring[ring];
+    struct reading *r = &m->reading[ring];
+
+    for (uint32_t i = 0; i < BURST; i++) {
+        enum epa_status status = EPA_OK;
+
+        if (r->now.op == 0) {
+            if (m->quiet_wanted != m->quiets && ring == 1) /* one at a time, of the host's ring */
+                return EPA_OK;
+            if (!epa_ring_peek(from, &r->now, &r->payload))
+                return EPA_OK;
+            status = begin_descriptor(m, r);
+            *moved = true;
+        }
+        while (status == EPA_OK && r->now.op != 0) {
+            const struct channel_out *c = &m->out[r->now.peer];
+            uint64_t closed = c->closed;
+
+            status = add_record(m, r);
+            *moved = *moved || status == EPA_OK;
+            if (status == EPA_OK && r->now.op != 0 && c->closed != closed)
+                return EPA_OK; /* one that is full; it is looked after before the next */
+        }
+        if (status != EPA_OK) /* AGAIN: until messages to its peer are done */
+            return status == EPA_AGAIN ? EPA_OK : status;
+        epa_ring_take(from);
+    }
+    return EPA_OK;
+}
+
+static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *moved)
+{
+    struct channel_out *c = &m->out[peer];
+
+    while (c->sent < c->closed) {
+        uint64_t next = c->sent + 1, from = out_offset(m, peer, next);
+        uint32_t signal = arrived_signal(m->rank, next);
+        enum epa_status status;
+
+        if (m->lane_done[PROXY_OUT] < c->copied[next % SLOTS])
+            return EPA_OK;
+        /* Direct: all that is in the slot was seen to be there, or stored by this thread. */
+        status = c->direct != NULL
+                     ? m->net->ops->signal(m->net, signal, next, EPA_SIGNAL_SET, peer)
+                     : epa_put_signal(m->net, in_offset(m, m->rank, next), m->net->heap + from,
+                                      c->bytes[next % SLOTS], signal, next, peer);
+        if (status != EPA_OK)
+            return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
+        c->sent = next;
+        *moved = true;
+    }
+    return EPA_OK;
+}
+
+/* Whether `signal`, of the network, has come to `value`; if so, what came before it can be read. */
+static enum epa_status look(struct messages *m, uint32_t signal, uint64_t value, bool *there)
+{
+    *there = m->net->ops->read(m->net, signal) >= value;
+    return *there ? messages_net_failed(m, epa_wait(m->net, signal, value, acquire_ns)) : EPA_OK;
+}
+
+static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved)
+{
+    struct channel_out *c = &m->out[peer];
+    bool there = true;
+
+    while (c->acked < c->sent) {
+        enum epa_status status = look(m, done_signal(m, peer, c->acked + 1), c->acked + 1, &there);
+
+        if (status != EPA_OK || !there)
+            return status;
+        c->acked++;
+        *moved = true;
+    }
+    return EPA_OK;
+}
+
+static void count_quiets(struct messages *m, bool *moved)
+{
+    if (m->quiet_wanted == m->quiets)
+        return;
+    for (uint32_t i = 0; i < m->size; i++) {
+        if (m->out[i].acked >= m->out[i].quiet)
+            continue;
+        __atomic_store_n(&m->slow, i, __ATOMIC_RELAXED);
+        return;
+    }
+    /* Release: pairs with the acquire of the host, which waits for it. */
+    __atomic_store_n(&m->quiets, m->quiet_wanted, __ATOMIC_RELEASE);
+    *moved = true; /* the ring may have more behind it */
+}
+
+/* ---- in: records are copied to their places, then come their signals ---- */
+
+/* Takes out of the record what it has queued, so that it can go on after EPA_AGAIN. */
+static enum epa_status queue_record(struct messages *m, struct record *record, char *data)
+{
+    struct proxy_copies *copies = m->params->copies;
+    uint64_t *word = m->params->signal + record->signal;
+    enum epa_status status = EPA_OK;
+
+    if ((record->op & EPA_RING_FENCE) != 0) {
+        status = copies->mark(copies, PROXY_IN);
+        record->op &= status == EPA_OK ? ~(uint32_t)EPA_RING_FENCE : UINT32_MAX;
+    }
+    if (status == EPA_OK && record->bytes > 0) {
+        status = copies->copy(copies, PROXY_IN, m->params->heap + record->dst, data, record->bytes,
+                              record->rows, record->stride);
+        record->bytes = status == EPA_OK ? 0 : record->bytes;
+    }
+    if (status == EPA_OK && (record->op & EPA_RING_SET) != 0)
+        status = copies->set(copies, word, record->value);
+    else if (status == EPA_OK && (record->op & EPA_RING_ADD) != 0)
+        status = copies->add(copies, word, record->value);
+    return messages_copies_failed(m, status);
+}
+
+static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
+{
+    struct channel_in *c = &m->in[source];
+
+    while (c->begun - c->done < SLOTS) {
+        uint64_t next = c->begun + 1;
+        char *slot = m->net->heap + in_offset(m, source, next);
+        enum epa_status status = EPA_OK;
+
+        if (c->now.records == 0) {
+            bool there;
+
+            status = look(m, arrived_signal(source, next), next, &there);
+            if (status != EPA_OK || !there)
+                return status;
+            memcpy(&c->now, slot, sizeof(c->now));
+            c->now.bytes = HEADER; /* where the next record is, from here on */
+            c->arrive[next % SLOTS] = 0;
+        }
+        while (c->now.records > 0) {
+            char *at = slot + c->now.bytes;
+            struct record record;
+
+            memcpy(&record, at, sizeof(record));
+            status = queue_record(m, &record, at + HEADER);
+            if (status != EPA_OK) {
+                memcpy(at, &record, sizeof(record));
+                return status == EPA_AGAIN ? EPA_OK : status;
+            }
+            if ((record.op & PROXY_ARRIVE) != 0)
+                c->arrive[next % SLOTS] = record.value;
+            c->now.bytes += record.size;
+            c->now.records--;
+        }
+        c->queued[next % SLOTS] = m->params->copies->queued[PROXY_IN];
+        c->begun = next;
+        *moved = true;
+        if (c->now.bytes >= LONG)
+            status = mark_lane(m, PROXY_IN);
+        if (status != EPA_OK)
+            return status;
+    }
+    return EPA_OK;
+}
+
+static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *moved)
+{
+    struct channel_in *c = &m->in[source];
+
+    while (c->done < c->begun) {
+        uint64_t next = c->done + 1;
+        enum epa_status status;
+
+        if (m->lane_done[PROXY_IN] < c->queued[next % SLOTS])
+            return EPA_OK;
+        if (c->arrive[next % SLOTS] != 0)
+            /* Release: pairs with the acquire in the host's barrier. */
+            __atomic_store_n(&m->arrived[source], c->arrive[next % SLOTS], __ATOMIC_RELEASE);
+        status = m->net->ops->signal(m->net, done_signal(m, m->rank, next), next, EPA_SIGNAL_SET,
+                                     source);
+        if (status != EPA_OK)
+            return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
+        c->done = next;
+        *moved = true;
+    }
+    return EPA_OK;
+}
+
+/* ---- all of it ---- */
+
+static enum epa_status count_done(struct messages *m, enum proxy_lane lane)
+{
+    struct proxy_copies *copies = m->params->copies;
+
+    if (m->lane_done[lane] == copies->queued[lane])
+        return EPA_OK;
+    return messages_copies_failed(m, copies->done(copies, lane, &m->lane_done[lane]));
+}
+
+enum epa_status messages_turn(struct messages *m, bool *moved)
+{
+    enum epa_status status = messages_net_failed(m, m->net->ops->progress(m->net));
+
+    for (int lane = 0; lane < PROXY_LANES && status == EPA_OK; lane++)
+        status = count_done(m, (enum proxy_lane)lane);
+    for (uint32_t i = 0; i < MESSAGES_RINGS && status == EPA_OK; i++)
+        status = read_ring(m, i, moved);
+    for (uint32_t i = 1; i < m->size && status == EPA_OK; i++) {
+        uint32_t r = (m->rank + i) % m->size; /* not all at the same peer at once */
+
+        if (!m->params->far[r])
+            continue;
+        status = close_message(m, r);
+        if (status == EPA_OK)
+            status = send_messages(m, r, moved);
+        if (status == EPA_OK)
+            status = count_acks(m, r, moved);
+        if (status == EPA_OK)
+            status = land(m, r, moved);
+        if (status == EPA_OK)
+            status = acknowledge(m, r, moved);
+    }
+    for (int lane = 0; lane < PROXY_LANES && status == EPA_OK; lane++)
+        status = mark_lane(m, (enum proxy_lane)lane);
+    count_quiets(m, moved);
+    return status;
+}
+
+bool messages_are_done(const struct messages *m)
+{
+    for (uint32_t i = 0; i < m->size; i++)
+        if (m->out[i].acked < m->out[i].begun || m->in[i].done < m->in[i].begun)
+            return false;
+    return m->reading[0].now.op == 0 && m->reading[1].now.op == 0;
+}
+
+uint32_t messages_direct(const struct messages *m)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < m->size; r++)
+        n += m->out[r].direct != NULL;
+    return n;
+}
+
+uint64_t messages_staging_bytes(const struct messages *m)
+{
+    return out_offset(m, m->size, 0);
+}
+
+uint32_t messages_signals(const struct messages *m)
+{
+    return 2 * m->size * SLOTS;
+}
+
+void messages_connect(struct messages *m, struct epa_transport *net)
+{
+    struct proxy_copies *copies = m->params->copies;
+
+    m->net = net;
+    for (uint32_t r = 0; r < m->size; r++) {
+        char *slots = epa_peer(net, in_offset(m, m->rank, 0), r);
+
+        if (m->params->far[r] && slots != NULL &&
+            copies->reach(copies, slots, SLOTS * (HEADER + m->piece)))
+            m->out[r].direct = slots;
+    }
+}
+
+bool messages_init(struct messages *m, const struct proxy_params *params)
+{
+    uint32_t size = params->boot->world.size;
+
+    *m = (struct messages){.params = params, .rank = params->boot->world.rank, .size = size};
+    m->piece = STAGING_MOST / SLOTS / size / ALIGN * ALIGN;
+    m->piece = m->piece > PIECE_MOST ? PIECE_MOST : m->piece < PIECE_LEAST ? PIECE_LEAST : m->piece;
+    m->out = calloc(size, sizeof(*m->out));
+    m->in = calloc(size, sizeof(*m->in));
+    m->arrived = calloc(size, sizeof(*m->arrived));
+    return m->out != NULL && m->in != NULL && m->arrived != NULL;
+}
+
+void messages_finish(struct messages *m)
+{
+    free(m->arrived);
+    free(m->out);
+    free(m->in);
+}

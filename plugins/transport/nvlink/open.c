@@ -1,0 +1,314 @@
+/* Opening and closing: which ranks are near, memory and streams, the proxy for the others,
+ * options. */
+#include "nvlink.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FLAGS = EPA_TRANSPORT_HOST | EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE |
+            EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_ANY_SOURCE,
+};
+
+/* For what was queued to end, on close. */
+static const uint64_t leave_ns = 10000000000u;
+
+struct config {
+    int memory; /* enum memory_kind */
+    const char *between_nodes;
+};
+
+/* Also of what is half open. Lost: a GPU that does not finish keeps what it may still use
+ * until the process ends; to take it away would be to wait for it. */
+static void destroy(struct nvlink *n, bool lost)
+{
+    for (uint32_t i = 0; i < 2 && !lost; i++) {
+        if (n->event[i] != NULL)
+            (void)cudaEventDestroy(n->event[i]);
+    }
+    if (!lost) {
+        memory_finish(&n->memory);
+        if (n->stream != NULL)
+            (void)cudaStreamDestroy(n->stream);
+        if (n->reads != NULL)
+            (void)cudaStreamDestroy(n->reads);
+        if (n->pinned != NULL)
+            (void)cudaFreeHost(n->pinned);
+    }
+    exchange_page_finish(&n->memory.exchange_page);
+    (void)cudaGetLastError(); /* nobody else is to stumble over it */
+    free(n);
+}
+
+/* What this rank still runs in the memory of others ends first: kernels are bounded, and
+ * the backend tells them to leave where a rank has failed. */
+void nvlink_close(struct epa_transport *t)
+{
+    struct nvlink *n = (struct nvlink *)t;
+    bool lost;
+
+    (void)n->backend->ops->sync(n->backend);
+    lost = !far_close(n->far);
+    n->far = NULL;
+    lost = lost || nvlink_drain(n, n->stream, leave_ns, false) == EPA_ERR_TIMEOUT ||
+           nvlink_drain(n, n->reads, leave_ns, false) == EPA_ERR_TIMEOUT ||
+           cudaStreamQuery(n->backend->stream) == cudaErrorNotReady;
+    destroy(n, lost);
+}
+
+enum { BOOT_ID = 40 };
+
+/* Nodes may be made of one host (ranks_per_node), which this transport reaches all of. *here: how
+ * many ranks there are on this rank's. */
+static enum epa_status count_host(struct epa_bootstrap *boot, uint32_t *here, struct epa_error *err)
+{
+    const struct epa_world *world = &boot->world;
+    char mine[BOOT_ID] = "", all[EPA_DEVICE_RANKS][BOOT_ID];
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    enum epa_status status;
+
+    if (file != NULL) {
+        if (fgets(mine, sizeof(mine), file) == NULL)
+            mine[0] = 0;
+        fclose(file);
+    }
+    status = boot->allgather(boot, mine, sizeof(mine), all);
+    if (status != EPA_OK) {
+        boot->explain(boot, err);
+        return status;
+    }
+    for (uint32_t r = 0; r < world->size; r++)
+        *here += strncmp(all[r], mine, sizeof(mine)) == 0;
+    return EPA_OK;
+}
+
+static enum epa_status check(const struct epa_transport_params *p, bool *one_host,
+                             struct epa_error *err)
+{
+    const struct epa_world *world = &p->boot->world;
+    uint32_t here = 0;
+    enum epa_status status;
+
+    if (p->backend == NULL || p->backend->memory != EPA_MEMORY_CUDA)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "nvlink: its heap is in the memory of a GPU; take backend: cuda");
+    if (world->size > EPA_DEVICE_RANKS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: kernels know %d ranks at most, not %u",
+                        EPA_DEVICE_RANKS, world->size);
+    *one_host = true;
+    if (world->local_size == world->size)
+        return EPA_OK;
+    status = count_host(p->boot, &here, err);
+    *one_host = here == world->size;
+    if (status == EPA_OK && !*one_host && p->between == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: reaches the %u ranks of one host, not all %u; set "
+                        "transport.between_nodes to a transport between hosts",
+                        here, world->size);
+    return status;
+}
+
+/* Descriptors where every GPU can, as then ranks may leave in any order. */
+static enum epa_status choose_memory(const struct nvlink *n, int asked, enum memory_kind *out,
+                                     struct epa_error *err)
+{
+    *out = asked == MEMORY_IPC ? MEMORY_IPC : MEMORY_VMM;
+    for (uint32_t r = 0; r < n->node->world.size && *out == MEMORY_VMM; r++) {
+        if (n->gpu[r].passes_memory != 0)
+            continue;
+        if (asked == MEMORY_VMM)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "nvlink: GPU %d (rank %u, %s) cannot pass memory by descriptors; "
+                            "leave out transport.memory, or set it to ipc",
+                            n->gpu[r].number, r, n->gpu[r].bus);
+        *out = MEMORY_IPC;
+    }
+    return EPA_OK;
+}
+
+static enum epa_status create_streams(struct nvlink *n)
+{
+    static const char what[] = "making streams and loading kernels";
+    cudaError_t error = cudaSetDevice(n->backend->device);
+
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&n->reads, cudaStreamNonBlocking);
+    for (uint32_t i = 0; i < 2 && error == cudaSuccess; i++)
+        error = cudaEventCreate(&n->event[i]);
+    if (error == cudaSuccess)
+        error = cudaHostAlloc((void **)&n->pinned, PINNED_WORDS * sizeof(*n->pinned),
+                              cudaHostAllocPortable);
+    if (error == cudaSuccess)
+        error = nvlink_load_kernels();
+    return nvlink_cuda(n, error, what);
+}
+
+static void show(struct nvlink *n)
+{
+    struct memory *m = &n->memory;
+
+    n->view = (struct epa_device_view){.rank = n->base.rank,
+                                       .size = n->base.size,
+                                       .stop = n->backend->stop,
+                                       .fault = n->backend->device_fault};
+    for (uint32_t r = 0; r < n->base.size; r++) {
+        const struct region *region = &m->region[n->near[r] == FAR ? 0 : n->near[r]];
+
+        if (n->near[r] == FAR)
+            continue;
+        n->view.peer_heap[r] = region->base + m->heap_at;
+        n->view.peer_signal[r] = (uint64_t *)(void *)region->base;
+    }
+    n->base.flags = FLAGS;
+    n->base.heap = n->view.peer_heap[n->base.rank];
+    n->base.heap_bytes = m->params.heap_bytes;
+    n->base.peer_heap = n->view.peer_heap;
+    n->base.view = &n->view;
+}
+
+static enum epa_status set_up(struct nvlink *n, const struct epa_transport_params *p,
+                              struct epa_error *err)
+{
+    const struct config *config = p->config;
+    struct memory_params params = {.boot = n->node,
+                                   .driver = &n->driver,
+                                   .gpu = n->gpu,
+                                   .device = p->backend->device,
+                                   .heap_bytes = p->heap_bytes,
+                                   .signals = p->signals};
+    enum epa_status status = driver_init(&n->driver, err);
+
+    if (status == EPA_OK)
+        status = gpus_meet(n->node, &n->driver, p->backend->device, n->gpu, err);
+    if (status == EPA_OK)
+        status = choose_memory(n, config->memory, &params.kind, err);
+    if (status != EPA_OK)
+        return status;
+    status = create_streams(n);
+    if (status != EPA_OK) {
+        nvlink_ops.explain(&n->base, err);
+        return status;
+    }
+    params.stream = n->stream;
+    return memory_init(&n->memory, &params, err);
+}
+
+static void describe(struct epa_transport *t,
+                     void (*say)(void *arg, const char *key, const char *value), void *arg)
+{
+    far_describe(nvlink_of(t)->far, say, arg);
+}
+
+/* Which ranks are near; the others are for the proxy. */
+static void split_ranks(struct nvlink *n, bool far)
+{
+    for (uint32_t r = 0; r < n->base.size; r++)
+        n->near[r] = far ? FAR : r;
+    n->node = n->boot;
+    if (!far)
+        return;
+    far_boot_node(n->boot, &n->node_boot);
+    n->node = &n->node_boot.base;
+    for (uint32_t i = 0; i < n->node_boot.members; i++)
+        n->near[n->node_boot.member[i]] = i;
+}
+
+/* Links to ranks of other nodes are not what device_peak() measures. */
+static enum epa_status open_far(struct nvlink *n, const struct epa_transport_params *p,
+                                bool one_host, struct epa_error *err)
+{
+    const struct far_params params = {.boot = p->boot,
+                                      .backend = p->backend,
+                                      .driver = &n->driver,
+                                      .net = p->between,
+                                      .one_host = one_host,
+                                      .heap = n->base.heap,
+                                      .signal = n->view.peer_signal[n->base.rank],
+                                      .heap_bytes = p->heap_bytes,
+                                      .signals = p->signals};
+    enum epa_status status = far_open(&params, &n->far, err);
+
+    if (status != EPA_OK)
+        return status;
+    n->ops = nvlink_ops;
+    n->ops.device_peak = NULL;
+    n->ops.describe = describe;
+    n->base.ops = &n->ops;
+    n->base.flags = (n->base.flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
+    n->base.ring = far_ring(n->far);
+    return EPA_OK;
+}
+
+static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
+                                struct epa_error *err)
+{
+    const struct epa_world *world = &p->boot->world;
+    bool one_host, far = p->between != NULL && world->local_size < world->size;
+    enum epa_status status = check(p, &one_host, err);
+    struct nvlink *n;
+
+    if (status != EPA_OK)
+        return status;
+    n = calloc(1, sizeof(*n));
+    if (n == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for %u ranks", world->size);
+    n->boot = p->boot;
+    n->backend = p->backend;
+    n->base = (struct epa_transport){.ops = &nvlink_ops, .rank = world->rank, .size = world->size};
+    split_ranks(n, far);
+    status = set_up(n, p, err);
+    if (status == EPA_OK)
+        show(n);
+    if (status == EPA_OK && far)
+        status = open_far(n, p, one_host, err);
+    if (status != EPA_OK) {
+        destroy(n, false);
+        return status;
+    }
+    *out = &n->base;
+    return EPA_OK;
+}
+
+static const char *between_nodes(const void *config)
+{
+    return ((const struct config *)config)->between_nodes;
+}
+
+static const struct epa_choice memories[] = {
+    {"auto", MEMORY_AUTO, "vmm if every GPU supports it, else ipc"},
+    {"vmm", MEMORY_VMM, "the driver's virtual memory, passed as file descriptors"},
+    {"ipc", MEMORY_IPC, "CUDA IPC handles"},
+    {0},
+};
+
+static const struct config defaults = {.memory = MEMORY_AUTO};
+
+static const struct epa_option options[] = {
+    {.name = "memory",
+     EPA_CHOICE(struct config, memory),
+     .choices = memories,
+     .help = "mechanism that maps GPU memory of other ranks"},
+    {.name = "between_nodes",
+     EPA_STRING(struct config, between_nodes),
+     .help =
+         "transport to ranks of other nodes, such as ucx, with its defaults; data are staged in "
+         "pinned host memory"},
+    {0},
+};
+
+EPA_PLUGIN_EXPORT
+const struct epa_transport_plugin epa_plugin = {
+    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
+               .name = "nvlink",
+               .summary =
+                   "GPU memory of the ranks of a node, over NVLink; to other nodes by a proxy",
+               .options = {options, sizeof(struct config), &defaults}},
+    .flags = FLAGS,
+    .memory = EPA_MEMORY_CUDA,
+    .between_nodes = between_nodes,
+    .open = open_all,
+};

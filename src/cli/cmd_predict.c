@@ -1,0 +1,443 @@
+/* epa2a predict FILE: what a larger cluster would take. Short runs of small worlds on this machine
+ * give the costs of each phase (report/predict.h); the traffic of the world that is asked for is
+ * counted from the routing of all its ranks, of which none is started, and nothing of its size is
+ * allocated.
+ *
+ * Small worlds are 2, 4, 8 ... ranks, each with the file's number of tokens and with one. All take
+ * turns, in rounds, and the fastest of each counts: other load makes none faster. How far the costs
+ * can be trusted is found out by leaving one world out after the other. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/predict.h"
+#include "config/options.h"
+#include "report/plot.h"
+#include "report/result.h"
+
+/* A busy machine is to make a world slow, and not to end it. */
+#define TIMEOUT_NS UINT64_C(30000000000)
+
+/* ---- the worlds ---- */
+
+/* "ranks=8" of --set, which may be more than an experiment may have; others stay. */
+static bool take_set(const char *set, const char *key, uint32_t most, uint32_t *out,
+                     struct epa_error *err)
+{
+    size_t bytes = strlen(key);
+    struct value_error why;
+    uint64_t value;
+
+    if (strncmp(set, key, bytes) != 0 || set[bytes] != '=')
+        return false;
+    if (!value_u64(set + bytes + 1, &value, &why) || value > most)
+        epa_fail(err, EPA_ERR_CONFIG, "--set %s: a whole number is expected, up to %u", set, most);
+    else
+        *out = (uint32_t)value;
+    return true;
+}
+
+/* "ranks=8:1024" */
+static enum epa_status read_sweep(struct prediction *p, const char *sweep)
+{
+    unsigned low, high;
+    char more;
+
+    if (sscanf(sweep, "ranks=%u:%u%c", &low, &high, &more) != 2 || low == 0 || low > high ||
+        high > RANKS_MOST)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "--sweep %s: from how many ranks to how many, up to %d: --sweep "
+                        "ranks=8:1024",
+                        sweep, RANKS_MOST);
+    p->low = low;
+    p->ranks = high;
+    return EPA_OK;
+}
+
+static enum epa_status check_file(struct prediction *p)
+{
+    const struct experiment *x = p->x;
+
+    p->op = operation_of_experiment(x);
+    if (p->op->load == NULL || x->expert.kind == EXPERT_MLP)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: predict knows what is communicated, by moe and allgather, and not "
+                        "what is computed%s",
+                        p->cli->arg[0],
+                        p->op->load != NULL ? ": --set expert=scale leaves that out" : "");
+    if (x->tokens.kind == TOKENS_LIST)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: tokens: a list says how many each of %u ranks has, and is none for "
+                        "another world: --set tokens=full",
+                        p->cli->arg[0], x->ranks);
+    return EPA_OK;
+}
+
+/* The file, without how its runs are measured: a closed loop with stages. */
+static enum epa_status read_file(struct prediction *p)
+{
+    const struct cli *cli = p->cli;
+    struct cli rest = *cli; /* without the settings that are predict's own */
+    const char **set = arena_alloc(p->arena, (cli->n_sets + 1) * sizeof(*set));
+    struct diag *diag = diag_create();
+    struct text text = {0};
+    struct experiment bare;
+    uint32_t n = 0, ranks = 0, per_node = UINT32_MAX;
+    enum epa_status status;
+
+    for (uint32_t i = 0; i < cli->n_sets; i++)
+        if (!take_set(cli->set[i], "ranks", RANKS_MOST, &ranks, &p->err) &&
+            !take_set(cli->set[i], "ranks_per_node", RANKS_MOST, &per_node, &p->err))
+            set[n++] = cli->set[i];
+    rest.set = set;
+    rest.n_sets = n;
+    status = p->err.status;
+    if (status == EPA_OK)
+        status = runs_read(&rest, p->registry, diag, &p->base, &p->err);
+    diag_print(diag, stderr);
+    diag_destroy(diag);
+    if (status != EPA_OK)
+        return status;
+    if (p->base.n != 1)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: predict takes one run, and this has %u; --only picks one, --dry-run "
+                        "of bench lists them",
+                        cli->arg[0], p->base.n);
+    if (p->base.run[0].x == NULL)
+        return epa_fail(&p->err, p->base.run[0].refused.status, "%s", p->base.run[0].refused.text);
+    p->x = p->base.run[0].x;
+    p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;
+    p->per_node = per_node != UINT32_MAX ? per_node : p->x->ranks_per_node;
+    if (cli->sweep != NULL && read_sweep(p, cli->sweep) != EPA_OK)
+        return p->err.status;
+    p->per_node = p->per_node != 0 ? p->per_node : RANKS_MOST;
+    bare = *p->x;
+    memcpy(&bare.expect, section_find("expect")->options.defaults, sizeof(bare.expect));
+    memcpy(&bare.profile, section_find("profile")->options.defaults, sizeof(bare.profile));
+    memcpy(&bare.fault, section_find("fault")->options.defaults, sizeof(bare.fault));
+    memcpy(&bare.bench, section_find("bench")->options.defaults, sizeof(bare.bench));
+    bare.bench.barrier = p->x->bench.barrier;
+    bare.bench.input_sets = p->x->bench.input_sets;
+    bare.timeout_ns = p->x->timeout_ns > TIMEOUT_NS ? p->x->timeout_ns : TIMEOUT_NS;
+    experiment_show(&bare, false, &text);
+    p->text = arena_strndup(p->arena, text.data, text.bytes);
+    text_free(&text);
+    return check_file(p);
+}
+/* ---- measuring ---- */
+
+/* Whether it has the tokens and choices that are asked for. */
+bool prediction_is_whole(const struct prediction *p, const struct measured *m)
+{
+    return m->tokens == p->op->size(p->x) && m->topk == p->x->moe.topk;
+}
+
+/* Adds a run of a world; false: it cannot be, as `why` says. */
+static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t topk,
+                    bool checks, char why[CLI_FAILURE])
+{
+    struct measured *m = &p->run[p->n];
+    struct runs *runs = &p->read[p->n_read];
+    struct diag *diag = diag_create();
+    struct cli one = *p->cli;
+    struct op_load load[OP_PHASES];
+    const char **set = arena_alloc(p->arena, SETS_MOST * sizeof(*set));
+    uint32_t n = 0;
+    enum epa_status status;
+
+    set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
+    set[n++] = "ranks_per_node=0";
+    set[n++] = arena_printf(p->arena, "%s=%u", p->op->size_key, tokens);
+    if (tokens != p->op->size(p->x))
+        set[n++] = "tokens=full";
+    if (p->op->op == EPA_OP_MOE)
+        set[n++] = arena_printf(p->arena, "moe.topk=%u", topk);
+    one.text = p->text;
+    one.n_only = 0;
+    one.set = set;
+    one.n_sets = n;
+    status = runs_read(&one, p->registry, diag, runs, &p->err);
+    p->n_read++;
+    if (status == EPA_OK && runs->run[0].x == NULL)
+        status = runs->run[0].refused.status;
+    if (status != EPA_OK)
+        snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here", ranks);
+    diag_destroy(diag);
+    if (status == EPA_OK)
+        status = prediction_count(runs->run[0].x, p->source, load, &p->err);
+    if (status != EPA_OK)
+        return false;
+    *m = (struct measured){.ranks = ranks,
+                           .set = set,
+                           .n_sets = n,
+                           .tokens = tokens,
+                           .topk = topk,
+                           .checks = checks,
+                           .x = runs->run[0].x,
+                           .total_ns = INFINITY,
+                           .second_ns = INFINITY};
+    for (uint32_t i = 0; i < p->op->n_phases; i++) {
+        m->point[i] = prediction_point(m->x, &load[i], p->here);
+        m->point[i].ns = INFINITY;
+        m->point[i].weight = prediction_is_whole(p, m) ? 1 : SIDE_WEIGHT;
+    }
+    p->n++;
+    return true;
+}
+
+/* All runs of a world, or none. */
+static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[CLI_FAILURE])
+{
+    uint32_t tokens = (uint32_t)p->op->size(p->x), topk = p->x->moe.topk, first = p->n;
+    struct measured *all = &p->run[first];
+    bool fewer;
+
+    if (!add_run(p, ranks, tokens, topk, checks, why))
+        return false;
+    fewer = all->point[0].term[2] < all->point[0].term[3] && topk > 1 &&
+            p->x->routing.kind != ROUTING_FILE;
+    if (!checks && tokens > 1 && !add_run(p, ranks, 1, topk, false, why)) {
+        p->n = first;
+        return false;
+    }
+    if (!checks && fewer)
+        (void)add_run(p, ranks, tokens, topk > 4 ? topk / 4 : 1, false, why);
+    if (!checks)
+        p->world[p->n_worlds++] = ranks;
+    return true;
+}
+
+static enum epa_status choose_worlds(struct prediction *p)
+{
+    double threads = fmax(prediction_threads(p->x), 1);
+    char why[CLI_FAILURE] = "";
+    bool known = false;
+
+    for (uint32_t ranks = 2; ranks <= CORES_MOST && p->n_worlds + 1 < WORLDS_MOST; ranks *= 2)
+        if (ranks * threads <= p->here || p->n_worlds < WORLDS_WANTED)
+            (void)add_world(p, ranks, false, why);
+    if (p->n_worlds == 0 && p->err.status == EPA_OK)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: nothing can be measured here: neither 2, 4 nor 8 ranks can run it",
+                        p->cli->arg[0]);
+    for (uint32_t i = 0; i < p->n_worlds; i++)
+        known = known || p->world[i] == p->ranks;
+    if (p->cli->check && p->ranks > p->per_node)
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "--check: %u ranks on %u nodes cannot run here, which is one; --measured "
+                        "takes what was measured there",
+                        p->ranks, p->ranks / p->per_node);
+    if (p->cli->check && !known && !add_world(p, p->ranks, true, why))
+        return epa_fail(&p->err, EPA_ERR_CONFIG, "--check: %s", why);
+    return p->err.status;
+}
+
+/* What the stages of a phase took, whose names begin with its: "dispatch_send". */
+double prediction_phase_ns(const json_t *result, const char *phase)
+{
+    const json_t *stage;
+    double ns = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(result, "stages"), i, stage)
+    {
+        if (strncmp(json_text_at(stage, "name"), phase, strlen(phase)) == 0)
+            ns += json_number_at(stage, "ns.median");
+    }
+    return ns;
+}
+
+static int measure_run(struct prediction *p, struct measured *m)
+{
+    struct cli cli = *p->cli;
+    char why[CLI_FAILURE] = "";
+    struct results results;
+    uint32_t n = m->n_sets;
+    double total = 0;
+    int code;
+
+    m->set[n++] = "bench.check=false";
+    m->set[n++] = "bench.iterations=200";
+    m->set[n++] = "bench.max_time=200ms";
+    cli.text = p->text;
+    cli.n_sets = cli.n_only = 0;
+    cli.out_dir = cli.out = cli.csv = NULL;
+    cli.failure = why;
+    cli.registry = p->registry;
+    cli.machine = p->machine;
+    code = turns_run(&cli, cmd_bench, m->set, n, &results);
+    for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
+        double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
+
+        if (!(ns > 0)) {
+            snprintf(why, sizeof(why), "it has no stage '%s'", p->op->phase[i].name);
+            code = EXIT_USAGE;
+        }
+        m->point[i].ns = fmin(m->point[i].ns, ns);
+        total += ns;
+    }
+    if (code == EXIT_OK) {
+        double signal = json_number_at(results.run[0].json, "machine.links.latency_ns");
+
+        m->second_ns = fmin(m->second_ns, fmax(m->total_ns, total));
+        m->total_ns = fmin(m->total_ns, total);
+        if (signal > 0 && (p->signal_ns <= 0 || signal < p->signal_ns))
+            p->signal_ns = signal;
+    }
+    results_free(&results);
+    if (code != EXIT_OK && code != exit_code(EPA_ERR_INTERRUPTED, SIGINT) &&
+        code != exit_code(EPA_ERR_INTERRUPTED, SIGTERM))
+        epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks could not be measured: %s", p->cli->arg[0],
+                 m->ranks, why);
+    return code;
+}
+
+/* Leaves out a world that failed, if there is another before it. */
+static bool drop_world(struct prediction *p, uint32_t ranks)
+{
+    uint32_t kept = 0;
+
+    if (p->n_worlds < 2 || p->world[0] == ranks || p->world[p->n_worlds - 1] != ranks)
+        return false;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->run[i].ranks != ranks)
+            p->run[kept++] = p->run[i];
+    p->n = kept;
+    p->n_worlds--;
+    json_array_append_new(p->notes, json_text(p->err.text));
+    p->err = (struct epa_error){EPA_OK, ""};
+    return true;
+}
+
+static int measure(struct prediction *p)
+{
+    bool progress = turns_show_progress(p->cli);
+    int code = EXIT_OK;
+
+    for (uint32_t round = 0; round < ROUNDS && code == EXIT_OK; round++)
+        for (uint32_t i = 0; i < p->n && code == EXIT_OK; i++) {
+            if (progress)
+                fprintf(stderr, "\r\033[Kround %u of %d: %u ranks", round + 1, ROUNDS,
+                        p->run[i].ranks);
+            code = measure_run(p, &p->run[i]);
+            if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
+                drop_world(p, p->run[i].ranks)) {
+                code = EXIT_OK;
+                break;
+            }
+        }
+    if (progress)
+        fprintf(stderr, "\r\033[K");
+    return code;
+}
+/* ---- all of it ---- */
+
+enum epa_status cmd_predict_check(const struct cli *cli, struct epa_error *err)
+{
+    struct predict_link link;
+
+    if (cli->out != NULL && cli->sweep == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--out draws a sweep, and there is none: --sweep ranks=8:1024");
+    if (cli->check && cli->sweep != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "--check is for one world, and --sweep has several");
+    return cli->link == NULL ? EPA_OK : predict_link_read(cli->link, &link, err);
+}
+
+static enum epa_status prepare(struct prediction *p)
+{
+    const struct cli *cli = p->cli;
+    enum epa_status status = turns_check_alone("predict", &p->err);
+    struct experiment x;
+    uint32_t planned;
+    const char *why;
+
+    if (status == EPA_OK)
+        status = cli_check_documents(cli, &p->err);
+    if (status == EPA_OK && cli->csv != NULL)
+        status = file_check("--csv", cli->csv, cli->force, &p->err);
+    if (status == EPA_OK && cli->out != NULL)
+        status = file_check("--out", cli->out, cli->force, &p->err);
+    if (status == EPA_OK)
+        status = registry_create(cli->plugin_path, &p->registry, &p->err);
+    if (status == EPA_OK)
+        status = read_file(p);
+    if (status == EPA_OK && cli->link != NULL) {
+        status = predict_link_read(cli->link, &p->link, &p->err);
+        p->has_link = true;
+    }
+    if (status == EPA_OK && !p->has_link && p->ranks > p->per_node)
+        status = epa_fail(&p->err, EPA_ERR_CONFIG,
+                          "%u ranks are on %u nodes: --link says what is between them, such as "
+                          "--link 50GB/s,2us",
+                          p->ranks, p->ranks / p->per_node);
+    if (status == EPA_OK && (why = prediction_resize(p, p->low, &x, &planned)) != NULL)
+        status = epa_fail(&p->err, EPA_ERR_CONFIG, "%s: %u ranks are %s", cli->arg[0], p->low, why);
+    if (status == EPA_OK && p->op->open != NULL)
+        status = p->op->open(p->x, &p->source, &p->err);
+    p->here = (uint32_t)fmax(1, json_number_at(p->machine, "cores"));
+    p->cores = cli->cores != 0 ? cli->cores : p->here;
+    return status == EPA_OK ? choose_worlds(p) : status;
+}
+
+static enum epa_status write_all(struct prediction *p)
+{
+    const struct cli *cli = p->cli;
+    struct text markdown = {0}, csv = {0}, script = {0}, drawn = {0};
+    enum epa_status status = EPA_OK;
+
+    if (!cli_has_stdout(cli))
+        predict_text(stdout, p->document);
+    predict_markdown(&markdown, p->document);
+    if (cli->csv != NULL) {
+        predict_csv(&csv, p->document);
+        status = file_write("--csv", cli->csv, cli->force, &csv, &p->err);
+    }
+    if (cli->out != NULL && status == EPA_OK)
+        status = plot_prediction(p->document, cli_plot_form(cli->out), &script, &p->err);
+    if (cli->out != NULL && status == EPA_OK)
+        status = cli_draw(&script, &drawn, &p->err);
+    if (cli->out != NULL && status == EPA_OK)
+        status = file_write("--out", cli->out, cli->force, &drawn, &p->err);
+    if (status == EPA_OK)
+        status = cli_write_documents(cli, json_incref(p->document), &markdown, &p->err);
+    text_free(&markdown);
+    text_free(&csv);
+    text_free(&script);
+    text_free(&drawn);
+    return status;
+}
+
+int cmd_predict(const struct cli *cli)
+{
+    struct prediction p = {
+        .cli = cli, .arena = arena_create(), .machine = facts_collect(""), .notes = json_array()};
+    enum epa_status status = prepare(&p);
+    int code = status == EPA_OK ? measure(&p) : exit_code(status, SIGINT);
+
+    if (code == EXIT_OK) {
+        prediction_fit(&p);
+        status = prediction_make(&p);
+        if (status == EPA_OK)
+            status = write_all(&p);
+        code = exit_code(status, SIGINT);
+    }
+    if (p.err.status != EPA_OK)
+        code = cli_fail(&p.err);
+    json_decref(p.document);
+    json_decref(p.notes);
+    json_decref(p.machine);
+    if (p.source != NULL)
+        p.op->close(p.source);
+    for (uint32_t i = 0; i < p.n_read; i++)
+        runs_finish(&p.read[i]);
+    runs_finish(&p.base);
+    if (p.registry != NULL)
+        registry_destroy(p.registry);
+    arena_destroy(p.arena);
+    return code;
+}

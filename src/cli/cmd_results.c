@@ -1,0 +1,258 @@
+/* epa2a best RESULTS...: which run is fastest, of those that answer one question. epa2a plot
+ * RESULTS...: charts, by gnuplot. What --out ends in says how they are drawn: .svg, .png, or as
+ * text. Its three standard files are memory, so that neither side waits for the other and a chart
+ * that failed leaves nothing anywhere. */
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "op/op.h"
+#include "report/best.h"
+#include "report/plot.h"
+#include "trace/read.h"
+
+int cmd_best(const struct cli *cli)
+{
+    const struct best_wish wish = {.which = {cli->stage, cli->only, cli->n_only},
+                                   .across = cli->across,
+                                   .n_across = cli->n_across,
+                                   .close = cli->threshold};
+    struct results results = {0};
+    struct epa_error err = {EPA_OK, ""};
+    struct best *best = NULL;
+    text_auto markdown = {0};
+    enum epa_status status = results_read_all(cli->arg, cli->n_args, &results, &err);
+    if (status == EPA_OK)
+        status = best_create(&results, &wish, &best, &err);
+    if (status == EPA_OK && !cli_has_stdout(cli))
+        best_text(stdout, best);
+    if (status == EPA_OK) {
+        best_markdown(&markdown, best);
+        status = cli_write_documents(cli, best_json(best), &markdown, &err);
+    }
+    best_destroy(best);
+    results_free(&results);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
+}
+
+/* ---- plot ---- */
+
+static const char *ending(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+
+    return dot == NULL || (slash != NULL && dot < slash) ? "" : dot;
+}
+
+static const char *path_of(const struct cli *cli)
+{
+    return cli->out != NULL ? cli->out : "-";
+}
+
+enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
+{
+    const char *path = path_of(cli), *end = ending(path);
+    bool text = strcmp(path, "-") == 0 || strcasecmp(end, ".txt") == 0;
+
+    if (!text && strcasecmp(end, ".svg") != 0 && strcasecmp(end, ".png") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--out %s: a chart ends in .svg, .png or .txt, or is - for standard "
+                        "output",
+                        path);
+    return EPA_OK;
+}
+
+/* Its input, output and errors. */
+static int run_gnuplot(const int fd[3], int *code)
+{
+    char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, NULL};
+    extern char **environ;
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int failed = posix_spawn_file_actions_init(&actions);
+
+    for (int i = 0; i < 3 && failed == 0; i++)
+        failed = posix_spawn_file_actions_adddup2(&actions, fd[i], i);
+    if (failed == 0)
+        failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0)
+        return failed;
+    while (waitpid(pid, code, 0) < 0)
+        if (errno != EINTR)
+            return errno;
+    return 0;
+}
+
+/* What the child has left there. */
+static void read_all(int fd, struct text *out)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    (void)file_read(path, FILE_MOST, out, &ignored);
+}
+
+enum epa_status cli_draw(const struct text *script, struct text *out, struct epa_error *err)
+{
+    int fd[3], code = 0, failed = 0;
+    text_auto why = {0};
+    enum epa_status status = EPA_ERR_SYSTEM;
+
+    for (int i = 0; i < 3; i++) {
+        fd[i] = memfd_create("epa2a-plot", MFD_CLOEXEC);
+        failed = fd[i] < 0 ? errno : failed;
+    }
+    if (failed == 0 && (write(fd[0], script->data, script->bytes) != (ssize_t)script->bytes ||
+                        lseek(fd[0], 0, SEEK_SET) != 0))
+        failed = errno;
+    if (failed == 0)
+        failed = run_gnuplot(fd, &code);
+    if (failed == 0) {
+        read_all(fd[1], out);
+        read_all(fd[2], &why);
+    }
+    if (failed == ENOENT)
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "charts are drawn by gnuplot, which is not on PATH: install it (Debian: "
+                          "apt install gnuplot-nox)");
+    else if (failed != 0)
+        epa_fail(err, status, "gnuplot: %s", strerror(failed));
+    else if (WIFSIGNALED(code))
+        epa_fail(err, status, "gnuplot was ended by signal %d", WTERMSIG(code));
+    else if (WEXITSTATUS(code) != 0)
+        epa_fail(err, status, "gnuplot failed with exit code %d:%.400s", WEXITSTATUS(code),
+                 why.data != NULL ? text_clean(why.data) : "");
+    else if (out->bytes == 0)
+        epa_fail(err, status, "gnuplot has drawn nothing");
+    else
+        status = EPA_OK;
+    for (int i = 0; i < 3; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
+    return status;
+}
+
+enum plot_form cli_plot_form(const char *path)
+{
+    const char *end = ending(path);
+
+    return strcasecmp(end, ".svg") == 0   ? PLOT_SVG
+           : strcasecmp(end, ".png") == 0 ? PLOT_PNG
+                                          : PLOT_TEXT;
+}
+
+int cmd_plot(const struct cli *cli)
+{
+    const struct plot_wish wish = {.kind = (enum plot_kind)cli->kind,
+                                   .form = cli_plot_form(path_of(cli)),
+                                   .which = {cli->stage, cli->only, cli->n_only}};
+    struct results results = {0};
+    text_auto script = {0}, out = {0};
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = file_check("--out", path_of(cli), cli->force, &err);
+
+    if (status == EPA_OK)
+        status = results_read_all(cli->arg, cli->n_args, &results, &err);
+    if (status == EPA_OK)
+        status = plot_script(&results, &wish, &script, &err);
+    if (status == EPA_OK)
+        status = cli_draw(&script, &out, &err);
+    if (status == EPA_OK)
+        status = file_write("--out", path_of(cli), cli->force, &out, &err);
+    results_free(&results);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
+}
+
+/* ---- trace: what `profile:` wrote, checked, made one, put into words and drawn; routing stats:
+ * what a captured routing holds, before it is measured with ---- */
+
+enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
+{
+    const char *word = cli->arg[0];
+    bool view = strcmp(word, "view") == 0, writes = view || strcmp(word, "merge") == 0;
+
+    if (view && cli->n_args > 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "trace %s takes one file; 'epa2a trace merge' makes several one", word);
+    if (writes && cli->out == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "trace %s needs --out FILE; - is standard output",
+                        word);
+    if (!writes && cli->out != NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "trace %s prints and does not take --out", word);
+    return EPA_OK;
+}
+
+static bool check_one(struct trace_file *f, bool quiet)
+{
+    trace_check(f);
+    fputs(f->flaws.data != NULL ? f->flaws.data : "", stdout);
+    if (!quiet)
+        printf("%s: %zu events, %u finding%s\n", f->path, f->n, f->n_flaws,
+               f->n_flaws == 1 ? "" : "s");
+    return f->n_flaws == 0;
+}
+
+/* To --out, or standard output. *sound is false where check has found something. */
+static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n, bool *sound,
+                            struct epa_error *err)
+{
+    const char *word = cli->arg[0];
+    text_auto out = {0};
+
+    if (strcmp(word, "view") == 0)
+        trace_view(f, &out);
+    else if (strcmp(word, "merge") == 0 && trace_merge(f, n, &out, err) != EPA_OK)
+        return err->status;
+    for (uint32_t i = 0; i < n && strcmp(word, "summary") == 0; i++)
+        trace_summary(&f[i], &out);
+    for (uint32_t i = 0; i < n && strcmp(word, "check") == 0; i++)
+        *sound = check_one(&f[i], cli->quiet) && *sound;
+    return file_write("--out", cli->out != NULL ? cli->out : "-", cli->force, &out, err);
+}
+
+int cmd_trace(const struct cli *cli)
+{
+    uint32_t n = cli->n_args - 1;
+    struct trace_file *f = memory_alloc(n, sizeof(*f));
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+    bool sound = true;
+
+    if (cli->out != NULL)
+        status = file_check("--out", cli->out, cli->force, &err);
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
+        status = trace_read(cli->arg[i + 1], &f[i], &err);
+    if (status == EPA_OK)
+        status = work(cli, f, n, &sound, &err);
+    for (uint32_t i = 0; i < n; i++)
+        trace_free(&f[i]);
+    free(f);
+    if (status != EPA_OK)
+        return cli_fail(&err);
+    return sound ? EXIT_OK : EXIT_WRONG;
+}
+
+int cmd_routing(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    text_auto out = {0};
+    json_t *json = NULL;
+    enum epa_status status =
+        op_describe_routing(cli->arg[1], cli->layer, cli->experts, &out, &json, &err);
+
+    if (status == EPA_OK && !cli_has_stdout(cli))
+        fputs(out.data, stdout);
+    if (status == EPA_OK)
+        status = cli_write_json(cli, json, &err);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
+}

@@ -1,0 +1,531 @@
+/* epa2a tune FILE: which values of the options that tables mark (epa2a/option.h, `tune`) are
+ * fastest. A pass tries each of them alone, drops the slower half again and again, and then tries
+ * those that won together; the next pass begins with the best. In a round all settings that are
+ * left take turns with the file's own, so that what drifts is in all of them; each is verified
+ * first. At the end the best and the file's settings take turns as in `compare --run`.
+ *
+ * Every decision follows from what turns measured and how long they took, and from nothing else:
+ * --resume reads those of a journal and comes to where the search was. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/compare.h"
+#include "cli/tune.h"
+#include "report/result.h"
+
+enum {
+    ROUNDS = 6,  /* of a contest before it drops half */
+    WINNERS = 4, /* that are combined */
+    PASSES = 4,
+    VERIFIED = 4,         /* iterations */
+    ITERATIONS_LEAST = 10 /* of a turn */
+};
+#define BUDGET_NS UINT64_C(60000000000)
+#define GAIN 0.005     /* of a median; with less one is no better than another */
+#define THRESHOLD 0.01 /* of the last comparison */
+
+/* ---- turns ---- */
+
+static bool is_interrupted(int code)
+{
+    return code == exit_code(EPA_ERR_INTERRUPTED, SIGINT) ||
+           code == exit_code(EPA_ERR_INTERRUPTED, SIGTERM);
+}
+
+/* What a turn came to, for the journal; NULL: it was interrupted, with *code. */
+static json_t *run_turn(const struct tune_search *s, const struct tune_setting *x, bool verify,
+                        const json_t *what, int *code)
+{
+    const struct experiment *file = s->base[0].x;
+    bool may_stop = file->bench.arrivals == ARRIVALS_CLOSED && file->bench.min_time_ns == 0;
+    struct cli cli = *s->t.cli;
+    struct results results = {0};
+    const char **set = arena_alloc(s->t.arena, (x->n + 5) * sizeof(*set));
+    uint32_t n = x->n;
+    uint64_t start = clock_ns(), samples = 0;
+    char why[CLI_FAILURE] = "";
+    double median = NAN;
+    json_t *turn;
+
+    memcpy(set, x->set, n * sizeof(*set));
+    if (verify) {
+        set[n++] = arena_printf(s->t.arena, "verify.iterations=%d", VERIFIED);
+    } else {
+        set[n++] = "bench.check=false";
+        if (may_stop)
+            set[n++] = arena_printf(s->t.arena, "bench.max_time=%" PRIu64 "ns", s->longest_ns);
+        if (s->iterations > 0)
+            set[n++] = arena_printf(s->t.arena, "bench.iterations=%u", s->iterations);
+        if (s->iterations > 0)
+            set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
+    }
+    cli.text = s->base[x->base].text;
+    cli.n_sets = cli.n_only = 0;
+    cli.out_dir = cli.out = NULL;
+    cli.resume = false;
+    cli.failure = why;
+    cli.registry = s->registry;
+    cli.machine = s->machine;
+    *code = turns_run(&cli, verify ? cmd_verify : cmd_bench, set, n, &results);
+    if (is_interrupted(*code)) {
+        results_free(&results);
+        return NULL;
+    }
+    if (*code == EXIT_OK && !verify)
+        median = turns_median(&results, s->stage, &samples);
+    turn = json_object_of("what", json_deep_copy(what), "code", json_integer(*code), "error",
+                          json_text(why), "median_ns", json_whole(median), "samples",
+                          json_count(samples), "took_ns", json_count(clock_ns() - start), NULL);
+    results_free(&results);
+    return turn;
+}
+
+/* The median of a turn, from the journal if it is there. Exit codes are those of the setting; with
+ * s->err they end the search. */
+static int take_turn(struct tune_search *s, const struct tune_setting *x, bool verify,
+                     double *median, const char **why)
+{
+    json_t *set = json_array(), *what, *made = NULL;
+    const json_t *turn = NULL;
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < x->n; i++)
+        json_array_append_new(set, json_text(x->set[i]));
+    what = json_object_of("verb", json_text(verify ? "verify" : "bench"), "base",
+                          json_text(s->base[x->base].name), "set", set, "iterations",
+                          json_count(verify ? VERIFIED : s->iterations), NULL);
+    if (tune_journal_next(&s->journal, what, &turn, &s->err) == EPA_OK && turn == NULL) {
+        turn = made = run_turn(s, x, verify, what, &code);
+        if (turn != NULL)
+            (void)tune_journal_add(&s->journal, turn, &s->err);
+    }
+    if (turn != NULL) {
+        const char *error = json_text_at(turn, "error");
+
+        code = (int)json_integer_value(json_object_get(turn, "code"));
+        *median = json_number_at(turn, "median_ns");
+        *why = arena_printf(s->t.arena, "%s: %s", verify ? "verify" : "bench",
+                            *error != '\0' ? error : "it failed");
+        s->took_ns = (uint64_t)json_integer_value(json_object_get(turn, "took_ns"));
+        s->t.spent_ns += s->took_ns;
+        s->t.turns++;
+        if (!verify && code == EXIT_OK)
+            s->t.samples = (uint64_t)json_integer_value(json_object_get(turn, "samples"));
+        if (!verify && code == EXIT_OK && !(*median > 0))
+            code = EXIT_INTERNAL;
+        if (!verify && s->iterations > 0) {
+            s->bench_ns += s->took_ns;
+            s->benches++;
+        }
+    }
+    json_decref(what);
+    json_decref(made);
+    return s->err.status != EPA_OK ? exit_code(s->err.status, SIGINT) : code;
+}
+
+static uint64_t turn_ns(const struct tune_search *s)
+{
+    return s->benches > 0 ? s->bench_ns / s->benches : s->took_ns;
+}
+
+/* When turns of the search have to end: the last comparison says nothing before 10 rounds of 4. */
+static uint64_t search_end(const struct tune_search *s)
+{
+    double budget = (double)s->t.budget_ns, last = 48 * (double)turn_ns(s);
+
+    return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), 0.6 * budget));
+}
+
+/* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it
+ * is the file's. */
+static int settle(struct tune_search *s, struct tune_setting *x, int code, const char *why)
+{
+    if (code == EXIT_OK || s->err.status != EPA_OK || is_interrupted(code))
+        return code;
+    x->dropped = true;
+    x->why = why;
+    if (x != s->t.setting[0])
+        return EXIT_OK;
+    epa_fail(&s->err, EPA_ERR_CONFIG, "%s: the file's settings fail: %s", s->t.cli->arg[0], why);
+    return code;
+}
+
+/* Before its first turn that is measured. */
+static int verify(struct tune_search *s, struct tune_setting *x)
+{
+    const char *why = NULL;
+    double ns;
+    int code = x->verified ? EXIT_OK : take_turn(s, x, true, &ns, &why);
+
+    x->verified = true;
+    return settle(s, x, code, why);
+}
+
+/* One setting's turn in a round. */
+static int take_part(struct tune_search *s, struct tune_setting *x, double file_ns)
+{
+    const char *why = NULL;
+    double ns = NAN;
+    int code = verify(s, x);
+
+    if (code != EXIT_OK || x->dropped)
+        return code;
+    code = take_turn(s, x, false, &ns, &why);
+    if (code != EXIT_OK)
+        return settle(s, x, code, why);
+    x->ns[x->rounds] = ns;
+    x->log_ratio[x->rounds++] = log(ns / (isnan(file_ns) ? ns : file_ns));
+    return EXIT_OK;
+}
+
+static void show_progress(const struct tune_search *s, const char *what)
+{
+    if (turns_show_progress(s->t.cli))
+        fprintf(stderr, what == NULL ? "\r\033[K" : "\r\033[Kturn %u: %.60s", s->t.turns, what);
+}
+
+static int take_round(struct tune_search *s, struct tune_setting **list, uint32_t n, bool back,
+                      uint64_t until_ns)
+{
+    struct tune_setting *file = s->t.setting[0];
+    int code = take_part(s, file, NAN);
+
+    for (uint32_t i = 0; i < n && code == EXIT_OK; i++) {
+        struct tune_setting *x = list[back ? n - 1 - i : i];
+
+        if (s->t.spent_ns + turn_ns(s) > until_ns)
+            break;
+        show_progress(s, x->name);
+        if (!x->dropped && x->rounds < TUNE_ROUNDS)
+            code = take_part(s, x, file->ns[file->rounds - 1]);
+    }
+    show_progress(s, NULL);
+    return code;
+}
+
+static int by_ratio(const void *a, const void *b)
+{
+    const struct tune_setting *x = *(struct tune_setting *const *)a;
+    const struct tune_setting *y = *(struct tune_setting *const *)b;
+    double of_x = tune_ratio(x, x->from), of_y = tune_ratio(y, y->from);
+
+    return (of_x > of_y) - (of_x < of_y);
+}
+
+/* Rounds, and half of the list dropped, until `keep` are left, the best first. */
+static int hold_contest(struct tune_search *s, struct tune_setting **list, uint32_t *n,
+                        uint32_t keep, uint64_t until_ns)
+{
+    uint32_t cuts = 0;
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < *n; i++) {
+        list[i]->from = list[i]->rounds;
+        if (list[i]->rounds > 0) { /* dropped by another contest at most */
+            list[i]->dropped = false;
+            list[i]->why = NULL;
+        }
+    }
+    for (uint32_t m = *n; m > keep; m = m / 2 > keep ? (m + 1) / 2 : keep)
+        cuts++;
+    for (uint32_t cut = 0; (cut == 0 || cut < cuts) && code == EXIT_OK; cut++) {
+        double left = until_ns > s->t.spent_ns ? (double)(until_ns - s->t.spent_ns) : 0;
+        double fit = left / (cuts > 0 ? cuts - cut : 1) / ((*n + 1) * (double)turn_ns(s));
+        uint32_t rounds = (uint32_t)fmax(1, fmin(ROUNDS, fit)), m = 0, next;
+
+        for (uint32_t r = 0; r < rounds && code == EXIT_OK && s->t.spent_ns < until_ns &&
+                             s->t.setting[0]->rounds < TUNE_ROUNDS;
+             r++)
+            code = take_round(s, list, *n, r % 2 == 1, until_ns);
+        for (uint32_t i = 0; i < *n; i++) {
+            if (!list[i]->dropped && list[i]->rounds > list[i]->from)
+                list[m++] = list[i];
+            else if (!list[i]->dropped)
+                list[i]->why = "not reached: the budget was spent";
+        }
+        qsort(list, m, sizeof(*list), by_ratio);
+        next = m > keep ? ((m + 1) / 2 > keep ? (m + 1) / 2 : keep) : m;
+        for (uint32_t i = next; i < m; i++) {
+            double behind = tune_ratio(list[i], list[i]->from) - tune_ratio(list[0], list[0]->from);
+
+            list[i]->dropped = true;
+            list[i]->why = arena_printf(s->t.arena, "dropped, %.1f %% behind the best of %u",
+                                        100 * expm1(behind), m);
+        }
+        *n = next;
+    }
+    return code;
+}
+
+/* ---- the search ---- */
+
+/* The file's settings, and how long a turn is to be. */
+static int take_first(struct tune_search *s)
+{
+    struct tune_setting *file = s->t.setting[0];
+    const struct bench_options *bench = &file->x->bench;
+    double ns;
+    int code;
+
+    s->longest_ns = s->t.budget_ns / 40;
+    code = take_part(s, file, NAN);
+    if (code != EXIT_OK)
+        return code;
+    ns = file->ns[0];
+    file->rounds = 0;
+    s->iterations = (uint32_t)fmin(bench->iterations,
+                                   fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
+    s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
+    s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
+    return EXIT_OK;
+}
+
+/* Several changes to one setting, that won each alone. */
+static void combine(struct tune_search *s, struct tune_setting **winner, uint32_t n, uint32_t pass,
+                    struct tune_setting **list, uint32_t *n_list)
+{
+    for (uint32_t mask = 1; mask < 1u << n; mask++) {
+        const struct tune_setting *parent = winner[0]->parent;
+        const char **set = arena_alloc(s->t.arena, (parent->n + n + 1) * sizeof(*set));
+        uint32_t size = parent->n, changes = 0;
+        struct tune_setting *one;
+
+        memcpy(set, parent->set, size * sizeof(*set));
+        for (uint32_t i = 0; i < n; i++) {
+            if ((mask >> i & 1) == 0)
+                continue;
+            size = tune_merge(s, winner[0]->base, set, size, winner[i]->change);
+            changes++;
+        }
+        one = changes < 2 ? NULL
+                          : tune_add_setting(s, winner[0]->base, set, size, parent, NULL, pass);
+        if (one != NULL)
+            list[(*n_list)++] = one;
+    }
+}
+
+static uint64_t part_of_rest(const struct tune_search *s, double part)
+{
+    uint64_t end = search_end(s), spent = s->t.spent_ns;
+
+    return end > spent ? spent + (uint64_t)(part * (double)(end - spent)) : spent;
+}
+
+/* In the median and in three quarters of the rounds: what comes and goes on a busy machine is not
+ * combined. */
+static bool is_faster(const struct tune_setting *x, double before)
+{
+    uint32_t faster = 0;
+
+    for (uint32_t i = x->from; i < x->rounds; i++)
+        faster += x->log_ratio[i] < before;
+    return tune_ratio(x, x->from) < before - GAIN && 4 * faster >= 3 * (x->rounds - x->from);
+}
+
+/* One pass; *best is its best, and *more whether that is better than before. */
+static int take_pass(struct tune_search *s, uint32_t pass, struct tune_setting **best, bool *more)
+{
+    struct tune_setting **list =
+        arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
+    struct tune_setting *winner[WINNERS], *file = s->t.setting[0];
+    uint32_t n = 0, winners = 0;
+    double before;
+    int code = EXIT_OK;
+
+    *more = false;
+    for (uint32_t i = 0; i < s->n_bases && pass == 1 && code == EXIT_OK; i++) {
+        struct tune_setting *base =
+            i == 0 ? file : tune_add_setting(s, i, NULL, 0, NULL, NULL, pass);
+
+        if (base == NULL)
+            continue;
+        code = verify(s, base);
+        if (i > 0)
+            list[n++] = base;
+        if (!base->dropped)
+            tune_add_changes(s, base, pass, list, &n);
+    }
+    if (pass > 1 && *best != file)
+        list[n++] = *best;
+    if (pass > 1)
+        tune_add_changes(s, *best, pass, list, &n);
+    if (n <= (pass > 1 ? 1u : 0u) || code != EXIT_OK)
+        return code;
+    code = hold_contest(s, list, &n, WINNERS, part_of_rest(s, 0.6));
+    before = *best == file ? 0 : tune_ratio(*best, (*best)->from);
+    for (uint32_t i = 0; i < n && code == EXIT_OK; i++) {
+        if (!is_faster(list[i], before) && list[i] != *best)
+            list[i]->why = "dropped, no faster than before";
+        else if (list[i] != *best && (winners == 0 || (list[i]->parent == winner[0]->parent &&
+                                                       list[i]->change != NULL)))
+            winner[winners++] = list[i];
+    }
+    if (winners == 0 || code != EXIT_OK)
+        return code;
+    list[0] = winner[0];
+    n = 1;
+    if (winner[0]->change != NULL)
+        combine(s, winner, winners, pass, list, &n);
+    if (n > 1)
+        code = hold_contest(s, list, &n, 1, part_of_rest(s, 0.6));
+    if (code == EXIT_OK && n > 0) {
+        *best = list[0];
+        *more = s->t.spent_ns < search_end(s);
+    }
+    return code;
+}
+
+/* For turns_take(). */
+static int take_last(void *arg, uint32_t side, double *median)
+{
+    struct tune_search *s = arg;
+    const char *why = NULL;
+    int code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, false, median, &why);
+
+    s->turns.spent_ns += s->took_ns;
+    if (code != EXIT_OK && !is_interrupted(code) && s->err.status == EPA_OK)
+        epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s",
+                 side == 0 ? "the file's settings" : s->t.best->name, why);
+    return code;
+}
+
+static int compare_last(struct tune_search *s)
+{
+    enum compare_verdict verdict;
+    int code;
+
+    s->turns = (struct turns){.take = take_last,
+                              .arg = s,
+                              .threshold = THRESHOLD,
+                              .alpha = s->t.cli->alpha,
+                              .spent_ns = s->t.spent_ns,
+                              .progress = turns_show_progress(s->t.cli)};
+    turns_init(&s->turns, s->t.arena, 1);
+    code = turns_take(&s->turns, s->t.budget_ns, &verdict);
+    s->t.rounds = s->turns.rounds;
+    if (s->t.rounds > 0)
+        (void)turns_result(&s->turns, 0, &s->t.last);
+    s->t.is_better = s->t.rounds > 0 && s->t.last.high < 1;
+    return code;
+}
+
+static int search(struct tune_search *s)
+{
+    struct tune_setting *best = s->t.setting[0];
+    bool more = true;
+    int code = take_first(s);
+
+    for (uint32_t pass = 1; pass <= PASSES && more && code == EXIT_OK; pass++)
+        code = take_pass(s, pass, &best, &more);
+    for (uint32_t i = 0; i < s->t.n && is_interrupted(code); i++) {
+        struct tune_setting *x = s->t.setting[i];
+
+        if (x->rounds > 0 && !x->dropped && tune_ratio(x, 0) < tune_ratio(best, 0))
+            best = x;
+    }
+    s->t.best = best;
+    if (code == EXIT_OK && best != s->t.setting[0])
+        code = compare_last(s);
+    if (is_interrupted(code))
+        s->t.stopped = code;
+    return code;
+}
+
+/* ---- all of it ---- */
+
+static enum epa_status prepare(struct tune_search *s)
+{
+    const struct cli *cli = s->t.cli;
+    json_auto_t *ids = json_array(), *keys = json_array();
+    json_auto_t *head =
+        json_object_of("version", json_text(EPA2A_VERSION), "experiments", json_incref(ids), "keys",
+                       json_incref(keys), "budget_ns", json_count(s->t.budget_ns), NULL);
+    enum epa_status status = turns_check_alone("tune", &s->err);
+
+    if (status == EPA_OK && cli->out != NULL)
+        status = file_check("--out", cli->out, cli->force, &s->err);
+    if (status == EPA_OK)
+        status = registry_create(cli->plugin_path, &s->registry, &s->err);
+    if (status == EPA_OK)
+        status = tune_read_bases(s);
+    if (status == EPA_OK) {
+        char why[CLI_FAILURE];
+
+        s->delivers = tune_delivered(s, s->base[0].x);
+        if (tune_add_setting(s, 0, NULL, 0, NULL, NULL, 0) == NULL)
+            status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
+                              tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
+        s->stage = s->base[0].x->bench.arrivals != ARRIVALS_CLOSED ? "latency"
+                   : s->base[0].x->bench.clock == CLOCK_END_TO_END ? "wall"
+                                                                   : "total";
+    }
+    for (uint32_t i = 0; i < s->n_bases; i++)
+        json_array_append_new(ids, json_text(s->base[i].x->id));
+    for (uint32_t i = 0; i < cli->n_keys; i++)
+        json_array_append_new(keys, json_text(cli->keys[i]));
+    for (uint32_t i = 0; i < cli->n_across; i++)
+        json_array_append_new(keys, json_text(cli->across[i]));
+    return status == EPA_OK ? tune_journal_open(&s->journal, cli, head, &s->err) : status;
+}
+
+/* --out: the experiment that won, with what it is for. */
+static enum epa_status write_best(struct tune_search *s)
+{
+    const struct tune_setting *x = s->t.is_better ? s->t.best : s->t.setting[0];
+    const struct cli *cli = s->t.cli;
+    text_auto yaml = {0}, out = {0};
+    char why[CLI_FAILURE] = "";
+    const struct runs *runs = tune_read_runs(s, s->base[x->base].whole, x->set, x->n, why);
+    enum epa_status status;
+
+    if (runs == NULL)
+        return epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", x->name, why);
+    experiment_show(runs->run[0].x, false, &yaml);
+    tune_yaml(&s->t, &yaml, &out);
+    status = file_write("--out", cli->out, cli->force, &out, &s->err);
+    if (status == EPA_OK && strcmp(cli->out, "-") != 0)
+        fprintf(cli_has_stdout(cli) ? stderr : stdout, "# written: %s\n", cli->out);
+    return status;
+}
+
+int cmd_tune(const struct cli *cli)
+{
+    struct tune_search s = {.t = {.cli = cli,
+                                  .arena = arena_create(),
+                                  .not_tried = json_array(),
+                                  .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : BUDGET_NS},
+                            .machine = facts_collect(""),
+                            .journal = {.fd = -1, .lock_fd = -1}};
+    bool to_stdout = !cli_has_stdout(cli) && (cli->out == NULL || strcmp(cli->out, "-") != 0);
+    enum epa_status status;
+    int code;
+
+    s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
+    status = prepare(&s);
+    code = status == EPA_OK ? search(&s) : exit_code(status, SIGINT);
+    if (status == EPA_OK && s.err.status == EPA_OK && (code == EXIT_OK || s.t.stopped != 0)) {
+        tune_print(to_stdout ? stdout : stderr, &s.t);
+        status = cli_write_json(cli, tune_json(&s.t), &s.err);
+        if (cli->out != NULL && status == EPA_OK && s.t.stopped == 0)
+            status = write_best(&s);
+        if (code == EXIT_OK)
+            code = exit_code(status, SIGINT);
+    }
+    if (s.err.status != EPA_OK)
+        (void)cli_fail(&s.err);
+    tune_journal_close(&s.journal);
+    json_decref(s.t.not_tried);
+    json_decref(s.delivers);
+    json_decref(s.machine);
+    for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
+        runs_finish(&k->runs);
+    registry_destroy(s.registry);
+    arena_destroy(s.t.arena);
+    return code;
+}

@@ -1,0 +1,444 @@
+/* Worlds by arithmetic: costs from what was measured, traffic from the routing, and the document of
+ * `epa2a predict`. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/predict.h"
+#include "report/result.h"
+
+double prediction_threads(const struct experiment *x)
+{
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+
+    return backend->memory == EPA_MEMORY_HOST ? backend->threads(x->backend.config) : 0;
+}
+
+/* How many threads share a core; of devices, which have no ranks beyond their own: 1. */
+static double share_of(const struct experiment *x, uint32_t cores)
+{
+    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
+
+    return fmax(1, node * prediction_threads(x) / cores);
+}
+
+/* ---- traffic ---- */
+
+/* Means over iterations; 1 row at least, so that a rate can be told. */
+enum epa_status prediction_count(const struct experiment *x, const struct op_source *source,
+                                 struct op_load mean[OP_PHASES], struct epa_error *err)
+{
+    const struct operation *op = operation_of_experiment(x);
+    double choices =
+        (double)x->ranks * (double)op->size(x) * (op->op == EPA_OP_MOE ? (double)x->moe.topk : 1);
+    uint32_t n = (uint32_t)fmax(1, fmin(COUNTED, CHOICES_MOST / choices));
+    enum epa_status status = EPA_OK;
+
+    memset(mean, 0, OP_PHASES * sizeof(*mean));
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+        struct op_load load[OP_PHASES];
+
+        status = op->load(x, source, i, load, err);
+        for (uint32_t k = 0; k < op->n_phases && status == EPA_OK; k++) {
+            mean[k].rows += load[k].rows / n;
+            mean[k].entries += load[k].entries / n;
+            mean[k].rank_bytes += load[k].rank_bytes / n;
+            mean[k].node_bytes += load[k].node_bytes / n;
+            mean[k].messages += load[k].messages / n;
+        }
+    }
+    return status;
+}
+
+struct predict_point prediction_point(const struct experiment *x, const struct op_load *load,
+                                      uint32_t cores)
+{
+    return (struct predict_point){.term = {1, x->ranks - 1, load->rows, load->entries},
+                                  .share = share_of(x, cores)};
+}
+/* ---- predicting ---- */
+
+static double local_ns(const struct prediction *p, uint32_t fit, uint32_t phase,
+                       const struct predict_point *point)
+{
+    return predict_local(p->cost[fit][phase], point);
+}
+
+/* Costs by all runs, and without those of each world; what they are off is of the whole iteration
+ * with all tokens: for others nobody asks. */
+void prediction_fit(struct prediction *p)
+{
+    struct predict_point *some = arena_alloc(p->arena, p->n * sizeof(*some));
+
+    for (uint32_t without = 0; without <= p->n_worlds; without++)
+        for (uint32_t phase = 0; phase < p->op->n_phases; phase++) {
+            uint32_t n = 0;
+
+            for (uint32_t i = 0; i < p->n; i++)
+                if (!p->run[i].checks &&
+                    (without == 0 || p->n_worlds == 1 || p->run[i].ranks != p->world[without - 1]))
+                    some[n++] = p->run[i].point[phase];
+            predict_fit(some, n, p->cost[without][phase]);
+        }
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct measured *m = &p->run[i];
+
+        for (uint32_t f = 0; f <= p->n_worlds; f++) {
+            double ns = 0;
+
+            if (m->checks || !prediction_is_whole(p, m) || (f > 0 && p->world[f - 1] != m->ranks))
+                continue;
+            for (uint32_t phase = 0; phase < p->op->n_phases; phase++)
+                ns += local_ns(p, f, phase, &m->point[phase]);
+            p->error = fmax(p->error, fabs(log(ns / m->total_ns)));
+            p->error = fmax(p->error, log(m->second_ns / m->total_ns));
+        }
+    }
+}
+
+static json_t *time_json(const char *name, const struct predict_time *t, double low, double high,
+                         double bytes)
+{
+    return json_object_of(
+        "name", json_text(name), "ns", json_whole(t->ns), "low_ns", json_whole(low), "high_ns",
+        json_whole(high), "local_ns", json_whole(t->local_ns), "bytes_ns", json_whole(t->bytes_ns),
+        "messages_ns", json_whole(t->messages_ns), "latency_ns", json_whole(t->latency_ns),
+        "link_bytes", json_whole(bytes), "bound", json_text(predict_bound_name(t->bound)), NULL);
+}
+
+static uint64_t memory_of(const struct experiment *x)
+{
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const struct epa_footprint *f = &x->footprint;
+    uint32_t threads = backend->threads(x->backend.config);
+
+    return f->heap_bytes + f->private_bytes + f->worker_bytes * (threads > 0 ? threads - 1 : 0) +
+           f->device_bytes +
+           operation_of_experiment(x)->bytes(x, f, backend->memory, x->bench.input_sets, false);
+}
+
+/* Times of a world by all costs, and bounds by those without a world. */
+static json_t *predict_stages(struct prediction *p, const struct experiment *x,
+                              const struct op_load *load, json_t **total)
+{
+    const struct predict_link *link = x->ranks_per_node != 0 ? &p->link : NULL;
+    struct predict_time sum = {0};
+    double low = 0, high = 0, bytes = 0, longest = 0, wide = exp(p->error);
+    json_t *stages = json_array();
+
+    for (uint32_t phase = 0; phase < p->op->n_phases; phase++) {
+        struct predict_point point = prediction_point(x, &load[phase], p->cores);
+        struct predict_time t, one;
+        double from = INFINITY, to = 0, link_bytes = 0;
+
+        t = predict_time(local_ns(p, 0, phase, &point), &load[phase], link, p->signal_ns);
+        for (uint32_t f = 0; f <= p->n_worlds; f++) {
+            double ns = local_ns(p, f, phase, &point);
+
+            one = predict_time(ns / wide, &load[phase], link, p->signal_ns);
+            from = fmin(from, one.ns);
+            one = predict_time(ns * wide, &load[phase], link, p->signal_ns);
+            to = fmax(to, one.ns);
+        }
+        if (link != NULL)
+            link_bytes = link->node ? load[phase].node_bytes : load[phase].rank_bytes;
+        json_array_append_new(stages,
+                              time_json(p->op->phase[phase].name, &t, from, to, link_bytes));
+        if (t.ns > longest)
+            sum.bound = t.bound;
+        longest = fmax(longest, t.ns);
+        sum.ns += t.ns;
+        sum.local_ns += t.local_ns;
+        sum.bytes_ns += t.bytes_ns;
+        sum.messages_ns += t.messages_ns;
+        sum.latency_ns += t.latency_ns;
+        low += from;
+        high += to;
+        bytes += link_bytes;
+    }
+    *total = time_json("total", &sum, low, high, bytes);
+    return stages;
+}
+
+const char *prediction_resize(struct prediction *p, uint32_t ranks, struct experiment *out,
+                              uint32_t *planned)
+{
+    struct diag *diag = diag_create();
+    const char *why = NULL;
+
+    if (experiment_resize(p->x, ranks, p->per_node, diag, out, planned) != EPA_OK) {
+        char *data = NULL, *at;
+        size_t bytes;
+        FILE *file = open_memstream(&data, &bytes);
+
+        diag_print_first(diag, file);
+        fclose(file);
+        at = strstr(data, "error: ");
+        at = at != NULL ? at + strlen("error: ") : data;
+        why = arena_printf(p->arena, "refused: %.*s", (int)strcspn(at, "\n"), at);
+        free(data);
+    }
+    diag_destroy(diag);
+    return why;
+}
+
+/* A world, or why there is none. */
+static json_t *predict_world(struct prediction *p, uint32_t ranks)
+{
+    uint32_t node = ranks < p->per_node ? ranks : p->per_node;
+    json_t *out =
+        json_object_of("ranks", json_count(ranks), "nodes", json_count(ranks / node), NULL);
+    struct op_load load[OP_PHASES];
+    struct experiment x;
+    json_t *stages, *total;
+    uint32_t planned;
+    const char *why = prediction_resize(p, ranks, &x, &planned);
+
+    if (why != NULL) {
+        json_object_set_new(out, "why", json_text(why));
+    } else if (prediction_count(&x, p->source, load, &p->err) == EPA_OK) {
+        stages = predict_stages(p, &x, load, &total);
+        json_object_set_new(out, "planned_ranks", json_count(planned));
+        json_object_set_new(out, "heap_bytes", json_count(x.footprint.heap_bytes));
+        json_object_set_new(out, "memory_bytes", json_count(memory_of(&x)));
+        json_object_set_new(out, "tokens_per_s",
+                            json_number((double)ranks * (double)p->op->size(&x) /
+                                        json_number_at(total, "ns") * 1e9));
+        json_object_set_new(out, "stages", stages);
+        json_object_set_new(out, "total", total);
+    }
+    return out;
+}
+
+/* From which number of ranks an iteration takes twice as long as in the smallest world, as text and
+ * number. */
+static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
+{
+    double base = NAN, ns = NAN;
+    uint32_t ranks = first, before = 0;
+    const char *text = NULL;
+    json_t *world;
+    size_t i;
+
+    for (; ranks <= (p->has_link ? RANKS_MOST : p->per_node) && text == NULL &&
+           p->err.status == EPA_OK;
+         ranks *= 2) {
+        json_t *one = predict_world(p, ranks);
+
+        ns = json_number_at(one, "total.ns");
+        base = isnan(base) ? ns : base;
+        if (*json_text_at(one, "why") != '\0')
+            text = arena_printf(p->arena,
+                                before != 0 ? "it scales to %u ranks: %u are %.200s"
+                                            : "%u ranks, or %u, are %.200s",
+                                before != 0 ? before : ranks, ranks, json_text_at(one, "why"));
+        else if (ns > 2 * base)
+            text = arena_printf(
+                p->arena, "it scales to %u rank%s: %u take %.1f times as long as %u, by %s", before,
+                before > 1 ? "s" : "", ranks, ns / base, first, json_text_at(one, "total.bound"));
+        else
+            before = ranks;
+        json_decref(one);
+    }
+    json_array_foreach(worlds, i, world)
+        json_object_set_new(world, "times", json_number(json_number_at(world, "total.ns") / base));
+    return json_object_of("ranks", json_count(before), "first", json_count(first), "text",
+                          json_text(text != NULL  ? text
+                                    : p->has_link ? "it scales as far as was looked"
+                                                  : "--link says what other nodes would add"),
+                          NULL);
+}
+
+/* ---- what is said ---- */
+
+static json_t *measured_json(const struct prediction *p)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct measured *m = &p->run[i];
+        json_t *stages = json_array();
+
+        for (uint32_t k = 0; k < p->op->n_phases; k++)
+            json_array_append_new(
+                stages, json_object_of("name", json_text(p->op->phase[k].name), "measured_ns",
+                                       json_whole(m->point[k].ns), "predicted_ns",
+                                       json_whole(local_ns(p, 0, k, &m->point[k])), "rows",
+                                       json_number(m->point[k].term[2]), "choices",
+                                       json_number(m->point[k].term[3]), NULL));
+        json_array_append_new(out,
+                              json_object_of("ranks", json_count(m->ranks), "size",
+                                             json_count(m->tokens), "topk", json_count(m->topk),
+                                             "share", json_number(m->point[0].share), "fitted",
+                                             json_boolean(!m->checks), "stages", stages, NULL));
+    }
+    return out;
+}
+
+static json_t *costs_json(const struct prediction *p)
+{
+    json_t *out = json_array();
+
+    for (uint32_t k = 0; k < p->op->n_phases; k++)
+        json_array_append_new(out,
+                              json_object_of("name", json_text(p->op->phase[k].name), "call_ns",
+                                             json_number(p->cost[0][k][0]), "peer_ns",
+                                             json_number(p->cost[0][k][1]), "row_ns",
+                                             json_number(p->cost[0][k][2]), "choice_ns",
+                                             json_number(p->cost[0][k][3]), NULL));
+    return out;
+}
+
+static void add_check(json_t **out, const char *name, double predicted, double measured)
+{
+    json_array_append_new(*out,
+                          json_object_of("name", json_text(name), "predicted_ns",
+                                         json_whole(predicted), "measured_ns", json_whole(measured),
+                                         "ratio", json_number(predicted / measured), NULL));
+}
+
+/* --check: the world that was asked for, as it was measured here. */
+static json_t *check_here(const struct prediction *p, const json_t *world)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < p->n && p->cli->check; i++) {
+        const struct measured *m = &p->run[i];
+        double sum = 0;
+
+        if (m->ranks != p->ranks || !prediction_is_whole(p, m))
+            continue;
+        for (uint32_t k = 0; k < p->op->n_phases; k++) {
+            const json_t *stage = json_array_get(json_object_get(world, "stages"), k);
+
+            add_check(&out, json_text_at(stage, "name"), json_number_at(stage, "ns"),
+                      m->point[k].ns);
+            sum += m->point[k].ns;
+        }
+        add_check(&out, "total", json_number_at(world, "total.ns"), sum);
+        break;
+    }
+    return out;
+}
+
+/* --measured: results of that world, of the file's algorithm and size. */
+static enum epa_status check_there(struct prediction *p, const json_t *world, json_t **out)
+{
+    struct results results = {0};
+    bool found = false;
+
+    if (results_read(p->cli->measured, &results, &p->err) != EPA_OK)
+        return p->err.status;
+    for (uint32_t i = 0; i < results.n && !found; i++) {
+        const json_t *run = results.run[i].json, *x = json_object_get(run, "experiment");
+
+        found = results.run[i].ok && json_number_at(run, "world.size") == p->ranks &&
+                json_number_at(x, p->op->size_key) == (double)p->op->size(p->x) &&
+                strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
+        for (uint32_t k = 0; k < p->op->n_phases && found; k++) {
+            const json_t *stage = json_array_get(json_object_get(world, "stages"), k);
+            const char *name = json_text_at(stage, "name");
+
+            add_check(out, name, json_number_at(stage, "ns"), prediction_phase_ns(run, name));
+        }
+        if (found)
+            add_check(out, "total", json_number_at(world, "total.ns"),
+                      json_number_at(result_total(run), "ns.median"));
+    }
+    if (!found)
+        epa_fail(&p->err, EPA_ERR_CONFIG,
+                 "--measured %s: no run that ended well has %u ranks, %s %" PRIu64 " and %s",
+                 p->cli->measured, p->ranks, p->op->size_key, p->op->size(p->x),
+                 p->x->algorithm.plugin->name);
+    results_free(&results);
+    return p->err.status;
+}
+
+static const char *measured_text(const struct prediction *p)
+{
+    struct text text = {0};
+    const char *out;
+
+    for (uint32_t i = 0; i < p->n_worlds; i++) {
+        const struct measured *m = NULL;
+
+        for (uint32_t k = 0; k < p->n && m == NULL; k++)
+            m = p->run[k].ranks == p->world[i] ? &p->run[k] : NULL;
+        text_add(&text, "%s%u ranks %.1f us%s", i > 0 ? ", " : "", m->ranks, m->total_ns / 1e3,
+                 m->point[0].share > 1
+                     ? arena_printf(p->arena, " (%g to a core)", m->point[0].share)
+                     : "");
+    }
+    text_add(&text, "; the fastest of %d rounds", ROUNDS);
+    out = arena_strndup(p->arena, text.data, text.bytes);
+    text_free(&text);
+    return out;
+}
+
+enum epa_status prediction_make(struct prediction *p)
+{
+    uint32_t first = p->per_node < p->low ? p->per_node : p->low, node;
+    json_t *worlds = json_array(), *check, *link = json_null(), *scales, *asked = NULL;
+    const char *text;
+    double times;
+
+    for (uint32_t ranks = p->low; ranks <= p->ranks && p->err.status == EPA_OK; ranks *= 2) {
+        json_t *world = predict_world(p, ranks);
+
+        if (*json_text_at(world, "why") == '\0')
+            asked = world;
+        json_array_append_new(worlds, world);
+    }
+    if (p->err.status != EPA_OK) {
+        json_decref(worlds);
+        return p->err.status;
+    }
+    scales = find_scale(p, first, worlds);
+    node = p->ranks < p->per_node ? p->ranks : p->per_node;
+    times = fmax(1, node * prediction_threads(p->x) / p->cores);
+    if (times > 1)
+        json_array_append_new(
+            p->notes,
+            json_text(arena_printf(p->arena,
+                                   "%u ranks of a node share %u cores: local work takes %g "
+                                   "times as long; --cores says how many a node has",
+                                   node, p->cores, times)));
+    if (json_number_at(asked, "planned_ranks") < json_number_at(asked, "ranks"))
+        json_array_append_new(
+            p->notes, json_text(arena_printf(
+                          p->arena,
+                          "%s as it is takes up to %.0f ranks: memory and messages "
+                          "of more are carried on from what it plans for those",
+                          p->x->algorithm.plugin->name, json_number_at(asked, "planned_ranks"))));
+    if (p->n_worlds < 2)
+        json_array_append_new(
+            p->notes, json_text("only one world could be measured: what a peer costs is not "
+                                "known, and taken to be nothing"));
+    check = check_here(p, asked);
+    if (p->cli->measured != NULL && p->err.status == EPA_OK)
+        (void)check_there(p, asked, &check);
+    if (p->has_link)
+        link = json_object_of("rate", json_number(p->link.bytes_per_ns), "latency_ns",
+                              json_whole(p->link.latency_ns), "message_ns",
+                              json_whole(p->link.message_ns), "of",
+                              json_text(p->link.node ? "node" : "rank"), NULL);
+    text =
+        arena_printf(p->arena,
+                     "%.0f %%: how far what was measured here is off what is predicted for it, by "
+                     "all of it and with one world left out, and how far rounds differ%s",
+                     100 * expm1(p->error),
+                     p->ranks > p->per_node ? "; what --link says is taken as it is" : "");
+    p->document = json_object_of(
+        "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(p->cli->arg[0]),
+        "sweep", json_boolean(p->cli->sweep != NULL), "link", link, "cores", json_count(p->cores),
+        "signal_ns", json_whole(p->signal_ns), "worlds", worlds, "scales", scales, "measured",
+        measured_json(p), "measured_text", json_text(measured_text(p)), "costs", costs_json(p),
+        "notes", json_incref(p->notes), "error",
+        json_object_of("part", json_number(expm1(p->error)), "text", json_text(text), NULL),
+        "check", json_array_size(check) > 0 ? json_incref(check) : json_null(), "machine",
+        json_incref(p->machine), NULL);
+    json_decref(check);
+    return p->err.status;
+}

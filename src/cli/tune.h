@@ -1,0 +1,122 @@
+/* What `epa2a tune` keeps of its turns, and what it writes at its end. */
+#ifndef TUNE_H
+#define TUNE_H
+
+#include "base/stats.h"
+#include "cli/compare.h"
+#include "cli/runs.h"
+#include "config/experiment.h"
+
+enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 512 /* that a setting takes part in */ };
+
+/* What is tried: options over those of the file. */
+struct tune_setting {
+    uint32_t base;    /* which run of the file, or which algorithm */
+    const char **set; /* [n] "algorithm.dedup=true", in order */
+    uint32_t n;
+    const char *name;   /* of all of it; "the file's settings" */
+    const char *change; /* the one of `set` that is new against `parent`; NULL: another */
+    const struct tune_setting *parent;
+    const struct experiment *x;
+    double *log_ratio, *ns; /* [rounds] over the file's settings in the same round; medians */
+    uint32_t rounds, from;  /* from: the first of the contest under way */
+    bool verified, dropped;
+    const char *why; /* it was dropped; NULL: it was not */
+    uint32_t pass;   /* in which it was first tried, from 1; 0: the file's */
+};
+
+struct tune {
+    const struct cli *cli;
+    struct arena *arena;
+    struct tune_setting **setting; /* [n]; 0: the file's */
+    uint32_t n;
+    json_t *not_tried; /* [{"setting", "why"}] */
+    const struct tune_setting *best;
+    bool is_better;         /* than the file's settings, by turns */
+    struct comparison last; /* of both; `rounds` of them */
+    uint32_t rounds;
+    uint64_t budget_ns, spent_ns, samples; /* samples of a turn */
+    uint32_t turns;
+    int stopped; /* exit code of what ended the search early; 0: nothing */
+};
+
+/* The ratio of a setting to the file's over its rounds from `from` on, as a logarithm. */
+double tune_ratio(const struct tune_setting *, uint32_t from);
+
+void tune_print(FILE *, const struct tune *);
+json_t *tune_json(const struct tune *);
+/* An experiment with comments that say where it comes from; `yaml`: as experiment_show() has it. */
+void tune_yaml(const struct tune *, const struct text *yaml, struct text *out);
+
+/* ---- the journal: a line for each turn, in order ---- */
+
+struct tune_journal {
+    char *path;  /* NULL: none is kept */
+    json_t *old; /* lines of a search that goes on */
+    size_t at;   /* of `old`, the next */
+    int fd, lock_fd;
+};
+
+/* Opens --out-dir, or nothing; `head`: what a search that goes on must have alike. */
+enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, json_t *head,
+                                  struct epa_error *);
+/* The next turn of the search that goes on, which was `what`; NULL: it has to be taken. */
+enum epa_status tune_journal_next(struct tune_journal *, const json_t *what, const json_t **out,
+                                  struct epa_error *);
+enum epa_status tune_journal_add(struct tune_journal *, const json_t *turn, struct epa_error *);
+void tune_journal_close(struct tune_journal *);
+
+/* ---- the search ---- */
+
+/* A run of the file, or its first one by another algorithm. */
+struct tune_base {
+    const char *name;
+    const char *whole, *text; /* YAML; text: without what is expected and traced */
+    const struct experiment *x;
+};
+
+struct tune_kept {
+    struct tune_kept *next;
+    struct runs runs;
+};
+
+struct tune_search {
+    struct tune t; /* for the report */
+    struct registry *registry;
+    json_t *machine;
+    struct tune_base *base;
+    uint32_t n_bases;
+    struct tune_kept *kept;              /* own all experiments */
+    json_t *delivers;                    /* of the file's settings, without --across */
+    const char *stage;                   /* that of whole iterations */
+    uint32_t iterations, warmup;         /* of a turn; iterations 0: as the file has them */
+    uint64_t longest_ns;                 /* all samples of a turn */
+    uint64_t took_ns, bench_ns, benches; /* the last turn; those of `iterations` */
+    struct tune_journal journal;
+    struct turns turns; /* at the end */
+    struct epa_error err;
+};
+
+/* ---- tune_settings.c ---- */
+
+/* The only run of a text with `set`, or all of the file (text NULL); NULL: `why` says why not, or
+ * for the file it was printed. */
+const struct runs *tune_read_runs(struct tune_search *, const char *text, const char **set,
+                                  uint32_t n, char why[CLI_FAILURE]);
+/* All runs of the file, which must have one task, and --algorithms. */
+enum epa_status tune_read_bases(struct tune_search *);
+/* What it delivers, as far as that must not differ. */
+json_t *tune_delivered(const struct tune_search *, const struct experiment *);
+
+/* `set` with a change, in order; without a value that the base has. Returns how many. */
+uint32_t tune_merge(struct tune_search *, uint32_t base, const char **set, uint32_t n,
+                    const char *change);
+/* A setting that was not there before; NULL: it was, or cannot be tried. */
+struct tune_setting *tune_add_setting(struct tune_search *, uint32_t base, const char **set,
+                                      uint32_t n, const struct tune_setting *parent,
+                                      const char *change, uint32_t pass);
+/* Adds to a list all that differ from `from` in a value. */
+void tune_add_changes(struct tune_search *, const struct tune_setting *from, uint32_t pass,
+                      struct tune_setting **list, uint32_t *n);
+
+#endif

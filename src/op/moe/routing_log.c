@@ -1,0 +1,336 @@
+/* `epa2a routing stats`: what a captured routing holds. How much of it is one token repeated, how
+ * load is spread over experts and over ranks, how that changes from the start of the file to its
+ * end, and which generator of routing: comes nearest to it. */
+#include "op/moe/routing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "config/experiment.h"
+#include "op/op.h"
+
+enum {
+    PARTS = 8,           /* of the file, in order */
+    HOTTEST = 4,         /* experts that are named */
+    DRAWN_TOKENS = 8192, /* of a generator, for a comparison */
+    RANKS_MOST = 256
+};
+
+/* Choices by expert of a range of tokens. mean, cv and max are over experts. */
+struct load {
+    uint64_t tokens, kept, dropped;
+    uint64_t min, max;
+    double mean, cv;
+    uint32_t idle; /* experts without a token */
+    uint32_t hottest[HOTTEST];
+    uint64_t of_expert[EXPERIMENT_EXPERTS_MAX];
+};
+
+static double imbalance(const struct load *l)
+{
+    return l->kept > 0 ? (double)l->max / l->mean : 1;
+}
+
+static void count_load(const struct routing_table *t, uint64_t from, uint64_t to, struct load *out)
+{
+    double squares = 0;
+
+    memset(out, 0, sizeof(*out));
+    out->min = UINT64_MAX;
+    out->tokens = to - from;
+    for (uint64_t i = from * t->topk; i < to * t->topk; i++) {
+        if (t->expert[i] < 0)
+            out->dropped++;
+        else
+            out->of_expert[t->expert[i]]++;
+    }
+    out->kept = out->tokens * t->topk - out->dropped;
+    out->mean = (double)out->kept / t->experts;
+    for (uint32_t e = 0; e < t->experts; e++) {
+        double off = (double)out->of_expert[e] - out->mean;
+        uint32_t at = HOTTEST;
+
+        squares += off * off;
+        out->idle += out->of_expert[e] == 0;
+        out->min = out->of_expert[e] < out->min ? out->of_expert[e] : out->min;
+        out->max = out->of_expert[e] > out->max ? out->of_expert[e] : out->max;
+        while (at > 0 && (at > e || out->of_expert[e] > out->of_expert[out->hottest[at - 1]]))
+            at--;
+        for (uint32_t i = HOTTEST - 1; i > at; i--)
+            out->hottest[i] = out->hottest[i - 1];
+        if (at < HOTTEST)
+            out->hottest[at] = e;
+    }
+    out->cv = out->kept > 0 ? sqrt(squares / t->experts) / out->mean : 0;
+}
+
+/* Largest load of a rank over the mean, if as many neighbours as fit are on each of `ranks`. */
+static double rank_imbalance(const struct load *l, uint32_t experts, uint32_t ranks)
+{
+    uint32_t each = experts / ranks;
+    uint64_t max = 0;
+
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        uint64_t sum = 0;
+
+        for (uint32_t e = rank * each; e < (rank + 1) * each; e++)
+            sum += l->of_expert[e];
+        max = sum > max ? sum : max;
+    }
+    return l->kept > 0 ? (double)max * ranks / (double)l->kept : 1;
+}
+
+/* ---- which generator comes nearest ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Shares of all choices by expert, the largest first. */
+static void sorted_shares(const struct load *l, uint32_t experts, double *out)
+{
+    for (uint32_t e = 0; e < experts; e++)
+        out[e] = l->kept > 0 ? (double)l->of_expert[e] / (double)l->kept : 0;
+    qsort(out, experts, sizeof(*out), by_size);
+}
+
+struct routing_fit {
+    const char *kind, *key; /* routing.kind, and the key of its parameter */
+    double parameter, distance;
+};
+
+struct fit {
+    const struct routing_table *log;
+    double share[EXPERIMENT_EXPERTS_MAX]; /* of the log */
+    struct load *load;                    /* of what was drawn */
+    struct routing_table drawn;
+};
+
+/* The part of the choices that is on other experts than a generator would have them on, experts
+ * sorted by load on both sides: 0 is a perfect fit. */
+static double distance(struct fit *f, int kind, double parameter)
+{
+    struct experiment x = {.seed = 1, .ranks = 1};
+    double share[EXPERIMENT_EXPERTS_MAX], sum = 0;
+
+    x.moe.max_tokens = DRAWN_TOKENS;
+    x.moe.topk = f->log->topk;
+    x.moe.experts = f->log->experts;
+    x.routing.kind = kind;
+    x.routing.exponent = x.routing.sigma = parameter;
+    routing_fill(&x, NULL, 0, 0, DRAWN_TOKENS, f->drawn.expert, f->drawn.weight);
+    count_load(&f->drawn, 0, DRAWN_TOKENS, f->load);
+    sorted_shares(f->load, f->log->experts, share);
+    for (uint32_t e = 0; e < f->log->experts; e++)
+        sum += fabs(share[e] - f->share[e]);
+    return sum / 2;
+}
+
+/* The best parameter up to 4, to 0.01: by tenths, then around the best of these. */
+static struct routing_fit best_of(struct fit *f, int kind, const char *name, const char *key)
+{
+    struct routing_fit best = {.kind = name, .key = key, .parameter = 0};
+    double centre;
+
+    best.distance = distance(f, kind, 0);
+    for (uint32_t i = 1; i <= 40; i++) {
+        double d = distance(f, kind, i / 10.0);
+
+        if (d < best.distance) {
+            best.distance = d;
+            best.parameter = i / 10.0;
+        }
+    }
+    centre = best.parameter;
+    for (int i = -9; i <= 9; i++) {
+        double parameter = centre + i / 100.0, d;
+
+        if (parameter < 0)
+            continue;
+        d = distance(f, kind, parameter);
+        if (d < best.distance) {
+            best.distance = d;
+            best.parameter = parameter;
+        }
+    }
+    return best;
+}
+
+static bool fit_generators(const struct routing_table *t, const struct load *whole,
+                           struct routing_fit *out)
+{
+    size_t choices = (size_t)DRAWN_TOKENS * t->topk;
+    struct fit *f = calloc(1, sizeof(*f));
+    bool good = f != NULL;
+
+    if (good) {
+        f->log = t;
+        f->drawn = (struct routing_table){.tokens = DRAWN_TOKENS,
+                                          .topk = t->topk,
+                                          .experts = t->experts,
+                                          .expert = calloc(choices, sizeof(int32_t)),
+                                          .weight = calloc(choices, sizeof(float))};
+        f->load = calloc(1, sizeof(*f->load));
+        good = f->drawn.expert != NULL && f->drawn.weight != NULL && f->load != NULL;
+    }
+    if (good) {
+        struct routing_fit zipf, lognormal;
+
+        sorted_shares(whole, t->experts, f->share);
+        zipf = best_of(f, ROUTING_ZIPF, "zipf", "exponent");
+        lognormal = best_of(f, ROUTING_LOGNORMAL, "lognormal", "sigma");
+        *out = lognormal.distance < zipf.distance ? lognormal : zipf;
+    }
+    if (f != NULL) {
+        free(f->drawn.expert);
+        free(f->drawn.weight);
+        free(f->load);
+    }
+    free(f);
+    return good;
+}
+
+/* ---- text and JSON ---- */
+
+struct routing_log {
+    const char *path;
+    struct routing_table table;
+    uint64_t repeated, leading; /* tokens: in all; at the start of the file */
+    uint64_t skip;              /* leading, unless nothing follows */
+    struct load whole, part[PARTS];
+    uint64_t part_from[PARTS + 1];
+    struct routing_fit fit;
+};
+
+static void describe_load(const struct routing_log *log, struct text *out)
+{
+    const struct load *l = &log->whole;
+    char kept[32], dropped[32];
+
+    text_add(out,
+             "%-12s %s choices, %s dropped; per expert %llu to %llu, mean %.1f: max / mean %.2f, "
+             "cv %.2f\n",
+             "load", text_count(kept, sizeof(kept), l->kept),
+             text_count(dropped, sizeof(dropped), l->dropped), (unsigned long long)l->min,
+             (unsigned long long)l->max, l->mean, imbalance(l), l->cv);
+    text_add(out, "%-12s", "experts");
+    for (uint32_t i = 0; i < HOTTEST && i < log->table.experts; i++)
+        text_add(out, "%s %u (%.2f %%)", i == 0 ? "" : ",", l->hottest[i],
+                 l->kept == 0 ? 0 : 100 * (double)l->of_expert[l->hottest[i]] / (double)l->kept);
+    text_add(out, " have most; %u of %u have none\n", l->idle, log->table.experts);
+    text_add(out, "%-12s max / mean, experts in order:", "ranks");
+    for (uint32_t ranks = 2; ranks <= log->table.experts && ranks <= RANKS_MOST; ranks++)
+        if (log->table.experts % ranks == 0)
+            text_add(out, " %u: %.2f", ranks, rank_imbalance(l, log->table.experts, ranks));
+    text_add(out, "\n");
+}
+
+static void describe(const struct routing_log *log, struct text *out)
+{
+    const struct routing_table *t = &log->table;
+    char tokens[32], path[256];
+
+    snprintf(path, sizeof(path), "%s", log->path);
+    text_add(out, "# %s: %s tokens, top-%u of %u experts\n", text_clean(path),
+             text_count(tokens, sizeof(tokens), t->tokens), t->topk, t->experts);
+    if (log->repeated == 0)
+        text_add(out, "%-12s none: no %d neighbours are mostly one token\n", "repeats",
+                 ROUTING_WARMUP_TOKENS);
+    else
+        text_add(out,
+                 "%-12s %.1f %% of the tokens are one token repeated, such as a server's warm-up; "
+                 "%s at the start\n",
+                 "repeats", 100 * (double)log->repeated / (double)t->tokens,
+                 text_count(tokens, sizeof(tokens), log->leading));
+    if (log->skip > 0)
+        text_add(out, "%-12s the rest is what follows, as with routing.skip: %llu\n", "",
+                 (unsigned long long)log->skip);
+    describe_load(log, out);
+    text_add(out,
+             "%-12s {kind: %s, %s: %.2f}; %.1f %% of the choices are on other experts, sorted by "
+             "load\n",
+             "nearest", log->fit.kind, log->fit.key, log->fit.parameter, 100 * log->fit.distance);
+    text_add(out, "#  %9s %9s %11s %9s %8s\n", "from", "tokens", "max / mean", "hottest", "idle");
+    for (uint32_t i = 0; i < PARTS; i++)
+        if (log->part[i].tokens > 0)
+            text_add(out, "   %9llu %9llu %11.2f %9u %8u\n", (unsigned long long)log->part_from[i],
+                     (unsigned long long)log->part[i].tokens, imbalance(&log->part[i]),
+                     log->part[i].hottest[0], log->part[i].idle);
+}
+
+static json_t *load_json(const struct load *l, uint64_t from)
+{
+    return json_object_of("from", json_count(from), "tokens", json_count(l->tokens), "choices",
+                          json_count(l->kept), "dropped", json_count(l->dropped), "min",
+                          json_count(l->min), "max", json_count(l->max), "mean",
+                          json_number(l->mean), "imbalance", json_number(imbalance(l)), "cv",
+                          json_number(l->cv), "idle_experts", json_integer(l->idle),
+                          "hottest_expert", json_integer(l->hottest[0]), NULL);
+}
+
+static json_t *document(const struct routing_log *log)
+{
+    const struct routing_table *t = &log->table;
+    json_t *parts = json_array(), *ranks = json_array(), *experts = json_array();
+
+    for (uint32_t i = 0; i < PARTS; i++)
+        if (log->part[i].tokens > 0)
+            json_array_append_new(parts, load_json(&log->part[i], log->part_from[i]));
+    for (uint32_t n = 2; n <= t->experts && n <= RANKS_MOST; n++)
+        if (t->experts % n == 0)
+            json_array_append_new(
+                ranks,
+                json_object_of("ranks", json_integer(n), "imbalance",
+                               json_number(rank_imbalance(&log->whole, t->experts, n)), NULL));
+    for (uint32_t e = 0; e < t->experts; e++)
+        json_array_append_new(experts, json_count(log->whole.of_expert[e]));
+    return json_object_of("path", json_text(log->path), "tokens", json_count(t->tokens), "topk",
+                          json_integer(t->topk), "experts", json_integer(t->experts), "repeated",
+                          json_count(log->repeated), "skip", json_count(log->skip), "load",
+                          load_json(&log->whole, log->skip), "choices_of_expert", experts, "ranks",
+                          ranks, "parts", parts, "nearest",
+                          json_object_of("kind", json_text(log->fit.kind), log->fit.key,
+                                         json_number(log->fit.parameter), "distance",
+                                         json_number(log->fit.distance), NULL),
+                          NULL);
+}
+
+enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
+                                    struct text *out, json_t **json, struct epa_error *err)
+{
+    const struct routing_shape shape = {.experts = experts, .layer = layer};
+    struct routing_log *log = calloc(1, sizeof(*log));
+    enum epa_status status;
+    uint64_t rest;
+
+    if (log == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "routing stats: no memory");
+    log->path = path;
+    status = routing_read(path, &shape, &log->table, err);
+    if (status == EPA_OK) {
+        log->leading = routing_warmup(&log->table, &log->repeated);
+        log->skip = log->leading < log->table.tokens ? log->leading : 0;
+        rest = log->table.tokens - log->skip;
+        count_load(&log->table, log->skip, log->table.tokens, &log->whole);
+        for (uint32_t i = 0; i <= PARTS; i++)
+            log->part_from[i] = log->skip + rest * i / PARTS;
+        for (uint32_t i = 0; i < PARTS; i++)
+            count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
+        if (!fit_generators(&log->table, &log->whole, &log->fit))
+            status = epa_fail(err, EPA_ERR_NOMEM, "routing stats: no memory");
+    }
+    if (status == EPA_OK) {
+        describe(log, out);
+        *json = document(log);
+    }
+    free(log->table.expert);
+    free(log->table.weight);
+    free(log);
+    return status;
+}

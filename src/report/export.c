@@ -1,0 +1,320 @@
+/* JUnit XML, cells of CSV, and OpenMetrics text. */
+#include "report/export.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+
+/* ---- JUnit ---- */
+
+/* What XML 1.0 cannot have at all is shown as ?. */
+void export_add_xml(struct text *out, const char *text)
+{
+    static const char *const entity[] = {
+        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\n'] = "&#10;"};
+
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c < sizeof(entity) / sizeof(entity[0]) && entity[c] != NULL)
+            text_add(out, "%s", entity[c]);
+        else
+            text_add_bytes(out, c < ' ' && c != '\t' ? "?" : text, 1);
+    }
+}
+
+static void add_attribute(struct text *out, const char *name, const char *value)
+{
+    text_add(out, " %s=\"", name);
+    export_add_xml(out, value);
+    text_add(out, "\"");
+}
+
+static bool ended(const json_t *row, const char *end)
+{
+    return strcmp(json_text_at(row, "end"), end) == 0;
+}
+
+/* Data that is wrong, or an expectation that is missed, is a failure; anything else an error. */
+static bool is_failure(const json_t *row)
+{
+    return ended(row, REPORT_FAILED) &&
+           strcmp(json_text_at(row, "status"), status_name(EPA_ERR_MISMATCH)) == 0;
+}
+
+static bool is_skipped(const json_t *row)
+{
+    return ended(row, REPORT_SKIPPED) || ended(row, REPORT_NOT_RUN);
+}
+
+/* Of rows of a file; NULL: of all. */
+static void add_counts(struct text *out, const json_t *rows, const char *file)
+{
+    uint32_t tests = 0, failures = 0, errors = 0, skipped = 0;
+    const json_t *row;
+    size_t i;
+
+    json_array_foreach(rows, i, row)
+    {
+        if (file != NULL && strcmp(json_text_at(row, "file"), file) != 0)
+            continue;
+        tests++;
+        skipped += is_skipped(row);
+        failures += is_failure(row);
+        errors += !ended(row, REPORT_OK) && !is_skipped(row) && !is_failure(row);
+    }
+    text_add(out, " tests=\"%u\" failures=\"%u\" errors=\"%u\" skipped=\"%u\"", tests, failures,
+             errors, skipped);
+}
+
+static void add_case(struct text *out, const json_t *row, const json_t *results)
+{
+    const char *file = json_text_at(row, "file"), *label = json_text_at(row, "label");
+    const char *what = is_failure(row) ? "failure" : is_skipped(row) ? "skipped" : "error";
+    const json_t *result;
+    double seconds = NAN;
+    size_t i;
+
+    json_array_foreach(results, i, result)
+    {
+        if (strcmp(json_text_at(result, "label"), label) == 0 &&
+            strcmp(json_text_at(result, "file"), file) == 0)
+            seconds = json_number_at(result, "elapsed_s");
+    }
+    text_add(out, "    <testcase");
+    add_attribute(out, "classname", file);
+    add_attribute(out, "name", label);
+    if (!isnan(seconds))
+        text_add(out, " time=\"%.3f\"", seconds);
+    if (ended(row, REPORT_OK)) {
+        text_add(out, "/>\n");
+        return;
+    }
+    text_add(out, ">\n      <%s", what);
+    if (!is_skipped(row))
+        add_attribute(out, "type", json_text_at(row, "status"));
+    add_attribute(out, "message",
+                  *json_text_at(row, "error") != '\0' ? json_text_at(row, "error")
+                                                      : json_text_at(row, "end"));
+    text_add(out, "/>\n    </testcase>\n");
+}
+
+/* Whether no row before has its file. */
+static bool begins_file(const json_t *rows, size_t at)
+{
+    const char *file = json_text_at(json_array_get(rows, at), "file");
+
+    for (size_t i = 0; i < at; i++)
+        if (strcmp(json_text_at(json_array_get(rows, i), "file"), file) == 0)
+            return false;
+    return true;
+}
+
+void export_junit(struct text *out, const struct report_batch *batch, const json_t *results)
+{
+    const json_t *rows = batch->rows, *row;
+    size_t i, k;
+
+    text_add(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"epa2a %s\"",
+             session_verb_name(batch->verb));
+    add_counts(out, rows, NULL);
+    text_add(out, ">\n");
+    for (i = 0; i < json_array_size(rows); i++) {
+        const char *file = json_text_at(json_array_get(rows, i), "file");
+
+        if (!begins_file(rows, i))
+            continue;
+        text_add(out, "  <testsuite");
+        add_attribute(out, "name", file);
+        add_counts(out, rows, file);
+        text_add(out, ">\n");
+        json_array_foreach(rows, k, row)
+        {
+            if (strcmp(json_text_at(row, "file"), file) == 0)
+                add_case(out, row, results);
+        }
+        text_add(out, "  </testsuite>\n");
+    }
+    text_add(out, "</testsuites>\n");
+}
+
+/* ---- CSV ---- */
+
+/* Cells of a row by the names of their columns: of each stage "dispatch.p95_us", ..., and of the
+ * experiment all keys. */
+static void add_figures(json_t *row, json_t *cells)
+{
+    static const struct {
+        const char *name, *path;
+        double scale;
+    } figures[] = {{"min_us", "ns.min", 1e-3},
+                   {"median_us", "ns.median", 1e-3},
+                   {"p95_us", "ns.p95", 1e-3},
+                   {"p99_us", "ns.p99", 1e-3},
+                   {"p999_us", "ns.p999", 1e-3},
+                   {"max_us", "ns.max", 1e-3},
+                   {"mean_us", "ns.mean", 1e-3},
+                   {"stdev_us", "ns.stdev", 1e-3},
+                   {"goodput_gb_s", "rate.goodput", 1},
+                   {"wire_gb_s", "rate.wire", 1},
+                   {"bottleneck_gb_s", "rate.bottleneck", 1},
+                   {"of_peak", "of_peak", 1}};
+    json_t *stage;
+    size_t i;
+
+    json_array_foreach(json_object_get(row, "stages"), i, stage)
+    {
+        for (uint32_t k = 0; k < sizeof(figures) / sizeof(figures[0]); k++) {
+            double value = json_number_at(stage, figures[k].path) * figures[k].scale;
+            char key[128];
+
+            snprintf(key, sizeof(key), "%.60s.%s", json_text_at(stage, "name"), figures[k].name);
+            json_object_set_new(cells, key,
+                                isnan(value) ? json_text("") : json_sprintf("%.6g", value));
+        }
+    }
+}
+
+static void add_keys(const json_t *from, const char *prefix, json_t *cells)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)from, key, value)
+    {
+        char path[128], *text;
+
+        snprintf(path, sizeof(path), "%s%s%.60s", prefix, *prefix != '\0' ? "." : "", key);
+        if (json_is_object(value)) {
+            add_keys(value, path, cells);
+        } else if (json_is_string(value)) {
+            json_object_set(cells, path, value);
+        } else {
+            text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            json_object_set_new(cells, path, json_text(text != NULL ? text : ""));
+            free(text);
+        }
+    }
+}
+
+json_t *export_cells(json_t *rows, bool stages)
+{
+    json_t *names = json_object(), *row;
+    size_t i;
+
+    for (uint32_t pass = 0; pass < 2; pass++)
+        json_array_foreach(rows, i, row)
+        {
+            json_t *cells = json_object();
+
+            if (pass == 0 && stages)
+                add_figures(row, cells);
+            if (pass == 1)
+                add_keys(json_object_get(row, "experiment"), "", cells);
+            json_object_update_missing(names, cells);
+            json_object_update_missing(row, cells);
+            json_decref(cells);
+        }
+    return names;
+}
+
+/* ---- OpenMetrics ---- */
+
+/* NAME="TEXT", behind a comma where others are before it. */
+static void add_label(struct text *out, const char *name, const char *text)
+{
+    text_add(out, "%s%s=\"", out->data[out->bytes - 1] == '{' ? "" : ",", name);
+    for (; *text != '\0'; text++) {
+        if (*text == '\n')
+            text_add(out, "\\n");
+        else if (*text == '"' || *text == '\\')
+            text_add(out, "\\%c", *text);
+        else
+            text_add_bytes(out, text, 1);
+    }
+    text_add(out, "\"");
+}
+
+/* A sample with the labels that tell runs apart; a value that is not known is left out. */
+static void add_sample(struct text *out, const char *name, const json_t *result, const char *stage,
+                       const char *label, const char *text, double value)
+{
+    if (isnan(value))
+        return;
+    text_add(out, "%s{", name);
+    add_label(out, "file", json_text_at(result, "file"));
+    add_label(out, "run", json_text_at(result, "label"));
+    add_label(out, "id", json_text_at(result, "id"));
+    add_label(out, "algorithm", json_text_at(result, "experiment.algorithm.name"));
+    add_label(out, "transport", json_text_at(result, "experiment.transport.name"));
+    add_label(out, "host", json_text_at(result, "machine.host"));
+    if (stage != NULL)
+        add_label(out, "stage", stage);
+    if (label != NULL)
+        add_label(out, label, text);
+    text_add(out, "} %.9g\n", value);
+}
+
+static void add_times(struct text *out, const json_t *result, const json_t *stage)
+{
+    static const char name[] = "epa2a_stage_seconds";
+    static const char *const quantile[][2] = {{"0", "min"},    {"0.5", "median"}, {"0.95", "p95"},
+                                              {"0.99", "p99"}, {"0.999", "p999"}, {"1", "max"}};
+    const char *of = json_text_at(stage, "name");
+    const json_t *ns = json_object_get(stage, "ns");
+    double n = json_number_at(ns, "n");
+
+    if (!(n > 0))
+        return;
+    for (uint32_t i = 0; i < sizeof(quantile) / sizeof(quantile[0]); i++)
+        add_sample(out, name, result, of, "quantile", quantile[i][0],
+                   json_number_at(ns, quantile[i][1]) * 1e-9);
+    add_sample(out, "epa2a_stage_seconds_count", result, of, NULL, NULL, n);
+    add_sample(out, "epa2a_stage_seconds_sum", result, of, NULL, NULL,
+               json_number_at(ns, "mean") * 1e-9 * n);
+}
+
+static void add_rates(struct text *out, const json_t *result, const json_t *stage)
+{
+    static const char *const rate[] = {"goodput", "wire", "bottleneck"};
+
+    for (uint32_t i = 0; i < sizeof(rate) / sizeof(rate[0]); i++)
+        add_sample(out, "epa2a_stage_rate_bytes_per_second", result, json_text_at(stage, "name"),
+                   "rate", rate[i], json_number_at(json_object_get(stage, "rate"), rate[i]) * 1e9);
+}
+
+void export_openmetrics(struct text *out, const json_t *results)
+{
+    static void (*const of_stages[])(struct text *, const json_t *, const json_t *) = {add_times,
+                                                                                       add_rates};
+    static const char *const head[] = {
+        "# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
+        "# HELP epa2a_stage_seconds Time of a stage on the slowest rank of each iteration.\n",
+        "# TYPE epa2a_stage_rate_bytes_per_second gauge\n"
+        "# UNIT epa2a_stage_rate_bytes_per_second bytes_per_second\n"
+        "# HELP epa2a_stage_rate_bytes_per_second Bytes of a stage over its median.\n"};
+    static const char *const figures[][3] = {
+        {"epa2a_verify_compared_elements", "verify.compared", "Elements that were compared."},
+        {"epa2a_verify_wrong_elements", "verify.wrong", "Elements that were wrong."},
+        {"epa2a_run_exit_code", "exit_code", "0: the run ended well."}};
+    const json_t *result, *stage;
+    size_t i, k;
+
+    for (uint32_t of = 0; of < 2; of++) {
+        text_add(out, "%s", head[of]);
+        json_array_foreach(results, i, result)
+        {
+            json_array_foreach(json_object_get(result, "stages"), k, stage)
+                of_stages[of](out, result, stage);
+        }
+    }
+    for (uint32_t f = 0; f < sizeof(figures) / sizeof(figures[0]); f++) {
+        text_add(out, "# TYPE %s gauge\n# HELP %s %s\n", figures[f][0], figures[f][0],
+                 figures[f][2]);
+        json_array_foreach(results, i, result) add_sample(
+            out, figures[f][0], result, NULL, NULL, NULL, json_number_at(result, figures[f][1]));
+    }
+    text_add(out, "# EOF\n");
+}

@@ -1,0 +1,421 @@
+/* Where a result comes from: the machine, the build and the environment, read once at the start
+ * from /proc, /sys and the compiler; the experiment, its plugins and ranks, and the fault that was
+ * planted in it. Nothing here fails: what cannot be read is null. */
+#include "report/result.h"
+
+#include <dlfcn.h>
+#include <epa2a/plugin.h>
+#include <gnu/libc-version.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "config/experiment.h"
+#include "epa2a/quant.h"
+#include "git_id.h"
+#include "report/results.h"
+
+#define CPU_DIR "/sys/devices/system/cpu"
+
+#ifdef NDEBUG
+enum { ASSERTS = 0 };
+#else
+enum { ASSERTS = 1 };
+#endif
+#ifdef __OPTIMIZE__
+enum { OPTIMIZED = 1 };
+#else
+enum { OPTIMIZED = 0 };
+#endif
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+extern char **environ;
+
+/* "48K", "2048K", "1M", as caches have it. */
+static uint64_t cache_size(const char *text)
+{
+    char *end;
+    uint64_t n = strtoull(text, &end, 10);
+
+    if (*end == 'K')
+        return n << 10;
+    return *end == 'M' ? n << 20 : n;
+}
+
+/* Machines of more than 1024 cores need a larger set than cpu_set_t: the kernel refuses one
+ * that is too small. */
+static uint32_t cores_allowed(uint32_t *first)
+{
+    uint32_t n = 0;
+
+    *first = 0;
+    for (int room = 1024; n == 0 && room <= 1 << 20; room *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)room);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)room);
+
+        if (set != NULL && sched_getaffinity(0, bytes, set) == 0) {
+            n = (uint32_t)CPU_COUNT_S(bytes, set);
+            while (*first < (uint32_t)room && !CPU_ISSET_S(*first, bytes, set))
+                *first += 1;
+        }
+        CPU_FREE(set);
+    }
+    return n != 0 ? n : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+json_t *facts_line(const char *root, const char *path)
+{
+    char line[256];
+
+    return sysfile_line(root, path, line, sizeof(line)) ? json_text_or_null(line) : json_null();
+}
+
+static json_t *chosen(const char *root, const char *path)
+{
+    char word[32] = "";
+
+    sysfile_chosen(root, path, word, sizeof(word));
+    return json_text_or_null(word);
+}
+
+/* How many numbers the list in a file names. */
+static json_t *count_in(const char *root, const char *path)
+{
+    char list[256];
+
+    return json_count_or_null(
+        sysfile_line(root, path, list, sizeof(list)) ? sysfile_list_count(list) : 0);
+}
+
+static void put_caches(const char *root, uint32_t core, json_t *facts)
+{
+    static const char *const level[] = {NULL, "l1d_bytes", "l2_bytes", "l3_bytes"};
+
+    for (uint32_t i = 1; i <= 3; i++)
+        json_object_set_new(facts, level[i], json_null());
+    for (uint32_t i = 0; i < 8; i++) {
+        char path[128], text[64];
+        uint64_t at;
+
+        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/type", core, i);
+        if (!sysfile_line(root, path, text, sizeof(text)) || strcmp(text, "Instruction") == 0)
+            continue;
+        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/level", core, i);
+        at = sysfile_number(root, path);
+        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cache/index%u/size", core, i);
+        if (at >= 1 && at <= 3 && sysfile_line(root, path, text, sizeof(text)))
+            json_object_set_new(facts, level[at], json_count_or_null(cache_size(text)));
+    }
+}
+
+/* Package numbers are small and without gaps on all but exotic machines. */
+static uint32_t count_sockets(const char *root)
+{
+    uint64_t seen = 0;
+    uint32_t last = 0;
+    char list[1024];
+    const char *dash;
+
+    if (!sysfile_line(root, CPU_DIR "/possible", list, sizeof(list)))
+        return 0;
+    dash = strrchr(list, '-');
+    if (dash != NULL)
+        last = (uint32_t)strtoul(dash + 1, NULL, 10);
+    for (uint32_t core = 0; core <= last; core++) {
+        char path[128], text[32];
+
+        snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/physical_package_id", core);
+        if (sysfile_line(root, path, text, sizeof(text)) && text[0] != '-')
+            seen |= 1ull << (strtoul(text, NULL, 10) & 63);
+    }
+    return (uint32_t)__builtin_popcountll(seen);
+}
+
+static double timer_step(void)
+{
+    double step = 0;
+
+    for (int i = 0; i < 64; i++) {
+        struct timespec a, b;
+        double d = 0;
+
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        for (int tries = 0; d <= 0 && tries < 1000000; tries++) {
+            clock_gettime(CLOCK_MONOTONIC, &b);
+            d = (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
+        }
+        if (step <= 0 || d < step)
+            step = d;
+    }
+    return step;
+}
+
+static json_t *build_json(void)
+{
+    const char *refused = NULL, *isa = epa_kernels_get(EPA_BF16, &refused)->isa;
+    bool debug = ASSERTS || !OPTIMIZED || strcmp(EPA2A_SANITIZE, "none") != 0;
+
+    return json_object_of("version", json_text(EPA2A_VERSION), "git", json_text_or_null(EPA2A_GIT),
+                          "plugin_abi", json_count(EPA_ABI), "compiler", json_text(COMPILER),
+                          "type", json_text(EPA2A_BUILD_TYPE), "sanitizers",
+                          json_text(EPA2A_SANITIZE), "debug", json_boolean(debug), "libc",
+                          json_sprintf("glibc %s", gnu_get_libc_version()), "isa", json_text(isa),
+                          "isa_refused", json_text_or_null(refused), NULL);
+}
+
+/* By name, whether a variable may be in a result. */
+static bool is_allowed(const char *variable)
+{
+    static const char *const prefix[] = {
+        "EPA2A_",   "UCX_", "OMPI_MCA_",     "NCCL_",
+        "NVSHMEM_", "OMP_", "SLURM_JOB_ID=", "CUDA_VISIBLE_DEVICES="};
+
+    for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
+        if (strncmp(variable, prefix[i], strlen(prefix[i])) == 0)
+            return strchr(variable, '=') != NULL;
+    return false;
+}
+
+/* Results are passed on: values that may be credentials are redacted. */
+static bool is_secret(const char *variable)
+{
+    static const char *const word[] = {"key", "token", "secret", "passw", "credential"};
+    const char *value = strchr(variable, '=') + 1, *scheme = strstr(value, "://");
+    char name[128];
+
+    snprintf(name, sizeof(name), "%.*s", (int)(value - variable - 1), variable);
+    for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
+        if (strcasestr(name, word[i]) != NULL)
+            return true;
+    }
+    return scheme != NULL && strchr(scheme, '@') != NULL; /* scheme://user:password@host */
+}
+
+static json_t *environment_json(void)
+{
+    json_t *out = json_object();
+
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        const char *equals = strchr(*at, '=');
+
+        if (is_allowed(*at))
+            json_object_setn_new(out, *at, (size_t)(equals - *at),
+                                 json_text(is_secret(*at) ? "(redacted)" : equals + 1));
+    }
+    return out;
+}
+
+json_t *facts_collect(const char *root)
+{
+    struct utsname names = {0};
+    uint32_t first, cores = cores_allowed(&first);
+    char path[128], cpu[128], text[64] = "";
+    json_t *load, *facts;
+
+    (void)uname(&names);
+    (void)sysfile_line(root, "/proc/loadavg", text, sizeof(text));
+    load = json_real(strtod(text, NULL));
+    text[0] = '\0';
+    (void)sysfile_field(root, "/proc/meminfo", "MemTotal", text, sizeof(text));
+    if (!sysfile_field(root, "/proc/cpuinfo", "model name", cpu, sizeof(cpu)))
+        snprintf(cpu, sizeof(cpu), "%s", names.machine);
+    facts = json_object_of(
+        "host", json_text_or_null(names.nodename), "kernel",
+        json_sprintf("%s %s", names.sysname, names.release), "arch",
+        json_text_or_null(names.machine), "cpu", json_text_or_null(cpu), "cores", json_count(cores),
+        "sockets", json_count_or_null(count_sockets(root)), "numa_nodes",
+        count_in(root, "/sys/devices/system/node/online"), "memory_bytes",
+        json_count_or_null(strtoull(text, NULL, 10) << 10), "clocksource",
+        facts_line(root, "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "timer_ns", json_number(timer_step()), "huge_pages",
+        chosen(root, "/sys/kernel/mm/transparent_hugepage/enabled"), "shmem_huge_pages",
+        chosen(root, "/sys/kernel/mm/transparent_hugepage/shmem_enabled"), "load_average", load,
+        "build", build_json(), "environment", environment_json(), NULL);
+    snprintf(path, sizeof(path), CPU_DIR "/cpu%u/topology/thread_siblings_list", first);
+    json_object_set_new(facts, "threads_per_core", count_in(root, path));
+    snprintf(path, sizeof(path), CPU_DIR "/cpu%u/cpufreq/scaling_governor", first);
+    json_object_set_new(facts, "governor", facts_line(root, path));
+    put_caches(root, first, facts);
+    return facts;
+}
+
+/* ---- what ran ---- */
+
+/* A number, boolean or list of numbers of YAML is one in JSON too; anything
+ * else, such as 5s or 64KiB, is text. "bench.warmup" goes into the object "bench". */
+static void add_value(void *arg, const struct experiment_value *v)
+{
+    json_t *at = arg, *parsed = v->quoted ? NULL : json_loads(v->value, JSON_DECODE_ANY, NULL);
+    const char *key = v->path, *dot;
+
+    for (; (dot = strchr(key, '.')) != NULL; key = dot + 1) {
+        json_t *next = json_object_getn(at, key, (size_t)(dot - key));
+
+        if (next == NULL) {
+            next = json_object();
+            (void)json_object_setn_new(at, key, (size_t)(dot - key), next);
+        }
+        at = next;
+    }
+    json_object_set_new(at, key, parsed != NULL ? parsed : json_text(v->value));
+}
+
+static void add_shape(void *arg, const struct experiment_value *v)
+{
+    if (results_key_is_shape(v->path))
+        json_object_set_new(arg, v->path, json_text(v->value));
+}
+
+json_t *result_shape(const struct experiment *x)
+{
+    json_t *out = json_object();
+
+    experiment_visit(x, add_shape, out);
+    return out;
+}
+
+/* Of "NAME=TEXT". */
+static json_t *pairs_json(const char *const *pair, uint32_t n)
+{
+    json_t *out = json_object();
+
+    for (uint32_t i = 0; i < n; i++) {
+        const char *equals = strchr(pair[i], '=');
+        json_object_setn_new(out, pair[i], (size_t)(equals - pair[i]), json_text(equals + 1));
+    }
+    return out;
+}
+
+/* FNV-1a of a file's bytes; null: it cannot be read any more. */
+static json_t *hash_json(const char *path)
+{
+    struct epa_error ignored = {EPA_OK, ""};
+    uint64_t hash = HASH_BEGIN;
+    text_auto all = {0};
+    bool good = file_read(path, FILE_MOST, &all, &ignored) == EPA_OK;
+
+    hash_add(&hash, all.data, all.bytes);
+    return good ? json_sprintf("%016" PRIx64, hash) : json_null();
+}
+
+/* A plugin has no version beside that of its bytes. The file is null where it is built in. */
+static json_t *plugin_json(const struct epa_plugin *plugin)
+{
+    static const char program = 0; /* something that is in the program */
+    Dl_info of, own;
+    bool module = dladdr(plugin, &of) != 0 && of.dli_fname != NULL &&
+                  (dladdr(&program, &own) == 0 || own.dli_fbase != of.dli_fbase);
+
+    return json_object_of("name", json_text(plugin->name), "file",
+                          module ? json_text(of.dli_fname) : json_null(), "hash",
+                          module ? hash_json(of.dli_fname) : json_null(), NULL);
+}
+
+void result_put_origin(json_t *result, const struct session *s, const struct facts *facts)
+{
+    const struct experiment *x = s->experiment;
+    json_t *experiment = json_object();
+
+    json_object_set_new(result, "experiment", experiment);
+    experiment_visit(x, add_value, experiment);
+    json_object_set_new(result, "context", pairs_json(facts->context, facts->n_context));
+    json_object_set_new(result, "machine", json_copy(facts->machine));
+    json_object_set_new(result, "plugins",
+                        json_object_of("launcher", plugin_json(x->launcher.plugin), "backend",
+                                       plugin_json(x->backend.plugin), "transport",
+                                       plugin_json(x->transport.plugin), "algorithm",
+                                       plugin_json(x->algorithm.plugin), NULL));
+}
+
+/* ---- ranks ---- */
+
+json_t *result_facts(const struct session_facts *facts)
+{
+    json_t *out = facts->n == 0 ? json_null() : json_object();
+
+    for (uint32_t i = 0; i < facts->n; i++)
+        json_object_set_new(out, facts->fact[i].key, json_text(facts->fact[i].value));
+    return out;
+}
+
+static json_t *rank_json(const struct session *s, uint32_t r)
+{
+    const struct session_rank *rank = session_rank(s, r);
+    char words[sizeof(rank->text) + 1];
+
+    snprintf(words, sizeof(words), "%.*s", (int)sizeof(rank->text), rank->text);
+    return json_object_of("rank", json_count(r), "pid", json_count_or_null((uint64_t)rank->pid),
+                          "host", json_text_or_null(rank->host), "node", json_count(rank->node),
+                          "core", rank->core >= 0 ? json_count((uint64_t)rank->core) : json_null(),
+                          "device", result_facts(&rank->device), "transport",
+                          result_facts(&rank->transport), "samples", json_count(rank->samples),
+                          "first_ns", json_whole(rank->first_ns > 0 ? rank->first_ns : NAN),
+                          "status", json_text(status_name(rank->status)), "error",
+                          json_text_or_null(rank->status != EPA_OK ? words : NULL), NULL);
+}
+
+json_t *result_world(const struct session *s)
+{
+    json_t *ranks = json_array();
+
+    for (uint32_t r = 0; s->block != NULL && r < s->experiment->ranks; r++)
+        json_array_append_new(ranks, rank_json(s, r));
+    return json_object_of("size", json_count(s->experiment->ranks), "launcher",
+                          json_text(s->experiment->launcher.plugin->name), "started_by",
+                          json_text_or_null(s->process_id.source), "ranks", ranks, NULL);
+}
+
+json_t *result_fault(const struct session *s)
+{
+    const struct fault_options *f = &s->experiment->fault;
+    const struct session_rank *rank =
+        s->block != NULL && f->rank < s->experiment->ranks ? session_rank(s, f->rank) : NULL;
+    text_auto what = {0};
+
+    if (!fault_is_planted(s->experiment))
+        return json_null();
+    fault_describe(f, &what);
+    return json_object_of("kind", json_text(fault_name(f)), "rank", json_count(f->rank), "text",
+                          json_text(what.data), "struck",
+                          rank != NULL && rank->pid != 0 /* else its counters did not reach us */
+                              ? json_count(rank->faults)
+                              : json_null(),
+                          NULL);
+}
+
+/* The trace that was written, and what noting it takes the busiest thread of an iteration. */
+json_t *result_profile(const struct trace_written *t)
+{
+    if (t == NULL || t->path[0] == '\0')
+        return json_null();
+    return json_object_of("file", json_text(t->path), "iterations", json_count(t->iterations),
+                          "slices", json_count(t->slices), "flows", json_count(t->flows), "dropped",
+                          json_count(t->dropped), "clock_error_ns", json_number(t->error_ns),
+                          "event_ns", json_number(t->event_ns), "overhead_ns",
+                          json_number(t->event_ns * t->busiest), NULL);
+}
+
+json_t *result_time(time_t started)
+{
+    struct tm utc;
+    char text[40];
+
+    if (started == 0 || gmtime_r(&started, &utc) == NULL)
+        return json_null();
+    strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_text(text);
+}

@@ -1,0 +1,390 @@
+/* The model of `epa2a predict`, and what it says. */
+#include "report/predict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/options.h"
+#include "report/table.h"
+
+/* ---- the fit ---- */
+
+/* Solves a x = b of n unknowns; false: some of them cannot be told apart. */
+static bool solve(double a[PREDICT_TERMS][PREDICT_TERMS], double *b, uint32_t n, double *x)
+{
+    for (uint32_t c = 0; c < n; c++) {
+        uint32_t best = c;
+
+        for (uint32_t r = c + 1; r < n; r++)
+            best = fabs(a[r][c]) > fabs(a[best][c]) ? r : best;
+        if (!(fabs(a[best][c]) > 1e-9))
+            return false;
+        for (uint32_t k = 0; k < n; k++) {
+            double swap = a[c][k];
+
+            a[c][k] = a[best][k];
+            a[best][k] = swap;
+        }
+        x[0] = b[c];
+        b[c] = b[best];
+        b[best] = x[0];
+        for (uint32_t r = c + 1; r < n; r++) {
+            double times = a[r][c] / a[c][c];
+
+            for (uint32_t k = c; k < n; k++)
+                a[r][k] -= times * a[c][k];
+            b[r] -= times * b[c];
+        }
+    }
+    for (uint32_t c = n; c-- > 0;) {
+        x[c] = b[c];
+        for (uint32_t k = c + 1; k < n; k++)
+            x[c] -= a[c][k] * x[k];
+        x[c] /= a[c][c];
+    }
+    return true;
+}
+
+/* What a term of a point is of its time, as it counts; in units that make sums of one size. */
+static double part_of(const struct predict_point *p, uint32_t term, const double *unit)
+{
+    return p->weight * p->share * p->term[term] / unit[term] / p->ns;
+}
+
+/* Costs of the terms in `mask` alone; false: they cannot be found, or one is below 0. */
+static bool fit_some(const struct predict_point *p, uint32_t n, uint32_t mask, const double *unit,
+                     double *cost)
+{
+    double a[PREDICT_TERMS][PREDICT_TERMS] = {{0}}, b[PREDICT_TERMS] = {0}, x[PREDICT_TERMS];
+    uint32_t term[PREDICT_TERMS], terms = 0;
+
+    memset(cost, 0, PREDICT_TERMS * sizeof(*cost));
+    for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+        if ((mask >> t & 1) != 0)
+            term[terms++] = t;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t r = 0; r < terms; r++) {
+            double part = part_of(&p[i], term[r], unit);
+
+            b[r] += p[i].weight * part;
+            for (uint32_t c = 0; c < terms; c++)
+                a[r][c] += part * part_of(&p[i], term[c], unit);
+        }
+    if (!solve(a, b, terms, x))
+        return false;
+    for (uint32_t r = 0; r < terms; r++) {
+        if (x[r] < 0)
+            return false;
+        cost[term[r]] = x[r] / unit[term[r]];
+    }
+    return true;
+}
+
+double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *p)
+{
+    double ns = 0;
+
+    for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+        ns += cost[t] * p->term[t];
+    return ns * p->share;
+}
+
+/* There are few terms: each set of them is tried, and of those that do as well the smallest is
+ * taken. */
+void predict_fit(const struct predict_point *p, uint32_t n, double cost[PREDICT_TERMS])
+{
+    double unit[PREDICT_TERMS] = {0}, least = INFINITY;
+
+    memset(cost, 0, PREDICT_TERMS * sizeof(*cost));
+    for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+        for (uint32_t i = 0; i < n; i++)
+            unit[t] = fmax(unit[t], p[i].share * p[i].term[t] / p[i].ns);
+    for (uint32_t terms = 1; terms <= PREDICT_TERMS; terms++)
+        for (uint32_t mask = 1; mask < 1u << PREDICT_TERMS; mask++) {
+            double one[PREDICT_TERMS], sum = 0;
+            bool used = (uint32_t)__builtin_popcount(mask) == terms;
+
+            for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+                used = used && ((mask >> t & 1) == 0 || unit[t] > 0);
+            if (!used || !fit_some(p, n, mask, unit, one))
+                continue;
+            for (uint32_t i = 0; i < n; i++)
+                sum += pow(p[i].weight * (predict_local(one, &p[i]) / p[i].ns - 1), 2);
+            if (sum < least - 1e-9) {
+                least = sum;
+                memcpy(cost, one, sizeof(one));
+            }
+        }
+}
+
+/* ---- the link ---- */
+
+enum epa_status predict_link_read(const char *text, struct predict_link *out, struct epa_error *err)
+{
+    static const struct {
+        const char *name;
+        double bytes_per_ns;
+    } units[] = {{"TB/s", 1e3},     {"GB/s", 1},          {"MB/s", 1e-3},
+                 {"Gbit/s", 0.125}, {"Mbit/s", 0.125e-3}, {NULL, 0}};
+    struct predict_link link = {0};
+    struct value_error why = {"", ""};
+    char word[32] = "", *end;
+    uint64_t ns[2] = {0, 0};
+    uint32_t given = 0;
+    double rate = strtod(text, &end);
+    size_t unit = strcspn(end, ",");
+
+    for (uint32_t i = 0; units[i].name != NULL; i++)
+        if (strlen(units[i].name) == unit && memcmp(units[i].name, end, unit) == 0)
+            link.bytes_per_ns = rate * units[i].bytes_per_ns;
+    if (!(link.bytes_per_ns > 0) || !isfinite(link.bytes_per_ns))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--link %s: a rate is expected first, in TB/s, GB/s, MB/s, Gbit/s or "
+                        "Mbit/s: --link 50GB/s,2us",
+                        text);
+    for (const char *at = end + unit; *at == ','; at += 1 + strcspn(at + 1, ",")) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + 1, ","), at + 1);
+        if (strcmp(word, "node") == 0) {
+            link.node = true;
+            continue;
+        }
+        if (given == 2 || !value_duration(word, &ns[given], &why))
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "--link %s: '%s' %s; behind the rate are the latency, the time between "
+                            "two messages, and 'node': --link 400GB/s,2us,10ns,node",
+                            text, word, given == 2 ? "is one too many" : why.what);
+        given++;
+    }
+    link.latency_ns = (double)ns[0];
+    link.message_ns = (double)ns[1];
+    *out = link;
+    return EPA_OK;
+}
+
+struct predict_time predict_time(double local_ns, const struct op_load *load,
+                                 const struct predict_link *link, double signal_ns)
+{
+    struct predict_time t = {.ns = local_ns, .local_ns = local_ns, .bound = PREDICT_LOCAL};
+
+    if (link == NULL)
+        return t;
+    t.bytes_ns = (link->node ? load->node_bytes : load->rank_bytes) / link->bytes_per_ns;
+    t.messages_ns = load->messages * link->message_ns;
+    t.latency_ns = fmax(link->latency_ns - signal_ns, 0);
+    if (t.bytes_ns > t.ns)
+        t.bound = PREDICT_BYTES;
+    t.ns = fmax(t.ns, t.bytes_ns);
+    if (t.messages_ns > t.ns)
+        t.bound = PREDICT_MESSAGES;
+    t.ns = fmax(t.ns, t.messages_ns);
+    if (t.latency_ns > t.ns)
+        t.bound = PREDICT_LATENCY;
+    t.ns += t.latency_ns;
+    return t;
+}
+
+const char *predict_bound_name(enum predict_bound bound)
+{
+    static const char *const name[] = {[PREDICT_LOCAL] = "local copy",
+                                       [PREDICT_BYTES] = "link bandwidth",
+                                       [PREDICT_MESSAGES] = "link messages",
+                                       [PREDICT_LATENCY] = "link latency"};
+
+    return name[bound];
+}
+
+/* ---- what is said ---- */
+
+static const struct table_column stages[] = {{"name", "stage", .width = 0, .digits = 10},
+                                             {"ns", "time", "us", 1e3, 1, 10},
+                                             {"low_ns", "from", "us", 1e3, 1, 10},
+                                             {"high_ns", "to", "us", 1e3, 1, 10},
+                                             {"local_ns", "local", "us", 1e3, 1, 10},
+                                             {"bytes_ns", "link", "us", 1e3, 1, 10},
+                                             {"messages_ns", "messages", "us", 1e3, 1, 9},
+                                             {"link_bytes", "bytes", "MB", 1e6, 2, 9},
+                                             {"bound", "bound", .width = 0},
+                                             {0}};
+static const struct table_column worlds[] = {{"ranks", "ranks", NULL, 0, 0, 6},
+                                             {"nodes", "nodes", NULL, 0, 0, 6},
+                                             {"total.ns", "time", "us", 1e3, 1, 10},
+                                             {"total.low_ns", "from", "us", 1e3, 1, 10},
+                                             {"total.high_ns", "to", "us", 1e3, 1, 10},
+                                             {"times", "times", NULL, 0, 2, 6},
+                                             {"tokens_per_s", "tokens", "M/s", 1e6, 2, 8},
+                                             {"total.link_bytes", "bytes", "MB", 1e6, 2, 8},
+                                             {"memory_bytes", "memory", "MiB", 1048576, 0, 7},
+                                             {"total.bound", "bound", .width = 0},
+                                             {0}};
+
+/* Of CSV, in units that its names say. */
+static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
+                                             {"nodes", "nodes", NULL, 0, 0, 9},
+                                             {"stage.name", "stage", .width = 0},
+                                             {"stage.ns", "ns", NULL, 0, 0, 20},
+                                             {"stage.low_ns", "low_ns", NULL, 0, 0, 20},
+                                             {"stage.high_ns", "high_ns", NULL, 0, 0, 20},
+                                             {"stage.local_ns", "local_ns", NULL, 0, 0, 20},
+                                             {"stage.bytes_ns", "link_ns", NULL, 0, 0, 20},
+                                             {"stage.messages_ns", "messages_ns", NULL, 0, 0, 20},
+                                             {"stage.latency_ns", "latency_ns", NULL, 0, 0, 20},
+                                             {"stage.link_bytes", "link_bytes", NULL, 0, 0, 20},
+                                             {"stage.bound", "bound", .width = 0},
+                                             {"memory_bytes", "memory_bytes", NULL, 0, 0, 20},
+                                             {"why", "refused", .width = 0},
+                                             {0}};
+
+/* The world that was asked for; of a sweep the largest that can be. */
+static const json_t *asked(const json_t *d)
+{
+    const json_t *all = json_object_get(d, "worlds"), *world, *last = NULL;
+    size_t i;
+
+    json_array_foreach(all, i, world) last = json_object_get(world, "total") != NULL ? world : last;
+    return last;
+}
+
+static bool is_sweep(const json_t *d)
+{
+    return json_is_true(json_object_get(d, "sweep"));
+}
+
+/* "256 ranks, 32 nodes of 8" */
+static void add_world(struct text *out, const json_t *world)
+{
+    double ranks = json_number_at(world, "ranks"), nodes = json_number_at(world, "nodes");
+
+    text_add(out, "%.0f rank%s, ", ranks, ranks > 1 ? "s" : "");
+    if (nodes > 1)
+        text_add(out, "%.0f nodes of %.0f", nodes, ranks / nodes);
+    else
+        text_add(out, "one node");
+}
+
+static void add_head(struct text *out, const json_t *d)
+{
+    const json_t *link = json_object_get(d, "link"), *world = asked(d);
+
+    text_add(out, "epa2a predict: %s: ", json_text_at(d, "file"));
+    add_world(out, world);
+    if (is_sweep(d))
+        text_add(out, ", and as few as %.0f", json_number_at(d, "worlds.0.ranks"));
+    if (json_is_object(link))
+        text_add(out, "; link %.4g GB/s, %.4g us%s, of a %s", json_number_at(link, "rate"),
+                 json_number_at(link, "latency_ns") / 1e3,
+                 json_number_at(link, "message_ns") > 0 ? " and a time between messages" : "",
+                 json_text_at(link, "of"));
+}
+
+static void add_answer(struct text *out, const json_t *d)
+{
+    const json_t *world = asked(d), *stage;
+    size_t i;
+
+    add_world(out, world);
+    text_add(out, ": %.1f us, %.1f to %.1f", json_number_at(world, "total.ns") / 1e3,
+             json_number_at(world, "total.low_ns") / 1e3,
+             json_number_at(world, "total.high_ns") / 1e3);
+    json_array_foreach(json_object_get(world, "stages"), i, stage)
+        text_add(out, "%s %s %.1f us by %s", i == 0 ? ":" : ",", json_text_at(stage, "name"),
+                 json_number_at(stage, "ns") / 1e3, json_text_at(stage, "bound"));
+    text_add(out, "; %s", json_text_at(d, "scales.text"));
+}
+
+/* Rows of the only world, with the total. */
+static json_t *stage_rows(const json_t *world)
+{
+    json_t *rows = json_deep_copy(json_object_get(world, "stages"));
+
+    if (rows != NULL)
+        json_array_append_new(rows, json_deep_copy(json_object_get(world, "total")));
+    return rows;
+}
+
+static void print_notes(FILE *file, const json_t *d)
+{
+    const json_t *world = asked(d), *row;
+    char memory[32], heap[32];
+    size_t i;
+
+    if (!is_sweep(d) && json_number_at(world, "memory_bytes") > 0)
+        text_comment(
+            file, "memory of a rank: %s, of which the heap is %s",
+            text_size(memory, sizeof(memory), (uint64_t)json_number_at(world, "memory_bytes")),
+            text_size(heap, sizeof(heap), (uint64_t)json_number_at(world, "heap_bytes")));
+    json_array_foreach(json_object_get(d, "worlds"), i, row)
+    {
+        if (is_sweep(d) && *json_text_at(row, "why") != '\0')
+            text_comment(file, "%.0f ranks: %s", json_number_at(row, "ranks"),
+                         json_text_at(row, "why"));
+    }
+    text_comment(file, "measured here: %s", json_text_at(d, "measured_text"));
+    json_array_foreach(json_object_get(d, "notes"), i, row)
+        text_comment(file, "%s", json_string_value(row));
+    json_array_foreach(json_object_get(d, "check"), i, row)
+        text_comment(file, "check: %s: predicted %.1f us, measured %.1f us: %.2f",
+                     json_text_at(row, "name"), json_number_at(row, "predicted_ns") / 1e3,
+                     json_number_at(row, "measured_ns") / 1e3, json_number_at(row, "ratio"));
+    text_comment(file, "error: %s", json_text_at(d, "error.text"));
+}
+
+void predict_text(FILE *file, const json_t *d)
+{
+    struct text head = {0}, answer = {0};
+    json_t *rows =
+        is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
+
+    add_answer(&answer, d);
+    add_head(&head, d);
+    text_comment(file, "%s", answer.data);
+    text_comment(file, "%s", head.data);
+    if (rows != NULL)
+        table_text(file, is_sweep(d) ? worlds : stages, rows);
+    print_notes(file, d);
+    json_decref(rows);
+    text_free(&head);
+    text_free(&answer);
+}
+
+void predict_markdown(struct text *out, const json_t *d)
+{
+    struct text answer = {0};
+    json_t *rows =
+        is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
+
+    add_answer(&answer, d);
+    text_add_markdown(out, answer.data);
+    text_add(out, "\n\n");
+    if (rows != NULL)
+        table_markdown(out, is_sweep(d) ? worlds : stages, rows);
+    text_add(out, "\nerror: ");
+    text_add_markdown(out, json_text_at(d, "error.text"));
+    text_add(out, "\n");
+    json_decref(rows);
+    text_free(&answer);
+}
+
+void predict_csv(struct text *out, const json_t *d)
+{
+    json_t *lines = json_array(), *world, *stage;
+    size_t i, k;
+
+    json_array_foreach(json_object_get(d, "worlds"), i, world)
+    {
+        json_t *rows = stage_rows(world);
+
+        if (rows == NULL)
+            json_array_append_new(lines, json_incref(world));
+        json_array_foreach(rows, k, stage)
+        {
+            json_t *line = json_copy(world);
+
+            json_object_set(line, "stage", stage);
+            json_array_append_new(lines, line);
+        }
+        json_decref(rows);
+    }
+    table_csv(out, values, lines);
+    json_decref(lines);
+}

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""exports.py EPA2A CONFIGS: what programs of others read, JUnit XML, OpenMetrics, a page for a browser and the list of
+plugins as JSON, against the results of the same command."""
+import csv
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+
+RUNS = """include: %s
+runs:
+  'good <&"> \\ \u00e9': {}
+  slow: {expect: {median: 1ns}}
+  absent: {algorithm: alltoallv}
+  wrong: {fault: {kind: kill, rank: 1, stage: dispatch, iteration: 1}}
+"""
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
+
+
+def metrics(text):
+    """{(name, labels): value}, as the text format has it: families in one piece, each sample once, # EOF last."""
+    lines, found, family, seen = text.split("\n"), {}, None, set()
+    assert lines[-2:] == ["# EOF", ""], lines[-2:]
+    for line in lines[:-2]:
+        if line.startswith("# TYPE "):
+            family = line.split()[2]
+            assert family not in seen, line
+            seen.add(family)
+        elif line.startswith("# "):
+            assert line.split()[1] in ("HELP", "UNIT") and line.split()[2] == family, line
+            assert line.split()[1] == "HELP" or family.endswith(line.split()[3]), line
+        else:
+            name, inside, value = re.fullmatch(r"([a-z0-9_]+)\{(.*)\} (\S+)", line).groups()
+            assert name in (family, f"{family}_count", f"{family}_sum"), line
+            assert LABEL.sub("", inside) == "", line
+            key = name, tuple((k, re.sub(r"\\(.)", r"\1", v)) for k, v, _ in LABEL.findall(inside))
+            assert key not in found, line
+            found[key] = float(value)
+    return found
+
+
+class Page(html.parser.HTMLParser):
+    """Counts elements and gathers text; refers to nothing outside."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.n, self.text = {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.n[tag] = self.n.get(tag, 0) + 1
+        for key, value in attrs:
+            assert key not in ("src", "href", "xlink:href") or value.startswith("#"), (tag, key, value)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def main(epa2a, configs):
+    epa2a, small = os.path.abspath(epa2a), f"{os.path.abspath(configs)}/small.yaml"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        path = pathlib.Path("x.yaml")
+        path.write_text(RUNS % small, encoding="utf-8")
+
+        def run(*args, code=0):
+            done = subprocess.run([epa2a, *args], capture_output=True, text=True, check=False)
+            assert done.returncode == code, (args, done)
+            return done.stdout
+
+        run("bench", "x.yaml", "-n", "1200", "--timeout", "30s", "--json", "x.json", "--junit", "x.xml", "--html", "x.html",
+            "--openmetrics", "x.txt", "--csv", "x.csv", "--quiet", code=1)
+        results = {r["label"]: r for r in json.loads(path.with_suffix(".json").read_text())["results"]}
+        good = results['good <&"> \\ \u00e9']
+        suite = xml.parse("x.xml").getroot()
+        counts = {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
+        assert suite.tag == "testsuites" and counts.items() <= suite.attrib.items(), suite.attrib
+        assert counts.items() <= suite[0].attrib.items() and suite[0].attrib["name"] == "x.yaml", suite[0].attrib
+        cases = {case.attrib["name"]: case for case in suite[0]}
+        assert abs(float(cases[good["label"]].attrib["time"]) - good["elapsed_s"]) < 0.001, cases.keys()
+        assert [[child.tag for child in case] for case in cases.values()] == [[], ["failure"], ["skipped"], ["error"]]
+        assert cases["wrong"][0].attrib["type"] == "died" and "rank 1" in cases["wrong"][0].attrib["message"]
+        found = metrics(path.with_suffix(".txt").read_text(encoding="utf-8"))
+        mine = {(name, dict(labels).get("stage"), dict(labels).get("quantile") or dict(labels).get("rate")): value
+                for (name, labels), value in found.items() if dict(labels)["run"] == good["label"]}
+        for stage in good["stages"]:
+            for quantile, key in (("0", "min"), ("0.5", "median"), ("0.95", "p95"), ("0.99", "p99"), ("0.999", "p999"), ("1", "max")):
+                value = mine["epa2a_stage_seconds", stage["name"], quantile]
+                assert abs(value * 1e9 - stage["ns"][key]) <= 1e-6 * stage["ns"][key], (stage["name"], quantile)
+            for rate in ("goodput", "wire", "bottleneck"):
+                value = mine["epa2a_stage_rate_bytes_per_second", stage["name"], rate]
+                assert abs(value / 1e9 - stage["rate"][rate]) <= 1e-6 * value, (stage["name"], rate)
+            assert mine["epa2a_stage_seconds_count", stage["name"], None] == stage["ns"]["n"]
+        assert mine["epa2a_run_exit_code", None, None] == 0 and mine["epa2a_verify_wrong_elements", None, None] == 0
+        row = {row["label"]: row for row in csv.DictReader(open("x.csv", encoding="utf-8"))}[good["label"]]
+        for stage in good["stages"]:  # a column for each figure and each key
+            assert abs(float(row[f"{stage['name']}.p99_us"]) * 1e3 - stage["ns"]["p99"]) <= 1e-5 * stage["ns"]["p99"], row
+            assert abs(float(row[f"{stage['name']}.wire_gb_s"]) / stage["rate"]["wire"] - 1) <= 1e-5, row
+        assert (row["moe.hidden"], row["algorithm.name"], row["bench.barrier"]) == ("256", "ll_v2", "true"), row
+        page = Page(path.with_suffix(".html").read_text(encoding="utf-8"))
+        text = "".join(page.text)
+        assert good["label"] in text and good["machine"]["cpu"] in text and "alltoallv needs ranks" in text, text
+        assert f"{good['stages'][-1]['ns']['median'] / 1e3:.1f}" in text and "us" in text, text
+        assert page.n["table"] == 2 + sum(bool(r["stages"]) for r in results.values()), page.n  # best, runs, stages of each
+        assert page.n.get("script") is None and (shutil.which("gnuplot") is None or page.n["svg"] == 3), page.n
+        run("verify", "x.yaml", "--only", "good*", "--html", "v.html", "--junit", "v.xml")
+        assert "0" in "".join(Page(pathlib.Path("v.html").read_text(encoding="utf-8")).text)
+        run("bench", "x.yaml", "--only", "good*", "--html", "x.html", code=2)  # is there already
+
+        plugins = json.loads(run("list", "--json", "-"))["plugins"]
+        assert {p["kind"] for p in plugins} == {"backend", "launcher", "transport", "algorithm"}, plugins
+        (shm,) = [p for p in plugins if p["name"] == "shm"]
+        assert "loads and stores" in shm["gives"] and shm["memory"] == ["host memory"] and shm["why_not"] is None, shm
+        text = run("list", "transport", "--json", "l.json")
+        only = json.loads(pathlib.Path("l.json").read_text())["plugins"]
+        assert [p["name"] for p in only] == [p["name"] for p in plugins if p["kind"] == "transport"], only
+        assert all(p["summary"] in text for p in only), text
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

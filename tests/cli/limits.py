@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""limits.py EPA2A: over 20 shapes no median is shorter than the time "at peak" by more than 3 %.
+
+What the links' measured rate and latency allow is a limit only if nobody beats it: a stage that does has "?" there, and null in JSON. How
+many these are depends on what else the machine does while links are measured, and is said, not judged."""
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+
+SHAPES = [("ll_v2", *shape) for shape in itertools.product((2, 4), (1, 8, 32, 128), ((512, 4), (4096, 8)))]
+SHAPES += [("ll_v1", 2, 8, (2048, 4)), ("token_flag", 2, 8, (2048, 4)), ("ll_v1", 4, 32, (2048, 8)), ("ll_v2", 8, 8, (1024, 4))]
+MOST = 1.03
+
+beaten, unknown, stages = [], 0, 0
+with tempfile.NamedTemporaryFile("w", suffix=".yaml") as base:
+    base.write("version: 1\nname: limits\ntimeout: 60s\nbench: {warmup: 10, iterations: 40}\n")
+    base.flush()
+    for name, ranks, tokens, (hidden, topk) in SHAPES:
+        sets = [f"algorithm={name}", f"ranks={ranks}", f"moe={{max_tokens: {tokens}, hidden: {hidden}, experts: 16, topk: {topk}}}"]
+        done = subprocess.run([sys.argv[1], "bench", base.name, "--quiet", "--json", "-", *(w for s in sets for w in ("--set", s))],
+                              stdout=subprocess.PIPE, text=True, check=True)
+        result = json.loads(done.stdout)["results"][0]
+        assert result["machine"]["links"]["rate"] > 0, sets
+        for stage in result["stages"]:
+            stages += 1
+            unknown += stage["of_peak"] is None
+            if stage["of_peak"] is not None and stage["of_peak"] > MOST:
+                beaten.append(f"{' '.join(sets)}: {stage['name']}: {stage['of_peak']:.0%} of peak")
+print(*beaten, f"{len(SHAPES)} shapes, {stages} stages, {len(beaten)} beat their limit, {unknown} have none", sep="\n")
+sys.exit(beaten != [])

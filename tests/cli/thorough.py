@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""thorough.py EPA2A SOURCE CC...: faults planted in tests/plugins/plainmoe.c, and who finds them: `verify` as it is, or
+which variant of `verify --thorough`. What is no fault passes all of it."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PLAIN, NOBODY = "verify", None
+FILE = """version: 1
+ranks: 3
+transport: shm
+algorithm: plainmoe
+moe: {max_tokens: 8, hidden: 512, experts: 6, topk: 3, fp8_group_size: 64}
+timeout: 2s
+verify: {iterations: 16}
+"""
+FAULTS = [  # what it does, the text that it changes and to what, who finds it, and a word of what is said
+    ("the last token is not sent", "i < m->tokens * m->topk && status", "i + m->topk < m->tokens * m->topk && status",
+     PLAIN, "dispatch"),
+    ("choices are added up backwards", "uint64_t i = (uint64_t)t * m->topk + k;",
+     "uint64_t i = (uint64_t)t * m->topk + m->topk - 1 - k;", "f16", "combine"),
+    ("16 bytes of a row are claimed", ".dispatch_row_bytes = s.row", ".dispatch_row_bytes = 16", PLAIN, "claims"),
+    ("a put goes past the heap of a peer", "status = put(p, mine + BOX_HEAD + n * p->s.row, row, p->s.row, r);",
+     "status = put(p, mine + BOX_HEAD + n * p->s.row, row, p->s.row, r); "
+     "if (r != me && n == 0) { char b = 0; (void)b; status = put(p, p->s.heap - 1, row, 2, r); }", PLAIN, "plan()"),
+    ("-1 is taken for expert 0", "int32_t e = m->expert[i];", "int32_t e = m->expert[i] < 0 ? 0 : m->expert[i];",
+     "dropped choices", "dispatch"),
+    ("an odd token is left out", "i < m->tokens * m->topk && status", "i < m->tokens / 2 * 2 * m->topk && status",
+     "changing counts", "dispatch"),
+    ("the output of rows that no token has is cleared", "    for (uint32_t t = 0; t < m->tokens; t++)\n",
+     "    memset(m->out, 0, (size_t)m->max_tokens * m->hidden * 2);\n    for (uint32_t t = 0; t < m->tokens; t++)\n",
+     "changing counts", "no such token"),
+    ("a row more than there is room for is output", "    for (uint32_t t = 0; t < m->tokens; t++)\n",
+     "    memset((char *)m->out + (size_t)m->max_tokens * m->hidden * 2, 0, 16);\n    for (uint32_t t = 0; t < m->tokens; t++)\n",
+     "guards", "'out'"),
+    ("a byte behind the own heap is written", "    return status == EPA_OK ? p->t->ops->quiet(p->t) : status;\n}\n\nstatic void reduce",
+     "    *here(p, p->s.heap) = 1;\n    return status == EPA_OK ? p->t->ops->quiet(p->t) : status;\n}\n\nstatic void reduce",
+     "guards", "this rank's heap"),
+    ("an input is written", "    memcpy(here(p, p->s.y), m->y,", "    ((char *)(uintptr_t)m->x)[0] = 0;\n    memcpy(here(p, p->s.y), m->y,",
+     "guards", "'x'"),
+    ("the algorithm's first signal is taken to be 0", ".signal = params->signal,", ".signal = 0,", "guards", "signal"),
+    ("weights are 0.99 at most", "float weight = m->weight[i];", "float weight = m->weight[i] > 0.99f ? 0.99f : m->weight[i];",
+     "uniform weights", "combine"),
+    ("one buffer set for two calls", "SETS = 2,", "SETS = 1,", "pipelined", ""),
+    ("a discarded call is not counted", "    (void)a;\n    (void)problem;\n    return EPA_OK;",
+     "    (void)problem;\n    ((struct plain *)a)->epoch--;\n    return EPA_OK;", "discarded dispatches", ""),
+    ("the call is counted in a static variable", "    uint32_t set = (uint32_t)(++p->epoch % SETS);\n",
+     "    static uint64_t n;\n    uint32_t set = (uint32_t)((p->epoch = ++n) % SETS);\n",
+     "threads", ""),
+    ("no fence before a signal", "p->t->ops->fence(p->t, peer)", "EPA_OK", "reorder", ""),
+    ("no quiet after rows", "        take_rows(p, &problem->u.moe, set);\n    return status == EPA_OK ? p->t->ops->quiet(p->t) : status;",
+     "        take_rows(p, &problem->u.moe, set);\n    return status;", "reorder, pipelined", ""),
+    ("a stale signal will do", "status = wait_all(p, ROWS, p->epoch);", "status = wait_all(p, ROWS, p->epoch - 1);",
+     "reorder, late ranks", ""),
+    ("the highest rank is not waited for", "if (r != p->world.rank)\n", "if (r != p->world.rank && r + 1 < p->s.size)\n",
+     "reorder, late ranks", ""),
+    ("calls are counted in 16 bits", "uint32_t word = p->signal + kind", "uint32_t word = (value = (uint16_t)value, p->signal) + kind",
+     "epochs pass 2^32", ""),
+    ("no fault: rows of sources in another order", "source = 0; source < p->s.size; source++) {",
+     "other = 0; other < p->s.size; other++) {\n            uint32_t source = (p->world.rank + other) % p->s.size;", NOBODY, ""),
+    ("no fault: what was read is cleared", "    m->epoch = p->epoch;\n",
+     "    for (uint32_t source = 0; source < p->s.size; source++)\n"
+     "        memset(here(p, set * p->s.boxes + source * p->s.box + BOX_HEAD), 0, p->s.box - BOX_HEAD);\n    m->epoch = p->epoch;\n",
+     NOBODY, ""),
+]
+
+
+def verify(epa2a, folder, *more):
+    """The exit code, what --json wrote, and all that was said."""
+    done = subprocess.run([epa2a, "verify", folder / "x.yaml", "--plugin-path", folder, "--quiet", "--json", folder / "x.json",
+                           "--force", *more], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode in (0, 1, 3, 4, 5), (done.returncode, done.stdout, done.stderr)
+    return done.returncode, json.loads((folder / "x.json").read_text()), done.stdout + done.stderr
+
+
+def main(epa2a, source, *cc):
+    text = pathlib.Path(source, "tests/plugins/plainmoe.c").read_text(encoding="utf-8")
+    wrong = []
+    for name, old, new, finder, words in FAULTS:
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work)
+            assert text.count(old) == 1, f"{old} is there {text.count(old)} times"
+            (folder / "x.yaml").write_text(FILE)
+            (folder / "x.c").write_text(text.replace(old, new))
+            subprocess.run([*cc, "-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{source}/src", folder / "x.c", "-o",
+                            folder / "epa2a-algorithm-plainmoe.so", "-lm"], check=True)
+            plain, _, said = verify(epa2a, folder)
+            if finder == NOBODY:
+                code, results, said = verify(epa2a, folder, "--thorough")
+                ends = [row["end"] for row in results["summary"]]
+                good = plain == code == 0 and len(ends) == 21 and ends.count("skipped") == 1
+            elif finder == PLAIN:
+                good = plain == 1 and words in said
+            else:
+                code, results, said = verify(epa2a, folder, "--thorough", "--only", finder)
+                good = code in (1, 4, 5) and results["results"][0]["label"] == finder and words in said
+            print(f"{'' if good else 'WRONG: '}{name}: {finder}; verify {plain}\n{said}", flush=True)
+            wrong += [] if good else [name]
+    assert not wrong, wrong
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""tune.py EPA2A PLUGINS INNER: `epa2a tune` over an algorithm (tests/plugins/tap.c, around the plugin INNER) with options
+that make it slow. The delays are long enough for any machine; nothing here depends on how long a turn takes."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TAP = "{name: tap, plugin: %s, delay_us: 15000, also_us: 10000}"
+FILE = """version: 1
+ranks: 2
+%s
+moe: {max_tokens: 8, hidden: 256, experts: 8, topk: 2, fp8_group_size: 128}
+bench: {warmup: 1, iterations: 5}
+verify: {iterations: 2}
+timeout: 20s
+expect: {median: 1us}
+"""
+FASTEST = ["algorithm.also_us=0", "algorithm.delay_us=0"]
+
+
+def main(epa2a, plugins, inner):
+    epa2a, tap = os.path.abspath(epa2a), TAP % inner
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("x.yaml").write_text(FILE % f"algorithm: {tap}")
+
+        def run(*args, code=0, command="tune"):
+            done = subprocess.run([epa2a, command, *args, "--plugin-path", plugins], capture_output=True, text=True,
+                                  check=False)
+            assert done.returncode == code, (args, done)
+            return done
+
+        def tune(*args, code=0, file="x.yaml"):
+            usual = {"--keys": "algorithm.*", "--budget": "600s"}
+            more = [word for pair in usual.items() if pair[0] not in args for word in pair]
+            done = run(file, "--json", "x.json", "--force", *more, *args, code=code)
+            return json.loads(pathlib.Path("x.json").read_text()), done
+
+        # What is fastest is found, alone and together; what is wrong, or delivers something else, is not taken.
+        found, done = tune("--out", "best.yaml", "--out-dir", "dir")
+        assert found["best"]["set"] == FASTEST and found["better"] and found["in_turns"]["high"] < 0.9, found
+        settings = {" ".join(s["set"]): s for s in found["settings"]}
+        assert settings["algorithm.wrong=true"]["outcome"].startswith("verify: rank "), settings
+        assert settings["algorithm.wrong=true"]["rounds"] == 0, settings
+        assert settings["algorithm.delay_us=30000"]["outcome"].startswith("dropped, "), settings
+        assert 0 < settings["algorithm.delay_us=0"]["ratio"] < settings["algorithm.delay_us=5000"]["ratio"] < 1, settings
+        (other,) = found["not_tried"]
+        assert other["setting"] == "algorithm.fp8_rows=true" and "rows" in other["why"], other
+        assert "# best: algorithm.also_us=0 algorithm.delay_us=0: 0." in done.stdout and done.stderr == "", done
+
+        # It is written as an experiment that runs as it is, with what the file expects and why it won.
+        text = pathlib.Path("best.yaml").read_text()
+        assert text.startswith("# Tuned by epa2a ") and "rounds of A B B A" in text and "1us" in text, text
+        shown = run("show", "best.yaml", command="config").stdout
+        assert "\n  delay_us: 0\n" in shown and "\n  also_us: 0\n" in shown, shown
+        assert "iterations: 5\n" in shown, shown
+        run("best.yaml", command="verify")
+        assert "--force" in run("x.yaml", "--out", "best.yaml", code=2).stderr
+
+        # Its journal is enough: what goes on with it takes no turn again.
+        journal = pathlib.Path("dir/tune.jsonl").read_bytes()
+        again, _ = tune("--out-dir", "dir", "--resume")
+        assert pathlib.Path("dir/tune.jsonl").read_bytes() == journal
+        for key in ("settings", "best", "in_turns", "turns", "spent_s"):
+            assert again[key] == found[key], (key, again, found)
+        assert "budget_ns" in tune("--out-dir", "dir", "--resume", "--budget", "7s", code=2)[1].stderr
+
+        # Interrupted, it prints what it has and keeps it; it goes on where it was, a line cut short aside.
+        job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--keys", "algorithm.*", "--json",
+                                "x.json", "--force", "--out-dir", "cut", "--budget", "600s"], stdout=subprocess.PIPE, text=True)
+        path = pathlib.Path("cut/tune.jsonl")
+        while not path.exists() or path.read_bytes().count(b"\n") < 12:
+            time.sleep(0.01)
+        job.send_signal(signal.SIGINT)
+        printed = job.communicate()[0]
+        assert job.returncode == 130 and "interrupted; best so far" in printed, (job.returncode, printed)
+        assert json.loads(pathlib.Path("x.json").read_text())["interrupted"]
+        kept = path.read_bytes()
+        path.write_bytes(kept + kept.splitlines(True)[-1][:20])
+        found, _ = tune("--out-dir", "cut", "--resume")
+        assert path.read_bytes().startswith(kept) and found["better"], found
+        assert "--resume" in run("x.yaml", "--out-dir", "cut", code=2).stderr
+
+        # No turn begins once the budget is spent, but for the rest of a round of four.
+        found, _ = tune("--budget", "1s", "--out-dir", "short")
+        took = [json.loads(line)["took_ns"] for line in pathlib.Path("short/tune.jsonl").read_text().splitlines()[1:]]
+        assert sum(took[:-4]) <= 1e9 and found["turns"] == len(took), took
+        assert not found["better"], found
+
+        # Over algorithms: by name, and as runs of the file, which must have one task.
+        found, _ = tune("--algorithms", "token_flag,alltoallv", "--keys", "none", "--out", "best.yaml")
+        assert found["best"]["setting"] == "token_flag" and found["better"], found
+        assert [s["outcome"][:8] for s in found["settings"] if s["setting"] == "alltoallv"] in ([], ["verify: "]), found
+        assert "name: token_flag" in pathlib.Path("best.yaml").read_text()
+        pathlib.Path("x.yaml").write_text(FILE % f"runs: {{slow: {{algorithm: {tap}}}, fast: {{algorithm: token_flag}}}}")
+        assert [s["setting"] for s in tune("--keys", "none", "--budget", "1s")[0]["settings"]][1:] == ["fast"]
+        assert "has another task" in tune("--set", "matrix.moe.topk=[1, 2]", "--only", "*topk*", code=2)[1].stderr
+        # The file's settings stay where nothing is faster, and must be right themselves.
+        found, _ = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
+                        "--out", "best.yaml")
+        assert not found["better"] and pathlib.Path("best.yaml").read_text().startswith("# As it was"), found
+        assert "settings fail: verify: rank" in tune("--only", "slow", "--set", "algorithm.wrong=true", code=1)[1].stderr
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,306 @@
+/* Puts with signals between nodes: the ring that kernels write (epa2a/ring.h), the proxies of two ranks
+ * and their lanes of copies (plugins/transport/nvlink/messages.c).
+ *
+ * W writers on rank 0. Each call puts to two cells at rank 1, the second put with a signal; a writer's
+ * cells are used again two calls later. The first writers' puts are inline, the others' are copied from such
+ * cells on rank 0. The reader of a writer waits for its signal with >= and must find both cells of that
+ * call. Staging is rank 1's, which both proxies reach: the network only signals. */
+
+#ifndef W
+#define W 2
+#endif
+#ifndef E
+#define E 2
+#endif
+#ifndef INLINES
+#define INLINES 1 /* writers whose puts are inline: the first */
+#endif
+#define SLOTS 2   /* of the ring */
+#define STAGES 2  /* messages under way */
+#define RECORDS 2 /* of a message */
+#define LANE 9    /* operations of a lane */
+
+typedef descriptor { byte turn, writer, call, half, payload };
+typedef record { byte writer, call, half, data };
+typedef message { byte n; record r[RECORDS] };
+typedef pair { byte half[2] };
+typedef cells { pair at[2] };
+
+descriptor ring[SLOTS];
+byte ticket, taken;
+message stage[STAGES];
+cells src[W], dst[W];
+byte signal[W], seen[W];
+byte arrived[STAGES], done[STAGES];
+
+/* Lane OUT: copies to staging, number .. of all; IN: copies from it, signals. */
+typedef operation { byte kind, turn, stage, number, writer, call, half };
+#define COPY 1
+#define SET 2
+typedef operations { byte n; operation op[LANE] };
+operations lane[2];
+#define OUT 0
+#define IN 1
+byte out_queued, out_done;  /* of all */
+byte in_queued, in_done;
+
+byte begun, closed, sent, acked; /* of rank 0's proxy */
+byte copied[STAGES];
+byte landed, acknowledged; /* of rank 1's */
+byte landed_at[STAGES];
+
+inline write_turn() { ring[t % SLOTS].turn = t + 1 }
+
+inline ask(h)
+{
+    d_step { t = ticket; ticket++ };
+#ifndef MUTANT_NO_ROOM
+    t - taken < SLOTS;
+#endif
+#ifdef MUTANT_TURN_FIRST
+    write_turn();
+#endif
+    d_step {
+        ring[t % SLOTS].writer = w;
+        ring[t % SLOTS].call = call;
+        ring[t % SLOTS].half = h
+    };
+    ring[t % SLOTS].payload = call;
+#ifndef MUTANT_TURN_FIRST
+    write_turn();
+#endif
+    t = 0
+}
+
+proctype kernel_puts(byte w)
+{
+    byte call = 1, t;
+
+    do
+    :: call <= E ->
+        seen[w] + 2 >= call; /* its cells were read two calls before */
+        d_step { src[w].at[call % 2].half[0] = call; src[w].at[call % 2].half[1] = call };
+        ask(0);
+        ask(1);
+        call++
+    :: else -> break
+    od
+}
+
+proctype kernel_waits(byte w)
+{
+    byte call = 1;
+
+    do
+    :: call <= E ->
+        signal[w] >= call;
+        assert(dst[w].at[call % 2].half[0] == call);
+        assert(dst[w].at[call % 2].half[1] == call);
+        seen[w] = call;
+        call++
+    :: else -> break
+    od
+}
+
+/* Of those held, number `at` is no more. */
+inline drop(l)
+{
+    do
+    :: at + 1 < lane[l].n ->
+        lane[l].op[at].kind = lane[l].op[at + 1].kind;
+        lane[l].op[at].turn = lane[l].op[at + 1].turn;
+        lane[l].op[at].stage = lane[l].op[at + 1].stage;
+        lane[l].op[at].number = lane[l].op[at + 1].number;
+        lane[l].op[at].writer = lane[l].op[at + 1].writer;
+        lane[l].op[at].call = lane[l].op[at + 1].call;
+        lane[l].op[at].half = lane[l].op[at + 1].half;
+        at++
+    :: else -> break
+    od;
+    lane[l].n--;
+    at = lane[l].n;
+    lane[l].op[at].kind = 0;
+    lane[l].op[at].turn = 0;
+    lane[l].op[at].stage = 0;
+    lane[l].op[at].number = 0;
+    lane[l].op[at].writer = 0;
+    lane[l].op[at].call = 0;
+    lane[l].op[at].half = 0;
+    at = 0
+}
+
+#define FROM ring[taken % SLOTS]
+#define OPEN stage[begun % STAGES]
+
+/* The slot's descriptor becomes a record of the open message. */
+inline add_record()
+{
+    OPEN.r[OPEN.n].writer = FROM.writer;
+    OPEN.r[OPEN.n].call = FROM.call;
+    OPEN.r[OPEN.n].half = FROM.half;
+    if
+    :: FROM.writer >= INLINES ->
+        lane[OUT].op[lane[OUT].n].kind = COPY;
+        lane[OUT].op[lane[OUT].n].stage = begun % STAGES;
+        lane[OUT].op[lane[OUT].n].number = OPEN.n;
+        lane[OUT].op[lane[OUT].n].writer = FROM.writer;
+        lane[OUT].op[lane[OUT].n].call = FROM.call;
+        lane[OUT].op[lane[OUT].n].half = FROM.half;
+        lane[OUT].n++;
+        out_queued++;
+        copied[begun % STAGES] = out_queued
+    :: else
+    fi
+}
+
+#ifdef MUTANT_NO_MARK_OUT
+#define OUT_IS_DONE true
+#else
+#define OUT_IS_DONE out_done >= copied[(sent + 1) % STAGES]
+#endif
+#ifdef MUTANT_ACK_EARLY
+#define IN_IS_DONE true
+#else
+#define IN_IS_DONE in_done >= landed_at[(acknowledged + 1) % STAGES]
+#endif
+
+proctype sender()
+{
+    do
+    :: FROM.turn == taken + 1 && (begun > closed && OPEN.n < RECORDS || begun == closed && begun - acked < STAGES) ->
+        d_step {
+            if
+            :: begun == closed -> begun++; OPEN.n = 0; copied[begun % STAGES] = 0
+            :: else
+            fi;
+            add_record()
+        };
+#ifdef MUTANT_TAKE_EARLY
+        taken++;
+        d_step {
+            if
+            :: ring[(taken - 1) % SLOTS].writer < INLINES -> OPEN.r[OPEN.n].data = ring[(taken - 1) % SLOTS].payload
+            :: else
+            fi;
+            OPEN.n++
+        }
+#else
+        d_step {
+            if
+            :: FROM.writer < INLINES -> OPEN.r[OPEN.n].data = FROM.payload
+            :: else
+            fi;
+            OPEN.n++;
+            taken++
+        }
+#endif
+    :: begun > closed && OPEN.n > 0 -> closed = begun
+    :: sent < closed && OUT_IS_DONE -> d_step { sent++; arrived[sent % STAGES] = sent }
+    :: acked < sent && done[(acked + 1) % STAGES] == acked + 1 -> acked++
+    :: timeout -> break
+    od
+}
+
+#define NEXT stage[(landed + 1) % STAGES]
+
+proctype receiver()
+{
+    byte i;
+
+    do
+    :: arrived[(landed + 1) % STAGES] == landed + 1 && lane[IN].n + 2 * NEXT.n <= LANE ->
+        d_step {
+            do
+            :: i < NEXT.n ->
+                lane[IN].op[lane[IN].n].kind = COPY;
+                lane[IN].op[lane[IN].n].stage = (landed + 1) % STAGES;
+                lane[IN].op[lane[IN].n].number = i;
+                lane[IN].op[lane[IN].n].writer = NEXT.r[i].writer;
+                lane[IN].op[lane[IN].n].call = NEXT.r[i].call;
+                lane[IN].op[lane[IN].n].half = NEXT.r[i].half;
+                in_queued++;
+                lane[IN].op[lane[IN].n].turn = in_queued;
+                lane[IN].n++;
+                if
+                :: NEXT.r[i].half == 1 ->
+                    lane[IN].op[lane[IN].n].kind = SET;
+                    lane[IN].op[lane[IN].n].writer = NEXT.r[i].writer;
+                    lane[IN].op[lane[IN].n].call = NEXT.r[i].call;
+                    in_queued++;
+                    lane[IN].op[lane[IN].n].turn = in_queued;
+                    lane[IN].n++
+                :: else
+                fi;
+                i++
+            :: else -> break
+            od;
+            i = 0;
+            landed++;
+            landed_at[landed % STAGES] = in_queued
+        }
+    :: acknowledged < landed && IN_IS_DONE -> d_step { acknowledged++; done[acknowledged % STAGES] = acknowledged }
+    :: timeout -> break
+    od
+}
+
+#define RECORD stage[lane[IN].op[at].stage].r[lane[IN].op[at].number]
+
+/* Copies in any order, but none across a signal. */
+proctype lane_in()
+{
+    byte at;
+
+    do
+    :: lane[IN].n > 0 ->
+        atomic {
+            at = 0;
+            do
+            :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == COPY -> at++
+#ifdef MUTANT_SIGNAL_PASSES
+            :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == SET -> at++
+#endif
+            :: break
+            od;
+            if
+            :: lane[IN].op[at].kind == COPY ->
+                dst[lane[IN].op[at].writer].at[lane[IN].op[at].call % 2].half[lane[IN].op[at].half] = RECORD.data
+            :: else -> signal[lane[IN].op[at].writer] = lane[IN].op[at].call
+            fi;
+            drop(IN);
+            /* A mark is behind all that was queued. */
+            in_done = (lane[IN].n == 0 -> in_queued : lane[IN].op[0].turn - 1)
+        }
+    :: timeout -> break
+    od
+}
+
+proctype lane_out()
+{
+    byte at;
+
+    do
+    :: lane[OUT].n > 0 ->
+        atomic {
+            stage[lane[OUT].op[0].stage].r[lane[OUT].op[0].number].data = src[lane[OUT].op[0].writer].at[lane[OUT].op[0].call % 2].half[lane[OUT].op[0].half];
+            drop(OUT);
+            out_done++
+        }
+    :: timeout -> break
+    od
+}
+
+init
+{
+    byte w;
+
+    atomic {
+        do
+        :: w < W -> run kernel_puts(w); run kernel_waits(w); w++
+        :: else -> break
+        od;
+        run sender();
+        run receiver();
+        run lane_in();
+        run lane_out()
+    }
+}

@@ -1,0 +1,282 @@
+/* One rank of an algorithm, rank 0 of one or two; its peer is made up: it has no tokens, or what
+ * the test writes into this rank's heap, and is always there. The transport records what it is
+ * asked for and has no room at first, each time. */
+#ifndef ALGORITHM_PEER_H
+#define ALGORITHM_PEER_H
+
+#include <epa2a/algorithm.h>
+
+#include "test.h"
+
+extern const struct epa_algorithm_plugin epa_plugin;
+
+struct shape {
+    uint32_t ranks, flags; /* of the transport */
+    uint32_t tokens, hidden, experts, topk, workers;
+};
+
+struct fixture {
+    struct epa_transport t; /* first: a pointer to it is one to all of this */
+    struct epa_backend backend;
+    struct shape shape;
+    struct epa_algorithm *a;
+    struct epa_problem problem;
+    char *peer_heap[2];
+    char trace[128]; /* of the last call: p put, P put_signal, s signal, f fence, w wait, q quiet */
+    struct {
+        uint64_t dst;
+        size_t bytes;
+    } put[128]; /* of the last call */
+    uint32_t puts;
+    uint32_t held; /* since the last quiet() */
+    uint64_t signalled[8];
+    bool full, no_room;
+    uint16_t *x, *out;
+    int32_t *expert;
+    float *weight;
+};
+
+/* Whether a call has room, which it has every other time. */
+static inline bool accept_call(struct epa_transport *t, char what, uint64_t dst, size_t bytes)
+{
+    struct fixture *f = (struct fixture *)t;
+    size_t n = strlen(f->trace);
+
+    if (what == 'f' || what == 'q' || what == 'w') {
+        f->held = what == 'q' ? 0 : f->held;
+    } else {
+        f->full = !f->full || f->no_room;
+        if (f->full)
+            return false;
+        f->held++;
+    }
+    if (n + 1 < sizeof(f->trace))
+        f->trace[n] = what;
+    if (bytes != 0) {
+        assert_true(f->puts < LENGTH(f->put));
+        f->put[f->puts].dst = dst;
+        f->put[f->puts++].bytes = bytes;
+    }
+    return true;
+}
+
+static inline enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
+                                  size_t bytes, uint32_t peer)
+{
+    (void)src;
+    assert_int_equal(peer, 1);
+    return accept_call(t, 'p', dst, bytes) ? EPA_OK : EPA_AGAIN;
+}
+
+static inline enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
+                                         size_t bytes, uint32_t signal, uint64_t value,
+                                         enum epa_signal_op op, uint32_t peer)
+{
+    (void)src;
+    assert_int_equal(peer, 1);
+    assert_int_equal(op, EPA_SIGNAL_SET);
+    if (!accept_call(t, bytes != 0 ? 'P' : 's', dst, bytes))
+        return EPA_AGAIN;
+    ((struct fixture *)t)->signalled[signal] = value;
+    return EPA_OK;
+}
+
+static inline enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                           enum epa_signal_op op, uint32_t peer)
+{
+    return put_signal(t, 0, NULL, 0, signal, value, op, peer);
+}
+
+static inline enum epa_status fence(struct epa_transport *t, uint32_t peer)
+{
+    (void)peer;
+    (void)accept_call(t, 'f', 0, 0);
+    return EPA_OK;
+}
+
+static inline enum epa_status quiet(struct epa_transport *t)
+{
+    (void)accept_call(t, 'q', 0, 0);
+    return EPA_OK;
+}
+
+static inline enum epa_status progress(struct epa_transport *t)
+{
+    (void)t;
+    return EPA_OK;
+}
+
+static inline enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
+                                          enum epa_compare compare, uint64_t value,
+                                          uint64_t timeout_ns)
+{
+    (void)signal, (void)value, (void)timeout_ns;
+    assert_int_equal(compare, EPA_GE);
+    (void)accept_call(t, 'w', 0, 0);
+    return EPA_OK;
+}
+
+/* Workers one after the other, so that shares are seen to meet. */
+static inline enum epa_status workers_in_turn(struct epa_backend *b,
+                                              void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    const struct fixture *f = (const void *)((const char *)b - offsetof(struct fixture, backend));
+
+    for (uint32_t i = 0; i < f->shape.workers; i++)
+        fn(arg, i, f->shape.workers);
+    return EPA_OK;
+}
+
+static const struct epa_transport_ops transport_ops = {.put = put,
+                                                       .put_signal = put_signal,
+                                                       .signal = raise_signal,
+                                                       .fence = fence,
+                                                       .quiet = quiet,
+                                                       .progress = progress,
+                                                       .wait = wait_signal};
+static const struct epa_backend_ops backend_ops = {.parallel = workers_in_turn};
+
+static inline struct epa_world world_of(uint32_t ranks)
+{
+    return (struct epa_world){.size = ranks, .local_size = 1, .local_cores = 1};
+}
+
+/* Nothing promises that a heap holds zeros: it is filled with `fill`. */
+static inline struct fixture *fixture_try(struct shape s, const void *config, int fill,
+                                          enum epa_status want, struct epa_error *err)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct epa_world world = world_of(s.ranks);
+    struct epa_footprint plan;
+    enum epa_status status;
+
+    f->shape = s;
+    f->x = calloc((size_t)s.tokens * s.hidden, sizeof(*f->x));
+    f->out = calloc((size_t)s.tokens * s.hidden, sizeof(*f->out));
+    f->expert = calloc((size_t)s.tokens * s.topk, sizeof(*f->expert));
+    f->weight = calloc((size_t)s.tokens * s.topk, sizeof(*f->weight));
+    f->problem = (struct epa_problem){.op = EPA_OP_MOE,
+                                      .u.moe = {.max_tokens = s.tokens,
+                                                .hidden = s.hidden,
+                                                .experts = s.experts,
+                                                .topk = s.topk,
+                                                .fp8_group_size = 128,
+                                                .dtype = EPA_BF16,
+                                                .tokens = s.tokens,
+                                                .x_dtype = EPA_BF16,
+                                                .x = f->x,
+                                                .expert = f->expert,
+                                                .weight = f->weight,
+                                                .out = f->out}};
+    *err = (struct epa_error){EPA_OK, ""};
+    if (epa_plugin.plan(&f->problem, &world, s.flags, config, &plan, err) != EPA_OK)
+        fail_msg("%s", err->text);
+    f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
+    f->peer_heap[0] = aligned_alloc(4096, (plan.heap_bytes + 4095) / 4096 * 4096);
+    memset(f->peer_heap[0], fill, plan.heap_bytes);
+    f->t = (struct epa_transport){.ops = &transport_ops,
+                                  .flags = s.flags,
+                                  .size = s.ranks,
+                                  .heap = f->peer_heap[0],
+                                  .heap_bytes = plan.heap_bytes,
+                                  .peer_heap = f->peer_heap};
+    status = epa_plugin.create(&(struct epa_algorithm_params){.problem = &f->problem,
+                                                              .world = world,
+                                                              .transport = &f->t,
+                                                              .backend = &f->backend,
+                                                              .config = config,
+                                                              .transport_flags = s.flags,
+                                                              .timeout_ns = 1000000},
+                               &f->a, err);
+    if (status != want)
+        fail_msg("%d: %s", status, err->text);
+    return f;
+}
+
+static inline struct fixture *fixture_of(struct shape s, const void *config)
+{
+    struct epa_error err;
+
+    return fixture_try(s, config, 0, EPA_OK, &err);
+}
+
+static inline void finish(struct fixture *f)
+{
+    if (f->a != NULL)
+        f->a->destroy(f->a);
+    free(f->peer_heap[0]);
+    free(f->x);
+    free(f->out);
+    free(f->expert);
+    free(f->weight);
+    free(f);
+}
+
+#define TEST_OF_CALLS(name, begin) TEST_OF(name, struct fixture, f, begin, finish)
+
+static inline enum epa_status run(struct fixture *f, uint32_t stage)
+{
+    f->puts = 0;
+    memset(f->trace, 0, sizeof(f->trace));
+    return f->a->stages[stage].run(f->a, &f->problem);
+}
+
+/* For algorithms of two stages. */
+static inline uint64_t dispatch(struct fixture *f)
+{
+    assert_int_equal(run(f, 0), EPA_OK);
+    f->problem.u.moe.y = f->problem.u.moe.y_space;
+    return f->problem.u.moe.epoch;
+}
+
+static inline enum epa_status combine(struct fixture *f, uint64_t epoch)
+{
+    f->problem.u.moe.epoch = epoch;
+    return run(f, 1);
+}
+
+static inline void assert_explained(struct fixture *f, enum epa_status status, const char *why)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    f->a->explain(f->a, &err);
+    assert_int_equal(err.status, status);
+    assert_words(err.text, why);
+}
+
+/* How often the last call did `what`. */
+static inline uint32_t times(const struct fixture *f, char what)
+{
+    uint32_t n = 0;
+
+    for (const char *p = f->trace; *p != 0; p++)
+        n += *p == what;
+    return n;
+}
+
+/* Bytes that the last call put to places from `at` to at + bytes - 1. */
+static inline uint64_t bytes_to(const struct fixture *f, uint64_t at, uint64_t bytes)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < f->puts; i++)
+        if (f->put[i].dst >= at && f->put[i].dst < at + bytes)
+            sum += f->put[i].bytes;
+    return sum;
+}
+
+/* A transport that does not reach what the plan counted on. */
+static inline void assert_unreachable_peer_is_refused(struct shape s, const void *config)
+{
+    struct epa_error err;
+    struct fixture *f;
+
+    s.ranks = 2;
+    s.flags = EPA_TRANSPORT_LOAD_STORE;
+    f = fixture_try(s, config, 0, EPA_ERR_UNSUPPORTED, &err);
+    assert_words(err.text, epa_plugin.plugin.name);
+    assert_words(err.text, "rank 1");
+    finish(f);
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* Memory of a rank that has died in set-up: the run's end is known a moment later, and then that is
+ * what the others say. */
+#include "test.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../plugins/common/segments.h"
+
+struct launcher {
+    struct epa_bootstrap boot; /* first */
+    uint32_t aborted;
+    int32_t dead; /* the process of rank 1 */
+};
+
+/* Rank 1 is a process that has ended. */
+static enum epa_status gather(struct epa_bootstrap *boot, const void *mine, size_t bytes, void *all)
+{
+    struct segment_card *cards = all;
+
+    assert_int_equal(bytes, sizeof(*cards));
+    memcpy(&cards[0], mine, bytes);
+    memcpy(&cards[1], mine, bytes);
+    cards[1].pid = ((struct launcher *)boot)->dead;
+    return EPA_OK;
+}
+
+static enum epa_status meet(struct epa_bootstrap *boot)
+{
+    return epa_aborted(boot) ? EPA_ERR_ABORTED : EPA_OK;
+}
+
+static void explain(struct epa_bootstrap *boot, struct epa_error *err)
+{
+    (void)boot;
+    (void)err;
+}
+
+static int32_t ended_process(void)
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(0);
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return child;
+}
+
+static void *tell(void *arg)
+{
+    const struct timespec later = {0, 20000000};
+
+    nanosleep(&later, NULL);
+    __atomic_store_n(&((struct launcher *)arg)->aborted, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static enum epa_status opened(struct launcher *l, struct epa_error *err)
+{
+    const struct segments_params params = {
+        .name = "shm", .boot = &l->boot, .heap_bytes = 4096, .signals = 1, .huge_pages = HUGE_OFF};
+    struct segments s;
+
+    l->dead = ended_process();
+    l->boot = (struct epa_bootstrap){.world = {.rank = 0, .size = 2},
+                                     .aborted = &l->aborted,
+                                     .allgather = gather,
+                                     .barrier = meet,
+                                     .explain = explain};
+    return segments_init(&s, &params, err);
+}
+
+TEST(a_death_that_is_known_a_moment_later_ends_the_set_up)
+{
+    struct launcher l = {0};
+    struct epa_error err = {0};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, tell, &l), 0);
+    assert_int_equal(opened(&l, &err), EPA_ERR_ABORTED);
+    pthread_join(thread, NULL);
+    assert_string_equal(err.text, "");
+}
+
+TEST(memory_out_of_reach_is_an_error_of_its_own)
+{
+    struct launcher l = {0};
+    struct epa_error err = {0};
+
+    assert_int_equal(opened(&l, &err), EPA_ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "shm: rank 0 cannot open the memory of rank 1, /proc/"));
+}
