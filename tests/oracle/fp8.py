@@ -2,13 +2,14 @@
 and layer_torch.py (torch), whose modules are `xp`. Arrays are float64.
 
 A sum of FP8 products is either that of Hopper's tensor cores, which is known to the bit: 32 products and the sum so
-far are aligned to the largest of their exponents, cut to `bits` fraction bits and added, four times for a group
-of 128, whose sum is scaled in float32. Or it is one of float32 in any order (`bits` 0), off by a bound. Then an
+far are aligned to the largest of their exponents, cut to `bits` fraction bits and added, and the sum is cut to as many,
+four times for a group of 128, whose sum is scaled in float32. The exponent of a product is the sum of those of its codes. Or it is one of float32 in any order (`bits` 0), off by a bound. Then an
 activation is quantised again. An error of it, however small, moves an element to the next code where a border is
 near, a sixteenth of its value: so the bound is not a constant. Elements that have two codes are counted, with what
 they change at most in each output."""
 UNIT = 2.0 ** -23  # an addition of float32, rounded or cut
 GROUP, STEP = 128, 32
+LEAST, NONE = 2.0 ** -6, -99  # of a code that has an exponent of its own; that of nothing
 REST = float.fromhex("0x1.24924a0000000p-9")  # 1 / 448 in float32
 TINY = 2.0 ** -140
 
@@ -26,12 +27,15 @@ def exponent_of(xp, v):
 def tensor_core_group(xp, codes, w, bits):
     """[m][n] sums of one group: codes [m][128], w [n][128]."""
     total = codes[:, :1] * 0 * w[None, :, 0]
+    of_code, of_w = (exponent_of(xp, xp.where(xp.abs(v) < LEAST, LEAST + 0 * v, v)) for v in (codes, w))
     for at in range(0, GROUP, STEP):
         p = codes[:, None, at:at + STEP] * w[None, :, at:at + STEP]
-        most = xp.maximum(xp.amax(xp.abs(p), -1), xp.abs(total))
-        e = exponent_of(xp, most) - bits
+        e = of_code[:, None, at:at + STEP] + of_w[None, :, at:at + STEP]
+        e = xp.amax(xp.where(p == 0, NONE + 0 * e, e), -1)
+        e = xp.maximum(e, xp.where(total == 0, NONE + 0 * e, exponent_of(xp, total))) - bits
         p = xp.trunc(xp.ldexp(p, -e[..., None])).sum(-1) + xp.trunc(xp.ldexp(total, -e))
-        total = xp.ldexp(p, e)
+        cut = exponent_of(xp, p) - bits
+        total = xp.ldexp(xp.trunc(xp.ldexp(p, -cut)), cut + e)
     return total
 
 
@@ -47,9 +51,9 @@ def product(xp, codes, radius, scale, drift, w, w_scale, bits):
         if bits:
             part = tensor_core_group(xp, c, v, bits)
             total = single(xp, part * by + total)
-            # Another code may align all of the group otherwise: each addend is cut elsewhere, at most.
-            unit = xp.ldexp(1 + 0 * size, exponent_of(xp, size + within) - bits)
-            within = xp.where(xp.amax(r, -1)[:, None] > 0, within + 2 * GROUP // STEP * (STEP + 1) * unit, 0 * unit)
+            # Another code may align all of the group otherwise: each addend, and each sum, is cut elsewhere, at most.
+            unit = xp.ldexp(1 + 0 * size, exponent_of(xp, xp.maximum(size + within, 4 + 0 * size)) - bits)
+            within = xp.where(xp.amax(r, -1)[:, None] > 0, within + 2 * GROUP // STEP * (STEP + 2) * unit, 0 * unit)
         else:
             part = c @ v.T
             total = total + part * by

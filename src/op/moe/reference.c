@@ -12,8 +12,8 @@
  *   inputs    Radii r of what is added up: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
  *   FP8       A group of 128 products is such a sum. With fp8_sum_bits, 32 products that follow
  *             each other and the sum so far are aligned to the largest of them and truncated to
- *             so many fraction bits, 32 by 32 in any order. Then come three roundings, and the
- *             sum over groups.
+ *             so many fraction bits, and so is their sum; 32 by 32 in any order. Then come three
+ *             roundings, and the sum over groups.
  *   rounding  Ends of an interval are rounded: to nearest is monotone. An interval within one
  *             rounding step becomes a point. Codes of FP8 likewise, from both ends of the scale.
  *   SwiGLU    Relative 2^-20 + |gate| 2^-22: an exp in float32 with an argument that was
@@ -143,9 +143,11 @@ static double lost_in_group(const struct reference *R, const struct dot *g, uint
     most = (g->most > most ? g->most : most) + g->r1;
     if (most == 0)
         return 0;
+    /* The exponent of a code below 2^-6 counts as -6, that of its product as up to 2. */
+    most = most > 4 ? most : 4;
     /* 1.02: partial sums are off themselves. */
     (void)frexp(1.02 * most, &exponent); /* below 2^exponent */
-    return group / STEP * (STEP + 1) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
+    return group / STEP * (STEP + 2) * ldexp(1, exponent - 1 - (int)R->p.fp8_sum_bits) +
            3 * unit_roundoff * sum;
 }
 

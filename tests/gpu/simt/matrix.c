@@ -6,7 +6,8 @@
  * Products and sums are those of float32, in order of K, but for FP8 with EPA2A_SIMT_FP8_BITS=13
  * in the environment: then, as Hopper's tensor cores do, the products of an instruction and the
  * sum so far are aligned to the largest of their exponents, cut to so many fraction bits, and
- * added. */
+ * added; the sum is cut to as many fraction bits of its own. The exponent of a product is the sum of
+ * those of its codes. An H200 gave the same bits for 262,144 sums of 32 and of 128 random products. */
 #include "matrix.h"
 
 #include <stdlib.h>
@@ -196,6 +197,15 @@ multiply(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t 
     }
 }
 
+/* The exponent of FP8 codes, in place; that of codes below 2^-6 is -6. */
+static inline __attribute__((always_inline)) words code_exponent(floats v)
+{
+    const words exponent = (words){0} + 0x7f800000, least = (words){0} + ((127 - 6) << 23);
+    words e = (words)v & exponent, less = e < least;
+
+    return (less & least) | (~less & e);
+}
+
 /* The same with addends that are cut. The unit is 2^-bits of the power of two of the largest. */
 static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST_N],
                                                                float (*a)[MOST_K],
@@ -203,18 +213,18 @@ static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST
                                                                uint32_t k, int bits)
 {
     const words least = (words){0} + ((127 - 60) << 23), exponent = (words){0} + 0x7f800000;
+    const words kept = (words){0} + ~((1 << (23 - bits)) - 1);
 
     for (uint32_t i = 0; i < ROWS; i++) {
         for (uint32_t j = 0; j < n; j += WIDE) {
             floats s = *(const floats *)&sum[i][j], f;
-            words most = least, word, all, bigger;
+            words most = (words)s & exponent, word, all, bigger = most > least;
 
-            for (uint32_t at = 0; at <= k; at++) {
-                f = s;
-                if (at < k)
-                    f = a[i][at] * *(const floats *)&b[at][j];
-                word = (words)f & exponent;
-                bigger = word > most;
+            most = (bigger & most) | (~bigger & least);
+            for (uint32_t at = 0; at < k; at++) {
+                f = (floats){0} + a[i][at];
+                word = code_exponent(f) + code_exponent(*(const floats *)&b[at][j]) - (127 << 23);
+                bigger = (f * *(const floats *)&b[at][j] != 0) & (word > most);
                 most = (bigger & word) | (~bigger & most);
             }
             word = (254 << 23) - most + (bits << 23);
@@ -223,7 +233,8 @@ static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST
             for (uint32_t at = 0; at < k; at++)
                 all += __builtin_convertvector(a[i][at] * *(const floats *)&b[at][j] * f, words);
             word = most - (bits << 23);
-            *(floats *)&sum[i][j] = __builtin_convertvector(all, floats) * (floats)word;
+            f = __builtin_convertvector(all, floats) * (floats)word;
+            *(words *)&sum[i][j] = (words)f & kept;
         }
     }
 }

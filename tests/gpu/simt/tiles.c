@@ -119,24 +119,39 @@ static float sum_at(const struct problem *x, uint32_t row, uint32_t column)
     return sum;
 }
 
-/* As Hopper adds up FP8: 32 products and the sum so far, cut below 2^-13 of the largest's power of
- * two. */
+/* Of a code: those below 2^-6 have that of 2^-6. */
+static int code_exponent(float v)
+{
+    return ilogbf(fmaxf(fabsf(v), 0x1p-6f));
+}
+
+static double cut_to(double v, double unit)
+{
+    return trunc(v / unit) * unit;
+}
+
+/* As an H200 adds up FP8: 32 products and the sum so far are cut below 2^-13 of the power of two of
+ * the largest, which for a product is that of its codes; then their sum below 2^-13 of its own. */
 static float cut_sum_at(const struct problem *x, uint32_t row, uint32_t column)
 {
     double sum = 0;
 
     for (uint32_t first = 0; first < x->p.k; first += 32) {
-        double unit, cut, most = fabs(sum);
-        int exponent;
+        int most = sum == 0 ? -60 : ilogb(sum);
+        double unit;
 
+        for (uint32_t k = 0; k < 32; k++) {
+            int exponent = code_exponent(x->value_a[(size_t)row * x->p.k + first + k]) +
+                           code_exponent(x->value_b[(size_t)column * x->p.k + first + k]);
+
+            if (product_at(x, row, column, first + k) != 0 && exponent > most)
+                most = exponent;
+        }
+        unit = ldexp(1, most - E4M3_BITS);
+        sum = cut_to(sum, unit);
         for (uint32_t k = 0; k < 32; k++)
-            most = fmax(most, fabs(product_at(x, row, column, first + k)));
-        (void)frexp(most, &exponent);
-        unit = ldexp(1, exponent - 1 - E4M3_BITS);
-        cut = trunc(sum / unit);
-        for (uint32_t k = 0; k < 32; k++)
-            cut += trunc(product_at(x, row, column, first + k) / unit);
-        sum = cut * unit;
+            sum += cut_to(product_at(x, row, column, first + k), unit);
+        sum = sum == 0 ? 0 : cut_to(sum, ldexp(1, ilogb(sum) - E4M3_BITS));
     }
     return (float)sum;
 }
