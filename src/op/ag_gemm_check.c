@@ -300,14 +300,12 @@ static void fill_random(struct gemm_reference *r, uint8_t *row)
 enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank, uint64_t rows,
                                       struct gemm_reference **out, struct epa_error *err)
 {
-    struct gemm_reference *r = calloc(1, sizeof(*r));
+    struct gemm_reference *r = memory_alloc(1, sizeof(*r));
 
-    if (r != NULL) {
-        r->v = *v;
-        r->rank = rank;
-        lay_out(v, rows, r);
-    }
-    if (r == NULL || r->pool.failed) {
+    r->v = *v;
+    r->rank = rank;
+    lay_out(v, rows, r);
+    if (r->pool.failed) {
         gemm_reference_destroy(r);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the reference: %llu bytes",
                         (unsigned long long)gemm_reference_bytes(v, rows));

@@ -50,10 +50,9 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
 
     if (op->check != NULL)
         return EPA_OK;
-    c = calloc(1, sizeof(*c));
-    if (c != NULL)
-        lay_out(op->x, c);
-    if (c == NULL || c->pool.failed) {
+    c = memory_alloc(1, sizeof(*c));
+    lay_out(op->x, c);
+    if (c->pool.failed) {
         op_moe_check_destroy(c);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
                         (unsigned long long)op_moe_check_bytes(op->x));

@@ -119,11 +119,9 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     const struct weights *w = &op->weights;
     bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
     uint32_t columns = down_columns(w), local = op->local_experts;
-    struct mlp_experts *x = calloc(1, sizeof(*x));
+    struct mlp_experts *x = memory_alloc(1, sizeof(*x));
     size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
 
-    if (x == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts");
     op->experts = x;
     x->op = op;
     x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);

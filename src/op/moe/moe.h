@@ -57,8 +57,8 @@ struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
 enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
 uint32_t op_moe_given(struct op_rank *, uint32_t slot, struct op_given *out);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
-enum epa_status op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
-                            struct op_load load[OP_PHASES], struct epa_error *);
+void op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
+                 struct op_load load[OP_PHASES]);
 /* Fills y (in_place or apart) of `slot` from recv, as the reference says. Nothing where the
  * algorithm does the experts' work itself. */
 enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error *);
@@ -72,10 +72,13 @@ enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t s
 
 /* ---- a rank's side ---- */
 
+/* What an algorithm reads and, last, writes: [max_tokens] each. */
+enum { ARRAY_X, ARRAY_X_FP8, ARRAY_X_SCALE, ARRAY_EXPERT, ARRAY_WEIGHT, ARRAY_OUT, ARRAYS };
+
 struct slot {
     struct epa_problem problem;
     uint64_t iteration;
-    struct op_buffer x, x_fp8, x_scale, expert, weight, out;
+    struct op_buffer array[ARRAYS];
     void *y; /* the backend's; made at first use: an algorithm may offer y_space */
     struct op_traffic traffic;
 };

@@ -296,13 +296,10 @@ static void destroy_worker(const struct api *d, struct worker *w)
 enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
                               struct onednn **out, struct epa_error *err)
 {
-    struct onednn *o = calloc(1, sizeof(*o));
-    enum epa_status status;
+    struct onednn *o = memory_alloc(1, sizeof(*o));
+    enum epa_status status = load(&o->api, err);
     dnnl_status_t done;
 
-    if (o == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
-    status = load(&o->api, err);
     if (status != EPA_OK) {
         free(o);
         return status;
@@ -311,8 +308,8 @@ enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], 
              o->api.version()->minor, o->api.version()->patch);
     memcpy(o->shape, shape, sizeof(o->shape));
     o->workers = workers;
-    o->worker = calloc(workers, sizeof(*o->worker));
-    done = o->worker != NULL ? o->api.engine_create(&o->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
+    o->worker = memory_alloc(workers, sizeof(*o->worker));
+    done = o->api.engine_create(&o->engine, dnnl_cpu, 0);
     if (done == dnnl_success)
         done = o->api.primitive_attr_create(&o->attr);
     if (done == dnnl_success)
@@ -334,7 +331,7 @@ void onednn_destroy(struct onednn *o)
 {
     if (o == NULL)
         return;
-    for (uint32_t i = 0; i < o->workers && o->worker != NULL; i++)
+    for (uint32_t i = 0; i < o->workers; i++)
         destroy_worker(&o->api, &o->worker[i]);
     (void)o->api.primitive_attr_destroy(o->attr);
     (void)o->api.engine_destroy(o->engine);

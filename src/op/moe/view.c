@@ -324,7 +324,7 @@ enum epa_status op_moe_out(struct op_moe *op, const struct slot *s, const uint16
 {
     size_t bytes = (size_t)op->x->moe.max_tokens * op->x->moe.hidden * sizeof(**out);
 
-    *out = s->out.here;
-    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->out, bytes), err,
-                           "outputs could not be read back");
+    *out = s->array[ARRAY_OUT].here;
+    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->array[ARRAY_OUT], bytes),
+                           err, "outputs could not be read back");
 }
