@@ -3,10 +3,8 @@
  * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
  * with units, values that do not go together) it lets pass. */
 #include <jansson.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"

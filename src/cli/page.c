@@ -8,7 +8,6 @@
 #include "cli/documents.h"
 #include "op/op.h"
 #include "report/best.h"
-#include "report/export.h"
 #include "report/plot.h"
 #include "report/results.h"
 #include "report/table.h"

@@ -4,8 +4,6 @@
  * are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -3,9 +3,6 @@
  * is in ag_gemm_check.c. */
 #include "op/op.h"
 
-#include <stdlib.h>
-
-#include "op/ag_gemm_check.h"
 #include "op/gather.h"
 
 /* What a row of C that is not written holds: NaN in bf16 and f16. */

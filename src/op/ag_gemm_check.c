@@ -14,7 +14,7 @@
  * Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|, d = 2^-8
  * (bf16) or 2^-11 (f16), and half of the least denormal. Blocks add up what their elements may
  * be off by. */
-#include "op/ag_gemm_check.h"
+#include "op/gather.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ struct gemm_reference {
     int8_t *sign; /* [n] */
 };
 
-size_t gemm_element_bytes(const struct gemm_values *v)
+static size_t gemm_element_bytes(const struct gemm_values *v)
 {
     return v->dtype == EPA_FP8_E4M3 ? 1 : 2;
 }

@@ -1,5 +1,5 @@
 /* JUnit XML, cells of CSV, and OpenMetrics text. */
-#include "report/export.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/exit_code.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "config/experiment.h"

@@ -10,7 +10,6 @@
 
 #include "base/exit_code.h"
 #include "base/stats.h"
-#include "report/export.h"
 #include "report/results.h"
 #include "report/table.h"
 

@@ -2,7 +2,6 @@
  * it. */
 #include "report/table.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { WIDTH = 100, TEXT = 12 /* of a text that is neither the first nor the last */ };

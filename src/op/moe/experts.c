@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 #include "op/moe/moe.h"

@@ -4,8 +4,6 @@
  * far more room than rows. */
 #include "op/moe/moe.h"
 
-#include <stdlib.h>
-
 enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
 
 enum { PIECES = 3 }; /* of a received row: token, scales, origin */
