@@ -1,5 +1,5 @@
-/* verify: whether an algorithm sends what its plan claims. `wire`, `bus` and "sent" of all reports
- * are worked out from the plan; here they are held against what is put.
+/* verify: whether an algorithm sends what its plan claims. `wire`, `bottleneck` and "sent" of all
+ * reports are worked out from the plan; here they are held against what is put.
  *
  * Stores to a peer's heap pass no function that could count them. So after the last iteration the
  * ranks make the algorithm once more, for the same problem, over the same transport without

@@ -186,7 +186,7 @@ static bool all_are_near(const struct epa_world *w)
     return true;
 }
 
-/* Round i told when rank 0 left round i - 1. */
+/* Round i brought when rank 0 left round i - 1. */
 static void narrow(struct record_clock *out, const struct stamp *mine, uint64_t left,
                    const struct stamp *zero, uint64_t zero_left)
 {

@@ -1,6 +1,6 @@
 /* The oracle. What a rank should have got is worked out again from the seed with the scalar
  * reference of dtype.h: none of the kernels, nothing that an algorithm touched. Each
- * received entry is filed under the choice that it expert outputs, (rank, token, k); what is left
+ * received entry is filed under the choice that it is for, (rank, token, k); what is left
  * empty then is missing, what would be filed twice is a duplicate, and one reference row
  * serves all entries of a token. */
 #include "op/moe/check.h"
