@@ -25,7 +25,7 @@ struct exit_meaning {
 };
 extern const struct exit_meaning exit_meanings[];
 
-/* The one that tells of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
+/* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
 int exit_code(enum epa_status, int signal);
 
 /* "ok", "mismatch", "timeout", "died", "interrupted", ...: what ended something, for reports. */

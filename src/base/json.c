@@ -92,3 +92,18 @@ double json_number_at(const json_t *at, const char *path)
 
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
+
+bool json_next(struct json_walk *w)
+{
+    json_t *of = (json_t *)(uintptr_t)w->of;
+
+    if (json_is_object(of)) {
+        w->place = w->n == 0 ? json_object_iter(of) : json_object_iter_next(of, w->place);
+        w->key = json_object_iter_key(w->place);
+        w->value = json_object_iter_value(w->place);
+    } else {
+        w->value = json_array_get(of, w->n);
+    }
+    w->n++;
+    return w->value != NULL;
+}

@@ -30,4 +30,15 @@ json_t *json_at(const json_t *, const char *path);
 const char *json_text_at(const json_t *, const char *path);
 double json_number_at(const json_t *, const char *path);
 
+/* The items of a list, or the values of an object with their keys; anything else has none:
+ *     for (struct json_walk row = {rows}; json_next(&row);) */
+struct json_walk {
+    const json_t *of;
+    json_t *value;
+    const char *key;
+    size_t n; /* values so far, this one included */
+    void *place;
+};
+bool json_next(struct json_walk *);
+
 #endif

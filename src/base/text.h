@@ -98,7 +98,7 @@ enum colour_mode { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
 
 enum colour { COLOUR_ERROR, COLOUR_WARNING, COLOUR_BAD, COLOUR_GOOD, COLOUR_LOCATION };
 
-/* --color, told once before anything is printed. Auto: standard output and standard error have
+/* --color, set once before anything is printed. Auto: standard output and standard error have
  * colour where they are terminals, TERM is not dumb and NO_COLOR is not set. */
 void colour_choose(enum colour_mode);
 

@@ -49,7 +49,7 @@ struct cli {
     uint32_t cores;                                /* of a node; 0: those of this machine */
     uint32_t layer, experts; /* of a file of routing; UINT32_MAX, 0: not given */
     bool check;              /* predict */
-    bool thorough;           /* verify: each run in all variants of experiment/thorough.c */
+    bool thorough;           /* verify: each run in all of thorough_variants */
     bool force, quiet, turns, origin, quick, dry_run, fail_fast, resume, results, help, version;
     int order; /* enum runs_order */
     bool shuffle;

@@ -167,10 +167,9 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     if (status != EPA_OK)
         snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here", ranks);
     diag_destroy(diag);
-    if (status == EPA_OK)
-        status = prediction_count(runs->run[0].x, p->source, load, &p->err);
     if (status != EPA_OK)
         return false;
+    prediction_count(runs->run[0].x, p->source, load);
     *m = (struct measured){.ranks = ranks,
                            .set = set,
                            .n_sets = n,

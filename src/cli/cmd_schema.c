@@ -3,10 +3,8 @@
  * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
  * with units, values that do not go together) it lets pass. */
 #include <jansson.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -250,8 +248,6 @@ static json_t *named(struct schema *s, const struct section *section,
 {
     text_auto prefix = {0};
     json_t *properties, *map;
-    const char *name;
-    json_t *value;
 
     if (entry->plugin == NULL)
         return json_pack("{s:s, s:{s:{s:s}}, s:[s], s:s}", "type", "object", "properties",
@@ -259,15 +255,14 @@ static json_t *named(struct schema *s, const struct section *section,
                          "description", entry->why);
     text_add(&prefix, "%s.%s", section->name, entry->name);
     properties = properties_of(s, prefix.data, &entry->plugin->options);
-    json_object_foreach(properties, name, value)
-    {
-        json_t *forms = json_object_get(all, name);
+    for (struct json_walk it = {properties}; json_next(&it);) {
+        json_t *forms = json_object_get(all, it.key);
 
         if (forms == NULL) {
             forms = json_array();
-            json_object_set_new(all, name, forms);
+            json_object_set_new(all, it.key, forms);
         }
-        json_array_append(forms, value);
+        json_array_append(forms, it.value);
     }
     json_object_set_new(properties, section->main, json_pack("{s:s}", "const", entry->name));
     map = map_of(properties, entry->plugin->summary);
@@ -279,8 +274,7 @@ static json_t *named(struct schema *s, const struct section *section,
  * is laid over something else, of any. */
 static json_t *unnamed(struct schema *s, const struct section *section, json_t *all, bool any)
 {
-    json_t *properties = json_object(), *forms;
-    const char *name;
+    json_t *properties = json_object();
 
     any = any || strcmp(section->chosen, "auto") == 0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -297,8 +291,8 @@ static json_t *unnamed(struct schema *s, const struct section *section, json_t *
                                 ref("%s.%s.%s", section->name, plugin->name, o->name));
     }
     if (any) {
-        json_object_foreach(all, name, forms)
-            json_object_set_new(properties, name, json_pack("{s:O}", "anyOf", forms));
+        for (struct json_walk forms = {all}; json_next(&forms);)
+            json_object_set_new(properties, forms.key, json_pack("{s:O}", "anyOf", forms.value));
     }
     return map_of(properties, section->help);
 }
@@ -319,8 +313,7 @@ static void define_plugins(struct schema *s, const struct section *section)
 {
     json_t *names = json_array(), *helps = json_array(), *forms = json_array();
     json_auto_t *all = json_object();
-    json_t *alone, *option;
-    const char *name;
+    json_t *alone;
 
     for (uint32_t i = 0; i < s->n; i++) {
         const struct registry_entry *entry = &s->entry[i];
@@ -345,8 +338,8 @@ static void define_plugins(struct schema *s, const struct section *section)
                      schema_of_variable()),
            "%s.%s", section->name, section->main);
     json_array_insert_new(forms, 0, ref("%s.%s", section->name, section->main));
-    json_object_foreach(all, name, option)
-        define(s, json_pack("{s:O}", "anyOf", option), "%s.%s", section->name, name);
+    for (struct json_walk option = {all}; json_next(&option);)
+        define(s, json_pack("{s:O}", "anyOf", option.value), "%s.%s", section->name, option.key);
     alone = json_copy(forms);
     json_array_append_new(forms, unnamed(s, section, all, true));
     json_array_append_new(alone, unnamed(s, section, all, false));
@@ -363,19 +356,16 @@ static void define_plugins(struct schema *s, const struct section *section)
 static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
 {
     json_t *properties = json_object();
-    const char *name;
-    json_t *value;
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
         json_object_set_new(properties, o->name, wrap(ref("%s", o->name)));
     for (const struct section *section = experiment_sections; section->name != NULL; section++)
         json_object_set_new(properties, section->name, wrap(ref("%s", section->name)));
-    json_object_foreach(s->definitions, name, value)
-    {
-        const char *point = strchr(name, '.');
+    for (struct json_walk it = {s->definitions}; json_next(&it);) {
+        const char *point = strchr(it.key, '.');
 
         if (point != NULL && strchr(point + 1, '.') == NULL)
-            json_object_set_new(properties, name, wrap(ref("%s", name)));
+            json_object_set_new(properties, it.key, wrap(ref("%s", it.key)));
     }
     return properties;
 }

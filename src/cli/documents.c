@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "config/experiment.h"
-#include "report/export.h"
+#include "report/summary.h"
 #include "report/results.h"
 
 enum { WRITE_PART = 20 }; /* one part in so many of the time, at most */

@@ -1,5 +1,5 @@
 /* What a command shows of itself while it runs: the progress line, where ranks are at SIGUSR1,
- * and the board that `epa2a status` reads. All of it is done by the thread that launches,
+ * and the status page that `epa2a status` reads. All of it is done by the thread that launches,
  * between two looks at its ranks. */
 #ifndef LIVE_H
 #define LIVE_H

@@ -8,7 +8,6 @@
 #include "cli/documents.h"
 #include "op/op.h"
 #include "report/best.h"
-#include "report/export.h"
 #include "report/plot.h"
 #include "report/results.h"
 #include "report/table.h"
@@ -72,37 +71,33 @@ static void add_best(struct text *out, struct results *results)
     const struct best_wish wish = {.close = 0.03};
     struct epa_error ignored = {EPA_OK, ""};
     struct best *best = NULL;
-    const json_t *group, *one, *run;
     json_t *d;
-    size_t i, k, r;
 
     if (best_create(results, &wish, &best, &ignored) != EPA_OK)
         return;
     d = best_json(best);
-    json_array_foreach(json_object_get(d, "best"), i, group)
-    {
+    for (struct json_walk group = {json_object_get(d, "best")}; json_next(&group);) {
         json_t *rows = json_array();
 
-        add_element(out, "<p class=note>", "", "%s", json_text_at(group, "title"));
-        json_array_foreach(json_object_get(group, "contests"), k, one)
-        {
-            const json_t *runs = json_object_get(one, "runs"), *first = json_array_get(runs, 0);
+        add_element(out, "<p class=note>", "", "%s", json_text_at(group.value, "title"));
+        for (struct json_walk one = {json_object_get(group.value, "contests")}; json_next(&one);) {
+            const json_t *runs = json_object_get(one.value, "runs"),
+                         *first = json_array_get(runs, 0);
             const json_t *second = json_array_get(runs, 1);
             bool close = strcmp(json_text_at(second, "verdict"), "close") == 0;
 
             add_element(out, "<p class=answer>", "", "%.0f %s: %s, %.2f us%s%s%s",
-                        json_number_at(one, "size"), results->run[0].operation->unit,
+                        json_number_at(one.value, "size"), results->run[0].operation->unit,
                         json_text_at(first, "name"), json_number_at(first, "median_ns") / 1e3,
                         second == NULL ? ""
                         : close        ? "; as fast: "
                                        : " is fastest, before ",
                         second == NULL ? "" : json_text_at(second, "name"),
                         close && json_array_size(runs) > 2 ? " and others" : "");
-            json_array_foreach(runs, r, run)
-            {
-                json_t *row = json_copy((json_t *)run);
+            for (struct json_walk run = {runs}; json_next(&run);) {
+                json_t *row = json_copy((json_t *)run.value);
 
-                json_object_set(row, "size", json_object_get(one, "size"));
+                json_object_set(row, "size", json_object_get(one.value, "size"));
                 json_array_append_new(rows, row);
             }
         }
@@ -132,19 +127,16 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
 
 static void add_runs(struct text *out, const json_t *results)
 {
-    const json_t *run;
-    size_t i;
 
     text_add(out, "<h2>Runs</h2>\n");
-    json_array_foreach(results, i, run)
-    {
-        char *experiment = json_dumps(json_object_get(run, "experiment"), JSON_INDENT(1));
+    for (struct json_walk run = {results}; json_next(&run);) {
+        char *experiment = json_dumps(json_object_get(run.value, "experiment"), JSON_INDENT(1));
 
-        add_element(out, "<h3>", "</h3>", "%s", json_text_at(run, "label"));
-        if (*json_text_at(run, "error.text") != '\0')
-            add_element(out, "<p class=warn>", "", "%s", json_text_at(run, "error.text"));
-        if (json_array_size(json_object_get(run, "stages")) > 0)
-            table_html(out, stages, json_object_get(run, "stages"), export_add_xml);
+        add_element(out, "<h3>", "</h3>", "%s", json_text_at(run.value, "label"));
+        if (*json_text_at(run.value, "error.text") != '\0')
+            add_element(out, "<p class=warn>", "", "%s", json_text_at(run.value, "error.text"));
+        if (json_array_size(json_object_get(run.value, "stages")) > 0)
+            table_html(out, stages, json_object_get(run.value, "stages"), export_add_xml);
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
         for (char *line = strtok(experiment, "\n"); line != NULL; line = strtok(NULL, "\n"))
             add_element(out, "", "", "%s", line);

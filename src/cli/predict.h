@@ -63,8 +63,8 @@ double prediction_phase_ns(const json_t *result, const char *phase);
 
 double prediction_threads(const struct experiment *);
 /* Means over iterations of what a world moves. */
-enum epa_status prediction_count(const struct experiment *, const struct op_source *,
-                                 struct op_load mean[OP_PHASES], struct epa_error *);
+void prediction_count(const struct experiment *, const struct op_source *,
+                      struct op_load mean[OP_PHASES]);
 struct predict_point prediction_point(const struct experiment *, const struct op_load *,
                                       uint32_t cores);
 /* Another world of the file, planned; or why there is none. */

@@ -27,21 +27,20 @@ static double share_of(const struct experiment *x, uint32_t cores)
 /* ---- traffic ---- */
 
 /* Means over iterations; 1 row at least, so that a rate can be told. */
-enum epa_status prediction_count(const struct experiment *x, const struct op_source *source,
-                                 struct op_load mean[OP_PHASES], struct epa_error *err)
+void prediction_count(const struct experiment *x, const struct op_source *source,
+                      struct op_load mean[OP_PHASES])
 {
     const struct operation *op = operation_of_experiment(x);
     double choices =
         (double)x->ranks * (double)op->size(x) * (op->op == EPA_OP_MOE ? (double)x->moe.topk : 1);
     uint32_t n = (uint32_t)fmax(1, fmin(COUNTED, CHOICES_MOST / choices));
-    enum epa_status status = EPA_OK;
 
     memset(mean, 0, OP_PHASES * sizeof(*mean));
-    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct op_load load[OP_PHASES];
 
-        status = op->load(x, source, i, load, err);
-        for (uint32_t k = 0; k < op->n_phases && status == EPA_OK; k++) {
+        op->load(x, source, i, load);
+        for (uint32_t k = 0; k < op->n_phases; k++) {
             mean[k].rows += load[k].rows / n;
             mean[k].entries += load[k].entries / n;
             mean[k].rank_bytes += load[k].rank_bytes / n;
@@ -49,7 +48,6 @@ enum epa_status prediction_count(const struct experiment *x, const struct op_sou
             mean[k].messages += load[k].messages / n;
         }
     }
-    return status;
 }
 
 struct predict_point prediction_point(const struct experiment *x, const struct op_load *load,
@@ -198,7 +196,8 @@ static json_t *predict_world(struct prediction *p, uint32_t ranks)
 
     if (why != NULL) {
         json_object_set_new(out, "why", json_text(why));
-    } else if (prediction_count(&x, p->source, load, &p->err) == EPA_OK) {
+    } else {
+        prediction_count(&x, p->source, load);
         stages = predict_stages(p, &x, load, &total);
         json_object_set_new(out, "planned_ranks", json_count(planned));
         json_object_set_new(out, "heap_bytes", json_count(x.footprint.heap_bytes));

@@ -4,8 +4,6 @@
  * are forked before this process has had threads of its own. */
 #include "doctor/doctor.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -350,23 +348,20 @@ static char *key_words(const char *key, char out[64])
 static void add_value(struct text *out, const char *key, const json_t *value, bool bare)
 {
     double x = json_number_value(value);
-    const json_t *part;
-    const char *name;
     char buffer[64];
-    size_t i;
 
     if (json_is_array(value)) {
-        json_array_foreach(value, i, part) add_value(out, key, part, true);
+        for (struct json_walk part = {value}; json_next(&part);)
+            add_value(out, key, part.value, true);
         return;
     }
     if (json_is_object(value)) {
-        json_object_foreach((json_t *)value, name, part)
-        {
-            if (!json_is_null(part) && out->bytes > 0)
+        for (struct json_walk part = {value}; json_next(&part);) {
+            if (!json_is_null(part.value) && out->bytes > 0)
                 text_add(out, ", ");
-            if (!json_is_null(part) && !(bare && json_is_string(part)))
-                text_add(out, "%s ", key_words(name, buffer));
-            add_value(out, name, part, false);
+            if (!json_is_null(part.value) && !(bare && json_is_string(part.value)))
+                text_add(out, "%s ", key_words(part.key, buffer));
+            add_value(out, part.key, part.value, false);
         }
         return;
     }
@@ -385,30 +380,27 @@ static void add_value(struct text *out, const char *key, const json_t *value, bo
 /* A row for each key, and for each object of a list. */
 static void print_section(FILE *to, const char *name, const json_t *section)
 {
-    const json_t *value;
-    const char *key;
     char left[64];
 
     fprintf(to, "%s\n", name);
-    json_object_foreach((json_t *)section, key, value)
-    {
-        bool rows = json_is_object(json_array_get(value, 0));
-        size_t n = rows ? json_array_size(value) : 1;
+    for (struct json_walk it = {section}; json_next(&it);) {
+        bool rows = json_is_object(json_array_get(it.value, 0));
+        size_t n = rows ? json_array_size(it.value) : 1;
 
-        for (size_t i = 0; i < n && !json_is_null(value); i++) {
+        for (size_t i = 0; i < n && !json_is_null(it.value); i++) {
             text_auto text = {0};
 
-            add_value(&text, key, rows ? json_array_get(value, i) : value, rows);
-            print_row(to, i == 0 ? key_words(key, left) : "", text.bytes > 0 ? text.data : "none");
+            add_value(&text, it.key, rows ? json_array_get(it.value, i) : it.value, rows);
+            print_row(to, i == 0 ? key_words(it.key, left) : "",
+                      text.bytes > 0 ? text.data : "none");
         }
     }
 }
 
 static void print_plugin(FILE *to, const json_t *p)
 {
-    const char *text = json_text_at(p, "text"), *key;
+    const char *text = json_text_at(p, "text");
     text_auto line = {0}, links = {0};
-    const json_t *value;
 
     text_add(&line, "%s%s%s",
              json_is_true(json_at(p, "usable"))   ? "can be used"
@@ -425,11 +417,10 @@ static void print_plugin(FILE *to, const json_t *p)
             text_add(&links, "the time of a signal is not known, as other programs have the cores");
         print_row(to, "", links.data);
     }
-    json_object_foreach(json_at(p, "facts"), key, value)
-    {
+    for (struct json_walk it = {json_at(p, "facts")}; json_next(&it);) {
         text_auto fact = {0};
 
-        text_add(&fact, "%s: %s", key, json_string_value(value));
+        text_add(&fact, "%s: %s", it.key, json_string_value(it.value));
         print_row(to, "", fact.data);
     }
 }
@@ -437,32 +428,26 @@ static void print_plugin(FILE *to, const json_t *p)
 static void print_plugins(FILE *to, const json_t *plugins)
 {
     const char *before = "";
-    const json_t *p;
-    size_t i;
 
-    json_array_foreach(plugins, i, p)
-    {
-        const char *kind = json_text_at(p, "kind");
+    for (struct json_walk p = {plugins}; json_next(&p);) {
+        const char *kind = json_text_at(p.value, "kind");
 
         if (strcmp(kind, before) != 0)
             fprintf(to, "\n%ss\n", kind);
         before = kind;
-        print_plugin(to, p);
+        print_plugin(to, p.value);
     }
 }
 
 static void print_findings(FILE *to, const char *name, const json_t *findings)
 {
-    const json_t *f;
-    size_t i;
 
     if (json_array_size(findings) > 0)
         fprintf(to, "\n%s\n", name);
-    json_array_foreach(findings, i, f)
-    {
-        print_row(to, "-", json_text_at(f, "what"));
-        if (*json_text_at(f, "fix") != '\0')
-            print_row(to, "", json_text_at(f, "fix"));
+    for (struct json_walk f = {findings}; json_next(&f);) {
+        print_row(to, "-", json_text_at(f.value, "what"));
+        if (*json_text_at(f.value, "fix") != '\0')
+            print_row(to, "", json_text_at(f.value, "fix"));
     }
 }
 

@@ -21,7 +21,7 @@ bool batch_is_key(const char *key);
 struct batch_pick {
     const char *const *glob;
     uint32_t n;
-    bool thorough; /* of each run also its variants (thorough.c) */
+    bool thorough; /* of each run also its variants (thorough_variants) */
 };
 /* id: NULL where it is not known. */
 bool batch_picks(const struct batch_pick *, const char *label, const char *id);
@@ -63,7 +63,7 @@ void batch_read_tree(struct tree *, const char *file, const char *const *sets, u
 void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
                   void (*fn)(void *arg, const char *label), void *arg);
 
-/* ---- thorough.c: what verify --thorough runs beside a run as it is written ---- */
+/* ---- points.c: what verify --thorough runs beside a run as it is written ---- */
 
 enum { VARIANT_KEYS = 4 };
 

@@ -2,7 +2,7 @@
  * so memory is near the core that the rank is pinned to.
  *
  * The threads are a pool that waits awake. Work is published by counting `round` up, and a worker
- * answers by setting its own `done` to the round that it finished: two cache lines a round and
+ * replies by setting its own `done` to the round that it finished: two cache lines a round and
  * worker. Waking a thread that sleeps takes tens of microseconds, longer than the work; so workers
  * spin, or yield where there are more threads than cores, and sleep only after long without
  * work. */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "plugin/registry.h"
-#include "launch/net.h"
+#include "launch/rendezvous.h"
 #include "launch/process.h"
 #include "launch/launcher.h"
 

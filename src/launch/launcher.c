@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "launch/conn.h"
 #include "launch/launch.h"
-#include "launch/net.h"
 #include "launch/pin.h"
 #include "launch/rendezvous.h"
 

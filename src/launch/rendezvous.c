@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "launch/bootstrap.h"
 #include "launch/conn.h"
-#include "launch/net.h"
 #include "launch/pin.h"
 
 enum {

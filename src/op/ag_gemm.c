@@ -3,9 +3,6 @@
  * is in ag_gemm_check.c. */
 #include "op/op.h"
 
-#include <stdlib.h>
-
-#include "op/ag_gemm_check.h"
 #include "op/gather.h"
 
 /* What a row of C that is not written holds: NaN in bf16 and f16. */
@@ -186,13 +183,12 @@ static void destroy(struct op_rank *rank)
 
 static enum epa_status slot_alloc(struct op_gather *g, struct op_slot *s, struct epa_error *err)
 {
-    enum epa_status status = op_buffer_alloc(g->backend, "rows of A", a_bytes(g->x), &s->in, err);
+    const struct op_array array[] = {
+        {"rows of A", a_bytes(g->x), &s->in},
+        {"scales of A", max_rows(g->x) * row_scale_bytes(g->x), &s->in_scale},
+        {"C", c_bytes(g->x), &s->out}};
 
-    if (status == EPA_OK)
-        status = op_buffer_alloc(g->backend, "scales of A", max_rows(g->x) * row_scale_bytes(g->x),
-                                 &s->in_scale, err);
-    return status == EPA_OK ? op_buffer_alloc(g->backend, "C", c_bytes(g->x), &s->out, err)
-                            : status;
+    return op_arrays_alloc(g->backend, array, 3, err);
 }
 
 static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err)
@@ -201,12 +197,11 @@ static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err
     const struct experiment *x = op->g.x;
     const struct gemm_values *v = &op->values;
     uint32_t me = op->g.world.rank;
-    enum epa_status status = op_buffer_alloc(b, "B", b_bytes(x), &op->b, err);
+    const struct op_array array[] = {{"B", b_bytes(x), &op->b},
+                                     {"scales of B", b_scale_bytes(x), &op->b_scale},
+                                     {"the bias", bias_bytes(x), &op->bias}};
+    enum epa_status status = op_arrays_alloc(b, array, 3, err);
 
-    if (status == EPA_OK)
-        status = op_buffer_alloc(b, "scales of B", b_scale_bytes(x), &op->b_scale, err);
-    if (status == EPA_OK)
-        status = op_buffer_alloc(b, "the bias", bias_bytes(x), &op->bias, err);
     if (status != EPA_OK)
         return status;
     for (uint32_t j = 0; j < v->n; j++)
@@ -214,12 +209,7 @@ static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err
     if (is_fp8(x))
         gemm_make_b_scale(v, me, op->b_scale.here);
     gemm_make_bias(v, me, op->bias.here);
-    status = op_buffer_send(b, &op->b, b_bytes(x));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &op->b_scale, b_scale_bytes(x));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &op->bias, bias_bytes(x));
-    return op_backend_done(b, status, err, "B could not be written");
+    return op_backend_done(b, op_arrays_send(b, array, 3), err, "B could not be written");
 }
 
 static enum epa_status create(const struct op_params *p, struct op_rank **out,

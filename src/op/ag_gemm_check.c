@@ -14,7 +14,7 @@
  * Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|, d = 2^-8
  * (bf16) or 2^-11 (f16), and half of the least denormal. Blocks add up what their elements may
  * be off by. */
-#include "op/ag_gemm_check.h"
+#include "op/gather.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ struct gemm_reference {
     int8_t *sign; /* [n] */
 };
 
-size_t gemm_element_bytes(const struct gemm_values *v)
+static size_t gemm_element_bytes(const struct gemm_values *v)
 {
     return v->dtype == EPA_FP8_E4M3 ? 1 : 2;
 }
@@ -300,14 +300,12 @@ static void fill_random(struct gemm_reference *r, uint8_t *row)
 enum epa_status gemm_reference_create(const struct gemm_values *v, uint32_t rank, uint64_t rows,
                                       struct gemm_reference **out, struct epa_error *err)
 {
-    struct gemm_reference *r = calloc(1, sizeof(*r));
+    struct gemm_reference *r = memory_alloc(1, sizeof(*r));
 
-    if (r != NULL) {
-        r->v = *v;
-        r->rank = rank;
-        lay_out(v, rows, r);
-    }
-    if (r == NULL || r->pool.failed) {
+    r->v = *v;
+    r->rank = rank;
+    lay_out(v, rows, r);
+    if (r->pool.failed) {
         gemm_reference_destroy(r);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the reference: %llu bytes",
                         (unsigned long long)gemm_reference_bytes(v, rows));

@@ -10,7 +10,7 @@
 
 void op_gather_destroy(struct op_gather *g)
 {
-    for (uint32_t i = 0; g->slot != NULL && i < g->n_slots; i++) {
+    for (uint32_t i = 0; i < g->n_slots; i++) {
         op_buffer_free(g->backend, &g->slot[i].rows);
         op_buffer_free(g->backend, &g->slot[i].in);
         op_buffer_free(g->backend, &g->slot[i].in_scale);
@@ -23,19 +23,15 @@ void op_gather_destroy(struct op_gather *g)
 enum epa_status op_gather_create(const struct op_params *p, const struct operation *operation,
                                  size_t state_bytes, struct op_gather **out, struct epa_error *err)
 {
-    struct op_gather *g = calloc(1, state_bytes);
+    struct op_gather *g = memory_alloc(1, state_bytes);
     enum epa_status status = EPA_OK;
 
-    if (g == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
     g->base.operation = operation;
     g->x = p->x;
     g->world = *p->world;
     g->backend = p->backend;
     g->n_slots = p->slots;
-    g->slot = calloc(p->slots, sizeof(*g->slot));
-    if (g->slot == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
+    g->slot = memory_alloc(p->slots, sizeof(*g->slot));
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++) {
         status = op_buffer_alloc(g->backend, "counts of rows", g->world.size * sizeof(uint32_t),
                                  &g->slot[i].rows, err);
@@ -162,9 +158,7 @@ static enum epa_status create(const struct op_params *p, struct op_rank **out,
     if (status != EPA_OK)
         return status;
     op->footprint = p->footprint->u.allgather;
-    op->row = malloc(p->x->allgather.row_bytes);
-    if (op->row == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for a row");
+    op->row = memory_alloc(1, p->x->allgather.row_bytes);
     for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
         status = op_buffer_alloc(g->backend, "inputs", input_bytes(p->x), &g->slot[i].in, err);
     if (status != EPA_OK) {
@@ -235,9 +229,8 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
 }
 
 /* Each rank's rows to all others. */
-static enum epa_status load(const struct experiment *x, const struct op_source *source,
-                            uint64_t iteration, struct op_load out[OP_PHASES],
-                            struct epa_error *err)
+static void load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
+                 struct op_load out[OP_PHASES])
 {
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
     double row = x->allgather.row_bytes, all = 0, most = 0, most_in_node = 0, fewest = INFINITY;
@@ -245,7 +238,6 @@ static enum epa_status load(const struct experiment *x, const struct op_source *
     struct op_load l = {0};
 
     (void)source;
-    (void)err;
     for (uint32_t first = 0; first < x->ranks; first += node) {
         double in_node = 0;
 
@@ -264,7 +256,6 @@ static enum epa_status load(const struct experiment *x, const struct op_source *
     l.node_bytes = fmax(most_in_node * far, (all - fewest) * node) * row + control * node;
     l.messages = most * far;
     out[0] = l;
-    return EPA_OK;
 }
 
 static uint32_t given(struct op_rank *rank, uint32_t slot, struct op_given *out)

@@ -151,3 +151,22 @@ enum epa_status op_buffer_read(struct epa_backend *b, const struct op_buffer *bu
                ? EPA_OK
                : b->ops->read(b, buffer->here, buffer->there, bytes);
 }
+
+enum epa_status op_arrays_alloc(struct epa_backend *b, const struct op_array *array, uint32_t n,
+                                struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
+        status = op_buffer_alloc(b, array[i].what, array[i].bytes, array[i].buffer, err);
+    return status;
+}
+
+enum epa_status op_arrays_send(struct epa_backend *b, const struct op_array *array, uint32_t n)
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
+        status = op_buffer_send(b, array[i].buffer, array[i].bytes);
+    return status;
+}

@@ -190,8 +190,8 @@ struct operation {
     json_t *(*stats_json)(const void *stats, const struct op_source *);
     /* What `epa2a predict` counts, of a planned experiment, which may have more ranks than can run.
      * NULL: it is not known. */
-    enum epa_status (*load)(const struct experiment *, const struct op_source *, uint64_t iteration,
-                            struct op_load load[OP_PHASES], struct epa_error *);
+    void (*load)(const struct experiment *, const struct op_source *, uint64_t iteration,
+                 struct op_load load[OP_PHASES]);
     /* What is given to who uses the outputs: {"layout": "expert", ...}. Runs that give something
      * else are not held against each other unasked. NULL: all algorithms give the same. */
     json_t *(*delivers)(const struct experiment *, const struct epa_footprint *);
@@ -251,6 +251,16 @@ void op_buffer_free(struct epa_backend *, struct op_buffer *);
 /* The first `bytes` from here to there, or back. */
 enum epa_status op_buffer_send(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
 enum epa_status op_buffer_read(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
+
+/* Several of them, with the same functions. */
+struct op_array {
+    const char *what;
+    uint64_t bytes;
+    struct op_buffer *buffer;
+};
+enum epa_status op_arrays_alloc(struct epa_backend *, const struct op_array *, uint32_t n,
+                                struct epa_error *);
+enum epa_status op_arrays_send(struct epa_backend *, const struct op_array *, uint32_t n);
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);

@@ -1,5 +1,5 @@
 /* JUnit XML, cells of CSV, and OpenMetrics text. */
-#include "report/export.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -53,17 +53,14 @@ static bool is_skipped(const json_t *row)
 static void add_counts(struct text *out, const json_t *rows, const char *file)
 {
     uint32_t tests = 0, failures = 0, errors = 0, skipped = 0;
-    const json_t *row;
-    size_t i;
 
-    json_array_foreach(rows, i, row)
-    {
-        if (file != NULL && strcmp(json_text_at(row, "file"), file) != 0)
+    for (struct json_walk row = {rows}; json_next(&row);) {
+        if (file != NULL && strcmp(json_text_at(row.value, "file"), file) != 0)
             continue;
         tests++;
-        skipped += is_skipped(row);
-        failures += is_failure(row);
-        errors += !ended(row, REPORT_OK) && !is_skipped(row) && !is_failure(row);
+        skipped += is_skipped(row.value);
+        failures += is_failure(row.value);
+        errors += !ended(row.value, REPORT_OK) && !is_skipped(row.value) && !is_failure(row.value);
     }
     text_add(out, " tests=\"%u\" failures=\"%u\" errors=\"%u\" skipped=\"%u\"", tests, failures,
              errors, skipped);
@@ -73,15 +70,12 @@ static void add_case(struct text *out, const json_t *row, const json_t *results)
 {
     const char *file = json_text_at(row, "file"), *label = json_text_at(row, "label");
     const char *what = is_failure(row) ? "failure" : is_skipped(row) ? "skipped" : "error";
-    const json_t *result;
     double seconds = NAN;
-    size_t i;
 
-    json_array_foreach(results, i, result)
-    {
-        if (strcmp(json_text_at(result, "label"), label) == 0 &&
-            strcmp(json_text_at(result, "file"), file) == 0)
-            seconds = json_number_at(result, "elapsed_s");
+    for (struct json_walk result = {results}; json_next(&result);) {
+        if (strcmp(json_text_at(result.value, "label"), label) == 0 &&
+            strcmp(json_text_at(result.value, "file"), file) == 0)
+            seconds = json_number_at(result.value, "elapsed_s");
     }
     text_add(out, "    <testcase");
     add_attribute(out, "classname", file);
@@ -114,8 +108,8 @@ static bool begins_file(const json_t *rows, size_t at)
 
 void export_junit(struct text *out, const struct report_batch *batch, const json_t *results)
 {
-    const json_t *rows = batch->rows, *row;
-    size_t i, k;
+    const json_t *rows = batch->rows;
+    size_t i;
 
     text_add(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"epa2a %s\"",
              session_verb_name(batch->verb));
@@ -130,10 +124,9 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
         add_attribute(out, "name", file);
         add_counts(out, rows, file);
         text_add(out, ">\n");
-        json_array_foreach(rows, k, row)
-        {
-            if (strcmp(json_text_at(row, "file"), file) == 0)
-                add_case(out, row, results);
+        for (struct json_walk row = {rows}; json_next(&row);) {
+            if (strcmp(json_text_at(row.value, "file"), file) == 0)
+                add_case(out, row.value, results);
         }
         text_add(out, "  </testsuite>\n");
     }
@@ -161,16 +154,14 @@ static void add_figures(json_t *row, json_t *cells)
                    {"wire_gb_s", "rate.wire", 1},
                    {"bottleneck_gb_s", "rate.bottleneck", 1},
                    {"of_peak", "of_peak", 1}};
-    json_t *stage;
-    size_t i;
 
-    json_array_foreach(json_object_get(row, "stages"), i, stage)
-    {
+    for (struct json_walk stage = {json_object_get(row, "stages")}; json_next(&stage);) {
         for (uint32_t k = 0; k < sizeof(figures) / sizeof(figures[0]); k++) {
-            double value = json_number_at(stage, figures[k].path) * figures[k].scale;
+            double value = json_number_at(stage.value, figures[k].path) * figures[k].scale;
             char key[128];
 
-            snprintf(key, sizeof(key), "%.60s.%s", json_text_at(stage, "name"), figures[k].name);
+            snprintf(key, sizeof(key), "%.60s.%s", json_text_at(stage.value, "name"),
+                     figures[k].name);
             json_object_set_new(cells, key,
                                 isnan(value) ? json_text("") : json_sprintf("%.6g", value));
         }
@@ -179,20 +170,17 @@ static void add_figures(json_t *row, json_t *cells)
 
 static void add_keys(const json_t *from, const char *prefix, json_t *cells)
 {
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)from, key, value)
-    {
+    for (struct json_walk it = {from}; json_next(&it);) {
         char path[128], *text;
 
-        snprintf(path, sizeof(path), "%s%s%.60s", prefix, *prefix != '\0' ? "." : "", key);
-        if (json_is_object(value)) {
-            add_keys(value, path, cells);
-        } else if (json_is_string(value)) {
-            json_object_set(cells, path, value);
+        snprintf(path, sizeof(path), "%s%s%.60s", prefix, *prefix != '\0' ? "." : "", it.key);
+        if (json_is_object(it.value)) {
+            add_keys(it.value, path, cells);
+        } else if (json_is_string(it.value)) {
+            json_object_set(cells, path, it.value);
         } else {
-            text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            text = json_dumps(it.value, JSON_ENCODE_ANY | JSON_COMPACT);
             json_object_set_new(cells, path, json_text(text != NULL ? text : ""));
             free(text);
         }
@@ -201,20 +189,18 @@ static void add_keys(const json_t *from, const char *prefix, json_t *cells)
 
 json_t *export_cells(json_t *rows, bool stages)
 {
-    json_t *names = json_object(), *row;
-    size_t i;
+    json_t *names = json_object();
 
     for (uint32_t pass = 0; pass < 2; pass++)
-        json_array_foreach(rows, i, row)
-        {
+        for (struct json_walk row = {rows}; json_next(&row);) {
             json_t *cells = json_object();
 
             if (pass == 0 && stages)
-                add_figures(row, cells);
+                add_figures(row.value, cells);
             if (pass == 1)
-                add_keys(json_object_get(row, "experiment"), "", cells);
+                add_keys(json_object_get(row.value, "experiment"), "", cells);
             json_object_update_missing(names, cells);
-            json_object_update_missing(row, cells);
+            json_object_update_missing(row.value, cells);
             json_decref(cells);
         }
     return names;
@@ -299,22 +285,21 @@ void export_openmetrics(struct text *out, const json_t *results)
         {"epa2a_verify_compared_elements", "verify.compared", "Elements that were compared."},
         {"epa2a_verify_wrong_elements", "verify.wrong", "Elements that were wrong."},
         {"epa2a_run_exit_code", "exit_code", "0: the run ended well."}};
-    const json_t *result, *stage;
-    size_t i, k;
 
     for (uint32_t of = 0; of < 2; of++) {
         text_add(out, "%s", head[of]);
-        json_array_foreach(results, i, result)
-        {
-            json_array_foreach(json_object_get(result, "stages"), k, stage)
-                of_stages[of](out, result, stage);
+        for (struct json_walk result = {results}; json_next(&result);) {
+            for (struct json_walk stage = {json_object_get(result.value, "stages")};
+                 json_next(&stage);)
+                of_stages[of](out, result.value, stage.value);
         }
     }
     for (uint32_t f = 0; f < sizeof(figures) / sizeof(figures[0]); f++) {
         text_add(out, "# TYPE %s gauge\n# HELP %s %s\n", figures[f][0], figures[f][0],
                  figures[f][2]);
-        json_array_foreach(results, i, result) add_sample(
-            out, figures[f][0], result, NULL, NULL, NULL, json_number_at(result, figures[f][1]));
+        for (struct json_walk result = {results}; json_next(&result);)
+            add_sample(out, figures[f][0], result.value, NULL, NULL, NULL,
+                       json_number_at(result.value, figures[f][1]));
     }
     text_add(out, "# EOF\n");
 }

@@ -131,15 +131,13 @@ char *verdict_found(const json_t *result, const json_t *v, char *buf, size_t roo
 static void explain_missed(json_t *result)
 {
     char wanted[128], found[256], more[32] = "";
-    const json_t *v, *first = NULL;
+    const json_t *first = NULL;
     unsigned missed = 0;
-    size_t i;
 
-    json_array_foreach(json_object_get(result, "expect"), i, v)
-    {
-        if (json_is_true(json_object_get(v, "met")))
+    for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
+        if (json_is_true(json_object_get(v.value, "met")))
             continue;
-        first = missed++ == 0 ? v : first;
+        first = missed++ == 0 ? v.value : first;
     }
     if (missed == 0)
         return;
@@ -430,12 +428,10 @@ void result_warn(json_t *result, const struct session *s)
 
 void report_warnings(FILE *file, const json_t *result)
 {
-    const json_t *warning;
-    size_t i;
 
-    json_array_foreach(json_object_get(result, "warnings"), i, warning)
+    for (struct json_walk warning = {json_object_get(result, "warnings")}; json_next(&warning);)
         fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING), colour_off(file),
-                json_string_value(warning));
+                json_string_value(warning.value));
 }
 
 static const char *skip_number(const char *text)
@@ -461,19 +457,16 @@ static bool is_same_kind(const char *a, const char *b)
 
 void warnings_add(struct warnings *w, const char *who, const json_t *result)
 {
-    const json_t *warning;
-    size_t i, k;
 
     w->runs++;
     w->kinds = w->kinds != NULL ? w->kinds : json_array();
-    json_array_foreach(json_object_get(result, "warnings"), i, warning)
-    {
-        const char *text = json_string_value(warning);
-        json_t *kind = NULL, *other;
+    for (struct json_walk warning = {json_object_get(result, "warnings")}; json_next(&warning);) {
+        const char *text = json_string_value(warning.value);
+        json_t *kind = NULL;
 
-        json_array_foreach(w->kinds, k, other) if (kind == NULL &&
-                                                   is_same_kind(json_text_at(other, "text"), text))
-            kind = other;
+        for (struct json_walk other = {w->kinds}; json_next(&other);)
+            if (kind == NULL && is_same_kind(json_text_at(other.value, "text"), text))
+                kind = other.value;
         if (kind == NULL)
             json_array_append_new(w->kinds,
                                   json_object_of("text", json_text(text), "who", json_text(who),
@@ -487,17 +480,14 @@ void warnings_add(struct warnings *w, const char *who, const json_t *result)
 /* With the first run that has it. */
 void warnings_print(FILE *file, const struct warnings *w)
 {
-    const json_t *kind;
-    size_t i;
 
-    json_array_foreach(w->kinds, i, kind)
-    {
-        double more = json_number_at(kind, "more");
+    for (struct json_walk kind = {w->kinds}; json_next(&kind);) {
+        double more = json_number_at(kind.value, "more");
 
         fprintf(file, "%swarning:%s ", colour_on(file, COLOUR_WARNING), colour_off(file));
-        text_print_clean(file, json_text_at(kind, "who"));
+        text_print_clean(file, json_text_at(kind.value, "who"));
         if (more > 0)
             fprintf(file, " and %.0f more of %u runs", more, w->runs);
-        fprintf(file, ": %s\n", json_text_at(kind, "text"));
+        fprintf(file, ": %s\n", json_text_at(kind.value, "text"));
     }
 }

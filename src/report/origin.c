@@ -8,7 +8,6 @@
 #include <gnu/libc-version.h>
 #include <inttypes.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +22,7 @@
 #include "config/experiment.h"
 #include "epa2a/quant.h"
 #include "git_id.h"
+#include "launch/pin.h"
 #include "report/results.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"
@@ -56,25 +56,17 @@ static uint64_t cache_size(const char *text)
     return *end == 'M' ? n << 20 : n;
 }
 
-/* Machines of more than 1024 cores need a larger set than cpu_set_t: the kernel refuses one
- * that is too small. */
+/* How many cores this process may use, and the first of them. */
 static uint32_t cores_allowed(uint32_t *first)
 {
-    uint32_t n = 0;
+    struct pin_plan plan = {.cores = 0};
+    uint32_t n;
 
-    *first = 0;
-    for (int room = 1024; n == 0 && room <= 1 << 20; room *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)room);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)room);
-
-        if (set != NULL && sched_getaffinity(0, bytes, set) == 0) {
-            n = (uint32_t)CPU_COUNT_S(bytes, set);
-            while (*first < (uint32_t)room && !CPU_ISSET_S(*first, bytes, set))
-                *first += 1;
-        }
-        CPU_FREE(set);
-    }
-    return n != 0 ? n : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    (void)pin_plan_init(&plan, PIN_NONE, 1, 1, NULL);
+    *first = plan.cores > 0 ? (uint32_t)plan.order[0] : 0;
+    n = plan.cores > 0 ? plan.cores : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    pin_plan_finish(&plan);
+    return n;
 }
 
 json_t *facts_line(const char *root, const char *path)

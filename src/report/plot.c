@@ -346,13 +346,11 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
 
 static const json_t *stage_json(const struct results_run *s, const char *name)
 {
-    const json_t *stages = json_object_get(s->json, "stages"), *stage;
-    size_t i;
+    const json_t *stages = json_object_get(s->json, "stages");
 
-    json_array_foreach(stages, i, stage)
-    {
-        if (strcmp(json_text_at(stage, "name"), name) == 0)
-            return stage;
+    for (struct json_walk stage = {stages}; json_next(&stage);) {
+        if (strcmp(json_text_at(stage.value, "name"), name) == 0)
+            return stage.value;
     }
     return NULL;
 }
@@ -524,16 +522,13 @@ enum epa_status plot_script(struct results *results, const struct plot_wish *wis
 /* Ranks, and a time with its bounds (NaN: none), of the total or a stage. */
 static void add_prediction(struct plot *p, const json_t *d, const char *name, const char *path)
 {
-    const json_t *world;
-    size_t i;
 
     (void)begin_line(p, name);
     text_add(&p->below, "%s\n%11s %10s %10s %10s\n", name, "ranks", "time", "from", "to");
-    json_array_foreach(json_object_get(d, "worlds"), i, world)
-    {
-        const json_t *at = json_at(world, path);
-        double point[] = {json_number_at(world, "ranks"), us_at(at, "ns"), us_at(at, "low_ns"),
-                          us_at(at, "high_ns")};
+    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {
+        const json_t *at = json_at(world.value, path);
+        double point[] = {json_number_at(world.value, "ranks"), us_at(at, "ns"),
+                          us_at(at, "low_ns"), us_at(at, "high_ns")};
 
         if (at == NULL)
             continue;
@@ -548,11 +543,11 @@ enum epa_status plot_prediction(const json_t *d, enum plot_form form, struct tex
     const struct plot_wish wish = {.form = form};
     struct results_run run = {.json = d};
     struct plot p = {.wish = &wish, .arena = arena_create(), .out = out, .run = &run, .n = 1};
-    const json_t *stages = NULL, *world;
+    const json_t *stages = NULL;
     size_t i;
 
-    json_array_foreach(json_object_get(d, "worlds"), i, world) stages =
-        stages != NULL ? stages : json_object_get(world, "stages");
+    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);)
+        stages = stages != NULL ? stages : json_object_get(world.value, "stages");
     for (i = 0; i < json_array_size(stages) && json_array_size(stages) > 1; i++)
         add_prediction(&p, d, json_text_at(json_array_get(stages, i), "name"),
                        arena_printf(p.arena, "stages.%zu", i));

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/exit_code.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "config/experiment.h"
@@ -139,11 +138,10 @@ static void print_machine(FILE *file, const json_t *m)
 static void print_pairs(FILE *file, const json_t *object, const char *before, char between)
 {
     text_auto line = {0};
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)object, key, value) text_add(
-        &line, "%s%s%c%s", line.bytes == 0 ? before : ", ", key, between, json_string_value(value));
+    for (struct json_walk it = {object}; json_next(&it);)
+        text_add(&line, "%s%s%c%s", line.bytes == 0 ? before : ", ", it.key, between,
+                 json_string_value(it.value));
     if (line.data != NULL)
         text_comment(file, "%s", line.data);
 }
@@ -235,16 +233,14 @@ static void print_stages(FILE *file, const json_t *result)
                                        {peak ? "of_peak" : "", "of peak", "%", 0.01, 1, 7}};
     struct table_column column[sizeof(all) / sizeof(all[0]) + 1] = {{0}};
     json_auto_t *rows = json_array();
-    const json_t *stage;
     uint32_t n = 0;
     size_t i;
 
     for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].key[0] != '\0')
             column[n++] = all[i];
-    json_array_foreach(json_object_get(result, "stages"), i, stage)
-    {
-        json_t *row = json_copy((json_t *)stage);
+    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
+        json_t *row = json_copy((json_t *)stage.value);
 
         if (json_is_true(json_object_get(row, "beaten"))) {
             json_object_set_new(row, "peak_ns", json_string("?"));
@@ -330,12 +326,11 @@ static void print_stop(FILE *file, const struct bench_options *o, const char *re
 
 static void print_samples(FILE *file, const struct session *s, const json_t *result)
 {
-    const json_t *row = result_total(result), *ns = json_object_get(row, "ns"), *rank;
+    const json_t *row = result_total(result), *ns = json_object_get(row, "ns");
     const char *name = json_text_at(row, "name");
     bool wall = s->clock == CLOCK_END_TO_END,
          rule = s->verb == VERB_BENCH && stop_is_on(&s->experiment->bench);
     double first = 0, outliers = json_number_at(ns, "outliers");
-    size_t i;
 
     text_comment(file,
                  "%.0f of %s%u samples after %u of warm-up, each %s; percentiles by nearest rank",
@@ -356,8 +351,8 @@ static void print_samples(FILE *file, const struct session *s, const json_t *res
                      "order statistics",
                      name, json_number_at(ns, "ci95.0") / 1e3, json_number_at(ns, "ci95.1") / 1e3,
                      100 * json_number_at(result, "stop.ci95"));
-    json_array_foreach(json_at(result, "world.ranks"), i, rank) first =
-        fmax(first, json_number_at(rank, "first_ns"));
+    for (struct json_walk rank = {json_at(result, "world.ranks")}; json_next(&rank);)
+        first = fmax(first, json_number_at(rank.value, "first_ns"));
     if (first > 0)
         text_comment(file, "very first iteration: %.1f us", first / 1e3);
     if (json_is_object(json_object_get(result, "skew")) && s->experiment->ranks > 1)
@@ -435,16 +430,14 @@ static void print_flops(FILE *file, const struct session *s, const json_t *resul
 static void print_parts(FILE *file, const json_t *result)
 {
     double longest = 0, total = json_number_at(result_total(result), "ns.median");
-    const json_t *part;
     text_auto line = {0};
-    size_t i;
 
-    json_array_foreach(json_at(result, "compute.parts"), i, part)
-    {
-        double ns = json_number_at(part, "median_ns");
+    for (struct json_walk part = {json_at(result, "compute.parts")}; json_next(&part);) {
+        double ns = json_number_at(part.value, "median_ns");
 
         longest = fmax(longest, ns);
-        text_add(&line, "%s%s %.1f us", i > 0 ? ", " : "", json_text_at(part, "name"), ns / 1e3);
+        text_add(&line, "%s%s %.1f us", part.n > 1 ? ", " : "", json_text_at(part.value, "name"),
+                 ns / 1e3);
     }
     if (line.data != NULL && total > 0)
         text_comment(file, "alone: %s; %.0f %% of the shorter hidden; total is %.2f of the longer",
@@ -510,16 +503,13 @@ static void print_verdicts(FILE *file, const struct session *s, const json_t *re
     bool expects = expect_is_set(&s->experiment->expect);
     bool missed = strcmp(json_text_at(result, "status"), "missed") == 0;
     char wanted[128], found[256];
-    const json_t *v;
-    size_t i;
 
-    json_array_foreach(json_object_get(result, "expect"), i, v)
-    {
-        bool met = json_is_true(json_object_get(v, "met"));
+    for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
+        bool met = json_is_true(json_object_get(v.value, "met"));
 
         fputs(met ? "" : colour_on(file, COLOUR_BAD), file);
-        text_comment(file, "expect: %s, %s: %s", verdict_wanted(v, wanted, sizeof(wanted)),
-                     verdict_found(result, v, found, sizeof(found)), met ? "met" : "MISSED");
+        text_comment(file, "expect: %s, %s: %s", verdict_wanted(v.value, wanted, sizeof(wanted)),
+                     verdict_found(result, v.value, found, sizeof(found)), met ? "met" : "MISSED");
         fputs(met ? "" : colour_off(file), file);
     }
     if (s->verb == VERB_VERIFY && expects)

@@ -18,8 +18,7 @@ enum { SCHEMA = 1 };
 static enum epa_status read_stage(const struct results *r, const char *path, const json_t *from,
                                   struct results_stage *to, struct epa_error *err)
 {
-    const json_t *samples = json_object_get(from, "samples_ns"), *value;
-    size_t i;
+    const json_t *samples = json_object_get(from, "samples_ns");
 
     to->name = json_text_at(from, "name");
     if (to->name[0] == '\0' || !json_is_array(samples))
@@ -28,14 +27,13 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
                         "bench --json?",
                         path);
     to->sample = arena_alloc(r->arena, json_array_size(samples) * sizeof(*to->sample));
-    json_array_foreach(samples, i, value)
-    {
-        double ns = json_number_value(value);
+    for (struct json_walk it = {samples}; json_next(&it);) {
+        double ns = json_number_value(it.value);
 
         if (!(ns > 0))
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: sample %llu of stage %s is not a time above 0", path,
-                            (unsigned long long)i, to->name);
+                            (unsigned long long)(it.n - 1), to->name);
         to->sample[to->n++] = ns;
     }
     return EPA_OK;
@@ -44,9 +42,8 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
 static enum epa_status read_run(const struct results *r, const char *path, const json_t *document,
                                 const json_t *from, struct results_run *to, struct epa_error *err)
 {
-    const json_t *stages = json_object_get(from, "stages"), *stage;
+    const json_t *stages = json_object_get(from, "stages");
     enum epa_status status = EPA_OK;
-    size_t i;
 
     *to = (struct results_run){.path = r->reading,
                                .id = json_text_at(from, "id"),
@@ -68,10 +65,9 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     /* What missed its expectations was measured as well as any other. */
     to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
     to->stage = arena_alloc(r->arena, json_array_size(stages) * sizeof(*to->stage));
-    json_array_foreach(stages, i, stage)
-    {
+    for (struct json_walk stage = {stages}; json_next(&stage);) {
         if (status == EPA_OK)
-            status = read_stage(r, path, stage, &to->stage[to->n_stages++], err);
+            status = read_stage(r, path, stage.value, &to->stage[to->n_stages++], err);
     }
     return status;
 }
@@ -80,10 +76,9 @@ static enum epa_status read_run(const struct results *r, const char *path, const
 static enum epa_status read_document(struct results *r, const char *path, json_t *root,
                                      struct epa_error *err)
 {
-    const json_t *runs = json_object_get(root, "results"), *run;
+    const json_t *runs = json_object_get(root, "results");
     json_int_t schema = json_integer_value(json_object_get(root, "schema"));
     enum epa_status status = EPA_OK;
-    size_t i;
 
     json_array_append_new(r->root, root);
     if (strcmp(json_text_at(root, "program"), "epa2a") != 0 || !json_is_array(runs))
@@ -92,10 +87,9 @@ static enum epa_status read_document(struct results *r, const char *path, json_t
         return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
                         path, (long long)schema, SCHEMA);
     r->run = memory_grow(r->run, (r->n + json_array_size(runs) + 1) * sizeof(*r->run));
-    json_array_foreach(runs, i, run)
-    {
+    for (struct json_walk run = {runs}; json_next(&run);) {
         if (status == EPA_OK)
-            status = read_run(r, path, root, run, &r->run[r->n++], err);
+            status = read_run(r, path, root, run.value, &r->run[r->n++], err);
     }
     return status;
 }
@@ -307,18 +301,15 @@ bool results_key_is_shape(const char *key)
 
 static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
 {
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)from, key, value)
-    {
+    for (struct json_walk it = {from}; json_next(&it);) {
         char path[256];
 
-        snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", key);
-        if (json_is_object(value))
-            flatten(value, part, path, out);
+        snprintf(path, sizeof(path), "%s%s%s", prefix, *prefix == '\0' ? "" : ".", it.key);
+        if (json_is_object(it.value))
+            flatten(it.value, part, path, out);
         else if (is_of_part(part, path))
-            json_object_set(out, path, value);
+            json_object_set(out, path, it.value);
     }
 }
 
@@ -347,15 +338,14 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
                     enum results_part part, char *what, uint32_t room)
 {
     json_auto_t *of_a = part_of(a, part), *of_b = part_of(b, part), *all = json_copy(of_a);
-    const char *key, *found = NULL;
+    const char *found = NULL;
     text_auto text = {0};
-    json_t *value;
 
     json_object_update_missing(all, of_b);
-    json_object_foreach(all, key, value)
-    {
-        if (found == NULL && !json_equal(json_object_get(of_a, key), json_object_get(of_b, key)))
-            found = key;
+    for (struct json_walk it = {all}; json_next(&it);) {
+        if (found == NULL &&
+            !json_equal(json_object_get(of_a, it.key), json_object_get(of_b, it.key)))
+            found = it.key;
     }
     if (found == NULL)
         return false;
@@ -449,46 +439,42 @@ void results_names_add(struct results_names *names, const struct results_run *ru
 {
     json_auto_t *x = part_of(run, RESULTS_ALL);
     char section[64] = "", one[64];
-    const char *key;
-    json_t *value;
 
     if (names->slots == NULL)
         names->slots = json_object();
-    json_object_foreach(x, key, value)
-    {
-        snprintf(one, sizeof(one), "%.*s.", (int)strcspn(key, "."), key);
-        if (strchr(key, '.') != NULL && strcmp(one, section) != 0) /* how many have the section */
+    for (struct json_walk it = {x}; json_next(&it);) {
+        snprintf(one, sizeof(one), "%.*s.", (int)strcspn(it.key, "."), it.key);
+        if (strchr(it.key, '.') != NULL &&
+            strcmp(one, section) != 0) /* how many have the section */
             note_value(names, run, strcpy(section, one), json_true());
-        note_value(names, run, key, value);
+        note_value(names, run, it.key, it.value);
     }
 }
 
 void results_name(const struct results_names *names, const struct results_run *run,
                   struct text *out)
 {
-    const char *algorithm = json_text_at(run->json, "experiment.algorithm.name"), *key;
+    const char *algorithm = json_text_at(run->json, "experiment.algorithm.name");
     const char *transport = json_text_at(run->json, "experiment.transport.name");
     json_auto_t *x = part_of(run, RESULTS_ALL);
-    json_t *value;
 
     if (run->named[0] != '\0')
         text_add(out, "%s", run->named);
     else
         text_add(out, "%s/%s", algorithm[0] != '\0' ? algorithm : "?",
                  transport[0] != '\0' ? transport : "?");
-    json_object_foreach(x, key, value)
-    {
-        const json_t *slot = slot_of(names, run, key);
-        size_t chosen = chooses(key);
+    for (struct json_walk it = {x}; json_next(&it);) {
+        const json_t *slot = slot_of(names, run, it.key);
+        size_t chosen = chooses(it.key);
         char section[64];
 
-        snprintf(section, sizeof(section), "%.*s.", (int)strcspn(key, "."), key);
-        if (is_said(run, key) || (json_object_get(slot, "differ") == NULL &&
-                                  (chosen > 0 || strchr(key, '.') == NULL ||
-                                   count_of(slot) == count_of(slot_of(names, run, section)))))
+        snprintf(section, sizeof(section), "%.*s.", (int)strcspn(it.key, "."), it.key);
+        if (is_said(run, it.key) || (json_object_get(slot, "differ") == NULL &&
+                                     (chosen > 0 || strchr(it.key, '.') == NULL ||
+                                      count_of(slot) == count_of(slot_of(names, run, section)))))
             continue;
-        text_add(out, " %.*s=", (int)(chosen > 0 ? chosen : strlen(key)), key);
-        add_value(out, value, false);
+        text_add(out, " %.*s=", (int)(chosen > 0 ? chosen : strlen(it.key)), it.key);
+        add_value(out, it.value, false);
     }
     text_clean(out->data);
 }
@@ -501,14 +487,11 @@ void results_names_free(struct results_names *names)
 
 void results_context(const struct results_run *run, struct text *out)
 {
-    const char *key;
-    json_t *value;
 
-    json_object_foreach(json_object_get(run->json, "context"), key, value)
-    {
-        const char *words = json_string_value(value);
+    for (struct json_walk it = {json_object_get(run->json, "context")}; json_next(&it);) {
+        const char *words = json_string_value(it.value);
 
-        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", key, words == NULL ? "?" : words);
+        text_add(out, "%s%s=%s", out->bytes == 0 ? "" : ", ", it.key, words == NULL ? "?" : words);
     }
     if (out->bytes == 0)
         text_add(out, "none");

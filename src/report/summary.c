@@ -10,7 +10,6 @@
 
 #include "base/exit_code.h"
 #include "base/stats.h"
-#include "report/export.h"
 #include "report/results.h"
 #include "report/table.h"
 
@@ -83,19 +82,19 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
 {
     static const enum epa_stage_kind kind[] = {EPA_STAGE_DISPATCH, EPA_STAGE_EXPERTS,
                                                EPA_STAGE_COMBINE};
-    const json_t *stages = json_object_get(result, "stages"), *stage;
+    const json_t *stages = json_object_get(result, "stages");
     uint64_t n = (uint64_t)json_number_at(result, "stop.samples");
-    size_t k;
 
     for (uint32_t i = 0; i + 1 < TIMES; i++) {
         double ns = NAN;
 
         if (s->clock == CLOCK_HOST || s->clock == CLOCK_EVENTS)
             ns = median_of(s, kind[i], n);
-        json_array_foreach(stages, k, stage) /* of graphs, which have rows of these names */
+        for (struct json_walk stage = {stages}; json_next(&stage);)
+            /* of graphs, which have rows of these names */
             if (s->clock == CLOCK_GRAPH &&
-                strncmp(json_text_at(stage, "name"), times[i], strlen(times[i]) - 3) == 0) ns =
-                json_number_at(stage, "ns.median");
+                strncmp(json_text_at(stage.value, "name"), times[i], strlen(times[i]) - 3) == 0)
+                ns = json_number_at(stage.value, "ns.median");
         json_object_set_new(row, times[i], json_whole(ns));
     }
 }
@@ -118,14 +117,14 @@ static void set_counts(json_t *row, const json_t *result)
 /* What a table for programs has besides: the experiment, and figures of each stage. */
 static void keep_all(json_t *row, const json_t *result)
 {
-    json_t *stages = json_array(), *stage;
-    size_t i;
+    json_t *stages = json_array();
 
-    json_array_foreach(json_object_get(result, "stages"), i, stage) json_array_append_new(
-        stages, json_object_of("name", json_incref(json_object_get(stage, "name")), "ns",
-                               json_incref(json_object_get(stage, "ns")), "rate",
-                               json_incref(json_object_get(stage, "rate")), "of_peak",
-                               json_incref(json_object_get(stage, "of_peak")), NULL));
+    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);)
+        json_array_append_new(
+            stages, json_object_of("name", json_incref(json_object_get(stage.value, "name")), "ns",
+                                   json_incref(json_object_get(stage.value, "ns")), "rate",
+                                   json_incref(json_object_get(stage.value, "rate")), "of_peak",
+                                   json_incref(json_object_get(stage.value, "of_peak")), NULL));
     json_object_set_new(row, "stages", stages);
     json_object_set(row, "experiment", json_object_get(result, "experiment"));
 }
@@ -254,17 +253,15 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
 /* That which ratios of a question are over; NULL: none has a total. */
 static const json_t *base_of(const json_t *lines, const json_t *question)
 {
-    const json_t *first = NULL, *line;
-    size_t i;
+    const json_t *first = NULL;
 
-    json_array_foreach(lines, i, line)
-    {
-        if (!json_equal(json_object_get(line, "question"), question) ||
-            !(json_number_at(line, "total_ns") > 0))
+    for (struct json_walk line = {lines}; json_next(&line);) {
+        if (!json_equal(json_object_get(line.value, "question"), question) ||
+            !(json_number_at(line.value, "total_ns") > 0))
             continue;
-        if (json_is_true(json_object_get(line, "baseline")))
-            return line;
-        first = first != NULL ? first : line;
+        if (json_is_true(json_object_get(line.value, "baseline")))
+            return line.value;
+        first = first != NULL ? first : line.value;
     }
     return first;
 }
@@ -272,22 +269,19 @@ static const json_t *base_of(const json_t *lines, const json_t *question)
 /* Gives rows their ratios, and the notes of the user. */
 static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
 {
-    json_t *row;
-    size_t i;
 
-    json_array_foreach(rows, i, row)
-    {
-        const json_t *base = base_of(lines, json_object_get(row, "question"));
+    for (struct json_walk row = {rows}; json_next(&row);) {
+        const json_t *base = base_of(lines, json_object_get(row.value, "question"));
 
         json_object_set_new(
-            row, "ratio",
-            json_number(json_number_at(row, "total_ns") / json_number_at(base, "total_ns")));
+            row.value, "ratio",
+            json_number(json_number_at(row.value, "total_ns") / json_number_at(base, "total_ns")));
         for (uint32_t k = 0; k < batch->n_context; k++) {
             char key[80];
 
             snprintf(key, sizeof(key), "context.%.*s", (int)strcspn(batch->context[k], "="),
                      batch->context[k]);
-            json_object_set_new(row, key, json_text(strchr(batch->context[k], '=') + 1));
+            json_object_set_new(row.value, key, json_text(strchr(batch->context[k], '=') + 1));
         }
     }
 }
@@ -395,17 +389,15 @@ static struct layout layout_of(const struct report_batch *batch)
 /* What ratios are over: a name where it is one, else which; nothing: there are none. */
 static void describe_base(const struct layout *layout, struct text *out)
 {
-    const json_t *base = NULL, *row;
+    const json_t *base = NULL;
     bool several = false, asked = false;
-    size_t i;
 
-    json_array_foreach(layout->rows, i, row)
-    {
-        const json_t *mine = base_of(layout->rows, json_object_get(row, "question"));
+    for (struct json_walk row = {layout->rows}; json_next(&row);) {
+        const json_t *mine = base_of(layout->rows, json_object_get(row.value, "question"));
 
         several = several || (base != NULL && mine != NULL && mine != base);
         base = base != NULL ? base : mine;
-        asked = asked || json_is_true(json_object_get(row, "baseline"));
+        asked = asked || json_is_true(json_object_get(row.value, "baseline"));
     }
     if (base == NULL || !layout->ratios)
         return;
@@ -454,7 +446,6 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
     struct layout layout = layout_of(batch);
     text_auto base = {0};
-    json_t *row;
     size_t i;
 
     describe_base(&layout, &base);
@@ -462,10 +453,9 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
     layout.column[1] = (struct table_column){"id", "id", .width = 0};
     if (layout.column[layout.n].width == 0)
         layout.column[layout.n].name = "end";
-    json_array_foreach(layout.rows, i, row)
-    {
-        if (json_is_null(json_object_get(row, "ended")))
-            json_object_set_new(row, "ended", json_string("ok"));
+    for (struct json_walk row = {layout.rows}; json_next(&row);) {
+        if (json_is_null(json_object_get(row.value, "ended")))
+            json_object_set_new(row.value, "ended", json_string("ok"));
     }
     table_markdown(out, layout.column, layout.rows);
     if (base.bytes > 0) {
@@ -527,8 +517,6 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
     json_auto_t *names = export_cells(rows, batch->verb != VERB_VERIFY);
     struct table_column *column =
         arena_alloc(arena, (batch->n_context + json_object_size(names) + 16) * sizeof(*column));
-    const char *name;
-    json_t *value;
     uint32_t n = 3;
 
     column[0] = (struct table_column){"file", "file"};
@@ -537,7 +525,8 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
     for (const struct table_column *c = batch->verb == VERB_VERIFY ? of_checks : of_times;
          c->key != NULL; c++)
         column[n++] = *c;
-    json_object_foreach(names, name, value) column[n++] = (struct table_column){name, name};
+    for (struct json_walk it = {names}; json_next(&it);)
+        column[n++] = (struct table_column){it.key, it.key};
     for (uint32_t i = 0; i < batch->n_context; i++) {
         char *key = arena_printf(arena, "context.%.*s", (int)strcspn(batch->context[i], "="),
                                  batch->context[i]);

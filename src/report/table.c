@@ -2,7 +2,6 @@
  * it. */
 #include "report/table.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { WIDTH = 100, TEXT = 12 /* of a text that is neither the first nor the last */ };
@@ -53,8 +52,6 @@ static int label_width(const struct table_column *columns, const json_t *rows)
 {
     const struct table_column *label = NULL;
     int longest = 0, room = WIDTH - 1;
-    const json_t *row;
-    size_t i;
 
     for (const struct table_column *c = columns; c->key != NULL; c++) {
         room -= c->width + 1;
@@ -64,11 +61,10 @@ static int label_width(const struct table_column *columns, const json_t *rows)
             room -= c[1].key != NULL ? TEXT + 2 : 8;
     }
     longest = label->digits > 0 ? label->digits : TABLE_LABEL;
-    json_array_foreach(rows, i, row)
-    {
+    for (struct json_walk row = {rows}; json_next(&row);) {
         text_auto cell = {0};
 
-        add_cell(&cell, label, row, "", true);
+        add_cell(&cell, label, row.value, "", true);
         if (cell.data != NULL && width_of(cell.data) > longest)
             longest = width_of(cell.data);
     }
@@ -119,23 +115,20 @@ void table_text(FILE *file, const struct table_column *columns, const json_t *ro
 {
     int label = label_width(columns, rows);
     bool units = false;
-    const json_t *row;
-    size_t i;
 
     for (const struct table_column *c = columns; c->key != NULL; c++)
         units = units || c->unit != NULL;
     print_cells(file, columns, NULL, false, label);
     if (units)
         print_cells(file, columns, NULL, true, label);
-    json_array_foreach(rows, i, row) print_cells(file, columns, row, false, label);
+    for (struct json_walk row = {rows}; json_next(&row);)
+        print_cells(file, columns, row.value, false, label);
 }
 
 /* ---- Markdown, HTML and CSV ---- */
 
 void table_markdown(struct text *out, const struct table_column *columns, const json_t *rows)
 {
-    const json_t *row;
-    size_t i;
 
     text_add(out, "|");
     for (const struct table_column *c = columns; c->key != NULL; c++)
@@ -145,13 +138,12 @@ void table_markdown(struct text *out, const struct table_column *columns, const 
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, is_text(c) ? "---|" : "---:|");
     text_add(out, "\n");
-    json_array_foreach(rows, i, row)
-    {
+    for (struct json_walk row = {rows}; json_next(&row);) {
         text_add(out, "|");
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             text_auto cell = {0};
 
-            add_cell(&cell, c, row, "-", false);
+            add_cell(&cell, c, row.value, "-", false);
             text_add(out, " ");
             if (cell.bytes > 0)
                 text_add_markdown(out, cell.data);
@@ -164,21 +156,18 @@ void table_markdown(struct text *out, const struct table_column *columns, const 
 void table_html(struct text *out, const struct table_column *columns, const json_t *rows,
                 void (*add)(struct text *, const char *))
 {
-    const json_t *row;
-    size_t i;
 
     text_add(out, "<div class=wide><table>\n<tr>");
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, "<th%s>%s%s%s%s", is_text(c) ? " class=text" : "",
                  c->name != NULL ? c->name : "", c->unit != NULL ? " [" : "",
                  c->unit != NULL ? c->unit : "", c->unit != NULL ? "]" : "");
-    json_array_foreach(rows, i, row)
-    {
+    for (struct json_walk row = {rows}; json_next(&row);) {
         text_add(out, "\n<tr>");
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             struct text cell = {0};
 
-            add_cell(&cell, c, row, "-", false);
+            add_cell(&cell, c, row.value, "-", false);
             text_add(out, is_text(c) ? "<td class=text>" : "<td>");
             if (cell.bytes > 0)
                 add(out, cell.data);
@@ -200,18 +189,15 @@ static void add_csv(struct text *out, const char *text)
 
 void table_csv(struct text *out, const struct table_column *columns, const json_t *rows)
 {
-    const json_t *row;
-    size_t i;
 
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, "%s%s", c == columns ? "" : ",", c->name);
     text_add(out, "\n");
-    json_array_foreach(rows, i, row)
-    {
+    for (struct json_walk row = {rows}; json_next(&row);) {
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             text_auto cell = {0};
 
-            add_cell(&cell, c, row, "", false);
+            add_cell(&cell, c, row.value, "", false);
             text_add(out, "%s", c == columns ? "" : ",");
             add_csv(out, cell.data != NULL ? cell.data : "");
         }

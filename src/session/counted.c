@@ -1,16 +1,14 @@
-/* verify: whether an algorithm sends what its plan claims. `wire`, `bus` and "sent" of all reports
- * are worked out from the plan; here they are held against what is put.
+/* verify: whether an algorithm sends what its plan claims. `wire`, `bottleneck` and "sent" of all
+ * reports are worked out from the plan; here they are held against what is put.
  *
  * Stores to a peer's heap pass no function that could count them. So after the last iteration the
  * ranks make the algorithm once more, for the same problem, over the same transport without
  * peer_heap, and run a few iterations more, with puts alone. */
 #include "session/session.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "session/rank.h"
-#include "session/view.h"
 
 enum { COUNTED_ITERATIONS = 3, FEW_ITERATIONS = 20, SPARE_BYTES = 32 * 8 };
 
@@ -98,8 +96,8 @@ static void clear_heap(struct rank *r)
         (void)rank_transport(r, t->ops->reset(t));
 }
 
-/* More than 1 % off, either way; where little is sent, more than SPARE_BYTES for each peer: how many
- * signals there are may depend on the routing. */
+/* More than 1 % off, either way; where little is sent, more than SPARE_BYTES for each peer: how
+ * many signals there are may depend on the routing. */
 static void compare(struct rank *r, const char *stage, uint64_t claimed, uint64_t counted)
 {
     uint64_t off = claimed > counted ? claimed - counted : counted - claimed;
@@ -169,10 +167,10 @@ void rank_count_puts(struct rank *r)
         return;
     clear_heap(r);
     rank_destroy(r);
-    if (rank_good(r) && r->view == NULL)
-        r->status = view_create(r->transport, &r->view, &r->err);
     if (!rank_good(r))
         return;
+    if (r->view == NULL)
+        r->view = view_create(r->transport);
     v = r->view;
     r->transport = &v->base;
     view_limit(v, r->heap_at, s->puts.heap_bytes, r->signal_at, s->puts.signals);

@@ -3,12 +3,10 @@
  * so have the bytes behind inputs and outputs, and inputs are to stay as they are. Signals that the
  * plan did not ask for, and puts to what is not its part, the view refuses (view.c). It looks after
  * each iteration, which may be one after a peer wrote. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "session/rank.h"
-#include "session/view.h"
 
 enum { GUARD_BYTES = 4096, GUARD_SIGNALS = 8, SLOTS = 2 };
 
@@ -82,13 +80,9 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
         return;
     }
     if (r->view == NULL)
-        r->status = view_create(t, &r->view, &r->err);
+        r->view = view_create(t);
     if (r->guard == NULL)
-        r->guard = calloc(1, sizeof(*r->guard));
-    if (rank_good(r) && r->guard == NULL)
-        rank_fail(r, EPA_ERR_NOMEM, "no memory to guard the heap");
-    if (!rank_good(r))
-        return;
+        r->guard = memory_alloc(1, sizeof(*r->guard));
     r->transport = &r->view->base;
     view_limit(r->view, r->heap_at, footprint->heap_bytes, r->signal_at, footprint->signals);
     r->guard->heap_bytes = footprint->heap_bytes;

@@ -154,16 +154,15 @@ static void barrier(struct measure *m)
 /* The largest `mine` of all ranks, so that they decide alike. */
 static double find_slowest(struct measure *m, double mine)
 {
-    double *all = good(m) ? calloc(m->t->size, sizeof(*all)) : NULL;
+    double *all;
 
     if (!good(m))
         return mine;
-    m->status = all == NULL
-                    ? epa_fail(m->err, EPA_ERR_NOMEM, "no memory for %u ranks' times", m->t->size)
-                    : m->boot->allgather(m->boot, &mine, sizeof(mine), all);
+    all = memory_alloc(m->t->size, sizeof(*all));
+    m->status = m->boot->allgather(m->boot, &mine, sizeof(mine), all);
     for (uint32_t r = 0; r < m->t->size && good(m); r++)
         mine = fmax(mine, all[r]);
-    if (!good(m) && all != NULL && m->status != EPA_ERR_ABORTED) {
+    if (!good(m) && m->status != EPA_ERR_ABORTED) {
         m->boot->explain(m->boot, m->err);
         (void)epa_fail(m->err, m->status, "the exchange of measurements failed");
     }

@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "epa2a/quant.h"
 #include "session/session.h"
 

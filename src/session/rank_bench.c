@@ -17,7 +17,6 @@
 #include "session/rank.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,16 +244,13 @@ static void plan(struct rank *r, double period_ns, struct schedule *out)
 {
     const struct bench_options *o = &experiment_of(r)->bench;
     struct closed_loop mine = {.now_ns = clock_ns(), .period_ns = period_ns};
-    struct closed_loop *all = calloc(r->boot->world.size, sizeof(*all));
+    struct closed_loop *all = memory_alloc(r->boot->world.size, sizeof(*all));
     struct session_notes *notes = r->session->notes;
 
     *out = (struct schedule){
         .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
     (void)sysfile_line("", "/proc/sys/kernel/random/boot_id", mine.boot, sizeof(mine.boot));
-    if (all == NULL)
-        rank_fail(r, EPA_ERR_NOMEM, "no memory for %u ranks' clocks", r->boot->world.size);
-    else
-        (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
+    (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
     for (uint32_t i = 0; i < r->boot->world.size && rank_good(r); i++) {
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
         if (all[i].now_ns > out->start_ns)

@@ -296,13 +296,9 @@ static void time_part(struct graphs *g, uint32_t part)
 
 void rank_bench_graph(struct rank *r)
 {
-    struct graphs *g = calloc(1, sizeof(*g));
+    struct graphs *g = memory_alloc(1, sizeof(*g));
 
     r->graphs = g;
-    if (g == NULL) {
-        rank_fail(r, EPA_ERR_NOMEM, "no memory for graphs");
-        return;
-    }
     g->rank = r;
     prepare(g);
     record_all(g);

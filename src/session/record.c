@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 
@@ -185,7 +186,7 @@ static bool all_are_near(const struct epa_world *w)
     return true;
 }
 
-/* Round i told when rank 0 left round i - 1. */
+/* Round i brought when rank 0 left round i - 1. */
 static void narrow(struct record_clock *out, const struct stamp *mine, uint64_t left,
                    const struct stamp *zero, uint64_t zero_left)
 {
@@ -231,9 +232,7 @@ enum epa_status record_compare_clocks(struct epa_bootstrap *boot, struct record_
 
     if (all_are_near(&boot->world))
         return EPA_OK;
-    all = calloc(boot->world.size, sizeof(*all));
-    if (all == NULL)
-        return EPA_ERR_NOMEM;
+    all = memory_alloc(boot->world.size, sizeof(*all));
     status = exchange_stamps(boot, all, &clock);
     free(all);
     if (status == EPA_OK)

@@ -86,11 +86,9 @@ void status_page_destroy(struct status_page *b)
 
 enum epa_status status_page_create(struct status_page **out, struct epa_error *err)
 {
-    struct status_page *b = calloc(1, sizeof(*b));
+    struct status_page *b = memory_alloc(1, sizeof(*b));
     struct status_page_head *head = MAP_FAILED;
 
-    if (b == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a status page");
     b->page = (size_t)sysconf(_SC_PAGESIZE);
     b->head_bytes = b->used = whole_pages(b, sizeof(*b->head));
     b->file = memfd_create(STATUS_PAGE_NAME, MFD_CLOEXEC);

@@ -147,11 +147,8 @@ void rank_stop_create(struct rank *r)
 
     if (!rank_good(r) || !stop_is_on(o))
         return;
-    r->stop = calloc(1, sizeof(*r->stop) + r->boot->world.size * sizeof(struct exchanged));
-    if (r->stop == NULL)
-        rank_fail(r, EPA_ERR_NOMEM, "no memory for the stop rule");
-    else
-        r->status = stop_init(&r->stop->rule, o, &r->err);
+    r->stop = memory_alloc(1, sizeof(*r->stop) + r->boot->world.size * sizeof(struct exchanged));
+    r->status = stop_init(&r->stop->rule, o, &r->err);
 }
 
 void rank_stop_destroy(struct rank *r)

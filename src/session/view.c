@@ -1,5 +1,6 @@
-/* What view.h declares: each call goes on to the transport below. */
-#include "session/view.h"
+/* A transport as an algorithm is given it while it is verified: puts and signals are checked and
+ * counted, and each call goes on to the transport below. */
+#include "session/rank.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,24 +162,17 @@ static const struct epa_transport_ops ops = {
     .close = close_all,
 };
 
-enum epa_status view_create(struct epa_transport *inner, struct view **out, struct epa_error *err)
+struct view *view_create(struct epa_transport *inner)
 {
-    struct view *v = calloc(1, sizeof(*v));
-    char **peer_heap = calloc(inner->size, sizeof(*peer_heap));
+    struct view *v = memory_alloc(1, sizeof(*v));
 
-    if (v == NULL || peer_heap == NULL) {
-        free(v);
-        free(peer_heap);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory to look at what is put");
-    }
-    memcpy(peer_heap, inner->peer_heap, inner->size * sizeof(*peer_heap));
     v->inner = inner;
-    v->peer_heap = peer_heap;
+    v->peer_heap = memory_alloc(inner->size, sizeof(*v->peer_heap));
+    memcpy(v->peer_heap, inner->peer_heap, inner->size * sizeof(*v->peer_heap));
     v->base = *inner;
     v->base.ops = &ops;
-    v->base.peer_heap = peer_heap;
-    *out = v;
-    return EPA_OK;
+    v->base.peer_heap = v->peer_heap;
+    return v;
 }
 
 void view_limit(struct view *v, uint64_t heap_at, uint64_t heap_bytes, uint32_t signal_at,

@@ -12,11 +12,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/dtype.h"
 #include "epa2a/gemm.h"
-#include "gemm_peer.h"
+#include "kernels/onednn.h"
 
 enum { ROUNDS = 15, MOST_ROWS = 16, MOST_WEIGHTS = 16 };
 
@@ -37,7 +36,7 @@ struct work {
     uint8_t *q;  /* [m][k] */
     void *a;
     float *c, *a_scale, *b_scale;
-    struct peer *peer;
+    struct onednn *peer; /* NULL: it is not there, or has nothing for this CPU */
 };
 
 /* Time of this thread: where others run on the machine, it is their caches and clocks alone that
@@ -160,7 +159,8 @@ static void run(struct work *w, const struct row *row, uint32_t which)
     const uint32_t groups = s->k / 128;
 
     if (row->set == NULL) {
-        peer_multiply(w->peer, w->x, which, w->c);
+        if (onednn_multiply(w->peer, 0, 0, w->x, s->m, row->b[which], w->c) != EPA_OK)
+            exit(3);
         return;
     }
     for (uint32_t i = 0; i < s->m; i++) {
@@ -179,6 +179,28 @@ static void run(struct work *w, const struct row *row, uint32_t which)
                                                .a_scale = w->a_scale,
                                                .a_scale_stride = groups,
                                                .b_scale = w->b_scale});
+}
+
+static uint32_t add_peer(struct work *w, struct row *row, uint32_t rows)
+{
+    const struct shape *s = &w->shape;
+    const struct onednn_product product = {
+        .n = s->n, .k = s->k, .ldc = s->n, .rows = s->m, .step = 1, .f32 = true};
+    uint16_t *words;
+
+    if (onednn_create(&product, 1, 1, &w->peer, NULL) != EPA_OK)
+        return rows;
+    row[rows] = (struct row){.set = NULL};
+    snprintf(row[rows].name, sizeof(row[rows].name), "%.20s, bf16", onednn_name(w->peer));
+    words = pages((size_t)s->n * s->k * 2);
+    for (uint32_t copy = 0; copy < s->weights; copy++) {
+        fill_words(words, (size_t)s->n * s->k, EPA_BF16);
+        row[rows].b[copy] = pages(onednn_packed_bytes(w->peer, 0));
+        if (onednn_pack(w->peer, 0, 0, words, row[rows].b[copy]) != EPA_OK)
+            exit(3);
+    }
+    free(words);
+    return rows + 1;
 }
 
 static uint32_t add_sets(struct work *w, struct row *row, uint32_t rows)
@@ -249,7 +271,7 @@ static void measure(struct shape s)
 {
     static struct row row[MOST_ROWS];
     struct work w = {.shape = s};
-    uint32_t rows = 0;
+    uint32_t rows;
 
     w.x = pages((size_t)s.m * s.k * 2);
     w.q = pages((size_t)s.m * s.k);
@@ -259,13 +281,7 @@ static void measure(struct shape s)
     w.b_scale = pages(((size_t)s.n + 127) / 128 * (s.k / 128) * sizeof(float));
     fill_words(w.x, (size_t)s.m * s.k, EPA_BF16);
     fill_codes(w.q, (size_t)s.m * s.k);
-    w.peer = peer_create(s.m, s.n, s.k, s.weights);
-    if (w.peer != NULL) {
-        row[rows] = (struct row){.set = NULL};
-        snprintf(row[rows].name, sizeof(row[rows].name), "oneDNN %s, bf16", peer_version());
-        rows++;
-    }
-    rows = add_sets(&w, row, rows);
+    rows = add_sets(&w, row, add_peer(&w, row, 0));
     for (int round = -1; round < ROUNDS; round++) {
         double peer = 0.0;
 
@@ -283,9 +299,9 @@ static void measure(struct shape s)
     }
     print_rows(&s, row, rows);
     for (uint32_t i = 0; i < rows; i++)
-        for (uint32_t copy = 0; row[i].set != NULL && copy < s.weights; copy++)
+        for (uint32_t copy = 0; copy < s.weights; copy++)
             free(row[i].b[copy]);
-    peer_destroy(w.peer);
+    onednn_destroy(w.peer);
     free(w.x);
     free(w.q);
     free(w.a);
@@ -304,10 +320,6 @@ int main(int argc, char **argv)
     struct shape s = {0, 0, 0, 1};
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (getenv("OMP_NUM_THREADS") == NULL) { /* oneDNN's; read when its library is loaded */
-        setenv("OMP_NUM_THREADS", "1", 1);
-        execv("/proc/self/exe", argv);
-    }
     if (argc >= 4) {
         s.m = (uint32_t)strtoul(argv[1], NULL, 10);
         s.n = (uint32_t)strtoul(argv[2], NULL, 10);

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "launch/conn.h"
-#include "launch/net.h"
+#include "launch/rendezvous.h"
 #include "plugin/registry.h"
 #include "started.h"
 

@@ -17,7 +17,7 @@
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
 #include "ag_then_gemm_cuda.h"
-#include "library.h"
+#include "kernels/onednn.h"
 
 enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
 enum gemm_library { LIBRARY_AUTO, LIBRARY_ONEDNN, LIBRARY_KERNELS };
@@ -35,7 +35,8 @@ struct then {
     struct algo_host host; /* first */
     struct layout l;
     uint32_t max_rows;
-    struct library *library;     /* or */
+    struct onednn *library; /* with B packed, or */
+    void *packed;
     struct gemm_weights weights; /* with */
     char *panels;                /* of all of A, */
     float **scratch;             /* [workers] a tile, */
@@ -149,7 +150,7 @@ static void multiply_by_library(void *arg, uint32_t worker, uint32_t workers)
     uint64_t begin = epa_trace_now(t->host.trace);
     uint16_t *c = (uint16_t *)t->problem->c + (size_t)first * t->problem->n;
 
-    if (ONEDNN && library_multiply(t->library, worker, gathered(t, first), n, c) != EPA_OK)
+    if (onednn_multiply(t->library, worker, 0, gathered(t, first), n, t->packed, c) != EPA_OK)
         __atomic_store_n(&t->failed, 1, __ATOMIC_RELAXED);
     algo_worked(&t->host, worker, workers, begin, n);
 }
@@ -270,12 +271,24 @@ static const struct epa_option options[] = {
     {0},
 };
 
+/* B is packed for about so many rows a worker. */
+static struct onednn_product product_of(const struct epa_ag_gemm *g, uint32_t rows)
+{
+    return (struct onednn_product){.n = g->n,
+                                   .k = g->k,
+                                   .ldc = g->n,
+                                   .rows = rows,
+                                   .step = 1,
+                                   .bias = g->bias ? g->bias_of : NULL};
+}
+
 static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa_world *world,
                                    uint32_t transport_flags, const struct config *c,
                                    struct layout *out, struct epa_error *err)
 {
     uint64_t all = (uint64_t)world->size * g->max_rows;
-    bool knows = ONEDNN && library_knows(g);
+    const struct onednn_product product = product_of(g, 1);
+    bool knows = g->dtype == EPA_BF16 && onednn_knows(&product);
     struct layout l = {
         .row_bytes = gemm_row_bytes(g),
         .scale_row_bytes = g->dtype == EPA_FP8_E4M3 ? epa_ag_gemm_groups(g->k) * sizeof(float) : 0,
@@ -346,10 +359,25 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 
 static void destroy(struct epa_algorithm *a)
 {
-    if (ONEDNN)
-        library_destroy(then_of(a)->library);
+    onednn_destroy(then_of(a)->library);
     gemm_weights_destroy(&then_of(a)->weights);
     algo_destroy(a);
+}
+
+static enum epa_status create_library(struct then *t, const struct epa_ag_gemm *g,
+                                      struct epa_error *err)
+{
+    struct algo_host *h = &t->host;
+    const struct onednn_product product =
+        product_of(g, (h->world.size * g->max_rows + h->workers - 1) / h->workers);
+    enum epa_status status = onednn_create(&product, 1, h->workers, &t->library, err);
+
+    if (status != EPA_OK)
+        return status;
+    t->packed = algo_alloc(h, onednn_packed_bytes(t->library, 0), 1);
+    if (t->packed != NULL && onednn_pack(t->library, 0, 0, g->b, t->packed) != EPA_OK)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "oneDNN cannot pack B");
+    return status;
 }
 
 static void alloc_kernels(struct then *t, const struct epa_ag_gemm *g)
@@ -396,12 +424,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
     host->base.destroy = destroy;
-    if (ONEDNN && l.onednn)
-        status =
-            library_create(g, (p->world.size * g->max_rows + host->workers - 1) / host->workers,
-                           host->workers, &t->library, err);
-    else
-        status = gemm_weights_create(g, &t->weights, err);
+    status = l.onednn ? create_library(t, g, err) : gemm_weights_create(g, &t->weights, err);
     if (status != EPA_OK) {
         destroy(&host->base);
         return status;

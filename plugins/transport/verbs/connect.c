@@ -1,5 +1,5 @@
-/* See connect.h. */
-#include "connect.h"
+/* Queue pairs between all ranks. */
+#include "verbs.h"
 
 #include <errno.h>
 #include <stdlib.h>

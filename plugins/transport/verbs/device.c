@@ -1,5 +1,5 @@
-/* See device.h. What is chosen among devices, ports and GIDs, choose.c decides. */
-#include "device.h"
+/* The RDMA device of a rank. What is chosen among devices, ports and GIDs, choose.c decides. */
+#include "verbs.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,13 +2,94 @@
 #ifndef VERBS_H
 #define VERBS_H
 
+#include <infiniband/verbs.h>
+
 #include <epa2a/transport.h>
 
 #include "../../common/segments.h"
 #include "../../common/transport_wait.h"
-#include "connect.h"
-#include "device.h"
+#include "choose.h"
 #include "queue.h"
+
+/* ---- device.c: the RDMA device of a rank, found, opened, closed ---- */
+
+/* The options of the plugin. */
+struct config {
+    const char *device, *gid, *pkey; /* NULL: chosen here */
+    uint32_t port;                   /* 0: the first that is active */
+    int mtu;                         /* bytes; 0: the port's */
+    uint32_t service_level, traffic_class, timeout, retries;
+    uint32_t depth, batch, inline_bytes;
+    bool direct;
+    int wait; /* enum wait_kind */
+};
+
+struct device {
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_device_attr attr;
+    struct port port;
+    struct gid gid;
+    uint32_t pkey;
+    bool software; /* needs this machine's cores to do its work */
+};
+
+/* Whether there is a port to use, without a trace. */
+enum epa_status device_check(const struct config *, struct epa_error *);
+
+/* On failure `out` is closed already. */
+enum epa_status device_open(const struct config *, struct device *out, struct epa_error *);
+void device_close(struct device *);
+
+/* Of that port, now: "port 1 of mlx5_0 is ACTIVE". */
+void device_state(const struct device *, char *out, size_t room);
+
+/* Pins and registers; what the kernel refuses is told with `in_all`, the bytes that this rank
+ * pins. */
+enum epa_status device_register(const struct device *, void *at, uint64_t bytes, int access,
+                                uint64_t in_all, struct ibv_mr **out, struct epa_error *);
+
+/* Before anything is made: whether `bytes` can be pinned. */
+enum epa_status device_may_pin(uint64_t bytes, struct epa_error *);
+
+/* ---- connect.c: queue pairs between all ranks: made, exchanged, connected ---- */
+
+/* Of the queue pair to one rank. */
+struct card_pair {
+    uint32_t number, first_psn; /* first_psn: of the first packet that it sends */
+};
+
+/* What a rank tells the others of itself. */
+struct card {
+    uint64_t base; /* address of its segment */
+    uint32_t key;
+    uint32_t lid, mtu, link, reads; /* reads: additions in flight that it takes */
+    uint8_t gid[GID_BYTES];
+    struct card_pair to[]; /* each rank */
+};
+
+struct connect_params {
+    struct epa_bootstrap *boot;
+    const struct config *config;
+    const struct device *device;
+    uint64_t base; /* of the own segment */
+    uint32_t key, slots;
+};
+
+/* A queue pair for each rank, this one included, and the completion queue. What there is of
+ * them when it fails, disconnect_all() takes. */
+enum epa_status connect_create(const struct connect_params *, struct queues *, struct epa_error *);
+
+/* Collective. `mtu` is what the pair of ranks with the least of it has. */
+enum epa_status connect_all(const struct connect_params *, struct queues *, uint32_t *mtu,
+                            struct epa_error *);
+void disconnect_all(struct queues *);
+
+/* What two ranks must have in common. */
+enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
+                                uint32_t peer, struct epa_error *);
+
+/* ---- the transport ---- */
 
 enum verbs_failed_at {
     FAILED_QUIET = FAILED_OTHER,

@@ -1,6 +1,6 @@
 /* The oracle. What a rank should have got is worked out again from the seed with the scalar
  * reference of dtype.h: none of the kernels, nothing that an algorithm touched. Each
- * received entry is filed under the choice that it expert outputs, (rank, token, k); what is left
+ * received entry is filed under the choice that it is for, (rank, token, k); what is left
  * empty then is missing, what would be filed twice is a duplicate, and one reference row
  * serves all entries of a token. */
 #include "op/moe/check.h"
@@ -50,10 +50,9 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
 
     if (op->check != NULL)
         return EPA_OK;
-    c = calloc(1, sizeof(*c));
-    if (c != NULL)
-        lay_out(op->x, c);
-    if (c == NULL || c->pool.failed) {
+    c = memory_alloc(1, sizeof(*c));
+    lay_out(op->x, c);
+    if (c->pool.failed) {
         op_moe_check_destroy(c);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
                         (unsigned long long)op_moe_check_bytes(op->x));

@@ -1,5 +1,5 @@
 /* What the checks of dispatch and combine share: the reference row, and how findings are
- * counted and told. */
+ * counted and reported. */
 #ifndef MOE_CHECK_H
 #define MOE_CHECK_H
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dtype.h"
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 #include "op/moe/moe.h"
@@ -391,16 +390,14 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
     bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
     uint64_t up = (uint64_t)op->local_experts * epa_mlp_up_rows(&w->mlp) * w->hidden;
     uint64_t down = (uint64_t)op->local_experts * w->hidden * w->mlp.ffn, e = weights_element(w);
+    const char *const what[] = {"W_up", "W_down", "scales of W_up", "scales of W_down"};
+    uint64_t bytes[] = {up * e, down * e, up / (BLOCK * BLOCK) * 4, down / (BLOCK * BLOCK) * 4};
     void **at = op->mlp_memory;
-    enum epa_status status = op_alloc(op->backend, "W_up", up * e, &at[0], err);
+    enum epa_status status = EPA_OK;
     char *room;
 
-    if (status == EPA_OK)
-        status = op_alloc(op->backend, "W_down", down * e, &at[1], err);
-    if (status == EPA_OK && fp8)
-        status = op_alloc(op->backend, "scales of W_up", up / (BLOCK * BLOCK) * 4, &at[2], err);
-    if (status == EPA_OK && fp8)
-        status = op_alloc(op->backend, "scales of W_down", down / (BLOCK * BLOCK) * 4, &at[3], err);
+    for (uint32_t i = 0; i < (fp8 ? 4 : 2) && status == EPA_OK; i++)
+        status = op_alloc(op->backend, what[i], bytes[i], &at[i], err);
     if (status != EPA_OK)
         return status;
     op->mlp.up = at[0];
@@ -413,9 +410,7 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
             &(struct mlp_weights){
                 .up = at[0], .down = at[1], .up_scale = at[2], .down_scale = at[3]},
             err);
-    room = malloc(op_moe_weights_stage_bytes(w));
-    if (room == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights on their way");
+    room = memory_alloc(1, op_moe_weights_stage_bytes(w));
     status = write_matrix(op, WEIGHTS_UP, at[0], at[2], room, err);
     if (status == EPA_OK)
         status = write_matrix(op, WEIGHTS_DOWN, at[1], at[3], room, err);

@@ -119,11 +119,9 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     const struct weights *w = &op->weights;
     bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
     uint32_t columns = down_columns(w), local = op->local_experts;
-    struct mlp_experts *x = calloc(1, sizeof(*x));
+    struct mlp_experts *x = memory_alloc(1, sizeof(*x));
     size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
 
-    if (x == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts");
     op->experts = x;
     x->op = op;
     x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
@@ -133,11 +131,17 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     if (op->backend->memory == EPA_MEMORY_HOST)
         (void)op->backend->ops->parallel(op->backend, count_workers, &x->workers);
     if (is_by_library(op->x)) {
-        enum epa_status status = onednn_create(
-            (struct onednn_shape[]){
-                [WEIGHTS_UP] = {w->hidden, UP_COLUMNS}, [WEIGHTS_DOWN] = {columns, DOWN_COLUMNS}},
-            x->workers, &x->w.library, err);
+        const struct onednn_product product[] = {
+            [WEIGHTS_UP] = {ONEDNN_COLUMNS, w->hidden, UP_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP, true},
+            [WEIGHTS_DOWN] = {ONEDNN_COLUMNS, columns, DOWN_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP,
+                              true}};
+        enum epa_status status = onednn_create(product, 2, x->workers, &x->w.library, err);
 
+        for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
+            if (onednn_packed_bytes(x->w.library, i) != (size_t)product[i].k * ONEDNN_COLUMNS * 2)
+                status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                  "expert.library: onednn: %s packs weights to more bytes",
+                                  onednn_name(x->w.library));
         if (status != EPA_OK)
             return status;
     }

@@ -24,36 +24,38 @@ enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                     (unsigned long long)bytes);
 }
 
+/* Arrays of a slot for so many tokens; those that the inputs' type does without have no bytes. */
+static void list_arrays(const struct moe_options *m, struct slot *s, uint64_t tokens,
+                        struct op_array out[ARRAYS])
+{
+    bool fp8 = m->input_dtype == MOE_INPUT_FP8;
+    const struct op_array of_token[ARRAYS] = {
+        [ARRAY_X] = {"x", fp8 ? 0 : m->hidden * sizeof(uint16_t)},
+        [ARRAY_X_FP8] = {"x_fp8", fp8 ? m->hidden : 0},
+        [ARRAY_X_SCALE] = {"x_scale", fp8 ? m->hidden / m->fp8_group_size * sizeof(float) : 0},
+        [ARRAY_EXPERT] = {"expert", m->topk * sizeof(int32_t)},
+        [ARRAY_WEIGHT] = {"weight", m->topk * sizeof(float)},
+        [ARRAY_OUT] = {"out", m->hidden * sizeof(uint16_t)},
+    };
+
+    for (uint32_t i = 0; i < ARRAYS; i++)
+        out[i] = (struct op_array){of_token[i].what, tokens * of_token[i].bytes, &s->array[i]};
+}
+
 static void slot_free(struct op_moe *op, struct slot *s)
 {
-    struct op_buffer *const buffer[] = {&s->x,      &s->x_fp8,  &s->x_scale,
-                                        &s->expert, &s->weight, &s->out};
-
-    for (uint32_t i = 0; i < sizeof(buffer) / sizeof(buffer[0]); i++)
-        op_buffer_free(op->backend, buffer[i]);
+    for (uint32_t i = 0; i < ARRAYS; i++)
+        op_buffer_free(op->backend, &s->array[i]);
     if (s->y != NULL)
         op->backend->ops->free(op->backend, s->y);
 }
 
 static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_error *err)
 {
-    const struct moe_options *moe = &op->x->moe;
-    uint64_t tokens = moe->max_tokens, words = tokens * moe->hidden * sizeof(uint16_t);
-    bool fp8 = moe->input_dtype == MOE_INPUT_FP8;
-    struct epa_backend *b = op->backend;
-    enum epa_status status = op_buffer_alloc(b, "inputs", fp8 ? 0 : words, &s->x, err);
+    struct op_array array[ARRAYS];
 
-    if (status == EPA_OK)
-        status = op_buffer_alloc(b, "FP8 inputs", fp8 ? words / 2 : 0, &s->x_fp8, err);
-    if (status == EPA_OK)
-        status = op_buffer_alloc(b, "scales", fp8 ? tokens * hidden_groups(op) * sizeof(float) : 0,
-                                 &s->x_scale, err);
-    if (status == EPA_OK)
-        status =
-            op_buffer_alloc(b, "choices", tokens * moe->topk * sizeof(int32_t), &s->expert, err);
-    if (status == EPA_OK)
-        status = op_buffer_alloc(b, "weights", tokens * moe->topk * sizeof(float), &s->weight, err);
-    return status == EPA_OK ? op_buffer_alloc(b, "outputs", words, &s->out, err) : status;
+    list_arrays(&op->x->moe, s, op->x->moe.max_tokens, array);
+    return op_arrays_alloc(op->backend, array, ARRAYS, err);
 }
 
 /* Made once: nothing in it changes with the iteration. */
@@ -141,7 +143,7 @@ void op_moe_destroy(struct op_rank *rank)
 
     if (op == NULL)
         return;
-    for (uint32_t i = 0; op->slot != NULL && i < op->n_slots; i++)
+    for (uint32_t i = 0; i < op->n_slots; i++)
         slot_free(op, &op->slot[i]);
     op_buffer_free(op->backend, &op->factor);
     op_moe_mlp_destroy(op);
@@ -164,9 +166,7 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
 
     if (status != EPA_OK)
         return status;
-    op = calloc(1, sizeof(*op));
-    if (op == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the problem");
+    op = memory_alloc(1, sizeof(*op));
     op->base.operation = &op_moe;
     op->x = p->x;
     op->source = p->source;
@@ -179,9 +179,8 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
     op->n_slots = slots;
     if (p->x->expert.kind == EXPERT_MLP)
         weights_init(p->x, &op->weights);
-    op->slot = calloc(slots, sizeof(*op->slot));
-    status = op->slot == NULL ? epa_fail(err, EPA_ERR_NOMEM, "no memory for %u problems", slots)
-                              : scratch_alloc(op, err);
+    op->slot = memory_alloc(slots, sizeof(*op->slot));
+    status = scratch_alloc(op, err);
     if (status == EPA_OK)
         status = make_factors(op, err);
     if (status == EPA_OK)
@@ -226,14 +225,13 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    uint64_t tokens = x->moe.max_tokens, elements = tokens * x->moe.hidden;
-    uint64_t choices = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
-    uint64_t local = x->moe.experts / x->ranks;
-    uint64_t slot = choices + elements * sizeof(uint16_t), shared = choices;
+    uint64_t tokens = x->moe.max_tokens, local = x->moe.experts / x->ranks, slot = 0;
+    uint64_t shared = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
+    struct op_array array[ARRAYS];
 
-    slot += x->moe.input_dtype == MOE_INPUT_FP8
-                ? elements + elements / x->moe.fp8_group_size * sizeof(float)
-                : elements * sizeof(uint16_t);
+    list_arrays(&x->moe, &(struct slot){0}, tokens, array);
+    for (uint32_t i = 0; i < ARRAYS; i++)
+        slot += array[i].bytes;
     if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
         slot += op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
     shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) + x->moe.experts * sizeof(float) +
@@ -320,37 +318,28 @@ static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
         size_t at = (size_t)t * moe->hidden;
 
         if (moe->input_dtype == MOE_INPUT_NATIVE) {
-            op_moe_token(op, rank, s->iteration, t, (uint16_t *)s->x.here + at);
+            op_moe_token(op, rank, s->iteration, t, (uint16_t *)s->array[ARRAY_X].here + at);
             continue;
         }
         op_moe_token(op, rank, s->iteration, t, op->row);
         kernels->quantise(op->row, moe->hidden, moe->fp8_group_size, NULL,
-                          (uint8_t *)s->x_fp8.here + at,
-                          (float *)s->x_scale.here + t * hidden_groups(op));
+                          (uint8_t *)s->array[ARRAY_X_FP8].here + at,
+                          (float *)s->array[ARRAY_X_SCALE].here + t * hidden_groups(op));
     }
 }
 
 static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
     const struct moe_options *moe = &op->x->moe;
-    size_t elements = (size_t)tokens * moe->hidden, choices = (size_t)tokens * moe->topk;
     struct epa_backend *b = op->backend;
+    struct op_array array[ARRAYS];
     enum epa_status status;
 
     /* Bytes 0xff are NaN in both types: what is not written shows. */
-    status = b->ops->fill(b, s->out.there, 0xff,
+    status = b->ops->fill(b, s->array[ARRAY_OUT].there, 0xff,
                           (size_t)moe->max_tokens * moe->hidden * sizeof(uint16_t));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &s->x, elements * sizeof(uint16_t));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &s->x_fp8, elements);
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &s->x_scale, elements / moe->fp8_group_size * sizeof(float));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &s->expert, choices * sizeof(int32_t));
-    if (status == EPA_OK)
-        status = op_buffer_send(b, &s->weight, choices * sizeof(float));
-    return status;
+    list_arrays(moe, s, tokens, array);
+    return status == EPA_OK ? op_arrays_send(b, array, ARRAY_OUT) : status;
 }
 
 /* ---- traffic: from the routing of all ranks ---- */
@@ -423,7 +412,7 @@ static uint64_t used_weights(const struct op_moe *op)
 static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
 {
     const struct epa_moe_footprint *f = &op->footprint;
-    const int32_t *mine = s->expert.here;
+    const int32_t *mine = s->array[ARRAY_EXPERT].here;
     uint32_t rank = op->world.rank, topk = op->x->moe.topk;
     uint64_t control = f->control_bytes * (op->world.size - 1);
     bool once = f->dedup || f->layout == EPA_LAYOUT_RANK;
@@ -478,8 +467,8 @@ enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     struct epa_moe *m;
 
     s->iteration = iteration;
-    routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->expert.here,
-                 s->weight.here);
+    routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->array[ARRAY_EXPERT].here,
+                 s->array[ARRAY_WEIGHT].here);
     fill_tokens(op, s, tokens);
     count_traffic(op, s, tokens);
     status = send_inputs(op, s, tokens);
@@ -488,14 +477,14 @@ enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     op_moe.shape(op->x, &s->problem);
     m = &s->problem.u.moe;
     m->tokens = tokens;
-    m->x = s->x.there;
-    m->x_fp8 = s->x_fp8.there;
-    m->x_scale = s->x_scale.there;
-    m->expert = s->expert.there;
-    m->weight = s->weight.there;
+    m->x = s->array[ARRAY_X].there;
+    m->x_fp8 = s->array[ARRAY_X_FP8].there;
+    m->x_scale = s->array[ARRAY_X_SCALE].there;
+    m->expert = s->array[ARRAY_EXPERT].there;
+    m->weight = s->array[ARRAY_WEIGHT].there;
     m->expert_factor = op->factor.there;
     m->mlp = op->mlp;
-    m->out = s->out.there;
+    m->out = s->array[ARRAY_OUT].there;
     return EPA_OK;
 }
 
@@ -508,28 +497,18 @@ uint32_t op_moe_given(struct op_rank *rank, uint32_t slot, struct op_given *out)
 {
     const struct op_moe *op = op_moe_of(rank);
     const struct moe_options *moe = &op->x->moe;
-    const struct slot *s = &op->slot[slot];
-    uint64_t tokens = s->problem.u.moe.tokens, row = moe->hidden * sizeof(uint16_t);
-    const struct {
-        const char *name;
-        const struct op_buffer *buffer;
-        uint64_t row; /* bytes of a token */
-    } all[] = {
-        {"x", &s->x, row},
-        {"x_fp8", &s->x_fp8, moe->hidden},
-        {"x_scale", &s->x_scale, hidden_groups(op) * sizeof(float)},
-        {"expert", &s->expert, moe->topk * sizeof(int32_t)},
-        {"weight", &s->weight, moe->topk * sizeof(float)},
-        {"out", &s->out, row},
-    };
+    struct slot *s = &op->slot[slot];
+    struct op_array used[ARRAYS], all[ARRAYS];
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i].buffer->there != NULL)
-            out[n++] = (struct op_given){.name = all[i].name,
-                                         .at = all[i].buffer->there,
-                                         .used = tokens * all[i].row,
-                                         .bytes = moe->max_tokens * all[i].row,
-                                         .output = all[i].buffer == &s->out};
+    list_arrays(moe, s, s->problem.u.moe.tokens, used);
+    list_arrays(moe, s, moe->max_tokens, all);
+    for (uint32_t i = 0; i < ARRAYS; i++)
+        if (s->array[i].there != NULL)
+            out[n++] = (struct op_given){.name = all[i].what,
+                                         .at = s->array[i].there,
+                                         .used = used[i].bytes,
+                                         .bytes = all[i].bytes,
+                                         .output = i == ARRAY_OUT};
     return n;
 }

@@ -77,31 +77,25 @@ static void find_busiest(const struct experiment *x, const struct counted *all,
     }
 }
 
-enum epa_status op_moe_load(const struct experiment *x, const struct op_source *source,
-                            uint64_t iteration, struct op_load load[OP_PHASES],
-                            struct epa_error *err)
+void op_moe_load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
+                 struct op_load load[OP_PHASES])
 {
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
-    struct counted *all = calloc(x->ranks, sizeof(*all));
-    int32_t *expert = calloc(choices, sizeof(*expert));
-    float *weight = calloc(choices, sizeof(*weight));
-    enum epa_status status = EPA_OK;
+    struct counted *all = memory_alloc(x->ranks, sizeof(*all));
+    int32_t *expert = memory_alloc(choices, sizeof(*expert));
+    float *weight = memory_alloc(choices, sizeof(*weight));
     uint64_t token = 0;
 
     memset(load, 0, OP_PHASES * sizeof(*load));
-    if (all == NULL || expert == NULL || weight == NULL)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory for the rows of %u ranks", x->ranks);
-    for (uint32_t r = 0; r < x->ranks && status == EPA_OK; r++) {
+    for (uint32_t r = 0; r < x->ranks; r++) {
         uint32_t n = routing_tokens_of(x, r, iteration);
 
         routing_fill(x, source, r, iteration, n, expert, weight);
         for (uint32_t t = 0; t < n; t++)
             count_token(x, all, r, expert + (size_t)t * x->moe.topk, ++token);
     }
-    if (status == EPA_OK)
-        find_busiest(x, all, load);
+    find_busiest(x, all, load);
     free(all);
     free(expert);
     free(weight);
-    return status;
 }

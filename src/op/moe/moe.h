@@ -13,34 +13,9 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "op/moe/routing.h"
+#include "kernels/onednn.h"
 #include "op/moe/weights.h"
 #include "op/op.h"
-
-/* ---- products by oneDNN (onednn.c) ---- */
-
-struct onednn;
-
-enum { ONEDNN_MATRICES = 2, ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128 };
-
-struct onednn_shape {
-    uint32_t k;   /* elements of a row of W; a multiple of 128 */
-    uint32_t ldc; /* floats from a row of C to the next */
-};
-
-/* EPA_ERR_UNSUPPORTED: built without, or the library is not there. */
-enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
-                              struct onednn **out, struct epa_error *);
-void onednn_destroy(struct onednn *);           /* takes NULL */
-const char *onednn_name(const struct onednn *); /* "oneDNN 2.6.3" */
-
-/* The rows of a block, [ONEDNN_COLUMNS][k], to as many bytes at `out`. */
-enum epa_status onednn_pack(struct onednn *, uint32_t worker, uint32_t matrix, const void *w,
-                            void *out);
-
-/* C = A * B^T: m rows of A, [m][k], by a packed block; m up to ONEDNN_ROWS. Reads and writes rows
- * up to the next multiple of 32. */
-enum epa_status onednn_multiply(struct onednn *, uint32_t worker, uint32_t matrix, const void *a,
-                                uint32_t m, const void *b, float *c);
 
 /* ---- the operation ---- */
 
@@ -57,8 +32,8 @@ struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
 enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
 uint32_t op_moe_given(struct op_rank *, uint32_t slot, struct op_given *out);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
-enum epa_status op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
-                            struct op_load load[OP_PHASES], struct epa_error *);
+void op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
+                 struct op_load load[OP_PHASES]);
 /* Fills y (in_place or apart) of `slot` from recv, as the reference says. Nothing where the
  * algorithm does the experts' work itself. */
 enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error *);
@@ -72,10 +47,13 @@ enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t s
 
 /* ---- a rank's side ---- */
 
+/* What an algorithm reads and, last, writes: [max_tokens] each. */
+enum { ARRAY_X, ARRAY_X_FP8, ARRAY_X_SCALE, ARRAY_EXPERT, ARRAY_WEIGHT, ARRAY_OUT, ARRAYS };
+
 struct slot {
     struct epa_problem problem;
     uint64_t iteration;
-    struct op_buffer x, x_fp8, x_scale, expert, weight, out;
+    struct op_buffer array[ARRAYS];
     void *y; /* the backend's; made at first use: an algorithm may offer y_space */
     struct op_traffic traffic;
 };
@@ -243,9 +221,11 @@ enum epa_status op_moe_write(const struct op_moe *, uint16_t *there, const uint1
 
 /* Where weights of all local experts go. Packed for `library`, or, where that is NULL, for `gemm`;
  * both NULL: as struct epa_mlp says. */
+enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128, ONEDNN_STEP = 32 };
+
 struct mlp_weights {
     const struct epa_gemm *gemm;
-    struct onednn *library; /* gemm is not NULL then */
+    struct onednn *library; /* gemm is not NULL then; blocks of ONEDNN_COLUMNS rows */
     uint32_t down_columns;  /* of W_down as it is packed: ffn, or twice that, with zeros */
     void *up, *down;
     float *up_scale, *down_scale;

@@ -114,10 +114,8 @@ void reference_destroy(struct reference *R)
 
 struct reference *reference_create(const struct reference_params *p)
 {
-    struct reference *R = calloc(1, sizeof(*R));
+    struct reference *R = memory_alloc(1, sizeof(*R));
 
-    if (R == NULL)
-        return NULL;
     R->p = *p;
     for (uint32_t q = 0; q < 256; q++)
         R->decode[q] = float_of_e4m3((uint8_t)q);

@@ -132,9 +132,7 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     *out = NULL;
     if (x->routing.kind != ROUTING_FILE && !hidden)
         return EPA_OK;
-    source = calloc(1, sizeof(*source));
-    if (source == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "routing: no memory");
+    source = memory_alloc(1, sizeof(*source));
     if (x->routing.kind == ROUTING_FILE)
         status = routing_read(x->routing.path, &shape, &source->table, err);
     if (status == EPA_OK && hidden)
@@ -523,13 +521,11 @@ void routing_stats_add(void *sums, const struct experiment *x, const struct op_s
 {
     struct routing_stats *stats = sums;
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
-    int32_t *expert = malloc(choices * sizeof(*expert));
-    float *weight = malloc(choices * sizeof(*weight));
-    uint64_t *count = calloc((size_t)x->moe.experts + x->ranks, sizeof(*count));
+    int32_t *expert = memory_alloc(choices, sizeof(*expert));
+    float *weight = memory_alloc(choices, sizeof(*weight));
+    uint64_t *count = memory_alloc((size_t)x->moe.experts + x->ranks, sizeof(*count));
     uint32_t experts_per_rank = x->moe.experts / x->ranks;
 
-    if (expert == NULL || weight == NULL || count == NULL)
-        goto done;
     for (uint32_t rank = 0; rank < x->ranks; rank++) {
         uint32_t tokens = routing_tokens_of(x, rank, iteration);
         size_t n = (size_t)tokens * x->moe.topk;
@@ -549,7 +545,6 @@ void routing_stats_add(void *sums, const struct experiment *x, const struct op_s
     spread_add(&stats->expert, count, x->moe.experts, stats->iterations);
     spread_add(&stats->rank, count + x->moe.experts, x->ranks, stats->iterations);
     stats->iterations++;
-done:
     free(count);
     free(weight);
     free(expert);

@@ -61,8 +61,7 @@ struct routing_stats {
     struct routing_spread expert, rank; /* choices of an expert, of a rank's experts */
 };
 
-/* To a struct routing_stats, all zeros to begin with. An iteration that there is no memory for is
- * not counted. */
+/* To a struct routing_stats, all zeros to begin with. */
 void routing_stats_add(void *stats, const struct experiment *, const struct op_source *,
                        uint64_t iteration);
 

@@ -236,9 +236,7 @@ static enum epa_status npy_parse(const char *name, const unsigned char *data, si
                                          : NULL;
     }
     if (wrong == NULL) {
-        header = strndup((const char *)data + start, length);
-        if (header == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory", name);
+        header = memory_printf("%.*s", (int)length, (const char *)data + start);
         wrong = npy_read_header(header, &npy);
         free(header);
     }

@@ -108,7 +108,7 @@ struct routing_fit {
 struct fit {
     const struct routing_table *log;
     double share[EXPERIMENT_EXPERTS_MAX]; /* of the log */
-    struct load *load;                    /* of what was drawn */
+    struct load load;                     /* of what was drawn */
     struct routing_table drawn;
 };
 
@@ -125,8 +125,8 @@ static double distance(struct fit *f, int kind, double parameter)
     x.routing.kind = kind;
     x.routing.exponent = x.routing.sigma = parameter;
     routing_fill(&x, NULL, 0, 0, DRAWN_TOKENS, f->drawn.expert, f->drawn.weight);
-    count_load(&f->drawn, 0, DRAWN_TOKENS, f->load);
-    sorted_shares(f->load, f->log->experts, share);
+    count_load(&f->drawn, 0, DRAWN_TOKENS, &f->load);
+    sorted_shares(&f->load, f->log->experts, share);
     for (uint32_t e = 0; e < f->log->experts; e++)
         sum += fabs(share[e] - f->share[e]);
     return sum / 2;
@@ -162,38 +162,25 @@ static struct routing_fit best_of(struct fit *f, int kind, const char *name, con
     return best;
 }
 
-static bool fit_generators(const struct routing_table *t, const struct load *whole,
-                           struct routing_fit *out)
+static struct routing_fit fit_generators(const struct routing_table *t, const struct load *whole)
 {
     size_t choices = (size_t)DRAWN_TOKENS * t->topk;
-    struct fit *f = calloc(1, sizeof(*f));
-    bool good = f != NULL;
+    struct fit *f = memory_alloc(1, sizeof(*f));
+    struct routing_fit zipf, lognormal;
 
-    if (good) {
-        f->log = t;
-        f->drawn = (struct routing_table){.tokens = DRAWN_TOKENS,
-                                          .topk = t->topk,
-                                          .experts = t->experts,
-                                          .expert = calloc(choices, sizeof(int32_t)),
-                                          .weight = calloc(choices, sizeof(float))};
-        f->load = calloc(1, sizeof(*f->load));
-        good = f->drawn.expert != NULL && f->drawn.weight != NULL && f->load != NULL;
-    }
-    if (good) {
-        struct routing_fit zipf, lognormal;
-
-        sorted_shares(whole, t->experts, f->share);
-        zipf = best_of(f, ROUTING_ZIPF, "zipf", "exponent");
-        lognormal = best_of(f, ROUTING_LOGNORMAL, "lognormal", "sigma");
-        *out = lognormal.distance < zipf.distance ? lognormal : zipf;
-    }
-    if (f != NULL) {
-        free(f->drawn.expert);
-        free(f->drawn.weight);
-        free(f->load);
-    }
+    f->log = t;
+    f->drawn = (struct routing_table){.tokens = DRAWN_TOKENS,
+                                      .topk = t->topk,
+                                      .experts = t->experts,
+                                      .expert = memory_alloc(choices, sizeof(int32_t)),
+                                      .weight = memory_alloc(choices, sizeof(float))};
+    sorted_shares(whole, t->experts, f->share);
+    zipf = best_of(f, ROUTING_ZIPF, "zipf", "exponent");
+    lognormal = best_of(f, ROUTING_LOGNORMAL, "lognormal", "sigma");
+    free(f->drawn.expert);
+    free(f->drawn.weight);
     free(f);
-    return good;
+    return lognormal.distance < zipf.distance ? lognormal : zipf;
 }
 
 /* ---- text and JSON ---- */
@@ -305,12 +292,10 @@ enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t e
                                     struct text *out, json_t **json, struct epa_error *err)
 {
     const struct routing_shape shape = {.experts = experts, .layer = layer};
-    struct routing_log *log = calloc(1, sizeof(*log));
+    struct routing_log *log = memory_alloc(1, sizeof(*log));
     enum epa_status status;
     uint64_t rest;
 
-    if (log == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "routing stats: no memory");
     log->path = path;
     status = routing_read(path, &shape, &log->table, err);
     if (status == EPA_OK) {
@@ -322,10 +307,7 @@ enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t e
             log->part_from[i] = log->skip + rest * i / PARTS;
         for (uint32_t i = 0; i < PARTS; i++)
             count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
-        if (!fit_generators(&log->table, &log->whole, &log->fit))
-            status = epa_fail(err, EPA_ERR_NOMEM, "routing stats: no memory");
-    }
-    if (status == EPA_OK) {
+        log->fit = fit_generators(&log->table, &log->whole);
         describe(log, out);
         *json = document(log);
     }

@@ -4,8 +4,6 @@
  * far more room than rows. */
 #include "op/moe/moe.h"
 
-#include <stdlib.h>
-
 enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
 
 enum { PIECES = 3 }; /* of a received row: token, scales, origin */
@@ -324,7 +322,7 @@ enum epa_status op_moe_out(struct op_moe *op, const struct slot *s, const uint16
 {
     size_t bytes = (size_t)op->x->moe.max_tokens * op->x->moe.hidden * sizeof(**out);
 
-    *out = s->out.here;
-    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->out, bytes), err,
-                           "outputs could not be read back");
+    *out = s->array[ARRAY_OUT].here;
+    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->array[ARRAY_OUT], bytes),
+                           err, "outputs could not be read back");
 }

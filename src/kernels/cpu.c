@@ -1,11 +1,18 @@
-/* The instruction sets on x86-64. The compiler's cpuid check covers the system's side too: a set
- * whose registers are not saved over a context switch counts as absent. */
+/* The instruction sets of this CPU: on x86-64 several, elsewhere the portable one. The compiler's
+ * cpuid check covers the system's side too: a set whose registers are not saved over a context
+ * switch counts as absent. */
+#include "kernels/sets.h"
+
+static bool always(void)
+{
+    return true;
+}
+
+#ifdef __x86_64__
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "kernels/sets.h"
 
 static bool has_avx512(void)
 {
@@ -48,17 +55,19 @@ static bool has_avx2(void)
            __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-static bool always(void)
-{
-    return true;
-}
-
 void epa_store_drain(void)
 {
     _mm_sfence();
 }
+#else
+void epa_store_drain(void)
+{
+    /* The portable set streams nothing. */
+}
+#endif
 
 const struct kernels_isa kernels_isas[] = {
+#ifdef __x86_64__
     {"amx", {NULL}, kernels_gemm_amx, 2, has_amx, NULL},
     {"avx512_bf16",
      {NULL},
@@ -68,6 +77,7 @@ const struct kernels_isa kernels_isas[] = {
      kernels_pairs_are_quicker},
     {"avx512", {&kernels_avx512, &kernels_avx512_f16}, kernels_gemm_avx512, 3, has_avx512, NULL},
     {"avx2", {&kernels_avx2, &kernels_avx2_f16}, kernels_gemm_avx2, 3, has_avx2, NULL},
+#endif
     {"scalar", {&kernels_scalar, &kernels_scalar_f16}, kernels_gemm_scalar, 3, always, NULL},
     {.name = NULL},
 };

@@ -1,8 +1,9 @@
-/* Each worker has primitives of its own: a reorder for each matrix, and a matmul for each number of
- * rows, in steps of 32, made when it is first wanted. OpenMP, where the library uses it, gets one
- * thread. */
-#include "op/moe/moe.h"
+/* oneDNN 2 and 3. Each worker has primitives of its own: a reorder for each product, and a matmul for
+ * each of the last numbers of rows, made when it is first wanted. OpenMP, where the library uses
+ * it, gets one thread. */
+#include "kernels/onednn.h"
 
+#ifdef EPA2A_ONEDNN
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -14,7 +15,7 @@
 #define TEXT_OF(a) TEXT(a)
 #define LIBRARY "libdnnl.so." TEXT_OF(DNNL_VERSION_MAJOR)
 
-enum { STEP = 32, STEPS = ONEDNN_ROWS / STEP };
+enum { KEPT = 8 /* matmuls of a worker and product */ };
 
 /* What the two versions name or pass in different ways. */
 /* clang-format off */
@@ -45,8 +46,9 @@ struct api {
     void (*omp_set_num_threads)(int); /* NULL: it runs without OpenMP */
 };
 
-struct product {
-    dnnl_primitive_t matmul;
+struct matmul {
+    uint32_t rows; /* 0: none is made */
+    dnnl_primitive_t primitive;
     dnnl_memory_t a, b, c, scratch;
 };
 
@@ -57,8 +59,8 @@ struct reorder {
 
 struct worker {
     dnnl_stream_t stream;
-    struct reorder reorder[ONEDNN_MATRICES];
-    struct product product[ONEDNN_MATRICES][STEPS];
+    struct reorder reorder[ONEDNN_PRODUCTS];
+    struct matmul matmul[ONEDNN_PRODUCTS][KEPT];
 };
 
 struct onednn {
@@ -66,8 +68,9 @@ struct onednn {
     char name[32];
     dnnl_engine_t engine;
     dnnl_primitive_attr_t attr; /* scratch memory is ours: the library's is of a thread */
-    struct onednn_shape shape[ONEDNN_MATRICES];
-    uint32_t workers;
+    struct onednn_product product[ONEDNN_PRODUCTS];
+    dnnl_memory_t bias[ONEDNN_PRODUCTS]; /* NULL: none */
+    uint32_t products, workers;
     struct worker *worker;
 };
 
@@ -85,11 +88,11 @@ static enum epa_status load(struct api *out, struct epa_error *err)
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *at;
 
     if (library == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "expert.library: onednn: %s", dlerror());
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s", dlerror());
     for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
         at = dlsym(library, function[i].name);
         if (at == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED, "expert.library: onednn: %s has no %s",
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s has no %s",
                             LIBRARY, function[i].name);
         memcpy((char *)out + function[i].offset, &at, sizeof(at));
     }
@@ -119,10 +122,10 @@ static void desc_finish(const struct api *d, dnnl_memory_desc_t *desc)
     (void)d->memory_desc_destroy(*desc);
 }
 
-static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref c,
-                                 dnnl_primitive_desc_t *out)
+static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, dnnl_primitive_desc_t *out)
 {
-    return o->api.matmul_primitive_desc_create(out, o->engine, a, b, NULL, c, o->attr);
+    return o->api.matmul_primitive_desc_create(out, o->engine, a, b, bias, c, o->attr);
 }
 #else
 static dnnl_status_t desc_init(const struct api *d, dnnl_memory_desc_t *out, uint32_t rows,
@@ -145,11 +148,11 @@ static void desc_finish(const struct api *d, dnnl_memory_desc_t *desc)
     (void)desc;
 }
 
-static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref c,
-                                 dnnl_primitive_desc_t *out)
+static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, dnnl_primitive_desc_t *out)
 {
     dnnl_matmul_desc_t desc;
-    dnnl_status_t status = o->api.matmul_desc_init(&desc, a, b, NULL, c);
+    dnnl_status_t status = o->api.matmul_desc_init(&desc, a, b, bias, c);
 
     return status == dnnl_success
                ? o->api.primitive_desc_create(out, &desc, o->attr, o->engine, NULL)
@@ -160,26 +163,31 @@ static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b,
 /* ---- primitives of a worker ---- */
 
 /* b NULL: as the library likes it best. */
-static dnnl_status_t plan_rows(const struct onednn *o, uint32_t matrix, uint32_t rows, desc_ref b,
+static dnnl_status_t plan_rows(const struct onednn *o, uint32_t product, uint32_t rows, desc_ref b,
                                dnnl_primitive_desc_t *out)
 {
     const struct api *d = &o->api;
-    const struct onednn_shape *s = &o->shape[matrix];
-    dnnl_memory_desc_t a, any, c;
-    dnnl_status_t status = desc_init(d, &a, rows, s->k, dnnl_bf16, (dnnl_dims_t){s->k, 1});
+    const struct onednn_product *p = &o->product[product];
+    dnnl_memory_desc_t desc[4]; /* A, B, bias, C */
+    uint32_t n = 0;
+    dnnl_status_t status = desc_init(d, &desc[n], rows, p->k, dnnl_bf16, (dnnl_dims_t){p->k, 1});
 
-    if (status != dnnl_success)
-        return status;
-    status = desc_init(d, &any, s->k, ONEDNN_COLUMNS, dnnl_bf16, NULL);
-    if (status == dnnl_success) {
-        status = desc_init(d, &c, rows, ONEDNN_COLUMNS, dnnl_f32, (dnnl_dims_t){s->ldc, 1});
-        if (status == dnnl_success) {
-            status = plan_matmul(o, ref_of(&a), b != NULL ? b : ref_of(&any), ref_of(&c), out);
-            desc_finish(d, &c);
-        }
-        desc_finish(d, &any);
-    }
-    desc_finish(d, &a);
+    n += status == dnnl_success;
+    if (status == dnnl_success)
+        status = desc_init(d, &desc[n], p->k, p->n, dnnl_bf16, NULL);
+    n += status == dnnl_success;
+    if (status == dnnl_success)
+        status = desc_init(d, &desc[n], 1, p->n, dnnl_f32, (dnnl_dims_t){p->n, 1});
+    n += status == dnnl_success;
+    if (status == dnnl_success)
+        status = desc_init(d, &desc[n], rows, p->n, p->f32 ? dnnl_f32 : dnnl_bf16,
+                           (dnnl_dims_t){p->ldc, 1});
+    n += status == dnnl_success;
+    if (status == dnnl_success)
+        status = plan_matmul(o, ref_of(&desc[0]), b != NULL ? b : ref_of(&desc[1]),
+                             p->bias != NULL ? ref_of(&desc[2]) : NULL, ref_of(&desc[3]), out);
+    while (n > 0)
+        desc_finish(d, &desc[--n]);
     return status;
 }
 
@@ -191,15 +199,15 @@ static dnnl_status_t make_scratch(const struct onednn *o, dnnl_primitive_desc_t 
                                 o->engine, DNNL_MEMORY_ALLOCATE);
 }
 
-/* From [ONEDNN_COLUMNS][k], that is, k x ONEDNN_COLUMNS by columns, to `best`. */
-static dnnl_status_t make_reorder(const struct onednn *o, uint32_t matrix, desc_ref best,
+/* From [n][k], that is, k x n by columns, to `best`. */
+static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, desc_ref best,
                                   struct reorder *r)
 {
     const struct api *d = &o->api;
-    uint32_t k = o->shape[matrix].k;
+    uint32_t k = o->product[product].k, n = o->product[product].n;
     dnnl_primitive_desc_t plan;
     dnnl_memory_desc_t given;
-    dnnl_status_t status = desc_init(d, &given, k, ONEDNN_COLUMNS, dnnl_bf16, (dnnl_dims_t){1, k});
+    dnnl_status_t status = desc_init(d, &given, k, n, dnnl_bf16, (dnnl_dims_t){1, k});
 
     if (status != dnnl_success)
         return status;
@@ -219,37 +227,46 @@ static dnnl_status_t make_reorder(const struct onednn *o, uint32_t matrix, desc_
     return status;
 }
 
-/* What packs the weights of a matrix, which all numbers of rows share. */
-static dnnl_status_t make_packing(struct onednn *o, uint32_t matrix, struct reorder *r)
+/* What packs B, which all numbers of rows share. */
+static dnnl_status_t make_packing(struct onednn *o, uint32_t product, struct reorder *r)
 {
     const struct api *d = &o->api;
     dnnl_primitive_desc_t plan;
-    dnnl_status_t status = plan_rows(o, matrix, ONEDNN_ROWS, NULL, &plan);
-    desc_ref best;
+    dnnl_status_t status = plan_rows(o, product, o->product[product].rows, NULL, &plan);
 
     if (status != dnnl_success)
         return status;
-    best = d->primitive_desc_query_md(plan, dnnl_query_weights_md, 0);
-    status = d->memory_desc_get_size(best) == (size_t)o->shape[matrix].k * ONEDNN_COLUMNS * 2
-                 ? make_reorder(o, matrix, best, r)
-                 : dnnl_unimplemented;
+    status =
+        make_reorder(o, product, d->primitive_desc_query_md(plan, dnnl_query_weights_md, 0), r);
     (void)d->primitive_desc_destroy(plan);
     return status;
 }
 
-static dnnl_status_t make_product(struct onednn *o, struct worker *w, uint32_t matrix,
-                                  uint32_t rows, struct product *out)
+static void drop_matmul(const struct api *d, struct matmul *m)
+{
+    (void)d->primitive_destroy(m->primitive);
+    (void)d->memory_destroy(m->a);
+    (void)d->memory_destroy(m->b);
+    (void)d->memory_destroy(m->c);
+    (void)d->memory_destroy(m->scratch);
+    *m = (struct matmul){0};
+}
+
+static dnnl_status_t make_matmul(struct onednn *o, struct worker *w, uint32_t product,
+                                 uint32_t rows, struct matmul *out)
 {
     const struct api *d = &o->api;
     dnnl_primitive_desc_t plan;
     desc_ref b;
-    dnnl_status_t status = d->memory_get_memory_desc(w->reorder[matrix].to, &b);
+    dnnl_status_t status;
 
+    drop_matmul(d, out);
+    status = d->memory_get_memory_desc(w->reorder[product].to, &b);
     if (status == dnnl_success)
-        status = plan_rows(o, matrix, rows, b, &plan);
+        status = plan_rows(o, product, rows, b, &plan);
     if (status != dnnl_success)
         return status;
-    status = d->primitive_create(&out->matmul, plan);
+    status = d->primitive_create(&out->primitive, plan);
     if (status == dnnl_success)
         status = d->memory_create(&out->a, d->primitive_desc_query_md(plan, dnnl_query_src_md, 0),
                                   o->engine, DNNL_MEMORY_NONE);
@@ -261,6 +278,7 @@ static dnnl_status_t make_product(struct onednn *o, struct worker *w, uint32_t m
     if (status == dnnl_success)
         status = make_scratch(o, plan, &out->scratch);
     (void)d->primitive_desc_destroy(plan);
+    out->rows = status == dnnl_success ? rows : 0;
     return status;
 }
 
@@ -268,60 +286,100 @@ static dnnl_status_t make_worker(struct onednn *o, struct worker *w)
 {
     dnnl_status_t status = o->api.stream_create(&w->stream, o->engine, dnnl_stream_default_flags);
 
-    for (uint32_t m = 0; m < ONEDNN_MATRICES && status == dnnl_success; m++)
-        status = make_packing(o, m, &w->reorder[m]);
+    for (uint32_t i = 0; i < o->products && status == dnnl_success; i++)
+        status = make_packing(o, i, &w->reorder[i]);
     return status;
 }
 
 static void destroy_worker(const struct api *d, struct worker *w)
 {
-    for (uint32_t m = 0; m < ONEDNN_MATRICES; m++) {
-        (void)d->primitive_destroy(w->reorder[m].primitive);
-        (void)d->memory_destroy(w->reorder[m].from);
-        (void)d->memory_destroy(w->reorder[m].to);
-        (void)d->memory_destroy(w->reorder[m].scratch);
-        for (uint32_t i = 0; i < STEPS; i++) {
-            (void)d->primitive_destroy(w->product[m][i].matmul);
-            (void)d->memory_destroy(w->product[m][i].a);
-            (void)d->memory_destroy(w->product[m][i].b);
-            (void)d->memory_destroy(w->product[m][i].c);
-            (void)d->memory_destroy(w->product[m][i].scratch);
-        }
+    for (uint32_t i = 0; i < ONEDNN_PRODUCTS; i++) {
+        (void)d->primitive_destroy(w->reorder[i].primitive);
+        (void)d->memory_destroy(w->reorder[i].from);
+        (void)d->memory_destroy(w->reorder[i].to);
+        (void)d->memory_destroy(w->reorder[i].scratch);
+        for (uint32_t k = 0; k < KEPT; k++)
+            drop_matmul(d, &w->matmul[i][k]);
     }
     (void)d->stream_destroy(w->stream);
 }
 
-/* ---- for the experts ---- */
+/* ---- all of them ---- */
 
-enum epa_status onednn_create(const struct onednn_shape shape[ONEDNN_MATRICES], uint32_t workers,
-                              struct onednn **out, struct epa_error *err)
+static dnnl_status_t make_bias(struct onednn *o, uint32_t product)
+{
+    const struct onednn_product *p = &o->product[product];
+    dnnl_memory_desc_t desc;
+    dnnl_status_t status;
+
+    if (p->bias == NULL)
+        return dnnl_success;
+    status = desc_init(&o->api, &desc, 1, p->n, dnnl_f32, (dnnl_dims_t){p->n, 1});
+    if (status != dnnl_success)
+        return status;
+    status = o->api.memory_create(&o->bias[product], ref_of(&desc), o->engine,
+                                  (void *)(uintptr_t)p->bias);
+    desc_finish(&o->api, &desc);
+    return status;
+}
+
+/* The library, and what all workers share. */
+static dnnl_status_t begin(struct onednn *o, const struct onednn_product *product, uint32_t n)
+{
+    dnnl_status_t status = o->api.engine_create(&o->engine, dnnl_cpu, 0);
+
+    snprintf(o->name, sizeof(o->name), "oneDNN %d.%d.%d", o->api.version()->major,
+             o->api.version()->minor, o->api.version()->patch);
+    memcpy(o->product, product, n * sizeof(*product));
+    o->products = n;
+    if (status == dnnl_success)
+        status = o->api.primitive_attr_create(&o->attr);
+    if (status == dnnl_success)
+        status = o->api.primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    for (uint32_t i = 0; i < n && status == dnnl_success; i++)
+        status = make_bias(o, i);
+    return status;
+}
+
+bool onednn_knows(const struct onednn_product *product)
 {
     struct onednn *o = calloc(1, sizeof(*o));
-    enum epa_status status;
+    dnnl_primitive_desc_t plan;
+    dnnl_status_t status = dnnl_out_of_memory;
+
+    if (o != NULL && load(&o->api, NULL) == EPA_OK) {
+        status = begin(o, product, 1);
+        if (status == dnnl_success)
+            status = plan_rows(o, 0, 1, NULL, &plan);
+        if (status == dnnl_success)
+            (void)o->api.primitive_desc_destroy(plan);
+        onednn_destroy(o);
+    } else {
+        free(o);
+    }
+    return status == dnnl_success;
+}
+
+enum epa_status onednn_create(const struct onednn_product *product, uint32_t products,
+                              uint32_t workers, struct onednn **out, struct epa_error *err)
+{
+    struct onednn *o = calloc(1, sizeof(*o));
+    enum epa_status status = o != NULL ? load(&o->api, err)
+                                       : epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
     dnnl_status_t done;
 
-    if (o == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
-    status = load(&o->api, err);
     if (status != EPA_OK) {
         free(o);
         return status;
     }
-    snprintf(o->name, sizeof(o->name), "oneDNN %d.%d.%d", o->api.version()->major,
-             o->api.version()->minor, o->api.version()->patch);
-    memcpy(o->shape, shape, sizeof(o->shape));
     o->workers = workers;
     o->worker = calloc(workers, sizeof(*o->worker));
-    done = o->worker != NULL ? o->api.engine_create(&o->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
-    if (done == dnnl_success)
-        done = o->api.primitive_attr_create(&o->attr);
-    if (done == dnnl_success)
-        done = o->api.primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    done = o->worker != NULL ? begin(o, product, products) : dnnl_out_of_memory;
     for (uint32_t i = 0; i < workers && done == dnnl_success; i++)
         done = make_worker(o, &o->worker[i]);
     if (done != dnnl_success) {
         status = epa_fail(err, done == dnnl_unimplemented ? EPA_ERR_UNSUPPORTED : EPA_ERR_SYSTEM,
-                          "expert.library: onednn: %s cannot multiply bf16 here: %s", o->name,
+                          "library: onednn: %s cannot multiply bf16 here: %s", o->name,
                           o->api.status2str(done));
         onednn_destroy(o);
         return status;
@@ -336,6 +394,8 @@ void onednn_destroy(struct onednn *o)
         return;
     for (uint32_t i = 0; i < o->workers && o->worker != NULL; i++)
         destroy_worker(&o->api, &o->worker[i]);
+    for (uint32_t i = 0; i < o->products; i++)
+        (void)o->api.memory_destroy(o->bias[i]);
     (void)o->api.primitive_attr_destroy(o->attr);
     (void)o->api.engine_destroy(o->engine);
     free(o->worker);
@@ -360,12 +420,21 @@ static enum epa_status run(const struct onednn *o, const struct worker *w, dnnl_
     return status == dnnl_success ? EPA_OK : EPA_ERR_SYSTEM;
 }
 
-enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t matrix, const void *w,
+size_t onednn_packed_bytes(const struct onednn *o, uint32_t product)
+{
+    desc_ref packed;
+
+    return o->api.memory_get_memory_desc(o->worker[0].reorder[product].to, &packed) == dnnl_success
+               ? o->api.memory_desc_get_size(packed)
+               : 0;
+}
+
+enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t product, const void *b,
                             void *out)
 {
     const struct worker *mine = &o->worker[worker];
-    const struct reorder *r = &mine->reorder[matrix];
-    dnnl_status_t status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)w);
+    const struct reorder *r = &mine->reorder[product];
+    dnnl_status_t status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)b);
 
     if (status == dnnl_success)
         status = o->api.memory_set_data_handle(r->to, out);
@@ -377,27 +446,76 @@ enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t matrix, 
                                    {DNNL_ARG_SCRATCHPAD, r->scratch}});
 }
 
-enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t matrix, const void *a,
-                                uint32_t m, const void *b, float *c)
+enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t product, const void *a,
+                                uint32_t m, const void *packed, void *c)
 {
     struct worker *mine = &o->worker[worker];
-    uint32_t step = (m - 1) / STEP;
-    struct product *p = &mine->product[matrix][step];
+    uint32_t step = o->product[product].step, steps = (m + step - 1) / step;
+    struct matmul *p = &mine->matmul[product][steps % KEPT];
     dnnl_status_t status = dnnl_success;
 
-    if (p->scratch == NULL)
-        status = make_product(o, mine, matrix, (step + 1) * STEP, p);
+    if (m == 0)
+        return EPA_OK;
+    if (p->rows != steps * step)
+        status = make_matmul(o, mine, product, steps * step, p);
     if (status == dnnl_success)
         status = o->api.memory_set_data_handle(p->a, (void *)(uintptr_t)a);
     if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(p->b, (void *)(uintptr_t)b);
+        status = o->api.memory_set_data_handle(p->b, (void *)(uintptr_t)packed);
     if (status == dnnl_success)
         status = o->api.memory_set_data_handle(p->c, c);
     if (status != dnnl_success)
         return EPA_ERR_SYSTEM;
-    return run(o, mine, p->matmul, 4,
+    return run(o, mine, p->primitive, o->bias[product] != NULL ? 5 : 4,
                (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, p->a},
                                    {DNNL_ARG_WEIGHTS, p->b},
                                    {DNNL_ARG_DST, p->c},
-                                   {DNNL_ARG_SCRATCHPAD, p->scratch}});
+                                   {DNNL_ARG_SCRATCHPAD, p->scratch},
+                                   {DNNL_ARG_BIAS, o->bias[product]}});
 }
+#else
+bool onednn_knows(const struct onednn_product *product)
+{
+    (void)product;
+    return false;
+}
+
+enum epa_status onednn_create(const struct onednn_product *product, uint32_t products,
+                              uint32_t workers, struct onednn **out, struct epa_error *err)
+{
+    (void)product, (void)products, (void)workers, (void)out;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "library: onednn: epa2a was built without oneDNN (Debian: libdnnl-dev)");
+}
+
+void onednn_destroy(struct onednn *o)
+{
+    (void)o;
+}
+
+const char *onednn_name(const struct onednn *o)
+{
+    (void)o;
+    return "oneDNN";
+}
+
+size_t onednn_packed_bytes(const struct onednn *o, uint32_t product)
+{
+    (void)o, (void)product;
+    return 0;
+}
+
+enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t product, const void *b,
+                            void *out)
+{
+    (void)o, (void)worker, (void)product, (void)b, (void)out;
+    return EPA_ERR_UNSUPPORTED;
+}
+
+enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t product, const void *a,
+                                uint32_t m, const void *packed, void *c)
+{
+    (void)o, (void)worker, (void)product, (void)a, (void)m, (void)packed, (void)c;
+    return EPA_ERR_UNSUPPORTED;
+}
+#endif
