@@ -227,6 +227,13 @@ static uint64_t private_bytes(const struct tf_layout *l)
            (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
 }
 
+/* Of a rank with one worker: each token is sent and reduced; each row is waited for and leaves
+ * again; arrows begin and end at each. */
+static uint64_t trace_events(const struct tf_layout *l)
+{
+    return 2 * (uint64_t)l->max_tokens * (1 + 2 * l->topk) + 4 * l->rows;
+}
+
 static const char *const stage_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                           "combine_recv", NULL};
 
@@ -248,6 +255,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                                                                   world->size - world->local_size)
                                              : 0)
                 : 0,
+        .trace_events = l.device ? 0 : trace_events(&l),
         .private_bytes = l.device ? 0 : private_bytes(&l),
         .signals = l.signals,
         .stages = stage_names,

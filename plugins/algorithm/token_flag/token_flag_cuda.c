@@ -65,7 +65,7 @@ static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combi
 static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage, int x_dtype)
 {
     const struct tf_layout *l = &c->l;
-    bool profile = c->d.profile != NULL;
+    bool profile = c->d.stamps;
 
     switch (stage) {
     case TF_DISPATCH_SEND:
