@@ -249,8 +249,10 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     status = find_process_id(s, err);
     if (status == EPA_OK)
         status = plan(s, err);
-    if (status == EPA_OK)
+    if (status == EPA_OK) {
+        preflight_scratch(s);
         shape_trace(s);
+    }
     if (status == EPA_OK && session_operation(s)->open != NULL)
         status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK)
