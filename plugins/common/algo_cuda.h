@@ -140,8 +140,8 @@ static inline uint32_t device_up16(uint64_t bytes)
     return (uint32_t)((bytes + 15) / 16 * 16);
 }
 
-/* Makes a state of `bytes`, all 0 but its device and `stamps`, if device and transport will do for an
- * algorithm that takes `heap_bytes` of the heap. `early`: it asks for kernels to be set up
+/* Makes a state of `bytes`, all 0 but its device, if device and transport will do for an algorithm
+ * that takes `heap_bytes` of the heap. `early`: it asks for kernels to be set up
  * early. */
 enum epa_status device_create(const struct device_kind *, size_t bytes,
                               const struct epa_algorithm_params *, uint64_t heap_bytes,

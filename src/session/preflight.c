@@ -219,8 +219,8 @@ enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
     return preflight_memory_from("", s, err);
 }
 
-/* What was planned is of an experiment that does not say how ranks are spread. Heap and signals must
- * be the same on all hosts, and do not depend on it. */
+/* What was planned is of an experiment that does not say how ranks are spread. Heap and signals
+ * must be the same on all hosts, and do not depend on it. */
 void preflight_scratch(struct session *s)
 {
     const struct experiment *x = s->experiment;

@@ -555,12 +555,12 @@ static void after_quiet_all_is_in_place(void **state)
 
 /* ---- trace ---- */
 
-enum { NOTES = 1 << 16 };
+enum { EVENTS_MOST = 1 << 16 };
 
 struct noted {
     struct epa_trace trace;
     struct epa_trace_names names;
-    struct epa_trace_event event[NOTES];
+    struct epa_trace_event event[EVENTS_MOST];
     uint64_t n;
 };
 
@@ -578,29 +578,38 @@ static uint32_t count_of(const struct noted *t, const char *name)
     return n;
 }
 
-/* Each state begins where the one before ended, and what was done is within `busy`. */
+static bool is_state(const struct noted *t, const struct epa_trace_event *e)
+{
+    return is_named(t, e, "busy") || is_named(t, e, "waits for copies") ||
+           is_named(t, e, "waits for slots") || is_named(t, e, "waits for network") ||
+           is_named(t, e, "idle");
+}
+
+/* Each state begins where the one before ended, and what was done is within one that is busy, or
+ * after the last that ended. */
 static void check_states(struct rank *r, const struct noted *t)
 {
-    static const char *const state[] = {"busy", "waits for copies", "waits for slots",
-                                        "waits for network", "idle"};
-    uint64_t end = 0, done = 0;
+    uint64_t end = 0;
 
     for (uint64_t i = 0; i < t->n; i++) {
         const struct epa_trace_event *e = &t->event[i];
-        bool is_state = false;
 
-        for (uint32_t k = 0; k < 5; k++)
-            is_state = is_state || is_named(t, e, state[k]);
-        if (is_state) {
-            claim(r, end == 0 || e->begin_ns == end, "a state begins at %llu, one ended at %llu",
-                  (unsigned long long)e->begin_ns, (unsigned long long)end);
-            claim(r, done == 0 || (is_named(t, e, "busy") && done >= e->begin_ns),
-                  "something was done outside of busy");
-            end = e->end_ns;
-            done = 0;
-        } else if (e->kind == EPA_TRACE_SLICE && e->signal == EPA_TRACE_LANE_PROXY && done == 0) {
-            done = e->begin_ns;
-        }
+        if (!is_state(t, e))
+            continue;
+        claim(r, end == 0 || e->begin_ns == end, "a state begins at %llu, one ended at %llu",
+              (unsigned long long)e->begin_ns, (unsigned long long)end);
+        end = e->end_ns;
+    }
+    for (uint64_t i = 0; i < t->n; i++) {
+        const struct epa_trace_event *e = &t->event[i];
+        bool within = e->begin_ns >= end;
+
+        if (e->kind != EPA_TRACE_SLICE || e->signal != EPA_TRACE_LANE_PROXY || is_state(t, e))
+            continue;
+        for (uint64_t k = 0; k < t->n && !within; k++)
+            within = is_named(t, &t->event[k], "busy") && t->event[k].begin_ns <= e->begin_ns &&
+                     t->event[k].end_ns >= e->end_ns;
+        claim(r, within, "%s is outside of busy", t->names.name[e->name]);
     }
 }
 
@@ -613,7 +622,7 @@ static void put_with_a_trace(struct rank *r)
     char *own = calloc(1, PART);
 
     t->trace = (struct epa_trace){.names = &t->names};
-    t->trace.beside[EPA_TRACE_PROXY] = (struct epa_trace_beside){&t->n, t->event, NOTES};
+    t->trace.beside[EPA_TRACE_PROXY] = (struct epa_trace_beside){&t->n, t->event, EVENTS_MOST};
     if (!open_gpu(&g, r))
         return;
     for (uint64_t round = 1; round <= 5; round++) {
@@ -636,7 +645,7 @@ static void put_with_a_trace(struct rank *r)
     await_word(&g, 2, 16);
     r->boot->barrier(r->boot);
     close_gpu(&g);
-    claim(r, t->n < NOTES, "%llu events", (unsigned long long)t->n);
+    claim(r, t->n < EVENTS_MOST, "%llu events", (unsigned long long)t->n);
     for (uint64_t i = 0; i < t->n; i++)
         flows += t->event[i].kind == EPA_TRACE_FLOW_BEGIN;
     claim(r, flows >= 10 + 16 && flows == count_of(t, "send") && flows == count_of(t, "complete"),

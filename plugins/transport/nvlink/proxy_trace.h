@@ -55,11 +55,11 @@ void proxy_trace_slice(struct proxy_trace *, enum proxy_slice, uint64_t begin_ns
  * where those of the one before ended. */
 void proxy_trace_copies(struct proxy_trace *, bool out, uint64_t begin_ns, uint32_t peer,
                         uint64_t bytes);
-/* Message `number` between this rank and `peer`, within a slice that begins at begin_ns: its sender,
- * its receiver. */
+/* Message `number` between this rank and `peer`, within a slice that begins at begin_ns: its
+ * sender, its receiver. */
 void proxy_trace_sent(struct proxy_trace *, uint64_t begin_ns, uint32_t peer, uint64_t number);
 void proxy_trace_landed(struct proxy_trace *, uint64_t begin_ns, uint32_t peer, uint64_t number);
-/* A turn began at begin_ns: until then the proxy was in the state before, and is in this one now. */
+/* A turn began at begin_ns: until then the proxy was in the state before, now it is in this one. */
 void proxy_trace_state(struct proxy_trace *, enum proxy_slice, uint64_t begin_ns);
 void proxy_trace_count(struct proxy_trace *, const struct epa_host_ring *ring, uint32_t rings,
                        uint64_t messages);
