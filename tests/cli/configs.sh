@@ -47,7 +47,7 @@ for config in "$folder"/*.yaml; do
     # On a machine with much to do: what a file's own timeout is, is no matter here.
     set -- --set verify.iterations=1 --set timeout=120s
     ! grep -qE 'max_tokens: (64|128|256)[,}]' "$config" || set -- "$@" --set moe.max_tokens=16
-    ! grep -q '^profile:' "$config" || set -- "$@" --force --set "profile.file=$out/trace"
+    ! grep -q '^profile:' "$config" || set -- "$@" --set "profile.file=$out/${config##*/}"
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")
@@ -77,7 +77,7 @@ for config in "$folder"/*.yaml; do
         failed=$((failed + 1))
     elif verify "$config" "$@" 2>"$out/why"; then
         if grep -q '^profile:' "$config"; then
-            "$epa2a" trace check "$out/trace.json" || failed=$((failed + 1))
+            "$epa2a" trace check "$out/${config##*/}.json" || failed=$((failed + 1))
         fi
         echo "ok: ${config##*/}"
         ran=$((ran + 1))
