@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -223,6 +224,14 @@ def children(process):
         return [int(pid) for pid in file.read().split()]
 
 
+def is_under_way(process):
+    """All ranks have done more iterations than are kept: how long that takes is the machine's affair."""
+    text = subprocess.run([epa2a, 'status', str(process.pid)], capture_output=True, text=True, timeout=60,
+                          check=False).stdout
+    done = re.findall(r'^ +\d+ +\d+ .*? (\d+) +\d+ ', text, re.MULTILINE)
+    return len(done) == 4 and min(map(int, done)) > 12
+
+
 def ended(process, name, status):
     process.wait(timeout=60)
     sound(f'{name}.json', *files(name))
@@ -237,9 +246,9 @@ def ended(process, name, status):
 def ends(how, status):
     for n in range(2):
         process = start(f'profile=end{n}')
-        while len(children(process)) < 4:
+        while not is_under_way(process):
             time.sleep(0.01)
-        time.sleep(0.5 + random.random() / 2)
+        time.sleep(random.random() / 2)
         how(process)
         ended(process, f'end{n}', status)
 
