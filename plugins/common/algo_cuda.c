@@ -89,31 +89,75 @@ static void write_slices(FILE *f, const struct device *d, const uint64_t *at, ui
     fprintf(f, "\n]}\n");
 }
 
-/* Into PROFILE.RANK.json; a failure is reported on stderr, as the run itself went well. */
-static void write_trace(const struct device *d)
+/* Into PROFILE.RANK.json. */
+static void write_file(const struct device *d, const uint64_t *at, uint32_t n)
 {
-    uint32_t n = d->args.stamped;
-    size_t bytes = n * sizeof(*d->args.stamps), room = strlen(d->profile) + 32;
-    uint64_t *at = malloc(bytes);
+    size_t room = strlen(d->profile) + 32;
     char *name = malloc(room);
-    struct epa_error why = {EPA_OK, ""};
-    FILE *f;
+    FILE *f = NULL;
 
-    if (at == NULL || name == NULL) {
-        fprintf(stderr, "%s: no memory for the trace %s\n", d->kind->name, d->profile);
-    } else if (d->backend->ops->read(d->backend, at, d->args.stamps, bytes) != EPA_OK) {
-        d->backend->ops->explain(d->backend, &why);
-        fprintf(stderr, "%s: no trace %s: %s\n", d->kind->name, d->profile, why.text);
-    } else {
+    if (name != NULL) {
         snprintf(name, room, "%s.%u.json", d->profile, d->t->rank);
         f = fopen(name, "w");
-        if (f != NULL)
-            write_slices(f, d, at, n * PHASES);
-        if (f == NULL || fclose(f) != 0)
-            fprintf(stderr, "%s: no complete trace in %s: %s\n", d->kind->name, name,
-                    strerror(errno));
     }
+    if (f != NULL)
+        write_slices(f, d, at, n);
+    if (f == NULL || fclose(f) != 0)
+        fprintf(stderr, "%s: no complete trace in %s: %s\n", d->kind->name,
+                name != NULL ? name : d->profile, strerror(errno));
     free(name);
+}
+
+/* Into the trace of the run, by the host's clock: the middle of what the device's may be. */
+static enum epa_status note_kernels(const struct device *d, const uint64_t *at, uint32_t n)
+{
+    uint16_t name[PHASES] = {0};
+    int64_t low = 0, high = 0;
+    enum epa_status status = d->backend->ops->clock(d->backend, &low, &high);
+    uint64_t ahead = (uint64_t)(low + (high - low) / 2);
+
+    for (uint32_t i = 0; i < PHASES; i++)
+        if (d->kind->phase[i] != NULL)
+            name[i] = epa_trace_name(d->trace, d->kind->phase[i]);
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+        uint32_t warp = i / PHASES;
+
+        if (d->kind->phase[i % PHASES] == NULL || !took_part(at + 2 * i))
+            continue;
+        epa_trace_add_beside(
+            &d->trace->beside[EPA_TRACE_KERNELS],
+            &(struct epa_trace_event){
+                .begin_ns = at[2 * i] - ahead,
+                .end_ns = at[2 * i + 1] - ahead,
+                .value = (uint64_t)(warp / DEVICE_WARPS) << 32 | warp % DEVICE_WARPS,
+                .peer = EPA_TRACE_NOBODY,
+                .signal = i,
+                .name = name[i % PHASES],
+                .kind = EPA_TRACE_SLICE,
+            });
+    }
+    return status;
+}
+
+/* Stamps of the last calls; a failure is reported on stderr, as the run itself went well. */
+static void write_trace(const struct device *d)
+{
+    uint32_t n = d->args.stamped * PHASES;
+    size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
+    uint64_t *at = malloc(bytes);
+    struct epa_error why = {EPA_ERR_NOMEM, "no memory"};
+    enum epa_status status = EPA_ERR_NOMEM;
+
+    if (at != NULL)
+        status = d->backend->ops->read(d->backend, at, d->args.stamps, bytes);
+    if (status == EPA_OK && d->trace != NULL)
+        status = note_kernels(d, at, n);
+    if (status != EPA_OK && at != NULL)
+        d->backend->ops->explain(d->backend, &why);
+    if (status != EPA_OK)
+        fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name, why.text);
+    else if (d->profile != NULL)
+        write_file(d, at, n);
     free(at);
 }
 
@@ -125,7 +169,7 @@ void device_destroy(struct epa_algorithm *a)
 
     if (d == NULL)
         return;
-    if (d->profile != NULL && d->memory != NULL && d->epoch > 0)
+    if (d->stamps && d->memory != NULL && d->epoch > 0 && d->backend->fault.status == EPA_OK)
         write_trace(d);
     if (d->memory != NULL)
         d->backend->ops->free(d->backend, d->memory);
@@ -153,6 +197,8 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     d->heap = p->heap;
     d->sets = sets;
     d->profile = profile;
+    d->trace = p->trace;
+    d->stamps = profile != NULL || (p->trace != NULL && p->backend->ops->clock != NULL);
     status = device_check(kind->name, p, heap_bytes, false, err);
     if (status != EPA_OK) {
         free(d);
@@ -181,7 +227,7 @@ static uint64_t place_private(struct device *d, char *memory)
 
     d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
     d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
-    d->args.stamped = d->profile != NULL ? d->args.most_blocks * DEVICE_WARPS : 0;
+    d->args.stamped = d->stamps ? d->args.most_blocks * DEVICE_WARPS : 0;
     d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     for (uint32_t i = 0; i < d->sets; i++) {
         struct device_set *s = &d->set[i];

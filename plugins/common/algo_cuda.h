@@ -113,13 +113,15 @@ struct device {
     const struct device_kind *kind;
     struct epa_transport *t;
     struct epa_backend *backend;
-    uint64_t heap;         /* the algorithm's part: offset from the start of any rank's heap */
-    bool early;            /* a kernel may be set up while the one before runs */
-    void *memory;          /* of this rank alone */
-    void *mirrors;         /* NULL: kernels reach the heaps of all ranks */
-    struct epa_error last; /* of the host's making */
-    const char *profile;
-    struct device_args args;          /* what is the same in all calls */
+    uint64_t heap;           /* the algorithm's part: offset from the start of any rank's heap */
+    bool early;              /* a kernel may be set up while the one before runs */
+    void *memory;            /* of this rank alone */
+    void *mirrors;           /* NULL: kernels reach the heaps of all ranks */
+    struct epa_error last;   /* of the host's making */
+    const char *profile;     /* file for the stamps, or NULL */
+    struct epa_trace *trace; /* NULL: no profile of the run */
+    bool stamps;             /* kernels stamp their phases, for either */
+    struct device_args args; /* what is the same in all calls */
     uint32_t resident[DEVICE_STAGES]; /* blocks that fit on the device at once */
     uint32_t shared_bytes[DEVICE_STAGES];
     unsigned long long *calls;             /* [calls that are counted][args.most_blocks] */
@@ -138,8 +140,8 @@ static inline uint32_t device_up16(uint64_t bytes)
     return (uint32_t)((bytes + 15) / 16 * 16);
 }
 
-/* Makes a state of `bytes`, all 0 but its device, if device and transport will do for an
- * algorithm that takes `heap_bytes` of the heap. `early`: it asks for kernels to be set up
+/* Makes a state of `bytes`, all 0 but its device, if device and transport will do for an algorithm
+ * that takes `heap_bytes` of the heap. `early`: it asks for kernels to be set up
  * early. */
 enum epa_status device_create(const struct device_kind *, size_t bytes,
                               const struct epa_algorithm_params *, uint64_t heap_bytes,

@@ -82,6 +82,9 @@ struct epa_footprint {
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
      * before their combine; AllGather: outputs that are valid. */
     uint32_t in_flight;
+    /* Events that one worker of a rank adds to a trace in an iteration, at most, where they are
+     * more than some for each rank: of single rows and tokens. 0: they are not. */
+    uint64_t trace_events;
     /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
      * two; 0: it moves data and adds up. */
     double flops;

@@ -105,6 +105,9 @@ struct epa_backend_ops {
     enum epa_status (*experts_run)(struct epa_experts *, const struct epa_moe *moe, void *y);
     const char *(*experts_name)(const struct epa_experts *);
     void (*experts_destroy)(struct epa_experts *);
+    /* What the clock that kernels read, epa_dev_time(), shows more than CLOCK_MONOTONIC: in
+     * [*low_ns, *high_ns]. For a profile; queued work is done. NULL: there is no such clock. */
+    enum epa_status (*clock)(struct epa_backend *, int64_t *low_ns, int64_t *high_ns);
     /* Facts for reports, any number: say(arg, "driver", "580.159.04"), "device", "clock" (now),
      * "links" and so on. NULL: none. */
     void (*describe)(struct epa_backend *,

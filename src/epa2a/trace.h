@@ -9,7 +9,11 @@
  *     ... the next, which begins where the last ended ...
  *
  * Slices of a lane nest. The caller of an algorithm records stages, experts, checks and the
- * barriers between stages; an algorithm records its phases and waits. */
+ * barriers between stages; an algorithm records its phases and waits.
+ *
+ * What does not run in step with the rank's iterations, such as a transport's own thread, has lanes
+ * beside them (struct epa_trace_beside): the latest events are kept, and belong to the iteration
+ * that the rank was in when they began. */
 #ifndef EPA2A_TRACE_H
 #define EPA2A_TRACE_H
 
@@ -50,11 +54,32 @@ struct epa_trace_names {
     char name[EPA_TRACE_NAMES][EPA_TRACE_NAME_BYTES];
 };
 
+/* Who writes beside the rank's workers, one thread each; and their lanes. */
+enum epa_trace_beside_kind { EPA_TRACE_PROXY, EPA_TRACE_KERNELS, EPA_TRACE_BESIDES };
+enum epa_trace_proxy_lane {
+    EPA_TRACE_LANE_PROXY,
+    EPA_TRACE_LANE_COPIES_OUT, /* of copy engines, to staging */
+    EPA_TRACE_LANE_COPIES_IN,  /* from staging */
+    EPA_TRACE_PROXY_LANES,
+};
+
+/* Signals of flows that are messages of proxies: no algorithm has so many. */
+#define EPA_TRACE_MESSAGES (1u << 31)
+/* And from here on, of flows that are no signals: flags in the heap. */
+#define EPA_TRACE_FLAGS (1u << 30)
+
+struct epa_trace_beside {
+    uint64_t *noted; /* release: the events before it; the last `room` of them are there */
+    struct epa_trace_event *event; /* [room]; of slices and counters `signal` is the lane */
+    uint64_t room;                 /* 0: nothing is kept */
+};
+
 struct epa_trace {
     uint32_t lanes, room;          /* room: events of a lane in an iteration */
     struct epa_trace_lane *lane;   /* [lanes], of the iteration that runs */
     struct epa_trace_event *event; /* [lanes][room] */
     struct epa_trace_names *names;
+    struct epa_trace_beside beside[EPA_TRACE_BESIDES];
 };
 
 /* The number of a name, for the calls below; call it on the rank's own thread, best in set-up.
@@ -154,6 +179,19 @@ static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64
 {
     if (t != NULL)
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_END, begin_ns, end_ns, peer, signal, value);
+}
+
+/* Adds an event beside the iterations. */
+static inline void epa_trace_add_beside(const struct epa_trace_beside *b,
+                                        const struct epa_trace_event *event)
+{
+    uint64_t noted;
+
+    if (b->room == 0)
+        return;
+    noted = *b->noted; /* its writer's own */
+    b->event[noted % b->room] = *event;
+    __atomic_store_n(b->noted, noted + 1, __ATOMIC_RELEASE);
 }
 
 /* Records a counter: from now on `name` is `value`. */

@@ -31,6 +31,7 @@
 
 #include <epa2a/backend.h>
 #include <epa2a/ring.h>
+#include <epa2a/trace.h>
 
 enum epa_transport_flag {
     EPA_TRANSPORT_HOST = 1u << 0,       /* the functions below may be called (CPU drives) */
@@ -119,6 +120,7 @@ struct epa_transport_params {
     uint64_t heap_bytes;
     uint32_t signals;
     const struct epa_transport_plugin *between; /* what between_nodes() named, for its defaults */
+    struct epa_trace *trace; /* NULL: no profile; for lanes beside the iterations (trace.h) */
 };
 
 struct epa_transport_plugin {

@@ -366,8 +366,8 @@ static void about_trace(json_t *result, const struct session *s)
     if (s->verb == VERB_BENCH)
         warn(result, "ranks were profiled: times are with that on; leave profile out to measure");
     if (s->verb == VERB_BENCH && s->clock == CLOCK_GRAPH)
-        warn(result, "what is in graphs runs on the device, and profile has what hosts do: only "
-                     "launches and waits are in the trace");
+        warn(result, "what is in graphs runs on the device: of the host only launches and waits "
+                     "are in the trace, and of kernels the last call");
 }
 
 /* A rate that is not sure, or a queue that only grows. */

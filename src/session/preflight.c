@@ -219,6 +219,24 @@ enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
     return preflight_memory_from("", s, err);
 }
 
+/* What was planned is of an experiment that does not say how ranks are spread. Heap and signals
+ * must be the same on all hosts, and do not depend on it. */
+void preflight_scratch(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
+    const struct epa_world world = {
+        .size = x->ranks, .local_size = s->process_id.local_size, .local_cores = 1};
+    struct epa_problem problem = operation_problem(x);
+    struct epa_footprint f = {0};
+    struct epa_error ignored = {EPA_OK, ""};
+
+    if (s->footprint.device_bytes != 0 && x->ranks_per_node == 0 && world.local_size != 0 &&
+        algorithm->plan(&problem, &world, experiment_transport_flags(x), x->algorithm.config, &f,
+                        &ignored) == EPA_OK)
+        s->footprint.device_bytes = f.device_bytes;
+}
+
 enum epa_status preflight_device(const struct session *s, uint64_t free_bytes,
                                  struct epa_error *err)
 {

@@ -74,7 +74,8 @@ static void open_transport(struct rank *r)
                                        .config = chosen->config,
                                        .heap_bytes = heap_bytes,
                                        .signals = signals,
-                                       .between = (const void *)experiment_of(r)->between.plugin},
+                                       .between = (const void *)experiment_of(r)->between.plugin,
+                                       .trace = r->trace},
         &r->transport, &r->err);
     if (rank_good(r) && r->transport->ops->describe != NULL)
         r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
@@ -348,10 +349,10 @@ static void describe_stages(const struct rank *r)
 static void set_up(struct rank *r)
 {
     open_backend(r);
+    rank_trace_begin(r);
     open_transport(r);
     measure_peak(r);
     rank_guard_heap(r, &r->session->footprint);
-    rank_trace_begin(r);
     rank_create(r, &r->session->footprint, experiment_transport_flags(experiment_of(r)));
     if (!rank_good(r))
         return;

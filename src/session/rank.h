@@ -121,7 +121,8 @@ bool rank_goes_on(struct rank *);
 void rank_waits_begin(struct rank *);
 void rank_waits_end(struct rank *);
 
-/* Before the algorithm is made, which notes names of its own: nothing, if nobody profiles. */
+/* Before transport and algorithm are made, which note names of their own: nothing, if nobody
+ * profiles. */
 void rank_trace_begin(struct rank *);
 /* Once it is there: clocks of hosts are compared, collectively. */
 void rank_trace_ready(struct rank *);

@@ -38,10 +38,18 @@ static size_t events_at(const struct record_shape *shape)
     return lanes_at(shape) + (size_t)turns_of(shape) * shape->lanes * sizeof(struct epa_trace_lane);
 }
 
+static size_t beside_at(const struct record_shape *shape, uint32_t which)
+{
+    size_t events = (size_t)turns_of(shape) * shape->lanes * shape->room;
+
+    for (uint32_t i = 0; i < which; i++)
+        events += shape->beside[i];
+    return events_at(shape) + events * sizeof(struct epa_trace_event);
+}
+
 size_t record_bytes(const struct record_shape *shape)
 {
-    return round_up(events_at(shape) + (size_t)turns_of(shape) * shape->lanes * shape->room *
-                                           sizeof(struct epa_trace_event));
+    return round_up(beside_at(shape, EPA_TRACE_BESIDES));
 }
 
 /* [turns] 1 + the iteration that a turn is of; 0: none. */
@@ -83,6 +91,24 @@ bool record_part(const struct record *record, const struct record_shape *shape, 
     return true;
 }
 
+static struct epa_trace_event *beside_of(const struct record *record,
+                                         const struct record_shape *shape, uint32_t which)
+{
+    return (struct epa_trace_event *)(void *)((char *)record + beside_at(shape, which));
+}
+
+void record_each_beside(const struct record *record, const struct record_shape *shape,
+                        uint32_t which, void (*fn)(void *arg, const struct epa_trace_event *),
+                        void *arg)
+{
+    /* Acquire: epa_trace_add_beside(). Its writer may be at the oldest, as it was killed. */
+    uint64_t noted = __atomic_load_n(&record->noted[which], __ATOMIC_ACQUIRE);
+    uint64_t room = shape->beside[which], first = noted < room ? 0 : noted - room + 1;
+
+    for (uint64_t i = first; i < noted && room > 0; i++)
+        fn(arg, &beside_of(record, shape, which)[i % room]);
+}
+
 static void take_turn(struct recorder *r, uint32_t turn)
 {
     r->trace.lane = lanes_of(r->record, &r->shape, turn);
@@ -105,6 +131,9 @@ void recorder_init(struct recorder *r, struct record *record, const struct recor
         .record = record,
         .shape = *shape,
     };
+    for (uint32_t i = 0; i < EPA_TRACE_BESIDES; i++)
+        r->trace.beside[i] = (struct epa_trace_beside){
+            &record->noted[i], beside_of(record, shape, i), shape->beside[i]};
     recorder_turn_none(r);
 }
 

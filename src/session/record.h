@@ -10,8 +10,9 @@
 #include <epa2a/world.h>
 
 struct record_shape {
-    uint32_t lanes, turns; /* turns: iterations that are kept */
-    uint32_t room;         /* events of a lane in an iteration */
+    uint32_t lanes, turns;              /* turns: iterations that are kept */
+    uint32_t room;                      /* events of a lane in an iteration */
+    uint32_t beside[EPA_TRACE_BESIDES]; /* events that are kept of each; 0: there is none */
 };
 
 /* What the clock of this rank shows more than that of rank 0, in [low_ns, high_ns]. */
@@ -34,6 +35,7 @@ struct record {
     double event_ns; /* what noting a slice takes, measured */
     struct epa_trace_names names;
     struct record_clock clock[RECORD_CLOCKS];
+    uint64_t noted[EPA_TRACE_BESIDES]; /* release: the events before */
 };
 
 size_t record_bytes(const struct record_shape *);
@@ -48,6 +50,9 @@ struct record_part {
 /* `turn` from 0 to shape->turns, that included; false: nothing is there. */
 bool record_part(const struct record *, const struct record_shape *, uint32_t turn, uint32_t lane,
                  struct record_part *out);
+/* What is kept beside the iterations, the oldest first: calls fn for each event. */
+void record_each_beside(const struct record *, const struct record_shape *, uint32_t which,
+                        void (*fn)(void *arg, const struct epa_trace_event *), void *arg);
 
 /* Whether the clock of this rank is that of rank 0: they are of one host. */
 bool record_is_near(const struct epa_world *);

@@ -193,17 +193,26 @@ static void count_iterations(struct session *s)
                                           : x->verify.iterations;
 }
 
+enum { TRACE_EVENTS = 1 << 16 }; /* of an algorithm's own, at most: those after it are dropped */
+
 /* A lane for each thread; room for what it does with each of the other ranks, three times
- * there and back, and as much again. */
+ * there and back, and as much again. Beside them as much as some ms of a busy proxy, and a call of
+ * all kernels that a GPU holds. */
 static void shape_trace(struct session *s)
 {
     const struct experiment *x = s->experiment;
+    uint32_t own = (uint32_t)(s->footprint.trace_events < TRACE_EVENTS ? s->footprint.trace_events
+                                                                       : TRACE_EVENTS);
 
     if (x->profile.file == NULL)
         return;
     s->trace = (struct record_shape){.lanes = backend_of(x)->threads(x->backend.config),
                                      .turns = x->profile.iterations,
-                                     .room = 128 + 16 * x->ranks};
+                                     .room = 128 + 16 * x->ranks + own};
+    if (x->between.plugin != NULL)
+        s->trace.beside[EPA_TRACE_PROXY] = 1u << 15;
+    if (backend_of(x)->memory == EPA_MEMORY_CUDA)
+        s->trace.beside[EPA_TRACE_KERNELS] = 1u << 16;
 }
 
 bool session_in_use(const struct session *s)
@@ -237,10 +246,13 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     s->verb = verb;
     s->status_page = status_page;
     count_iterations(s);
-    shape_trace(s);
     status = find_process_id(s, err);
     if (status == EPA_OK)
         status = plan(s, err);
+    if (status == EPA_OK) {
+        preflight_scratch(s);
+        shape_trace(s);
+    }
     if (status == EPA_OK && session_operation(s)->open != NULL)
         status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK)

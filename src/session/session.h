@@ -281,6 +281,9 @@ enum epa_status preflight_memory(const struct session *, struct epa_error *);
 
 /* The same for what the algorithm takes of a rank's device, of which so much is free; 0: not
  * known, nothing is refused. */
+/* Before them: scratch memory of the device for ranks of other hosts, as the variables of who
+ * started the ranks say how many are on this one. */
+void preflight_scratch(struct session *);
 enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
 
 /* `root` is put before /proc and /sys: "" but in tests. */

@@ -251,16 +251,37 @@ static int by_ns(const void *left, const void *right)
     return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
+/* Whom the others waited for: the slow source, if there is one. */
+static void print_slow_source(struct summing *s)
+{
+    double most = 0, all = 0;
+    uint32_t slow = 0;
+
+    for (uint32_t from = 0; from < s->ranks; from++) {
+        double ns = 0;
+
+        for (uint32_t rank = 0; rank < s->ranks; rank++)
+            ns += s->wait[(size_t)rank * s->ranks + from].ns;
+        all += ns;
+        slow = ns > most ? from : slow;
+        most = ns > most ? ns : most;
+    }
+    if (most > 0)
+        text_add(s->out, "  slowest source: rank %u, for whom %.1f %% of all waits were\n", slow,
+                 100 * most / all);
+}
+
 static void print_waits(struct summing *s)
 {
     size_t n = (size_t)s->ranks * s->ranks;
 
+    text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
+    print_slow_source(s);
     for (size_t k = 0; k < n; k++) {
         s->wait[k].a = (uint32_t)(k / s->ranks);
         s->wait[k].b = (uint32_t)(k % s->ranks);
     }
     qsort(s->wait, n, sizeof(*s->wait), by_ns);
-    text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
     for (size_t k = 0; k < n && k < TOP && s->wait[k].ns > 0; k++)
         text_add(s->out, "  rank %-3u for rank %-3u %10.2f\n", s->wait[k].a, s->wait[k].b,
                  s->wait[k].ns / (double)s->rounds / 1e3);
@@ -325,6 +346,17 @@ static const struct trace_item *signal_that_ended(const struct round *r, const s
     return NULL;
 }
 
+/* What a rank did between two signals, once for each name: there may be a slice for each token. */
+static void add_own_step(struct path *p, uint32_t rank, const char *name, int64_t ns)
+{
+    for (uint32_t i = p->n; i > 0 && p->step[i - 1].from == p->step[i - 1].rank; i--)
+        if (p->step[i - 1].rank == rank && strcmp(p->step[i - 1].name, name) == 0) {
+            p->step[i - 1].ns += ns;
+            return;
+        }
+    p->step[p->n++] = (struct path_step){rank, rank, name, ns};
+}
+
 /* Of stage `name`; false: it is not in this iteration. */
 static bool find_path(const struct round *r, const char *name, struct path *out)
 {
@@ -347,7 +379,7 @@ static bool find_path(const struct round *r, const char *name, struct path *out)
             ns = signal->ts_ns;
             at = stage_of(r, name, signal->pid);
         } else {
-            out->step[out->n++] = (struct path_step){at->pid, at->pid, in->name, ns - since};
+            add_own_step(out, at->pid, in->name, ns - since);
             ns = since;
         }
     }
@@ -496,7 +528,8 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
-static void print_lanes(struct summing *s)
+/* `cat` NULL: those of any. */
+static void print_lanes(struct summing *s, const char *cat)
 {
     const struct trace_file *f = s->f;
     const struct trace_item **slice = s->item;
@@ -505,13 +538,19 @@ static void print_lanes(struct summing *s)
     int64_t zero;
 
     for (size_t i = 0; i < f->n; i++)
-        if (f->item[i].ph == 'X')
+        if (f->item[i].ph == 'X' && (cat == NULL || strcmp(f->item[i].cat, cat) == 0))
             slice[n++] = &f->item[i];
+    if (cat != NULL && n == 0)
+        return;
+    if (cat != NULL)
+        text_add(s->out, "#\n# kernels of the last call: ");
+    else
+        text_add(s->out, "# %s: %zu slices, and no iterations: ", f->path, n);
     text_add(s->out,
-             "# %s: %zu slices, and no iterations: when lanes were in each phase, in us\n"
+             "when lanes were in each phase, in us\n"
              "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
-             f->path, n, "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "",
-             "first", "median", "median", "last", "mean");
+             "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "", "first",
+             "median", "median", "last", "mean");
     zero = n > 0 ? slice[0]->ts_ns : 0;
     qsort(slice, n, sizeof(*slice), by_phase);
     for (size_t i = 0; i < n; i++) {
@@ -523,6 +562,59 @@ static void print_lanes(struct summing *s)
     qsort(phase, phases, sizeof(*phase), by_begin);
     for (size_t i = 0; i < phases; i++)
         print_phase(s->out, phase[i].slice, phase[i].n, zero);
+}
+
+/* ---- proxies ---- */
+
+/* What proxies note of themselves (nvlink's proxy_trace.c): these follow each other, and are all of
+ * its time. */
+static const char *const proxy_state[] = {"busy", "waits for copies", "waits for slots",
+                                          "waits for network", "idle"};
+
+enum { PROXY_STATES = sizeof(proxy_state) / sizeof(proxy_state[0]) };
+
+struct proxy_sums {
+    double ns[PROXY_STATES], bytes;
+    uint64_t messages;
+};
+
+static void add_proxy(struct proxy_sums *p, const struct trace_item *i)
+{
+    for (uint32_t k = 0; k < PROXY_STATES; k++)
+        if (strcmp(i->name, proxy_state[k]) == 0)
+            p->ns[k] += (double)i->dur_ns;
+    if (strcmp(i->name, "send") == 0) {
+        p->messages++;
+        p->bytes += (double)i->bytes;
+    }
+}
+
+static void print_proxies(struct summing *s)
+{
+    struct proxy_sums *of = arena_alloc(s->arena, s->ranks * sizeof(*of));
+    bool any = false;
+
+    for (size_t k = 0; k < s->n; k++)
+        if (s->item[k]->ph == 'X' && strcmp(s->item[k]->cat, "proxy") == 0) {
+            add_proxy(&of[s->item[k]->pid], s->item[k]);
+            any = true;
+        }
+    if (!any)
+        return;
+    text_add(s->out, "#\n# proxies, %% of the time, and what they sent\n# rank");
+    for (uint32_t k = 0; k < PROXY_STATES; k++)
+        text_add(s->out, " %18s", proxy_state[k]);
+    text_add(s->out, " %9s %12s\n", "messages", "KiB");
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        double all = 0;
+
+        for (uint32_t k = 0; k < PROXY_STATES; k++)
+            all += of[r].ns[k];
+        text_add(s->out, "  %4u", r);
+        for (uint32_t k = 0; k < PROXY_STATES; k++)
+            text_add(s->out, " %18.1f", all > 0 ? 100 * of[r].ns[k] / all : 0);
+        text_add(s->out, " %9llu %12.1f\n", (unsigned long long)of[r].messages, of[r].bytes / 1024);
+    }
 }
 
 /* ---- all of it ---- */
@@ -550,7 +642,7 @@ void trace_summary(const struct trace_file *f, struct text *out)
     find_rounds(&s);
     s.wait = arena_alloc(arena, (size_t)s.ranks * s.ranks * sizeof(*s.wait));
     if (s.rounds == 0 && !f->ours)
-        print_lanes(&s);
+        print_lanes(&s, NULL);
     else
         print_head(&s);
     if (s.rounds > 0) {
@@ -558,7 +650,9 @@ void trace_summary(const struct trace_file *f, struct text *out)
         print_phases(&s);
         sum_waits(&s);
         print_waits(&s);
+        print_proxies(&s);
         sum_paths(&s);
+        print_lanes(&s, "kernel");
     }
     arena_destroy(arena);
 }

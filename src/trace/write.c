@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-enum { ALL = -1 };
+enum { ALL = -1, KERNEL_LANES = 1 << 16 };
 
 /* ---- clocks ---- */
 
@@ -87,6 +87,21 @@ static bool is_flow(const struct epa_trace_event *e)
     return e->kind == EPA_TRACE_FLOW_BEGIN || e->kind == EPA_TRACE_FLOW_END;
 }
 
+/* Lanes of workers come first, then those of the proxy, then those of kernels. */
+static uint32_t lane_beside(const struct session *s, int which, uint32_t lane)
+{
+    uint32_t first = s->trace.lanes;
+
+    if (which == EPA_TRACE_KERNELS && s->trace.beside[EPA_TRACE_PROXY] != 0)
+        first += EPA_TRACE_PROXY_LANES;
+    return first + lane;
+}
+
+static uint32_t lanes_beside(int which)
+{
+    return which == EPA_TRACE_PROXY ? EPA_TRACE_PROXY_LANES : KERNEL_LANES;
+}
+
 /* Calls fn for each lane of each turn of each rank. */
 static void each_part(const struct session *s, struct gathered *g,
                       void (*fn)(const struct session *, struct gathered *, uint32_t rank,
@@ -119,9 +134,11 @@ static void gather_part(const struct session *s, struct gathered *g, uint32_t ra
                         const struct record_part *part)
 {
     struct gathered_rank *r = &g->rank[rank];
+    uint64_t *begin;
 
     if (part->iteration < g->first || part->iteration > g->last)
         return;
+    begin = &r->begin_ns[part->iteration - g->first];
     g->busiest = part->n > g->busiest ? part->n : g->busiest;
     r->dropped += part->dropped;
     g->dropped += part->dropped;
@@ -131,6 +148,8 @@ static void gather_part(const struct session *s, struct gathered *g, uint32_t ra
 
         if (!is_sound(s, r->record, e))
             continue;
+        if (lane == 0 && (*begin == 0 || at < *begin))
+            *begin = at;
         /* A wait holds the end of its flow within it, not where the next slice begins. */
         if (e->kind == EPA_TRACE_FLOW_END)
             at = e->end_ns - 1;
@@ -142,8 +161,78 @@ static void gather_part(const struct session *s, struct gathered *g, uint32_t ra
             .event = e,
             .rank = rank,
             .lane = lane,
+            .beside = -1,
             .cut = e->kind == EPA_TRACE_FLOW_END && e->end_ns == e->begin_ns,
         };
+    }
+}
+
+/* Of one rank, which it has beside its iterations. */
+struct gathering {
+    const struct session *s;
+    struct gathered *g;
+    uint32_t rank;
+    int which;
+    uint64_t end_ns; /* of the last iteration */
+};
+
+static void count_beside(void *arg, const struct epa_trace_event *e)
+{
+    (void)e;
+    ((struct gathered *)arg)->n++;
+}
+
+/* What is before the first iteration that is kept, or after the last, is left out; a slice that
+ * began before is cut there. Kernels are those of the last call, wherever that was. */
+static void gather_beside(void *arg, const struct epa_trace_event *e)
+{
+    const struct gathering *from = arg;
+    struct gathered *g = from->g;
+    struct gathered_rank *r = &g->rank[from->rank];
+    uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0];
+    uint64_t at = e->kind == EPA_TRACE_FLOW_END ? e->end_ns - 1 : e->begin_ns;
+    uint32_t lane = is_flow(e) ? 0 : e->signal;
+
+    if (!is_sound(from->s, r->record, e) || lane >= lanes_beside(from->which))
+        return;
+    if (e->kind == EPA_TRACE_SLICE && at < first && e->end_ns > first)
+        at = first;
+    if (at < first || (at >= from->end_ns && from->which == EPA_TRACE_PROXY))
+        return;
+    while (i + 1 < n && r->begin_ns[i + 1] != 0 && r->begin_ns[i + 1] <= at)
+        i++;
+    g->slices += e->kind == EPA_TRACE_SLICE;
+    g->event[g->n++] = (struct gathered_event){
+        .begin_ns = on_common_clock(r, at),
+        .end_ns = is_flow(e) ? on_common_clock(r, at) : on_common_clock(r, e->end_ns),
+        .iteration = g->first + i,
+        .event = e,
+        .rank = from->rank,
+        .lane = lane_beside(from->s, from->which, lane),
+        .beside = (int8_t)from->which,
+    };
+}
+
+static uint64_t end_of_last(const struct gathered *g, uint32_t rank)
+{
+    uint64_t end = 0;
+
+    for (uint64_t i = 0; i < g->n; i++)
+        if (g->event[i].rank == rank && g->event[i].event->end_ns > end)
+            end = g->event[i].event->end_ns;
+    return end;
+}
+
+/* After what was noted in iterations. */
+static void gather_besides(const struct session *s, struct gathered *g)
+{
+    for (uint32_t r = 0; r < s->experiment->ranks && g->first <= g->last; r++) {
+        struct gathering from = {s, g, r, 0, end_of_last(g, r)};
+
+        for (int which = 0; which < EPA_TRACE_BESIDES && from.end_ns != 0; which++) {
+            from.which = which;
+            record_each_beside(g->rank[r].record, &s->trace, (uint32_t)which, gather_beside, &from);
+        }
     }
 }
 
@@ -225,7 +314,8 @@ static void find_flows(struct gathered *g)
 
 struct gathered trace_gather(const struct session *s)
 {
-    struct gathered g = {.rank = memory_alloc(s->experiment->ranks, sizeof(*g.rank))};
+    struct gathered g = {.rank = memory_alloc(s->experiment->ranks, sizeof(*g.rank)),
+                         .ranks = s->experiment->ranks};
 
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
         g.rank[r].record = record_of(s, r);
@@ -235,6 +325,9 @@ struct gathered trace_gather(const struct session *s)
             g.missing++;
     }
     each_part(s, &g, find_last);
+    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+        for (uint32_t which = 0; which < EPA_TRACE_BESIDES && g.rank[r].record != NULL; which++)
+            record_each_beside(g.rank[r].record, &s->trace, which, count_beside, &g);
     g.event = memory_alloc(g.n, sizeof(*g.event));
     g.n = 0;
     g.first = g.last > s->trace.turns ? g.last - s->trace.turns : 0;
@@ -242,7 +335,10 @@ struct gathered trace_gather(const struct session *s)
         g.first = 1;
     else
         g.last--;
+    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+        g.rank[r].begin_ns = memory_alloc(s->trace.turns + 1, sizeof(uint64_t));
     each_part(s, &g, gather_part);
+    gather_besides(s, &g);
     qsort(g.event, g.n, sizeof(*g.event), by_time);
     g.base_ns = g.n > 0 ? g.event[0].begin_ns : 0;
     find_flows(&g);
@@ -251,6 +347,8 @@ struct gathered trace_gather(const struct session *s)
 
 void trace_gather_free(struct gathered *g)
 {
+    for (uint32_t r = 0; r < g->ranks; r++)
+        free(g->rank[r].begin_ns);
     free(g->rank);
     free(g->event);
 }
@@ -331,6 +429,37 @@ static void add_names(json_t *events, const struct session *s, uint32_t rank)
                      "thread_sort_index", lane);
 }
 
+/* A lane of a kernel's warp is there where something is in it. */
+static void add_names_beside(json_t *events, const struct session *s, const struct gathered *g)
+{
+    static const char *const proxy[] = {[EPA_TRACE_LANE_PROXY] = "proxy",
+                                        [EPA_TRACE_LANE_COPIES_OUT] = "copies to staging",
+                                        [EPA_TRACE_LANE_COPIES_IN] = "copies from staging"};
+    bool *seen = memory_alloc((size_t)s->experiment->ranks * KERNEL_LANES, sizeof(*seen));
+
+    for (uint32_t r = 0; r < s->experiment->ranks && s->trace.beside[EPA_TRACE_PROXY] != 0; r++)
+        for (uint32_t i = 0; i < EPA_TRACE_PROXY_LANES && g->rank[r].record != NULL; i++) {
+            uint32_t lane = lane_beside(s, EPA_TRACE_PROXY, i);
+
+            add_metadata(events, r, lane, "thread_name", json_string(proxy[i]), "thread_sort_index",
+                         lane);
+        }
+    for (uint64_t i = 0; i < g->n; i++) {
+        const struct gathered_event *e = &g->event[i];
+        bool *one = &seen[(size_t)e->rank * KERNEL_LANES + e->event->signal % KERNEL_LANES];
+
+        if (e->beside != EPA_TRACE_KERNELS || *one)
+            continue;
+        *one = true;
+        add_metadata(events, e->rank, e->lane, "thread_name",
+                     json_sprintf("block %u, warp %u, %.31s", (uint32_t)(e->event->value >> 32),
+                                  (uint32_t)e->event->value,
+                                  g->rank[e->rank].record->names.name[e->event->name]),
+                     "thread_sort_index", e->lane);
+    }
+    free(seen);
+}
+
 static json_t *microseconds(uint64_t ns)
 {
     return json_real((double)ns / 1e3);
@@ -345,8 +474,24 @@ static json_t *slice_args(const struct gathered_event *e)
     if (e->event->bytes != 0)
         json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
     if (e->event->tokens != 0)
-        json_object_set_new(args, "tokens", json_integer(e->event->tokens));
+        json_object_set_new(args, e->beside == EPA_TRACE_PROXY ? "descriptors" : "tokens",
+                            json_integer(e->event->tokens));
+    if (e->beside == EPA_TRACE_KERNELS) {
+        json_object_set_new(args, "block", json_integer((json_int_t)(e->event->value >> 32)));
+        json_object_set_new(args, "warp", json_integer((uint32_t)e->event->value));
+    }
     return args;
+}
+
+static const char *category_of(const struct gathered_event *e, const struct record *record)
+{
+    static const char *const beside[] = {
+        [EPA_TRACE_PROXY] = "proxy", [EPA_TRACE_KERNELS] = "kernel"};
+    uint16_t name = e->event->name;
+
+    if (e->beside >= 0)
+        return beside[e->beside];
+    return name < record->n_core ? "core" : (record->stages >> name & 1) != 0 ? "stage" : "phase";
 }
 
 static json_t *event_json(const struct gathered *g, const struct gathered_event *e)
@@ -363,20 +508,18 @@ static json_t *event_json(const struct gathered *g, const struct gathered_event 
 
     if (of->kind == EPA_TRACE_SLICE)
         more = json_pack("{s:o,s:s,s:o,s:o}", "dur", microseconds(e->end_ns - e->begin_ns), "cat",
-                         of->name < record->n_core               ? "core"
-                         : (record->stages >> of->name & 1) != 0 ? "stage"
-                                                                 : "phase",
-                         "name", name_json(record->names.name[of->name]), "args", slice_args(e));
+                         category_of(e, record), "name", name_json(record->names.name[of->name]),
+                         "args", slice_args(e));
     else if (of->kind == EPA_TRACE_COUNT)
         more = json_pack("{s:o,s:{s:I}}", "name", name_json(record->names.name[of->name]), "args",
                          "value", (json_int_t)of->value);
     else
         more = json_pack(
-            "{s:s,s:s,s:o,s:{s:I,s:i,s:i,s:i,s:I}}", "cat", "flow", "name", "signal", "id",
+            "{s:s,s:s,s:o,s:{s:I,s:i,s:i,s:I,s:I}}", "cat", "flow", "name", "signal", "id",
             json_sprintf("%u-%u-%u-%llu", flow_from(e), flow_to(e), of->signal,
                          (unsigned long long)of->value),
             "args", "iteration", (json_int_t)e->iteration, "from", (int)flow_from(e), "to",
-            (int)flow_to(e), "signal", (int)of->signal, "value", (json_int_t)of->value);
+            (int)flow_to(e), "signal", (json_int_t)of->signal, "value", (json_int_t)of->value);
     if (of->kind == EPA_TRACE_FLOW_END)
         json_object_set_new(more, "bp", json_string("e"));
     json_object_update(out, more);
@@ -391,6 +534,7 @@ static json_t *events_json(const struct session *s, const struct gathered *g)
     for (uint32_t r = 0; r < s->experiment->ranks; r++)
         if (g->rank[r].record != NULL)
             add_names(events, s, r);
+    add_names_beside(events, s, g);
     for (uint64_t i = 0; i < g->n; i++)
         if (!g->event[i].cut)
             json_array_append_new(events, event_json(g, &g->event[i]));

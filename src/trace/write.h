@@ -13,7 +13,8 @@ struct gathered_event {
     uint64_t iteration;
     const struct epa_trace_event *event;
     uint32_t rank, lane;
-    bool cut; /* a flow's end without the other */
+    int8_t beside; /* enum epa_trace_beside_kind; -1: noted in an iteration, by a worker */
+    bool cut;      /* a flow's end without the other */
 };
 
 struct gathered_rank {
@@ -21,11 +22,13 @@ struct gathered_rank {
     int64_t offset_ns;           /* its clock less that of rank 0, at the end */
     double error_ns;             /* of that; NAN: not known */
     double drift;                /* how much the offset grew a second; NAN: not known */
+    uint64_t *begin_ns;          /* [iterations that are kept], by its own clock; 0: none */
     uint64_t dropped;
 };
 
 struct gathered {
     struct gathered_rank *rank;
+    uint32_t ranks;
     struct gathered_event *event; /* by time; of those that begin together the longest first */
     uint64_t n;
     uint64_t first, last; /* iterations; first > last: none */

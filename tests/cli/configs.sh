@@ -41,11 +41,13 @@ verify() {
 }
 
 for config in "$folder"/*.yaml; do
-    if grep -q '^backend:.*cuda' "$config"; then is=cuda; else is=host; fi
+    base=$folder/$(sed -n 's/^include: *//p' "$config")
+    if grep -q '^backend:.*cuda' "$config" $([ ! -f "$base" ] || echo "$base"); then is=cuda; else is=host; fi
     [ $is = "$kind" ] || continue
     # On a machine with much to do: what a file's own timeout is, is no matter here.
     set -- --set verify.iterations=1 --set timeout=120s
     ! grep -qE 'max_tokens: (64|128|256)[,}]' "$config" || set -- "$@" --set moe.max_tokens=16
+    ! grep -q '^profile:' "$config" || set -- "$@" --set "profile.file=$out/${config##*/}"
     ranks=
     if grep -q '^launcher:.*mpi' "$config"; then
         ranks=$(sed -n 's/^ranks: *//p' "$config")
@@ -74,6 +76,9 @@ for config in "$folder"/*.yaml; do
         cat "$out/why"
         failed=$((failed + 1))
     elif verify "$config" "$@" 2>"$out/why"; then
+        if grep -q '^profile:' "$config"; then
+            "$epa2a" trace check "$out/${config##*/}.json" || failed=$((failed + 1))
+        fi
         echo "ok: ${config##*/}"
         ran=$((ran + 1))
     elif grep -qE "$lacks" "$out/why"; then

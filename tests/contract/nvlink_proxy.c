@@ -46,6 +46,7 @@ struct held_copies {
 /* A rank's GPU, and its proxy. */
 struct gpu {
     struct rank *r;
+    struct epa_trace *trace; /* NULL: no profile */
     struct held_copies copies;
     struct epa_descriptor slot[2][SLOTS];
     _Alignas(64) uint64_t taken[2], ticket[2];
@@ -198,6 +199,7 @@ static bool open_gpu(struct gpu *g, struct rank *r)
                                                     : r->subject->plugin->plugin.options.defaults,
                                   .far = g->far,
                                   .copies = &g->copies.base,
+                                  .trace = g->trace,
                                   .signal = g->signal,
                                   .heap_bytes = HEAP,
                                   .signals = SIGNALS};
@@ -551,6 +553,118 @@ static void after_quiet_all_is_in_place(void **state)
     run(state, 3, put_and_quiet, false);
 }
 
+/* ---- trace ---- */
+
+enum { EVENTS_MOST = 1 << 16 };
+
+struct noted {
+    struct epa_trace trace;
+    struct epa_trace_names names;
+    struct epa_trace_event event[EVENTS_MOST];
+    uint64_t n;
+};
+
+static bool is_named(const struct noted *t, const struct epa_trace_event *e, const char *name)
+{
+    return e->kind == EPA_TRACE_SLICE && strcmp(t->names.name[e->name], name) == 0;
+}
+
+static uint32_t count_of(const struct noted *t, const char *name)
+{
+    uint32_t n = 0;
+
+    for (uint64_t i = 0; i < t->n; i++)
+        n += is_named(t, &t->event[i], name);
+    return n;
+}
+
+static bool is_state(const struct noted *t, const struct epa_trace_event *e)
+{
+    return is_named(t, e, "busy") || is_named(t, e, "waits for copies") ||
+           is_named(t, e, "waits for slots") || is_named(t, e, "waits for network") ||
+           is_named(t, e, "idle");
+}
+
+/* Each state begins where the one before ended, and what was done is within one that is busy, or
+ * after the last that ended. */
+static void check_states(struct rank *r, const struct noted *t)
+{
+    uint64_t end = 0;
+
+    for (uint64_t i = 0; i < t->n; i++) {
+        const struct epa_trace_event *e = &t->event[i];
+
+        if (!is_state(t, e))
+            continue;
+        claim(r, end == 0 || e->begin_ns == end, "a state begins at %llu, one ended at %llu",
+              (unsigned long long)e->begin_ns, (unsigned long long)end);
+        end = e->end_ns;
+    }
+    for (uint64_t i = 0; i < t->n; i++) {
+        const struct epa_trace_event *e = &t->event[i];
+        bool within = e->begin_ns >= end;
+
+        if (e->kind != EPA_TRACE_SLICE || e->signal != EPA_TRACE_LANE_PROXY || is_state(t, e))
+            continue;
+        for (uint64_t k = 0; k < t->n && !within; k++)
+            within = is_named(t, &t->event[k], "busy") && t->event[k].begin_ns <= e->begin_ns &&
+                     t->event[k].end_ns >= e->end_ns;
+        claim(r, within, "%s is outside of busy", t->names.name[e->name]);
+    }
+}
+
+/* Words that each need an answer, then long puts that wait for copies and for slots. */
+static void put_with_a_trace(struct rank *r)
+{
+    struct noted *t = calloc(1, sizeof(*t));
+    struct gpu g = {.r = r, .trace = &t->trace};
+    uint32_t to = next_of(r), from = previous_of(r), flows = 0;
+    char *own = calloc(1, PART);
+
+    t->trace = (struct epa_trace){.names = &t->names};
+    t->trace.beside[EPA_TRACE_PROXY] = (struct epa_trace_beside){&t->n, t->event, EVENTS_MOST};
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t round = 1; round <= 5; round++) {
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_SET, .peer = to, .value = round, .signal = 0});
+        await_word(&g, 0, round);
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_SET, .peer = from, .value = round, .signal = 1});
+        await_word(&g, 1, round);
+    }
+    for (uint64_t round = 1; round <= 16; round++)
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
+                                    .peer = to,
+                                    .dst = part_of(r->me, 0),
+                                    .src = own,
+                                    .bytes = PART,
+                                    .value = round,
+                                    .signal = 2});
+    await_word(&g, 2, 16);
+    r->boot->barrier(r->boot);
+    close_gpu(&g);
+    claim(r, t->n < EVENTS_MOST, "%llu events", (unsigned long long)t->n);
+    for (uint64_t i = 0; i < t->n; i++)
+        flows += t->event[i].kind == EPA_TRACE_FLOW_BEGIN;
+    claim(r, flows >= 10 + 16 && flows == count_of(t, "send") && flows == count_of(t, "complete"),
+          "%u flows, %u sends, %u completed", flows, count_of(t, "send"), count_of(t, "complete"));
+    claim(r, count_of(t, "land") == count_of(t, "deliver"), "%u landed, %u delivered",
+          count_of(t, "land"), count_of(t, "deliver"));
+    claim(r, count_of(t, "take") > 0 && count_of(t, "waits for copies") > 0, "no wait for copies");
+    claim(r, count_of(t, "copy to staging") >= 16 && count_of(t, "copy from staging") >= 16,
+          "%u copies", count_of(t, "copy to staging"));
+    check_states(r, t);
+    free(own);
+    free(t);
+}
+
+static void a_trace_says_what_a_proxy_does_and_waits_for(void **state)
+{
+    run(state, 2, put_with_a_trace, false);
+}
+
 /* ---- failures ---- */
 
 static void fails_with(struct gpu *g, const char *words)
@@ -616,6 +730,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(a_fence_keeps_what_is_after_it_from_overtaking, &subject),
         cmocka_unit_test_prestate(rows_are_put_and_nothing_between_them, &subject),
         cmocka_unit_test_prestate(after_quiet_all_is_in_place, &subject),
+        cmocka_unit_test_prestate(a_trace_says_what_a_proxy_does_and_waits_for, &subject),
         cmocka_unit_test_prestate(a_failure_is_told_and_ends_all_proxies, &subject),
     };
 

@@ -1,9 +1,10 @@
 """What `profile:` writes is what ranks did and passes `epa2a trace check`, which finds every fault that
-is put in.   traces.py EPA2A CONFIG KIND      KIND: well | workers | spoilt | tools | kill | stop | int | refused"""
+is put in.   traces.py EPA2A CONFIG KIND      KIND: well | workers | nodes | tokens | spoilt | tools | kill | stop | int | refused"""
 import copy
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -83,6 +84,57 @@ def workers():
     for name in ('quant_and_put', 'topk_reduce'):
         tokens = [e['args'].get('tokens', 0) for e in slices(all_ranks, name) if e['tid'] == 1]
         assert len(tokens) == 40 and sum(tokens) > 0
+
+
+def tokens():
+    """token_flag: each token sent, arrived and waited for; and the source that all wait for is named."""
+    shape = ['algorithm={name: token_flag}', 'tokens=full', 'moe.max_tokens=16']
+    for more in ([], ['backend.workers=2'], ['transport=reorder'], ['algorithm.chunks=3']):
+        profile('run', 'tokens', 'run.iterations=2', *shape, *more)
+        whole = load('tokens.json')
+        sound('tokens.json', *files('tokens'))
+        assert len(slices(whole, 'send_token')) == 2 * 4 * 16
+        by_token = [e for e in whole['traceEvents'] if e['ph'] in 'sf' and e['args']['signal'] >= 2 ** 30]
+        rows = [e['args']['peer'] for e in slices(whole, 'row_from') + slices(whole, 'output_from')]
+        assert len(by_token) == 2 * len(rows) and set(rows) == {0, 1, 2, 3}, (len(by_token), len(rows))
+    profile('verify', 'slow', 'verify.iterations=3', *shape,
+            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
+    assert 'slowest source: rank 2' in run('trace', 'summary', 'slow.json').stdout
+
+
+STATES = ['busy', 'waits for copies', 'waits for slots', 'waits for network', 'idle']
+
+
+def nodes():
+    """GPUs of two nodes: host, proxy, copy engines and kernels on one time axis."""
+    profile('run', 'n', 'transport.between_nodes=shm', 'launcher=thread', 'run.iterations=4', 'tokens=full',
+            'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s')
+    whole = load('n.json')
+    sound('n.json', *files('n'))
+    lanes = {(e['pid'], e['tid']): e['args']['name'] for e in whole['traceEvents'] if e['name'] == 'thread_name'}
+    by_kind = lambda rank, cat: [e for e in whole['traceEvents'] if e.get('cat') == cat and e['pid'] == rank]
+    off = 2 * max(clock['error_ns'] for clock in whole['otherData']['clocks']) / 1e3 + 0.002
+    for rank in range(4):
+        mine = by_kind(rank, 'proxy')
+        assert {lanes[rank, e['tid']] for e in mine} >= {'proxy', 'copies from staging'}
+        assert {e['args']['peer'] // 2 for e in mine if e['name'] == 'send'} == {1 - rank // 2}
+        for name in ('take', 'land', 'deliver', 'complete', 'idle'):
+            assert any(e['name'] == name for e in mine), name
+        states = sorted((e['ts'], e['dur']) for e in mine if e['name'] in STATES)
+        assert all(abs(a[0] + a[1] - b[0]) < 0.002 for a, b in zip(states, states[1:])), states
+        kernels = by_kind(rank, 'kernel')
+        assert {e['args']['iteration'] for e in kernels} == {3}
+        stage = {e['name']: e['ts'] for e in by_kind(rank, 'stage') if e['args']['iteration'] == 3}
+        end = max(e['ts'] + e['dur'] for e in by_kind(rank, 'core') if e['args']['iteration'] == 3)
+        for e in kernels:
+            assert lanes[rank, e['tid']] == f"block {e['args']['block']}, warp {e['args']['warp']}, {e['name']}"
+            assert stage['dispatch_send'] - off <= e['ts'] and e['ts'] + e['dur'] <= end + off, (e, stage, end, off)
+    messages = [e for e in whole['traceEvents'] if e['ph'] == 's' and e['args']['signal'] == 2 ** 31]
+    assert messages and all(e['args']['from'] // 2 != e['args']['to'] // 2 for e in messages)
+    text = run('trace', 'summary', 'n.json').stdout
+    rows = text[text.index('# proxies'):].splitlines()[2:6]
+    assert all(abs(sum(map(float, row.split()[1:6])) - 100) < 0.5 and int(row.split()[6]) > 0 for row in rows), rows
+    assert '# kernels of the last call' in text and 'waits for network' in text
 
 
 def spoil(document, how):
@@ -172,6 +224,14 @@ def children(process):
         return [int(pid) for pid in file.read().split()]
 
 
+def is_under_way(process):
+    """All ranks have done more iterations than are kept: how long that takes is the machine's affair."""
+    text = subprocess.run([epa2a, 'status', str(process.pid)], capture_output=True, text=True, timeout=60,
+                          check=False).stdout
+    done = re.findall(r'^ +\d+ +\d+ .*? (\d+) +\d+ ', text, re.MULTILINE)
+    return len(done) == 4 and min(map(int, done)) > 12
+
+
 def ended(process, name, status):
     process.wait(timeout=60)
     sound(f'{name}.json', *files(name))
@@ -186,9 +246,9 @@ def ended(process, name, status):
 def ends(how, status):
     for n in range(2):
         process = start(f'profile=end{n}')
-        while len(children(process)) < 4:
+        while not is_under_way(process):
             time.sleep(0.01)
-        time.sleep(0.5 + random.random() / 2)
+        time.sleep(random.random() / 2)
         how(process)
         ended(process, f'end{n}', status)
 
@@ -218,5 +278,5 @@ def refused():
     assert sorted(os.listdir('.')) == files('there')
 
 
-{'well': well, 'workers': workers, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
+{'well': well, 'workers': workers, 'nodes': nodes, 'tokens': tokens, 'spoilt': spoilt, 'tools': tools, 'kill': kill, 'stop': stop,
  'int': interrupt, 'refused': refused}[kind]()

@@ -278,19 +278,22 @@ TEST(an_option_of_the_other_kind_of_memory_is_refused)
     assert_int_equal(make(&decode, 2, OF_GPUS, &after, &l, &err), EPA_OK);
 }
 
-TEST(a_profile_is_of_bf16_and_of_outputs_by_others)
+/* Of each type, with outputs made by others or in combine, and over other nodes. */
+TEST(a_profile_is_of_any_kernel)
 {
-    struct ll_config c = {.pdl = true, .profile = "trace", .buffers = 2};
+    struct ll_config c = {.pdl = true, .profile = "trace", .buffers = 2, .dedup = true};
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
 
-    assert_int_equal(make(&m, 4, OF_GPUS, &c, &l, &err), EPA_OK);
-    m.dtype = EPA_F16;
-    assert_refused(&m, 4, OF_GPUS, &c, "ll_v2: profile .. fuse_expert: false .. moe.dtype: bf16");
-    m.dtype = EPA_BF16;
-    c.fuse_expert = true;
-    assert_refused(&m, 4, OF_GPUS, &c, "ll_v2: profile .. fuse_expert: false");
+    for (uint32_t way = 0; way < 8; way++) {
+        uint32_t flags =
+            way / 4 != 0 ? (OF_GPUS & ~EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES : OF_GPUS;
+
+        m.dtype = way % 2 != 0 ? EPA_F16 : EPA_BF16;
+        c.fuse_expert = way / 2 % 2 != 0;
+        assert_int_equal(make(&m, 4, flags, &c, &l, &err), EPA_OK);
+    }
 }
 
 /* Nobody writes answers for others to read then. */

@@ -70,6 +70,35 @@ TEST_OF_MACHINE(ranks_of_other_hosts_do_not_count)
     assert_int_equal(check(x), EPA_OK);
 }
 
+static enum epa_status plan_mirrors(const struct epa_problem *problem,
+                                    const struct epa_world *world, uint32_t flags,
+                                    const void *config, struct epa_footprint *out,
+                                    struct epa_error *err)
+{
+    (void)problem;
+    (void)flags;
+    (void)config;
+    (void)err;
+    *out = (struct epa_footprint){.heap_bytes = 1, .device_bytes = world->size - world->local_size};
+    return EPA_OK;
+}
+
+TEST_OF_MACHINE(mirrors_of_ranks_of_other_hosts_are_in_the_plan)
+{
+    struct session *s = &x->fake.session;
+    struct epa_algorithm_plugin algorithm = fake_algorithm;
+
+    algorithm.plan = plan_mirrors;
+    x->fake.experiment.algorithm.plugin = &algorithm.plugin;
+    s->footprint.device_bytes = 100;
+    preflight_scratch(s); /* this process starts all ranks */
+    assert_int_equal(s->footprint.device_bytes, 100);
+    s->process_id = (struct epa_process_id){.size = 8, .local_size = 2};
+    preflight_scratch(s);
+    assert_int_equal(s->footprint.device_bytes, 6);
+    assert_int_equal(s->footprint.heap_bytes, 1ull << 30);
+}
+
 TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
 {
     root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");

@@ -18,7 +18,7 @@ static void noted_init(struct noted *n)
 
     fake_init(&n->fake, VERB_BENCH, RANKS, 4);
     free(s->block);
-    s->trace = (struct record_shape){.lanes = 1, .turns = 2, .room = 8};
+    s->trace = (struct record_shape){.lanes = 1, .turns = 2, .room = 8, .beside = {4, 4}};
     s->block_bytes = session_block_bytes(s);
     s->block = aligned_alloc(64, RANKS * s->block_bytes);
     assert_non_null(s->block);
@@ -140,6 +140,52 @@ TEST_OF_NOTES(what_makes_no_sense_is_left_out)
     add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
     g = trace_gather(&n->fake.session);
     assert_int_equal(g.n, 1);
+    finish(n, &g);
+}
+
+static void add_beside(struct noted *n, enum epa_trace_beside_kind which, uint32_t lane,
+                       uint64_t begin, uint64_t end)
+{
+    epa_trace_add_beside(&n->recorder[0].trace.beside[which],
+                         &(struct epa_trace_event){.begin_ns = begin,
+                                                   .end_ns = end,
+                                                   .peer = EPA_TRACE_NOBODY,
+                                                   .signal = lane,
+                                                   .kind = EPA_TRACE_SLICE});
+}
+
+/* Of iterations 1 and 2, which begin at 1000 and 2000 and end at 3000. */
+TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
+{
+    static const struct {
+        uint64_t begin_ns, iteration;
+        uint32_t lane;
+    } want[] = {{1000, 1, 1}, {1500, 1, 2}, {2100, 2, 4 + 7}, {5000, 2, 4 + 8}};
+    struct gathered g;
+    uint32_t found = 0;
+
+    for (uint64_t i = 1; i < 3; i++) {
+        turn(n, i);
+        add(n, 0, EPA_TRACE_SLICE, i * 1000, i * 1000 + 1000, 0);
+    }
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950);  /* overwritten by what is noted fifth */
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 950);  /* what may be overwritten right now */
+    add_beside(n, EPA_TRACE_PROXY, 0, 900, 1200); /* began before all that is kept */
+    add_beside(n, EPA_TRACE_PROXY, 1, 1500, 2500);
+    add_beside(n, EPA_TRACE_PROXY, 0, 3500, 3600); /* after it */
+    add_beside(n, EPA_TRACE_KERNELS, 7, 2100, 2200);
+    add_beside(n, EPA_TRACE_KERNELS, 8, 5000, 5100); /* of a last call that nobody traced */
+    g = trace_gather(&n->fake.session);
+    assert_int_equal(g.n, 2 + 4);
+    for (uint64_t i = 0; i < g.n; i++) {
+        if (g.event[i].beside < 0)
+            continue;
+        assert_int_equal(g.event[i].begin_ns, want[found].begin_ns);
+        assert_int_equal(g.event[i].iteration, want[found].iteration);
+        assert_int_equal(g.event[i].lane, want[found].lane);
+        found++;
+    }
+    assert_int_equal(found, 4);
     finish(n, &g);
 }
 

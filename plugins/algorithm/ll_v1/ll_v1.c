@@ -168,10 +168,9 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
 
     if (status != EPA_OK)
         return status;
-    if (device && l.puts && (l.pull || c->profile != NULL))
+    if (device && l.puts && l.pull)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v1 on GPUs of several nodes pushes blocks, and takes no profile: leave "
-                        "exchange and profile out");
+                        "ll_v1 on GPUs of several nodes pushes blocks: leave exchange out");
     l.local = l.experts / l.size;
     l.token_bytes = l.fp8 ? l.hidden : l.output_bytes;
     l.row_bytes = epa_round_up(l.token_bytes, V1_LINE);

@@ -58,7 +58,7 @@ static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r, ui
 static const void *dispatch_kernel(const struct v1_cuda *c, int x_dtype)
 {
     return v1_dispatch_kernel(device_input_of(c->l.fp8, c->l.f16 ? EPA_F16 : EPA_BF16, x_dtype),
-                              c->d.profile != NULL);
+                              c->d.stamps);
 }
 
 static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m, enum v1_mode mode,
@@ -126,7 +126,7 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
         a.senders = 0;
     }
     a.halves = halves;
-    return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.profile != NULL), &a.c,
+    return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.stamps), &a.c,
                          blocks, false);
 }
 
@@ -345,7 +345,7 @@ enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struc
         (struct device_kernel[]){
             {dispatch_kernel(c, EPA_BF16), l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL,
              "dispatch"},
-            {v1_combine_kernel(l->f16, l->pull, config->profile != NULL), NULL, "combine"}},
+            {v1_combine_kernel(l->f16, l->pull, c->d.stamps), NULL, "combine"}},
         config->blocks, err);
     if (status == EPA_OK)
         status = device_make_mirrors(&c->d, l->heap_bytes, V1_MODES * V1_POSITIONS * l->size, err);

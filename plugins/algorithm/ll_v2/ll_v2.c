@@ -99,12 +99,6 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
                         "layout: rank does not have; set layout: expert");
     if (!device)
         return EPA_OK;
-    if (c->profile != NULL && (m->dtype != EPA_BF16 || c->fuse_expert))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2: profile is for bf16 tokens and fuse_expert: false; leave it "
-                        "out%s",
-                        m->dtype != EPA_BF16 ? ", or set moe.dtype: bf16"
-                                             : ", or set fuse_expert: false");
     if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -315,13 +309,12 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     l.local = l.experts / l.size;
     l.dedup = c->dedup || l.by_rank;
     l.published = !device && !l.puts;
-    if (device && l.puts && (!l.dedup || c->profile != NULL || c->combine_mode == LL_COMBINE_PULL))
+    if (device && l.puts && (!l.dedup || c->combine_mode == LL_COMBINE_PULL))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v2 on GPUs of several nodes sends blocks of rows, one for each token, pushes "
-            "expert "
-            "outputs, and takes no profile: set layout: expert and dedup: true, or layout: rank, "
-            "combine_mode: auto, and leave profile out");
+            "ll_v2 on GPUs of several nodes sends blocks of rows, one for each token, and pushes "
+            "expert outputs: set layout: expert and dedup: true, or layout: rank, and "
+            "combine_mode: auto");
     /* Links carry stores better than loads; with few rows what is stored has to be read
      * back before the sum costs more than that. */
     l.pushes =

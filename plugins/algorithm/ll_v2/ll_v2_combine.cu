@@ -318,50 +318,46 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     dev_end(a.c, epoch, receives);
 }
 
+#define PAIR(...) \
+    { \
+        (const void *)combine<__VA_ARGS__, false>, (const void *)combine<__VA_ARGS__, true> \
+    }
+#define KERNELS(mode, from, fp8, pushed) \
+    { \
+        PAIR(mode, from, false, fp8, pushed), PAIR(mode, from, true, fp8, pushed) \
+    }
 #define FUSED(mode, pushed) \
     { \
-        {(const void *)combine<mode, LL_FROM_ROWS, false, false, pushed, false>, \
-         (const void *)combine<mode, LL_FROM_ROWS, true, false, pushed, false>}, \
-        { \
-            (const void *)combine<mode, LL_FROM_CODES, false, false, pushed, false>, \
-                (const void *)combine<mode, LL_FROM_CODES, true, false, pushed, false> \
-        } \
+        KERNELS(mode, LL_FROM_ROWS, false, pushed), KERNELS(mode, LL_FROM_CODES, false, pushed) \
     }
 
 /* Of rows that came: those of combines that do the experts' work themselves. */
 static const void *fused_kernel(struct ll_combine_kind k)
 {
-    static const void *const pulls[2][2] = FUSED(LL_DIRECT, false);
-    static const void *const pushes[2][2] = FUSED(LL_DIRECT, true);
-    static const void *const sums[2][2] = FUSED(LL_DEDUP, true);
+    static const void *const pulls[2][2][2] = FUSED(LL_DIRECT, false);
+    static const void *const pushes[2][2][2] = FUSED(LL_DIRECT, true);
+    static const void *const sums[2][2][2] = FUSED(LL_DEDUP, true);
     uint32_t codes = k.from == LL_FROM_CODES;
 
-    if (k.profile || k.fp8 || k.mode == LL_BY_RANK)
+    if (k.fp8 || k.mode == LL_BY_RANK)
         return NULL;
-    return k.mode == LL_DEDUP ? sums[codes][k.f16]
-           : k.pushed         ? pushes[codes][k.f16]
-                              : pulls[codes][k.f16];
+    return k.mode == LL_DEDUP ? sums[codes][k.f16][k.profile]
+           : k.pushed         ? pushes[codes][k.f16][k.profile]
+                              : pulls[codes][k.f16][k.profile];
 }
 
-#define KERNELS(mode, fp8, pushed) \
-    { \
-        {(const void *)combine<mode, LL_FROM_Y, false, fp8, pushed, false>, \
-         (const void *)combine<mode, LL_FROM_Y, false, fp8, pushed, true>}, \
-        { \
-            (const void *)combine<mode, LL_FROM_Y, true, fp8, pushed, false>, NULL \
-        } \
-    }
+#define GIVEN(mode, fp8, pushed) KERNELS(mode, LL_FROM_Y, fp8, pushed)
 
 const void *ll_combine_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[LL_MODES][2][2] = {
-        [LL_BY_RANK] = KERNELS(LL_BY_RANK, false, false),
+        [LL_BY_RANK] = GIVEN(LL_BY_RANK, false, false),
         [LL_DEDUP] = {}, /* there is nothing to pull before it is added up */
-        [LL_DIRECT] = KERNELS(LL_DIRECT, false, false)};
+        [LL_DIRECT] = GIVEN(LL_DIRECT, false, false)};
     static const void *const pushes[LL_MODES][2][2][2] = {
-        {KERNELS(LL_BY_RANK, false, true), KERNELS(LL_BY_RANK, true, true)},
-        {KERNELS(LL_DEDUP, false, true), KERNELS(LL_DEDUP, true, true)},
-        {KERNELS(LL_DIRECT, false, true), KERNELS(LL_DIRECT, true, true)}};
+        {GIVEN(LL_BY_RANK, false, true), GIVEN(LL_BY_RANK, true, true)},
+        {GIVEN(LL_DEDUP, false, true), GIVEN(LL_DEDUP, true, true)},
+        {GIVEN(LL_DIRECT, false, true), GIVEN(LL_DIRECT, true, true)}};
 
     if (k.from != LL_FROM_Y)
         return fused_kernel(k);

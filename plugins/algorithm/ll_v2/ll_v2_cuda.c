@@ -72,8 +72,7 @@ struct ll_cuda {
 
 static const void *dispatch_kernel(const struct ll_cuda *c, int x_dtype)
 {
-    return ll_dispatch_kernel(device_input_of(c->l.fp8, c->l.dtype, x_dtype), c->mode,
-                              c->d.profile != NULL);
+    return ll_dispatch_kernel(device_input_of(c->l.fp8, c->l.dtype, x_dtype), c->mode, c->d.stamps);
 }
 
 static const void *combine_kernel(const struct ll_cuda *c)
@@ -86,7 +85,7 @@ static const void *combine_kernel(const struct ll_cuda *c)
         .f16 = c->l.dtype == EPA_F16,
         .fp8 = c->l.output_fp8,
         .pushed = c->l.pushes,
-        .profile = c->d.profile != NULL,
+        .profile = c->d.stamps,
     });
 }
 

@@ -84,7 +84,7 @@ struct ll_far_args {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* NULL: there is none; with `profile`, of bf16 and of experts' expert outputs alone. */
+/* NULL: there is none. */
 const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
 /* Sends what the kernel before has stored for other nodes, waits for what comes from there, or

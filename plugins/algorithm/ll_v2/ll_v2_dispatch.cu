@@ -344,18 +344,12 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     { \
         KERNELS(in, LL_BY_RANK), KERNELS(in, LL_DEDUP), KERNELS(in, LL_DIRECT) \
     }
-#define KERNEL(in, mode) \
-    { \
-        (const void *)dispatch<in, mode, false>, NULL \
-    }
-
 const void *ll_dispatch_kernel(enum device_input in, enum ll_mode mode, bool profile)
 {
     static const void *const kernel[DEVICE_INPUTS][LL_MODES][2] = {
         MODES(DEVICE_PLAIN),
         MODES(DEVICE_QUANTISE),
-        {KERNEL(DEVICE_QUANTISE_F16, LL_BY_RANK), KERNEL(DEVICE_QUANTISE_F16, LL_DEDUP),
-         KERNEL(DEVICE_QUANTISE_F16, LL_DIRECT)},
+        MODES(DEVICE_QUANTISE_F16),
         MODES(DEVICE_FP8)};
 
     return kernel[in][mode][profile];

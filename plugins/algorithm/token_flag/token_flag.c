@@ -65,6 +65,12 @@ static const struct epa_option options[] = {
                             "stores that write rows"),
     ALGO_OPTION_BUFFERS(struct tf_config),
     ALGO_OPTION_BLOCKS(struct tf_config),
+    {.name = "kernel_blocks",
+     EPA_U32_LIST(struct tf_config, kernel_blocks),
+     .min = 1,
+     .max = 65535,
+     .help = "on GPUs, the same for dispatch_send, dispatch_recv, combine_send and combine_recv: "
+             "a list of four"},
     ALGO_OPTION_PROFILE(struct tf_config),
     {0},
 };
@@ -79,15 +85,20 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_experts = TF_DEVICE_EXPERTS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
-        .device_option = c->profile != NULL ? "profile"
-                         : c->blocks != 0   ? "blocks"
-                                            : NULL,
+        .device_option = c->profile != NULL        ? "profile"
+                         : c->blocks != 0          ? "blocks"
+                         : c->kernel_blocks.n != 0 ? "kernel_blocks"
+                                                   : NULL,
         .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal" : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, device, err);
 
     if (status != EPA_OK)
         return status;
+    if (c->kernel_blocks.n != 0 && c->kernel_blocks.n != TF_KERNELS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "token_flag: kernel_blocks has %u numbers, and there are %d kernels",
+                        c->kernel_blocks.n, TF_KERNELS);
     if (m->experts / world->size > TF_LOCAL)
         return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes up to %d experts a rank, not %u",
                         TF_LOCAL, m->experts / world->size);
@@ -227,6 +238,13 @@ static uint64_t private_bytes(const struct tf_layout *l)
            (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
 }
 
+/* Of a rank with one worker: each token is sent and reduced; each row is waited for and leaves
+ * again; arrows begin and end at each. */
+static uint64_t trace_events(const struct tf_layout *l)
+{
+    return 2 * (uint64_t)l->max_tokens * (1 + 2 * l->topk) + 4 * l->rows;
+}
+
 static const char *const stage_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                           "combine_recv", NULL};
 
@@ -248,6 +266,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                                                                   world->size - world->local_size)
                                              : 0)
                 : 0,
+        .trace_events = l.device ? 0 : trace_events(&l),
         .private_bytes = l.device ? 0 : private_bytes(&l),
         .signals = l.signals,
         .stages = stage_names,

@@ -28,7 +28,8 @@ struct tf_config {
     int dispatch_dtype, flag_granularity, counter_reset, work_partition, nontemporal; /* enums */
     bool fuse_expert; /* combine_send does the experts' work */
     uint32_t chunks, buffers;
-    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
+    struct epa_u32_list kernel_blocks; /* the same of each kernel, or empty */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
@@ -43,7 +44,7 @@ struct tf_meta {
 enum { TF_LINE = 64, TF_PAGE = 4096, TF_META_BYTES = 24, TF_FLAG_BYTES = 8 };
 
 /* Arrays on the stack have these sizes. */
-enum { TF_TOPK = 32, TF_RANKS = 64, TF_LOCAL = 1 << 16 };
+enum { TF_TOPK = 32, TF_RANKS = 64, TF_LOCAL = 1 << 16, TF_KERNELS = 4 };
 
 /* What the words of a rank's counts are: how its rows come, then how many there are for each
  * expert of the receiver. */

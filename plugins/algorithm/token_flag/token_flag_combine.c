@@ -31,7 +31,7 @@ static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char
 }
 
 /* To its slot; or, where it is put, to this rank's y, if it does not stand there. */
-static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
+static void send_output(const struct tf_task *task, uint32_t e, uint64_t i, uint32_t worker)
 {
     const struct tf_host *h = task->h;
     char *received = h->a.t->heap + grouped_offset(h, task->set) + i * h->l.message_bytes;
@@ -39,6 +39,10 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i)
     char *y = h->a.t->heap + y_offset(h, task->set);
     char *slot;
 
+    if (meta->origin.rank != h->a.world.rank)
+        epa_trace_flow_begin(h->a.trace, worker, meta->origin.rank,
+                             output_arrow(h, task->set, meta->origin.token, meta->k),
+                             task->set->epoch);
     if (!algo_reachable(&h->a, meta->origin.rank)) {
         if (h->l.fused || task->m->y != y)
             make_output(task, e, i, y + i * h->l.output_bytes);
@@ -67,19 +71,20 @@ static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct tf_task *task = arg;
     const struct tf_layout *l = &task->h->l;
-    uint64_t mine = task->begin + worker, begin, end;
+    uint64_t mine = task->begin + worker, begin, end, began = epa_trace_now(task->h->a.trace);
 
     for (uint32_t e = 0; e < l->local && l->flat; e++) {
         bounds(task, e, &begin, &end);
         for (; mine < end; mine += workers)
-            send_output(task, e, mine);
+            send_output(task, e, mine, worker);
     }
     for (uint32_t e = worker; e < l->local && !l->flat; e += workers) {
         bounds(task, e, &begin, &end);
         for (uint64_t i = begin; i < end; i++)
-            send_output(task, e, i);
+            send_output(task, e, i, worker);
     }
     algo_drain(task->h->a.store);
+    algo_worked(&task->h->a, worker, workers, began, 0);
 }
 
 static enum epa_status put_outputs(const struct tf_task *task)
@@ -151,6 +156,7 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
 
     for (uint32_t k = 0; k < l->topk; k++) {
         char *slot = h->a.t->heap + slot_offset(h, task->set, t, k);
+        uint64_t begin = epa_trace_now(h->a.trace);
         uint32_t rank;
 
         if (expert[k] < 0)
@@ -159,6 +165,9 @@ static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
         if (!is_put(h, rank) &&
             !tf_await_flag(task, flag_of_slot(h, slot), worker, "expert output of token", rank, t))
             return false;
+        if (!is_put(h, rank) && rank != h->a.world.rank)
+            tf_noted(h, worker, TF_OUTPUT_FROM, begin, rank, output_arrow(h, task->set, t, k),
+                     task->set->epoch);
         by[n] = weight[k];
         output[n++] = (const uint16_t *)(const void *)slot;
     }
@@ -173,10 +182,12 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     uint64_t n = task->end - task->begin;
     uint64_t t = task->begin + n * worker / workers;
     uint64_t end = task->begin + n * (worker + 1) / workers;
+    uint64_t began = epa_trace_now(task->h->a.trace);
 
     while (t < end && reduce_token(task, (uint32_t)t, worker))
         t++;
     algo_drain(task->h->a.store);
+    algo_worked(&task->h->a, worker, workers, began, 0);
     tf_tend(task, worker, workers);
 }
 
@@ -189,17 +200,20 @@ static enum epa_status wait_for_signals(const struct tf_task *task)
     enum epa_status status = EPA_OK;
 
     for (uint64_t i = task->begin * h->l.topk; i < task->end * h->l.topk; i++) {
-        uint32_t t = (uint32_t)(i / h->l.topk), rank;
+        uint32_t t = (uint32_t)(i / h->l.topk), k = (uint32_t)(i % h->l.topk), rank;
+        uint64_t begin = epa_trace_now(h->a.trace);
 
         if (task->m->expert[i] < 0)
             continue;
         rank = h->a.rank_of[task->m->expert[i]];
         if (!is_put(h, rank))
             continue;
-        status = algo_wait(&h->a, tf_output_signal(&h->l, set, t, (uint32_t)(i % h->l.topk)),
-                           task->set->epoch, "expert output of token", t, rank);
+        status = algo_wait(&h->a, tf_output_signal(&h->l, set, t, k), task->set->epoch,
+                           "expert output of token", t, rank);
         if (status != EPA_OK)
             return status;
+        tf_noted(h, 0, TF_OUTPUT_FROM, begin, rank, output_arrow(h, task->set, t, k),
+                 task->set->epoch);
     }
     return EPA_OK;
 }

@@ -65,7 +65,7 @@ static const char *const call_name[] = {"dispatch_send", "dispatch_recv", "combi
 static const void *kernel_of(const struct tf_cuda *c, enum tf_stage stage, int x_dtype)
 {
     const struct tf_layout *l = &c->l;
-    bool profile = c->d.profile != NULL;
+    bool profile = c->d.stamps;
 
     switch (stage) {
     case TF_DISPATCH_SEND:
@@ -461,6 +461,9 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     if (l->fp8)
         kernel[TF_DISPATCH_SEND].other = kernel_of(c, TF_DISPATCH_SEND, EPA_FP8_E4M3);
     status = device_set_up(&c->d, kernel, config->blocks, err);
+    for (uint32_t i = 0; i < config->kernel_blocks.n; i++)
+        if (c->d.resident[i] > config->kernel_blocks.item[i])
+            c->d.resident[i] = config->kernel_blocks.item[i];
     /* No transport promises what is in its heap at first, and lines are not to be of calls to
      * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
     if (status == EPA_OK && l->far)

@@ -178,6 +178,8 @@ static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool af
 
         if (after_rows)
             status = h->a.t->ops->fence(h->a.t, p);
+        epa_trace_flow_begin(h->a.trace, 0, p, h->a.signal + tf_count_signal(&h->l, s->epoch, me),
+                             tf_count_flag(s->epoch, 0));
         if (status == EPA_OK)
             status = algo_put_signal(&h->a, counts_offset(h, s->epoch, me), reported_to(h, p),
                                      bytes, tf_count_signal(&h->l, s->epoch, me),
@@ -234,13 +236,25 @@ static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
     return EPA_OK;
 }
 
+/* The flag says how many rows there are, too; the arrow ends in what was wanted. */
+static enum epa_status wait_for_counts_of(struct tf_host *h, const struct algo_set *s,
+                                          uint32_t peer)
+{
+    uint64_t begin = epa_trace_now(h->a.trace), wanted = tf_count_flag(s->epoch, 0);
+    uint32_t signal = tf_count_signal(&h->l, s->epoch, peer);
+    enum epa_status status = algo_wait(&h->a, signal, wanted, "counts", ALGO_NONE, peer);
+
+    if (status == EPA_OK)
+        tf_noted(h, 0, TF_COUNTS_FROM, begin, peer, h->a.signal + signal, wanted);
+    return status;
+}
+
 static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-        status = algo_wait(&h->a, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
-                           tf_count_flag(s->epoch, 0), "counts", ALGO_NONE, algo_peer(&h->a, i));
+        status = wait_for_counts_of(h, s, algo_peer(&h->a, i));
     return status == EPA_OK ? take_counts(h, s) : status;
 }
 
@@ -259,11 +273,14 @@ static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32
     const struct algo_set *s = task->set;
     char *msg = h->a.t->heap + comm_offset(h, s, source, row);
     const struct tf_meta *meta = meta_of(h, msg);
+    uint64_t begin = epa_trace_now(h->a.trace);
     uint32_t place;
     void *to;
 
     if (task->waits && !tf_await_flag(task, &meta->flag, worker, "row", source, row))
         return false;
+    if (task->arrows && source != h->a.world.rank)
+        tf_noted(h, worker, TF_ROW_FROM, begin, source, row_arrow(h, s, row), s->epoch);
     /* Relaxed: only the number matters. */
     place = meta->expert < h->l.local
                 ? __atomic_fetch_add(&h->taken[meta->expert], 1, __ATOMIC_RELAXED)
@@ -319,6 +336,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     struct tf_task *task = arg;
     struct tf_host *h = task->h;
+    uint64_t began = epa_trace_now(h->a.trace);
 
     if (worker == 0 && task->resets)
         memset(h->sent, 0, h->l.size * sizeof(*h->sent));
@@ -327,6 +345,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     else
         (void)copy_sources(task, worker, workers);
     algo_drain(h->a.store);
+    algo_worked(&h->a, worker, workers, began, 0);
     if (task->waits)
         tf_tend(task, worker, workers);
 }
@@ -369,9 +388,14 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
         batch = from->rows;
     while (from->taken < from->rows && status == EPA_OK) {
         while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
+            uint64_t begin = epa_trace_now(h->a.trace);
+
             if (h->l.by_token)
                 status = algo_wait(&h->a, tf_row_signal(&h->l, task->set->index, source, from->end),
                                    task->set->epoch, "row", from->end, source);
+            if (h->l.by_token && status == EPA_OK)
+                tf_noted(h, 0, TF_ROW_FROM, begin, source, row_arrow(h, task->set, from->end),
+                         task->set->epoch);
             from->end++;
         }
         if (status == EPA_OK)
@@ -388,7 +412,9 @@ static enum epa_status take_rest(struct tf_task *task)
 
     for (uint32_t i = 0; i < h->l.size; i++)
         h->source[i].end = is_put(h, i) ? h->source[i].taken : h->source[i].rows;
+    task->arrows = h->l.by_token;
     status = copy(task, h->l.by_token);
+    task->arrows = false;
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
         if (is_put(h, algo_peer(&h->a, i)))
             status = take_put_rows(task, algo_peer(&h->a, i));
@@ -421,7 +447,7 @@ static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source,
 /* What has arrived so far of the dispatch under way, without a wait. */
 static enum epa_status take_some(struct tf_host *h, struct algo_set *s, struct epa_moe *m)
 {
-    struct tf_task task = {.h = h, .set = s, .m = m};
+    struct tf_task task = {.h = h, .set = s, .m = m, .arrows = h->l.by_token};
     enum epa_status status = EPA_OK;
 
     if (!h->counted && !counts_came(h, s))
@@ -461,12 +487,13 @@ static void end_message(const struct tf_host *h, char *to, const char *msg,
 }
 
 /* Token t, quantised once, to all of its choices. */
-static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, char *msg)
+static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct tf_host *h = task->h;
     const struct tf_layout *l = &h->l;
     const int32_t *expert = task->m->expert + (size_t)t * l->topk;
     uint32_t me = h->a.world.rank, n = 0;
+    char *msg = h->scratch + worker * l->message_bytes;
     void *to[TF_TOPK], *stored[TF_TOPK];
     uint32_t n_stored = 0;
 
@@ -486,6 +513,9 @@ static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, cha
             stored[n_stored++] = to[n] =
                 algo_at(&h->a, rank, comm_offset(h, task->set, me, meta.row));
         end_message(h, to[n++], msg, &meta);
+        if (l->by_token && rank != me)
+            epa_trace_flow_begin(h->a.trace, worker, rank, row_arrow(h, task->set, meta.row),
+                                 task->set->epoch);
     }
     h->a.kernels->spread(to, n, msg, l->message_bytes - TF_LINE, h->a.store);
     if (!l->by_token)
@@ -502,8 +532,9 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
     struct tf_task *task = arg;
     struct tf_host *h = task->h;
     uint64_t n = task->end - task->begin;
-    uint32_t t = (uint32_t)(task->begin + n * worker / workers);
+    uint32_t first = (uint32_t)(task->begin + n * worker / workers), t = first;
     uint32_t end = (uint32_t)(task->begin + n * (worker + 1) / workers);
+    uint64_t began = epa_trace_now(h->a.trace);
     enum epa_status status = EPA_OK;
 
     if (worker == 0 && task->resets)
@@ -514,9 +545,13 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
     }
     if (status != EPA_OK)
         (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
-    for (; t < end && status == EPA_OK; t++)
-        send_token(task, t, end, h->scratch + worker * h->l.message_bytes);
+    for (uint64_t begin = began; t < end && status == EPA_OK; t++) {
+        send_token(task, t, end, worker);
+        begin = epa_trace_slice(h->a.trace, worker, h->name[TF_SEND_TOKEN], begin, EPA_TRACE_NOBODY,
+                                0, 1);
+    }
     algo_drain(h->a.store);
+    algo_worked(&h->a, worker, workers, began, end - first);
 }
 
 /* What was just made in staging leaves. */
@@ -703,6 +738,13 @@ static const struct epa_stage stages[4] = {
     {"combine_recv", EPA_STAGE_COMBINE, tf_combine_recv},
 };
 
+static const char *const names[TF_NAMES] = {
+    [TF_SEND_TOKEN] = "send_token",
+    [TF_ROW_FROM] = "row_from",
+    [TF_OUTPUT_FROM] = "output_from",
+    [TF_COUNTS_FROM] = "counts_from",
+};
+
 enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struct tf_layout *l,
                                struct epa_algorithm **out, struct epa_error *err)
 {
@@ -730,6 +772,8 @@ enum epa_status tf_host_create(const struct epa_algorithm_params *p, const struc
     h->sent = algo_alloc(a, l->size, sizeof(*h->sent));
     h->taken = algo_alloc(a, l->local, sizeof(*h->taken));
     h->scratch = algo_alloc_scratch(a, l->message_bytes);
+    for (uint32_t i = 0; i < TF_NAMES; i++)
+        h->name[i] = epa_trace_name(p->trace, names[i]);
     clear_flags(h);
     return algo_created(a, out, err);
 }

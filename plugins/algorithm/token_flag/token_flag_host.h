@@ -19,6 +19,9 @@ enum tf_state {
     TF_ANSWERED,
 };
 
+/* Of slices of single tokens and rows, with a profile. */
+enum tf_name { TF_SEND_TOKEN, TF_ROW_FROM, TF_OUTPUT_FROM, TF_COUNTS_FROM, TF_NAMES };
+
 /* Rows from one source of the dispatch that is under way: how many there are, how many of
  * these are taken in, and which are to be now. */
 struct tf_source {
@@ -36,6 +39,7 @@ struct tf_host {
     uint32_t *sent;  /* [size] */
     uint32_t *taken; /* [local] */
     char *scratch;   /* [workers] messages, each a worker's own */
+    uint16_t name[TF_NAMES];
 };
 
 /* What workers do together: one struct for all of a pass. */
@@ -47,6 +51,7 @@ struct tf_task {
     bool tells;             /* the first worker counts rows and tells, before it sends its own */
     bool resets;            /* and clears the counters that the other half of dispatch uses */
     bool waits;             /* what is read may not have arrived yet */
+    bool arrows;            /* with a profile: those of rows end as rows are copied */
     uint32_t done;          /* workers that have ended */
     uint32_t stop;          /* one has failed: the rest is left undone */
     enum epa_status status; /* who stopped, says why in h->a.last */
@@ -101,6 +106,29 @@ static inline struct tf_meta *meta_of(const struct tf_host *h, char *msg)
 static inline uint64_t *flag_of_slot(const struct tf_host *h, char *slot)
 {
     return (uint64_t *)(void *)(slot + h->l.slot_bytes - TF_FLAG_BYTES);
+}
+
+/* Arrows of single rows and expert outputs, which have a signal or a flag each: the row's place at
+ * its receiver; and the token's slot at its rank. */
+static inline uint32_t row_arrow(const struct tf_host *h, const struct algo_set *s, uint32_t row)
+{
+    return EPA_TRACE_FLAGS + s->index * h->l.source_rows + row;
+}
+
+static inline uint32_t output_arrow(const struct tf_host *h, const struct algo_set *s,
+                                    uint32_t token, uint32_t k)
+{
+    return EPA_TRACE_FLAGS + h->l.buffers * h->l.source_rows +
+           (s->index * h->l.max_tokens + token) * h->l.topk + k;
+}
+
+/* `worker` waited for `peer` since begin_ns, or found what it wanted. */
+static inline void tf_noted(const struct tf_host *h, uint32_t worker, enum tf_name name,
+                            uint64_t begin_ns, uint32_t peer, uint32_t arrow, uint64_t epoch)
+{
+    uint64_t end = epa_trace_slice(h->a.trace, worker, h->name[name], begin_ns, peer, 0, 1);
+
+    epa_trace_flow_end(h->a.trace, worker, begin_ns, end, peer, arrow, epoch);
 }
 
 /* Whether the rows and expert outputs of a rank come by puts. */

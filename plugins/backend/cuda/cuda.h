@@ -66,6 +66,7 @@ enum epa_status cuda_elapsed(struct epa_backend *, uint32_t i, uint32_t j, doubl
 enum epa_status cuda_capture_begin(struct epa_backend *);
 enum epa_status cuda_capture_end(struct epa_backend *, struct epa_graph **out);
 enum epa_status cuda_graph_launch(struct epa_backend *, struct epa_graph *);
+enum epa_status cuda_clock(struct epa_backend *, int64_t *low_ns, int64_t *high_ns);
 void cuda_graph_destroy(struct epa_backend *, struct epa_graph *);
 void cuda_describe(struct epa_backend *, void (*say)(void *arg, const char *key, const char *value),
                    void *arg);

@@ -2,12 +2,14 @@
  * It never waits inside the driver for work of this rank: it asks whether the stream is
  * done, so that it can see a failed rank, raise *stop for kernels that wait for that
  * one, and say so if they do not leave. */
+#include "clock.h"
 #include "cuda.h"
 
 #include <sched.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum {
     SPINS = 2000,  /* questions of about a microsecond before others may have the core */
@@ -143,4 +145,61 @@ enum epa_status cuda_sync(struct epa_backend *base)
     if (status == EPA_OK)
         status = cuda_drain(c, false);
     return status == EPA_OK ? tell_fault(c) : status;
+}
+
+/* ---- the clock of kernels ---- */
+
+enum { CLOCK_ROUNDS = 64, CLOCK_SPIN_NS = 1000000 };
+
+/* The time that a round brings was read while the host waited for it: between `begin` and now. */
+static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int64_t *low_ns,
+                                 int64_t *high_ns)
+{
+    *low_ns = INT64_MIN;
+    *high_ns = INT64_MAX;
+    for (uint64_t round = 1; round <= CLOCK_ROUNDS; round++) {
+        uint64_t begin = epa_now_ns(), now = begin;
+        int64_t low, high;
+
+        /* Release, acquire: pair with the kernel's. */
+        __atomic_store_n(&words->asked, round, __ATOMIC_RELEASE);
+        while (__atomic_load_n(&words->answered, __ATOMIC_ACQUIRE) < round) {
+            if (epa_now_ns() - begin > CLOCK_WAITS_NS)
+                return epa_fail(&c->last, EPA_ERR_TIMEOUT, "cuda: the clock of GPU %d: no answer",
+                                c->base.device);
+            epa_backoff(epa_now_ns() - begin, CLOCK_SPIN_NS);
+        }
+        now = epa_now_ns();
+        low = (int64_t)(words->time_ns - now);
+        high = (int64_t)(words->time_ns - begin);
+        *low_ns = low > *low_ns ? low : *low_ns;
+        *high_ns = high < *high_ns ? high : *high_ns;
+    }
+    return EPA_OK;
+}
+
+enum epa_status cuda_clock(struct epa_backend *base, int64_t *low_ns, int64_t *high_ns)
+{
+    struct cuda *c = cuda_fresh(base);
+    struct clock_words *words = NULL;
+    void *there = NULL;
+    enum epa_status status = cuda_enter_eager(c, "reading its clock"), drained;
+
+    if (status == EPA_OK)
+        status = cuda_check(c,
+                            cudaHostAlloc((void **)&words, sizeof(*words),
+                                          cudaHostAllocMapped | cudaHostAllocPortable),
+                            "cudaHostAlloc");
+    if (status != EPA_OK)
+        return status;
+    *words = (struct clock_words){0};
+    status = cuda_check(c, cudaHostGetDevicePointer(&there, words, 0), "cudaHostGetDevicePointer");
+    if (status == EPA_OK)
+        status = cuda_check(c, clock_queue(there, CLOCK_ROUNDS, c->stream), "launching a kernel");
+    if (status == EPA_OK)
+        status = ask_clock(c, words, low_ns, high_ns);
+    drained = cuda_drain(c, false);
+    if (!c->lost)
+        (void)cudaFreeHost(words);
+    return status != EPA_OK ? status : drained;
 }

@@ -206,6 +206,7 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
                 .signal = params->signal,
                 .heap_bytes = params->heap_bytes,
                 .signals = params->signals,
+                .trace = params->trace,
                 .ring = {{.slot = f->words->kernel,
                           .taken = &f->words->kernel_taken,
                           .payload = f->words->payload[0],

@@ -28,6 +28,7 @@ struct far_params {
     uint64_t *signal;
     uint64_t heap_bytes;
     uint32_t signals;
+    struct epa_trace *trace; /* NULL: no profile */
 };
 
 struct far;

@@ -51,12 +51,13 @@ _Static_assert(sizeof(struct record) <= HEADER && sizeof(struct message) <= HEAD
 /* Messages to a rank. acked <= sent <= closed <= begun <= closed + 1. */
 struct channel_out {
     uint64_t begun, closed, sent, acked;
-    uint64_t copied[SLOTS]; /* of lane OUT: operations that must be done first */
-    uint64_t bytes[SLOTS];  /* to send */
-    struct message open;    /* the one that was begun and is not closed */
-    char *direct;           /* this rank's slots at the peer; NULL: staging is here */
-    uint64_t quiet;         /* that must be acked for the PROXY_QUIET under way */
-    bool fence;             /* before the next record */
+    uint64_t copied[SLOTS];   /* of lane OUT: operations that must be done first */
+    uint64_t bytes[SLOTS];    /* to send */
+    uint64_t begun_ns[SLOTS]; /* with a profile: when the first copy was queued */
+    struct message open;      /* the one that was begun and is not closed */
+    char *direct;             /* this rank's slots at the peer; NULL: staging is here */
+    uint64_t quiet;           /* that must be acked for the PROXY_QUIET under way */
+    bool fence;               /* before the next record */
 };
 
 /* Messages of a rank. done <= begun. */
@@ -64,8 +65,9 @@ struct channel_in {
     uint64_t begun, done;
     struct message
         now; /* number begun + 1, once it has arrived: records left, and where they are */
-    uint64_t queued[SLOTS]; /* of lane IN: operations that must be done first */
-    uint64_t arrive[SLOTS]; /* PROXY_ARRIVE; 0: none */
+    uint64_t queued[SLOTS];                 /* of lane IN: operations that must be done first */
+    uint64_t arrive[SLOTS];                 /* PROXY_ARRIVE; 0: none */
+    uint64_t bytes[SLOTS], begun_ns[SLOTS]; /* with a profile: when it was landed */
 };
 
 /* ---- where things are ---- */
@@ -249,6 +251,8 @@ static enum epa_status add_record(struct messages *m, struct reading *r)
     if (record.bytes > 0 && (d->op & EPA_RING_INLINE) != 0) {
         memcpy(to + HEADER, r->payload + r->at, record.bytes);
     } else if (record.bytes > 0) {
+        if (c->copied[c->begun % SLOTS] == 0)
+            c->begun_ns[c->begun % SLOTS] = proxy_trace_now(&m->trace);
         status = copies->copy(copies, PROXY_OUT, to + HEADER,
                               (const char *)d->src + r->row * d->stride + r->at, record.bytes,
                               record.rows, d->stride);
@@ -276,12 +280,12 @@ static enum epa_status add_record(struct messages *m, struct reading *r)
     return EPA_OK;
 }
 
-static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
+static enum epa_status take_burst(struct messages *m, uint32_t ring, uint32_t *taken, bool *moved)
 {
     const struct epa_host_ring *from = &m->params->ring[ring];
     struct reading *r = &m->reading[ring];
 
-    for (uint32_t i = 0; i < BURST; i++) {
+    for (; *taken < BURST; ++*taken) {
         enum epa_status status = EPA_OK;
 
         if (r->now.op == 0) {
@@ -308,6 +312,28 @@ static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
     return EPA_OK;
 }
 
+static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
+{
+    uint64_t begin = proxy_trace_now(&m->trace);
+    uint32_t taken = 0;
+    enum epa_status status = take_burst(m, ring, &taken, moved);
+
+    if (taken > 0)
+        proxy_trace_slice(&m->trace, PROXY_TAKES, begin, EPA_TRACE_NOBODY, 0, taken);
+    return status;
+}
+
+static void note_sent(struct messages *m, uint32_t peer, uint64_t message, uint64_t begin)
+{
+    const struct channel_out *c = &m->out[peer];
+    uint32_t slot = message % SLOTS;
+
+    proxy_trace_sent(&m->trace, begin, peer, message);
+    proxy_trace_slice(&m->trace, PROXY_SENDS, begin, peer, c->bytes[slot], 0);
+    if (c->copied[slot] != 0)
+        proxy_trace_copies(&m->trace, true, c->begun_ns[slot], peer, c->bytes[slot]);
+}
+
 static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *moved)
 {
     struct channel_out *c = &m->out[peer];
@@ -316,9 +342,11 @@ static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *mo
         uint64_t next = c->sent + 1, from = out_offset(m, peer, next);
         uint32_t signal = arrived_signal(m->rank, next);
         enum epa_status status;
+        uint64_t begin;
 
         if (m->lane_done[PROXY_OUT] < c->copied[next % SLOTS])
             return EPA_OK;
+        begin = proxy_trace_now(&m->trace);
         /* Direct: all that is in the slot was seen to be there, or stored by this thread. */
         status = c->direct != NULL
                      ? m->net->ops->signal(m->net, signal, next, EPA_SIGNAL_SET, peer)
@@ -328,6 +356,7 @@ static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *mo
             return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
         c->sent = next;
         *moved = true;
+        note_sent(m, peer, next, begin);
     }
     return EPA_OK;
 }
@@ -342,6 +371,7 @@ static enum epa_status look(struct messages *m, uint32_t signal, uint64_t value,
 static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved)
 {
     struct channel_out *c = &m->out[peer];
+    uint64_t begin = proxy_trace_now(&m->trace);
     bool there = true;
 
     while (c->acked < c->sent) {
@@ -351,6 +381,8 @@ static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved
             return status;
         c->acked++;
         *moved = true;
+        proxy_trace_slice(&m->trace, PROXY_COMPLETES, begin, peer, c->bytes[c->acked % SLOTS], 0);
+        begin = proxy_trace_now(&m->trace);
     }
     return EPA_OK;
 }
@@ -402,6 +434,7 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
     while (c->begun - c->done < SLOTS) {
         uint64_t next = c->begun + 1;
         char *slot = m->net->heap + in_offset(m, source, next);
+        uint64_t begin = proxy_trace_now(&m->trace);
         enum epa_status status = EPA_OK;
 
         if (c->now.records == 0) {
@@ -432,6 +465,10 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
         c->queued[next % SLOTS] = m->params->copies->queued[PROXY_IN];
         c->begun = next;
         *moved = true;
+        c->bytes[next % SLOTS] = c->now.bytes;
+        c->begun_ns[next % SLOTS] = begin;
+        proxy_trace_landed(&m->trace, begin, source, next);
+        proxy_trace_slice(&m->trace, PROXY_LANDS, begin, source, c->now.bytes, 0);
         if (c->now.bytes >= LONG)
             status = mark_lane(m, PROXY_IN);
         if (status != EPA_OK)
@@ -445,7 +482,7 @@ static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *mo
     struct channel_in *c = &m->in[source];
 
     while (c->done < c->begun) {
-        uint64_t next = c->done + 1;
+        uint64_t next = c->done + 1, begin = proxy_trace_now(&m->trace);
         enum epa_status status;
 
         if (m->lane_done[PROXY_IN] < c->queued[next % SLOTS])
@@ -459,6 +496,9 @@ static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *mo
             return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
         c->done = next;
         *moved = true;
+        proxy_trace_slice(&m->trace, PROXY_DELIVERS, begin, source, c->bytes[next % SLOTS], 0);
+        proxy_trace_copies(&m->trace, false, c->begun_ns[next % SLOTS], source,
+                           c->bytes[next % SLOTS]);
     }
     return EPA_OK;
 }
@@ -472,6 +512,16 @@ static enum epa_status count_done(struct messages *m, enum proxy_lane lane)
     if (m->lane_done[lane] == copies->queued[lane])
         return EPA_OK;
     return messages_copies_failed(m, copies->done(copies, lane, &m->lane_done[lane]));
+}
+
+/* That the network or the peers have. */
+static uint64_t messages_sent(const struct messages *m)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < m->size; i++)
+        n += m->out[i].sent - m->out[i].acked;
+    return n;
 }
 
 enum epa_status messages_turn(struct messages *m, bool *moved)
@@ -500,7 +550,20 @@ enum epa_status messages_turn(struct messages *m, bool *moved)
     for (int lane = 0; lane < PROXY_LANES && status == EPA_OK; lane++)
         status = mark_lane(m, (enum proxy_lane)lane);
     count_quiets(m, moved);
+    if (m->trace.to != NULL && *moved)
+        proxy_trace_count(&m->trace, m->params->ring, MESSAGES_RINGS, messages_sent(m));
     return status;
+}
+
+enum proxy_slice messages_wait_for(const struct messages *m)
+{
+    for (int lane = 0; lane < PROXY_LANES; lane++)
+        if (m->lane_done[lane] != m->params->copies->queued[lane])
+            return PROXY_WAITS_COPIES;
+    for (uint32_t i = 0; i < MESSAGES_RINGS; i++)
+        if (m->reading[i].now.op != 0)
+            return PROXY_WAITS_SLOTS;
+    return messages_sent(m) > 0 ? PROXY_WAITS_NETWORK : PROXY_IDLE;
 }
 
 bool messages_are_done(const struct messages *m)
@@ -549,6 +612,7 @@ bool messages_init(struct messages *m, const struct proxy_params *params)
     uint32_t size = params->boot->world.size;
 
     *m = (struct messages){.params = params, .rank = params->boot->world.rank, .size = size};
+    proxy_trace_init(&m->trace, params->trace);
     m->piece = STAGING_MOST / SLOTS / size / ALIGN * ALIGN;
     m->piece = m->piece > PIECE_MOST ? PIECE_MOST : m->piece < PIECE_LEAST ? PIECE_LEAST : m->piece;
     m->out = calloc(size, sizeof(*m->out));

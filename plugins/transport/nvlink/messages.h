@@ -4,6 +4,7 @@
 #define MESSAGES_H
 
 #include "proxy.h"
+#include "proxy_trace.h"
 
 enum {
     MESSAGES_SLOTS = 8, /* messages under way from one rank to another, at most */
@@ -30,6 +31,7 @@ struct messages {
     uint32_t slow;                 /* the rank that a quiet waits for */
     uint64_t *arrived;             /* [size] */
     struct epa_error err;
+    struct proxy_trace trace;
 };
 
 /* False: no memory. */
@@ -43,6 +45,8 @@ void messages_connect(struct messages *, struct epa_transport *net);
 
 /* Does what can be done at once. */
 enum epa_status messages_turn(struct messages *, bool *moved);
+/* What a turn in which nothing moved waits for. */
+enum proxy_slice messages_wait_for(const struct messages *);
 /* Whether all messages of this rank are done, and those to it that have come. */
 bool messages_are_done(const struct messages *);
 /* How many ranks' staging this rank's GPU writes to. */

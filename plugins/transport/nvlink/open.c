@@ -229,7 +229,8 @@ static enum epa_status open_far(struct nvlink *n, const struct epa_transport_par
                                       .heap = n->base.heap,
                                       .signal = n->view.peer_signal[n->base.rank],
                                       .heap_bytes = p->heap_bytes,
-                                      .signals = p->signals};
+                                      .signals = p->signals,
+                                      .trace = p->trace};
     enum epa_status status = far_open(&params, &n->far, err);
 
     if (status != EPA_OK)

@@ -51,9 +51,12 @@ static enum epa_status serve(struct proxy *p)
         /* Before the turn, which then reads all that was asked before the end. Acquire: pairs with
          * the release in proxy_stop(). */
         bool stops = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE) != 0, moved = false;
+        struct proxy_trace *trace = &p->messages.trace;
+        uint64_t begin = proxy_trace_now(trace), now;
         enum epa_status status = messages_turn(&p->messages, &moved);
-        uint64_t now;
 
+        if (trace->to != NULL)
+            proxy_trace_state(trace, moved ? PROXY_BUSY : messages_wait_for(&p->messages), begin);
         if (status != EPA_OK)
             return status;
         if (moved && !stops) {

@@ -7,6 +7,7 @@
 #include "../../common/transport_wait.h"
 
 #include <epa2a/ring.h>
+#include <epa2a/trace.h>
 
 enum {
     PROXY_FACTS = 16,               /* that the transport between hosts says of itself, at most */
@@ -56,6 +57,7 @@ struct proxy_params {
     uint64_t heap_bytes;
     uint32_t signals;
     struct epa_host_ring ring[2]; /* of kernels and of the host */
+    struct epa_trace *trace;      /* NULL: no profile */
 };
 
 struct proxy;
