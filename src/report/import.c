@@ -1,11 +1,11 @@
-/* What other programs print, made into results. A program is a row of `programs` with the lines that
- * it prints: text with {fields} where values are. A line that begins like one of them must be one
- * of them, to its end; all other lines of a log are passed over. Tables of nccl-tests have columns
- * instead.
+/* What other programs print, made into results. A program is a row of `programs` with the lines
+ * that it prints: text with {fields} where values are. A line that begins like one of them must be
+ * one of them, to its end; all other lines of a log are passed over. Tables of nccl-tests have
+ * columns instead.
  *
  * A number is what was printed: the one sample of a stage is a mean, of the slowest rank where each
- * prints its own. What a program does not print is not in the result, and not guessed: the user adds
- * it with --set. */
+ * prints its own. What a program does not print is not in the result, and not guessed: the user
+ * adds it with --set. */
 #include "report/import.h"
 
 #include <ctype.h>
