@@ -92,7 +92,7 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
  * the interval. UNCLEAR: it may be chance. */
 enum compare_verdict compare_judge(const struct comparison *, double threshold, double alpha);
 
-/* Two sides that took turns: each round is A B B A or B A A B, so that what drifts is on both, and
+/* Two sides that took turns: each round is A B or B A, and
  * its figure the logarithm of b / a. By signed ranks (Hodges and Lehmann; Wilcoxon), which assume
  * no more than rounds that are as likely above as below the truth. Looks are taken after rounds
  * turns_look(1), turns_look(2), ...; look k may err with alpha / (k (k + 1)), so all of them

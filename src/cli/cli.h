@@ -90,6 +90,7 @@ int cmd_trace(const struct cli *);
 int cmd_completion(const struct cli *);
 int cmd_plot(const struct cli *);
 int cmd_best(const struct cli *);
+int cmd_import(const struct cli *);
 int cmd_rerun(const struct cli *);
 int cmd_routing(const struct cli *); /* stats */
 int cmd_tune(const struct cli *);
@@ -145,8 +146,9 @@ enum command_bit {
     ROUTING = 1u << 14,
     TUNE = 1u << 15,
     PREDICT = 1u << 16,
+    IMPORT = 1u << 17,
     FILES = RUN | BENCH | VERIFY, /* those that run experiments */
-    ANY = (1u << 17) - 1,
+    ANY = (1u << 18) - 1,
 };
 
 struct command {

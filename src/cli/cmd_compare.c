@@ -80,7 +80,7 @@ static void add_legend(struct text *out, const json_t *c)
 
     if (rounds > 0)
         text_add(out,
-                 "ratio is B / A over %.0f rounds of A B B A or B A A B, with bounds by signed "
+                 "ratio is B / A over %.0f rounds of A B or B A, with bounds by signed "
                  "ranks that hold all looks together with %g %%; slower or faster: by more than "
                  "%g %%",
                  rounds, 100 * (1 - alpha), threshold);
@@ -104,7 +104,7 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
     add_legend(&legend, c);
     text_comment(file, "%s", legend.data);
     if (taken != NULL)
-        fprintf(file, "# %s\n", taken);
+        text_comment(file, "%s", taken);
     json_array_foreach(rows, i, row)
     {
         const char *stage = json_text_at(row, "stage"), *verdict = json_text_at(row, "verdict");

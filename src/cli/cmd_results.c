@@ -16,7 +16,10 @@
 #include "cli/cli.h"
 #include "op/op.h"
 #include "report/best.h"
+#include "report/import.h"
 #include "report/plot.h"
+#include "report/summary.h"
+#include "report/table.h"
 #include "trace/read.h"
 
 int cmd_best(const struct cli *cli)
@@ -40,6 +43,60 @@ int cmd_best(const struct cli *cli)
     }
     best_destroy(best);
     results_free(&results);
+    return status == EPA_OK ? EXIT_OK : cli_fail(&err);
+}
+
+/* ---- import ---- */
+
+static void print_imported(const json_t *results)
+{
+    static const struct table_column columns[] = {{"name", "run", .width = 0},
+                                                  {"size", "size", NULL, 0, 0, 11},
+                                                  {"dispatch", "dispatch", "us", 1e3, 2, 10},
+                                                  {"combine", "combine", "us", 1e3, 2, 10},
+                                                  {"total", "total", "us", 1e3, 2, 10},
+                                                  {"at", "", .width = 0},
+                                                  {0}};
+    json_auto_t *rows = json_array();
+    const json_t *run, *stage;
+    size_t i, k;
+
+    json_array_foreach(results, i, run)
+    {
+        double bytes = json_number_at(run, "experiment.collective.bytes");
+        double size = bytes > 0 ? bytes : json_number_at(run, "experiment.moe.max_tokens");
+        json_t *row = json_object_of(
+            "name", json_text(json_text_at(run, "label")), "size", json_number(size), "at",
+            json_sprintf("%s:%.0f", json_text_at(run, "file"), json_number_at(run, "source.line")),
+            NULL);
+
+        json_array_foreach(json_object_get(run, "stages"), k, stage) json_object_set_new(
+            row, json_text_at(stage, "name"), json_number(json_number_at(stage, "samples_ns.0")));
+        json_array_append_new(rows, row);
+    }
+    text_comment(stdout, "epa2a import: %zu results; size: bytes, or tokens of a rank",
+                 json_array_size(results));
+    table_text(stdout, columns, rows);
+}
+
+int cmd_import(const struct cli *cli)
+{
+    json_auto_t *results = json_array();
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 0; i < cli->n_args && status == EPA_OK; i++) {
+        text_auto text = {0};
+
+        status = file_read(cli->arg[i], FILE_MOST, &text, &err);
+        text_add(&text, "%s", ""); /* of an empty file */
+        if (status == EPA_OK)
+            status = import_text(cli->arg[i], text.data, cli->set, cli->n_sets, results, &err);
+    }
+    if (status == EPA_OK && !cli_has_stdout(cli))
+        print_imported(results);
+    if (status == EPA_OK)
+        status = cli_write_json(cli, report_document(json_incref(results), NULL), &err);
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
 

@@ -78,7 +78,7 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
         return NULL;
     }
     if (*code == EXIT_OK && !verify)
-        median = turns_median(&results, s->stage, &samples);
+        median = turns_percentile(&results, s->stage, 500, &samples);
     turn = json_object_of("what", json_deep_copy(what), "code", json_integer(*code), "error",
                           json_text(why), "median_ns", json_whole(median), "samples",
                           json_count(samples), "took_ns", json_count(clock_ns() - start), NULL);

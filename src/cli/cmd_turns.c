@@ -1,5 +1,5 @@
-/* epa2a compare --run A.yaml B.yaml: both experiments run again and again, in rounds of A B B A and
- * B A A B, until one is known to be slower, faster or the same, or the budget is spent. Each turn
+/* epa2a compare --run A.yaml B.yaml: both experiments run again and again, in rounds of A B or B A,
+ * until one is known to be slower, faster or the same, or the budget is spent. Each turn
  * is a bench of its own, with ranks of its own: what differs from launch to launch is in the
  * figures. And epa2a rerun RESULT: its experiments are run again, by the same verb, and compared
  * with that result. */
@@ -18,10 +18,16 @@
 #include "report/summary.h"
 
 enum {
-    ROUNDS_WANTED = 12,   /* turns are cut until the budget has room for these, */
-    ITERATIONS_LEAST = 20 /* but not below */
+    ROUNDS_WANTED = 24,    /* turns are cut until the budget has room for these, */
+    ITERATIONS_LEAST = 20, /* but not below */
+    TAKEN = 256,
+    FASTEST = 50 /* per mille of the samples of a turn, where a machine is busy */
 };
 #define BUDGET_NS UINT64_C(60000000000)
+/* A median that is so many times the fastest samples says what else runs on the machine: with 40
+ * processes on 2 cores, medians of turns were 100 times those of a quiet machine and differed as
+ * much from each other, their fastest samples by a tenth. */
+static const double BUSY = 1.5;
 
 /* ---- rounds ---- */
 
@@ -30,32 +36,27 @@ void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
     t->n_stages = n_stages;
     for (uint32_t i = 0; i < n_stages; i++) {
         t->figure[i] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
-        t->median[i][0] = arena_alloc(arena, 2 * TURNS_ROUNDS * sizeof(double));
-        t->median[i][1] = arena_alloc(arena, 2 * TURNS_ROUNDS * sizeof(double));
+        t->median[i][0] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
+        t->median[i][1] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
     }
 }
 
-/* A B B A, and B A A B every other time: what the turn before leaves is as often on one side. */
+/* A B, B A, B A, A B, and so on by Thue and Morse: what drifts, and what the turn before leaves, is
+ * as often on one side. */
 static int take_round(struct turns *t)
 {
-    uint32_t taken[2] = {0, 0};
-
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t side = (i == 1 || i == 2) != (t->rounds % 2 == 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t side = (i + (uint32_t)__builtin_parity(t->rounds)) % 2;
         double median[TURNS_STAGES];
         int code = t->take(t->arg, side, median);
 
         if (code != EXIT_OK)
             return code;
         for (uint32_t s = 0; s < t->n_stages; s++)
-            t->median[s][side][2 * t->rounds + taken[side]] = median[s];
-        taken[side]++;
+            t->median[s][side][t->rounds] = median[s];
     }
-    for (uint32_t s = 0; s < t->n_stages; s++) {
-        const double *a = &t->median[s][0][2 * t->rounds], *b = &t->median[s][1][2 * t->rounds];
-
-        t->figure[s][t->rounds] = log(b[0] * b[1] / (a[0] * a[1])) / 2;
-    }
+    for (uint32_t s = 0; s < t->n_stages; s++)
+        t->figure[s][t->rounds] = log(t->median[s][1][t->rounds] / t->median[s][0][t->rounds]);
     t->rounds++;
     return EXIT_OK;
 }
@@ -108,7 +109,7 @@ int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdic
 
 enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct comparison *x)
 {
-    uint64_t turns = 2 * (uint64_t)t->rounds;
+    uint64_t turns = t->rounds;
     enum compare_verdict verdict =
         turns_judge(t->figure[stage], t->rounds, t->look, t->threshold, t->alpha, x);
 
@@ -167,15 +168,21 @@ int turns_run(const struct cli *cli, int (*command)(const struct cli *), const c
     return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }
 
-double turns_median(const struct results *results, const char *name, uint64_t *samples)
+double turns_percentile(const struct results *results, const char *name, uint32_t permille,
+                        uint64_t *samples)
 {
     const struct results_stage *stage = results_stage(&results->run[0], name);
-    struct compare_run run;
+    double *sorted, out;
 
     if (stage == NULL)
         return NAN;
-    run = (struct compare_run){stage->sample, *samples = stage->n};
-    return spread_of_side(&(struct compare_side){&run, 1}).median;
+    *samples = stage->n;
+    sorted = memory_alloc(stage->n, sizeof(*sorted));
+    memcpy(sorted, stage->sample, stage->n * sizeof(*sorted));
+    stats_sort(sorted, stage->n);
+    out = stats_percentile(sorted, stage->n, permille);
+    free(sorted);
+    return out;
 }
 
 enum epa_status turns_check_alone(const char *command, struct epa_error *err)
@@ -199,6 +206,7 @@ struct sides {
         first[2]; /* a turn of each side that counts for nothing: files are read by then */
     const char *stage[TURNS_STAGES];
     uint32_t iterations; /* of a turn; 0: as the files have it */
+    uint32_t permille;   /* which of a turn's samples, in order, is its figure */
     uint64_t samples;
 };
 
@@ -258,7 +266,7 @@ static int take_turn(void *arg, uint32_t side, double *median)
     int code = run_side(s, side, &results);
 
     for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
-        median[i] = turns_median(&results, s->stage[i], &s->samples);
+        median[i] = turns_percentile(&results, s->stage[i], s->permille, &s->samples);
         code = isnan(median[i]) ? EXIT_RESOURCE : EXIT_OK;
     }
     results_free(&results);
@@ -292,14 +300,29 @@ static void cut_turns(struct sides *s, uint64_t turn_ns, uint64_t budget_ns)
 {
     const json_t *run = s->first[0].run[0].json;
     double iterations = (double)json_integer_value(json_object_get(run, "iterations"));
-    double part = (double)budget_ns / (4.0 * ROUNDS_WANTED) / (double)turn_ns;
+    double part = (double)budget_ns / (2.0 * ROUNDS_WANTED) / (double)turn_ns;
 
     if (part < 1 && iterations > ITERATIONS_LEAST)
         s->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
 }
 
+/* By the turns that count for nothing, so that what is judged has no part in it. */
+static bool is_busy(const struct sides *s)
+{
+    const char *total = s->stage[s->turns.total];
+    bool busy = true;
+
+    for (uint32_t side = 0; side < 2; side++) {
+        uint64_t n;
+
+        busy = busy && turns_percentile(&s->first[side], total, 500, &n) >
+                           BUSY * turns_percentile(&s->first[side], total, FASTEST, &n);
+    }
+    return busy;
+}
+
 /* Adds rows, and how turns were taken, in words; the exit code of the turn that failed. */
-static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char taken[128],
+static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char taken[TAKEN],
                      struct epa_error *err)
 {
     struct turns *t = &s->turns;
@@ -318,10 +341,11 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         return exit_code(err->status, 0);
     t->spent_ns = clock_ns() - start;
     cut_turns(s, t->spent_ns / 2, budget_ns);
+    s->permille = is_busy(s) ? FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
         epa_fail(err, EPA_ERR_CONFIG,
-                 "--budget: a turn takes %.1f s, and a round has four: give more, or take fewer "
+                 "--budget: a turn takes %.1f s, and a round has two: give more, or take fewer "
                  "bench.iterations",
                  (double)t->spent_ns / 2e9);
         return EXIT_USAGE;
@@ -334,8 +358,12 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         verdict = turns_result(t, i, &x);
         compared_add(rows, &s->first[0].run[0], s->stage[i], &x, verdict, i == t->total);
     }
-    snprintf(taken, 128, "%" PRIu64 " samples a turn, %u turns in %.1f s", s->samples,
-             4 * t->rounds, (double)(clock_ns() - start) / 1e9);
+    snprintf(taken, TAKEN, "%" PRIu64 " samples a turn, %u turns in %.1f s%s", s->samples,
+             2 * t->rounds, (double)(clock_ns() - start) / 1e9,
+             s->permille == 500 ? ""
+                                : "; other programs have the cores, so a turn is as fast as its "
+                                  "fastest 5 %, and not as its median");
+    json_object_set_new(rows, "percentile", json_real(s->permille / 10.0));
     json_object_set_new(rows, "rounds", json_integer(t->rounds));
     return code;
 }
@@ -352,7 +380,7 @@ int compare_turns(const struct cli *cli)
     json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = check_files(cli, &err);
-    char taken[128] = "";
+    char taken[TAKEN] = "";
     int code = status == EPA_OK ? run_turns(&s, arena, rows, taken, &err) : exit_code(status, 0);
     bool slower = compared_is_slower(rows);
 

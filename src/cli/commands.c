@@ -51,6 +51,8 @@ const struct command commands[] = {
      cmd_compare_check},
     {"rerun", "RESULT.json", "run the experiment of a result again and compare the two", RERUN,
      cmd_rerun, 1, 1, "one file that --json wrote", NULL},
+    {"import", "FILE...", "make results of what nccl-tests, ep_bench and DeepEP's tests print",
+     IMPORT, cmd_import, 1, MANY, "files with what such a program printed", NULL},
     {"plot", "RESULTS...", "charts of results: latency against tokens, samples, ranks, stages",
      PLOT, cmd_plot, 1, MANY, "results: files of --json or folders of --out-dir", cmd_plot_check},
     {"routing", "stats FILE", "load, repeats and nearest generator of a captured routing", ROUTING,
@@ -73,8 +75,9 @@ static const struct epa_choice orders[] = {
     {"shuffled", RUNS_SHUFFLED, NULL},
     {0},
 };
-static const struct epa_choice across[] = {
-    {"layout", 0, NULL}, {"rows", 1, NULL}, {"outputs", 2, NULL}, {"fused", 3, NULL}, {0}};
+static const struct epa_choice across[] = {{"layout", 0, NULL},  {"rows", 1, NULL},
+                                           {"outputs", 2, NULL}, {"fused", 3, NULL},
+                                           {"unknown", 4, NULL}, {0}};
 static const struct epa_choice charts[] = {
     {"auto", PLOT_AUTO, NULL},
     {"tokens", PLOT_TOKENS, NULL},
@@ -114,20 +117,22 @@ _Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
     WORDS(option, STRING, last_text, field, n, called, of, what, .min = 0)
 
 const struct option options[] = {
-    TEXTS("--set", set, n_sets, "KEY=VALUE", FILES | CONFIG | RERUN | COMPARE | TUNE | PREDICT,
+    TEXTS("--set", set, n_sets, "KEY=VALUE",
+          FILES | CONFIG | RERUN | COMPARE | TUNE | PREDICT | IMPORT,
           "set a key of the experiment; may be repeated"),
     TEXTS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
           "note for all reports: --context switch=b; may be repeated"),
     VALUE("--json", STRING, json, "FILE",
-          FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST, 0,
-          "write the results as JSON too; - is standard output", .min = 0),
+          FILES | DOCTOR | RERUN | STATUS | BEST | COMPARE | ROUTING | TUNE | PREDICT | LIST |
+              IMPORT,
+          0, "write the results as JSON too; - is standard output", .min = 0),
     VALUE("--timeout", DURATION, timeout_ns, "DURATION", FILES | RERUN | COMPARE | TUNE | PREDICT,
           0, "longest wait, such as 500ms or 5s", .min = 1),
     TEXTS("--plugin-path", plugin_path, n_plugin_paths, "DIR", ANY,
           "folder to search for plugins first; may be repeated"),
     FLAG("--force", force,
          FILES | COMPARE | TRACE | DOCTOR | PLOT | RERUN | STATUS | BEST | ROUTING | TUNE |
-             PREDICT | LIST,
+             PREDICT | LIST | IMPORT,
          "overwrite an existing FILE or DIR; compare different experiments"),
     FLAG("--quiet", quiet, FILES | CONFIG | TRACE | RERUN,
          "only errors, and of a batch its table at the end"),
@@ -165,7 +170,7 @@ const struct option options[] = {
           "tolerated change or loss of a median; default 3%", .least = 1e-9, .most = 100),
     VALUE("--alpha", REAL, alpha, "P", COMPARE | RERUN, 0,
           "compare: significance level, such as 0.01", .least = 1e-9, .most = 1),
-    WORDS("--across", CHOICE, last_choice, across, n_across, "layout|rows|outputs|fused",
+    WORDS("--across", CHOICE, last_choice, across, n_across, "layout|rows|outputs|fused|unknown",
           BEST | TUNE, "best, tune: compare also what differs in this; may be repeated",
           .choices = across),
     TEXTS("--keys", keys, n_keys, "GLOB", TUNE,

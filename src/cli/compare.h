@@ -19,7 +19,7 @@ bool compared_is_slower(const json_t *);
 int compare_run(struct cli *cli, int (*command)(const struct cli *), const char *path,
                 struct results *out);
 
-/* Two sides that take turns, in rounds of A B B A and B A A B. */
+/* Two sides that take turns, in rounds of A B or B A. */
 enum { TURNS_STAGES = 32, TURNS_ROUNDS = 4096 };
 struct turns {
     /* A turn of a side: the median of each stage, in ns; adds what it took to spent_ns. Returns an
@@ -29,7 +29,7 @@ struct turns {
     uint32_t n_stages, total;        /* which stage is judged */
     double threshold, alpha;         /* by these */
     double *figure[TURNS_STAGES];    /* [rounds] logarithms of B / A */
-    double *median[TURNS_STAGES][2]; /* [2 * rounds] ns */
+    double *median[TURNS_STAGES][2]; /* [rounds] ns */
     uint32_t rounds, look;           /* look: as in turns_judge() */
     uint64_t spent_ns;
     bool progress; /* is shown */
@@ -44,8 +44,9 @@ enum compare_verdict turns_result(struct turns *, uint32_t stage, struct compari
 /* Whether a progress line goes to standard error. */
 bool turns_show_progress(const struct cli *);
 
-/* The median of a stage of the only run; NAN: it has none. */
-double turns_median(const struct results *, const char *stage, uint64_t *samples);
+/* Of a stage of the only run; NAN: it has none. */
+double turns_percentile(const struct results *, const char *stage, uint32_t permille,
+                        uint64_t *samples);
 /* A command with more --set, quiet, its results in memory: as compare_run(). */
 int turns_run(const struct cli *, int (*command)(const struct cli *), const char *const *set,
               uint32_t n, struct results *out);

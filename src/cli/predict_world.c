@@ -9,6 +9,10 @@
 #include "cli/predict.h"
 #include "report/result.h"
 
+/* That a stage may take: ranks leave a barrier up to one apart, and a put that is acknowledged
+ * before its signal takes three. */
+enum { LATENCIES = 4 };
+
 double prediction_threads(const struct experiment *x)
 {
     const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
@@ -138,7 +142,7 @@ static json_t *predict_stages(struct prediction *p, const struct experiment *x,
             one = predict_time(ns / wide, &load[phase], link, p->signal_ns);
             from = fmin(from, one.ns);
             one = predict_time(ns * wide, &load[phase], link, p->signal_ns);
-            to = fmax(to, one.ns);
+            to = fmax(to, one.ns + (LATENCIES - 1) * one.latency_ns);
         }
         if (link != NULL)
             link_bytes = link->node ? load[phase].node_bytes : load[phase].rank_bytes;

@@ -205,7 +205,7 @@ static void add_verdict(const struct tune *t, struct text *out)
     else
         text_add(out,
                  "%s%s: %.3f of the median of the file's settings, %.3f to %.3f (%g %%), %u "
-                 "rounds of A B B A%s",
+                 "rounds of A B or B A%s",
                  t->is_better ? "best: " : "", t->best->name, x->ratio, x->low, x->high,
                  100 * (1 - t->cli->alpha), t->rounds,
                  t->is_better ? "" : "; not clearly faster, so the file's settings stay");

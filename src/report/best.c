@@ -82,15 +82,31 @@ static void collect(struct best *b, const struct results *results)
     }
 }
 
-/* Numbers groups in the order of their first runs. */
+static bool is_across(const struct best *b, const char *what)
+{
+    for (uint32_t i = 0; i < b->wish->n_across; i++)
+        if (strcmp(b->wish->across[i], what) == 0)
+            return true;
+    return false;
+}
+
+/* Numbers groups in the order of their first runs. Imported ones come last: with --across unknown
+ * each goes to the first group with which nothing that both say differs. */
 static void number_groups(struct best *b)
 {
     json_auto_t *known = json_object();
+    bool joins = is_across(b, "unknown");
 
-    for (uint32_t i = 0; i < b->n_entries; i++) {
-        struct entry *e = &b->entry[i];
+    for (uint32_t k = 0; k < 2 * b->n_entries; k++) {
+        struct entry *e = &b->entry[k % b->n_entries];
         const json_t *at = json_object_get(known, e->question);
+        const char *other;
+        json_t *group;
 
+        if (e->run->imported != (k >= b->n_entries))
+            continue;
+        json_object_foreach(known, other, group) if (joins && at == NULL && e->run->imported &&
+                                                     results_agree(e->question, other)) at = group;
         e->group = at != NULL ? (uint32_t)json_integer_value(at) : b->n_groups++;
         if (at == NULL)
             json_object_set_new(known, e->question, json_integer(e->group));
@@ -107,15 +123,14 @@ static void describe_delivery(const struct best *b, const struct results_run *ru
 
     json_object_foreach((json_t *)delivers, key, value)
     {
-        bool asked = false;
-
-        for (uint32_t i = 0; i < b->wish->n_across; i++)
-            asked = asked || strcmp(b->wish->across[i], key) == 0;
-        if (asked != across || json_is_null(value))
+        if (is_across(b, key) != across || json_is_null(value))
             continue;
         text_add(out, "%s", out->bytes > 0 ? ", " : "");
         if (strcmp(key, "fused") == 0)
             text_add(out, "%sfused", json_is_true(value) ? "" : "not ");
+        else if (strcmp(key, "layout") == 0 && strcmp(json_string_value(value), "expert") != 0 &&
+                 strcmp(json_string_value(value), "rank") != 0)
+            text_add(out, "layout %s", json_string_value(value));
         else if (strcmp(key, "layout") == 0)
             text_add(out, "a row per %s", json_string_value(value));
         else
@@ -133,6 +148,8 @@ static void name_entries(struct best *b)
         text_auto name = {0}, extra = {0};
 
         results_name(&names[b->entry[i].group], b->entry[i].run, &name);
+        if (b->entry[i].run->imported)
+            text_add(&name, " (imported)");
         describe_delivery(b, b->entry[i].run, true, &extra);
         if (extra.data != NULL)
             text_add(&name, " [%s]", extra.data);
@@ -269,7 +286,10 @@ static void describe_group(struct best *b, struct group *g)
     text_auto title = {0}, delivers = {0};
     char note[300] = "";
 
-    text_add(&title, "%lld ranks", (long long)json_integer_value(json_object_get(x, "ranks")));
+    if (json_object_get(x, "ranks") != NULL)
+        text_add(&title, "%lld ranks", (long long)json_integer_value(json_object_get(x, "ranks")));
+    else
+        text_add(&title, "ranks unknown");
     for (const char *const *line = operation->head; *line != NULL; line++)
         for (; *line != NULL; line++)
             add_section(&title, x, *line, operation->size_key);
@@ -295,10 +315,11 @@ static void make_groups(struct best *b)
         for (end = i + 1; end < b->n_entries; end++)
             if (b->entry[end].group != b->entry[i].group || b->entry[end].size > b->entry[i].size)
                 break;
-        if (g->contest == NULL) {
+        if (g->contest == NULL)
             g->contest = arena_alloc(b->arena, b->n_entries * sizeof(*g->contest));
-            g->first = &b->entry[i];
-        }
+        for (uint32_t k = i; k < end; k++) /* one of ours says what the group is */
+            if (g->first == NULL || (g->first->run->imported && !b->entry[k].run->imported))
+                g->first = &b->entry[k];
         add_contest(b, i, end, g);
     }
     for (uint32_t i = 0; i < b->n_groups; i++) {
@@ -402,10 +423,12 @@ static char *describe_overall(const struct best *b, const struct group *g)
 /* What the figures are, for both forms. */
 static void add_legend(struct text *out, const struct best *b)
 {
-    bool one_run = false;
+    bool one_run = false, imported = false;
 
     for (uint32_t i = 0; i < b->n_groups; i++)
         one_run = one_run || b->group[i].one_run;
+    for (uint32_t i = 0; i < b->n_entries; i++)
+        imported = imported || b->entry[i].run->imported;
     text_add(out,
              "medians of %s, and between which bounds they would be found again (95 %%);\n"
              "close: up to %g %% behind the best, or within the bounds of both\n",
@@ -413,6 +436,9 @@ static void add_legend(struct text *out, const struct best *b)
     if (one_run)
         text_add(out, "some ran once: how runs differ from each other is not in their bounds "
                       "(bench with --set repeat=3)\n");
+    if (imported)
+        text_add(out, "imported: a mean by another program's clock, on a machine that it does not "
+                      "say; --across unknown holds it beside what it does not contradict\n");
     if (b->n_groups > 1)
         text_add(out, "runs of different groups are not alike: problem, machine or what is "
                       "delivered differs (--across)\n");

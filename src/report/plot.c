@@ -164,6 +164,8 @@ static const char *caption(const struct plot *p)
         others = others || strcmp(json_text_at(m, "host"), json_text_at(other, "host")) != 0 ||
                  strcmp(json_text_at(m, "cpu"), json_text_at(other, "cpu")) != 0;
     }
+    if (p->run[0].imported)
+        return "what another program printed, on a machine that it does not say";
     return arena_printf(p->arena, "%s, %.0f cores%s%s, on %s%s; epa2a %s", json_text_at(m, "cpu"),
                         json_number_at(m, "cores"), *device != '\0' ? ", " : "", device,
                         json_text_at(m, "host"), others ? " and other machines" : "",
@@ -450,8 +452,11 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
             if (known || !begin_line(p, stage))
                 continue;
             for (uint32_t r = 0; r < p->n; r++) {
+                const struct results_stage *of = results_stage(&p->run[r], stage);
                 double took = us_at(stage_json(&p->run[r], stage), "ns.median");
 
+                if (of != NULL && p->run[r].imported) /* one mean */
+                    took = us(of->sample[0]);
                 add_point(&p->data, 4,
                           (double[]){p->n - r, sum[r], sum[r] + (isnan(took) ? 0 : took), mark[r]});
                 sum[r] += isnan(took) ? 0 : took;

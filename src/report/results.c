@@ -15,6 +15,14 @@
 
 enum { SCHEMA = 1 };
 
+/* Collectives of other programs, which were imported. */
+static const char *const collective_head[] = {"collective", NULL, NULL};
+static const struct operation collective = {.name = "collective",
+                                            .size_key = "collective.bytes",
+                                            .size_label = "bytes",
+                                            .head = collective_head,
+                                            .unit = "bytes"};
+
 static enum epa_status read_stage(const struct results *r, const char *path, const json_t *from,
                                   struct results_stage *to, struct epa_error *err)
 {
@@ -60,7 +68,15 @@ static enum epa_status read_run(const struct results *r, const char *path, const
         to->operation = operation_at(o);
         to->size = json_number_at(json_object_get(from, "experiment"), to->operation->size_key);
     }
+    for (uint32_t o = 0; operation_at(o) != NULL && !(to->size > 0); o++)
+        if (strcmp(operation_at(o)->name, json_text_at(from, "operation")) == 0)
+            to->operation = operation_at(o);
+    if (json_at(from, "experiment.collective") != NULL) {
+        to->operation = &collective;
+        to->size = json_number_at(from, "experiment.collective.bytes");
+    }
     to->size = to->size > 0 ? to->size : 0;
+    to->imported = json_object_get(from, "source") != NULL;
     to->fault = json_is_object(json_object_get(from, "fault"));
     /* What missed its expectations was measured as well as any other. */
     to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
@@ -362,15 +378,43 @@ void results_question(const struct results_run *run, const char *const *across, 
 {
     json_t *shape = part_of(run, RESULTS_SHAPE), *machine = part_of(run, RESULTS_MACHINE);
     json_t *delivers = json_copy(json_object_get(run->json, "delivers"));
+    const json_t *source = json_object_get(run->json, "source");
     json_auto_t *all =
         json_pack("{s:s, s:o, s:o, s:O?, s:o?}", "verb", run->verb, "shape", shape, "machine",
                   machine, "timing", json_object_get(run->json, "timing"), "delivers", delivers);
 
+    if (source != NULL)
+        json_object_set_new(all, "source",
+                            json_object_of("program", json_text(json_text_at(source, "program")),
+                                           "clock", json_text(json_text_at(source, "clock")),
+                                           NULL));
     if (run->size > 0)
         json_object_del(shape, run->operation->size_key);
     for (uint32_t i = 0; i < n; i++)
         json_object_del(delivers, across[i]);
     json_write(out, all, JSON_COMPACT | JSON_SORT_KEYS | JSON_DIGITS);
+}
+
+bool results_agree(const char *question, const char *other)
+{
+    json_auto_t *a = json_loads(question, 0, NULL), *b = json_loads(other, 0, NULL);
+
+    for (int i = 0; i < 2; i++) {
+        const char *const part = i == 0 ? "shape" : "delivers", *key;
+        json_t *value;
+
+        json_object_foreach(json_object_get(a, part), key, value)
+        {
+            const json_t *is = json_object_get(json_object_get(b, part), key);
+
+            if (is != NULL && !json_equal(is, value) &&
+                strcmp(json_is_string(is) ? json_string_value(is) : "", "unknown") != 0 &&
+                strcmp(json_is_string(value) ? json_string_value(value) : "", "unknown") != 0)
+                return false;
+        }
+    }
+    return json_is_object(json_object_get(a, "delivers")) ==
+           json_is_object(json_object_get(b, "delivers"));
 }
 
 /* ---- names ---- */
@@ -383,7 +427,8 @@ static bool is_said(const struct results_run *run, const char *key)
     for (uint32_t i = 0; operation_at(i) != NULL; i++)
         if (strcmp(key, operation_at(i)->size_key) == 0)
             return true;
-    return is_length(key) || strcmp(key, "version") == 0 ||
+    return strcmp(key, run->operation->size_key) == 0 || is_length(key) ||
+           strcmp(key, "version") == 0 ||
            (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
 }
 

@@ -29,6 +29,7 @@ struct results_run {
     double size;                       /* of each rank; 0: it has none */
     bool ok;                           /* it ended well */
     bool fault;                        /* one was planted in it */
+    bool imported;                     /* another program printed it */
     struct results_stage *stage;
     uint32_t n_stages;
     const struct results_stage *timed; /* the one that was chosen */
@@ -95,8 +96,13 @@ bool results_key_is_shape(const char *key);
 /* All that two runs must have alike to be compared, as text: RESULTS_SHAPE without
  * the size, RESULTS_MACHINE, how times were taken, and what is delivered without the `n` keys
  * `across`. */
+/* An imported one is another program's question; see results_agree(). */
 void results_question(const struct results_run *, const char *const *across, uint32_t n,
                       struct text *out);
+
+/* Whether two questions differ in nothing that both say, machine, clock and size aside: for
+ * imported runs, which say little. */
+bool results_agree(const char *question, const char *other);
 
 /* What runs are called beside each other: their names in runs:, else "ALGORITHM/TRANSPORT", and the
  * keys in which those of that name, or of that algorithm, differ; the size is none of them. */

@@ -287,6 +287,9 @@ def main(schema, epa2a, config, graph, plugins):
     for layout in TRAFFIC:
         check_tiny(validator, epa2a, layout)
     check_graph(validator, epa2a, graph, plugins)
+    for log in sorted(pathlib.Path(__file__).parent.glob("import/*.txt")):
+        done = subprocess.run([epa2a, "import", str(log), "--json", "-"], capture_output=True, text=True, check=False)
+        failures.extend(f"{log.name}: {error.message}" for error in validator.iter_errors(json.loads(done.stdout)))
     check_stop(validator, epa2a, config)
     check_open(validator, epa2a, config)
     if pathlib.Path(f"/proc/self/task/{os.getpid()}/children").exists():

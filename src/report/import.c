@@ -1,0 +1,761 @@
+/* What other programs print, made into results. A program is a row of `programs` with the lines
+ * that it prints: text with {fields} where values are. A line that begins like one of them must be
+ * one of them, to its end; all other lines of a log are passed over. Tables of nccl-tests have
+ * columns instead.
+ *
+ * A number is what was printed: the one sample of a stage is a mean, of the slowest rank where each
+ * prints its own. What a program does not print is not in the result, and not guessed: the user
+ * adds it with --set. */
+#include "report/import.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+enum { RANKS = 65536 /* at most */, FORMS = 26, COLUMNS = 48, WORD = 64 };
+enum { DISPATCH, COMBINE, TOTAL, STAGES };
+static const char *const stage_names[STAGES] = {"dispatch", "combine", "total"};
+
+/* A line of a program. Blanks stand for any number of them, {} for a word that is of no use, a * at
+ * the end for anything. {STAGE} is a time in us, {STAGE+} a part of one, .min, .max and .rate are
+ * what is printed beside it, "last" is the stage before; {rank} is which rank prints; {rows},
+ * {outputs}, {layout} are what is delivered, any other field is a key of the experiment. */
+struct form {
+    const char *text;
+    const char *variant; /* of its runs, "rows" for the word there; NULL: any that are open */
+    const char *layout;  /* that those deliver */
+};
+
+struct program {
+    const char *id, *name, *banner; /* banner: a line with which its output begins; or NULL */
+    const char *layout, *outputs;   /* that it always delivers; NULL: not known */
+    const char *statistic, *rates;  /* what a time is, and what a rate counts */
+    struct form form[FORMS];
+};
+
+#define BEST "[tuning] Best "
+#define V2(mark, what) " " mark " EP: {rank}/{ranks} | " what ": {} GB/s (SO), "
+static const struct program programs[] = {
+    {"deepep_low_latency",
+     "DeepEP, or UCCL-EP, test_low_latency.py",
+     NULL,
+     "expert",
+     NULL,
+     "mean of iterations of the slowest rank: dispatch and combine are kernels, total is by events",
+     "selections of a rank, those of itself too, with scales",
+     {{"[rank {rank}] Dispatch + combine bandwidth: {total.rate} GB/s, avg_t={total} us, "
+       "min_t={total.min} us, max_t={total.max} us"},
+      {"[rank {rank}] Dispatch bandwidth: {dispatch.rate} GB/s, avg_t={dispatch} us | Combine "
+       "bandwidth: {combine.rate} GB/s, avg_t={combine} us"},
+      {"[rank {rank}] Dispatch send/recv time: *"}}},
+    {"deepep_normal",
+     "DeepEP, or UCCL-EP, test_intranode.py and test_internode.py",
+     NULL,
+     "rank",
+     "bf16",
+     "mean of iterations of rank 0 with the best chunk sizes; between nodes with notify",
+     "bytes over NVLink; between nodes over RDMA",
+     {{"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk={moe.topk}", ""},
+      {"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk_groups={moe.groups}, "
+       "num_topk={moe.topk}",
+       ""},
+      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, {dispatch.rate} GB/s (NVL), t: {dispatch} us",
+       "rows"},
+      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, RDMA chunk {}: {dispatch+} + {dispatch+} us, "
+            "{dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
+       "rows, nodes"},
+      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {dispatch+} us, "
+            "notify: {dispatch+} us, BW: {dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
+       "rows, nodes"},
+      {BEST "combine: SMs {}, NVL chunk {}: {combine.rate} GB/s (NVL), t: {combine} us"},
+      {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, {combine+} + {combine+} us, "
+            "{combine.rate} GB/s (RDMA), {} GB/s (NVL)"},
+      {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {combine+} us, notify: "
+            "{combine+} us, BW: {combine.rate} GB/s (RDMA), {} GB/s (NVL)"}}},
+    {"deepep_v2",
+     "DeepEP V2 test_ep.py",
+     "Config:",
+     NULL,
+     "bf16",
+     "mean of iterations of the slowest rank: the kernel and its copy or reduction",
+     "bytes of a rank over the links that scale up",
+     {{" > Ranks: {ranks} x {ranks}", ""},
+      {" > Experts: {moe.topk}/{moe.experts}", ""},
+      {" > Tokens: {} (max: {moe.max_tokens}), hidden: {moe.hidden}", ""},
+      {" > Testing with do_handle_copy={}, expert_alignment={}, use_fp8_dispatch={rows}, *", ""},
+      {V2("*", "dispatch") "{dispatch.rate} GB/s (SU), {dispatch+} us, {} bytes | copy: {} GB/s, "
+                           "{dispatch+} us",
+       "rank-major", "rank"},
+      {V2("-",
+          "expanded dispatch") "{dispatch.rate} GB/s (SU), {dispatch+} us, {} bytes | copy: {} "
+                               "GB/s, {dispatch+} us",
+       "expanded", "expert"},
+      {V2("@", "combine") "{combine.rate} GB/s (SU), {combine+} us, {} bytes | reduce: {} GB/s, "
+                          "{combine+} us",
+       "rank-major", "rank"},
+      {V2("+", "reduced combine") "{combine.rate} GB/s (SU), {combine+} us, {} bytes | reduce: {} "
+                                  "GB/s, {combine+} us",
+       "expanded", "expert"}}},
+    {"nccl_ep",
+     "NCCL EP ep_bench",
+     "=== NCCL EP Performance Benchmark ===",
+     NULL,
+     NULL,
+     "mean of iterations and of ranks",
+     "selections of a rank, those of itself too",
+     {{" Layout: {layout}", ""},
+      {" Output layout: {layout} *", ""},
+      {" Ranks: {ranks}", ""},
+      {" Tokens: {moe.max_tokens}", ""},
+      {" Sub-test: {tokens.kind} *", ""},
+      {" Hidden: {moe.hidden}", ""},
+      {" Top-k: {moe.topk}", ""},
+      {" Experts: {moe.experts} *", ""},
+      {" Dispatch dtype: {rows}", ""},
+      {"--- Host-observed performance ---", "host"},
+      {"--- Kernel-only performance ---", "kernels"},
+      {"--- BW based on total time ---", "host"},
+      {"--- BW based on kernel time ---", "kernels"},
+      {"Dispatch ({rows}): avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
+      {"Combine ({outputs}): avg={combine} us, min={combine.min} us, max={combine.max} us"},
+      {"Dispatch: avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
+      {"Combine: avg={combine} us, min={combine.min} us, max={combine.max} us"},
+      {"Total (D+C): avg={total} us, min={total.min} us, max={total.max} us"},
+      {"Dispatch: total={dispatch} us (min={dispatch.min}, max={dispatch.max})"},
+      {"Combine: total={combine} us (min={combine.min}, max={combine.max})"},
+      {"Dispatch: kernel={dispatch} us"},
+      {"Combine: kernel={combine} us"},
+      {"Total (D+C): kernel={total} us"}}},
+};
+static const struct program nccl_tests = {
+    .id = "nccl_tests",
+    .name = "nccl-tests",
+    .statistic = "mean of iterations; -a says of which ranks, by default their mean",
+    .rates = "algbw: bytes by time",
+};
+enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
+
+/* ---- what was found ---- */
+
+/* Keys with dots, as forms have them: "moe.hidden", "rows". */
+struct found {
+    const struct program *program;
+    char variant[WORD], section[WORD];
+    json_t *keys; /* that the program has printed of the experiment and of what it delivers */
+    json_t *said[STAGES]; /* [the fields of a line, of a rank each]; NULL: no time */
+    uint64_t line, wrong; /* wrong: elements, as nccl-tests counts them */
+};
+
+struct reading {
+    const char *path;
+    struct epa_error *err;
+    const struct program *program; /* the last whose banner was seen */
+    char section[WORD];            /* of its output */
+    json_t *keys;                  /* that it has printed so far */
+    struct found *run;
+    uint32_t n, open;  /* runs from `open` on take more lines */
+    const char *begin; /* of the line */
+    uint64_t line;
+    /* of a table of nccl-tests */
+    char collective[WORD];
+    uint32_t tail, quads; /* words from the first time on; times; 0: no table */
+    bool in_place_first;
+};
+
+static enum epa_status fail_at(const struct reading *r, const char *at, const char *what,
+                               const char *more)
+{
+    return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%llu:%zu: error: %s%s", r->path,
+                    (unsigned long long)r->line, (size_t)(at - r->begin) + 1, what, more);
+}
+
+static struct found *add_run(struct reading *r, const struct program *program, const char *variant)
+{
+    r->run = memory_grow(r->run, (r->n + 1) * sizeof(*r->run));
+    r->run[r->n] = (struct found){.program = program, .keys = json_copy(r->keys), .line = r->line};
+    snprintf(r->run[r->n].variant, WORD, "%s", variant);
+    memcpy(r->run[r->n].section, r->section, WORD);
+    return &r->run[r->n++];
+}
+
+static void add_stage(struct found *run, uint32_t stage, json_t *fields)
+{
+    if (run->said[stage] == NULL)
+        run->said[stage] = json_array();
+    json_array_append(run->said[stage], fields);
+}
+
+static bool has_printed(const struct found *run, uint32_t stage, const json_t *fields)
+{
+    const json_t *before;
+    size_t i;
+
+    json_array_foreach(run->said[stage], i,
+                       before) if (json_equal(json_object_get(before, "rank"),
+                                              json_object_get(fields, "rank"))) return true;
+    return false;
+}
+
+/* ---- lines ---- */
+
+static const char *skip_blanks(const char *at)
+{
+    return at + strspn(at, " \t\r");
+}
+
+/* In a program's words, and in ours. */
+static const char *const words[][2] = {
+    {"FP8", "fp8"},         {"BF16", "bf16"},           {"True", "fp8"},
+    {"1", "fp8"},           {"False", "bf16"},          {"0", "bf16"},
+    {"rank-major", "rank"}, {"expert-major", "expert"}, {"flat", "flat"}};
+
+static const char *const word_keys[] = {"layout", "rows", "outputs", "tokens.kind"};
+
+static bool is_word(const char *name)
+{
+    for (size_t i = 0; i < sizeof(word_keys) / sizeof(word_keys[0]); i++)
+        if (strcmp(name, word_keys[i]) == 0)
+            return true;
+    return false;
+}
+
+static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
+{
+    size_t bytes = 0;
+    char word[WORD];
+
+    while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(" \t\r", at[bytes]) == NULL)
+        bytes++;
+    snprintf(word, sizeof(word), "%.*s", (int)(bytes < WORD ? bytes : 0), at);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && *name != '\0'; i++)
+        if (strcmp(words[i][0], word) == 0)
+            json_object_set_new(out, name, json_text(words[i][1]));
+    if (*name != '\0' && json_object_get(out, name) == NULL)
+        json_object_set_new(out, name, json_text("unknown"));
+    return bytes > 0 ? at + bytes : NULL;
+}
+
+/* A name that ends in + is a sum; a key that stands twice on a line a product. */
+static const char *read_number(const char *at, char *name, json_t *out)
+{
+    size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
+    double number = strtod(at, NULL);
+    bool sum = name[last] == '+';
+    const json_t *before;
+
+    if (bytes == 0 || *at == '.' || bytes > 20)
+        return NULL;
+    name[last + !sum] = '\0';
+    before = json_object_get(out, name);
+    if (before != NULL)
+        number = sum ? json_number_value(before) + number : json_number_value(before) * number;
+    json_object_set_new(out, name, json_real(number));
+    return at + bytes;
+}
+
+/* NULL: the line is one of that form, with those fields. Else where it is not, and `wanted` what
+ * should stand there. */
+static const char *match(const char *form, const char *line, json_t *out, const char **wanted)
+{
+    for (line = skip_blanks(line); *form != '\0'; form++) {
+        *wanted = form;
+        if (strcmp(form, "*") == 0)
+            return NULL;
+        if (*form == ' ') {
+            line = skip_blanks(line);
+        } else if (*form == '{') {
+            size_t bytes = strcspn(form, "}");
+            const char *end;
+            char name[WORD];
+
+            snprintf(name, sizeof(name), "%.*s", (int)bytes - 1, form + 1);
+            form += bytes;
+            line = skip_blanks(line);
+            end = *name == '\0' || is_word(name) ? read_word(line, form[1], name, out)
+                                                 : read_number(line, name, out);
+            if (end == NULL)
+                return line;
+            line = end;
+        } else if (*form == *line) {
+            line++;
+        } else {
+            return line;
+        }
+    }
+    *wanted = "the end of the line";
+    line = skip_blanks(line);
+    return *line == '\0' ? NULL : line;
+}
+
+/* Whether it begins as that form does, up to its first value. */
+static bool begins(const char *form, const char *line)
+{
+    for (line = skip_blanks(line); *form != '\0' && *form != '{' && strcmp(form, "*") != 0;
+         form++) {
+        if (*form == ' ')
+            line = skip_blanks(line);
+        else if (*form == *line)
+            line++;
+        else
+            return false;
+    }
+    return true;
+}
+
+/* ---- what a line says ---- */
+
+/* To all runs that are open and lack that time of that rank; of a variant, to the first. */
+static void take_stage(struct reading *r, const struct program *program, const struct form *form,
+                       const char *variant, json_t *fields, uint32_t stage)
+{
+    uint32_t taken = 0;
+
+    for (uint32_t i = r->open; i < r->n || taken == 0; i++) {
+        struct found *run =
+            i < r->n ? &r->run[i] : add_run(r, program, variant != NULL ? variant : "");
+
+        if (run->program != program || has_printed(run, stage, fields) ||
+            (variant != NULL && (taken > 0 || strcmp(run->variant, variant) != 0)))
+            continue;
+        add_stage(run, stage, fields);
+        for (size_t w = 0; w < sizeof(word_keys) / sizeof(word_keys[0]); w++)
+            if (json_object_get(fields, word_keys[w]) != NULL)
+                json_object_set(run->keys, word_keys[w], json_object_get(fields, word_keys[w]));
+        if (form->layout != NULL)
+            json_object_set_new(run->keys, "layout", json_text(form->layout));
+        taken++;
+    }
+}
+
+static enum epa_status take_line(struct reading *r, const struct program *program,
+                                 const struct form *form, json_t *fields)
+{
+    double rank = json_number_value(json_object_get(fields, "rank"));
+    const char *variant = form->variant, *key;
+    char named[WORD];
+    bool timed = false;
+    json_t *value;
+
+    if (!(rank < RANKS && floor(rank) == rank))
+        return fail_at(r, r->begin, "no such rank can be", "");
+    for (uint32_t s = 0; s < STAGES; s++) {
+        const json_t *time = json_object_get(fields, stage_names[s]);
+
+        timed = timed || time != NULL;
+        if (time != NULL && !(json_number_value(time) >= 1e-3 && json_number_value(time) < 1e12))
+            return fail_at(r, r->begin, "not a time above 0: ", stage_names[s]);
+    }
+    if (!timed && variant != NULL) {
+        snprintf(r->section, sizeof(r->section), "%s", variant);
+        r->open = *variant == '\0' ? r->n : r->open;
+    }
+    json_object_set_new(fields, "line", json_count(r->line));
+    json_object_foreach(fields, key, value)
+    {
+        double number = json_number_value(value);
+
+        if (strchr(key, '.') == NULL ? !is_word(key) && strcmp(key, "ranks") != 0
+                                     : strncmp(key, "moe.", 4) != 0 && !is_word(key))
+            continue;
+        if (!is_word(key) && !(number >= 1 && number <= UINT32_MAX && floor(number) == number))
+            return fail_at(r, r->begin, "no such number can be: ", key);
+        json_object_set_new(r->keys, key,
+                            is_word(key) ? json_incref(value) : json_integer((json_int_t)number));
+    }
+    if (variant == NULL && r->section[0] != '\0')
+        variant = r->section;
+    if (variant != NULL && strncmp(variant, "rows", 4) == 0) {
+        snprintf(named, sizeof(named), "%s%s", json_text_at(fields, "rows"), variant + 4);
+        variant = named;
+    }
+    for (uint32_t s = 0; s < STAGES; s++)
+        if (json_object_get(fields, stage_names[s]) != NULL)
+            take_stage(r, program, form, variant, fields, s);
+    return EPA_OK;
+}
+
+/* Whether it is a line of that program; it then is taken, or refused. */
+static enum epa_status try_program(struct reading *r, const struct program *program,
+                                   const char *line, bool *taken)
+{
+    const char *furthest = NULL, *wanted = NULL;
+    char next[WORD];
+
+    for (const struct form *f = program->form; f < program->form + FORMS && f->text != NULL; f++) {
+        json_auto_t *fields = json_object();
+        const char *why, *end;
+
+        if (!begins(f->text, line))
+            continue;
+        end = match(f->text, line, fields, &why);
+        if (end == NULL) {
+            *taken = true;
+            return take_line(r, program, f, fields);
+        }
+        if (furthest == NULL || end > furthest) {
+            furthest = end;
+            wanted = why;
+        }
+    }
+    if (furthest == NULL)
+        return EPA_OK;
+    snprintf(next, sizeof(next), "'%.*s'%s",
+             (int)(*wanted == '{' ? strcspn(wanted, "}") + 1 : strcspn(wanted, "{")), wanted,
+             *wanted == '{' ? " (a value)" : "");
+    return fail_at(r, furthest, "such a line goes on with ", next);
+}
+
+/* ---- tables of nccl-tests ---- */
+
+static uint32_t split(char *line, char *word[COLUMNS])
+{
+    uint32_t n = 0;
+
+    for (char *at = strtok(line, " \t\r"); at != NULL && n < COLUMNS; at = strtok(NULL, " \t\r"))
+        word[n++] = at;
+    return n;
+}
+
+/* "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any version. */
+static void take_heading(struct reading *r, const char *line)
+{
+    text_auto copy = {0};
+    char *word[COLUMNS];
+    uint32_t n, first = 0;
+
+    text_add(&copy, "%s", line);
+    n = split(copy.data, word);
+    r->quads = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(word[i], "time") != 0)
+            continue;
+        first = r->quads++ == 0 ? i : first;
+    }
+    r->tail = n - first;
+    if (r->quads == 0 || r->quads > 2 || r->tail % r->quads != 0 || r->tail / r->quads < 4)
+        r->quads = 0;
+}
+
+static enum epa_status take_row(struct reading *r, const char *line)
+{
+    text_auto copy = {0};
+    char *word[COLUMNS];
+    uint32_t n, step = r->tail / r->quads;
+
+    text_add(&copy, "%s", line);
+    n = split(copy.data, word);
+    if (n < r->tail + 3)
+        return fail_at(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
+    for (uint32_t q = 0; q < r->quads; q++) {
+        char *const *at = &word[n - r->tail + q * step];
+        bool in_place = r->in_place_first == (q == 0);
+        double us = strtod(at[0], NULL), rate = strtod(at[1], NULL), wrong = strtod(at[3], NULL);
+        json_auto_t *fields = json_pack("{s:f, s:f, s:I}", "total", us, "total.rate", rate, "line",
+                                        (json_int_t)r->line);
+        char *end;
+        json_int_t bytes = strtoll(word[0], &end, 10);
+        struct found *run;
+
+        if (bytes == 0 && *end == '\0') /* fewer than there are ranks */
+            continue;
+        if (*end != '\0' || bytes < 0 || !(us >= 1e-3 && us < 1e12) || !isfinite(rate))
+            return fail_at(r, r->begin, "not bytes, or not a time above 0, in a row of nccl-tests",
+                           "");
+        run = add_run(r, &nccl_tests, in_place ? "in place" : "out of place");
+        if (r->collective[0] != '\0')
+            json_object_set_new(run->keys, "collective.name", json_text(r->collective));
+        json_object_set_new(run->keys, "collective.bytes", json_integer(bytes));
+        json_object_set_new(run->keys, "collective.type", json_text(word[2]));
+        add_stage(run, TOTAL, fields);
+        run->wrong = wrong > 0 && wrong < 1e15 ? (uint64_t)wrong : 0; /* N/A: 0 */
+    }
+    return EPA_OK;
+}
+
+static enum epa_status try_table(struct reading *r, const char *line, bool *taken)
+{
+    const char *out = strstr(line, "out-of-place"), *in = strstr(line, "in-place");
+    const char *rest = *line == '#' ? skip_blanks(line + 1) : NULL;
+    double rank;
+
+    if (rest == NULL && r->quads > 0 && isdigit((unsigned char)*skip_blanks(line))) {
+        *taken = true;
+        return take_row(r, line);
+    }
+    if (rest == NULL)
+        return EPA_OK;
+    if (strncmp(rest, "nThread ", 8) == 0) { /* a test begins */
+        json_object_clear(r->keys);
+        r->quads = 0;
+    }
+    if (sscanf(rest, "Rank %lf Group", &rank) == 1 && rank >= 0 && rank < RANKS)
+        json_object_set_new(r->keys, "ranks", json_integer((json_int_t)rank + 1));
+    if (out != NULL && in != NULL)
+        r->in_place_first = in < out;
+    if (strncmp(rest, "size ", 5) == 0)
+        take_heading(r, rest);
+    (void)sscanf(rest, "Collective test starting: %63s", r->collective);
+    return EPA_OK;
+}
+
+/* ---- all lines ---- */
+
+static enum epa_status read_line(struct reading *r, const char *line)
+{
+    enum epa_status status = EPA_OK;
+    bool taken = false;
+
+    if (strncmp(line, "[1,", 3) == 0 && strstr(line, "<stdout>:") != NULL) /* mpirun's */
+        line = strstr(line, "<stdout>:") + 9;
+    for (uint32_t i = 0; i < PROGRAMS; i++) {
+        const char *banner = programs[i].banner;
+
+        if (banner == NULL || strncmp(skip_blanks(line), banner, strlen(banner)) != 0)
+            continue;
+        r->program = &programs[i];
+        r->open = r->n;
+        r->section[0] = '\0';
+        json_object_clear(r->keys);
+        return EPA_OK;
+    }
+    status = try_table(r, line, &taken);
+    for (uint32_t i = 0; i < PROGRAMS && status == EPA_OK && !taken; i++)
+        if (programs[i].banner == NULL || r->program == &programs[i])
+            status = try_program(r, &programs[i], line, &taken);
+    return status;
+}
+
+/* ---- results ---- */
+
+/* The slowest rank's line; the ranks that printed one, and one past the last of them. */
+static const json_t *slowest_of(const json_t *said, uint32_t stage, uint32_t *n, uint32_t *end)
+{
+    const json_t *fields, *slowest = NULL;
+    size_t i;
+
+    *n = *end = 0;
+    json_array_foreach(said, i, fields)
+    {
+        double rank = json_number_value(json_object_get(fields, "rank"));
+
+        if (slowest == NULL || json_number_value(json_object_get(fields, stage_names[stage])) >
+                                   json_number_value(json_object_get(slowest, stage_names[stage])))
+            slowest = fields;
+        *end = rank >= *end ? (uint32_t)rank + 1 : *end;
+        ++*n;
+    }
+    return slowest;
+}
+
+/* DeepEP's low-latency test prints no dtype, but rates by which it counts: a row of FP8 with its
+ * scales is 0.52 of one of bf16. */
+static void find_rows(struct found *run)
+{
+    uint32_t n, end;
+    const json_t *f = slowest_of(run->said[DISPATCH], DISPATCH, &n, &end);
+    double ratio = json_number_value(json_object_get(f, "dispatch")) *
+                   json_number_value(json_object_get(f, "dispatch.rate")) /
+                   (json_number_value(json_object_get(f, "combine")) *
+                    json_number_value(json_object_get(f, "combine.rate")));
+    bool fp8 = ratio > 0.51 && ratio < 0.54;
+
+    if (run->program != &programs[0] || !(fp8 || (ratio > 0.99 && ratio < 1.01)))
+        return;
+    json_object_set_new(run->keys, "rows", json_text(fp8 ? "fp8" : "bf16"));
+    json_object_set_new(run->keys, "outputs", json_text("bf16"));
+}
+
+/* --set: what is not printed. */
+static enum epa_status add_sets(struct reading *r, struct found *run, const char *const *set,
+                                uint32_t n)
+{
+    static const char *const numbers[] = {
+        "ranks", "ranks_per_node", "moe.max_tokens", "moe.hidden", "moe.experts", "moe.topk", NULL};
+    static const char *const delivered[] = {"delivers.layout", "delivers.rows", "delivers.outputs",
+                                            NULL};
+
+    for (uint32_t i = 0; i < n; i++) {
+        size_t bytes = strcspn(set[i], "=");
+        const char *value = set[i] + bytes + (set[i][bytes] == '='), *key = NULL;
+        bool word = strncmp(set[i], "delivers.", 9) == 0;
+        char want[WORD];
+        struct nearest nearest = {.want = want};
+        char hint[NEAREST_ROOM], *end;
+        json_auto_t *is = NULL;
+        const json_t *printed;
+
+        snprintf(want, sizeof(want), "%.*s", (int)bytes, set[i]);
+        for (const char *const *k = word ? delivered : numbers; *k != NULL; k++) {
+            nearest_try(&nearest, *k);
+            key = strlen(*k) == bytes && memcmp(*k, set[i], bytes) == 0 ? *k : key;
+        }
+        if (key == NULL)
+            return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: no key of an import; %s", set[i],
+                            nearest_hint(&nearest, hint,
+                                         "they are ranks, moe.max_tokens, moe.hidden, "
+                                         "moe.experts, moe.topk, delivers.layout, delivers.rows "
+                                         "and delivers.outputs"));
+        is = word ? json_text(value) : json_integer(strtoll(value, &end, 10));
+        if (word ? strcspn(value, "abcdefghijklmnopqrstuvwxyz0123456789") != 0
+                 : *end != '\0' || json_integer_value(is) < 1)
+            return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: not a value of %s", set[i], key);
+        key += word ? 9 : 0;
+        printed = json_object_get(run->keys, key);
+        if (printed != NULL && !json_equal(printed, is))
+            return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%llu:1: error: --set %s, but it prints %s",
+                            r->path, (unsigned long long)run->line, set[i],
+                            json_is_string(printed) ? json_string_value(printed)
+                                                    : "another number");
+        json_object_set(run->keys, key, is);
+    }
+    return EPA_OK;
+}
+
+/* {"moe.hidden": 1} to {"moe": {"hidden": 1}}, without what is delivered. */
+static json_t *experiment_of(const struct found *run)
+{
+    json_t *out = json_object(), *value;
+    const char *key;
+
+    json_object_foreach(run->keys, key, value)
+    {
+        const char *dot = strchr(key, '.');
+        char name[WORD];
+
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(key, "."), key);
+        if (dot == NULL && !is_word(key))
+            json_object_set(out, key, value);
+        if (dot != NULL && json_object_get(out, name) == NULL)
+            json_object_set_new(out, name, json_object());
+        if (dot != NULL)
+            json_object_set(json_object_get(out, name), dot + 1, value);
+    }
+    json_object_set_new(out, "algorithm",
+                        json_object_of("name", json_text(run->program->id), NULL));
+    return out;
+}
+
+static json_t *delivers_of(const struct found *run)
+{
+    static const char *const keys[] = {"layout", "rows", "outputs"};
+    const char *always[] = {run->program->layout, "unknown", run->program->outputs};
+    json_t *out = json_object();
+
+    for (uint32_t i = 0; i < 3; i++) {
+        const char *printed = json_string_value(json_object_get(run->keys, keys[i]));
+
+        printed = printed != NULL ? printed : always[i];
+        json_object_set_new(out, keys[i], json_text(printed != NULL ? printed : "unknown"));
+    }
+    json_object_set_new(out, "fused", json_false());
+    return out;
+}
+
+/* As many ranks as print, if none is missing. */
+static json_t *stage_json(struct found *run, uint32_t stage)
+{
+    uint32_t n, end;
+    const char *name = stage_names[stage];
+    const json_t *said = run->said[stage], *fields, *slowest = slowest_of(said, stage, &n, &end);
+    double least = NAN, most = NAN;
+    char key[3][WORD];
+    size_t i;
+
+    for (i = 0; i < 3; i++)
+        snprintf(key[i], WORD, "%s.%s", name, (const char *const[]){"min", "max", "rate"}[i]);
+    json_array_foreach(said, i, fields)
+    {
+        const json_t *low = json_object_get(fields, key[0]),
+                     *high = json_object_get(fields, key[1]);
+
+        least = low != NULL ? fmin(least, 1e3 * json_number_value(low)) : least;
+        most = high != NULL ? fmax(most, 1e3 * json_number_value(high)) : most;
+    }
+    if (n > 1 && n == end && json_object_get(run->keys, "ranks") == NULL)
+        json_object_set_new(run->keys, "ranks", json_count(n));
+    fields = json_object_get(slowest, key[2]);
+    return json_object_of(
+        "name", json_text(name), "samples_ns",
+        json_pack("[o]", json_whole(1e3 * json_number_value(json_object_get(slowest, name)))),
+        "min_ns", json_whole(least), "max_ns", json_whole(most), "rate",
+        fields != NULL ? json_number(json_number_value(fields)) : json_null(), "line",
+        json_incref(json_object_get(slowest, "line")), NULL);
+}
+
+static json_t *run_json(struct reading *r, struct found *run)
+{
+    const struct program *program = run->program;
+    json_t *stages = json_array(), *error = json_null();
+    bool collective = program == &nccl_tests;
+    char name[2 * WORD];
+
+    snprintf(name, sizeof(name), "%s%s%s", program->id, run->variant[0] != '\0' ? " " : "",
+             run->variant);
+    for (uint32_t s = 0; s < STAGES; s++)
+        if (run->said[s] != NULL)
+            json_array_append_new(stages, stage_json(run, s));
+    if (run->wrong > 0)
+        error = json_object_of("status", json_text("mismatch"), "text",
+                               json_sprintf("%s:%llu: %llu wrong", r->path,
+                                            (unsigned long long)run->line,
+                                            (unsigned long long)run->wrong),
+                               NULL);
+    return json_object_of(
+        "name", json_text(program->name), "file", json_text(r->path), "label", json_text(name),
+        "id", json_null(), "run", json_text(name), "verb", json_text("bench"), "operation",
+        json_text(collective ? "collective" : "moe"), "status",
+        json_text(run->wrong > 0 ? "mismatch" : "ok"), "exit_code", json_integer(run->wrong > 0),
+        "error", error, "source",
+        json_object_of("program", json_text(program->name), "clock",
+                       json_text_or_null(run->section), "line", json_count(run->line), "statistic",
+                       json_text(program->statistic), "rate", json_text(program->rates), NULL),
+        "experiment", experiment_of(run), "context", json_object(), "machine", json_object(),
+        "timing", json_null(), "stages", stages, "delivers",
+        collective ? json_null() : delivers_of(run), "warnings", json_array(), NULL);
+}
+
+void import_programs(struct text *out)
+{
+    for (uint32_t i = 0; i < PROGRAMS; i++)
+        text_add(out, "%s, ", programs[i].name);
+    text_add(out, "%s", nccl_tests.name);
+}
+
+enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
+                            json_t *results, struct epa_error *err)
+{
+    struct reading r = {.path = path, .err = err, .keys = json_object()};
+    enum epa_status status = EPA_OK;
+
+    for (char *line = text, *end; line != NULL && status == EPA_OK; line = end) {
+        end = strchr(line, '\n');
+        if (end != NULL)
+            *end++ = '\0';
+        r.line++;
+        r.begin = line;
+        status = read_line(&r, line);
+    }
+    for (uint32_t i = 0; i < r.n; i++) {
+        find_rows(&r.run[i]);
+        if (status == EPA_OK)
+            status = add_sets(&r, &r.run[i], set, n_sets);
+        if (status == EPA_OK)
+            json_array_append_new(results, run_json(&r, &r.run[i]));
+        for (uint32_t s = 0; s < STAGES; s++)
+            json_decref(r.run[i].said[s]);
+        json_decref(r.run[i].keys);
+    }
+    if (status == EPA_OK && r.n == 0) {
+        text_auto known = {0};
+
+        import_programs(&known);
+        status =
+            epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s print", path, known.data);
+    }
+    free(r.run);
+    json_decref(r.keys);
+    return status;
+}
