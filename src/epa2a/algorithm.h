@@ -76,12 +76,15 @@ struct epa_footprint {
     uint64_t worker_bytes;  /* and of each worker more */
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
+    uint32_t least_workers; /* of a rank on hosts; 0 is as 1 */
     /* Names of the stages that create() lists, then NULL; for checks without ranks. NULL: plan()
      * does not say. */
     const char *const *stages;
     /* Iterations that may be open, begun and not ended, at a time: 1 or 2. MoE: dispatches
      * before their combine; AllGather: outputs that are valid. */
     uint32_t in_flight;
+    /* What verify.order may ask for: epa_algorithm.discard is there, and its combines_again. */
+    bool discards, combines_again;
     /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
      * two; 0: it moves data and adds up. */
     double flops;
