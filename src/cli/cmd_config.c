@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "experiment/batch.h"
 #include "session/session.h"
+#include "trace/write.h"
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {
@@ -87,22 +88,39 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
     return EPA_ERR_CONFIG;
 }
 
+/* What run, bench or verify would refuse before they have ranks. */
+static enum epa_status check_run(struct config_command *c, const struct experiment *x)
+{
+    enum epa_status worst = EPA_OK;
+    struct epa_error before = {EPA_OK, ""};
+
+    for (enum verb verb = VERB_RUN; verb <= VERB_VERIFY; verb++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct session *session = NULL;
+        struct source_location at;
+        enum epa_status status = session_plan(x, verb, &session, &err);
+
+        if (status == EPA_OK) /* files that are there are no fault of the experiment */
+            status = trace_write_check(session, true, &err);
+        session_destroy(session);
+        worst = worse(worst, status);
+        if (status == EPA_OK || strcmp(err.text, before.text) == 0)
+            continue;
+        at = origin_of_refusal(x, err.text);
+        diag_error(c->diag, &at, NULL, "%s", err.text);
+        before = err;
+    }
+    return worst;
+}
+
 static enum epa_status check(struct config_command *c, const struct batch *batch)
 {
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        const struct experiment *x = batch->run[i].x;
-        const struct source_location nowhere = {.file = batch->file};
-        struct epa_error err = {EPA_OK, ""};
-        const struct node *at;
-
         status = worse(status, batch->run[i].absent.status);
-        if (x == NULL || session_check_order(x, &err) == EPA_OK)
-            continue;
-        at = origin_find(x, "verify.order");
-        diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
-        status = worse(status, EPA_ERR_CONFIG);
+        if (batch->run[i].x != NULL)
+            status = worse(status, check_run(c, batch->run[i].x));
     }
     if (status != EPA_OK || c->cli->quiet)
         return status;

@@ -63,31 +63,8 @@ static bool is_skipped(const struct run *run, enum epa_status status)
     return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
 }
 
-/* Adds "FILE:3:18" of the first key in `what` that a file has set, if there is one. */
-static void add_location(const struct experiment *x, const char *what, struct text *out)
-{
-    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
-
-    for (size_t n; x != NULL && out->bytes == 0 && *what != '\0'; what += n) {
-        const struct node *origin = NULL;
-        char key[64];
-
-        n = strspn(what, word);
-        if (n > 0 && n < sizeof(key)) {
-            snprintf(key, sizeof(key), "%.*s", (int)n, what);
-            key[n - (key[n - 1] == '.')] = '\0';
-            if (strchr(key, '.') != NULL)
-                origin = origin_find(x, key);
-        }
-        if (origin != NULL && strcmp(origin->location.file, "--set") != 0)
-            text_add(out, "%s:%u:%u", origin->location.file, origin->location.line,
-                     origin->location.column);
-        n += strcspn(what + n, word);
-    }
-}
-
-static void print_end(const struct run *run, const struct epa_process_id *place,
-                      enum epa_status status, const char *what)
+static void print_end_at(const struct run *run, const struct epa_process_id *place,
+                         enum epa_status status, const char *what, const struct source_location *at)
 {
     bool skipped = is_skipped(run, status);
     text_auto who = {0};
@@ -96,10 +73,28 @@ static void print_end(const struct run *run, const struct epa_process_id *place,
         snprintf(run->failure, CLI_FAILURE, "%.*s", CLI_FAILURE - 1, what);
         return;
     }
-    add_location(run->x, what, &who);
+    if (at != NULL && at->line != 0)
+        text_add(&who, "%s:%u:%u", at->file, at->line, at->column);
     text_add(&who, "%s", run->who + (who.bytes > 0 ? strlen(run->batch->file) : 0));
     print_message(skipped ? "skipped" : "error", skipped ? COLOUR_WARNING : COLOUR_ERROR, place,
                   who.data, what);
+}
+
+static void print_end(const struct run *run, const struct epa_process_id *place,
+                      enum epa_status status, const char *what)
+{
+    const struct node *origin = run->x != NULL ? origin_of(run->x, what) : NULL;
+
+    print_end_at(run, place, status, what, origin != NULL ? &origin->location : NULL);
+}
+
+/* An experiment that is refused before it has ranks, as `config check` does. */
+static void print_refusal(const struct run *run, const struct epa_process_id *place,
+                          const struct epa_error *why)
+{
+    struct source_location at = origin_of_refusal(run->x, why->text);
+
+    print_end_at(run, place, why->status, why->text, &at);
 }
 
 /* ---- reading ---- */
@@ -178,7 +173,7 @@ static enum epa_status check_sessions(struct run_command *c)
         if (one == EPA_OK)
             continue;
         if (status == EPA_OK || c->process_id.rank == 0)
-            print_end(run, &c->process_id, one, err.text);
+            print_refusal(run, &c->process_id, &err);
         /* What a run lacks here ends the command, unless it is one of several of its file. */
         if (run_is_of_several(run) && one != EPA_ERR_CONFIG)
             run->refused = err;
@@ -321,7 +316,7 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
         return refuse(run, row, &run->refused);
     if (session == NULL &&
         session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err) != EPA_OK) {
-        print_end(run, &run->process_id, err.status, err.text);
+        print_refusal(run, &run->process_id, &err);
         return refuse(run, row, &err);
     }
     code = run_session(c, run, row, session, status);

@@ -288,6 +288,15 @@ bool option_applies(const struct experiment *, const struct section *, const cha
 /* The node that set `key` ("ranks", "moe.hidden"); NULL: nothing did, it is the default. */
 const struct node *origin_find(const struct experiment *, const char *key);
 
+/* Of the keys in a sentence about a run, as "moe.hidden", the first that a file has set; NULL:
+ * none. */
+const struct node *origin_of(const struct experiment *, const char *sentence);
+
+/* The place that is wrong where a sentence refuses the experiment: of the first key in it that
+ * anything has set, which may be an option of the algorithm without its section ("capacity"), or
+ * "ranks" and its like; else of the algorithm's name, else the file. */
+struct source_location origin_of_refusal(const struct experiment *, const char *sentence);
+
 /* ---- checks between values, of the core and of operations ---- */
 
 struct config_check {

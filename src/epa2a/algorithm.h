@@ -76,6 +76,7 @@ struct epa_footprint {
     uint64_t worker_bytes;  /* and of each worker more */
     uint64_t device_bytes;  /* scratch memory of the device beside the heap */
     uint32_t signals;
+    uint32_t least_workers; /* of a rank on hosts; 0 is as 1 */
     /* Names of the stages that create() lists, then NULL; for checks without ranks. NULL: plan()
      * does not say. */
     const char *const *stages;
@@ -85,6 +86,8 @@ struct epa_footprint {
     /* Events that one worker of a rank adds to a trace in an iteration, at most, where they are
      * more than some for each rank: of single rows and tokens. 0: they are not. */
     uint64_t trace_events;
+    /* What verify.order may ask for: epa_algorithm.discard is there, and its combines_again. */
+    bool discards, combines_again;
     /* Floating-point operations of an iteration with full inputs, a multiply-add counted as
      * two; 0: it moves data and adds up. */
     double flops;

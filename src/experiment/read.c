@@ -502,15 +502,30 @@ static void check_fault_stage(const struct config_check *c, const struct operati
     text_free(&stages);
 }
 
+static void check_workers(const struct config_check *c)
+{
+    const struct experiment *x = c->x;
+    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    uint32_t least = x->footprint.least_workers, workers;
+
+    if (least == 0 || backend->memory != EPA_MEMORY_HOST)
+        return;
+    workers = backend->threads(x->backend.config);
+    if (workers < least)
+        check_conflict(c, "backend.workers", "algorithm.name",
+                       "or leave out the options that keep workers for one task",
+                       "backend.workers (%u) are too few: '%s' as it is set up needs %u", workers,
+                       x->algorithm.plugin->name, least);
+}
+
 /* What the algorithm itself says of the shape: the last word, so only where all else is good. */
 static void check_plan(const struct config_check *c, const struct operation *op,
                        struct experiment *x)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
     const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
-    const struct node *at = origin_find(x, "algorithm.name");
-    const struct source_location nowhere = {.file = x->file};
     struct epa_error err = {EPA_OK, ""};
+    struct source_location at;
     enum epa_status status;
 
     if (algorithm == NULL || x->backend.plugin == NULL || transport == NULL)
@@ -518,12 +533,17 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     status = check_plugins(x, &err);
     if (status == EPA_OK)
         status = experiment_plan(x, experiment_transport_flags(x), &err);
-    if (status != EPA_OK)
-        diag_error(c->diag, at != NULL ? &at->location : &nowhere, NULL, "%s", err.text);
-    else if (op->check_footprint != NULL)
+    if (status == EPA_OK && op->refuse_footprint != NULL)
+        status = op->refuse_footprint(x, &x->footprint, &err);
+    if (status != EPA_OK) {
+        at = origin_of_refusal(x, err.text);
+        diag_error(c->diag, &at, NULL, "%s", err.text);
+        return;
+    }
+    if (op->check_footprint != NULL)
         op->check_footprint(c, &x->footprint);
-    if (status == EPA_OK)
-        check_fault_stage(c, op);
+    check_workers(c);
+    check_fault_stage(c, op);
 }
 
 /* Sections of another operation than the algorithm's say nothing. */

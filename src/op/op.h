@@ -118,7 +118,11 @@ struct operation {
     const char *const *head;
     /* Relations between the operation's options; wrong ones are reported. */
     void (*check_options)(const struct config_check *);
-    /* The same, once the algorithm has planned: what this footprint excludes. NULL: nothing. */
+    /* What it cannot check of what the algorithm has planned. NULL: nothing. */
+    enum epa_status (*refuse_footprint)(const struct experiment *, const struct epa_footprint *,
+                                        struct epa_error *);
+    /* Relations again, once the algorithm has planned: what this footprint excludes. NULL:
+     * nothing. */
     void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
     /* Its algorithms on devices tell nodes apart also where loads and stores reach all ranks: then
      * ranks_per_node makes nodes of one host. */

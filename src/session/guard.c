@@ -75,10 +75,6 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 
     if (!rank_good(r) || !rank_is_guarded(r))
         return;
-    if (r->backend->memory != EPA_MEMORY_HOST) {
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "verify.guard and verify.epoch are for hosts");
-        return;
-    }
     if (r->view == NULL)
         r->view = view_create(t);
     if (r->guard == NULL)

@@ -223,12 +223,20 @@ static uint32_t list_stages(struct rank *r)
     return n;
 }
 
-/* Whether plan() said the truth of them. */
+/* Whether plan() said the truth of them, and of what verify.order may ask for. */
 static void check_names(struct rank *r)
 {
     const char *const *name = r->footprint->stages;
     const struct epa_algorithm *a = r->algorithm;
 
+    if (r->footprint->discards != (a->discard != NULL) ||
+        r->footprint->combines_again != a->combines_again)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "plan() of %s says that it %s discard and %s combine again, and the opposite of "
+                  "one is true",
+                  experiment_of(r)->algorithm.plugin->name,
+                  r->footprint->discards ? "can" : "cannot",
+                  r->footprint->combines_again ? "can" : "cannot");
     for (uint32_t i = 0; name != NULL && i <= a->n_stages; i++)
         if (i == a->n_stages ? name[i] != NULL
                              : name[i] == NULL || strcmp(name[i], a->stages[i].name) != 0) {
@@ -238,20 +246,6 @@ static void check_names(struct rank *r)
                       i < a->n_stages ? a->stages[i].name : "");
             return;
         }
-}
-
-/* What verify.order wants of the algorithm. */
-static void check_order(struct rank *r)
-{
-    const struct experiment *x = experiment_of(r);
-    const char *name = x->algorithm.plugin->name;
-
-    if (r->session->verb != VERB_VERIFY)
-        return;
-    if (x->verify.order == ORDER_DISCARD && r->algorithm->discard == NULL)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "verify.order: discard: %s cannot discard", name);
-    if (x->verify.order == ORDER_AGAIN && !r->algorithm->combines_again)
-        rank_fail(r, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again", name);
 }
 
 static void check_stages(struct rank *r)
@@ -268,7 +262,6 @@ static void check_stages(struct rank *r)
             rank_fail(r, EPA_ERR_UNSUPPORTED, "stage '%s' of %s is of a kind that %s does not have",
                       r->algorithm->stages[i].name, name, op->name);
     r->first_stages = count_first_stages(r);
-    check_order(r);
     check_names(r);
     if (r->session->verb == VERB_VERIFY && r->first_stages == 0)
         rank_fail(r, EPA_ERR_UNSUPPORTED,

@@ -86,32 +86,39 @@ uint32_t session_calls(const struct session *s)
     return s->experiment->bench.cache == CACHE_COLD ? 1 : s->experiment->bench.calls_per_graph;
 }
 
-enum epa_status session_check_order(const struct experiment *x, struct epa_error *err)
+/* Whether verify can do with the algorithm what the experiment asks for. */
+static enum epa_status check_verify(const struct experiment *x, struct epa_error *err)
 {
-    if (x->verify.order != ORDER_PIPELINED || x->footprint.in_flight >= 2)
-        return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "verify.order: pipelined has two dispatches open at a time, and %s as it is "
-                    "set up allows one",
-                    x->algorithm.plugin->name);
+    const struct verify_options *v = &x->verify;
+    const struct epa_footprint *f = &x->footprint;
+    const char *name = x->algorithm.plugin->name;
+
+    if (v->order == ORDER_PIPELINED && f->in_flight < 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "verify.order: pipelined has two dispatches open at a time, and %s as it "
+                        "is set up allows one",
+                        name);
+    if (v->order == ORDER_DISCARD && !f->discards)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: discard: %s cannot discard", name);
+    if (v->order == ORDER_AGAIN && !f->combines_again)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again",
+                        name);
+    if ((v->guard || v->epoch != 0) && backend_of(x)->memory != EPA_MEMORY_HOST)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.guard and verify.epoch are for hosts");
+    return EPA_OK;
 }
 
 static enum epa_status plan(struct session *s, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_transport_plugin *between = (const void *)x->between.plugin;
     enum epa_status status = EPA_OK;
 
     s->footprint = x->footprint;
     /* From here on all that a rank takes; a thread is a worker. */
     s->footprint.private_bytes +=
         s->footprint.worker_bytes * (backend_of(x)->threads(x->backend.config) - 1);
-    if (transport_of(x)->check != NULL)
-        status = transport_of(x)->check(x->transport.config, err);
-    if (status == EPA_OK && between != NULL && between->check != NULL)
-        status = between->check(x->between.config, err);
-    if (status == EPA_OK && s->verb == VERB_VERIFY)
-        status = session_check_order(x, err);
+    if (s->verb == VERB_VERIFY)
+        status = check_verify(x, err);
     return status;
 }
 
@@ -234,11 +241,32 @@ void session_destroy(struct session *s)
     free(s);
 }
 
-enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
-                                  enum verb verb, struct session **out, struct epa_error *err)
+/* The ranks of a launcher that does not start them may be on other hosts, of which nobody knows
+ * before they are there. */
+static bool are_elsewhere(const struct session *s)
+{
+    return launcher_of(s->experiment)->process_id != NULL && s->process_id.size == 0;
+}
+
+/* Whether this machine has what the transports need. */
+static enum epa_status check_machine(const struct experiment *x, struct epa_error *err)
+{
+    const struct epa_transport_plugin *between = (const void *)x->between.plugin;
+    enum epa_status status = EPA_OK;
+
+    if (transport_of(x)->check != NULL)
+        status = transport_of(x)->check(x->transport.config, err);
+    if (status == EPA_OK && between != NULL && between->check != NULL)
+        status = between->check(x->between.config, err);
+    return status;
+}
+
+static enum epa_status plan_on(struct status_page *status_page, const struct experiment *x,
+                               enum verb verb, bool runs, struct session **out,
+                               struct epa_error *err)
 {
     struct session *s = calloc(1, sizeof(*s));
-    enum epa_status status;
+    enum epa_status status = EPA_OK;
 
     if (s == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
@@ -246,7 +274,10 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     s->verb = verb;
     s->status_page = status_page;
     count_iterations(s);
-    status = find_process_id(s, err);
+    if (runs)
+        status = find_process_id(s, err);
+    if (status == EPA_OK && runs)
+        status = check_machine(x, err);
     if (status == EPA_OK)
         status = plan(s, err);
     if (status == EPA_OK) {
@@ -255,12 +286,32 @@ enum epa_status session_create_on(struct status_page *status_page, const struct 
     }
     if (status == EPA_OK && session_operation(s)->open != NULL)
         status = session_operation(s)->open(x, &s->source, err);
-    if (status == EPA_OK)
+    if (status == EPA_OK && !are_elsewhere(s))
         status = preflight_memory(s, err);
     if (status == EPA_OK) {
-        session_plan_puts(s);
-        status = map_all(s, err);
+        *out = s;
+        return EPA_OK;
     }
+    session_destroy(s);
+    return status;
+}
+
+enum epa_status session_plan(const struct experiment *x, enum verb verb, struct session **out,
+                             struct epa_error *err)
+{
+    return plan_on(NULL, x, verb, false, out, err);
+}
+
+enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
+                                  enum verb verb, struct session **out, struct epa_error *err)
+{
+    struct session *s;
+    enum epa_status status = plan_on(status_page, x, verb, true, &s, err);
+
+    if (status != EPA_OK)
+        return status;
+    session_plan_puts(s);
+    status = map_all(s, err);
     if (status != EPA_OK) {
         session_destroy(s);
         return status;

@@ -251,6 +251,11 @@ uint32_t session_calls(const struct session *);
 uint32_t session_slots(const struct session *);
 bool session_checks(const struct session *);
 
+/* Plans `x` for `verb` and refuses what session_create_on() would, but for what this machine
+ * lacks, memory aside, and what only who started this process knows. The session cannot be run. */
+enum epa_status session_plan(const struct experiment *x, enum verb verb, struct session **out,
+                             struct epa_error *);
+
 /* Plans `x` for `verb`, refuses what cannot be (config, memory, plugins that do not fit),
  * and maps what the ranks will share, on a status page if there is one. Both must outlive it. */
 enum epa_status session_create_on(struct status_page *, const struct experiment *x, enum verb verb,
@@ -269,9 +274,6 @@ enum epa_status session_run(struct session *, int stop_fd, struct epa_error *);
 
 /* counted.c: plans what session.puts says, and whether that can be run at all. */
 void session_plan_puts(struct session *);
-
-/* Whether verify can take the experiment's stages in its order. */
-enum epa_status session_check_order(const struct experiment *, struct epa_error *);
 
 /* preflight.c: refuses, by arithmetic and before a rank exists, what this machine cannot hold. */
 

@@ -597,10 +597,10 @@ enum epa_status trace_write_check(const struct session *s, bool force, struct ep
     if (file == NULL)
         return EPA_OK;
     if (strlen(file) > sizeof(path) - 128)
-        return epa_fail(err, EPA_ERR_CONFIG, "profile: the name of the file is too long");
+        return epa_fail(err, EPA_ERR_CONFIG, "profile.file: the name is too long");
     for (int r = ALL; r < (int)s->experiment->ranks && status == EPA_OK; r++) {
         path_of(s, r, path, sizeof(path));
-        status = file_check("profile:", path, force, err);
+        status = file_check("profile.file:", path, force, err);
     }
     return status;
 }
@@ -624,7 +624,7 @@ static enum epa_status write_one(const struct session *s, const struct gathered 
         first = false;
     }
     text_add(&out, "\n]}\n");
-    return file_write("profile:", path, force, &out, err);
+    return file_write("profile.file:", path, force, &out, err);
 }
 
 static void sum_up(const struct session *s, const struct gathered *g, struct trace_written *out)

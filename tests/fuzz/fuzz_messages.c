@@ -7,8 +7,9 @@
 #include "launch/conn.h"
 
 #include "../../plugins/transport/ucx/lanes.h"
+#include "messages.h"
 
-enum { RANKS = 8, KINDS = 8, SLOT = 64, BLOCK = 4096, CARDS = 7 };
+enum { RANKS = MESSAGES_RANKS, SLOT = MESSAGES_SLOT, BLOCK = MESSAGES_BLOCK_BYTES };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -111,8 +112,6 @@ static unsigned look_at_cards(const struct conn_message *m, uint32_t ranks)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const uint32_t types[KINDS] = {CONN_GREET, CONN_HELLO, CONN_WELCOME, CONN_STEP,
-                                          CONN_ALIVE, CONN_WORD,  CONN_BLOCK,   CARDS};
     struct conn_message m;
     struct conn_greet greet;
     struct conn_word word;
@@ -121,30 +120,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     if (bytes < 2)
         return 0;
-    kind = data[0] % KINDS;
+    kind = data[0] % MESSAGES_KINDS;
     ranks = data[1] % RANKS + 1;
-    m = (struct conn_message){types[kind], data + 2, bytes - 2};
+    m = (struct conn_message){messages_type[kind], data + 2, bytes - 2};
     switch (kind) {
-    case 0:
+    case MESSAGES_GREET:
         sum = conn_get_greet(&m, &greet);
         break;
-    case 1:
+    case MESSAGES_HELLO:
         sum = hear_hello(&m);
         break;
-    case 2:
+    case MESSAGES_WELCOME:
         sum = hear_welcome(&m, ranks);
         break;
-    case 3:
-    case 4:
-        sum = hear_step(&m, ranks);
-        break;
-    case 5:
+    case MESSAGES_WORD:
         if (conn_get_word(&m, &word)) {
             is_clean(word.text, sizeof(word.text));
             demand(word.status <= 0 && word.status >= EPA_ERR_INTERRUPTED && word.signal < 65);
         }
         break;
-    case 6:
+    case MESSAGES_STEP:
+        sum = hear_step(&m, ranks);
+        break;
+    case MESSAGES_BLOCK:
         sum = hear_block(&m);
         break;
     default:

@@ -11,11 +11,12 @@
 
 #include "launch/conn.h"
 #include "launch/rendezvous.h"
+#include "messages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-enum { CONNECTIONS = 4, RANKS = 2, BLOCK = 100, POLLS = 128 };
-enum { RAW = 4, HELLO = 8 }; /* bytes as they are; a hello that is right, by the rank in `type` */
+enum { CONNECTIONS = RENDEZVOUS_CONNECTIONS, RANKS = RENDEZVOUS_RANKS, BLOCK = RENDEZVOUS_BLOCK };
+enum { POLLS = 128 };
 
 static void turn(struct rendezvous *rendezvous, struct conn *client)
 {
@@ -44,11 +45,22 @@ static void prove(struct rendezvous *rendezvous, struct conn *all, struct conn *
     conn_say(client, CONN_PROOF);
 }
 
-static void say_hello(struct conn *client, uint32_t rank)
+static void say_hello(struct conn *client, uint32_t how, uint32_t rank, const uint8_t *data,
+                      size_t n)
 {
     struct conn_hello hello = {.rank = rank, .size = RANKS, .abi = EPA_ABI, .host = "h"};
 
-    conn_put(client, CONN_HELLO, &hello, sizeof(hello), "a: 1\n", 5);
+    hello.abi += (how & RENDEZVOUS_ABI) != 0;
+    hello.size += (how & RENDEZVOUS_SIZE) != 0;
+    if ((how & RENDEZVOUS_NAMES) != 0) {
+        memset(hello.host, '\033', sizeof(hello.host));
+        memset(hello.machine, 'm', sizeof(hello.machine));
+        memset(hello.identity, 'i', sizeof(hello.identity));
+    }
+    if (n > 0)
+        hello.mask_bytes = data[0];
+    conn_put(client, CONN_HELLO, &hello, sizeof(hello), n > 0 ? (const void *)(data + 1) : "a: 1\n",
+             n > 0 ? n - 1 : 5);
 }
 
 /* It is longer than what a byte can count. */
@@ -87,15 +99,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     while (bytes >= 3) {
         size_t n = data[2] < bytes - 3 ? data[2] : bytes - 3;
         struct conn *from = &client[data[0] % CONNECTIONS];
-        bool stranger = from == &client[CONNECTIONS - 1];
+        bool stranger = from == &client[RENDEZVOUS_STRANGER];
         struct conn_message m;
 
-        if (!stranger && !from->sealed && (data[0] & RAW) == 0)
+        if (!stranger && !from->sealed && (data[0] & RENDEZVOUS_RAW) == 0)
             prove(rendezvous, client, from);
-        if ((data[0] & RAW) != 0 && n > 0 && from->fd >= 0)
+        if ((data[0] & RENDEZVOUS_RAW) != 0 && n > 0 && from->fd >= 0)
             (void)!send(from->fd, data + 3, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        else if ((data[0] & HELLO) != 0)
-            say_hello(from, data[1]);
+        else if ((data[0] & RENDEZVOUS_HELLO) != 0)
+            say_hello(from, data[0], data[1], data + 3, n);
         else if (data[1] == CONN_WORD && n > 3)
             say_word(from, data + 3, n);
         else

@@ -452,6 +452,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                                   .u.moe.output_dtype = EPA_BF16,
                                   .u.moe.fused = c->fused || c->whole,
                                   .in_flight = SETS,
+                                  .discards = c->discard,
+                                  .combines_again = c->again,
                                   .u.moe.dispatch_row_bytes = m->hidden * 2,
                                   .u.moe.dispatch_token_bytes = m->hidden * 2,
                                   .u.moe.combine_row_bytes = m->hidden * 2,

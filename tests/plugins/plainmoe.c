@@ -75,6 +75,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                                   .signals = KINDS * s.size,
                                   .stages = stage_names,
                                   .in_flight = 2,
+                                  .discards = true,
                                   .u.moe = {.recv_rows = (uint64_t)s.size * s.most,
                                             .recv_entries = (uint64_t)s.size * s.most,
                                             .layout = EPA_LAYOUT_EXPERT,

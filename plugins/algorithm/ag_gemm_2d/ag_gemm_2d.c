@@ -212,6 +212,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .private_bytes = gemm_weights_bytes(g),
         .signals = l.signals,
         .stages = stage_names,
+        .least_workers = l.config.comm_worker ? 2 : 0,
         .in_flight = 1,
         .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
         .u.ag_gemm = {.row_bytes =

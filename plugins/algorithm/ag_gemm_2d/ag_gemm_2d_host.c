@@ -583,9 +583,6 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
     status = ag2_find_routes(l, &p->world, p->transport->peer_heap, &h->routes, err);
     if (status == EPA_OK)
         status = gemm_weights_create(&p->problem->u.ag_gemm, &h->weights, err);
-    if (status == EPA_OK && l->config.comm_worker && host->workers < 2)
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "ag_gemm_2d with comm_worker needs backend.workers of at least 2");
     if (status != EPA_OK) {
         destroy(&host->base);
         return status;

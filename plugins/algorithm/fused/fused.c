@@ -293,6 +293,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     const struct fused_config *c = config;
     struct fused_layout l;
     uint64_t first, words, flags;
+    uint32_t roles;
     enum epa_status status;
 
     if (FUSED_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
@@ -303,12 +304,14 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     words = FUSED_HEAD_WORDS + 2 * (uint64_t)l.size + l.local + 1;
     flags = c->ready == FUSED_READY_EXPERT ? (l.local + 1) / 2 : 1; /* of rows; few have all */
     first = fused_host_bytes(&l, c, 1);
+    roles = c->dispatch_workers + c->tail_workers + c->combine_workers; /* one is for the GEMMs */
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .private_bytes = first,
         .worker_bytes = fused_host_bytes(&l, c, 2) - first,
         .signals = l.signals,
         .stages = stage_names,
+        .least_workers = roles == 0 ? 0 : roles + 1,
         .in_flight = 1,
         .flops = 2.0 * m->max_tokens * m->topk * l.hidden * ((double)l.up_rows + l.ffn),
         .u.moe = {.recv_rows = l.rows,

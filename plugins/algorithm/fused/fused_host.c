@@ -604,17 +604,12 @@ uint64_t fused_host_bytes(const struct fused_layout *l, const struct fused_confi
     return bytes;
 }
 
-/* Which workers have which queue, and how many share the GEMMs. */
-static enum epa_status give_roles(struct fused_host *h, struct epa_error *err)
+/* Which workers have which queue, and how many share the GEMMs: plan() has asked for enough. */
+static void give_roles(struct fused_host *h)
 {
     uint32_t d = h->c.dispatch_workers, t = h->c.tail_workers, c = h->c.combine_workers;
     uint32_t first = d + t + c, all = h->a.workers;
 
-    if (first >= all && first != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused: dispatch_workers (%u), tail_workers (%u) and combine_workers (%u) "
-                        "leave none of backend.workers (%u) to the GEMMs",
-                        d, t, c, all);
     for (uint32_t q = 0; q < FUSED_QUEUES; q++) {
         h->queue[q].first_worker = first;
         h->queue[q].workers = all - first;
@@ -630,7 +625,6 @@ static enum epa_status give_roles(struct fused_host *h, struct epa_error *err)
         h->queue[FUSED_Q_COMBINE].workers = c;
     }
     h->gemm_workers = all - first;
-    return EPA_OK;
 }
 
 static void name_tasks(struct fused_host *h)
@@ -679,11 +673,7 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     base->base.n_parts = EPA_PARTS;
     h->gemm = epa_gemm_get(l->weights, NULL);
     h->rows = fused_rows_get(base->kernels->isa);
-    status = give_roles(h, err);
-    if (status != EPA_OK) {
-        destroy(&base->base);
-        return status;
-    }
+    give_roles(h);
     make_lists(h);
     make_gemms(h);
     name_tasks(h);

@@ -224,6 +224,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .u.moe.sum = EPA_SUM_ORDERED,
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
         .in_flight = l.buffers,
+        .discards = true,
+        .combines_again = true,
         .u.moe.dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.output_bytes,

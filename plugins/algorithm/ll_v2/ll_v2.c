@@ -370,6 +370,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .u.moe.dedup = l.dedup,
         .u.moe.fused = l.fused,
         .in_flight = l.buffers,
+        .discards = l.device && l.buffers > 1,
+        .combines_again = l.device,
         .u.moe.dispatch_row_bytes =
             l.device && l.dedup && !l.by_rank ? l.units * l.unit_bytes : l.message_bytes,
         .u.moe.dispatch_token_bytes = l.token_bytes,

@@ -278,6 +278,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .u.moe.output_dtype = (enum epa_dtype)m->dtype,
         .u.moe.fused = l.fused,
         .in_flight = l.buffers,
+        .discards = l.device && l.buffers > 1,
         .u.moe.dispatch_row_bytes = l.wire_bytes + (l.row_signals != 0 ? TF_FLAG_BYTES : 0),
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.device ? l.slot_bytes : l.output_bytes + TF_FLAG_BYTES,

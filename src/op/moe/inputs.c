@@ -98,9 +98,10 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     return EPA_OK;
 }
 
-static enum epa_status refuse_shape(const struct experiment *x, const struct epa_moe_footprint *f,
-                                    struct epa_error *err)
+enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footprint *footprint,
+                              struct epa_error *err)
 {
+    const struct epa_moe_footprint *f = &footprint->u.moe;
     const char *dtype = x->moe.dtype == EPA_F16 ? "f16" : "bf16";
 
     if (x->moe.dtype != EPA_BF16 && x->moe.dtype != EPA_F16)
@@ -162,7 +163,7 @@ enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
 {
     uint32_t slots = p->slots;
     struct op_moe *op;
-    enum epa_status status = refuse_shape(p->x, &p->footprint->u.moe, err);
+    enum epa_status status = op_moe_refuse(p->x, p->footprint, err);
 
     if (status != EPA_OK)
         return status;

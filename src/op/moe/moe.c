@@ -347,6 +347,7 @@ const struct operation op_moe = {
     .head = head,
     .head_also = head_also,
     .check_options = check_options,
+    .refuse_footprint = op_moe_refuse,
     .check_footprint = check_footprint,
     .shape = shape,
     .open = routing_open,

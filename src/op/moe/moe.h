@@ -23,6 +23,8 @@ extern const struct operation op_moe;
 
 /* ---- in the table; op.h says what they do ---- */
 
+enum epa_status op_moe_refuse(const struct experiment *, const struct epa_footprint *,
+                              struct epa_error *);
 enum epa_status op_moe_create(const struct op_params *, struct op_rank **out, struct epa_error *);
 void op_moe_destroy(struct op_rank *);
 uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, enum epa_memory,

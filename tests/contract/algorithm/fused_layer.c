@@ -533,41 +533,24 @@ static void what_it_cannot_do_is_refused(void **state)
     refuses(&p, &c, "profile is for GPUs");
 }
 
-/* As many roles as workers leave nobody to the GEMMs, who would be waited for. */
-static void create_without_gemm_workers(struct rank *r)
-{
-    struct fused_config c = usual;
-    struct epa_problem p = problem_of(&(struct way){.c = usual});
-    struct epa_algorithm *a = NULL;
-    struct epa_error err = {EPA_OK, ""};
-    const struct epa_algorithm_params params = {.problem = &p,
-                                                .world = r->boot->world,
-                                                .transport = r->t,
-                                                .backend = r->backend,
-                                                .config = &c,
-                                                .transport_flags = r->subject->plugin->flags,
-                                                .timeout_ns = DEFAULT_TIMEOUT_NS};
-
-    c.combine_workers = 1;
-    claim(r, epa_plugin.create(&params, &a, &err) == EPA_ERR_CONFIG, "it was made");
-    claim(r, strstr(err.text, "combine_workers (1)") != NULL, "%s", err.text);
-    meet(r);
-}
-
+/* As many roles as workers would leave nobody to the GEMMs, who would be waited for. */
 static void roles_leave_a_worker_to_the_gemms(void **state)
 {
     const struct subject *subject = *state;
     struct epa_problem p = problem_of(&(struct way){.c = usual});
     struct epa_world world = {.size = RANKS, .local_size = RANKS, .local_cores = 1};
+    struct fused_config roles = usual;
     struct epa_footprint need;
     struct epa_error err = {EPA_OK, ""};
 
+    roles.dispatch_workers = 2;
+    roles.combine_workers = 1;
+    assert_int_equal(epa_plugin.plan(&p, &world, subject->plugin->flags, &roles, &need, &err),
+                     EPA_OK);
+    assert_int_equal(need.least_workers, 4);
     assert_int_equal(epa_plugin.plan(&p, &world, subject->plugin->flags, &usual, &need, &err),
                      EPA_OK);
-    ranks_run(subject, &(struct ranks){.ranks = RANKS,
-                                       .signals = need.signals,
-                                       .heap_bytes = need.heap_bytes,
-                                       .body = create_without_gemm_workers});
+    assert_int_equal(need.least_workers, 0);
 }
 
 int main(int argc, char **argv)

@@ -26,7 +26,7 @@ refuses 'gemm.n .*multiple of ranks' gemm.n=401
 refuses 'tokens.per_rank: 155 rows.*gemm.m' 'tokens=[150, 5, 0, 0]'
 refuses 'tokens.min .*share' tokens.min=100
 refuses 'tile_rows.*multiple of 32' algorithm.tile_rows=48
-refuses 'comm_worker.*backend.workers' algorithm.comm_worker=true
+refuses 'backend.workers .1. are too few' algorithm.comm_worker=true
 refuses 'ranks_per_node.*divide ranks' ranks=3 gemm.n=399 ranks_per_node=2 transport=reorder
 refuses 'verify.order: pipelined' verify.order=pipelined
 refuses "'moe' is no section for algorithm 'ag_gemm_2d'" moe.hidden=512
