@@ -356,7 +356,7 @@ FILES = {
     },
     # Experts that the core computes between the stages.
     "experts": {
-        "base": ["ranks: 2", "moe: {hidden: 256}", "expert: {kind: mlp, ffn: 384}", "verify: {iterations: 2}"],
+        "base": ["ranks: 2", "moe: {hidden: 256}", "expert: {kind: mlp, ffn: 256}", "verify: {iterations: 2}"],
         "axes": [
             {"counts change with every iteration": "",
              "one rank is a world": "ranks: 1",
