@@ -162,9 +162,16 @@ def tools():
 
 def start(*sets):
     more = [word for one in sets for word in ('--set', one)]
-    return subprocess.Popen([epa2a, 'bench', config, '--set', 'bench.iterations=1000000',
-                             '--set', 'timeout=1s', *more],
+    return subprocess.Popen([epa2a, 'bench', config, '--set', 'bench.iterations=1000000', *more],
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def iterations(process):
+    """That every rank has done."""
+    done = subprocess.run([epa2a, 'status', str(process.pid), '--json', '-'], capture_output=True, text=True,
+                          check=False)
+    run = json.loads(done.stdout)['commands'][0]['run'] if done.returncode == 0 else None
+    return min(rank['iteration'] or 0 for rank in run['ranks']) if run else 0
 
 
 def children(process):
@@ -183,12 +190,12 @@ def ended(process, name, status):
     assert not [path for path in os.listdir('.') if path.endswith('.tmp')]
 
 
-def ends(how, status):
+def ends(how, status, timeout='100s'):
     for n in range(2):
-        process = start(f'profile=end{n}')
-        while len(children(process)) < 4:
+        process = start(f'profile=end{n}', f'timeout={timeout}')
+        while iterations(process) < 20 and process.poll() is None:
             time.sleep(0.01)
-        time.sleep(0.5 + random.random() / 2)
+        time.sleep(random.random() / 4)
         how(process)
         ended(process, f'end{n}', status)
 
@@ -198,7 +205,7 @@ def kill():
 
 
 def stop():
-    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGSTOP), 'timeout')
+    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGSTOP), 'timeout', '3s')
 
 
 def interrupt():
