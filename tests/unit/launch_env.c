@@ -331,7 +331,11 @@ static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
     me->pid = getpid();
     if (boot->barrier(boot) != EPA_OK)
         return EPA_ERR_SYSTEM;
+    __atomic_add_fetch(&s->count, 1, __ATOMIC_RELAXED);
     if (boot->world.rank == 1) {
+        /* Until all have left that barrier: it is the next that they are to be freed from. */
+        while (__atomic_load_n(&s->count, __ATOMIC_RELAXED) < boot->world.size)
+            usleep(1000);
         me->at_ns = clock_ns();
         raise(SIGKILL);
     }
