@@ -238,12 +238,13 @@ static int by_rank(const void *a, const void *b)
     return by_value(&((const struct ranked *)a)->value, &((const struct ranked *)b)->value);
 }
 
-/* The sum of ranks of a, and the sum of t^3 - t over ties of t values. */
-static double sum_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b, double *ties)
+/* Twice the ranks of all values, so that the mean of those of a tie is whole, in order of values;
+ * twice the sum of those of a, and the sum of t^3 - t over ties of t values. */
+static uint32_t rank_all(const double *a, uint32_t n_a, const double *b, uint32_t n_b,
+                         uint32_t *twice, double *ties)
 {
-    uint32_t n = n_a + n_b;
+    uint32_t n = n_a + n_b, of_a = 0;
     struct ranked *all = memory_alloc(n, sizeof(*all));
-    double of_a = 0;
 
     *ties = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -256,47 +257,53 @@ static double sum_ranks(const double *a, uint32_t n_a, const double *b, uint32_t
             ;
         count = end - i;
         *ties += count * count * count - count;
-        for (uint32_t k = i; k < end; k++) /* each has the mean of ranks i + 1 to end */
-            of_a += all[k].of_a ? i + (count + 1) / 2 : 0;
+        for (uint32_t k = i; k < end; k++) { /* each has the mean of ranks i + 1 to end */
+            twice[k] = i + 1 + end;
+            of_a += all[k].of_a ? twice[k] : 0;
+        }
     }
     free(all);
     return of_a;
 }
 
-/* The number of ways to get each U is a coefficient of the Gaussian binomial: the product
- * over i of (1 - q^(n_b + i)) / (1 - q^i). `u` is the smaller of the two. */
-static double exact_p(double u, uint32_t n_a, uint32_t n_b)
+/* Of all ways to draw n_a of n ranks the part whose sum is as far from the mean. */
+static double exact_p(const uint32_t *twice, uint32_t n, uint32_t n_a, uint32_t sum)
 {
-    uint32_t degree = n_a * n_b, at = (uint32_t)u;
-    double *ways = memory_alloc(degree + 1, sizeof(*ways)), sum = 0, all = 0;
+    uint32_t sums = n * (n + 1) + 1, mean = n_a * (n + 1);
+    /* [n_a + 1][sums] ways to draw so many with that sum, of the ranks so far */
+    double *ways = memory_alloc((size_t)(n_a + 1) * sums, sizeof(*ways)), far = 0, all = 0;
 
     ways[0] = 1;
-    for (uint32_t i = 1; i <= n_a; i++) {
-        for (uint32_t d = degree; d >= n_b + i; d--)
-            ways[d] -= ways[d - n_b - i];
-        for (uint32_t d = i; d <= degree; d++)
-            ways[d] += ways[d - i];
-    }
-    for (uint32_t d = 0; d <= degree; d++) {
-        all += ways[d];
-        sum += d <= at ? ways[d] : 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = i < n_a ? i + 1 : n_a; k > 0; k--)
+            for (uint32_t s = twice[i]; s < sums; s++)
+                ways[k * sums + s] += ways[(k - 1) * sums + s - twice[i]];
+    for (uint32_t s = 0; s < sums; s++) {
+        double w = ways[n_a * sums + s];
+
+        all += w;
+        far += abs((int32_t)(s - mean)) >= abs((int32_t)(sum - mean)) ? w : 0;
     }
     free(ways);
-    return 2 * sum < all ? 2 * sum / all : 1;
+    return far / all;
 }
 
 double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b)
 {
-    double n = (double)n_a + n_b, mean = (double)n_a * n_b / 2, ties, variance, z;
-    double u = sum_ranks(a, n_a, b, n_b, &ties) - (double)n_a * (n_a + 1) / 2;
+    uint32_t n = n_a + n_b, *twice = memory_alloc(n, sizeof(*twice)), sum;
+    double ties, variance, z, p = 1;
 
-    if (!(ties > 0) && n_a + n_b <= COMPARE_EXACT)
-        return exact_p(u < mean ? u : 2 * mean - u, n_a, n_b);
-    variance = (double)n_a * n_b / 12 * (n + 1 - ties / (n * (n - 1)));
-    if (!(variance > 0))
-        return 1;
-    z = (fabs(u - mean) - 0.5) / sqrt(variance);
-    return z > 0 ? erfc(z / sqrt(2)) : 1;
+    sum = rank_all(a, n_a, b, n_b, twice, &ties);
+    if (n <= COMPARE_EXACT) {
+        p = exact_p(twice, n, n_a, sum);
+    } else {
+        variance = (double)n_a * n_b / 12 * (n + 1 - ties / ((double)n * (n - 1)));
+        z = (fabs((double)sum - (double)n_a * (n + 1)) / 2 - 0.5) / sqrt(variance);
+        if (variance > 0 && z > 0)
+            p = erfc(z / sqrt(2));
+    }
+    free(twice);
+    return p;
 }
 
 /* How many units make_units() makes. */

@@ -102,8 +102,8 @@ uint32_t turns_look(uint32_t k);
 enum compare_verdict turns_judge(const double *log_ratio, uint32_t rounds, uint32_t look,
                                  double threshold, double alpha, struct comparison *out);
 
-/* Two-sided p of Mann and Whitney. Exact for up to COMPARE_EXACT values without ties; else by
- * the normal distribution, corrected for ties and continuity; 1 where all are equal. Leaves
+/* Two-sided p of Mann and Whitney. Exact for up to COMPARE_EXACT values, with ties as well; else
+ * by the normal distribution, corrected for ties and continuity; 1 where all are equal. Leaves
  * the values as they are. */
 enum { COMPARE_EXACT = 40 };
 double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_b);

@@ -138,7 +138,7 @@ static void leave_one_out(struct rank *r)
         return;
     }
     gather(r, 1, 2);
-    status = r->t->ops->barrier(r->t, 10 * SHORT_NS); /* time for ranks 0 and 1 to come */
+    status = r->t->ops->barrier(r->t, 50 * SHORT_NS); /* time for ranks 0 and 1 to come */
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     explains(r, "for rank 2");
     gather(r, 0, r->size);

@@ -5,6 +5,8 @@
 # All limits grow with the time that this machine takes for one iteration from start to end, which
 # on GPUs is seconds. Exit code 77: CONFIG wants GPUs that are not there.
 set -u
+# A command that is started with SIGHUP ignored, as by nohup, goes on ignoring it.
+[ "$3" != hup ] || [ -n "${EPA2A_TEST_HUP-}" ] || EPA2A_TEST_HUP=1 exec env --default-signal=HUP "$BASH" "$0" "$@"
 epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -26,7 +28,7 @@ uses_cuda() { "$epa2a" config show "$config" | grep -q '^  name: cuda$'; }
 passes() {
     local begin code
     begin=$(now_ms)
-    "$epa2a" bench "$config" --set bench.iterations=1 --set bench.warmup=0 >"$work/out" 2>"$work/err"
+    "$epa2a" bench "$config" --set timeout=100s --set bench.iterations=1 --set bench.warmup=0 >"$work/out" 2>"$work/err"
     code=$?
     whole_ms=$(($(now_ms) - begin))
     [ "$1" = first ] && [ "$code" = 3 ] && grep 'error: .*cuda: ' "$work/err" && exit 77
@@ -133,13 +135,19 @@ meet_their_end() {
             finish 5 6000
         done ;;
     stop)
-        start bench --set "timeout=$((500 + whole_ms))ms" || return
+        start bench --set "timeout=$((limit_ms + whole_ms))ms" || return
         nap
         since=$(now_ms)
         who=$(victim)
-        kill -STOP "$who"
+        # Ranks that had no core for so long wait in vain for each other.
+        if ! kill -STOP "$who" 2>/dev/null || ! runs "$pid"; then
+            late="it ended before a rank was stopped, by a timeout of $limit_ms ms"
+            limit_ms=$((4 * limit_ms))
+            wait "$pid"
+            return
+        fi
         # It cannot leave by itself: it is given up after its grace, which is longer with a device.
-        uses_cuda && finish 4 15000 || finish 4 5000
+        uses_cuda && finish 4 $((14500 + limit_ms)) || finish 4 $((4500 + limit_ms))
         grep -Eq 'rank [0-9]+[,:] .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
         if grep -q ') and others did not stop when told to' "$work/err"; then
             late="ranks that were not stopped had no core to end on"
@@ -189,6 +197,7 @@ meet_their_end() {
     esac
 }
 
+limit_ms=500 # of a wait for a rank that was stopped
 passes first
 until_in_time meet_their_end
 [ "$failed" = 0 ] && passes afterwards

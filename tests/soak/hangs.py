@@ -12,16 +12,16 @@ import tempfile
 PROGRAM = """#!/bin/sh
 case $1 in
 list) echo ;;
-verify) sleep 5; echo 'verified 1 iteration: 1 elements compared, 0 wrong' ;;
+verify) sleep SECONDS; echo 'verified 1 iteration: 1 elements compared, 0 wrong' ;;
 status) printf '{"commands": [{"run": {"ranks": [{"state": "running", "stage": "x", "iteration": %s, "samples": 0}]}}]}' "$(ITERATION)" ;;
 esac
 """
 
 failed = False
-for iteration, hangs in ("date +%s", 0), ("echo 1", 1):
+for iteration, seconds, hangs in ("date +%s", "5", 0), ("echo 1", "60", 1):
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "epa2a")
-        program.write_text(PROGRAM.replace("ITERATION", iteration))
+        program.write_text(PROGRAM.replace("ITERATION", iteration).replace("SECONDS", seconds))
         program.chmod(0o755)
         # One run, of a fault that ends with 0.
         done = subprocess.run([sys.executable, sys.argv[1], program, "--seconds", "1", "--seed", "1", "--hang", "2.5"],

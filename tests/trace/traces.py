@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -214,22 +213,21 @@ def tools():
 
 def start(*sets):
     more = [word for one in sets for word in ('--set', one)]
-    return subprocess.Popen([epa2a, 'bench', config, '--set', 'bench.iterations=1000000',
-                             '--set', 'timeout=1s', *more],
+    return subprocess.Popen([epa2a, 'bench', config, '--set', 'bench.iterations=1000000', *more],
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def iterations(process):
+    """That every rank has done."""
+    done = subprocess.run([epa2a, 'status', str(process.pid), '--json', '-'], capture_output=True, text=True,
+                          check=False)
+    run = json.loads(done.stdout)['commands'][0]['run'] if done.returncode == 0 else None
+    return min(rank['iteration'] or 0 for rank in run['ranks']) if run else 0
 
 
 def children(process):
     with open(f'/proc/{process.pid}/task/{process.pid}/children', encoding='ascii') as file:
         return [int(pid) for pid in file.read().split()]
-
-
-def is_under_way(process):
-    """All ranks have done more iterations than are kept: how long that takes is the machine's affair."""
-    text = subprocess.run([epa2a, 'status', str(process.pid)], capture_output=True, text=True, timeout=60,
-                          check=False).stdout
-    done = re.findall(r'^ +\d+ +\d+ .*? (\d+) +\d+ ', text, re.MULTILINE)
-    return len(done) == 4 and min(map(int, done)) > 12
 
 
 def ended(process, name, status):
@@ -243,12 +241,12 @@ def ended(process, name, status):
     assert not [path for path in os.listdir('.') if path.endswith('.tmp')]
 
 
-def ends(how, status):
+def ends(how, status, timeout='100s'):
     for n in range(2):
-        process = start(f'profile=end{n}')
-        while not is_under_way(process):
+        process = start(f'profile=end{n}', f'timeout={timeout}')
+        while iterations(process) < 20 and process.poll() is None:
             time.sleep(0.01)
-        time.sleep(random.random() / 2)
+        time.sleep(random.random() / 4)
         how(process)
         ended(process, f'end{n}', status)
 
@@ -258,7 +256,7 @@ def kill():
 
 
 def stop():
-    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGSTOP), 'timeout')
+    ends(lambda p: os.kill(random.choice(children(p)), signal.SIGSTOP), 'timeout', '3s')
 
 
 def interrupt():

@@ -1,7 +1,9 @@
 /* Ranks are threads here, so that ThreadSanitizer sees whether a barrier orders memory. */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -158,9 +160,16 @@ TEST(an_abort_frees_those_who_wait)
         assert_int_equal(rank[r].status, r == 1 ? EPA_OK : EPA_ERR_ABORTED);
 }
 
+/* Rank 2 comes once rank 0 is there, so that it waits for nobody else. */
 static void rank_1_stays_away(struct rank *rank)
 {
-    if (rank->boot.base.world.rank != 1)
+    uint32_t me = rank->boot.base.world.rank;
+    const void *data;
+    size_t bytes;
+
+    while (me == 2 && !control_step(rank->boot.control, 0, 1, &data, &bytes))
+        sched_yield();
+    if (me != 1)
         rank->status = rank->boot.base.barrier(&rank->boot.base);
 }
 
@@ -195,46 +204,70 @@ TEST(last_word_is_known_only_once_given)
     control_destroy(control);
 }
 
-/* A process that names itself a rank of `control` and then does as it is told. */
+/* A process that names itself a rank of `control`, says so and then does as it is told. */
 static pid_t other_rank(struct control *control, bool works)
 {
     struct epa_world world = {.rank = 1, .size = 2, .local_size = 2, .local_cores = 2};
     struct bootstrap boot;
-    pid_t pid = fork();
+    int ends[2];
+    char c;
+    pid_t pid;
 
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
     if (pid == 0) {
         bootstrap_init(&boot, control, &world, 0);
+        if (write(ends[1], "x", 1) != 1)
+            _exit(1);
         while (works)
             continue;
         pause();
     }
+    assert_true(pid > 0);
+    assert_int_equal(read(ends[0], &c, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
     return pid;
 }
 
+static uint64_t cpu_ns_of(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+    assert_int_equal(clock_gettime(clock, &used), 0);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+/* Limits until a rank is waited for in vain, 5 at most. Time is that of the test alone: one limit
+ * goes by while who works has a core for a tenth of it, however long the machine takes for that. */
 static uint32_t waits_in_vain(bool works)
 {
     struct wait_limit wait = {.limit_ns = 200000000};
     struct control *control;
-    uint32_t windows = 0;
-    uint64_t start;
+    uint32_t limits = 0;
+    uint64_t now = 1;
     pid_t pid;
 
     assert_int_equal(control_create(2, &control, NULL), EPA_OK);
     pid = other_rank(control, works);
-    usleep(50000);
-    start = epa_now_ns();
-    while (!wait_limit_expired(&wait, control, 1, epa_now_ns()) && windows < 5) {
-        windows = (uint32_t)((epa_now_ns() - start) / wait.limit_ns);
-        usleep(10000);
+    while (!wait_limit_expired(&wait, control, 1, now) && limits < 5) {
+        uint64_t until = cpu_ns_of(pid) + wait.limit_ns / 10;
+
+        while (works && cpu_ns_of(pid) < until)
+            usleep(1000);
+        now += wait.limit_ns + 1;
+        limits++;
     }
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     control_destroy(control);
-    return windows;
+    return limits;
 }
 
 TEST(who_uses_a_core_is_waited_for_longer_than_who_sleeps)
 {
-    assert_true(waits_in_vain(true) >= 5);
-    assert_true(waits_in_vain(false) < 5);
+    assert_int_equal(waits_in_vain(true), 5);
+    assert_int_equal(waits_in_vain(false), 1);
 }

@@ -26,19 +26,35 @@ TEST(few_values_have_an_exact_p)
     assert_close(compare_ranks(a, 1, b, 1), 1);
 }
 
+/* Five that are all below five others say as much where some of them are equal. */
+TEST(few_values_with_ties_have_an_exact_p)
+{
+    const double a[] = {1, 2, 2, 3, 3}, b[] = {6, 7, 7, 7, 8};
+    const double tied_a[] = {1, 2, 2, 3, 3, 3, 4}, tied_b[] = {2, 3, 4, 4, 5, 5};
+
+    assert_close(compare_ranks(a, 5, b, 5), 2.0 / 252);
+    assert_close(compare_ranks(b, 5, a, 5), 2.0 / 252);
+    assert_close(compare_ranks(tied_a, 7, tied_b, 6), 0.074592074592); /* 128 of 1716 draws */
+    assert_close(compare_ranks(tied_b, 6, tied_a, 7), 0.074592074592);
+}
+
 TEST(p_is_that_of_mann_and_whitney)
 {
     const double tied_a[] = {1, 2, 2, 3, 3, 3, 4}, tied_b[] = {2, 3, 4, 4, 5, 5};
     const double same[] = {3, 3, 3};
-    double a[30], b[30];
+    double a[30], b[30], many_a[28], many_b[24];
 
+    for (uint32_t i = 0; i < 28; i++)
+        many_a[i] = tied_a[i % 7];
+    for (uint32_t i = 0; i < 24; i++)
+        many_b[i] = tied_b[i % 6];
     for (uint32_t i = 0; i < 30; i++) {
         a[i] = i + 0.1;
         b[i] = i + 4.3;
     }
     assert_close(compare_ranks(a, 30, b, 30), 0.065671257689);
-    assert_close(compare_ranks(tied_a, 7, tied_b, 6), 0.078262429475);
-    assert_close(compare_ranks(tied_b, 6, tied_a, 7), 0.078262429475);
+    assert_close(compare_ranks(many_a, 28, many_b, 24), 0.000162007403);
+    assert_close(compare_ranks(many_b, 24, many_a, 28), 0.000162007403);
     assert_close(compare_ranks(same, 3, same, 3), 1);
 }
 

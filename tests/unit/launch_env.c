@@ -331,7 +331,11 @@ static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
     me->pid = getpid();
     if (boot->barrier(boot) != EPA_OK)
         return EPA_ERR_SYSTEM;
+    __atomic_add_fetch(&s->count, 1, __ATOMIC_RELAXED);
     if (boot->world.rank == 1) {
+        /* Until all have left that barrier: it is the next that they are to be freed from. */
+        while (__atomic_load_n(&s->count, __ATOMIC_RELAXED) < boot->world.size)
+            usleep(1000);
         me->at_ns = clock_ns();
         raise(SIGKILL);
     }
@@ -415,23 +419,42 @@ static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
     return me->barrier;
 }
 
-TEST_OF_RANKS(who_comes_late_is_named,
-              run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = 200000000}))
+/* Whether ranks 0 and 1 came within the limit; if so, who waited in vain named rank 2. */
+static bool only_rank_2_was_late(uint64_t limit_ns)
 {
+    struct started *s = run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = limit_ns});
     uint32_t reported = 0;
+    bool other = false;
 
     assert_all(s, EPA_ERR_TIMEOUT);
     for (uint32_t r = 0; r < 2; r++) {
-        char want[100];
+        char want[2][100];
 
         if (s->rank[r].barrier != EPA_ERR_TIMEOUT)
             continue; /* the other was first */
-        snprintf(want, sizeof(want),
-                 "rank %u waited 0.2 s for rank 2 to reach barrier 1 of the set-up", r);
-        assert_string_equal(s->rank[r].said, want);
+        for (uint32_t late = 1; late <= 2; late++)
+            snprintf(want[late - 1], sizeof(want[0]),
+                     "rank %u waited %.3g s for rank %u to reach barrier 1 of the set-up", r,
+                     (double)limit_ns / 1e9, late == 2 ? 2 : 1 - r);
+        other = other || strcmp(s->rank[r].said, want[0]) == 0;
+        assert_true(other || strcmp(s->rank[r].said, want[1]) == 0);
         reported++;
     }
     assert_true(reported > 0);
+    started_destroy(s);
+    return !other;
+}
+
+/* A machine that has no core for rank 0 or 1 for so long makes them late, too: then they are given
+ * longer. */
+TEST(who_comes_late_is_named)
+{
+    uint64_t limit_ns = 200000000;
+
+    while (!only_rank_2_was_late(limit_ns)) {
+        limit_ns *= 4;
+        assert_true(limit_ns < 20000000000);
+    }
 }
 
 static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
@@ -463,15 +486,14 @@ TEST_OF_RANKS(another_experiment_is_refused_with_the_difference,
 
 /* ---- strangers ---- */
 
-enum { START_NS = 500000000 };
-
-/* As rank 1 of 2, by the options of the launcher, with little patience. */
+/* As rank 1 of 2, by the options of the launcher. It is refused in milliseconds; a machine with
+ * other work is given seconds for that. */
 static void join_stranger(struct started *s, uint32_t port)
 {
     struct epa_launch asked = started_launch(s, note_world);
     const struct epa_options *options = &env->plugin.options;
     struct epa_error err = {EPA_OK, ""};
-    const uint64_t start_ns = START_NS;
+    const uint64_t start_ns = 3000000000;
     char config[256];
 
     set_job(1, 2, 2, port);
@@ -536,7 +558,7 @@ TEST_OF_RANKS(a_false_rendezvous_hears_no_token_and_is_not_obeyed, started_creat
     assert_true(challenged > 0);
     assert_int_equal(s->rank[1].status, EPA_ERR_TIMEOUT);
     assert_words(s->rank[1].text,
-                 "rank 1 .. cannot reach rank 0 within 0.5 s .. it does not have this job's token");
+                 "rank 1 .. cannot reach rank 0 within 3 s .. it does not have this job's token");
     assert_int_equal(s->rank[1].runs, 0);
 }
 

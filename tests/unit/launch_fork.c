@@ -141,9 +141,12 @@ static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
 {
     struct status_page *status_page = arg;
 
-    status_page->pid[boot->world.rank] = getpid();
+    __atomic_store_n(&status_page->pid[boot->world.rank], getpid(), __ATOMIC_RELAXED);
     if (boot->world.rank == 1)
         raise(SIGSTOP);
+    /* Its limit begins once rank 1 is there. */
+    while (__atomic_load_n(&status_page->pid[1], __ATOMIC_RELAXED) == 0 && !epa_aborted(boot))
+        usleep(1000);
     return wait_in_barrier(boot, status_page);
 }
 

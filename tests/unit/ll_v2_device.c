@@ -281,7 +281,11 @@ TEST(an_option_of_the_other_kind_of_memory_is_refused)
 /* Of each type, with outputs made by others or in combine, and over other nodes. */
 TEST(a_profile_is_of_any_kernel)
 {
-    struct ll_config c = {.pdl = true, .profile = "trace", .buffers = 2, .dedup = true};
+    struct ll_config c = {.pdl = true,
+                          .profile = "trace",
+                          .combine_dtype = ALGO_DTYPE_NATIVE,
+                          .buffers = 2,
+                          .dedup = true};
     struct epa_moe m = decode;
     struct ll_layout l;
     struct epa_error err;
