@@ -92,8 +92,8 @@ static enum epa_status load(struct api *out, struct epa_error *err)
     for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
         at = dlsym(library, function[i].name);
         if (at == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s has no %s",
-                            LIBRARY, function[i].name);
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s has no %s", LIBRARY,
+                            function[i].name);
         memcpy((char *)out + function[i].offset, &at, sizeof(at));
     }
     at = dlsym(library, "omp_set_num_threads");
@@ -364,8 +364,8 @@ enum epa_status onednn_create(const struct onednn_product *product, uint32_t pro
                               uint32_t workers, struct onednn **out, struct epa_error *err)
 {
     struct onednn *o = calloc(1, sizeof(*o));
-    enum epa_status status = o != NULL ? load(&o->api, err)
-                                       : epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
+    enum epa_status status =
+        o != NULL ? load(&o->api, err) : epa_fail(err, EPA_ERR_NOMEM, "oneDNN: no memory");
     dnnl_status_t done;
 
     if (status != EPA_OK) {

@@ -126,8 +126,8 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
         a.senders = 0;
     }
     a.halves = halves;
-    return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.stamps), &a.c,
-                         blocks, false);
+    return device_launch(&c->d, v1_combine_kernel(c->l.f16, c->l.pull, c->d.stamps), &a.c, blocks,
+                         false);
 }
 
 /* Where there are other nodes in three kernels: what one sends leaves, and what the last receives
@@ -340,13 +340,12 @@ enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.combines_again = true;
     c->l = *l;
     fill_args(c);
-    status = device_set_up(
-        &c->d,
-        (struct device_kernel[]){
-            {dispatch_kernel(c, EPA_BF16), l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL,
-             "dispatch"},
-            {v1_combine_kernel(l->f16, l->pull, c->d.stamps), NULL, "combine"}},
-        config->blocks, err);
+    status = device_set_up(&c->d,
+                           (struct device_kernel[]){
+                               {dispatch_kernel(c, EPA_BF16),
+                                l->fp8 ? dispatch_kernel(c, EPA_FP8_E4M3) : NULL, "dispatch"},
+                               {v1_combine_kernel(l->f16, l->pull, c->d.stamps), NULL, "combine"}},
+                           config->blocks, err);
     if (status == EPA_OK)
         status = device_make_mirrors(&c->d, l->heap_bytes, V1_MODES * V1_POSITIONS * l->size, err);
     if (status == EPA_OK && c->d.mirrors != NULL && v1_far_load() != cudaSuccess)

@@ -347,10 +347,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 const void *ll_dispatch_kernel(enum device_input in, enum ll_mode mode, bool profile)
 {
     static const void *const kernel[DEVICE_INPUTS][LL_MODES][2] = {
-        MODES(DEVICE_PLAIN),
-        MODES(DEVICE_QUANTISE),
-        MODES(DEVICE_QUANTISE_F16),
-        MODES(DEVICE_FP8)};
+        MODES(DEVICE_PLAIN), MODES(DEVICE_QUANTISE), MODES(DEVICE_QUANTISE_F16), MODES(DEVICE_FP8)};
 
     return kernel[in][mode][profile];
 }
