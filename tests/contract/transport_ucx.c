@@ -1,6 +1,7 @@
 /* What the ucx transport promises beyond transport.h: over tcp, where the other rank must be
  * awake for each put, nobody waits for one that is elsewhere; who leaves without a word is
  * told by name; and what is under way is bounded. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,9 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <ucp/api/ucp.h>
 
 #include "../../plugins/transport/ucx/lanes.h"
 #include "ranks.h"
+
+#define OURS __attribute__((visibility("default")))
 
 enum { MIB = 1 << 20, HEAP = 2 * MIB, SIGNALS = 4, MANY = 20000 };
 
@@ -153,11 +157,81 @@ static void it_says_what_carries_the_data(void **state)
     run(state, 2, describe_links, false);
 }
 
+/* ---- in front of this machine's UCX, which may be 1.13: the fence of 1.16 ----
+ *
+ * The plugin calls these, as this program exports them. A fence is a flush that waits for ever,
+ * unless FENCE_MODE is weak. */
+
+static struct {
+    bool on, weak;
+} later;
+
+enum { STOPPED_MS = 300 };
+
+static void *below(const char *name)
+{
+    return dlsym(RTLD_NEXT, name);
+}
+
+OURS ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const char *value)
+{
+    ucs_status_t (*call)(ucp_config_t *, const char *, const char *);
+
+    *(void **)&call = below("ucp_config_modify");
+    if (strcmp(name, "FENCE_MODE") == 0)
+        later.weak = strcmp(value, "weak") == 0;
+    return call(config, name, value);
+}
+
+OURS ucs_status_t ucp_worker_fence(ucp_worker_h worker)
+{
+    const ucp_request_param_t param = {.op_attr_mask = 0};
+    uint64_t begun = epa_now_ns();
+    ucs_status_t (*call)(ucp_worker_h), status = UCS_OK;
+    ucs_status_ptr_t request;
+
+    *(void **)&call = below("ucp_worker_fence");
+    if (!later.on || later.weak)
+        return call(worker);
+    request = ucp_worker_flush_nbx(worker, &param);
+    while (UCS_PTR_IS_PTR(request) && status == UCS_OK &&
+           ucp_request_check_status(request) == UCS_INPROGRESS) {
+        (void)ucp_worker_progress(worker);
+        if (epa_now_ns() - begun > (uint64_t)STOPPED_MS * 20000000) /* for the test to end */
+            status = UCS_ERR_TIMED_OUT;
+    }
+    if (UCS_PTR_IS_PTR(request))
+        ucp_request_free(request);
+    return status;
+}
+
+static enum epa_status put_and_quiet(struct rank *r, struct epa_transport *t)
+{
+    enum epa_status status = epa_put(t, MIB / 2, t->heap, MIB / 4, 1);
+
+    (void)r;
+    return status == EPA_OK ? t->ops->quiet(t) : status;
+}
+
+/* Nothing waits but quiet(). */
+static enum epa_status put_signal_and_quiet(struct rank *r, struct epa_transport *t)
+{
+    enum epa_status status = t->ops->put_signal(t, MIB, t->heap, 64, 1, 1, EPA_SIGNAL_SET, 1);
+
+    if (status == EPA_OK)
+        status = t->ops->put_signal(t, MIB, t->heap, 64, 2, 1, EPA_SIGNAL_ADD, 1);
+    if (status == EPA_OK)
+        status = t->ops->fence(t, 1);
+    return claim(r, status == EPA_OK, "status %d of put_signal or fence", status) ? t->ops->quiet(t)
+                                                                                  : status;
+}
+
 /* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the
  * time limit of the experiment, by name. */
-static void stop_while_others_put(struct rank *r)
+static void stop_while_others(struct rank *r,
+                              enum epa_status (*go_on)(struct rank *, struct epa_transport *))
 {
-    const uint64_t limit_ns = 300000000;
+    const uint64_t limit_ns = (uint64_t)STOPPED_MS * 1000000;
     uint64_t honest_ns = r->boot->timeout_ns, begun;
     struct epa_transport *t;
     struct epa_error err = {EPA_OK, ""};
@@ -178,11 +252,8 @@ static void stop_while_others_put(struct rank *r)
             usleep(1000);
         usleep(20000); /* until it has stopped: earlier it may still answer */
         begun = epa_now_ns();
-        for (int i = 0; i < 1000 && status == EPA_OK; i++) {
-            status = epa_put(t, MIB / 2, t->heap, MIB / 4, 1);
-            if (status == EPA_OK)
-                status = t->ops->quiet(t);
-        }
+        for (int i = 0; i < 1000 && status == EPA_OK; i++)
+            status = go_on(r, t);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_TIMEOUT, "status %d: %s", status, err.text);
         claim(r, strstr(err.text, "for rank 1") != NULL, "it says \"%s\"", err.text);
@@ -194,9 +265,25 @@ static void stop_while_others_put(struct rank *r)
     t->ops->close(t);
 }
 
+static void stop_while_others_put(struct rank *r)
+{
+    stop_while_others(r, put_and_quiet);
+}
+
 static void who_is_stopped_is_given_up_in_time(void **state)
 {
     run(state, 2, stop_while_others_put, false);
+}
+
+static void stop_while_others_signal(struct rank *r)
+{
+    later.on = true;
+    stop_while_others(r, put_signal_and_quiet);
+}
+
+static void a_later_ucx_does_not_wait_in_its_fence(void **state)
+{
+    run(state, 2, stop_while_others_signal, false);
 }
 
 static void *go_on_soon(void *arg)
@@ -281,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
         cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
         cmocka_unit_test_prestate(who_is_stopped_is_given_up_in_time, &subject),
+        cmocka_unit_test_prestate(a_later_ucx_does_not_wait_in_its_fence, &subject),
         cmocka_unit_test_prestate(who_leaves_early_does_not_end_those_that_are_behind, &subject),
         cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
         cmocka_unit_test_prestate(an_address_that_is_not_mapped_is_refused, &subject),

@@ -107,6 +107,12 @@ static ucp_config_t *read_config(const struct choice *config, struct epa_error *
         {"NET_DEVICES", config->devices, true},
         /* Additions must be atomic with those of ranks that map this memory. */
         {"ATOMIC_MODE", "cpu", true},
+        /* From 1.16 on UCX has other protocols by default. They have no additions by the peer's CPU
+         * over endpoints that tell of dead peers, and a fence between them, as one of FENCE_MODE
+         * strong, is a flush without a time limit: a peer that is stopped would hold it for ever.
+         * 1.13 knows no FENCE_MODE, and needs none. */
+        {"PROTO_ENABLE", "n", true},
+        {"FENCE_MODE", "weak", false},
         /* Else no endpoint that tells of dead peers could use shared memory. */
         {"MM_ERROR_HANDLING", "y", false},
     };

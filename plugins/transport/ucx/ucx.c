@@ -199,6 +199,7 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, ui
     return ucx_raise(u, signal_at(u, signal), value, op, peer);
 }
 
+/* Does not wait: read_config() sees to that. */
 static enum epa_status fence_locked(struct peer *peer)
 {
     struct ucx *u = peer->ucx;
