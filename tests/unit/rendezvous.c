@@ -287,6 +287,18 @@ TEST_OF_GAME(a_word_that_was_changed_is_not_believed, 2, 10000000000, 1000000000
     assert_verdict(g, &g->client[0], EPA_ERR_DIED, "it sent what the token does not prove");
 }
 
+/* A rank that is told to leave a step may come to the next. */
+TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2, 10000000000, 10000000000)
+{
+    join_all(g);
+    say(&g->client[1], EPA_ERR_TIMEOUT);
+    conn_say(&g->client[1], CONN_DONE);
+    expect(g, &g->client[0], CONN_ABORT);
+    step_to(g, 0, 2, "a", 1);
+    conn_say(&g->client[0], CONN_DONE);
+    assert_verdict(g, &g->client[0], EPA_ERR_TIMEOUT, "");
+}
+
 TEST(who_differs_is_refused_and_ends_the_launch)
 {
     static const struct {

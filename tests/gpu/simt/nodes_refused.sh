@@ -18,7 +18,7 @@ refuses fused-nvlink 'stores to all ranks from its kernels, and with transport.b
 refuses ll_v2-nvlink 'set layout: expert and dedup: true, or layout: rank' transport.between_nodes=shm algorithm.dedup=false
 refuses ll_v2-nvlink 'combine_mode: auto' transport.between_nodes=shm algorithm.layout=rank algorithm.combine_mode=pull
 refuses token_flag-nvlink 'set chunks: 1' transport.between_nodes=shm algorithm.chunks=2
-refuses token_flag-nvlink 'has 2 numbers, and there are 4 kernels' 'algorithm.kernel_blocks=[1,2]'
+refuses token_flag-nvlink 'has 2 numbers, and there are 4 kernels' transport.between_nodes=shm 'algorithm.kernel_blocks=[1,2]'
 refuses ll_v1-nvlink 'pushes blocks' transport.between_nodes=shm algorithm.exchange=pull
 refuses allgather-nvlink 'reaches some by puts only; set mode: push' transport.between_nodes=shm algorithm.mode=pull
 refuses allgather-nvlink "transport 'nvlink' cannot stand between nodes" transport.between_nodes=nvlink
