@@ -73,6 +73,7 @@ class Reader:
             (work / name).symlink_to(to)
         for skeleton in pathlib.Path(source, "share").glob("skeleton_*.c"):
             shutil.copy(skeleton, work)
+        shutil.copy(f"{source}/tests/cli/import/low_latency.txt", work / "deepep.log")
         (work / "hosts").write_text("localhost slots=64\n")
         (work / "routes.jsonl").write_text("".join(
             json.dumps({"topk_ids": [(t + 7 * k) % 64 for k in range(8)], "topk_weights": [0.125] * 8}) + "\n"

@@ -173,9 +173,9 @@ static void fail_each_call(const struct subject *subject, const char *memory, ui
         failed += somebody_failed(&call);
     }
     subject->cuda->fail_at = 0;
-    /* A few fail where it is of no matter: on close. How many calls there are is not the same
-     * each time: who waits asks again. */
-    if (failed <= reached * 9 / 10)
+    /* Some fail where it is of no matter: on close, where there are 6 to 15. How many calls there
+     * are, 134 to 426, is not the same each time: who waits asks again. */
+    if (reached - failed > 20)
         fail_msg("of %llu calls that failed only %llu ended a rank", (unsigned long long)reached,
                  (unsigned long long)failed);
 }

@@ -197,13 +197,13 @@ multiply(float (*sum)[MOST_N], float (*a)[MOST_K], float (*b)[MOST_N], uint32_t 
     }
 }
 
-/* The exponent of FP8 codes, in place; that of codes below 2^-6 is -6. */
-static inline __attribute__((always_inline)) words code_exponent(floats v)
+/* The exponents of FP8 codes, in place; that of codes below 2^-6 is -6. */
+static inline __attribute__((always_inline)) void code_exponent(const floats *v, words *out)
 {
     const words exponent = (words){0} + 0x7f800000, least = (words){0} + ((127 - 6) << 23);
-    words e = (words)v & exponent, less = e < least;
+    words e = (words)*v & exponent, less = e < least;
 
-    return (less & least) | (~less & e);
+    *out = (less & least) | (~less & e);
 }
 
 /* The same with addends that are cut. The unit is 2^-bits of the power of two of the largest. */
@@ -218,12 +218,14 @@ static inline __attribute__((always_inline)) void multiply_cut(float (*sum)[MOST
     for (uint32_t i = 0; i < ROWS; i++) {
         for (uint32_t j = 0; j < n; j += WIDE) {
             floats s = *(const floats *)&sum[i][j], f;
-            words most = (words)s & exponent, word, all, bigger = most > least;
+            words most = (words)s & exponent, word, other, all, bigger = most > least;
 
             most = (bigger & most) | (~bigger & least);
             for (uint32_t at = 0; at < k; at++) {
                 f = (floats){0} + a[i][at];
-                word = code_exponent(f) + code_exponent(*(const floats *)&b[at][j]) - (127 << 23);
+                code_exponent(&f, &word);
+                code_exponent((const floats *)&b[at][j], &other);
+                word += other - (127 << 23);
                 bigger = (f * *(const floats *)&b[at][j] != 0) & (word > most);
                 most = (bigger & word) | (~bigger & most);
             }
