@@ -129,6 +129,7 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
             &(struct epa_trace_event){
                 .begin_ns = at[2 * i] - ahead,
                 .end_ns = at[2 * i + 1] - ahead,
+                .bytes = (uint64_t)(high - low + 1) / 2,
                 .value = (uint64_t)(warp / DEVICE_WARPS) << 32 | warp % DEVICE_WARPS,
                 .peer = EPA_TRACE_NOBODY,
                 .signal = i,

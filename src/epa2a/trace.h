@@ -36,8 +36,8 @@ enum epa_trace_kind {
 
 struct epa_trace_event {
     uint64_t begin_ns, end_ns; /* of epa_now_ns() */
-    uint64_t bytes, value;     /* bytes 0: not given */
-    uint32_t tokens, peer;     /* tokens 0: not given */
+    uint64_t bytes, value; /* bytes 0: not given; of a kernel: how far its times may be off, ns */
+    uint32_t tokens, peer; /* tokens 0: not given */
     uint32_t signal;
     uint16_t name, kind; /* as epa_trace_name() gave it; enum epa_trace_kind */
 };

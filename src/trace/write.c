@@ -471,7 +471,7 @@ static json_t *slice_args(const struct gathered_event *e)
 
     if (e->event->peer != EPA_TRACE_NOBODY)
         json_object_set_new(args, "peer", json_integer(e->event->peer));
-    if (e->event->bytes != 0)
+    if (e->event->bytes != 0 && e->beside != EPA_TRACE_KERNELS)
         json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
     if (e->event->tokens != 0)
         json_object_set_new(args, e->beside == EPA_TRACE_PROXY ? "descriptors" : "tokens",
@@ -479,6 +479,7 @@ static json_t *slice_args(const struct gathered_event *e)
     if (e->beside == EPA_TRACE_KERNELS) {
         json_object_set_new(args, "block", json_integer((json_int_t)(e->event->value >> 32)));
         json_object_set_new(args, "warp", json_integer((uint32_t)e->event->value));
+        json_object_set_new(args, "error_ns", json_integer((json_int_t)e->event->bytes));
     }
     return args;
 }
