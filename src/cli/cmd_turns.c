@@ -475,7 +475,7 @@ static void print_differences(const struct results *then, const struct results *
                                        "machine.build.isa",      "machine.build.libc",
                                        "machine.host",           "machine.cpu",
                                        "machine.cores",          "machine.kernel",
-                                       "machine.governor",       "machine.device",
+                                       "machine.governor",       "machine.device.device",
                                        "machine.environment",    "plugins.launcher.hash",
                                        "plugins.backend.hash",   "plugins.transport.hash",
                                        "plugins.algorithm.hash", "world.started_by"};

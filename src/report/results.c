@@ -299,11 +299,13 @@ static bool is_of_part(enum results_part part, const char *key)
         return !is_below_one_of(means, key) && !is_length(key);
     case RESULTS_MEANS:
         return is_below_one_of(means, key);
-    case RESULTS_MACHINE:
-        return !is_below_one_of("host kernel load_average timer_ns memory_bytes build.version "
-                                "build.git build.compiler build.libc build.plugin_abi "
-                                "build.isa_refused environment links",
-                                key);
+    case RESULTS_MACHINE: /* a GPU's clocks, power and heat move while it works */
+        return !is_below_one_of(
+            "device.clock device.memory_clock device.throttle device.power "
+            "device.temperature host kernel load_average timer_ns memory_bytes build.version "
+            "build.git build.compiler build.libc build.plugin_abi "
+            "build.isa_refused environment links",
+            key);
     case RESULTS_ALL:
         break;
     }

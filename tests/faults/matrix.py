@@ -185,7 +185,7 @@ class Run:
         self.sets = sets
         args = [EPA, verb, FILE, '--json', self.json]
         name = {'hosts': 'env'}.get(launch, launch)
-        env = {k: v for k, v in os.environ.items() if not re.match('SLURM|OMPI|PMI|PMIX|TORCHELASTIC|EPA2A|RANK$|WORLD_SIZE$', k)}
+        env = {k: v for k, v in os.environ.items() if not re.match('SLURM|OMPI_(?!MCA_plm|ALLOW_RUN)|PMI|PMIX|TORCHELASTIC|EPA2A|RANK$|WORLD_SIZE$', k)}
         k, v = MARK.split('=')
         env[k] = v
         env['TMPDIR'] = self.tmp
