@@ -1,4 +1,4 @@
-/* Puts from a kernel to a GPU of another node, to be put beside bench-transport over the same
+/* Puts from a kernel to a GPU of another node, to be put beside the link peak of the same
  * transport, from host memory to host memory: one way with a signal that a kernel waits for, and
  * without a pause.
  *
