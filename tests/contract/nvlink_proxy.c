@@ -194,9 +194,7 @@ static bool open_gpu(struct gpu *g, struct rank *r)
     struct epa_error err = {EPA_OK, ""};
     struct proxy_params params = {.boot = r->boot,
                                   .net = r->subject->plugin,
-                                  .net_config = r->subject->config != NULL
-                                                    ? r->subject->config
-                                                    : r->subject->plugin->plugin.options.defaults,
+                                  .net_config = r->subject->config,
                                   .far = g->far,
                                   .copies = &g->copies.base,
                                   .trace = g->trace,
@@ -247,6 +245,27 @@ static void ask(struct gpu *g, uint32_t ring, struct epa_descriptor what)
         nap();
 }
 
+static void ask_signal(struct gpu *g, uint32_t op, uint32_t peer, uint32_t signal, uint64_t value)
+{
+    ask(g, 0, (struct epa_descriptor){.op = op, .peer = peer, .value = value, .signal = signal});
+}
+
+/* With a signal, unless its value is 0. */
+static void ask_put(struct gpu *g, uint32_t ring, uint32_t peer, uint64_t dst, const void *src,
+                    uint64_t bytes, uint32_t signal, uint64_t value)
+{
+    ask(g, ring,
+        (struct epa_descriptor){
+            .op = EPA_RING_PUT | (value != 0 ? EPA_RING_SET : 0u) |
+                  (bytes <= EPA_RING_PAYLOAD && value != 0 ? EPA_RING_INLINE : 0u),
+            .peer = peer,
+            .dst = dst,
+            .src = src,
+            .bytes = bytes,
+            .value = value,
+            .signal = signal});
+}
+
 static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
 {
     uint64_t begun = epa_now_ns(), value;
@@ -259,13 +278,6 @@ static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
         nap();
     }
     return value;
-}
-
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
-{
-    ranks_run(*state,
-              &(struct ranks){
-                  .ranks = ranks, .signals = 1, .heap_bytes = 4096, .body = body, .fails = fails});
 }
 
 /* ---- puts with signals, of any size, from several threads ---- */
@@ -309,15 +321,7 @@ static void *write_rounds(void *arg)
 
         for (uint64_t i = 0; i < bytes; i++)
             own[i] = byte_of(r->me, w->number, round, i);
-        ask(g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET |
-                                          (bytes <= EPA_RING_PAYLOAD ? EPA_RING_INLINE : 0u),
-                                    .peer = to,
-                                    .dst = part_of(r->me, w->number),
-                                    .src = own,
-                                    .bytes = bytes,
-                                    .value = round,
-                                    .signal = signal});
+        ask_put(g, 0, to, part_of(r->me, w->number), own, bytes, signal, round);
         await_word(g, signal, round);
         bytes = bytes_of(from, w->number, round);
         for (uint64_t i = 0; i < bytes; i++)
@@ -325,9 +329,7 @@ static void *write_rounds(void *arg)
         claim(r, wrong == 0, "round %llu, writer %u: %llu bytes of %llu are wrong",
               (unsigned long long)round, w->number, (unsigned long long)wrong,
               (unsigned long long)bytes);
-        ask(g, 0,
-            (struct epa_descriptor){
-                .op = EPA_RING_SET, .peer = from, .value = round, .signal = answered});
+        ask_signal(g, EPA_RING_SET, from, answered, round);
         await_word(g, answered, round);
     }
     free(own);
@@ -351,12 +353,6 @@ static void let_kernels_put(struct rank *r)
     close_gpu(&g);
 }
 
-static void data_are_in_place_before_their_signal(void **state)
-{
-    run(state, 2, let_kernels_put, false);
-    run(state, 3, let_kernels_put, false);
-}
-
 /* ---- order ---- */
 
 /* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum. */
@@ -373,14 +369,10 @@ static void count_without_answers(struct rank *r)
         claim(r, now >= seen, "signal 0 fell from %llu to %llu", (unsigned long long)seen,
               (unsigned long long)now);
         seen = now;
-        ask(&g, 0,
-            (struct epa_descriptor){
-                .op = EPA_RING_SET, .peer = next_of(r), .value = i, .signal = 0});
+        ask_signal(&g, EPA_RING_SET, next_of(r), 0, i);
         for (uint32_t peer = 0; peer < r->size; peer++)
             if (peer != r->me)
-                ask(&g, 0,
-                    (struct epa_descriptor){
-                        .op = EPA_RING_ADD, .peer = peer, .value = i, .signal = 1});
+                ask_signal(&g, EPA_RING_ADD, peer, 1, i);
     }
     await_word(&g, 0, n);
     await_word(&g, 1, (r->size - 1) * n * (n + 1) / 2);
@@ -388,11 +380,6 @@ static void count_without_answers(struct rank *r)
           "signals %llu and %llu", (unsigned long long)g.signal[0],
           (unsigned long long)g.signal[1]);
     close_gpu(&g);
-}
-
-static void signals_of_a_ring_are_given_in_its_order(void **state)
-{
-    run(state, 3, count_without_answers, false);
 }
 
 /* A put, a signal for it after a fence; then a fence, and a put that is polled by itself: when it
@@ -412,19 +399,11 @@ static void put_fence_put(struct rank *r)
 
         *mark = round;
         memset(own + PART, (int)round, PART);
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT,
-                                    .peer = to,
-                                    .dst = part_of(r->me, 0) + 8,
-                                    .src = own + PART,
-                                    .bytes = PART - 8});
-        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_FENCE, .peer = to});
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_SET, .peer = to, .value = round, .signal = 2});
-        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_FENCE, .peer = to});
-        ask(&g, 0,
-            (struct epa_descriptor){
-                .op = EPA_RING_PUT, .peer = to, .dst = part_of(r->me, 0), .src = mark, .bytes = 8});
+        ask_put(&g, 0, to, part_of(r->me, 0) + 8, own + PART, PART - 8, 0, 0);
+        ask_signal(&g, EPA_RING_FENCE, to, 0, 0);
+        ask_signal(&g, EPA_RING_SET, to, 2, round);
+        ask_signal(&g, EPA_RING_FENCE, to, 0, 0);
+        ask_put(&g, 0, to, part_of(r->me, 0), mark, 8, 0, 0);
         while (__atomic_load_n((uint64_t *)(void *)here, __ATOMIC_ACQUIRE) < round &&
                proxy_status(g.proxy) == EPA_OK)
             nap();
@@ -434,17 +413,11 @@ static void put_fence_put(struct rank *r)
             wrong += here[i] != (char)round;
         claim(r, wrong == 0, "round %llu: %llu bytes put before a fence are missing",
               (unsigned long long)round, (unsigned long long)wrong);
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_SET, .peer = from, .value = round, .signal = 3});
+        ask_signal(&g, EPA_RING_SET, from, 3, round);
         await_word(&g, 3, round);
     }
     close_gpu(&g);
     free(own);
-}
-
-static void a_fence_keeps_what_is_after_it_from_overtaking(void **state)
-{
-    run(state, 2, put_fence_put, false);
 }
 
 /* Rows apart: what is between them at the peer stays. Some are longer than a message. */
@@ -483,11 +456,6 @@ static void put_rows(struct rank *r)
     free(own);
 }
 
-static void rows_are_put_and_nothing_between_them(void **state)
-{
-    run(state, 2, put_rows, false);
-}
-
 /* ---- what the host asks for ---- */
 
 static uint64_t await_count(struct gpu *g, const uint64_t *count, uint64_t least)
@@ -515,14 +483,7 @@ static void put_and_quiet(struct rank *r)
         memset(own, (int)(round + r->me), PART);
         for (uint32_t peer = 0; peer < r->size; peer++)
             if (peer != r->me)
-                ask(&g, 1,
-                    (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
-                                            .peer = peer,
-                                            .dst = part_of(r->me, 1),
-                                            .src = own,
-                                            .bytes = PART,
-                                            .value = round,
-                                            .signal = 8 + r->me});
+                ask_put(&g, 1, peer, part_of(r->me, 1), own, PART, 8 + r->me, round);
         ask(&g, 1, (struct epa_descriptor){.op = PROXY_QUIET, .peer = r->me, .value = round});
         await_count(&g, proxy_quiet(g.proxy, &slow), round);
         (void)r->boot->barrier(r->boot);
@@ -546,11 +507,6 @@ static void put_and_quiet(struct rank *r)
             claim(r, await_count(&g, proxy_arrived(g.proxy, peer), 5) == 5, "rank %u", peer);
     close_gpu(&g);
     free(own);
-}
-
-static void after_quiet_all_is_in_place(void **state)
-{
-    run(state, 3, put_and_quiet, false);
 }
 
 /* ---- trace ---- */
@@ -626,22 +582,13 @@ static void put_with_a_trace(struct rank *r)
     if (!open_gpu(&g, r))
         return;
     for (uint64_t round = 1; round <= 5; round++) {
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_SET, .peer = to, .value = round, .signal = 0});
+        ask_signal(&g, EPA_RING_SET, to, 0, round);
         await_word(&g, 0, round);
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_SET, .peer = from, .value = round, .signal = 1});
+        ask_signal(&g, EPA_RING_SET, from, 1, round);
         await_word(&g, 1, round);
     }
     for (uint64_t round = 1; round <= 16; round++)
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
-                                    .peer = to,
-                                    .dst = part_of(r->me, 0),
-                                    .src = own,
-                                    .bytes = PART,
-                                    .value = round,
-                                    .signal = 2});
+        ask_put(&g, 0, to, part_of(r->me, 0), own, PART, 2, round);
     await_word(&g, 2, 16);
     r->boot->barrier(r->boot);
     close_gpu(&g);
@@ -659,11 +606,6 @@ static void put_with_a_trace(struct rank *r)
     check_states(r, t);
     free(own);
     free(t);
-}
-
-static void a_trace_says_what_a_proxy_does_and_waits_for(void **state)
-{
-    run(state, 2, put_with_a_trace, false);
 }
 
 /* ---- failures ---- */
@@ -689,9 +631,7 @@ static void ask_for_too_much(struct rank *r)
     if (!open_gpu(&g, r))
         return;
     if (r->me == 0) {
-        ask(&g, 0,
-            (struct epa_descriptor){
-                .op = EPA_RING_PUT, .peer = 1, .dst = HEAP - 8, .src = g.heap, .bytes = 16});
+        ask_put(&g, 0, 1, HEAP - 8, g.heap, 16, 0, 0);
         fails_with(&g, "rank 0 was asked to put 1 x 16 bytes");
         r->boot->abort(r->boot);
     }
@@ -705,7 +645,7 @@ static void copy_in_vain(struct rank *r)
     if (!open_gpu(&g, r))
         return;
     for (uint64_t i = 1; i < 100 && proxy_status(g.proxy) == EPA_OK && r->me == 0; i++)
-        ask(&g, 0, (struct epa_descriptor){.op = EPA_RING_SET, .peer = 1, .value = i, .signal = 0});
+        ask_signal(&g, EPA_RING_SET, 1, 0, i);
     if (r->me == 1) {
         fails_with(&g, "a copy that fails");
         r->boot->abort(r->boot);
@@ -716,24 +656,19 @@ static void copy_in_vain(struct rank *r)
     close_gpu(&g);
 }
 
-static void a_failure_is_told_and_ends_all_proxies(void **state)
-{
-    run(state, 2, ask_for_too_much, true);
-    run(state, 2, copy_in_vain, true);
-}
+static const struct promise promises[] = {
+    {"data are in place before their signal", let_kernels_put, {2, 3}},
+    {"signals of a ring are given in its order", count_without_answers, {3}},
+    {"a fence keeps what is after it from overtaking", put_fence_put, {2}},
+    {"rows are put and nothing between them", put_rows, {2}},
+    {"after quiet all is in place", put_and_quiet, {3}},
+    {"a trace says what a proxy does and waits for", put_with_a_trace, {2}},
+    {"a failure is told and ends all proxies", ask_for_too_much, {2}, .fails = true},
+    {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(data_are_in_place_before_their_signal, &subject),
-        cmocka_unit_test_prestate(signals_of_a_ring_are_given_in_its_order, &subject),
-        cmocka_unit_test_prestate(a_fence_keeps_what_is_after_it_from_overtaking, &subject),
-        cmocka_unit_test_prestate(rows_are_put_and_nothing_between_them, &subject),
-        cmocka_unit_test_prestate(after_quiet_all_is_in_place, &subject),
-        cmocka_unit_test_prestate(a_trace_says_what_a_proxy_does_and_waits_for, &subject),
-        cmocka_unit_test_prestate(a_failure_is_told_and_ends_all_proxies, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = 1, .heap_bytes = 4096}, promises,
+                         sizeof(promises) / sizeof(promises[0]));
 }

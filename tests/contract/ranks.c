@@ -51,6 +51,15 @@ bool works(struct rank *r, enum epa_status status)
     return claim(r, false, "status %d: %s", status, err.text);
 }
 
+bool explains(struct rank *r, const char *words)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    r->t->ops->explain(r->t, &err);
+    return claim(r, err.status != EPA_OK && strstr(err.text, words) != NULL,
+                 "\"%s\" is not in \"%s\"", words, err.text);
+}
+
 uint64_t draw(struct rank *r, uint64_t n)
 {
     r->random = r->random * 6364136223846793005u + 1442695040888963407u;
@@ -209,23 +218,17 @@ uint32_t previous_of(const struct rank *r)
     return (r->me + r->size - 1) % r->size;
 }
 
-static enum epa_status open_transport(const struct call *call, struct rank *r)
+enum epa_status open_transport(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_bytes,
+                               uint32_t signals, struct epa_transport **out, struct epa_error *err)
 {
-    const struct epa_transport_plugin *plugin = call->subject->plugin;
-    const struct epa_transport_params params = {
-        .boot = r->boot,
-        .backend = r->backend,
-        .config =
-            call->subject->config != NULL ? call->subject->config : plugin->plugin.options.defaults,
-        .heap_bytes = call->ranks->heap_bytes,
-        .signals = call->ranks->signals,
-        .between = call->subject->between,
-    };
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = plugin->open(&params, &r->t, &err);
+    const struct epa_transport_params params = {.boot = boot,
+                                                .backend = r->backend,
+                                                .config = r->subject->config,
+                                                .heap_bytes = heap_bytes,
+                                                .signals = signals,
+                                                .between = r->subject->between};
 
-    claim(r, status == EPA_OK, "open: status %d: %s", status, err.text);
-    return status;
+    return r->subject->plugin->open(&params, out, err);
 }
 
 static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
@@ -234,6 +237,7 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     struct rank r = {.subject = call->subject,
                      .boot = boot,
                      .shared = call->shared,
+                     .promise = call->ranks->promise,
                      .me = boot->world.rank,
                      .size = boot->world.size,
                      .random = boot->world.rank + 1,
@@ -244,8 +248,8 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
 
     if (!claim(&r, status == EPA_OK, "backend: %s", err.text))
         return status;
-    status = open_transport(call, &r);
-    if (status == EPA_OK) {
+    status = open_transport(&r, boot, call->ranks->heap_bytes, call->ranks->signals, &r.t, &err);
+    if (claim(&r, status == EPA_OK, "open: status %d: %s", status, err.text)) {
         call->ranks->body(&r);
         if (!call->ranks->fails)
             meet(&r); /* nothing is held back any more */
@@ -301,7 +305,7 @@ static const void *load_plugin(const char *path)
 }
 
 /* The defaults and over them each "name=value", read as from a file; what is wrong is told. */
-static const void *read_options(const struct epa_options *options, int n, char **text)
+const void *read_config(const struct epa_options *options, int n, const char *const *text)
 {
     static struct arena *arena; /* stays as long as the program */
     struct diag *diag;
@@ -363,14 +367,14 @@ static void need_backend(struct subject *subject)
 
 static void take_backend(struct subject *subject, const char *path)
 {
-    char *share = "share=true"; /* where there are too few GPUs */
+    const char *share = "share=true"; /* where there are too few GPUs */
     const struct epa_options *options;
 
     subject->backend = load_plugin(path);
     subject->most = 4;
     options = &subject->backend->plugin.options;
     subject->backend_config =
-        read_options(options, option_find(options, "share") != NULL ? 1 : 0, &share);
+        read_config(options, option_find(options, "share") != NULL ? 1 : 0, &share);
     need_backend(subject);
 }
 
@@ -378,11 +382,9 @@ static void take_backend(struct subject *subject, const char *path)
 static void need_transport(const struct subject *subject)
 {
     const struct epa_transport_plugin *plugin = subject->plugin;
-    const void *config =
-        subject->config != NULL ? subject->config : plugin->plugin.options.defaults;
     struct epa_error err = {EPA_OK, ""};
 
-    if (plugin->check == NULL || plugin->check(config, &err) == EPA_OK)
+    if (plugin->check == NULL || plugin->check(subject->config, &err) == EPA_OK)
         return;
     fprintf(stderr, "skipped: %s\n", err.text);
     exit(err.status == EPA_ERR_UNSUPPORTED ? 77 : 1);
@@ -427,20 +429,14 @@ static void explain_nothing(struct epa_bootstrap *boot, struct epa_error *err)
 enum epa_status open_with_lies(struct rank *r, uint64_t heap_bytes, size_t card_bytes,
                                void (*lie)(struct rank *, void *card), struct epa_error *err)
 {
-    const struct epa_transport_plugin *plugin = r->subject->plugin;
     struct liar liar = {.boot = *r->boot, .rank = r, .card_bytes = card_bytes, .lie = lie};
-    const struct epa_transport_params params = {
-        .boot = &liar.boot,
-        .config = r->subject->config != NULL ? r->subject->config : plugin->plugin.options.defaults,
-        .heap_bytes = heap_bytes,
-        .signals = 1};
     struct epa_transport *t = NULL;
     enum epa_status status;
 
     liar.boot.allgather = gather_lies;
     liar.boot.barrier = barrier_of_liars;
     liar.boot.explain = explain_nothing;
-    status = plugin->open(&params, &t, err);
+    status = open_transport(r, &liar.boot, heap_bytes, 1, &t, err);
     if (status == EPA_OK)
         t->ops->close(t);
     return status;
@@ -477,13 +473,61 @@ struct subject ranks_subject(int argc, char **argv)
     if (per_node != NULL)
         subject.per_node = (uint32_t)strtoul(per_node, NULL, 10);
     subject.plugin = load_plugin(argv[1]);
-    if (argc > first)
-        subject.config = read_options(&subject.plugin->plugin.options, argc - first, argv + first);
-    if (subject.config != NULL && subject.plugin->between_nodes != NULL &&
+    subject.config = read_config(&subject.plugin->plugin.options, argc - first,
+                                 (const char *const *)(argv + first));
+    if (subject.plugin->between_nodes != NULL &&
         subject.plugin->between_nodes(subject.config) != NULL)
         subject.between = load_plugin(subject.plugin->between_nodes(subject.config));
     need_transport(&subject);
     if (first == 4)
         take_backend(&subject, argv[3]);
     return subject;
+}
+
+/* cmocka's *state of a row. */
+struct row {
+    const struct subject *subject;
+    const struct promise *promise;
+    struct ranks usual;
+};
+
+static void keep(void **state)
+{
+    const struct row *row = *state;
+    const struct promise *p = row->promise;
+    struct ranks ranks = row->usual;
+    struct subject subject = *row->subject;
+
+    ranks.body = p->body;
+    ranks.fails = p->fails;
+    ranks.promise = p;
+    if (p->heap_bytes != 0 || p->bare)
+        ranks.heap_bytes = p->heap_bytes;
+    if (p->bare)
+        ranks.signals = 0;
+    if (p->option != NULL)
+        subject.config = read_config(&subject.plugin->plugin.options, 1, &p->option);
+    for (uint32_t i = 0; i < RANKS_MOST && p->ranks[i] != 0; i++) {
+        ranks.ranks = p->ranks[i];
+        if (i == 0 || p->ranks[i - 1] < subject.most)
+            ranks_run(&subject, &ranks);
+    }
+}
+
+int promises_main(int argc, char **argv, struct ranks usual, const struct promise *promise,
+                  size_t n)
+{
+    struct subject subject = ranks_subject(argc, argv);
+    struct CMUnitTest *tests = calloc(n, sizeof(*tests));
+    struct row *row = calloc(n, sizeof(*row));
+    int failed;
+
+    for (size_t i = 0; i < n; i++) {
+        row[i] = (struct row){&subject, &promise[i], usual};
+        tests[i] = (struct CMUnitTest){promise[i].name, keep, NULL, NULL, &row[i]};
+    }
+    failed = _cmocka_run_group_tests(argv[2], tests, n, NULL, NULL);
+    free(row);
+    free(tests);
+    return failed;
 }

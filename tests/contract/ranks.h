@@ -12,7 +12,7 @@ struct subject {
     const struct epa_transport_plugin *plugin;
     const struct epa_launcher_plugin *launcher;
     const struct epa_backend_plugin *backend;
-    const void *config;         /* of the transport; NULL: its defaults */
+    const void *config;         /* of the transport */
     const void *backend_config; /* of the backend */
     /* That it takes to other nodes, where it was named one: there, between_nodes is its file. */
     const struct epa_transport_plugin *between;
@@ -36,6 +36,7 @@ struct rank {
     struct epa_backend *backend;
     struct epa_transport *t;
     struct shared *shared;
+    const struct promise *promise; /* NULL: none of a table */
     uint32_t me, size;
     uint64_t random, begun_ns;
 };
@@ -45,7 +46,29 @@ struct ranks {
     uint64_t heap_bytes;
     void (*body)(struct rank *);
     bool fails; /* the body makes ranks fail: nothing is asked of the launch's status */
+    const struct promise *promise;
 };
+
+/* A row of a table of promises: a body, and the worlds of ranks that keep it, one after the other. */
+struct promise {
+    const char *name;
+    void (*body)(struct rank *);
+    uint32_t ranks[RANKS_MOST]; /* up to a 0, ascending, and no further than there may be */
+    /* For bodies that keep several. */
+    bool (*send)(struct rank *, size_t bytes, uint64_t round);
+    uint64_t value;
+    bool fails;          /* as in struct ranks */
+    bool bare;           /* no heap and no signals */
+    uint64_t heap_bytes; /* other than the table's */
+    const char *option;  /* of the transport: name=value, and all others as by default */
+};
+
+/* main() of a program for one table; `usual` has its signals and bytes of heap. */
+int promises_main(int argc, char **argv, struct ranks usual, const struct promise *, size_t n);
+
+/* Opens the transport once more. */
+enum epa_status open_transport(struct rank *, struct epa_bootstrap *, uint64_t heap_bytes,
+                               uint32_t signals, struct epa_transport **, struct epa_error *);
 
 /* Opens the transport once more over a bootstrap in which peers lie: `lie` changes what each other
  * rank says in the first exchange of `card_bytes` each. Closes it if it was opened all the same. */
@@ -64,9 +87,14 @@ void ranks_run(const struct subject *, const struct ranks *);
  * it cannot. */
 struct subject ranks_subject(int argc, char **argv);
 
+/* The defaults and over them each "name=value"; they stay. Exits where one is wrong. */
+const void *read_config(const struct epa_options *, int n, const char *const *text);
+
 __attribute__((format(printf, 3, 4))) bool claim(struct rank *, bool holds, const char *fmt, ...);
 /* Claims EPA_OK; what else it is, the transport explains. */
 bool works(struct rank *, enum epa_status);
+/* Claims that the transport explains its last failure with these words. */
+bool explains(struct rank *, const char *words);
 
 uint64_t draw(struct rank *, uint64_t n); /* 0 to n - 1 */
 

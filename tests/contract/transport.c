@@ -1,6 +1,7 @@
-/* The promises of epa2a/transport.h that are about order, asked of the transport given on
- * the command line. A body runs on each rank. Sources lie in the lower half of the heap,
- * for transports that read from nowhere else; what is put lands in the upper half. */
+/* The promises of epa2a/transport.h that are about order, and about where bytes land: any size,
+ * any alignment, any peer, from wherever they may come. They are asked of the transport given on
+ * the command line. A body runs on each rank. Sources lie in the lower half of the heap, for
+ * transports that read from nowhere else; what is put lands in the upper half. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,24 +10,17 @@
 
 #include "ranks.h"
 
-enum { HEAP = 16384, HALF = HEAP / 2, SIGNALS = 64, ROUNDS = 1000 };
+enum { HEAP = 16384, HALF = HEAP / 2, SIGNALS = 64, ROUNDS = 1000, LARGE = 9 * (1 << 20) + 3 };
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
+/* Rounds of a ring: the promise's send() puts `bytes` to the next rank and raises signal 0 there.
+ * Signal 1 goes back once they are read, so the only order in play is the one under test. */
+static void go_round(struct rank *r)
 {
-    ranks_run(*state, &(struct ranks){
-                          .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body});
-}
-
-/* Rounds of a ring: `send` puts `bytes` to the next rank and raises signal 0 there. Signal
- * 1 goes back once they are read, so the only order in play is the one under test. */
-static void go_round(struct rank *r, uint64_t turns,
-                     bool (*send)(struct rank *, size_t bytes, uint64_t round))
-{
-    for (uint64_t round = 1; goes_on(r, round, turns); round++) {
+    for (uint64_t round = 1; goes_on(r, round, r->promise->value); round++) {
         size_t bytes = 1 + (round * 977 & 2047);
 
         fill(r, 0, bytes, round);
-        if (!send(r, bytes, round) || !await(r, 0, round) ||
+        if (!r->promise->send(r, bytes, round) || !await(r, 0, round) ||
             !is_filled(r, HALF, bytes, round, previous_of(r)) ||
             !raise_signal(r, 1, round, EPA_SIGNAL_SET, previous_of(r)) || !await(r, 1, round))
             return;
@@ -38,29 +32,6 @@ static bool send_with_signal(struct rank *r, size_t bytes, uint64_t round)
     return put_signal(r, HALF, r->t->heap, bytes, 0, round, EPA_SIGNAL_SET, next_of(r));
 }
 
-static void ring_with_signal(struct rank *r)
-{
-    go_round(r, ROUNDS, send_with_signal);
-}
-
-static void put_signal_is_seen_after_its_payload(void **state)
-{
-    run(state, 2, ring_with_signal);
-}
-
-static void short_ring_with_signal(struct rank *r)
-{
-    go_round(r, ROUNDS / 10, send_with_signal);
-}
-
-static void one_to_eight_ranks_exchange(void **state)
-{
-    const struct subject *subject = *state;
-
-    for (uint32_t n = 1; n <= subject->most; n++)
-        run(state, n, short_ring_with_signal);
-}
-
 static bool send_with_fence(struct rank *r, size_t bytes, uint64_t round)
 {
     size_t half = bytes / 2;
@@ -69,17 +40,6 @@ static bool send_with_fence(struct rank *r, size_t bytes, uint64_t round)
            put(r, HALF, r->t->heap, half, next_of(r)) &&
            works(r, r->t->ops->fence(r->t, next_of(r))) &&
            raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
-}
-
-static void ring_with_fence(struct rank *r)
-{
-    go_round(r, ROUNDS, send_with_fence);
-}
-
-static void fence_orders_a_signal_after_puts(void **state)
-{
-    run(state, 2, ring_with_fence);
-    run(state, 5, ring_with_fence);
 }
 
 static void set_twice(struct rank *r)
@@ -95,12 +55,6 @@ static void set_twice(struct rank *r)
     }
 }
 
-static void fence_orders_a_signal_after_signals(void **state)
-{
-    run(state, 2, set_twice);
-    run(state, 5, set_twice);
-}
-
 /* The first half is put, the second comes with the signal. */
 static bool send_fence_put_signal(struct rank *r, size_t bytes, uint64_t round)
 {
@@ -112,16 +66,6 @@ static bool send_fence_put_signal(struct rank *r, size_t bytes, uint64_t round)
                       next_of(r));
 }
 
-static void ring_fence_put_signal(struct rank *r)
-{
-    go_round(r, ROUNDS, send_fence_put_signal);
-}
-
-static void fence_orders_a_put_signal_after_puts(void **state)
-{
-    run(state, 2, ring_fence_put_signal);
-}
-
 /* The second put lands on the first. */
 static bool send_twice(struct rank *r, size_t bytes, uint64_t round)
 {
@@ -131,16 +75,6 @@ static bool send_twice(struct rank *r, size_t bytes, uint64_t round)
            put(r, HALF, r->t->heap, bytes, next_of(r)) &&
            works(r, r->t->ops->fence(r->t, next_of(r))) &&
            raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
-}
-
-static void ring_twice(struct rank *r)
-{
-    go_round(r, ROUNDS, send_twice);
-}
-
-static void fence_orders_a_put_after_a_put_to_the_same_place(void **state)
-{
-    run(state, 2, ring_twice);
 }
 
 static void ring_without_signals(struct rank *r)
@@ -158,11 +92,6 @@ static void ring_without_signals(struct rank *r)
     }
 }
 
-static void quiet_puts_everything_in_place(void **state)
-{
-    run(state, 3, ring_without_signals);
-}
-
 /* The source is overwritten as soon as that is allowed. */
 static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
 {
@@ -170,16 +99,6 @@ static bool send_and_reuse(struct rank *r, size_t bytes, uint64_t round)
 
     store_byte(r, 0, 0xaa, bytes);
     return good && raise_signal(r, 0, round, EPA_SIGNAL_SET, next_of(r));
-}
-
-static void ring_and_reuse(struct rank *r)
-{
-    go_round(r, ROUNDS, send_and_reuse);
-}
-
-static void quiet_lets_the_source_be_used_again(void **state)
-{
-    run(state, 2, ring_and_reuse);
 }
 
 /* Two ranks signal each other, quiet, and look: at least one must see the other's signal.
@@ -205,22 +124,12 @@ static void look_after_quiet(struct rank *r)
               (unsigned long long)round);
 }
 
-static void quiet_returns_when_others_can_see(void **state)
-{
-    run(state, 2, look_after_quiet);
-}
-
 static void check_signals_are_zero(struct rank *r)
 {
     for (uint32_t i = 0; i < SIGNALS; i++)
         claim(r, r->t->ops->read(r->t, i) == 0, "signal %u is %llu", i,
               (unsigned long long)r->t->ops->read(r->t, i));
     meet(r);
-}
-
-static void signals_are_zero_after_open(void **state)
-{
-    run(state, 3, check_signals_are_zero);
 }
 
 static void raise_and_reset(struct rank *r)
@@ -234,11 +143,6 @@ static void raise_and_reset(struct rank *r)
             return;
         check_signals_are_zero(r);
     }
-}
-
-static void reset_brings_signals_back_to_zero(void **state)
-{
-    run(state, 3, raise_and_reset);
 }
 
 static void set_one_signal(struct rank *r)
@@ -258,11 +162,6 @@ static void set_one_signal(struct rank *r)
         claim(r, i == 3 || r->t->ops->read(r->t, i) == 0, "signal %u was set, too", i);
 }
 
-static void set_replaces_and_wait_for_equality_sees_it(void **state)
-{
-    run(state, 2, set_one_signal);
-}
-
 static void add_to_all(struct rank *r)
 {
     uint64_t want = 0, turns = rounds(r, ROUNDS);
@@ -279,12 +178,6 @@ static void add_to_all(struct rank *r)
     meet(r);
     claim(r, r->t->ops->read(r->t, 5) == want, "the sum is %llu, not %llu",
           (unsigned long long)r->t->ops->read(r->t, 5), (unsigned long long)want);
-}
-
-static void additions_of_all_ranks_sum_exactly(void **state)
-{
-    run(state, 2, add_to_all);
-    run(state, 8, add_to_all);
 }
 
 /* Additions and sets may well be done by different hands. */
@@ -307,12 +200,6 @@ static void add_then_set(struct rank *r)
               (unsigned long long)round, (unsigned long long)r->t->ops->read(r->t, 6));
         meet(r);
     }
-}
-
-static void fence_orders_sets_and_additions(void **state)
-{
-    run(state, 1, add_then_set);
-    run(state, 3, add_then_set);
 }
 
 /* Lets as many pieces go as the transport takes at once; what it did not take (EPA_AGAIN)
@@ -341,31 +228,146 @@ static void count_what_is_taken(struct rank *r)
           (unsigned long long)r->shared->note[previous_of(r)][0]);
 }
 
-static void what_was_not_taken_was_not_begun(void **state)
+/* ---- where bytes land ---- */
+
+static void send_nothing(struct rank *r)
 {
-    run(state, 2, count_what_is_taken);
+    store_byte(r, HALF, 11, 1);
+    store_byte(r, HEAP - 1, 12, 1);
+    meet(r);
+    put(r, HALF, r->t->heap, 0, next_of(r));
+    put(r, HEAP, NULL, 0, next_of(r));
+    put_signal(r, HALF, NULL, 0, 0, 1, EPA_SIGNAL_SET, next_of(r));
+    await(r, 0, 1);
+    meet(r);
+    claim(r, load_byte(r, HALF) == 11 && load_byte(r, HEAP - 1) == 12, "no bytes wrote something");
 }
+
+/* Any size, from any offset to any offset, with guards on both sides of what lands. */
+static void send_unaligned(struct rank *r)
+{
+    for (uint64_t round = 1; goes_on(r, round, ROUNDS / 3); round++) {
+        uint64_t src = draw(r, 64), dst = HALF + 1 + draw(r, 64);
+        size_t bytes = 1 + draw(r, 300);
+
+        store_byte(r, HALF, 0x77, 512);
+        r->shared->note[r->me][0] = dst;
+        r->shared->note[r->me][1] = bytes;
+        fill(r, src, bytes, round);
+        if (!meet(r) || !put(r, dst, r->t->heap + src, bytes, next_of(r)) || !meet(r))
+            return;
+        dst = r->shared->note[previous_of(r)][0];
+        bytes = r->shared->note[previous_of(r)][1];
+        claim(r, load_byte(r, dst - 1) == 0x77 && load_byte(r, dst + bytes) == 0x77,
+              "%zu bytes to offset %llu wrote beside it", bytes, (unsigned long long)dst);
+        if (!is_filled(r, dst, bytes, round, previous_of(r)) || !meet(r))
+            return;
+    }
+}
+
+static void send_large(struct rank *r)
+{
+    for (uint64_t round = 1; round <= 3; round++) {
+        fill(r, 1, LARGE, round);
+        put_signal(r, LARGE + 5, r->t->heap + 1, LARGE, 0, round, EPA_SIGNAL_SET, next_of(r));
+        if (!await(r, 0, round) || !is_filled(r, LARGE + 5, LARGE, round, previous_of(r)) ||
+            !meet(r))
+            return;
+    }
+}
+
+/* Each rank writes its number to its own place at each peer, itself included. */
+static void write_own_place(struct rank *r)
+{
+    for (uint64_t round = 1; goes_on(r, round, ROUNDS / 10); round++) {
+        uint64_t place = HALF + (uint64_t)r->me * 1000;
+
+        fill(r, place - HALF, 900, round);
+        for (uint32_t peer = 0; peer < r->size; peer++)
+            put_signal(r, place, r->t->heap + place - HALF, 900, r->me, round, EPA_SIGNAL_SET,
+                       peer);
+        for (uint32_t peer = 0; peer < r->size; peer++) {
+            if (!await(r, peer, round) ||
+                !is_filled(r, HALF + (uint64_t)peer * 1000, 900, round, peer))
+                return;
+        }
+        if (!meet(r))
+            return;
+    }
+}
+
+static void store_through_pointers(struct rank *r)
+{
+    bool all = (r->t->flags & EPA_TRANSPORT_LOAD_STORE) != 0;
+    char letters[64];
+
+    claim(r, r->t->rank == r->me && r->t->size == r->size, "rank %u of %u", r->t->rank, r->t->size);
+    claim(r, r->t->heap_bytes == HEAP, "%llu bytes of heap", (unsigned long long)r->t->heap_bytes);
+    claim(r, r->t->peer_heap[r->me] == NULL || r->t->peer_heap[r->me] == r->t->heap,
+          "the own heap is at two addresses");
+    claim(r, ((uintptr_t)r->t->heap & 63) == 0, "the heap is not on a 64-byte line");
+    for (uint32_t peer = 0; peer < r->size; peer++) {
+        char *place = epa_peer(r->t, HALF + (uint64_t)r->me * 64, peer);
+
+        claim(r, place != NULL || !all, "rank %u is not in reach", peer);
+        memset(letters, 'a' + (int)r->me, sizeof(letters));
+        if (place != NULL)
+            store_at(r, place, letters, sizeof(letters));
+        raise_signal(r, r->me, place != NULL ? 2 : 1, EPA_SIGNAL_SET, peer);
+    }
+    for (uint32_t peer = 0; peer < r->size; peer++) {
+        await(r, peer, 1);
+        load(r, HALF + (uint64_t)peer * 64, letters, sizeof(letters));
+        for (uint32_t i = 0; i < 64 && r->t->ops->read(r->t, peer) == 2; i++)
+            claim(r, letters[i] == 'a' + (char)peer,
+                  "byte %u of what rank %u stored has not come with its signal", i, peer);
+    }
+}
+
+static void send_from_elsewhere(struct rank *r)
+{
+    char elsewhere[100];
+
+    if ((r->t->flags & EPA_TRANSPORT_ANY_SOURCE) == 0)
+        return;
+    fill(r, 0, sizeof(elsewhere), 1);
+    load(r, 0, elsewhere, sizeof(elsewhere));
+    put_signal(r, HALF, elsewhere, sizeof(elsewhere), 0, 1, EPA_SIGNAL_SET, next_of(r));
+    if (await(r, 0, 1))
+        is_filled(r, HALF, sizeof(elsewhere), 1, previous_of(r));
+    works(r, r->t->ops->quiet(r->t));
+}
+
+static const struct promise promises[] = {
+    {"signals are zero after open", check_signals_are_zero, {3}},
+    {"put_signal is seen after its payload", go_round, {2}, send_with_signal, ROUNDS},
+    {"one to eight ranks exchange",
+     go_round,
+     {1, 2, 3, 4, 5, 6, 7, 8},
+     send_with_signal,
+     ROUNDS / 10},
+    {"fence orders a signal after puts", go_round, {2, 5}, send_with_fence, ROUNDS},
+    {"fence orders a signal after signals", set_twice, {2, 5}},
+    {"fence orders a put_signal after puts", go_round, {2}, send_fence_put_signal, ROUNDS},
+    {"fence orders a put after a put to the same place", go_round, {2}, send_twice, ROUNDS},
+    {"quiet puts everything in place", ring_without_signals, {3}},
+    {"quiet lets the source be used again", go_round, {2}, send_and_reuse, ROUNDS},
+    {"quiet returns when others can see", look_after_quiet, {2}},
+    {"reset brings signals back to zero", raise_and_reset, {3}},
+    {"set replaces, and a wait for equality sees it", set_one_signal, {2}},
+    {"additions of all ranks sum exactly", add_to_all, {2, 8}},
+    {"fence orders sets and additions", add_then_set, {1, 3}},
+    {"what was not taken was not begun", count_what_is_taken, {2}},
+    {"zero bytes change nothing and still signal", send_nothing, {2}},
+    {"any alignment lands, and nothing beside it", send_unaligned, {2}},
+    {"megabytes come whole", send_large, {2}, .heap_bytes = 2 * LARGE + 5},
+    {"an offset is the same place on every rank", write_own_place, {1, 4, 8}},
+    {"stores through peer_heap come with the next signal", store_through_pointers, {4}},
+    {"any source may lie outside the heap", send_from_elsewhere, {2}},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(signals_are_zero_after_open, &subject),
-        cmocka_unit_test_prestate(put_signal_is_seen_after_its_payload, &subject),
-        cmocka_unit_test_prestate(one_to_eight_ranks_exchange, &subject),
-        cmocka_unit_test_prestate(fence_orders_a_signal_after_puts, &subject),
-        cmocka_unit_test_prestate(fence_orders_a_signal_after_signals, &subject),
-        cmocka_unit_test_prestate(fence_orders_a_put_signal_after_puts, &subject),
-        cmocka_unit_test_prestate(fence_orders_a_put_after_a_put_to_the_same_place, &subject),
-        cmocka_unit_test_prestate(quiet_puts_everything_in_place, &subject),
-        cmocka_unit_test_prestate(quiet_lets_the_source_be_used_again, &subject),
-        cmocka_unit_test_prestate(quiet_returns_when_others_can_see, &subject),
-        cmocka_unit_test_prestate(reset_brings_signals_back_to_zero, &subject),
-        cmocka_unit_test_prestate(set_replaces_and_wait_for_equality_sees_it, &subject),
-        cmocka_unit_test_prestate(additions_of_all_ranks_sum_exactly, &subject),
-        cmocka_unit_test_prestate(fence_orders_sets_and_additions, &subject),
-        cmocka_unit_test_prestate(what_was_not_taken_was_not_begun, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
+                         promises, sizeof(promises) / sizeof(promises[0]));
 }

@@ -12,16 +12,6 @@
 
 enum { HEAP = 3 << 20, OTHERS = 4, SIGNALS = OTHERS + PEAK_SIGNALS };
 
-static void run(void **state, uint32_t ranks, uint64_t heap_bytes, void (*body)(struct rank *),
-                bool fails)
-{
-    ranks_run(*state, &(struct ranks){.ranks = ranks,
-                                      .signals = SIGNALS,
-                                      .heap_bytes = heap_bytes,
-                                      .body = body,
-                                      .fails = fails});
-}
-
 static enum epa_status measure(struct rank *r, struct peak *out)
 {
     struct epa_error err = {EPA_OK, ""};
@@ -64,12 +54,6 @@ static void measure_twice(struct rank *r)
     }
 }
 
-static void all_ranks_measure_the_same_peak(void **state)
-{
-    for (uint32_t n = 2; n <= 5; n++)
-        run(state, n, HEAP, measure_twice, false);
-}
-
 static void measure_without_room(struct rank *r)
 {
     struct peak peak = {-1, -1};
@@ -80,11 +64,6 @@ static void measure_without_room(struct rank *r)
     claim(r, is_latency(r, peak.latency_ns), "%g ns", peak.latency_ns);
 }
 
-static void a_heap_without_room_leaves_the_rate_unknown(void **state)
-{
-    run(state, 3, 64, measure_without_room, false);
-}
-
 static void measure_alone(struct rank *r)
 {
     struct peak peak = {-1, -1};
@@ -92,11 +71,6 @@ static void measure_alone(struct rank *r)
     if (measure(r, &peak) == EPA_OK)
         claim(r, !(peak.bytes_per_ns > 0) && !(peak.latency_ns > 0), "%g bytes/ns, %g ns",
               peak.bytes_per_ns, peak.latency_ns);
-}
-
-static void one_rank_has_no_links(void **state)
-{
-    run(state, 1, HEAP, measure_alone, false);
 }
 
 /* Rank 1 gives up instead of taking part. */
@@ -111,11 +85,6 @@ static void measure_with_one_that_has_failed(struct rank *r)
     }
     status = measure(r, &peak);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
-}
-
-static void measuring_ends_when_a_rank_has_failed(void **state)
-{
-    run(state, 3, HEAP, measure_with_one_that_has_failed, true);
 }
 
 static _Thread_local const struct epa_transport_ops *true_ops; /* ranks may be threads */
@@ -144,11 +113,6 @@ static void measure_while_others_have_the_cores(struct rank *r)
         claim(r, peak.bytes_per_ns > 0, "%g bytes/ns", peak.bytes_per_ns);
     }
     r->t->ops = true_ops;
-}
-
-static void a_signal_that_waited_for_a_core_is_no_measure(void **state)
-{
-    run(state, 2, HEAP, measure_while_others_have_the_cores, false);
 }
 
 /* A wait in vain, which is over at once if it may not last longer than set-up. */
@@ -183,22 +147,17 @@ static void measure_in_vain(struct rank *r)
           err.text);
 }
 
-static void measuring_waits_no_longer_than_set_up_may(void **state)
-{
-    run(state, 2, HEAP, measure_in_vain, true);
-}
+static const struct promise promises[] = {
+    {"all ranks measure the same peak", measure_twice, {2, 3, 4, 5}},
+    {"a heap without room leaves the rate unknown", measure_without_room, {3}, .heap_bytes = 64},
+    {"one rank has no links", measure_alone, {1}},
+    {"a signal that waited for a core is no measure", measure_while_others_have_the_cores, {2}},
+    {"measuring ends when a rank has failed", measure_with_one_that_has_failed, {3}, .fails = true},
+    {"measuring waits no longer than set-up may", measure_in_vain, {2}, .fails = true},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(all_ranks_measure_the_same_peak, &subject),
-        cmocka_unit_test_prestate(a_heap_without_room_leaves_the_rate_unknown, &subject),
-        cmocka_unit_test_prestate(one_rank_has_no_links, &subject),
-        cmocka_unit_test_prestate(a_signal_that_waited_for_a_core_is_no_measure, &subject),
-        cmocka_unit_test_prestate(measuring_ends_when_a_rank_has_failed, &subject),
-        cmocka_unit_test_prestate(measuring_waits_no_longer_than_set_up_may, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
+                         promises, sizeof(promises) / sizeof(promises[0]));
 }

@@ -20,12 +20,6 @@
 
 enum { HEAP = 3 << 20, HUGE_PAGE = 2 << 20 };
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
-{
-    ranks_run(*state,
-              &(struct ranks){.ranks = ranks, .signals = 4, .heap_bytes = HEAP, .body = body});
-}
-
 /* Lines of /proc/self/maps that name `what`; `first` gets the one that holds `address`. */
 static uint32_t count_maps(const char *what, const void *address, uint64_t *offset)
 {
@@ -61,11 +55,6 @@ static void look_at_memory(struct rank *r)
     meet(r);
 }
 
-static void heaps_are_nameless_and_aligned_for_huge_pages(void **state)
-{
-    run(state, 3, look_at_memory);
-}
-
 static void look_for_descriptors(struct rank *r)
 {
     const struct dirent *entry;
@@ -86,23 +75,13 @@ static void look_for_descriptors(struct rank *r)
     meet(r);
 }
 
-static void nobody_else_can_open_a_heap_later(void **state)
-{
-    run(state, 3, look_for_descriptors);
-}
-
 /* Opens by hand, with what the harness does not offer; `text` must be in the refusal. */
 static void is_refused(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_bytes,
                        const char *text)
 {
-    const struct epa_transport_plugin *plugin = r->subject->plugin;
-    const struct epa_transport_params params = {.boot = boot,
-                                                .config = plugin->plugin.options.defaults,
-                                                .heap_bytes = heap_bytes,
-                                                .signals = 1};
     struct epa_transport *t = NULL;
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = plugin->open(&params, &t, &err);
+    enum epa_status status = open_transport(r, boot, heap_bytes, 1, &t, &err);
 
     claim(r, status != EPA_OK && t == NULL, "it was not refused");
     claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s", status,
@@ -117,11 +96,6 @@ static void open_over_two_nodes(struct rank *r)
     is_refused(r, &boot, 4096, "the 1 ranks of one node, not all 2");
 }
 
-static void ranks_on_several_nodes_are_refused(void **state)
-{
-    run(state, 2, open_over_two_nodes);
-}
-
 static void open_with_different_heaps(struct rank *r)
 {
     is_refused(r, r->boot, r->me == 1 ? 8192 : 4096,
@@ -129,19 +103,9 @@ static void open_with_different_heaps(struct rank *r)
     is_refused(r, r->boot, UINT64_MAX - 5, "too large");
 }
 
-static void heaps_of_different_size_are_refused(void **state)
-{
-    run(state, 2, open_with_different_heaps);
-}
-
 static void open_without_address_space(struct rank *r)
 {
     is_refused(r, r->boot, (uint64_t)1 << 60, "bytes");
-}
-
-static void a_heap_that_cannot_be_mapped_is_refused_with_its_size(void **state)
-{
-    run(state, 1, open_without_address_space);
 }
 
 /* Rank 0 leaves at once; with threads its heap is the others' very memory. */
@@ -152,15 +116,6 @@ static void write_to_who_has_left(struct rank *r)
         works(r, r->t->ops->signal(r->t, 1, 1, EPA_SIGNAL_ADD, 0));
         sched_yield();
     }
-}
-
-static void a_heap_stays_while_peers_may_write_to_it(void **state)
-{
-    ranks_run(*state, &(struct ranks){.ranks = 4,
-                                      .signals = 4,
-                                      .heap_bytes = HEAP,
-                                      .body = write_to_who_has_left,
-                                      .fails = true});
 }
 
 /* A peer of the same process that says its memory is where a variable of this rank is. */
@@ -180,11 +135,6 @@ static void open_with_a_wrong_pointer(struct rank *r)
               strcmp(r->subject->launcher->plugin.name, "fork") == 0, /* it is not used there */
           "an address that is no segment was used");
     claim(r, err.status == EPA_OK || strstr(err.text, "memory") != NULL, "%s", err.text);
-}
-
-static void an_address_that_is_no_segment_is_refused(void **state)
-{
-    run(state, 2, open_with_a_wrong_pointer);
 }
 
 enum { SHORT_FD = 200 };
@@ -236,24 +186,19 @@ static void open_with_a_short_file(struct rank *r)
     waitpid(child, NULL, 0);
 }
 
-static void a_file_of_another_size_is_refused(void **state)
-{
-    run(state, 2, open_with_a_short_file);
-}
+static const struct promise promises[] = {
+    {"heaps are nameless and aligned for huge pages", look_at_memory, {3}},
+    {"nobody else can open a heap later", look_for_descriptors, {3}},
+    {"ranks on several nodes are refused", open_over_two_nodes, {2}},
+    {"heaps of different size are refused", open_with_different_heaps, {2}},
+    {"an address that is no segment is refused", open_with_a_wrong_pointer, {2}},
+    {"a file of another size is refused", open_with_a_short_file, {2}},
+    {"a heap that cannot be mapped is refused with its size", open_without_address_space, {1}},
+    {"a heap stays while peers may write to it", write_to_who_has_left, {4}, .fails = true},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(heaps_are_nameless_and_aligned_for_huge_pages, &subject),
-        cmocka_unit_test_prestate(nobody_else_can_open_a_heap_later, &subject),
-        cmocka_unit_test_prestate(ranks_on_several_nodes_are_refused, &subject),
-        cmocka_unit_test_prestate(heaps_of_different_size_are_refused, &subject),
-        cmocka_unit_test_prestate(an_address_that_is_no_segment_is_refused, &subject),
-        cmocka_unit_test_prestate(a_file_of_another_size_is_refused, &subject),
-        cmocka_unit_test_prestate(a_heap_that_cannot_be_mapped_is_refused_with_its_size, &subject),
-        cmocka_unit_test_prestate(a_heap_stays_while_peers_may_write_to_it, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = 4, .heap_bytes = HEAP}, promises,
+                         sizeof(promises) / sizeof(promises[0]));
 }

@@ -26,14 +26,6 @@ static bool over_tcp(void)
     return tls != NULL && strcmp(tls, "tcp,self") == 0;
 }
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
-{
-    ranks_run(
-        *state,
-        &(struct ranks){
-            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
-}
-
 /* All but rank 0 are in the bootstrap, which knows nothing of transports. */
 static void put_to_who_is_elsewhere(struct rank *r)
 {
@@ -58,31 +50,19 @@ static void put_to_who_is_elsewhere(struct rank *r)
     }
 }
 
-static void nobody_waits_for_a_rank_that_is_elsewhere(void **state)
+static struct epa_transport *open_another(struct rank *r)
 {
-    run(state, 3, put_to_who_is_elsewhere, false);
-}
-
-static struct epa_transport *open_another(struct rank *r, struct epa_bootstrap *boot)
-{
-    struct epa_transport_params params = {.boot = boot,
-                                          .backend = r->backend,
-                                          .config = r->subject->config,
-                                          .heap_bytes = HEAP,
-                                          .signals = SIGNALS};
     struct epa_error err = {EPA_OK, ""};
     struct epa_transport *out = NULL;
 
-    if (params.config == NULL)
-        params.config = r->subject->plugin->plugin.options.defaults;
-    claim(r, r->subject->plugin->open(&params, &out, &err) == EPA_OK, "open: %s", err.text);
+    claim(r, open_transport(r, r->boot, HEAP, SIGNALS, &out, &err) == EPA_OK, "open: %s", err.text);
     return out;
 }
 
 /* Rank 1 closes a transport that the others wait in; no launcher knows of it. */
 static void leave_without_a_word(struct rank *r)
 {
-    struct epa_transport *t = open_another(r, r->boot);
+    struct epa_transport *t = open_another(r);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status;
 
@@ -96,11 +76,6 @@ static void leave_without_a_word(struct rank *r)
         claim(r, strstr(err.text, "has lost rank 1, over ") != NULL, "it says \"%s\"", err.text);
     }
     t->ops->close(t);
-}
-
-static void who_leaves_without_a_word_is_reported_by_name(void **state)
-{
-    run(state, 3, leave_without_a_word, false);
 }
 
 /* Whoever never calls progress() is told to, in the end, unless all goes at once. */
@@ -126,11 +101,6 @@ static void put_without_progress(struct rank *r)
         await(r, 1, MANY);
 }
 
-static void thousands_under_way_all_come(void **state)
-{
-    run(state, 2, put_without_progress, false);
-}
-
 static void keep(void *arg, const char *key, const char *value)
 {
     char *text = arg;
@@ -152,11 +122,6 @@ static void describe_links(struct rank *r)
     claim(r, !over_tcp() || strstr(text, " by tcp/") != NULL, "it says \"%s\"", text);
 }
 
-static void it_says_what_carries_the_data(void **state)
-{
-    run(state, 2, describe_links, false);
-}
-
 /* ---- in front of this machine's UCX, which may be 1.13: the fence of 1.16 ----
  *
  * The plugin calls these, as this program exports them. A fence is a flush that waits for ever,
@@ -166,7 +131,7 @@ static struct {
     bool on, weak;
 } later;
 
-enum { STOPPED_MS = 300 };
+enum { STOPPED_MS = 300, A_LATER_UCX = 1 };
 
 static void *below(const char *name)
 {
@@ -205,11 +170,10 @@ OURS ucs_status_t ucp_worker_fence(ucp_worker_h worker)
     return status;
 }
 
-static enum epa_status put_and_quiet(struct rank *r, struct epa_transport *t)
+static enum epa_status put_and_quiet(struct epa_transport *t)
 {
     enum epa_status status = epa_put(t, MIB / 2, t->heap, MIB / 4, 1);
 
-    (void)r;
     return status == EPA_OK ? t->ops->quiet(t) : status;
 }
 
@@ -228,8 +192,7 @@ static enum epa_status put_signal_and_quiet(struct rank *r, struct epa_transport
 
 /* Over tcp a peer must be awake for what is put to it: one that is stopped is given up after the
  * time limit of the experiment, by name. */
-static void stop_while_others(struct rank *r,
-                              enum epa_status (*go_on)(struct rank *, struct epa_transport *))
+static void stop_while_others_put(struct rank *r)
 {
     const uint64_t limit_ns = (uint64_t)STOPPED_MS * 1000000;
     uint64_t honest_ns = r->boot->timeout_ns, begun;
@@ -237,10 +200,11 @@ static void stop_while_others(struct rank *r,
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = EPA_OK;
 
+    later.on = r->promise->value == A_LATER_UCX;
     if (!over_tcp() || strcmp(r->subject->launcher->plugin.name, "fork") != 0)
         return;
     r->boot->timeout_ns = limit_ns; /* as rank_main() does */
-    t = open_another(r, r->boot);
+    t = open_another(r);
     r->boot->timeout_ns = honest_ns;
     if (t == NULL)
         return;
@@ -253,7 +217,7 @@ static void stop_while_others(struct rank *r,
         usleep(20000); /* until it has stopped: earlier it may still answer */
         begun = epa_now_ns();
         for (int i = 0; i < 1000 && status == EPA_OK; i++)
-            status = go_on(r, t);
+            status = later.on ? put_signal_and_quiet(r, t) : put_and_quiet(t);
         t->ops->explain(t, &err);
         claim(r, status == EPA_ERR_TIMEOUT, "status %d: %s", status, err.text);
         claim(r, strstr(err.text, "for rank 1") != NULL, "it says \"%s\"", err.text);
@@ -262,27 +226,6 @@ static void stop_while_others(struct rank *r,
         kill((pid_t)r->shared->word[1], SIGCONT);
     }
     t->ops->close(t);
-}
-
-static void stop_while_others_put(struct rank *r)
-{
-    stop_while_others(r, put_and_quiet);
-}
-
-static void who_is_stopped_is_given_up_in_time(void **state)
-{
-    run(state, 2, stop_while_others_put, false);
-}
-
-static void stop_while_others_signal(struct rank *r)
-{
-    later.on = true;
-    stop_while_others(r, put_signal_and_quiet);
-}
-
-static void a_later_ucx_does_not_wait_in_its_fence(void **state)
-{
-    run(state, 2, stop_while_others_signal, false);
 }
 
 static void *go_on_soon(void *arg)
@@ -306,7 +249,7 @@ static void leave_while_others_are_behind(struct rank *r)
 
     if (!over_tcp() || strcmp(r->subject->launcher->plugin.name, "fork") != 0)
         return;
-    t = open_another(r, r->boot);
+    t = open_another(r);
     if (t == NULL)
         return;
     if (r->me == 0) {
@@ -327,11 +270,6 @@ static void leave_while_others_are_behind(struct rank *r)
     if (r->me == 1)
         pthread_join(thread, NULL);
     r->boot->aborted = honest;
-}
-
-static void who_leaves_early_does_not_end_those_that_are_behind(void **state)
-{
-    run(state, 2, leave_while_others_are_behind, false);
 }
 
 /* A peer says that its memory is elsewhere than what UCX has mapped of it. */
@@ -355,24 +293,19 @@ static void open_with_a_wrong_base(struct rank *r)
     }
 }
 
-static void an_address_that_is_not_mapped_is_refused(void **state)
-{
-    run(state, 2, open_with_a_wrong_base, false);
-}
+static const struct promise promises[] = {
+    {"nobody waits for a rank that is elsewhere", put_to_who_is_elsewhere, {3}},
+    {"who leaves without a word is reported by name", leave_without_a_word, {3}},
+    {"who is stopped is given up in time", stop_while_others_put, {2}},
+    {"a later UCX does not wait in its fence", stop_while_others_put, {2}, .value = A_LATER_UCX},
+    {"who leaves early does not end those that are behind", leave_while_others_are_behind, {2}},
+    {"thousands under way all come", put_without_progress, {2}},
+    {"an address that is not mapped is refused", open_with_a_wrong_base, {2}},
+    {"it says what carries the data", describe_links, {2}},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(nobody_waits_for_a_rank_that_is_elsewhere, &subject),
-        cmocka_unit_test_prestate(who_leaves_without_a_word_is_reported_by_name, &subject),
-        cmocka_unit_test_prestate(who_is_stopped_is_given_up_in_time, &subject),
-        cmocka_unit_test_prestate(a_later_ucx_does_not_wait_in_its_fence, &subject),
-        cmocka_unit_test_prestate(who_leaves_early_does_not_end_those_that_are_behind, &subject),
-        cmocka_unit_test_prestate(thousands_under_way_all_come, &subject),
-        cmocka_unit_test_prestate(an_address_that_is_not_mapped_is_refused, &subject),
-        cmocka_unit_test_prestate(it_says_what_carries_the_data, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
+                         promises, sizeof(promises) / sizeof(promises[0]));
 }

@@ -1,49 +1,27 @@
 /* What only the verbs transport promises: who does not answer is named, flow control that
  * takes whatever is put, and what it says of itself. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #include "ranks.h"
 
 enum { HEAP = 1 << 20, HALF = HEAP / 2, SIGNALS = 8 };
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
-{
-    ranks_run(
-        *state,
-        &(struct ranks){
-            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
-}
-
-static void explains(struct rank *r, const char *words)
-{
-    struct epa_error err = {EPA_OK, ""};
-
-    r->t->ops->explain(r->t, &err);
-    claim(r, strstr(err.text, words) != NULL, "\"%s\" is not in \"%s\"", words, err.text);
-}
-
 /* Rank 1 leaves without a word. The device of a peer in reach of stores is not needed. */
 static void put_to_who_has_left(struct rank *r)
 {
-    struct timespec now;
-    time_t end;
+    uint64_t begun = epa_now_ns();
     enum epa_status status = EPA_OK;
 
     if (r->me == 1 || r->t->peer_heap[1] != NULL)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    end = now.tv_sec + 60;
-    while ((status == EPA_OK || status == EPA_AGAIN) && now.tv_sec < end) {
+    while ((status == EPA_OK || status == EPA_AGAIN) && epa_now_ns() - begun < 60000000000) {
         status = epa_put_signal(r->t, HALF, r->t->heap, 100, 0, 1, 1);
         if (status == EPA_AGAIN || status == EPA_OK)
             status = r->t->ops->progress(r->t);
-        clock_gettime(CLOCK_MONOTONIC, &now);
     }
     claim(r, status == EPA_ERR_DIED, "status %d", status);
     explains(r, "to rank 1 failed: transport retry counter exceeded");
@@ -52,11 +30,6 @@ static void put_to_who_has_left(struct rank *r)
     claim(r, epa_wait(r->t, 1, 1, 1000000000) == EPA_ERR_DIED, "and wait");
     claim(r, epa_put(r->t, 0, r->t->heap, 8, 1) == EPA_ERR_DIED, "and put");
     claim(r, r->t->ops->barrier(r->t, 1000000000) == EPA_ERR_DIED, "and the barrier");
-}
-
-static void who_does_not_output_is_named(void **state)
-{
-    run(state, 2, put_to_who_has_left, true);
 }
 
 /* Far more than any queue holds, before anybody waits. */
@@ -73,11 +46,6 @@ static void put_thousands(struct rank *r)
         is_filled(r, HALF, PUTS * BYTES, 1, previous_of(r));
 }
 
-static void thousands_of_puts_come_through_one_queue(void **state)
-{
-    run(state, 2, put_thousands, false);
-}
-
 static void put_from_elsewhere(struct rank *r)
 {
     static char elsewhere[16];
@@ -87,11 +55,6 @@ static void put_from_elsewhere(struct rank *r)
     explains(r, "puts 16 bytes");
     claim(r, epa_put(r->t, 0, r->t->heap + HEAP - 8, 16, next_of(r)) == EPA_ERR_CONFIG,
           "a source that leaves the heap was taken");
-}
-
-static void a_source_that_is_not_registered_is_refused_in_words(void **state)
-{
-    run(state, 2, put_from_elsewhere, false);
 }
 
 static void note_key(void *arg, const char *key, const char *value)
@@ -111,20 +74,15 @@ static void describe(struct rank *r)
           "it tells %s", keys);
 }
 
-static void it_tells_what_it_runs_on(void **state)
-{
-    run(state, 2, describe, false);
-}
+static const struct promise promises[] = {
+    {"who does not answer is named", put_to_who_has_left, {2}, .fails = true},
+    {"thousands of puts come through one queue", put_thousands, {2}},
+    {"a source that is not registered is refused in words", put_from_elsewhere, {2}},
+    {"it tells what it runs on", describe, {2}},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(who_does_not_output_is_named, &subject),
-        cmocka_unit_test_prestate(thousands_of_puts_come_through_one_queue, &subject),
-        cmocka_unit_test_prestate(a_source_that_is_not_registered_is_refused_in_words, &subject),
-        cmocka_unit_test_prestate(it_tells_what_it_runs_on, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
+                         promises, sizeof(promises) / sizeof(promises[0]));
 }

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #include "ranks.h"
@@ -15,37 +14,12 @@ enum { HEAP = 4096, SIGNALS = 16, LITMUS = 100000 };
 
 static const uint64_t SHORT_NS = 30000000;
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *), bool fails)
-{
-    ranks_run(
-        *state,
-        &(struct ranks){
-            .ranks = ranks, .signals = SIGNALS, .heap_bytes = HEAP, .body = body, .fails = fails});
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* Until `n` ranks have come here, by no means of the transport. */
 static void gather(struct rank *r, uint32_t word, uint64_t n)
 {
     __atomic_fetch_add(&r->shared->word[word], 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&r->shared->word[word], __ATOMIC_ACQUIRE) < n)
         sched_yield();
-}
-
-static void explains(struct rank *r, const char *word)
-{
-    struct epa_error err = {EPA_OK, ""};
-
-    r->t->ops->explain(r->t, &err);
-    claim(r, err.status != EPA_OK && strstr(err.text, word) != NULL, "\"%s\" is not in \"%s\"",
-          word, err.text);
 }
 
 static void wait_for_what_is_there(struct rank *r)
@@ -59,28 +33,18 @@ static void wait_for_what_is_there(struct rank *r)
     claim(r, r->t->ops->wait(r->t, 1, EPA_EQ, 4, 0) == EPA_ERR_TIMEOUT, "5 is not == 4");
 }
 
-static void wait_needs_no_time_for_what_is_there(void **state)
-{
-    run(state, 1, wait_for_what_is_there, false);
-}
-
 static void wait_in_vain(struct rank *r)
 {
-    uint64_t begun = now_ns(), waited;
+    uint64_t begun = epa_now_ns(), waited;
     enum epa_status status;
 
     raise_signal(r, 9, 41, EPA_SIGNAL_SET, r->me);
     works(r, r->t->ops->quiet(r->t));
     status = r->t->ops->wait(r->t, 9, EPA_GE, 1234, SHORT_NS);
-    waited = now_ns() - begun;
+    waited = epa_now_ns() - begun;
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     claim(r, waited >= SHORT_NS, "gave up after %llu ns", (unsigned long long)waited);
     explains(r, "signal 9 is 41, wants 1234");
-}
-
-static void a_wait_in_vain_ends_and_tells_signal_wanted_and_seen(void **state)
-{
-    run(state, 2, wait_in_vain, false);
 }
 
 static void wait_while_one_fails(struct rank *r)
@@ -101,11 +65,6 @@ static void wait_while_one_fails(struct rank *r)
     explains(r, "another rank");
 }
 
-static void every_wait_ends_when_a_rank_has_failed(void **state)
-{
-    run(state, 5, wait_while_one_fails, true);
-}
-
 /* As one does who was told EPA_AGAIN, by peers that take nothing any more. */
 static void try_again_while_one_fails(struct rank *r)
 {
@@ -118,15 +77,10 @@ static void try_again_while_one_fails(struct rank *r)
         return;
     }
     gather(r, 0, 0);
-    begin = now_ns(); /* not a count: rank 0 may wait for a core as long as a peer tries */
-    while (status == EPA_OK && now_ns() - begin < DEFAULT_TIMEOUT_NS)
+    begin = epa_now_ns(); /* not a count: rank 0 may wait for a core as long as a peer tries */
+    while (status == EPA_OK && epa_now_ns() - begin < DEFAULT_TIMEOUT_NS)
         status = r->t->ops->progress(r->t);
     claim(r, status == EPA_ERR_ABORTED, "status %d", status);
-}
-
-static void trying_again_ends_when_a_rank_has_failed(void **state)
-{
-    run(state, 3, try_again_while_one_fails, true);
 }
 
 static void leave_one_out(struct rank *r)
@@ -142,11 +96,6 @@ static void leave_one_out(struct rank *r)
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     explains(r, "for rank 2");
     gather(r, 0, r->size);
-}
-
-static void a_barrier_in_vain_ends_and_names_who_is_late(void **state)
-{
-    run(state, 3, leave_one_out, true);
 }
 
 /* Nobody may be past barrier i while one has not come to it. */
@@ -167,16 +116,10 @@ static void come_and_look(struct rank *r)
     }
 }
 
-static void no_rank_passes_a_barrier_before_the_last_has_come(void **state)
-{
-    for (uint32_t n = 1; n <= RANKS_MOST; n += n < 3 ? 1 : 5)
-        run(state, n, come_and_look, false);
-}
-
 static void put_and_meet(struct rank *r)
 {
     for (uint64_t i = 1; goes_on(r, i, 1000); i++) {
-        uint32_t to = (r->me + 1) % r->size, from = (r->me + r->size - 1) % r->size;
+        uint32_t to = next_of(r), from = previous_of(r);
         uint64_t seen;
 
         store(r, 0, &i, sizeof(i));
@@ -190,12 +133,6 @@ static void put_and_meet(struct rank *r)
         if (!meet(r))
             return;
     }
-}
-
-static void after_a_barrier_everything_is_in_place(void **state)
-{
-    run(state, 2, put_and_meet, false);
-    run(state, 6, put_and_meet, false);
 }
 
 /* The plainest form of what all protocols lean on, often, where a core is free: data, signal,
@@ -216,11 +153,6 @@ static void pass_messages(struct rank *r)
         if (r->me == 0 && !await(r, 0, i))
             return;
     }
-}
-
-static void messages_pass_in_order(void **state)
-{
-    run(state, 2, pass_messages, false);
 }
 
 struct caller {
@@ -267,11 +199,6 @@ static void call_from_threads(struct rank *r)
     }
 }
 
-static void several_threads_call_at_once_where_the_flag_says_so(void **state)
-{
-    run(state, 2, call_from_threads, false);
-}
-
 static void meet_with_nothing(struct rank *r)
 {
     for (int i = 0; i < 100; i++)
@@ -280,26 +207,21 @@ static void meet_with_nothing(struct rank *r)
     meet(r);
 }
 
-static void no_heap_and_no_signals_are_enough_to_meet(void **state)
-{
-    ranks_run(*state, &(struct ranks){.ranks = 3, .body = meet_with_nothing});
-}
+static const struct promise promises[] = {
+    {"wait needs no time for what is there", wait_for_what_is_there, {1}},
+    {"a wait in vain ends and tells signal, wanted and seen", wait_in_vain, {2}},
+    {"every wait ends when a rank has failed", wait_while_one_fails, {5}, .fails = true},
+    {"trying again ends when a rank has failed", try_again_while_one_fails, {3}, .fails = true},
+    {"a barrier in vain ends and names who is late", leave_one_out, {3}, .fails = true},
+    {"no rank passes a barrier before the last has come", come_and_look, {1, 2, 3, 8}},
+    {"after a barrier everything is in place", put_and_meet, {2, 6}},
+    {"messages pass in order", pass_messages, {2}},
+    {"several threads call at once where the flag says so", call_from_threads, {2}},
+    {"no heap and no signals are enough to meet", meet_with_nothing, {3}, .bare = true},
+};
 
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(wait_needs_no_time_for_what_is_there, &subject),
-        cmocka_unit_test_prestate(a_wait_in_vain_ends_and_tells_signal_wanted_and_seen, &subject),
-        cmocka_unit_test_prestate(every_wait_ends_when_a_rank_has_failed, &subject),
-        cmocka_unit_test_prestate(trying_again_ends_when_a_rank_has_failed, &subject),
-        cmocka_unit_test_prestate(a_barrier_in_vain_ends_and_names_who_is_late, &subject),
-        cmocka_unit_test_prestate(no_rank_passes_a_barrier_before_the_last_has_come, &subject),
-        cmocka_unit_test_prestate(after_a_barrier_everything_is_in_place, &subject),
-        cmocka_unit_test_prestate(messages_pass_in_order, &subject),
-        cmocka_unit_test_prestate(several_threads_call_at_once_where_the_flag_says_so, &subject),
-        cmocka_unit_test_prestate(no_heap_and_no_signals_are_enough_to_meet, &subject),
-    };
-
-    return cmocka_run_group_tests_name(argv[2], tests, NULL, NULL);
+    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
+                         promises, sizeof(promises) / sizeof(promises[0]));
 }

@@ -14,7 +14,16 @@
 
 extern const struct epa_algorithm_plugin epa_plugin;
 
-enum { RANKS = 3, TOKENS = 6, TOPK = 3, EXPERTS = 9, LOCAL = 3, HIDDEN = 64, CALLS = 400 };
+enum {
+    RANKS = 3,
+    TOKENS = 6,
+    TOPK = 3,
+    EXPERTS = 9,
+    LOCAL = 3,
+    HIDDEN = 64,
+    CALLS = 400,
+    HEAP = 1 << 18
+};
 
 struct open {
     uint64_t call; /* of its dispatch; 0: it is not open */
@@ -221,43 +230,23 @@ static bool step(struct run *run)
     return good;
 }
 
-static struct epa_problem problem(void)
-{
-    return (struct epa_problem){.op = EPA_OP_MOE,
-                                .u.moe = {.max_tokens = TOKENS,
-                                          .hidden = HIDDEN,
-                                          .experts = EXPERTS,
-                                          .topk = TOPK,
-                                          .fp8_group_size = HIDDEN,
-                                          .dtype = EPA_BF16,
-                                          .x_dtype = EPA_BF16}};
-}
-
-static struct v1_config config_of(int exchange)
-{
-    return (struct v1_config){.pdl = true,
-                              .dispatch_dtype = ALGO_DTYPE_NATIVE,
-                              .exchange = exchange,
-                              .buffers = 2,
-                              .nontemporal = ALGO_NONTEMPORAL_OFF};
-}
-
-static struct v1_layout layout_of(uint32_t flags, const struct v1_config *c)
-{
-    struct epa_problem p = problem();
-    struct epa_world world = {.size = RANKS, .local_size = RANKS, .local_cores = 1};
-    struct v1_layout l;
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(v1_layout_make(&p.u.moe, &world, flags, c, &l, &err), EPA_OK);
-    return l;
-}
-
-static void make_calls(struct rank *r, int exchange)
+static void make_calls(struct rank *r)
 {
     struct run run = {.r = r, .order = 7};
-    struct v1_config c = config_of(exchange);
-    struct epa_problem p = problem();
+    const struct v1_config c = {.pdl = true,
+                                .dispatch_dtype = ALGO_DTYPE_NATIVE,
+                                .exchange = (int)r->promise->value,
+                                .buffers = 2,
+                                .nontemporal = ALGO_NONTEMPORAL_OFF};
+    const struct epa_problem p = {.op = EPA_OP_MOE,
+                                  .u.moe = {.max_tokens = TOKENS,
+                                            .hidden = HIDDEN,
+                                            .experts = EXPERTS,
+                                            .topk = TOPK,
+                                            .fp8_group_size = HIDDEN,
+                                            .dtype = EPA_BF16,
+                                            .x_dtype = EPA_BF16}};
+    struct v1_layout l;
     struct epa_error err = {EPA_OK, ""};
     const struct epa_algorithm_params params = {.problem = &p,
                                                 .world = r->boot->world,
@@ -267,7 +256,11 @@ static void make_calls(struct rank *r, int exchange)
                                                 .transport_flags = r->subject->plugin->flags,
                                                 .timeout_ns = DEFAULT_TIMEOUT_NS};
 
-    if (!claim(r, epa_plugin.create(&params, &run.a, &err) == EPA_OK, "%s", err.text))
+    if (!claim(r,
+               v1_layout_make(&p.u.moe, &params.world, params.transport_flags, &c, &l, &err) ==
+                       EPA_OK &&
+                   l.heap_bytes <= HEAP && epa_plugin.create(&params, &run.a, &err) == EPA_OK,
+               "%s", err.text))
         return;
     run.open[0].problem = run.open[1].problem = p;
     for (uint32_t i = 0; i < CALLS && step(&run); i++) {
@@ -278,45 +271,20 @@ static void make_calls(struct rank *r, int exchange)
     meet(r);
 }
 
-static void pull(struct rank *r)
-{
-    make_calls(r, V1_EXCHANGE_PULL);
-}
-
-static void push(struct rank *r)
-{
-    make_calls(r, V1_EXCHANGE_PUSH);
-}
-
-static void run_with(void **state, int exchange, void (*body)(struct rank *))
-{
-    const struct subject *subject = *state;
-    struct v1_config c = config_of(exchange);
-
-    ranks_run(subject,
-              &(struct ranks){.ranks = RANKS,
-                              .signals = V1_MODES * V1_POSITIONS * RANKS,
-                              .heap_bytes = layout_of(subject->plugin->flags, &c).heap_bytes,
-                              .body = body});
-}
-
-static void calls_come_in_any_order_and_outputs_are_pulled(void **state)
-{
-    run_with(state, V1_EXCHANGE_PULL, pull);
-}
-
-static void calls_come_in_any_order_and_outputs_are_pushed(void **state)
-{
-    run_with(state, V1_EXCHANGE_PUSH, push);
-}
-
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(calls_come_in_any_order_and_outputs_are_pulled, &subject),
-        cmocka_unit_test_prestate(calls_come_in_any_order_and_outputs_are_pushed, &subject),
+    static const struct promise promises[] = {
+        {"calls come in any order, and outputs are pulled",
+         make_calls,
+         {RANKS},
+         .value = V1_EXCHANGE_PULL},
+        {"calls come in any order, and outputs are pushed",
+         make_calls,
+         {RANKS},
+         .value = V1_EXCHANGE_PUSH},
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return promises_main(
+        argc, argv, (struct ranks){.signals = V1_MODES * V1_POSITIONS * RANKS, .heap_bytes = HEAP},
+        promises, 2);
 }

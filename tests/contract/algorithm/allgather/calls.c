@@ -101,8 +101,9 @@ static bool gather(struct run *run, uint64_t call)
     return true;
 }
 
-static void make_calls(struct rank *r, int mode)
+static void make_calls(struct rank *r)
 {
+    int mode = (int)r->promise->value;
     static const struct epa_allgather shape = {.max_rows = ROWS, .row_bytes = ROW_BYTES};
     struct run run = {.r = r, .problem = {EPA_OP_ALLGATHER, {.allgather = shape}}};
     struct ag_config config = {.mode = mode, .chunks = CHUNKS};
@@ -135,43 +136,14 @@ static void make_calls(struct rank *r, int mode)
     run.a->destroy(run.a);
 }
 
-static void push(struct rank *r)
-{
-    make_calls(r, AG_PUSH);
-}
-
-static void pull(struct rank *r)
-{
-    make_calls(r, AG_PULL);
-}
-
-static void run_calls(void **state, void (*body)(struct rank *))
-{
-    struct ranks ranks = {.ranks = RANKS,
-                          .signals = RANKS * CHUNKS,
-                          .heap_bytes = 2 * (uint64_t)AG_PAGE,
-                          .body = body};
-
-    ranks_run(*state, &ranks);
-}
-
-static void outputs_stay_until_the_next_call_pushed(void **state)
-{
-    run_calls(state, push);
-}
-
-static void outputs_stay_until_the_next_call_pulled(void **state)
-{
-    run_calls(state, pull);
-}
-
 int main(int argc, char **argv)
 {
-    struct subject subject = ranks_subject(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(outputs_stay_until_the_next_call_pushed, &subject),
-        cmocka_unit_test_prestate(outputs_stay_until_the_next_call_pulled, &subject),
+    static const struct promise promises[] = {
+        {"outputs stay until the next call, pushed", make_calls, {RANKS}, .value = AG_PUSH},
+        {"outputs stay until the next call, pulled", make_calls, {RANKS}, .value = AG_PULL},
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return promises_main(
+        argc, argv, (struct ranks){.signals = RANKS * CHUNKS, .heap_bytes = 2 * (uint64_t)AG_PAGE},
+        promises, 2);
 }
