@@ -21,6 +21,10 @@ FAULTS = [  # what it does, the text that it changes and to what, who finds it, 
      PLAIN, "dispatch"),
     ("choices are added up backwards", "uint64_t i = (uint64_t)t * m->topk + k;",
      "uint64_t i = (uint64_t)t * m->topk + m->topk - 1 - k;", "f16", "combine"),
+    ("no fault: added up backwards where any order will do", ("uint64_t i = (uint64_t)t * m->topk + k;", "EPA_SUM_ORDERED"),
+     ("uint64_t i = (uint64_t)t * m->topk + m->topk - 1 - k;", "EPA_SUM_ANY"), NOBODY, ""),
+    ("each step is rounded where any order will do", ("weight, sum);", "EPA_SUM_ORDERED"),
+     ("weight, float_of_bf16(bf16_of_float(sum)));", "EPA_SUM_ANY"), PLAIN, "combine"),
     ("16 bytes of a row are claimed", ".dispatch_row_bytes = s.row", ".dispatch_row_bytes = 16", PLAIN, "claims"),
     ("a put goes past the heap of a peer", "status = put(p, mine + BOX_HEAD + n * p->s.row, row, p->s.row, r);",
      "status = put(p, mine + BOX_HEAD + n * p->s.row, row, p->s.row, r); "
@@ -81,9 +85,12 @@ def main(epa2a, source, *cc):
     for name, old, new, finder, words in FAULTS:
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work)
-            assert text.count(old) == 1, f"{old} is there {text.count(old)} times"
+            changed = text
+            for was, becomes in [(old, new)] if isinstance(old, str) else zip(old, new):
+                assert text.count(was) == 1, f"{was} is there {text.count(was)} times"
+                changed = changed.replace(was, becomes)
             (folder / "x.yaml").write_text(FILE)
-            (folder / "x.c").write_text(text.replace(old, new))
+            (folder / "x.c").write_text(changed)
             subprocess.run([*cc, "-std=gnu11", "-O1", "-w", "-shared", "-fPIC", f"-I{source}/src", folder / "x.c", "-o",
                             folder / "epa2a-algorithm-plainmoe.so", "-lm"], check=True)
             plain, _, said = verify(epa2a, folder)

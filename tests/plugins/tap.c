@@ -1,13 +1,15 @@
 /* An algorithm that is another one, by its path and with its defaults (but for dispatch_dtype, if
- * fp8_rows). With a folder it writes what each rank was given and what it made of it to files, for
- * a test that works it out again; with delays it is slow, and with `wrong` it computes nothing: for
- * tests of tune. Arrays as they are in memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an
+ * fp8_rows, and layout, if by_rank). With a folder it writes what each rank was given and what it
+ * made of it to files, for a test that works it out again; with delays it is slow, and with `wrong`
+ * it computes nothing: for tests of tune; with `harm` it breaks one thing, for tests of what `verify`
+ * says (tests/cli/harms.case). Arrays as they are in memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an
  * algorithm that computes experts; FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. On
  * hosts and GPUs. */
 #include <epa2a/algorithm.h>
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +18,9 @@
 enum { STAGES = 4 };
 
 struct config {
-    const char *plugin, *folder;
+    const char *plugin, *folder, *harm;
     uint32_t delay_us, also_us;
-    bool fp8_rows, wrong;
+    bool fp8_rows, by_rank, wrong;
     uint32_t claims;
 };
 
@@ -26,7 +28,8 @@ struct tap {
     struct epa_algorithm base; /* first */
     struct epa_algorithm *inner;
     struct epa_backend *backend;
-    const char *folder;
+    const char *folder, *harm;
+    void *row; /* of the call before, for `harm` */
     uint32_t rank, calls, delay_us;
     bool wrong;
     struct epa_stage stage[STAGES];
@@ -47,6 +50,15 @@ static const struct epa_algorithm_plugin *inner_of(const struct config *c, struc
     return file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
 }
 
+static void choose(const struct epa_options *of, void *out, const char *option, const char *value)
+{
+    for (const struct epa_option *o = of->table; o->name != NULL; o++)
+        for (const struct epa_choice *choice = o->choices; choice != NULL && choice->name != NULL;
+             choice++)
+            if (strcmp(o->name, option) == 0 && strcmp(choice->name, value) == 0)
+                memcpy((char *)out + o->offset, &choice->value, sizeof(int));
+}
+
 /* The defaults of the other algorithm, to be freed. */
 static void *config_of(const struct epa_algorithm_plugin *inner, const struct config *c)
 {
@@ -56,11 +68,10 @@ static void *config_of(const struct epa_algorithm_plugin *inner, const struct co
     if (out == NULL)
         return NULL;
     memcpy(out, of->defaults, of->size);
-    for (const struct epa_option *o = of->table; c->fp8_rows && o->name != NULL; o++)
-        for (const struct epa_choice *choice = o->choices; choice != NULL && choice->name != NULL;
-             choice++)
-            if (strcmp(o->name, "dispatch_dtype") == 0 && strcmp(choice->name, "fp8") == 0)
-                memcpy((char *)out + o->offset, &choice->value, sizeof(int));
+    if (c->fp8_rows)
+        choose(of, out, "dispatch_dtype", "fp8");
+    if (c->by_rank)
+        choose(of, out, "layout", "rank");
     return out;
 }
 
@@ -90,10 +101,174 @@ static bool write_file(const struct tap *t, bool of_call, const char *what, cons
     return done;
 }
 
+/* ---- harm: on rank 1, in its second call ---- */
+
+/* The row of entry i of local expert e, and its parts. */
+static uint64_t row_of(const struct epa_moe *m, uint32_t e, uint32_t i)
+{
+    uint64_t entry = m->recv_start[e] + i;
+
+    return m->recv_row != NULL ? m->recv_row[entry] : entry;
+}
+
+static uint8_t *data_of(const struct epa_moe *m, uint64_t row)
+{
+    return (uint8_t *)(uintptr_t)m->recv + row * m->recv_stride;
+}
+
+static float *scale_of(const struct epa_moe *m, uint64_t row)
+{
+    return (float *)(void *)((char *)(uintptr_t)m->recv_scale + row * m->scale_stride);
+}
+
+static struct epa_origin *origin_of(const struct epa_moe *m, uint64_t row)
+{
+    return (struct epa_origin *)(void *)((char *)(uintptr_t)m->origin + row * m->origin_stride);
+}
+
+static size_t row_bytes(const struct epa_moe *m)
+{
+    return (size_t)m->hidden * (m->recv_scale != NULL ? 1 : 2);
+}
+
+static void copy_row(const struct epa_moe *m, uint64_t to, uint64_t from)
+{
+    memcpy(data_of(m, to), data_of(m, from), row_bytes(m));
+    *origin_of(m, to) = *origin_of(m, from);
+    if (m->recv_scale != NULL)
+        memcpy(scale_of(m, to), scale_of(m, from), m->hidden / m->fp8_group_size * sizeof(float));
+}
+
+static void harm_lists(const char *harm, struct epa_moe *m)
+{
+    uint32_t *count = (uint32_t *)(uintptr_t)m->recv_count;
+    uint64_t *start = (uint64_t *)(uintptr_t)m->recv_start;
+    uint32_t *row = (uint32_t *)(uintptr_t)m->recv_row;
+    float *weight = (float *)(uintptr_t)m->recv_weight;
+    uint64_t first = start[0];
+
+    if (strcmp(harm, "count_too_high") == 0)
+        count[0]++;
+    if (strcmp(harm, "count_too_low") == 0)
+        count[1]--;
+    if (strcmp(harm, "start_off_by_one") == 0)
+        start[0]++;
+    if (strcmp(harm, "starts_overlap") == 0)
+        start[1] = start[0];
+    if (strcmp(harm, "start_far_out") == 0)
+        start[1] = UINT64_MAX - 1;
+    if (strcmp(harm, "no_rows") == 0)
+        m->recv = NULL;
+    if (strcmp(harm, "no_counts") == 0)
+        m->recv_count = NULL;
+    if (strcmp(harm, "no_origins") == 0)
+        m->origin = NULL;
+    if (strcmp(harm, "no_scales") == 0)
+        m->recv_scale = NULL;
+    if (strcmp(harm, "too_many_rows") == 0)
+        m->recv_rows += 1000000;
+    if (strcmp(harm, "too_few_entries") == 0)
+        m->recv_entries = 1;
+    if (strcmp(harm, "rows_unlike_entries") == 0)
+        m->recv_rows--;
+    if (strcmp(harm, "crooked_scales") == 0)
+        m->recv_scale = (const void *)((const char *)m->recv_scale + 2);
+    if (strcmp(harm, "crooked_rows") == 0)
+        m->recv = (const char *)m->recv + 1;
+    if (strcmp(harm, "strides_forgotten") == 0)
+        m->recv_stride = m->scale_stride = m->origin_stride = 0;
+    if (strcmp(harm, "weight_of_neighbour") == 0)
+        weight[first] = weight[first + 1];
+    if (strcmp(harm, "row_far_out") == 0)
+        row[first + 1] = UINT32_MAX;
+    if (strcmp(harm, "row_of_neighbour") == 0)
+        row[first] = row[first + 1];
+    for (uint32_t i = 0; strcmp(harm, "all_in_one_row") == 0 && i < count[0]; i++)
+        row[first + i] = row[first];
+    for (uint32_t i = 0; strcmp(harm, "token_in_two_rows") == 0 && i < count[0]; i++)
+        for (uint32_t k = 0; k < count[1]; k++)
+            if (row[start[1] + k] == row[first + i]) {
+                copy_row(m, m->recv_rows, row[first + i]);
+                row[first + i] = (uint32_t)m->recv_rows++;
+                return;
+            }
+}
+
+static void harm_rows(struct tap *t, struct epa_moe *m)
+{
+    const char *harm = t->harm;
+    uint64_t a = row_of(m, 0, 0), b = row_of(m, 0, 1), last = row_of(m, 1, m->recv_count[1] - 1);
+    struct epa_origin origin = *origin_of(m, a);
+
+    if (strcmp(harm, "origins_swapped") == 0) {
+        *origin_of(m, a) = *origin_of(m, b);
+        *origin_of(m, b) = origin;
+    }
+    if (strcmp(harm, "row_twice") == 0)
+        copy_row(m, b, a);
+    if (strcmp(harm, "row_of_another_expert") == 0)
+        copy_row(m, a, last);
+    if (strcmp(harm, "token_off_by_one") == 0)
+        origin_of(m, b)->token++;
+    if (strcmp(harm, "unknown_rank") == 0)
+        origin_of(m, b)->rank = 99;
+    if (strcmp(harm, "unknown_token") == 0)
+        origin_of(m, b)->token = 99;
+    if (strcmp(harm, "scale_off_by_an_ulp") == 0)
+        scale_of(m, b)[1] = nextafterf(scale_of(m, b)[1], 1e9f);
+    if (strcmp(harm, "scale_of_neighbour") == 0)
+        scale_of(m, b)[0] = scale_of(m, a)[0];
+    if (strcmp(harm, "last_bit") == 0)
+        data_of(m, b)[row_bytes(m) - 1] ^= 1;
+    if (strcmp(harm, "half_a_row") == 0)
+        memset(data_of(m, b) + row_bytes(m) / 2, 0, row_bytes(m) / 2);
+    if (strcmp(harm, "stale_row") == 0)
+        memcpy(data_of(m, a), t->row, row_bytes(m));
+    if (strcmp(harm, "nothing_there") == 0)
+        memset(origin_of(m, a), 0xa5, sizeof(origin));
+}
+
+static void harm_out(const char *harm, const struct epa_moe *m)
+{
+    uint16_t *out = m->out, was;
+
+    if (strcmp(harm, "out_not_written") == 0)
+        memset(out + 2 * m->hidden, 0xff, m->hidden * 2);
+    if (strcmp(harm, "out_last_bit") == 0)
+        out[3 * m->hidden - 1] ^= 1;
+    for (uint32_t h = 0; strcmp(harm, "out_tokens_swapped") == 0 && h < m->hidden; h++) {
+        was = out[h];
+        out[h] = out[m->hidden + h];
+        out[m->hidden + h] = was;
+    }
+}
+
+static enum epa_status do_harm(struct tap *t, uint32_t stage, struct epa_moe *m)
+{
+    bool dispatched = t->inner->stages[stage].kind == EPA_STAGE_DISPATCH;
+    uint8_t *before = t->row;
+
+    if (t->harm == NULL || t->rank != 1)
+        return EPA_OK;
+    if (t->backend->ops->sync(t->backend) != EPA_OK)
+        return EPA_ERR_SYSTEM;
+    if (t->calls == 1 && dispatched) {
+        harm_rows(t, m);
+        harm_lists(t->harm, m);
+    } else if (t->calls == 1) {
+        harm_out(t->harm, m);
+    } else if (dispatched) {
+        t->row = malloc(row_bytes(m));
+        memcpy(t->row, data_of(m, row_of(m, 0, 0)), row_bytes(m));
+        free(before);
+    }
+    return EPA_OK;
+}
+
 static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem, uint32_t stage)
 {
     struct tap *t = tap_of(a);
-    const struct epa_moe *m = &problem->u.moe;
+    struct epa_moe *m = &problem->u.moe;
     size_t rows = m->tokens;
     enum epa_status status;
 
@@ -101,6 +276,8 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem,
     status = t->inner->stages[stage].run(t->inner, problem);
     if (t->wrong && stage + 1 == t->base.n_stages)
         memset(m->out, 0, rows * m->hidden * 2);
+    if (status == EPA_OK)
+        status = do_harm(t, stage, m);
     if (status != EPA_OK || stage + 1 < t->base.n_stages)
         return status;
     if (!write_file(t, true, "x", m->x, rows * m->hidden * 2) ||
@@ -142,6 +319,7 @@ static void destroy(struct epa_algorithm *a)
     struct tap *t = tap_of(a);
 
     t->inner->destroy(t->inner);
+    free(t->row);
     free(t);
 }
 
@@ -155,6 +333,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 
     if (with != NULL)
         status = inner->plan(problem, world, transport_flags, with, out, err);
+    if (status == EPA_OK)
+        out->discards = out->combines_again = false;
     if (status == EPA_OK && ((const struct config *)config)->claims != 0)
         out->u.moe.dispatch_row_bytes = ((const struct config *)config)->claims;
     free(with);
@@ -197,6 +377,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     }
     t->backend = p->backend;
     t->folder = c->folder;
+    t->harm = c->harm;
     t->delay_us = c->wrong ? 0 : (c->delay_us + c->also_us) / 2;
     t->wrong = c->wrong;
     t->rank = p->world.rank;
@@ -223,6 +404,10 @@ static const struct epa_option options[] = {
      EPA_BOOL(struct config, fp8_rows),
      .help = "dispatch_dtype: fp8",
      .tune = "*"},
+    {.name = "by_rank", EPA_BOOL(struct config, by_rank), .help = "layout: rank"},
+    {.name = "harm",
+     EPA_STRING(struct config, harm),
+     .help = "what is broken on rank 1, by its name in tap.c"},
     {.name = "delay_us",
      EPA_U32(struct config, delay_us),
      .max = 100000,
@@ -251,7 +436,7 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .needs_host = EPA_TRANSPORT_HOST,
-    .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
+    .needs_cuda = EPA_TRANSPORT_LOAD_STORE,
     .plan = plan,
     .create = create,
 };

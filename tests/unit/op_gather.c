@@ -1,0 +1,234 @@
+/* allgather and ag_gemm: what their checks say of the first wrong byte or element, and no less: with
+ * integers one bit, with random values what rounding does not explain. That they pass what is right and
+ * find what algorithms do wrong is in tests/contract and tests/mutants. */
+#include "test.h"
+
+#include "base/dtype.h"
+#include "op/op.h"
+
+enum { RANKS = 3, ME = 1, ITERATION = 6, CONTROL = 8, ROW_BYTES = 48 };
+enum { N = 133, K = 264 };
+
+static enum epa_status take(struct epa_backend *b, size_t bytes, void **out)
+{
+    (void)b;
+    *out = malloc(bytes);
+    return *out != NULL ? EPA_OK : EPA_ERR_NOMEM;
+}
+
+static void give_back(struct epa_backend *b, void *memory)
+{
+    (void)b;
+    free(memory);
+}
+
+static enum epa_status fill(struct epa_backend *b, void *to, int byte, size_t bytes)
+{
+    (void)b;
+    memset(to, byte, bytes);
+    return EPA_OK;
+}
+
+static const struct epa_backend_ops ops = {.alloc = take, .free = give_back, .fill = fill};
+static const uint32_t counts[RANKS] = {7, 0, 20};
+
+struct fixture {
+    const struct operation *op;
+    struct experiment x;
+    struct epa_backend backend;
+    struct op_rank *rank[RANKS];
+    char gathered[27 * ROW_BYTES];
+};
+
+static struct epa_problem *problem_of(const struct fixture *f, uint32_t rank)
+{
+    return f->op->problem(f->rank[rank], 0);
+}
+
+static void open_fixture(struct fixture *f, const struct operation *op, struct gemm_options gemm)
+{
+    struct epa_footprint footprint = {.in_flight = 1};
+    struct epa_error err = {EPA_OK, ""};
+
+    if (op == &op_allgather)
+        footprint.u.allgather.control_bytes = CONTROL;
+    else
+        footprint.u.ag_gemm.row_bytes = 100;
+    *f = (struct fixture){.op = op,
+                          .x = {.ranks = RANKS,
+                                .seed = 9,
+                                .tokens = {.kind = TOKENS_LIST, .per_rank = {counts, RANKS}},
+                                .allgather = {.max_rows = 20, .row_bytes = ROW_BYTES},
+                                .gemm = gemm},
+                          .backend = {.ops = &ops, .memory = EPA_MEMORY_HOST}};
+    for (uint32_t r = 0; r < RANKS; r++) {
+        struct epa_world world = {.rank = r, .size = RANKS};
+        struct op_params params = {.x = &f->x,
+                                   .world = &world,
+                                   .footprint = &footprint,
+                                   .backend = &f->backend,
+                                   .slots = 1};
+
+        assert_int_equal(op->create(&params, &f->rank[r], &err), EPA_OK);
+        assert_int_equal(op->inputs(f->rank[r], 0, ITERATION), EPA_OK);
+    }
+}
+
+static void close_fixture(struct fixture *f)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        f->op->destroy(f->rank[r]);
+}
+
+/* Checks; how many are wrong, and what is said of the first. */
+static uint64_t wrong_of(struct fixture *f, uint64_t elements, const char *words)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+    enum epa_status status = f->op->check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, &err);
+
+    assert_int_equal(status, words == NULL ? EPA_OK : EPA_ERR_MISMATCH);
+    assert_int_equal(compared, elements);
+    if (words != NULL)
+        assert_words(err.text, words);
+    return wrong;
+}
+
+TEST(a_byte_that_was_not_gathered_is_named)
+{
+    struct fixture f;
+    char *to = f.gathered;
+
+    open_fixture(&f, &op_allgather, (struct gemm_options){.m = 1});
+    for (uint32_t r = 0; r < RANKS; r++) {
+        memcpy(to, problem_of(&f, r)->u.allgather.in, counts[r] * ROW_BYTES);
+        to += counts[r] * ROW_BYTES;
+    }
+    problem_of(&f, ME)->u.allgather.out = f.gathered;
+    assert_int_equal(wrong_of(&f, sizeof(f.gathered), NULL), 0);
+    f.gathered[8 * ROW_BYTES + 7] ^= 0x10;
+    assert_int_equal(wrong_of(&f, sizeof(f.gathered),
+                              "rank 1, iteration 6, allgather: byte 7 of row 1 of rank 2 is 0x"),
+                     1);
+    problem_of(&f, ME)->u.allgather.out = NULL;
+    (void)wrong_of(&f, 0, "no output");
+    close_fixture(&f);
+}
+
+static float element(int dtype, const void *of, size_t i)
+{
+    return dtype == EPA_FP8_E4M3 ? float_of_e4m3(((const uint8_t *)of)[i])
+                                 : float_of_word(dtype == EPA_F16, ((const uint16_t *)of)[i]);
+}
+
+/* In float32, k descending: an order that no kernel has. */
+static float product(const struct epa_ag_gemm *g, const struct epa_ag_gemm *source, uint32_t row,
+                     uint32_t column)
+{
+    uint32_t groups = epa_ag_gemm_groups(g->k);
+    float sum = 0;
+
+    for (uint32_t group = groups; group-- > 0;) {
+        uint32_t end = g->k < group * 128 + 128 ? g->k : group * 128 + 128;
+        float p = 0;
+
+        for (uint32_t i = end; i-- > group * 128;)
+            p += element(g->dtype, source->a, (size_t)row * g->k + i) *
+                 element(g->dtype, g->b, (size_t)column * g->k + i);
+        if (g->dtype == EPA_FP8_E4M3)
+            p *= source->a_scale[row * groups + group] * g->b_scale[column / 128 * groups + group];
+        sum += p;
+    }
+    return sum + g->bias_of[column];
+}
+
+static void multiply(struct fixture *f)
+{
+    struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
+    bool f16 = g->dtype == EPA_F16;
+    uint16_t *c = g->c;
+
+    for (uint32_t r = 0; r < RANKS; r++)
+        for (uint32_t i = 0; i < counts[r]; i++)
+            for (uint32_t j = 0; j < g->n; j++)
+                *c++ = word_of_float(f16, product(g, &problem_of(f, r)->u.ag_gemm, i, j));
+}
+
+static uint16_t *c_at(struct fixture *f, uint32_t row, uint32_t column)
+{
+    struct epa_ag_gemm *g = &problem_of(f, ME)->u.ag_gemm;
+
+    return (uint16_t *)g->c + (size_t)row * g->n + column;
+}
+
+/* A product of ME, its element at (row, column) changed by `mask`, and what is said. 515 x 1032 is too
+ * much to compare each element. Of the three last places of a random value two are rounding's. */
+TEST(an_element_that_is_wrong_is_named)
+{
+    static const struct {
+        enum epa_dtype dtype;
+        int values;
+        uint32_t n, k, row, column;
+        uint16_t mask;
+        const char *said;
+    } c[] = {
+        {EPA_BF16, GEMM_INTEGERS, N, K, 7, 132, 1,
+         "rank 1, iteration 6, ag_gemm: row 7 (row 0 of rank 2): column 132 is"},
+        {EPA_F16, GEMM_INTEGERS, N, K, 7, 132, 1, "row 7 (row 0 of rank 2): column 132 is"},
+        {EPA_FP8_E4M3, GEMM_INTEGERS, N, K, 7, 132, 1, "row 7 (row 0 of rank 2): column 132 is"},
+        {EPA_BF16, GEMM_RANDOM, N, K, 3, 5, 8, "column 5 is"},
+        {EPA_F16, GEMM_RANDOM, N, K, 3, 5, 0x7c00, "column 5 is"},
+        {EPA_BF16, GEMM_RANDOM, 515, 1032, 9, 514, 0x8000, "row 9 (row 2 of rank 2): columns"},
+        {EPA_F16, GEMM_RANDOM, 515, 1032, 9, 514, 0x8000, "row 9 (row 2 of rank 2): columns"},
+        {EPA_FP8_E4M3, GEMM_RANDOM, 515, 1032, 9, 514, 0x8000, "row 9 (row 2 of rank 2): columns"},
+    };
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct fixture f;
+
+        open_fixture(&f, &op_ag_gemm,
+                     (struct gemm_options){60, RANKS * c[i].n, c[i].k, c[i].dtype, .bias = true,
+                                           .values = c[i].values});
+        multiply(&f);
+        assert_int_equal(wrong_of(&f, 27 * c[i].n, NULL), 0);
+        *c_at(&f, c[i].row, c[i].column) ^= c[i].mask;
+        assert_int_equal(wrong_of(&f, 27 * c[i].n, c[i].said), 1);
+        close_fixture(&f);
+    }
+}
+
+TEST(what_was_not_written_is_found_and_what_is_behind_the_last_row)
+{
+    struct fixture f;
+
+    open_fixture(&f, &op_ag_gemm,
+                 (struct gemm_options){60, RANKS * N, K, EPA_BF16, .values = GEMM_INTEGERS});
+    assert_int_equal(wrong_of(&f, 27 * N, "column 0 is"), 27 * N);
+    multiply(&f);
+    *c_at(&f, 27, 4) = 0;
+    assert_int_equal(wrong_of(&f, 27 * N, "column 4 behind the last row (27 rows)"), 1);
+    close_fixture(&f);
+}
+
+/* To the rank of the same place of the other node; and on to its own node what came from there. */
+TEST(rows_are_sent_in_two_levels)
+{
+    static const uint32_t node[] = {0, 0, 1, 1}, rows[] = {1, 2, 4, 8};
+    struct experiment x = {.ranks = 4,
+                           .tokens = {.kind = TOKENS_LIST, .per_rank = {rows, 4}},
+                           .gemm = {15, 16, 8, EPA_BF16}};
+    struct epa_world world = {.rank = 2, .size = 4, .node = node};
+    struct epa_footprint footprint = {.u.ag_gemm = {.row_bytes = 100, .two_level = true}};
+    struct epa_backend backend = {.ops = &ops, .memory = EPA_MEMORY_HOST};
+    struct epa_error err = {EPA_OK, ""};
+    struct op_params params = {
+        .x = &x, .world = &world, .footprint = &footprint, .backend = &backend, .slots = 1};
+    struct op_traffic sum = {.flops = 0};
+    struct op_rank *rank;
+
+    assert_int_equal(op_ag_gemm.create(&params, &rank, &err), EPA_OK);
+    assert_int_equal(op_ag_gemm.inputs(rank, 0, 0), EPA_OK);
+    op_ag_gemm.traffic(rank, 0, &sum);
+    assert_int_equal(sum.phase[0].sent, (4 + 4 + 1) * 100);
+    op_ag_gemm.destroy(rank);
+}
