@@ -235,6 +235,12 @@ def check_stop(validator, epa2a, config):
     for have in result["expect"][:2]:
         stage = next(s for s in result["stages"] if s["name"] == have["stage"])
         expect("expect, measured", have["measured"], stage["ns"]["median"])
+    most, least = ("min", "p95", "p99", "max", "mean"), ("goodput", "wire", "bottleneck")
+    result = command(validator, epa2a, "bench", config, "bench.iterations=30", "expect={" + ", ".join(
+        [f"{name}: 3600s" for name in most] + [f"{name}: 0" for name in least]) + "}")
+    total = result["stages"][-1]
+    expect("figures", [(e["figure"], e["measured"], e["met"]) for e in result["expect"]],
+           [(name, total["ns"][name], True) for name in most] + [(name, total["rate"][name], True) for name in least])
 
 
 def check_open(validator, epa2a, config):

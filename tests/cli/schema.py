@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """Holds documents of --json against epa2a-result.schema.json.
 
-schema.py SCHEMA PROGRAM: PROGRAM writes *.json to $EPA2A_TEST_DOCUMENTS; each must be valid, and
-each of them with one thing spoilt must not be: a schema that takes all would prove nothing.
+schema.py SCHEMA EPA2A CONFIG GRAPH PLUGINS: what the program writes of several runs must be valid, and the
+same with one thing spoilt must not be: a schema that takes all would prove nothing.
 schema.py SCHEMA -- FILE...: only holds the files against it."""
 import copy
 import json
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 try:
     import jsonschema
@@ -70,22 +68,22 @@ def main(schema_path, *rest):
             validator.validate(load(path))
         print(f"{len(rest) - 1} valid")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([rest[0]], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "EPA2A_TEST": "documents*", "EPA2A_TEST_DOCUMENTS": folder})
-        paths = sorted(pathlib.Path(folder).glob("*.json"))
-        failed = 0 if paths else 1
-        for path in paths:
-            document = load(path)
-            for error in validator.iter_errors(document):
-                print(f"{path.name}: {'/'.join(map(str, error.path))}: {error.message}")
+    failed = 0
+    epa2a, config, graph, plugins = rest
+    for code, *command in ((2, "bench", config, "-n", "3", "--set", "matrix={transport: [shm, nowhere]}"),
+                           (0, "bench", graph, "--plugin-path", plugins), (0, "verify", config, "-n", "2"),
+                           (5, "run", config, "--set", "fault={kind: kill, rank: 1, iteration: 1}")):
+        done = subprocess.run([epa2a, *command, "--set", "repeat=2", "--quiet", "--json", "-"], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done
+        document = json.loads(done.stdout, parse_constant=refuse_constant)
+        for error in validator.iter_errors(document):
+            print(f"{command}: {'/'.join(map(str, error.path))}: {error.message}")
+            failed += 1
+        for what, other in spoilt(document):
+            if validator.is_valid(other):
+                print(f"{command}: {what} is not refused")
                 failed += 1
-            for what, other in spoilt(document):
-                if validator.is_valid(other):
-                    print(f"{path.name}: {what} is not refused")
-                    failed += 1
-        print(f"{len(paths)} documents, {failed} failures")
-        return 1 if failed else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -10,20 +10,6 @@
 #include "op/moe/routing.h"
 #include "report/result.h"
 
-struct fake_options {
-    uint32_t buffers;
-};
-
-static const struct fake_options fake_defaults = {.buffers = 2};
-static const struct epa_option fake_table[] = {
-    {.name = "buffers",
-     EPA_U32(struct fake_options, buffers),
-     .min = 1,
-     .max = 8,
-     .help = "sets of receive buffers"},
-    {0},
-};
-
 static inline uint32_t fake_threads(const void *config)
 {
     (void)config;
@@ -32,8 +18,7 @@ static inline uint32_t fake_threads(const void *config)
 
 static const struct epa_algorithm_plugin fake_algorithm = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
-               .name = "ll_fake",
-               .options = {fake_table, sizeof(struct fake_options), &fake_defaults}}};
+               .name = "ll_fake"}};
 static const struct epa_transport_plugin fake_transport = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
                .name = "shm"}};
@@ -64,7 +49,7 @@ static inline struct experiment fake_experiment(uint32_t ranks)
         .launcher = {&fake_launcher.plugin, NULL},
         .backend = {&fake_backend.plugin, NULL},
         .transport = {&fake_transport.plugin, NULL},
-        .algorithm = {&fake_algorithm.plugin, &fake_defaults},
+        .algorithm = {&fake_algorithm.plugin, NULL},
         .moe = {.max_tokens = 128,
                 .hidden = 7168,
                 .experts = 256,
@@ -165,16 +150,6 @@ static inline void fake_measure(struct fake *f, uint32_t n)
                                         0, {2, 17, 8.0, 2.125}, {900, 1150, 1024.0, 1.1}};
 }
 
-/* Then by graphs: pairs take 250 us, 1 us longer for each rank and sample. */
-static inline void fake_graphs(struct fake *f, uint32_t n)
-{
-    fake_measure(f, n);
-    f->session.clock = CLOCK_GRAPH;
-    for (uint32_t r = 0; r < f->experiment.ranks; r++)
-        for (uint32_t i = 0; i < n; i++)
-            *fake_time(f, FIGURE_PAIR, r, i) = 250000 + 1000.0 * r + 1000.0 * i;
-}
-
 /* Links of 100 GB/s and 2 us; the least that crosses is half of what does, in and out. */
 static inline void fake_peaks(struct fake *f)
 {
@@ -185,14 +160,6 @@ static inline void fake_peaks(struct fake *f)
         for (uint32_t i = 0; i < OP_PHASES; i++)
             rank->traffic.phase[i].least = rank->traffic.phase[i].received / 2;
     }
-}
-
-static inline void fake_fact(struct fake *f, uint32_t rank, const char *key, const char *value)
-{
-    struct session_facts *to = &session_rank(&f->session, rank)->device;
-
-    snprintf(to->fact[to->n].key, sizeof(to->fact[0].key), "%s", key);
-    snprintf(to->fact[to->n++].value, sizeof(to->fact[0].value), "%s", value);
 }
 
 static inline void fake_result(struct fake *f, enum epa_status status, const char *error)
