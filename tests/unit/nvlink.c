@@ -1,0 +1,489 @@
+/* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes and
+ * threads (memfds stand in for what a driver exports), pages that they map of each other, and which GPUs
+ * it takes. With GPUs, or what passes for them: tests/contract, tests/gpu. */
+#include <dirent.h>
+#include <fcntl.h>
+#include "test.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../../plugins/transport/nvlink/exchange.h"
+#include "../../plugins/transport/nvlink/exchange_page.h"
+#include "../../plugins/transport/nvlink/pairs.h"
+#include "plugin/registry.h"
+
+static const uint64_t default_timeout_ns = 30000000000u, short_ns = 50000000u;
+static uint64_t limit_ns; /* of those that wait in vain */
+
+enum { MOST = 8 };
+
+/* What all ranks of a test see, whatever the launcher. */
+struct shared {
+    enum epa_status status[MOST];
+    uint64_t wrong[MOST], note[MOST];
+    struct epa_error err[MOST];
+};
+
+static void note_wrong(struct shared *shared, uint32_t rank, bool wrong)
+{
+    shared->wrong[rank] += wrong ? 1 : 0;
+}
+
+/* Runs the body on each rank; the caller gives the memory back. */
+static struct shared *run_ranks(const struct epa_launcher_plugin *launcher, uint32_t ranks,
+                                enum epa_status (*body)(struct epa_bootstrap *, void *))
+{
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_launch launch = {.ranks = ranks,
+                                .threads = 1,
+                                .stop_fd = -1,
+                                .grace_ns = 20000000000,
+                                .timeout_ns = 60000000000,
+                                .rank_main = body,
+                                .arg = shared};
+
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    (void)launcher->launch(launcher->plugin.options.defaults, &launch, &err);
+    return shared;
+}
+
+static void give_back(struct shared *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+/* All ranks came to an end of their own, with nothing wrong. */
+static void all_good(struct shared *shared, uint32_t ranks)
+{
+    for (uint32_t r = 0; r < ranks; r++) {
+        if (shared->status[r] != EPA_OK)
+            fail_msg("rank %u: status %d: %s", r, shared->status[r], shared->err[r].text);
+        assert_int_equal(shared->wrong[r], 0);
+    }
+    give_back(shared);
+}
+
+/* ---- descriptors ---- */
+
+struct given {
+    uint32_t rank, number;
+};
+
+static int make(uint32_t rank, uint32_t number)
+{
+    struct given given = {rank, number};
+    int fd = memfd_create("nvlink-test", MFD_CLOEXEC);
+
+    if (fd < 0 || pwrite(fd, &given, sizeof(given), 0) != (ssize_t)sizeof(given))
+        abort();
+    return fd;
+}
+
+static bool is_from(int fd, uint32_t rank, uint32_t number)
+{
+    struct given given = {0, 0};
+
+    return fd >= 0 && pread(fd, &given, sizeof(given), 0) == (ssize_t)sizeof(given) &&
+           given.rank == rank && given.number == number && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+/* Descriptors of this test's memfds and of sockets; threads of other ranks have theirs. */
+static uint32_t count_open(void)
+{
+    DIR *fds = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    uint32_t n = 0;
+
+    while (fds != NULL && (entry = readdir(fds)) != NULL) {
+        char target[128] = "";
+
+        if (readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1) > 0 &&
+            (strstr(target, "nvlink-test") != NULL || strstr(target, "socket:") != NULL))
+            n++;
+    }
+    if (fds != NULL)
+        closedir(fds);
+    return n;
+}
+
+static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared, uint32_t n,
+                                uint64_t timeout_ns)
+{
+    uint32_t me = boot->world.rank, size = boot->world.size;
+    int mine[EXCHANGE_FDS] = {-1, -1}, out[EXCHANGE_FDS * MOST];
+    bool same[MOST];
+
+    for (uint32_t i = 0; i < n; i++)
+        mine[i] = make(me, i);
+    shared->status[me] = exchange_fds(boot, mine, n, timeout_ns, out, same, &shared->err[me]);
+    for (uint32_t i = 0; i < n; i++)
+        close(mine[i]);
+    for (uint32_t i = 0; i < size * n; i++) {
+        bool none = i / n == me || shared->status[me] != EPA_OK;
+
+        note_wrong(shared, me, none ? out[i] != -1 : !is_from(out[i], i / n, i % n));
+        if (out[i] >= 0)
+            close(out[i]);
+    }
+    for (uint32_t r = 0; r < size && shared->status[me] == EPA_OK; r++)
+        shared->note[me] += same[r];
+    return shared->status[me];
+}
+
+/* Two of each rank; nothing stays open. */
+static enum epa_status pass_and_count(struct epa_bootstrap *boot, void *arg)
+{
+    struct shared *shared = arg;
+    uint32_t me = boot->world.rank, before;
+    enum epa_status status = boot->barrier(boot);
+
+    before = count_open();
+    if (status == EPA_OK)
+        status = boot->barrier(boot); /* all have counted */
+    if (status == EPA_OK)
+        status = exchange(boot, shared, 2, default_timeout_ns);
+    if (status == EPA_OK)
+        status = boot->barrier(boot); /* all have closed */
+    note_wrong(shared, me, count_open() != before);
+    return status;
+}
+
+TEST(descriptors_reach_every_rank_and_say_who_is_in_the_own_process)
+{
+    for (uint32_t i = 0; i < 2 * MOST; i++) {
+        uint32_t n = i / 2 + 1;
+        bool fork = i % 2 == 0;
+        struct shared *shared =
+            run_ranks(fork ? &launch_fork_plugin : &launch_thread_plugin, n, pass_and_count);
+
+        for (uint32_t r = 0; r < n; r++)
+            assert_int_equal(shared->note[r], fork ? 1 : n);
+        all_good(shared, n);
+    }
+}
+
+static enum epa_status (*real_allgather)(struct epa_bootstrap *, const void *, size_t, void *);
+
+/* As somebody who guesses names: a message of `bytes`, none for 0, with a descriptor. */
+static bool intrude(const char *name, size_t bytes)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    char text[64] = "let me in";
+    struct iovec part = {text, bytes};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int passed = make(99, 0);
+    bool received;
+
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &passed, sizeof(int));
+    memcpy(at.sun_path + 1, name, 5);
+    received = connect(fd, (struct sockaddr *)&at, offsetof(struct sockaddr_un, sun_path) + 6) == 0;
+
+    if (received && bytes > 0)
+        (void)!sendmsg(fd, &message, MSG_NOSIGNAL);
+    close(passed);
+    close(fd);
+    return received;
+}
+
+/* All sockets that listen for such messages under a name of the kernel's choice:
+ * "@0001f". */
+static uint32_t intrude_everywhere(void)
+{
+    FILE *file = fopen("/proc/net/unix", "re");
+    char line[256], flags[16], type[16], name[64];
+    uint32_t n = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%*s %*s %*s %15s %15s %*s %*s %63s", flags, type, name) != 3 ||
+            strcmp(flags, "00010000") != 0 || strcmp(type, "0005") != 0 || name[0] != '@' ||
+            strlen(name) != 6)
+            continue;
+        for (size_t bytes = 0; bytes <= 32; bytes += 8)
+            n += intrude(name + 1, bytes) ? 1 : 0;
+    }
+    if (file != NULL)
+        fclose(file);
+    return n;
+}
+
+/* The cards are out, and nobody has connected: ranks above wait for the barrier. */
+static enum epa_status gather_and_intrude(struct epa_bootstrap *boot, const void *mine,
+                                          size_t bytes, void *all)
+{
+    enum epa_status status = real_allgather(boot, mine, bytes, all);
+
+    /* More than there is room for in a queue: who belongs must wait until they are gone. */
+    if (boot->world.rank == 0 && intrude_everywhere() < 2 * boot->world.size)
+        return EPA_ERR_MISMATCH;
+    return status == EPA_OK ? boot->barrier(boot) : status;
+}
+
+static enum epa_status pass_among_strangers(struct epa_bootstrap *boot, void *arg)
+{
+    boot->allgather = gather_and_intrude;
+    return exchange(boot, arg, 2, default_timeout_ns);
+}
+
+static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
+{
+    (void)arg;
+    real_allgather = boot->allgather;
+    return EPA_OK;
+}
+
+TEST(strangers_are_sent_away)
+{
+    all_good(run_ranks(&launch_fork_plugin, 4, pass_among_strangers), 4);
+}
+
+/* ---- who does not come ---- */
+
+static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mine, size_t bytes,
+                                      void *all)
+{
+    enum epa_status status = real_allgather(boot, mine, bytes, all);
+
+    if (boot->world.rank == 1)
+        kill(getpid(), SIGKILL);
+    return status;
+}
+
+static enum epa_status die_later(struct epa_bootstrap *boot, void *arg)
+{
+    boot->allgather = gather_and_die;
+    return exchange(boot, arg, 2, default_timeout_ns);
+}
+
+TEST(a_rank_that_is_killed_frees_the_others)
+{
+    struct shared *shared = run_ranks(&launch_fork_plugin, 4, die_later);
+
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(shared->wrong[r], 0);
+        if (r != 1)
+            assert_int_not_equal(shared->status[r], EPA_OK);
+    }
+    give_back(shared);
+}
+
+static enum epa_status gather_and_stay_away(struct epa_bootstrap *boot, const void *mine,
+                                            size_t bytes, void *all)
+{
+    enum epa_status status = real_allgather(boot, mine, bytes, all);
+
+    return boot->world.rank == 3 ? EPA_ERR_TIMEOUT : status;
+}
+
+/* Rank 3 has a card and never connects; nobody aborts before all have found out. */
+static enum epa_status wait_in_vain(struct epa_bootstrap *boot, void *arg)
+{
+    boot->allgather = gather_and_stay_away;
+    (void)exchange(boot, arg, 2, limit_ns);
+    return boot->barrier(boot);
+}
+
+/* Whether all but rank 3 came within the limit; if so, that they named it. */
+static bool only_rank_3_stayed_away(void)
+{
+    struct shared *shared = run_ranks(&launch_thread_plugin, 4, wait_in_vain);
+    uint32_t named = 0;
+
+    for (uint32_t r = 0; r < 3; r++) {
+        char want[96];
+
+        snprintf(want, sizeof(want), "nvlink: rank %u waited in vain for the descriptors of ", r);
+        assert_int_equal(shared->status[r], EPA_ERR_TIMEOUT);
+        assert_int_equal(strncmp(shared->err[r].text, want, strlen(want)), 0);
+        assert_int_equal(shared->wrong[r], 0);
+        named += strcmp(shared->err[r].text + strlen(want), "rank 3") == 0;
+    }
+    give_back(shared);
+    return named == 3;
+}
+
+/* A machine that has no core for another for so long makes it late, too: then they are given
+ * longer. */
+TEST(a_rank_that_stays_away_is_named)
+{
+    for (limit_ns = 200000000; !only_rank_3_stayed_away(); limit_ns *= 4)
+        assert_true(limit_ns < 20000000000);
+}
+
+/* In this very process, before any rank is forked. */
+static int learn_first(void **state)
+{
+    (void)state;
+    give_back(run_ranks(&launch_thread_plugin, 1, learn_allgather));
+    return 0;
+}
+
+TEST_GROUP(learn_first, NULL)
+
+/* ---- pages: barriers, and who still uses what ---- */
+
+static enum epa_status open_exchange_page(struct epa_bootstrap *boot, struct shared *shared,
+                                          struct exchange_page *b)
+{
+    uint32_t me = boot->world.rank;
+    struct epa_error *err = &shared->err[me];
+    enum epa_status status = exchange_page_init(b, boot, err);
+    int fds[MOST];
+    bool same[MOST];
+
+    if (status == EPA_OK)
+        status = exchange_fds(boot, &b->fd, 1, default_timeout_ns, fds, same, err);
+    for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++) {
+        if (r == me)
+            continue;
+        status = exchange_page_map(b, r, fds[r], err);
+        close(fds[r]);
+    }
+    exchange_page_close_fd(b);
+    shared->status[me] = status;
+    return status;
+}
+
+static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
+{
+    struct shared *shared = arg;
+    uint32_t me = boot->world.rank;
+    struct failure late;
+    struct exchange_page b;
+    enum epa_status status = open_exchange_page(boot, shared, &b);
+
+    /* Ranks 0 and 2 see each other there, however long one of them has no core. */
+    if (status == EPA_OK && me != 1 && me != 3)
+        __atomic_store_n(&b.page[me]->arrived.word, 1, __ATOMIC_RELEASE);
+    if (status == EPA_OK)
+        status = boot->barrier(boot);
+    if (status == EPA_OK && me != 1 && me != 3) {
+        status = exchange_page_barrier(&b, short_ns, &late);
+        note_wrong(shared, me, late.missing != 2 || late.first_missing != 1);
+    }
+    shared->status[me] = status;
+    status = boot->barrier(boot);
+    exchange_page_finish(&b);
+    return status;
+}
+
+TEST(who_is_late_is_known)
+{
+    struct shared *shared = run_ranks(&launch_fork_plugin, 4, leave_two_out);
+
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(shared->status[r], r % 2 == 0 ? EPA_ERR_TIMEOUT : EPA_OK);
+        assert_int_equal(shared->wrong[r], 0);
+    }
+    give_back(shared);
+}
+
+static enum epa_status send_what_can_shrink(struct epa_bootstrap *boot, void *arg)
+{
+    struct shared *shared = arg;
+    int fd = memfd_create("nvlink-test", MFD_CLOEXEC);
+    struct exchange_page b;
+    enum epa_status status = exchange_page_init(&b, boot, &shared->err[0]);
+
+    if (status != EPA_OK || fd < 0 || ftruncate(fd, 4096) != 0)
+        abort();
+    shared->status[0] = exchange_page_map(&b, 0, fd, &shared->err[0]);
+    close(fd);
+    exchange_page_finish(&b);
+    exchange_page_finish(&b); /* twice does no harm */
+    return EPA_OK;
+}
+
+TEST(a_page_that_its_owner_can_cut_short_is_refused)
+{
+    struct shared *shared = run_ranks(&launch_fork_plugin, 1, send_what_can_shrink);
+
+    assert_int_equal(shared->status[0], EPA_ERR_SYSTEM);
+    assert_string_equal(shared->err[0].text,
+                        "nvlink: what rank 0 sent is not a sealed page of memory");
+    give_back(shared);
+}
+
+TEST(the_last_to_leave_frees_and_nobody_joins_after)
+{
+    struct page page;
+
+    memset(&page, 0, sizeof(page));
+    assert_false(exchange_page_share(&page)); /* its owner has not made it */
+    page.users.word = 1;
+    assert_true(exchange_page_share(&page));
+    assert_true(exchange_page_share(&page));
+    assert_false(exchange_page_leave(&page));
+    assert_false(exchange_page_leave(&page));
+    assert_true(exchange_page_leave(&page));
+    assert_false(exchange_page_share(&page));
+}
+
+/* ---- GPUs ---- */
+
+enum { SIZE = 4 };
+
+/* Up to two links that are not as between GPUs that all reach each other, and what is said. */
+TEST(gpus_out_of_reach_are_named)
+{
+    static const struct {
+        uint32_t at[2];
+        unsigned char reach[2];
+        const char *said; /* NULL: they are taken */
+    } c[] = {
+        {{0, 0}, {REACH_SELF, REACH_SELF}, NULL},
+        {{1, 4}, {REACH_SELF, REACH_SELF}, NULL},   /* two ranks share one */
+        {{1, 0}, {REACH_UNSEEN, REACH_SELF}, NULL}, /* the other rank may have asked */
+        {{13, 7},
+         {REACH_NONE, REACH_NONE},
+         "GPU 1 (rank 1, 0000:1c:00.0) cannot access GPU 3 (rank 3, 0000:1e:00.0) directly"},
+        {{1, 4}, {REACH_UNSEEN, REACH_NONE}, "GPU 0 (rank 0, 0000:1b:00.0) cannot access GPU 1"},
+        {{2, 0},
+         {REACH_NO_ATOMICS, REACH_SELF},
+         "GPU 0 (rank 0, 0000:1b:00.0) accesses GPU 2 (rank 2, 0000:1d:00.0) without atomics"},
+        {{1, 4},
+         {REACH_UNSEEN, REACH_UNSEEN},
+         "GPU 0 (rank 0, 0000:1b:00.0) and GPU 1 (rank 1, 0000:1c:00.0) do not see each other .. "
+         "CUDA_VISIBLE_DEVICES"},
+    };
+    struct gpu gpu[SIZE], other;
+    unsigned char reach[SIZE * SIZE];
+
+    memset(gpu, 0, sizeof(gpu));
+    for (int i = 0; i < SIZE; i++) {
+        gpu[i].number = i;
+        memset(gpu[i].uuid, 'a' + i, sizeof(gpu[i].uuid));
+        snprintf(gpu[i].bus, sizeof(gpu[i].bus), "0000:%02x:00.0", 0x1b + i);
+    }
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct epa_error err = {EPA_OK, ""};
+
+        for (uint32_t k = 0; k < SIZE * SIZE; k++)
+            reach[k] = k % (SIZE + 1) == 0 ? REACH_SELF : REACH_DIRECT;
+        for (uint32_t k = 0; k < 2; k++)
+            reach[c[i].at[k]] = c[i].reach[k];
+        assert_int_equal(pairs_check(gpu, reach, SIZE, &err),
+                         c[i].said == NULL ? EPA_OK : EPA_ERR_UNSUPPORTED);
+        assert_words(err.text, c[i].said == NULL ? "" : c[i].said);
+    }
+    other = gpu[2]; /* found by its UUID, whatever its number */
+    other.number = 0;
+    assert_int_equal(pairs_find(gpu, SIZE, &other), 2);
+    assert_int_equal(pairs_find(gpu, 2, &other), -1);
+}
