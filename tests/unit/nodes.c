@@ -1,5 +1,8 @@
-/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like. */
+/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like, and which cores a
+ * launcher gives to whom: on made-up orders, and on whatever this machine has. */
 #include "test.h"
+
+#include <sched.h>
 #include <unistd.h>
 
 #include "launch/pin.h"
@@ -44,25 +47,18 @@ static void assert_nodes(const struct given *g, uint32_t n, const char *want)
     assert_string_equal(got, want);
 }
 
-TEST(hosts_are_numbered_as_they_appear)
+TEST(hosts_are_numbered_as_they_appear_and_split_in_ascending_order)
 {
-    static const char *const uneven[] = {"b/b/f", "a/a/f", "b/b/f", "c/c/f", "a/a/f"};
+    static const char *const hosts[] = {"b/b/f", "a/a/f", "b/b/f", "c/c/f",
+                                        "a/a/f", "b/b/f", "b/b/f"};
+    static const char *const want[] = {"0102100", "0102133", "0123456"}; /* none, 2 and 1 each */
+    static const uint32_t per_node[] = {0, 2, 1};
     struct given g;
 
-    find(&g, uneven, 5, 0);
-    assert_nodes(&g, 5, "01021");
-}
-
-TEST(ranks_per_node_splits_each_host_in_ascending_order)
-{
-    static const char *const mixed[] = {"a/a/f", "a/a/f", "b/b/f", "a/a/f",
-                                        "b/b/f", "b/b/f", "a/a/f"};
-    struct given g;
-
-    find(&g, mixed, 7, 2);
-    assert_nodes(&g, 7, "0012132");
-    find(&g, mixed, 7, 1);
-    assert_nodes(&g, 7, "0123456");
+    for (uint32_t i = 0; i < 3; i++) {
+        find(&g, hosts, 7, per_node[i]);
+        assert_nodes(&g, 7, want[i]);
+    }
 }
 
 TEST(ranks_with_the_same_cores_share_them_in_order)
@@ -122,4 +118,71 @@ TEST(this_host_says_who_it_is)
     assert_int_equal(strncmp(host.name, name, sizeof(host.name) - 1), 0);
     assert_string_equal(host.identity, again.identity);
     assert_non_null(strstr(host.identity, host.machine));
+}
+
+/* ---- cores ---- */
+
+static int32_t made_up[] = {0, 2, 4, 6, 1, 3, 5, 7};
+
+static struct pin_plan plan_of(uint32_t cores, uint32_t ranks, uint32_t threads)
+{
+    return (struct pin_plan){
+        .order = made_up, .cores = cores, .pin = PIN_CORE, .ranks = ranks, .threads = threads};
+}
+
+TEST(ranks_have_distinct_cores_while_there_are_enough)
+{
+    for (uint32_t ranks = 1; ranks <= 8; ranks++) {
+        for (uint32_t threads = 1; ranks * threads <= 8; threads++) {
+            struct pin_plan plan = plan_of(8, ranks, threads);
+            const int32_t *core;
+            uint32_t used = 0;
+
+            for (uint32_t r = 0; r < ranks; r++) {
+                assert_int_equal(pin_plan_rank(&plan, r, &core), threads);
+                for (uint32_t t = 0; t < threads; t++) {
+                    assert_int_equal(used & 1u << core[t], 0);
+                    used |= 1u << core[t];
+                }
+            }
+        }
+    }
+}
+
+TEST(threads_get_fewer_cores_before_ranks_share_one)
+{
+    struct pin_plan plan = plan_of(8, 3, 4);
+    const int32_t *core;
+
+    assert_int_equal(pin_plan_rank(&plan, 2, &core), 2);
+    assert_int_equal(core[0], 1);
+    assert_int_equal(core[1], 3);
+}
+
+TEST(more_ranks_than_cores_take_them_in_turn)
+{
+    struct pin_plan plan = plan_of(3, 8, 2);
+    const int32_t *core;
+
+    for (uint32_t r = 0; r < 8; r++) {
+        assert_int_equal(pin_plan_rank(&plan, r, &core), 1);
+        assert_int_equal(core[0], made_up[r % 3]);
+    }
+}
+
+TEST(cores_outside_the_own_mask_are_not_used)
+{
+    struct pin_plan plan, narrow;
+    cpu_set_t before;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    assert_int_equal(pin_plan_init(&plan, PIN_CORE, 4, 1, NULL), EPA_OK);
+    assert_true(pin_self(plan.order[plan.cores - 1]));
+    assert_int_equal(sched_getcpu(), plan.order[plan.cores - 1]);
+    assert_int_equal(pin_plan_init(&narrow, PIN_CORE, 4, 1, NULL), EPA_OK);
+    assert_int_equal(narrow.cores, 1);
+    assert_int_equal(narrow.order[0], plan.order[plan.cores - 1]);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    pin_plan_finish(&narrow);
+    pin_plan_finish(&plan);
 }

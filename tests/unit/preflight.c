@@ -44,29 +44,68 @@ static enum epa_status check(struct fixture *x)
     return preflight_memory_from(x->root, &x->fake.session, &x->err);
 }
 
+/* What is said of a machine with so many MiB for 8 ranks with 1 GiB each. Memory of a device is not
+ * that of the host; of 1 GiB not all is kept free: small machines have work too. */
 TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
 {
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, "8 ranks x (heap 1.00 GiB + inputs "));
-    assert_non_null(strstr(x->err.text, " + reference "));
-    assert_non_null(strstr(x->err.text, "but 7.50 GiB is available (MemAvailable 8.00 GiB "
-                                        "less 512.0 MiB kept free)"));
-    assert_non_null(strstr(x->err.text, "lower moe.max_tokens, ranks, algorithm.buffers"));
+    static const struct {
+        uint64_t mib, heap_bytes, private_bytes;
+        enum verb verb;
+        uint32_t ranks_here, iterations;
+        bool cold, device;
+        const char *said; /* NULL: it fits */
+    } c[] = {
+        {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, false,
+         "8 ranks x (heap 1.00 GiB + inputs  ..  + reference  ..  but 7.50 GiB is available "
+         "(MemAvailable 8.00 GiB less 512.0 MiB kept free) .. lower moe.max_tokens, ranks"},
+        {8192, 1ull << 30, 512ull << 20, VERB_RUN, 0, 10, false, false,
+         "8 ranks x (heap and buffers 1.50 GiB + inputs "},
+        {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, NULL}, /* others are elsewhere */
+        {8192, UINT64_MAX / 4, 0, VERB_RUN, 0, 10, false, false, "more than 64 bits count"},
+        {65536, 1ull << 30, 0, VERB_BENCH, 0, UINT32_MAX, false, false,
+         " + samples 2 .. bench.iterations"},
+        {1024, 1ull << 30, 0, VERB_BENCH, 0, 10, true, false, " + cold caches "},
+        {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, true, NULL},
+        {1, 1ull << 30, 0, VERB_BENCH, 0, 10, true, true, "8 ranks x (inputs "},
+    };
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct epa_backend_plugin backend = fake_backend;
+        char text[64];
+
+        snprintf(text, sizeof(text), "MemAvailable: %llu kB\n", (unsigned long long)c[i].mib << 10);
+        root_put(x->root, "/proc/meminfo", text);
+        backend.memory = c[i].device ? EPA_MEMORY_CUDA : EPA_MEMORY_HOST;
+        x->fake.experiment.backend.plugin = &backend.plugin;
+        x->fake.experiment.bench.cache = c[i].cold ? CACHE_COLD : CACHE_WARM;
+        x->fake.session.verb = c[i].verb;
+        x->fake.session.iterations = c[i].iterations;
+        x->fake.session.footprint.heap_bytes = c[i].heap_bytes;
+        x->fake.session.footprint.private_bytes = c[i].private_bytes;
+        x->fake.session.process_id = (struct epa_process_id){.size = c[i].ranks_here > 0 ? 8 : 0,
+                                                             .local_size = c[i].ranks_here};
+        assert_int_equal(check(x), c[i].said == NULL ? EPA_OK : EPA_ERR_NOMEM);
+        assert_words(x->err.text, c[i].said == NULL ? "" : c[i].said);
+        if (!c[i].cold || c[i].device)
+            assert_null(strstr(x->err.text, "cold caches"));
+        if (c[i].device)
+            assert_null(strstr(x->err.text, "heap"));
+    }
 }
 
-TEST_OF_MACHINE(what_an_algorithm_takes_beside_the_heap_counts)
+TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
 {
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
-    x->fake.session.footprint.private_bytes = 512ull << 20;
+    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
+    root_put(x->root, "/proc/self/cgroup", "0::/\n");
+    root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
+    root_put(x->root, "/sys/fs/cgroup/memory.current", "0\n");
     assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, "8 ranks x (heap and buffers 1.50 GiB + inputs "));
-}
-
-TEST_OF_MACHINE(ranks_of_other_hosts_do_not_count)
-{
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
-    x->fake.session.process_id = (struct epa_process_id){.size = 8, .local_size = 2};
+    assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
+    x->fake.session.footprint.heap_bytes = 4096; /* a quarter is kept free at most */
+    x->fake.experiment.ranks = x->fake.experiment.moe.max_tokens = 1;
+    x->fake.experiment.moe.hidden = 128;
+    x->fake.experiment.moe.experts = 8;
+    root_put(x->root, "/sys/fs/cgroup/memory.max", "134217728\n");
     assert_int_equal(check(x), EPA_OK);
 }
 
@@ -97,86 +136,4 @@ TEST_OF_MACHINE(mirrors_of_ranks_of_other_hosts_are_in_the_plan)
     preflight_scratch(s);
     assert_int_equal(s->footprint.device_bytes, 6);
     assert_int_equal(s->footprint.heap_bytes, 1ull << 30);
-}
-
-TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
-{
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
-    root_put(x->root, "/proc/self/cgroup", "0::/\n");
-    root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
-    root_put(x->root, "/sys/fs/cgroup/memory.current", "0\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
-}
-
-TEST_OF_MACHINE(a_sum_that_overflows_is_refused)
-{
-    x->fake.session.footprint.heap_bytes = UINT64_MAX / 4;
-    assert_int_equal(check(x), EPA_ERR_NOMEM); /* and no /proc to compare with */
-    assert_non_null(strstr(x->err.text, "more than 64 bits count"));
-}
-
-/* What of 1 GiB is left must not be all kept free: small machines have work too. */
-TEST_OF_MACHINE(a_small_machine_keeps_a_quarter_free_at_most)
-{
-    x->fake.session.footprint.heap_bytes = 4096;
-    x->fake.experiment.ranks = 1;
-    x->fake.experiment.moe.max_tokens = 1;
-    x->fake.experiment.moe.hidden = 128;
-    x->fake.experiment.moe.experts = 8;
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 131072 kB\n");
-    assert_int_equal(check(x), EPA_OK);
-}
-
-TEST_OF_MACHINE(samples_count_where_they_are_many)
-{
-    x->fake.session.verb = VERB_BENCH;
-    x->fake.session.iterations = UINT32_MAX;
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 67108864 kB\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, " + samples 2"));
-    assert_non_null(strstr(x->err.text, "bench.iterations"));
-}
-
-/* What a host's workers write before a cold sample is memory like any other; a device has its
- * own. */
-TEST_OF_MACHINE(what_makes_caches_cold_counts)
-{
-    struct epa_backend_plugin device = fake_backend;
-    char cold[64], size[32];
-
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 1048576 kB\n");
-    x->fake.session.verb = VERB_BENCH;
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_null(strstr(x->err.text, "cold caches"));
-    snprintf(cold, sizeof(cold), " + cold caches %s)",
-             text_size(size, sizeof(size), cache_flush_bytes()));
-    x->fake.experiment.bench.cache = CACHE_COLD;
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, cold));
-    x->fake.experiment.bench.clock = CLOCK_END_TO_END;
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, cold));
-    device.memory = EPA_MEMORY_CUDA;
-    x->fake.experiment.backend.plugin = &device.plugin;
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 1024 kB\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_null(strstr(x->err.text, "cold caches"));
-}
-
-/* The heap is the device's then, and so are expert outputs; copies of what it holds are not. */
-TEST_OF_MACHINE(memory_of_a_device_is_not_memory_of_the_host)
-{
-    struct epa_backend_plugin device = fake_backend;
-
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 8388608 kB\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    device.memory = EPA_MEMORY_CUDA;
-    x->fake.experiment.backend.plugin = &device.plugin;
-    assert_int_equal(check(x), EPA_OK);
-    root_put(x->root, "/proc/meminfo", "MemAvailable: 1024 kB\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, "8 ranks x (inputs "));
-    assert_null(strstr(x->err.text, "heap"));
-    assert_null(strstr(x->err.text, "algorithm.buffers"));
 }

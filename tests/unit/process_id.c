@@ -3,30 +3,28 @@
 
 #include "launch/process.h"
 
-static const char *const all[] = {
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "OMPI_MCA_ess_base_jobid",
-    "PMIX_NAMESPACE",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMI_JOBID",
-    "MPI_LOCALNRANKS",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "SLURM_PROCID",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_ID",
-    "SLURM_STEP_NUM_NODES",
-    "SLURM_JOB_ID",
-    "SLURM_NTASKS",
-};
+static const char *const all[] = {"OMPI_COMM_WORLD_RANK",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                  "OMPI_MCA_ess_base_jobid",
+                                  "PMIX_NAMESPACE",
+                                  "PMI_RANK",
+                                  "PMI_SIZE",
+                                  "PMI_JOBID",
+                                  "MPI_LOCALNRANKS",
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "MASTER_ADDR",
+                                  "MASTER_PORT",
+                                  "TORCHELASTIC_RUN_ID",
+                                  "SLURM_PROCID",
+                                  "SLURM_STEP_NUM_TASKS",
+                                  "SLURM_STEP_ID",
+                                  "SLURM_STEP_NUM_NODES",
+                                  "SLURM_JOB_ID",
+                                  "SLURM_NTASKS"};
 
 /* "A=1 B=2", and nothing else of the above. */
 static enum epa_status with(const char *variables, struct process_job *job, struct epa_error *err)
@@ -47,81 +45,71 @@ static enum epa_status with(const char *variables, struct process_job *job, stru
     return process_id_find(job, err);
 }
 
-static void assert_place(const char *variables, uint32_t rank, uint32_t size, bool mpi,
-                         uint32_t local_size, const char *id, const char *how)
-{
-    struct process_job job;
-    struct epa_error err;
-
-    assert_int_equal(with(variables, &job, &err), EPA_OK);
-    assert_int_equal(job.process_id.rank, rank);
-    assert_int_equal(job.process_id.size, size);
-    assert_int_equal(job.mpi, mpi);
-    assert_int_equal(job.local_size, local_size);
-    assert_int_equal(job.process_id.local_size, local_size);
-    assert_string_equal(job.id, id);
-    assert_string_equal(job.process_id.source, how);
-}
-
-TEST(nothing_set_is_no_job)
-{
-    assert_place("", 0, 0, false, 0, "", "");
-}
-
+/* mpirun within a Slurm step counts; RANK and WORLD_SIZE alone may count nodes, and a shell within a
+ * Slurm job is no rank. */
 TEST(each_launcher_is_known_by_its_variables)
 {
-    assert_place("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=16 "
-                 "OMPI_COMM_WORLD_LOCAL_SIZE=8 PMIX_NAMESPACE=77",
-                 3, 16, true, 8, "77",
-                 "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16");
-    assert_place("PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=1", 0, 2, true, 1, "",
-                 "MPICH: PMI_RANK=0 of PMI_SIZE=2");
-    assert_place("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
-                 "TORCHELASTIC_RUN_ID=none",
-                 1, 4, false, 2, "none", "torchrun: RANK=1 of WORLD_SIZE=4");
-    assert_place("RANK=1 WORLD_SIZE=4 MASTER_ADDR=b1 MASTER_PORT=9", 1, 4, false, 0, "",
-                 "environment: RANK=1 of WORLD_SIZE=4");
-    assert_place("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=0 SLURM_JOB_ID=99", 5, 6,
-                 false, 0, "99.0", "Slurm: SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=6");
-    assert_place("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=3 "
-                 "SLURM_STEP_NUM_NODES=1",
-                 1, 2, false, 2, "3", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2");
-}
+    static const struct {
+        const char *variables;
+        uint32_t rank, size, local_size;
+        bool mpi;
+        const char *id, *how;
+    } c[] = {
+        {"", 0, 0, 0, false, "", ""},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=16 OMPI_COMM_WORLD_LOCAL_SIZE=8 "
+         "PMIX_NAMESPACE=77",
+         3, 16, 8, true, "77", "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=16"},
+        {"PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=1", 0, 2, 1, true, "",
+         "MPICH: PMI_RANK=0 of PMI_SIZE=2"},
+        {"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none", 1, 4, 2,
+         false, "none", "torchrun: RANK=1 of WORLD_SIZE=4"},
+        {"RANK=1 WORLD_SIZE=4 MASTER_ADDR=b1 MASTER_PORT=9", 1, 4, 0, false, "",
+         "environment: RANK=1 of WORLD_SIZE=4"},
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_ID=0 SLURM_JOB_ID=99", 5, 6, 0, false,
+         "99.0", "Slurm: SLURM_PROCID=5 of SLURM_STEP_NUM_TASKS=6"},
+        {"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=1", 1, 2, 2,
+         false, "3", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2"},
+        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=7 "
+         "OMPI_COMM_WORLD_SIZE=8",
+         7, 8, 0, true, "", "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8"},
+        {"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1", 0, 0, 0, false, "", ""},
+        {"RANK=1 WORLD_SIZE=4 MASTER_PORT=9", 0, 0, 0, false, "", ""},
+        {"SLURM_JOB_ID=9 SLURM_NTASKS=64 SLURM_PROCID=0", 0, 0, 0, false, "", ""},
+        {"SLURM_JOB_ID=9 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=64 SLURM_STEP_ID=4294967290", 0, 0, 0,
+         false, "", ""},
+    };
 
-TEST(mpirun_within_a_slurm_step_counts)
-{
-    assert_place("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 "
-                 "OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8",
-                 7, 8, true, 0, "", "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8");
-}
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct process_job job;
+        struct epa_error err;
 
-TEST(rank_and_world_size_alone_may_count_nodes)
-{
-    assert_place("RANK=1 WORLD_SIZE=4", 0, 0, false, 0, "", "");
-    assert_place("RANK=1 WORLD_SIZE=4 LOCAL_RANK=1", 0, 0, false, 0, "", "");
-    assert_place("RANK=1 WORLD_SIZE=4 MASTER_PORT=9", 0, 0, false, 0, "", "");
-}
-
-TEST(a_shell_within_a_slurm_job_is_no_rank)
-{
-    assert_place("SLURM_JOB_ID=9 SLURM_NTASKS=64 SLURM_PROCID=0", 0, 0, false, 0, "", "");
-    assert_place("SLURM_JOB_ID=9 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=64 "
-                 "SLURM_STEP_ID=4294967290",
-                 0, 0, false, 0, "", "");
+        assert_int_equal(with(c[i].variables, &job, &err), EPA_OK);
+        assert_int_equal(job.process_id.rank, c[i].rank);
+        assert_int_equal(job.process_id.size, c[i].size);
+        assert_int_equal(job.mpi, c[i].mpi);
+        assert_int_equal(job.local_size, c[i].local_size);
+        assert_int_equal(job.process_id.local_size, c[i].local_size);
+        assert_string_equal(job.id, c[i].id);
+        assert_string_equal(job.process_id.source, c[i].how);
+    }
 }
 
 TEST(sets_that_make_no_sense_are_refused_with_their_names)
 {
-    struct process_job job;
-    struct epa_error err;
+    static const char *const c[][2] = {
+        {"OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4",
+         "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork"},
+        {"PMI_RANK=x PMI_SIZE=4", "MPICH .. PMI_RANK .. 'x' .. launcher: fork"},
+        {"PMI_RANK=-1 PMI_SIZE=4", "PMI_RANK"},
+        {"PMI_RANK=0 PMI_SIZE=99999999999", "PMI_SIZE"},
+        {"PMI_RANK=0 PMI_SIZE=4x", "PMI_SIZE"},
+    };
 
-    assert_int_equal(with("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4", &job, &err),
-                     EPA_ERR_CONFIG);
-    assert_words(err.text,
-                 "MPI .. OMPI_COMM_WORLD_RANK=4 .. OMPI_COMM_WORLD_SIZE=4 .. launcher: fork");
-    assert_int_equal(with("PMI_RANK=x PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
-    assert_words(err.text, "MPICH .. PMI_RANK .. 'x' .. launcher: fork");
-    assert_int_equal(with("PMI_RANK=-1 PMI_SIZE=4", &job, &err), EPA_ERR_CONFIG);
-    assert_int_equal(with("PMI_RANK=0 PMI_SIZE=99999999999", &job, &err), EPA_ERR_CONFIG);
-    assert_int_equal(with("PMI_RANK=0 PMI_SIZE=4x", &job, &err), EPA_ERR_CONFIG);
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct process_job job;
+        struct epa_error err;
+
+        assert_int_equal(with(c[i][0], &job, &err), EPA_ERR_CONFIG);
+        assert_words(err.text, c[i][1]);
+    }
 }

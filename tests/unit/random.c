@@ -29,18 +29,6 @@ TEST(nothing_is_written_past_the_end)
     }
 }
 
-TEST(each_part_of_a_key_matters)
-{
-    uint64_t key = random_key(1, RANDOM_X, 2, 3);
-
-    assert_true(key == random_key(1, RANDOM_X, 2, 3));
-    assert_true(key != random_key(2, RANDOM_X, 2, 3));
-    assert_true(key != random_key(1, RANDOM_HARD, 2, 3));
-    assert_true(key != random_key(1, RANDOM_X, 3, 3));
-    assert_true(key != random_key(1, RANDOM_X, 2, 4));
-    assert_true(random_key(1, RANDOM_X, 2, 3) != random_key(1, RANDOM_X, 3, 2));
-}
-
 TEST(numbers_below_n_are_all_reached)
 {
     uint32_t seen[60] = {0};
@@ -50,20 +38,6 @@ TEST(numbers_below_n_are_all_reached)
         seen[random_below(&r, 60)]++;
     for (uint32_t i = 0; i < 60; i++)
         assert_in_range(seen[i], 800, 1200);
-}
-
-TEST(units_stay_below_one_and_average_a_half)
-{
-    struct random r = {.key = 12};
-    double sum = 0;
-
-    for (uint32_t i = 0; i < 100000; i++) {
-        double v = random_unit(&r);
-
-        assert_true(v >= 0 && v < 1);
-        sum += v;
-    }
-    assert_true(fabs(sum / 100000 - 0.5) < 0.01);
 }
 
 TEST(values_are_finite_and_about_normal)

@@ -1,10 +1,12 @@
-/* routing.c: what each kind promises of the choices that it makes, and how windows of a
- * file are dealt out. */
+/* Routing: what each kind promises of the choices that it makes, how windows of a file are dealt out,
+ * what is read of files of choices and hidden states, and what is said of those that are bad. Statistics
+ * of routing, and generators fitted to files, are in tests/cli/routing.case and results.py. */
 #include "test.h"
 
 #include <math.h>
 #include <unistd.h>
 
+#include "base/dtype.h"
 #include "config/experiment.h"
 #include "op/moe/routing.h"
 
@@ -66,44 +68,6 @@ TEST(choices_are_distinct_in_range_and_weights_add_up_to_one)
     }
 }
 
-TEST(uniform_weights_are_in_0_to_1_and_add_up_to_anything)
-{
-    static struct made m;
-    struct experiment x = experiment_of(ROUTING_MASKED);
-    double least = 1, most = 0, total = 0;
-    uint32_t kept = 0;
-
-    x.routing.weights = WEIGHTS_UNIFORM;
-    make(&x, 0, 0, &m);
-    for (uint32_t i = 0; i < TOKENS * TOPK; i++) {
-        double weight = (double)(&m.weight[0][0])[i];
-
-        if ((&m.expert[0][0])[i] < 0) {
-            assert_true(weight == 0);
-            continue;
-        }
-        assert_true(weight >= 0 && weight < 1);
-        least = fmin(least, weight);
-        most = fmax(most, weight);
-        total += weight;
-        kept++;
-    }
-    assert_true(kept > TOKENS * TOPK / 3);
-    assert_true(least < 0.02 && most > 0.98);
-    assert_true(fabs(total / kept - 0.5) < 0.05);
-}
-
-TEST(weights_do_not_change_who_is_chosen)
-{
-    static struct made a, b;
-    struct experiment x = experiment_of(ROUTING_UNIFORM);
-
-    make(&x, 1, 2, &a);
-    x.routing.weights = WEIGHTS_UNIFORM;
-    make(&x, 1, 2, &b);
-    assert_memory_equal(a.expert, b.expert, sizeof(a.expert));
-}
-
 TEST(every_expert_can_be_chosen_at_once)
 {
     int32_t expert[32];
@@ -123,6 +87,7 @@ TEST(every_expert_can_be_chosen_at_once)
     }
 }
 
+/* Nor does it matter how many tokens there are. */
 TEST(choices_change_with_rank_iteration_and_seed_only)
 {
     static struct made a, b;
@@ -137,22 +102,11 @@ TEST(choices_change_with_rank_iteration_and_seed_only)
         assert_memory_not_equal(&a, &b, sizeof(a));
         make(&x, 2, 2, &b);
         assert_memory_not_equal(&a, &b, sizeof(a));
+        routing_fill(&x, NULL, 1, 2, 10, &b.expert[0][0], &b.weight[0][0]);
+        assert_memory_equal(a.expert, b.expert, 10 * sizeof(a.expert[0]));
         x.seed = 2;
         make(&x, 1, 2, &b);
         assert_memory_not_equal(&a, &b, sizeof(a));
-    }
-}
-
-TEST(fewer_tokens_make_the_same_choices)
-{
-    static struct made all, few;
-
-    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
-        struct experiment x = experiment_of(kind);
-
-        make(&x, 0, 0, &all);
-        routing_fill(&x, NULL, 0, 0, 10, &few.expert[0][0], &few.weight[0][0]);
-        assert_memory_equal(all.expert, few.expert, 10 * sizeof(all.expert[0]));
     }
 }
 
@@ -164,21 +118,6 @@ static uint32_t chosen(const struct made *m, int32_t expert)
         for (uint32_t k = 0; k < TOPK; k++)
             n += m->expert[t][k] == expert;
     return n;
-}
-
-TEST(uniform_favours_nobody)
-{
-    struct experiment x = experiment_of(ROUTING_UNIFORM);
-    uint32_t n[EXPERTS] = {0};
-    static struct made m;
-
-    for (uint64_t i = 0; i < 40; i++) {
-        make(&x, 0, i, &m);
-        for (int32_t e = 0; e < EXPERTS; e++)
-            n[e] += chosen(&m, e);
-    }
-    for (uint32_t e = 0; e < EXPERTS; e++) /* 1280 expected */
-        assert_in_range(n[e], 1100, 1460);
 }
 
 /* The same experts are popular on every rank and in every iteration, else the skew of many
@@ -227,34 +166,24 @@ TEST(zipf_follows_its_exponent)
         assert_true(fabs(top[i] / (N * 12.0 / 25 / (i + 1)) - 1) < 0.06);
 }
 
-TEST(hot_sends_its_share_to_expert_0_first)
+TEST(hot_and_masked_keep_their_share)
 {
-    struct experiment x = experiment_of(ROUTING_HOT);
-    static struct made m;
-    uint32_t first = 0;
-
-    make(&x, 0, 0, &m);
-    for (uint32_t t = 0; t < TOKENS; t++)
-        first += m.expert[t][0] == 0;
-    assert_in_range(first, TOKENS * 4 / 10, TOKENS * 6 / 10);
-    x.routing.share = 1;
-    make(&x, 0, 0, &m);
-    assert_int_equal(chosen(&m, 0), TOKENS);
-}
-
-TEST(masked_drops_its_share)
-{
-    struct experiment x = experiment_of(ROUTING_MASKED);
+    static const double shares[] = {0, 0.5, 1};
     static struct made m;
 
-    make(&x, 0, 0, &m);
-    assert_in_range(chosen(&m, -1), TOKENS * TOPK * 4 / 10, TOKENS * TOPK * 6 / 10);
-    x.routing.share = 1;
-    make(&x, 0, 0, &m);
-    assert_int_equal(chosen(&m, -1), TOKENS * TOPK);
-    x.routing.share = 0;
-    make(&x, 0, 0, &m);
-    assert_int_equal(chosen(&m, -1), 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        bool hot = i < 3;
+        struct experiment x = experiment_of(hot ? ROUTING_HOT : ROUTING_MASKED);
+        double share = shares[i % 3], all = hot ? TOKENS : TOKENS * TOPK;
+        uint32_t n = 0;
+
+        x.routing.share = share;
+        make(&x, 0, 0, &m);
+        for (uint32_t t = 0; t < TOKENS && hot; t++) /* who is hot is the first choice */
+            n += m.expert[t][0] == 0;
+        n += hot ? 0 : chosen(&m, -1);
+        assert_in_range(n, share < 1 ? all * share * 0.8 : all, all * share + all / 10);
+    }
 }
 
 /* Loads of all ranks together, in `out` [EXPERTS]. */
@@ -302,67 +231,29 @@ TEST(maxvio_is_met_to_the_token)
     }
 }
 
-TEST(maxvio_spreads_its_tokens_over_ranks)
-{
-    struct experiment x = experiment_of(ROUTING_MAXVIO);
-    struct made m;
-
-    x.routing.violation = 3; /* half of the tokens */
-    for (uint32_t rank = 0; rank < x.ranks; rank++) {
-        uint32_t most = 0;
-
-        make(&x, rank, 1, &m);
-        for (int32_t e = 0; e < EXPERTS; e++)
-            most = chosen(&m, e) > most ? chosen(&m, e) : most;
-        assert_in_range(most, TOKENS / 2 - 1, TOKENS / 2 + 1);
-    }
-}
-
-TEST(random_tokens_reach_both_ends_and_change)
-{
-    struct experiment x = experiment_of(ROUTING_UNIFORM);
-    uint32_t none = 0, all = 0, same = 0;
-
-    x.tokens.kind = TOKENS_RANDOM;
-    for (uint64_t i = 0; i < 100; i++) {
-        uint32_t n = routing_tokens_of(&x, 0, i);
-
-        assert_in_range(n, 0, TOKENS);
-        none += n == 0;
-        all += n == TOKENS;
-        same += n == routing_tokens_of(&x, 1, i);
-    }
-    assert_in_range(none, 4, 30);
-    assert_in_range(all, 4, 30);
-    assert_in_range(same, 0, 20);
-}
-
-TEST(random_tokens_are_no_fewer_than_the_least)
-{
-    struct experiment x = experiment_of(ROUTING_UNIFORM);
-    uint32_t seen[6] = {0};
-
-    x.moe.max_tokens = 5;
-    x.tokens.kind = TOKENS_RANDOM;
-    x.tokens.min = 2;
-    for (uint64_t i = 0; i < 1000; i++) {
-        uint32_t tokens = routing_tokens_of(&x, (uint32_t)(i % 4), i);
-
-        assert_in_range(tokens, 2, 5);
-        seen[tokens]++;
-    }
-    for (uint32_t n = 2; n <= 5; n++)
-        assert_true(seen[n] > 100);
-    x.tokens.min = 5; /* as many as there are */
-    assert_int_equal(routing_tokens_of(&x, 0, 7), 5);
-}
-
-TEST(listed_tokens_are_each_ranks_own)
+TEST(tokens_are_random_from_the_least_to_the_most_or_listed)
 {
     static const uint32_t each[] = {0, 5, 1000, 7};
     struct experiment x = experiment_of(ROUTING_UNIFORM);
+    uint32_t seen[6] = {0}, same = 0;
 
-    assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS);
+    x.moe.max_tokens = 5;
+    x.tokens.kind = TOKENS_RANDOM;
+    for (uint32_t least = 0; least <= 2; least += 2) {
+        x.tokens.min = least;
+        memset(seen, 0, sizeof(seen));
+        for (uint64_t i = 0; i < 1000; i++) {
+            uint32_t tokens = routing_tokens_of(&x, (uint32_t)(i % 4), i);
+
+            assert_in_range(tokens, least, 5);
+            seen[tokens]++;
+            same += tokens == routing_tokens_of(&x, (uint32_t)(i % 4), i + 1);
+        }
+        for (uint32_t n = least; n <= 5; n++)
+            assert_true(seen[n] > 50);
+    }
+    assert_true(same < 1000);
+    x.moe.max_tokens = TOKENS;
     x.tokens.kind = TOKENS_LIST;
     x.tokens.per_rank = (struct epa_u32_list){.item = each, .n = 4};
     assert_int_equal(routing_tokens_of(&x, 0, 9), 0);
@@ -370,117 +261,385 @@ TEST(listed_tokens_are_each_ranks_own)
     assert_int_equal(routing_tokens_of(&x, 2, 9), TOKENS); /* never more than max_tokens */
 }
 
-TEST(statistics_count_by_hand)
-{
-    struct experiment x = experiment_of(ROUTING_HOT);
-    struct routing_stats s = {0};
+/* ---- files ---- */
 
-    x.moe.topk = 1;
-    x.moe.max_tokens = 10;
-    x.routing.share = 1; /* everything to expert 0 */
-    routing_stats_add(&s, &x, NULL, 0);
-    routing_stats_add(&s, &x, NULL, 1);
-    assert_int_equal(s.iterations, 2);
-    assert_int_equal(s.tokens, 80);
-    assert_int_equal(s.choices, 80);
-    assert_int_equal(s.dropped, 0);
-    assert_int_equal(s.expert.min, 0);
-    assert_int_equal(s.expert.max, 40);
-    assert_int_equal(s.rank.min, 0);
-    assert_int_equal(s.rank.max, 40);
-    assert_true(fabs(s.expert.mean - 40.0 / EXPERTS) < 1e-9);
-    assert_true(fabs(s.rank.mean - 10) < 1e-9);
-    assert_true(fabs(s.expert.imbalance - EXPERTS) < 1e-9);
-    assert_true(fabs(s.rank.imbalance - 4) < 1e-9);
+static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
+
+struct bytes {
+    char data[4096];
+    size_t n;
+};
+
+/* A .npy file of version 1.0 with this dict and data. */
+static struct bytes npy_of(const char *dict, const void *data, size_t bytes)
+{
+    struct bytes b = {.data = "\x93NUMPY\x01", .n = 10};
+    size_t n = strlen(dict);
+
+    b.data[8] = (char)(n & 0xff);
+    b.data[9] = (char)(n >> 8);
+    memcpy(b.data + b.n, dict, n);
+    b.n += n;
+    if (bytes != 0)
+        memcpy(b.data + b.n, data, bytes);
+    b.n += bytes;
+    return b;
 }
 
-TEST(dropped_choices_are_counted_apart)
+static void free_table(struct routing_table *t)
 {
-    struct experiment x = experiment_of(ROUTING_MASKED);
-    struct routing_stats s = {0};
-
-    x.routing.share = 1;
-    routing_stats_add(&s, &x, NULL, 0);
-    assert_int_equal(s.choices, s.dropped);
-    assert_true(s.expert.imbalance == 1);
+    free(t->expert);
+    free(t->weight);
 }
 
-/* Five tokens, whose choice is 10 + their number, on 2 ranks of 2. */
-static struct op_source *open_five(struct experiment *x, char *path)
+/* A file of these bytes, to be unlinked. */
+static char *file_of(char *path, const void *data, size_t bytes)
 {
+    int fd = mkstemp(path);
+
+    assert_int_equal(write(fd, data, bytes), bytes);
+    close(fd);
+    return path;
+}
+
+/* Five tokens on 2 ranks of 2, whose choice is 10 + their number, and whose hidden states begin with
+ * it; with the first three left out, or all. */
+TEST(files_are_dealt_in_order_and_begin_again)
+{
+    static const int32_t want[2][3][2][2] = {
+        {{{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}},
+        {{{13, 14}, {13, 14}}, {{13, 14}, {13, 14}}, {{13, 14}, {13, 14}}}};
+    static const float states[] = {10, 0, 11, 0, 12, 0, 13, 0, 14, 0};
+    static const char lines[] = "{\"topk_ids\": [10]}\n{\"topk_ids\": [11]}\n{\"topk_ids\": [12]}\n"
+                                "{\"topk_ids\": [13]}\n{\"topk_ids\": [14]}\n";
+    struct bytes npy =
+        npy_of("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2)}", states, sizeof(states));
+    char path[] = "/tmp/epa2a-routing-XXXXXX", hidden[] = "/tmp/epa2a-hidden-XXXXXX";
+    struct experiment x = experiment_of(ROUTING_FILE);
     struct epa_error err = {EPA_OK, ""};
     struct op_source *source;
-    FILE *f = fdopen(mkstemp(path), "w");
 
-    for (int t = 0; t < 5; t++)
-        fprintf(f, "{\"topk_ids\": [%d]}\n", 10 + t);
-    fclose(f);
-    x->ranks = 2;
-    x->moe.max_tokens = 2;
-    x->moe.topk = 1;
-    x->routing.path = path;
-    assert_int_equal(routing_open(x, &source, &err), EPA_OK);
-    return source;
-}
+    x.ranks = x.moe.max_tokens = x.moe.hidden = 2;
+    x.moe.topk = 1;
+    x.routing.path = file_of(path, lines, sizeof(lines) - 1);
+    x.routing.hidden_states = file_of(hidden, npy.data, npy.n);
+    for (uint32_t skip = 0; skip < 2; skip++) {
+        x.routing.skip = 3 * skip;
+        assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
+        assert_int_equal(routing_tokens(source), skip != 0 ? 2 : 5);
+        assert_int_equal(routing_period(source, &x), skip != 0 ? 0 : 1);
+        for (uint32_t i = 0; i < 12; i++) {
+            uint32_t r = i / 2 % 2, t = i % 2;
+            int32_t expert[2];
+            float weight[2];
 
-TEST(a_file_is_dealt_in_order_and_begins_again)
-{
-    static const int32_t want[3][2][2] = {
-        {{10, 11}, {12, 13}}, {{14, 10}, {11, 12}}, {{13, 14}, {10, 11}}};
-    struct experiment x = experiment_of(ROUTING_FILE);
-    char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct op_source *source = open_five(&x, path);
-    int32_t expert[2];
-    float weight[2];
-
-    assert_int_equal(routing_tokens(source), 5);
-    assert_int_equal(routing_period(source, &x), 1);
-    for (uint64_t i = 0; i < 3; i++)
-        for (uint32_t r = 0; r < 2; r++) {
-            routing_fill(&x, source, r, i, 2, expert, weight);
-            assert_memory_equal(expert, want[i][r], sizeof(expert));
-            assert_true(weight[0] == 1);
+            routing_fill(&x, source, r, i / 4, 2, expert, weight);
+            assert_int_equal(expert[t], want[skip][i / 4][r][t]);
+            assert_true(weight[t] == 1);
+            assert_int_equal(routing_hidden(source, &x, r, i / 4, t)[0],
+                             bf16_of_float((float)expert[t]));
         }
-    routing_fill(&x, source, 1, UINT64_MAX / 8, 2, expert, weight); /* no overflow */
-    assert_in_range(expert[0], 10, 14);
-    routing_close(source);
-    unlink(path);
-}
-
-TEST(skipped_tokens_are_not_there)
-{
-    struct experiment x = experiment_of(ROUTING_FILE);
-    struct epa_error err = {EPA_OK, ""};
-    char path[] = "/tmp/epa2a-routing-XXXXXX";
-    struct op_source *source, *none = NULL;
-    int32_t expert[2];
-    float weight[2];
-
-    x.routing.skip = 3;
-    source = open_five(&x, path);
-    assert_int_equal(routing_tokens(source), 2);
-    routing_fill(&x, source, 0, 0, 2, expert, weight);
-    assert_int_equal(expert[0], 13);
-    assert_int_equal(expert[1], 14);
-    routing_close(source);
+        routing_close(source);
+    }
     x.routing.skip = 5;
-    assert_int_equal(routing_open(&x, &none, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "routing.skip is 5, and "));
-    assert_non_null(strstr(err.text, " has 5 tokens: nothing would be left"));
-    assert_null(none);
+    assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);
+    assert_words(err.text, "routing.skip is 5, and  ..  has 5 tokens: nothing would be left");
     unlink(path);
+    unlink(hidden);
 }
 
-TEST(without_files_there_is_no_source_and_no_end)
-{
-    struct experiment x = experiment_of(ROUTING_ZIPF);
-    struct epa_error err = {EPA_OK, ""};
-    struct op_source *source = (void *)&x;
+struct bad {
+    const char *text, *message;
+};
 
-    assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
-    assert_null(source);
-    assert_int_equal(routing_tokens(NULL), 0);
-    assert_true(routing_period(NULL, &x) == UINT64_MAX);
-    assert_null(routing_hidden(NULL, &x, 0, 0, 0));
-    routing_close(NULL);
+TEST(npy_of_every_integer_type_is_read)
+{
+    static const struct {
+        const char *descr;
+        uint32_t bytes;
+    } types[] = {{"|u1", 1}, {"|i1", 1}, {"<i2", 2}, {"<u2", 2},
+                 {"<i4", 4}, {"<u4", 4}, {"<i8", 8}, {"<u8", 8}};
+    static const int32_t ids[] = {7, 0, 3, 5};
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        unsigned char data[32] = {0};
+        char dict[128];
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        struct bytes b;
+
+        for (uint32_t v = 0; v < 4; v++)
+            data[v * types[i].bytes] = (unsigned char)ids[v];
+        snprintf(dict, sizeof(dict),
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (2, 2), }          \n",
+                 types[i].descr);
+        b = npy_of(dict, data, (size_t)4 * types[i].bytes);
+        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_OK);
+        assert_int_equal(t.tokens, 2);
+        assert_memory_equal(t.expert, ids, sizeof(ids));
+        assert_true(t.weight[0] == 0.5f);
+        free_table(&t);
+    }
+}
+
+TEST(npy_of_three_dimensions_gives_the_layer_asked_for)
+{
+    static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}}, {{5, 4}, {-1, 2}, {1, 0}}};
+    static const int32_t ids[] = {2, 3, -1, 2};
+    static const float weights[] = {0.5f, 0.5f, 0, 1};
+    struct bytes b =
+        npy_of("{'shape': (2, 3, 2), 'descr': '<i2', 'fortran_order': False}", data, sizeof(data));
+    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_OK);
+    assert_memory_equal(t.expert, ids, sizeof(ids));
+    assert_memory_equal(t.weight, weights, sizeof(weights));
+    free_table(&t);
+    shape.layer = 3;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "f: routing.layer is 3, the file has 3 layers, from 0");
+    err.status = EPA_OK;
+    shape.layer = UINT32_MAX;
+    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "f: has 3 layers; say which: routing.layer from 0 to 2");
+}
+
+#define DICT(descr, order, shape) \
+    "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape "}"
+
+TEST(bad_npy_headers_are_reported)
+{
+    static const struct bad bad[] = {
+        {"", "f: offset 0: .. descr"},
+        {"{'descr': '<i4'}", "f: offset 10: .. fortran_order"},
+        {DICT("<i4", "True", "(1, 2)"), "f: offset 10: .. numpy.ascontiguousarray"},
+        {DICT("<i4", "Maybe", "(1, 2)"), "f: offset 10: .. fortran_order"},
+        {DICT(">i4", "False", "(1, 2)"), "f: offset 10: .. '<i4'"},
+        {DICT("|O", "False", "(1, 2)"), "f: offset 10: .. integers or floats"},
+        {DICT("<c8", "False", "(1, 2)"), "f: offset 10: .. integers or floats"},
+        {DICT("|f1", "False", "(1, 2)"), "f: offset 10: .. integers or floats"},
+        {"{'fortran_order': False, 'shape': (1,), 'descr': '", "f: offset 10: .. integers"},
+        {"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,)}",
+         "f: offset 10: .. integers or floats"},
+        {DICT("<i4", "False", "()"), "f: offset 10: a single number, not an array"},
+        {DICT("<i4", "False", "(1, 2, 3, 4)"), "f: offset 10: more than 3 dimensions"},
+        {DICT("<i4", "False", "(-1, 2)"), "f: offset 10: .. dimension"},
+        {DICT("<i4", "False", "(0, 2)"), "f: offset 10: .. dimension"},
+        {DICT("<i4", "False", "(1, 2"), "f: offset 10: .. dimension"},
+        {DICT("<i4", "False", "(99999999999999999999, 2)"), "f: .. truncated: 8 bytes of"},
+        {DICT("<i4", "False", "(4294967296, 4294967296, 4294967296)"),
+         "f: offset 97: truncated: 8 bytes of"},
+        {DICT("<i4", "False", "(2, 2)"), "f: offset 67: truncated: 8 bytes of"},
+        {DICT("<i4", "False", "(1, 1)"), "f: offset 67: too long: 8 bytes of"},
+        {DICT("|u1", "False", "(4, 2)"), "f: offset 68: token 0: .. 0 .. 0 .. 1"}, /* twice */
+        {DICT("<f4", "False", "(1, 2)"), "f: .. floats, where routing is"},
+        {DICT("<i4", "False", "(2,)"), "f: .. one dimension; routing is"},
+    };
+    static const int32_t data[2] = {0, 1};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct bytes b = npy_of(bad[i].text, data, sizeof(data));
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status = routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
+
+        assert_words(err.text, bad[i].message);
+        assert_int_equal(status, EPA_ERR_CONFIG);
+    }
+}
+
+TEST(hidden_states_round_to_dtype)
+{
+    static const uint16_t halves[] = {0x3c00, 0xc000, 0x7bff, 0x0001, 0x8000, 0x3555};
+    static const float floats[] = {1, -2, 65504, 0x1p-24f, -0.0f, 0.333251953125f};
+    static const char f2[] = DICT("<f2", "False", "(2, 3)");
+    static const char f4[] = DICT("<f4", "False", "(2, 3)");
+    struct bytes b[] = {npy_of(f2, halves, sizeof(halves)), npy_of(f4, floats, sizeof(floats))};
+
+    for (size_t i = 0; i < 4; i++) {
+        struct epa_error err = {EPA_OK, ""};
+        bool f16 = i >= 2;
+        struct hidden_table t;
+
+        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, 3, f16, &t, &err),
+                         EPA_OK);
+        assert_int_equal(t.tokens, 2);
+        for (uint32_t v = 0; v < 6; v++)
+            assert_int_equal(t.x[v], f16 ? halves[v] : bf16_of_float(floats[v]));
+        free(t.x);
+    }
+}
+
+TEST(bad_hidden_states_are_reported)
+{
+    static const struct {
+        const char *dict, *said;
+        float data[2];
+        bool f16;
+    } bad[] = {
+        {DICT("<i4", "False", "(1, 2)"), "f: hidden states are float16", {1, 1}, false},
+        {DICT("<f8", "False", "(1,)"), "f: hidden states are float16", {1, 1}, false},
+        {DICT("<f4", "False", "(2,)"), "f: hidden states are .. [tokens, hidden]", {1, 1}, false},
+        {DICT("<f4", "False", "(2, 1)"),
+         "f: rows of 1, moe.hidden is 2: set moe.hidden to 1",
+         {1, 1},
+         false},
+        {DICT("<f4", "False", "(1, 2)"),
+         "f: offset 71: .. 1 .. 0 .. 1e+30 .. moe.dtype: bf16",
+         {1, NAN},
+         false},
+        {DICT("<f4", "False", "(1, 2)"),
+         "71 .. 1 .. 0 .. 65505 .. 65504 .. moe.dtype: f16",
+         {-65504, 65505},
+         true},
+    };
+
+    for (size_t i = 0; i < LENGTH(bad); i++) {
+        struct bytes b = npy_of(bad[i].dict, bad[i].data, sizeof(bad[i].data));
+        struct epa_error err = {EPA_OK, ""};
+        struct hidden_table t;
+
+        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, bad[i].f16, &t, &err),
+                         EPA_ERR_CONFIG);
+        assert_words(err.text, bad[i].said);
+    }
+}
+
+TEST(a_file_that_is_empty_or_of_another_kind_than_its_name_is_reported)
+{
+    static const struct bad bad[] = {{"", ":1:1: the file is empty"},
+                                     {"{\"topk_ids\": [0, 1]}\n", ": offset 0: no .npy file"}};
+
+    for (size_t i = 0; i < LENGTH(bad); i++) {
+        char path[] = "/tmp/epa2a-routing-XXXXXX.npy";
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        int fd = mkstemps(path, 4);
+
+        assert_int_equal(write(fd, bad[i].text, strlen(bad[i].text)), strlen(bad[i].text));
+        close(fd);
+        assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+        assert_words(err.text, bad[i].message);
+        unlink(path);
+    }
+}
+
+/* ---- JSON lines ---- */
+
+TEST(json_lines_give_ids_and_weights)
+{
+    static const char text[] =
+        "{\"type\": \"meta\", \"top_k\": 2, \"num_experts\": 8, \"model_id\": \"m\"}\n"
+        "\n"
+        "{\"type\": \"route\", \"layer\": 3, \"topk_ids\": [7, 0], "
+        "\"topk_weights\": [0.75, 0.5]}\r\n"
+        "{\"type\": \"note\", \"text\": \"passed over\"}\n"
+        "{\"layer\": 3, \"topk_ids\": [-1, 4], \"topk_weights\": [0.25, 1]}\n"
+        "{\"layer\": 3, \"topk_ids\": [1, -1]}"; /* no newline at the end */
+    static const int32_t ids[] = {7, 0, -1, 4, 1, -1};
+    static const float weights[] = {0.75f, 0.5f, 0, 1, 1, 0};
+    struct routing_table t;
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err),
+                     EPA_OK);
+    assert_int_equal(t.tokens, 3);
+    assert_memory_equal(t.expert, ids, sizeof(ids));
+    assert_memory_equal(t.weight, weights, sizeof(weights));
+    free_table(&t);
+}
+
+TEST(bad_json_lines_are_reported_line_and_column)
+{
+    static const struct bad bad[] = {
+        {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0, 1\n", "f:2:18: no JSON: "},
+        {"not json\n", "f:1:3: no JSON: "},
+        {"[1, 2]\n", "f:1:1: each line should be a JSON object"},
+        {"{\"type\": \"route\"}\n", "f:1:1: this line has no topk_ids"},
+        {"{\"topk_ids\": 5}\n", "f:1:2: topk_ids should be a list of expert numbers"},
+        {"{\"topk_ids\": [0, 1, 2]}\n", "f:1:2: 3 choices, moe.topk is 2: set moe.topk to 3"},
+        {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0]}\n",
+         "f:2:2: 1 choices, moe.topk is 2: set moe.topk to 1"},
+        {"{\"topk_ids\": [0, 8]}\n", "f:1:18: .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
+        {"{\"topk_ids\": [-2, 1]}\n", "f:1:15: .. 0 .. -2 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
+        {"{\"topk_ids\": [4294967296, 1]}\n",
+         "f:1:15: .. 0 .. 4294967296 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
+        {"{\"topk_ids\": [3, 3]}\n", "f:1:18: expert 3 twice, as choices 0 and 1"},
+        {"{\"topk_ids\": [3, \"4\"]}\n", "f:1:18: choice 1 is not a whole number"},
+        {"{\"topk_ids\": [3, 4.0]}\n", "f:1:18: choice 1 is not a whole number"},
+        {"{\"topk_ids\": [3, null]}\n", "f:1:18: choice 1 is not a whole number"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5]}\n", "f:1:22: .. topk_weights .. 2"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, -0.5]}\n",
+         "f:1:44: weight 1 is -0.5; weights are from 0 to 1e6"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, 1e30]}\n",
+         "f:1:44: .. 1 .. 1e+30 .. 0 .. 1e6"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, \"x\"]}\n",
+         "f:1:44: weight 1 is not a number"},
+        {"{\"topk_ids\": [3, 4], \"topk_weights\": [0.5, NaN]}\n", "f:1:46: no JSON: "},
+        {"{\"type\": \"meta\", \"top_k\": 4}\n",
+         "f:1:18: .. top_k .. 4 .. moe.topk .. 2 .. moe.topk .. 4"},
+        {"{\"type\": \"meta\", \"num_experts\": 60}\n",
+         "f:1:18: .. num_experts .. 60 .. moe.experts .. 8 .. moe.experts .. 60"},
+        {"{\"type\": \"meta\", \"top_k\": \"2\"}\n", "f:1:18: top_k should be a whole number"},
+        {"{\"layer\": 0, \"topk_ids\": [0, 1]}\n{\"layer\": 1, \"topk_ids\": [0, 1]}\n",
+         "f:2:2: .. routing.layer"},
+        {"{\"layer\": -1, \"topk_ids\": [0, 1]}\n", "f:1:2: .. layer should be a"},
+        {"{\"topk_ids\": [0, 1], \"topk_ids\": [0, 1]}\n", "f:1:31: no JSON: "},
+        {"\n\n", "f:2:1: .. topk_ids"},
+        {"{\"type\": \"meta\"}\n", "f:1:1: .. topk_ids"},
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status =
+            routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &two_of_eight, &t, &err);
+
+        if (strstr(bad[i].message, "no JSON: ") != NULL) /* what follows is jansson's */
+            err.text[strlen(bad[i].message)] = 0;
+        assert_words(err.text, bad[i].message);
+        assert_int_equal(status, EPA_ERR_CONFIG);
+    }
+}
+
+TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
+{
+    static const struct bad bad[] = {
+        {"{\"layer\": 3, \"topk_ids\": [0, 1]}\n",
+         "f: no token of layer 1; the first one is of layer 3"},
+        {"{\"topk_ids\": [0, 1]}\n", "f:1:1: .. routing.layer .. 1"},
+    };
+    static const char text[] = "{\"layer\": 0, \"topk_ids\": [0, 1]}\n"
+                               "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
+                               "{\"layer\": 0, \"topk_ids\": [4, 5]}\n";
+    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err), EPA_OK);
+    assert_int_equal(t.tokens, 1);
+    assert_int_equal(t.expert[0], 2);
+    free_table(&t);
+    for (size_t i = 0; i < LENGTH(bad); i++) {
+        err = (struct epa_error){EPA_OK, ""};
+        assert_int_equal(
+            routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &shape, &t, &err),
+            EPA_ERR_CONFIG);
+        assert_words(err.text, bad[i].message);
+    }
+}
+
+TEST(a_line_without_end_is_refused)
+{
+    size_t n = (1 << 20) + 100;
+    char *text = malloc(n);
+    struct epa_error err = {EPA_OK, ""};
+    struct routing_table t;
+
+    memset(text, '[', n);
+    assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
+    assert_string_equal(err.text, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
+    free(text);
 }

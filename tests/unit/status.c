@@ -98,27 +98,16 @@ TEST(who_waits_says_for_what_and_whom)
         {EPA_WAIT_DEVICE, "", "its device for 0.00 s"},
         {EPA_WAIT_NOTHING, "", "-"},
     };
+    struct session_wait note;
 
     for (uint32_t i = 0; i < LENGTH(c); i++) {
-        struct session_wait note = note_of(c[i].kind, c[i].what);
-
+        note = note_of(c[i].kind, c[i].what);
         waits_for(&note, c[i].text);
     }
-}
-
-TEST(data_that_has_no_number_is_named_alone)
-{
-    struct session_wait note = note_of(EPA_WAIT_DATA, "counts");
-
+    note = note_of(EPA_WAIT_DATA, "counts");
     note.number = EPA_WAIT_NOBODY;
     waits_for(&note, "counts of rank 1 for 0.00 s: its flag is 6, wants 7");
-}
-
-TEST(a_note_of_an_iteration_before_is_none)
-{
-    struct session_wait note = note_of(EPA_WAIT_SIGNAL, "rows");
-
-    note.iteration = 6;
+    note.iteration = 6; /* a note of an iteration before is none, as is that of another stage */
     waits_for(&note, "-");
     note.iteration = 7;
     note.stage = 1;

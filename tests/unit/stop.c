@@ -61,61 +61,65 @@ static struct outcome run(const struct bench_options *options, const struct seri
     return out;
 }
 
-/* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes
- * about 1540. */
-TEST(noise_stops_once_the_interval_is_narrow)
+/* Uniform over 20 % of the median: the interval of n is 20 % * 1.96 / sqrt(n), so 1 % takes about
+ * 1540. */
+TEST(each_rule_stops_soon_after_it_is_met_and_looks_seldom)
 {
-    const struct bench_options o = {.iterations = 100000, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){noisy, 100});
-    double ns[100000];
+    static const struct {
+        struct bench_options options;
+        struct series series;
+        enum stop_reason reason;
+        uint64_t least, most, looks;
+    } c[] = {
+        {{.iterations = 100000, .ci95 = 0.01, .min_iterations = 50},
+         {noisy, 100},
+         STOP_CI95,
+         801,
+         2999,
+         24},
+        {{.iterations = 10000, .ci95 = 0.01, .min_iterations = 50},
+         {either, 100},
+         STOP_ITERATIONS,
+         10000,
+         10000,
+         39},
+        {{.iterations = 1000000, .max_time_ns = 10000000},
+         {alike, 123},
+         STOP_TIME,
+         10000000 / 123,
+         10000000 / 123 + 2,
+         59},
+        {{.iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .min_time_ns = 1000000},
+         {alike, 100},
+         STOP_CI95,
+         10000,
+         12600,
+         100},
+        {{.iterations = 100, .ci95 = 0.01, .min_iterations = 10},
+         {none, 0},
+         STOP_ITERATIONS,
+         100,
+         100,
+         100},
+    };
 
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_true(out.n > 800 && out.n < 3000);
-    assert_true(out.looks < 25);
-    for (uint64_t i = 0; i < out.n; i++)
-        ns[i] = noisy(i);
-    assert_true(stop_width(ns, out.n) <= 0.01);
-    for (uint64_t i = 0; i < 300; i++)
-        ns[i] = noisy(i);
-    assert_true(stop_width(ns, 300) > 0.01);
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct outcome out = run(&c[i].options, &c[i].series);
+
+        assert_int_equal(out.reason, c[i].reason);
+        assert_in_range(out.n, c[i].least, c[i].most);
+        assert_in_range(out.looks, 1, c[i].looks);
+    }
 }
 
-TEST(a_median_that_never_settles_stops_at_iterations)
+TEST(the_width_is_that_of_the_interval_of_the_median)
 {
-    const struct bench_options o = {.iterations = 10000, .ci95 = 0.01, .min_iterations = 50};
-    struct outcome out = run(&o, &(struct series){either, 100});
+    double five[] = {1, 1, 1, 1, 1}, six[] = {5, 1, 4, 2, 3, 6}, ns[1600];
 
-    assert_int_equal(out.reason, STOP_ITERATIONS);
-    assert_int_equal(out.n, 10000);
-    assert_true(out.looks < 40);
-}
-
-TEST(max_time_stops_soon_after_it_and_looks_seldom)
-{
-    const struct bench_options o = {.iterations = 1000000, .max_time_ns = 10000000};
-    struct outcome out = run(&o, &(struct series){alike, 123});
-
-    assert_int_equal(out.reason, STOP_TIME);
-    assert_true(out.n >= 10000000 / 123 && out.n <= 10000000 / 123 + 2);
-    assert_true(out.looks < 60);
-}
-
-TEST(min_time_holds_the_interval_back)
-{
-    const struct bench_options o = {
-        .iterations = 100000, .ci95 = 0.01, .min_iterations = 50, .min_time_ns = 1000000};
-    struct outcome out = run(&o, &(struct series){alike, 100});
-
-    assert_int_equal(out.reason, STOP_CI95);
-    assert_true(out.n >= 10000 && out.n <= 12600);
-}
-
-TEST(a_median_of_nothing_has_no_interval)
-{
-    const struct bench_options o = {.iterations = 100, .ci95 = 0.01, .min_iterations = 10};
-    double five[] = {1, 1, 1, 1, 1}, six[] = {5, 1, 4, 2, 3, 6};
-
-    assert_int_equal(run(&o, &(struct series){none, 0}).reason, STOP_ITERATIONS);
     assert_true(isinf(stop_width(five, 5)));
     assert_true(fabs(stop_width(six, 6) - 5.0 / 3) < 1e-12); /* 1 to 6 by 3 */
+    for (uint64_t i = 0; i < 1600; i++)
+        ns[i] = noisy(i);
+    assert_true(stop_width(ns, 300) > 0.01);
+    assert_true(stop_width(ns, 1600) <= 0.012);
 }

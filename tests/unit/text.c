@@ -3,28 +3,6 @@
 
 #include "base/text.h"
 
-TEST(text_grows_past_its_first_room)
-{
-    struct text text = {0};
-
-    for (int i = 0; i < 1000; i++)
-        text_add(&text, "%d,", i % 10);
-    assert_int_equal(text.bytes, 2000);
-    assert_int_equal(strlen(text.data), 2000);
-    assert_memory_equal(text.data + 1994, "7,8,9,", 6);
-    text_free(&text);
-    assert_null(text.data);
-}
-
-TEST(text_of_no_bytes_is_an_empty_string)
-{
-    struct text text = {0};
-
-    text_add_bytes(&text, NULL, 0);
-    assert_string_equal(text.data, "");
-    text_free(&text);
-}
-
 static const char *nearest_of(const char *want, const char *const *names, uint32_t n)
 {
     struct nearest nearest = {.want = want};
@@ -72,14 +50,19 @@ TEST(nearest_takes_the_closest_or_none)
 
 TEST(sizes_read_well)
 {
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } c[] = {{0, "0 B"},
+             {640, "640 B"},
+             {(1 << 20) - 1, "1.00 MiB"},
+             {15938355, "15.2 MiB"},
+             {1536ull << 20, "1.50 GiB"},
+             {UINT64_MAX, "16.0 EiB"}};
     char buf[32];
 
-    assert_string_equal(text_size(buf, sizeof(buf), 0), "0 B");
-    assert_string_equal(text_size(buf, sizeof(buf), 640), "640 B");
-    assert_string_equal(text_size(buf, sizeof(buf), 1536ull << 20), "1.50 GiB");
-    assert_string_equal(text_size(buf, sizeof(buf), 15938355), "15.2 MiB");
-    assert_string_equal(text_size(buf, sizeof(buf), (1 << 20) - 1), "1.00 MiB");
-    assert_string_equal(text_size(buf, sizeof(buf), UINT64_MAX), "16.0 EiB");
+    for (size_t i = 0; i < LENGTH(c); i++)
+        assert_string_equal(text_size(buf, sizeof(buf), c[i].bytes), c[i].text);
 }
 
 static void is_shown_as(const char *text, const char *as)
