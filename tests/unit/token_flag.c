@@ -1,4 +1,5 @@
-/* token_flag: its layout and its signals, what it refuses, and calls that come out of turn. */
+/* token_flag: its layout on hosts and on GPUs, its signals, which row comes when, what it refuses, and
+ * calls that come out of turn. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 
@@ -137,15 +138,6 @@ TEST(only_what_is_put_has_signals_and_staging)
     assert_int_equal(l.staging_bytes, 0);
 }
 
-TEST(fused_outputs_need_no_room_of_their_own_but_to_be_put)
-{
-    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 1);
-
-    c.fuse_expert = true;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).y_bytes, 0);
-    assert_int_equal(made(&decode, 8, OVER_PUTS, &c).y_bytes, 8 * 1024 * 2 * 7168);
-}
-
 TEST(the_largest_shape_fits_into_64_bits)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
@@ -165,23 +157,165 @@ TEST(the_largest_shape_fits_into_64_bits)
 
 TEST(what_it_cannot_do_is_refused_in_words)
 {
+    static const struct {
+        uint32_t hidden, max_tokens, topk, experts, over;
+        struct tf_config c;
+        const char *said;
+    } r[] = {
+        {7168,
+         128,
+         8,
+         1 << 20,
+         OVER_LOADS,
+         {.buffers = 2, .chunks = 1},
+         "token_flag takes up to 65536 experts a rank, not 131072"},
+        {7168,
+         128,
+         8,
+         256,
+         OVER_LOADS,
+         {.flag_granularity = TF_FLAG_PER_RANK, .buffers = 2, .chunks = 4},
+         "token_flag .. chunks: 4 .. flag_granularity: token .. flag_granularity: rank"},
+        {7168,
+         128,
+         8,
+         256,
+         OVER_LOADS,
+         {.buffers = 2, .chunks = 1, .blocks = 4},
+         "token_flag: blocks .. backend.name: cuda"},
+        {7168,
+         128,
+         8,
+         256,
+         OVER_LOADS,
+         {.buffers = 2, .chunks = 1, .profile = "trace"},
+         "token_flag: profile .. backend.name: cuda"},
+        {65536,
+         128,
+         8,
+         256,
+         OF_GPUS,
+         {.buffers = 2, .chunks = 1},
+         "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904"},
+        {7168,
+         1 << 20,
+         32,
+         256,
+         OF_GPUS,
+         {.buffers = 2, .chunks = 1},
+         "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk"},
+        {7168,
+         128,
+         8,
+         256,
+         OF_GPUS,
+         {.buffers = 2, .chunks = 1, .nontemporal = TF_NONTEMPORAL_ON},
+         "token_flag: nontemporal is for hosts; leave it out"},
+    };
     struct tf_config native = config_of(TF_FLAG_PER_TOKEN, 2), fp8 = native;
-    struct epa_moe m = decode;
 
     fp8.dispatch_dtype = ALGO_DTYPE_FP8;
     assert_refusals("token_flag", &fp8, &native);
-    m.experts = 1 << 20;
-    assert_refused(&m, 8, OVER_LOADS, &native,
-                   "token_flag takes up to 65536 experts a rank, not 131072");
+    for (size_t i = 0; i < LENGTH(r); i++) {
+        struct epa_moe m = decode;
+        struct tf_config c = r[i].c;
+
+        m.hidden = r[i].hidden;
+        m.max_tokens = r[i].max_tokens;
+        m.topk = r[i].topk;
+        m.experts = r[i].experts;
+        c.dispatch_dtype = ALGO_DTYPE_NATIVE;
+        assert_refused(&m, 8, r[i].over, &c, r[i].said);
+    }
 }
 
-TEST(chunks_need_a_flag_for_each_row)
-{
-    struct tf_config c = config_of(TF_FLAG_PER_RANK, 2);
+/* ---- on GPUs ---- */
 
-    c.chunks = 4;
-    assert_refused(&decode, 8, OVER_LOADS, &c,
-                   "token_flag .. chunks: 4 .. flag_granularity: token .. flag_granularity: rank");
+static const struct epa_moe contest = {
+    .max_tokens = 256,
+    .hidden = 7168,
+    .experts = 256,
+    .topk = 8,
+    .fp8_group_size = 128,
+    .dtype = EPA_F16,
+    .x_dtype = EPA_F16,
+};
+
+/* What is in a line before META's own words; META is words 12 and 13 of the last. */
+static void check_packets(const struct tf_layout *l)
+{
+    uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
+    uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
+
+    assert_true(content <= 8ull * (l->packets * EPA_PACKET_WORDS - TF_META_WORDS));
+    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * EPA_PACKET_WORDS);
+    assert_true(content <= l->meta_at);
+    assert_int_equal(l->wire_bytes, l->packets * 128);
+    assert_int_equal(l->slot_bytes, l->output_packets * 128);
+    assert_true(l->output_bytes <= 8ull * l->output_packets * EPA_PACKET_WORDS);
+    assert_true(l->counts_bytes >= 8ull * l->size * l->local);
+    assert_true(tf_units_of(l->packets) * TF_UNIT_PACKETS >= l->packets);
+    assert_true((tf_units_of(l->packets) - 1) * TF_UNIT_PACKETS < l->packets);
+    assert_int_equal(TF_UNIT_BYTES % 16, 0);
+}
+
+TEST(a_message_and_its_meta_fit_into_their_packets_in_every_shape)
+{
+    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
+    static const uint32_t hidden[] = {16, 48, 128, 1040, 2880, 7168, 20480, 40960};
+
+    for (uint32_t i = 0; i < 8 * 16; i++) {
+        struct epa_moe m = contest;
+        struct tf_layout l;
+
+        c = config_of(TF_FLAG_PER_TOKEN, 1 + i % 2);
+        m.hidden = hidden[i / 16];
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
+        c.dispatch_dtype = (i >> 1 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
+        c.fuse_expert = (i >> 2 & 1) != 0;
+        l = made(&m, (i >> 3 & 1) != 0 ? EPA_DEVICE_RANKS : 1, OF_GPUS, &c);
+        check_regions(&l, &m);
+        check_packets(&l);
+    }
+    c = config_of(TF_FLAG_PER_TOKEN, 2);
+    assert_int_equal(made(&contest, 4, OF_GPUS, &c).packets, 120);
+}
+
+/* Every row of every source once, a source's in order, and none behind by more than one while
+ * it has some. */
+static void check_order(uint32_t size, const uint32_t *n)
+{
+    uint32_t next[EPA_DEVICE_RANKS] = {0}, all = 0, source, row;
+
+    for (uint32_t s = 0; s < size; s++)
+        all += n[s];
+    for (uint32_t i = 0; i < all; i++) {
+        tf_row_at(size, size / 2, n, i, &source, &row);
+        assert_in_range(source, 0, size - 1);
+        assert_int_equal(row, next[source]);
+        next[source]++;
+        for (uint32_t s = 0; s < size; s++)
+            assert_true(next[s] == n[s] || next[s] + 1 >= next[source]);
+    }
+    for (uint32_t s = 0; s < size; s++)
+        assert_int_equal(next[s], n[s]);
+}
+
+TEST(rows_come_from_all_sources_in_turn_however_many_each_has)
+{
+    uint32_t n[EPA_DEVICE_RANKS], random = 1;
+
+    check_order(1, (uint32_t[]){5});
+    check_order(3, (uint32_t[]){0, 0, 0});
+    check_order(4, (uint32_t[]){0, 7, 0, 7});
+    check_order(4, (uint32_t[]){9, 1, 0, 4});
+    for (uint32_t i = 0; i < 200; i++) {
+        for (uint32_t s = 0; s < EPA_DEVICE_RANKS; s++) {
+            random = random * 1664525u + 1013904223u;
+            n[s] = random >> 16 & 15;
+        }
+        check_order(1 + i % EPA_DEVICE_RANKS, n);
+    }
 }
 
 /* ---- calls out of turn: one rank, nothing of the transport but what it calls alone ---- */
@@ -223,19 +357,5 @@ TEST(no_more_dispatches_are_open_than_there_are_sets)
         if (buffers == 2)
             assert_says(f, 2, "dispatch 2 .. 1 is the oldest that is received");
         finish(f);
-    }
-}
-
-TEST_OF_CALLS(a_rank_alone_outputs_itself_for_as_long_as_it_likes, alone(1))
-{
-    f->weight[0] = 2;
-    for (uint16_t i = 1; i < 50; i++) {
-        f->x[3] = (uint16_t)(0x3f80 + i);
-        for (uint32_t stage = 0; stage < 4; stage++) {
-            assert_int_equal(run(f, stage), EPA_OK);
-            f->problem.u.moe.y = f->problem.u.moe.recv;
-        }
-        assert_int_equal(f->problem.u.moe.epoch, i);
-        assert_int_equal(f->out[3], f->x[3] + 0x80); /* times 2 */
     }
 }

@@ -1,6 +1,9 @@
-/* The events of all ranks on one clock: offsets and drift, flows that are whole, and records
- * that were left half done or by somebody else. */
+/* What a rank notes: what does not fit, names, clocks compared; and the events of all ranks on one
+ * clock: offsets and drift, flows that are whole, and records that were left half done or by somebody
+ * else. What becomes of them is in tests/trace. */
 #include "test.h"
+
+#include <pthread.h>
 
 #include "fake_session.h"
 #include "trace/write.h"
@@ -113,18 +116,6 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     finish(n, &g);
 }
 
-TEST_OF_NOTES(a_clock_that_was_never_compared_is_not_known)
-{
-    struct gathered g;
-
-    session_trace(&n->fake.session, 1)->near = false;
-    turn(n, 0);
-    add(n, 1, EPA_TRACE_SLICE, 100, 200, 0);
-    g = trace_gather(&n->fake.session);
-    assert_true(g.rank[1].error_ns != g.rank[1].error_ns);
-    finish(n, &g);
-}
-
 TEST_OF_NOTES(what_makes_no_sense_is_left_out)
 {
     struct gathered g;
@@ -195,10 +186,115 @@ TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
 
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
+    session_trace(&n->fake.session, 1)->near = false; /* and its clock was never compared */
+    g = trace_gather(&n->fake.session);
+    assert_true(g.rank[1].error_ns != g.rank[1].error_ns);
+    trace_gather_free(&g);
     session_trace(&n->fake.session, 1)->ready = 0;
     g = trace_gather(&n->fake.session);
     assert_int_equal(g.missing, 1);
     assert_null(g.rank[1].record);
     assert_int_equal(g.n, 1);
     finish(n, &g);
+}
+
+/* ---- what a rank notes ---- */
+
+/* A count that lies leads nowhere, and each name has one number. */
+TEST(what_does_not_fit_is_counted)
+{
+    static const struct record_shape shape = {.lanes = 2, .turns = 3, .room = 4};
+    struct record *record = aligned_alloc(64, record_bytes(&shape));
+    struct record_part part;
+    struct recorder r;
+    char name[16];
+
+    memset(record, 0, record_bytes(&shape));
+    recorder_init(&r, record, &shape);
+    recorder_turn(&r, 0);
+    for (uint32_t i = 0; i < shape.room + 3; i++)
+        (void)epa_trace_slice(&r.trace, 1, 0, epa_trace_now(&r.trace), EPA_TRACE_NOBODY, 0, 0);
+    for (uint32_t turn = 0; turn <= shape.turns; turn++)
+        for (uint32_t lane = 0; lane < 2; lane++)
+            if (record_part(record, &shape, turn, lane, &part) && part.iteration == 0) {
+                assert_int_equal(part.n, lane == 1 ? shape.room : 0);
+                assert_int_equal(part.dropped, lane == 1 ? 3 : 0);
+            }
+    r.trace.lane[1].used = UINT32_MAX;
+    for (uint32_t turn = 0; turn <= shape.turns; turn++)
+        if (record_part(record, &shape, turn, 1, &part))
+            assert_true(part.n <= shape.room);
+    assert_int_equal(epa_trace_name(NULL, "wait"), 0);
+    for (uint32_t i = 0; i < 2 * EPA_TRACE_NAMES; i++) {
+        snprintf(name, sizeof(name), "phase %u", i / 2);
+        assert_int_equal(epa_trace_name(&r.trace, name), i / 2);
+    }
+    assert_int_equal(epa_trace_name(&r.trace, "one more"), 0);
+    free(record);
+}
+
+/* ---- clocks ---- */
+
+enum { THREADS = 3, BYTES = 64 };
+
+struct launcher {
+    pthread_barrier_t barrier;
+    char said[THREADS][BYTES];
+};
+
+struct member {
+    struct epa_bootstrap boot;
+    struct launcher *launcher;
+    struct record_clock clock;
+    enum epa_status status;
+};
+
+static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine, size_t bytes,
+                                  void *all)
+{
+    struct member *m = (struct member *)boot; /* boot is the first member */
+
+    assert_true(bytes <= BYTES);
+    memcpy(m->launcher->said[boot->world.rank], mine, bytes);
+    pthread_barrier_wait(&m->launcher->barrier);
+    for (uint32_t r = 0; r < THREADS; r++)
+        memcpy((char *)all + r * bytes, m->launcher->said[r], bytes);
+    pthread_barrier_wait(&m->launcher->barrier);
+    return EPA_OK;
+}
+
+static void *compare_clocks(void *arg)
+{
+    struct member *m = arg;
+
+    m->status = record_compare_clocks(&m->boot, &m->clock);
+    return NULL;
+}
+
+/* Threads have one clock, so the difference is 0, whatever it is taken to be. */
+TEST(the_difference_of_clocks_is_within_the_bounds)
+{
+    static const uint32_t node[THREADS] = {0, 1, 1};
+    struct launcher launcher;
+    struct member m[THREADS];
+    pthread_t thread[THREADS];
+
+    memset(&launcher, 0, sizeof(launcher));
+    pthread_barrier_init(&launcher.barrier, NULL, THREADS);
+    for (uint32_t r = 0; r < THREADS; r++) {
+        m[r] = (struct member){
+            .boot = {.world = {.rank = r, .size = THREADS, .node = node}, .allgather = gather_all},
+            .launcher = &launcher,
+        };
+        assert_int_equal(pthread_create(&thread[r], NULL, compare_clocks, &m[r]), 0);
+    }
+    for (uint32_t r = 0; r < THREADS; r++) {
+        pthread_join(thread[r], NULL);
+        assert_int_equal(m[r].status, EPA_OK);
+        assert_true(m[r].clock.known);
+        assert_true(m[r].clock.low_ns <= 0);
+        assert_true(m[r].clock.high_ns >= 0);
+        assert_int_equal(record_is_near(&m[r].boot.world), r == 0);
+    }
+    pthread_barrier_destroy(&launcher.barrier);
 }

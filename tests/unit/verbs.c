@@ -1,9 +1,263 @@
-/* The queues of the verbs transport over a device that is made up: it takes requests, looks
- * whether they are such as it was promised, and completes them when a test says so. */
+/* The verbs transport without a device: which port, GID and P_Key it takes, what it says of a failure,
+ * when a signal counts; and its queues over a device that is made up: it takes requests and completes
+ * them when a test says so. Over a real device: tests/contract, in tests/vm. */
 #include <errno.h>
 #include "test.h"
 
 #include "../../plugins/transport/verbs/queue.h"
+#include "../../plugins/transport/verbs/verbs.h"
+
+enum { PORTS = 3 };
+
+static const struct port ports[PORTS] = {
+    {.device = "mlx5_0", .number = 1, .state = "DOWN", .link = LINK_ETHERNET},
+    {.device = "mlx5_1", .number = 1, .state = "ACTIVE", .active = true, .link = LINK_INFINIBAND},
+    {.device = "mlx5_1", .number = 2, .state = "ACTIVE", .active = true, .link = LINK_ETHERNET},
+};
+
+/* The first active port that fits is taken, or those that there are are named. */
+TEST(a_port_is_chosen_or_those_that_there_are_are_named)
+{
+    static const struct {
+        uint32_t n;
+        const char *device;
+        uint32_t number;
+        int chosen; /* -1: none */
+        const char *said;
+    } c[] = {
+        {3, NULL, 0, 1, ""},
+        {3, "mlx5_1", 0, 1, ""},
+        {3, "mlx5_1", 2, 2, ""},
+        {3, NULL, 2, 2, ""},
+        {0, NULL, 0, -1, "no RDMA device .. `ibv_devices` .. ucx or shm"},
+        {0, "mlx5_0", 1, -1, "no RDMA device .. `ibv_devices` .. ucx or shm"},
+        {2, "mlx4_0", 0, -1,
+         "mlx4_0 .. mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 port 1 is ACTIVE (Infini"},
+        {3, "mlx5_0", 2, -1,
+         "mlx5_0 port 2 .. mlx5_0 port 1 .. mlx5_1 port 1 .. mlx5_1 port 2 is ACTIVE (Eth"},
+        {1, NULL, 0, -1, "active .. mlx5_0 port 1 is DOWN .. transport.device and transport.port"},
+        {3, "mlx5_0", 1, -1,
+         "active .. mlx5_0 port 1: mlx5_0 port 1 is DOWN .. `ibv_devinfo` and `rdma link`"},
+    };
+    const struct port refused = {.device = "rxe0", .refused = "cannot be opened: no"};
+    struct epa_error err = {EPA_OK, ""};
+    const struct port *port = NULL;
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        const struct port_wish wish = {.device = c[i].device, .number = c[i].number};
+
+        port = NULL;
+        err = (struct epa_error){EPA_OK, ""};
+        assert_int_equal(choose_port(ports, c[i].n, &wish, &port, &err),
+                         c[i].chosen >= 0 ? EPA_OK : EPA_ERR_UNSUPPORTED);
+        assert_ptr_equal(port, c[i].chosen >= 0 ? &ports[c[i].chosen] : NULL);
+        assert_words(err.text, c[i].said);
+    }
+    err = (struct epa_error){EPA_OK, ""};
+    assert_int_equal(choose_port(&refused, 1, &(struct port_wish){.device = NULL}, &port, &err),
+                     EPA_ERR_UNSUPPORTED);
+    assert_words(err.text, "rxe0 cannot be opened: no");
+}
+
+static const struct gid gids[] = {
+    {0, GID_ROCE_V1, {0xfe, 0x80, [15] = 1}},
+    {1, GID_ROCE_V2, {0xfe, 0x80, [15] = 1}},
+    {2, GID_ROCE_V1, {[10] = 0xff, 0xff, 10, 0, 0, 1}},
+    {3, GID_ROCE_V2, {0x20, 0x01, [15] = 1}},
+    {5, GID_ROCE_V2, {[10] = 0xff, 0xff, 10, 0, 0, 1}},
+    {6, GID_ROCE_V2, {[10] = 0xff, 0xff, 10, 0, 0, 2}},
+};
+enum { GIDS = LENGTH(gids) };
+
+/* Of RoCE the best GID is taken whatever its number, of InfiniBand the first; or that which is asked
+ * for by number or address. */
+TEST(a_gid_is_chosen_or_those_that_there_are_are_named)
+{
+    static const struct {
+        uint32_t n;
+        const char *wish;
+        uint32_t index;
+        enum epa_status status;
+        const char *said;
+    } c[] = {
+        {GIDS, NULL, 5, EPA_OK, ""},
+        {GIDS, "auto", 5, EPA_OK, ""},
+        {4, "auto", 3, EPA_OK, ""},
+        {3, "auto", 1, EPA_OK, ""},
+        {1, "auto", 0, EPA_OK, ""},
+        {GIDS, "6", 6, EPA_OK, ""},
+        {GIDS, "::ffff:10.0.0.2", 6, EPA_OK, ""},
+        {GIDS, "10.0.0.1", 5, EPA_OK, ""},
+        {GIDS, "fe80::1", 1, EPA_OK, ""},
+        {2, "7", 99, EPA_ERR_CONFIG,
+         "mlx5_1 port 2 .. '7' .. 0 is fe80::1 (RoCE v1), 1 is fe80::1 (RoCE v2)"},
+        {1, "10.0.0.1", 99, EPA_ERR_CONFIG, "'10.0.0.1' .. 0 is fe80::1 (RoCE v1)"},
+        {1, "1x", 99, EPA_ERR_CONFIG, "transport.gid '1x' .. auto .. `ibv_devinfo -v`"},
+        {0, NULL, 99, EPA_ERR_UNSUPPORTED, "mlx5_1 port 2 .. GID .. `ip address add`"},
+    };
+    const struct gid table[] = {{0, GID_INFINIBAND, {0xfe, 0x80, [15] = 7}},
+                                {1, GID_INFINIBAND, {0xfe, 0x80, [15] = 8}}};
+    struct gid out;
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct epa_error err = {EPA_OK, ""};
+
+        out = (struct gid){.index = 99};
+        assert_int_equal(choose_gid(gids, c[i].n, &ports[2], c[i].wish, &out, &err), c[i].status);
+        assert_int_equal(out.index, c[i].index);
+        assert_words(err.text, c[i].said);
+    }
+    assert_int_equal(choose_gid(table, 2, &ports[1], NULL, &out, NULL), EPA_OK);
+    assert_int_equal(out.index, 0);
+    assert_int_equal(choose_gid(table, 2, &ports[1], "1", &out, NULL), EPA_OK);
+    assert_int_equal(out.index, 1);
+}
+
+TEST(a_global_header_goes_where_it_must)
+{
+    struct port p = {.link = LINK_INFINIBAND};
+    const uint8_t mine[GID_BYTES] = {0xfe, 0x80, [15] = 1};
+    const uint8_t near[GID_BYTES] = {0xfe, 0x80, [15] = 2};
+    const uint8_t far[GID_BYTES] = {0xfe, 0x80, [7] = 1, [15] = 2};
+
+    assert_false(needs_grh(&p, mine, 5, near));
+    assert_true(needs_grh(&p, mine, 5, far));
+    assert_true(needs_grh(&p, mine, 0, near));
+    p.needs_grh = true;
+    assert_true(needs_grh(&p, mine, 5, near));
+    p = (struct port){.link = LINK_ETHERNET};
+    assert_true(needs_grh(&p, mine, 5, near));
+}
+
+TEST(a_partition_is_found_by_its_key)
+{
+    static const struct {
+        const char *wish;
+        uint32_t index;
+        const char *said; /* NULL: it is there */
+    } c[] = {{"auto", 0, NULL},
+             {"0x8001", 2, NULL},
+             {"0x0002", 3, NULL},
+             {"0x8003", 0, "mlx5_1 .. 1 .. P_Key .. 0x8003 .. 0xffff .. 0x0001 .. 0x8002"},
+             {"blue", 0, "transport.pkey .. 'blue' .. P_Key .. 0x8001"}};
+    const uint16_t pkey[] = {0xffff, 0, 0x0001, 0x8002};
+
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct epa_error err = {EPA_OK, ""};
+        uint32_t index = 0;
+
+        assert_int_equal(choose_pkey(pkey, 4, &ports[1], c[i].wish, &index, &err),
+                         c[i].said == NULL ? EPA_OK : EPA_ERR_CONFIG);
+        assert_int_equal(index, c[i].index);
+        assert_words(err.text, c[i].said == NULL ? "" : c[i].said);
+    }
+}
+
+TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    assert_int_equal(check_memlock(65536, 65536, false, &err), EPA_OK);
+    assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, &err), EPA_OK);
+    assert_int_equal(check_memlock((uint64_t)1 << 60, 65536, true, &err), EPA_OK);
+    assert_int_equal(check_memlock(65537, 65536, false, &err), EPA_ERR_UNSUPPORTED);
+    assert_words(err.text,
+                 "65 .. 64 .. RLIMIT_MEMLOCK .. `ulimit -l unlimited` .. 'memlock unlimited' .. "
+                 "etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
+}
+
+/* ---- words ---- */
+
+static void says_of_request(const struct queue_failure *failure, const char *text)
+{
+    const struct request_words words = {.failure = failure,
+                                        .port = "port 1 of rxe0 is ACTIVE",
+                                        .rank = 2,
+                                        .timeout = 14,
+                                        .retries = 7};
+    char out[480];
+
+    request_in_words(&words, out, sizeof(out));
+    assert_words(out, text);
+}
+
+TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
+{
+    says_of_request(
+        &(struct queue_failure){.failed = true,
+                                .status = IBV_WC_RETRY_EXC_ERR,
+                                .vendor = 0x81,
+                                .peer = 5,
+                                .opcode = IBV_WR_RDMA_WRITE,
+                                .bytes = 7184},
+        "rank 2: RDMA write of 7184 bytes to rank 5 .. status 12, vendor 0x81 .. 8 tries .. "
+        "0.0671 s .. "
+        "rank 5 .. port 1 of rxe0 is ACTIVE .. transport.timeout");
+    says_of_request(
+        &(struct queue_failure){.failed = true,
+                                .status = IBV_WC_REM_ACCESS_ERR,
+                                .peer = 1,
+                                .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                .bytes = 8},
+        "rank 2: fetch-and-add of 8 bytes to rank 1 .. status 10, vendor 0x0 .. rank 1");
+    says_of_request(
+        &(struct queue_failure){
+            .failed = true, .posting = true, .error = 12, .peer = 1, .opcode = IBV_WR_RDMA_WRITE},
+        "rank 2: .. RDMA write to rank 1 .. errno 12 .. port 1 of rxe0 is ACTIVE");
+}
+
+TEST(every_status_leads_to_some_advice_that_fits)
+{
+    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_GENERAL_ERR; status++) {
+        const struct queue_failure failure = {
+            .failed = true, .status = (enum ibv_wc_status)status, .peer = 65535};
+        const struct request_words words = {
+            .failure = &failure,
+            .port = "port 1 of a device with quite a long name_0 is ACTIVE",
+            .timeout = 31};
+        char out[480];
+
+        request_in_words(&words, out, sizeof(out));
+        assert_non_null(strstr(out, "to rank 65535 failed"));
+        assert_true(strlen(out) < sizeof(out) - 1);
+    }
+}
+
+/* ---- signals that are seen in the middle of a write ---- */
+
+struct writer {
+    uint64_t word, then; /* what the word is after the pause */
+};
+
+static void go_on_writing(const void *arg)
+{
+    struct writer *w = (struct writer *)(uintptr_t)arg;
+
+    w->word = w->then;
+}
+
+static bool counts(uint64_t seen, uint64_t then, enum epa_compare compare, uint64_t want)
+{
+    struct writer w = {.word = seen, .then = then};
+
+    return poll_settled(&w.word, compare, want, go_on_writing, &w);
+}
+
+/* From 0xff to 0x100, the high byte first, is larger than either for a moment. */
+TEST(a_signal_counts_once_two_looks_saw_the_same)
+{
+    struct writer w = {.word = 0x1ff, .then = 0x100};
+
+    assert_true(counts(7, 7, EPA_GE, 7));
+    assert_true(counts(7, 7, EPA_EQ, 7));
+    assert_false(counts(6, 7, EPA_GE, 7)); /* is there at the next look */
+    assert_false(counts(8, 7, EPA_EQ, 7));
+    assert_false(counts(0x1ff, 0x100, EPA_GE, 0x180));
+    assert_false(counts(0x1ff, 0x100, EPA_GE, 0x100));
+    assert_int_equal(look_up(&w.word, go_on_writing, &w), 0x100);
+}
+
+/* ---- queues ---- */
 
 enum { SLOTS = 16, PEERS = 2, MOST = 4096, LOG = 4096, OWN_KEY = 7, PINNED_KEY = 9 };
 
@@ -233,20 +487,6 @@ TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
     assert_true(f->deepest > SLOTS / 2 && f->deepest <= SLOTS);
 }
 
-TEST_OF_QUEUES(completions_are_asked_for_now_and_then, make(1))
-{
-    uint32_t asked = 0;
-
-    for (int i = 0; i < SLOTS - 1; i++)
-        queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
-    for (uint64_t i = 0; i < f->posted[0]; i++)
-        asked += (f->log[0][i].flags & IBV_SEND_SIGNALED) != 0;
-    assert_int_equal(asked, 3);
-    complete(f, 0, SLOTS, IBV_WC_SUCCESS);
-    assert_int_equal(queues_poll(&f->queues), EPA_OK);
-    assert_int_equal(f->queue[0].done, 12); /* what the last of them stands for */
-}
-
 TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
 {
     struct queue *q = &f->queue[0];
@@ -270,21 +510,6 @@ TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
     queue_ask(&f->queues, q); /* nothing is left */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 3);
-}
-
-/* A full queue has room for the request that asks. */
-TEST_OF_QUEUES(a_full_queue_can_still_be_asked, make(1))
-{
-    struct queue *q = &f->queue[0];
-
-    while (queue_has_room(q, 1))
-        queue_write(&f->queues, q, f->heap, 64, 0);
-    queue_ask(&f->queues, q);
-    queues_post(&f->queues);
-    assert_int_equal(f->posted[0], SLOTS);
-    complete(f, 0, SLOTS, IBV_WC_SUCCESS);
-    assert_int_equal(queues_poll(&f->queues), EPA_OK);
-    assert_true(queue_is_done(q, q->built));
 }
 
 TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
