@@ -120,6 +120,12 @@ static const struct epa_option options[] = {
      .max = 64,
      .help = "on GPUs, up-projection tiles per thread block before the first down-projection tile",
      .tune = "cuda: 1 2 4 8"},
+    {.name = "waves",
+     EPA_U32(struct fused_config, waves),
+     .max = 8,
+     .help = "on GPUs, waves that many tokens are sent in, each of which passes through all "
+             "experts; 0: by the rows of an expert",
+     .tune = "cuda: 0 1"},
     ALGO_OPTION_BLOCKS(struct fused_config),
     ALGO_OPTION_PROFILE(struct fused_config),
     {0},
@@ -184,6 +190,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_option = c->profile != NULL       ? "profile"
                          : c->blocks != 0         ? "blocks"
                          : c->lag != defaults.lag ? "lag"
+                         : c->waves != 0          ? "waves"
                                                   : NULL,
     };
     enum epa_status status = algo_check(&limits, m, world, false, err);

@@ -27,6 +27,7 @@ struct fused_config {
     int dispatch_dtype;  /* enum algo_dtype */
     int recv_layout;     /* enum fused_recv_layout */
     uint32_t lag;        /* CUDA code: up-projection tiles of each block that are first */
+    uint32_t waves;      /* CUDA code: that many tokens are sent in; 0: by rows of an expert */
     uint32_t blocks;     /* CUDA code: of the kernel, at most; 0: one for each multiprocessor */
     const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
     double capacity;     /* entries a rank has room for, times the even share; 0: the worst case */

@@ -65,9 +65,9 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
     __syncwarp();
 }
 
-/* Blocks that a warp watches until they are complete, one after the other. */
+/* Blocks that a warp watches until they are complete, one after the other in the order of units. */
 struct fused_watch {
-    uint32_t block, step, blocks;
+    uint32_t index, step, blocks;
 };
 
 /* Has its next block become complete? One warp. */
@@ -75,20 +75,21 @@ template <class S>
 EPA_DEV void fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                         struct fused_watch *w)
 {
-    uint32_t seen = 0, expert;
+    uint32_t seen = 0, expert, block;
 
-    if (w->block >= w->blocks)
+    if (w->index >= w->blocks)
         return;
+    block = fused_block_of(a, t, w->index);
     if (epa_dev_lane() == 0)
-        seen = epa_dev_load_acquire32(fused_outputs(a) + w->block);
+        seen = epa_dev_load_acquire32(fused_outputs(a) + block);
     if (__shfl_sync(EPA_DEV_ALL, seen, 0) != 2 * a.down_tiles || fused_failed(a))
         return;
     if (S::WAYS && a.ways.apart != 0)
-        fused_complete_apart(a, call, w->block * S::ROWS,
-                             fused_block_rows<S::ROWS>(a, t, w->block, &expert));
+        fused_complete_apart(a, call, block * S::ROWS,
+                             fused_block_rows<S::ROWS>(a, t, block, &expert));
     else
-        fused_complete<S>(a, call, w->block, fused_block_rows<S::ROWS>(a, t, w->block, &expert));
-    w->block += w->step;
+        fused_complete<S>(a, call, block, fused_block_rows<S::ROWS>(a, t, block, &expert));
+    w->index += w->step;
 }
 
 /* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
@@ -107,7 +108,7 @@ EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
         bool expired = false;
 
         if (n == 0)
-            waits = waits && w->block < w->blocks;
+            waits = waits && w->index < w->blocks;
         else if (waits) {
             seen = epa_dev_load_acquire(a.queue + own);
             waits = seen < call << 32;
@@ -288,20 +289,43 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
             struct fused_place place = fused_place_of(a, s);
             uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
             uint32_t which = S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
+            char *to = a.direct != 0 ? static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2
+                                     : fused_partial<S>(a, owner, token, a.c.v.rank, which);
 
             if (epa_dev_lane() == k)
                 flag = fused_flag<S>(a, owner, token, which, part);
             fused_reduce<S::F16, SWEEPS>(
                 s.n == 32 ? ~0u : (1u << s.n) - 1,
                 a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
-                fused_partial<S>(a, owner, token, a.c.v.rank, which) + fused_part_at(a, part),
-                fused_part_bytes(a, part));
+                to + fused_part_at(a, part), fused_part_bytes(a, part));
         }
         __syncwarp();
-        if (epa_dev_lane() < n)
+        if (a.direct == 0 && epa_dev_lane() < n)
             epa_dev_store_release(flag, call);
     }
     return fused_wait_items<S>(a, call, t, w, items, 0, &item);
+}
+
+/* One rank: tokens that no expert has. */
+EPA_DEV void fused_combine_none(const struct fused_args &a)
+{
+    uint32_t lane = epa_dev_lane(), first;
+
+    while ((first = fused_take(a, FUSED_SUMMING) * EPA_DEV_WARP) < a.c.tokens) {
+        uint32_t token = min(first + lane, a.c.tokens - 1), left;
+        bool none = first + lane < a.c.tokens;
+
+        for (uint32_t k = 0; k < a.c.topk; k++)
+            none =
+                none && (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + k) >= a.c.experts;
+        for (left = __ballot_sync(EPA_DEV_ALL, none); left != 0; left &= left - 1) {
+            char *to =
+                static_cast<char *>(a.c.out) + (size_t)(first + __ffs(left) - 1) * a.c.hidden * 2;
+
+            for (uint32_t at = lane * 16; at < a.c.hidden * 2; at += 512)
+                epa_dev_store16(to + at, make_uint4(0, 0, 0, 0));
+        }
+    }
 }
 
 /* Own tokens: the sums of all ranks, which are added up. */
@@ -357,7 +381,9 @@ EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const stru
     ok = fused_combine_send<S, SWEEPS>(a, call, t, &w);
     fused_stamp(a, FUSED_PHASE_SEND, true);
     fused_stamp(a, FUSED_PHASE_SUM, false);
-    if (ok)
+    if (ok && a.direct != 0)
+        fused_combine_none(a);
+    else if (ok)
         (void)fused_combine_receive<S, SWEEPS>(a, call);
     fused_stamp(a, FUSED_PHASE_SUM, true);
 }

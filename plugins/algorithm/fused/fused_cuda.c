@@ -20,7 +20,8 @@ struct cuda_layout {
     uint32_t row_bytes;     /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
-    bool sorted, spread, swiglu;
+    bool sorted, spread, swiglu, direct;
+    uint32_t waves;
     bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
     struct fused_ways ways;
     uint64_t returns;                 /* rows of sums or outputs */
@@ -41,6 +42,8 @@ struct fused_cuda {
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 4096 };
+/* Waves that many tokens are sent in, if no option says how many. */
+enum { AUTO_WAVES = 4 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
 /* With no more tokens than this several warps add up a token, some channels each. */
@@ -148,6 +151,21 @@ static void make_ways(const struct fused_config *c, struct cuda_layout *l)
                    0;
 }
 
+/* `wanted` waves; 0: so many that each has a unit of blocks for each expert. */
+static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
+{
+    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
+    uint64_t waves = rows / (UNIT_BLOCKS * GEMM_ROWS);
+
+    if (!l->sorted || l->ways.by_expert)
+        return 1;
+    waves = wanted != 0 ? wanted : waves < AUTO_WAVES ? waves : AUTO_WAVES;
+    /* Tables are in shared memory. */
+    while (waves > 1 && waves * l->experts > FUSED_MOST_EXPERTS)
+        waves--;
+    return waves > 1 ? (uint32_t)waves : 1;
+}
+
 static enum epa_status make_layout(const struct epa_moe *m, const struct epa_world *world,
                                    const struct fused_config *c, struct cuda_layout *out,
                                    struct epa_error *err)
@@ -168,7 +186,7 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         .ffn = m->mlp.ffn,
         .up_rows = epa_mlp_up_rows(&m->mlp),
     };
-    uint64_t words = l.experts + l.size, counters;
+    uint64_t words, counters;
 
     if (status != EPA_OK)
         return status;
@@ -193,6 +211,9 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+    l.waves = choose_waves(&l, c->waves);
+    l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
+    words = (uint64_t)l.waves * l.experts + l.size;
     l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
     counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
     l.counts_bytes = l.size * words * 16;
@@ -214,6 +235,7 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
     uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
     uint64_t counters = FUSED_COUNTERS + l->experts + 3 * (uint64_t)l->blocks;
+    bool listed = l->sorted && l->waves == 1;
 
     a->up = device_take(memory, at, packed * l->up_tiles * l->hidden);
     a->down = device_take(memory, at, packed * l->down_tiles * l->ffn);
@@ -221,14 +243,17 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     a->act_row_scales = device_take(memory, at, l->capacity * l->act_groups * sizeof(float));
     a->y = device_take(memory, at, l->capacity * l->hidden * 2);
     a->state = device_take(memory, at, counters * sizeof(*a->state));
-    a->list = device_take(memory, at, (uint64_t)l->max_tokens * l->topk * sizeof(*a->list));
+    for (uint32_t i = 0; i < 2; i++)
+        a->sum[i] = device_take(memory, at, 4 * (1 + (uint64_t)l->waves * l->experts + l->size));
+    a->list =
+        device_take(memory, at, listed ? (uint64_t)l->max_tokens * l->topk * sizeof(*a->list) : 0);
     a->quantised = device_take(
-        memory, at, l->sorted && l->sends_fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
+        memory, at, listed && l->sends_fp8 ? (uint64_t)l->max_tokens * l->message_bytes : 0);
     a->done = device_take(memory, at, slots * sizeof(*a->done));
     a->place = device_take(memory, at, slots * l->topk * sizeof(*a->place));
     a->queue = device_take(memory, at, (l->ways.apart ? l->capacity : slots) * sizeof(*a->queue));
-    a->ways.row_of = device_take(
-        memory, at, l->sorted && l->ways.once ? (uint64_t)l->max_tokens * l->topk * 4 : 0);
+    a->ways.row_of =
+        device_take(memory, at, listed && l->ways.once ? (uint64_t)l->max_tokens * l->topk * 4 : 0);
     a->ways.widened = device_take(memory, at, l->widens ? l->capacity * l->hidden * 2 : 0);
 }
 
@@ -283,11 +308,6 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         (void)epa_fail(err, status,
                        "call %llu: waited %.3f s for counts of rank %u: the last are of call %llu",
                        wanted, waited, f->peer, seen);
-        return;
-    case FUSED_WAIT_LIST:
-        (void)epa_fail(err, status,
-                       "rank %u: waited %.3f s for its list of choices: %llu of %llu are in it",
-                       rank, waited, seen, wanted);
         return;
     case FUSED_WAIT_ROWS:
         (void)epa_fail(err, status,
@@ -413,10 +433,12 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->swiglu = l->swiglu;
     a->act_groups = l->act_groups;
     a->unit_blocks = UNIT_BLOCKS;
-    while (l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
+    while (l->waves * l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
         a->unit_blocks *= 2;
     a->lag_tiles = config->lag * c->blocks;
     a->sorted = l->sorted;
+    a->waves = l->waves;
+    a->direct = l->direct;
     a->spread = l->spread;
     a->parts = l->parts;
     a->part_channels = l->part_channels;
@@ -478,7 +500,7 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
                   .dispatch_token_bytes = l->scales_at,
                   .combine_row_bytes = l->hidden * 2,
                   .combine_token_bytes = l->hidden * 2,
-                  .control_bytes = (uint64_t)(l->experts + l->size) * 16},
+                  .control_bytes = (l->waves * (uint64_t)l->experts + l->size) * 16},
     };
     return EPA_OK;
 }
@@ -516,7 +538,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
-    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local);
+    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local, l.waves);
     other = l.kind;
     other.input =
         l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;

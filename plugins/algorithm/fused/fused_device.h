@@ -19,6 +19,7 @@ enum {
     FUSED_MATH_WARPS = 8,
     FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
+    FUSED_MOST_WAVES = 8,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
 
@@ -26,7 +27,6 @@ enum {
 enum fused_wait {
     FUSED_WAIT_COUNTS,  /* of rank `peer` */
     FUSED_WAIT_ROOM,    /* more rows come to rank `peer` than there is room for */
-    FUSED_WAIT_LIST,    /* the choices of this rank, by expert */
     FUSED_WAIT_ROWS,    /* of block `index`, expert `peer` */
     FUSED_WAIT_ACTS,    /* the intermediate rows of block `index`, expert `peer` */
     FUSED_WAIT_OUTPUTS, /* expert outputs: the `index`-th token that is complete here */
@@ -54,7 +54,6 @@ struct fused_place {
  * with a tail, each block (rows that the tail has seen). */
 enum {
     FUSED_TICKET,      /* tiles that were taken */
-    FUSED_LISTED,      /* choices */
     FUSED_COMPLETE,    /* tokens all of whose outputs here are ready */
     FUSED_SENDING,     /* parts of their sums that were taken */
     FUSED_SUMMING,     /* parts of own tokens that were taken */
@@ -93,7 +92,8 @@ struct fused_ways {
 struct fused_args {
     struct gemm_rows_map rows, act; /* that are multiplied: received rows, the intermediate */
     struct device_args c;
-    uint64_t counts[2]; /* [source][experts + size] packets: rows, or tokens; call */
+    /* [source][waves * experts + size] packets: rows of a wave, or tokens; call */
+    uint64_t counts[2];
     uint64_t recv, arrived, partial, flags;
     uint32_t message_bytes, scales_at, meta_at, scales; /* scales: of a row, rounded up to 4 */
     uint32_t capacity, blocks;                          /* rows, blocks of them */
@@ -102,6 +102,8 @@ struct fused_args {
     uint32_t up_rows, ffn, swiglu;
     uint32_t unit_blocks, lag_tiles;
     uint32_t sorted, dynamic;
+    uint32_t waves;  /* that tokens are sent in; more than one only if sorted */
+    uint32_t direct; /* one rank: sums are outputs */
     uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
@@ -116,7 +118,10 @@ struct fused_args {
     uint32_t act_groups;
     char *y; /* [capacity][hidden] */
     uint32_t *state;
-    uint4 *list;               /* [max_tokens][topk] choices, by expert: fused_listed() */
+    /* Sorted, of this call and of the next: thread blocks that have counted, then what `counts` has
+     * of this rank. */
+    uint32_t *sum[2];
+    uint4 *list;               /* [max_tokens][topk] choices: fused_list() */
     char *quantised;           /* [max_tokens] rows as they are sent, but for META */
     uint32_t *done;            /* [slots] outputs of a token that are ready */
     struct fused_place *place; /* [slots][topk] */
@@ -140,7 +145,8 @@ const void *fused_kernel(struct fused_kernel_kind);
 const void *fused_ways_kernel(struct fused_kernel_kind);
 const void *fused_groups_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(void);
-uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local);
+uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local,
+                            uint32_t waves);
 #ifdef __cplusplus
 }
 #endif

@@ -13,12 +13,6 @@ struct fused_mover {
     float *staged;
 };
 
-/* Thread blocks that dispatch, the first ones. */
-template <class S> EPA_DEV uint32_t fused_dispatchers(const struct fused_args &a)
-{
-    return S::WAYS ? a.ways.dispatchers : gridDim.x;
-}
-
 /* A lane's choice of a token, and where its row goes. */
 struct fused_choice {
     uint32_t expert, row;
@@ -200,33 +194,58 @@ EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t 
     epa_dev_add_release32(fused_arrived<S>(a, expert, row), 1);
 }
 
-/* Few tokens: each is read once, and goes to all of its experts. */
+/* A token is read once, and goes to all of its experts; `next`: the next row of one. One warp. */
+template <int IN, class S, int SWEEPS, class NEXT>
+EPA_DEV void fused_send_token(const struct fused_args &a, uint32_t token, NEXT next, float *staged)
+{
+    struct fused_meta meta = {};
+    struct fused_choice c = fused_choice_of<S>(a, token, &meta);
+
+    if (c.sent) {
+        c.row = next(c.expert);
+        c.to = fused_row_at(a, c.expert, c.row);
+        if (!S::WAYS)
+            fused_store_meta<S>(a, c.to, meta);
+    }
+    if (S::WAYS) {
+        meta.from = __shfl_sync(EPA_DEV_ALL, c.row, c.first);
+        if (c.sent)
+            fused_store_meta<S>(a, c.to, meta);
+    }
+    fused_store_row<IN, SWEEPS>(a, token, 0, a.c.hidden,
+                                __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
+                                staged);
+    __syncwarp();
+    if (c.sent)
+        fused_arrive<S>(a, c.expert, c.row);
+}
+
+/* Few tokens. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_tables &t,
                             const struct fused_mover &m)
 {
-    for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
-        struct fused_meta meta = {};
-        struct fused_choice c = fused_choice_of<S>(a, token, &meta);
+    for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
+        fused_send_token<IN, S, 7>(
+            a, token,
+            [&](uint32_t expert) {
+                return t.send_row[expert] + atomicAdd(fused_sent(a) + expert, 1u);
+            },
+            m.staged);
+}
 
-        if (c.sent) {
-            c.row = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
-            c.to = fused_row_at(a, c.expert, c.row);
-            if (!S::WAYS)
-                fused_store_meta<S>(a, c.to, meta);
-        }
-        if (S::WAYS) {
-            meta.from = __shfl_sync(EPA_DEV_ALL, c.row, c.first);
-            if (c.sent)
-                fused_store_meta<S>(a, c.to, meta);
-        }
-        fused_store_row<IN, 7>(a, token, 0, a.c.hidden,
-                               __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
-                               m.staged);
-        __syncwarp();
-        if (c.sent)
-            fused_arrive<S>(a, c.expert, c.row);
-    }
+/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. */
+template <int IN, class S>
+EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_tables &t,
+                                 uint32_t wave, uint32_t warp, uint32_t warps, float *staged)
+{
+    constexpr int SWEEPS = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16 ? 4 : 6;
+    struct fused_share share = fused_share_of<S>(a, wave);
+    uint32_t *row = t.send_row + wave * a.c.experts;
+
+    for (uint32_t token = share.begin + warp; token < share.end; token += warps)
+        fused_send_token<IN, S, SWEEPS>(
+            a, token, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); }, staged);
 }
 
 /* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
@@ -265,17 +284,20 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
     }
 }
 
-/* Many tokens are quantised before they are sent, each once. */
-template <int IN>
-EPA_DEV void fused_quantise(const struct fused_args &a, const struct fused_mover &m)
+/* Many tokens in one wave: a block quantises those that it sends, each once. */
+template <int IN, class S>
+EPA_DEV void fused_quantise(const struct fused_args &a, uint32_t warp, float *staged)
 {
-    for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
+    struct fused_share share = fused_share_of<S>(a, 0);
+
+    for (uint32_t token = share.begin + warp; token < share.end;
+         token += FUSED_THREADS / EPA_DEV_WARP)
         fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1,
-                               a.quantised + (size_t)token * a.message_bytes, m.staged);
+                               a.quantised + (size_t)token * a.message_bytes, staged);
 }
 
-/* Then they are listed by expert. An entry has all that its row is sent with: the choice, its meta
- * data, and its expert, below the choice that brings the token to that rank. */
+/* Then it lists their choices, by expert. An entry has all that its row is sent with: the choice,
+ * its meta data, and its expert, below the choice that brings the token to that rank. */
 EPA_DEV uint4 fused_listed(const struct fused_args &a, uint32_t i, uint32_t expert)
 {
     uint32_t first_choice = i / a.c.topk * a.c.topk, own = i - first_choice;
@@ -297,41 +319,63 @@ EPA_DEV uint4 fused_listed(const struct fused_args &a, uint32_t i, uint32_t expe
                       expert | first << 16);
 }
 
+/* Where the list of this block begins. */
+template <class S> EPA_DEV uint4 *fused_list_of(const struct fused_args &a)
+{
+    return a.list + (size_t)fused_share_of<S>(a, 0).begin * a.c.topk;
+}
+
+/* All of the block; `left`: how many of an expert it has not listed. */
 template <class S>
-EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t,
-                        const struct fused_mover &m)
+EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t, uint32_t *left)
 {
     enum { EACH = 4 };
-    uint32_t all = a.c.tokens * a.c.topk, step = m.of * EPA_DEV_WARP;
+    struct fused_share share = fused_share_of<S>(a, 0);
+    uint32_t all = share.end * a.c.topk;
+    uint4 *list = fused_list_of<S>(a);
 
-    for (uint32_t i = m.index * EPA_DEV_WARP + epa_dev_lane(); i < all; i += EACH * step) {
-        uint32_t expert[EACH], at[EACH];
+    for (uint32_t i = share.begin * a.c.topk + threadIdx.x; i < all; i += EACH * FUSED_THREADS) {
+        uint32_t expert[EACH];
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            expert[j] = i + j * step < all ? (uint32_t)__ldg(a.c.expert + i + j * step) : ~0u;
+            expert[j] = i + j * FUSED_THREADS < all
+                            ? (uint32_t)__ldg(a.c.expert + i + j * FUSED_THREADS)
+                            : ~0u;
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             if (expert[j] < a.c.experts)
-                at[j] = atomicAdd(fused_sent(a) + expert[j], 1u);
-#pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            if (expert[j] >= a.c.experts)
-                continue;
-            a.list[t.list_at[expert[j]] + at[j]] = fused_listed(a, i + j * step, expert[j]);
-            if (S::WAYS && a.ways.once != 0)
-                a.ways.row_of[i + j * step] = t.send_row[expert[j]] + at[j];
-        }
+                list[t.list_at[expert[j]] + atomicSub(&left[expert[j]], 1u) - 1] =
+                    fused_listed(a, i + j * FUSED_THREADS, expert[j]);
     }
 }
 
-/* Rows of `n` choices of the list, one a lane, the i-th of all first. One warp. */
+/* Of a choice of this block's list, the i-th: its row at its rank. */
+EPA_DEV uint32_t fused_listed_row(const struct fused_tables &t, uint32_t i, uint32_t expert)
+{
+    return t.send_row[expert] + (i - t.list_at[expert]);
+}
+
+/* Once: rows of choices, which those that refer to them need. All of the block. */
+template <class S>
+EPA_DEV void fused_list_rows(const struct fused_args &a, const struct fused_tables &t)
+{
+    const uint4 *list = fused_list_of<S>(a);
+
+    for (uint32_t i = threadIdx.x; i < t.scalars[FUSED_CHOICES]; i += FUSED_THREADS) {
+        uint4 entry = __ldcg(list + i);
+
+        a.ways.row_of[entry.x] = fused_listed_row(t, i, entry.w & 0xffff);
+    }
+}
+
+/* Rows of `n` choices of this block's list, one a lane, the i-th first. One warp. */
 template <int IN, class S>
 EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_tables &t, uint32_t i,
                                uint32_t n, uint4 entry, float *staged)
 {
     uint32_t lane = epa_dev_lane(), token = entry.x / a.c.topk, heads, after;
-    uint32_t expert = entry.w & 0xffff, row = t.send_row[expert] + (i + lane - t.list_at[expert]);
+    uint32_t expert = entry.w & 0xffff, row = fused_listed_row(t, i + lane, expert);
     bool sent = lane < n, carries = sent;
     char *to = fused_row_at(a, expert, row);
     uint32_t *arrived = fused_arrived<S>(a, expert, row), *other;
@@ -368,34 +412,30 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
         epa_dev_add_release32(arrived, after != 0 ? __ffs(after) : n - lane);
 }
 
-/* Rows of the experts that are first, first. */
+/* Many tokens: all that this block sends, but for what it has sent already; the warp-th of
+ * FUSED_TOKEN_WARPS. In one wave rows of the experts that are first, first. */
 template <int IN, class S>
-EPA_DEV bool fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
-                                   const struct fused_mover &m)
+EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
+                                   uint32_t warp, float *staged)
 {
-    uint32_t choices = t.scalars[FUSED_CHOICES], lane = epa_dev_lane();
-    uint32_t step = m.of * a.batch, own = min(lane, a.batch - 1);
-    bool ok = true;
+    uint32_t choices = t.scalars[FUSED_CHOICES], own = min(epa_dev_lane(), a.batch - 1);
+    uint32_t step = FUSED_TOKEN_WARPS * a.batch;
+    const uint4 *list = fused_list_of<S>(a);
     uint4 entry = make_uint4(0, 0, 0, 0);
 
-    fused_list<S>(a, t, m);
-    __syncwarp();
-    if (lane == 0) {
-        /* And the block has quantised its tokens. */
-        epa_dev_add_release_gpu(a.state + FUSED_LISTED, 1);
-        ok = fused_wait_count(a, a.state + FUSED_LISTED, m.of, {0, FUSED_WAIT_LIST, 0, 0});
+    if (a.waves > 1) {
+        for (uint32_t w = 1; w < a.waves; w++)
+            fused_dispatch_wave<IN, S>(a, t, w, warp, FUSED_TOKEN_WARPS, staged);
+        return;
     }
-    if (!__shfl_sync(EPA_DEV_ALL, ok, 0))
-        return false;
-    if (m.index * a.batch < choices)
-        entry = __ldcg(a.list + min(m.index * a.batch + own, choices - 1));
-    for (uint32_t i = m.index * a.batch; i < choices; i += step) {
-        uint4 next = __ldcg(a.list + min(i + step + own, choices - 1));
+    if (warp * a.batch < choices)
+        entry = __ldcg(list + min(warp * a.batch + own, choices - 1));
+    for (uint32_t i = warp * a.batch; i < choices; i += step) {
+        uint4 next = __ldcg(list + min(i + step + own, choices - 1));
 
-        fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry, m.staged);
+        fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry, staged);
         entry = next;
     }
-    return true;
 }
 
 /* ---- tail ----
@@ -446,7 +486,8 @@ EPA_DEV bool fused_tail(const struct fused_args &a, const struct fused_tables &t
     bool widens = !S::FP8 && a.ways.widened != NULL;
 
     for (uint32_t i = index; i < t.block_at[a.c.local] * CHUNKS; i += of) {
-        uint32_t block = i / CHUNKS, first = i % CHUNKS * FUSED_TAIL_ROWS, expert;
+        uint32_t block = fused_block_of(a, t, i / CHUNKS), first = i % CHUNKS * FUSED_TAIL_ROWS,
+                 expert;
         uint32_t rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
         uint32_t row = block * S::ROWS + first + epa_dev_lane(), from = row, left;
         bool here = epa_dev_lane() < FUSED_TAIL_ROWS && first + epa_dev_lane() < rows;

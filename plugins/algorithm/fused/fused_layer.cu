@@ -33,9 +33,11 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
     return k.groups64 ? fused_groups_kernel(k) : k.ways ? fused_ways_kernel(k) : of_kind<false>(&k);
 }
 
-extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local)
+extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local,
+                                       uint32_t waves)
 {
-    uint32_t tables = 4 * (FUSED_SCALARS + 2 * experts + 2 * local + 1 + FUSED_MOST_UNITS + 1);
+    uint32_t tables = 4 * (FUSED_SCALARS + (waves + 1) * experts + 2 * local + 1 +
+                           (waves > 1 ? 2 : 1) * (FUSED_MOST_UNITS + 1));
     size_t head = k.groups64
                       ? sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, true, 2>>)
                       : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);

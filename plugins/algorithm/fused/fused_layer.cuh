@@ -72,19 +72,19 @@ EPA_DEV uint32_t fused_last(uint32_t n)
 /* Warps 2 and 3, with the switches of struct fused_ways. */
 template <int IN, class S>
 EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
-                        const struct fused_mover &m, uint32_t own)
+                        uint32_t own, float *staged)
 {
     uint32_t tail = fused_last(a.ways.tails), combine = fused_last(a.ways.combiners);
 
     if (a.ways.part != FUSED_PART_DOWN) {
-        bool ok = a.sorted == 0 || blockIdx.x >= a.ways.dispatchers ||
-                  fused_dispatch_sorted<IN, S>(a, t, m);
+        bool ok = true;
 
+        if (a.sorted != 0 && blockIdx.x < a.ways.dispatchers)
+            fused_dispatch_sorted<IN, S>(a, t, own, staged);
         fused_stamp(a, FUSED_PHASE_DISPATCH, true);
         if (a.ways.tail != 0 && tail != ~0u) {
             fused_stamp(a, FUSED_PHASE_TAIL, false);
-            ok = ok &&
-                 fused_tail<S>(a, t, tail + own * a.ways.tails, FUSED_TOKEN_WARPS * a.ways.tails);
+            ok = fused_tail<S>(a, t, tail + own * a.ways.tails, FUSED_TOKEN_WARPS * a.ways.tails);
             fused_stamp(a, FUSED_PHASE_TAIL, true);
         }
         if (!ok)
@@ -112,8 +112,6 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
-    struct fused_mover m = {blockIdx.x + warp * fused_dispatchers<S>(a),
-                            WARPS * fused_dispatchers<S>(a), floats + warp * FUSED_MOST_GROUPS};
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
@@ -122,15 +120,25 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     if (threadIdx.x == 0)
         fused_init(a, p);
     gemm_begin<S::TYPE>(s->ring);
-    if (blockIdx.x == 0 && begins)
+    if (a.sorted != 0 && dispatches) {
+        fused_publish_share<S>(a, call, scratch, t);
+        if (a.waves == 1) {
+            fused_list<S>(a, t, scratch);
+            if (QUANTISES)
+                fused_quantise<IN, S>(a, warp, floats + warp * FUSED_MOST_GROUPS);
+        }
+    } else if (a.sorted == 0 && blockIdx.x == 0 && begins) {
         fused_publish<S>(a, call, scratch);
-    if (QUANTISES && a.sorted && dispatches)
-        fused_quantise<IN>(a, m);
+    }
     __syncthreads();
-    if (!fused_prepare<S>(a, call, scratch, t)) {
+    if (!fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
         dev_end(a.c, call, ends);
         return;
     }
+    if (a.waves > 1 && dispatches)
+        fused_dispatch_wave<IN, S>(a, t, 0, warp, WARPS, floats + warp * FUSED_MOST_GROUPS);
+    else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && dispatches)
+        fused_list_rows<S>(a, t);
     if (group == 0) {
         uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
 
@@ -138,8 +146,6 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
         epa_dev_registers_less<72>();
-        m = {blockIdx.x + own * fused_dispatchers<S>(a),
-             FUSED_TOKEN_WARPS * fused_dispatchers<S>(a), p->staged[own]};
         if (begins)
             fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
         if (threadIdx.x == 0)
@@ -147,18 +153,23 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (warp == 1)
             fused_load_rows<S>(a, t, p, s->ring);
         else if (S::WAYS && warp >= 2)
-            fused_move<IN, S>(a, call, t, m, own);
-        else if (warp >= 2 && (!a.sorted || fused_dispatch_sorted<IN, S>(a, t, m))) {
+            fused_move<IN, S>(a, call, t, own, p->staged[own]);
+        else if (warp >= 2) {
+            if (a.sorted != 0)
+                fused_dispatch_sorted<IN, S>(a, t, own, p->staged[own]);
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
-            fused_combine<S, 2>(a, call, t, {m.index, m.of, t.block_at[a.c.local]});
+            fused_combine<S, 2>(a, call, t,
+                                {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
+                                 t.block_at[a.c.local]});
         }
         if (warp < 2)
             fused_stamp(a, FUSED_PHASE_TILES, true);
     } else {
         if (begins)
             fused_stamp(a, FUSED_PHASE_DISPATCH, false);
-        m = {blockIdx.x + (warp - 4) * fused_dispatchers<S>(a), 8 * fused_dispatchers<S>(a),
-             p->scales_of_warp[warp - 4]};
+        struct fused_mover m = {blockIdx.x + (warp - 4) * fused_dispatchers<S>(a),
+                                8 * fused_dispatchers<S>(a), p->scales_of_warp[warp - 4]};
+
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);

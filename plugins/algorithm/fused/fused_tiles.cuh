@@ -64,7 +64,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     index -= index < ups ? 0 : ups;
     first = t.unit_at[unit];
     blocks = t.unit_at[unit + 1] - first;
-    task.block = first + index % blocks;
+    task.block = t.unit_block[unit] + index % blocks;
     task.tile = index / blocks;
     task.rows = fused_block_rows<S::ROWS>(a, t, task.block, &task.expert);
     return task;

@@ -26,11 +26,14 @@ template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1> struct fused_shape {
 
 /* What a block knows of a call, in its shared memory. */
 struct fused_tables {
-    uint32_t *send_row; /* [experts] where my next row of an expert begins at its rank */
-    uint32_t *list_at;  /* [experts] my choices that stand in the list before */
-    uint32_t *rows;     /* [local] */
-    uint32_t *block_at; /* [local + 1] blocks of rows before my expert */
-    uint32_t *unit_at;  /* [units + 1] blocks before a unit; it is of one expert */
+    /* [waves][experts] where my next row of an expert goes at its rank: of those that this block
+     * sends, if sorted. */
+    uint32_t *send_row;
+    uint32_t *list_at;    /* [experts] choices of this block that stand in its list before */
+    uint32_t *rows;       /* [local] */
+    uint32_t *block_at;   /* [local + 1] blocks of rows before my expert */
+    uint32_t *unit_at;    /* [units + 1] blocks before a unit; it is of one expert */
+    uint32_t *unit_block; /* [units] its first block; one wave: unit_at */
     uint32_t *scalars;
 };
 
@@ -42,11 +45,33 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
 
     t.scalars = reinterpret_cast<uint32_t *>(at);
     t.send_row = t.scalars + FUSED_SCALARS;
-    t.list_at = t.send_row + a.c.experts;
+    t.list_at = t.send_row + a.waves * a.c.experts;
     t.rows = t.list_at + a.c.experts;
     t.block_at = t.rows + a.c.local;
     t.unit_at = t.block_at + a.c.local + 1;
+    t.unit_block = t.unit_at + (a.waves > 1 ? FUSED_MOST_UNITS + 1 : 0);
     return t;
+}
+
+/* Thread blocks that dispatch, the first ones. */
+template <class S> EPA_DEV uint32_t fused_dispatchers(const struct fused_args &a)
+{
+    return S::WAYS ? a.ways.dispatchers : gridDim.x;
+}
+
+/* Tokens that this block sends of a wave. */
+struct fused_share {
+    uint32_t begin, end;
+};
+
+template <class S>
+EPA_DEV struct fused_share fused_share_of(const struct fused_args &a, uint32_t wave)
+{
+    uint64_t begin = (uint64_t)a.c.tokens * wave / a.waves, blocks = fused_dispatchers<S>(a);
+    uint64_t n = (uint64_t)a.c.tokens * (wave + 1) / a.waves - begin;
+
+    return {(uint32_t)(begin + n * blockIdx.x / blocks),
+            (uint32_t)(begin + n * (blockIdx.x + 1) / blocks)};
 }
 
 EPA_DEV uint32_t *fused_sent(const struct fused_args &a)
@@ -113,19 +138,47 @@ EPA_DEV bool fused_wait_epoch(const struct fused_args &a, const uint64_t *word, 
 
 EPA_DEV uint32_t fused_count_words(const struct fused_args &a)
 {
-    return a.c.experts + a.c.v.size;
+    return a.waves * a.c.experts + a.c.v.size;
 }
 
-EPA_DEV void fused_clear(uint32_t *words, uint32_t n)
+/* This block is one of `of` that clear together. */
+EPA_DEV void fused_clear(uint32_t *words, uint32_t n, uint32_t of = 1)
 {
-    for (uint32_t i = threadIdx.x; i < n; i += FUSED_THREADS)
+    uint32_t block = of == 1 ? 0 : blockIdx.x;
+
+    for (uint32_t i = block * FUSED_THREADS + threadIdx.x; i < n; i += of * FUSED_THREADS)
         words[i] = 0;
 }
 
-/* Choices of `N` tokens of this thread, the first and those that follow by `FUSED_THREADS`, are
- * added to `count`. `CHOICES` of each are loaded before the first is used. */
+/* The counters that a call begins with at 0. */
+template <class S> EPA_DEV void fused_clear_counters(const struct fused_args &a, uint32_t of)
+{
+    fused_clear(a.state,
+                FUSED_COUNTERS + a.c.experts + (S::WAYS && a.ways.tail != 0 ? 3 : 2) * a.blocks,
+                of);
+    fused_clear(reinterpret_cast<uint32_t *>(dev_own(a.c.v, a.arrived)),
+                S::WAYS && a.ways.by_expert != 0 ? a.c.local : a.blocks, of);
+}
+
+/* All ranks get how many rows each expert gets of this one, and how many tokens each rank. What is
+ * cleared here is so before a rank that reads these can add to it. */
+EPA_DEV void fused_send_counts(const struct fused_args &a, uint64_t call, const uint32_t *count)
+{
+    uint32_t words = fused_count_words(a);
+
+    epa_dev_fence();
+    for (uint32_t i = threadIdx.x; i < words * a.c.v.size; i += FUSED_THREADS)
+        epa_dev_store_pair(a.c.v.peer_heap[i / words] + a.counts[call % 2] +
+                               ((uint64_t)a.c.v.rank * words + i % words) * 16,
+                           count[i % words], call);
+}
+
+/* Choices of `N` tokens of this thread, the first and those that follow by `FUSED_THREADS`, up to
+ * `end`, are added to `count`, and their ranks to `to_rank`. `CHOICES` of each are loaded before
+ * the first is used. */
 template <int N, int CHOICES>
-EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t *count)
+EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t end, uint32_t *count,
+                         uint32_t *to_rank)
 {
     uint32_t ranks[N] = {};
 
@@ -137,7 +190,7 @@ EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t *c
 #pragma unroll
             for (int j = 0; j < CHOICES; j++) {
                 uint32_t token = first + i * FUSED_THREADS;
-                bool is = token < a.c.tokens && k + j < a.c.topk;
+                bool is = token < end && k + j < a.c.topk;
 
                 e[i][j] = is ? (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + k + j) : ~0u;
             }
@@ -153,7 +206,7 @@ EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t *c
 #pragma unroll
     for (int i = 0; i < N; i++)
         for (uint32_t left = ranks[i]; left != 0; left &= left - 1)
-            atomicAdd(&count[a.c.experts + __ffs(left) - 1], 1u);
+            atomicAdd(&to_rank[__ffs(left) - 1], 1u);
 }
 
 /* More tokens than threads. In a function of its own, as instructions that few tokens do not need
@@ -163,34 +216,103 @@ static __device__ __noinline__ void fused_count_many(const struct fused_args &a,
     enum { EACH = 2, CHOICES = 4 };
 
     for (uint32_t t = threadIdx.x; t < a.c.tokens; t += EACH * FUSED_THREADS)
-        fused_count<EACH, CHOICES>(a, t, count);
+        fused_count<EACH, CHOICES>(a, t, a.c.tokens, count, count + a.c.experts);
 }
 
-/* The first block: begins the call with its counters at 0, and sends all ranks how many rows
- * each expert gets of this one, and how many tokens each rank. `count` in shared memory. */
+/* The first block counts all tokens. `count` in shared memory. */
 template <class S>
 static __device__ __noinline__ void fused_publish(const struct fused_args &a, uint64_t call,
                                                   uint32_t *count)
 {
-    uint32_t words = fused_count_words(a);
-
-    fused_clear(count, words);
-    fused_clear(a.state,
-                FUSED_COUNTERS + a.c.experts + (S::WAYS && a.ways.tail != 0 ? 3 : 2) * a.blocks);
-    fused_clear(reinterpret_cast<uint32_t *>(dev_own(a.c.v, a.arrived)),
-                S::WAYS && a.ways.by_expert != 0 ? a.c.local : a.blocks);
+    fused_clear(count, fused_count_words(a));
+    fused_clear_counters<S>(a, 1);
     __syncthreads();
     if (a.c.tokens > FUSED_THREADS)
         fused_count_many(a, count);
     else if (threadIdx.x < a.c.tokens)
-        fused_count<1, 1>(a, threadIdx.x, count);
+        fused_count<1, 1>(a, threadIdx.x, a.c.tokens, count, count + a.c.experts);
     __syncthreads();
-    /* What the block has cleared is so before a rank that reads these can add to it. */
-    epa_dev_fence();
-    for (uint32_t i = threadIdx.x; i < words * a.c.v.size; i += FUSED_THREADS)
-        epa_dev_store_pair(a.c.v.peer_heap[i / words] + a.counts[call % 2] +
-                               ((uint64_t)a.c.v.rank * words + i % words) * 16,
-                           count[i % words], call);
+    fused_send_counts(a, call, count);
+}
+
+/* The sum of the values of lower lanes; *total: of all. */
+EPA_DEV uint32_t fused_scan(uint32_t value, uint32_t *total)
+{
+    uint32_t sum = value;
+
+    for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
+        uint32_t other = __shfl_up_sync(EPA_DEV_ALL, sum, step);
+
+        sum += epa_dev_lane() >= step ? other : 0;
+    }
+    *total = __shfl_sync(EPA_DEV_ALL, sum, EPA_DEV_WARP - 1);
+    return sum - value;
+}
+
+/* One warp: the list has expert 0 of each rank, from this one on, then expert 1 of each... */
+EPA_DEV void fused_place_list(const struct fused_args &a, const uint32_t *own,
+                              const struct fused_tables &t)
+{
+    uint32_t base = 0, sum;
+
+    for (uint32_t i = epa_dev_lane(); i - epa_dev_lane() < a.c.experts; i += EPA_DEV_WARP) {
+        bool has = i < a.c.experts;
+        uint32_t rank = (a.c.v.rank + i % a.c.v.size) % a.c.v.size;
+        uint32_t e = rank * a.c.local + i / a.c.v.size, at;
+
+        at = base + fused_scan(has ? own[e] : 0, &sum);
+        if (has)
+            t.list_at[e] = at;
+        base += sum;
+    }
+    if (epa_dev_lane() == 0)
+        t.scalars[FUSED_CHOICES] = base;
+}
+
+/* Sorted: each block counts the tokens that it sends, and adds them to the sums of this rank, which
+ * gives it its place in them: where its rows of an expert begin among those of this rank. The last
+ * to do so sends the sums. `count`: of this block, in shared memory. */
+template <class S>
+static __device__ __noinline__ void fused_publish_share(const struct fused_args &a, uint64_t call,
+                                                        uint32_t *count,
+                                                        const struct fused_tables &t)
+{
+    uint32_t words = fused_count_words(a), of = fused_dispatchers<S>(a);
+    uint32_t *sum = a.sum[call % 2], *next = a.sum[(call + 1) % 2];
+    uint32_t to_rank = a.waves * a.c.experts;
+    bool last = false;
+
+    fused_clear(count, words);
+    fused_clear_counters<S>(a, of);
+    __syncthreads();
+    for (uint32_t w = 0; w < a.waves; w++) {
+        struct fused_share share = fused_share_of<S>(a, w);
+
+        for (uint32_t i = share.begin + threadIdx.x; i < share.end; i += FUSED_THREADS)
+            fused_count<1, 8>(a, i, share.end, count + w * a.c.experts, count + to_rank);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < words; i += FUSED_THREADS) {
+        uint32_t at = count[i] != 0 ? atomicAdd(sum + 1 + i, count[i]) : 0;
+
+        if (i < to_rank)
+            t.send_row[i] = at;
+    }
+    if (a.waves == 1 && threadIdx.x / EPA_DEV_WARP == FUSED_THREADS / EPA_DEV_WARP - 1)
+        fused_place_list(a, count, t);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(sum, 1u) + 1 == of;
+        __threadfence();
+    }
+    if (!__syncthreads_or(last))
+        return;
+    for (uint32_t i = threadIdx.x; i < words; i += FUSED_THREADS)
+        count[words + i] = __ldcg(sum + 1 + i);
+    __syncthreads();
+    fused_send_counts(a, call, count + words);
+    fused_clear(next, words + 1);
 }
 
 EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_t source,
@@ -213,20 +335,6 @@ EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_
     return true;
 }
 
-/* The sum of the values of lower lanes; *total: of all. */
-EPA_DEV uint32_t fused_scan(uint32_t value, uint32_t *total)
-{
-    uint32_t sum = value;
-
-    for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
-        uint32_t other = __shfl_up_sync(EPA_DEV_ALL, sum, step);
-
-        sum += epa_dev_lane() >= step ? other : 0;
-    }
-    *total = __shfl_sync(EPA_DEV_ALL, sum, EPA_DEV_WARP - 1);
-    return sum - value;
-}
-
 /* One warp: where rows of a rank's experts begin, `total` of each; experts begin at a block. */
 template <uint32_t ROWS>
 EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const uint32_t *total,
@@ -239,8 +347,8 @@ EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const u
         uint32_t e = rank * a.c.local + i, n = has ? total[e] : 0;
         uint32_t at = base + fused_scan((n + ROWS - 1) / ROWS, &sum);
 
-        if (has)
-            t.send_row[e] += at * ROWS;
+        for (uint32_t w = 0; has && w < a.waves; w++)
+            t.send_row[w * a.c.experts + e] += at * ROWS;
         if (has && rank == a.c.v.rank) {
             t.block_at[i] = at;
             t.rows[i] = n;
@@ -257,22 +365,35 @@ EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const u
     return false;
 }
 
-/* One warp: blocks that read the same weights, a few at a time. */
+/* One warp: blocks that read the same weights, a few at a time: those that a wave completes, of all
+ * experts, before those of the next. `wave_end`: [waves][local] rows of a wave and those before. */
 template <class S>
-EPA_DEV void fused_place_units(const struct fused_args &a, const struct fused_tables &t)
+EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_end,
+                               const struct fused_tables &t)
 {
-    uint32_t units = 0, sum, low = 1, high;
+    uint32_t units = 0, blocks = 0, sum, low = 1, high;
 
-    for (uint32_t i = epa_dev_lane(); i - epa_dev_lane() < a.c.local; i += EPA_DEV_WARP) {
-        bool has = i < a.c.local;
-        uint32_t n = has ? t.block_at[i + 1] - t.block_at[i] : 0;
-        uint32_t n_units = (n + a.unit_blocks - 1) / a.unit_blocks;
-        uint32_t at = units + fused_scan(n_units, &sum);
+    for (uint32_t w = 0; w < a.waves; w++)
+        for (uint32_t i = epa_dev_lane(); i - epa_dev_lane() < a.c.local; i += EPA_DEV_WARP) {
+            bool has = i < a.c.local;
+            uint32_t first = has ? t.block_at[i] : 0, end = has ? t.block_at[i + 1] : 0, n, at,
+                     before, n_units;
 
-        for (uint32_t u = 0; u < n_units; u++)
-            t.unit_at[at + u] = t.block_at[i] + u * a.unit_blocks;
-        units += sum;
-    }
+            if (has && w + 1 < a.waves)
+                end = first + wave_end[w * a.c.local + i] / S::ROWS;
+            if (has && w > 0)
+                first += wave_end[(w - 1) * a.c.local + i] / S::ROWS;
+            n = end - first;
+            n_units = (n + a.unit_blocks - 1) / a.unit_blocks;
+            at = units + fused_scan(n_units, &sum);
+            units += sum;
+            before = blocks + fused_scan(n, &sum);
+            blocks += sum;
+            for (uint32_t u = 0; u < n_units; u++) {
+                t.unit_at[at + u] = before + u * a.unit_blocks;
+                t.unit_block[at + u] = first + u * a.unit_blocks;
+            }
+        }
     if (epa_dev_lane() == 0)
         t.unit_at[units] = t.block_at[a.c.local];
     __syncwarp();
@@ -299,44 +420,30 @@ EPA_DEV void fused_place_units(const struct fused_args &a, const struct fused_ta
     }
 }
 
-/* One warp: the list has expert 0 of each rank, from this one on, then expert 1 of each... */
-EPA_DEV void fused_place_list(const struct fused_args &a, const uint32_t *own,
-                              const struct fused_tables &t)
-{
-    uint32_t base = 0, sum;
-
-    for (uint32_t i = epa_dev_lane(); i - epa_dev_lane() < a.c.experts; i += EPA_DEV_WARP) {
-        bool has = i < a.c.experts;
-        uint32_t rank = (a.c.v.rank + i % a.c.v.size) % a.c.v.size;
-        uint32_t e = rank * a.c.local + i / a.c.v.size, at;
-
-        at = base + fused_scan(has ? own[e] : 0, &sum);
-        if (has)
-            t.list_at[e] = at;
-        base += sum;
-    }
-    if (epa_dev_lane() == 0)
-        t.scalars[FUSED_CHOICES] = base;
-}
-
-/* All of the block; `scratch` in shared memory: twice the words of experts. */
+/* All of the block; `scratch` in shared memory: words of all experts, then [waves][local]. `adds`:
+ * to where rows of this block begin among those of this rank, which stands in send_row. */
 template <class S>
 static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, uint64_t call,
-                                                  uint32_t *scratch, const struct fused_tables &t)
+                                                  uint32_t *scratch, const struct fused_tables &t,
+                                                  bool adds)
 {
-    uint32_t *total = scratch, *own = scratch + a.c.experts, warp = threadIdx.x / EPA_DEV_WARP;
+    uint32_t *total = scratch, *wave_end = scratch + a.c.experts, warp = threadIdx.x / EPA_DEV_WARP;
     bool ok = true;
 
     for (uint32_t e = threadIdx.x; e < a.c.experts && ok; e += FUSED_THREADS) {
         uint32_t sum = 0, n = 0;
 
-        for (uint32_t r = 0; r < a.c.v.size && ok; r++) {
-            ok = fused_read_count(a, call, r, e, &n);
-            if (r == a.c.v.rank) {
-                t.send_row[e] = sum;
-                own[e] = n;
+        for (uint32_t w = 0; w < a.waves; w++) {
+            for (uint32_t r = 0; r < a.c.v.size && ok; r++) {
+                uint32_t word = w * a.c.experts + e;
+
+                ok = fused_read_count(a, call, r, word, &n);
+                if (r == a.c.v.rank)
+                    t.send_row[word] = sum + (adds ? t.send_row[word] : 0);
+                sum += n;
             }
-            sum += n;
+            if (e / a.c.local == a.c.v.rank)
+                wave_end[w * a.c.local + e % a.c.local] = sum;
         }
         total[e] = sum;
     }
@@ -344,7 +451,7 @@ static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, ui
         uint32_t sum = 0, n = 0;
 
         for (uint32_t r = 0; r < a.c.v.size && ok; r++) {
-            ok = fused_read_count(a, call, r, a.c.experts + a.c.v.rank, &n);
+            ok = fused_read_count(a, call, r, a.waves * a.c.experts + a.c.v.rank, &n);
             sum += n;
         }
         t.scalars[FUSED_ITEMS] = sum;
@@ -353,14 +460,24 @@ static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, ui
         return false;
     for (uint32_t r = warp; r < a.c.v.size; r += FUSED_THREADS / EPA_DEV_WARP)
         ok = fused_place_rank<S::ROWS>(a, r, total, t) && ok;
-    if (warp == FUSED_THREADS / EPA_DEV_WARP - 1)
-        fused_place_list(a, own, t);
     if (!__syncthreads_and(ok))
         return false;
     if (warp == 0)
-        fused_place_units<S>(a, t);
+        fused_place_units<S>(a, wave_end, t);
     __syncthreads();
     return true;
+}
+
+/* The index-th block in the order of units. */
+EPA_DEV uint32_t fused_block_of(const struct fused_args &a, const struct fused_tables &t,
+                                uint32_t index)
+{
+    uint32_t unit;
+
+    if (a.waves == 1)
+        return index;
+    unit = device_cell_of(t.unit_at, t.scalars[FUSED_UNITS], index);
+    return t.unit_block[unit] + index - t.unit_at[unit];
 }
 
 /* Rows of a block that are in use, and its expert. */
