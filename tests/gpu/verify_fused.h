@@ -51,7 +51,7 @@ static const struct entry layer_switched[] = {
 
 /* Tiles of 128 rows, and tokens that are sent by expert. */
 #define LAYER_MANY \
-    "moe.max_tokens=180", "moe.topk=16", "moe.hidden=128", "expert.ffn=128", "verify.iterations=2"
+    "moe.max_tokens=300", "moe.topk=16", "moe.hidden=128", "expert.ffn=128", "verify.iterations=2"
 
 static const struct entry layer_base[] = {
     {"random tokens", {"tokens=random"}, .quick = true},
@@ -65,6 +65,7 @@ static const struct entry layer_quick[] = {
 
 static const struct entry layer_problems[] = {
     {"many tokens", {LAYER_MANY}, .quick = true},
+    {"many tokens in waves", {LAYER_MANY, "algorithm.waves=3"}, .quick = true},
     {"many tokens, one after the other", {LAYER_MANY, "algorithm.sort=false"}},
     {"popularity is skewed", {"routing.kind=zipf", "routing.exponent=1.5"}},
     {"one expert gets everything", {"routing.kind=hot", "routing.share=1", "moe.topk=1"}},
@@ -90,6 +91,7 @@ static const struct entry layer_problems[] = {
 
 static const struct entry layer_switches_problems[] = {
     {"many tokens", {LAYER_MANY}, .quick = true},
+    {"many tokens in waves", {LAYER_MANY, "algorithm.waves=3"}, .quick = true},
     {"many tokens, one after the other", {LAYER_MANY, "algorithm.sort=false"}, .quick = true},
     {"half the choices dropped",
      {LAYER_SMALL, "routing.kind=masked", "routing.share=0.5", "verify.iterations=3"},
