@@ -69,29 +69,6 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
     assert_non_null(strstr(text, "[rank 1] last words\n"));
 }
 
-static bool warn_of_output(void *arg, enum epa_poll_reason why)
-{
-    (void)arg;
-    if (why == EPA_POLL_PRINTING)
-        say("<");
-    return false;
-}
-
-TEST(who_looks_on_is_reported_before_each_line)
-{
-    struct epa_launch launch = launch_of(2, speak_and_die, NULL);
-    struct epa_error err;
-    char text[512];
-    int saved, file = catch_stderr(&saved);
-
-    launch.poll_launch = warn_of_output;
-    (void)run(fork_launcher, &launch, &err);
-    read_stderr(file, saved, text, sizeof(text));
-    assert_int_equal(text[0], '<');
-    for (const char *c = strstr(text, "[rank "); c != NULL; c = strstr(c + 1, "[rank "))
-        assert_int_equal(c[-1], '<');
-}
-
 enum { LONG_LINE = 100000 };
 
 static enum epa_status speak_long(struct epa_bootstrap *boot, void *arg)

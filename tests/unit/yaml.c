@@ -68,17 +68,6 @@ TEST(nodes_know_their_place)
     finish(&p);
 }
 
-TEST(byte_order_mark_is_skipped)
-{
-    const char *text = "\xef\xbb\xbf"
-                       "a: 1\n";
-    struct parsed p = parse(text, strlen(text));
-
-    assert_int_equal(p.status, EPA_OK);
-    assert_int_equal(p.root->key[0]->location.column, 1);
-    finish(&p);
-}
-
 TEST(value_of_a_set_counts_columns_from_the_start_of_the_argument)
 {
     const char *text = "moe.list=[1, 2]";
@@ -143,16 +132,4 @@ TEST(forty_thousand_keys_are_compared_in_no_quadratic_time)
     assert_string_equal(p.root->item[39999]->text, "1");
     finish(&p);
     text_free(&text);
-}
-
-TEST(errors_that_leave_the_structure_clear_do_not_stop)
-{
-    const char *text = "a: !!int 1\na: 2\nb: *none\n<<: 1\nc: 3\n";
-    struct parsed p = parse(text, strlen(text));
-
-    assert_int_equal(p.status, EPA_ERR_CONFIG);
-    assert_int_equal(diag_errors(p.diag), 4);
-    assert_string_equal(node_find(p.root, "c")->text, "3");
-    assert_string_equal(node_find(p.root, "a")->text, "1");
-    finish(&p);
 }
