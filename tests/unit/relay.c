@@ -69,35 +69,6 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
     assert_non_null(strstr(text, "[rank 1] last words\n"));
 }
 
-enum { LONG_LINE = 100000 };
-
-static enum epa_status speak_long(struct epa_bootstrap *boot, void *arg)
-{
-    char *line = malloc(LONG_LINE + 1);
-
-    (void)boot, (void)arg;
-    memset(line, 'x', LONG_LINE);
-    line[LONG_LINE] = '\0';
-    say(line);
-    free(line);
-    return EPA_OK;
-}
-
-TEST(a_line_longer_than_the_buffer_is_cut_and_not_lost)
-{
-    struct epa_launch launch = launch_of(1, speak_long, NULL);
-    static char text[2 * LONG_LINE];
-    struct epa_error err;
-    uint32_t x = 0;
-    int saved, file = catch_stderr(&saved);
-
-    assert_int_equal(run(fork_launcher, &launch, &err), EPA_OK);
-    read_stderr(file, saved, text, sizeof(text));
-    for (const char *c = text; *c != '\0'; c++)
-        x += *c == 'x';
-    assert_int_equal(x, LONG_LINE);
-}
-
 TEST(without_prefix_bytes_go_as_they_come)
 {
     struct epa_launch launch = launch_of(1, speak_and_die, NULL);

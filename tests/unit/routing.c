@@ -68,25 +68,6 @@ TEST(choices_are_distinct_in_range_and_weights_add_up_to_one)
     }
 }
 
-TEST(every_expert_can_be_chosen_at_once)
-{
-    int32_t expert[32];
-    float weight[32];
-
-    for (int kind = ROUTING_UNIFORM; kind < ROUTING_FILE; kind++) {
-        struct experiment x = experiment_of(kind);
-        uint64_t seen = 0;
-
-        x.moe.experts = x.moe.topk = 32;
-        x.routing.exponent = 8; /* the last expert is 2^40 times less popular */
-        x.routing.share = 0;
-        routing_fill(&x, NULL, 0, 0, 1, expert, weight);
-        for (uint32_t k = 0; k < 32; k++)
-            seen |= UINT64_C(1) << expert[k];
-        assert_true(seen == 0xffffffff);
-    }
-}
-
 /* Nor does it matter how many tokens there are. */
 TEST(choices_change_with_rank_iteration_and_seed_only)
 {
@@ -118,26 +99,6 @@ static uint32_t chosen(const struct made *m, int32_t expert)
         for (uint32_t k = 0; k < TOPK; k++)
             n += m->expert[t][k] == expert;
     return n;
-}
-
-/* The same experts are popular on every rank and in every iteration, else the skew of many
- * iterations would average out. */
-TEST(popularity_is_skewed_and_lasts)
-{
-    static const int kinds[] = {ROUTING_ZIPF, ROUTING_LOGNORMAL};
-    static struct made a, b;
-
-    for (uint32_t i = 0; i < 2; i++) {
-        struct experiment x = experiment_of(kinds[i]);
-        int32_t top = 0;
-
-        make(&x, 0, 0, &a);
-        make(&x, 3, 9, &b);
-        for (int32_t e = 0; e < EXPERTS; e++)
-            top = chosen(&a, e) > chosen(&a, top) ? e : top;
-        assert_true(chosen(&a, top) > 4 * TOKENS * TOPK / EXPERTS);
-        assert_true(chosen(&b, top) > 4 * TOKENS * TOPK / EXPERTS);
-    }
 }
 
 /* With topk 1 a draw is a plain one: counts follow (i + 1)^-exponent. */

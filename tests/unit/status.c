@@ -126,39 +126,6 @@ TEST(who_waits_says_for_what_and_whom)
     } \
     static void name##_in(struct fixture *f)
 
-TEST_OF_STATUS_PAGE(a_line_for_each_rank_says_where_it_is)
-{
-    struct status s;
-    struct text text = {0};
-    struct epa_error err = {EPA_OK, ""};
-
-    f->rank[0].finished = 1;
-    f->rank[1].pid = 0x7ffffff0; /* no process has it: the kernel's limit is lower */
-    f->rank[2].waiting = note_of(EPA_WAIT_BARRIER, "");
-    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
-    assert_int_equal(s.rank[0].state, STATUS_DONE);
-    assert_int_equal(s.rank[1].state, STATUS_GONE);
-    assert_int_equal(s.rank[2].state, STATUS_WAITING);
-    status_print(&s, "# ", &text);
-    assert_non_null(strstr(text.data, ": bench a.yaml: topk=8, run 2 of 5, "));
-    assert_non_null(strstr(text.data, "; 100 iterations after 10 of warm-up\n# "));
-    assert_non_null(strstr(text.data, " waiting  dispatch                 7         0  "
-                                      "rank 1 for 0.00 s: reached barrier 6, wants 7\n"));
-    text_free(&text);
-    status_finish(&s);
-    f->notes->n_stages = 0;
-    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
-    assert_string_equal(status_stage(&s, 0), "set-up");
-    status_finish(&s);
-    status_page_show(f->status_page, NULL);
-    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
-    assert_int_equal(s.n, 0);
-    status_print(&s, "", &text);
-    assert_non_null(strstr(text.data, ": between two runs, after "));
-    text_free(&text);
-    status_finish(&s);
-}
-
 static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
     struct epa_error err = {EPA_OK, ""};

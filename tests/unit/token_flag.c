@@ -18,73 +18,6 @@ static struct tf_config config_of(int lock, uint32_t buffers)
 
 LAYOUTS(tf_layout, tf_config, tf_layout_make)
 
-static void each_shape(void (*check)(const struct tf_layout *, const struct epa_moe *))
-{
-    static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
-
-    for (uint32_t i = 0; i < 5 * 64; i++) {
-        struct epa_moe m = decode;
-        struct tf_config c = config_of((int)(i & 1), 1 + (i >> 1 & 1));
-        struct tf_layout l;
-
-        m.hidden = hidden[i / 64];
-        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
-        c.dispatch_dtype = (i >> 2 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
-        c.fuse_expert = (i >> 3 & 1) != 0;
-        l = made(&m, (i >> 4 & 1) != 0 ? RANKS : 1, (i >> 5 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
-        check(&l, &m);
-    }
-}
-
-static void check_regions(const struct tf_layout *l, const struct epa_moe *m)
-{
-    const uint64_t at[] = {l->reported_at, l->counts_at,  l->comm_at,   l->grouped_at,
-                           l->y_at,        l->outputs_at, l->staging_at};
-    const uint64_t bytes[] = {l->reported_bytes,
-                              2 * l->counts_bytes,
-                              l->buffers * l->comm_bytes,
-                              l->buffers * l->grouped_bytes,
-                              l->buffers * l->y_bytes,
-                              l->buffers * l->outputs_bytes,
-                              l->staging_bytes};
-    uint64_t end = 0;
-
-    (void)m;
-    for (size_t i = 0; i < LENGTH(at); i++) {
-        assert_int_equal(at[i] % TF_PAGE, 0);
-        assert_int_equal(bytes[i] % TF_LINE, 0);
-        assert_true(at[i] >= end);
-        end = at[i] + bytes[i];
-    }
-    assert_true(end <= l->heap_bytes);
-}
-
-TEST(regions_stand_apart_in_every_shape)
-{
-    each_shape(check_regions);
-}
-
-static void check_message(const struct tf_layout *l, const struct epa_moe *m)
-{
-    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->fp8_group_size * sizeof(float) : 0;
-
-    assert_int_equal(l->message_bytes % TF_LINE, 0);
-    assert_int_equal(l->slot_bytes % TF_LINE, 0);
-    assert_int_equal(l->scales_at % sizeof(float), 0);
-    assert_int_equal(l->meta_at % sizeof(uint64_t), 0);
-    assert_true(l->scales_at + scales <= l->meta_at);
-    assert_true(l->meta_at >= l->message_bytes - TF_LINE);
-    assert_true(l->output_bytes + TF_FLAG_BYTES <= l->slot_bytes);
-    assert_true(l->message_bytes < l->scales_at + scales + TF_META_BYTES + TF_LINE);
-}
-
-TEST(a_flag_is_the_last_word_of_its_message_in_one_line_with_what_it_ends)
-{
-    assert_int_equal(sizeof(struct tf_meta), TF_META_BYTES);
-    assert_int_equal(offsetof(struct tf_meta, flag), TF_META_BYTES - TF_FLAG_BYTES);
-    each_shape(check_message);
-}
-
 TEST(counts_and_epoch_are_one_word_that_grows)
 {
     assert_true(tf_count_flag(1, 0) > 0);
@@ -149,7 +82,6 @@ TEST(the_largest_shape_fits_into_64_bits)
     m.topk = TF_TOPK;
     m.experts = RANKS * TF_TOPK;
     l = made(&m, RANKS, OVER_PUTS, &c);
-    check_regions(&l, &m);
     assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TF_TOPK);
     assert_true(l.heap_bytes > 2 * l.rows * 6 * HIDDEN);
     assert_int_equal(tf_output_signal(&l, 1, TOKENS - 1, TF_TOPK - 1), l.signals - 1);
@@ -230,56 +162,6 @@ TEST(what_it_cannot_do_is_refused_in_words)
 }
 
 /* ---- on GPUs ---- */
-
-static const struct epa_moe contest = {
-    .max_tokens = 256,
-    .hidden = 7168,
-    .experts = 256,
-    .topk = 8,
-    .fp8_group_size = 128,
-    .dtype = EPA_F16,
-    .x_dtype = EPA_F16,
-};
-
-/* What is in a line before META's own words; META is words 12 and 13 of the last. */
-static void check_packets(const struct tf_layout *l)
-{
-    uint64_t scales = l->fp8 ? (uint64_t)l->hidden / l->group * sizeof(float) : 0;
-    uint64_t content = (l->scales_at + scales + 7) / 8 * 8;
-
-    assert_true(content <= 8ull * (l->packets * EPA_PACKET_WORDS - TF_META_WORDS));
-    assert_true(content + 8 * TF_META_WORDS > 8ull * (l->packets - 1) * EPA_PACKET_WORDS);
-    assert_true(content <= l->meta_at);
-    assert_int_equal(l->wire_bytes, l->packets * 128);
-    assert_int_equal(l->slot_bytes, l->output_packets * 128);
-    assert_true(l->output_bytes <= 8ull * l->output_packets * EPA_PACKET_WORDS);
-    assert_true(l->counts_bytes >= 8ull * l->size * l->local);
-    assert_true(tf_units_of(l->packets) * TF_UNIT_PACKETS >= l->packets);
-    assert_true((tf_units_of(l->packets) - 1) * TF_UNIT_PACKETS < l->packets);
-    assert_int_equal(TF_UNIT_BYTES % 16, 0);
-}
-
-TEST(a_message_and_its_meta_fit_into_their_packets_in_every_shape)
-{
-    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
-    static const uint32_t hidden[] = {16, 48, 128, 1040, 2880, 7168, 20480, 40960};
-
-    for (uint32_t i = 0; i < 8 * 16; i++) {
-        struct epa_moe m = contest;
-        struct tf_layout l;
-
-        c = config_of(TF_FLAG_PER_TOKEN, 1 + i % 2);
-        m.hidden = hidden[i / 16];
-        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
-        c.dispatch_dtype = (i >> 1 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
-        c.fuse_expert = (i >> 2 & 1) != 0;
-        l = made(&m, (i >> 3 & 1) != 0 ? EPA_DEVICE_RANKS : 1, OF_GPUS, &c);
-        check_regions(&l, &m);
-        check_packets(&l);
-    }
-    c = config_of(TF_FLAG_PER_TOKEN, 2);
-    assert_int_equal(made(&contest, 4, OF_GPUS, &c).packets, 120);
-}
 
 /* Every row of every source once, a source's in order, and none behind by more than one while
  * it has some. */

@@ -206,23 +206,6 @@ TEST(a_failed_request_names_peer_operation_status_and_what_to_look_at)
         "rank 2: .. RDMA write to rank 1 .. errno 12 .. port 1 of rxe0 is ACTIVE");
 }
 
-TEST(every_status_leads_to_some_advice_that_fits)
-{
-    for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_GENERAL_ERR; status++) {
-        const struct queue_failure failure = {
-            .failed = true, .status = (enum ibv_wc_status)status, .peer = 65535};
-        const struct request_words words = {
-            .failure = &failure,
-            .port = "port 1 of a device with quite a long name_0 is ACTIVE",
-            .timeout = 31};
-        char out[480];
-
-        request_in_words(&words, out, sizeof(out));
-        assert_non_null(strstr(out, "to rank 65535 failed"));
-        assert_true(strlen(out) < sizeof(out) - 1);
-    }
-}
-
 /* ---- signals that are seen in the middle of a write ---- */
 
 struct writer {
@@ -394,25 +377,6 @@ TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(1))
         assert_int_equal(r[i].bytes, i < 2 ? MOST : 100);
         assert_int_equal(r[i].key, OWN_KEY);
     }
-}
-
-TEST_OF_QUEUES(puts_are_held_back_and_posted_together, make(4))
-{
-    for (int i = 0; i < 3; i++)
-        queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
-    assert_int_equal(f->posts, 0);
-    assert_int_equal(f->queues.held, 1);
-    queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
-    assert_int_equal(f->queues.held, 2);
-    queue_write(&f->queues, &f->queue[0], f->heap, 64, 0); /* the fourth */
-    assert_int_equal(f->posts, 1);
-    assert_int_equal(f->posted[0], 4);
-    assert_int_equal(f->queues.held, 1);
-    queues_post(&f->queues);
-    assert_int_equal(f->posted[1], 1);
-    assert_int_equal(f->queues.held, 0);
-    queues_post(&f->queues);
-    assert_int_equal(f->posts, 2); /* nothing is not posted */
 }
 
 TEST_OF_QUEUES(a_signal_goes_behind_its_data_in_one_list, make(16))
