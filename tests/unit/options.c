@@ -1,79 +1,8 @@
-/* Option tables: each type is read strictly, and its text reads back as the same value.
- * What is said about bad values stands in tests/cli/bad-inputs.txt. */
+/* Numbers of options: read strictly, and with a text that reads back. What is said about bad values stands
+ * in tests/cli/bad-inputs.txt; that `config show` reads back is in config.case and config_schema.py. */
 #include "test.h"
 
-#include "base/text.h"
 #include "config/options.h"
-#include "fake_registry.h"
-
-static const struct epa_options options = {fake_transport_options, sizeof(struct fake_transport),
-                                           &fake_transport_defaults};
-
-/* Reads it, expects so many errors; `out` points into the arena. */
-static struct fake_transport read_text(struct arena *arena, const char *text, uint32_t errors)
-{
-    struct diag *diag = diag_create();
-    struct fake_transport out;
-    struct node *root;
-
-    yaml_parse(arena, "a.yaml", text, strlen(text), diag, &root);
-    options_read(&options, "transport", "name", root, arena, diag, &out);
-    assert_int_equal(diag_errors(diag), errors);
-    diag_destroy(diag);
-    return out;
-}
-
-TEST_OF(every_type_is_read_and_its_text_reads_back, struct arena, arena, arena_create(),
-        arena_destroy)
-{
-    const char *yaml = "wait: spin\nprefault: true\nring: 12345\nlinger: 1500ms\n"
-                       "share: 0.3\ndevice: \"true\"\nlanes: [3, 2, 1]\n";
-    struct fake_transport x = read_text(arena, yaml, 0);
-    struct text text = {0};
-
-    assert_int_equal(x.wait, 1);
-    assert_true(x.prefault && x.share == 0.3);
-    assert_int_equal(x.ring_bytes, 12345);
-    assert_int_equal(x.linger_ns, 1500000000);
-    assert_string_equal(x.device, "true");
-    assert_int_equal(x.lanes.n, 3);
-    assert_int_equal(x.lanes.item[0], 3);
-    for (const struct epa_option *o = options.table; o->name != NULL; o++) {
-        const char *quote = o->type == EPA_OPTION_STRING ? "\"" : "";
-
-        text_add(&text, "%s: %s", o->name, quote);
-        option_text(o, &x, &text);
-        text_add(&text, "%s\n", quote);
-    }
-    assert_string_equal(text.data, yaml);
-    text_free(&text);
-}
-
-TEST_OF(what_is_not_said_or_refused_is_the_default, struct arena, arena, arena_create(),
-        arena_destroy)
-{
-    struct fake_transport x = read_text(arena, "name: shm\nx-why: {any: thing}\nx-: 1\n", 0);
-
-    assert_memory_equal(&x, &fake_transport_defaults, sizeof(x));
-    x = read_text(arena,
-                  "wait: never\nring: 64KB\nshare: 2\nlanes: [1, 9]\nlinger: 4\nprefault: on\n", 6);
-    assert_memory_equal(&x, &fake_transport_defaults, sizeof(x));
-}
-
-TEST_OF(a_string_may_be_null_and_a_default_out_of_bounds, struct arena, arena, arena_create(),
-        arena_destroy)
-{
-    const struct epa_option layer = {.name = "layer", .type = EPA_OPTION_U32, .max = 7};
-    const struct epa_option *device = option_find(&options, "device");
-    struct fake_transport plain = read_text(arena, "device: null\n", 0);
-    struct fake_transport quoted = read_text(arena, "device: \"null\"\n", 0);
-
-    assert_false(option_is_set(device, &plain));
-    assert_true(option_is_set(device, &quoted));
-    assert_string_equal(quoted.device, "null");
-    assert_true(option_is_set(&layer, &(uint32_t){7}));
-    assert_false(option_is_set(&layer, &(uint32_t){UINT32_MAX}));
-}
 
 TEST(numbers_are_strict)
 {

@@ -1,4 +1,4 @@
-/* Small files of /proc and /sys, and the memory that they leave. */
+/* The memory that files of /proc and /sys leave. What else is read there is in doctor.case and doctor.py. */
 #include "test.h"
 
 #include <sys/resource.h>
@@ -6,36 +6,6 @@
 #include "fake_root.h"
 
 #include "base/file.h"
-
-TEST_IN(root_set_up, root_tear_down, lines_fields_and_chosen_words_are_read)
-{
-    static const char *const fields[][2] = {
-        {"model name", "Fast CPU"}, {"model", "85"}, {"size", "7"}};
-    char value[32], narrow[8];
-
-    root_put(*state, "/a", "model: 85\nmodel name\t: Fast CPU\nmodel name\t: other\nsize 7\n");
-    for (size_t i = 0; i < LENGTH(fields); i++) {
-        assert_true(sysfile_field(*state, "/a", fields[i][0], value, sizeof(value)));
-        assert_string_equal(value, fields[i][1]);
-    }
-    assert_false(sysfile_field(*state, "/a", "mode", value, sizeof(value)));
-    assert_true(sysfile_line(*state, "/a", narrow, sizeof(narrow)));
-    assert_string_equal(narrow, "model: ");
-    root_put(*state, "/a", "always [madvise] never\n");
-    sysfile_chosen(*state, "/a", value, sizeof(value));
-    assert_string_equal(value, "madvise");
-    assert_false(sysfile_line(*state, "/none", value, sizeof(value)));
-    assert_string_equal(value, "");
-    assert_int_equal(sysfile_number(*state, "/none"), 0);
-}
-
-TEST(a_list_counts_what_it_names)
-{
-    assert_int_equal(sysfile_list_count("0-3,8"), 5);
-    assert_int_equal(sysfile_list_count("3-1"), 0);
-}
-
-/* ---- memory ---- */
 
 /* Files, and what they leave; the folder is a new one for each. */
 TEST(the_least_of_mem_available_and_the_groups_above_counts)

@@ -1,4 +1,4 @@
-/* Growing text, nearest names, sizes and times for people. */
+/* Nearest names, and sizes for people. */
 #include "test.h"
 
 #include "base/text.h"
@@ -63,28 +63,4 @@ TEST(sizes_read_well)
 
     for (size_t i = 0; i < LENGTH(c); i++)
         assert_string_equal(text_size(buf, sizeof(buf), c[i].bytes), c[i].text);
-}
-
-static void is_shown_as(const char *text, const char *as)
-{
-    char room[128];
-
-    snprintf(room, sizeof(room), "%s", text);
-    assert_string_equal(text_clean(room), as);
-}
-
-TEST(what_a_terminal_obeys_is_shown_as_question_marks)
-{
-    is_shown_as("plain, \303\244, \342\202\254, \360\237\230\200",
-                "plain, \303\244, \342\202\254, \360\237\230\200");
-    is_shown_as("\033[2J\a\177\n", "?[2J???");
-    is_shown_as("\302\233"
-                "31m \302\205",
-                "?31m ?"); /* C1 as UTF-8 */
-    is_shown_as("\233"
-                "31m",
-                "?31m");                                          /* and as a byte */
-    is_shown_as("\342\200\256x\342\201\246y\330\234z", "?x?y?z"); /* directions */
-    is_shown_as("\300\201\355\240\200\364\220\200\200", "???");   /* no UTF-8 */
-    is_shown_as("\342\202", "?");
 }

@@ -1,5 +1,4 @@
-/* The tree that YAML becomes, its places, and the limits. What is said about bad YAML
- * stands in tests/cli/bad-inputs.txt. */
+/* The limits of YAML. What is said about bad YAML stands in tests/cli/bad-inputs.txt. */
 #include "test.h"
 
 #include "base/text.h"
@@ -43,44 +42,6 @@ static void refused(const char *text, size_t bytes, const char *words)
         fail_msg("\"%s\" is not in: %s", words, said);
     free(said);
     finish(&p);
-}
-
-TEST(nodes_know_their_place)
-{
-    const char *text = "a: 1\nmoe:\n  hidden: 64 # c\n  list: [x, \"y z\"]\n";
-    struct parsed p = parse(text, strlen(text));
-    const struct node *moe = node_find(p.root, "moe"), *list = node_find(moe, "list");
-
-    assert_int_equal(p.status, EPA_OK);
-    assert_int_equal(p.root->n, 2);
-    assert_string_equal(node_find(moe, "hidden")->text, "64");
-    assert_int_equal(node_find(moe, "hidden")->location.line, 3);
-    assert_int_equal(node_find(moe, "hidden")->location.column, 11);
-    assert_int_equal(node_find(moe, "hidden")->location.width, 2);
-    assert_int_equal(moe->key[1]->location.column, 3);
-    assert_int_equal(list->kind, NODE_LIST);
-    assert_int_equal(list->n, 2);
-    assert_false(list->item[0]->quoted);
-    assert_true(list->item[1]->quoted);
-    assert_int_equal(list->item[1]->location.column, 13);
-    assert_int_equal(list->item[1]->location.width, 5);
-    assert_null(node_find(p.root, "hidden"));
-    finish(&p);
-}
-
-TEST(value_of_a_set_counts_columns_from_the_start_of_the_argument)
-{
-    const char *text = "moe.list=[1, 2]";
-    struct arena *arena = arena_create();
-    struct diag *diag = diag_create();
-    struct node *value;
-
-    assert_int_equal(yaml_parse_value(arena, "--set", text, 9, diag, &value), EPA_OK);
-    assert_int_equal(value->n, 2);
-    assert_int_equal(value->item[1]->location.column, 14);
-    assert_string_equal(value->item[1]->location.source, text);
-    arena_destroy(arena);
-    diag_destroy(diag);
 }
 
 /* `text`, then `n` of `many`, then `end`. */
