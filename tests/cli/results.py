@@ -243,6 +243,19 @@ def check_stop(validator, epa2a, config):
            [(name, total["ns"][name], True) for name in most] + [(name, total["rate"][name], True) for name in least])
 
 
+def check_table(validator, epa2a, config):
+    """The table has the figures of the JSON, each in its column."""
+    done = subprocess.run([epa2a, "bench", config, "--json", "table.json"], capture_output=True, text=True, check=False)
+    result = read(validator, pathlib.Path("table.json").read_text("utf-8"), "table")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.startswith("  ")}
+    for stage in result["stages"]:
+        wants = [stage["ns"][key] / 1e3 for key in ("min", "median", "p95", "p99", "max")]
+        wants += [stage["rate"][key] for key in ("goodput", "wire", "bottleneck")]
+        for cell, want in zip(rows[stage["name"]], wants):
+            expect(f"table, {stage['name']}", float(cell), want, 0.06 + 0.01 * want)
+        expect(f"table, {stage['name']}, cells", len(rows[stage["name"]]) >= len(wants), True)
+
+
 def check_open(validator, epa2a, config):
     """One rank sleeps 60 ms when iterations are due each ms: those behind it are late by what is left
     of that, which a closed loop would see once. All bounds hold however slow the machine is."""
@@ -298,6 +311,7 @@ def main(schema, epa2a, config, graph, plugins):
         done = subprocess.run([epa2a, "import", str(log), "--json", "-"], capture_output=True, text=True, check=False)
         failures.extend(f"{log.name}: {error.message}" for error in validator.iter_errors(json.loads(done.stdout)))
     check_stop(validator, epa2a, config)
+    check_table(validator, epa2a, config)
     check_open(validator, epa2a, config)
     check_harm(validator, epa2a, config)
     check_harm(validator, epa2a, graph, "--plugin-path", plugins)

@@ -74,27 +74,6 @@ TEST_OF_FAKE(traffic_is_by_the_iterations_that_counted_it, VERB_BENCH, 2, 8)
     assert_near(num(f, "traffic.total.wire_bytes"), 200);
 }
 
-TEST_OF_FAKE(stages_that_share_a_dispatch_have_no_rate_of_their_own, VERB_BENCH, 2, 1)
-{
-    fake_measure(f, 1);
-    f->session.stage_kind[1] = EPA_STAGE_DISPATCH;
-    fake_result(f, EPA_OK, NULL);
-    assert_true(isnan(num(f, "stages.0.rate.goodput")));
-    assert_true(isnan(num(f, "stages.1.rate.bottleneck")));
-    assert_near(num(f, "stages.2.rate.goodput"), 6000000 / 302000.0);
-}
-
-TEST_OF_FAKE(a_session_that_never_had_ranks_makes_a_result, VERB_BENCH, 8, 200)
-{
-    struct session bare;
-
-    bare = (struct session){.experiment = &f->experiment, .verb = VERB_BENCH, .iterations = 200};
-    f->result = result_make(&bare, &f->facts,
-                            &(struct result_end){.status = EPA_ERR_NOMEM, .error = "no room"});
-    assert_int_equal(size(f, "stages"), 1);
-    assert_int_equal(num(f, "exit_code"), EXIT_RESOURCE);
-}
-
 TEST_OF_FAKE(the_first_rank_that_failed_by_itself_explains, VERB_BENCH, 3, 5)
 {
     session_rank(&f->session, 0)->status = EPA_ERR_ABORTED;
@@ -134,13 +113,6 @@ static bool warned(const struct fake *f, const char *what)
     json_array_foreach(json_object_get(f->result, "warnings"), i, warning) found =
         found || strstr(json_string_value(warning), what) != NULL;
     return found;
-}
-
-TEST_OF_FAKE(a_quiet_bench_has_no_warning, VERB_BENCH, 4, 200)
-{
-    fake_measure(f, 200);
-    fake_result(f, EPA_OK, NULL);
-    assert_int_equal(size(f, "warnings"), 0);
 }
 
 /* Of a GPU's times nothing is said of the host's clock, of a run nothing of times. */
@@ -193,6 +165,7 @@ TEST(ranks_that_share_cores_are_warned_of)
         }
         fake_result(&f, EPA_OK, NULL);
         assert_int_equal(warned(&f, " share "), bound == 0);
+        assert_int_equal(size(&f, "warnings"), bound == 0); /* and nothing else */
         assert_int_equal(warned(&f, "2 ranks of 1 thread share 1 core:"), bound == 0);
         fake_finish(&f);
     }
@@ -209,43 +182,6 @@ static char *table_of(const struct fake *f)
     report_table(file, &f->session, f->result);
     fclose(file);
     return text;
-}
-
-/* Limits, what cannot be measured alone, and who started ranks where. */
-TEST_OF_FAKE(the_table_has_all_figures, VERB_BENCH, 4, 200)
-{
-    char *table;
-
-    fake_measure(f, 200);
-    fake_peaks(f);
-    strcpy(f->session.process_id.source, "Open MPI: rank 0 of 4");
-    for (uint32_t r = 0; r < 4; r++) {
-        session_rank(&f->session, r)->node = r % 2;
-        strcpy(session_rank(&f->session, r)->host, r % 2 == 0 ? "a" : "b");
-    }
-    fake_result(f, EPA_OK, NULL);
-    table = table_of(f);
-    assert_words(table, "# epa2a bench: a fake\n .. ll_fake .. shm .. host\n .. max_tokens 128, "
-                        "hidden 7168, experts 256, topk 8 .. zipf (exponent 1.5 .. 4 ranks by fork "
-                        ".. seed 1\n .. # found: Open MPI: rank 0 of 4\n# 2 nodes: a (ranks 0, 2), "
-                        "b (ranks 1, 3)\n");
-    assert_words(table,
-                 "Some CPU @ 2.60GHz, 64 cores, 24.0 GiB, Linux 6.1.0, node1\n .. 0.1.0, gcc "
-                 "12.2.0, release, avx512");
-    assert_words(
-        table,
-        "# stage .. min .. median .. p95 .. p99 .. max .. goodput .. wire .. "
-        "dispatch .. 103.0 .. 202.0 .. 292.0 .. 300.0 .. 302.0 .. 14.85 .. 4.95 .. 9.90 .. 12.0 .. "
-        "combine .. 203.0 .. 302.0 .. 392.0 .. 400.0 .. 402.0 .. 9.93 .. 3.31 .. 6.62 .. 12.0 .. "
-        "total .. 306.0 .. 504.0 .. 684.0 .. 700.0 .. 704.0 .. 11.90 .. 3.97 .. 7.94 .. 24.0 ");
-    assert_words(table,
-                 "# 200 of 200 samples after 20 .. 505.0 us .. 115.8 (cv 22.9 %) .. 100.0, 0 "
-                 "outliers\n .. 476.0 to 534.0 us, 11.51 % .. 900.0 us .. 6.0 us .. rank 3 .. "
-                 "100 %");
-    assert_words(table,
-                 "51,200 tokens, 409,600 choices, 0 dropped in 200 .. min 2, mean 8.0, max 17, "
-                 "imbalance 2.12 .. min 900, mean 1024.0, max 1150, imbalance 1.10");
-    free(table);
 }
 
 /* Long names, times beyond all measure, none at all: lines of 100 columns at most. */
