@@ -343,30 +343,6 @@ TEST(npy_of_every_integer_type_is_read)
     }
 }
 
-TEST(npy_of_three_dimensions_gives_the_layer_asked_for)
-{
-    static const int16_t data[2][3][2] = {{{0, 1}, {2, 3}, {4, 5}}, {{5, 4}, {-1, 2}, {1, 0}}};
-    static const int32_t ids[] = {2, 3, -1, 2};
-    static const float weights[] = {0.5f, 0.5f, 0, 1};
-    struct bytes b =
-        npy_of("{'shape': (2, 3, 2), 'descr': '<i2', 'fortran_order': False}", data, sizeof(data));
-    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
-    struct epa_error err = {EPA_OK, ""};
-    struct routing_table t;
-
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_OK);
-    assert_memory_equal(t.expert, ids, sizeof(ids));
-    assert_memory_equal(t.weight, weights, sizeof(weights));
-    free_table(&t);
-    shape.layer = 3;
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "f: routing.layer is 3, the file has 3 layers, from 0");
-    err.status = EPA_OK;
-    shape.layer = UINT32_MAX;
-    assert_int_equal(routing_parse_npy("f", b.data, b.n, &shape, &t, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "f: has 3 layers; say which: routing.layer from 0 to 2");
-}
-
 #define DICT(descr, order, shape) \
     "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape "}"
 
@@ -465,25 +441,6 @@ TEST(bad_hidden_states_are_reported)
         assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, bad[i].f16, &t, &err),
                          EPA_ERR_CONFIG);
         assert_words(err.text, bad[i].said);
-    }
-}
-
-TEST(a_file_that_is_empty_or_of_another_kind_than_its_name_is_reported)
-{
-    static const struct bad bad[] = {{"", ":1:1: the file is empty"},
-                                     {"{\"topk_ids\": [0, 1]}\n", ": offset 0: no .npy file"}};
-
-    for (size_t i = 0; i < LENGTH(bad); i++) {
-        char path[] = "/tmp/epa2a-routing-XXXXXX.npy";
-        struct epa_error err = {EPA_OK, ""};
-        struct routing_table t;
-        int fd = mkstemps(path, 4);
-
-        assert_int_equal(write(fd, bad[i].text, strlen(bad[i].text)), strlen(bad[i].text));
-        close(fd);
-        assert_int_equal(routing_read(path, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
-        assert_words(err.text, bad[i].message);
-        unlink(path);
     }
 }
 
