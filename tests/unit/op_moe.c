@@ -235,6 +235,43 @@ TEST(memory_of_the_host_does_not_grow_with_gaps)
     assert_true(bench < (2ull * 4096 * 7168 * 2) + (16 << 20));
 }
 
+/* Where each rank is a node of its own, all that leaves it crosses links; within one nothing does. */
+TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
+{
+    for (uint64_t i = 0; i < 20; i++) {
+        struct world w = made(i % 2 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT, EPA_FP8_E4M3);
+        uint64_t most[OP_PHASES] = {0};
+        struct op_load load[OP_PHASES];
+
+        w.x.routing.kind = ROUTING_MASKED;
+        w.x.routing.share = 0.3;
+        w.x.tokens.kind = TOKENS_RANDOM;
+        w.x.ranks_per_node = 1;
+        w.x.footprint = w.footprint;
+        open_world(&w);
+        make_inputs(&w, i);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            struct op_traffic t = {.flops = 0};
+
+            op_moe_traffic(w.op[r], 0, &t);
+            for (uint32_t k = 0; k < OP_PHASES; k++) {
+                most[k] = t.phase[k].sent > most[k] ? t.phase[k].sent : most[k];
+                most[k] = t.phase[k].received > most[k] ? t.phase[k].received : most[k];
+            }
+        }
+        op_moe_load(&w.x, NULL, i, load);
+        for (uint32_t k = 0; k < OP_PHASES; k++) {
+            assert_int_equal((uint64_t)load[k].rank_bytes, most[k]);
+            assert_int_equal((uint64_t)load[k].node_bytes, most[k]);
+            assert_true(load[k].entries >= load[k].rows);
+        }
+        w.x.ranks_per_node = RANKS;
+        op_moe_load(&w.x, NULL, i, load);
+        assert_true(load[0].rank_bytes <= 0 && load[1].node_bytes <= 0 && load[0].rows > 0);
+        close_world(&w);
+    }
+}
+
 /* ---- what the contest's problem asks: experts that multiply by 1 + their rank, tolerances ---- */
 
 static struct world allclose_of(enum epa_dtype dtype)
