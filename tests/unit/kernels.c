@@ -1,8 +1,9 @@
-/* The arithmetic of the kernels other than the quantiser (kernels_exact.c, kernels_f16.c),
- * for both types: each set held to a loop over the definitions in dtype.h. */
-#include "test.h"
+/* Kernels that quantise and reduce rows: every set that this CPU has is held, to the bit, to a
+ * loop over the definitions in dtype.h, for rows of bf16 and of f16. tests/oracle holds dtype.h and
+ * the same kernels to NumPy; here are the widths, places and values that it leaves out. */
+#include "kernel_rows.h"
 
-#include "base/dtype.h"
+#include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 
 static const char *const isas[] = {"scalar", "avx2", "avx512"};
@@ -15,24 +16,103 @@ enum {
     ROW = HIDDEN + 128, /* with room to start anywhere and to look behind the end */
 };
 
-/* In bf16 or f16. */
-struct rows {
+static const struct epa_kernels *set_of(uint32_t isa, bool f16)
+{
+    return epa_kernels_by_name(isas[isa], f16 ? EPA_F16 : EPA_BF16);
+}
+
+/* What a kernel is asked for: rows of words, or of codes where there are scales. */
+struct call {
     bool f16;
-    enum epa_dtype dtype;
-    uint16_t x[MOST][ROW];
-    float weight[MOST], scale[MOST][HIDDEN];
-    uint16_t want[ROW], got[ROW];
+    const void *row[MOST];
+    const float *scale[MOST]; /* NULL: rows are words */
+    float weight[MOST], factor;
+    const float *x, *add;
+    uint32_t n, hidden, group;
+    enum epa_store store;
 };
 
-static const uint32_t widths[] = {16,  32,  48,  64,  80,   96,   112,
-                                  128, 144, 208, 256, 1008, 2048, 7168};
-
-static uint64_t next_random(uint64_t *state)
+static float value_of(const struct call *c, uint32_t i, uint32_t h)
 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
+    if (c->scale[i] != NULL)
+        return float_of_e4m3(((const uint8_t *)c->row[i])[h]) * c->scale[i][h / c->group];
+    return float_of_word(c->f16, ((const uint16_t *)c->row[i])[h]);
+}
+
+static float sum_of(const struct call *c, uint32_t h)
+{
+    float acc = 0.0f;
+
+    for (uint32_t i = 0; i < c->n; i++)
+        acc = fmaf(c->weight[i], value_of(c, i, h), acc);
+    return acc;
+}
+
+static void run_sum(const struct epa_kernels *set, const struct call *c, uint16_t *out)
+{
+    if (c->scale[0] != NULL)
+        set->reduce_fp8((const uint8_t *const *)c->row, c->scale, c->weight, c->n, c->hidden,
+                        c->group, c->store, out);
+    else
+        set->reduce((const uint16_t *const *)c->row, c->weight, c->n, c->hidden, c->store, out);
+}
+
+static float output_of(const struct call *c, uint32_t h)
+{
+    return value_of(c, 0, h) * c->factor;
+}
+
+static void run_output(const struct epa_kernels *set, const struct call *c, uint16_t *out)
+{
+    if (c->scale[0] != NULL)
+        set->output_fp8(c->row[0], c->scale[0], c->hidden, c->group, c->factor, out);
+    else
+        set->output(c->row[0], c->hidden, c->factor, out);
+}
+
+static float rounded_of(const struct call *c, uint32_t h)
+{
+    return c->add != NULL ? c->x[h] + c->add[h] : c->x[h];
+}
+
+static void run_round(const struct epa_kernels *set, const struct call *c, uint16_t *out)
+{
+    set->round(c->x, c->add, c->hidden, out);
+}
+
+static const struct kernel {
+    const char *name;
+    void (*run)(const struct epa_kernels *set, const struct call *c, uint16_t *out);
+    float (*want)(const struct call *c, uint32_t h);
+} sum = {"sum", run_sum, sum_of}, output = {"output", run_output, output_of},
+  rounding = {"round", run_round, rounded_of};
+
+/* Every set gives what the definition does, but for which NaN it is, and stores no more. */
+static void hold(const struct kernel *kernel, struct call *c)
+{
+    static uint16_t want[ROW], got[ROW];
+
+    for (uint32_t h = 0; h < c->hidden; h++)
+        want[h] = word_of_float(c->f16, kernel->want(c, h));
+    for (uint32_t k = 0; k < 2 * ISAS; k++) {
+        const struct epa_kernels *set = set_of(k / 2, c->f16);
+
+        if (set == NULL)
+            continue;
+        c->store = k % 2 != 0 ? EPA_STORE_NONTEMPORAL : EPA_STORE_CACHED;
+        for (uint32_t h = 0; h < ROW; h++)
+            got[h] = GUARD;
+        kernel->run(set, c, got);
+        epa_store_drain();
+        for (uint32_t h = 0; h < c->hidden; h++)
+            if (got[h] != want[h] &&
+                !(isnan(float_of_word(c->f16, got[h])) && isnan(float_of_word(c->f16, want[h]))))
+                fail_msg("%s, %s, %s: %u of %u x %u, group %u is 0x%04x, not 0x%04x", kernel->name,
+                         isas[k / 2], c->f16 ? "f16" : "bf16", h, c->n, c->hidden, c->group, got[h],
+                         want[h]);
+        for (uint32_t h = c->hidden; h < c->hidden + 64; h++)
+            assert_int_equal(got[h], GUARD);
+    }
 }
 
 /* Numbers of all signs near 1, at times tiny, denormal or large; no NaN. */
@@ -47,353 +127,139 @@ static uint16_t random_word(bool f16, uint64_t *seed)
     return (uint16_t)((r & (0x8000u | ((1u << mantissa) - 1))) | exponent << mantissa);
 }
 
-static int make_rows(void **state, bool f16)
+static uint16_t word[MOST][ROW];
+static float scale[MOST][HIDDEN];
+
+/* A call with random rows. group: of codes, 0: of words. shift: of the first from where rows are
+ * aligned. */
+static struct call call_of(bool f16, uint32_t n, uint32_t hidden, uint32_t group, uint32_t shift)
 {
-    struct rows *rows = test_calloc(1, sizeof(*rows));
+    struct call c = {
+        .f16 = f16, .n = n, .hidden = hidden, .group = group != 0 ? group : 1, .factor = -0.3f};
     uint64_t seed = 4;
 
-    rows->f16 = f16;
-    rows->dtype = f16 ? EPA_F16 : EPA_BF16;
     for (uint32_t i = 0; i < MOST; i++) {
-        for (uint32_t h = 0; h < ROW; h++)
-            rows->x[i][h] = random_word(f16, &seed);
-        for (uint32_t g = 0; g < HIDDEN; g++)
-            rows->scale[i][g] = float_of_word(f16, random_word(f16, &seed)) * 1.01f;
-        rows->weight[i] = (float)(next_random(&seed) >> 40) * 0x1p-24f - 0.25f;
+        for (uint32_t h = 0; i < n && h < hidden + 8; h++)
+            word[i][h] = random_word(f16, &seed);
+        for (uint32_t g = 0; i < n && g < hidden; g++)
+            scale[i][g] = float_of_word(f16, random_word(f16, &seed)) * 1.01f;
+        c.row[i] = group != 0 ? (void *)((uint8_t *)word[i] + shift + i % 3) : word[i] + shift;
+        c.scale[i] = group != 0 ? scale[i] : NULL;
+        c.weight[i] = (float)(next_random(&seed) >> 40) * 0x1p-24f - 0.25f;
     }
-    *state = rows;
-    return 0;
+    return c;
 }
 
-static int make_bf16_rows(void **state)
+static void hold_call(bool f16, uint32_t n, uint32_t hidden, uint32_t group, uint32_t shift)
 {
-    return make_rows(state, false);
+    struct call c = call_of(f16, n, hidden, group, shift);
+
+    hold(&sum, &c);
+    c.factor = n % 2 != 0 ? expert_factor(n) * 1.37f : c.factor;
+    if (n != 0)
+        hold(&output, &c);
 }
 
-static int make_f16_rows(void **state)
+TEST(sums_and_outputs_are_right_for_any_number_of_rows)
 {
-    return make_rows(state, true);
-}
-
-static int free_rows(void **state)
-{
-    test_free(*state);
-    return 0;
-}
-
-/* A test for bf16 and one for f16. */
-#define TEST_OF_ROWS(name) \
-    static void name(struct rows *rows); \
-    TEST_IN(make_bf16_rows, free_rows, name##_of_bf16) \
-    { \
-        name(*state); \
-    } \
-    TEST_IN(make_f16_rows, free_rows, name##_of_f16) \
-    { \
-        name(*state); \
-    } \
-    static void name(struct rows *rows)
-
-/* To the bit, but for which NaN it is where several met. */
-static void hold_channels(const char *what, const struct rows *rows, uint32_t hidden)
-{
-    for (uint32_t h = 0; h < hidden; h++) {
-        uint16_t got = rows->got[h], want = rows->want[h];
-
-        if (got != want &&
-            !(isnan(float_of_word(rows->f16, got)) && isnan(float_of_word(rows->f16, want))))
-            fail_msg("%s %s, hidden %u: [%u] is 0x%04x, not 0x%04x", what,
-                     rows->f16 ? "f16" : "bf16", hidden, h, got, want);
-    }
-    for (uint32_t h = hidden; h < hidden + 64; h++)
-        assert_int_equal(rows->got[h], GUARD);
-}
-
-static void forget(struct rows *rows)
-{
-    for (uint32_t h = 0; h < ROW; h++)
-        rows->got[h] = GUARD;
-}
-
-static void hold_reduce(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t shift)
-{
-    const uint16_t *row[MOST];
-
-    for (uint32_t i = 0; i < n; i++)
-        row[i] = rows->x[i] + shift;
-    for (uint32_t h = 0; h < hidden; h++) {
-        float acc = 0.0f;
-
-        for (uint32_t i = 0; i < n; i++)
-            acc = fmaf(rows->weight[i], float_of_word(rows->f16, row[i][h]), acc);
-        rows->want[h] = word_of_float(rows->f16, acc);
-    }
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        forget(rows);
-        set->reduce(row, rows->weight, n, hidden, EPA_STORE_CACHED, rows->got);
-        hold_channels(isas[k], rows, hidden);
-        forget(rows);
-        set->reduce(row, rows->weight, n, hidden, EPA_STORE_NONTEMPORAL, rows->got);
-        epa_store_drain();
-        hold_channels(isas[k], rows, hidden);
+    for (uint32_t n = 0; n <= MOST; n++) {
+        for (int f16 = 0; f16 < 2; f16++) {
+            hold_call(f16 != 0, n, n % 4 == 0 ? 2048 : 144, 0, 0);
+            hold_call(f16 != 0, n, n % 4 == 0 ? 2048 : 256, 128, 0);
+        }
     }
 }
 
-TEST_OF_ROWS(reduce_adds_any_number_of_rows_in_order)
+TEST(sums_and_outputs_are_right_for_any_width_group_and_place)
 {
-    for (uint32_t n = 0; n <= MOST; n++)
-        hold_reduce(rows, n, n % 4 == 0 ? 2048 : 144, 0);
-}
+    static const uint32_t widths[] = {16,  32,  48,  64,  80,   96,   112,
+                                      128, 144, 208, 256, 1008, 2048, 7168};
+    static const uint32_t groups[] = {1,  3,  16,  17,  32,  40,  48,  64,
+                                      80, 96, 100, 112, 128, 160, 256, 448};
+    static const uint32_t ns[] = {1, 2, 3, 8, 9};
 
-TEST_OF_ROWS(reduce_takes_any_width_and_place)
-{
-    static const uint32_t ns[] = {0, 1, 2, 3, 8, 9};
+    for (uint32_t i = 0; i < 2 * LENGTH(ns); i++) {
+        bool f16 = i % 2 != 0;
+        uint32_t n = ns[i / 2];
 
-    for (size_t w = 0; w < LENGTH(widths); w++) {
-        for (size_t n = 0; n < LENGTH(ns); n++)
-            hold_reduce(rows, ns[n], widths[w], (uint32_t)(w + n) % 8);
+        for (uint32_t w = 0; w < LENGTH(widths); w++)
+            hold_call(f16, n, widths[w], 0, (w + n) % 8);
+        for (uint32_t g = 0; g < LENGTH(groups); g++) {
+            hold_call(f16, n, groups[g] * 16, groups[g], 0);
+            hold_call(f16, n, groups[g], groups[g], g % 2);
+        }
     }
 }
 
-TEST_OF_ROWS(reduce_keeps_nan_infinity_denormals_and_signs_of_zero)
+TEST(nan_infinity_denormals_and_signs_of_zero_are_added_as_defined)
 {
     static const uint16_t odds[2][12] = {
         {0x7fc0, 0xffc1, 0x7f80, 0xff80, 0x7f81, 1, 0x8001, 0x7f, 0x80, 0x8000, 0, 0x7f7f},
         {0x7e00, 0xfe01, 0x7c00, 0xfc00, 0x7c01, 1, 0x8001, 0x3ff, 0x400, 0x8000, 0, 0x7bff},
     };
-    const uint16_t *odd = odds[rows->f16];
+    static const float odd_scales[] = {0x1p-149f, 0x1p-126f, 1.0f, 0x1.fffffep127f,
+                                       0.0f,      INFINITY,  NAN,  -1.5f};
+    static const float weights[] = {0.7f, 1.0f, 0.0f, -1.0f};
 
-    for (uint32_t h = 0; h < 144; h++) {
-        rows->x[0][h] = odd[h % 12];
-        rows->x[1][h] = odd[h / 12];
-    }
-    hold_reduce(rows, 1, 144, 0);
-    hold_reduce(rows, 2, 144, 0);
-    rows->weight[0] = 1.0f;
-    hold_reduce(rows, 1, 144, 0);
-    rows->weight[0] = 0.0f; /* times infinity: NaN */
-    hold_reduce(rows, 2, 144, 0);
-    rows->weight[0] = -1.0f;
-    hold_reduce(rows, 2, 144, 0);
-}
+    for (uint32_t i = 0; i < 2 * LENGTH(weights); i++) {
+        bool f16 = i % 2 != 0;
+        struct call words = call_of(f16, 2, 144, 0, 0), codes;
 
-TEST_OF_ROWS(reduce_of_no_rows_is_zero)
-{
-
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        forget(rows);
-        set->reduce(NULL, NULL, 0, 48, EPA_STORE_CACHED, rows->got);
-        for (uint32_t h = 0; h < 48; h++)
-            assert_int_equal(rows->got[h], 0);
-    }
-}
-
-/* Each sum needs its exact product: with a rounded one it comes out as 0. */
-TEST_OF_ROWS(reduce_fuses_multiplication_and_addition)
-{
-    const uint16_t *row[2] = {rows->x[0], rows->x[1]};
-    float third = 1.0f / 3.0f, product = third * 1.0078125f;
-    float left = (float)((double)third * 1.0078125 - (double)product);
-
-    assert_true(left != 0.0f);
-    for (uint32_t h = 0; h < 32; h++) {
-        rows->x[0][h] = word_of_float(rows->f16, -1.0f);
-        rows->x[1][h] = word_of_float(rows->f16, 1.0078125f);
-    }
-    rows->weight[0] = product;
-    rows->weight[1] = third;
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        set->reduce(row, rows->weight, 2, 32, EPA_STORE_CACHED, rows->got);
-        for (uint32_t h = 0; h < 32; h++)
-            assert_int_equal(rows->got[h], word_of_float(rows->f16, left));
-    }
-}
-
-/* As reduce, of rows and scales that quantise() could not all have made: any code, any scale. */
-static void hold_reduce_fp8(struct rows *rows, uint32_t n, uint32_t hidden, uint32_t group)
-{
-    const uint8_t *row[MOST];
-    const float *scale[MOST];
-
-    for (uint32_t i = 0; i < n; i++) {
-        row[i] = (const uint8_t *)rows->x[i] + i % 3;
-        scale[i] = rows->scale[i];
-    }
-    for (uint32_t h = 0; h < hidden; h++) {
-        float acc = 0.0f;
-
-        for (uint32_t i = 0; i < n; i++) {
-            float value = float_of_e4m3(row[i][h]) * scale[i][h / group];
-
-            acc = fmaf(rows->weight[i], value, acc);
+        for (uint32_t h = 0; h < 144; h++) {
+            word[0][h] = odds[f16][h % 12];
+            word[1][h] = odds[f16][h / 12];
         }
-        rows->want[h] = word_of_float(rows->f16, acc);
-    }
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        for (int how = EPA_STORE_CACHED; set != NULL && how <= EPA_STORE_NONTEMPORAL; how++) {
-            forget(rows);
-            set->reduce_fp8(row, scale, rows->weight, n, hidden, group, (enum epa_store)how,
-                            rows->got);
-            epa_store_drain();
-            hold_channels(isas[k], rows, hidden);
+        words.weight[0] = words.factor = weights[i / 2];
+        hold(&sum, &words);
+        hold(&output, &words);
+        codes = call_of(f16, 2, 2048, 256, 0);
+        for (uint32_t h = 0; h < 2048; h++) {
+            ((uint8_t *)word[0])[h] = (uint8_t)h;
+            scale[0][h / 256] = odd_scales[h / 256];
         }
+        codes.weight[0] = codes.factor = weights[i / 2];
+        hold(&sum, &codes);
+        hold(&output, &codes);
     }
 }
 
-TEST_OF_ROWS(reduce_fp8_adds_any_number_of_rows_in_order)
+/* What is said of roundings in quant.h, where another order of them gives another word. */
+TEST(products_are_rounded_where_the_definition_says)
 {
-    for (uint32_t n = 0; n <= MOST; n++)
-        hold_reduce_fp8(rows, n, n % 4 == 0 ? 2048 : 256, 128);
-}
+    const float third = 1.0f / 3.0f, product = third * 1.0078125f, odd = 0x1.555556p0f;
 
-TEST_OF_ROWS(reduce_fp8_takes_any_width_and_group)
-{
-    static const uint32_t groups[] = {1,  3,  16,  17,  32,  40,  48, 64,
-                                      80, 96, 100, 112, 128, 160, 256};
-    static const uint32_t ns[] = {0, 1, 2, 8};
+    for (int f16 = 0; f16 < 2; f16++) {
+        struct call c = call_of(f16 != 0, 2, 32, 0, 0);
 
-    for (size_t g = 0; g < LENGTH(groups); g++) {
-        for (size_t n = 0; n < LENGTH(ns); n++) {
-            hold_reduce_fp8(rows, ns[n], groups[g] * 16, groups[g]);
-            hold_reduce_fp8(rows, ns[n], groups[g], groups[g]);
+        /* Fused: each sum needs its exact product, with a rounded one it is 0. */
+        for (uint32_t h = 0; h < 32; h++) {
+            word[0][h] = word_of_float(f16 != 0, -1.0f);
+            word[1][h] = word_of_float(f16 != 0, 1.0078125f);
         }
+        c.weight[0] = product;
+        c.weight[1] = third;
+        assert_true(sum_of(&c, 0) != 0);
+        hold(&sum, &c);
+        /* 3 * scale has no float32; what its rounding cut off must not come back in the sum. */
+        c = call_of(f16 != 0, 2, 64, 64, 0);
+        memset((void *)c.row[0], 0x38, 64);
+        memset((void *)c.row[1], 0x44, 64);
+        scale[0][0] = 3 * odd;
+        scale[1][0] = odd;
+        c.weight[0] = -1.0f;
+        c.weight[1] = 1.0f;
+        assert_true(sum_of(&c, 0) == 0);
+        hold(&sum, &c);
+        /* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
+        c = call_of(f16 != 0, 1, 112, 112, 0);
+        memset((void *)c.row[0], 0x3c, 112);
+        scale[0][0] = 0x1p-149f;
+        c.factor = 0x1p127f;
+        hold(&output, &c);
     }
 }
 
-TEST_OF_ROWS(reduce_fp8_decodes_every_code_under_odd_scales)
-{
-    static const float odd[] = {0x1p-149f, 0x1p-126f, 1.0f, 0x1.fffffep127f,
-                                0.0f,      INFINITY,  NAN,  -1.5f};
-    uint8_t *codes = (uint8_t *)rows->x[0];
-
-    for (uint32_t h = 0; h < 2048; h++) {
-        codes[h] = (uint8_t)h;
-        rows->scale[0][h / 256] = odd[h / 256];
-    }
-    hold_reduce_fp8(rows, 1, 2048, 256);
-    rows->weight[0] = 1.0f;
-    hold_reduce_fp8(rows, 1, 2048, 256);
-    rows->weight[0] = 0.0f; /* times infinity: NaN */
-    hold_reduce_fp8(rows, 2, 2048, 256);
-}
-
-/* 3 * scale has no float32; what its rounding cut off must not come back in the sum. */
-TEST_OF_ROWS(reduce_fp8_rounds_each_value_before_it_is_added)
-{
-    uint8_t three[64], one[64];
-    float scale = 0x1.555556p0f, whole = 3 * scale; /* 4 and a bit */
-    const uint8_t *row[2] = {one, three};
-    const float *scales[2] = {&whole, &scale};
-    const float weight[2] = {-1.0f, 1.0f};
-
-    assert_true((double)whole != 3.0 * (double)scale);
-    memset(one, 0x38, sizeof(one));
-    memset(three, 0x44, sizeof(three));
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        set->reduce_fp8(row, scales, weight, 2, 64, 64, EPA_STORE_CACHED, rows->got);
-        for (uint32_t h = 0; h < 64; h++)
-            assert_int_equal(rows->got[h], 0);
-    }
-}
-
-static void hold_output_fp8(struct rows *rows, uint32_t hidden, uint32_t group, float factor)
-{
-    uint8_t q[HIDDEN + 1];
-    float scale[HIDDEN];
-
-    for (uint32_t h = 0; h < hidden; h++) {
-        q[1 + h] = (uint8_t)(h * 5 + h / 256);
-        scale[h / group] = float_of_word(rows->f16, rows->x[9][h / group] & 0x7fffu) * 1.01f;
-    }
-    for (uint32_t h = 0; h < hidden; h++) {
-        float value = float_of_e4m3(q[1 + h]) * scale[h / group];
-
-        rows->want[h] = word_of_float(rows->f16, value * factor);
-    }
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        forget(rows);
-        set->output_fp8(q + 1, scale, hidden, group, factor, rows->got);
-        hold_channels(isas[k], rows, hidden);
-    }
-}
-
-TEST_OF_ROWS(output_from_fp8_rounds_twice_and_then_to_dtype)
-{
-    static const uint32_t groups[] = {1, 3, 16, 40, 64, 100, 128, 256, 448};
-
-    for (size_t g = 0; g < LENGTH(groups); g++) {
-        for (uint32_t n = 1; n <= 16; n += 5) {
-            hold_output_fp8(rows, groups[g] * n, groups[g], expert_factor(n));
-            hold_output_fp8(rows, groups[g] * n, groups[g], -0.3f);
-        }
-    }
-}
-
-/* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
-TEST_OF_ROWS(output_from_fp8_multiplies_by_the_scale_first)
-{
-    float scale = 0x1p-149f;
-    uint8_t q[112];
-
-    memset(q, 0x3c, sizeof(q)); /* 1.5 */
-    for (uint32_t h = 0; h < 112; h++)
-        rows->want[h] = word_of_float(rows->f16, 0x1p-21f);
-    for (uint32_t k = 0; k < ISAS; k++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-        if (set == NULL)
-            continue;
-        forget(rows);
-        set->output_fp8(q, &scale, 112, 112, 0x1p127f, rows->got);
-        hold_channels(isas[k], rows, 112);
-    }
-}
-
-TEST_OF_ROWS(output_from_dtype_rounds_once)
-{
-
-    for (size_t w = 0; w < LENGTH(widths); w++) {
-        const uint16_t *x = rows->x[w] + w % 3;
-        float factor = expert_factor((uint32_t)w) * 1.37f;
-
-        rows->x[w][5] = 0xffff; /* NaN */
-        for (uint32_t h = 0; h < widths[w]; h++)
-            rows->want[h] = word_of_float(rows->f16, float_of_word(rows->f16, x[h]) * factor);
-        for (uint32_t k = 0; k < ISAS; k++) {
-            const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
-
-            if (set == NULL)
-                continue;
-            forget(rows);
-            set->output(x, widths[w], factor, rows->got);
-            hold_channels(isas[k], rows, widths[w]);
-        }
-    }
-}
-
-TEST_OF_ROWS(round_adds_and_rounds_in_every_set)
+TEST(round_adds_and_rounds)
 {
     enum { N = 101 };
     uint64_t seed = 7;
@@ -406,21 +272,186 @@ TEST_OF_ROWS(round_adds_and_rounds_in_every_set)
     x[5] = float_of_bits(0x3f808000u); /* halfway between two of bf16, */
     x[6] = float_of_bits(0x3f801000u); /* and of f16 */
     add[5] = add[6] = 0;
-    for (uint32_t with = 0; with < 2; with++) {
-        for (uint32_t h = 0; h < N; h++)
-            rows->want[h] = word_of_float(rows->f16, with ? x[h] + add[h] : x[h]);
-        for (uint32_t k = 0; k < ISAS; k++) {
-            const struct epa_kernels *set = epa_kernels_by_name(isas[k], rows->dtype);
+    for (uint32_t i = 0; i < 4; i++)
+        hold(
+            &rounding,
+            &(struct call){.f16 = i % 2 != 0, .x = x, .add = i / 2 != 0 ? add : NULL, .hidden = N});
+}
 
-            if (set == NULL)
-                continue;
-            forget(rows);
-            set->round(x, with ? add : NULL, N, rows->got);
-            hold_channels(isas[k], rows, N);
+/* ---- quantisers ---- */
+
+/* One row of several groups through every set. x and q start off any alignment; bytes behind the
+ * row must stay. */
+static void hold_row(bool f16, const uint16_t *x, uint32_t hidden, uint32_t group)
+{
+    uint32_t groups = hidden / group;
+    uint8_t want[4096], got[4096 + 64];
+    float want_scale[4096], got_scale[4096 + 1];
+
+    for (uint32_t g = 0; g < groups; g++)
+        want_scale[g] = e4m3_group_of(f16, x + g * group, group, want + g * group);
+    for (uint32_t k = 0; k < ISAS; k++) {
+        const struct epa_kernels *set = set_of(k, f16);
+
+        if (set == NULL)
+            continue;
+        memset(got, 0xa5, sizeof(got));
+        got_scale[groups] = -1.0f;
+        set->quantise(x, hidden, group, x, got + 1, got_scale);
+        for (uint32_t h = 0; h < hidden; h++)
+            if (got[1 + h] != want[h])
+                fail_msg("%s, group %u: x[%u] = 0x%04x, scale %a: 0x%02x, not 0x%02x", isas[k],
+                         group, h, x[h], (double)want_scale[h / group], got[1 + h], want[h]);
+        assert_memory_equal(got_scale, want_scale, groups * sizeof(float));
+        assert_true(got_scale[groups] == -1.0f);
+        assert_int_equal(got[0], 0xa5);
+        for (uint32_t i = 1 + hidden; i < hidden + 64; i++)
+            assert_int_equal(got[i], 0xa5);
+    }
+}
+
+TEST(groups_of_any_size_are_quantised_exactly)
+{
+    static const uint32_t groups[] = {1,   2,   7,   15,  16,  17,  31,   32,  33,  48,
+                                      63,  64,  65,  80,  96,  97,  100,  112, 127, 128,
+                                      144, 192, 200, 256, 448, 512, 1000, 2048};
+    static uint16_t row[1 + 4096];
+    uint64_t seed = 3;
+
+    for (size_t g = 0; g < 2 * LENGTH(groups); g++) {
+        uint32_t group = groups[g / 2];
+
+        for (uint32_t round = 0; round < 40; round++) {
+            uint32_t hidden = group * (1 + round % (group > 1024 ? 2 : 4));
+            uint16_t *x = row + round % 2;
+
+            for (uint32_t h = 0; h < hidden; h++)
+                x[h] = random_value(g % 2 != 0, &seed, round % 5);
+            hold_row(g % 2 != 0, x, hidden, group);
         }
     }
 }
 
-#define WITH_ROWS(test) \
-    cmocka_unit_test_setup_teardown(test, make_bf16_rows, free_rows), \
-        cmocka_unit_test_setup_teardown(test, make_f16_rows, free_rows)
+/* Magnitudes from `first` to amax, `step` apart, of both signs, in groups that have this amax;
+ * `other` stands in each, too. */
+static void hold_amax(bool f16, uint32_t amax, uint32_t other, uint32_t first, uint32_t step)
+{
+    enum { GROUP = 128, GROUPS = 8 };
+    static uint16_t row[1 + GROUP * GROUPS];
+    uint16_t *x = row + 1;
+
+    for (uint32_t value = first; value <= amax;) {
+        for (uint32_t i = 0; i < GROUP * GROUPS; i++) {
+            uint32_t v = value <= amax ? value : amax;
+
+            x[i] = (uint16_t)(i % 2 != 0 ? v | 0x8000u : v);
+            if (i % GROUP == 37)
+                x[i] = (uint16_t)amax;
+            else if (i % GROUP == 91)
+                x[i] = (uint16_t)other;
+            else
+                value += step;
+        }
+        hold_row(f16, x, GROUP * GROUPS, GROUP);
+    }
+}
+
+/* Where nothing is denormal only mantissas and the distance in octaves count, so that of the octaves
+ * under each mantissa of amax nothing need be left out; below them what has no normal code begins. */
+TEST(values_under_each_amax_are_quantised_exactly)
+{
+    static const struct {
+        bool f16;
+        uint32_t first, last, apart; /* amax */
+        uint32_t below, step;        /* values: this far below, this far apart */
+    } ranges[] = {
+        {false, 127 << 7, 128 << 7, 1, UINT32_MAX, 1}, /* every mantissa, every value below */
+        {false, 22 << 7, 23 << 7, 1, UINT32_MAX, 13},
+        {false, 254 << 7, 255 << 7, 1, UINT32_MAX, 13},
+        {false, 0, 24 << 7, 33, UINT32_MAX, 1}, /* every exponent */
+        {false, 24 << 7, 255 << 7, 33, UINT32_MAX, 11},
+        {false, 0, 128, 1, UINT32_MAX, 1}, /* denormals */
+        {true, 22 << 10, 23 << 10, 1, 2047, 1},
+        {true, 0, 31 << 10, 61, UINT32_MAX, 7},
+        {true, 0, 0x400, 3, UINT32_MAX, 1},
+    };
+
+    for (size_t i = 0; i < LENGTH(ranges); i++)
+        for (uint32_t amax = ranges[i].first; amax < ranges[i].last; amax += ranges[i].apart)
+            hold_amax(ranges[i].f16, amax, amax % 2 != 0 ? amax : 0x8000,
+                      amax > ranges[i].below ? amax - ranges[i].below : amax % 3, ranges[i].step);
+}
+
+TEST(nan_and_infinity_leave_the_scale_alone)
+{
+    static const uint16_t bf16_amaxes[] = {0,      1,      0x7f,   0x80,   0x0aff, 0x3f80,
+                                           0x3f81, 0x3fff, 0x43e0, 0x7f00, 0x7f7f};
+    static const uint16_t f16_amaxes[] = {0, 1, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bff};
+    static const uint16_t one[] = {0x3f80, 0x3c00}, half[] = {0xbf00, 0xb800};
+    static const uint8_t want[] = {0x7e, 0x7e, 0xfe, 0x7f, 0xff, 0xf6 /* -224 */};
+
+    for (int f16 = 0; f16 < 2; f16++) {
+        uint16_t infinity = f16 != 0 ? 0x7c00 : 0x7f80;
+        uint16_t x[] = {one[f16], infinity, infinity | 0x8000, infinity | 0x40, 0xff81, half[f16]};
+        const uint16_t others[] = {infinity, infinity | 0x8000, infinity | 1, 0xffff};
+        uint8_t q[6];
+
+        assert_true(e4m3_group_of(f16 != 0, x, 6, q) == 1.0f / 448.0f);
+        assert_memory_equal(q, want, sizeof(want));
+        for (size_t a = 0; a < (f16 != 0 ? LENGTH(f16_amaxes) : LENGTH(bf16_amaxes)); a++)
+            for (size_t o = 0; o < LENGTH(others); o++)
+                hold_amax(f16 != 0, f16 != 0 ? f16_amaxes[a] : bf16_amaxes[a], others[o], 0, 3);
+        for (uint32_t nan = infinity; nan < 0x8000; nan++) /* each, beside no number */
+            hold_amax(f16 != 0, 0, nan, 0, 1);
+    }
+}
+
+TEST(factors_are_exact_and_differ_between_neighbours)
+{
+    for (uint32_t e = 0; e < 4096; e++) {
+        float f = expert_factor(e);
+
+        assert_true(f >= 1 && f < 4);
+        assert_true(float_of_bf16(bf16_of_float(f)) == f);
+        for (uint32_t d = 1; d <= 250; d++)
+            assert_true(expert_factor(e + d) != f);
+    }
+}
+
+TEST(environment_chooses_a_set_and_a_wrong_one_is_named)
+{
+    static const struct {
+        const char *isa;
+        bool known;
+    } asked[] = {{"scalar", true},      {"avx2", true}, {"avx512", true},
+                 {"avx512_bf16", true}, {"amx", true},  {"sse9", false}};
+
+    for (int f16 = 0; f16 < 2; f16++) {
+        enum epa_dtype dtype = f16 != 0 ? EPA_F16 : EPA_BF16;
+        const char *refused = "before";
+        const struct epa_kernels *best;
+
+        unsetenv("EPA2A_ISA");
+        best = epa_kernels_get(dtype, &refused);
+        assert_int_equal(best->dtype, dtype);
+        assert_null(refused);
+        for (size_t i = 0; i < LENGTH(asked); i++) {
+            /* A set that only multiplies stands for the best below it. */
+            const struct epa_kernels *set = epa_kernels_by_name(asked[i].isa, dtype);
+            bool usable = set != NULL || epa_gemm_by_name(asked[i].isa, EPA_BF16) != NULL;
+
+            setenv("EPA2A_ISA", asked[i].isa, 1);
+            assert_ptr_equal(epa_kernels_get(dtype, &refused), set != NULL ? set : best);
+            assert_int_equal(refused == NULL, usable);
+            assert_true(asked[i].known || strcmp(refused, asked[i].isa) == 0);
+            if (set != NULL)
+                assert_string_equal(set->isa, asked[i].isa);
+        }
+        setenv("EPA2A_ISA", "", 1);
+        assert_ptr_equal(epa_kernels_get(dtype, &refused), best);
+        assert_null(refused);
+        unsetenv("EPA2A_ISA");
+    }
+    assert_non_null(epa_kernels_by_name("scalar", EPA_BF16));
+    assert_null(epa_kernels_by_name("scalar", EPA_FP8_E4M3));
+}
