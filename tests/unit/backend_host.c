@@ -2,7 +2,6 @@
 #include "test.h"
 #include <time.h>
 
-#include "launch/pin.h"
 #include "plugin/registry.h"
 
 enum { MOST = 8 };
@@ -60,21 +59,6 @@ TEST(memory_that_there_cannot_be_is_refused_in_words)
     backend->ops->close(backend);
 }
 
-TEST(what_is_written_is_read_back)
-{
-    struct epa_backend *backend = open_host(1, 1);
-    void *memory;
-    char back[8] = "";
-
-    assert_int_equal(backend->ops->alloc(backend, 8, &memory), EPA_OK);
-    assert_int_equal(backend->ops->write(backend, memory, "seven b", 8), EPA_OK);
-    assert_int_equal(backend->ops->sync(backend), EPA_OK);
-    assert_int_equal(backend->ops->read(backend, back, memory, 8), EPA_OK);
-    assert_string_equal(back, "seven b");
-    backend->ops->free(backend, memory);
-    backend->ops->close(backend);
-}
-
 struct visits {
     uint32_t workers;
     uint32_t expected; /* plain, changes each round: publishing it is the pool's part */
@@ -109,65 +93,14 @@ static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds
     backend->ops->close(backend);
 }
 
-TEST(parallel_visits_each_worker_once_a_round)
+TEST(parallel_visits_each_worker_once_a_round_also_of_those_who_fell_asleep)
 {
     visit_rounds(1, 1, 5000, 0);
     visit_rounds(3, 1, 5000, 0);
     visit_rounds(MOST, 2, 3000, 0);
-}
-
-TEST(parallel_works_when_workers_count_on_cores_of_their_own)
-{
-    visit_rounds(3, 64, 20, 0);
-}
-
-TEST(workers_that_fell_asleep_come_back)
-{
+    visit_rounds(3, 64, 20, 0); /* who count on cores of their own */
     visit_rounds(3, 1, 20, 8000000);
-    /* At the edge of falling asleep, where a wake-up could be lost. */
-    visit_rounds(3, 1, 100, 2000000);
-}
-
-/* That it takes time is all that can be seen of it: twice an L2 is written each time. */
-TEST(caches_are_written_over_by_every_worker)
-{
-    struct epa_backend *backend = open_host(3, 2);
-    double ns = 0;
-
-    assert_true(cache_l2_bytes() >= 64 << 10);
-    for (uint32_t i = 0; i < 300; i++) { /* more often than a byte has values */
-        assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
-        assert_int_equal(backend->ops->flush_cache(backend), EPA_OK);
-        assert_int_equal(backend->ops->mark(backend, 1), EPA_OK);
-        assert_int_equal(backend->ops->elapsed(backend, 0, 1, &ns), EPA_OK);
-        assert_true(ns > 2.0 * (double)cache_l2_bytes() / 1000); /* below 1000 GB/s */
-    }
-    backend->ops->close(backend);
-}
-
-TEST(an_unused_pool_closes)
-{
-    struct epa_backend *backend = open_host(MOST, 2);
-
-    backend->ops->close(backend);
-    backend = open_host(3, 1);
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    backend->ops->close(backend);
-}
-
-TEST(marks_measure_the_time_between_them)
-{
-    struct epa_backend *backend = open_host(1, 1);
-    double ns = -1, back = 1;
-
-    assert_int_equal(backend->ops->mark(backend, 0), EPA_OK);
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(backend->ops->mark(backend, 63), EPA_OK);
-    assert_int_equal(backend->ops->elapsed(backend, 0, 63, &ns), EPA_OK);
-    assert_true(ns >= 1000000);
-    assert_int_equal(backend->ops->elapsed(backend, 63, 0, &back), EPA_OK);
-    assert_true(back == -ns);
-    backend->ops->close(backend);
+    visit_rounds(3, 1, 100, 2000000); /* at the edge of it, where a wake-up could be lost */
 }
 
 TEST(marks_that_were_not_made_have_no_time)

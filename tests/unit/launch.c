@@ -1,163 +1,100 @@
-/* What both launchers promise: what a rank sees, and how a launch ends. */
+/* Launchers of one host, and what ranks have of each other in set-up. tests/faults and tests/contract
+ * launch the program itself; here is what it does not come by: sizes, limits and last words, a
+ * launch that cannot start, and kernels that lack something. */
+#include <dirent.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
-#include <unistd.h>
-
 #include "test.h"
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "launch/bootstrap.h"
 #include "launch_status_page.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
-static const struct epa_launcher_plugin *const thread_launcher = &launch_thread_plugin;
+static const struct epa_launcher_plugin *const launchers[] = {&launch_fork_plugin,
+                                                              &launch_thread_plugin};
 
-static uint32_t cores; /* that this process may use */
+/* ---- what ranks tell each other ---- */
 
-static enum epa_status check_world(struct epa_bootstrap *boot, void *arg)
+static unsigned char byte_of(uint32_t rank, size_t bytes, size_t i)
 {
-    const struct epa_world *w = &boot->world;
-    struct status_page *status_page = arg;
-    uint32_t all[MOST], node = w->rank / 2, share = cores * w->local_size / 5;
+    return (unsigned char)(i * 31 + bytes * 7 + rank * 101 + (i >> 13));
+}
 
-    __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
-    if (w->size != 5 || w->local_rank != w->rank % 2 || w->local_size != (node < 2 ? 2u : 1u))
-        return EPA_ERR_MISMATCH;
-    if (w->local_cores != (share > 0 ? share : 1)) /* nodes of one host divide its cores */
-        return EPA_ERR_MISMATCH;
-    if (boot->allgather(boot, &w->rank, sizeof(w->rank), all) != EPA_OK)
-        return EPA_ERR_SYSTEM;
-    for (uint32_t r = 0; r < 5; r++) {
-        if (all[r] != r || epa_same_node(w, r) != (r / 2 == node))
-            return EPA_ERR_MISMATCH;
+/* Of any number of bytes, and one after the other without a barrier between. */
+static enum epa_status gather_sizes(struct epa_bootstrap *boot, void *arg)
+{
+    static const size_t sizes[] = {1, 0, 8, 4095, 16384, 16385, 32768, 100003, 1 << 20, 3};
+    uint32_t size = boot->world.size;
+    unsigned char *mine = malloc(1 << 20), *all = malloc((size_t)size << 20);
+    enum epa_status status = EPA_OK;
+
+    (void)arg;
+    for (size_t s = 0; s < 50 * LENGTH(sizes) && status == EPA_OK; s++) {
+        size_t bytes = s < LENGTH(sizes) ? sizes[s] : s % 9;
+
+        for (size_t i = 0; i < bytes; i++)
+            mine[i] = byte_of(boot->world.rank, bytes, i + s);
+        status = boot->allgather(boot, mine, bytes, all);
+        for (size_t i = 0; i < size * bytes && status == EPA_OK; i++)
+            if (all[i] != byte_of((uint32_t)(i / bytes), bytes, i % bytes + s))
+                status = EPA_ERR_MISMATCH;
     }
-    return EPA_OK;
+    free(mine);
+    free(all);
+    return status;
 }
 
-static void each_rank_knows_its_place(const struct epa_launcher_plugin *launcher)
+static enum epa_status rank_1_aborts(struct epa_bootstrap *boot, void *arg)
 {
-    struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(5, check_world, status_page);
-    struct epa_error err;
-    cpu_set_t mask;
+    char all[MOST], mine = 0;
+    enum epa_status status = EPA_ERR_ABORTED;
 
-    assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
-    cores = (uint32_t)CPU_COUNT(&mask);
-    launch.ranks_per_node = 2;
-    assert_int_equal(run(launcher, &launch, &err), EPA_OK);
-    assert_int_equal(status_page->count, 5);
-    status_page_destroy(status_page);
+    (void)arg;
+    if (boot->world.rank == 1)
+        boot->abort(boot);
+    else
+        status = boot->world.rank == 0 ? boot->barrier(boot) : boot->allgather(boot, &mine, 1, all);
+    return status == EPA_ERR_ABORTED ? EPA_ERR_ABORTED : EPA_ERR_MISMATCH;
 }
 
-static enum epa_status note_core(struct epa_bootstrap *boot, void *arg)
-{
-    const struct epa_world *w = &boot->world;
-    struct status_page *status_page = arg;
-    cpu_set_t mask;
-
-    if (w->cores != 1 || sched_getaffinity(0, sizeof(mask), &mask) != 0)
-        return EPA_ERR_SYSTEM;
-    if (CPU_COUNT(&mask) != 1 || !CPU_ISSET((size_t)w->core[0], &mask))
-        return EPA_ERR_MISMATCH;
-    if (sched_getcpu() != w->core[0])
-        return EPA_ERR_MISMATCH;
-    status_page->core[w->rank] = w->core[0];
-    return EPA_OK;
-}
-
-static void ranks_have_cores_of_their_own(const struct epa_launcher_plugin *launcher)
-{
-    struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(1, note_core, status_page);
-    struct epa_error err;
-    cpu_set_t mask;
-
-    assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
-    launch.ranks = CPU_COUNT(&mask) < MOST ? (uint32_t)CPU_COUNT(&mask) : MOST;
-    assert_int_equal(run(launcher, &launch, &err), EPA_OK);
-    for (uint32_t r = 0; r < launch.ranks; r++) {
-        for (uint32_t other = 0; other < r; other++)
-            assert_int_not_equal(status_page->core[r], status_page->core[other]);
-    }
-    status_page_destroy(status_page);
-}
-
-static enum epa_status rank_1_finds_wrong_data(struct epa_bootstrap *boot, void *arg)
-{
-    return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
-}
-
-static void a_failure_of_its_own_wins_over_aborted(const struct epa_launcher_plugin *launcher)
-{
-    struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(3, rank_1_finds_wrong_data, status_page);
-    struct epa_error err;
-
-    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_MISMATCH);
-    assert_string_equal(err.text, "");
-    assert_int_equal(status_page->status[0], EPA_ERR_ABORTED);
-    assert_int_equal(status_page->status[2], EPA_ERR_ABORTED);
-    status_page_destroy(status_page);
-}
-
+/* One that uses its core is given longer. */
 static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 {
     (void)arg;
     while (boot->world.rank == 1 && !epa_aborted(boot))
-        usleep(20000); /* one that uses its core is given longer */
+        usleep(20000);
     return epa_aborted(boot) ? EPA_ERR_ABORTED : EPA_OK;
 }
 
-static void the_last_rank_must_return(const struct epa_launcher_plugin *launcher)
-{
-    struct epa_launch launch = launch_of(2, rank_1_stays, NULL);
-    struct epa_error err;
-
-    launch.timeout_ns = 30000000;
-    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_words(err.text, "rank 1 .. 0.03");
-}
-
-static enum epa_status rank_0_stops_all(struct epa_bootstrap *boot, void *arg)
+/* Rank 0 waits for nobody else: rank 2 arrives first. */
+static enum epa_status rank_1_is_late(struct epa_bootstrap *boot, void *arg)
 {
     struct status_page *status_page = arg;
+    struct epa_error err = {EPA_OK, ""};
+    const void *data;
+    size_t bytes;
 
-    if (boot->world.rank == 0 && write(status_page->pipe_end, "x", 1) != 1)
-        return EPA_ERR_SYSTEM;
-    while (!epa_aborted(boot))
+    while (boot->world.rank == 1 && !epa_aborted(boot))
+        usleep(1000);
+    while (boot->world.rank == 0 &&
+           !control_step(((struct bootstrap *)boot)->control, 2, 1, &data, &bytes))
         sched_yield();
-    status_page->status[boot->world.rank] = EPA_ERR_ABORTED;
-    return EPA_ERR_ABORTED;
-}
-
-static void stop_fd_ends_the_launch(const struct epa_launcher_plugin *launcher)
-{
-    struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(3, rank_0_stops_all, status_page);
-    struct epa_error err;
-    int ends[2];
-
-    assert_int_equal(pipe(ends), 0);
-    launch.stop_fd = ends[0];
-    status_page->pipe_end = ends[1];
-    assert_int_equal(run(launcher, &launch, &err), EPA_ERR_INTERRUPTED);
-    for (uint32_t r = 0; r < 3; r++)
-        assert_int_equal(status_page->status[r], EPA_ERR_ABORTED);
-    close(ends[0]);
-    close(ends[1]);
-    status_page_destroy(status_page);
-}
-
-static void hold_promises(const struct epa_launcher_plugin *launcher)
-{
-    each_rank_knows_its_place(launcher);
-    ranks_have_cores_of_their_own(launcher);
-    a_failure_of_its_own_wins_over_aborted(launcher);
-    the_last_rank_must_return(launcher);
-    stop_fd_ends_the_launch(launcher);
-}
-
-TEST(ranks_that_are_processes_are_placed_pinned_and_ended)
-{
-    hold_promises(fork_launcher);
+    if (boot->world.rank == 1 || boot->barrier(boot) != EPA_ERR_TIMEOUT)
+        return EPA_ERR_ABORTED;
+    boot->explain(boot, &err);
+    if (strstr(err.text, "0.05 s for rank 1 to reach barrier 1") == NULL)
+        return EPA_ERR_MISMATCH;
+    __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
+    return EPA_ERR_TIMEOUT;
 }
 
 /* Once rank 1 has returned, so that nobody but rank 0 needs the grace. */
@@ -178,36 +115,272 @@ static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void 
     return EPA_OK;
 }
 
-TEST(a_rank_that_ignores_its_own_abort_is_named)
+static const struct {
+    const char *label;
+    enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
+    uint32_t ranks;
+    uint64_t timeout_ns, grace_ns;
+    enum epa_status status;
+    const char *words;
+} launches[] = {
+    {"allgathers", gather_sizes, 5, 0, 0, EPA_OK, ""},
+    {"an abort", rank_1_aborts, 4, 0, 0, EPA_ERR_ABORTED, ""},
+    {"a rank that does not return", rank_1_stays, 2, 30000000, 0, EPA_ERR_TIMEOUT,
+     "rank 1 .. 0.03"},
+    {"a rank that is late", rank_1_is_late, 3, 50000000, 0, EPA_ERR_TIMEOUT, ""},
+    {"a rank that is told to stop", rank_0_aborts_and_stays, 2, 0, 200000000, EPA_ERR_TIMEOUT,
+     "rank 0 .. did not return within 0.2 s of the request to stop"},
+};
+
+/* Processes come first: a fork in a process that had threads is no test of theirs. */
+TEST(launches_of_processes_and_of_threads_end_alike)
+{
+    for (size_t i = 0; i < 2 * LENGTH(launches); i++) {
+        size_t l = i % LENGTH(launches);
+        bool stays = launches[l].rank_main == rank_0_aborts_and_stays;
+        struct status_page *status_page = status_page_create();
+        struct epa_launch launch = launch_of(launches[l].ranks, launches[l].rank_main, status_page);
+        uint32_t leaked_ranks = 0;
+        enum epa_status status;
+        struct epa_error err;
+
+        launch.timeout_ns = launches[l].timeout_ns;
+        launch.grace_ns = launches[l].grace_ns != 0 ? launches[l].grace_ns : launch.grace_ns;
+        launch.leaked_ranks = &leaked_ranks;
+        status = run(launchers[i / LENGTH(launches)], &launch, &err);
+        if (status != launches[l].status)
+            fail_msg("%s: %d: %s", launches[l].label, status, err.text);
+        assert_words(err.text, launches[l].words);
+        assert_true(launches[l].rank_main != rank_1_is_late || status_page->count > 0);
+        assert_int_equal(leaked_ranks, stays && i >= LENGTH(launches));
+        if (leaked_ranks == 0)
+            status_page_destroy(status_page);
+        else /* the thread that was left behind unmaps it */
+            __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* ---- how long a rank is waited for ---- */
+
+/* A process that is rank 1 of `control`, says so and then does as it is told. */
+static pid_t other_rank(struct control *control, bool works)
+{
+    struct epa_world world = {.rank = 1, .size = 2, .local_size = 2, .local_cores = 2};
+    struct bootstrap boot;
+    int ends[2];
+    char c;
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        bootstrap_init(&boot, control, &world, 0);
+        if (write(ends[1], "x", 1) != 1)
+            _exit(1);
+        while (works)
+            continue;
+        pause();
+    }
+    assert_true(pid > 0);
+    assert_int_equal(read(ends[0], &c, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    return pid;
+}
+
+static uint64_t cpu_ns_of(pid_t pid)
+{
+    struct timespec used;
+    clockid_t clock;
+
+    assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+    assert_int_equal(clock_gettime(clock, &used), 0);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
+/* Limits until a rank is waited for in vain, 5 at most. Time is that of the test alone: one limit
+ * goes by while who works has a core for a tenth of it, however long the machine takes for that. */
+static uint32_t waits_in_vain(bool works)
+{
+    struct wait_limit wait = {.limit_ns = 200000000};
+    struct control *control;
+    uint32_t limits = 0;
+    uint64_t now = 1;
+    pid_t pid;
+
+    assert_int_equal(control_create(2, &control, NULL), EPA_OK);
+    pid = other_rank(control, works);
+    while (!wait_limit_expired(&wait, control, 1, now) && limits < 5) {
+        uint64_t until = cpu_ns_of(pid) + wait.limit_ns / 10;
+
+        while (works && cpu_ns_of(pid) < until)
+            usleep(1000);
+        now += wait.limit_ns + 1;
+        limits++;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    control_destroy(control);
+    return limits;
+}
+
+TEST(who_uses_a_core_is_waited_for_longer_than_who_sleeps)
+{
+    assert_int_equal(waits_in_vain(true), 5);
+    assert_int_equal(waits_in_vain(false), 1);
+}
+
+/* ---- what only processes can do ---- */
+
+static uint32_t open_files(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    uint32_t n = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void assert_no_child(void)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+/* What a terminal sends to all, and what the parent registered for exit, is not for ranks. */
+static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
+{
+    char c;
+
+    (void)boot, (void)arg;
+    raise(SIGINT);
+    raise(SIGTERM);
+    raise(SIGHUP);
+    raise(SIGPIPE);
+    return read(STDIN_FILENO, &c, 1) == 0 ? EPA_OK : EPA_ERR_MISMATCH;
+}
+
+static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
+{
+    if (boot->world.rank == 1)
+        raise(SIGKILL);
+    return wait_in_barrier(boot, arg);
+}
+
+static enum epa_status rank_1_leaves(struct epa_bootstrap *boot, void *arg)
+{
+    if (boot->world.rank == 1)
+        _exit(0);
+    return wait_in_barrier(boot, arg);
+}
+
+static enum epa_status rank_1_is_wrong(struct epa_bootstrap *boot, void *arg)
+{
+    return boot->world.rank == 1 ? EPA_ERR_MISMATCH : wait_in_barrier(boot, arg);
+}
+
+static void refuse_pidfd_open(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {LENGTH(code), code};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        _exit(77);
+}
+
+static void ignore_children(void)
+{
+    signal(SIGCHLD, SIG_IGN);
+}
+
+static uint32_t *exits; /* atexit() takes no argument */
+
+static void count_exit(void)
+{
+    __atomic_add_fetch(exits, 1, __ATOMIC_RELAXED);
+}
+
+static void count_exits(void)
+{
+    if (atexit(count_exit) != 0)
+        _exit(1);
+}
+
+/* Each in a process of its own, which `before` spoils. */
+TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
+{
+    static const struct {
+        const char *label;
+        void (*before)(void);
+        enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
+        enum epa_status status;
+        const char *words;
+    } cases[] = {
+        {"signals", count_exits, survive_signals, EPA_OK, ""},
+        {"killed, no pidfd", refuse_pidfd_open, rank_1_is_killed, EPA_ERR_DIED, "rank 1 (pid "},
+        {"killed, SIGCHLD ignored", ignore_children, rank_1_is_killed, EPA_ERR_DIED,
+         "rank 1 (pid "},
+        {"wrong, SIGCHLD ignored", ignore_children, rank_1_is_wrong, EPA_ERR_MISMATCH, ""},
+        {"left", NULL, rank_1_leaves, EPA_ERR_DIED, " left without a word (exit code 0)"},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct status_page *status_page = status_page_create();
+        struct epa_launch launch = launch_of(3, cases[i].rank_main, status_page);
+        struct epa_error err;
+        int code;
+        pid_t pid;
+
+        exits = &status_page->at_exit;
+        pid = fork();
+        if (pid == 0) {
+            if (cases[i].before != NULL)
+                cases[i].before();
+            if (run(fork_launcher, &launch, &err) != cases[i].status ||
+                strstr(err.text, cases[i].words) == NULL)
+                print_error("%s: %s\n", cases[i].label, err.text);
+            else
+                _exit(0);
+            _exit(1);
+        }
+        assert_int_equal(waitpid(pid, &code, 0), pid);
+        if (!WIFEXITED(code) || (WEXITSTATUS(code) != 0 && WEXITSTATUS(code) != 77))
+            fail_msg("%s: %x", cases[i].label, code);
+        assert_int_equal(status_page->at_exit, 0);
+        assert_true(cases[i].rank_main == survive_signals || WEXITSTATUS(code) == 77 ||
+                    status_page->status[0] == EPA_ERR_ABORTED);
+        status_page_destroy(status_page);
+    }
+}
+
+/* Room for some ranks' pipes and pidfds, not for all; those that run wait for the others. */
+TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
 {
     struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
+    struct epa_launch launch = launch_of(8, wait_in_barrier, status_page);
+    struct rlimit before, low;
+    uint32_t files = open_files();
+    enum epa_status status;
     struct epa_error err;
 
-    launch.grace_ns = 200000000;
-    assert_int_equal(run(fork_launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_non_null(strstr(err.text, "rank 0 (pid "));
-    assert_non_null(strstr(err.text, ") did not return within 0.2 s of the request to stop"));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = files + 8;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    status = run(fork_launcher, &launch, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, EPA_ERR_SYSTEM);
+    assert_words(err.text, "pipe for the output of rank .. Too many open files");
+    assert_no_child();
+    assert_int_equal(open_files(), files);
     status_page_destroy(status_page);
-}
-
-/* Processes came first: a fork in a process that had threads is no test of theirs. */
-TEST(ranks_that_are_threads_are_placed_pinned_and_ended)
-{
-    hold_promises(thread_launcher);
-}
-
-TEST(a_thread_that_stays_is_named_and_left_behind)
-{
-    struct status_page *status_page = status_page_create();
-    struct epa_launch launch = launch_of(2, rank_0_aborts_and_stays, status_page);
-    struct epa_error err;
-    uint32_t leaked_ranks = 0;
-
-    launch.grace_ns = 200000000;
-    launch.leaked_ranks = &leaked_ranks;
-    assert_int_equal(run(thread_launcher, &launch, &err), EPA_ERR_TIMEOUT);
-    assert_string_equal(err.text, "rank 0 did not return within 0.2 s of the request to stop");
-    assert_int_equal(leaked_ranks, 1);
-    __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE); /* it unmaps the status page */
 }

@@ -1,15 +1,78 @@
-/* Ranks that somebody else has started: who they are, what they gather, how they end. */
+/* Ranks that somebody else has started, each a process that calls a launcher by itself, as mpirun and
+ * torchrun have it: what they gather, what they leave, how they end, and who is not let in.
+ * tests/faults/env.sh and tests/hosts start the program itself so. What MPI does for its launcher,
+ * which keeps the process of a rank from launch to launch, memory that all share does here. */
 #include <errno.h>
 #include "test.h"
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "launch/conn.h"
+#include "launch/launcher.h"
 #include "launch/rendezvous.h"
 #include "plugin/registry.h"
-#include "started.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;
+
+enum { MOST = 6, BLOCK = 200000, MANY = 700001 };
+
+/* What ranks and their launchers leave, mapped before they are started. */
+struct started_rank {
+    enum epa_status status; /* of the launcher */
+    char text[512];
+    uint32_t failed_rank;
+    int32_t pid;
+    uint32_t runs, left;
+};
+
+struct started {
+    struct started_rank rank[MOST];
+    char block[MOST][BLOCK]; /* of rank 0's launcher */
+    struct launcher_contact contact;
+    uint32_t met;
+};
+
+static struct started *s; /* of the case that runs */
+
+static struct started *started_create(void)
+{
+    struct started *out =
+        mmap(NULL, sizeof(*out), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(out, MAP_FAILED);
+    return out;
+}
+
+static uint32_t free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+typedef enum epa_status rank_main(struct epa_bootstrap *boot, void *arg);
+
+static struct epa_launch launch_of(uint32_t size, rank_main *main)
+{
+    return (struct epa_launch){.ranks = size,
+                               .threads = 1,
+                               .stop_fd = -1,
+                               .grace_ns = 1000000000,
+                               .timeout_ns = 20000000000,
+                               .rank_main = main,
+                               .fingerprint = "test\n"};
+}
 
 static void set_number(const char *name, uint32_t value)
 {
@@ -31,204 +94,39 @@ static void set_job(uint32_t rank, uint32_t size, uint32_t local_size, uint32_t 
     setenv("EPA2A_JOB_TOKEN", "test", 1);
 }
 
-static enum epa_status launch(const struct epa_launch *asked, struct epa_error *err)
+/* ---- what ranks do ---- */
+
+/* Counts launches that one process runs. */
+static enum epa_status count_runs(struct epa_bootstrap *boot, void *arg)
 {
-    *err = (struct epa_error){EPA_OK, ""};
-    return env->launch(env->plugin.options.defaults, asked, err);
-}
-
-/* What a test's launchers do; set before they are forked. */
-static struct plan {
-    uint32_t port;
-    enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
-    uint64_t timeout_ns;
-    uint32_t ranks_per_node, launches;
-    bool blocks, hosts;
-    bool local_unknown; /* LOCAL_RANK and LOCAL_WORLD_SIZE are not set */
-    bool no_token;
-    const char *odd_alike; /* of rank 1 */
-} plan;
-
-static void become_host(uint32_t r)
-{
-    const char *name = r % 2 == 0 ? "even" : "odd";
-
-    if (unshare(CLONE_NEWUTS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWUTS) != 0)
-        _exit(77);
-    if (sethostname(name, strlen(name)) != 0)
-        _exit(77);
-}
-
-static void client(struct started *s, uint32_t r)
-{
-    struct epa_launch asked = started_launch(s, plan.rank_main);
-    enum epa_status status = EPA_OK;
-    struct epa_error err;
-    char *block =
-        mmap(NULL, sizeof(s->block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    set_job(r, s->size, s->size, plan.port);
-    if (plan.no_token)
-        unsetenv("EPA2A_JOB_TOKEN");
-    if (plan.local_unknown) {
-        unsetenv("LOCAL_RANK");
-        unsetenv("LOCAL_WORLD_SIZE");
-    }
-    if (plan.hosts)
-        become_host(r);
-    asked.timeout_ns = plan.timeout_ns != 0 ? plan.timeout_ns : asked.timeout_ns;
-    asked.ranks_per_node = plan.ranks_per_node;
-    asked.failed_rank = &s->rank[r].failed_rank;
-    asked.arg = plan.blocks ? (void *)block : (void *)s;
-    if (plan.blocks) {
-        asked.block = block;
-        asked.block_bytes = STARTED_BLOCK;
-    }
-    if (plan.odd_alike != NULL && r == 1)
-        asked.fingerprint = plan.odd_alike;
-    s->rank[r].failed_rank = UINT32_MAX;
-    for (uint32_t i = 0; i <= plan.launches && status == EPA_OK; i++)
-        status = launch(&asked, &err);
-    started_note(s, r, status, &err);
-    if (plan.blocks && r == 0)
-        memcpy(s->block, block, sizeof(s->block));
-}
-
-static struct started *run(uint32_t size, struct plan p)
-{
-    struct started *s = started_create(size);
-
-    plan = p;
-    plan.port = started_port();
-    started_run(s, client);
-    return s;
-}
-
-static void assert_all(const struct started *s, enum epa_status want)
-{
-    for (uint32_t r = 0; r < s->size; r++) {
-        if (s->rank[r].status != want)
-            print_message("rank %u: %s\n", r, s->rank[r].text);
-        assert_int_equal(s->rank[r].status, want);
-    }
-}
-
-static enum epa_status note_world(struct epa_bootstrap *boot, void *arg)
-{
-    struct started *s = arg;
     struct started_rank *me = &s->rank[boot->world.rank];
 
-    me->world = boot->world;
+    (void)arg;
+    me->runs += me->pid == 0 || me->pid == getpid();
     me->pid = getpid();
-    me->runs++;
-    memcpy(me->node, boot->world.node, boot->world.size * sizeof(uint32_t));
     return boot->barrier(boot);
 }
-
-#define TEST_OF_RANKS(name, begin) TEST_OF(name, struct started, s, begin, started_destroy)
-
-TEST_OF_RANKS(ranks_of_one_host_are_on_one_node, run(4, (struct plan){.rank_main = note_world}))
-{
-    assert_all(s, EPA_OK);
-    for (uint32_t r = 0; r < 4; r++) {
-        const struct epa_world *w = &s->rank[r].world;
-
-        assert_int_equal(w->rank, r);
-        assert_int_equal(w->size, 4);
-        assert_int_equal(w->local_rank, r);
-        assert_int_equal(w->local_size, 4);
-        assert_true(w->local_cores >= 1 && w->cores <= 1);
-        assert_int_not_equal(s->rank[r].pid, s->rank[r].client_pid);
-    }
-}
-
-TEST_OF_RANKS(ranks_per_node_makes_nodes,
-              run(5, (struct plan){.rank_main = note_world, .ranks_per_node = 2}))
-{
-    assert_all(s, EPA_OK);
-    for (uint32_t r = 0; r < 5; r++) {
-        assert_int_equal(s->rank[r].node[r], r / 2);
-        assert_int_equal(s->rank[r].world.local_rank, r % 2);
-        assert_int_equal(s->rank[r].world.local_size, r < 4 ? 2 : 1);
-    }
-}
-
-TEST_OF_RANKS(ranks_of_one_host_need_no_token,
-              run(4, (struct plan){.rank_main = note_world, .no_token = true, .launches = 1}))
-{
-    assert_all(s, EPA_OK);
-    for (uint32_t r = 0; r < 4; r++)
-        assert_int_equal(s->rank[r].runs, 2);
-}
-
-static void check_hosts(bool local_unknown)
-{
-    struct started *s = run(
-        5, (struct plan){.rank_main = note_world, .hosts = true, .local_unknown = local_unknown});
-
-    if (s->rank[0].text[0] == 0 && s->rank[0].runs == 0) {
-        started_destroy(s);
-        print_message("this user may not make a host name of its own\n");
-        skip();
-    }
-    assert_all(s, EPA_OK);
-    for (uint32_t r = 0; r < 5; r++) {
-        assert_int_equal(s->rank[3].node[r], r % 2);
-        assert_int_equal(s->rank[r].world.local_rank, r / 2);
-        assert_int_equal(s->rank[r].world.local_size, r % 2 == 0 ? 3 : 2);
-    }
-    started_destroy(s);
-}
-
-TEST(hosts_are_nodes_however_ranks_are_dealt)
-{
-    check_hosts(false);
-}
-
-TEST(hosts_are_found_without_local_variables)
-{
-    check_hosts(true);
-}
-
-TEST_OF_RANKS(one_rank_needs_no_address, started_create(1))
-{
-    struct epa_launch asked = started_launch(s, note_world);
-    struct epa_error err;
-
-    set_job(0, 1, 1, 1);
-    unsetenv("MASTER_ADDR");
-    unsetenv("MASTER_PORT");
-    assert_int_equal(launch(&asked, &err), EPA_OK);
-    assert_int_equal(s->rank[0].world.size, 1);
-}
-
-TEST_OF_RANKS(launches_follow_each_other_at_one_port,
-              run(3, (struct plan){.rank_main = note_world, .launches = 9}))
-{
-    assert_all(s, EPA_OK);
-    for (uint32_t r = 0; r < 3; r++)
-        assert_int_equal(s->rank[r].runs, 10);
-}
-
-/* ---- what goes between them ---- */
-
-enum { MANY = 700001, ROUNDS = 40 };
 
 static uint32_t word_of(uint32_t rank, size_t i)
 {
     return (uint32_t)(rank * 2654435761u + i * 40503u);
 }
 
-static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
+/* Little and much; and each rank in turn comes later than the rendezvous waits until it says who is
+ * missing. */
+static enum epa_status gather(struct epa_bootstrap *boot, void *arg)
 {
     uint32_t size = boot->world.size, *mine = malloc(MANY * sizeof(*mine));
     uint32_t *all = malloc(size * MANY * sizeof(*all));
-    enum epa_status status = mine != NULL && all != NULL ? EPA_OK : EPA_ERR_NOMEM;
+    enum epa_status status = EPA_OK;
+    uint32_t turn = 0;
 
     (void)arg;
     for (size_t n = 1; status == EPA_OK; n = n * 5 < MANY ? n * 5 : MANY) {
         for (size_t i = 0; i < n; i++)
             mine[i] = word_of(boot->world.rank, i + n);
+        if (turn++ == boot->world.rank)
+            usleep(150000);
         status = boot->allgather(boot, mine, n * sizeof(*mine), all);
         for (size_t i = 0; i < size * n && status == EPA_OK; i++)
             status = all[i] == word_of((uint32_t)(i / n), i % n + n) ? EPA_OK : EPA_ERR_MISMATCH;
@@ -240,148 +138,21 @@ static enum epa_status gather_much(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-TEST_OF_RANKS(every_rank_gathers_what_all_have, run(4, (struct plan){.rank_main = gather_much}))
+static enum epa_status leave_block_and_die(struct epa_bootstrap *boot, void *arg)
 {
-    assert_all(s, EPA_OK);
-}
+    char *mine = (char *)arg + (size_t)boot->world.rank * BLOCK;
 
-/* Longer than the rendezvous waits until it says who is missing. */
-static enum epa_status gather_late(struct epa_bootstrap *boot, void *arg)
-{
-    uint32_t all[STARTED_MOST], late = *(const uint32_t *)arg % boot->world.size;
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 0; i < 3 && status == EPA_OK; i++) {
-        uint32_t mine = word_of(boot->world.rank, i);
-
-        if (boot->world.rank == late)
-            usleep(150000);
-        status = boot->allgather(boot, &mine, sizeof(mine), all);
-        for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++)
-            status = all[r] == word_of(r, i) ? EPA_OK : EPA_ERR_MISMATCH;
-    }
-    return status;
-}
-
-static enum epa_status gather_late_of_each(struct epa_bootstrap *boot, void *arg)
-{
-    enum epa_status status = EPA_OK;
-
-    (void)arg;
-    for (uint32_t late = 0; late < boot->world.size && status == EPA_OK; late++)
-        status = gather_late(boot, &late);
-    return status;
-}
-
-TEST_OF_RANKS(whoever_is_late_all_gather_the_same,
-              run(3, (struct plan){.rank_main = gather_late_of_each}))
-{
-    assert_all(s, EPA_OK);
-}
-
-static enum epa_status meet_often(struct epa_bootstrap *boot, void *arg)
-{
-    struct started *s = arg;
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 1; i <= ROUNDS && status == EPA_OK; i++) {
-        __atomic_add_fetch(&s->count, 1, __ATOMIC_RELAXED);
-        status = boot->barrier(boot);
-        if (__atomic_load_n(&s->count, __ATOMIC_RELAXED) < i * boot->world.size)
-            return EPA_ERR_MISMATCH;
-    }
-    return status;
-}
-
-TEST_OF_RANKS(nobody_passes_a_barrier_early, run(5, (struct plan){.rank_main = meet_often}))
-{
-    assert_all(s, EPA_OK);
-    assert_int_equal(s->count, 5 * ROUNDS);
-}
-
-static enum epa_status leave_block(struct epa_bootstrap *boot, void *arg)
-{
-    char *mine = (char *)arg + (size_t)boot->world.rank * STARTED_BLOCK;
-
-    for (uint32_t i = 0; i < STARTED_BLOCK; i++)
+    for (uint32_t i = 0; i < BLOCK; i++)
         mine[i] = (char)(word_of(boot->world.rank, i) >> 8);
-    if (boot->barrier(boot) == EPA_OK && boot->world.rank == 2)
+    if (boot->barrier(boot) == EPA_OK && boot->world.rank == 1)
         raise(SIGKILL);
     return boot->barrier(boot);
 }
 
-TEST_OF_RANKS(what_ranks_leave_comes_to_rank_0_even_of_a_killed_one,
-              run(3, (struct plan){.rank_main = leave_block, .blocks = true}))
+static enum epa_status rank_1_is_wrong(struct epa_bootstrap *boot, void *arg)
 {
-    assert_all(s, EPA_ERR_DIED);
-    if (s->rank[0].failed_rank != 2)
-        fail_msg("failed rank %u: %s", s->rank[0].failed_rank, s->rank[0].text);
-    for (uint32_t r = 0; r < 3; r++)
-        for (uint32_t i = 0; i < STARTED_BLOCK; i++)
-            if (s->block[r][i] != (char)(word_of(r, i) >> 8))
-                fail_msg("byte %u of rank %u", i, r);
-}
-
-/* ---- how it ends ---- */
-
-static enum epa_status rank_1_is_killed(struct epa_bootstrap *boot, void *arg)
-{
-    struct started *s = arg;
-    struct started_rank *me = &s->rank[boot->world.rank];
-
-    me->pid = getpid();
-    if (boot->barrier(boot) != EPA_OK)
-        return EPA_ERR_SYSTEM;
-    __atomic_add_fetch(&s->count, 1, __ATOMIC_RELAXED);
-    if (boot->world.rank == 1) {
-        /* Until all have left that barrier: it is the next that they are to be freed from. */
-        while (__atomic_load_n(&s->count, __ATOMIC_RELAXED) < boot->world.size)
-            usleep(1000);
-        me->at_ns = clock_ns();
-        raise(SIGKILL);
-    }
-    me->barrier = boot->barrier(boot);
-    me->at_ns = clock_ns();
-    return me->barrier;
-}
-
-TEST_OF_RANKS(a_killed_rank_is_named_and_frees_the_others,
-              run(4, (struct plan){.rank_main = rank_1_is_killed}))
-{
-    char host[65] = "", want[200];
-
-    assert_all(s, EPA_ERR_DIED);
-    gethostname(host, sizeof(host) - 1);
-    snprintf(want, sizeof(want), "rank 1 (host %s, pid %d) was killed by signal 9 (Killed)", host,
-             s->rank[1].pid);
-    assert_string_equal(s->rank[0].text, want);
-    assert_int_equal(s->rank[0].failed_rank, 1);
-    for (uint32_t r = 0; r < 4; r++) {
-        if (r == 1)
-            continue;
-        assert_int_equal(s->rank[r].barrier, EPA_ERR_ABORTED);
-        print_message("rank %u knew after %.1f ms\n", r,
-                      (double)(s->rank[r].at_ns - s->rank[1].at_ns) / 1e6);
-    }
-    assert_string_equal(s->rank[3].text, ""); /* rank 0 says it for all */
-}
-
-static enum epa_status rank_2_is_wrong(struct epa_bootstrap *boot, void *arg)
-{
-    struct started *s = arg;
-
-    if (boot->world.rank == 2)
-        return EPA_ERR_MISMATCH;
-    s->rank[boot->world.rank].barrier = boot->barrier(boot);
-    return s->rank[boot->world.rank].barrier;
-}
-
-TEST_OF_RANKS(the_status_of_one_is_the_status_of_all,
-              run(4, (struct plan){.rank_main = rank_2_is_wrong}))
-{
-    assert_all(s, EPA_ERR_MISMATCH);
-    assert_int_equal(s->rank[0].barrier, EPA_ERR_ABORTED);
-    assert_string_equal(s->rank[0].text, ""); /* the rank has said why */
+    (void)arg;
+    return boot->world.rank == 1 ? EPA_ERR_MISMATCH : boot->barrier(boot);
 }
 
 static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void *arg)
@@ -396,69 +167,7 @@ static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void 
     return EPA_ERR_ABORTED;
 }
 
-TEST_OF_RANKS(no_verdict_overrides_a_death_at_home,
-              run(3, (struct plan){.rank_main = rank_1_dies_of_an_abort}))
-{
-    assert_int_equal(s->rank[0].status, EPA_ERR_MISMATCH);
-    assert_int_equal(s->rank[2].status, EPA_ERR_MISMATCH);
-    assert_int_equal(s->rank[1].status, EPA_ERR_DIED);
-    assert_int_equal(s->rank[1].failed_rank, 1);
-    assert_words(s->rank[1].text, "was killed by signal 9 (Killed)");
-}
-
-static enum epa_status rank_2_is_late(struct epa_bootstrap *boot, void *arg)
-{
-    struct started *s = arg;
-    struct started_rank *me = &s->rank[boot->world.rank];
-    struct epa_error err = {EPA_OK, ""};
-
-    while (boot->world.rank == 2 && !epa_aborted(boot))
-        usleep(1000);
-    me->barrier = boot->barrier(boot);
-    boot->explain(boot, &err);
-    memcpy(me->said, err.text, sizeof(me->said));
-    return me->barrier;
-}
-
-/* Whether ranks 0 and 1 came within the limit; if so, who waited in vain named rank 2. */
-static bool only_rank_2_was_late(uint64_t limit_ns)
-{
-    struct started *s = run(3, (struct plan){.rank_main = rank_2_is_late, .timeout_ns = limit_ns});
-    uint32_t reported = 0;
-    bool other = false;
-
-    assert_all(s, EPA_ERR_TIMEOUT);
-    for (uint32_t r = 0; r < 2; r++) {
-        char want[2][100];
-
-        if (s->rank[r].barrier != EPA_ERR_TIMEOUT)
-            continue; /* the other was first */
-        for (uint32_t late = 1; late <= 2; late++)
-            snprintf(want[late - 1], sizeof(want[0]),
-                     "rank %u waited %.3g s for rank %u to reach barrier 1 of the set-up", r,
-                     (double)limit_ns / 1e9, late == 2 ? 2 : 1 - r);
-        other = other || strcmp(s->rank[r].said, want[0]) == 0;
-        assert_true(other || strcmp(s->rank[r].said, want[1]) == 0);
-        reported++;
-    }
-    assert_true(reported > 0);
-    started_destroy(s);
-    return !other;
-}
-
-/* A machine that has no core for rank 0 or 1 for so long makes them late, too: then they are given
- * longer. */
-TEST(who_comes_late_is_named)
-{
-    uint64_t limit_ns = 200000000;
-
-    while (!only_rank_2_was_late(limit_ns)) {
-        limit_ns *= 4;
-        assert_true(limit_ns < 20000000000);
-    }
-}
-
-static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
+static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 {
     (void)arg;
     while (boot->world.rank == 1 && !epa_aborted(boot))
@@ -466,32 +175,196 @@ static enum epa_status rank_0_returns(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-TEST(the_last_must_return_within_the_limit)
+static enum epa_status rank_1_dies(struct epa_bootstrap *boot, void *arg)
 {
-    struct started *s = run(2, (struct plan){.rank_main = rank_0_returns, .timeout_ns = 200000000});
-
-    assert_all(s, EPA_ERR_TIMEOUT);
-    assert_words(s->rank[0].text, "rank 1 .. 2 s");
-    started_destroy(s);
+    (void)arg;
+    if (boot->world.rank == 1)
+        raise(SIGKILL);
+    return boot->barrier(boot);
 }
 
-TEST_OF_RANKS(another_experiment_is_refused_with_the_difference,
-              run(3, (struct plan){.rank_main = note_world, .odd_alike = "toast\n"}))
+static enum epa_status rank_1_stops(struct epa_bootstrap *boot, void *arg)
 {
-    assert_all(s, EPA_ERR_CONFIG);
-    assert_non_null(strstr(s->rank[0].text, "was started with another experiment: toast "
-                                            "there, test here"));
-    assert_non_null(strstr(s->rank[1].text, "toast there, test here"));
-    assert_int_equal(s->rank[0].runs + s->rank[1].runs + s->rank[2].runs, 0);
+    (void)arg;
+    if (boot->world.rank == 1)
+        raise(SIGSTOP);
+    return boot->world.rank == 0 ? EPA_ERR_TIMEOUT : boot->barrier(boot);
+}
+
+/* ---- how they meet, where their processes are kept: rank 0 tells the others ---- */
+
+typedef enum epa_status meeting(void *arg, struct launcher_contact *contact, struct epa_error *err);
+
+static enum epa_status meet(void *arg, struct launcher_contact *contact, struct epa_error *err)
+{
+    (void)err;
+    if (arg == &s->rank[0]) {
+        s->contact = *contact;
+        /* Release: pairs with the acquire below; the contact is written. */
+        __atomic_store_n(&s->met, 1, __ATOMIC_RELEASE);
+    }
+    while (__atomic_load_n(&s->met, __ATOMIC_ACQUIRE) == 0)
+        usleep(1000);
+    *contact = s->contact;
+    return EPA_OK;
+}
+
+static enum epa_status rank_1_cannot_meet(void *arg, struct launcher_contact *contact,
+                                          struct epa_error *err)
+{
+    if (arg == &s->rank[1])
+        return epa_fail(err, EPA_ERR_SYSTEM, "no library here");
+    return meet(arg, contact, err);
+}
+
+static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *contact,
+                                          struct epa_error *err)
+{
+    while (arg == &s->rank[1])
+        pause();
+    return meet(arg, contact, err);
+}
+
+static void leave(void *arg)
+{
+    ((struct started_rank *)arg)->left++;
+}
+
+/* ---- cases ---- */
+
+static const struct plan {
+    const char *label;
+    rank_main *main;
+    meeting *meet; /* NULL: as the launcher `env` has it */
+    uint32_t size, launches;
+    uint64_t timeout_ns, start_ns;
+    bool blocks;
+    enum epa_status status, of_rank_1;
+    const char *words, *words_of_rank_1;
+} plans[] = {
+    {"allgathers", gather, .size = 4},
+    {"blocks of the dead", leave_block_and_die, .size = 3, .blocks = true, .status = EPA_ERR_DIED,
+     .words = "rank 1 (host .. was killed by signal 9 (Killed)"},
+    {"one is wrong", rank_1_is_wrong, .size = 4, .status = EPA_ERR_MISMATCH},
+    /* No verdict overrides a death at home. */
+    {"dies of an abort", rank_1_dies_of_an_abort, .size = 3, .status = EPA_ERR_MISMATCH,
+     .of_rank_1 = EPA_ERR_DIED, .words_of_rank_1 = "was killed by signal 9 (Killed)"},
+    {"does not return", rank_1_stays, .size = 2, .timeout_ns = 200000000, .status = EPA_ERR_TIMEOUT,
+     .words = "rank 1 .. 2 s"},
+    {"kept", count_runs, meet, .size = 3, .launches = 5},
+    /* Its rendezvous has all ranks before its process is ready. */
+    {"kept alone", count_runs, meet, .size = 1, .launches = 1},
+    {"kept, lost before", rank_1_dies, meet, .size = 3, .launches = 2,
+     .status = EPA_ERR_UNSUPPORTED,
+     .words = "the process of rank 1 (host .. was lost in an earlier run"},
+    {"kept, stops", rank_1_stops, meet, .size = 3, .status = EPA_ERR_TIMEOUT},
+    {"kept, cannot meet", count_runs, rank_1_cannot_meet, .size = 2, .start_ns = 500000000,
+     .status = EPA_ERR_TIMEOUT, .words = "rank 1 of 2 did not connect within 0.5 s",
+     .of_rank_1 = EPA_ERR_SYSTEM, .words_of_rank_1 = "rank 1 (host .. ): no library here"},
+    {"kept, never meets", count_runs, rank_1_never_meets, .size = 2, .start_ns = 500000000,
+     .status = EPA_ERR_TIMEOUT, .words_of_rank_1 = "did not meet the others within 0.5 s"},
+};
+
+static enum epa_status launch_by_env(const struct plan *p, uint32_t r, uint32_t port,
+                                     struct epa_error *err)
+{
+    struct epa_launch asked = launch_of(p->size, p->main);
+    char *block =
+        mmap(NULL, (size_t)MOST * BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    enum epa_status status;
+
+    set_job(r, p->size, p->size, port);
+    asked.timeout_ns = p->timeout_ns != 0 ? p->timeout_ns : asked.timeout_ns;
+    asked.failed_rank = &s->rank[r].failed_rank;
+    asked.arg = block;
+    asked.block = p->blocks ? block : NULL;
+    asked.block_bytes = p->blocks ? BLOCK : 0;
+    status = env->launch(env->plugin.options.defaults, &asked, err);
+    if (p->blocks && r == 0)
+        memcpy(s->block, block, sizeof(s->block));
+    return status;
+}
+
+static enum epa_status launch_kept(const struct plan *p, uint32_t r, struct epa_error *err)
+{
+    struct epa_launch asked = launch_of(p->size, p->main);
+    struct launcher_settings settings = {.pin = PIN_CORE,
+                                         .start_ns = p->start_ns != 0 ? p->start_ns : 20000000000,
+                                         .heartbeat_ns = 5000000000};
+    struct launcher_params params = {.process_id = {.rank = r, .size = p->size},
+                                     .interface = "lo",
+                                     .meet = p->meet,
+                                     .leave = leave,
+                                     .arg = &s->rank[r]};
+    struct launcher *launcher = NULL;
+    enum epa_status status;
+
+    asked.grace_ns = 300000000;
+    status = launcher_create(&params, &launcher, err);
+    for (uint32_t i = 0; i <= p->launches && launcher != NULL; i++) {
+        *err = (struct epa_error){EPA_OK, ""};
+        status = launcher_launch(launcher, &settings, &asked, err);
+    }
+    launcher_destroy(launcher);
+    return status;
+}
+
+/* In a process for each rank. */
+static void run(const struct plan *p)
+{
+    uint32_t port = free_port();
+    pid_t pid[MOST];
+
+    for (uint32_t r = 0; r < p->size; r++) {
+        pid[r] = fork();
+        assert_true(pid[r] >= 0);
+        if (pid[r] == 0) {
+            struct epa_error err = {EPA_OK, ""};
+
+            s->rank[r].failed_rank = UINT32_MAX;
+            s->rank[r].status =
+                p->meet != NULL ? launch_kept(p, r, &err) : launch_by_env(p, r, port, &err);
+            memcpy(s->rank[r].text, err.text, sizeof(err.text));
+            _exit(0);
+        }
+    }
+    for (uint32_t r = 0; r < p->size; r++)
+        assert_int_equal(waitpid(pid[r], NULL, 0), pid[r]);
+}
+
+TEST(ranks_that_were_started_end_as_one)
+{
+    for (const struct plan *p = plans; p < plans + LENGTH(plans); p++) {
+        s = started_create();
+        run(p);
+        for (uint32_t r = 0; r < p->size; r++) {
+            const struct started_rank *me = &s->rank[r];
+            enum epa_status want = r == 1 && p->of_rank_1 != EPA_OK ? p->of_rank_1 : p->status;
+
+            if (me->status != want)
+                fail_msg("%s: rank %u: %d: %s", p->label, r, me->status, me->text);
+            if (p->status == EPA_OK && p->meet != NULL) { /* all in one process */
+                assert_int_equal(me->runs, p->launches + 1);
+                assert_int_equal(me->left, 1);
+            }
+        }
+        assert_words(s->rank[0].text, p->words != NULL ? p->words : "");
+        assert_words(s->rank[1].text, p->words_of_rank_1 != NULL ? p->words_of_rank_1 : "");
+        for (uint32_t i = 0; p->blocks && i < p->size * BLOCK; i++) /* of a killed one, too */
+            if (s->block[i / BLOCK][i % BLOCK] != (char)(word_of(i / BLOCK, i % BLOCK) >> 8))
+                fail_msg("byte %u of rank %u", i % BLOCK, i / BLOCK);
+        assert_true(!p->blocks || s->rank[0].failed_rank == 1);
+        munmap(s, sizeof(*s));
+    }
 }
 
 /* ---- strangers ---- */
 
 /* As rank 1 of 2, by the options of the launcher. It is refused in milliseconds; a machine with
  * other work is given seconds for that. */
-static void join_stranger(struct started *s, uint32_t port)
+static void join_stranger(uint32_t port)
 {
-    struct epa_launch asked = started_launch(s, note_world);
+    struct epa_launch asked = launch_of(2, count_runs);
     const struct epa_options *options = &env->plugin.options;
     struct epa_error err = {EPA_OK, ""};
     const uint64_t start_ns = 3000000000;
@@ -504,11 +377,12 @@ static void join_stranger(struct started *s, uint32_t port)
     for (const struct epa_option *o = options->table; o->name != NULL; o++)
         if (strcmp(o->name, "start") == 0)
             memcpy(config + o->offset, &start_ns, sizeof(start_ns));
-    started_note(s, 1, env->launch(config, &asked, &err), &err);
+    s->rank[1].status = env->launch(config, &asked, &err);
+    memcpy(s->rank[1].text, err.text, sizeof(err.text));
 }
 
 /* Who listens at rank 0's address and knows all but the token. */
-TEST_OF_RANKS(a_false_rendezvous_hears_no_token_and_is_not_obeyed, started_create(2))
+TEST(a_false_rendezvous_hears_no_token_and_is_not_obeyed)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(at);
@@ -516,13 +390,14 @@ TEST_OF_RANKS(a_false_rendezvous_hears_no_token_and_is_not_obeyed, started_creat
     uint32_t challenged = 0;
     pid_t pid;
 
+    s = started_create();
     assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
     assert_int_equal(listen(fd, 8), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
     pid = fork();
     if (pid == 0) {
         close(fd);
-        join_stranger(s, ntohs(at.sin_port));
+        join_stranger(ntohs(at.sin_port));
         _exit(0);
     }
     while (waitpid(pid, &code, WNOHANG) == 0) {
@@ -561,6 +436,7 @@ TEST_OF_RANKS(a_false_rendezvous_hears_no_token_and_is_not_obeyed, started_creat
     assert_words(s->rank[1].text,
                  "rank 1 .. cannot reach rank 0 within 3 s .. it does not have this job's token");
     assert_int_equal(s->rank[1].runs, 0);
+    munmap(s, sizeof(*s));
 }
 
 TEST(other_users_are_not_let_in_at_a_local_name)
@@ -605,58 +481,56 @@ TEST(other_users_are_not_let_in_at_a_local_name)
 
 /* ---- what is refused at once ---- */
 
-static void assert_refused(const char *want)
-{
-    struct started *s = started_create(4);
-    struct epa_launch asked = started_launch(s, note_world);
-    struct epa_error err;
-
-    assert_int_equal(launch(&asked, &err), EPA_ERR_CONFIG);
-    assert_words(err.text, want);
-    started_destroy(s);
-}
-
+/* Rank 0 of 4, of 2 or 4 on its host: variables as "NAME=VALUE", or "NAME" that is not set. */
 TEST(what_cannot_be_found_is_reported_with_what_to_set)
 {
-    clearenv();
-    assert_refused("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four");
-    set_job(0, 4, 2, 9);
-    unsetenv("MASTER_ADDR");
-    assert_refused("set MASTER_ADDR or launcher.address");
-    set_job(0, 4, 2, 9);
-    assert_refused("'127.0.0.1' is the loopback address here, which ranks on other hosts");
-    set_job(0, 4, 4, 9);
-    unsetenv("MASTER_PORT");
-    assert_refused("set MASTER_PORT or launcher.port");
-    setenv("MASTER_PORT", "http", 1);
-    assert_refused("MASTER_PORT='http' is no port");
-    set_job(0, 3, 3, started_port());
-    assert_refused("4 .. 3 .. RANK=0 .. WORLD_SIZE=3");
-    set_job(0, 4, 2, 9);
-    setenv("MASTER_ADDR", "10.0.0.1", 1);
-    unsetenv("EPA2A_JOB_TOKEN");
-    assert_refused(
-        "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
-        "-hex 16)");
-    set_job(0, 4, 4, 9);
-    setenv("EPA2A_JOB_TOKEN",
-           "0123456789012345678901234567890123456789"
-           "0123456789012345678901234567890123456789",
-           1);
-    assert_refused("EPA2A_JOB_TOKEN has 80 characters; 64 are the most");
-    clearenv();
-}
+    static const struct {
+        uint32_t size, local_size;
+        const char *set[5], *words;
+    } cases[] = {
+        {0, 0, {NULL}, "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four"},
+        {4, 2, {"MASTER_ADDR"}, "set MASTER_ADDR or launcher.address"},
+        {4, 2, {NULL}, "'127.0.0.1' is the loopback address here, which ranks on other hosts"},
+        {4, 4, {"MASTER_PORT"}, "set MASTER_PORT or launcher.port"},
+        {4, 4, {"MASTER_PORT=http"}, "MASTER_PORT='http' is no port"},
+        {3, 3, {NULL}, "4 .. 3 .. RANK=0 .. WORLD_SIZE=3"},
+        {4,
+         2,
+         {"MASTER_ADDR=10.0.0.1", "EPA2A_JOB_TOKEN"},
+         "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
+         "-hex 16)"},
+        {4,
+         4,
+         {"EPA2A_JOB_TOKEN=01234567890123456789012345678901234567890123456789012345678901234"},
+         "EPA2A_JOB_TOKEN has 65 characters; 64 are the most"},
+        /* The first host of a Slurm step */
+        {0,
+         0,
+         {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_JOB_ID=7",
+          "SLURM_STEP_NODELIST=127.0.[0-3,9].[001-4],b3"},
+         "'127.0.0.001' is the loopback"},
+        {0,
+         0,
+         {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_JOB_ID=7",
+          "SLURM_STEP_NODELIST=127.0.0.3,b3"},
+         "'127.0.0.3' is the loopback"},
+    };
 
-TEST(the_first_host_of_a_slurm_step_is_found)
-{
-    clearenv();
-    setenv("SLURM_STEP_ID", "0", 1);
-    setenv("SLURM_PROCID", "0", 1);
-    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
-    setenv("SLURM_JOB_ID", "7", 1);
-    setenv("SLURM_STEP_NODELIST", "127.0.[0-3,9].[001-4],b3", 1);
-    assert_refused("'127.0.0.001' is the loopback");
-    setenv("SLURM_STEP_NODELIST", "127.0.0.3,b3", 1);
-    assert_refused("'127.0.0.3' is the loopback");
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct epa_launch asked = launch_of(4, count_runs);
+        struct epa_error err = {EPA_OK, ""};
+
+        clearenv();
+        if (cases[i].size != 0)
+            set_job(0, cases[i].size, cases[i].local_size, free_port());
+        for (uint32_t v = 0; v < 5 && cases[i].set[v] != NULL; v++) {
+            if (strchr(cases[i].set[v], '=') != NULL)
+                putenv((char *)(uintptr_t)cases[i].set[v]);
+            else
+                unsetenv(cases[i].set[v]);
+        }
+        assert_int_equal(env->launch(env->plugin.options.defaults, &asked, &err), EPA_ERR_CONFIG);
+        assert_words(err.text, cases[i].words);
+    }
     clearenv();
 }

@@ -51,9 +51,10 @@ static inline enum epa_status run(const struct epa_launcher_plugin *launcher,
     return launcher->launch(launcher->plugin.options.defaults, launch, err);
 }
 
-static inline enum epa_status wait_in_barrier(struct epa_bootstrap *boot,
-                                              struct status_page *status_page)
+static inline enum epa_status wait_in_barrier(struct epa_bootstrap *boot, void *arg)
 {
+    struct status_page *status_page = arg;
+
     status_page->status[boot->world.rank] = boot->barrier(boot);
     return status_page->status[boot->world.rank];
 }
