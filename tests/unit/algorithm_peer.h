@@ -1,6 +1,6 @@
 /* One rank of an algorithm, rank 0 of one or two; its peer is made up: it has no tokens, or what
- * the test writes into this rank's heap, and is always there. The transport records what it is
- * asked for and has no room at first, each time. */
+ * the test writes into this rank's heap, and is always there. The transport has no room at first,
+ * each time. */
 #ifndef ALGORITHM_PEER_H
 #define ALGORITHM_PEER_H
 
@@ -22,81 +22,46 @@ struct fixture {
     struct epa_algorithm *a;
     struct epa_problem problem;
     char *peer_heap[2];
-    char trace[128]; /* of the last call: p put, P put_signal, s signal, f fence, w wait, q quiet */
-    struct {
-        uint64_t dst;
-        size_t bytes;
-    } put[128]; /* of the last call */
-    uint32_t puts;
-    uint32_t held; /* since the last quiet() */
-    uint64_t signalled[8];
     bool full, no_room;
     uint16_t *x, *out;
     int32_t *expert;
     float *weight;
 };
 
-/* Whether a call has room, which it has every other time. */
-static inline bool accept_call(struct epa_transport *t, char what, uint64_t dst, size_t bytes)
+/* A call has room every other time. */
+static inline enum epa_status accept_call(struct epa_transport *t)
 {
     struct fixture *f = (struct fixture *)t;
-    size_t n = strlen(f->trace);
 
-    if (what == 'f' || what == 'q' || what == 'w') {
-        f->held = what == 'q' ? 0 : f->held;
-    } else {
-        f->full = !f->full || f->no_room;
-        if (f->full)
-            return false;
-        f->held++;
-    }
-    if (n + 1 < sizeof(f->trace))
-        f->trace[n] = what;
-    if (bytes != 0) {
-        assert_true(f->puts < LENGTH(f->put));
-        f->put[f->puts].dst = dst;
-        f->put[f->puts++].bytes = bytes;
-    }
-    return true;
+    f->full = !f->full || f->no_room;
+    return f->full ? EPA_AGAIN : EPA_OK;
 }
 
 static inline enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src,
                                   size_t bytes, uint32_t peer)
 {
-    (void)src;
-    assert_int_equal(peer, 1);
-    return accept_call(t, 'p', dst, bytes) ? EPA_OK : EPA_AGAIN;
+    (void)dst, (void)src, (void)bytes, (void)peer;
+    return accept_call(t);
 }
 
 static inline enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
                                          size_t bytes, uint32_t signal, uint64_t value,
                                          enum epa_signal_op op, uint32_t peer)
 {
-    (void)src;
-    assert_int_equal(peer, 1);
-    assert_int_equal(op, EPA_SIGNAL_SET);
-    if (!accept_call(t, bytes != 0 ? 'P' : 's', dst, bytes))
-        return EPA_AGAIN;
-    ((struct fixture *)t)->signalled[signal] = value;
-    return EPA_OK;
+    (void)dst, (void)src, (void)bytes, (void)signal, (void)value, (void)op, (void)peer;
+    return accept_call(t);
 }
 
 static inline enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, uint64_t value,
                                            enum epa_signal_op op, uint32_t peer)
 {
-    return put_signal(t, 0, NULL, 0, signal, value, op, peer);
+    (void)signal, (void)value, (void)op, (void)peer;
+    return accept_call(t);
 }
 
 static inline enum epa_status fence(struct epa_transport *t, uint32_t peer)
 {
-    (void)peer;
-    (void)accept_call(t, 'f', 0, 0);
-    return EPA_OK;
-}
-
-static inline enum epa_status quiet(struct epa_transport *t)
-{
-    (void)accept_call(t, 'q', 0, 0);
+    (void)t, (void)peer;
     return EPA_OK;
 }
 
@@ -110,9 +75,8 @@ static inline enum epa_status wait_signal(struct epa_transport *t, uint32_t sign
                                           enum epa_compare compare, uint64_t value,
                                           uint64_t timeout_ns)
 {
-    (void)signal, (void)value, (void)timeout_ns;
+    (void)t, (void)signal, (void)value, (void)timeout_ns;
     assert_int_equal(compare, EPA_GE);
-    (void)accept_call(t, 'w', 0, 0);
     return EPA_OK;
 }
 
@@ -131,7 +95,7 @@ static const struct epa_transport_ops transport_ops = {.put = put,
                                                        .put_signal = put_signal,
                                                        .signal = raise_signal,
                                                        .fence = fence,
-                                                       .quiet = quiet,
+                                                       .quiet = progress,
                                                        .progress = progress,
                                                        .wait = wait_signal};
 static const struct epa_backend_ops backend_ops = {.parallel = workers_in_turn};
@@ -216,23 +180,7 @@ static inline void finish(struct fixture *f)
 
 static inline enum epa_status run(struct fixture *f, uint32_t stage)
 {
-    f->puts = 0;
-    memset(f->trace, 0, sizeof(f->trace));
     return f->a->stages[stage].run(f->a, &f->problem);
-}
-
-/* For algorithms of two stages. */
-static inline uint64_t dispatch(struct fixture *f)
-{
-    assert_int_equal(run(f, 0), EPA_OK);
-    f->problem.u.moe.y = f->problem.u.moe.y_space;
-    return f->problem.u.moe.epoch;
-}
-
-static inline enum epa_status combine(struct fixture *f, uint64_t epoch)
-{
-    f->problem.u.moe.epoch = epoch;
-    return run(f, 1);
 }
 
 static inline void assert_explained(struct fixture *f, enum epa_status status, const char *why)
@@ -244,25 +192,32 @@ static inline void assert_explained(struct fixture *f, enum epa_status status, c
     assert_words(err.text, why);
 }
 
-/* How often the last call did `what`. */
-static inline uint32_t times(const struct fixture *f, char what)
+/* Calls in turn: d dispatches, cN combines and xN discards the N-th dispatch; a capital is refused in
+ * these words. */
+static inline void run_calls(struct fixture *f, const char *calls, const char *words)
 {
-    uint32_t n = 0;
+    uint64_t epoch[10] = {0};
+    uint32_t dispatches = 0;
 
-    for (const char *p = f->trace; *p != 0; p++)
-        n += *p == what;
-    return n;
-}
+    for (const char *at = calls; *at != 0; at++) {
+        bool refused = *at == 'D' || *at == 'C' || *at == 'X';
+        enum epa_status status;
 
-/* Bytes that the last call put to places from `at` to at + bytes - 1. */
-static inline uint64_t bytes_to(const struct fixture *f, uint64_t at, uint64_t bytes)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t i = 0; i < f->puts; i++)
-        if (f->put[i].dst >= at && f->put[i].dst < at + bytes)
-            sum += f->put[i].bytes;
-    return sum;
+        if (*at == ' ' || (*at >= '0' && *at <= '9'))
+            continue;
+        if (*at == 'd' || *at == 'D') {
+            status = run(f, 0);
+            f->problem.u.moe.y = f->problem.u.moe.y_space;
+            epoch[++dispatches] = f->problem.u.moe.epoch;
+        } else {
+            f->problem.u.moe.epoch = epoch[at[1] - '0'];
+            status = *at == 'c' || *at == 'C' ? run(f, 1) : f->a->discard(f->a, &f->problem);
+        }
+        if (status != (refused ? EPA_ERR_CONFIG : EPA_OK))
+            fail_msg("'%s' of '%s': %d", at, calls, status);
+        if (refused)
+            assert_explained(f, EPA_ERR_CONFIG, words);
+    }
 }
 
 /* A transport that does not reach what the plan counted on. */

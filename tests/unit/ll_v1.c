@@ -1,171 +1,249 @@
-/* ll_v1: the layout of its heap, which code for hosts and for devices shares. */
+/* ll_v1: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it makes of
+ * splits that cannot be. That rows arrive tests/contract shows with ranks. */
+#include "algorithm_peer.h"
 #include "layouts.h"
 
 #include "../../plugins/algorithm/ll_v1/ll_v1.h"
 
-extern const struct epa_algorithm_plugin epa_plugin;
-
-/* The largest shape that an experiment can have. */
-enum { RANKS = 64, TOKENS = 4096, TOPK = 32, HIDDEN = 131072 };
-
-static const struct v1_config pulled = {.pdl = true, .exchange = V1_EXCHANGE_PULL, .buffers = 2};
-
 LAYOUTS(v1_layout, v1_config, v1_layout_make)
 
+/* ---- layouts ---- */
+
 /* Each region is on a page of its own, in order, and all of it is in the heap. */
-static void assert_apart(const struct v1_layout *l)
+static void check_regions(const struct v1_layout *l)
 {
-    const struct v1_region *const regions[] = {
-        &l->splits,      &l->out_splits,  &l->starts, &l->token,      &l->token_scales,
-        &l->slot,        &l->slot_scales, &l->out,    &l->out_scales, &l->recv,
-        &l->recv_scales, &l->origin,      &l->y,      &l->outputs,
+    const struct {
+        struct v1_region r;
+        uint32_t times;
+    } region[] = {
+        {l->splits, 2},          {l->out_splits, 1},    {l->starts, l->buffers},
+        {l->token, 2},           {l->token_scales, 2},  {l->slot, 2},
+        {l->slot_scales, 2},     {l->out, 1},           {l->out_scales, 1},
+        {l->arrival, 2},         {l->recv, l->buffers}, {l->recv_scales, l->buffers},
+        {l->origin, l->buffers}, {l->y, l->buffers},    {l->outputs, 2},
     };
-    const uint32_t times[] = {2, 1, l->buffers, 2,          2,          2,          2,
-                              1, 1, l->buffers, l->buffers, l->buffers, l->buffers, 2};
     uint64_t end = 0;
 
-    for (size_t i = 0; i < LENGTH(times); i++) {
-        assert_int_equal(regions[i]->at % 4096, 0);
-        assert_int_equal(regions[i]->bytes % V1_LINE, 0);
-        assert_true(regions[i]->at >= end);
-        end = regions[i]->at + regions[i]->bytes * times[i];
+    for (size_t i = 0; i < LENGTH(region); i++) {
+        if (region[i].r.bytes == 0)
+            continue;
+        assert_int_equal(region[i].r.at % 4096, 0);
+        assert_int_equal(region[i].r.bytes % (l->device ? 16 : V1_LINE), 0);
+        assert_true(region[i].r.at >= end);
+        end = region[i].r.at + region[i].r.bytes * region[i].times;
     }
     assert_true(end <= l->heap_bytes);
 }
 
-static void check_shape(const struct epa_moe *m, uint32_t i)
+static void check_sizes_of_hosts(const struct v1_layout *l)
 {
-    struct v1_config c = {.pdl = true, .dispatch_dtype = (int)(i & 1), .buffers = 1 + (i >> 1 & 1)};
-    uint32_t ranks = (i >> 2 & 1) != 0 ? RANKS : 1;
-    struct v1_layout l;
-
-    c.exchange = (int)(i >> 4 & 1);
-    c.capacity = (i >> 5 & 1) != 0 ? 1.5 : 0;
-    l = made(m, ranks, (i >> 3 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
-    assert_apart(&l);
-    assert_true(l.row_bytes >= l.token_bytes && l.row_bytes < l.token_bytes + V1_LINE);
-    assert_int_equal(l.row_bytes % V1_LINE, 0);
-    assert_int_equal(l.scales_bytes % V1_LINE, 0);
-    if (l.fp8)
-        assert_true(l.scales_bytes >= m->hidden / m->fp8_group_size * sizeof(float));
-    assert_true(l.split_words >= l.local + 1 + l.max_m);
-    assert_true(l.token.bytes >= m->max_tokens * l.row_bytes);
-    assert_true(l.recv.bytes >= l.rows * l.row_bytes);
-    assert_true(l.y.bytes >= l.rows * l.output_bytes);
+    assert_in_range(l->row_bytes, l->token_bytes, l->token_bytes + V1_LINE - 1);
+    assert_int_equal((l->row_bytes | l->scales_bytes) % V1_LINE, 0);
+    assert_true(!l->fp8 || l->scales_bytes >= l->hidden / l->group * sizeof(float));
+    assert_true(l->split_words >= l->local + 1 + l->max_m);
+    assert_true(l->token.bytes >= l->max_tokens * l->row_bytes);
+    assert_true(l->recv.bytes >= l->rows * l->row_bytes);
+    assert_true(l->y.bytes >= l->rows * l->output_bytes);
 }
 
-TEST(regions_stand_apart_in_every_shape)
+/* Lines of a warp at a time, and fours of them that it holds of a row in FP8, of one as it is. */
+enum { PACKETS = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
+
+/* A part begins where a packet does, and what lanes hold of it is enough; a share of a sum has four
+ * lines of each expert output, and no line is of two shares. */
+static void check_sizes_of_gpus(const struct v1_layout *l)
 {
-    static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
+    uint32_t scales = l->fp8 ? l->unit_channels / l->group : 0;
+    struct v1_payload s = v1_payload_of(l->unit_channels * (l->fp8 ? 1 : 2), scales);
+    uint32_t packets = l->sent_bytes / EPA_PACKET;
 
-    for (uint32_t i = 0; i < 5 * 64; i++) {
+    assert_int_equal(l->splits.bytes, (uint64_t)l->size * l->local * sizeof(struct v1_packet));
+    assert_true(l->arrival.bytes >= l->rows * l->units * l->unit_bytes);
+    assert_int_equal(l->unit_bytes % EPA_PACKET, 0);
+    assert_true(l->outputs.bytes >= (uint64_t)l->max_tokens * l->topk * l->sent_bytes || l->pull);
+    assert_int_equal(l->outputs.bytes == 0, l->pull);
+    assert_int_equal(l->starts.bytes != 0, l->pull);
+    assert_int_equal(l->token.bytes + l->slot.bytes + l->out.bytes, 0);
+    assert_in_range(l->hidden - (l->units - 1) * l->unit_channels, 1, l->unit_channels);
+    assert_int_equal(l->fp8 ? l->unit_channels % l->group : 0, 0);
+    assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
+    assert_true(s.bytes <= l->unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8);
+    assert_true(l->unit_bytes / EPA_PACKET <= PACKETS * (l->fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
+    if (l->pull)
+        return;
+    assert_in_range(packets * EPA_PACKET_WORDS * 8, 2 * l->hidden,
+                    2 * l->hidden + EPA_PACKET_WORDS * 8 - 1);
+    assert_int_equal(l->shares, (packets + PACKETS - 1) / PACKETS);
+    assert_int_equal(l->pieces, (packets + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS);
+}
+
+TEST(regions_stand_apart_and_parts_fit_in_every_shape)
+{
+    static const uint32_t hidden[] = {16, 48, 1040, 2816, 7168, 20480, 131072};
+    static const uint32_t groups[] = {128, 16, 256, 64};
+    static const uint32_t overs[] = {OVER_LOADS, OVER_PUTS, OF_GPUS};
+
+    for (uint32_t i = 0; i < LENGTH(hidden) * LENGTH(overs) * 128; i++) {
+        struct v1_config c = {
+            .pdl = true, .dispatch_dtype = (int)(i & 1), .buffers = 1 + (i >> 1 & 1)};
         struct epa_moe m = decode;
+        struct v1_layout l;
 
-        m.hidden = hidden[i / 64];
-        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
-        check_shape(&m, i);
+        c.exchange = (int)(i >> 2 & 1);
+        c.capacity = (i >> 3 & 1) != 0 ? 1.5 : 0;
+        m.hidden = hidden[i / 128 / LENGTH(overs)];
+        m.fp8_group_size = m.hidden % 256 == 0 ? groups[i >> 5 & 3] : 16;
+        l = made(&m, (i >> 4 & 1) != 0 ? 32 : 1, overs[i / 128 % LENGTH(overs)], &c);
+        check_regions(&l);
+        if (l.device)
+            check_sizes_of_gpus(&l);
+        else
+            check_sizes_of_hosts(&l);
     }
+    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * EPA_PACKET_WORDS * 8);
 }
 
 TEST(the_largest_shape_keeps_in_64_bits)
 {
-    struct epa_moe m = decode;
     struct v1_config c = {.pdl = true,
                           .dispatch_dtype = ALGO_DTYPE_NATIVE,
                           .exchange = V1_EXCHANGE_PUSH,
                           .buffers = 2};
+    struct epa_moe m = decode;
     struct v1_layout l;
 
-    m.max_tokens = TOKENS;
-    m.topk = TOPK;
-    m.hidden = HIDDEN;
-    m.experts = RANKS * TOPK;
-    l = made(&m, RANKS, OVER_PUTS, &c);
-    assert_apart(&l);
-    assert_int_equal(l.rows, (uint64_t)RANKS * TOKENS * TOPK);
-    assert_int_equal(l.slot.bytes, l.rows * 2 * HIDDEN);
-}
-
-TEST(the_decode_shape_has_the_sizes_of_the_readme)
-{
-    struct v1_layout l = made(&decode, 8, OVER_LOADS, &pulled);
-
-    assert_int_equal(l.local, 32);
-    assert_int_equal(l.max_m, 128 * 8);
-    assert_int_equal(l.rows, 8 * 128 * 8);
-    assert_int_equal(l.row_bytes, 7168);
-    assert_int_equal(l.scales_bytes, 256);
-}
-
-TEST(only_who_pushes_or_puts_has_slots_and_outputs)
-{
-    struct v1_config pushed = {.pdl = true, .exchange = V1_EXCHANGE_PUSH, .buffers = 2};
-    struct v1_layout l = made(&decode, 4, OVER_LOADS, &pulled);
-
-    assert_int_equal(l.slot.bytes + l.slot_scales.bytes + l.out.bytes + l.outputs.bytes, 0);
-    l = made(&decode, 4, OVER_LOADS, &pushed);
-    assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
-    assert_int_equal(l.outputs.bytes, 128 * 8 * l.output_bytes);
-    assert_int_equal(l.out.bytes, 0);
-    l = made(&decode, 4, OVER_PUTS, &pulled);
-    assert_int_equal(l.slot.bytes, l.rows * l.row_bytes);
-    assert_int_equal(l.out.bytes, 128 * 8 * l.row_bytes);
-}
-
-TEST(max_m_is_what_one_rank_can_send_to_another)
-{
-    struct v1_config c = pulled;
-    struct epa_moe m = decode;
-
-    m.experts = 16; /* 2 of a rank: a token has no more choices there */
-    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 128 * 2);
-    m.experts = 256;
-    c.capacity = 2; /* the even share is 128 */
-    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 256 + 1);
-    c.capacity = 100;
-    assert_int_equal(made(&m, 8, OVER_LOADS, &c).max_m, 128 * 8);
-}
-
-TEST(every_call_has_words_of_its_own_mode_and_position)
-{
-    bool seen[V1_MODES * V1_POSITIONS * 5] = {false};
-
-    for (int mode = 0; mode < V1_MODES; mode++) {
-        for (uint64_t call = 7; call < 7 + V1_POSITIONS; call++) {
-            for (uint32_t source = 0; source < 5; source++) {
-                uint32_t word = v1_signal_of(5, (enum v1_mode)mode, call, source);
-
-                assert_true(word < sizeof(seen));
-                assert_false(seen[word]);
-                seen[word] = true;
-                assert_int_equal(v1_signal_of(5, (enum v1_mode)mode, call + 2, source), word);
-            }
-        }
-    }
+    m.max_tokens = 4096;
+    m.topk = 32;
+    m.hidden = 131072;
+    m.experts = 64 * 32;
+    l = made(&m, 64, OVER_PUTS, &c);
+    check_regions(&l);
+    assert_int_equal(l.rows, UINT64_C(64) * 4096 * 32);
+    assert_int_equal(l.slot.bytes, l.rows * 2 * 131072);
 }
 
 TEST(what_cannot_be_is_refused_in_words)
 {
-    struct v1_config raw = {.pdl = true, .dispatch_dtype = ALGO_DTYPE_NATIVE, .buffers = 2};
+    static const struct {
+        struct v1_config c;
+        uint32_t over;
+        const char *words;
+    } cases[] = {
+        {{.pdl = true, .nontemporal = ALGO_NONTEMPORAL_OFF}, OF_GPUS, "nontemporal is for hosts"},
+        {{.pdl = false}, OVER_LOADS, "pdl is for GPUs .. backend.name: cuda"},
+        {{.pdl = true, .blocks = 3}, OVER_LOADS, "blocks is for GPUs .. backend.name: cuda"},
+        {{.pdl = true, .profile = "there"}, OVER_LOADS, "profile is for GPUs"},
+    };
+    const struct v1_config fp8 = {.pdl = true, .exchange = V1_EXCHANGE_PULL, .buffers = 2};
+    const struct v1_config raw = {.pdl = true, .dispatch_dtype = ALGO_DTYPE_NATIVE, .buffers = 2};
 
-    assert_refusals("ll_v1", &pulled, &raw);
+    assert_refusals("ll_v1", &fp8, &raw);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct v1_config c = cases[i].c;
+
+        c.buffers = 2;
+        assert_refused(&decode, 2, cases[i].over, &c, cases[i].words);
+    }
 }
 
-TEST(the_plan_says_what_crosses)
-{
-    struct epa_problem p = {.op = EPA_OP_MOE, .u.moe = decode};
-    struct epa_world world = {.size = 8, .local_size = 8, .local_cores = 1};
-    struct epa_footprint plan;
-    struct epa_error err = {EPA_OK, ""};
+/* ---- calls ---- */
 
-    p.u.moe.dtype = EPA_F16;
-    assert_int_equal(epa_plugin.plan(&p, &world, EPA_TRANSPORT_LOAD_STORE, &pulled, &plan, &err),
+/* This rank has experts 0 and 1, its peer 2 and 3, and all choices are of the peer's. A row in bf16
+ * is 32 KiB: 48 of them leave nine at a time. */
+enum { TOKENS = 24, HIDDEN = 16384, EXPERTS = 4, TOPK = 2, LOCAL = 2 };
+
+static const struct shape far = {2, EPA_TRANSPORT_HOST, TOKENS, HIDDEN, EXPERTS, TOPK, 2};
+
+static struct fixture *create_with(struct v1_config c)
+{
+    struct fixture *f = fixture_of(far, &c);
+
+    for (uint32_t i = 0; i < TOKENS * TOPK; i++) {
+        f->expert[i] = 2 + (int32_t)(i % TOPK);
+        f->weight[i] = 1;
+    }
+    for (uint32_t t = 0; t < TOKENS; t++)
+        f->x[(size_t)t * HIDDEN] = (uint16_t)(0x3f80 + t);
+    return f;
+}
+
+static struct fixture *create(int dtype, uint32_t buffers)
+{
+    return create_with(
+        (struct v1_config){.pdl = true, .dispatch_dtype = dtype, .buffers = buffers});
+}
+
+TEST(calls_out_of_turn_are_refused)
+{
+    static const struct {
+        uint32_t buffers;
+        const char *calls, *words;
+    } cases[] = {
+        {2, "d d C2 c1 c2", "combine/send .. dispatch 2 .. 1"},
+        {2, "d c1 c1 c1 d C1 c2", "combine/send .. dispatch 1"}, /* again until the next */
+        {2, "d d X1 x2 d c1 c3", "discard: .. dispatch 1"},
+        {1, "d D", "dispatch/sort_and_quantise .. 1 .. algorithm.buffers"},
+    };
+    struct v1_config c = {.pdl = true, .dispatch_dtype = ALGO_DTYPE_FP8, .buffers = 1};
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct fixture *f = create(ALGO_DTYPE_FP8, cases[i].buffers);
+
+        assert_true(f->a->combines_again);
+        run_calls(f, cases[i].calls, cases[i].words);
+        finish(f);
+    }
+    assert_unreachable_peer_is_refused(far, &c);
+}
+
+static struct v1_layout layout_of(const struct fixture *f, int dtype)
+{
+    struct v1_config c = {.pdl = true, .dispatch_dtype = dtype, .buffers = 1};
+    struct epa_world world = world_of(f->shape.ranks);
+    struct epa_error err = {EPA_OK, ""};
+    struct v1_layout l;
+
+    assert_int_equal(v1_layout_make(&f->problem.u.moe, &world, f->shape.flags, &c, &l, &err),
                      EPA_OK);
-    assert_int_equal(plan.signals, 2 * 2 * 8);
-    assert_int_equal(plan.u.moe.recv_dtype, EPA_FP8_E4M3);
-    assert_int_equal(plan.u.moe.output_dtype, EPA_F16);
-    assert_int_equal(plan.u.moe.dispatch_row_bytes, 7168 + 256 + 4);
-    assert_int_equal(plan.u.moe.control_bytes, (32 + 1) * 4 + 16);
-    assert_int_equal(plan.in_flight, 2);
-    assert_false(plan.u.moe.dedup);
+    return l;
+}
+
+/* What the peer sends in call `call`; nothing before it in the heap hangs on `buffers`. */
+static uint32_t *in_splits(struct fixture *f, uint64_t call)
+{
+    struct v1_layout l = layout_of(f, ALGO_DTYPE_NATIVE);
+
+    return (uint32_t *)(void *)(f->t.heap + l.splits.at + l.splits.bytes * (call % V1_POSITIONS)) +
+           l.split_words;
+}
+
+TEST(splits_that_cannot_be_end_a_dispatch_in_words)
+{
+    static const struct {
+        uint32_t splits[4];
+        const char *words;
+    } cases[] = {
+        {{40, 9, 0, 0}, "dispatch/postprocess .. rank 1 .. 49 .. 0 .. 48"},
+        {{1, 0, 48, 0}, "dispatch/postprocess .. rank 1 .. 1 .. 48"},
+        {{1, 0, 0, TOKENS}, "dispatch/postprocess .. rank 1"},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct fixture *f = create(ALGO_DTYPE_NATIVE, 2);
+
+        memcpy(in_splits(f, 1), cases[i].splits, sizeof(cases[i].splits));
+        assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
+        assert_explained(f, EPA_ERR_MISMATCH, cases[i].words);
+        finish(f);
+    }
+}
+
+TEST_OF_CALLS(more_rows_than_max_m_end_a_dispatch_in_words,
+              create_with((struct v1_config){
+                  .pdl = true, .dispatch_dtype = ALGO_DTYPE_NATIVE, .buffers = 1, .capacity = 1}))
+{
+    assert_int_equal(run(f, 0), EPA_ERR_CONFIG);
+    assert_explained(
+        f, EPA_ERR_CONFIG,
+        "dispatch/sort_and_quantise .. rank 0 .. 48 .. rank 1 .. 25 .. algorithm.capacity .. 0");
 }

@@ -1,12 +1,15 @@
-/* ll_v2: the layout of its heap, which code for hosts and for devices shares. */
+/* ll_v2: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it makes of
+ * choices that cannot be. That rows arrive tests/contract shows with ranks; here are shapes larger
+ * than they run, and refusals that no experiment reaches. */
+#include "algorithm_peer.h"
 #include "layouts.h"
 
+#include "base/dtype.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2.h"
+#include "../../plugins/common/algo_host.h"
+#include <epa2a/both.h>
 
-extern const struct epa_algorithm_plugin epa_plugin;
-
-/* The largest shape that an experiment can have. */
-enum { RANKS = 64, TOKENS = 4096, TOPK = 32, HIDDEN = 131072 };
+LAYOUTS(ll_layout, ll_config, ll_layout_make)
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 {
@@ -17,330 +20,396 @@ static struct ll_config config_of(int wire, int layout, uint32_t buffers)
                               .buffers = buffers};
 }
 
-LAYOUTS(ll_layout, ll_config, ll_layout_make)
+/* ---- layouts ---- */
 
-/* Each region is on a page of its own, in order, and all of it is in the heap. */
-static void assert_apart(const struct ll_layout *l)
+/* Each region is on a page of its own, and all of it is in the heap. */
+static void check_regions(const struct ll_layout *l)
 {
-    const uint64_t at[] = {l->counts_at,  l->recv_at,    l->y_at,     l->staging_at,
-                           l->outputs_at, l->arrival_at, l->outbox_at};
-    const uint64_t bytes[] = {l->counts_bytes,  l->recv_bytes,    l->y_bytes,     l->staging_bytes,
-                              l->outputs_bytes, l->arrival_bytes, l->outbox_bytes};
-    uint64_t end = 0;
+    const struct {
+        uint64_t at, bytes, times;
+    } region[] = {
+        {l->counts_at, l->counts_bytes, l->buffers},
+        {l->routes_at, l->routes_bytes, l->published ? 2 : l->buffers},
+        {l->recv_at, l->recv_bytes, l->buffers},
+        {l->y_at, l->y_bytes, l->buffers},
+        {l->staging_at, l->staging_bytes, l->buffers},
+        {l->outputs_at, l->outputs_bytes, l->device ? 2 : l->buffers},
+        {l->arrival_at, l->arrival_bytes, l->buffers},
+        {l->outbox_at, l->outbox_bytes, l->buffers},
+    };
 
-    for (size_t i = 0; i < LENGTH(at); i++) {
-        assert_int_equal(at[i] % 4096, 0);
-        assert_int_equal(bytes[i] % LL_LINE, 0);
-        assert_true(at[i] >= end);
-        end = at[i] + bytes[i] * l->buffers;
-    }
-    assert_true(end <= l->heap_bytes);
-}
+    for (size_t i = 0; i < LENGTH(region); i++) {
+        uint64_t end = region[i].at + region[i].bytes * region[i].times;
 
-static void each_shape(void (*check)(const struct ll_layout *, const struct epa_moe *))
-{
-    static const uint32_t hidden[] = {16, 48, 1040, 7168, HIDDEN};
-
-    for (uint32_t i = 0; i < 5 * 256; i++) {
-        struct epa_moe m = decode;
-        struct ll_config c = config_of((int)(i & 1), (int)(i >> 1 & 1), 1 + (i >> 2 & 1));
-        uint32_t ranks = (i >> 4 & 1) != 0 ? RANKS : 1;
-        struct ll_layout l;
-
-        m.hidden = hidden[i / 256];
-        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
-        c.dedup = (i >> 5 & 1) != 0;
-        c.recv_layout = (i >> 6 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
-        c.combine_dtype = (i >> 7 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
-        l = made(&m, ranks, (i >> 3 & 1) != 0 ? OVER_PUTS : OVER_LOADS, &c);
-        check(&l, &m);
+        assert_int_equal(region[i].at % 4096, 0);
+        assert_int_equal(region[i].bytes % (l->device ? 16 : LL_LINE), 0);
+        assert_true(end <= l->heap_bytes);
+        for (size_t k = 0; k < LENGTH(region) && region[i].bytes != 0; k++)
+            assert_true(k == i || region[k].bytes == 0 || region[k].at >= end ||
+                        region[k].at < region[i].at);
     }
 }
 
-static void check_regions(const struct ll_layout *l, const struct epa_moe *m)
+static void check_message_of_hosts(const struct ll_layout *l)
 {
-    (void)m;
-    assert_apart(l);
-}
-
-TEST(regions_stand_apart_in_every_shape)
-{
-    each_shape(check_regions);
-}
-
-static void check_message(const struct ll_layout *l, const struct epa_moe *m)
-{
-    uint64_t scales = l->fp8 ? (uint64_t)m->hidden / m->fp8_group_size * sizeof(float) : 0;
-    uint64_t choices = l->dedup ? m->topk * sizeof(struct ll_choice) : 0;
-
-    assert_int_equal(l->token_bytes, l->fp8 ? m->hidden : 2 * m->hidden);
-    assert_int_equal(l->scales_at, LL_META_BYTES + l->token_bytes);
-    assert_int_equal(l->scales_at % sizeof(float), 0);
-    assert_int_equal(l->choices_at, l->scales_at + scales);
-    assert_int_equal(l->choices_at % _Alignof(struct ll_choice), 0);
-    assert_true(l->message_bytes >= l->choices_at + choices);
-    assert_true(l->message_bytes < l->choices_at + choices + LL_LINE);
-    assert_int_equal(l->message_bytes % LL_LINE, 0);
-}
-
-TEST(the_parts_of_a_message_are_aligned_and_fill_it)
-{
-    assert_int_equal(sizeof(struct ll_meta), LL_META_BYTES);
-    each_shape(check_message);
-}
-
-static void check_output(const struct ll_layout *l, const struct epa_moe *m)
-{
-    uint64_t scales = (uint64_t)m->hidden / m->fp8_group_size * sizeof(float);
+    uint64_t scales = (uint64_t)l->hidden / l->group * sizeof(float);
+    uint64_t choices = l->choices_at + (l->dedup ? l->topk * sizeof(struct ll_choice) : 0);
     bool apart = l->output_fp8 || (l->dedup && !l->by_rank);
 
-    assert_int_equal(l->output_bytes, 2 * m->hidden);
-    if (l->output_fp8) {
-        assert_int_equal(l->sent_scales_at, m->hidden);
-        assert_true(l->sent_bytes >= m->hidden + scales);
-        assert_int_equal(l->sent_bytes % LL_LINE, 0);
-    } else {
-        assert_int_equal(l->sent_bytes, l->output_bytes);
-    }
+    assert_int_equal(l->scales_at, LL_META_BYTES + l->token_bytes);
+    assert_int_equal(l->choices_at, l->scales_at + (l->fp8 ? scales : 0));
+    assert_int_equal(l->choices_at % _Alignof(struct ll_choice), 0);
+    assert_in_range(l->message_bytes, choices, choices + LL_LINE - 1);
+    assert_int_equal(l->message_bytes % LL_LINE, 0);
+    assert_true(l->sent_bytes >= (l->output_fp8 ? l->hidden + scales : 2 * l->hidden));
     assert_int_equal(l->outbox_bytes != 0, apart);
-    if (apart)
-        assert_true(l->outbox_bytes / l->sent_bytes >=
-                    (l->dedup ? l->size * l->max_tokens : l->rows));
+    assert_true(!apart || l->outbox_bytes / l->sent_bytes >=
+                              (l->dedup ? (uint64_t)l->size * l->max_tokens : l->rows));
 }
 
-TEST(outputs_that_are_made_on_the_way_have_an_outbox)
+/* What warps store begins with a packet, and parts cover a row. */
+static void check_message_of_gpus(const struct ll_layout *l)
 {
-    each_shape(check_output);
+    assert_int_equal(l->counts_bytes, (uint64_t)l->size * l->experts * sizeof(struct ll_packet));
+    assert_int_equal(l->unit_bytes % EPA_PACKET, 0);
+    assert_int_equal(l->message_bytes % EPA_PACKET, 0);
+    assert_true(l->scales_at >= l->token_bytes && l->scales_at % sizeof(float) == 0);
+    assert_true(l->meta_at >= l->scales_at + (l->fp8 ? l->hidden / l->group * 4 : 0));
+    assert_int_equal(l->meta_at % LL_META_BYTES, 0);
+    assert_true(l->choices_at >= l->meta_at + LL_META_BYTES);
+    assert_int_equal(l->choices_at % EPA_PACKET, 0);
+    assert_true(l->choices_at + (l->by_rank ? l->topk * sizeof(struct ll_packet) : 0) <=
+                l->message_bytes);
+    assert_int_equal(l->sent_bytes % (l->pushes ? EPA_PACKET : 32), 0);
+    assert_true(l->unit_channels <= LL_UNIT_CHANNELS && l->unit_channels % 16 == 0);
+    assert_true((l->units - 1) * l->unit_channels < l->hidden);
+    assert_true(l->units * l->unit_channels >= l->hidden);
+    assert_true((l->shares - 1) * l->share_channels < l->hidden);
+    assert_true(l->shares * l->share_channels >= l->hidden);
 }
 
-TEST(the_decode_shape_has_the_sizes_of_the_readme)
+TEST(parts_of_heap_and_message_stand_apart_in_every_shape)
 {
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout l = made(&decode, 8, OVER_LOADS, &c);
+    static const uint32_t hidden[] = {16, 48, 1040, 2880, 7168, 20480, 131072};
+    static const uint32_t overs[] = {OVER_LOADS, OVER_PUTS, OF_GPUS};
 
-    assert_int_equal(l.message_bytes, 116 * LL_LINE);
-    assert_int_equal(l.local, 32);
-    assert_int_equal(l.entries, 8 * 128 * 8);
-    assert_int_equal(l.rows, l.entries);
-    assert_int_equal(l.y_bytes, l.rows * 7168 * 2);
-}
+    for (uint32_t i = 0; i < LENGTH(hidden) * LENGTH(overs) * 128; i++) {
+        struct ll_config c = config_of((int)(i & 1), (int)(i >> 1 & 1), 1 + (i >> 2 & 1));
+        uint32_t over = overs[i / 128 % LENGTH(overs)];
+        uint32_t ranks = (i >> 3 & 1) == 0 ? 1 : over == OF_GPUS ? 32 : 64;
+        struct epa_moe m = decode;
+        struct ll_layout l;
+        struct epa_error err;
 
-TEST(by_rank_a_token_stands_once)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_RANK, 2);
-    struct ll_layout l = made(&decode, 4, OVER_LOADS, &c);
-
-    assert_int_equal(l.places, 4);
-    assert_int_equal(l.rows, 4 * 128);
-    assert_int_equal(l.entries, 4 * 128 * 8);
-}
-
-TEST(a_token_that_crosses_once_arrives_once_and_stands_for_each_expert)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout l;
-
-    c.dedup = true;
-    l = made(&decode, 4, OVER_PUTS, &c);
-    assert_int_equal(l.places, 4);
-    assert_int_equal(l.rows, 4 * 128 * 8);
-    assert_int_equal(l.arrival_bytes, 4 * 128 * l.message_bytes);
-    assert_int_equal(l.outbox_bytes, 4 * 128 * 2 * 7168);
-    assert_int_equal(l.staging_bytes, 128 * 4 * l.message_bytes);
-    assert_int_equal(l.outputs_bytes, 128 * 4 * 2 * 7168);
-    c.capacity = 0.25; /* fewer rows than tokens */
-    l = made(&decode, 4, OVER_PUTS, &c);
-    assert_int_equal(l.arrival_bytes, (256 + 1) * l.message_bytes);
-}
-
-TEST(padded_an_expert_has_room_for_every_token)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-
-    c.recv_layout = LL_RECV_PADDED;
-    c.capacity = 1; /* means nothing then */
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, 32 * 8 * 128);
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).rows, 32 * 8 * 128);
-    c.layout = EPA_LAYOUT_RANK;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, 32 * 8 * 128);
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).rows, 8 * 128);
-}
-
-TEST(fp8_outputs_are_half_as_long_and_a_line_of_scales)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout l;
-
-    c.combine_dtype = ALGO_DTYPE_FP8;
-    l = made(&decode, 8, OVER_LOADS, &c);
-    assert_int_equal(l.sent_bytes, 7168 + 256);
-    assert_int_equal(l.outbox_bytes, l.rows * l.sent_bytes);
-}
-
-TEST(a_rank_with_few_experts_needs_few_entries)
-{
-    struct epa_moe m = decode;
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-
-    m.experts = 16;
-    assert_int_equal(made(&m, 8, OVER_LOADS, &c).entries, 8 * 128 * 2);
-}
-
-TEST(only_puts_need_staging)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout near = made(&decode, 8, OVER_LOADS, &c), far = made(&decode, 8, OVER_PUTS, &c);
-
-    assert_int_equal(near.staging_bytes, 0);
-    assert_int_equal(near.outputs_bytes, 0);
-    assert_int_equal(far.staging_bytes, 128 * far.message_bytes);
-    assert_int_equal(far.outputs_bytes, 128 * 8 * far.output_bytes);
-    c.layout = EPA_LAYOUT_RANK;
-    far = made(&decode, 4, OVER_PUTS, &c);
-    assert_int_equal(far.staging_bytes, 128 * 4 * far.message_bytes);
-}
-
-TEST(one_rank_needs_no_staging)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct ll_layout l = made(&decode, 1, OVER_PUTS, &c);
-
-    assert_int_equal(l.staging_bytes + l.outputs_bytes, 0);
-}
-
-TEST(ranks_on_several_nodes_need_staging)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct epa_world world = {.size = 8, .local_size = 4};
-    struct epa_error err = {EPA_OK, ""};
-    struct ll_layout l;
-
-    assert_int_equal(ll_layout_make(&decode, &world, EPA_TRANSPORT_LOAD_STORE | EPA_TRANSPORT_NODES,
-                                    &c, &l, &err),
-                     EPA_OK);
-    assert_true(l.puts);
+        m.hidden = hidden[i / 128 / LENGTH(overs)];
+        m.fp8_group_size = m.hidden % 128 == 0 ? 128 : 16;
+        c.dedup = (i >> 4 & 1) != 0;
+        c.recv_layout = (i >> 5 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
+        c.combine_dtype = (i >> 6 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
+        if (make(&m, ranks, over, &c, &l, &err) != EPA_OK) {
+            assert_int_equal(over, OF_GPUS); /* not each way there is */
+            continue;
+        }
+        check_regions(&l);
+        if (l.device)
+            check_message_of_gpus(&l);
+        else
+            check_message_of_hosts(&l);
+    }
 }
 
 TEST(the_largest_shape_fits_into_64_bits)
 {
-    struct epa_moe m = decode;
     struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
+    struct epa_moe m = decode;
     struct ll_layout l;
 
-    m.max_tokens = TOKENS;
-    m.hidden = HIDDEN;
-    m.topk = TOPK;
-    m.experts = RANKS * 32;
-    l = made(&m, RANKS, OVER_PUTS, &c);
-    assert_apart(&l);
-    assert_int_equal(l.entries, (uint64_t)RANKS * TOKENS * TOPK);
-    assert_int_equal(l.recv_bytes, l.entries * (16 + 2 * HIDDEN + 48));
-    assert_true(l.heap_bytes > 2 * l.entries * 4 * HIDDEN);
-}
-
-TEST(capacity_is_a_multiple_of_the_even_share)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-
-    c.capacity = 1.5;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, 1536 + 1);
-    c.layout = EPA_LAYOUT_RANK;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).rows, 8 * 128);
-    c.capacity = 0.5;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).rows, 512 + 1);
-}
-
-TEST(capacity_never_asks_for_more_than_the_worst_case)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    uint64_t worst = made(&decode, 8, OVER_LOADS, &c).entries;
-
-    c.capacity = 1024;
-    assert_int_equal(made(&decode, 8, OVER_LOADS, &c).entries, worst);
+    m.max_tokens = 4096;
+    m.hidden = 131072;
+    m.topk = 32;
+    m.experts = 64 * 32;
+    l = made(&m, 64, OVER_PUTS, &c);
+    check_regions(&l);
+    assert_int_equal(l.entries, UINT64_C(64) * 4096 * 32);
+    assert_int_equal(l.recv_bytes, l.entries * (16 + 2 * 131072 + 48));
+    assert_true(l.heap_bytes > 2 * l.entries * 4 * 131072);
 }
 
 TEST(what_it_cannot_do_is_refused_in_words)
 {
+    static const struct {
+        struct ll_config c;
+        uint32_t ranks, over;
+        const char *words;
+    } cases[] = {
+        {{.split_phase = true}, 8, OVER_LOADS, "split_phase: true .. backend.name: cuda"},
+        {{.fuse_expert = true}, 8, OVER_LOADS, "fuse_expert: true .. backend.name: cuda"},
+        {{.profile = "trace"}, 8, OVER_LOADS, "profile .. backend.name: cuda"},
+        {{.blocks = 3}, 2, OVER_LOADS, "blocks is for GPUs .. backend.name: cuda"},
+        {{.nontemporal = ALGO_NONTEMPORAL_ON}, 2, OF_GPUS, "nontemporal is for hosts"},
+        {{.blocks = 3}, 64, OF_GPUS, "on GPUs takes 1 to 32 ranks, not 64"},
+        {{.fuse_expert = true, .combine_dtype = ALGO_DTYPE_FP8},
+         4,
+         OF_GPUS,
+         "fuse_expert: true .. combine_dtype: native .. fuse_expert: false"},
+    };
     struct ll_config fp8 = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
     struct ll_config native = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
+    struct epa_moe m = decode;
 
     assert_refusals("ll_v2", &fp8, &native);
-}
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct ll_config c = cases[i].c;
 
-TEST(more_padded_entries_than_can_be_numbered_are_refused)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    struct epa_moe m = decode;
-    struct ll_layout l;
-    struct epa_error err;
-
-    m.max_tokens = 1u << 20;
+        c.pdl = true;
+        c.buffers = 2;
+        assert_refused(&decode, cases[i].ranks, cases[i].over, &c, cases[i].words);
+    }
+    m.max_tokens = 1u << 20; /* more than can be numbered */
     m.experts = 1u << 12;
-    c.recv_layout = LL_RECV_PADDED;
-    assert_refused(
-        &m, 8, OVER_LOADS, &c,
-        "ll_v2 .. 32 .. moe.max_tokens (1048576) .. moe.experts (4096) .. recv_layout: packed");
-    c.recv_layout = LL_RECV_PACKED;
-    assert_int_equal(make(&m, 8, OVER_LOADS, &c, &l, &err), EPA_OK);
+    fp8.recv_layout = LL_RECV_PADDED;
+    assert_refused(&m, 8, OVER_LOADS, &fp8,
+                   "moe.max_tokens (1048576) .. moe.experts (4096) .. recv_layout: packed");
+    fp8.pdl = false;
+    assert_refused(&decode, 2, OVER_LOADS, &fp8, "pdl is for GPUs .. backend.name: cuda");
 }
 
-TEST(what_only_gpus_can_do_is_refused_on_hosts)
-{
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+/* ---- what GPUs send, as far as no GPU is needed ---- */
 
-    c.split_phase = true;
-    assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: split_phase: true .. backend.name: cuda");
-    c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
-    c.fuse_expert = true;
-    assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: fuse_expert: true .. backend.name: cuda");
-    c.profile = "trace";
-    assert_refused(&decode, 8, OVER_LOADS, &c, "ll_v2: profile .. backend.name: cuda");
+/* Parts of a string are apart, in words of their own, and fit the lines it has room for. */
+TEST(a_payload_fits_its_packets)
+{
+    for (uint32_t topk = 0; topk <= LL_TOPK; topk++) {
+        for (uint32_t scales = 0; scales <= 128; scales += 1 + topk % 7) {
+            struct ll_payload s = ll_payload_of(topk, scales, 2048);
+
+            assert_true(s.weights >= topk * 2 && s.weights % 8 == 0);
+            assert_true(s.scales >= s.weights + topk * 4 && s.scales % 8 == 0);
+            assert_true(s.token >= s.scales + scales * 4 && s.token % 16 == 0);
+            assert_int_equal(s.bytes, s.token + 2048);
+            assert_in_range(epa_packets_of(s.bytes) * EPA_PACKET_WORDS * 8, s.bytes,
+                            s.bytes + EPA_PACKET_WORDS * 8 - 1);
+            /* kernels read choices and scales from the first four lines that a warp has */
+            assert_true(s.scales <= 4 * EPA_PACKET_WORDS * 8);
+        }
+    }
+    assert_int_equal(epa_packets_of(LL_PUSH_CHANNELS * 2) * EPA_PACKET_WORDS * 8,
+                     LL_PUSH_CHANNELS * 2);
 }
 
-static void plan_of(int layout, bool dedup, int combine_dtype, struct epa_footprint *out)
+/* Expert outputs in FP8: a share's lines hold its chunks, and a chunk's scale is one of those in
+ * its line, whatever part of a share there is. */
+TEST(each_chunk_of_an_output_finds_its_scale)
 {
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, layout, 1);
-    struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
-    struct epa_world world = {.size = 4, .local_size = 4};
+    struct ll_config c = {.pdl = true,
+                          .dispatch_dtype = ALGO_DTYPE_NATIVE,
+                          .combine_dtype = ALGO_DTYPE_FP8,
+                          .buffers = 2};
+    struct epa_moe m = decode;
+
+    for (m.fp8_group_size = 16; m.fp8_group_size <= 256; m.fp8_group_size *= 2) {
+        struct ll_layout l = made(&m, 4, OF_GPUS, &c);
+        uint32_t chunks = ll_chunks_of(m.fp8_group_size), scales = chunks == 7 ? 2 : 6;
+
+        assert_true(4 * chunks <= 32 && chunks * 16 + scales * 4 <= EPA_PACKET_WORDS * 8);
+        assert_true(l.share_channels % m.fp8_group_size == 0 && l.share_bytes <= 8 * EPA_PACKET);
+        for (uint32_t n = m.fp8_group_size / 16; n <= l.share_channels / 16;
+             n += m.fp8_group_size / 16) {
+            uint32_t packets = ll_code_packets(n * 16, m.fp8_group_size);
+
+            assert_true(packets * chunks >= n && (packets - 1) * chunks < n);
+            assert_true(packets * EPA_PACKET <= l.share_bytes);
+            for (uint32_t chunk = 0; chunk < n; chunk++) {
+                uint32_t line = chunk / chunks;
+                uint32_t i = ll_scale_of(m.fp8_group_size, line, chunk % chunks);
+                uint32_t of = ll_scale_chunk(m.fp8_group_size, line, i, n);
+
+                assert_true(i < scales && of < n);
+                assert_int_equal(of * 16 / m.fp8_group_size, chunk * 16 / m.fp8_group_size);
+            }
+        }
+    }
+}
+
+/* Each amax of one binade in `of`, each x up to it: what the quotient rounds to in FP8 is
+ * what the division does, and it is the division where FP8 can tell. */
+static void compare_quotients(bool f16, uint32_t of)
+{
+    uint32_t bits = f16 ? 10 : 7, infinity = f16 ? 0x7c00 : 0x7f80;
+
+    for (uint32_t amax = 1; amax < infinity; amax++) {
+        float scale = float_of_word(f16, (uint16_t)amax) * (1.0f / 448.0f), inverse = 1.0f / scale;
+
+        if ((amax >> bits) % of != 7 % of)
+            continue;
+        if (!(scale >= EPA_QUOTIENT_LEAST && scale <= EPA_QUOTIENT_MOST)) {
+            assert_false(f16); /* all of its scales are in between */
+            continue;
+        }
+        for (uint32_t x = 0; x <= amax; x++) {
+            float value = float_of_word(f16, (uint16_t)x), right = value / scale;
+            float is = epa_quotient(value, scale, inverse);
+
+            if (e4m3_of_float(is) != e4m3_of_float(right) ||
+                (right > 0x1p-30f && bits_of_float(is) != bits_of_float(right)))
+                fail_msg("x 0x%04x, amax 0x%04x: %a, not %a", x, amax, (double)is, (double)right);
+        }
+    }
+}
+
+TEST(the_quotient_is_the_division)
+{
+    compare_quotients(false, 12);
+    compare_quotients(true, 8);
+}
+
+/* ---- calls of a rank, alone or with a peer that loads and stores do not reach ---- */
+
+enum { ALONE_TOKENS = 4, TOKENS = 24, TOPK = 2, HIDDEN = 16384 };
+
+static struct fixture *alone(struct ll_config c)
+{
+    return fixture_of((struct shape){1, EPA_TRANSPORT_LOAD_STORE, ALONE_TOKENS, 32, 2, 1, 1}, &c);
+}
+
+/* All that this rank has goes to its peer. A row is a little more than 32 KiB, and eight are a
+ * slice. */
+static struct fixture *far(struct ll_config c)
+{
+    struct fixture *f = fixture_of(
+        (struct shape){2, EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES, TOKENS, HIDDEN, 4, TOPK, 1},
+        &c);
+
+    for (uint32_t i = 0; i < TOKENS * TOPK; i++)
+        f->expert[i] = 2 + (int32_t)(i % TOPK);
+    return f;
+}
+
+static struct ll_layout layout_of(const struct fixture *f, struct ll_config c)
+{
+    struct epa_world world = world_of(f->shape.ranks);
     struct epa_error err = {EPA_OK, ""};
+    struct ll_layout l;
 
-    c.dedup = dedup;
-    c.combine_dtype = combine_dtype;
-    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, out, &err),
+    assert_int_equal(ll_layout_make(&f->problem.u.moe, &world, f->shape.flags, &c, &l, &err),
                      EPA_OK);
+    return l;
 }
 
-TEST(the_plan_says_how_outputs_are_added_and_travel)
+TEST(calls_out_of_turn_are_refused)
 {
-    struct epa_footprint plan;
+    static const struct {
+        uint32_t buffers;
+        const char *calls, *words;
+    } cases[] = {
+        {2, "d d C2 c1 c2", "combine/copy_and_put .. dispatch 2 .. 1"},
+        {2, "d c1 C1 d c2", "combine/copy_and_put .. dispatch 1"},
+        {1, "d D", "dispatch/count_put .. 1"},
+    };
 
-    plan_of(EPA_LAYOUT_EXPERT, false, ALGO_DTYPE_NATIVE, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.output_dtype == EPA_BF16 &&
-                !plan.u.moe.dedup);
-    plan_of(EPA_LAYOUT_EXPERT, true, ALGO_DTYPE_FP8, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_BY_RANK && plan.u.moe.output_dtype == EPA_FP8_E4M3);
-    assert_true(plan.u.moe.dedup);
-    assert_int_equal(plan.u.moe.combine_row_bytes, 7168 + 256);
-    plan_of(EPA_LAYOUT_RANK, true, ALGO_DTYPE_NATIVE, &plan);
-    assert_true(plan.u.moe.sum == EPA_SUM_ORDERED && plan.u.moe.dedup);
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct fixture *f = alone(config_of(ALGO_DTYPE_NATIVE, 0, cases[i].buffers));
+
+        run_calls(f, cases[i].calls, cases[i].words);
+        finish(f);
+    }
 }
 
-TEST(the_plan_says_what_the_layout_has)
+TEST(peers_out_of_reach_against_the_plan_are_refused)
 {
-    struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_RANK, 1);
-    struct epa_problem problem = {.op = EPA_OP_MOE, .u.moe = decode};
-    struct epa_world world = {.size = 4, .local_size = 4};
-    struct ll_layout l = made(&decode, 4, OVER_LOADS, &c);
-    struct epa_footprint plan;
-    struct epa_error err = {EPA_OK, ""};
+    struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 2);
 
-    assert_int_equal(epa_plugin.plan(&problem, &world, EPA_TRANSPORT_LOAD_STORE, &c, &plan, &err),
-                     EPA_OK);
-    assert_int_equal(plan.heap_bytes, l.heap_bytes);
-    assert_int_equal(plan.signals, LL_SIGNALS * 4);
-    assert_int_equal(plan.u.moe.recv_rows, l.rows);
-    assert_int_equal(plan.u.moe.recv_entries, l.entries);
-    assert_int_equal(plan.in_flight, 1);
-    assert_int_equal(plan.u.moe.layout, EPA_LAYOUT_RANK);
-    assert_int_equal(plan.u.moe.dispatch_row_bytes, l.message_bytes);
+    assert_unreachable_peer_is_refused((struct shape){1, 0, ALONE_TOKENS, 32, 2, 1, 1}, &c);
+}
+
+/* A word of the heap that changes once the workers have sent all rows. */
+static struct {
+    char *heap;
+    uint64_t at;
+    bool done;
+} spoil;
+
+static enum epa_status one_worker_then_spoil(struct epa_backend *b,
+                                             void (*fn)(void *, uint32_t, uint32_t), void *arg)
+{
+    const uint32_t value = 99;
+
+    (void)b;
+    fn(arg, 0, 1);
+    if (!spoil.done)
+        memcpy(spoil.heap + spoil.at, &value, sizeof(value));
+    spoil.done = true;
+    return EPA_OK;
+}
+
+TEST(choices_that_cannot_be_end_a_dispatch_in_words)
+{
+    static const struct epa_backend_ops ops = {.parallel = one_worker_then_spoil};
+
+    for (int i = 0; i < 4; i++) {
+        struct ll_config c =
+            config_of(ALGO_DTYPE_NATIVE, i / 2 != 0 ? EPA_LAYOUT_RANK : EPA_LAYOUT_EXPERT, 1);
+        struct fixture *f;
+        struct ll_layout l;
+
+        c.dedup = true;
+        f = alone(c);
+        l = layout_of(f, c);
+        spoil.heap = f->peer_heap[0];
+        spoil.at = (i / 2 != 0 ? l.recv_at : l.arrival_at) + 2 * l.message_bytes;
+        spoil.at += i % 2 != 0 ? l.choices_at + offsetof(struct ll_choice, entry)
+                               : offsetof(struct ll_meta, choices);
+        spoil.done = false;
+        f->backend.ops = &ops;
+        assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
+        assert_explained(f, EPA_ERR_MISMATCH,
+                         i % 2 != 0 ? "dispatch/postprocess: row 2 .. 1 choices, entry 99"
+                                    : "dispatch/postprocess: row 2 .. 99 choices, entry 2");
+        finish(f);
+    }
+}
+
+TEST_OF_CALLS(a_transport_without_room_ends_in_a_timeout_that_says_so,
+              far(config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 1)))
+{
+    f->no_room = true;
+    assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
+    assert_explained(f, EPA_ERR_TIMEOUT, "dispatch/count_put .. 0.001 .. rank 1");
+}
+
+/* What a token takes in all trials: rows to peers and rows of this rank cached, neither, own
+ * alone. */
+static void note_trials(struct algo_host *h, enum algo_half half, double cached, double past,
+                        double own)
+{
+    h->tuner.ways = ALGO_WAYS;
+    for (uint64_t i = 0; i < ALGO_TRIALS; i++) {
+        algo_set_store(h, i + 1);
+        h->tuner.ns[half][i] = h->store == EPA_STORE_CACHED       ? cached
+                               : h->own_store == EPA_STORE_CACHED ? own
+                                                                  : past;
+    }
+}
+
+TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
+{
+    static const struct {
+        enum algo_half half;
+        double cached, past, own;
+        enum epa_store store, own_store;
+    } cases[] = {
+        {ALGO_DISPATCH, 425, 480, 500, EPA_STORE_CACHED, EPA_STORE_CACHED}, /* no combine timed */
+        {ALGO_COMBINE, 665, 520, 520, EPA_STORE_NONTEMPORAL, EPA_STORE_NONTEMPORAL},
+        {ALGO_COMBINE, 665, 520, 480, EPA_STORE_NONTEMPORAL, EPA_STORE_CACHED},
+        {ALGO_COMBINE, 520, 665, 480, EPA_STORE_CACHED, EPA_STORE_CACHED},
+    };
+    struct algo_host h = {0};
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        note_trials(&h, cases[i].half, cases[i].cached, cases[i].past, cases[i].own);
+        algo_set_store(&h, ALGO_TRIALS + 1);
+        assert_int_equal(h.store, cases[i].store);
+        assert_int_equal(h.own_store, cases[i].own_store);
+        assert_int_equal(h.tuner.ways, 0);
+    }
 }
