@@ -15,47 +15,39 @@ static void assert_close(double is, double want)
     assert_true(fabs(is - want) <= 1e-9);
 }
 
-TEST(few_values_have_an_exact_p)
-{
-    const double a[] = {5, 3, 1, 2, 4}, b[] = {6, 7, 8, 9, 10};
-    const double mixed_a[] = {1, 3, 5, 7, 9, 11, 13}, mixed_b[] = {2, 4, 6.5, 8.5, 20, 21};
-
-    assert_close(compare_ranks(a, 5, b, 5), 2.0 / 252); /* of 10 over 5 ways, 2 */
-    assert_close(compare_ranks(b, 5, a, 5), 2.0 / 252);
-    assert_close(compare_ranks(mixed_a, 7, mixed_b, 6), 0.730769230769);
-    assert_close(compare_ranks(a, 1, b, 1), 1);
-}
-
-/* Five that are all below five others say as much where some of them are equal. */
-TEST(few_values_with_ties_have_an_exact_p)
-{
-    const double a[] = {1, 2, 2, 3, 3}, b[] = {6, 7, 7, 7, 8};
-    const double tied_a[] = {1, 2, 2, 3, 3, 3, 4}, tied_b[] = {2, 3, 4, 4, 5, 5};
-
-    assert_close(compare_ranks(a, 5, b, 5), 2.0 / 252);
-    assert_close(compare_ranks(b, 5, a, 5), 2.0 / 252);
-    assert_close(compare_ranks(tied_a, 7, tied_b, 6), 0.074592074592); /* 128 of 1716 draws */
-    assert_close(compare_ranks(tied_b, 6, tied_a, 7), 0.074592074592);
-}
-
+/* Exact for few values, also where some are equal: five that are all below five others. */
 TEST(p_is_that_of_mann_and_whitney)
 {
-    const double tied_a[] = {1, 2, 2, 3, 3, 3, 4}, tied_b[] = {2, 3, 4, 4, 5, 5};
-    const double same[] = {3, 3, 3};
-    double a[30], b[30], many_a[28], many_b[24];
+    static const struct {
+        double a[7], b[6];
+        uint32_t n_a, n_b, times; /* all values so often */
+        double p;
+    } cases[] = {
+        {{5, 3, 1, 2, 4}, {6, 7, 8, 9, 10}, 5, 5, 1, 2.0 / 252}, /* of 10 over 5 ways, 2 */
+        {{1, 2, 2, 3, 3}, {6, 7, 7, 7, 8}, 5, 5, 1, 2.0 / 252},
+        {{1, 3, 5, 7, 9, 11, 13}, {2, 4, 6.5, 8.5, 20, 21}, 7, 6, 1, 0.730769230769},
+        {{1, 2, 2, 3, 3, 3, 4}, {2, 3, 4, 4, 5, 5}, 7, 6, 1, 0.074592074592}, /* 128 of 1716 */
+        {{1, 2, 2, 3, 3, 3, 4}, {2, 3, 4, 4, 5, 5}, 7, 6, 4, 0.000162007403}, /* by the normal */
+        {{3, 3, 3}, {3, 3, 3}, 3, 3, 1, 1},
+        {{5}, {6}, 1, 1, 1, 1},
+    };
+    double a[30], b[30];
 
-    for (uint32_t i = 0; i < 28; i++)
-        many_a[i] = tied_a[i % 7];
-    for (uint32_t i = 0; i < 24; i++)
-        many_b[i] = tied_b[i % 6];
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        uint32_t n_a = cases[i].n_a * cases[i].times, n_b = cases[i].n_b * cases[i].times;
+
+        for (uint32_t k = 0; k < n_a; k++)
+            a[k] = cases[i].a[k % cases[i].n_a];
+        for (uint32_t k = 0; k < n_b; k++)
+            b[k] = cases[i].b[k % cases[i].n_b];
+        assert_close(compare_ranks(a, n_a, b, n_b), cases[i].p);
+        assert_close(compare_ranks(b, n_b, a, n_a), cases[i].p);
+    }
     for (uint32_t i = 0; i < 30; i++) {
         a[i] = i + 0.1;
         b[i] = i + 4.3;
     }
     assert_close(compare_ranks(a, 30, b, 30), 0.065671257689);
-    assert_close(compare_ranks(many_a, 28, many_b, 24), 0.000162007403);
-    assert_close(compare_ranks(many_b, 24, many_a, 28), 0.000162007403);
-    assert_close(compare_ranks(same, 3, same, 3), 1);
 }
 
 /* About 1000 with noise that comes in phases of some ten samples. */
@@ -70,62 +62,24 @@ static void make(uint64_t key, double scale, double *out)
     }
 }
 
-static struct comparison compare_made(uint64_t key, double scale, uint32_t runs)
-{
-    static double a[8][SAMPLES], b[8][SAMPLES];
-    struct compare_run run_a[8], run_b[8];
-
-    for (uint32_t i = 0; i < runs; i++) {
-        make(2 * (key * 8 + i), 1, a[i]);
-        make(2 * (key * 8 + i) + 1, scale, b[i]);
-        run_a[i] = (struct compare_run){a[i], SAMPLES};
-        run_b[i] = (struct compare_run){b[i], SAMPLES};
-    }
-    return compare_sides(&(struct compare_side){run_a, runs}, &(struct compare_side){run_b, runs});
-}
-
 /* Such noise leaves ten samples worth of 200: three of four hold it, about half if blocks were of
  * one sample. */
 TEST(the_interval_of_equals_holds_one)
 {
+    static double a[SAMPLES], b[SAMPLES];
+    const struct compare_run run[] = {{a, SAMPLES}, {b, SAMPLES}};
     uint32_t holds = 0;
 
     for (uint32_t i = 0; i < TRIALS; i++) {
-        struct comparison x = compare_made(i, 1, 1);
+        struct comparison x;
 
+        make(16 * i, 1, a);
+        make(16 * i + 1, 1, b);
+        x = compare_sides(&(struct compare_side){&run[0], 1}, &(struct compare_side){&run[1], 1});
         assert_true(x.low <= x.ratio && x.ratio <= x.high);
         holds += x.low <= 1 && x.high >= 1;
     }
     assert_true(holds >= TRIALS * 70 / 100);
-}
-
-/* However many samples one process gives, the next may be elsewhere. */
-TEST(fewer_runs_than_five_are_no_proof)
-{
-    struct comparison x = compare_made(2000, 1.5, COMPARE_RUNS - 1);
-
-    assert_true(x.low > 1.4 && isnan(x.p));
-    assert_int_equal(compare_judge(&x, 0.03, 0.01), COMPARE_UNCLEAR);
-    assert_int_equal(compare_judge(&x, 0.6, 0.01), COMPARE_SAME);
-}
-
-TEST(five_runs_a_side_tell_five_percent)
-{
-    uint32_t alarms = 0;
-
-    for (uint32_t i = 0; i < 8; i++) {
-        struct comparison x = compare_made(3000 + i, 1.05, COMPARE_RUNS);
-
-        assert_int_equal(x.runs_a, COMPARE_RUNS);
-        assert_true(fabs(x.ratio - 1.05) < 0.02);
-        assert_int_equal(compare_judge(&x, 0.03, 0.01), COMPARE_SLOWER);
-        x = compare_made(3000 + i, 1 / 1.05, COMPARE_RUNS);
-        assert_int_equal(compare_judge(&x, 0.03, 0.01), COMPARE_FASTER);
-        x = compare_made(4000 + i, 1, COMPARE_RUNS);
-        alarms += compare_judge(&x, 0.001, 0.01) != COMPARE_SAME &&
-                  compare_judge(&x, 0.001, 0.01) != COMPARE_UNCLEAR;
-    }
-    assert_true(alarms <= 1);
 }
 
 /* ---- turns ---- */
@@ -151,9 +105,9 @@ static enum compare_verdict take_turns(uint64_t key, double slower, double noise
     return verdict;
 }
 
-TEST(equal_sides_in_turns_cry_no_wolf)
+TEST(turns_cry_no_wolf_of_equals_and_find_five_percent)
 {
-    uint32_t alarms = 0, same = 0, rounds;
+    uint32_t alarms = 0, same = 0, found = 0, faster = 0, early = 0, rounds;
 
     for (uint32_t i = 0; i < 200; i++) {
         enum compare_verdict verdict = take_turns(i, 1, 0.05, 60, &rounds);
@@ -161,21 +115,13 @@ TEST(equal_sides_in_turns_cry_no_wolf)
         alarms += verdict == COMPARE_SLOWER || verdict == COMPARE_FASTER;
         same += verdict == COMPARE_SAME;
     }
-    assert_true(alarms <= 2);
-    assert_true(same >= 150);
-}
-
-TEST(turns_find_five_percent)
-{
-    uint32_t found = 0, faster = 0, rounds, early = 0;
-
+    assert_true(alarms <= 2 && same >= 150);
     for (uint32_t i = 0; i < 100; i++) {
         found += take_turns(1000 + i, 1.05, 0.03, 60, &rounds) == COMPARE_SLOWER;
         early += rounds <= turns_look(2);
         faster += take_turns(2000 + i, 1 / 1.05, 0.03, 60, &rounds) == COMPARE_FASTER;
     }
-    assert_true(found >= 90 && faster >= 90);
-    assert_true(early >= 50);
+    assert_true(found >= 90 && faster >= 90 && early >= 50);
 }
 
 /* By hand: ranks of eight rounds above have 2 / 256, so that the first look may not yet believe. */

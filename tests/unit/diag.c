@@ -1,4 +1,4 @@
-/* How errors look: snippet, caret, hint, order, limits. */
+/* How errors look beside what bad_inputs.c holds: limits, long lines, what a terminal obeys. */
 #include "test.h"
 
 #include "config/diag.h"
@@ -15,41 +15,6 @@ static char *printed(struct diag *diag)
     fclose(file);
     diag_destroy(diag);
     return out;
-}
-
-static void assert_prints(struct diag *diag, const char *want)
-{
-    char *got = printed(diag);
-
-    assert_string_equal(got, want);
-    free(got);
-}
-
-TEST(error_shows_line_caret_and_hint_though_the_source_is_gone)
-{
-    char source[] = "x: 1\n  tranport: shm\n";
-    const struct source_location location = {"a.yaml", source, 2, 3, 8};
-    struct diag *diag = diag_create();
-
-    diag_error(diag, &location, "did you mean 'transport'?", "unknown key '%s'", "tranport");
-    memset(source, '#', sizeof(source));
-    assert_int_equal(diag_errors(diag), 1);
-    assert_prints(diag, "a.yaml:2:3: error: unknown key 'tranport'\n"
-                        "    2 |   tranport: shm\n"
-                        "      |   ^~~~~~~~ did you mean 'transport'?\n");
-}
-
-TEST(errors_of_a_file_come_in_its_order_with_their_notes)
-{
-    const struct source_location first = {"a.yaml", NULL, 1, 5, 1},
-                                 second = {"a.yaml", NULL, 2, 1, 1};
-    struct diag *diag = diag_create();
-
-    diag_error(diag, &second, NULL, "two");
-    diag_note(diag, &first, "of two");
-    diag_error(diag, &first, NULL, "one");
-    assert_prints(diag, "a.yaml:1:5: error: one\na.yaml:2:1: error: two\n"
-                        "a.yaml:1:5: note: of two\n");
 }
 
 TEST(only_twenty_errors_are_shown_and_the_rest_counted)
@@ -95,13 +60,4 @@ TEST(control_characters_never_reach_the_terminal)
     for (const char *s = got; *s != 0; s++)
         assert_true(*s == '\n' || ((unsigned char)*s >= 0x20 && (unsigned char)*s < 0x7f));
     free(got);
-}
-
-TEST(place_behind_the_text_is_shown_without_a_line)
-{
-    const struct source_location location = {"a.yaml", "one line\n", 7, 1, 1};
-    struct diag *diag = diag_create();
-
-    diag_error(diag, &location, NULL, "where?");
-    assert_prints(diag, "a.yaml:7:1: error: where?\n");
 }

@@ -25,71 +25,55 @@ static uint32_t files_in(const char *path)
     return n - 2;
 }
 
-TEST_IN(folder_set_up, folder_tear_down, a_folder_that_cannot_take_the_file_is_refused)
+static void holds(const char *path, const char *want)
 {
-    struct folder *folder = *state;
-    struct epa_error err = {EPA_OK, ""};
-    char path[700];
+    char line[16] = "";
+    FILE *file = fopen(path, "r");
 
-    snprintf(path, sizeof(path), "%s/no/such/out.json", folder->path);
-    assert_int_equal(file_check("--json", path, false, &err), EPA_ERR_CONFIG);
-    assert_non_null(strstr(err.text, "No such file or directory"));
-    assert_int_equal(file_check("--json", folder->path, true, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(file_check("--json", "", false, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(chmod(folder->path, 0500), 0);
-    if (geteuid() != 0) /* root writes anywhere */
-        assert_int_equal(file_check("--json", folder->file, false, NULL), EPA_ERR_SYSTEM);
-    assert_int_equal(chmod(folder->path, 0700), 0);
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    assert_string_equal(line, want);
 }
 
-TEST_IN(folder_set_up, folder_tear_down,
-        a_file_that_appeared_meanwhile_is_left_and_so_is_the_result)
+TEST_WITH(folder_set_up, folder_tear_down,
+          a_file_that_appeared_meanwhile_is_left_and_so_is_the_result, struct folder *folder)
 {
-    struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
-    char line[16] = "";
-    FILE *file;
 
     root_put(folder->path, "/out.json", "precious");
     assert_int_equal(file_write("--json", folder->file, false, &two, &err), EPA_ERR_CONFIG);
-    file = fopen(folder->file, "r");
-    assert_non_null(fgets(line, sizeof(line), file));
-    fclose(file);
-    assert_string_equal(line, "precious");
+    holds(folder->file, "precious");
     assert_int_equal(files_in(folder->path), 2);
     assert_non_null(strstr(err.text, ".tmp"));
 }
 
-TEST_IN(folder_set_up, folder_tear_down, force_replaces_and_leaves_nothing_beside)
+/* Renamed, not written over; by the umask; a link stays one. */
+TEST_WITH(folder_set_up, folder_tear_down, force_replaces_and_leaves_nothing_beside,
+          struct folder *folder)
 {
-    struct folder *folder = *state;
-    struct stat before, after;
-
-    root_put(folder->path, "/out.json", "old");
-    assert_int_equal(stat(folder->file, &before), 0);
-    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_OK);
-    assert_int_equal(stat(folder->file, &after), 0);
-    assert_int_equal(after.st_size, 3);
-    assert_true(before.st_ino != after.st_ino); /* renamed, not written over */
-    assert_int_equal(files_in(folder->path), 1);
-}
-
-TEST_IN(folder_set_up, folder_tear_down, a_new_file_has_the_rights_of_the_umask)
-{
-    struct folder *folder = *state;
     mode_t mask = umask(027);
-    struct stat at;
+    struct stat before, after;
+    char link[700];
 
     assert_int_equal(file_write("--json", folder->file, false, &two, NULL), EPA_OK);
     umask(mask);
-    assert_int_equal(stat(folder->file, &at), 0);
-    assert_int_equal(at.st_mode & 0777, 0640);
-    assert_int_equal(files_in(folder->path), 1);
+    assert_int_equal(stat(folder->file, &before), 0);
+    assert_int_equal(before.st_mode & 0777, 0640);
+    snprintf(link, sizeof(link), "%s/link.json", folder->path);
+    assert_int_equal(symlink("out.json", link), 0);
+    assert_int_equal(file_write("--json", link, true, &two, NULL), EPA_OK);
+    assert_int_equal(stat(folder->file, &after), 0);
+    assert_int_equal(after.st_size, 3);
+    assert_true(before.st_ino != after.st_ino);
+    assert_int_equal(lstat(link, &after), 0);
+    assert_true(S_ISLNK(after.st_mode));
+    assert_int_equal(files_in(folder->path), 2);
 }
 
-TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file)
+TEST_WITH(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file,
+          struct folder *folder)
 {
-    struct folder *folder = *state;
     struct epa_error err = {EPA_OK, ""};
     struct rlimit old, peak;
 
@@ -103,20 +87,24 @@ TEST_IN(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file
     assert_int_equal(files_in(folder->path), 0);
 }
 
-TEST_IN(folder_set_up, folder_tear_down, a_link_stays_a_link)
+/* Who makes a link says which file is replaced. */
+TEST_WITH(folder_set_up, folder_tear_down, a_link_of_another_user_is_not_followed,
+          struct folder *folder)
 {
-    struct folder *folder = *state;
-    char link[700];
-    struct stat at;
+    struct file_stream stream = {"--json-lines", folder->file, -1};
+    char path[700];
 
-    snprintf(link, sizeof(link), "%s/link.json", folder->path);
-    root_put(folder->path, "/out.json", "old");
-    assert_int_equal(symlink("out.json", link), 0);
-    assert_int_equal(file_write("--json", link, true, &two, NULL), EPA_OK);
-    assert_int_equal(lstat(link, &at), 0);
-    assert_true(S_ISLNK(at.st_mode));
-    assert_int_equal(stat(folder->file, &at), 0);
-    assert_int_equal(at.st_size, 3);
+    if (geteuid() != 0)
+        skip();
+    root_put(folder->path, "/mine", "precious");
+    snprintf(path, sizeof(path), "%s/mine", folder->path);
+    assert_int_equal(symlink(path, folder->file), 0);
+    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_OK);
+    assert_int_equal(lchown(folder->file, 12345, (gid_t)-1), 0);
+    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_stream_open(&stream, true, NULL), EPA_ERR_CONFIG);
+    holds(path, "precious");
 }
 
 static void is_not_read(const char *path, const char *why)
@@ -129,33 +117,8 @@ static void is_not_read(const char *path, const char *why)
     text_free(&text);
 }
 
-/* Who makes a link says which file is replaced. */
-TEST_IN(folder_set_up, folder_tear_down, a_link_of_another_user_is_not_followed)
+TEST_WITH(folder_set_up, folder_tear_down, what_has_no_end_is_not_read, struct folder *folder)
 {
-    struct folder *folder = *state;
-    struct file_stream stream = {"--json-lines", folder->file, -1};
-    char path[700], line[16] = "";
-    FILE *file;
-
-    if (geteuid() != 0)
-        skip();
-    root_put(folder->path, "/mine", "precious");
-    snprintf(path, sizeof(path), "%s/mine", folder->path);
-    assert_int_equal(symlink(path, folder->file), 0);
-    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_OK);
-    assert_int_equal(lchown(folder->file, 12345, (gid_t)-1), 0);
-    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(file_stream_open(&stream, true, NULL), EPA_ERR_CONFIG);
-    file = fopen(path, "r");
-    assert_non_null(fgets(line, sizeof(line), file));
-    fclose(file);
-    assert_string_equal(line, "precious");
-}
-
-TEST_IN(folder_set_up, folder_tear_down, what_has_no_end_is_not_read)
-{
-    struct folder *folder = *state;
     char path[700];
     int fd;
 

@@ -1,154 +1,192 @@
-/* What doctor reads of a folder that stands in for /proc, /sys and /dev. */
+/* What results and doctor read of a folder that stands in for /proc, /sys and /dev, and what doctor
+ * finds wrong or missing in a machine. tests/cli/doctor.py holds the real one. */
 #include "test.h"
+#include <sched.h>
 
 #include "fake_root.h"
 
+#include "base/json.h"
 #include "doctor/doctor.h"
+#include "report/result.h"
 
-struct file {
-    const char *path, *text;
+/* JSON with ' for ". */
+static json_t *json_of(const char *text)
+{
+    char *quoted = strdup(text);
+    json_t *out;
+
+    for (char *c = quoted; *c != '\0'; c++)
+        *c = *c == '\'' ? '"' : *c;
+    out = json_loads(quoted, JSON_DECODE_ANY, NULL);
+    free(quoted);
+    assert_non_null(out);
+    return out;
+}
+
+/* A number is equal to any kind of number. */
+static bool same(json_t *a, json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b) == 1;
+}
+
+enum { MOST = 18 };
+
+/* Files, of which CORE is the core that is asked about, and what is made of them. */
+static const struct {
+    const char *label;
+    struct {
+        const char *path, *value; /* text of a file, JSON */
+    } file[MOST], want[MOST];
+} machines[] = {
+    {"tells nothing",
+     {{NULL, NULL}},
+     {{"machine.sockets", "null"},
+      {"machine.numa_nodes", "null"},
+      {"machine.l3_bytes", "null"},
+      {"machine.memory_bytes", "null"},
+      {"machine.governor", "null"},
+      {"machine.cores_online", "null"},
+      {"machine.cores_quota", "null"},
+      {"machine.virtual", "false"},
+      {"machine.numa_balancing", "false"},
+      {"memory.available_bytes", "null"},
+      {"memory.dev_shm.bytes", "null"},
+      {"memory.dev_shm.left_files", "0"},
+      {"devices.rdma", "[]"},
+      {"devices.gpus", "[]"},
+      {"devices.networks", "[]"},
+      {"devices.gpu_driver", "null"}}},
+    {"processor and memory",
+     {{"/proc/cpuinfo", "processor\t: 0\nmodel\t\t: 85\nmodel name\t: Fast CPU @ 3.00GHz\n"
+                        "model name\t: another\nflags\t\t: fpu vme hypervisor lahf_lm\n"},
+      {"/proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n"
+                        "HugePages_Total:      12\nHugePages_Free:        5\n"
+                        "Hugepagesize:       2048 kB\n"},
+      {"/proc/loadavg", "1.25 0.50 0.10 1/100 1234\n"},
+      {"/proc/sys/kernel/numa_balancing", "1\n"},
+      {"/sys/devices/system/cpu/online", "0-5,8\n"},
+      {"/dev/shm/ucx_shm_posix_1a", "left"},
+      {"/dev/shm/vader_segment.host.1", "left"},
+      {"/dev/shm/pulse-shm-1", "somebody's"}}, /* none of UCX or MPI */
+     {{"machine.cpu", "'Fast CPU @ 3.00GHz'"},
+      {"machine.memory_bytes", "16777216"},
+      {"machine.load_average", "1.25"},
+      {"machine.cores_online", "7"},
+      {"machine.virtual", "true"},
+      {"machine.numa_balancing", "true"},
+      {"machine.isas.0", "'scalar'"},
+      {"memory.available_bytes", "8388608"},
+      {"memory.reserved_huge_pages", "{'bytes': 2097152, 'pages': 12, 'free': 5}"},
+      {"memory.dev_shm.left_files", "2"}}},
+    {"topology and caches",
+     {{"/sys/devices/system/cpu/possible", "0-3\n"},
+      {"/sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n"},
+      {"/sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n"},
+      {"/sys/devices/system/cpu/cpu3/topology/physical_package_id", "1\n"},
+      {"CORE/topology/thread_siblings_list", "0,64\n"},
+      {"CORE/cpufreq/scaling_governor", "powersave\n"},
+      {"/sys/devices/system/node/online", "0-1,3\n"},
+      {"CORE/cache/index0/type", "Data\n"},
+      {"CORE/cache/index0/level", "1\n"},
+      {"CORE/cache/index0/size", "48K\n"},
+      {"CORE/cache/index1/type", "Instruction\n"},
+      {"CORE/cache/index1/level", "1\n"},
+      {"CORE/cache/index1/size", "64K\n"},
+      {"CORE/cache/index2/type", "Unified\n"},
+      {"CORE/cache/index2/level", "3\n"},
+      {"CORE/cache/index2/size", "32M\n"}},
+     {{"machine.sockets", "2"},
+      {"machine.threads_per_core", "2"},
+      {"machine.numa_nodes", "3"},
+      {"machine.governor", "'powersave'"},
+      {"machine.l1d_bytes", "49152"},
+      {"machine.l2_bytes", "null"},
+      {"machine.l3_bytes", "33554432"}}},
+    {"huge pages",
+     {{"/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"},
+      {"/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+       "always within_size [advise] never deny force\n"}},
+     {{"machine.huge_pages", "'madvise'"}, {"machine.shmem_huge_pages", "'advise'"}}},
+    {"the least quota of the groups above counts",
+     {{"/proc/self/cgroup", "0::/a/b\n"},
+      {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"},
+      {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"},
+      {"/sys/fs/cgroup/cpu.max", "800000 100000\n"}},
+     {{"machine.cores_quota", "1.5"}}},
+    {"a quota of cgroup version 1 is in two files",
+     {{"/proc/self/cgroup", "5:memory:/x\n6:cpuset:/x\n4:cpuacct,cpu:/job\n"},
+      {"/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "10000\n"}, /* where cpuset is */
+      {"/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
+      {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
+     {{"machine.cores_quota", "0.5"}}},
+    {"devices in order",
+     {{"/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n"},
+      {"/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"},
+      {"/sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"},
+      {"/sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n"},
+      {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"},
+      {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"},
+      {"/sys/bus/pci/devices/0000:02:00.0/vendor", "0x10de\n"}, /* a switch */
+      {"/sys/bus/pci/devices/0000:02:00.0/class", "0x068000\n"},
+      {"/sys/bus/pci/devices/0000:03:00.0/vendor", "0x1002\n"},
+      {"/sys/bus/pci/devices/0000:03:00.0/class", "0x030000\n"},
+      {"/proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  580.95  Tue\n"},
+      {"/sys/class/net/eth0/operstate", "up\n"},
+      {"/sys/class/net/eth0/speed", "25000\n"},
+      {"/sys/class/net/eth1/operstate", "down\n"},
+      {"/sys/class/net/eth2/operstate", "up\n"},
+      {"/sys/class/net/eth2/speed", "-1\n"},
+      {"/sys/class/net/lo/operstate", "up\n"}},
+     {{"devices.rdma", "[{'device': 'mlx5_0', 'port': 1, 'state': 'ACTIVE', 'link': 'InfiniBand',"
+                       "'rate': '400 Gb/sec (4X NDR)'}, {'device': 'mlx5_1', 'port': 1, 'state':"
+                       "'DOWN', 'link': null, 'rate': null}]"},
+      {"devices.gpus", "['0000:01:00.0']"},
+      {"devices.networks",
+       "[{'name': 'eth0', 'megabits': 25000}, {'name': 'eth2', 'megabits': null}]"}}},
 };
 
-static void put_all(const char *root, const struct file *file)
+static void put(const char *root, const char *path, const char *text)
 {
-    for (; file->path != NULL; file++)
-        root_put(root, file->path, file->text);
+    char full[256];
+    cpu_set_t set;
+    int core = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+    while (!CPU_ISSET(core, &set))
+        core++;
+    snprintf(full, sizeof(full), "/sys/devices/system/cpu/cpu%d%s", core, path + 4);
+    root_put(root, strncmp(path, "CORE", 4) == 0 ? full : path, text);
 }
 
-TEST_IN(root_set_up, root_tear_down, a_machine_that_tells_nothing_leaves_all_empty)
+TEST(a_machine_is_as_its_files_say)
 {
-    json_t *m;
+    for (size_t i = 0; i < LENGTH(machines); i++) {
+        char root[512];
+        json_t *m;
 
-    m = machine_collect(*state);
-    assert_true(json_is_null(json_at(m, "machine.cores_online")));
-    assert_true(json_is_null(json_at(m, "machine.cores_quota")));
-    assert_true(json_is_false(json_at(m, "machine.virtual")));
-    assert_true(json_is_false(json_at(m, "machine.numa_balancing")));
-    assert_true(json_is_null(json_at(m, "memory.available_bytes")));
-    assert_true(json_is_null(json_at(m, "memory.dev_shm.bytes")));
-    assert_true(json_number_at(m, "memory.dev_shm.left_files") == 0);
-    assert_int_equal(json_array_size(json_at(m, "devices.rdma")), 0);
-    assert_int_equal(json_array_size(json_at(m, "devices.gpus")), 0);
-    assert_int_equal(json_array_size(json_at(m, "devices.networks")), 0);
-    assert_true(json_is_null(json_at(m, "devices.gpu_driver")));
-    json_decref(m);
-}
+        root_create(root, sizeof(root));
+        for (uint32_t f = 0; f < MOST && machines[i].file[f].path != NULL; f++)
+            put(root, machines[i].file[f].path, machines[i].file[f].value);
+        m = machine_collect(root);
+        for (uint32_t w = 0; w < MOST && machines[i].want[w].path != NULL; w++) {
+            json_t *want = json_of(machines[i].want[w].value),
+                   *got = json_at(m, machines[i].want[w].path);
 
-TEST_IN(root_set_up, root_tear_down, cores_and_memory_are_as_the_kernel_says)
-{
-    static const struct file files[] = {
-        {"/sys/devices/system/cpu/online", "0-5,8\n"},
-        {"/proc/cpuinfo", "flags\t\t: fpu vme hypervisor lahf_lm\n"},
-        {"/proc/sys/kernel/numa_balancing", "1\n"},
-        {"/proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:   8192 kB\n"
-                          "HugePages_Total:      12\nHugePages_Free:        5\n"
-                          "Hugepagesize:       2048 kB\n"},
-        {"/dev/shm/ucx_shm_posix_1a", "left"},
-        {"/dev/shm/vader_segment.host.1", "left"},
-        {"/dev/shm/pulse-shm-1", "somebody's"}, /* none of UCX or MPI */
-        {0},
-    };
-    json_t *m;
-
-    put_all(*state, files);
-    m = machine_collect(*state);
-    assert_true(json_number_at(m, "machine.cores_online") == 7);
-    assert_true(json_is_true(json_at(m, "machine.virtual")));
-    assert_true(json_is_true(json_at(m, "machine.numa_balancing")));
-    assert_string_equal(json_text_at(m, "machine.isas.0"), "scalar");
-    assert_true(json_number_at(m, "memory.available_bytes") == 8 << 20);
-    assert_true(json_number_at(m, "memory.reserved_huge_pages.bytes") == 2 << 20);
-    assert_true(json_number_at(m, "memory.reserved_huge_pages.pages") == 12);
-    assert_true(json_number_at(m, "memory.reserved_huge_pages.free") == 5);
-    assert_true(json_number_at(m, "memory.dev_shm.left_files") == 2);
-    assert_true(json_number_at(m, "memory.dev_shm.left_bytes") > 0);
-    assert_true(json_number_at(m, "memory.dev_shm.bytes") > 0);
-    json_decref(m);
-}
-
-static void has_quota(const char *root, double quota)
-{
-    json_t *m;
-
-    m = machine_collect(root);
-    assert_true(json_number_at(m, "machine.cores_quota") == quota);
-    json_decref(m);
-}
-
-TEST_IN(root_set_up, root_tear_down, the_least_quota_of_the_groups_above_counts)
-{
-    static const struct file files[] = {
-        {"/proc/self/cgroup", "0::/a/b\n"},
-        {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"},
-        {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"},
-        {"/sys/fs/cgroup/cpu.max", "800000 100000\n"},
-        {0},
-    };
-
-    put_all(*state, files);
-    has_quota(*state, 1.5);
-}
-
-TEST_IN(root_set_up, root_tear_down, a_quota_of_cgroup_version_1_is_in_two_files)
-{
-    static const struct file files[] = {
-        {"/proc/self/cgroup", "5:memory:/x\n6:cpuset:/x\n4:cpuacct,cpu:/job\n"},
-        {"/sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "10000\n"}, /* where cpuset is */
-        {"/sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n"},
-        {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000\n"},
-        {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
-        {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
-        {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"},
-        {0},
-    };
-
-    put_all(*state, files);
-    has_quota(*state, 0.5);
-}
-
-TEST_IN(root_set_up, root_tear_down, devices_are_listed_in_order)
-{
-    static const struct file files[] = {
-        {"/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n"},
-        {"/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"},
-        {"/sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"},
-        {"/sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n"},
-        {"/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"},
-        {"/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"},
-        {"/sys/bus/pci/devices/0000:02:00.0/vendor", "0x10de\n"}, /* a switch */
-        {"/sys/bus/pci/devices/0000:02:00.0/class", "0x068000\n"},
-        {"/sys/bus/pci/devices/0000:03:00.0/vendor", "0x1002\n"},
-        {"/sys/bus/pci/devices/0000:03:00.0/class", "0x030000\n"},
-        {"/proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  580.95  Tue\n"},
-        {"/sys/class/net/eth0/operstate", "up\n"},
-        {"/sys/class/net/eth0/speed", "25000\n"},
-        {"/sys/class/net/eth1/operstate", "down\n"},
-        {"/sys/class/net/eth2/operstate", "up\n"},
-        {"/sys/class/net/eth2/speed", "-1\n"},
-        {"/sys/class/net/lo/operstate", "up\n"},
-        {0},
-    };
-    json_t *all, *m;
-
-    put_all(*state, files);
-    m = all = machine_collect(*state);
-    m = json_object_get(m, "devices");
-    assert_int_equal(json_array_size(json_at(m, "rdma")), 2);
-    assert_string_equal(json_text_at(m, "rdma.0.device"), "mlx5_0");
-    assert_string_equal(json_text_at(m, "rdma.0.state"), "ACTIVE");
-    assert_string_equal(json_text_at(m, "rdma.0.link"), "InfiniBand");
-    assert_string_equal(json_text_at(m, "rdma.0.rate"), "400 Gb/sec (4X NDR)");
-    assert_true(json_number_at(m, "rdma.0.port") == 1);
-    assert_string_equal(json_text_at(m, "rdma.1.state"), "DOWN");
-    assert_true(json_is_null(json_at(m, "rdma.1.rate")));
-    assert_int_equal(json_array_size(json_at(m, "gpus")), 1);
-    assert_non_null(strstr(json_text_at(m, "gpu_driver"), "580.95"));
-    assert_int_equal(json_array_size(json_at(m, "networks")), 2);
-    assert_string_equal(json_text_at(m, "networks.0.name"), "eth0");
-    assert_true(json_number_at(m, "networks.0.megabits") == 25000);
-    assert_string_equal(json_text_at(m, "networks.1.name"), "eth2");
-    assert_true(json_is_null(json_at(m, "networks.1.megabits")));
-    json_decref(all);
+            if (!same(got, want)) {
+                json_dumpf(got, stderr, JSON_ENCODE_ANY);
+                fail_msg("%s: %s", machines[i].label, machines[i].want[w].path);
+            }
+            json_decref(want);
+        }
+        assert_true(json_number_at(m, "machine.cores") >= 1);
+        json_decref(m);
+        root_destroy(root);
+    }
 }
 
 TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_version)
@@ -168,4 +206,132 @@ TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_ve
     assert_non_null(strstr(json_text_at(m, "0.path"), "/bin/mpirun"));
     assert_string_equal(json_text_at(m, "0.version"), "mpirun (Open MPI) 9.9");
     json_decref(all);
+}
+
+TEST_IN(root_set_up, root_tear_down, environment_is_by_allow_list_only_and_without_secrets)
+{
+    static const char *const variables[][2] = {
+        {"EPA2A_UNIT", "\"yes\""},
+        {"UCX_UNIT", "\"yes\""},
+        {"SLURM_JOB_ID", "\"yes\""},
+        {"SLURM_JOB_IDS", NULL},
+        {"MY_UNIT", NULL},
+        {"EPA2A_API_KEY", "\"(redacted)\""},
+        {"NCCL_Token", "\"(redacted)\""},
+        {"OMP_SECRET", "\"(redacted)\""},
+        {"UCX_PASSWORD", "\"(redacted)\""},
+    };
+    json_t *f, *environment;
+    char *dump;
+
+    for (size_t i = 0; i < LENGTH(variables); i++)
+        setenv(variables[i][0],
+               variables[i][1] != NULL && variables[i][1][1] == 'y' ? "yes" : "hunter2", 1);
+    setenv("UCX_PROXY", "http://me:hunter2@host/", 1);
+    f = facts_collect(*state);
+    environment = json_at(f, "environment");
+    for (size_t i = 0; i < LENGTH(variables); i++) {
+        json_t *is = json_object_get(environment, variables[i][0]);
+
+        dump = is != NULL ? json_dumps(is, JSON_ENCODE_ANY) : NULL;
+        if (variables[i][1] == NULL)
+            assert_null(dump);
+        else
+            assert_string_equal(dump, variables[i][1]);
+        free(dump);
+    }
+    assert_null(json_object_get(environment, "PATH"));
+    dump = json_dumps(f, 0);
+    assert_null(strstr(dump, "hunter2"));
+    free(dump);
+    json_decref(f);
+}
+
+/* ---- what doctor finds ---- */
+
+static const char good[] =
+    "{'machine': {'cores': 8, 'cores_online': 8, 'cores_quota': null, 'numa_nodes': 2,"
+    " 'governor': 'performance', 'clocksource': 'tsc', 'arch': 'x86_64', 'load_average': 0,"
+    " 'huge_pages': 'madvise', 'shmem_huge_pages': 'advise'},"
+    " 'memory': {'available_bytes': 8589934592, 'address_space_bytes': null,"
+    " 'locked_bytes': null, 'open_files': 4096,"
+    " 'dev_shm': {'bytes': 4294967296, 'free_bytes': 4294967296, 'left_files': 0}},"
+    " 'devices': {'rdma': [{'device': 'mlx5_0', 'port': 1, 'state': 'ACTIVE'}],"
+    " 'gpus': ['0000:01:00.0'], 'gpu_driver': '580', 'programs': [{'name': 'mpirun'}]},"
+    " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
+    " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
+
+/* The good machine with other values: the only finding there is, and in which list; none without. */
+static const struct {
+    struct {
+        const char *path, *value;
+    } set[3];
+    const char *list, *what, *fix;
+} findings[] = {
+    {{{NULL, NULL}}, NULL, NULL, NULL},
+    {{{"machine.governor", "'powersave'"}},
+     "warnings",
+     "governor .. powersave",
+     "cpupower frequency-set -g performance"},
+    {{{"machine.governor", "null"}}, NULL, NULL, NULL},
+    {{{"machine.load_average", "4.5"}}, "warnings", "4.5 .. 8 cores", "top"},
+    {{{"machine.cores_quota", "2.5"}}, "warnings", "2.50 .. 8 cores", "cpu.max"},
+    {{{"machine.cores_quota", "8"}}, NULL, NULL, NULL},
+    {{{"machine.cores", "4"}}, "warnings", "4 of 8 cores", "taskset"},
+    {{{"machine.clocksource", "'hpet'"}}, "warnings", "hpet", "echo tsc"},
+    {{{"machine.clocksource", "'hpet'"}, {"machine.arch", "'aarch64'"}}, NULL, NULL, NULL},
+    {{{"machine.shmem_huge_pages", "'never'"}}, "warnings", "huge pages .. never", "shmem_enabled"},
+    {{{"memory.dev_shm.free_bytes", "67108864"}}, "warnings", "/dev/shm .. 64.0 MiB", "--shm-size"},
+    {{{"memory.dev_shm.left_files", "2"},
+      {"memory.dev_shm.left_bytes", "3145728"},
+      {"memory.dev_shm.left_first", "'ucx_shm_posix_1'"}},
+     "warnings",
+     "2 files .. /dev/shm .. 3.00 MiB",
+     "rm /dev/shm/ucx_shm_posix_1"},
+    {{{"memory.locked_bytes", "8388608"}}, "warnings", "8.00 MiB", "ulimit -l unlimited"},
+    {{{"memory.locked_bytes", "8388608"},
+      {"devices.rdma", "[]"}}, /* which matters with RDMA alone */
+     "missing",
+     "RDMA",
+     "rdma_rxe"},
+    {{{"devices.rdma.0.state", "'DOWN'"}}, "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
+    {{{"devices.gpu_driver", "null"}}, "missing", "1 GPUs .. driver", "nvidia-driver"},
+    {{{"devices.programs", "[]"}}, "missing", "mpirun .. PATH", "apt install openmpi-bin"},
+    {{{"plugins.4.name", "'other'"}},
+     "missing",
+     "transport ucx .. built",
+     "UCX (Debian: libucx-dev) .. build"},
+    {{{"plugins.4.loaded", "false"}, {"plugins.4.text", "'its library libucp.so.0 is missing'"}},
+     "missing",
+     "transport ucx .. libucp.so.0",
+     "apt install libucx0"},
+};
+
+TEST(what_is_wrong_or_missing_is_reported_with_what_to_do)
+{
+    for (size_t i = 0; i < LENGTH(findings); i++) {
+        json_t *d = json_of(good), *found;
+        size_t n;
+
+        for (uint32_t k = 0; k < 3 && findings[i].set[k].path != NULL; k++) {
+            const char *path = findings[i].set[k].path, *dot = strrchr(path, '.');
+            char parent[64];
+
+            snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
+            json_object_set_new(json_at(d, parent), dot + 1, json_of(findings[i].set[k].value));
+        }
+        machine_judge(d, NULL);
+        n = json_array_size(json_at(d, "warnings")) + json_array_size(json_at(d, "missing"));
+        if (n != (findings[i].list != NULL)) {
+            json_dumpf(json_at(d, "warnings"), stderr, 0);
+            json_dumpf(json_at(d, "missing"), stderr, 0);
+            fail_msg("%zu findings with %s", n, findings[i].set[0].path);
+        }
+        found = findings[i].list != NULL ? json_at(json_at(d, findings[i].list), "0") : NULL;
+        if (found != NULL) {
+            assert_words(json_text_at(found, "what"), findings[i].what);
+            assert_words(json_text_at(found, "fix"), findings[i].fix);
+        }
+        json_decref(d);
+    }
 }
