@@ -138,22 +138,3 @@ TEST(few_rounds_decide_nothing)
     assert_true(log(x.low) > 0.499 && log(x.high) < 0.591 && log(x.low) < 0.52);
     assert_close(x.ratio, exp(0.545));
 }
-
-TEST(bounds_of_a_median_are_of_runs_where_there_are_several)
-{
-    static double sample[4][SAMPLES];
-    struct compare_run run[4];
-    struct spread one, four;
-
-    for (uint32_t i = 0; i < 4; i++) {
-        make(i, 1 + 0.1 * i, sample[i]);
-        run[i] = (struct compare_run){sample[i], SAMPLES};
-    }
-    one = spread_of_side(&(struct compare_side){run, 1});
-    assert_int_equal(one.units, 14); /* blocks of 14 */
-    assert_true(one.low < one.median && one.median < one.high && one.high < 1.05 * one.low);
-    four = spread_of_side(&(struct compare_side){run, 4});
-    assert_int_equal(four.units, 4);
-    assert_true(four.high > 1.25 * four.low);
-    assert_true(four.median > 1.05 * one.median && four.median < 1.2 * one.median);
-}

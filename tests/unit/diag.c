@@ -32,23 +32,6 @@ TEST(only_twenty_errors_are_shown_and_the_rest_counted)
     free(got);
 }
 
-TEST(long_lines_show_the_part_around_the_caret)
-{
-    char source[4000];
-    struct source_location location = {"a.yaml", source, 1, 3001, 3};
-    struct diag *diag = diag_create();
-    char *got;
-
-    memset(source, '.', sizeof(source));
-    source[sizeof(source) - 1] = 0;
-    memcpy(source + 3000, "BAD", 3);
-    diag_error(diag, &location, NULL, "here");
-    got = printed(diag);
-    assert_true(strlen(got) < 260);
-    assert_int_equal(strcspn(strchr(got, '|'), "B"), strcspn(strrchr(got, '|'), "^"));
-    free(got);
-}
-
 TEST(control_characters_never_reach_the_terminal)
 {
     const struct source_location location = {"a\x1b.yaml", "name: \x1b[31m\xff red\n", 1, 7, 4};

@@ -335,27 +335,3 @@ TEST(rows_of_fp8_are_packed_as_the_products_rounded_to_the_type)
             set->multiply(&(struct epa_gemm_call){.m = 0, .n = 64, .k = 256, .ldc = 64});
     }
 }
-
-TEST(environment_chooses_the_set_that_multiplies)
-{
-    const char *refused = "before";
-
-    for (size_t i = 0; i < SETS; i++) {
-        enum epa_dtype dtype = dtypes[i % LENGTH(dtypes)];
-        const char *isa = isas[i / LENGTH(dtypes)];
-        const struct epa_gemm *set = epa_gemm_by_name(isa, dtype), *best;
-
-        unsetenv("EPA2A_ISA");
-        best = epa_gemm_get(dtype, &refused);
-        assert_int_equal(best->dtype, dtype);
-        assert_null(refused);
-        setenv("EPA2A_ISA", isa, 1);
-        if (set != NULL)
-            assert_ptr_equal(epa_gemm_get(dtype, &refused), set);
-        setenv("EPA2A_ISA", "sse9", 1);
-        assert_ptr_equal(epa_gemm_get(dtype, &refused), best);
-        assert_string_equal(refused, "sse9");
-    }
-    unsetenv("EPA2A_ISA");
-    assert_null(epa_gemm_by_name("scalar", EPA_F32));
-}

@@ -22,37 +22,6 @@ static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plug
 static const struct epa_launcher_plugin *const launchers[] = {&launch_fork_plugin,
                                                               &launch_thread_plugin};
 
-/* ---- what ranks tell each other ---- */
-
-static unsigned char byte_of(uint32_t rank, size_t bytes, size_t i)
-{
-    return (unsigned char)(i * 31 + bytes * 7 + rank * 101 + (i >> 13));
-}
-
-/* Of any number of bytes, and one after the other without a barrier between. */
-static enum epa_status gather_sizes(struct epa_bootstrap *boot, void *arg)
-{
-    static const size_t sizes[] = {1, 0, 8, 4095, 16384, 16385, 32768, 100003, 1 << 20, 3};
-    uint32_t size = boot->world.size;
-    unsigned char *mine = malloc(1 << 20), *all = malloc((size_t)size << 20);
-    enum epa_status status = EPA_OK;
-
-    (void)arg;
-    for (size_t s = 0; s < 50 * LENGTH(sizes) && status == EPA_OK; s++) {
-        size_t bytes = s < LENGTH(sizes) ? sizes[s] : s % 9;
-
-        for (size_t i = 0; i < bytes; i++)
-            mine[i] = byte_of(boot->world.rank, bytes, i + s);
-        status = boot->allgather(boot, mine, bytes, all);
-        for (size_t i = 0; i < size * bytes && status == EPA_OK; i++)
-            if (all[i] != byte_of((uint32_t)(i / bytes), bytes, i % bytes + s))
-                status = EPA_ERR_MISMATCH;
-    }
-    free(mine);
-    free(all);
-    return status;
-}
-
 static enum epa_status rank_1_aborts(struct epa_bootstrap *boot, void *arg)
 {
     char all[MOST], mine = 0;
@@ -123,7 +92,6 @@ static const struct {
     enum epa_status status;
     const char *words;
 } launches[] = {
-    {"allgathers", gather_sizes, 5, 0, 0, EPA_OK, ""},
     {"an abort", rank_1_aborts, 4, 0, 0, EPA_ERR_ABORTED, ""},
     {"a rank that does not return", rank_1_stays, 2, 30000000, 0, EPA_ERR_TIMEOUT,
      "rank 1 .. 0.03"},

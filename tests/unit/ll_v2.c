@@ -263,26 +263,13 @@ TEST(the_quotient_is_the_division)
     compare_quotients(true, 8);
 }
 
-/* ---- calls of a rank, alone or with a peer that loads and stores do not reach ---- */
+/* ---- calls of a rank ---- */
 
-enum { ALONE_TOKENS = 4, TOKENS = 24, TOPK = 2, HIDDEN = 16384 };
+enum { ALONE_TOKENS = 4 };
 
 static struct fixture *alone(struct ll_config c)
 {
     return fixture_of((struct shape){1, EPA_TRANSPORT_LOAD_STORE, ALONE_TOKENS, 32, 2, 1, 1}, &c);
-}
-
-/* All that this rank has goes to its peer. A row is a little more than 32 KiB, and eight are a
- * slice. */
-static struct fixture *far(struct ll_config c)
-{
-    struct fixture *f = fixture_of(
-        (struct shape){2, EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES, TOKENS, HIDDEN, 4, TOPK, 1},
-        &c);
-
-    for (uint32_t i = 0; i < TOKENS * TOPK; i++)
-        f->expert[i] = 2 + (int32_t)(i % TOPK);
-    return f;
 }
 
 static struct ll_layout layout_of(const struct fixture *f, struct ll_config c)
@@ -369,12 +356,16 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
     }
 }
 
-TEST_OF_CALLS(a_transport_without_room_ends_in_a_timeout_that_says_so,
-              far(config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 1)))
+TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
 {
+    struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 1);
+    struct fixture *f =
+        fixture_of((struct shape){2, EPA_TRANSPORT_HOST, ALONE_TOKENS, 32, 2, 1, 1}, &c);
+
     f->no_room = true;
     assert_int_equal(run(f, 0), EPA_ERR_TIMEOUT);
     assert_explained(f, EPA_ERR_TIMEOUT, "dispatch/count_put .. 0.001 .. rank 1");
+    finish(f);
 }
 
 /* What a token takes in all trials: rows to peers and rows of this rank cached, neither, own

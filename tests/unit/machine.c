@@ -189,25 +189,6 @@ TEST(a_machine_is_as_its_files_say)
     }
 }
 
-TEST_IN(root_set_up, root_tear_down, a_program_is_found_on_path_and_tells_its_version)
-{
-    const char *root = *state;
-    json_t *all, *m;
-    char path[600];
-
-    root_put(root, "/bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 9.9'\necho more\n");
-    snprintf(path, sizeof(path), "%s/bin/mpirun", root);
-    chmod(path, 0755);
-    snprintf(path, sizeof(path), "bin:%s/nowhere:%s/bin:/usr/bin:/bin", root, root);
-    setenv("PATH", path, 1);
-    all = machine_collect(root);
-    m = json_at(all, "devices.programs");
-    assert_string_equal(json_text_at(m, "0.name"), "mpirun");
-    assert_non_null(strstr(json_text_at(m, "0.path"), "/bin/mpirun"));
-    assert_string_equal(json_text_at(m, "0.version"), "mpirun (Open MPI) 9.9");
-    json_decref(all);
-}
-
 TEST_IN(root_set_up, root_tear_down, environment_is_by_allow_list_only_and_without_secrets)
 {
     static const char *const variables[][2] = {
