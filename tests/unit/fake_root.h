@@ -65,28 +65,4 @@ static inline int root_tear_down(void **state)
     return 0;
 }
 
-/* A folder, and the file in it that a test writes. */
-struct folder {
-    char path[512], file[600];
-};
-
-static inline int folder_set_up(void **state)
-{
-    struct folder *folder = calloc(1, sizeof(*folder));
-
-    root_create(folder->path, sizeof(folder->path));
-    snprintf(folder->file, sizeof(folder->file), "%s/out.json", folder->path);
-    *state = folder;
-    return 0;
-}
-
-static inline int folder_tear_down(void **state)
-{
-    struct folder *folder = *state;
-
-    root_destroy(folder->path);
-    free(folder);
-    return 0;
-}
-
 #endif

@@ -14,6 +14,14 @@
 
 static const struct text two = {(char[]){"{}\n"}, 3, 4};
 
+static const char *out_json(const char *root)
+{
+    static char path[600];
+
+    snprintf(path, sizeof(path), "%s/out.json", root);
+    return path;
+}
+
 static uint32_t files_in(const char *path)
 {
     DIR *dir = opendir(path);
@@ -36,43 +44,41 @@ static void holds(const char *path, const char *want)
     assert_string_equal(line, want);
 }
 
-TEST_WITH(folder_set_up, folder_tear_down,
-          a_file_that_appeared_meanwhile_is_left_and_so_is_the_result, struct folder *folder)
+TEST_WITH(root_set_up, root_tear_down, a_file_that_appeared_meanwhile_is_left_and_so_is_the_result,
+          const char *root)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    root_put(folder->path, "/out.json", "precious");
-    assert_int_equal(file_write("--json", folder->file, false, &two, &err), EPA_ERR_CONFIG);
-    holds(folder->file, "precious");
-    assert_int_equal(files_in(folder->path), 2);
+    root_put(root, "/out.json", "precious");
+    assert_int_equal(file_write("--json", out_json(root), false, &two, &err), EPA_ERR_CONFIG);
+    holds(out_json(root), "precious");
+    assert_int_equal(files_in(root), 2);
     assert_non_null(strstr(err.text, ".tmp"));
 }
 
 /* Renamed, not written over; by the umask; a link stays one. */
-TEST_WITH(folder_set_up, folder_tear_down, force_replaces_and_leaves_nothing_beside,
-          struct folder *folder)
+TEST_WITH(root_set_up, root_tear_down, force_replaces_and_leaves_nothing_beside, const char *root)
 {
     mode_t mask = umask(027);
     struct stat before, after;
     char link[700];
 
-    assert_int_equal(file_write("--json", folder->file, false, &two, NULL), EPA_OK);
+    assert_int_equal(file_write("--json", out_json(root), false, &two, NULL), EPA_OK);
     umask(mask);
-    assert_int_equal(stat(folder->file, &before), 0);
+    assert_int_equal(stat(out_json(root), &before), 0);
     assert_int_equal(before.st_mode & 0777, 0640);
-    snprintf(link, sizeof(link), "%s/link.json", folder->path);
+    snprintf(link, sizeof(link), "%s/link.json", root);
     assert_int_equal(symlink("out.json", link), 0);
     assert_int_equal(file_write("--json", link, true, &two, NULL), EPA_OK);
-    assert_int_equal(stat(folder->file, &after), 0);
+    assert_int_equal(stat(out_json(root), &after), 0);
     assert_int_equal(after.st_size, 3);
     assert_true(before.st_ino != after.st_ino);
     assert_int_equal(lstat(link, &after), 0);
     assert_true(S_ISLNK(after.st_mode));
-    assert_int_equal(files_in(folder->path), 2);
+    assert_int_equal(files_in(root), 2);
 }
 
-TEST_WITH(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_file,
-          struct folder *folder)
+TEST_WITH(root_set_up, root_tear_down, a_disk_that_is_full_leaves_no_half_file, const char *root)
 {
     struct epa_error err = {EPA_OK, ""};
     struct rlimit old, peak;
@@ -81,28 +87,27 @@ TEST_WITH(folder_set_up, folder_tear_down, a_disk_that_is_full_leaves_no_half_fi
     peak = (struct rlimit){1, old.rlim_max};
     signal(SIGXFSZ, SIG_IGN); /* so that write() fails as it does on a full disk */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &peak), 0);
-    assert_int_equal(file_write("--json", folder->file, false, &two, &err), EPA_ERR_SYSTEM);
+    assert_int_equal(file_write("--json", out_json(root), false, &two, &err), EPA_ERR_SYSTEM);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_non_null(strstr(err.text, "File too large"));
-    assert_int_equal(files_in(folder->path), 0);
+    assert_int_equal(files_in(root), 0);
 }
 
 /* Who makes a link says which file is replaced. */
-TEST_WITH(folder_set_up, folder_tear_down, a_link_of_another_user_is_not_followed,
-          struct folder *folder)
+TEST_WITH(root_set_up, root_tear_down, a_link_of_another_user_is_not_followed, const char *root)
 {
-    struct file_stream stream = {"--json-lines", folder->file, -1};
+    struct file_stream stream = {"--json-lines", out_json(root), -1};
     char path[700];
 
     if (geteuid() != 0)
         skip();
-    root_put(folder->path, "/mine", "precious");
-    snprintf(path, sizeof(path), "%s/mine", folder->path);
-    assert_int_equal(symlink(path, folder->file), 0);
-    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_OK);
-    assert_int_equal(lchown(folder->file, 12345, (gid_t)-1), 0);
-    assert_int_equal(file_check("--json", folder->file, true, NULL), EPA_ERR_CONFIG);
-    assert_int_equal(file_write("--json", folder->file, true, &two, NULL), EPA_ERR_CONFIG);
+    root_put(root, "/mine", "precious");
+    snprintf(path, sizeof(path), "%s/mine", root);
+    assert_int_equal(symlink(path, out_json(root)), 0);
+    assert_int_equal(file_check("--json", out_json(root), true, NULL), EPA_OK);
+    assert_int_equal(lchown(out_json(root), 12345, (gid_t)-1), 0);
+    assert_int_equal(file_check("--json", out_json(root), true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_write("--json", out_json(root), true, &two, NULL), EPA_ERR_CONFIG);
     assert_int_equal(file_stream_open(&stream, true, NULL), EPA_ERR_CONFIG);
     holds(path, "precious");
 }
@@ -117,17 +122,17 @@ static void is_not_read(const char *path, const char *why)
     text_free(&text);
 }
 
-TEST_WITH(folder_set_up, folder_tear_down, what_has_no_end_is_not_read, struct folder *folder)
+TEST_WITH(root_set_up, root_tear_down, what_has_no_end_is_not_read, const char *root)
 {
     char path[700];
     int fd;
 
-    snprintf(path, sizeof(path), "%s/pipe", folder->path);
+    snprintf(path, sizeof(path), "%s/pipe", root);
     assert_int_equal(mkfifo(path, 0600), 0);
     is_not_read(path, "not a regular file"); /* nobody ever writes to it */
     is_not_read("/dev/zero", "not a regular file");
-    is_not_read(folder->path, "Is a directory");
-    snprintf(path, sizeof(path), "%s/long", folder->path);
+    is_not_read(root, "Is a directory");
+    snprintf(path, sizeof(path), "%s/long", root);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
     close(fd);

@@ -406,18 +406,6 @@ TEST(nan_and_infinity_leave_the_scale_alone)
     }
 }
 
-TEST(factors_are_exact_and_differ_between_neighbours)
-{
-    for (uint32_t e = 0; e < 4096; e++) {
-        float f = expert_factor(e);
-
-        assert_true(f >= 1 && f < 4);
-        assert_true(float_of_bf16(bf16_of_float(f)) == f);
-        for (uint32_t d = 1; d <= 250; d++)
-            assert_true(expert_factor(e + d) != f);
-    }
-}
-
 TEST(environment_chooses_a_set_and_a_wrong_one_is_named)
 {
     static const struct {

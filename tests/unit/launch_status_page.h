@@ -12,9 +12,7 @@ enum { MOST = 8 };
 /* Shared by all ranks of a test, whatever the launcher. */
 struct status_page {
     enum epa_status status[MOST];
-    int32_t pid[MOST], core[MOST];
     uint32_t count, release, at_exit;
-    int pipe_end;
 };
 
 static inline struct status_page *status_page_create(void)
