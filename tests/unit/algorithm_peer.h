@@ -192,8 +192,8 @@ static inline void assert_explained(struct fixture *f, enum epa_status status, c
     assert_words(err.text, why);
 }
 
-/* Calls in turn: d dispatches, cN combines and xN discards the N-th dispatch; a capital is refused in
- * these words. */
+/* Calls in turn: d dispatches, cN combines and xN discards the N-th dispatch; a capital is
+ * refused in these words. */
 static inline void run_calls(struct fixture *f, const char *calls, const char *words)
 {
     uint64_t epoch[10] = {0};

@@ -356,8 +356,8 @@ static void hold_amax(bool f16, uint32_t amax, uint32_t other, uint32_t first, u
     }
 }
 
-/* Where nothing is denormal only mantissas and the distance in octaves count, so that of the octaves
- * under each mantissa of amax nothing need be left out; below them what has no normal code begins. */
+/* Where nothing is denormal only mantissas and the distance in octaves count: all values of some
+ * octaves under each mantissa of amax, and below them what has no normal code. */
 TEST(values_under_each_amax_are_quantised_exactly)
 {
     static const struct {

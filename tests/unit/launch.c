@@ -1,6 +1,6 @@
-/* Launchers of one host, and what ranks have of each other in set-up. tests/faults and tests/contract
- * launch the program itself; here is what it does not come by: sizes, limits and last words, a
- * launch that cannot start, and kernels that lack something. */
+/* Launchers of one host, and what ranks have of each other in set-up. tests/faults and
+ * tests/contract launch the program itself; here is what it does not come by: sizes, limits and
+ * last words, a launch that cannot start, and kernels that lack something. */
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,7 +1,7 @@
-/* Ranks that somebody else has started, each a process that calls a launcher by itself, as mpirun and
- * torchrun have it: what they gather, what they leave, how they end, and who is not let in.
- * tests/faults/env.sh and tests/hosts start the program itself so. What MPI does for its launcher,
- * which keeps the process of a rank from launch to launch, memory that all share does here. */
+/* Ranks that somebody else has started, each a process that calls a launcher by itself, as
+ * mpirun and torchrun have it: what they gather, what they leave, how they end, and who is not let
+ * in. tests/faults/env.sh and tests/hosts start the program itself so. What MPI does for its
+ * launcher, which keeps a rank's process from launch to launch, memory that all share does here. */
 #include <errno.h>
 #include "test.h"
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-/* ll_v1: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it makes of
- * splits that cannot be. That rows arrive tests/contract shows with ranks. */
+/* ll_v1: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it
+ * makes of splits that cannot be. That rows arrive tests/contract shows with ranks. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 

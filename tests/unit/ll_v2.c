@@ -1,6 +1,6 @@
-/* ll_v2: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it makes of
- * choices that cannot be. That rows arrive tests/contract shows with ranks; here are shapes larger
- * than they run, and refusals that no experiment reaches. */
+/* ll_v2: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it
+ * makes of choices that cannot be. That rows arrive tests/contract shows with ranks; here are
+ * shapes larger than they run, and refusals that no experiment reaches. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 

@@ -242,7 +242,7 @@ static const char good[] =
     " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
     " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
 
-/* The good machine with other values: the only finding there is, and in which list; none without. */
+/* The good machine with other values, and the only finding there is; none without a list. */
 static const struct {
     struct {
         const char *path, *value;

@@ -1,6 +1,6 @@
-/* Real experts: weights that are a function of where they are, with the values and the scales that
- * the exact check needs, and how narrow the intervals of the reference are. That what is right is
- * inside of them verify and tests/oracle show, that what is wrong is outside the mutants of fused. */
+/* Real experts: weights that are a function of where they are, with the values and the scales
+ * that the exact check needs, and how narrow the intervals of the reference are. That right outputs
+ * are inside verify and tests/oracle show, that wrong ones are outside the mutants of fused. */
 #include "test.h"
 
 #include <math.h>
