@@ -15,36 +15,7 @@
  * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for each
  * rank that has rows), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef P
-#define P N
-#endif
-#ifndef E
-#define E 4
-#endif
-#ifndef B
-#define B 2
-#endif
-#ifndef C
-#define C 1
-#endif
-#ifndef TWO
-#define TWO 1
-#endif
-#ifndef PULL
-#define PULL 0
-#endif
-#ifndef FAR
-#define FAR 0
-#endif
-#ifndef SCALES
-#define SCALES 0
-#endif
-#ifndef ROWS
-#define ROWS 255
-#endif
+#include "common.pml"
 
 #define K (N * C) /* chunks of all ranks */
 #define SOURCE(x) ((x) / C)
@@ -143,13 +114,7 @@ end:
     od
 }
 
-#define EACH_RANK(body) \
-    q = 0; \
-    do \
-    :: q < N -> body; q++ \
-    :: else -> break \
-    od; \
-    q = 0
+#define EACH_RANK(...) EACH(q, N, __VA_ARGS__)
 
 inline put_to(x, q)
 {
@@ -166,18 +131,12 @@ inline put_to(x, q)
 
 inline store_to(x, q, value)
 {
-    if
-    :: q == p || (SIGNALS(p, q, x) && !PULL) -> panel[AT(q, e, x)] = value
-    :: else
-    fi
+    IF(q == p || (SIGNALS(p, q, x) && !PULL), panel[AT(q, e, x)] = value)
 }
 
 inline signal_to(x, q)
 {
-    if
-    :: SIGNALS(p, q, x) -> raise(q, x)
-    :: else
-    fi
+    IF(SIGNALS(p, q, x), raise(q, x))
 }
 
 /* Where the rows of a chunk come from is as it must be. */
@@ -241,31 +200,15 @@ inline begin_placing(x)
 
 inline read_rows()
 {
-    x = 0;
-    do
-    :: x < K ->
-        assert(!HAS_ROWS(x) || panel[AT(p, e, x)] == e);
-        x++
-    :: else -> break
-    od;
-    x = 0
+    EACH(x, K, assert(!HAS_ROWS(x) || panel[AT(p, e, x)] == e))
 }
 
 inline begin_call()
 {
     a[p] = e;
-    x = 0;
-    do
-    :: x < K ->
+    EACH(x, K,
         STATE(x) = AWAITED;
-        if
-        :: OWN(p, x) -> EACH_RANK(put_to(x, q))
-        :: else
-        fi;
-        x++
-    :: else -> break
-    od;
-    x = 0;
+        IF(OWN(p, x), EACH_RANK(put_to(x, q))));
     placed[p] = 0;
     done[p] = 0;
     tile = 0;
@@ -312,22 +255,7 @@ init {
         do
         :: p < N ->
             run Rank(p);
-            q = 0;
-            do
-            :: q < N ->
-                x = 0;
-                do
-                :: x < K ->
-                    if
-                    :: PUTS(p, q, x) && HAS_ROWS(x) -> run Network(p, q, x)
-                    :: else
-                    fi;
-                    x++
-                :: else -> break
-                od;
-                q++
-            :: else -> break
-            od;
+            EACH(q, N, EACH(x, K, IF(PUTS(p, q, x) && HAS_ROWS(x), run Network(p, q, x))));
             p++
         :: else -> break
         od

@@ -12,27 +12,7 @@
  * before the call begins), SLOW (1: what rank 0 does between two calls takes until all others
  * have ended the first), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef E
-#define E 4
-#endif
-#ifndef B
-#define B 2
-#endif
-#ifndef PULL
-#define PULL 0
-#endif
-#ifndef FAR
-#define FAR 0
-#endif
-#ifndef INPLACE
-#define INPLACE 0
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
+#include "common.pml"
 
 #if PULL || FAR == 0
 #define IS_FAR(p, q) false
@@ -168,23 +148,8 @@ inline receive_from(q)
 /* A consumer reads all of the output. */
 inline consume()
 {
-    i = 0;
-    do
-    :: i < N ->
-        assert(PART(p, e, i) == e);
-        i++
-    :: else -> break
-    od;
-    i = 0
+    EACH(i, N, assert(PART(p, e, i) == e))
 }
-
-#define EACH(body) \
-    i = 0; \
-    do \
-    :: i < N -> body; i++ \
-    :: else -> break \
-    od; \
-    i = 0
 
 #if N == 2
 #define ALL_ENDED(e) (ended[1] >= e)
@@ -217,15 +182,15 @@ proctype Rank(byte p)
         atomic { write_own() }
 #endif
 #ifdef MUTANT_SIGNAL_FIRST
-        EACH(atomic { signal_to(i) });
-        atomic { EACH(send_to(i)) };
-        atomic { EACH(stored_at(i)) };
+        EACH(i, N, atomic { signal_to(i) });
+        atomic { EACH(i, N, send_to(i)) };
+        atomic { EACH(i, N, stored_at(i)) };
 #else
-        atomic { EACH(send_to(i)) };
-        atomic { EACH(stored_at(i)) };
-        EACH(atomic { signal_to(i) });
+        atomic { EACH(i, N, send_to(i)) };
+        atomic { EACH(i, N, stored_at(i)) };
+        EACH(i, N, atomic { signal_to(i) });
 #endif
-        EACH(receive_from(i));
+        EACH(i, N, receive_from(i));
 #ifndef MUTANT_NO_QUIET
         QUIET(p);
 #endif
@@ -235,10 +200,7 @@ proctype Rank(byte p)
             inside[p] = false
         }
 #if SLOW
-        if
-        :: p == 0 -> ALL_ENDED(e)
-        :: else
-        fi;
+        IF(p == 0, ALL_ENDED(e));
 #endif
         e++
     :: else -> break
@@ -249,13 +211,8 @@ init {
     byte n;
 
     atomic {
-        n = 0;
-        do
-        :: n < N ->
+        EACH(n, N,
             run Rank(n);
-            run Network(n);
-            n++
-        :: else -> break
-        od
+            run Network(n))
     }
 }

@@ -13,24 +13,7 @@
  *
  * Given by -D: N, W, E, B, RING, LAG, and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef W
-#define W 2
-#endif
-#ifndef E
-#define E 3
-#endif
-#ifndef B
-#define B 2
-#endif
-#ifndef RING
-#define RING 1
-#endif
-#ifndef LAG
-#define LAG 0
-#endif
+#include "common.pml"
 
 #define BLOCKS 2
 #define SET(e) ((e) % B)
@@ -179,18 +162,10 @@ inline begin_call(r, e)
     :: has[r * B + SET(e)] = true
     :: has[r * B + SET(e)] = false
     fi;
-    s = 0;
-    do
-    :: s < N ->
-        if
-        :: s != r ->
+    EACH(s, N,
+        IF(s != r,
             WRITE(head[AT(s, r, e)], e);
-            head_flag[PAIR(s, r)] = e
-        :: else
-        fi;
-        s++
-    :: else -> break
-    od;
+            head_flag[PAIR(s, r)] = e));
     go[r] = e
 }
 
@@ -261,11 +236,7 @@ init {
     atomic {
         do
         :: r < N ->
-            w = 0;
-            do
-            :: w < WORKERS(r) -> run worker(r, w); w++
-            :: else -> break
-            od;
+            EACH(w, WORKERS(r), run worker(r, w));
             r++
         :: else -> break
         od

@@ -13,58 +13,20 @@
  * into `expert outputs` of the combine's position), SLOW (1: what rank 0 does between its calls takes
  * until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef S
-#define S 7
-#endif
-#ifndef PULL
-#define PULL 1
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
-
 /* Which calls come when; the same on every rank.
  *   0  dispatch and combine in turn
  *   1  D1 D2 C1 D3 C2 ...
  *   2  every order with at most two dispatches open, combines again and discards among them
  *   3  dispatches alone, each of them discarded */
-#ifndef ORDER
-#define ORDER 2
-#endif
 
-#define NOTHING 0
+#include "links.pml"
+
+byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
+byte set[S + 1], had[S + 1];
 #define DISPATCH 1
 #define COMBINE 2
 #define AGAIN 3
 #define DISCARD 4
-
-#define PUT_COUNTS 1 /* ll_v2 has them */
-#define PUT_ROWS 2
-#define PUT_OUTPUTS 3
-#define SIGNAL_COUNT 4 /* ll_v2 has it */
-#define SIGNAL_DATA 5
-#define SIGNAL_OUTPUT 6
-#define FENCE 7
-#define PUT_LAST_ROWS 8
-#define PUT_LAST_OUTPUTS 9 /* ll_v2 has them */
-#define IS_PUT(kind) ((kind) <= PUT_OUTPUTS || (kind) >= PUT_LAST_ROWS)
-#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_OUTPUT)
-
-#define OP(kind, epoch) ((kind) * 16 + (epoch))
-#define KIND(op) ((op) / 16)
-#define EPOCH(op) ((op) % 16)
-
-#define ROOM 12
-typedef Link {
-    byte n;
-    byte op[ROOM];
-    byte signals;
-    short ready;
-};
-Link link[N * N];
 
 #ifdef MUTANT_ONE_POSITION
 #define POSITION(call) 0
@@ -78,7 +40,6 @@ Link link[N * N];
 #endif
 byte data_at[2 * N * N], output_at[2 * N * N];
 
-#define TORN 16
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
 byte rows[2 * N * N], last_rows[2 * N * N];
 
@@ -102,32 +63,17 @@ byte outputs[2 * N * N];
 /* The last that their owner has read for the last time. */
 byte rows_read[N], outputs_read[N];
 
-byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
-byte set[S + 1], had[S + 1];
-bool ordered;
-bool inside[N];
-#if SLOW
-byte ended[N];
-#endif
-
-#define BEGIN(memory, slot, read, before, call) \
-    assert(read[to] >= before); /* the owner is done with what stands there */ \
-    assert(memory[slot] < TORN); /* and so is the network */ \
-    memory[slot] = TORN + call
-
-#define RAISE(word) \
-    assert(word[WORD(to, epoch, from)] < epoch); /* signals never go back */ \
-    word[WORD(to, epoch, from)] = epoch
+#define RAISE(word) RAISE_AT(word, WORD(to, epoch, from))
 
 inline begin(kind, epoch)
 {
     if
     :: kind == PUT_ROWS ->
-        BEGIN(rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch), epoch)
+        BEGIN_AT(rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch))
     :: kind == PUT_LAST_ROWS ->
-        BEGIN(last_rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch), epoch)
+        BEGIN_AT(last_rows, SLOT(to, epoch, from), rows_read, BEFORE(epoch))
     :: kind == PUT_OUTPUTS ->
-        BEGIN(outputs, OUTPUT_SLOT(to, epoch, from), outputs_read, BEFORE_OUTPUT(epoch), epoch)
+        BEGIN_AT(outputs, OUTPUT_SLOT(to, epoch, from), outputs_read, BEFORE_OUTPUT(epoch))
     :: else
     fi
 }
@@ -144,21 +90,15 @@ inline come(kind, epoch)
     fi
 }
 
-#include "ll_v2_links.pml"
+CARRIER
 
 #ifdef MUTANT_EQ
 #define CMP ==
 #else
 #define CMP >=
 #endif
-#define CAME_OF(word, s, call, but) (s == but || word[WORD(from, call, s)] CMP call)
-#if N == 2
-#define CAME(word, call, but) (CAME_OF(word, 0, call, but) && CAME_OF(word, 1, call, but))
-#else
-#define CAME(word, call, but) \
-    (CAME_OF(word, 0, call, but) && CAME_OF(word, 1, call, but) && \
-     CAME_OF(word, 2, call, but))
-#endif
+#define CAME_OF(s, word, call, but) (s == but || word[WORD(from, call, s)] CMP call)
+#define CAME(word, call, but) OF_ALL(CAME_OF, word, call, but)
 #define NOBODY N
 
 #if defined(MUTANT_NO_DATA_WAIT)
@@ -176,55 +116,10 @@ inline come(kind, epoch)
 #define OUTPUTS_CAME(call) CAME(output_at, call, NOBODY)
 #endif
 
-#define READ_ALL(memory, slot, call) \
-    i = 0; \
-    do \
-    :: i < N -> \
-        assert(memory[slot(from, call, i)] == call); \
-        i++ \
-    :: else -> break \
-    od; \
-    i = 0
+#define READ_ALL(memory, slot, call) EACH(i, N, assert(memory[slot(from, call, i)] == call))
 
 /* What this rank put before has come, at all: where it was put from may be written. */
-#define SOURCE_FREE(memory) \
-    i = 0; \
-    do \
-    :: i < 2 * N -> \
-        assert(memory[i * N + from] < TORN); \
-        i++ \
-    :: else -> break \
-    od; \
-    i = 0
-
-#ifdef MUTANT_NO_DATA_FENCE
-#define DATA_FENCE
-#else
-#define DATA_FENCE issue(FENCE, 0);
-#endif
-#ifdef MUTANT_NO_OUTPUT_FENCE
-#define OUTPUT_FENCE
-#else
-#define OUTPUT_FENCE issue(FENCE, 0);
-#endif
-
-/* quiet(): what this rank has issued is in place; puts come with the signals after them. */
-#define QUIET_TO(p) (link[from * N + p].signals == 0)
-#if defined(MUTANT_NO_QUIET)
-#define QUIET true
-#elif N == 2
-#define QUIET (QUIET_TO(0) && QUIET_TO(1))
-#else
-#define QUIET (QUIET_TO(0) && QUIET_TO(1) && QUIET_TO(2))
-#endif
-
-#if SLOW
-#define MAY_BEGIN (from != 0 || (ended[1] >= ended[0] && ended[N - 1] >= ended[0]))
-#define END_CALL inside[from] = false; ended[from]++; step++
-#else
-#define MAY_BEGIN true
-#define END_CALL inside[from] = false; step++
-#endif
+#define SOURCE_FREE(memory) EACH(i, 2 * N, assert(memory[i * N + from] < TORN))
 
 inline send_rows(call)
 {
@@ -280,7 +175,7 @@ proctype rank(byte from)
 #ifndef MUTANT_Y_BEFORE_DATA
             store_y(opened);
 #endif
-            END_CALL
+            END_STAGE
         }
     :: step < S && (act[step] == COMBINE || act[step] == AGAIN) && MAY_BEGIN ->
         d_step {
@@ -304,7 +199,7 @@ proctype rank(byte from)
             READ_ALL(outputs, OUTPUT_SLOT, combined);
             outputs_read[from] = combined;
 #endif
-            END_CALL
+            END_STAGE
         }
     :: step < S && act[step] == DISCARD ->
         step++
@@ -312,87 +207,11 @@ proctype rank(byte from)
     od
 }
 
-#define MAY_OPEN (open <= (ORDER == 1 || ORDER == 2))
-
-/* Draws the order, and who has which set. */
-init
-{
-    byte a, b, open, opened;
-    byte first;     /* the oldest that is open */
-    byte second;    /* the other; 0: none */
-    byte last[2];   /* dispatch of each set */
-    byte fresh;     /* combined in the step before; 0: none was */
-
-    atomic {
-        do
-        :: a < S && MAY_OPEN ->
-            act[a] = DISPATCH;
-            opened++;
-            epoch_of[a] = opened;
-            b = (open > 0 && set[first] == 0 -> 1 : 0);
 #ifdef MUTANT_ONE_SET
-            b = 0;
+#define NEXT_SET 0
+#else
+#define NEXT_SET (open > 0 && set[first] == 0 -> 1 : 0)
 #endif
-            set[opened] = b;
-            had[opened] = last[b];
-            last[b] = opened;
-            if
-            :: open == 0 -> first = opened
-            :: else -> second = opened
-            fi;
-            open++;
-            fresh = 0;
-            a++
-        :: a < S && open > 0 && ORDER != 3 && (ORDER != 1 || open == 2) ->
-            act[a] = COMBINE;
-            epoch_of[a] = first;
-            fresh = first;
-            first = second;
-            second = 0;
-            open--;
-            a++
-        :: a < S && ORDER == 2 && fresh != 0 ->
-            act[a] = AGAIN;
-            epoch_of[a] = fresh;
-            a++
-        :: a < S && ORDER >= 2 && open > 0 && act[a - 1] == DISPATCH ->
-            act[a] = DISCARD;
-            epoch_of[a] = opened;
-            if
-            :: open == 1 -> first = 0
-            :: else -> second = 0
-            fi;
-            last[set[opened]] = had[opened]; /* its y is read by nobody */
-            open--;
-            a++
-        :: a == S -> break
-        od;
-        a = 0;
-        do
-        :: a < N ->
-            b = 0;
-            do
-            :: b < N ->
-                if
-                :: a != b -> run carrier(a, b)
-                :: else
-                fi;
-                b++
-            :: else -> break
-            od;
-            run rank(a);
-            a++
-        :: else -> break
-        od;
-        a = 0;
-        b = 0;
-        open = 0;
-        opened = 0;
-        first = 0;
-        second = 0;
-        fresh = 0;
-        last[0] = 0;
-        last[1] = 0;
-        ordered = true
-    }
-}
+#define SET_IS_FREE true
+#define MAY_REPEAT true
+#include "ll_v1_calls.pml"

@@ -9,36 +9,6 @@
  * Given by -D: N, S, PULL, ORDER as in ll_v1.pml, BARE (1: nobody has rows: what all wait for
  * alone must keep them apart), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef S
-#define S 7
-#endif
-#ifndef PULL
-#define PULL 0
-#endif
-#ifndef BARE
-#define BARE 0
-#endif
-#ifndef ORDER
-#define ORDER 2
-#endif
-
-#define NOTHING 0
-#define DISPATCH 1
-#define COMBINE 2
-#define AGAIN 3
-#define DISCARD 4
-
-#define PUT_COUNTS 1 /* ll_v2 has them */
-#define PUT_OUTPUTS 3
-#define SIGNAL_COUNT 4 /* ll_v2 has it */
-#define SIGNAL_DATA 5 /* and this */
-#define SIGNAL_OUTPUT 6 /* and this */
-#define FENCE 7
-#define PUT_LAST_ROWS 8
-#define PUT_LAST_OUTPUTS 9 /* ll_v2 has them */
 #define SPLITS 10
 #define ROWS 11
 #define LINES 12 /* expert outputs that are pushed */
@@ -46,18 +16,14 @@
 #define IS_PUT(kind) ((kind) == PUT_OUTPUTS)
 #define IS_SIGNAL(kind) ((kind) >= SPLITS)
 
-#define OP(kind, epoch) ((kind) * 16 + (epoch))
-#define KIND(op) ((op) / 16)
-#define EPOCH(op) ((op) % 16)
+#include "links.pml"
 
-#define ROOM 12
-typedef Link {
-    byte n;
-    byte op[ROOM];
-    byte signals;
-    short ready;
-};
-Link link[N * N];
+byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
+byte set[S + 1], had[S + 1];
+#define DISPATCH 1
+#define COMBINE 2
+#define AGAIN 3
+#define DISCARD 4
 
 #ifdef MUTANT_ONE_POSITION
 #define POSITION(call) 0
@@ -71,7 +37,6 @@ Link link[N * N];
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
 byte splits[2 * N * N], rows[2 * N * N], lines[2 * N * N], begun[2 * N * N];
 
-#define TORN 16
 #define Y_SLOT(p, epoch, s) (((p) * 2 + set[epoch]) * N + (s))
 byte y[2 * N * N];
 
@@ -84,11 +49,6 @@ byte y[2 * N * N];
 
 /* The last that their owner has read for the last time. */
 byte rows_read[N], outputs_read[N], y_read[N];
-
-byte act[S], epoch_of[S]; /* the order: what a step does, with which dispatch */
-byte set[S + 1], had[S + 1];
-bool ordered;
-bool inside[N]; /* stores come by themselves */
 
 /* The owner is done with what stands there, and what came before has come. */
 #define BEGIN_LINE(memory, read) \
@@ -126,15 +86,10 @@ inline come(kind, epoch)
     fi
 }
 
-#include "ll_v2_links.pml"
+CARRIER
 
 #define IS_AT(memory, s, call) (memory[SLOT(from, call, s)] >= call)
 #define MAY_LACK(s, call) (!WANTS(s, from, call))
-#if N == 2
-#define OF_ALL(what, call) (what(0, call) && what(1, call))
-#else
-#define OF_ALL(what, call) (what(0, call) && what(1, call) && what(2, call))
-#endif
 #define SPLIT_CAME(s, call) IS_AT(splits, s, call)
 #define ROW_CAME(s, call) (MAY_LACK(s, call) || IS_AT(rows, s, call))
 #define LINE_CAME(s, call) (MAY_LACK(s, call) || IS_AT(lines, s, call))
@@ -167,25 +122,11 @@ inline come(kind, epoch)
 #endif
 
 #define READ_WANTED(memory, call) \
-    i = 0; \
-    do \
-    :: i < N -> \
-        assert(MAY_LACK(i, call) || memory[SLOT(from, call, i)] == call); \
-        i++ \
-    :: else -> break \
-    od; \
-    i = 0
+    EACH(i, N, assert(MAY_LACK(i, call) || memory[SLOT(from, call, i)] == call))
 
 inline read_y(epoch)
 {
-    i = 0;
-    do
-    :: i < N ->
-        assert(y[Y_SLOT(from, epoch, i)] == epoch);
-        i++
-    :: else -> break
-    od;
-    i = 0;
+    EACH(i, N, assert(y[Y_SLOT(from, epoch, i)] == epoch));
     y_read[from] = epoch
 }
 
@@ -250,88 +191,10 @@ proctype rank(byte from)
     od
 }
 
-#define MAY_OPEN (open <= (ORDER == 1 || ORDER == 2))
 /* Sets take turns; the next one must have been given back. */
-#define TURN (opened % 2)
-#define TURN_IS_FREE (open == 0 || set[first] != TURN)
+#define NEXT_SET (opened % 2)
+#define SET_IS_FREE (open == 0 || set[first] != NEXT_SET)
+#define MAY_REPEAT (opened == first)
+#define STORES_COME_BY_THEMSELVES
+#include "ll_v1_calls.pml"
 
-/* Draws the order. */
-init
-{
-    byte a, b, open, opened;
-    byte first;   /* the oldest that is open */
-    byte second;  /* the other; 0: none */
-    byte last[2]; /* dispatch of each set */
-    byte fresh;   /* combined in the step before; 0: none was */
-
-    atomic {
-        do
-        :: a < S && MAY_OPEN && TURN_IS_FREE ->
-            b = TURN;
-            act[a] = DISPATCH;
-            opened++;
-            epoch_of[a] = opened;
-            set[opened] = b;
-            had[opened] = last[b];
-            last[b] = opened;
-            if
-            :: open == 0 -> first = opened
-            :: else -> second = opened
-            fi;
-            open++;
-            fresh = 0;
-            a++
-        :: a < S && open > 0 && ORDER != 3 && (ORDER != 1 || open == 2) ->
-            act[a] = COMBINE;
-            epoch_of[a] = first;
-            fresh = (opened == first -> first : 0);
-            first = second;
-            second = 0;
-            open--;
-            a++
-        :: a < S && ORDER == 2 && fresh != 0 ->
-            act[a] = AGAIN;
-            epoch_of[a] = fresh;
-            a++
-        :: a < S && ORDER >= 2 && open > 0 && a > 0 && act[a - 1] == DISPATCH ->
-            act[a] = DISCARD;
-            epoch_of[a] = opened;
-            if
-            :: open == 1 -> first = 0
-            :: else -> second = 0
-            fi;
-            last[set[opened]] = had[opened]; /* its y is read by nobody */
-            open--;
-            a++
-        :: a == S -> break
-        od;
-        a = 0;
-        do
-        :: a < N ->
-            inside[a] = true;
-            b = 0;
-            do
-            :: b < N ->
-                if
-                :: a != b -> run carrier(a, b)
-                :: else
-                fi;
-                b++
-            :: else -> break
-            od;
-            run rank(a);
-            a++
-        :: else -> break
-        od;
-        a = 0;
-        b = 0;
-        open = 0;
-        opened = 0;
-        first = 0;
-        second = 0;
-        fresh = 0;
-        last[0] = 0;
-        last[1] = 0;
-        ordered = true
-    }
-}

@@ -25,69 +25,11 @@
  * brings the signal), SLOW (1: what rank 0 does between its stages takes until all others have
  * ended theirs), ORDER (below), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef E
-#define E 4
-#endif
-#ifndef B
-#define B 2
-#endif
-#ifndef PULL
-#define PULL 1
-#endif
-#ifndef BLOCKS
-#define BLOCKS 0
-#endif
-#ifndef PUBLISH
-#define PUBLISH 0
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
-
 /* Which dispatch (D) and combine (C) come when; the same on every rank.
  *   0  D1 C1 D2 C2 ...
  *   1  D1 D2 C1 D3 C2 ... C(E-1) CE
  *   2  every order with at most two dispatches open; spin chooses */
-#ifndef ORDER
-#define ORDER 2
-#endif
 
-#define PUT_COUNTS 1
-#define PUT_ROWS 2
-#define PUT_OUTPUTS 3
-#define SIGNAL_COUNT 4
-#define SIGNAL_DATA 5
-#define SIGNAL_OUTPUT 6
-#define FENCE 7
-#define PUT_LAST_ROWS 8
-#define PUT_LAST_OUTPUTS 9
-#define IS_PUT(kind) ((kind) <= PUT_OUTPUTS || (kind) >= PUT_LAST_ROWS)
-#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_OUTPUT)
-
-#define OP(kind, epoch) ((kind) * 16 + (epoch))
-#define KIND(op) ((op) / 16)
-#define EPOCH(op) ((op) % 16)
-
-/* What is issued from one rank to another and has not come: put, fence, signal, in order. */
-#define ROOM 12
-typedef Link {
-    byte n;
-    byte op[ROOM];
-    byte signals; /* of these */
-    short ready;  /* bit i: op[i] is a signal that may come now */
-};
-Link link[N * N]; /* [from * N + to] */
-
-/* Signals: the word of source s at rank p is [p * N + s]; of counts, by COUNT_WORD(). */
-byte count_at[2 * N * N], data_at[N * N], output_at[N * N];
-
-/* Memory, as epochs; TORN is added while a put may be writing. */
-#define TORN 16
-#define SLOT(p, e, s) (((p) * B + set[e]) * N + (s))
-byte counts[N * 2 * N], recv[N * B * N], outputs[N * B * N];
 #if PUBLISH
 #ifdef MUTANT_ONE_PLACE
 #define TURN(e) 0
@@ -108,6 +50,14 @@ byte counts[N * 2 * N], recv[N * B * N], outputs[N * B * N];
 #define COUNT_SLOT(p, e, s) SLOT(p, e, s)
 #define WANTS(s, p, e) true
 #endif
+#include "links.pml"
+
+/* Signals: the word of source s at rank p is [p * N + s]; of counts, by COUNT_WORD(). */
+byte count_at[2 * N * N], data_at[N * N], output_at[N * N];
+
+/* Memory, as epochs. */
+#define SLOT(p, e, s) (((p) * B + set[e]) * N + (s))
+byte counts[N * 2 * N], recv[N * B * N], outputs[N * B * N];
 #if BLOCKS
 byte last_rows[N * B * N], last_outputs[N * B * N];
 #endif
@@ -118,21 +68,8 @@ byte counts_read[N], recv_read[N], outputs_read[N];
 bool dispatch_next[2 * E]; /* the order: step i is a dispatch, or else a combine */
 byte set[E + 1];           /* of each epoch: the first that no open dispatch has */
 byte had[E + 1];           /* the epoch that had its set before; 0: none */
-bool ordered;
-bool inside[N]; /* a stage */
-#if SLOW
-byte ended[N]; /* stages */
-#endif
-
-#define BEGIN_AT(memory, slot, read, before) \
-    assert(read[to] >= before); /* the owner is done with what stands there */ \
-    assert(memory[slot] < TORN); /* and so is the network */ \
-    memory[slot] = TORN + epoch
 #define BEGIN(memory, read) BEGIN_AT(memory, SLOT(to, epoch, from), read, had[epoch])
 
-#define RAISE_AT(word, at) \
-    assert(word[at] < epoch); /* signals never go back */ \
-    word[at] = epoch
 #define RAISE(word) RAISE_AT(word, to * N + from)
 
 inline begin(kind, epoch)
@@ -167,17 +104,11 @@ inline come(kind, epoch)
     fi
 }
 
-#include "ll_v2_links.pml"
+CARRIER
 
 /* Every word of this rank that it waits for has come to `epoch`; that of rank `but` is not looked
  * at. */
 #define CAME_OF(at, wants, s, but) (s == but || !(wants) || at)
-#if N == 2
-#define CAME_ALL(came, cmp, epoch, but) (came(0, cmp, epoch, but) && came(1, cmp, epoch, but))
-#else
-#define CAME_ALL(came, cmp, epoch, but) \
-    (came(0, cmp, epoch, but) && came(1, cmp, epoch, but) && came(2, cmp, epoch, but))
-#endif
 #ifdef MUTANT_COUNTS_OF_SENDERS
 #define ASKS(s, e) WANTS(s, from, e)
 #else
@@ -192,90 +123,44 @@ inline come(kind, epoch)
 #define NOBODY N
 
 #if defined(MUTANT_COUNT_EQ)
-#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, ==, epoch, NOBODY)
+#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, ==, epoch, NOBODY)
 #elif defined(MUTANT_COUNT_STALE)
-#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch - 2, NOBODY)
+#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch - 2, NOBODY)
 #elif defined(MUTANT_NO_COUNT_WAIT)
 #define COUNTS_CAME(epoch) true
 #elif defined(MUTANT_COUNT_OF_ALL_BUT_ONE)
-#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch, 0)
+#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch, 0)
 #else
-#define COUNTS_CAME(epoch) CAME_ALL(COUNT_CAME, >=, epoch, NOBODY)
+#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch, NOBODY)
 #endif
 
 #if defined(MUTANT_DATA_EQ)
-#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, ==, epoch, NOBODY)
+#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, ==, epoch, NOBODY)
 #elif defined(MUTANT_DATA_OF_ALL_BUT_ONE)
-#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch, 0)
+#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch, 0)
 #elif defined(MUTANT_DATA_OF_LAST_EPOCH)
-#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch - 1, NOBODY)
+#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch - 1, NOBODY)
 #else
-#define DATA_CAME(epoch) CAME_ALL(DATUM_CAME, >=, epoch, NOBODY)
+#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch, NOBODY)
 #endif
 
 #if defined(MUTANT_OUTPUT_EQ)
-#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, ==, epoch, NOBODY)
+#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, ==, epoch, NOBODY)
 #elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
-#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, >=, epoch, 0)
+#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, >=, epoch, 0)
 #else
-#define OUTPUTS_CAME(epoch) CAME_ALL(OUTPUT_CAME, >=, epoch, NOBODY)
+#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, >=, epoch, NOBODY)
 #endif
 
 /* Every source's slot at this rank, that is written at all, is in place and of `epoch`. */
 #define READ(memory, slot, epoch, wants) \
-    i = 0; \
-    do \
-    :: i < N -> \
-        assert(!(wants) || memory[slot(from, epoch, i)] == epoch); \
-        i++ \
-    :: else -> break \
-    od; \
-    i = 0
+    EACH(i, N, assert(!(wants) || memory[slot(from, epoch, i)] == epoch))
 #define READ_ALL(memory, epoch) READ(memory, SLOT, epoch, WANTS(i, from, epoch))
 #define READ_OUTPUTS(epoch) READ(outputs, SLOT, epoch, WANTS(from, i, epoch))
 
 /* What this rank put from its buffers of `epoch` before has come: they may be written. */
 #define SOURCE_FREE(memory, epoch) SOURCE_FREE_AT(memory, SLOT, epoch)
-#define SOURCE_FREE_AT(memory, slot, epoch) \
-    i = 0; \
-    do \
-    :: i < N -> \
-        assert(memory[slot(i, epoch, from)] < TORN); \
-        i++ \
-    :: else -> break \
-    od; \
-    i = 0
-
-#ifdef MUTANT_NO_DATA_FENCE
-#define DATA_FENCE
-#else
-#define DATA_FENCE issue(FENCE, 0);
-#endif
-#ifdef MUTANT_NO_OUTPUT_FENCE
-#define OUTPUT_FENCE
-#else
-#define OUTPUT_FENCE issue(FENCE, 0);
-#endif
-
-/* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
- * into y are no business of the transport. */
-#define QUIET_TO(p) (link[from * N + p].signals == 0)
-#if defined(MUTANT_NO_QUIET)
-#define QUIET true
-#elif N == 2
-#define QUIET (QUIET_TO(0) && QUIET_TO(1))
-#else
-#define QUIET (QUIET_TO(0) && QUIET_TO(1) && QUIET_TO(2))
-#endif
-
-#if SLOW
-#define MAY_BEGIN \
-    (from != 0 || (ended[1] >= ended[0] && ended[N - 1] >= ended[0]))
-#define END_STAGE inside[from] = false; ended[from]++; step++
-#else
-#define MAY_BEGIN true
-#define END_STAGE inside[from] = false; step++
-#endif
+#define SOURCE_FREE_AT(memory, slot, epoch) EACH(i, N, assert(memory[slot(i, epoch, from)] < TORN))
 
 inline send_counts(epoch)
 {
@@ -422,25 +307,7 @@ init
             a++
         :: a == 2 * E -> break
         od;
-        a = 0;
-        do
-        :: a < N ->
-            b = 0;
-            do
-            :: b < N ->
-                if
-                :: a != b -> run carrier(a, b)
-                :: else
-                fi;
-                b++
-            :: else -> break
-            od;
-            run rank(a);
-            a++
-        :: else -> break
-        od;
-        a = 0;
-        b = 0;
+        RUN_RANKS(a, b);
         open = 0;
         opened = 0;
         taken[0] = false;

@@ -38,39 +38,7 @@
  * between the halves of a D, and a D between those of a C), LATE; less orders by OPEN, SETS,
  * AGAIN and DISCARD; and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef T
-#define T 1
-#endif
-#ifndef DIRECT
-#define DIRECT 0
-#endif
-#ifndef PULL
-#define PULL 1
-#endif
-#ifndef SELF
-#define SELF 0
-#endif
-#ifndef OPEN
-#define OPEN 2 /* dispatches without C or X, at most */
-#endif
-#ifndef SETS
-#define SETS 2
-#endif
-#ifndef LATE
-#define LATE 1
-#endif
-#ifndef SPLIT
-#define SPLIT 0
-#endif
-#ifndef AGAIN
-#define AGAIN 1 /* C may follow C of the same dispatch */
-#endif
-#ifndef DISCARD
-#define DISCARD 1
-#endif
+#include "common.pml"
 
 #define NT (N * T)
 
@@ -263,11 +231,6 @@ proctype carrier(byte from; byte to)
 
 /* ---- what a rank waits for ---- */
 
-#if N == 2
-#define OF_ALL(received) (received(0) && received(1))
-#else
-#define OF_ALL(received) (received(0) && received(1) && received(2))
-#endif
 #if T == 1
 #define OF_ALL_TOKENS(received, q) received(q, 0)
 #else
@@ -354,22 +317,8 @@ proctype carrier(byte from; byte to)
 inline choose_routes()
 {
     if
-    ROUTE(0)
-    ROUTE(1)
-    ROUTE(2)
-    ROUTE(3)
-    ROUTE(4)
-    ROUTE(5)
-    ROUTE(6)
-    ROUTE(7)
-    ROUTE(8)
-    ROUTE(9)
-    ROUTE(10)
-    ROUTE(11)
-    ROUTE(12)
-    ROUTE(13)
-    ROUTE(14)
-    ROUTE(15)
+    ROUTE(0) ROUTE(1) ROUTE(2) ROUTE(3) ROUTE(4) ROUTE(5) ROUTE(6) ROUTE(7)
+    ROUTE(8) ROUTE(9) ROUTE(10) ROUTE(11) ROUTE(12) ROUTE(13) ROUTE(14) ROUTE(15)
     fi
 }
 
@@ -401,10 +350,7 @@ inline go_on()
     do
     :: at[me] == queued -> call_next()
     :: else ->
-        if
-        :: KIND(NOW) == SEND_DISPATCH -> choose_routes()
-        :: else
-        fi;
+        IF(KIND(NOW) == SEND_DISPATCH, choose_routes());
         d_step {
             begin_op();
             chosen = 0
@@ -461,16 +407,7 @@ init
         do
         :: item < N ->
 #if !LATE
-            peer = 0;
-            do
-            :: peer < N ->
-                if
-                :: peer != item -> run carrier(item, peer)
-                :: else
-                fi;
-                peer++
-            :: else -> break
-            od;
+            EACH(peer, N, IF(peer != item, run carrier(item, peer)));
 #endif
             run rank(item);
             item++

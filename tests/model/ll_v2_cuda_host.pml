@@ -123,13 +123,7 @@ inline forget_ops()
         od;
         queued--;
         queue[queued] = 0;
-        item = 0;
-        do
-        :: item < N ->
-            at[item]--;
-            item++
-        :: else -> break
-        od
+        EACH(item, N, at[item]--)
     :: else -> break
     od
 }

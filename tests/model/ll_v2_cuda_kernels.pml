@@ -21,13 +21,10 @@
 
 inline send_rows()
 {
-    item = 0;
-    do
-    :: item < NT ->
+    EACH(item, NT,
         peer = item / T;
         token = item % T;
-        if
-        :: WANTS(me, MY_SET, peer, token) ->
+        IF(WANTS(me, MY_SET, peer, token),
             PLACE(WANTED_AT, peer, me * T + token);
             BEGIN(ROWS(peer, MY_SET, slot));
             if
@@ -36,27 +33,13 @@ inline send_rows()
                 row_at[FLAG(me, me, token)] = 1
             :: else ->
                 ISSUE(row_due[FLAG(peer, me, token)], DUE(COUNTED(peer, me), MY_SET, slot))
-            fi
-        :: else
-        fi;
-        item++
-    :: else -> break
-    od
+            fi))
 }
 
 inline let_counts_come()
 {
-    peer = 0;
-    do
-    :: peer < N ->
-        if
-        :: COMES_NOW(count_at[WORD(me, peer)], count_due[WORD(me, peer)]) ->
-            count_comes(me, peer)
-        :: else
-        fi;
-        peer++
-    :: else -> break
-    od
+    EACH(peer, N,
+        IF(COMES_NOW(count_at[WORD(me, peer)], count_due[WORD(me, peer)]), count_comes(me, peer)))
 }
 
 #define ASSERT_COUNTS \
@@ -70,16 +53,11 @@ inline let_counts_come()
 
 inline send_output()
 {
-    peer = 0;
-    do
-    :: peer < N ->
+    EACH(peer, N,
         if
         :: peer == me -> output_at[WORD(me, me)]++
         :: else -> ISSUE(output_due[WORD(peer, me)], DUE(1, MY_SET, 0))
-        fi;
-        peer++
-    :: else -> break
-    od
+        fi)
 }
 
 inline start_dispatch()
@@ -95,10 +73,7 @@ inline start_dispatch()
         :: else
         fi;
 #endif
-        if
-        :: SAYS(peer) -> BEGIN(ROUTES(peer, MY_SET, me))
-        :: else
-        fi;
+        IF(SAYS(peer), BEGIN(ROUTES(peer, MY_SET, me)));
         if
         :: peer == me ->
             IN_PLACE(ROUTES(me, MY_SET, me));
@@ -122,14 +97,9 @@ inline start_dispatch()
 inline run_experts()
 {
 #if PULL
-    peer = 0;
-    do
-    :: peer < N ->
+    EACH(peer, N,
         assert(!TELLS(output_due[WORD(peer, me)], MY_SET)); /* what is not written yet */
-        Y(peer, MY_SET, me) = (peer == me -> FULL : TORN);
-        peer++
-    :: else -> break
-    od
+        Y(peer, MY_SET, me) = (peer == me -> FULL : TORN))
 #else
     skip
 #endif
@@ -141,13 +111,7 @@ inline forget_set(s)
     want[me * 2 + s] = 0;
     held[me * 2 + s] = 0;
 #if PULL
-    peer = 0;
-    do
-    :: peer < N ->
-        Y(me, s, peer) = FREE;
-        peer++
-    :: else -> break
-    od
+    EACH(peer, N, Y(me, s, peer) = FREE)
 #endif
 }
 
@@ -155,28 +119,17 @@ inline finish_dispatch()
 {
     let_counts_come();
     ASSERT_COUNTS;
-    item = 0;
-    do
-    :: item < NT ->
+    EACH(item, NT,
         peer = item / T;
         token = item % T;
         held[me * 2 + MY_SET] =
             held[me * 2 + MY_SET] | (WANTS(peer, MY_SET, me, token) << item);
-        if
-        :: HOLDS(me, MY_SET, peer, token) ->
-            if
-            :: COMES_NOW(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]) ->
-                row_comes(me, peer, token)
-            :: else
-            fi;
+        IF(HOLDS(me, MY_SET, peer, token),
+            IF(COMES_NOW(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]),
+                row_comes(me, peer, token));
             PLACE(HELD_AT, me, item);
-            assert(ROWS(me, MY_SET, slot) == FULL)
-        :: else
-        fi;
-        NEXT_EPOCH(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]);
-        item++
-    :: else -> break
-    od;
+            assert(ROWS(me, MY_SET, slot) == FULL));
+        NEXT_EPOCH(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]));
     peer = 0;
     do
     :: peer < N ->
@@ -187,29 +140,18 @@ inline finish_dispatch()
         peer++
     :: else -> break
     od;
-    if
-    :: MY_PARITY == CLOSED -> forget_set(1 - MY_SET)
-    :: else
-    fi;
+    IF(MY_PARITY == CLOSED, forget_set(1 - MY_SET));
     run_experts()
 }
 
 /* Its first C, or X: nobody looks at the rows any more. */
 inline give_up_rows()
 {
-    item = 0;
-    do
-    :: item < NT ->
-        if
-        :: HOLDS(me, MY_SET, item / T, item % T) ->
+    EACH(item, NT,
+        IF(HOLDS(me, MY_SET, item / T, item % T),
             PLACE(HELD_AT, me, item);
             assert(ROWS(me, MY_SET, slot) == FULL);
-            ROWS(me, MY_SET, slot) = FREE
-        :: else
-        fi;
-        item++
-    :: else -> break
-    od
+            ROWS(me, MY_SET, slot) = FREE))
 }
 
 inline start_combine()
@@ -219,13 +161,10 @@ inline start_combine()
 #endif
     skip;
 #if !PULL
-    item = 0;
-    do
-    :: item < NT ->
+    EACH(item, NT,
         peer = item / T;
         token = item % T;
-        if
-        :: HOLDS(me, MY_SET, peer, token) ->
+        IF(HOLDS(me, MY_SET, peer, token),
             BEGIN(OUTPUTS(peer, MY_PARITY, me, token));
             if
             :: peer == me ->
@@ -234,12 +173,7 @@ inline start_combine()
             :: else ->
                 ISSUE(flag_due[FLAG(peer, me, token)],
                       DUE(ANSWERED(peer, me), MY_PARITY, 0))
-            fi
-        :: else
-        fi;
-        item++
-    :: else -> break
-    od
+            fi))
 #endif
 }
 
@@ -253,18 +187,12 @@ inline finish_combine()
         if
         :: WANTS(me, MY_SET, peer, token) ->
 #if PULL
-            if
-            :: COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]) ->
-                output_comes(me, peer)
-            :: else
-            fi;
+            IF(COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]),
+                output_comes(me, peer));
             assert(Y(me, MY_SET, peer) == FULL)
 #else
-            if
-            :: COMES_NOW(flag_at[FLAG(me, peer, token)], flag_due[FLAG(me, peer, token)]) ->
-                flag_comes(me, peer, token)
-            :: else
-            fi;
+            IF(COMES_NOW(flag_at[FLAG(me, peer, token)], flag_due[FLAG(me, peer, token)]),
+                flag_comes(me, peer, token));
             assert(OUTPUTS(me, MY_PARITY, peer, token) == FULL);
             OUTPUTS(me, MY_PARITY, peer, token) = FREE
 #endif
@@ -283,11 +211,8 @@ inline finish_combine()
         assert(ROUTES(me, MY_SET, peer) == FULL);
         ROUTES(me, MY_SET, peer) = FREE;
 #endif
-        if
-        :: COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]) ->
-            output_comes(me, peer)
-        :: else
-        fi;
+        IF(COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]),
+            output_comes(me, peer));
         output_at[WORD(me, peer)]--;
         peer++
     :: else -> break

@@ -6,15 +6,8 @@
  * cells on rank 0. The reader of a writer waits for its signal with >= and must find both cells of that
  * call. Staging is rank 1's, which both proxies reach: the network only signals. */
 
-#ifndef W
-#define W 2
-#endif
-#ifndef E
-#define E 2
-#endif
-#ifndef INLINES
-#define INLINES 1 /* writers whose puts are inline: the first */
-#endif
+#include "common.pml"
+
 #define SLOTS 2   /* of the ring */
 #define STAGES 2  /* messages under way */
 #define RECORDS 2 /* of a message */
@@ -138,8 +131,7 @@ inline add_record()
     OPEN.r[OPEN.n].writer = FROM.writer;
     OPEN.r[OPEN.n].call = FROM.call;
     OPEN.r[OPEN.n].half = FROM.half;
-    if
-    :: FROM.writer >= INLINES ->
+    IF(FROM.writer >= INLINES,
         lane[OUT].op[lane[OUT].n].kind = COPY;
         lane[OUT].op[lane[OUT].n].stage = begun % STAGES;
         lane[OUT].op[lane[OUT].n].number = OPEN.n;
@@ -148,9 +140,7 @@ inline add_record()
         lane[OUT].op[lane[OUT].n].half = FROM.half;
         lane[OUT].n++;
         out_queued++;
-        copied[begun % STAGES] = out_queued
-    :: else
-    fi
+        copied[begun % STAGES] = out_queued)
 }
 
 #ifdef MUTANT_NO_MARK_OUT
@@ -169,27 +159,19 @@ proctype sender()
     do
     :: FROM.turn == taken + 1 && (begun > closed && OPEN.n < RECORDS || begun == closed && begun - acked < STAGES) ->
         d_step {
-            if
-            :: begun == closed -> begun++; OPEN.n = 0; copied[begun % STAGES] = 0
-            :: else
-            fi;
+            IF(begun == closed, begun++; OPEN.n = 0; copied[begun % STAGES] = 0);
             add_record()
         };
 #ifdef MUTANT_TAKE_EARLY
         taken++;
         d_step {
-            if
-            :: ring[(taken - 1) % SLOTS].writer < INLINES -> OPEN.r[OPEN.n].data = ring[(taken - 1) % SLOTS].payload
-            :: else
-            fi;
+            IF(ring[(taken - 1) % SLOTS].writer < INLINES,
+                OPEN.r[OPEN.n].data = ring[(taken - 1) % SLOTS].payload);
             OPEN.n++
         }
 #else
         d_step {
-            if
-            :: FROM.writer < INLINES -> OPEN.r[OPEN.n].data = FROM.payload
-            :: else
-            fi;
+            IF(FROM.writer < INLINES, OPEN.r[OPEN.n].data = FROM.payload);
             OPEN.n++;
             taken++
         }
@@ -221,16 +203,13 @@ proctype receiver()
                 in_queued++;
                 lane[IN].op[lane[IN].n].turn = in_queued;
                 lane[IN].n++;
-                if
-                :: NEXT.r[i].half == 1 ->
+                IF(NEXT.r[i].half == 1,
                     lane[IN].op[lane[IN].n].kind = SET;
                     lane[IN].op[lane[IN].n].writer = NEXT.r[i].writer;
                     lane[IN].op[lane[IN].n].call = NEXT.r[i].call;
                     in_queued++;
                     lane[IN].op[lane[IN].n].turn = in_queued;
-                    lane[IN].n++
-                :: else
-                fi;
+                    lane[IN].n++);
                 i++
             :: else -> break
             od;

@@ -13,34 +13,14 @@
  * memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has issued comes only while it is in a call, as a transport
  * may hold it back; 0: stores), ORDER (below), and at most one MUTANT_*. */
 
-#ifndef N
-#define N 2
-#endif
-#ifndef E
-#define E 4
-#endif
-#ifndef B
-#define B 2
-#endif
-#ifndef TOKEN
-#define TOKEN 1
-#endif
-#ifndef FOLDED
-#define FOLDED 1
-#endif
-#ifndef FAR
-#define FAR 1
-#endif
-
 /* Which call comes when; the same on every rank.
  *   0  lockstep: a dispatch, its combine
  *   1  D1 D2 C1 D3 C2 ...
  *   2  every order that the calls allow, halves included; spin chooses
  *   3  dispatches that are given up (GPUs): D1 D2 D3 ...
  * TURNS: dispatches take the sets in turn (GPUs), not the first that is free. */
-#ifndef ORDER
-#define ORDER 2
-#endif
+
+#include "common.pml"
 
 /* The ranks that may have no row for another. */
 #if defined(NONE_FREE)
@@ -206,27 +186,13 @@ inline issue_output(e)
     output_due[LINK(p, to)] = e
 }
 
-/* For each other rank. */
-#define EACH(what) \
-    to = 0; \
-    do \
-    :: to < N -> \
-        if \
-        :: to != p -> what \
-        :: else \
-        fi; \
-        to++ \
-    :: else -> break \
-    od; \
-    to = 0
+#define EACH_OTHER(...) EACH(to, N, IF(to != p, __VA_ARGS__))
 
-#define DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + output_due[LINK(p, to)])
+#define NOT_DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + output_due[LINK(p, to)] == 0)
 #if defined(MUTANT_NO_QUIET)
 #define QUIET true
-#elif N == 2
-#define QUIET (DUE(0) + DUE(1) == 0)
 #else
-#define QUIET (DUE(0) + DUE(1) + DUE(2) == 0)
+#define QUIET (OF_ALL(NOT_DUE))
 #endif
 
 /* Flags are waited for with >=. */
@@ -254,7 +220,7 @@ inline issue_output(e)
 
 inline choose(e)
 {
-    EACH(
+    EACH_OTHER(
         if
         :: FREE(p) -> sent_to[AT(p, set[e], to)] = false
         :: sent_to[AT(p, set[e], to)] = true
@@ -263,7 +229,7 @@ inline choose(e)
 
 inline clear_sent()
 {
-    EACH(sent[LINK(p, to)] = 0)
+    EACH_OTHER(sent[LINK(p, to)] = 0)
 }
 
 /* What a dispatch_send does before its rows leave. */
@@ -290,11 +256,11 @@ inline dispatch_send(e)
 {
     reset_at_send();
 #if TOKEN || defined(MUTANT_COUNTS_BEFORE_ROWS)
-    EACH(issue_counts(e));
+    EACH_OTHER(issue_counts(e));
 #endif
-    EACH(if :: sent_to[AT(p, set[e], to)] -> issue_row(e) :: else fi);
+    EACH_OTHER(if :: sent_to[AT(p, set[e], to)] -> issue_row(e) :: else fi);
 #if !TOKEN && !defined(MUTANT_COUNTS_BEFORE_ROWS)
-    EACH(issue_counts(e))
+    EACH_OTHER(issue_counts(e))
 #endif
 }
 
@@ -319,24 +285,11 @@ inline take_row(e)
 /* The ranks are waited for one by one. */
 inline dispatch_recv(e)
 {
-    to = 0;
-    do
-    :: to < N ->
-        if
-        :: to != p -> d_step { COUNT_CAME(e) -> take_counts(e) }
-        :: else
-        fi;
-        to++
-    :: else -> break
-    od;
-    to = 0;
+    EACH(to, N, IF(to != p, d_step { COUNT_CAME(e) -> take_counts(e) }));
     d_step { reset_at_recv() }
     do
     :: to < N ->
-        if
-        :: to != p && got_from[AT(p, set[e], to)] -> d_step { ROW_CAME(e) -> take_row(e) }
-        :: else
-        fi;
+        IF(to != p && got_from[AT(p, set[e], to)], d_step { ROW_CAME(e) -> take_row(e) });
         to++
     :: else -> break
     od;
@@ -345,26 +298,23 @@ inline dispatch_recv(e)
 
 inline combine_send(e)
 {
-    EACH(if :: got_from[AT(p, set[e], to)] -> issue_output(e) :: else fi)
+    EACH_OTHER(if :: got_from[AT(p, set[e], to)] -> issue_output(e) :: else fi)
 }
 
 inline combine_recv(e)
 {
     do
     :: to < N ->
-        if
-        :: to != p && sent_to[AT(p, set[e], to)] ->
+        IF(to != p && sent_to[AT(p, set[e], to)],
             d_step {
                 OUTPUT_CAME(e) -> READ(outputs, outputs_new, OUTPUT_AT(SET(e), e, p, to), e)
-            }
-        :: else
-        fi;
+            });
         to++
     :: else -> break
     od;
     to = 0;
     d_step {
-        EACH(
+        EACH_OTHER(
             sent_to[AT(p, set[e], to)] = false;
             got_from[AT(p, set[e], to)] = false)
     }
@@ -447,25 +397,7 @@ init
             a++
         :: a == STEPS -> break
         od;
-        a = 0;
-        do
-        :: a < N ->
-            b = 0;
-            do
-            :: b < N ->
-                if
-                :: a != b -> run carrier(a, b)
-                :: else
-                fi;
-                b++
-            :: else -> break
-            od;
-            run rank(a);
-            a++
-        :: else -> break
-        od;
-        a = 0;
-        b = 0;
+        RUN_RANKS(a, b);
         n[0] = 0;
         n[1] = 0;
         n[2] = 0;

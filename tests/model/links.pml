@@ -1,4 +1,76 @@
-/* The links between ranks, for ll_v2.pml: what is issued on them, and how it comes. */
+/* The links between ranks, for ll_v2.pml, ll_v1.pml and ll_v1_cuda.pml: what is issued on them, how it comes, and what
+ * calls do with it. ll_v2.pml says how they are modelled. A model defines SKIPPED() and IS_PUT(), if they are others,
+ * before it includes this, and afterwards begin() and come(), and CARRIER. */
+#include "common.pml"
+
+#define PUT_COUNTS 1
+#define PUT_ROWS 2
+#define PUT_OUTPUTS 3
+#define SIGNAL_COUNT 4
+#define SIGNAL_DATA 5
+#define SIGNAL_OUTPUT 6
+#define FENCE 7
+#define PUT_LAST_ROWS 8
+#define PUT_LAST_OUTPUTS 9
+#ifndef IS_PUT
+#define IS_PUT(kind) ((kind) <= PUT_OUTPUTS || (kind) >= PUT_LAST_ROWS)
+#define IS_SIGNAL(kind) ((kind) >= SIGNAL_COUNT && (kind) <= SIGNAL_OUTPUT)
+#endif
+
+#define OP(kind, epoch) ((kind) * 16 + (epoch))
+#define KIND(op) ((op) / 16)
+#define EPOCH(op) ((op) % 16)
+
+/* What is issued from one rank to another and has not come: put, fence, signal, in order. */
+#define ROOM 12
+typedef Link {
+    byte n;
+    byte op[ROOM];
+    byte signals; /* of these */
+    short ready;  /* bit i: op[i] is a signal that may come now */
+};
+Link link[N * N]; /* [from * N + to] */
+
+#define TORN 16 /* is added to an epoch in memory while a put may be writing it */
+
+bool ordered;
+bool inside[N]; /* a stage */
+#if SLOW
+byte ended[N]; /* stages */
+#define MAY_BEGIN (from != 0 || (ended[1] >= ended[0] && ended[N - 1] >= ended[0]))
+#define END_STAGE inside[from] = false; ended[from]++; step++
+#else
+#define MAY_BEGIN true
+#define END_STAGE inside[from] = false; step++
+#endif
+
+#define BEGIN_AT(memory, slot, read, before) \
+    assert(read[to] >= before); /* the owner is done with what stands there */ \
+    assert(memory[slot] < TORN); /* and so is the network */ \
+    memory[slot] = TORN + epoch
+#define RAISE_AT(word, at) \
+    assert(word[at] < epoch); /* signals never go back */ \
+    word[at] = epoch
+
+#ifdef MUTANT_NO_DATA_FENCE
+#define DATA_FENCE
+#else
+#define DATA_FENCE issue(FENCE, 0);
+#endif
+#ifdef MUTANT_NO_OUTPUT_FENCE
+#define OUTPUT_FENCE
+#else
+#define OUTPUT_FENCE issue(FENCE, 0);
+#endif
+
+/* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
+ * into y are no business of the transport. */
+#define QUIET_TO(p) (link[from * N + p].signals == 0)
+#ifdef MUTANT_NO_QUIET
+#define QUIET true
+#else
+#define QUIET OF_ALL(QUIET_TO)
+#endif
 
 /* Finds the signals that may come: all but those behind a fence that a signal is before. */
 inline find_ready(c)
@@ -14,10 +86,7 @@ inline find_ready(c)
             before = before + since;
             since = 0
         :: IS_SIGNAL(KIND(link[c].op[i])) ->
-            if
-            :: before == 0 -> link[c].ready = link[c].ready | (1 << i)
-            :: else
-            fi;
+            IF(before == 0, link[c].ready = link[c].ready | (1 << i));
 #ifndef MUTANT_FENCE_PUTS_ONLY
             since++
 #endif
@@ -97,12 +166,9 @@ inline deliver(c, at)
     :: j > 0 ->
         j--;
         op = link[c].op[j];
-        if
-        :: IS_PUT(KIND(op)) && (j < last || IS_PAYLOAD(op, signal)) ->
+        IF(IS_PUT(KIND(op)) && (j < last || IS_PAYLOAD(op, signal)),
             come(KIND(op), EPOCH(op));
-            drop(c, j)
-        :: else
-        fi
+            drop(c, j))
     :: else -> break
     od;
     come(KIND(signal), EPOCH(signal));
@@ -121,23 +187,13 @@ inline deliver(c, at)
     :: inside[from] && (link[from * N + to].ready & (1 << at)) != 0 -> \
         d_step { deliver(from * N + to, at) }
 
-proctype carrier(byte from; byte to)
-{
-    byte i, j, before, since, signal, last, op;
-
-end:
-    do
-    DELIVER(0)
-    DELIVER(1)
-    DELIVER(2)
-    DELIVER(3)
-    DELIVER(4)
-    DELIVER(5)
-    DELIVER(6)
-    DELIVER(7)
-    DELIVER(8)
-    DELIVER(9)
-    DELIVER(10)
-    DELIVER(11)
-    od
+#define CARRIER \
+proctype carrier(byte from; byte to) \
+{ \
+    byte i, j, before, since, signal, last, op; \
+end: \
+    do \
+    DELIVER(0) DELIVER(1) DELIVER(2) DELIVER(3) DELIVER(4) DELIVER(5) \
+    DELIVER(6) DELIVER(7) DELIVER(8) DELIVER(9) DELIVER(10) DELIVER(11) \
+    od \
 }

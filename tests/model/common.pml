@@ -1,0 +1,25 @@
+/* What all models use. Numbers that they are given by -D have defaults in `run`. */
+
+/* For each i < n, with i 0 before and after; and what is done where a condition holds, or not at all. */
+#define EACH(i, n, ...) \
+    i = 0; \
+    do \
+    :: i < (n) -> __VA_ARGS__; i++ \
+    :: else -> break \
+    od; \
+    i = 0
+#define IF(condition, ...) \
+    if \
+    :: condition -> __VA_ARGS__ \
+    :: else \
+    fi
+
+/* Of all ranks; `of` is a macro of a rank, and maybe more. */
+#if N == 2
+#define OF_ALL(of, ...) (of(0, ##__VA_ARGS__) && of(1, ##__VA_ARGS__))
+#else
+#define OF_ALL(of, ...) (of(0, ##__VA_ARGS__) && of(1, ##__VA_ARGS__) && of(2, ##__VA_ARGS__))
+#endif
+
+/* Starts every rank, and what carries from it to each other. */
+#define RUN_RANKS(a, b) EACH(a, N, EACH(b, N, IF(a != b, run carrier(a, b))); run rank(a))
