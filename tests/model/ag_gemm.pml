@@ -52,33 +52,20 @@ byte on_way[N];          /* how many of them */
 byte placed[N], done[N]; /* chunks */
 bool inside[N];
 
-#ifdef MUTANT_EQ
-#define SEEN(x) (WORD(p, x) == e)
-#elif defined(MUTANT_CALL_BEFORE)
-#define SEEN(x) (WORD(p, x) + 1 >= e)
-#elif defined(MUTANT_ROWS_ALONE)
-#define SEEN(x) (WORD(p, x) >= e || !HAS_ROWS(x))
-#elif defined(MUTANT_PASS_WITHOUT_WAIT)
-#define SEEN(x) (WORD(p, x) >= e || ARRIVES_BY_PUT(p, x))
-#elif defined(MUTANT_LOAD_WITHOUT_WAIT)
-#define SEEN(x) (WORD(p, x) >= e || PULL)
-#else
-#define SEEN(x) (WORD(p, x) >= e)
-#endif
+#define SEEN(x) \
+    (MUTANT_EQ -> (WORD(p, x) == e) : \
+     (MUTANT_CALL_BEFORE -> (WORD(p, x) + 1 >= e) : \
+     (MUTANT_ROWS_ALONE -> (WORD(p, x) >= e || !HAS_ROWS(x)) : \
+     (MUTANT_PASS_WITHOUT_WAIT -> (WORD(p, x) >= e || ARRIVES_BY_PUT(p, x)) : \
+     (MUTANT_LOAD_WITHOUT_WAIT -> (WORD(p, x) >= e || PULL) : \
+     (WORD(p, x) >= e))))))
 
-#ifdef MUTANT_LAST_ALONE
-#define TILE_HAS_ITS_ROWS (STATE(K - 1) >= PLACED)
-#elif defined(MUTANT_FIRST_ALONE)
-#define TILE_HAS_ITS_ROWS (STATE(0) >= PLACED)
-#else
-#define TILE_HAS_ITS_ROWS (placed[p] == K)
-#endif
+#define TILE_HAS_ITS_ROWS \
+    (MUTANT_LAST_ALONE -> (STATE(K - 1) >= PLACED) : \
+     (MUTANT_FIRST_ALONE -> (STATE(0) >= PLACED) : \
+     (placed[p] == K)))
 
-#ifdef MUTANT_NO_FENCE
-#define BEFORE_ROWS(put) true
-#else
-#define BEFORE_ROWS(put) (scales_put[put] == 0)
-#endif
+#define BEFORE_ROWS(put) (MUTANT_NO_FENCE -> true : (scales_put[put] == 0))
 
 inline raise(q, x)
 {
@@ -153,7 +140,7 @@ inline look(x)
 
 inline pass_on(x)
 {
-#ifndef MUTANT_PASS_EARLY
+#if !MUTANT_PASS_EARLY
     EACH_RANK(signal_to(x, q));
 #endif
     STATE(x) = DONE;
@@ -174,7 +161,7 @@ inline begin_placing(x)
     :: !OWN(p, x) -> EACH_RANK(put_to(x, q)) /* own rows are put when the call begins */
     :: else
     fi;
-#ifdef MUTANT_PASS_EARLY
+#if MUTANT_PASS_EARLY
     EACH_RANK(signal_to(x, q));
 #endif
     if
@@ -238,7 +225,7 @@ proctype Rank(byte p)
         :: atomic { tile == 1 -> read_rows(); tile = 2 }
         :: atomic { tile == 2 && done[p] == K -> break }
         od;
-#ifdef MUTANT_NO_QUIET
+#if MUTANT_NO_QUIET
         inside[p] = (e == E)
 #else
         on_way[p] == 0;

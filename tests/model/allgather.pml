@@ -35,15 +35,11 @@ byte begun[N], ended[N]; /* calls */
 byte loads[N * B];       /* peers that load from a rank's own part */
 bool inside[N];
 
-#ifdef MUTANT_EQ
-#define CAME(p, q, e) (WORD(p, q) == e)
-#elif defined(MUTANT_CALL_BEFORE)
-#define CAME(p, q, e) (WORD(p, q) + 1 >= e)
-#elif defined(MUTANT_ALL_BUT_ONE)
-#define CAME(p, q, e) (q == 0 || WORD(p, q) >= e)
-#else
-#define CAME(p, q, e) (WORD(p, q) >= e)
-#endif
+#define CAME(p, q, e) \
+    (MUTANT_EQ -> (WORD(p, q) == e) : \
+     (MUTANT_CALL_BEFORE -> (WORD(p, q) + 1 >= e) : \
+     (MUTANT_ALL_BUT_ONE -> (q == 0 || WORD(p, q) >= e) : \
+     (WORD(p, q) >= e))))
 
 /* The output of call e - B was valid until the owner began e - 1, for B = 2. */
 #define MAY_WRITE(owner, e) ((e) <= B || begun[owner] > (e) - B)
@@ -127,7 +123,7 @@ inline receive_from(q)
     if
     :: q == p
     :: else ->
-#ifndef MUTANT_NO_WAIT
+#if !MUTANT_NO_WAIT
         CAME(p, q, e);
 #endif
 #if PULL
@@ -181,7 +177,7 @@ proctype Rank(byte p)
 #if !INPLACE
         atomic { write_own() }
 #endif
-#ifdef MUTANT_SIGNAL_FIRST
+#if MUTANT_SIGNAL_FIRST
         EACH(i, N, atomic { signal_to(i) });
         atomic { EACH(i, N, send_to(i)) };
         atomic { EACH(i, N, stored_at(i)) };
@@ -191,7 +187,7 @@ proctype Rank(byte p)
         EACH(i, N, atomic { signal_to(i) });
 #endif
         EACH(i, N, receive_from(i));
-#ifndef MUTANT_NO_QUIET
+#if !MUTANT_NO_QUIET
         QUIET(p);
 #endif
         atomic {

@@ -37,7 +37,7 @@ byte up[N * BLOCKS], down[N * BLOCKS], slot[N * BLOCKS], inter[N * RING], left[N
 
 inline send(r, p, e)
 {
-#ifdef MUTANT_FLAG_EARLY
+#if MUTANT_FLAG_EARLY
     row_flag[PAIR(p, r)] = e;
     WRITE(row[AT(p, r, e)], e);
 #else
@@ -53,7 +53,7 @@ inline index_rows(r, e)
     :: s < N ->
         if
         :: s != r ->
-#ifndef MUTANT_NO_HEADS
+#if !MUTANT_NO_HEADS
             head_flag[PAIR(r, s)] >= e;
             READ(head[AT(r, s, e)], e);
 #endif
@@ -69,7 +69,7 @@ inline index_rows(r, e)
 
 inline multiply_up(r, b, e)
 {
-#ifndef MUTANT_NO_RING
+#if !MUTANT_NO_RING
     b < RING || down[r * BLOCKS + b - RING] == 1;
 #endif
     s = 0;
@@ -77,7 +77,7 @@ inline multiply_up(r, b, e)
     :: s < N ->
         if
         :: s != r && has[s * B + SET(e)] ->
-#ifdef MUTANT_STALE_ROWS
+#if MUTANT_STALE_ROWS
             row_flag[PAIR(r, s)] >= e - 1;
 #else
             row_flag[PAIR(r, s)] >= e;
@@ -102,7 +102,7 @@ inline give_back(r, p, e)
 
 inline multiply_down(r, b, e)
 {
-#ifndef MUTANT_NO_UP
+#if !MUTANT_NO_UP
     up[r * BLOCKS + b] == 1;
 #endif
     READ(inter[r * RING + b % RING], e * BLOCKS + b);
@@ -112,7 +112,7 @@ inline multiply_down(r, b, e)
     do
     :: s < N && !has[s * B + SET(e)] -> s++
     :: s < N && has[s * B + SET(e)] ->
-#ifdef MUTANT_COUNT_APART
+#if MUTANT_COUNT_APART
         c = left[PAIR(r, s)];
         left[PAIR(r, s)] = c - 1;
         c = c - 1;
@@ -123,7 +123,7 @@ inline multiply_down(r, b, e)
         };
 #endif
         if
-#ifdef MUTANT_FIRST_RETURNS
+#if MUTANT_FIRST_RETURNS
         :: c == BLOCKS - 1 -> give_back(r, s, e)
 #else
         :: c == 0 -> give_back(r, s, e)
@@ -171,7 +171,7 @@ inline begin_call(r, e)
 
 inline take(r, t)
 {
-#ifdef MUTANT_TICKET_APART
+#if MUTANT_TICKET_APART
     t = next[r];
     next[r] = t + 1
 #else

@@ -52,12 +52,12 @@ byte ended[N]; /* stages */
     assert(word[at] < epoch); /* signals never go back */ \
     word[at] = epoch
 
-#ifdef MUTANT_NO_DATA_FENCE
+#if MUTANT_NO_DATA_FENCE
 #define DATA_FENCE
 #else
 #define DATA_FENCE issue(FENCE, 0);
 #endif
-#ifdef MUTANT_NO_OUTPUT_FENCE
+#if MUTANT_NO_OUTPUT_FENCE
 #define OUTPUT_FENCE
 #else
 #define OUTPUT_FENCE issue(FENCE, 0);
@@ -66,11 +66,7 @@ byte ended[N]; /* stages */
 /* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
  * into y are no business of the transport. */
 #define QUIET_TO(p) (link[from * N + p].signals == 0)
-#ifdef MUTANT_NO_QUIET
-#define QUIET true
-#else
-#define QUIET OF_ALL(QUIET_TO)
-#endif
+#define QUIET (MUTANT_NO_QUIET -> true : OF_ALL(QUIET_TO))
 
 /* Finds the signals that may come: all but those behind a fence that a signal is before. */
 inline find_ready(c)
@@ -87,7 +83,7 @@ inline find_ready(c)
             since = 0
         :: IS_SIGNAL(KIND(link[c].op[i])) ->
             IF(before == 0, link[c].ready = link[c].ready | (1 << i));
-#ifndef MUTANT_FENCE_PUTS_ONLY
+#if !MUTANT_FENCE_PUTS_ONLY
             since++
 #endif
         :: else
@@ -142,14 +138,11 @@ inline issue(kind, epoch)
 }
 
 /* A put_signal stands on its link as two operations, payload first. */
-#ifdef MUTANT_COUNT_BEFORE_PAYLOAD
-#define IS_PAYLOAD(put, signal) false
-#else
 #define IS_PAYLOAD(put, signal) \
-    ((KIND(signal) == SIGNAL_COUNT && (put) == OP(PUT_COUNTS, EPOCH(signal))) || \
-     (KIND(signal) == SIGNAL_DATA && (put) == OP(PUT_LAST_ROWS, EPOCH(signal))) || \
-     (KIND(signal) == SIGNAL_OUTPUT && (put) == OP(PUT_LAST_OUTPUTS, EPOCH(signal))))
-#endif
+    (MUTANT_COUNT_BEFORE_PAYLOAD -> false : \
+     ((KIND(signal) == SIGNAL_COUNT && (put) == OP(PUT_COUNTS, EPOCH(signal))) || \
+      (KIND(signal) == SIGNAL_DATA && (put) == OP(PUT_LAST_ROWS, EPOCH(signal))) || \
+      (KIND(signal) == SIGNAL_OUTPUT && (put) == OP(PUT_LAST_OUTPUTS, EPOCH(signal)))))
 
 /* The signal at op[at] comes, and with it the puts that it is ordered after. */
 inline deliver(c, at)

@@ -28,16 +28,8 @@ byte set[S + 1], had[S + 1];
 #define AGAIN 3
 #define DISCARD 4
 
-#ifdef MUTANT_ONE_POSITION
-#define POSITION(call) 0
-#else
-#define POSITION(call) ((call) % 2)
-#endif
-#ifdef MUTANT_ONE_WORD
-#define WORD(p, call, s) ((p) * N + (s))
-#else
-#define WORD(p, call, s) (((p) * 2 + (call) % 2) * N + (s))
-#endif
+#define POSITION(call) (MUTANT_ONE_POSITION -> 0 : ((call) % 2))
+#define WORD(p, call, s) (MUTANT_ONE_WORD -> ((p) * N + (s)) : (((p) * 2 + (call) % 2) * N + (s)))
 byte data_at[2 * N * N], output_at[2 * N * N];
 
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
@@ -54,11 +46,7 @@ byte rows[2 * N * N], last_rows[2 * N * N];
 byte outputs[2 * N * N];
 
 /* The call that had a position before; 0: none. */
-#ifdef MUTANT_ONE_POSITION
-#define BEFORE(call) ((call) - 1)
-#else
-#define BEFORE(call) ((call) > 2 -> (call) - 2 : 0)
-#endif
+#define BEFORE(call) (MUTANT_ONE_POSITION -> ((call) - 1) : ((call) > 2 -> (call) - 2 : 0))
 
 /* The last that their owner has read for the last time. */
 byte rows_read[N], outputs_read[N];
@@ -92,7 +80,7 @@ inline come(kind, epoch)
 
 CARRIER
 
-#ifdef MUTANT_EQ
+#if MUTANT_EQ
 #define CMP ==
 #else
 #define CMP >=
@@ -101,20 +89,14 @@ CARRIER
 #define CAME(word, call, but) OF_ALL(CAME_OF, word, call, but)
 #define NOBODY N
 
-#if defined(MUTANT_NO_DATA_WAIT)
-#define DATA_CAME(call) true
-#elif defined(MUTANT_DATA_OF_ALL_BUT_ONE)
-#define DATA_CAME(call) CAME(data_at, call, 0)
-#else
-#define DATA_CAME(call) CAME(data_at, call, NOBODY)
-#endif
-#if defined(MUTANT_NO_OUTPUT_WAIT)
-#define OUTPUTS_CAME(call) true
-#elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
-#define OUTPUTS_CAME(call) CAME(output_at, call, 0)
-#else
-#define OUTPUTS_CAME(call) CAME(output_at, call, NOBODY)
-#endif
+#define DATA_CAME(call) \
+    (MUTANT_NO_DATA_WAIT -> true : \
+     (MUTANT_DATA_OF_ALL_BUT_ONE -> CAME(data_at, call, 0) : \
+     CAME(data_at, call, NOBODY)))
+#define OUTPUTS_CAME(call) \
+    (MUTANT_NO_OUTPUT_WAIT -> true : \
+     (MUTANT_OUTPUT_OF_ALL_BUT_ONE -> CAME(output_at, call, 0) : \
+     CAME(output_at, call, NOBODY)))
 
 #define READ_ALL(memory, slot, call) EACH(i, N, assert(memory[slot(from, call, i)] == call))
 
@@ -125,7 +107,7 @@ inline send_rows(call)
 {
     SOURCE_FREE(rows);
     SOURCE_FREE(last_rows);
-#ifdef MUTANT_DATA_BEFORE_ROWS
+#if MUTANT_DATA_BEFORE_ROWS
     issue(PUT_LAST_ROWS, call);
     issue(SIGNAL_DATA, call);
     issue(PUT_ROWS, call)
@@ -160,7 +142,7 @@ proctype rank(byte from)
             inside[from] = true;
             opened++;
             send_rows(opened);
-#ifdef MUTANT_Y_BEFORE_DATA
+#if MUTANT_Y_BEFORE_DATA
             store_y(opened)
 #endif
         }
@@ -172,7 +154,7 @@ proctype rank(byte from)
             READ_ALL(rows, SLOT, opened); /* copied to where experts read */
             READ_ALL(last_rows, SLOT, opened);
             rows_read[from] = opened;
-#ifndef MUTANT_Y_BEFORE_DATA
+#if !MUTANT_Y_BEFORE_DATA
             store_y(opened);
 #endif
             END_STAGE
@@ -207,11 +189,7 @@ proctype rank(byte from)
     od
 }
 
-#ifdef MUTANT_ONE_SET
-#define NEXT_SET 0
-#else
-#define NEXT_SET (open > 0 && set[first] == 0 -> 1 : 0)
-#endif
+#define NEXT_SET (MUTANT_ONE_SET -> 0 : (open > 0 && set[first] == 0 -> 1 : 0))
 #define SET_IS_FREE true
 #define MAY_REPEAT true
 #include "ll_v1_calls.pml"

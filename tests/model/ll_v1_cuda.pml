@@ -25,7 +25,7 @@ byte set[S + 1], had[S + 1];
 #define AGAIN 3
 #define DISCARD 4
 
-#ifdef MUTANT_ONE_POSITION
+#if MUTANT_ONE_POSITION
 #define POSITION(call) 0
 #define BEFORE(call) ((call) - 1)
 #else
@@ -98,28 +98,15 @@ CARRIER
 #define WANTED_SPLIT_CAME(s, call) (MAY_LACK(s, call) || SPLIT_CAME(s, call))
 #define WANTED_HAS_BEGUN(s, call) (MAY_LACK(s, call) || HAS_BEGUN(s, call))
 
-#ifdef MUTANT_SPLITS_OF_SOME
-#define SPLITS_CAME(call) OF_ALL(WANTED_SPLIT_CAME, call)
-#else
-#define SPLITS_CAME(call) OF_ALL(SPLIT_CAME, call)
-#endif
-#ifdef MUTANT_NO_ROW_WAIT
-#define ROWS_CAME(call) true
-#else
-#define ROWS_CAME(call) OF_ALL(ROW_CAME, call)
-#endif
-#if defined(MUTANT_NO_BEGUN_WAIT)
-#define ALL_BEGUN(call) true
-#elif defined(MUTANT_BEGUN_OF_SOME)
-#define ALL_BEGUN(call) OF_ALL(WANTED_HAS_BEGUN, call)
-#else
-#define ALL_BEGUN(call) OF_ALL(HAS_BEGUN, call)
-#endif
-#if PULL || defined(MUTANT_NO_LINE_WAIT)
-#define LINES_CAME(call) true
-#else
-#define LINES_CAME(call) OF_ALL(LINE_CAME, call)
-#endif
+#define SPLITS_CAME(call) \
+    (MUTANT_SPLITS_OF_SOME -> OF_ALL(WANTED_SPLIT_CAME, call) : \
+     OF_ALL(SPLIT_CAME, call))
+#define ROWS_CAME(call) (MUTANT_NO_ROW_WAIT -> true : OF_ALL(ROW_CAME, call))
+#define ALL_BEGUN(call) \
+    (MUTANT_NO_BEGUN_WAIT -> true : \
+     (MUTANT_BEGUN_OF_SOME -> OF_ALL(WANTED_HAS_BEGUN, call) : \
+     OF_ALL(HAS_BEGUN, call)))
+#define LINES_CAME(call) (PULL || MUTANT_NO_LINE_WAIT -> true : OF_ALL(LINE_CAME, call))
 
 #define READ_WANTED(memory, call) \
     EACH(i, N, assert(MAY_LACK(i, call) || memory[SLOT(from, call, i)] == call))
@@ -132,7 +119,7 @@ inline read_y(epoch)
 
 inline begin_combine(call)
 {
-#ifdef MUTANT_NO_FENCE
+#if MUTANT_NO_FENCE
     issue(BEGUN, call);
 #else
     issue(FENCE, 0);
@@ -157,7 +144,7 @@ proctype rank(byte from)
 #if !BARE
             issue(ROWS, opened);
 #endif
-#ifdef MUTANT_STARTS_BEFORE_SPLITS
+#if MUTANT_STARTS_BEFORE_SPLITS
             issue(PUT_OUTPUTS, opened)
 #endif
         }
@@ -165,7 +152,7 @@ proctype rank(byte from)
             SPLITS_CAME(opened) && ROWS_CAME(opened) ->
             READ_WANTED(rows, opened);
             rows_read[from] = opened;
-#if PULL && !defined(MUTANT_STARTS_BEFORE_SPLITS)
+#if PULL && !MUTANT_STARTS_BEFORE_SPLITS
             issue(PUT_OUTPUTS, opened); /* starts, and what experts write */
 #endif
             step++

@@ -31,7 +31,7 @@
  *   2  every order with at most two dispatches open; spin chooses */
 
 #if PUBLISH
-#ifdef MUTANT_ONE_PLACE
+#if MUTANT_ONE_PLACE
 #define TURN(e) 0
 #define COUNTS_HAD(e) ((e) - 1)
 #else
@@ -109,11 +109,7 @@ CARRIER
 /* Every word of this rank that it waits for has come to `epoch`; that of rank `but` is not looked
  * at. */
 #define CAME_OF(at, wants, s, but) (s == but || !(wants) || at)
-#ifdef MUTANT_COUNTS_OF_SENDERS
-#define ASKS(s, e) WANTS(s, from, e)
-#else
-#define ASKS(s, e) true
-#endif
+#define ASKS(s, e) (MUTANT_COUNTS_OF_SENDERS -> WANTS(s, from, e) : true)
 #define COUNT_CAME(s, cmp, epoch, but) \
     CAME_OF(count_at[COUNT_WORD(from, opened, s)] cmp epoch, ASKS(s, opened), s, but)
 #define DATUM_CAME(s, cmp, epoch, but) \
@@ -122,35 +118,23 @@ CARRIER
     CAME_OF(output_at[from * N + s] cmp epoch, WANTS(from, s, closed), s, but)
 #define NOBODY N
 
-#if defined(MUTANT_COUNT_EQ)
-#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, ==, epoch, NOBODY)
-#elif defined(MUTANT_COUNT_STALE)
-#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch - 2, NOBODY)
-#elif defined(MUTANT_NO_COUNT_WAIT)
-#define COUNTS_CAME(epoch) true
-#elif defined(MUTANT_COUNT_OF_ALL_BUT_ONE)
-#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch, 0)
-#else
-#define COUNTS_CAME(epoch) OF_ALL(COUNT_CAME, >=, epoch, NOBODY)
-#endif
+#define COUNTS_CAME(epoch) \
+    (MUTANT_COUNT_EQ -> OF_ALL(COUNT_CAME, ==, epoch, NOBODY) : \
+     (MUTANT_COUNT_STALE -> OF_ALL(COUNT_CAME, >=, epoch - 2, NOBODY) : \
+     (MUTANT_NO_COUNT_WAIT -> true : \
+     (MUTANT_COUNT_OF_ALL_BUT_ONE -> OF_ALL(COUNT_CAME, >=, epoch, 0) : \
+     OF_ALL(COUNT_CAME, >=, epoch, NOBODY)))))
 
-#if defined(MUTANT_DATA_EQ)
-#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, ==, epoch, NOBODY)
-#elif defined(MUTANT_DATA_OF_ALL_BUT_ONE)
-#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch, 0)
-#elif defined(MUTANT_DATA_OF_LAST_EPOCH)
-#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch - 1, NOBODY)
-#else
-#define DATA_CAME(epoch) OF_ALL(DATUM_CAME, >=, epoch, NOBODY)
-#endif
+#define DATA_CAME(epoch) \
+    (MUTANT_DATA_EQ -> OF_ALL(DATUM_CAME, ==, epoch, NOBODY) : \
+     (MUTANT_DATA_OF_ALL_BUT_ONE -> OF_ALL(DATUM_CAME, >=, epoch, 0) : \
+     (MUTANT_DATA_OF_LAST_EPOCH -> OF_ALL(DATUM_CAME, >=, epoch - 1, NOBODY) : \
+     OF_ALL(DATUM_CAME, >=, epoch, NOBODY))))
 
-#if defined(MUTANT_OUTPUT_EQ)
-#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, ==, epoch, NOBODY)
-#elif defined(MUTANT_OUTPUT_OF_ALL_BUT_ONE)
-#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, >=, epoch, 0)
-#else
-#define OUTPUTS_CAME(epoch) OF_ALL(OUTPUT_CAME, >=, epoch, NOBODY)
-#endif
+#define OUTPUTS_CAME(epoch) \
+    (MUTANT_OUTPUT_EQ -> OF_ALL(OUTPUT_CAME, ==, epoch, NOBODY) : \
+     (MUTANT_OUTPUT_OF_ALL_BUT_ONE -> OF_ALL(OUTPUT_CAME, >=, epoch, 0) : \
+     OF_ALL(OUTPUT_CAME, >=, epoch, NOBODY)))
 
 /* Every source's slot at this rank, that is written at all, is in place and of `epoch`. */
 #define READ(memory, slot, epoch, wants) \
@@ -172,7 +156,7 @@ inline send_counts(epoch)
 inline send_rows(epoch)
 {
     SOURCE_FREE(recv, epoch);
-#ifdef MUTANT_DATA_BEFORE_ROWS
+#if MUTANT_DATA_BEFORE_ROWS
     issue(FENCE, 0);
     issue(SIGNAL_DATA, epoch);
     issue(PUT_ROWS, epoch)
@@ -222,11 +206,11 @@ proctype rank(byte from)
         d_step {
             inside[from] = true;
             opened++;
-#ifdef MUTANT_Y_BEFORE_COUNTS
+#if MUTANT_Y_BEFORE_COUNTS
             store_y(opened);
 #endif
             send_counts(opened);
-#ifdef MUTANT_ROWS_BEFORE_COUNTS
+#if MUTANT_ROWS_BEFORE_COUNTS
             send_rows(opened)
 #endif
         }
@@ -234,10 +218,10 @@ proctype rank(byte from)
             COUNTS_CAME(opened) ->
             READ(counts, COUNT_SLOT, opened, ASKS(i, opened)); /* the copy from which places are computed */
             counts_read[from] = opened;
-#ifndef MUTANT_ROWS_BEFORE_COUNTS
+#if !MUTANT_ROWS_BEFORE_COUNTS
             send_rows(opened);
 #endif
-#ifdef MUTANT_EXPERTS_BEFORE_DATA
+#if MUTANT_EXPERTS_BEFORE_DATA
             READ_ALL(recv, opened);
 #endif
         }
@@ -250,7 +234,7 @@ proctype rank(byte from)
         }
         d_step {
             QUIET ->
-#ifndef MUTANT_Y_BEFORE_COUNTS
+#if !MUTANT_Y_BEFORE_COUNTS
             store_y(opened);
 #endif
             END_STAGE
@@ -291,7 +275,7 @@ init
             dispatch_next[a] = true;
             opened++;
             open++;
-#ifndef MUTANT_ONE_SET
+#if !MUTANT_ONE_SET
             b = (taken[0] -> 1 : 0);
             assert(b < B);
 #endif

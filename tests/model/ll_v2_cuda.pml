@@ -79,7 +79,7 @@ bool closed;
 bool given_up[2]; /* by X, and no D or C since */
 byte last_parity; /* 1 + that of the last C, if no D has begun and ended since */
 bool straddles;   /* half a D was queued before that C's end */
-#ifdef MUTANT_DISCARD_LATE
+#if MUTANT_DISCARD_LATE
 byte last_dispatch; /* its set */
 #endif
 
@@ -89,11 +89,7 @@ hidden byte item, peer, token, slot, before; /* not more than a step long */
 #define FREE 0
 #define TORN 1
 #define FULL 2
-#ifdef MUTANT_ONE_SET
-#define MEMORY(s) 0
-#else
-#define MEMORY(s) (s)
-#endif
+#define MEMORY(s) (MUTANT_ONE_SET -> 0 : (s))
 byte routes[N * 2 * N]; /* and counts: at p, of source q */
 byte rows[N * 2 * NT];  /* at p; which slot, see PLACE */
 #if PULL
@@ -142,7 +138,7 @@ short flag_at[N * NT], flag_due[N * NT];
 #define IN_PLACE(slot) slot = (slot == TORN -> FULL : slot)
 
 /* Rank 0 has no rows for others, all know it, and nobody waits for its counts or reads them. */
-#ifdef MUTANT_COUNT_OF_ALL_BUT_ONE
+#if MUTANT_COUNT_OF_ALL_BUT_ONE
 #define MUTE(q) ((q) == 0 && me != 0)
 #define SAYS(p) (me != 0 || (p) == 0)
 #else
@@ -150,17 +146,17 @@ short flag_at[N * NT], flag_due[N * NT];
 #define SAYS(p) true
 #endif
 
-#ifdef MUTANT_NO_COUNT_FENCE
+#if MUTANT_NO_COUNT_FENCE
 #define COUNT_BRINGS(slot) skip
 #else
 #define COUNT_BRINGS(slot) IN_PLACE(slot)
 #endif
-#ifdef MUTANT_NO_ROW_FENCE
+#if MUTANT_NO_ROW_FENCE
 #define ROW_BRINGS(slot) skip
 #else
 #define ROW_BRINGS(slot) IN_PLACE(slot)
 #endif
-#ifdef MUTANT_NO_OUTPUT_FENCE
+#if MUTANT_NO_OUTPUT_FENCE
 #define OUTPUT_BRINGS(slot) skip
 #else
 #define OUTPUT_BRINGS(slot) IN_PLACE(slot)
@@ -241,31 +237,24 @@ proctype carrier(byte from; byte to)
 #define COMES_NOW(word, due) (LATE && word < 1 && due != 0)
 #define CAME(word, due) (word >= 1 || COMES_NOW(word, due))
 
-#ifdef MUTANT_COUNT_EQ
-#define COUNT_CAME(q) (count_at[WORD(me, q)] == 1)
-#elif defined(MUTANT_NO_COUNT_WAIT)
-#define COUNT_CAME(q) true
-#elif defined(MUTANT_COUNT_OF_ALL_BUT_ONE)
-#define COUNT_CAME(q) (MUTE(q) || CAME(count_at[WORD(me, q)], count_due[WORD(me, q)]))
-#else
-#define COUNT_CAME(q) CAME(count_at[WORD(me, q)], count_due[WORD(me, q)])
-#endif
+#define COUNT_CAME(q) \
+    (MUTANT_COUNT_EQ -> (count_at[WORD(me, q)] == 1) : \
+     (MUTANT_NO_COUNT_WAIT -> true : \
+     (MUTANT_COUNT_OF_ALL_BUT_ONE -> (MUTE(q) || CAME(count_at[WORD(me, q)], count_due[WORD(me, q)])) : \
+     CAME(count_at[WORD(me, q)], count_due[WORD(me, q)]))))
 
-#ifdef MUTANT_ROW_EQ
-#define ROW_IS_THERE(q, t) (row_at[FLAG(me, q, t)] == 1)
-#elif defined(MUTANT_NO_ROW_WAIT)
-#define ROW_IS_THERE(q, t) true
-#else
-#define ROW_IS_THERE(q, t) CAME(row_at[FLAG(me, q, t)], row_due[FLAG(me, q, t)])
-#endif
+#define ROW_IS_THERE(q, t) \
+    (MUTANT_ROW_EQ -> (row_at[FLAG(me, q, t)] == 1) : \
+     (MUTANT_NO_ROW_WAIT -> true : \
+     CAME(row_at[FLAG(me, q, t)], row_due[FLAG(me, q, t)])))
 #define ROW_CAME(q, t) (!WANTS(q, MY_SET, me, t) || ROW_IS_THERE(q, t))
 #define ROWS_CAME(q) OF_ALL_TOKENS(ROW_CAME, q)
 
-#if defined(MUTANT_OUTPUT_EQ)
+#if MUTANT_OUTPUT_EQ
 #define OUTPUT_CAME(q) (output_at[WORD(me, q)] == 1)
-#elif defined(MUTANT_NO_OUTPUT_WAIT)
+#elif MUTANT_NO_OUTPUT_WAIT
 #define OUTPUT_CAME(q) true
-#elif defined(MUTANT_OUTPUT_OF_HOLDERS)
+#elif MUTANT_OUTPUT_OF_HOLDERS
 #define NOT_MINE(q, t) !WANTS(me, MY_SET, q, t)
 #define OUTPUT_CAME(q) \
     (OF_ALL_TOKENS(NOT_MINE, q) || CAME(output_at[WORD(me, q)], output_due[WORD(me, q)]))
@@ -273,13 +262,10 @@ proctype carrier(byte from; byte to)
 #define OUTPUT_CAME(q) CAME(output_at[WORD(me, q)], output_due[WORD(me, q)])
 #endif
 
-#if defined(MUTANT_FLAG_EQ)
-#define FLAG_IS_THERE(q, t) (flag_at[FLAG(me, q, t)] == 1)
-#elif defined(MUTANT_NO_FLAG_WAIT)
-#define FLAG_IS_THERE(q, t) true
-#else
-#define FLAG_IS_THERE(q, t) CAME(flag_at[FLAG(me, q, t)], flag_due[FLAG(me, q, t)])
-#endif
+#define FLAG_IS_THERE(q, t) \
+    (MUTANT_FLAG_EQ -> (flag_at[FLAG(me, q, t)] == 1) : \
+     (MUTANT_NO_FLAG_WAIT -> true : \
+     CAME(flag_at[FLAG(me, q, t)], flag_due[FLAG(me, q, t)])))
 #define FLAG_CAME(q, t) (!WANTS(me, MY_SET, q, t) || FLAG_IS_THERE(q, t))
 #define FLAGS_CAME(q) OF_ALL_TOKENS(FLAG_CAME, q)
 
@@ -333,7 +319,7 @@ inline begin_op()
         held[me * 2 + MY_SET] = 0
 #endif
     :: KIND(NOW) == SEND_AGAIN ->
-#ifdef MUTANT_EXPERTS_AGAIN
+#if MUTANT_EXPERTS_AGAIN
         run_experts();
 #endif
         start_combine()

@@ -4,17 +4,9 @@
 #define OPENED(s) (state[s] == OPENED_SET)
 #define NO_HALF 0
 
-#ifdef MUTANT_DISCARD_SAME_SET
-#define RULE_S(s) true
-#else
-#define RULE_S(s) !given_up[s]
-#endif
-#if PULL || defined(MUTANT_OUTPUTS_DO_NOT_ALTERNATE)
-#define RULE_A(a) (a == 0)
-#else
-#define RULE_A(a) (last_parity != 1 + a)
-#endif
-#ifdef MUTANT_DISCARD_LATE
+#define RULE_S(s) (MUTANT_DISCARD_SAME_SET -> true : !given_up[s])
+#define RULE_A(a) (PULL || MUTANT_OUTPUTS_DO_NOT_ALTERNATE -> (a == 0) : (last_parity != 1 + a))
+#if MUTANT_DISCARD_LATE
 #define RULE_X(s) (last_dispatch != s)
 #define GIVES_UP false
 #else
@@ -48,7 +40,7 @@ inline call_send_dispatch(s)
     closed = !OPENED(1 - s) && half_combine != 2 - s;
     state[s] = OPENED_SET;
     half_dispatch = 1 + s;
-#ifdef MUTANT_DISCARD_LATE
+#if MUTANT_DISCARD_LATE
     last_dispatch = s;
 #endif
     call(OP(SEND_DISPATCH, s, 0))

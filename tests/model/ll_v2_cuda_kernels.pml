@@ -83,10 +83,10 @@ inline start_dispatch()
         peer++
     :: else -> break
     od;
-#ifdef MUTANT_OUTPUT_BEFORE_EXPERTS
+#if MUTANT_OUTPUT_BEFORE_EXPERTS
     send_output();
 #endif
-#if defined(MUTANT_PLACE_WITHOUT_COUNTS)
+#if MUTANT_PLACE_WITHOUT_COUNTS
     ASSERT_COUNTS;
     send_rows()
 #elif !DIRECT
@@ -133,7 +133,7 @@ inline finish_dispatch()
     peer = 0;
     do
     :: peer < N ->
-#ifndef MUTANT_ROUTES_IN_COMBINE
+#if !MUTANT_ROUTES_IN_COMBINE
         ROUTES(me, MY_SET, peer) = FREE;
 #endif
         count_at[WORD(me, peer)]--;
@@ -156,7 +156,7 @@ inline give_up_rows()
 
 inline start_combine()
 {
-#ifndef MUTANT_OUTPUT_BEFORE_EXPERTS
+#if !MUTANT_OUTPUT_BEFORE_EXPERTS
     send_output();
 #endif
     skip;
@@ -207,7 +207,7 @@ inline finish_combine()
     peer = 0;
     do
     :: peer < N ->
-#ifdef MUTANT_ROUTES_IN_COMBINE
+#if MUTANT_ROUTES_IN_COMBINE
         assert(ROUTES(me, MY_SET, peer) == FULL);
         ROUTES(me, MY_SET, peer) = FREE;
 #endif

@@ -47,10 +47,10 @@ inline write_turn() { ring[t % SLOTS].turn = t + 1 }
 inline ask(h)
 {
     d_step { t = ticket; ticket++ };
-#ifndef MUTANT_NO_ROOM
+#if !MUTANT_NO_ROOM
     t - taken < SLOTS;
 #endif
-#ifdef MUTANT_TURN_FIRST
+#if MUTANT_TURN_FIRST
     write_turn();
 #endif
     d_step {
@@ -59,7 +59,7 @@ inline ask(h)
         ring[t % SLOTS].half = h
     };
     ring[t % SLOTS].payload = call;
-#ifndef MUTANT_TURN_FIRST
+#if !MUTANT_TURN_FIRST
     write_turn();
 #endif
     t = 0
@@ -95,30 +95,25 @@ proctype kernel_waits(byte w)
     od
 }
 
+#define HELD(l, at) lane[l].op[at]
+#define OPERATION(l, at, k, t, s, i, w, c, h) \
+    HELD(l, at).kind = k; HELD(l, at).turn = t; HELD(l, at).stage = s; HELD(l, at).number = i; \
+    HELD(l, at).writer = w; HELD(l, at).call = c; HELD(l, at).half = h
+
 /* Of those held, number `at` is no more. */
 inline drop(l)
 {
     do
     :: at + 1 < lane[l].n ->
-        lane[l].op[at].kind = lane[l].op[at + 1].kind;
-        lane[l].op[at].turn = lane[l].op[at + 1].turn;
-        lane[l].op[at].stage = lane[l].op[at + 1].stage;
-        lane[l].op[at].number = lane[l].op[at + 1].number;
-        lane[l].op[at].writer = lane[l].op[at + 1].writer;
-        lane[l].op[at].call = lane[l].op[at + 1].call;
-        lane[l].op[at].half = lane[l].op[at + 1].half;
+        OPERATION(l, at, HELD(l, at + 1).kind, HELD(l, at + 1).turn, HELD(l, at + 1).stage,
+                  HELD(l, at + 1).number, HELD(l, at + 1).writer, HELD(l, at + 1).call,
+                  HELD(l, at + 1).half);
         at++
     :: else -> break
     od;
     lane[l].n--;
     at = lane[l].n;
-    lane[l].op[at].kind = 0;
-    lane[l].op[at].turn = 0;
-    lane[l].op[at].stage = 0;
-    lane[l].op[at].number = 0;
-    lane[l].op[at].writer = 0;
-    lane[l].op[at].call = 0;
-    lane[l].op[at].half = 0;
+    OPERATION(l, at, 0, 0, 0, 0, 0, 0, 0);
     at = 0
 }
 
@@ -132,27 +127,15 @@ inline add_record()
     OPEN.r[OPEN.n].call = FROM.call;
     OPEN.r[OPEN.n].half = FROM.half;
     IF(FROM.writer >= INLINES,
-        lane[OUT].op[lane[OUT].n].kind = COPY;
-        lane[OUT].op[lane[OUT].n].stage = begun % STAGES;
-        lane[OUT].op[lane[OUT].n].number = OPEN.n;
-        lane[OUT].op[lane[OUT].n].writer = FROM.writer;
-        lane[OUT].op[lane[OUT].n].call = FROM.call;
-        lane[OUT].op[lane[OUT].n].half = FROM.half;
+        OPERATION(OUT, lane[OUT].n, COPY, 0, begun % STAGES, OPEN.n, FROM.writer, FROM.call,
+                  FROM.half);
         lane[OUT].n++;
         out_queued++;
         copied[begun % STAGES] = out_queued)
 }
 
-#ifdef MUTANT_NO_MARK_OUT
-#define OUT_IS_DONE true
-#else
-#define OUT_IS_DONE out_done >= copied[(sent + 1) % STAGES]
-#endif
-#ifdef MUTANT_ACK_EARLY
-#define IN_IS_DONE true
-#else
-#define IN_IS_DONE in_done >= landed_at[(acknowledged + 1) % STAGES]
-#endif
+#define OUT_IS_DONE (MUTANT_NO_MARK_OUT -> true : out_done >= copied[(sent + 1) % STAGES])
+#define IN_IS_DONE (MUTANT_ACK_EARLY -> true : in_done >= landed_at[(acknowledged + 1) % STAGES])
 
 proctype sender()
 {
@@ -162,7 +145,7 @@ proctype sender()
             IF(begun == closed, begun++; OPEN.n = 0; copied[begun % STAGES] = 0);
             add_record()
         };
-#ifdef MUTANT_TAKE_EARLY
+#if MUTANT_TAKE_EARLY
         taken++;
         d_step {
             IF(ring[(taken - 1) % SLOTS].writer < INLINES,
@@ -192,28 +175,16 @@ proctype receiver()
     do
     :: arrived[(landed + 1) % STAGES] == landed + 1 && lane[IN].n + 2 * NEXT.n <= LANE ->
         d_step {
-            do
-            :: i < NEXT.n ->
-                lane[IN].op[lane[IN].n].kind = COPY;
-                lane[IN].op[lane[IN].n].stage = (landed + 1) % STAGES;
-                lane[IN].op[lane[IN].n].number = i;
-                lane[IN].op[lane[IN].n].writer = NEXT.r[i].writer;
-                lane[IN].op[lane[IN].n].call = NEXT.r[i].call;
-                lane[IN].op[lane[IN].n].half = NEXT.r[i].half;
+            EACH(i, NEXT.n,
                 in_queued++;
-                lane[IN].op[lane[IN].n].turn = in_queued;
+                OPERATION(IN, lane[IN].n, COPY, in_queued, (landed + 1) % STAGES, i,
+                          NEXT.r[i].writer, NEXT.r[i].call, NEXT.r[i].half);
                 lane[IN].n++;
                 IF(NEXT.r[i].half == 1,
-                    lane[IN].op[lane[IN].n].kind = SET;
-                    lane[IN].op[lane[IN].n].writer = NEXT.r[i].writer;
-                    lane[IN].op[lane[IN].n].call = NEXT.r[i].call;
                     in_queued++;
-                    lane[IN].op[lane[IN].n].turn = in_queued;
-                    lane[IN].n++);
-                i++
-            :: else -> break
-            od;
-            i = 0;
+                    OPERATION(IN, lane[IN].n, SET, in_queued, 0, 0, NEXT.r[i].writer,
+                              NEXT.r[i].call, 0);
+                    lane[IN].n++));
             landed++;
             landed_at[landed % STAGES] = in_queued
         }
@@ -235,7 +206,7 @@ proctype lane_in()
             at = 0;
             do
             :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == COPY -> at++
-#ifdef MUTANT_SIGNAL_PASSES
+#if MUTANT_SIGNAL_PASSES
             :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == SET -> at++
 #endif
             :: break

@@ -77,21 +77,9 @@ byte call[4 * E]; /* 0 to 3, as above */
 byte set[E + 1];
 bool ordered;
 
-#ifdef MUTANT_ONE_SET
-#define SET(e) 0
-#else
-#define SET(e) set[e]
-#endif
-#if defined(MUTANT_ONE_PLACE_FOR_COUNTS) || defined(MUTANT_CLEARED)
-#define ODD(e) 0
-#else
-#define ODD(e) ((e) % 2)
-#endif
-#ifdef MUTANT_FLAGS_NOT_BY_SET
-#define FLAG_SET(e) 0
-#else
-#define FLAG_SET(e) set[e]
-#endif
+#define SET(e) (MUTANT_ONE_SET -> 0 : set[e])
+#define ODD(e) (MUTANT_ONE_PLACE_FOR_COUNTS || MUTANT_CLEARED -> 0 : ((e) % 2))
+#define FLAG_SET(e) (MUTANT_FLAGS_NOT_BY_SET -> 0 : set[e])
 
 #define BEGIN(memory, unread, at, epoch) \
     assert(memory[at] < TORN); \
@@ -113,17 +101,15 @@ bool ordered;
 #endif
 
 /* flag_granularity: rank: the counts are behind a fence. */
-#if TOKEN || defined(MUTANT_NO_FENCE) || defined(MUTANT_COUNTS_BEFORE_ROWS)
-#define ROWS_BEFORE true
-#else
-#define ROWS_BEFORE (row_due[LINK(from, to)] == 0)
-#endif
+#define ROWS_BEFORE \
+    (TOKEN || MUTANT_NO_FENCE || MUTANT_COUNTS_BEFORE_ROWS -> true : \
+     (row_due[LINK(from, to)] == 0))
 
 /* Payload first, then its flag; in one step, as nobody reads the one without the other. */
 inline row_comes()
 {
     COME(rows, rows_new, AT(to, SET(row_due[LINK(from, to)]), from), row_due[LINK(from, to)]);
-#if TOKEN && !defined(MUTANT_FLAG_BEFORE_ROW)
+#if TOKEN && !MUTANT_FLAG_BEFORE_ROW
     row_flag[AT(to, FLAG_SET(row_due[LINK(from, to)]), from)] = row_due[LINK(from, to)];
 #endif
     row_due[LINK(from, to)] = 0
@@ -165,7 +151,7 @@ inline issue_row(e)
     assert(sent[LINK(p, to)] == 0); /* the first row of its buffer */
     sent[LINK(p, to)]++;
     BEGIN(rows, rows_new, AT(to, SET(e), p), e);
-#ifdef MUTANT_FLAG_BEFORE_ROW
+#if MUTANT_FLAG_BEFORE_ROW
     row_flag[AT(to, FLAG_SET(e), p)] = e;
 #endif
     row_due[LINK(p, to)] = e
@@ -189,34 +175,19 @@ inline issue_output(e)
 #define EACH_OTHER(...) EACH(to, N, IF(to != p, __VA_ARGS__))
 
 #define NOT_DUE(to) (row_due[LINK(p, to)] + count_due[LINK(p, to)] + output_due[LINK(p, to)] == 0)
-#if defined(MUTANT_NO_QUIET)
-#define QUIET true
-#else
-#define QUIET (OF_ALL(NOT_DUE))
-#endif
+#define QUIET (MUTANT_NO_QUIET -> true : (OF_ALL(NOT_DUE)))
 
 /* Flags are waited for with >=. */
-#if defined(MUTANT_NO_COUNT_WAIT)
-#define COUNT_CAME(e) true
-#elif defined(MUTANT_COUNT_EQ)
-#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] / 4 == e)
-#elif defined(MUTANT_FLAG_WITHOUT_EPOCH) || defined(MUTANT_CLEARED)
-#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] != 0)
-#else
-#define COUNT_CAME(e) (count_flag[AT(p, ODD(e), to)] >= (e) * 4 + 1)
-#endif
-#if !TOKEN || defined(MUTANT_NO_ROW_WAIT)
-#define ROW_CAME(e) true
-#else
-#define ROW_CAME(e) (row_flag[AT(p, FLAG_SET(e), to)] >= e)
-#endif
-#if defined(MUTANT_NO_OUTPUT_WAIT)
-#define OUTPUT_CAME(e) true
-#elif defined(MUTANT_OUTPUT_OF_EPOCH_BEFORE)
-#define OUTPUT_CAME(e) (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e - 1)
-#else
-#define OUTPUT_CAME(e) (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e)
-#endif
+#define COUNT_CAME(e) \
+    (MUTANT_NO_COUNT_WAIT -> true : \
+     (MUTANT_COUNT_EQ -> (count_flag[AT(p, ODD(e), to)] / 4 == e) : \
+     (MUTANT_FLAG_WITHOUT_EPOCH || MUTANT_CLEARED -> (count_flag[AT(p, ODD(e), to)] != 0) : \
+     (count_flag[AT(p, ODD(e), to)] >= (e) * 4 + 1))))
+#define ROW_CAME(e) (!TOKEN || MUTANT_NO_ROW_WAIT -> true : (row_flag[AT(p, FLAG_SET(e), to)] >= e))
+#define OUTPUT_CAME(e) \
+    (MUTANT_NO_OUTPUT_WAIT -> true : \
+     (MUTANT_OUTPUT_OF_EPOCH_BEFORE -> (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e - 1) : \
+     (output_flag[OUTPUT_AT(FLAG_SET(e), e, p, to)] >= e)))
 
 inline choose(e)
 {
@@ -235,10 +206,10 @@ inline clear_sent()
 /* What a dispatch_send does before its rows leave. */
 inline reset_at_send()
 {
-#if !FOLDED && !defined(MUTANT_NO_RESET)
+#if !FOLDED && !MUTANT_NO_RESET
     clear_sent();
 #endif
-#ifndef MUTANT_TAKEN_NOT_RESET
+#if !MUTANT_TAKEN_NOT_RESET
     taken[p] = 0;
 #endif
     to = 0
@@ -246,7 +217,7 @@ inline reset_at_send()
 
 inline reset_at_recv()
 {
-#if FOLDED && !defined(MUTANT_NO_RESET)
+#if FOLDED && !MUTANT_NO_RESET
     clear_sent();
 #endif
     to = 0
@@ -255,11 +226,11 @@ inline reset_at_recv()
 inline dispatch_send(e)
 {
     reset_at_send();
-#if TOKEN || defined(MUTANT_COUNTS_BEFORE_ROWS)
+#if TOKEN || MUTANT_COUNTS_BEFORE_ROWS
     EACH_OTHER(issue_counts(e));
 #endif
     EACH_OTHER(if :: sent_to[AT(p, set[e], to)] -> issue_row(e) :: else fi);
-#if !TOKEN && !defined(MUTANT_COUNTS_BEFORE_ROWS)
+#if !TOKEN && !MUTANT_COUNTS_BEFORE_ROWS
     EACH_OTHER(issue_counts(e))
 #endif
 }
@@ -270,7 +241,7 @@ inline take_counts(e)
     READ(counts, counts_new, AT(p, ODD(e), to), e);
     assert(count_flag[AT(p, ODD(e), to)] / 4 == e);
     got_from[AT(p, set[e], to)] = count_flag[AT(p, ODD(e), to)] % 4 - 1;
-#ifdef MUTANT_CLEARED
+#if MUTANT_CLEARED
     count_flag[AT(p, ODD(e), to)] = 0
 #endif
 }
