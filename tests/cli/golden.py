@@ -6,8 +6,9 @@ about what counts, which is standard output where CODE is 0 and standard error e
     => WORDS .. WORDS    it has these words in this order, and the other stream is empty
     == LINE\\nLINE        it is just this, and the other stream is empty
     ~> and ~=            the same, and the other stream may have anything
-Without an operator both are empty. Where both count, a case is the line after "$ ", then standard output ("> "),
-standard error ("! ") and the exit code ("? ", if not 0). "#" begins a comment.
+Without an operator both are empty. After => or == what the other stream has may follow, as !> WORDS or != LINES. A case
+of many lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the exit code ("? ", if
+not 0). "#" begins a comment.
 
 A line runs under sh in a new empty folder, with the program under test first in PATH as epa2a, and with $SRC and
 $BUILD, the source and build trees. In what it prints, the paths of these and of the new folder are read as $SRC,
@@ -58,7 +59,8 @@ class Case:
     def __init__(self, number, command):
         self.number, self.command, self.code = number, command, 0
         self.lines = {"out": [], "err": []}
-        self.words, self.other = None, False  # of the stream that counts; the other may have anything
+        self.words = {"out": None, "err": None}  # in place of lines
+        self.other = False  # the stream that does not count may have anything
 
     @classmethod
     def of_row(cls, number, row):
@@ -67,20 +69,25 @@ class Case:
         case = cls(number, rest if found is None else rest[:found.start()])
         case.code = int(code)
         if found is not None:
-            text = rest[found.end():]
+            text, *other = re.split(r" !([=>])(?: |$)", rest[found.end():], maxsplit=1)
             case.other = found[1] == "~"
-            if found[2] == ">":
-                case.words = text.split(" .. ")
-            elif text:
-                case.lines[case.counts()] = text.removesuffix("\\n").split("\\n")
+            case.expect(case.counts(), found[2], text)
+            if other:
+                case.expect({"out": "err", "err": "out"}[case.counts()], *other)
         return case
+
+    def expect(self, stream, operator, text):
+        if operator == ">":
+            self.words[stream] = text.split(" .. ")
+        elif text:
+            self.lines[stream] = text.removesuffix("\\n").split("\\n")
 
     def counts(self):
         return "out" if self.code == 0 else "err"
 
     def fits(self, stream, text):
-        if stream == self.counts() and self.words is not None:
-            return has_words(self.words, text)
+        if self.words[stream] is not None:
+            return has_words(self.words[stream], text)
         if stream != self.counts() and self.other:
             return True
         return are_lines(self.lines[stream], text.removesuffix("\n").split("\n") if text else [])
