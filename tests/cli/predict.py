@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 LINK = "1GB/s,3us"
+HIDDEN = 4096
 
 
 def main(epa2a, configs):
@@ -56,7 +57,7 @@ def main(epa2a, configs):
         assert there == [stage["ns"]["median"] for stage in result["results"][0]["stages"]], found["check"]
 
         # Worlds that nothing here could hold: their bytes, memory and bounds, as text, JSON, CSV and a chart.
-        sweep = ("--set", "moe.experts=256", "--set", "moe.hidden=7168", "--set", "ranks_per_node=4", "--link", LINK,
+        sweep = ("--set", "moe.experts=256", "--set", f"moe.hidden={HIDDEN}", "--set", "ranks_per_node=4", "--link", LINK,
                  "--sweep", "ranks=2:512", "--csv", "x.csv", "--markdown", "x.md", "--out", "x.txt")
         found, text = predict(*sweep)
         worlds = {world["ranks"]: world for world in found["worlds"]}
@@ -66,8 +67,8 @@ def main(epa2a, configs):
         assert "512 are refused" in found["scales"]["text"] or "times as long" in found["scales"]["text"], found["scales"]
         sent = [worlds[ranks]["total"]["link_bytes"] for ranks in (4, 8, 32, 256)]
         assert sent == sorted(sent) and sent[0] == 0 and worlds[256]["planned_ranks"] == 64, worlds[256]
-        for world in (worlds[8], worlds[256]):  # 16 tokens to 4 experts, 7168 bytes there and twice as many back
-            most = 16 * 4 * 7168 * 3 * (1 - 4 / world["ranks"])
+        for world in (worlds[8], worlds[256]):  # 16 tokens to 4 experts, bytes there and twice as many back
+            most = 16 * 4 * HIDDEN * 3 * (1 - 4 / world["ranks"])
             assert 0.9 * most < world["total"]["link_bytes"] < 2 * most, (most, world)
             assert all(abs(s["bytes_ns"] - s["link_bytes"]) <= 1 for s in world["stages"]), world  # 1 GB/s
         rows = list(csv.DictReader(open("x.csv", encoding="utf-8")))

@@ -71,7 +71,7 @@ def main(epa2a, plugins, inner):
         assert "budget_ns" in tune("--out-dir", "dir", "--resume", "--budget", "7s", code=2)[1].stderr
 
         # Interrupted, it prints what it has and keeps it; it goes on where it was, a line cut short aside.
-        job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--keys", "algorithm.*", "--json",
+        job = subprocess.Popen([epa2a, "tune", "x.yaml", "--plugin-path", plugins, "--keys", "algorithm.also_us", "--json",
                                 "x.json", "--force", "--out-dir", "cut", "--budget", "600s"], stdout=subprocess.PIPE, text=True)
         path = pathlib.Path("cut/tune.jsonl")
         while not path.exists() or path.read_bytes().count(b"\n") < 12:
@@ -82,7 +82,7 @@ def main(epa2a, plugins, inner):
         assert json.loads(pathlib.Path("x.json").read_text())["interrupted"]
         kept = path.read_bytes()
         path.write_bytes(kept + kept.splitlines(True)[-1][:20])
-        found, _ = tune("--out-dir", "cut", "--resume")
+        found, _ = tune("--out-dir", "cut", "--resume", "--keys", "algorithm.also_us")
         assert path.read_bytes().startswith(kept) and found["better"], found
         assert "--resume" in run("x.yaml", "--out-dir", "cut", code=2).stderr
 
