@@ -1,13 +1,15 @@
-/* Times the kernels of every set this CPU has, on one core: those for rows, of hidden 7168, beside what bounds them
- * (reading, copying) and what a compiler makes of plain C (this file is built at -Ofast for the machine at hand); and
- * matrix kernels beside oneDNN's matmul of bf16, where the build found it, with the part of their instruction's peak.
+/* Times the kernels of every set this CPU has, on one core: those for rows, of hidden 7168,
+ * beside what bounds them (reading, copying) and what a compiler makes of plain C (this file is
+ * built at -Ofast for the machine at hand); and matrix kernels beside oneDNN's matmul of bf16,
+ * where the build found it, with the part of their instruction's peak.
  *
  *     bench-kernels rows
- *     bench-kernels matrices [M N K [WEIGHTS]]    one shape, taking turns among so many matrices of weights
+ *     bench-kernels matrices [M N K [WEIGHTS]]    one shape, so many matrices of weights in turn
  *
- * A machine drifts by tens of percent within seconds, so that only what ran in turn can be compared: a table's rows
- * take turns, ratios are of one round, and medians count. In its turn each runs once before it is timed, so that the
- * caches are as it left them itself. Time is the thread's own. */
+ * A machine drifts by tens of percent within seconds, so that only what ran in turn can be
+ * compared: a table's rows take turns, ratios are of one round, and medians count. In its turn
+ * each runs once before it is timed, so that the caches are as it left them itself. Time is the
+ * thread's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +165,8 @@ static double time_row(struct work *w, const struct row *row)
     return took / turns;
 }
 
-/* `amount`: bytes, or operations of a matrix product, in thousands a second of which `unit` counts. */
+/* `amount`: bytes, or operations of a matrix product, in thousands a second of which `unit`
+ * counts. */
 static void measure(const char *title, struct row *row, uint32_t rows, struct work *w,
                     double amount, const char *unit)
 {
@@ -235,8 +238,8 @@ static void run_quantise(struct work *w, const struct row *row, uint32_t turn)
     }
 }
 
-/* What one writes without intrinsics, and the bar for the quantiser. It multiplies by a reciprocal, so some codes
- * differ from the definition. */
+/* What one writes without intrinsics, and the bar for the quantiser. It multiplies by a
+ * reciprocal, so some codes differ from the definition. */
 static void plain_quantise(const uint16_t *restrict x, uint8_t *restrict q, float *restrict scale)
 {
     float f[GROUP], amax = 0.0f, inverse;

@@ -1,19 +1,19 @@
 /* The ready words of ag_gemm_2d on hosts: N ranks, P of them on each node (of the last maybe
  * fewer), make E calls with B buffer sets and no barrier. A rank's rows are C chunks. Chunk x of
- * source s reaches each rank from one other, its sender: s itself, or, by TWO and from another node,
- * the rank of the receiver's node that has the place of s in its own. Senders store to ranks of
- * their node, or, by PULL, these load; elsewhere, and by FAR within nodes too, rows and scales are
- * put.
+ * source s reaches each rank from one other, its sender: s itself, or, by TWO and from another
+ * node, the rank of the receiver's node that has the place of s in its own. Senders store to
+ * ranks of their node, or, by PULL, these load; elsewhere, and by FAR within nodes too, rows and
+ * scales are put.
  *
  * Memory holds the number of the call in place of rows. A store, a load and a tile are spans of
- * time: two looks, and TORN while it is stored, so that a read beside a write is seen. What is put
- * lands at any time while its rank is in a call (a transport may hold it back outside): scales,
- * which a fence keeps ahead of rows, and rows, then their word; a word without rows at once, as who
- * waits for it may look late. A rank's chunks are placed at a time, as its workers may do, one of
- * them passes on what is placed, and one tile reads the rows of all ranks.
+ * time: two looks, and TORN while it is stored, so that a read beside a write is seen. What is
+ * put lands at any time while its rank is in a call (a transport may hold it back outside):
+ * scales, which a fence keeps ahead of rows, and rows, then their word; a word without rows at
+ * once, as who waits for it may look late. A rank's chunks are placed at a time, as its workers
+ * may do, one of them passes on what is placed, and one tile reads the rows of all ranks.
  *
- * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for each
- * rank that has rows), and at most one MUTANT_*. */
+ * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for
+ * each rank that has rows), and at most one MUTANT_*. */
 
 #include "common.pml"
 

@@ -1,6 +1,7 @@
 /* What all models use. Numbers that they are given by -D have defaults in `run`. */
 
-/* For each i < n, with i 0 before and after; and what is done where a condition holds, or not at all. */
+/* For each i < n, with i 0 before and after; and what is done where a condition holds, or not at
+ * all. */
 #define EACH(i, n, ...) \
     i = 0; \
     do \

@@ -1,15 +1,15 @@
-/* The queue of fused on hosts: N ranks, the first of W workers, the others of one, run E calls with
- * B sets of what peers write and no barrier.
+/* The queue of fused on hosts: N ranks, the first of W workers, the others of one, run E calls
+ * with B sets of what peers write and no barrier.
  *
- * The idea needed to read it: memory holds epoch numbers in place of data. A write takes two steps,
- * with 0 in between, and a read looks twice, so that a read beside a write is seen. In a call a rank
- * has a row for each rank, itself included, or none; both experts of a rank want each row. Its
- * queue is
+ * The idea needed to read it: memory holds epoch numbers in place of data. A write takes two
+ * steps, with 0 in between, and a read looks twice, so that a read beside a write is seen. In a
+ * call a rank has a row for each rank, itself included, or none; both experts of a rank want
+ * each row. Its queue is
  *
  *   send to each other rank, index, up 0, down 0, up 1, down 1 (by LAG: up 0, up 1, down 0 ...), combine
  *
- * and the intermediate of a block goes to place `block % RING`. A worker that waits for ever is an
- * invalid end state, so that a queue whose tasks wait for later ones shows.
+ * and the intermediate of a block goes to place `block % RING`. A worker that waits for ever is
+ * an invalid end state, so that a queue whose tasks wait for later ones shows.
  *
  * Given by -D: N, W, E, B, RING, LAG, and at most one MUTANT_*. */
 

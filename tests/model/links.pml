@@ -1,6 +1,7 @@
-/* The links between ranks, for ll_v2.pml, ll_v1.pml and ll_v1_cuda.pml: what is issued on them, how it comes, and what
- * calls do with it. ll_v2.pml says how they are modelled. A model defines SKIPPED() and IS_PUT(), if they are others,
- * before it includes this, and afterwards begin() and come(), and CARRIER. */
+/* The links between ranks, for ll_v2.pml, ll_v1.pml and ll_v1_cuda.pml: what is issued on them,
+ * how it comes, and what calls do with it. ll_v2.pml says how they are modelled. A model defines
+ * SKIPPED() and IS_PUT(), if they are others, before it includes this, and afterwards begin()
+ * and come(), and CARRIER. */
 #include "common.pml"
 
 #define PUT_COUNTS 1

@@ -9,9 +9,9 @@
  * scales; to ranks in reach, that load them, tokens and splits. What is loaded is at its writer,
  * and a slot for each that reads it.
  *
- * Given by -D: N, S, PULL (1: expert outputs are loaded from y, which experts write; 0: they are put
- * into `expert outputs` of the combine's position), SLOW (1: what rank 0 does between its calls takes
- * until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
+ * Given by -D: N, S, PULL (1: expert outputs are loaded from y, which experts write; 0: they are
+ * put into `expert outputs` of the combine's position), SLOW (1: what rank 0 does between its
+ * calls takes until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
 
 /* Which calls come when; the same on every rank.
  *   0  dispatch and combine in turn

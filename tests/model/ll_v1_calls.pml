@@ -1,5 +1,6 @@
-/* The calls of ll_v1.pml and ll_v1_cuda.pml: draws their order, and who has which set. SET_IS_FREE: NEXT_SET may be
- * dispatched into; MAY_REPEAT: `first`, which is combined, may be combined again. */
+/* The calls of ll_v1.pml and ll_v1_cuda.pml: draws their order, and who has which set.
+ * SET_IS_FREE: NEXT_SET may be dispatched into; MAY_REPEAT: `first`, which is combined, may be
+ * combined again. */
 
 #define MAY_OPEN (open <= (ORDER == 1 || ORDER == 2))
 

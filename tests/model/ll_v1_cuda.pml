@@ -1,8 +1,8 @@
 /* The kernels of ll_v1: N ranks make S calls, two positions for each mode, no barrier, no quiet.
  * Links are those of ll_v2 (its file says how they are modelled). What carries the count of its
- * call is here a signal that is its own payload: splits, rows, expert outputs that are pushed. They
- * come by themselves, in any order. Expert outputs that are pulled are puts, which a fence and BEGUN
- * bring: what experts write, and starts.
+ * call is here a signal that is its own payload: splits, rows, expert outputs that are pushed.
+ * They come by themselves, in any order. Expert outputs that are pulled are puts, which a fence
+ * and BEGUN bring: what experts write, and starts.
  *
  * Not every rank has rows for every other: WANTS() says who has, by turns.
  *

@@ -2,28 +2,27 @@
  * sets and no barrier.
  *
  * The idea needed to read it: memory holds epoch numbers in place of data, and a put is a span
- * of time. It may write from the moment when it is issued, and is known to be in place only
- * when a signal has come that transport.h orders after it. In between its slot is torn: to read
- * it, to put into it again, or to change what the put reads from, is an error. So each put is
+ * of time. It may write from the moment when it is issued, and is known to be in place only when
+ * a signal has come that transport.h orders after it. In between its slot is torn: to read it,
+ * to put into it again, or to change what the put reads from, is an error. So each put is
  * checked against arriving as early and as late as the contract allows, which is more than
  * interleaving alone would show, and stands for late stores of a weak memory as well as for
  * networks that reorder. Signals wait on links between ranks and come in any order that is
- * allowed: a put_signal's after its own payload, any after what was issued before a fence.
- * They come only while their sender is in a stage: a transport may hold back what it is not
- * called for.
+ * allowed: a put_signal's after its own payload, any after what was issued before a fence. They
+ * come only while their sender is in a stage: a transport may hold back what it is not called
+ * for.
  *
- * A rank issues to all peers in one step and reads from all sources in one step. Nothing is
- * lost by that: signals stay on their links, and a rank before its next step, as long as they
- * like.
+ * A rank issues to all peers in one step and reads from all sources in one step. Nothing is lost
+ * by that: signals stay on their links, and a rank before its next step, as long as they like.
  *
- * With PUBLISH counts are routes, which a rank stores in its own heap and all load: a put into what each
- * sees, and its epoch a signal after it, in two places by turns. Rows and expert outputs then go to, and are
- * waited for from, those that have some: WANTS() says who, by turns.
+ * With PUBLISH counts are routes, which a rank stores in its own heap and all load: a put into
+ * what each sees, and its epoch a signal after it, in two places by turns. Rows and expert
+ * outputs then go to, and are waited for from, those that have some: WANTS() says who, by turns.
  *
- * Given by -D: N, E, B (buffer sets), PUBLISH (with PULL), PULL (1: peers load expert outputs from y; 0: they are put into
- * the source's `expert outputs`), BLOCKS (1: the last of the rows, and of the expert outputs that are put,
- * brings the signal), SLOW (1: what rank 0 does between its stages takes until all others have
- * ended theirs), ORDER (below), and at most one MUTANT_*. */
+ * Given by -D: N, E, B (buffer sets), PUBLISH (with PULL), PULL (1: peers load expert outputs
+ * from y; 0: they are put into the source's `expert outputs`), BLOCKS (1: the last of the rows,
+ * and of the expert outputs that are put, brings the signal), SLOW (1: what rank 0 does between
+ * its stages takes until all others have ended theirs), ORDER (below), and at most one MUTANT_*. */
 
 /* Which dispatch (D) and combine (C) come when; the same on every rank.
  *   0  D1 C1 D2 C2 ...
@@ -172,9 +171,9 @@ inline send_rows(epoch)
 
 /* Experts store into y. Where peers load from y these stores are what they wait for, and they
  * become visible to each on their own: puts into what each sees. What ll_v2 keeps apart has the
- * same owners at the same times: rows that cross once and arrive apart are `recv` here; expert outputs
- * that are added up or quantised before they leave are y, stored later, at the start of the
- * combine, which asks for less. */
+ * same owners at the same times: rows that cross once and arrive apart are `recv` here; expert
+ * outputs that are added up or quantised before they leave are y, stored later, at the start of
+ * the combine, which asks for less. */
 inline store_y(epoch)
 {
     SOURCE_FREE(outputs, epoch);

@@ -1,10 +1,11 @@
-/* Puts with signals between nodes: the ring that kernels write (epa2a/ring.h), the proxies of two ranks
- * and their lanes of copies (plugins/transport/nvlink/messages.c).
+/* Puts with signals between nodes: the ring that kernels write (epa2a/ring.h), the proxies of
+ * two ranks and their lanes of copies (plugins/transport/nvlink/messages.c).
  *
- * W writers on rank 0. Each call puts to two cells at rank 1, the second put with a signal; a writer's
- * cells are used again two calls later. The first writers' puts are inline, the others' are copied from such
- * cells on rank 0. The reader of a writer waits for its signal with >= and must find both cells of that
- * call. Staging is rank 1's, which both proxies reach: the network only signals. */
+ * W writers on rank 0. Each call puts to two cells at rank 1, the second put with a signal; a
+ * writer's cells are used again two calls later. The first writers' puts are inline, the others'
+ * are copied from such cells on rank 0. The reader of a writer waits for its signal with >= and
+ * must find both cells of that call. Staging is rank 1's, which both proxies reach: the network
+ * only signals. */
 
 #include "common.pml"
 

@@ -1,17 +1,18 @@
 /* The protocol of token_flag: N ranks exchange counts, rows and answers for E epochs in four
- * calls each (dispatch_send, dispatch_recv, combine_send, combine_recv), with B buffer sets
- * and no barrier.
+ * calls each (dispatch_send, dispatch_recv, combine_send, combine_recv), with B buffer sets and
+ * no barrier.
  *
- * The idea needed to read it: memory holds epoch numbers in place of data, and what is stored
- * or put is a span of time, as in ll_v2.pml: from when it is issued its place is torn, and it
- * is in place when its flag has come, or what a fence orders after it. To read a place that
- * is torn, or to write one that is torn or whose owner has yet to read what stands there, is
- * an error. Each rank has for each other, in each epoch, one row or none, as spin chooses: a
- * rank with none does not wait for an expert output, and is the one that runs ahead.
+ * The idea needed to read it: memory holds epoch numbers in place of data, and what is stored or
+ * put is a span of time, as in ll_v2.pml: from when it is issued its place is torn, and it is in
+ * place when its flag has come, or what a fence orders after it. To read a place that is torn,
+ * or to write one that is torn or whose owner has yet to read what stands there, is an error.
+ * Each rank has for each other, in each epoch, one row or none, as spin chooses: a rank with
+ * none does not wait for an expert output, and is the one that runs ahead.
  *
- * Given by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED (1: counter_reset: inline; 0:
- * memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has issued comes only while it is in a call, as a transport
- * may hold it back; 0: stores), ORDER (below), and at most one MUTANT_*. */
+ * Given by -D: N, E, B, TOKEN (1: flag_granularity: token; 0: flag_granularity: rank), FOLDED
+ * (1: counter_reset: inline; 0: memset), ONE_FREE and NONE_FREE (below), FAR (1: what a rank has
+ * issued comes only while it is in a call, as a transport may hold it back; 0: stores), ORDER
+ * (below), and at most one MUTANT_*. */
 
 /* Which call comes when; the same on every rank.
  *   0  lockstep: a dispatch, its combine
