@@ -105,6 +105,8 @@ TEST_WITH(root_set_up, root_tear_down, a_link_of_another_user_is_not_followed, c
     snprintf(path, sizeof(path), "%s/mine", root);
     assert_int_equal(symlink(path, out_json(root)), 0);
     assert_int_equal(file_check("--json", out_json(root), true, NULL), EPA_OK);
+    assert_int_equal(file_check("--json", root, true, NULL), EPA_ERR_CONFIG);
+    assert_int_equal(file_check("--json", "", false, NULL), EPA_ERR_CONFIG);
     assert_int_equal(lchown(out_json(root), 12345, (gid_t)-1), 0);
     assert_int_equal(file_check("--json", out_json(root), true, NULL), EPA_ERR_CONFIG);
     assert_int_equal(file_write("--json", out_json(root), true, &two, NULL), EPA_ERR_CONFIG);
