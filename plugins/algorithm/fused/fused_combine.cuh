@@ -127,22 +127,24 @@ EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
     return true;
 }
 
-/* The next of what warps take in turn. One warp. */
+/* The next of what warps take in turn: lane 0 gets it. */
+EPA_DEV uint32_t fused_take_early(const struct fused_args &a, uint32_t counter)
+{
+    return epa_dev_lane() == 0 ? atomicInc(a.state + counter, INT32_MAX) : 0;
+}
+
+/* One warp. */
 EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
 {
-    uint32_t i = 0;
-
-    if (epa_dev_lane() == 0)
-        i = atomicInc(a.state + counter, INT32_MAX);
-    return __shfl_sync(EPA_DEV_ALL, i, 0);
+    return __shfl_sync(EPA_DEV_ALL, fused_take_early(a, counter), 0);
 }
 
 /* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
- * pointer and its weight, in their order. One warp. */
-template <bool F16, int SWEEPS>
+ * pointer and its weight, in their order. 512 bytes, SWEEPS times, of MANY rows are on their way
+ * together. One warp. */
+template <bool F16, int SWEEPS, int MANY>
 EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *to, uint32_t bytes)
 {
-    enum { MANY = 4 };
     uint32_t lane = epa_dev_lane();
 
     for (uint32_t from = 0; from < bytes; from += SWEEPS * 512) {
@@ -150,31 +152,33 @@ EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *t
 
         for (uint32_t left = lanes; left != 0;) {
             uint4 v[SWEEPS][MANY];
-            float w[MANY];
-            uint32_t n = min((uint32_t)MANY, (uint32_t)__popc(left)), who = 0;
+            uint32_t used = left, who = 0;
 
-            /* All leave before the first is used; those beyond are loaded again, for nothing. */
+            /* Those beyond are loaded again, for nothing. */
 #pragma unroll
             for (int i = 0; i < MANY; i++) {
                 who = left != 0 ? __ffs(left) - 1 : who;
                 const char *p = dev_from_lane(row, who);
 
-                w[i] = __shfl_sync(EPA_DEV_ALL, weight, who);
 #pragma unroll
                 for (int s = 0; s < SWEEPS; s++)
-                    v[s][i] = epa_dev_load16(p + min(from + s * 512 + lane * 16, bytes - 16));
+                    v[s][i] = fused_load16_now(p + min(from + s * 512 + lane * 16, bytes - 16));
                 left &= left - 1;
             }
 #pragma unroll
             for (int i = 0; i < MANY; i++) {
-                if (i >= n)
+                float w;
+
+                if (used == 0)
                     break;
+                w = __shfl_sync(EPA_DEV_ALL, weight, __ffs(used) - 1);
+                used &= used - 1;
 #pragma unroll
                 for (int s = 0; s < SWEEPS; s++) {
                     float value[8];
 
                     epa_dev_unpack<F16>(v[s][i], value);
-                    dev_add8(value, w[i], sum[s]);
+                    dev_add8(value, w, sum[s]);
                 }
             }
         }
@@ -254,6 +258,13 @@ template <class S> EPA_DEV struct fused_sum fused_sum_of(const struct fused_args
     return {low >> 26, low & ((1u << 26) - 1), 0};
 }
 
+/* The item that lane `k` has. */
+template <class S>
+EPA_DEV struct fused_sum fused_item(const struct fused_args &a, uint64_t item, uint32_t k)
+{
+    return fused_sum_of<S>(a, __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, k));
+}
+
 /* A lane's output of a sum. */
 EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const struct fused_sum &s)
 {
@@ -268,33 +279,39 @@ EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const stru
 
 /* Tokens that are complete here, added up and sent to their rank: a few together, whose flags
  * follow all of them. */
-template <class S, int SWEEPS>
+template <class S, int SWEEPS, int MANY>
 EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
                                 const struct fused_tables &t, struct fused_watch *w)
 {
-    uint32_t items = t.scalars[FUSED_ITEMS], i;
+    uint32_t items = t.scalars[FUSED_ITEMS], taken, i;
     uint64_t item;
 
     if (S::WAYS && a.ways.serial != 0 && !fused_wait_outputs<S>(a, call, t, w))
         return false;
-    while ((i = fused_take(a, FUSED_SENDING) * a.sums) < items * a.parts) {
+    taken = fused_take_early(a, FUSED_SENDING);
+    while ((i = __shfl_sync(EPA_DEV_ALL, taken, 0) * a.sums) < items * a.parts) {
         uint32_t part = i % a.parts, n = min(a.sums, items * a.parts - i);
+        struct fused_place next;
         uint64_t *flag = NULL;
 
         if (!fused_wait_items<S>(a, call, t, w, i / a.parts, n, &item))
             return false;
+        /* Many: the next are taken, and places of a token are loaded, while one is added up. */
+        if (a.sums > 1)
+            taken = fused_take_early(a, FUSED_SENDING);
+        next = fused_place_of(a, fused_item<S>(a, item, 0));
         for (uint32_t k = 0; k < n; k++) {
-            struct fused_sum s =
-                fused_sum_of<S>(a, __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, k));
-            struct fused_place place = fused_place_of(a, s);
+            struct fused_sum s = fused_item<S>(a, item, k);
+            struct fused_place place = next;
             uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
             uint32_t which = S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
             char *to = a.direct != 0 ? static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2
                                      : fused_partial<S>(a, owner, token, a.c.v.rank, which);
 
+            next = fused_place_of(a, fused_item<S>(a, item, min(k + 1, n - 1)));
             if (epa_dev_lane() == k)
                 flag = fused_flag<S>(a, owner, token, which, part);
-            fused_reduce<S::F16, SWEEPS>(
+            fused_reduce<S::F16, SWEEPS, MANY>(
                 s.n == 32 ? ~0u : (1u << s.n) - 1,
                 a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
                 to + fused_part_at(a, part), fused_part_bytes(a, part));
@@ -302,6 +319,8 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
         __syncwarp();
         if (a.direct == 0 && epa_dev_lane() < n)
             epa_dev_store_release(flag, call);
+        if (a.sums == 1)
+            taken = fused_take_early(a, FUSED_SENDING);
     }
     return fused_wait_items<S>(a, call, t, w, items, 0, &item);
 }
@@ -329,7 +348,7 @@ EPA_DEV void fused_combine_none(const struct fused_args &a)
 }
 
 /* Own tokens: the sums of all ranks, which are added up. */
-template <class S, int SWEEPS>
+template <class S, int SWEEPS, int MANY>
 EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
 {
     uint32_t lane = epa_dev_lane(), token;
@@ -362,7 +381,7 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
         __syncwarp();
         if (S::WAYS && (ranks >> lane & 1) == 0)
             source = a.c.v.rank; /* its pointer is not used */
-        fused_reduce<S::F16, SWEEPS>(
+        fused_reduce<S::F16, SWEEPS, MANY>(
             ranks, fused_partial<S>(a, a.c.v.rank, token, source, lane) + fused_part_at(a, part),
             weight,
             static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part),
@@ -371,20 +390,20 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
     return true;
 }
 
-template <class S, int SWEEPS>
+template <class S, int SWEEPS, int MANY>
 EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                            struct fused_watch w)
 {
     bool ok;
 
     fused_stamp(a, FUSED_PHASE_SEND, false);
-    ok = fused_combine_send<S, SWEEPS>(a, call, t, &w);
+    ok = fused_combine_send<S, SWEEPS, MANY>(a, call, t, &w);
     fused_stamp(a, FUSED_PHASE_SEND, true);
     fused_stamp(a, FUSED_PHASE_SUM, false);
     if (ok && a.direct != 0)
         fused_combine_none(a);
     else if (ok)
-        (void)fused_combine_receive<S, SWEEPS>(a, call);
+        (void)fused_combine_receive<S, SWEEPS, MANY>(a, call);
     fused_stamp(a, FUSED_PHASE_SUM, true);
 }
 #endif

@@ -43,7 +43,7 @@ enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 4096 };
 /* Waves that many tokens are sent in, if no option says how many. */
-enum { AUTO_WAVES = 4 };
+enum { AUTO_WAVES = 2 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
 /* With no more tokens than this several warps add up a token, some channels each. */

@@ -82,20 +82,34 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     __syncwarp();
 }
 
+/* The choices of a token, one a lane, before it is known what they mean. */
+struct fused_raw_choice {
+    uint32_t expert;
+    float weight;
+};
+
+EPA_DEV struct fused_raw_choice fused_load_choice(const struct fused_args &a, uint32_t token)
+{
+    struct fused_raw_choice c = {~0u, 0};
+    size_t at = (size_t)token * a.c.topk + epa_dev_lane();
+
+    if (epa_dev_lane() < a.c.topk) {
+        c.expert = (uint32_t)__ldg(a.c.expert + at);
+        c.weight = __ldg(a.c.weight + at);
+    }
+    return c;
+}
+
 /* The choices of a token, one a lane. The token comes to a rank with the choice whose expert is the
  * lowest there, which is the first to be sent. */
 template <class S>
 EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t token,
-                                            struct fused_meta *meta)
+                                            struct fused_raw_choice raw, struct fused_meta *meta)
 {
-    struct fused_choice c = {~0u, 0, false, NULL, 0};
+    struct fused_choice c = {raw.expert, 0, false, NULL, 0};
     uint32_t rank, here = 0, before = 0, lane = epa_dev_lane(), lowest;
-    size_t at = (size_t)token * a.c.topk + lane;
 
-    if (lane < a.c.topk) {
-        c.expert = (uint32_t)__ldg(a.c.expert + at);
-        meta->weight = __ldg(a.c.weight + at);
-    }
+    meta->weight = raw.weight;
     c.sent = c.expert < a.c.experts;
     rank = c.sent ? c.expert / a.c.local : ~0u;
     if (S::WAYS) {
@@ -194,12 +208,14 @@ EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t 
     epa_dev_add_release32(fused_arrived<S>(a, expert, row), 1);
 }
 
-/* A token is read once, and goes to all of its experts; `next`: the next row of one. One warp. */
+/* A token is read once, and goes to all of its experts; `next`: the next row of one. What is to
+ * count this lane's row, or NULL. One warp. */
 template <int IN, class S, int SWEEPS, class NEXT>
-EPA_DEV void fused_send_token(const struct fused_args &a, uint32_t token, NEXT next, float *staged)
+EPA_DEV uint32_t *fused_send_token(const struct fused_args &a, uint32_t token,
+                                   struct fused_raw_choice raw, NEXT next, float *staged)
 {
     struct fused_meta meta = {};
-    struct fused_choice c = fused_choice_of<S>(a, token, &meta);
+    struct fused_choice c = fused_choice_of<S>(a, token, raw, &meta);
 
     if (c.sent) {
         c.row = next(c.expert);
@@ -215,9 +231,7 @@ EPA_DEV void fused_send_token(const struct fused_args &a, uint32_t token, NEXT n
     fused_store_row<IN, SWEEPS>(a, token, 0, a.c.hidden,
                                 __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
                                 staged);
-    __syncwarp();
-    if (c.sent)
-        fused_arrive<S>(a, c.expert, c.row);
+    return c.sent ? fused_arrived<S>(a, c.expert, c.row) : NULL;
 }
 
 /* Few tokens. */
@@ -225,27 +239,59 @@ template <int IN, class S>
 EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_tables &t,
                             const struct fused_mover &m)
 {
-    for (uint32_t token = m.index; token < a.c.tokens; token += m.of)
-        fused_send_token<IN, S, 7>(
-            a, token,
+    for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
+        uint32_t *arrived = fused_send_token<IN, S, 7>(
+            a, token, fused_load_choice(a, token),
             [&](uint32_t expert) {
                 return t.send_row[expert] + atomicAdd(fused_sent(a) + expert, 1u);
             },
             m.staged);
+
+        __syncwarp();
+        if (arrived != NULL)
+            epa_dev_add_release32(arrived, 1);
+    }
 }
 
-/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. */
+/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. Rows of a few tokens
+ * are counted together, as a fence waits for all stores; the next token is on its way. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_tables &t,
                                  uint32_t wave, uint32_t warp, uint32_t warps, float *staged)
 {
+    enum { LATE = 4, BYTES = IN == DEVICE_FP8 ? 1 : 2 };
     constexpr int SWEEPS = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16 ? 4 : 6;
     struct fused_share share = fused_share_of<S>(a, wave);
-    uint32_t *row = t.send_row + wave * a.c.experts;
+    uint32_t *row = t.send_row + wave * a.c.experts, *late[LATE] = {}, n = 0;
+    uint32_t token = share.begin + warp;
+    struct fused_raw_choice raw = {};
 
-    for (uint32_t token = share.begin + warp; token < share.end; token += warps)
-        fused_send_token<IN, S, SWEEPS>(
-            a, token, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); }, staged);
+    if (token < share.end)
+        raw = fused_load_choice(a, token);
+    for (; token < share.end; token += warps) {
+        uint32_t following = min(token + warps, share.end - 1);
+        const char *x = static_cast<const char *>(a.c.x) + (size_t)following * a.c.hidden * BYTES;
+        struct fused_raw_choice next = fused_load_choice(a, following);
+
+        for (uint32_t at = epa_dev_lane() * 128; at < a.c.hidden * BYTES; at += 128 * EPA_DEV_WARP)
+            epa_dev_prefetch(x + at);
+#pragma unroll
+        for (int i = LATE - 1; i > 0; i--)
+            late[i] = late[i - 1];
+        late[0] = fused_send_token<IN, S, SWEEPS>(
+            a, token, raw, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); }, staged);
+        raw = next;
+        if (++n % LATE != 0 && token + warps < share.end)
+            continue;
+        __syncwarp();
+        epa_dev_fence();
+#pragma unroll
+        for (int i = 0; i < LATE; i++) {
+            if (late[i] != NULL)
+                fused_add32(late[i], 1);
+            late[i] = NULL;
+        }
+    }
 }
 
 /* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
@@ -260,7 +306,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
 
     for (uint32_t token = blockIdx.x; token < a.c.tokens; token += fused_dispatchers<S>(a)) {
         struct fused_meta meta = {};
-        struct fused_choice c = fused_choice_of<S>(a, token, &meta);
+        struct fused_choice c = fused_choice_of<S>(a, token, fused_load_choice(a, token), &meta);
 
         if (c.sent && warp == 0)
             rows[epa_dev_lane()] = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);

@@ -91,9 +91,9 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
             return;
     }
     if (a.ways.part != FUSED_PART_UP && combine != ~0u)
-        fused_combine<S, 2>(a, call, t,
-                            {combine + own * a.ways.combiners, FUSED_TOKEN_WARPS * a.ways.combiners,
-                             t.block_at[a.c.local]});
+        fused_combine<S, 1, 8>(a, call, t,
+                               {combine + own * a.ways.combiners,
+                                FUSED_TOKEN_WARPS * a.ways.combiners, t.block_at[a.c.local]});
 }
 
 template <class S, int IN>
@@ -158,9 +158,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, p->staged[own]);
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
-            fused_combine<S, 2>(a, call, t,
-                                {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
-                                 t.block_at[a.c.local]});
+            fused_combine<S, 1, 8>(a, call, t,
+                                   {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
+                                    t.block_at[a.c.local]});
         }
         if (warp < 2)
             fused_stamp(a, FUSED_PHASE_TILES, true);
@@ -185,7 +185,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, FUSED_PHASE_TILES, true);
         if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
-            fused_combine<S, 4>(a, call, t, {0, 0, 0});
+            fused_combine<S, 3, 8>(a, call, t, {0, 0, 0});
     }
     dev_end(a.c, call, ends);
 }

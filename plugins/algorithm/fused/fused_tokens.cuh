@@ -74,6 +74,32 @@ EPA_DEV struct fused_share fused_share_of(const struct fused_args &a, uint32_t w
             (uint32_t)(begin + n * (blockIdx.x + 1) / blocks)};
 }
 
+/* 16 bytes, asked for here. Other loads a compiler moves to where they are used, behind a branch, so
+ * that each waits for the one before. */
+EPA_DEV uint4 fused_load16_now(const char *from)
+{
+#ifdef __CUDA_ARCH__
+    uint4 v;
+
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+#else
+    return epa_dev_load16(from);
+#endif
+}
+
+/* In no order, behind a fence. */
+EPA_DEV void fused_add32(uint32_t *word, uint32_t by)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
+#else
+    atomicAdd(word, by);
+#endif
+}
+
 EPA_DEV uint32_t *fused_sent(const struct fused_args &a)
 {
     return a.state + FUSED_COUNTERS;
