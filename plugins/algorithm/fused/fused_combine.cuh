@@ -54,13 +54,13 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
     for (int i = 0; i < EACH; i++)
         if (i * EPA_DEV_WARP + epa_dev_lane() < rows)
             before[i] = atomicAdd(a.done + slot[i], 1u);
+    __threadfence();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (i * EPA_DEV_WARP + epa_dev_lane() < rows && before[i] + 1 == n[i]) {
             a.done[slot[i]] = 0; /* for the next call */
-            __threadfence();
-            epa_dev_store_release(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u),
-                                  call << 32 | (uint64_t)n[i] << 26 | slot[i]);
+            *(volatile uint64_t *)(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u)) =
+                call << 32 | (uint64_t)n[i] << 26 | slot[i];
         }
     __syncwarp();
 }
@@ -70,26 +70,27 @@ struct fused_watch {
     uint32_t index, step, blocks;
 };
 
-/* Has its next block become complete? One warp. */
+/* Has its next block become complete? Then what waits for it is counted. One warp. */
 template <class S>
-EPA_DEV void fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+EPA_DEV bool fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                         struct fused_watch *w)
 {
     uint32_t seen = 0, expert, block;
 
     if (w->index >= w->blocks)
-        return;
+        return false;
     block = fused_block_of(a, t, w->index);
     if (epa_dev_lane() == 0)
         seen = epa_dev_load_acquire32(fused_outputs(a) + block);
     if (__shfl_sync(EPA_DEV_ALL, seen, 0) != 2 * a.down_tiles || fused_failed(a))
-        return;
+        return false;
     if (S::WAYS && a.ways.apart != 0)
         fused_complete_apart(a, call, block * S::ROWS,
                              fused_block_rows<S::ROWS>(a, t, block, &expert));
     else
         fused_complete<S>(a, call, block, fused_block_rows<S::ROWS>(a, t, block, &expert));
     w->index += w->step;
+    return true;
 }
 
 /* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
@@ -120,7 +121,7 @@ EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
                                            {0, FUSED_WAIT_OUTPUTS, 0, own}, seen, call << 32);
         if (__any_sync(EPA_DEV_ALL, expired))
             return false;
-        fused_look<S>(a, call, t, w);
+        (void)fused_look<S>(a, call, t, w);
     }
     __syncwarp();
     *item = seen;
@@ -294,6 +295,9 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
         struct fused_place next;
         uint64_t *flag = NULL;
 
+        /* First what others may wait for. */
+        while (fused_look<S>(a, call, t, w)) {
+        }
         if (!fused_wait_items<S>(a, call, t, w, i / a.parts, n, &item))
             return false;
         /* Many: the next are taken, and places of a token are loaded, while one is added up. */
