@@ -1,13 +1,14 @@
 #!/bin/bash
 # The profile of fused, of kernels that run on CPUs: a file for each rank that `trace check` finds no
 # flaw in, with the phases of all roles.
-#   profile.sh EPA2A CONFIG [SETTING...]    $PHASES: those that there must be, with ; between
+#   profile.sh EPA2A CONFIG [SETTING...]
 set -u
 epa2a=$1 config=$2
 shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-IFS=';' read -ra phases <<<"$PHASES"
+phases=(dispatch tiles 'combine, send' 'combine, sum')
+[[ "$*" != *tail=true* ]] || phases+=(tail)
 set=(--set ranks=2 --set launcher=thread --set verify.iterations=2)
 for s in "$@"; do set+=(--set "$s"); done
 failed=0
