@@ -45,47 +45,11 @@ template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/* True in one lane of the warp, the same each time; all lanes call. */
-EPA_DEV bool epa_dev_elect(void)
-{
-    uint32_t one;
-
-    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }" : "=r"(one));
-    return one != 0;
-}
-
 /* ---- barriers of some warps of a block: `threads` of them, a multiple of 32; id 1 to 15 ---- */
 
 EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/* Counts in without waiting. */
-EPA_DEV void epa_dev_named_arrive(uint32_t id, uint32_t threads)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/* ---- clusters ---- */
-
-EPA_DEV uint32_t epa_dev_cluster_rank(void)
-{
-    uint32_t rank;
-
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* All threads of all blocks of the cluster. */
-EPA_DEV void epa_dev_cluster_arrive(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-EPA_DEV void epa_dev_cluster_wait(void)
-{
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 /* ---- mbarriers ---- */
@@ -98,7 +62,7 @@ EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
                  : "memory");
 }
 
-/* After the last init, before the barrier of the block or cluster. */
+/* After the last init, before the barrier of the block. */
 EPA_DEV void epa_dev_mbar_init_done(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -109,17 +73,6 @@ EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(epa_dev_shared_address(bar))
                  : "memory");
-}
-
-/* At the same place in block `rank` of the cluster, which may be this one. Releases nothing that
- * threads have stored: a release to a cluster took as long as the products of a tile. */
-EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
-{
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(epa_dev_shared_address(bar)),
-        "r"(rank)
-        : "memory");
 }
 
 /* Arrives, and expects as many bytes more in this phase; < 2^20 in all. */
@@ -141,33 +94,6 @@ EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
                  : "=r"(ended)
                  : "r"(epa_dev_shared_address(bar)), "r"(parity)
                  : "memory");
-    return ended != 0;
-}
-
-/* The same without a wait, for who has something else to do. */
-EPA_DEV bool epa_dev_mbar_test(uint64_t *bar, uint32_t parity)
-{
-    uint32_t ended;
-
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
-                 "selp.b32 %0, 1, 0, p; }"
-                 : "=r"(ended)
-                 : "r"(epa_dev_shared_address(bar)), "r"(parity)
-                 : "memory");
-    return ended != 0;
-}
-
-/* Where blocks of a cluster arrive at `bar`. */
-EPA_DEV bool epa_dev_mbar_try_cluster(uint64_t *bar, uint32_t parity)
-{
-    uint32_t ended;
-
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
-        "selp.b32 %0, 1, 0, p; }"
-        : "=r"(ended)
-        : "r"(epa_dev_shared_address(bar)), "r"(parity)
-        : "memory");
     return ended != 0;
 }
 
@@ -215,16 +141,7 @@ EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
                  : "memory");
 }
 
-/* Adds float32 from shared memory to those at `to`, each atomically. */
-EPA_DEV void epa_dev_bulk_add(float *to, const float *shared, uint32_t bytes)
-{
-    asm volatile(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-        "r"(epa_dev_shared_address(shared)), "r"(bytes)
-        : "memory");
-}
-
-/* Stores and additions of this thread up to here are a group. */
+/* Stores of this thread up to here are a group. */
 EPA_DEV void epa_dev_bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -262,38 +179,6 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
         : "memory");
 }
 
-EPA_DEV void epa_dev_tile_load3(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
-                                int32_t z, uint64_t *bar, uint64_t l2)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-        "L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(epa_dev_shared_address(shared)),
-        "l"(map), "r"(x), "r"(y), "r"(z), "r"(epa_dev_shared_address(bar)), "l"(l2)
-        : "memory");
-}
-
-/* Into the same place of each block of the cluster whose bit is set in `blocks`, whose `bar` gets
- * the bytes. */
-EPA_DEV void epa_dev_tile_load_to(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
-                                  uint64_t *bar, uint64_t l2, uint16_t blocks)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
-                 "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
-                     epa_dev_shared_address(shared)),
-                 "l"(map), "r"(x), "r"(y), "r"(epa_dev_shared_address(bar)), "h"(blocks), "l"(l2)
-                 : "memory");
-}
-
-/* What is beyond the tensor is not stored. Part of this thread's bulk group, as a bulk store. */
-EPA_DEV void epa_dev_tile_store(const CUtensorMap *map, int32_t x, int32_t y, const void *shared)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-            map),
-        "r"(x), "r"(y), "r"(epa_dev_shared_address(shared))
-        : "memory");
-}
-
 /* ---- counters of one GPU ---- */
 
 EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
@@ -308,14 +193,6 @@ EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
 EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
 {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
-}
-
-/* Four sums of float32; `to` is a multiple of 16. */
-EPA_DEV void epa_dev_add_float4(float *to, float4 v)
-{
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x),
-                 "f"(v.y), "f"(v.z), "f"(v.w)
-                 : "memory");
 }
 
 /* ---- matrices: warpgroups ---- */

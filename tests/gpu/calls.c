@@ -1,17 +1,19 @@
-/* Calls of ll_v2 in orders that verify does not make: three shapes interleaved over one
- * transport, graphs launched again and again between eager calls, combines repeated,
- * dispatches given up, and calls that must be refused. Every output is compared to the bit
- * with what the rank's own inputs must give (calls_experts.h).
+/* Calls of ll_v2 in orders that verify does not make: three shapes interleaved over one transport, and
+ * graphs launched again and again between eager calls. Inputs are those of verify, new ones each time,
+ * and every output is compared as verify does.
  *
- *   gpu-calls ALGORITHM.so TRANSPORT.so fork|thread [BACKEND.so [OPTION=VALUE...]]
+ *   gpu-calls TRANSPORT.so fork|thread [BACKEND.so [OPTION=VALUE...]]
  *
- * Without a backend it runs on the host, less the graphs. */
-#include <dlfcn.h>
+ * ll_v2 and the shapes' backend are those of EPA2A_PLUGIN_PATH. Without a backend it runs on the host,
+ * less the graphs. */
 #include "../unit/test.h"
 #include <unistd.h>
 
-#include "calls.h"
+#include "../contract/ranks.h"
+#include "base/text.h"
+#include "experiment/batch.h"
 #include "gpu.h"
+#include "op/op.h"
 
 #ifndef CALLS_PART
 #define CALLS_PART 1 /* so much less often where kernels run on CPUs */
@@ -22,29 +24,278 @@ enum {
     ROUNDS = 150 / CALLS_PART,
     LAUNCHES = 1000 / CALLS_PART,
     BURST = 32,
-    STRAGGLE_US = 300
+    STRAGGLE_US = 300,
+    LAYERS = 3,
+    SLOTS = 4, /* of each kind of inputs */
+    PAGE = 4096,
 };
+
+/* One of each way that expert outputs add up, with sizes that differ in everything; combine computes the
+ * experts, or they are real, in the algorithm's memory or elsewhere. */
+static const struct {
+    const char *algorithm, *on_gpus, *rest;
+} shapes[LAYERS] = {
+    {"layout: expert, dedup: false, dispatch_dtype: fp8", ", fuse_expert: true",
+     "moe: {max_tokens: 8, hidden: 512, experts: 16, topk: 4}\n"},
+    {"layout: expert, dedup: true, dispatch_dtype: native", "",
+     "moe: {max_tokens: 5, hidden: 256, experts: 8, topk: 3}\n"
+     "expert: {kind: mlp, ffn: 128, values: integers, output: separate}\n"},
+    {"layout: rank, dispatch_dtype: fp8", ", split_phase: true",
+     "moe: {max_tokens: 16, hidden: 384, experts: 24, topk: 6}\n"
+     "expert: {kind: mlp, ffn: 128, values: integers}\n"},
+};
+
+/* Numbers of tokens: another in each iteration, or a rank's own in all, as a graph keeps it. */
+enum inputs { ANY, KEPT, INPUTS };
+static const char *const tokens[INPUTS] = {"random", "[5, 0, 3, 4]"};
+
+struct layer {
+    struct rank *r;
+    const struct experiment *x[INPUTS]; /* alike but for the tokens */
+    struct op_rank *op[INPUTS];
+    uint64_t iteration; /* of inputs made so far, the same on all ranks */
+    struct epa_algorithm *a;
+};
+
+/* All of them side by side in one heap. */
+struct scene {
+    struct rank *r;
+    uint64_t common; /* random numbers that all ranks draw alike */
+    struct layer layer[LAYERS];
+    struct layer *recorded; /* whose pair is in the graph */
+};
+
+static const struct experiment *experiments[LAYERS][INPUTS]; /* of the test that runs */
+
+/* ---- set-up ---- */
+
+static bool on_host(const struct subject *subject)
+{
+    return subject->backend->memory == EPA_MEMORY_HOST;
+}
+
+static const struct experiment *read_shape(const struct subject *subject, uint32_t ranks,
+                                           uint32_t i, const char *tokens_of)
+{
+    static struct registry *registry;
+    struct diag *diag = diag_create();
+    struct batch *batch = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    text_auto text = {0};
+    char list[32];
+
+    snprintf(list, sizeof(list), "%.*s%s", tokens_of[0] == '[' ? (int)(3 * ranks - 1) : 20,
+             tokens_of, tokens_of[0] == '[' ? "]" : "");
+    text_add(
+        &text,
+        "version: 1\nranks: %u\nlauncher: %s\nbackend: %s\ntransport: %s\ntokens: %s\ntimeout: 20s\n",
+        ranks, subject->launcher->plugin.name, subject->backend->plugin.name,
+        subject->plugin->plugin.name, list);
+    text_add(&text, "algorithm: {name: ll_v2, buffers: 2, %s%s}\n%s", shapes[i].algorithm,
+             on_host(subject) ? "" : shapes[i].on_gpus, shapes[i].rest);
+    if ((registry == NULL && registry_create(NULL, &registry, &err) != EPA_OK) ||
+        batch_read_some("a shape", text.data, NULL, 0, &(struct batch_pick){0}, 0, registry, diag,
+                        &batch) != EPA_OK) {
+        diag_print(diag, stderr);
+        fail_msg("%s", err.text);
+    }
+    diag_destroy(diag);
+    return batch->run[0].x;
+}
+
+static uint64_t heap_of(const struct experiment *x)
+{
+    return (x->footprint.heap_bytes + PAGE - 1) / PAGE * PAGE;
+}
 
 static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 {
     struct ranks r = {.ranks = ranks, .body = body};
 
-    scene_plan(*state, ranks, &r.heap_bytes, &r.signals);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        for (uint32_t k = 0; k < INPUTS; k++)
+            experiments[i][k] = read_shape(*state, ranks, i, tokens[k]);
+        r.heap_bytes += heap_of(experiments[i][0]);
+        r.signals += experiments[i][0]->footprint.signals;
+    }
     ranks_run(*state, &r);
 }
 
-static void skip_without_graphs(void **state)
+/* False once something has failed, which is claimed, and the other ranks are told. */
+static bool done(struct layer *l, enum epa_status status, struct epa_error *err, const char *what)
 {
-    const struct subject *subject = *state;
+    if (status == EPA_OK)
+        return true;
+    if (l->a != NULL)
+        l->a->explain(l->a, err);
+    l->r->backend->ops->explain(l->r->backend, err); /* the first to say something wins */
+    claim(l->r, false, "%s: %s: status %d: %s", l->x[0]->algorithm.plugin->name, what, status,
+          err->text);
+    l->r->boot->abort(l->r->boot);
+    return false;
+}
 
-    if (subject->backend->memory == EPA_MEMORY_HOST)
-        skip();
+static bool works_out(struct layer *l, enum epa_status status, const char *what)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    return done(l, status, &err, what);
+}
+
+static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
+{
+    const struct experiment *x = l->x[0];
+    const struct epa_algorithm_plugin *plugin =
+        (const struct epa_algorithm_plugin *)x->algorithm.plugin;
+    struct epa_error err = {EPA_OK, ""};
+    struct epa_problem problem = {.op = EPA_OP_MOE};
+
+    operation_of(EPA_OP_MOE)->shape(x, &problem);
+    for (uint32_t k = 0; k < INPUTS; k++)
+        if (!done(l,
+                  operation_of(EPA_OP_MOE)
+                      ->create(&(struct op_params){.x = l->x[k],
+                                                   .world = &l->r->boot->world,
+                                                   .footprint = &l->x[k]->footprint,
+                                                   .backend = l->r->backend,
+                                                   .slots = SLOTS},
+                               &l->op[k], &err),
+                  &err, "inputs"))
+            return false;
+    return done(l,
+                plugin->create(
+                    &(struct epa_algorithm_params){.problem = &problem,
+                                                   .world = l->r->boot->world,
+                                                   .transport = l->r->t,
+                                                   .backend = l->r->backend,
+                                                   .config = x->algorithm.config,
+                                                   .transport_flags = l->r->subject->plugin->flags,
+                                                   .heap = heap,
+                                                   .signal = signal,
+                                                   .timeout_ns = x->timeout_ns},
+                    &l->a, &err),
+                &err, "create");
+}
+
+static bool scene_open(struct rank *r, struct scene *s)
+{
+    uint64_t heap = 0;
+    uint32_t signal = 0;
+    bool good = true;
+
+    *s = (struct scene){.r = r};
+    for (uint32_t i = 0; i < LAYERS && good; i++) {
+        struct layer *l = &s->layer[i];
+
+        l->r = r;
+        memcpy(l->x, experiments[i], sizeof(l->x));
+        good = layer_open(l, heap, signal);
+        heap += heap_of(l->x[0]);
+        signal += l->x[0]->footprint.signals;
+    }
+    return good && meet(r);
+}
+
+static void scene_close(struct scene *s)
+{
+    (void)s->r->backend->ops->sync(
+        s->r->backend); /* after a failure: kernels that still wait leave */
+    meet(s->r);         /* nobody uses what another takes away */
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        struct layer *l = &s->layer[i];
+
+        if (l->a != NULL)
+            l->a->destroy(l->a);
+        for (uint32_t k = 0; k < INPUTS; k++)
+            operation_of(EPA_OP_MOE)->destroy(l->op[k]);
+    }
+}
+
+static uint64_t scene_draw(struct scene *s, uint64_t n)
+{
+    s->common = s->common * 6364136223846793005u + 1442695040888963407u;
+    return (s->common >> 33) % n;
 }
 
 static void straggle(struct rank *r)
 {
     if (draw(r, 4) == 0)
         usleep((useconds_t)draw(r, STRAGGLE_US));
+}
+
+/* ---- calls: slots below SLOTS have any number of tokens, the others keep theirs ---- */
+
+static struct op_rank *op_of(struct layer *l, uint32_t slot)
+{
+    return l->op[slot / SLOTS];
+}
+
+static struct epa_problem *problem_of(struct layer *l, uint32_t slot)
+{
+    return op_of(l, slot)->operation->problem(op_of(l, slot), slot % SLOTS);
+}
+
+/* New inputs, and an output that is spoilt. */
+static bool make(struct layer *l, uint32_t slot)
+{
+    return works_out(
+        l, op_of(l, slot)->operation->inputs(op_of(l, slot), slot % SLOTS, l->iteration++),
+        "inputs");
+}
+
+static uint32_t dispatch_stages(const struct epa_algorithm *a)
+{
+    return a->stages[0].kind == EPA_STAGE_DISPATCH ? 1 : 2;
+}
+
+static bool run_stages(struct layer *l, uint32_t slot, uint32_t first, uint32_t last)
+{
+    bool good = true;
+
+    for (uint32_t i = first; i < last && good; i++)
+        good = works_out(l, l->a->stages[i].run(l->a, problem_of(l, slot)), l->a->stages[i].name);
+    return good;
+}
+
+static bool dispatch(struct layer *l, uint32_t slot)
+{
+    return run_stages(l, slot, 0, dispatch_stages(l->a));
+}
+
+static bool combine(struct layer *l, uint32_t slot)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    return done(l, op_of(l, slot)->operation->between(op_of(l, slot), slot % SLOTS, &err), &err,
+                "experts") &&
+           run_stages(l, slot, dispatch_stages(l->a), l->a->n_stages);
+}
+
+static bool pair(struct layer *l, uint32_t slot)
+{
+    return dispatch(l, slot) && combine(l, slot);
+}
+
+static bool sync_all(struct layer *l)
+{
+    return works_out(l, l->r->backend->ops->sync(l->r->backend), "sync");
+}
+
+static bool check(struct layer *l, uint32_t slot, const char *when)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t compared = 0, wrong = 0;
+
+    return done(l,
+                op_of(l, slot)->operation->check(op_of(l, slot), EPA_STAGE_COMBINE, slot % SLOTS,
+                                                 &compared, &wrong, &err),
+                &err, when);
+}
+
+/* A pair from new inputs to an output that is right. */
+static bool whole_round(struct layer *l, uint32_t slot, const char *when)
+{
+    return make(l, slot) && pair(l, slot) && sync_all(l) && check(l, slot, when);
 }
 
 /* ---- several shapes ---- */
@@ -54,7 +305,7 @@ static bool in_turn(struct scene *s)
     bool good = true;
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = layer_round(&s->layer[i], 0, "in turn");
+        good = whole_round(&s->layer[i], 0, "in turn");
     return good;
 }
 
@@ -65,15 +316,12 @@ static bool nested(struct scene *s)
     bool good = true;
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = layer_inputs(&s->layer[i], 1, false) && layer_dispatch(&s->layer[i], 1);
+        good = make(&s->layer[i], 1) && dispatch(&s->layer[i], 1);
     straggle(s->r);
-    for (uint32_t i = 0; i < LAYERS && good; i++) {
-        struct layer *l = &s->layer[(first + i) % LAYERS];
-
-        good = layer_output(l, 1) && layer_combine(l, 1);
-    }
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = layer_sync(&s->layer[i]) && layer_check(&s->layer[i], 1, "nested");
+        good = combine(&s->layer[(first + i) % LAYERS], 1);
+    for (uint32_t i = 0; i < LAYERS && good; i++)
+        good = sync_all(&s->layer[i]) && check(&s->layer[i], 1, "nested");
     return good;
 }
 
@@ -83,34 +331,23 @@ static bool ahead(struct scene *s)
     struct layer *a = &s->layer[scene_draw(s, LAYERS)];
     struct layer *b = &s->layer[scene_draw(s, LAYERS)];
 
-    if (a == b)
-        return true;
-    return layer_inputs(a, 2, false) && layer_inputs(a, 3, false) && layer_inputs(b, 2, false) &&
-           layer_dispatch(a, 2) && layer_dispatch(b, 2) && layer_dispatch(a, 3) &&
-           layer_output(b, 2) && layer_combine(b, 2) && layer_output(a, 2) && layer_combine(a, 2) &&
-           layer_output(a, 3) && layer_combine(a, 3) && layer_sync(a) &&
-           layer_check(a, 2, "ahead") && layer_check(b, 2, "ahead") && layer_check(a, 3, "ahead");
+    return a == b ||
+           (make(a, 2) && make(a, 3) && make(b, 2) && dispatch(a, 2) && dispatch(b, 2) &&
+            dispatch(a, 3) && combine(b, 2) && combine(a, 2) && combine(a, 3) && sync_all(a) &&
+            check(a, 2, "ahead") && check(b, 2, "ahead") && check(a, 3, "ahead"));
 }
 
 static void interleave(struct rank *r)
 {
-    struct scene *s = NULL;
+    bool (*const orders[])(struct scene *) = {in_turn, nested, ahead};
+    struct scene s;
     bool good = scene_open(r, &s);
 
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
         straggle(r);
-        switch (scene_draw(s, 3)) {
-        case 0:
-            good = in_turn(s);
-            break;
-        case 1:
-            good = nested(s);
-            break;
-        default:
-            good = ahead(s);
-        }
+        good = orders[scene_draw(&s, LENGTH(orders))](&s);
     }
-    scene_close(s);
+    scene_close(&s);
 }
 
 TEST(shapes_may_be_interleaved_on_one_transport)
@@ -122,13 +359,14 @@ TEST(shapes_may_be_interleaved_on_one_transport)
 
 /* ---- graphs ---- */
 
-static bool record(struct layer *l, bool (*calls)(struct scene *), struct scene *s,
+static bool record(struct scene *s, struct layer *l, bool (*calls)(struct scene *),
                    struct epa_graph **out)
 {
-    struct epa_backend *b = l->r->backend;
+    struct epa_backend *b = s->r->backend;
 
-    return layer_works(l, b->ops->capture_begin(b), "capture_begin") && calls(s) &&
-           layer_works(l, b->ops->capture_end(b, out), "capture_end");
+    s->recorded = l;
+    return works_out(l, b->ops->capture_begin(b), "capture_begin") && calls(s) &&
+           works_out(l, b->ops->capture_end(b, out), "capture_end");
 }
 
 static bool launch(struct layer *l, struct epa_graph *graph, uint32_t times)
@@ -137,55 +375,59 @@ static bool launch(struct layer *l, struct epa_graph *graph, uint32_t times)
     bool good = true;
 
     for (uint32_t i = 0; i < times && good; i++)
-        good = layer_works(l, b->ops->graph_launch(b, graph), "graph_launch");
+        good = works_out(l, b->ops->graph_launch(b, graph), "graph_launch");
     return good;
 }
 
 static bool pair_of_one(struct scene *s)
 {
-    return layer_pair(s->recorded, 0);
+    return pair(s->recorded, SLOTS);
 }
 
 /* Each layer by itself: eager, its graph a thousand times in bursts of random length with
  * new inputs for each, eager calls now and then, eager. */
 static bool replay(struct scene *s, struct layer *l)
 {
-    struct epa_backend *b = l->r->backend;
     struct epa_graph *graph = NULL;
     uint32_t launched = 0;
-    bool good = layer_round(l, 1, "before the graph") && layer_inputs(l, 0, false);
+    bool good = whole_round(l, 1, "before the graph") &&
+                whole_round(l, SLOTS, "where the graph has memory") &&
+                record(s, l, pair_of_one, &graph);
 
-    s->recorded = l;
-    good = good && record(l, pair_of_one, s, &graph);
     while (good && launched < LAUNCHES) {
         uint32_t n = 1 + (uint32_t)scene_draw(s, BURST);
 
         straggle(l->r);
-        good = layer_inputs(l, 0, true) && launch(l, graph, n) && layer_sync(l) &&
-               layer_check(l, 0, "in the graph");
+        good =
+            make(l, SLOTS) && launch(l, graph, n) && sync_all(l) && check(l, SLOTS, "in the graph");
         launched += n;
         if (good && scene_draw(s, 4) == 0)
-            good = layer_round(l, 1, "between launches");
+            good = whole_round(l, 1, "between launches");
         if (good && scene_draw(s, 4) == 0) /* with nothing between them and the graph */
-            good = layer_inputs(l, 1, false) && layer_inputs(l, 0, true) && launch(l, graph, 3) &&
-                   layer_pair(l, 1) && launch(l, graph, 1) && layer_sync(l) &&
-                   layer_check(l, 1, "right behind a launch") &&
-                   layer_check(l, 0, "right behind an eager call");
+            good = make(l, 1) && make(l, SLOTS) && launch(l, graph, 3) && pair(l, 1) &&
+                   launch(l, graph, 1) && sync_all(l) && check(l, 1, "right behind a launch") &&
+                   check(l, SLOTS, "right behind an eager call");
     }
     for (uint32_t i = 0; i < 3 && good; i++)
-        good = layer_round(l, i, "after the graph");
-    b->ops->graph_destroy(b, graph);
+        good = whole_round(l, i, "after the graph");
+    l->r->backend->ops->graph_destroy(l->r->backend, graph);
     return good;
 }
 
 static void replay_each(struct rank *r)
 {
-    struct scene *s = NULL;
+    struct scene s;
     bool good = scene_open(r, &s);
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = replay(s, &s->layer[i]);
-    scene_close(s);
+        good = replay(&s, &s.layer[i]);
+    scene_close(&s);
+}
+
+static void skip_without_graphs(void **state)
+{
+    if (on_host(*state))
+        skip();
 }
 
 TEST(a_graph_may_be_launched_a_thousand_times_between_eager_calls)
@@ -196,77 +438,50 @@ TEST(a_graph_may_be_launched_a_thousand_times_between_eager_calls)
     run(state, RANKS, replay_each);
 }
 
-enum { MANY_SLOTS = 3 };
+static bool give_up(struct layer *l, uint32_t slot)
+{
+    return dispatch(l, slot) && works_out(l, l->a->discard(l->a, problem_of(l, slot)), "discard");
+}
 
-/* Three pairs of one layer, one ahead of the other, with two of another layer between. */
+/* Three pairs of one layer, one ahead of the other, with two of another layer between, and of each a
+ * dispatch that is given up. */
 static bool many(struct scene *s)
 {
     struct layer *a = &s->layer[0], *b = &s->layer[2];
 
-    return layer_dispatch(a, 0) && layer_dispatch(a, 1) && layer_pair(b, 0) && layer_output(a, 0) &&
-           layer_combine(a, 0) && layer_dispatch(a, 2) && layer_output(a, 1) &&
-           layer_combine(a, 1) && layer_pair(b, 1) && layer_output(a, 2) && layer_combine(a, 2);
+    return dispatch(a, SLOTS) && dispatch(a, SLOTS + 1) && give_up(b, SLOTS + 1) &&
+           pair(b, SLOTS) && combine(a, SLOTS) && dispatch(a, SLOTS + 2) && combine(a, SLOTS + 1) &&
+           pair(b, SLOTS + 1) && combine(a, SLOTS + 2) && give_up(a, SLOTS + 1);
 }
 
-static bool check_many(struct scene *s, const char *when)
+static bool for_many(struct scene *s, bool checks)
 {
     bool good = true;
 
-    for (uint32_t slot = 0; slot < MANY_SLOTS && good; slot++)
-        good = layer_check(&s->layer[0], slot, when) &&
-               (slot == 2 || layer_check(&s->layer[2], slot, when));
-    return good;
-}
+    for (uint32_t i = 0; i < 5 && good; i++) {
+        struct layer *l = &s->layer[i < 3 ? 0 : 2];
+        uint32_t slot = SLOTS + i % 3;
 
-static bool renew_many(struct scene *s, bool as_many)
-{
-    bool good = true;
-
-    for (uint32_t slot = 0; slot < MANY_SLOTS && good; slot++)
-        good = layer_inputs(&s->layer[0], slot, as_many) &&
-               (slot == 2 || layer_inputs(&s->layer[2], slot, as_many));
-    return good;
-}
-
-/* A graph keeps the numbers of tokens it was recorded with; eager calls draw others. */
-static void keep_tokens(const struct scene *s, uint32_t kept[2][MANY_SLOTS])
-{
-    for (uint32_t i = 0; i < MANY_SLOTS; i++) {
-        kept[0][i] = s->layer[0].slot[i].problem.u.moe.tokens;
-        kept[1][i] = s->layer[2].slot[i].problem.u.moe.tokens;
+        good = checks ? check(l, slot, "in a graph of many") : make(l, slot);
     }
-}
-
-static void restore_tokens(struct scene *s, uint32_t kept[2][MANY_SLOTS])
-{
-    for (uint32_t i = 0; i < MANY_SLOTS; i++) {
-        s->layer[0].slot[i].problem.u.moe.tokens = kept[0][i];
-        s->layer[2].slot[i].problem.u.moe.tokens = kept[1][i];
-    }
+    return good;
 }
 
 static void replay_many(struct rank *r)
 {
     struct epa_graph *graph = NULL;
-    struct scene *s = NULL;
-    uint32_t kept[2][MANY_SLOTS] = {{0}};
-    bool good = scene_open(r, &s) && renew_many(s, false) && record(&s->layer[0], many, s, &graph);
-
-    if (good)
-        keep_tokens(s, kept);
+    struct scene s;
+    bool good = scene_open(r, &s) && for_many(&s, false) && record(&s, &s.layer[0], many, &graph);
 
     for (uint32_t i = 0; i < LAUNCHES / 10 && good; i++) {
-        uint32_t n = 1 + (uint32_t)scene_draw(s, 4);
-
         straggle(r);
-        restore_tokens(s, kept);
-        good = renew_many(s, true) && launch(&s->layer[0], graph, n) && layer_sync(&s->layer[0]) &&
-               check_many(s, "in a graph of many");
-        if (good && scene_draw(s, 4) == 0)
-            good = in_turn(s) && nested(s);
+        good = for_many(&s, false) && launch(&s.layer[0], graph, 1 + (uint32_t)scene_draw(&s, 4)) &&
+               sync_all(&s.layer[0]) && for_many(&s, true);
+        if (good && scene_draw(&s, 4) == 0)
+            good = in_turn(&s) && nested(&s);
     }
     r->backend->ops->graph_destroy(r->backend, graph);
-    scene_close(s);
+    scene_close(&s);
 }
 
 TEST(a_graph_may_hold_many_calls_of_several_shapes)
@@ -276,236 +491,20 @@ TEST(a_graph_may_hold_many_calls_of_several_shapes)
     run(state, RANKS, replay_many);
 }
 
-/* ---- again, and given up ---- */
-
-static bool combine_again(struct scene *s, struct layer *l)
-{
-    bool good = layer_round(l, 0, "combined once");
-
-    for (uint32_t i = 0; i < 20 && good; i++) {
-        straggle(s->r);
-        good = layer_spoil(l, 0) && layer_combine(l, 0) && layer_sync(l) &&
-               layer_check(l, 0, "combined again");
-        if (good && scene_draw(s, 3) == 0)
-            good = layer_round(l, 0, "after combining again");
-    }
-    return good;
-}
-
-static void combine_each_again(struct rank *r)
-{
-    struct scene *s = NULL;
-    bool good = scene_open(r, &s);
-
-    for (uint32_t i = 0; i < LAYERS && good; i++) {
-        if (s->layer[i].a->combines_again)
-            good = combine_again(s, &s->layer[i]);
-    }
-    scene_close(s);
-}
-
-TEST(a_combine_may_be_called_again)
-{
-    run(state, RANKS, combine_each_again);
-}
-
-static bool give_up(struct layer *l, uint32_t slot)
-{
-    return layer_dispatch(l, slot) &&
-           layer_works(l, l->a->discard(l->a, &l->slot[slot].problem), "discard");
-}
-
-static bool give_up_one_of_two(struct scene *s)
-{
-    return give_up(&s->layer[0], 0) && layer_pair(&s->layer[0], 1) && give_up(&s->layer[2], 0) &&
-           layer_pair(&s->layer[2], 1);
-}
-
-static bool give_up_in_graph(struct scene *s)
-{
-    struct layer *a = &s->layer[0], *b = &s->layer[2];
-    struct epa_graph *graph = NULL;
-    bool good = layer_inputs(a, 1, false) && layer_inputs(b, 1, false) &&
-                record(a, give_up_one_of_two, s, &graph);
-
-    for (uint32_t i = 0; i < ROUNDS / 3 && good; i++) {
-        straggle(s->r);
-        good = layer_inputs(a, 1, true) && layer_inputs(b, 1, true) &&
-               launch(a, graph, 1 + (uint32_t)scene_draw(s, 4)) && layer_sync(a) &&
-               layer_check(a, 1, "given up in a graph") && layer_check(b, 1, "given up in a graph");
-    }
-    s->r->backend->ops->graph_destroy(s->r->backend, graph);
-    return good;
-}
-
-static bool give_up_often(struct scene *s, struct layer *l)
-{
-    bool good = layer_inputs(l, 0, false);
-
-    for (uint32_t i = 0; i < ROUNDS * 2 / 5 && good; i++) {
-        straggle(s->r);
-        good =
-            scene_draw(s, 3) == 0 ? layer_round(l, 1, "after dispatches given up") : give_up(l, 0);
-    }
-    return good && layer_round(l, 1, "after dispatches given up");
-}
-
-static void give_up_each(struct rank *r)
-{
-    struct scene *s = NULL;
-    bool good = scene_open(r, &s);
-
-    for (uint32_t i = 0; i < LAYERS && good; i++) {
-        if (s->layer[i].a->discard != NULL)
-            good = give_up_often(s, &s->layer[i]);
-    }
-    if (good && r->backend->ops->capture_begin != NULL && s->layer[0].a->discard != NULL &&
-        s->layer[2].a->discard != NULL)
-        (void)give_up_in_graph(s);
-    scene_close(s);
-}
-
-TEST(a_dispatch_may_be_given_up)
-{
-    run(state, RANKS, give_up_each);
-}
-
-/* ---- refusals ---- */
-
-static bool is_refused(struct layer *l, enum epa_status status, const char *why)
-{
-    struct epa_error err = {EPA_OK, ""};
-
-    l->a->explain(l->a, &err);
-    return claim(l->r, status == EPA_ERR_CONFIG && strstr(err.text, why) != NULL,
-                 "%s: status %d, \"%s\", where \"%s\" is the reason to refuse", l->shape->name,
-                 status, err.text, why);
-}
-
-static bool refuse_epoch(struct layer *l, uint64_t epoch)
-{
-    struct epa_problem p = l->slot[0].problem;
-    char dispatch[40];
-
-    p.u.moe.epoch = epoch;
-    snprintf(dispatch, sizeof(dispatch), "dispatch %llu", (unsigned long long)epoch);
-    return is_refused(l, layer_try_combine(l, &p), dispatch);
-}
-
-/* Whatever is refused, on all ranks alike, leaves what is open as it was. */
-static bool refuse_all(struct layer *l)
-{
-    struct epa_problem third;
-    uint64_t last;
-
-    if (!layer_round(l, 0, "before refusals") || !layer_inputs(l, 0, false) ||
-        !layer_inputs(l, 1, false) || !layer_dispatch(l, 0) || !layer_dispatch(l, 1) ||
-        !layer_output(l, 0) || !layer_output(l, 1))
-        return false;
-    third = l->slot[2].problem;
-    last = l->slot[1].problem.u.moe.epoch;
-    return is_refused(l, layer_try_dispatch(l, &third), "combine one first") &&
-           is_refused(l, layer_try_combine(l, &l->slot[1].problem), "they go in order") &&
-           refuse_epoch(l, 0) && refuse_epoch(l, last + 1) && refuse_epoch(l, last + 1000) &&
-           refuse_epoch(l, last - 2) && layer_combine(l, 0) && refuse_epoch(l, last - 1) &&
-           layer_combine(l, 1) && layer_sync(l) && layer_check(l, 0, "after refusals") &&
-           layer_check(l, 1, "after refusals") && layer_round(l, 0, "after refusals");
-}
-
-static bool refuse_stage(struct layer *l, uint32_t stage, const char *why)
-{
-    return is_refused(l, l->a->stages[stage].run(l->a, &l->slot[0].problem), why);
-}
-
-static bool run_stage(struct layer *l, uint32_t stage)
-{
-    return layer_works(l, l->a->stages[stage].run(l->a, &l->slot[0].problem), "a half");
-}
-
-/* Halves that do not belong together; what is open is finished then. */
-static bool refuse_halves(struct layer *l)
-{
-    enum { DISPATCH_SEND, DISPATCH_RECV, COMBINE_SEND, COMBINE_RECV, STAGES };
-
-    if (l->a->n_stages != STAGES)
-        return true;
-    return layer_inputs(l, 0, false) && run_stage(l, DISPATCH_SEND) &&
-           refuse_stage(l, COMBINE_RECV, "the second half of a dispatch") &&
-           refuse_stage(l, DISPATCH_SEND, "the second half of a dispatch") &&
-           run_stage(l, DISPATCH_RECV) && layer_output(l, 0) &&
-           refuse_stage(l, COMBINE_RECV, "combine_send must be called first") &&
-           run_stage(l, COMBINE_SEND) &&
-           refuse_stage(l, DISPATCH_RECV, "the second half of a combine") &&
-           run_stage(l, COMBINE_RECV) && layer_sync(l) &&
-           layer_check(l, 0, "after halves were refused");
-}
-
-static void refuse_each(struct rank *r)
-{
-    struct scene *s = NULL;
-    bool good = scene_open(r, &s);
-
-    for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = refuse_all(&s->layer[i]) && refuse_halves(&s->layer[i]);
-    if (!good)
-        r->boot->abort(r->boot);
-    scene_close(s);
-}
-
-TEST(calls_out_of_order_are_refused_in_words)
-{
-    run(state, RANKS, refuse_each);
-}
-
-/* ---- main ---- */
-
-static const struct epa_algorithm_plugin *load_algorithm(const char *path)
-{
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct epa_algorithm_plugin *plugin =
-        file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
-
-    if (plugin == NULL)
-        fprintf(stderr, "%s\n", dlerror());
-    return plugin;
-}
-
-/* GPU_SKIP where ranks would have to take turns on a GPU, or there is none. */
-static int look_for_gpus(bool threads)
-{
-    int gpus = gpu_count(threads ? 1 : RANKS);
-
-    if (gpus == 0)
-        return GPU_SKIP;
-    if (gpus < RANKS) {
-        printf("%d ranks share %d GPU%s\n", RANKS, gpus, gpus == 1 ? "" : "s");
-        /* A kernel that is loaded when it is first launched would wait for those that run
-         * on the same GPU and wait for it. */
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    }
-    fflush(stdout);
-    return 0;
-}
-
 static int take_arguments(void **state)
 {
     static struct subject subject;
-    char **argv = test_argv;
 
-    if (test_argc < 4) {
-        fprintf(stderr,
-                "usage: %s ALGORITHM.so TRANSPORT.so fork|thread [BACKEND.so "
-                "[OPTION=VALUE...]]\n",
-                argv[0]);
-        exit(2);
+    if (test_argc > 3) {
+        int gpus = gpu_count(strcmp(test_argv[2], "thread") == 0 ? 1 : RANKS);
+
+        if (gpus == 0)
+            exit(GPU_SKIP);
+        if (gpus < RANKS) /* a kernel that is loaded late would wait for those that wait for it */
+            setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+        fflush(stdout);
     }
-    calls_plugin = load_algorithm(argv[1]);
-    if (calls_plugin == NULL)
-        exit(2);
-    if (test_argc > 4 && look_for_gpus(strcmp(argv[3], "thread") == 0) != 0)
-        exit(GPU_SKIP);
-    argv[1] = argv[0];
-    subject = ranks_subject(test_argc - 1, argv + 1);
+    subject = ranks_subject(test_argc, test_argv);
     *state = &subject;
     return 0;
 }

@@ -7,15 +7,12 @@
  * gets there when they fence: then a granule in which the proxy has found stores of theirs
  * before is copied. (In one where it has not, it must have seen no fence at all to complain.)
  * Bytes that differ when the proxy is to read them were stored without a fence. */
-#include "async.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../fake/fake_tensor_map.h"
 #include "block.h"
-#include "cluster.h"
 
 enum {
     COPIES = 256,   /* in flight */
@@ -28,7 +25,7 @@ enum {
     ROW_BYTES = 2048,
 };
 
-enum kind { COPY_LOAD, COPY_STORE, COPY_ADD };
+enum kind { COPY_LOAD, COPY_STORE };
 
 struct copy {
     enum kind kind;
@@ -36,11 +33,10 @@ struct copy {
     uint32_t at, bytes; /* in shared memory */
     char *global;       /* NULL: `map` */
     uint64_t *bar;
-    uint32_t blocks; /* of the cluster; 0: this one */
     struct lane *lane;
     uint32_t group;
     char *read; /* of a store: what was in shared memory */
-    int32_t coordinate[FAKE_MAP_RANK];
+    int32_t x, y;
     struct fake_tensor_map map;
 };
 
@@ -199,8 +195,7 @@ static uint64_t pack(const struct mbar *b)
 
 static uint64_t load_mbar(const struct worker *w, const uint64_t *bar)
 {
-    /* Acquire: pairs with change_mbar(), as far as others of the cluster call it. */
-    uint64_t word = (uintptr_t)bar % 8 != 0 ? 0 : __atomic_load_n(bar, __ATOMIC_ACQUIRE);
+    uint64_t word = (uintptr_t)bar % 8 != 0 ? 0 : *bar;
 
     if (word >> 62 != 1)
         simt_die(w, "thread %u uses an mbarrier at %p that was not initialised", w->now->number,
@@ -213,32 +208,25 @@ static bool waits_for(const struct lane *lane, const void *bar)
     return lane->bar == bar;
 }
 
-/* Of this block, or of `owner`'s, who finds out himself. Returns how many threads go on. */
-static uint32_t change_mbar(struct worker *w, struct worker *owner, uint64_t *bar,
-                            uint32_t arrivals, int64_t bytes)
+/* Returns how many threads go on. */
+static uint32_t change_mbar(struct worker *w, uint64_t *bar, uint32_t arrivals, int64_t bytes)
 {
-    uint64_t was = load_mbar(w, bar), then;
+    struct mbar b = unpack(load_mbar(w, bar));
     bool ends;
 
-    do {
-        struct mbar b = unpack(was);
-
-        b.bytes += bytes;
-        if (arrivals > b.missing || b.bytes >= BYTES_ZERO || b.bytes <= -BYTES_ZERO)
-            simt_die(w,
-                     "thread %u: an mbarrier that misses %u of %u arrivals gets %u, and %lld bytes",
-                     w->now->number, b.missing, b.arrivals, arrivals, (long long)b.bytes);
-        b.missing -= arrivals;
-        ends = b.missing == 0 && b.bytes == 0;
-        if (ends) {
-            b.missing = b.arrivals;
-            b.parity ^= 1;
-        }
-        then = pack(&b);
-    } while (
-        !__atomic_compare_exchange_n(bar, &was, then, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    b.bytes += bytes;
+    if (arrivals > b.missing || b.bytes >= BYTES_ZERO || b.bytes <= -BYTES_ZERO)
+        simt_die(w, "thread %u: an mbarrier that misses %u of %u arrivals gets %u, and %lld bytes",
+                 w->now->number, b.missing, b.arrivals, arrivals, (long long)b.bytes);
+    b.missing -= arrivals;
+    ends = b.missing == 0 && b.bytes == 0;
+    if (ends) {
+        b.missing = b.arrivals;
+        b.parity ^= 1;
+    }
+    *bar = pack(&b);
     w->idle = 0;
-    return ends && owner == w ? simt_wake(w, LANE_IN_MBAR, waits_for, bar) : 0;
+    return ends ? simt_wake(w, LANE_IN_MBAR, waits_for, bar) : 0;
 }
 
 void simt_mbar_init(uint64_t *bar, uint32_t arrivals)
@@ -250,7 +238,7 @@ void simt_mbar_init(uint64_t *bar, uint32_t arrivals)
         simt_die(w, "thread %u makes an mbarrier of %u arrivals at %p", w->now->number, arrivals,
                  (void *)bar);
     async_of(w)->inits = true;
-    __atomic_store_n(bar, pack(&b), __ATOMIC_RELEASE);
+    *bar = pack(&b);
 }
 
 void simt_mbar_init_done(void)
@@ -262,30 +250,8 @@ void simt_mbar_arrive(uint64_t *bar, uint32_t bytes)
 {
     struct worker *w = simt_place()->worker;
 
-    if (simt_random(w, change_mbar(w, w, bar, 1, bytes) > 0 ? 2 : 8) == 0)
+    if (simt_random(w, change_mbar(w, bar, 1, bytes) > 0 ? 2 : 8) == 0)
         simt_hold(w);
-}
-
-/* The same place in another block. */
-static uint64_t *bar_of(struct worker *w, struct worker *peer, uint64_t *bar)
-{
-    return peer == w ? bar
-                     : (void *)(peer->shared + offset_of(w, bar, sizeof(*bar), "an mbarrier"));
-}
-
-static bool has_inits(const struct worker *w)
-{
-    return w->async != NULL && __atomic_load_n(&w->async->inits, __ATOMIC_RELAXED);
-}
-
-void simt_mbar_arrive_at(uint64_t *bar, uint32_t rank)
-{
-    struct worker *w = simt_place()->worker, *peer = simt_cluster_peer(w, rank);
-
-    if (has_inits(peer))
-        simt_die(w, "thread %u: mbarriers of block %u were made without fence.mbarrier_init",
-                 w->now->number, rank);
-    (void)change_mbar(w, peer, bar_of(w, peer, bar), 1, 0);
 }
 
 static struct unseen *unseen_of(struct worker *w, const uint64_t *bar)
@@ -328,26 +294,6 @@ bool simt_mbar_try(uint64_t *bar, uint32_t parity)
     return unpack(load_mbar(w, bar)).parity != parity && see(w, bar);
 }
 
-/* Without waiting. */
-bool simt_mbar_test(uint64_t *bar, uint32_t parity)
-{
-    struct worker *w = simt_place()->worker;
-
-    if (parity > 1)
-        simt_die(w, "thread %u waits for parity %u", w->now->number, parity);
-    return unpack(load_mbar(w, bar)).parity != parity && see(w, bar);
-}
-
-static bool has_ended(const struct lane *lane, const void *with)
-{
-    return unpack(load_mbar(with, lane->bar)).parity != lane->parity;
-}
-
-uint32_t simt_mbar_news(struct worker *w)
-{
-    return simt_wake(w, LANE_IN_MBAR, has_ended, w);
-}
-
 void simt_mbar_tell(const struct worker *w, const uint64_t *bar, uint32_t parity)
 {
     struct mbar b = unpack(load_mbar(w, bar));
@@ -368,79 +314,40 @@ static uint32_t swizzle(const struct fake_tensor_map *m, uint32_t address)
     return pieces == 0 ? address : address ^ (address >> 7 & (pieces - 1)) * UNIT;
 }
 
-/* `count` elements of a row in global memory from its element `x` on, those beyond `size` of them
- * left alone or 0. */
-static void copy_elements(char *row, int64_t x, int64_t size, int64_t count, uint32_t bytes,
-                          char *here, bool store)
-{
-    int64_t from = x < 0 ? -x : 0, to = size - x < count ? size - x : count;
-
-    if (from >= to)
-        return;
-    row += (x + from) * bytes;
-    here += from * bytes;
-    memcpy(store ? row : here, store ? here : row, (size_t)(to - from) * bytes);
-}
-
-/* A box from or to `image`, which has what is in shared memory from c->at on. */
-static void copy_box(const struct copy *c, char *image, bool store)
+/* A box of a tensor, 0 where that has nothing, into shared memory. */
+static void load_box(const struct copy *c, char *image)
 {
     const struct fake_tensor_map *m = &c->map;
     uint32_t bytes = (uint32_t)m->box[0] * m->element_bytes;
 
-    for (uint32_t i = 0; i < c->bytes / bytes; i++) {
-        uint32_t left = i, base = c->at + SIMT_SHARED_BASE, address = base + i * bytes;
-        char *global = m->at, row[ROW_BYTES] = {0};
-        bool outside = false;
+    for (uint32_t i = 0; i < m->box[1]; i++) {
+        uint32_t base = c->at + SIMT_SHARED_BASE, address = base + i * bytes;
+        int64_t y = (int64_t)c->y + i, from = c->x < 0 ? -(int64_t)c->x : 0;
+        int64_t to =
+            (int64_t)m->last[0] + 1 - c->x < m->box[0] ? (int64_t)m->last[0] + 1 - c->x : m->box[0];
+        char row[ROW_BYTES] = {0};
 
-        for (uint32_t d = 1; d < m->rank; d++) {
-            int64_t y = (int64_t)c->coordinate[d] + left % m->box[d];
-
-            left /= m->box[d];
-            outside |= y < 0 || y > m->last[d];
-            global += y * (int64_t)m->stride[d];
-        }
-        for (uint32_t j = 0; store && j < bytes; j += UNIT)
-            memcpy(row + j, image + swizzle(m, address + j) - base, UNIT);
-        if (!outside)
-            copy_elements(global, c->coordinate[0], (int64_t)m->last[0] + 1, m->box[0],
-                          m->element_bytes, row, store);
-        for (uint32_t j = 0; !store && j < bytes; j += UNIT)
+        if (y >= 0 && y <= m->last[1] && from < to)
+            memcpy(row + from * m->element_bytes,
+                   m->at + y * (int64_t)m->stride[1] + (c->x + from) * m->element_bytes,
+                   (size_t)(to - from) * m->element_bytes);
+        for (uint32_t j = 0; j < bytes; j += UNIT)
             memcpy(image + swizzle(m, address + j) - base, row + j, UNIT);
     }
 }
 
 /* ---- copies ---- */
 
-/* One after the other of the blocks that a load is for; NULL: no more. */
-static struct worker *next_target(struct worker *w, const struct copy *c, uint32_t *left)
-{
-    uint32_t rank = *left == 0 ? 0 : (uint32_t)__builtin_ctz(*left);
-
-    if (*left == 0)
-        return NULL;
-    *left &= *left - 1;
-    return c->blocks == 0 ? w : simt_cluster_peer(w, rank);
-}
-
 static void run_load(struct worker *w, const struct copy *c)
 {
-    uint32_t all = c->blocks == 0 ? 1 : c->blocks, left = all;
-    const char *from = NULL;
-    struct worker *peer;
+    char *to = w->shared + c->at;
 
-    while ((peer = next_target(w, c, &left)) != NULL) {
-        char *to = peer->shared + c->at;
-
-        if (from != NULL || c->global != NULL)
-            memcpy(to, from != NULL ? from : c->global, c->bytes);
-        else
-            copy_box(c, to, false);
-        memcpy(peer->async->view + c->at, to, c->bytes);
-        from = to;
-    }
-    while ((peer = next_target(w, c, &all)) != NULL)
-        (void)change_mbar(w, peer, bar_of(w, peer, c->bar), 0, -(int64_t)c->bytes);
+    if (c->global != NULL)
+        memcpy(to, c->global, c->bytes);
+    else
+        load_box(c, to);
+    memcpy(w->async->view + c->at, to, c->bytes);
+    (void)change_mbar(w, c->bar, 0, -(int64_t)c->bytes);
 }
 
 static void run_read(struct worker *w, struct copy *c)
@@ -453,31 +360,10 @@ static void run_read(struct worker *w, struct copy *c)
     memcpy(c->read, w->shared + c->at, c->bytes);
 }
 
-static void add_floats(char *to, const char *from, uint32_t bytes)
-{
-    for (uint32_t i = 0; i < bytes; i += 4) {
-        uint32_t *at = (void *)(to + i), was = __atomic_load_n(at, __ATOMIC_RELAXED), then;
-        float sum, by;
-
-        do {
-            memcpy(&sum, &was, sizeof(sum));
-            memcpy(&by, from + i, sizeof(by));
-            sum += by;
-            memcpy(&then, &sum, sizeof(then));
-        } while (!__atomic_compare_exchange_n(at, &was, then, false, __ATOMIC_RELAXED,
-                                              __ATOMIC_RELAXED));
-    }
-}
-
 static void run_write(struct worker *w, struct copy *c)
 {
     run_read(w, c);
-    if (c->global == NULL)
-        copy_box(c, c->read, true);
-    else if (c->kind == COPY_ADD)
-        add_floats(c->global, c->read, c->bytes);
-    else
-        memcpy(c->global, c->read, c->bytes);
+    memcpy(c->global, c->read, c->bytes);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     free(c->read);
 }
@@ -547,7 +433,7 @@ static void issue(struct worker *w, struct copy *c)
                  w->now->number);
     if (c->kind == COPY_LOAD) {
         (void)load_mbar(w, c->bar);
-        unseen_of(w, c->bar)->loads += c->blocks == 0;
+        unseen_of(w, c->bar)->loads++;
     } else {
         simt_async_check(w, c->at, c->bytes, "a bulk store");
         c->lane = w->now;
@@ -579,56 +465,33 @@ void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar)
     issue(w, &c);
 }
 
-void simt_bulk_store(void *to, const void *from, uint32_t bytes, bool adds_floats)
+void simt_bulk_store(void *to, const void *from, uint32_t bytes)
 {
     struct worker *w = simt_place()->worker;
-    struct copy c = {
-        .kind = adds_floats ? COPY_ADD : COPY_STORE, .bytes = bytes, .global = (char *)to};
+    struct copy c = {.kind = COPY_STORE, .bytes = bytes, .global = (char *)to};
 
     check_bulk(w, to, from, bytes);
     c.at = offset_of(w, from, bytes, "a bulk store");
     issue(w, &c);
 }
 
-/* Fills in what a copy of a box needs. */
-static void take_map(struct worker *w, struct copy *c, const CUtensorMap *map, const int32_t *at,
-                     uint32_t rank, const void *shared)
+void simt_tile_load(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint64_t *bar)
 {
-    struct fake_tensor_map *m = &c->map;
+    struct worker *w = simt_place()->worker;
+    struct copy c = {.kind = COPY_LOAD, .bar = bar, .x = x, .y = y};
+    struct fake_tensor_map *m = &c.map;
 
     memcpy(m, map, sizeof(*m));
-    if ((uintptr_t)map % 64 != 0 || m->magic != FAKE_MAP_MAGIC || m->rank != rank)
-        simt_die(w, "thread %u: there is no tensor map of %u dimensions at %p", w->now->number,
-                 rank, (const void *)map);
-    c->bytes = m->element_bytes;
-    for (uint32_t i = 0; i < rank; i++) {
-        c->coordinate[i] = at[i];
-        c->bytes *= m->box[i];
-    }
+    if ((uintptr_t)map % 64 != 0 || m->magic != FAKE_MAP_MAGIC || m->rank != 2)
+        simt_die(w, "thread %u: there is no tensor map of 2 dimensions at %p", w->now->number,
+                 (const void *)map);
+    c.bytes = (uint32_t)m->element_bytes * m->box[0] * m->box[1];
     if (m->swizzle_bytes != 0 && m->box[0] * m->element_bytes != m->swizzle_bytes)
         simt_die(w, "boxes with rows shorter than the swizzle are not emulated");
-    c->at = offset_of(w, shared, c->bytes, "a box");
-    if (c->at % 128 != 0)
+    c.at = offset_of(w, to, c.bytes, "a box");
+    if (c.at % 128 != 0)
         simt_die(w, "thread %u: a box at %#x of shared memory, not a multiple of 128",
-                 w->now->number, c->at);
-}
-
-void simt_tile_load(void *to, const CUtensorMap *map, const int32_t *at, uint32_t rank,
-                    uint64_t *bar, uint32_t blocks)
-{
-    struct worker *w = simt_place()->worker;
-    struct copy c = {.kind = COPY_LOAD, .bar = bar, .blocks = blocks};
-
-    take_map(w, &c, map, at, rank, to);
-    issue(w, &c);
-}
-
-void simt_tile_store(const CUtensorMap *map, const int32_t *at, uint32_t rank, const void *from)
-{
-    struct worker *w = simt_place()->worker;
-    struct copy c = {.kind = COPY_STORE};
-
-    take_map(w, &c, map, at, rank, from);
+                 w->now->number, c.at);
     issue(w, &c);
 }
 
@@ -674,8 +537,6 @@ void simt_async_begin(struct worker *w)
     struct async *a = w->async;
 
     w->fenced = false;
-    if (a == NULL && w->cluster->blocks > 1)
-        a = async_of(w); /* others may load into it */
     if (a == NULL)
         return;
     memset(a->view, GARBAGE, w->shared_bytes);

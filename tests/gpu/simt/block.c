@@ -16,10 +16,7 @@
 #include <time.h>
 
 #include "asan.h"
-#include "async.h"
 #include "base/clock.h"
-#include "cluster.h"
-#include "matrix.h"
 
 enum {
     PAGE = 4096,
@@ -32,7 +29,6 @@ enum {
     LONG = 64, /* rounds that a warp may be held */
     IDLE = 16, /* times that nothing could happen until nothing will */
 };
-#define STUCK_NS 1000000000u /* a cluster; its blocks do not see at once what others did */
 
 /* By this name device code finds it. */
 extern SIMT_EXPORT __thread char shared[SIMT_SHARED_BYTES];
@@ -50,24 +46,14 @@ static const char *name_of(const struct worker *w, const struct lane *lane)
     static const char *const warp[] = {[SIMT_SYNCWARP] = "__syncwarp",
                                        [SIMT_SHFL] = "a shuffle",
                                        [SIMT_BALLOT] = "a vote",
-                                       [SIMT_ADD] = "__reduce_add_sync",
-                                       [SIMT_MIN] = "__reduce_min_sync",
-                                       [SIMT_MAX] = "__reduce_max_sync",
-                                       [SIMT_MIN_SIGNED] = "__reduce_min_sync",
-                                       [SIMT_MAX_SIGNED] = "__reduce_max_sync",
-                                       [SIMT_AND] = "__reduce_and_sync",
-                                       [SIMT_OR] = "__reduce_or_sync",
-                                       [SIMT_XOR] = "__reduce_xor_sync",
-                                       [SIMT_MATCH] = "__match_any_sync"};
-    static const char *const block[] = {[SIMT_SYNCTHREADS] = "__syncthreads",
-                                        [SIMT_SYNC_AND] = "__syncthreads_and",
-                                        [SIMT_SYNC_OR] = "__syncthreads_or",
-                                        [SIMT_SYNC_COUNT] = "__syncthreads_count"};
+                                       [SIMT_OR] = "__reduce_or_sync"};
+    static const char *const block[] = {
+        [SIMT_SYNCTHREADS] = "__syncthreads", [SIMT_SYNC_AND] = "__syncthreads_and",
+                                        [SIMT_SYNC_OR] = "__syncthreads_or"};
 
     static const char *const other[] = {[LANE_IN_NAMED] = "a named barrier",
                                         [LANE_IN_MBAR] = "an mbarrier",
                                         [LANE_IN_WGMMA] = "wgmma of its warpgroup",
-                                        [LANE_IN_CLUSTER] = "the barrier of the cluster",
                                         [LANE_HELD] = "no such place",
                                         [LANE_LEFT] = "the end of the kernel"};
 
@@ -250,7 +236,6 @@ static void lane_main(void)
     }
     for (;;) {
         w->kernel->run(w->kernel->kernel, w->args);
-        simt_cluster_leave(w);
         simt_is_not_ready(w, simt_self(), LANE_LEFT);
         w->left++;
         simt_pass(w);
@@ -340,7 +325,7 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
         lane->number = i;
         lane->polls = 0;
         lane->word = lane->pair = (struct poll_launch){NULL, 0, 0};
-        lane->cluster_arrived = lane->bulk_open = false;
+        lane->bulk_open = false;
         lane->bulk_groups = lane->bulk_read = lane->registers = 0;
         simt_is_ready(w, lane);
     }
@@ -387,23 +372,18 @@ static uint32_t look_again(struct worker *w)
     return simt_wake(w, LANE_IN_MBAR, every, NULL);
 }
 
-/* No thread can go on: bulk copies come to their end, and other blocks of the cluster may do
- * something; or there is nothing that could. */
+/* No thread can go on: bulk copies come to their end, or there is nothing that could. */
 static void none_is_ready(struct worker *w, uint64_t *since)
 {
-    bool last;
-
-    if (simt_async_next(w) || simt_cluster_news(w) || release_held(w)) {
+    if (simt_async_next(w) || release_held(w)) {
         *since = 0;
         return;
     }
     w->idle = w->looked ? 0 : w->idle + 1;
     w->looked = false;
-    last = w->idle > IDLE && simt_cluster_is_stuck(w) &&
-           (w->cluster->blocks == 1 || (*since != 0 && clock_ns() - *since > STUCK_NS));
-    if (last || (look_again(w) == 0 && w->cluster->blocks == 1))
+    if (w->idle > IDLE || look_again(w) == 0)
         simt_die(w, "its threads wait for each other in vain");
-    if (w->idle == 0 || w->cluster->blocks > 1)
+    if (w->idle == 0)
         rest(since);
 }
 
@@ -423,7 +403,6 @@ static void block_begin(struct worker *w, const struct simt_grid *grid, uint3 bl
     SIMT_POISON(shared + grid->shared_bytes, sizeof(shared) - grid->shared_bytes);
     simt_async_begin(w);
     simt_matrix_begin(w);
-    simt_cluster_begin(w);
 }
 
 static void block_end(struct worker *w)
@@ -431,7 +410,6 @@ static void block_end(struct worker *w)
     simt_registers_end(w);
     simt_matrix_end(w);
     simt_async_end(w);
-    simt_cluster_end(w);
     SIMT_UNPOISON(shared, sizeof(shared));
 }
 
@@ -457,8 +435,6 @@ void simt_block_run(struct worker *w, const struct simt_grid *grid,
             (void)release_held(w);
         w->hold_rounds -= w->hold_rounds > 0;
         simt_async_round(w);
-        if (w->cluster->blocks > 1)
-            (void)simt_cluster_news(w);
         if (!all_wait(w)) {
             since = 0;
         } else if (w->polled && ready_from(w, 0) != NULL) {

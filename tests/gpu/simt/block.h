@@ -37,8 +37,7 @@ enum lane_state {
     LANE_IN_NAMED, /* and of named barrier `op` */
     LANE_IN_MBAR,  /* for a phase of `bar` */
     LANE_IN_WGMMA, /* for others of its warpgroup */
-    LANE_IN_CLUSTER,
-    LANE_HELD, /* lets those go first that it has woken */
+    LANE_HELD,     /* lets those go first that it has woken */
     LANE_LEFT,
     LANE_STATES,
 };
@@ -62,12 +61,10 @@ struct lane {
     struct poll_launch word, pair;
     const uint64_t *bar; /* LANE_IN_MBAR: whose phase of that parity does not end */
     uint32_t parity;
-    uint32_t cluster_phase; /* of the cluster's barrier, in which it arrived */
-    bool cluster_arrived;   /* and has not waited */
-    bool bulk_open;         /* it has bulk stores that are in no group */
-    uint32_t bulk_groups;   /* committed, */
-    uint32_t bulk_read;     /* of which it has waited for those before to be read */
-    uint32_t registers;     /* 0: as many as at first */
+    bool bulk_open;       /* it has bulk stores that are in no group */
+    uint32_t bulk_groups; /* committed, */
+    uint32_t bulk_read;   /* of which it has waited for those before to be read */
+    uint32_t registers;   /* 0: as many as at first */
     uint32_t number;
     bool begun;
     struct thread *thread; /* NULL: there never was such a lane */
@@ -134,13 +131,11 @@ struct worker {
     size_t shared_bytes;
     uint64_t round, turn; /* a round is a turn of each lane that can go on */
     uint64_t random;
-    uint32_t idle;           /* times in a row that no thread could go on */
-    bool looked;             /* at the clock or at global memory, since then */
-    bool fenced;             /* simt_async_publish() is due */
-    struct async *async;     /* NULL: never used */
-    struct matrix *matrix;   /* NULL: never used */
-    struct cluster *cluster; /* that the block is in, maybe alone */
-    uint32_t rank;           /* there */
+    uint32_t idle;         /* times in a row that no thread could go on */
+    bool looked;           /* at the clock or at global memory, since then */
+    bool fenced;           /* simt_async_publish() is due */
+    struct async *async;   /* NULL: never used */
+    struct matrix *matrix; /* NULL: never used */
 };
 
 /* The lane that calls. */
@@ -152,7 +147,7 @@ static inline struct lane *simt_self(void)
 }
 
 struct worker *simt_worker_create(void);
-/* One block from beginning to end; of w->cluster. */
+/* One block from beginning to end. */
 void simt_block_run(struct worker *, const struct simt_grid *, const struct simt_kernel *,
                     const void *args, uint3 block);
 /* Lanes that wait so, where `which` is true of them, go on. */
@@ -189,5 +184,25 @@ static inline void simt_is_not_ready(struct worker *w, struct lane *lane, enum l
     lane->state = state;
     w->ready[lane->number / SIMT_WARP] &= ~(1u << lane->number % SIMT_WARP);
 }
+
+/* ---- async.c, matrix.c ---- */
+
+void simt_async_begin(struct worker *);
+/* Copies of the block come to their end; it ends the program if it should have waited for some. */
+void simt_async_end(struct worker *);
+/* After a round: copies that are due. */
+void simt_async_round(struct worker *);
+/* One copy, if there is one. */
+bool simt_async_next(struct worker *);
+/* What threads have stored and fenced can be seen by the async proxy. */
+void simt_async_publish(struct worker *);
+/* Ends the program if there are bytes in `bytes` of shared memory from `at` on that a thread
+ * stored without a fence, as `what` is about to read them. */
+void simt_async_check(struct worker *, uint32_t at, uint32_t bytes, const char *what);
+/* Says on standard error what is missing to end that phase. */
+void simt_mbar_tell(const struct worker *, const uint64_t *bar, uint32_t parity);
+void simt_matrix_begin(struct worker *);
+/* Ends the program where a warpgroup has not done together what it should. */
+void simt_matrix_end(struct worker *);
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "../fake/fake_cuda.h"
 #include "block.h"
-#include "cluster.h"
 
 enum { MODULES = 64, ARGS_ALIGN = 128 /* a tensor map's */ };
 
@@ -18,8 +17,7 @@ struct run {
     const struct simt_kernel *kernel;
     const void *args;
     uint64_t next, blocks;
-    struct cluster *clusters; /* NULL: blocks are on their own */
-    uint32_t busy;            /* hands */
+    uint32_t busy; /* hands */
     pthread_mutex_t lock;
     pthread_cond_t done;
 };
@@ -48,22 +46,15 @@ static struct {
 
 /* ---- hands ---- */
 
-/* Blocks of a cluster follow each other, so that none waits for one that waits for a place. */
 static void run_blocks(struct worker *w, struct run *run)
 {
     const dim3 n = run->grid->blocks;
-    struct cluster alone;
     uint64_t i;
 
-    while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks) {
-        if (run->clusters == NULL)
-            simt_cluster_init(&alone, 1);
-        w->cluster = run->clusters == NULL ? &alone : &run->clusters[i / run->grid->cluster];
-        w->rank = run->clusters == NULL ? 0 : (uint32_t)(i % run->grid->cluster);
+    while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks)
         simt_block_run(
             w, run->grid, run->kernel, run->args,
             (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y), (unsigned)(i / n.x / n.y)});
-    }
 }
 
 static struct run *wait_for_work(struct hand *hand)
@@ -151,21 +142,6 @@ static uint32_t blocks_that_fit(uint32_t threads, size_t shared_bytes)
     return by_shared < by_threads ? (uint32_t)by_shared : by_threads;
 }
 
-/* NULL: none that have two blocks. */
-static struct cluster *clusters_create(const struct simt_grid *grid, uint64_t blocks)
-{
-    struct cluster *clusters;
-
-    if (grid->cluster <= 1)
-        return NULL;
-    clusters = calloc(blocks / grid->cluster, sizeof(*clusters));
-    if (clusters == NULL)
-        abort();
-    for (uint64_t i = 0; i < blocks / grid->cluster; i++)
-        simt_cluster_init(&clusters[i], grid->cluster);
-    return clusters;
-}
-
 static void run_kernel(void *data)
 {
     const struct launch *l = data;
@@ -174,7 +150,6 @@ static void run_kernel(void *data)
     uint64_t room = (uint64_t)FAKE_MULTIPROCESSORS * blocks_that_fit(threads, l->grid.shared_bytes);
 
     run.blocks = (uint64_t)l->grid.blocks.x * l->grid.blocks.y * l->grid.blocks.z;
-    run.clusters = clusters_create(&l->grid, run.blocks);
     run.busy = (uint32_t)(run.blocks < room ? run.blocks : room);
     pthread_mutex_init(&run.lock, NULL);
     pthread_cond_init(&run.done, NULL);
@@ -186,16 +161,6 @@ static void run_kernel(void *data)
     pthread_mutex_unlock(&run.lock);
     pthread_cond_destroy(&run.done);
     pthread_mutex_destroy(&run.lock);
-    free(run.clusters);
-}
-
-/* Along x, and with room for all of it at once. */
-static bool cluster_is_good(const struct simt_grid *grid, uint64_t threads)
-{
-    return grid->cluster <= 1 ||
-           (grid->cluster <= SIMT_CLUSTER && grid->blocks.x % grid->cluster == 0 &&
-            grid->cluster <=
-                FAKE_MULTIPROCESSORS * blocks_that_fit((uint32_t)threads, grid->shared_bytes));
 }
 
 cudaError_t simt_queue(const struct simt_grid *grid, const struct simt_kernel *kernel,
@@ -209,7 +174,7 @@ cudaError_t simt_queue(const struct simt_grid *grid, const struct simt_kernel *k
     if (fake_fails())
         code = cudaErrorUnknown;
     else if (threads > 0 && threads <= SIMT_THREADS && blocks > 0 &&
-             grid->shared_bytes <= SIMT_SHARED_BYTES && cluster_is_good(grid, threads)) {
+             grid->shared_bytes <= SIMT_SHARED_BYTES) {
         l = aligned_alloc(ARGS_ALIGN,
                           (sizeof(*l) + kernel->bytes + ARGS_ALIGN - 1) / ARGS_ALIGN * ARGS_ALIGN);
         if (l == NULL)
@@ -254,19 +219,9 @@ static bool find_params(const void *kernel, struct simt_kernel *out)
     return found;
 }
 
-struct simt_grid simt_grid_of(const cudaLaunchConfig_t *config)
-{
-    struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes, 0};
-
-    for (uint32_t i = 0; i < config->numAttrs; i++)
-        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
-            grid.cluster = config->attrs[i].val.clusterDim.x;
-    return grid;
-}
-
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
-    struct simt_grid grid = simt_grid_of(config);
+    struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
     struct simt_kernel k;
 
     if (find_params(kernel, &k))

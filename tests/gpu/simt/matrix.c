@@ -8,12 +8,9 @@
  * sum so far are aligned to the largest of their exponents, cut to so many fraction bits, and
  * added; the sum is cut to as many fraction bits of its own. The exponent of a product is the sum of
  * those of its codes. An H200 gave the same bits for 262,144 sums of 32 and of 128 random products. */
-#include "matrix.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "async.h"
 #include "block.h"
 
 enum {

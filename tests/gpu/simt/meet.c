@@ -25,24 +25,12 @@ static void comes_to(struct worker *w, enum lane_state state, int op, uint32_t m
 
 /* ---- a warp ---- */
 
-static uint64_t reduce(const struct meeting *m)
+static uint64_t any_bits(const struct meeting *m)
 {
-    uint64_t all = m->value[__builtin_ctz(m->mask)];
+    uint64_t all = 0;
 
-    for (uint32_t i = 0; i < SIMT_WARP; i++) {
-        uint64_t v = m->value[i];
-
-        if ((m->mask >> i & 1) == 0 || i == (uint32_t)__builtin_ctz(m->mask))
-            continue;
-        all = m->op == SIMT_ADD          ? (uint32_t)(all + v)
-              : m->op == SIMT_MIN        ? (v < all ? v : all)
-              : m->op == SIMT_MAX        ? (v > all ? v : all)
-              : m->op == SIMT_MIN_SIGNED ? ((int32_t)v < (int32_t)all ? v : all)
-              : m->op == SIMT_MAX_SIGNED ? ((int32_t)v > (int32_t)all ? v : all)
-              : m->op == SIMT_AND        ? (all & v)
-              : m->op == SIMT_OR         ? (all | v)
-                                         : (all ^ v);
-    }
+    for (uint32_t left = m->mask; left != 0; left &= left - 1)
+        all |= m->value[__builtin_ctz(left)];
     return all;
 }
 
@@ -69,10 +57,8 @@ static uint64_t outcome(const struct worker *w, const struct meeting *m, uint32_
         return m->value[m->arg[lane]];
     case SIMT_BALLOT:
         return lanes_with(m, 1);
-    case SIMT_MATCH:
-        return lanes_with(m, m->value[lane]);
     default:
-        return reduce(m);
+        return any_bits(m);
     }
 }
 
@@ -86,7 +72,7 @@ static void has_met(struct warp *warp)
 
 static void go_on(struct worker *w, struct warp *warp, struct meeting *m, uint32_t first)
 {
-    bool own = m->op == SIMT_SHFL || m->op == SIMT_MATCH; /* an outcome for each lane */
+    bool own = m->op == SIMT_SHFL; /* an outcome for each lane */
     uint64_t all = own ? 0 : outcome(w, m, 0);
 
     for (uint32_t left = m->mask; left != 0; left &= left - 1) {
@@ -151,7 +137,7 @@ int simt_block(enum simt_block_op op, int value)
         uint32_t n = w->counted;
 
         w->here = w->idle = 0;
-        w->block_result = op == SIMT_SYNC_AND ? n == w->lanes : op == SIMT_SYNC_OR ? n > 0 : (int)n;
+        w->block_result = op == SIMT_SYNC_AND ? n == w->lanes : n > 0;
         for (uint32_t i = 0; i * SIMT_WARP < w->lanes; i++) {
             uint32_t lanes = w->lanes - i * SIMT_WARP;
 
@@ -181,7 +167,7 @@ static void named_ends(struct worker *w, int id)
     (void)simt_wake(w, LANE_IN_NAMED, is_at, &id);
 }
 
-void simt_named(uint32_t id, uint32_t threads, bool waits)
+void simt_named(uint32_t id, uint32_t threads)
 {
     struct worker *w = simt_place()->worker;
     struct named *named;
@@ -195,15 +181,12 @@ void simt_named(uint32_t id, uint32_t threads, bool waits)
                  threads, w->now->number, named->threads);
     named->threads = threads;
     if (++named->here < threads) {
-        if (waits)
-            simt_wait(w, LANE_IN_NAMED, (int)id, __builtin_return_address(0));
+        simt_wait(w, LANE_IN_NAMED, (int)id, __builtin_return_address(0));
         return;
     }
     named_ends(w, (int)id);
-    if (waits) {
-        has_met(warp_of(w, w->now));
-        simt_pass(w); /* lanes go on in order */
-    }
+    has_met(warp_of(w, w->now));
+    simt_pass(w); /* lanes go on in order */
 }
 
 /* ---- registers ---- */

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #ifdef __cplusplus
@@ -43,15 +44,7 @@ enum simt_warp_op {
     SIMT_SYNCWARP,
     SIMT_SHFL, /* `arg`: the lane whose value is wanted */
     SIMT_BALLOT,
-    SIMT_ADD, /* and the next two: as unsigned and as signed words */
-    SIMT_MIN,
-    SIMT_MAX,
-    SIMT_MIN_SIGNED,
-    SIMT_MAX_SIGNED,
-    SIMT_AND,
     SIMT_OR,
-    SIMT_XOR,
-    SIMT_MATCH,
 };
 SIMT_EXPORT uint64_t simt_warp(enum simt_warp_op, uint32_t mask, uint64_t value, uint32_t arg);
 
@@ -60,12 +53,11 @@ enum simt_block_op {
     SIMT_SYNCTHREADS = 1,
     SIMT_SYNC_AND,
     SIMT_SYNC_OR,
-    SIMT_SYNC_COUNT,
 };
 SIMT_EXPORT int simt_block(enum simt_block_op, int value);
 
-/* What `threads` threads of a block do together: barrier `id`. Who does not wait counts in. */
-SIMT_EXPORT void simt_named(uint32_t id, uint32_t threads, bool waits);
+/* What `threads` threads of a block do together: barrier `id`. */
+SIMT_EXPORT void simt_named(uint32_t id, uint32_t threads);
 /* Of a warpgroup, which from then on has as many registers a thread. */
 SIMT_EXPORT void simt_registers(uint32_t registers, bool more);
 
@@ -89,10 +81,7 @@ SIMT_EXPORT void *simt_shared(void);
 struct simt_grid {
     dim3 blocks, threads;
     size_t shared_bytes;
-    uint32_t cluster; /* blocks of one; 0: 1 */
 };
-
-SIMT_EXPORT struct simt_grid simt_grid_of(const cudaLaunchConfig_t *);
 
 /* A kernel with its arguments: run(args) in each thread. */
 struct simt_kernel {
@@ -108,6 +97,35 @@ SIMT_EXPORT cudaError_t simt_queue(const struct simt_grid *, const struct simt_k
 /* What the kernels of a module take that cudaLaunchKernelExC() launches: one struct, by
  * value. Called when the module is loaded (params.cpp.in). */
 SIMT_EXPORT void simt_params(const void *here, const struct simt_kernel *);
+
+/* ---- what Hopper does beside its threads, as the functions of epa2a/sm90.cuh ---- */
+
+/* Pointers are a kernel's own; addresses of shared memory are those of PTX. */
+enum { SIMT_SHARED_BASE = 1024 }; /* the address of the first byte of dynamic shared memory */
+SIMT_EXPORT uint32_t simt_shared_address(const void *at);
+SIMT_EXPORT void simt_mbar_init(uint64_t *bar, uint32_t arrivals);
+SIMT_EXPORT void simt_mbar_init_done(void);
+SIMT_EXPORT void simt_mbar_arrive(uint64_t *bar, uint32_t bytes); /* that it expects */
+SIMT_EXPORT bool simt_mbar_try(uint64_t *bar, uint32_t parity);
+SIMT_EXPORT void simt_fence_async(void);
+SIMT_EXPORT void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *bar);
+SIMT_EXPORT void simt_bulk_store(void *to, const void *from, uint32_t bytes);
+SIMT_EXPORT void simt_bulk_commit(void);
+SIMT_EXPORT void simt_bulk_wait(uint32_t pending, bool read);
+SIMT_EXPORT void simt_tile_load(void *to, const CUtensorMap *, int32_t x, int32_t y, uint64_t *bar);
+
+/* wgmma: D = A * B^T (+ D if `sum`), 64 x n, over 32 bytes of K. */
+enum simt_type { SIMT_BF16, SIMT_F16, SIMT_E4M3 };
+struct simt_product {
+    uint64_t a, b; /* descriptors */
+    uint32_t n;
+    enum simt_type type;
+    uint32_t sum;
+};
+SIMT_EXPORT void simt_wgmma_begin(void);
+SIMT_EXPORT void simt_wgmma(float *d, const struct simt_product *);
+SIMT_EXPORT void simt_wgmma_commit(void);
+SIMT_EXPORT void simt_wgmma_wait(uint32_t pending);
 
 #ifdef __cplusplus
 }

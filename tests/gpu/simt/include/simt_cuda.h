@@ -16,7 +16,6 @@
 #undef __device__
 #undef __host__
 #undef __shared__
-#undef __constant__
 #undef __forceinline__
 #undef __noinline__
 #undef __launch_bounds__
@@ -26,7 +25,6 @@
 #define __device__
 #define __host__
 #define __shared__ thread_local /* a block runs on a thread of its own */
-#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
@@ -58,11 +56,6 @@ static inline int __syncthreads_or(int value)
     return simt_block(SIMT_SYNC_OR, value);
 }
 
-static inline int __syncthreads_count(int value)
-{
-    return simt_block(SIMT_SYNC_COUNT, value);
-}
-
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
     (void)simt_warp(SIMT_SYNCWARP, mask, 0, 0);
@@ -83,20 +76,10 @@ static inline int __any_sync(unsigned mask, int value)
     return __ballot_sync(mask, value) != 0;
 }
 
-#define SIMT_REDUCE(name, op, type) \
-    static inline type name(unsigned mask, type value) \
-    { \
-        return (type)simt_warp(op, mask, (unsigned)value, 0); \
-    }
-SIMT_REDUCE(__reduce_add_sync, SIMT_ADD, unsigned)
-SIMT_REDUCE(__reduce_add_sync, SIMT_ADD, int)
-SIMT_REDUCE(__reduce_min_sync, SIMT_MIN, unsigned)
-SIMT_REDUCE(__reduce_min_sync, SIMT_MIN_SIGNED, int)
-SIMT_REDUCE(__reduce_max_sync, SIMT_MAX, unsigned)
-SIMT_REDUCE(__reduce_max_sync, SIMT_MAX_SIGNED, int)
-SIMT_REDUCE(__reduce_and_sync, SIMT_AND, unsigned)
-SIMT_REDUCE(__reduce_or_sync, SIMT_OR, unsigned)
-SIMT_REDUCE(__reduce_xor_sync, SIMT_XOR, unsigned)
+static inline unsigned __reduce_or_sync(unsigned mask, unsigned value)
+{
+    return (unsigned)simt_warp(SIMT_OR, mask, value, 0);
+}
 
 template <class T> static inline T simt_shuffle(unsigned mask, T value, int from)
 {
@@ -130,27 +113,11 @@ static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 
 }
 
 template <class T>
-static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = SIMT_WARP)
-{
-    int lane = simt_lane(), from = lane + (int)by;
-
-    return simt_shuffle(mask, value, from > (lane | (width - 1)) ? lane : from);
-}
-
-template <class T>
 static inline T __shfl_xor_sync(unsigned mask, T value, int with, int width = SIMT_WARP)
 {
     int lane = simt_lane(), from = lane ^ with;
 
     return simt_shuffle(mask, value, from > (lane | (width - 1)) ? lane : from);
-}
-
-template <class T> static inline unsigned __match_any_sync(unsigned mask, T value)
-{
-    uint64_t word = 0;
-
-    memcpy(&word, &value, sizeof(value));
-    return (unsigned)simt_warp(SIMT_MATCH, mask, word, 0);
 }
 
 /* ---- memory ---- */
@@ -160,47 +127,13 @@ static inline void __threadfence(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-static inline void __threadfence_block(void)
-{
-    __threadfence();
-}
-
-static inline void __threadfence_system(void)
-{
-    __threadfence();
-}
-
-static inline void __nanosleep(unsigned)
-{
-    simt_polled();
-}
-
-static inline long long clock64(void)
-{
-    return (long long)simt_time();
-}
-
 #define SIMT_LOAD(name) \
     template <class T> static inline T name(const T *from) \
     { \
         return *from; \
     }
 SIMT_LOAD(__ldg)
-SIMT_LOAD(__ldca)
 SIMT_LOAD(__ldcg)
-SIMT_LOAD(__ldcs)
-SIMT_LOAD(__ldlu)
-SIMT_LOAD(__ldcv)
-
-#define SIMT_STORE(name) \
-    template <class T> static inline void name(T *to, T value) \
-    { \
-        *to = value; \
-    }
-SIMT_STORE(__stwb)
-SIMT_STORE(__stcg)
-SIMT_STORE(__stcs)
-SIMT_STORE(__stwt)
 
 /* Replaces *at by what `with` makes of it; returns what was there. Who changes nothing may
  * wait for another to do so. */
@@ -224,37 +157,24 @@ template <class T, class F> static inline T simt_atomic(T *at, F with)
 template <class T> struct simt_same {
     typedef T type;
 };
-#define SIMT_ATOMIC_OF(name, expression) \
+#define SIMT_ATOMIC(name, expression) \
     template <class T> static inline T name(T *at, typename simt_same<T>::type value) \
     { \
         return simt_atomic(at, [value](T was) { return (T)(expression); }); \
     }
-#define SIMT_ATOMIC(name, expression) \
-    SIMT_ATOMIC_OF(name, expression) \
-    SIMT_ATOMIC_OF(name##_block, expression) \
-    SIMT_ATOMIC_OF(name##_system, expression)
 SIMT_ATOMIC(atomicAdd, was + value)
+SIMT_ATOMIC(atomicAdd_system, was + value)
 SIMT_ATOMIC(atomicSub, was - value)
-SIMT_ATOMIC(atomicExch, ((void)was, value))
-SIMT_ATOMIC(atomicMin, value < was ? value : was)
 SIMT_ATOMIC(atomicMax, value > was ? value : was)
-SIMT_ATOMIC(atomicAnd, was &value)
 SIMT_ATOMIC(atomicOr, was | value)
-SIMT_ATOMIC(atomicXor, was ^ value)
 SIMT_ATOMIC(atomicInc, was >= value ? 0 : was + 1)
-SIMT_ATOMIC(atomicDec, was == 0 || was > value ? value : was - 1)
 
-#define SIMT_CAS(name) \
-    template <class T> \
-    static inline T name(T *at, typename simt_same<T>::type expected, \
-                         typename simt_same<T>::type value) \
-    { \
-        return simt_atomic(at, \
-                           [expected, value](T was) { return was == expected ? value : was; }); \
-    }
-SIMT_CAS(atomicCAS)
-SIMT_CAS(atomicCAS_block)
-SIMT_CAS(atomicCAS_system)
+template <class T>
+static inline T atomicCAS(T *at, typename simt_same<T>::type expected,
+                          typename simt_same<T>::type value)
+{
+    return simt_atomic(at, [expected, value](T was) { return was == expected ? value : was; });
+}
 
 /* ---- numbers ---- */
 
@@ -302,34 +222,14 @@ static inline int __popc(unsigned v)
     return __builtin_popcount(v);
 }
 
-static inline int __popcll(unsigned long long v)
-{
-    return __builtin_popcountll(v);
-}
-
 static inline int __ffs(int v)
 {
     return __builtin_ffs(v);
 }
 
-static inline int __ffsll(long long v)
-{
-    return __builtin_ffsll(v);
-}
-
 static inline int __clz(int v)
 {
     return v == 0 ? 32 : __builtin_clz((unsigned)v);
-}
-
-static inline int __clzll(long long v)
-{
-    return v == 0 ? 64 : __builtin_clzll((unsigned long long)v);
-}
-
-static inline unsigned __umulhi(unsigned a, unsigned b)
-{
-    return (unsigned)((uint64_t)a * b >> 32);
 }
 
 static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
@@ -348,11 +248,6 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
 static inline unsigned __vmaxu2(unsigned a, unsigned b)
 {
     return max(a >> 16, b >> 16) << 16 | max(a & 0xffff, b & 0xffff);
-}
-
-static inline unsigned __vminu2(unsigned a, unsigned b)
-{
-    return min(a >> 16, b >> 16) << 16 | min(a & 0xffff, b & 0xffff);
 }
 
 static inline unsigned __vcmpltu2(unsigned a, unsigned b)
@@ -379,26 +274,6 @@ static inline unsigned __float_as_uint(float v)
     return simt_bits<unsigned>(v);
 }
 
-static inline float __int_as_float(int v)
-{
-    return simt_bits<float>(v);
-}
-
-static inline int __float_as_int(float v)
-{
-    return simt_bits<int>(v);
-}
-
-static inline float __fadd_rn(float a, float b)
-{
-    return a + b;
-}
-
-static inline float __fsub_rn(float a, float b)
-{
-    return a - b;
-}
-
 static inline float __fmul_rn(float a, float b)
 {
     return a * b;
@@ -417,11 +292,6 @@ static inline float __fdiv_rn(float a, float b)
 static inline float __frcp_rn(float a)
 {
     return 1.0f / a;
-}
-
-static inline float __fsqrt_rn(float a)
-{
-    return sqrtf(a);
 }
 
 static inline float __fdividef(float a, float b)
@@ -467,15 +337,6 @@ template <class... P, class... A>
 static inline void simt_launch(void (*kernel)(P...), const simt_where &where, A... args)
 {
     (void)simt_queue_call(kernel, where.grid, where.stream, args...);
-}
-
-/* The runtime's own knows no more than the address of the arguments. */
-#define cudaLaunchKernelEx simt_launch_ex
-template <class... P, class... A>
-static inline cudaError_t simt_launch_ex(const cudaLaunchConfig_t *config, void (*kernel)(P...),
-                                         A &&...args)
-{
-    return simt_queue_call(kernel, simt_grid_of(config), config->stream, args...);
 }
 
 template <class T>

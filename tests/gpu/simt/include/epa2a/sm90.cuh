@@ -2,12 +2,6 @@
 #ifndef EPA2A_SM90_CUH
 #define EPA2A_SM90_CUH
 
-#include "../../async.h"
-#include "../../cluster.h"
-#include "../../matrix.h"
-
-#include <cuda.h>
-
 #include <epa2a/ptx.cuh>
 
 enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
@@ -31,34 +25,9 @@ template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
     simt_registers(REGISTERS, false);
 }
 
-EPA_DEV bool epa_dev_elect(void)
-{
-    return simt_place()->number % SIMT_WARP == 0;
-}
-
 EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
 {
-    simt_named(id, threads, true);
-}
-
-EPA_DEV void epa_dev_named_arrive(uint32_t id, uint32_t threads)
-{
-    simt_named(id, threads, false);
-}
-
-EPA_DEV uint32_t epa_dev_cluster_rank(void)
-{
-    return simt_cluster_rank();
-}
-
-EPA_DEV void epa_dev_cluster_arrive(void)
-{
-    simt_cluster_arrive();
-}
-
-EPA_DEV void epa_dev_cluster_wait(void)
-{
-    simt_cluster_wait();
+    simt_named(id, threads);
 }
 
 EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
@@ -76,27 +45,12 @@ EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
     simt_mbar_arrive(bar, 0);
 }
 
-EPA_DEV void epa_dev_mbar_arrive_at(uint64_t *bar, uint32_t rank)
-{
-    simt_mbar_arrive_at(bar, rank);
-}
-
 EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
 {
     simt_mbar_arrive(bar, bytes);
 }
 
 EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
-{
-    return simt_mbar_try(bar, parity);
-}
-
-EPA_DEV bool epa_dev_mbar_test(uint64_t *bar, uint32_t parity)
-{
-    return simt_mbar_test(bar, parity);
-}
-
-EPA_DEV bool epa_dev_mbar_try_cluster(uint64_t *bar, uint32_t parity)
 {
     return simt_mbar_try(bar, parity);
 }
@@ -132,12 +86,7 @@ EPA_DEV void epa_dev_prefetch(const void *from)
 
 EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
 {
-    simt_bulk_store(to, shared, bytes, false);
-}
-
-EPA_DEV void epa_dev_bulk_add(float *to, const float *shared, uint32_t bytes)
-{
-    simt_bulk_store(to, shared, bytes, true);
+    simt_bulk_store(to, shared, bytes);
 }
 
 EPA_DEV void epa_dev_bulk_commit(void)
@@ -162,32 +111,7 @@ EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *)
 EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
                                uint64_t *bar, uint64_t)
 {
-    const int32_t at[] = {x, y};
-
-    simt_tile_load(shared, map, at, 2, bar, 0);
-}
-
-EPA_DEV void epa_dev_tile_load3(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
-                                int32_t z, uint64_t *bar, uint64_t)
-{
-    const int32_t at[] = {x, y, z};
-
-    simt_tile_load(shared, map, at, 3, bar, 0);
-}
-
-EPA_DEV void epa_dev_tile_load_to(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
-                                  uint64_t *bar, uint64_t, uint16_t blocks)
-{
-    const int32_t at[] = {x, y};
-
-    simt_tile_load(shared, map, at, 2, bar, blocks);
-}
-
-EPA_DEV void epa_dev_tile_store(const CUtensorMap *map, int32_t x, int32_t y, const void *shared)
-{
-    const int32_t at[] = {x, y};
-
-    simt_tile_store(map, at, 2, shared);
+    simt_tile_load(shared, map, x, y, bar);
 }
 
 EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
@@ -198,14 +122,6 @@ EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
 EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
 {
     __atomic_fetch_add(word, by, __ATOMIC_RELEASE);
-}
-
-EPA_DEV void epa_dev_add_float4(float *to, float4 v)
-{
-    atomicAdd(to, v.x);
-    atomicAdd(to + 1, v.y);
-    atomicAdd(to + 2, v.z);
-    atomicAdd(to + 3, v.w);
 }
 
 /* Element (r, c) is in lane r * 4 + c / 2, its half c % 2. */
