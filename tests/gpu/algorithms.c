@@ -1,25 +1,15 @@
 /* Algorithms on GPUs, as far as the host alone decides: what is asked of a device and taken of
- * it, what is launched, which calls are refused, what is said of that and of a fault, and what
- * the stamps of warps become. The plugins are those for made-up GPUs (simt); the functions of the
+ * it, what is launched, which calls are refused, and what is said of that and of a fault. The plugins are those for made-up GPUs (simt); the functions of the
  * CUDA runtime that matter here are this program's, and kernels do nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* of functions that are made up */
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include <jansson.h>
+#include "../unit/test.h"
 
 #include <cuda_runtime_api.h>
 
 #include "../../plugins/algorithm/ll_v1/ll_v1_cuda.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2_cuda.h"
 #include "../../plugins/algorithm/token_flag/token_flag_cuda.h"
-#include "trace/read.h"
 
 /* ---- the device ---- */
 
@@ -48,27 +38,23 @@ static cudaError_t run(const char *function)
 
 cudaError_t cudaSetDevice(int device)
 {
-    (void)device;
     return run("set device");
 }
 
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
 {
-    (void)device;
     *out = attribute == cudaDevAttrMultiProcessorCount ? gpu.multiprocessors : gpu.major;
     return cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
 {
-    (void)out;
     assert_non_null(kernel);
     return run("load");
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
-    (void)kernel;
     assert_int_equal(attribute, cudaFuncAttributeMaxDynamicSharedMemorySize);
     gpu.shared_bytes = value;
     return cudaSuccess;
@@ -77,7 +63,6 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
                                                           size_t shared_bytes)
 {
-    (void)kernel, (void)threads;
     assert_int_equal(shared_bytes, gpu.shared_bytes); /* it may have them */
     *out = gpu.fits;
     return cudaSuccess;
@@ -98,7 +83,6 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)to, (void)from, (void)bytes, (void)stream;
     assert_int_equal(kind, cudaMemcpyDeviceToDevice);
     gpu.copies++;
     return run("copy");
@@ -106,7 +90,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
     assert_in_range(to, gpu.memory, gpu.memory + gpu.bytes - bytes);
     assert_int_equal(byte, 0);
     gpu.memsets++;
@@ -118,14 +101,12 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
                                      const cudaGraphNode_t **dependencies,
                                      const cudaGraphEdgeData **edges, size_t *n)
 {
-    (void)stream, (void)id, (void)graph, (void)dependencies, (void)edges, (void)n;
     *status = cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    (void)error;
     return "made up";
 }
 
@@ -133,7 +114,6 @@ const char *cudaGetErrorString(cudaError_t error)
 
 static enum epa_status backend_alloc(struct epa_backend *b, size_t bytes, void **out)
 {
-    (void)b;
     if (run("alloc") != cudaSuccess)
         return EPA_ERR_NOMEM;
     assert_null(gpu.memory);
@@ -147,7 +127,6 @@ static enum epa_status backend_alloc(struct epa_backend *b, size_t bytes, void *
 
 static void backend_free(struct epa_backend *b, void *memory)
 {
-    (void)b;
     assert_ptr_equal(memory, gpu.memory);
     free(memory);
     gpu.memory = NULL;
@@ -155,27 +134,23 @@ static void backend_free(struct epa_backend *b, void *memory)
 
 static enum epa_status backend_fill(struct epa_backend *b, void *to, int byte, size_t bytes)
 {
-    (void)b;
     memset(to, byte, bytes);
     return run("fill") == cudaSuccess ? EPA_OK : EPA_ERR_SYSTEM;
 }
 
 static enum epa_status backend_read(struct epa_backend *b, void *to, const void *from, size_t bytes)
 {
-    (void)b;
     memcpy(to, from, bytes);
     return EPA_OK;
 }
 
 static enum epa_status backend_sync(struct epa_backend *b)
 {
-    (void)b;
     return run("sync") == cudaSuccess ? EPA_OK : EPA_ERR_ABORTED;
 }
 
 static void backend_explain(struct epa_backend *b, struct epa_error *err)
 {
-    (void)b;
     (void)epa_fail(err, EPA_ERR_SYSTEM, "cannot %s", gpu.fails);
 }
 
@@ -339,7 +314,7 @@ static void assert_not_created(struct fixture *f, enum epa_status status, const 
     assert_null(gpu.memory);
 }
 
-static void what_will_not_do_is_refused_in_the_name_of_the_algorithm(void **state)
+TEST(what_will_not_do_is_refused_in_the_name_of_the_algorithm)
 {
     static const struct {
         const char *fails, *why;
@@ -351,7 +326,6 @@ static void what_will_not_do_is_refused_in_the_name_of_the_algorithm(void **stat
     struct fixture f;
     char why[100];
 
-    (void)state;
     for (uint32_t which = 0; which < ALGORITHMS; which++) {
         set_up(&f, which);
         give_heap(&f);
@@ -379,11 +353,10 @@ static void what_will_not_do_is_refused_in_the_name_of_the_algorithm(void **stat
     }
 }
 
-static void memory_is_0_and_its_parts_are_apart(void **state)
+TEST(memory_is_0_and_its_parts_are_apart)
 {
     struct fixture f;
 
-    (void)state;
     for (uint32_t which = 0; which < ALGORITHMS; which++) {
         set_up(&f, which);
         begin(&f);
@@ -405,11 +378,10 @@ static void memory_is_0_and_its_parts_are_apart(void **state)
 }
 
 /* But for the counters of blocks. */
-static void the_plan_says_what_device_memory_is_taken(void **state)
+TEST(the_plan_says_what_device_memory_is_taken)
 {
     struct fixture f;
 
-    (void)state;
     for (uint32_t which = 0; which < ALGORITHMS; which++) {
         uint64_t bytes;
 
@@ -422,7 +394,7 @@ static void the_plan_says_what_device_memory_is_taken(void **state)
     }
 }
 
-static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
+TEST(a_kernel_has_as_many_blocks_as_are_resident)
 {
     static const struct {
         int fits;
@@ -430,7 +402,6 @@ static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
     } of[] = {{1, 0, 132}, {2, 0, 264}, {5, 0, 264}, {2, 8, 8}, {2, 264, 264}, {1, 200, 132}};
     struct fixture f;
 
-    (void)state;
     for (uint32_t i = 0; i < ALGORITHMS * 6; i++) {
         set_up(&f, i / 6);
         gpu.fits = of[i % 6].fits;
@@ -447,11 +418,10 @@ static void a_kernel_has_as_many_blocks_as_are_resident(void **state)
     }
 }
 
-static void kernels_are_set_up_early_where_nobody_shares_the_device(void **state)
+TEST(kernels_are_set_up_early_where_nobody_shares_the_device)
 {
     struct fixture f;
 
-    (void)state;
     for (uint32_t i = 0; i < 4 * ALGORITHMS; i++) {
         bool whole = (i & 1) != 0, asks = (i & 2) != 0;
 
@@ -478,11 +448,10 @@ static void kernels_are_set_up_early_where_nobody_shares_the_device(void **state
 
 /* ---- calls ---- */
 
-static void sets_take_turns(void **state)
+TEST(sets_take_turns)
 {
     struct fixture f;
 
-    (void)state;
     for (uint32_t which = 0; which < ALGORITHMS; which++) {
         struct epa_moe of[5];
 
@@ -514,11 +483,10 @@ static void sets_take_turns(void **state)
     }
 }
 
-static void a_rank_without_tokens_launches_all_the_same(void **state)
+TEST(a_rank_without_tokens_launches_all_the_same)
 {
     struct fixture f;
 
-    (void)state;
     for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
         set_up(&f, i / 2);
         if (f.which == TOKEN_FLAG)
@@ -534,12 +502,11 @@ static void a_rank_without_tokens_launches_all_the_same(void **state)
 }
 
 /* Of any number of tokens, in a kernel of any number of blocks. */
-static void some_block_sends_and_another_receives(void **state)
+TEST(some_block_sends_and_another_receives)
 {
     static const uint32_t room[] = {1, 2, 3, 7, 264};
     struct fixture f;
 
-    (void)state;
     for (uint32_t i = 0; i < 5; i++) {
         const struct v1_args *a = &gpu.args.v1;
 
@@ -565,13 +532,12 @@ static void some_block_sends_and_another_receives(void **state)
 }
 
 /* A combine that is called again costs what one costs that is called once. */
-static void outputs_that_stand_elsewhere_are_copied_for_who_pulls(void **state)
+TEST(outputs_that_stand_elsewhere_are_copied_for_who_pulls)
 {
     enum { PULLS, PUSHES, FUSES };
     struct fixture f;
     char y[1];
 
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t way = i % 3;
 
@@ -652,11 +618,10 @@ static const struct {
       "dispatch 1 is not the last"}},
 };
 
-static void a_call_out_of_order_is_refused_and_changes_nothing(void **state)
+TEST(a_call_out_of_order_is_refused_and_changes_nothing)
 {
     struct fixture f;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         const char *const *why = orders[i].why;
         uint64_t last = 0;
@@ -698,12 +663,11 @@ static void a_call_out_of_order_is_refused_and_changes_nothing(void **state)
 
 /* ---- what is said ---- */
 
-static void a_call_that_fails_is_explained(void **state)
+TEST(a_call_that_fails_is_explained)
 {
     struct fixture f;
     char y[1];
 
-    (void)state;
     for (uint32_t which = 0; which < ALGORITHMS; which++) {
         set_up(&f, which);
         if (which == TOKEN_FLAG)
@@ -780,11 +744,10 @@ static const struct {
      "receiver's expert 3, which does not go with its counts"},
 };
 
-static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
+TEST(a_fault_is_reported_though_a_call_was_refused_before)
 {
     struct fixture f;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         bool room =
             faults[i].fault.what ==
@@ -801,118 +764,16 @@ static void a_fault_is_reported_though_a_call_was_refused_before(void **state)
     }
 }
 
-/* ---- the trace ---- */
-
-/* The trace tools take it: lanes are in order, and their phases are summed up. */
-static json_t *read_trace(const char *name, const char *summary)
+static int load_plugins(void **state)
 {
-    struct trace_file file;
-    struct epa_error err;
-    struct text out = {0};
-    json_error_t why;
-    json_t *trace = json_load_file(name, 0, &why);
-
-    if (trace == NULL)
-        fail_msg("line %d: %s", why.line, why.text);
-    assert_int_equal(trace_read(name, &file, &err), EPA_OK);
-    trace_check(&file);
-    if (file.n_flaws > 0)
-        fail_msg("%s", file.flaws.data);
-    trace_summary(&file, &out);
-    if (strstr(out.data, summary) == NULL)
-        fail_msg("'%s' is not in:\n%s", summary, out.data);
-    text_free(&out);
-    trace_free(&file);
-    unlink(name);
-    return trace;
-}
-
-static void a_slice_is_a_warp_in_a_phase(void **state)
-{
-    static const char *const phase[ALGORITHMS][3] = {
-        {"quantise_and_send", "wait", "wait_answers"},
-        {"count_put", "wait", "recv_wait"},
-        {"dispatch_send, send", "dispatch_send, wait", "dispatch_recv, send"}};
-    char folder[] = "/tmp/algorithms-trace-XXXXXX", file[64], name[80], summary[2][100];
-    struct fixture f;
-
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    snprintf(file, sizeof(file), "%s/t", folder);
-    snprintf(name, sizeof(name), "%s.1.json", file);
-    for (uint32_t i = 0; i < 2 * ALGORITHMS; i++) {
-        bool empty = i % 2 != 0;
-        struct device_stamps *at;
-        json_t *trace, *events, *one;
-
-        set_up(&f, i / 2);
-        *(f.which == LL_V1   ? &f.config.v1.profile
-          : f.which == LL_V2 ? &f.config.ll.profile
-                             : &f.config.tf.profile) = file;
-        f.t.rank = 1;
-        begin(&f);
-        iterate(&f);
-        at = gpu.args.shared.stamps;
-        assert_true(gpu.args.shared.stamped >=
-                    gpu.launched.gridDim.x * gpu.launched.blockDim.x / 32);
-        if (!empty) {
-            at[0].at[1][0] = 5000, at[0].at[1][1] = 7500;
-            at[0].at[2][0] = 7000, at[0].at[2][1] = 8000; /* while the other phase goes on */
-            at[1].at[2][0] = 6000;                        /* begun, not ended: no slice */
-            at[9].at[5][0] = 9000, at[9].at[5][1] = 9250;
-        }
-        end(&f);
-        snprintf(summary[0], sizeof(summary[0]), "  %-28s", phase[f.which][1]);
-        trace = read_trace(name, empty ? ": 0 slices" : summary[0]);
-        events = json_object_get(trace, "traceEvents");
-        /* The rank's name; each slice follows on its lane's. */
-        assert_int_equal(json_array_size(events), empty ? 1 : 7);
-        if (!empty) {
-            one = json_array_get(events, 2);
-            assert_string_equal(json_string_value(json_object_get(one, "name")), phase[f.which][0]);
-            assert_true(json_number_value(json_object_get(one, "ts")) == 0.0);
-            assert_true(json_number_value(json_object_get(one, "dur")) == 2.5);
-            assert_int_equal(json_integer_value(json_object_get(one, "pid")), 1);
-            one = json_array_get(events, 6);
-            assert_string_equal(json_string_value(json_object_get(one, "name")), phase[f.which][2]);
-            assert_true(json_number_value(json_object_get(one, "ts")) == 4.0);
-            one = json_object_get(one, "args");
-            assert_int_equal(json_integer_value(json_object_get(one, "block")), 1);
-            assert_int_equal(json_integer_value(json_object_get(one, "warp")), 1);
-        }
-        json_decref(trace);
-    }
-    rmdir(folder);
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_will_not_do_is_refused_in_the_name_of_the_algorithm),
-        cmocka_unit_test(memory_is_0_and_its_parts_are_apart),
-        cmocka_unit_test(the_plan_says_what_device_memory_is_taken),
-        cmocka_unit_test(a_kernel_has_as_many_blocks_as_are_resident),
-        cmocka_unit_test(kernels_are_set_up_early_where_nobody_shares_the_device),
-        cmocka_unit_test(sets_take_turns),
-        cmocka_unit_test(a_rank_without_tokens_launches_all_the_same),
-        cmocka_unit_test(some_block_sends_and_another_receives),
-        cmocka_unit_test(outputs_that_stand_elsewhere_are_copied_for_who_pulls),
-        cmocka_unit_test(a_call_out_of_order_is_refused_and_changes_nothing),
-        cmocka_unit_test(a_call_that_fails_is_explained),
-        cmocka_unit_test(a_fault_is_reported_though_a_call_was_refused_before),
-        cmocka_unit_test(a_slice_is_a_warp_in_a_phase),
-    };
-
-    if (argc != 1 + ALGORITHMS)
-        return 2;
     for (int i = 0; i < ALGORITHMS; i++) {
-        void *module = dlopen(argv[1 + i], RTLD_NOW | RTLD_LOCAL);
+        void *module = dlopen(test_argv[1 + i], RTLD_NOW | RTLD_LOCAL);
 
-        if (module == NULL) {
-            fprintf(stderr, "%s\n", dlerror());
-            return 2;
-        }
+        if (module == NULL)
+            fail_msg("%s", dlerror());
         algorithms[i].plugin = dlsym(module, EPA_PLUGIN_SYMBOL);
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_argc == 1 + ALGORITHMS ? 0 : -1;
 }
+
+TEST_GROUP(load_plugins, NULL)

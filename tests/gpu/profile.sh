@@ -1,14 +1,13 @@
 #!/bin/bash
 # The profile of fused, of kernels that run on CPUs: a file for each rank that `trace check` finds no
 # flaw in, with the phases of all roles.
-#   profile.sh EPA2A CONFIG [SETTING...]
+#   profile.sh EPA2A CONFIG PHASES [SETTING...]      PHASES: those there must be, with ; between
 set -u
 epa2a=$1 config=$2
-shift 2
+IFS=';' read -ra phases <<<"$3"
+shift 3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-phases=(dispatch tiles 'combine, send' 'combine, sum')
-[[ "$*" != *tail=true* ]] || phases+=(tail)
 set=(--set ranks=2 --set launcher=thread --set verify.iterations=2)
 for s in "$@"; do set+=(--set "$s"); done
 failed=0

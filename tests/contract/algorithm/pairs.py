@@ -468,7 +468,20 @@ FILES = {
             ["by rank", "split", "pipelined"],
             ["by expert", "split", "pipelined"],
         ],
-        "also": {"room for twice the even share": "algorithm.capacity: 2"},
+        "also": {"room for twice the even share": "algorithm.capacity: 2"} | {
+            f"real experts, {name}, {way}": f"expert: {{kind: mlp, {expert}}}, verify.iterations: 4, {more}{settings}"
+            for way, settings in {
+                "by expert": "algorithm.layout: expert",
+                "padded, outputs elsewhere": "algorithm.recv_layout: padded, expert.output: separate",
+                "by rank, outputs elsewhere": "algorithm.layout: rank, expert.output: separate",
+            }.items() for name, (expert, more) in {
+                "FP8": ("weights: fp8, ffn: 256", ""),
+                "FP8 of native rows": ("weights: fp8, ffn: 128", "algorithm.dispatch_dtype: native, "),
+                "bf16": ("ffn: 256", "algorithm.dispatch_dtype: native, "),
+                "f16 of FP8 rows": ("ffn: 384, activation: none, values: integers", "moe.dtype: f16, "),
+                "scales of 64, more than 64 rows": ("weights: fp8, fp8_group_size: 64, ffn: 384",
+                                                    "moe.max_tokens: 150, moe.experts: 4, "),
+            }.items()},
     },
     "gpu_ll_v1": {
         "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v1"],

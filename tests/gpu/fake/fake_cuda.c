@@ -1,5 +1,6 @@
 /* The CUDA runtime as our plugins use it, in host memory: GPUs whose memory is memfds. What
  * is freed twice ends the test. Streams are in fake_stream.c, kernels in ../simt. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "fake_cuda.h"
 
 #include <epa2a/plugin.h>
@@ -172,22 +173,17 @@ cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
 cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
                                       int peer)
 {
-    (void)device;
-    (void)peer;
     *out = attribute == cudaDevP2PAttrNativeAtomicSupported;
     return fake_fails() ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
-    (void)peer;
-    (void)flags;
     return fake_fails() ? cudaErrorInvalidDevice : cudaErrorPeerAccessAlreadyEnabled;
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
-    (void)flags;
     if (fake_fails())
         return cudaErrorMemoryAllocation;
     *out = malloc(bytes);
@@ -197,7 +193,6 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned flags)
 {
-    (void)flags;
     *out = memory;
     return fake_fails() ? cudaErrorInvalidValue : cudaSuccess;
 }
@@ -211,9 +206,6 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
-    (void)memory;
-    (void)bytes;
-    (void)flags;
     if (fake_fails())
         return cudaErrorMemoryAllocation;
     fake_count(1);
@@ -222,7 +214,6 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 
 cudaError_t cudaHostUnregister(void *memory)
 {
-    (void)memory;
     fake_count(-1);
     return cudaSuccess;
 }
@@ -329,7 +320,6 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned
     char path[64];
     int fd;
 
-    (void)flags;
     memcpy(&ipc, &handle, sizeof(ipc));
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.pid, ipc.fd);
     if (ipc.pid == getpid()) /* as the real one */

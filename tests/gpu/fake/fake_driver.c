@@ -1,6 +1,7 @@
 /* The driver's virtual memory, as strict as the real one: what is mapped cannot be used
  * before it is made accessible, and a handle is a descriptor, so that a stale one is found
  * out. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "fake_cuda.h"
 #include "fake_tensor_map.h"
 
@@ -33,7 +34,6 @@ static CUresult CUDAAPI device_uuid(CUuuid *out, CUdevice_v1 device)
 
 static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute, CUdevice_v1 device)
 {
-    (void)device;
     *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
            !fake_cuda.no_descriptors;
     return CUDA_SUCCESS;
@@ -42,8 +42,6 @@ static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute,
 static CUresult CUDAAPI granularity(size_t *out, const CUmemAllocationProp_v1 *prop,
                                     CUmemAllocationGranularity_flags flags)
 {
-    (void)prop;
-    (void)flags;
     *out = 2 << 20;
     return fake_fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
@@ -53,8 +51,6 @@ static CUresult CUDAAPI create(CUmemGenericAllocationHandle_v1 *out, size_t byte
 {
     int fd = fake_fails() ? -1 : fake_file(bytes);
 
-    (void)prop;
-    (void)flags;
     if (fd < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fake_count(1);
@@ -75,8 +71,6 @@ static CUresult CUDAAPI export_handle(void *out, CUmemGenericAllocationHandle_v1
 {
     int fd = fake_fails() ? -1 : dup((int)handle); /* not close-on-exec, as the real one */
 
-    (void)type;
-    (void)flags;
     memcpy(out, &fd, sizeof(fd));
     return fd < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
@@ -86,7 +80,6 @@ static CUresult CUDAAPI import_handle(CUmemGenericAllocationHandle_v1 *out, void
 {
     int fd = fake_fails() ? -1 : fcntl((int)(uintptr_t)os_handle, F_DUPFD_CLOEXEC, 0);
 
-    (void)type;
     if (fd < 0)
         return CUDA_ERROR_INVALID_VALUE;
     fake_count(1);
@@ -101,9 +94,6 @@ static CUresult CUDAAPI reserve(CUdeviceptr_v2 *out, size_t bytes, size_t alignm
                               : mmap(NULL, bytes, PROT_NONE,
                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    (void)alignment;
-    (void)at;
-    (void)flags;
     if (room == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fake_count(1);
@@ -121,8 +111,6 @@ static CUresult CUDAAPI address_free(CUdeviceptr_v2 at, size_t bytes)
 static CUresult CUDAAPI map(CUdeviceptr_v2 at, size_t bytes, size_t offset,
                             CUmemGenericAllocationHandle_v1 handle, unsigned long long flags)
 {
-    (void)offset;
-    (void)flags;
     if (fake_fails() || mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                              (int)handle, 0) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -142,8 +130,6 @@ static CUresult CUDAAPI unmap(CUdeviceptr_v2 at, size_t bytes)
 static CUresult CUDAAPI set_access(CUdeviceptr_v2 at, size_t bytes, const CUmemAccessDesc_v1 *desc,
                                    size_t n)
 {
-    (void)desc;
-    (void)n;
     return fake_fails() || mprotect((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE) != 0
                ? CUDA_ERROR_INVALID_DEVICE
                : CUDA_SUCCESS;
@@ -222,15 +208,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsig
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
-    (void)version;
-    (void)flags;
     return entry(name, out, result);
 }
 #else
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
                                     enum cudaDriverEntryPointQueryResult *result)
 {
-    (void)flags;
     return entry(name, out, result);
 }
 #endif

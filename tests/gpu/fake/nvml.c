@@ -1,10 +1,14 @@
 /* A libnvidia-ml.so.1 of four GPUs that no machine needs to have: 0 and 2 have NVLink to
  * each other through switches, 1 and 3 have none. FAKE_NVML=FUNCTION makes that function
  * fail. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define FAKE __attribute__((visibility("default")))
 
 enum { FAILURE = 999, LINKS = 6 };
 
@@ -21,46 +25,28 @@ static int result(const char *function)
     return failing != NULL && strcmp(failing, function) == 0 ? FAILURE : 0;
 }
 
-#define FAKE __attribute__((visibility("default")))
-
-FAKE int nvmlInit_v2(void);
-FAKE int nvmlShutdown(void);
-FAKE const char *nvmlErrorString(int);
-FAKE int nvmlSystemGetDriverVersion(char *, unsigned);
-FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char *, struct nvmlDevice_st **);
-FAKE int nvmlDeviceGetClockInfo(struct nvmlDevice_st *, int, unsigned *);
-FAKE int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *, int, unsigned *);
-FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *, unsigned long long *);
-FAKE int nvmlDeviceGetPowerUsage(struct nvmlDevice_st *, unsigned *);
-FAKE int nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_st *, unsigned *);
-FAKE int nvmlDeviceGetTemperature(struct nvmlDevice_st *, int, unsigned *);
-FAKE int nvmlDeviceGetMigMode(struct nvmlDevice_st *, unsigned *, unsigned *);
-FAKE int nvmlDeviceGetNvLinkState(struct nvmlDevice_st *, unsigned, int *);
-FAKE int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_st *, unsigned, int *);
-FAKE int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *, struct nvmlDevice_st *, int, int *);
-
-int nvmlInit_v2(void)
+FAKE int nvmlInit_v2(void)
 {
     return result("nvmlInit_v2");
 }
 
-int nvmlShutdown(void)
+FAKE int nvmlShutdown(void)
 {
     return 0;
 }
 
-const char *nvmlErrorString(int status)
+FAKE const char *nvmlErrorString(int status)
 {
     return status == FAILURE ? "Unknown Error" : "Success";
 }
 
-int nvmlSystemGetDriverVersion(char *out, unsigned room)
+FAKE int nvmlSystemGetDriverVersion(char *out, unsigned room)
 {
     snprintf(out, room, "580.1.2");
     return result("nvmlSystemGetDriverVersion");
 }
 
-int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct nvmlDevice_st **out)
+FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct nvmlDevice_st **out)
 {
     unsigned bus = 0;
 
@@ -70,70 +56,64 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct nvmlDevice_st **out
     return result("nvmlDeviceGetHandleByPciBusId_v2");
 }
 
-int nvmlDeviceGetClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
+FAKE int nvmlDeviceGetClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
 {
-    (void)d;
     *out = kind == 1 ? 1755 : 2619;
     return result("nvmlDeviceGetClockInfo");
 }
 
-int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
+FAKE int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
 {
-    (void)d;
     *out = kind == 1 ? 1980 : 3201;
     return result("nvmlDeviceGetMaxClockInfo");
 }
 
 /* The name of old drivers; the newer one is missing here. */
-int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *d, unsigned long long *out)
+FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *d, unsigned long long *out)
 {
     *out = d->index == 0 ? 0x24 : 0;
     return result("nvmlDeviceGetCurrentClocksThrottleReasons");
 }
 
-int nvmlDeviceGetPowerUsage(struct nvmlDevice_st *d, unsigned *out)
+FAKE int nvmlDeviceGetPowerUsage(struct nvmlDevice_st *d, unsigned *out)
 {
-    (void)d;
     *out = 123456;
     return result("nvmlDeviceGetPowerUsage");
 }
 
-int nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_st *d, unsigned *out)
+FAKE int nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_st *d, unsigned *out)
 {
-    (void)d;
     *out = 700000;
     return 0;
 }
 
-int nvmlDeviceGetTemperature(struct nvmlDevice_st *d, int sensor, unsigned *out)
+FAKE int nvmlDeviceGetTemperature(struct nvmlDevice_st *d, int sensor, unsigned *out)
 {
-    (void)d;
     *out = 41;
     return sensor;
 }
 
-int nvmlDeviceGetMigMode(struct nvmlDevice_st *d, unsigned *now, unsigned *pending)
+FAKE int nvmlDeviceGetMigMode(struct nvmlDevice_st *d, unsigned *now, unsigned *pending)
 {
     *now = d->index == 3;
     *pending = 0;
     return 0;
 }
 
-int nvmlDeviceGetNvLinkState(struct nvmlDevice_st *d, unsigned link, int *out)
+FAKE int nvmlDeviceGetNvLinkState(struct nvmlDevice_st *d, unsigned link, int *out)
 {
     *out = link < LINKS;
     return d->index % 2 == 1 ? FAILURE : 0;
 }
 
-int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_st *d, unsigned link, int *out)
+FAKE int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_st *d, unsigned link, int *out)
 {
-    (void)d;
-    (void)link;
     *out = 2;
     return result("nvmlDeviceGetNvLinkRemoteDeviceType");
 }
 
-int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *a, struct nvmlDevice_st *b, int kind, int *out)
+FAKE int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *a, struct nvmlDevice_st *b, int kind,
+                                int *out)
 {
     *out = kind == 2 && a->index % 2 == 0 && b->index % 2 == 0 ? 0 : 4;
     return 0;

@@ -3,20 +3,14 @@
  * as on Hopper: products equal plain sums, boxes stand where the documentation of PTX has them, and a
  * kernel that does not wait or fence as it must is found out: by what it says at its end, or by wrong
  * results. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "../../unit/test.h"
 #include "probe.h"
 
 enum { PROBE_SAID = 8192 };
@@ -57,68 +51,41 @@ static void probe_expect(void (*probe)(void), const char *words)
     assert_int_not_equal(status, 0);
 }
 
-static void a_kernel_that_is_right_passes(void **state)
+TEST(a_kernel_that_is_right_passes)
 {
     static char said[PROBE_SAID];
 
-    (void)state;
     assert_int_equal(probe_status(probe_nothing, said), 0);
     assert_string_equal(said, "");
 }
 
-static void a_barrier_that_not_all_reach_is_found(void **state)
+TEST(a_barrier_that_not_all_reach_is_found)
 {
-    (void)state;
     probe_expect(probe_lost_barrier, "its threads wait for each other in vain");
 }
 
-static void two_kinds_of_barrier_are_found(void **state)
+TEST(two_kinds_of_barrier_are_found)
 {
-    (void)state;
     probe_expect(probe_other_barrier, "its threads are at different kinds of __syncthreads");
 }
 
-static void a_lane_that_takes_no_part_is_found(void **state)
+TEST(a_lane_that_takes_no_part_is_found)
 {
-    (void)state;
     probe_expect(probe_foreign_lane, "which is not in its mask");
 }
 
-static void a_crooked_store_is_found(void **state)
+TEST(a_crooked_store_is_found)
 {
-    (void)state;
     probe_expect(probe_crooked_store, "stores 16 bytes at");
 }
 
-static void a_store_behind_memory_is_found_by_asan(void **state)
+TEST(a_store_behind_memory_is_found_by_asan)
 {
-    (void)state;
 #ifdef __SANITIZE_ADDRESS__
     probe_expect(probe_behind_memory, "AddressSanitizer");
 #else
     skip();
 #endif
-}
-
-/* Who was stopped for long finds what came meanwhile: after the clock there is one more look. */
-static void a_row_that_came_before_the_last_look_is_found(void **state)
-{
-    (void)state;
-    assert_int_not_equal(probe_late_row(false), 0);
-    assert_int_not_equal(probe_late_row(true), 0);
-}
-
-static void lanes_of_a_line_see_it_at_one_time(void **state)
-{
-    (void)state;
-    assert_int_equal(probe_torn_line(), 0);
-}
-
-/* One poll beyond that at which the clock is looked at, not as many as between two looks. */
-static void a_word_that_never_came_is_given_up(void **state)
-{
-    (void)state;
-    assert_int_equal(probe_late_word() % 32, 1);
 }
 
 /* ---- tiles ---- */
@@ -269,18 +236,6 @@ static uint32_t wrong(const struct problem *x,
     return n;
 }
 
-static void products_equal_plain_sums(void **state)
-{
-    (void)state;
-    for (int type = TILES_BF16; type <= TILES_E4M3; type++)
-        for (int shape = 0; shape < 3; shape++) {
-            problem_init(&problem, (enum tiles_type)type, shape == 2);
-            problem.p.columns = shape == 1 ? 8 : 128;
-            assert_true(tiles_multiply(&problem.p));
-            assert_int_equal(wrong(&problem, sum_at), 0);
-        }
-}
-
 static void multiply_cut(bool integers)
 {
     setenv("EPA2A_SIMT_FP8_BITS", "13", 1);
@@ -300,11 +255,10 @@ static void multiply_integers_cut(void)
     multiply_cut(true);
 }
 
-static void fp8_is_cut_as_in_tensor_cores(void **state)
+TEST(fp8_is_cut_as_in_tensor_cores)
 {
     static char said[PROBE_SAID];
 
-    (void)state;
     assert_int_equal(probe_status(multiply_any_cut, said), 0);
     assert_int_equal(probe_status(multiply_integers_cut, said), 0);
 }
@@ -322,7 +276,7 @@ static void multiply_with_fault(void)
     (void)tiles_multiply(&problem.p);
 }
 
-static void faults_are_said(void **state)
+TEST(faults_are_said)
 {
     static const struct {
         enum tiles_fault fault;
@@ -344,19 +298,29 @@ static void faults_are_said(void **state)
         {TILES_CROOKED, "only tiles at multiples of 1024 bytes"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         fault = faults[i].fault;
         probe_expect(multiply_with_fault, faults[i].words);
     }
 }
 
-static void faults_spoil_results(void **state)
+/* From here on kernels run in this process, which no probe is forked of then. */
+TEST(products_equal_plain_sums)
+{
+    for (int type = TILES_BF16; type <= TILES_E4M3; type++)
+        for (int shape = 0; shape < 3; shape++) {
+            problem_init(&problem, (enum tiles_type)type, shape == 2);
+            problem.p.columns = shape == 1 ? 8 : 128;
+            assert_true(tiles_multiply(&problem.p));
+            assert_int_equal(wrong(&problem, sum_at), 0);
+        }
+}
+
+TEST(faults_spoil_results)
 {
     static const enum tiles_fault faults[] = {TILES_EARLY_SUM, TILES_EARLY_RELEASE,
                                               TILES_NO_READ_WAIT};
 
-    (void)state;
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         fault = faults[i];
         multiply_with_fault();
@@ -380,7 +344,7 @@ static uint32_t place_of(const struct tiles_box *b, uint32_t row, uint32_t colum
     return at / 2;
 }
 
-static void boxes_stand_as_documented(void **state)
+TEST(boxes_stand_as_documented)
 {
     static const struct tiles_box boxes[] = {
         {.width = 64, .height = 16, .swizzle_bytes = 128},
@@ -392,7 +356,6 @@ static void boxes_stand_as_documented(void **state)
         {.width = 8, .height = 3, .x = 100, .y = 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(tensor) / sizeof(tensor[0]); i++)
         tensor[i] = (uint16_t)(i + 1);
     for (size_t i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
@@ -444,7 +407,7 @@ static CUresult encode_map(const struct map *m)
                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-static void maps_are_refused_as_documented(void **state)
+TEST(maps_are_refused_as_documented)
 {
     const struct map good = {.type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                              .rank = 3,
@@ -455,7 +418,6 @@ static void maps_are_refused_as_documented(void **state)
                              .strides = {208, 208000}};
     struct map bad[12];
 
-    (void)state;
     assert_int_equal(encode_map(&good), CUDA_SUCCESS);
     for (int i = 0; i < 12; i++)
         bad[i] = good;
@@ -475,11 +437,10 @@ static void maps_are_refused_as_documented(void **state)
         assert_int_equal(encode_map(&bad[i]), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void a_matrix_is_transposed(void **state)
+TEST(a_matrix_is_transposed)
 {
     uint16_t from[64], out[64];
 
-    (void)state;
     for (int i = 0; i < 64; i++)
         from[i] = (uint16_t)(i * 1021);
     assert_true(tiles_transpose(from, out));
@@ -487,26 +448,22 @@ static void a_matrix_is_transposed(void **state)
         assert_int_equal(out[i], from[i % 8 * 8 + i / 8]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kernel_that_is_right_passes), /* in processes of their own, */
-        cmocka_unit_test(a_barrier_that_not_all_reach_is_found),
-        cmocka_unit_test(two_kinds_of_barrier_are_found),
-        cmocka_unit_test(a_lane_that_takes_no_part_is_found),
-        cmocka_unit_test(a_crooked_store_is_found),
-        cmocka_unit_test(a_store_behind_memory_is_found_by_asan),
-        cmocka_unit_test(faults_are_said),
-        cmocka_unit_test(fp8_is_cut_as_in_tensor_cores), /* before kernels run in this one */
-        cmocka_unit_test(a_row_that_came_before_the_last_look_is_found),
-        cmocka_unit_test(lanes_of_a_line_see_it_at_one_time),
-        cmocka_unit_test(a_word_that_never_came_is_given_up),
-        cmocka_unit_test(products_equal_plain_sums),
-        cmocka_unit_test(faults_spoil_results),
-        cmocka_unit_test(boxes_stand_as_documented),
-        cmocka_unit_test(maps_are_refused_as_documented),
-        cmocka_unit_test(a_matrix_is_transposed),
-    };
+/* ---- waits ---- */
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+/* Who was stopped for long finds what came meanwhile: after the clock there is one more look. */
+TEST(a_row_that_came_before_the_last_look_is_found)
+{
+    assert_int_not_equal(probe_late_row(false), 0);
+    assert_int_not_equal(probe_late_row(true), 0);
+}
+
+TEST(lanes_of_a_line_see_it_at_one_time)
+{
+    assert_int_equal(probe_torn_line(), 0);
+}
+
+/* One poll beyond that at which the clock is looked at, not as many as between two looks. */
+TEST(a_word_that_never_came_is_given_up)
+{
+    assert_int_equal(probe_late_word() % 32, 1);
 }
