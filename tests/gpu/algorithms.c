@@ -1,6 +1,7 @@
 /* Algorithms on GPUs, as far as the host alone decides: what is asked of a device and taken of
- * it, what is launched, which calls are refused, and what is said of that and of a fault. The plugins are those for made-up GPUs (simt); the functions of the
- * CUDA runtime that matter here are this program's, and kernels do nothing. */
+ * it, what is launched, which calls are refused, and what is said of that and of a fault. The
+ * plugins are those for made-up GPUs (simt); the functions of the CUDA runtime that matter here are
+ * this program's, and kernels do nothing. */
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* of functions that are made up */
 #include <dlfcn.h>
 #include "../unit/test.h"

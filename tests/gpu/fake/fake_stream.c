@@ -329,14 +329,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* Of what was recorded last; one that never was is done. */
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    /* Acquire: pairs with the release in run_event(). */
-    return __atomic_load_n(&event->made, __ATOMIC_ACQUIRE) < event->queued ? cudaErrorNotReady
-                                                                           : cudaSuccess;
-}
-
 static void run_event(void *data)
 {
     struct CUevent_st *e;
