@@ -54,10 +54,10 @@ static bool took_part(const uint64_t *at)
 static void write_slice(FILE *f, const struct device *d, uint32_t i, const uint64_t *at,
                         uint64_t zero)
 {
-    uint32_t rank = d->t->rank, warp = i / PHASES, block = warp / DEVICE_WARPS;
+    uint32_t rank = d->t->rank, warp = i / PHASES, block = warp / d->args.warps;
     const char *name = d->kind->phase[i % PHASES];
 
-    warp %= DEVICE_WARPS;
+    warp %= d->args.warps;
     fprintf(f,
             ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": %u, "
             "\"args\": {\"name\": \"block %u, warp %u, %s\"}},"
@@ -130,7 +130,7 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
                 .begin_ns = at[2 * i] - ahead,
                 .end_ns = at[2 * i + 1] - ahead,
                 .bytes = (uint64_t)(high - low + 1) / 2,
-                .value = (uint64_t)(warp / DEVICE_WARPS) << 32 | warp % DEVICE_WARPS,
+                .value = (uint64_t)(warp / d->args.warps) << 32 | warp % d->args.warps,
                 .peer = EPA_TRACE_NOBODY,
                 .signal = i,
                 .name = name[i % PHASES],
@@ -228,7 +228,7 @@ static uint64_t place_private(struct device *d, char *memory)
 
     d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
     d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
-    d->args.stamped = d->stamps ? d->args.most_blocks * DEVICE_WARPS : 0;
+    d->args.stamped = d->stamps ? d->args.most_blocks * d->args.warps : 0;
     d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     for (uint32_t i = 0; i < d->sets; i++) {
         struct device_set *s = &d->set[i];
@@ -253,9 +253,8 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
     uint64_t bytes;
 
     for (uint32_t i = 0; i < d->kind->stages && status == EPA_OK; i++) {
-        struct device_code code = {kernel[i].other, kernel[i].name, DEVICE_THREADS,
-                                   d->shared_bytes[i]};
-        uint32_t blocks = 0;
+        uint32_t threads = kernel[i].threads != 0 ? kernel[i].threads : DEVICE_THREADS, blocks = 0;
+        struct device_code code = {kernel[i].other, kernel[i].name, threads, d->shared_bytes[i]};
 
         if (code.kernel != NULL)
             status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
@@ -266,6 +265,9 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
         d->resident[i] = d->backend->multiprocessors * (blocks < 2 ? blocks : 2);
         if (most != 0 && most < d->resident[i])
             d->resident[i] = most;
+        d->threads[i] = threads;
+        if (d->args.warps < threads / 32)
+            d->args.warps = threads / 32;
         if (d->args.most_blocks < d->resident[i])
             d->args.most_blocks = d->resident[i];
     }
@@ -403,7 +405,7 @@ enum epa_status device_launch(struct device *d, const void *kernel, struct devic
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                  .val.programmaticStreamSerializationAllowed = 1};
     cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
-                                 .blockDim = {DEVICE_THREADS, 1, 1},
+                                 .blockDim = {d->threads[args->stage], 1, 1},
                                  .dynamicSmemBytes = d->shared_bytes[args->stage],
                                  .stream = d->backend->stream,
                                  .attrs = &early,

@@ -117,10 +117,17 @@ EPA_DEV uint32_t dev_next(uint32_t asked, uint32_t workers, uint32_t all)
 
 /* ---- sums over a block ---- */
 
-/* The sum of the values of the threads before this one; *total is that of all. */
-static __device__ __forceinline__ uint32_t dev_scan(uint32_t value, uint32_t *total)
+EPA_DEV uint32_t dev_warps(void)
 {
-    __shared__ uint32_t warp_sum[DEVICE_WARPS];
+    return blockDim.x / EPA_DEV_WARP;
+}
+
+/* The sum of the values of the threads before this one, in a block of so many warps; *total is
+ * that of all. */
+static __device__ __forceinline__ uint32_t dev_scan_of(uint32_t warps, uint32_t value,
+                                                       uint32_t *total)
+{
+    __shared__ uint32_t warp_sum[DEVICE_MOST_WARPS];
     uint32_t warp = threadIdx.x / EPA_DEV_WARP, sum = value, before = 0;
 
     for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
@@ -133,11 +140,16 @@ static __device__ __forceinline__ uint32_t dev_scan(uint32_t value, uint32_t *to
         warp_sum[warp] = sum;
     __syncthreads();
     *total = 0;
-    for (uint32_t i = 0; i < DEVICE_WARPS; i++) {
+    for (uint32_t i = 0; i < warps; i++) {
         before += i < warp ? warp_sum[i] : 0;
         *total += warp_sum[i];
     }
     return before + sum - value;
+}
+
+EPA_DEV uint32_t dev_scan(uint32_t value, uint32_t *total)
+{
+    return dev_scan_of(DEVICE_WARPS, value, total);
 }
 
 /* ---- parts of rows ---- */
@@ -288,6 +300,20 @@ template <bool F16> EPA_DEV struct epa_dev_words dev_pack_words(const float *val
 
 /* ---- profile ---- */
 
+/* When this warp began each phase of the stage; 0: not yet. In shared memory, as to read it from
+ * the stamps would take longer than some phases. */
+EPA_DEV uint64_t *dev_begun(void)
+{
+    __shared__ uint64_t begun[DEVICE_MOST_WARPS * DEVICE_PHASES];
+
+    return begun + threadIdx.x / EPA_DEV_WARP * DEVICE_PHASES;
+}
+
+EPA_DEV uint32_t dev_stamped_warp(const struct device_args &c)
+{
+    return blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
+}
+
 /* Lane 0 notes when its warp began and ended a phase of the stage: the first beginning and the
  * last end. */
 template <bool PROFILE>
@@ -295,11 +321,16 @@ EPA_DEV void dev_stamp(const struct device_args &c, uint32_t phase, bool ends)
 {
     if (!PROFILE || epa_dev_lane() != 0)
         return;
-    uint32_t warp = blockIdx.x * DEVICE_WARPS + threadIdx.x / EPA_DEV_WARP;
-    uint64_t *at = c.stamps[warp].at[c.stage * DEVICE_PHASES + phase];
+    uint64_t *begun = dev_begun() + phase;
 
-    if (ends || at[0] == 0)
-        at[ends] = epa_dev_time();
+    if (*begun == 0)
+        *begun = epa_dev_time();
+    if (ends) {
+        uint64_t *at = c.stamps[dev_stamped_warp(c)].at[c.stage * DEVICE_PHASES + phase];
+
+        at[0] = *begun;
+        at[1] = epa_dev_time();
+    }
 }
 
 /* Forgets those of the stage of the call before, which may have had more blocks. */
@@ -307,9 +338,9 @@ template <bool PROFILE> EPA_DEV void dev_stamps_clear(const struct device_args &
 {
     if (!PROFILE || epa_dev_lane() != 0)
         return;
-    uint32_t warp = blockIdx.x * DEVICE_WARPS + threadIdx.x / EPA_DEV_WARP;
-
-    for (uint32_t w = warp; w < c.stamped; w += gridDim.x * DEVICE_WARPS)
+    for (uint32_t i = 0; i < DEVICE_PHASES; i++)
+        dev_begun()[i] = 0;
+    for (uint32_t w = dev_stamped_warp(c); w < c.stamped; w += gridDim.x * c.warps)
         for (uint32_t i = 0; i < DEVICE_PHASES; i++) {
             uint64_t *at = c.stamps[w].at[c.stage * DEVICE_PHASES + i];
 

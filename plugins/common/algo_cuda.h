@@ -15,9 +15,10 @@
 enum {
     DEVICE_THREADS = 256, /* of a block */
     DEVICE_WARPS = DEVICE_THREADS / 32,
-    DEVICE_STAGES = 4,  /* kernels of an algorithm, at most */
-    DEVICE_PHASES = 4,  /* of a kernel, that are stamped */
-    DEVICE_COUNTERS = 2 /* of the work of a kernel */
+    DEVICE_MOST_WARPS = 16, /* where a kernel takes other blocks */
+    DEVICE_STAGES = 4,      /* kernels of an algorithm, at most */
+    DEVICE_PHASES = 4,      /* of a kernel, that are stamped */
+    DEVICE_COUNTERS = 2     /* of the work of a kernel */
 };
 
 /* How a token's row is sent: its 16 bits as they are; quantised from bf16 or f16; as it was
@@ -81,8 +82,8 @@ struct device_args {
     /* Units of work that have been taken. Calls of a stage use two of these in turn; each clears
      * the other for the one after it. */
     uint32_t (*taken)[DEVICE_COUNTERS];
-    struct device_stamps *stamps; /* of `stamped` warps */
-    uint32_t stamped;
+    struct device_stamps *stamps; /* of `stamped` warps, `warps` a block */
+    uint32_t stamped, warps;
 };
 
 /* Views of what a dispatch received; rows: how many. */
@@ -123,6 +124,7 @@ struct device {
     bool stamps;             /* kernels stamp their phases, for either */
     struct device_args args; /* what is the same in all calls */
     uint32_t resident[DEVICE_STAGES]; /* blocks that fit on the device at once */
+    uint32_t threads[DEVICE_STAGES];  /* of a block */
     uint32_t shared_bytes[DEVICE_STAGES];
     unsigned long long *calls;             /* [calls that are counted][args.most_blocks] */
     uint32_t (*taken)[2][DEVICE_COUNTERS]; /* [kind->stages] */
@@ -152,6 +154,7 @@ enum epa_status device_create(const struct device_kind *, size_t bytes,
 struct device_kernel {
     const void *kernel, *other;
     const char *name; /* for what is said */
+    uint32_t threads; /* of a block; 0: DEVICE_THREADS */
 };
 
 /* Loads the kernels of all stages, counts how many blocks each has (`most`, if it is not 0), and

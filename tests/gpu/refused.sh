@@ -22,6 +22,7 @@ if [ -z "$fused" ]; then
     nodes ll_v2 'combine_mode: auto' transport.between_nodes=shm algorithm.layout=rank algorithm.combine_mode=pull
     nodes token_flag 'set chunks: 1' transport.between_nodes=shm algorithm.chunks=2
     nodes token_flag 'has 2 numbers, and there are 4 kernels' transport.between_nodes=shm 'algorithm.kernel_blocks=[1,2]'
+    nodes token_flag 'kernel_warps has 3 numbers' transport.between_nodes=shm 'algorithm.kernel_warps=[8,8,8]'
     nodes ll_v1 'pushes blocks' transport.between_nodes=shm algorithm.exchange=pull
     nodes allgather 'reaches some by puts only; set mode: push' transport.between_nodes=shm algorithm.mode=pull
     nodes allgather "transport 'nvlink' cannot stand between nodes" transport.between_nodes=nvlink

@@ -71,6 +71,11 @@ static const struct epa_option options[] = {
      .max = 65535,
      .help = "on GPUs, the same for dispatch_send, dispatch_recv, combine_send and combine_recv: "
              "a list of four"},
+    {.name = "kernel_warps",
+     EPA_U32_LIST(struct tf_config, kernel_warps),
+     .min = 2,
+     .max = 16,
+     .help = "on GPUs, warps of a block of each of the same four kernels; 8 without"},
     ALGO_OPTION_PROFILE(struct tf_config),
     {0},
 };
@@ -88,6 +93,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_option = c->profile != NULL        ? "profile"
                          : c->blocks != 0          ? "blocks"
                          : c->kernel_blocks.n != 0 ? "kernel_blocks"
+                         : c->kernel_warps.n != 0  ? "kernel_warps"
                                                    : NULL,
         .host_option = c->nontemporal != TF_NONTEMPORAL_OFF ? "nontemporal" : NULL,
     };
@@ -95,10 +101,14 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
 
     if (status != EPA_OK)
         return status;
-    if (c->kernel_blocks.n != 0 && c->kernel_blocks.n != TF_KERNELS)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag: kernel_blocks has %u numbers, and there are %d kernels",
-                        c->kernel_blocks.n, TF_KERNELS);
+    for (int i = 0; i < 2; i++) {
+        uint32_t n = i == 0 ? c->kernel_blocks.n : c->kernel_warps.n;
+
+        if (n != 0 && n != TF_KERNELS)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "token_flag: %s has %u numbers, and there are %d kernels",
+                            i == 0 ? "kernel_blocks" : "kernel_warps", n, TF_KERNELS);
+    }
     if (m->experts / world->size > TF_LOCAL)
         return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes up to %d experts a rank, not %u",
                         TF_LOCAL, m->experts / world->size);

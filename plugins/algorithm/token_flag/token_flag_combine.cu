@@ -135,11 +135,11 @@ EPA_DEV uint32_t entry_at(const struct tf_args &a, const uint32_t *received, uin
 }
 
 template <int KIND, bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+static __global__ void __launch_bounds__(TF_THREADS, 2)
     combine_send(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = dev_begin(a.c, false, true);
-    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * DEVICE_WARPS;
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * dev_warps();
     uint32_t all = __ldcg(a.c.rows) * units;
     __shared__ uint32_t received[EPA_DEVICE_RANKS];
 
@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
         uint64_t start = __ldcg(reinterpret_cast<unsigned long long *>(a.c.recv_start) + e);
         uint32_t n = __ldcg(a.c.recv_count + e) * units;
 
-        for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n; u += DEVICE_WARPS)
+        for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n; u += dev_warps())
             output_part<KIND, F16>(a, epoch, start + u / units, u % units);
     }
     dev_stamp<PROFILE>(a.c, TF_SENDING, true);
@@ -236,7 +236,7 @@ EPA_DEV void store_sum(const struct tf_args &a, uint32_t token, const struct tf_
 template <bool F16, bool PROFILE>
 EPA_DEV void reduce_tokens(const struct tf_args &a, uint64_t epoch)
 {
-    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * DEVICE_WARPS;
+    uint32_t units = tf_units_of(a.output_packets), warps = gridDim.x * dev_warps();
     uint32_t all = a.c.tokens * units;
 
     for (uint32_t u = dev_warp_of(blockIdx.x, gridDim.x), asked = 0; u < all;
@@ -253,7 +253,7 @@ EPA_DEV void reduce_tokens(const struct tf_args &a, uint64_t epoch)
 }
 
 template <bool F16, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 3)
+static __global__ void __launch_bounds__(TF_THREADS, 1)
     combine_recv(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = dev_begin(a.c, false, false);

@@ -399,12 +399,16 @@ static const struct device_kind token_flag_kind = {
     .explain = explain_fault,
 };
 
+static uint32_t warps_of(const struct tf_config *config, enum tf_stage stage)
+{
+    return config->kernel_warps.n != 0 ? config->kernel_warps.item[stage] : DEVICE_WARPS;
+}
+
 /* In shared memory: tables by expert, then a message, or a part of one for each warp. */
-static void fill_args(struct tf_cuda *c)
+static void fill_args(struct tf_cuda *c, const struct tf_config *config)
 {
     const struct tf_layout *l = &c->l;
-    uint32_t scales = l->fp8 ? l->hidden / l->group * 4 : 0, send,
-             receive = DEVICE_WARPS * TF_UNIT_BYTES;
+    uint32_t scales = l->fp8 ? l->hidden / l->group * 4 : 0, send, receive[2];
 
     c->args = (struct tf_args){
         .source_rows = l->source_rows,
@@ -425,9 +429,11 @@ static void fill_args(struct tf_cuda *c)
         .counts_bytes = l->counts_bytes,
     };
     send = device_up16(c->args.content_bytes);
+    for (int i = 0; i < 2; i++)
+        receive[i] = warps_of(config, i == 0 ? TF_DISPATCH_SEND : TF_DISPATCH_RECV) * TF_UNIT_BYTES;
     c->d.shared_bytes[TF_DISPATCH_SEND] =
-        c->args.payload + (l->chunks > 1 && receive > send ? receive : send);
-    c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive;
+        c->args.payload + (l->chunks > 1 && receive[0] > send ? receive[0] : send);
+    c->d.shared_bytes[TF_DISPATCH_RECV] = c->args.payload + receive[1];
 }
 
 uint64_t tf_cuda_bytes(const struct tf_layout *l)
@@ -454,10 +460,10 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     c->d.base.discard = l->buffers > 1 ? discard : NULL;
     c->l = *l;
     c->f16 = p->problem->u.moe.dtype == EPA_F16;
-    fill_args(c);
+    fill_args(c, config);
     for (int i = 0; i < TF_STAGES; i++)
-        kernel[i] =
-            (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL, call_name[i]};
+        kernel[i] = (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL,
+                                           call_name[i], warps_of(config, (enum tf_stage)i) * 32};
     if (l->fp8)
         kernel[TF_DISPATCH_SEND].other = kernel_of(c, TF_DISPATCH_SEND, EPA_FP8_E4M3);
     status = device_set_up(&c->d, kernel, config->blocks, err);

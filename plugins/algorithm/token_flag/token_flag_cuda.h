@@ -25,6 +25,8 @@ enum tf_what {
 /* Phases of each stage. */
 enum { TF_COUNTING, TF_SENDING, TF_AWAITING, TF_RECEIVING };
 
+enum { TF_THREADS = DEVICE_MOST_WARPS * 32 }; /* of a block, at most */
+
 /* A part of a row or expert output: lines of it that one warp takes. */
 enum {
     TF_FOURS = TF_UNIT_PACKETS / 4,

@@ -44,12 +44,12 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 
     if (threadIdx.x < EPA_DEVICE_RANKS)
         rows[threadIdx.x] = 0;
-    for (uint32_t at = 0; at < all; at += DEVICE_THREADS) {
+    for (uint32_t at = 0; at < all; at += blockDim.x) {
         uint32_t i = at + threadIdx.x, count = 0, before, sum;
 
         if (i < all && ok)
             ok = tf_count(a, epoch, i % a.c.v.size, i / a.c.v.size, &count);
-        before = dev_scan(count, &sum); /* and rows[] are 0 for all */
+        before = dev_scan_of(dev_warps(), count, &sum); /* and rows[] are 0 for all */
         if (i < all)
             base[i] = total + before;
         if (count != 0)
@@ -66,7 +66,7 @@ EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base, con
 {
     if (threadIdx.x < a.c.v.size)
         a.received[threadIdx.x] = rows[threadIdx.x];
-    for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS) {
+    for (uint32_t e = threadIdx.x; e < a.c.local; e += blockDim.x) {
         a.c.recv_count[e] = base[(e + 1) * a.c.v.size] - base[e * a.c.v.size];
         a.c.recv_start[e] = base[e * a.c.v.size];
     }
@@ -198,7 +198,7 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
                              const struct tf_received *c, uint32_t block, uint32_t blocks,
                              uint64_t *payload)
 {
-    uint32_t units = tf_units_of(a.packets), warps = blocks * DEVICE_WARPS, all = 0;
+    uint32_t units = tf_units_of(a.packets), warps = blocks * dev_warps(), all = 0;
     bool asks = a.c.stage == TF_DISPATCH_RECV; /* else work counters are for tokens */
 
     for (uint32_t s = 0; s < a.c.v.size; s++)
@@ -229,7 +229,7 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const
         uint32_t number = block / a.c.v.size,
                  of = s < blocks ? (blocks - s - 1) / a.c.v.size + 1 : 1;
 
-        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * DEVICE_WARPS)
+        for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * dev_warps())
             if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units, u % units,
                                           payload))
                 return;
@@ -279,13 +279,13 @@ EPA_DEV char *payload_of(const struct tf_args &a)
 /* counter_reset: inline: the counters of the half before, which has ended. */
 EPA_DEV void clear_counters(const struct tf_args &a)
 {
-    uint32_t i = blockIdx.x * DEVICE_THREADS + threadIdx.x;
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
     if (i == 0)
         a.counters->arrived = 0;
     if (i < a.c.v.size)
         a.counters->sent[i] = 0;
-    for (; i < a.c.experts; i += gridDim.x * DEVICE_THREADS)
+    for (; i < a.c.experts; i += gridDim.x * blockDim.x)
         a.counters->chosen[i] = 0;
 }
 
@@ -307,7 +307,7 @@ template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint6
 }
 
 template <int IN, bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+static __global__ void __launch_bounds__(TF_THREADS, 2)
     dispatch_send(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = dev_begin(a.c, false, true);
@@ -325,7 +325,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 /* It runs beside dispatch_send, which comes before it and lets it only when all before both has
  * ended: what peers store vouches for itself. */
 template <bool PROFILE>
-static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+static __global__ void __launch_bounds__(TF_THREADS, 2)
     dispatch_recv(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = dev_begin(a.c, false, false);

@@ -9,7 +9,11 @@
 #include "../../common/algo_cuda.cuh"
 #include "token_flag_cuda.h"
 
-enum { TF_CARRIERS = DEVICE_THREADS - EPA_DEV_WARP }; /* threads that bring the row */
+/* Threads that bring the row: all warps of the block but the first. */
+EPA_DEV uint32_t tf_carriers(void)
+{
+    return blockDim.x - EPA_DEV_WARP;
+}
 
 /* Choices that each of them looks at while the row is on its way. */
 enum { TF_AHEAD = 4 };
@@ -46,17 +50,17 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
     uint32_t choices = a.c.tokens * a.c.topk;
 
     for (uint32_t r = blockIdx.x; r < a.c.v.size; r += a.publishers) {
-        for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
+        for (uint32_t e = threadIdx.x; e < a.c.local; e += blockDim.x)
             count[e] = 0;
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < choices; i += DEVICE_THREADS) {
+        for (uint32_t i = threadIdx.x; i < choices; i += blockDim.x) {
             uint32_t e = (uint32_t)__ldg(a.c.expert + i) - r * a.c.local;
 
             if (e < a.c.local)
                 atomicAdd(&count[e], 1);
         }
         __syncthreads();
-        for (uint32_t e = threadIdx.x; e < a.c.local; e += DEVICE_THREADS)
+        for (uint32_t e = threadIdx.x; e < a.c.local; e += blockDim.x)
             tf_signal_count(a, epoch, r, e, count[e]);
         __syncthreads(); /* counted anew */
     }
@@ -78,7 +82,7 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
     __syncthreads();
     if (!last)
         return;
-    for (uint32_t i = threadIdx.x; i < a.c.experts; i += DEVICE_THREADS)
+    for (uint32_t i = threadIdx.x; i < a.c.experts; i += blockDim.x)
         tf_signal_count(a, epoch, i / a.c.local, i % a.c.local, __ldcg(&a.counters->chosen[i]));
     __syncthreads();
     if (threadIdx.x < a.c.v.size)
@@ -136,29 +140,30 @@ EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end
 {
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++) {
-        uint32_t i = begin + j * TF_CARRIERS + threadIdx.x - EPA_DEV_WARP;
+        uint32_t i = begin + j * tf_carriers() + threadIdx.x - EPA_DEV_WARP;
 
         expert[j] = i < end ? (uint32_t)__ldg(a.c.expert + i) : ~0u;
     }
 }
 
-/* 16 bytes a thread, of TF_CARRIERS, four of them on their way at a time. */
+/* 16 bytes a thread, of tf_carriers(), four of them on their way at a time. */
 EPA_DEV void tf_carry(const void *from, size_t row, uint32_t n, uint4 *to)
 {
     enum { AHEAD = 4 };
     const uint4 *x = static_cast<const uint4 *>(from) + row * n;
+    uint32_t carriers = tf_carriers();
 
-    for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < n; i += AHEAD * TF_CARRIERS) {
+    for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < n; i += AHEAD * carriers) {
         uint4 v[AHEAD];
 
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (i + j * TF_CARRIERS < n)
-                v[j] = __ldg(x + i + j * TF_CARRIERS);
+            if (i + j * carriers < n)
+                v[j] = __ldg(x + i + j * carriers);
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (i + j * TF_CARRIERS < n)
-                to[i + j * TF_CARRIERS] = v[j];
+            if (i + j * carriers < n)
+                to[i + j * carriers] = v[j];
     }
 }
 
@@ -171,7 +176,7 @@ template <bool F16> EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t t
     uint32_t lanes = a.c.group / LANE;
 
     for (uint32_t at = (threadIdx.x / EPA_DEV_WARP - 1) * SWEEP; at < a.c.hidden;
-         at += TF_CARRIERS / EPA_DEV_WARP * SWEEP) {
+         at += tf_carriers() / EPA_DEV_WARP * SWEEP) {
         uint32_t channel = at + epa_dev_lane() * LANE;
         const uint4 *from = reinterpret_cast<const uint4 *>(x + channel * 2);
         uint4 low = make_uint4(0, 0, 0, 0), high = low;
@@ -201,7 +206,7 @@ template <int IN> EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, 
         tf_quantise<IN == DEVICE_QUANTISE_F16>(a, token, payload);
     if (IN == DEVICE_FP8) {
         tf_carry(a.c.x, token, a.c.hidden / 16, reinterpret_cast<uint4 *>(payload));
-        for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < groups; i += TF_CARRIERS)
+        for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < groups; i += tf_carriers())
             scales[i] = __ldg(a.c.x_scale + (size_t)token * groups + i);
     }
     if (groups % 2 != 0 && threadIdx.x == EPA_DEV_WARP) /* the other half of its word */
@@ -217,7 +222,7 @@ EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t e
     uint32_t words = a.content_bytes / 8, warp = threadIdx.x / EPA_DEV_WARP, n = p->n;
     uint32_t fours = n != 0 ? (a.packets + EPA_DEV_PACKETS - 1) / EPA_DEV_PACKETS : 0;
 
-    for (uint32_t i = warp; i < fours; i += DEVICE_WARPS) {
+    for (uint32_t i = warp; i < fours; i += dev_warps()) {
         uint32_t g = fours - 1 - i, at = epa_dev_word_at(g),
                  line = g * EPA_DEV_PACKETS + epa_dev_lane() / 8;
         bool meta = line + 1 == a.packets && epa_dev_lane() % 8 == TF_META_LANE;
@@ -250,7 +255,7 @@ EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, ch
 #pragma unroll
     for (int j = 0; j < TF_AHEAD; j++)
         tf_count_choice(a, expert[j], before);
-    for (begin += TF_AHEAD * TF_CARRIERS; begin < end; begin += TF_AHEAD * TF_CARRIERS) {
+    for (begin += TF_AHEAD * tf_carriers(); begin < end; begin += TF_AHEAD * tf_carriers()) {
         tf_look_ahead(a, begin, end, expert);
 #pragma unroll
         for (int j = 0; j < TF_AHEAD; j++)
@@ -266,7 +271,7 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
     __shared__ struct tf_slots places;
     __shared__ uint32_t next;
 
-    for (uint32_t e = threadIdx.x; e < a.c.experts; e += DEVICE_THREADS)
+    for (uint32_t e = threadIdx.x; e < a.c.experts; e += blockDim.x)
         before[e] = 0;
     __syncthreads();
     for (uint32_t token = block, done = 0; token < a.c.tokens; done = token, token = next) {
