@@ -331,14 +331,18 @@ static void flatten(const json_t *from, enum results_part part, const char *pref
     }
 }
 
-/* {"algorithm.name": "ll_v2", "moe.hidden": 7168, ...}: the keys of that part. */
-static json_t *part_of(const struct results_run *run, enum results_part part)
+json_t *results_part(const json_t *experiment, enum results_part part)
 {
     json_t *out = json_object();
 
-    flatten(json_object_get(run->json, part == RESULTS_MACHINE ? "machine" : "experiment"), part,
-            "", out);
+    flatten(experiment, part, "", out);
     return out;
+}
+
+static json_t *part_of(const struct results_run *run, enum results_part part)
+{
+    return results_part(
+        json_object_get(run->json, part == RESULTS_MACHINE ? "machine" : "experiment"), part);
 }
 
 /* A value as people write it; strings without quotes, unless `quoted`. */

@@ -93,6 +93,10 @@ bool results_differ(const struct results_run *a, const struct results_run *b, en
  * launcher), how long and under which name. */
 bool results_key_is_shape(const char *key);
 
+/* {"algorithm.name": "ll_v2", "moe.hidden": 7168, ...}: the keys of that part of an experiment, or
+ * of a machine; owned by the caller. */
+json_t *results_part(const json_t *experiment, enum results_part);
+
 /* All that two runs must have alike to be compared, as text: RESULTS_SHAPE without
  * the size, RESULTS_MACHINE, how times were taken, and what is delivered without the `n` keys
  * `across`. */

@@ -409,6 +409,85 @@ static void describe_base(const struct layout *layout, struct text *out)
                         "launcher");
 }
 
+/* ---- geometric means ---- */
+
+/* Runs by one algorithm, transport, backend and launcher: logarithms of their totals, summed over
+ * shapes. */
+struct means {
+    json_t *keys; /* results_part() */
+    double sum;
+    uint32_t n;
+};
+
+static const json_t *algorithm_of(const struct means *m)
+{
+    return json_object_get(m->keys, "algorithm.name");
+}
+
+/* "ll_v2", or "ll_v2 buffers=1" where others of that algorithm have another value. */
+static void add_means_name(struct text *out, const struct means *all, uint32_t n,
+                           const struct means *of)
+{
+    text_add(out, "%s", json_string_value(algorithm_of(of)));
+    for (struct json_walk it = {of->keys}; json_next(&it);) {
+        bool differs = false;
+
+        for (uint32_t i = 0; i < n; i++)
+            differs = differs || (json_equal(algorithm_of(&all[i]), algorithm_of(of)) &&
+                                  !json_equal(json_object_get(all[i].keys, it.key), it.value));
+        if (!differs)
+            continue;
+        text_add(out, " %s=", strncmp(it.key, "algorithm.", 10) == 0 ? it.key + 10 : it.key);
+        if (json_is_string(it.value))
+            text_add(out, "%s", json_string_value(it.value));
+        else
+            json_write(out, it.value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+    }
+}
+
+static void add_total(struct means *means, uint32_t *n, const json_t *line)
+{
+    json_t *keys = results_part(json_object_get(line, "experiment"), RESULTS_MEANS);
+    uint32_t k = 0;
+
+    while (k < *n && !json_equal(means[k].keys, keys))
+        k++;
+    if (k == *n)
+        means[(*n)++].keys = json_incref(keys);
+    means[k].sum += log(json_number_at(line, "total_ns"));
+    means[k].n++;
+    json_decref(keys);
+}
+
+/* "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", of all that have a total
+ * at each shape; nothing: there is one shape, or fewer than two have. */
+static void describe_means(const json_t *lines, struct text *out)
+{
+    struct means *means = memory_alloc(json_array_size(lines) + 1, sizeof(*means));
+    uint32_t n = 0, shapes = 0, whole = 0;
+
+    for (struct json_walk line = {lines}; json_next(&line);) {
+        shapes += base_of(lines, json_object_get(line.value, "question")) == line.value;
+        if (json_number_at(line.value, "total_ns") > 0)
+            add_total(means, &n, line.value);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        whole += means[i].n == shapes;
+    for (uint32_t i = 0, done = 0; i < n && shapes > 1 && whole > 1; i++) {
+        if (means[i].n != shapes)
+            continue;
+        if (done++ == 0)
+            text_add(out, "geometric means of totals over %u shapes: ", shapes);
+        else
+            text_add(out, ", ");
+        add_means_name(out, means, n, &means[i]);
+        text_add(out, " %.1f us", exp(means[i].sum / shapes) / 1e3);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        json_decref(means[i].keys);
+    free(means);
+}
+
 /* Whether the order is another than the declared one. */
 static bool is_mixed(const struct report_batch *batch)
 {
@@ -418,7 +497,7 @@ static bool is_mixed(const struct report_batch *batch)
 void report_batch_text(FILE *file, const struct report_batch *batch)
 {
     struct layout layout = layout_of(batch);
-    text_auto base = {0};
+    text_auto base = {0}, means = {0};
     static const char *const ends[] = {REPORT_OK, REPORT_FAILED, REPORT_SKIPPED, REPORT_NOT_RUN};
 
     describe_base(&layout, &base);
@@ -439,13 +518,16 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
         text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
     fprintf(file, "#\n");
     table_text(file, layout.column, layout.rows);
+    describe_means(layout.rows, &means);
+    if (means.bytes > 0)
+        text_comment(file, "%s", means.data);
     json_decref(layout.rows);
 }
 
 void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
     struct layout layout = layout_of(batch);
-    text_auto base = {0};
+    text_auto base = {0}, means = {0};
     size_t i;
 
     describe_base(&layout, &base);
@@ -461,6 +543,12 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
     if (base.bytes > 0) {
         text_add(out, "\n%c", base.data[0] - 'a' + 'A');
         text_add_markdown(out, base.data + 1);
+        text_add(out, ".\n");
+    }
+    describe_means(layout.rows, &means);
+    if (means.bytes > 0) {
+        text_add(out, "\n%c", means.data[0] - 'a' + 'A');
+        text_add_markdown(out, means.data + 1);
         text_add(out, ".\n");
     }
     for (i = 0; i < batch->n_context; i++) {
