@@ -244,6 +244,8 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
     if (writes && cli->out == NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "trace %s needs --out FILE; - is standard output",
                         word);
+    if (cli->stage != NULL && strcmp(word, "merge") != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "trace %s does not take --stage", word);
     if (!writes && cli->out != NULL)
         return epa_fail(err, EPA_ERR_CONFIG, "trace %s prints and does not take --out", word);
     return EPA_OK;
@@ -268,7 +270,7 @@ static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_
 
     if (strcmp(word, "view") == 0)
         trace_view(f, &out);
-    else if (strcmp(word, "merge") == 0 && trace_merge(f, n, &out, err) != EPA_OK)
+    else if (strcmp(word, "merge") == 0 && trace_merge(f, n, cli->stage, &out, err) != EPA_OK)
         return err->status;
     for (uint32_t i = 0; i < n && strcmp(word, "summary") == 0; i++)
         trace_summary(&f[i], &out);

@@ -509,8 +509,74 @@ static const struct trace_item **join_events(const struct trace_file *f, uint32_
     return all;
 }
 
-enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text *out,
-                            struct epa_error *err)
+static bool is_stage(const struct trace_item *i)
+{
+    return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
+}
+
+static bool is_flow(const struct trace_item *i)
+{
+    return i->ph == 's' || i->ph == 'f';
+}
+
+/* Whether an event is of the stage, whose slice its rank was last in: it begins before that ends,
+ * or its name says so ("dispatch, wait" of a kernel, which hosts only start). */
+static bool is_in_stage(const struct trace_item *i, const struct trace_item *last,
+                        const char *stage)
+{
+    size_t bytes = strlen(stage);
+
+    if (i->ph == 'M' || (last != NULL && i->ts_ns <= trace_end_ns(last)))
+        return true;
+    return strncmp(i->name, stage, bytes) == 0 && strchr(",_", i->name[bytes]) != NULL;
+}
+
+/* Leaves what is of the stage, with both ends of each flow that begins or ends there. */
+static enum epa_status keep_stage(const struct trace_item **item, size_t *n, const char *stage,
+                                  struct epa_error *err)
+{
+    enum { RANKS = 4096 }; /* of more nothing is kept */
+    const struct trace_item **last = memory_alloc(RANKS, sizeof(*last));
+    bool *kept = memory_alloc(*n, sizeof(*kept));
+    json_t *flows = json_object(), *others = json_object();
+    size_t slices = 0, to = 0;
+
+    for (size_t k = 0; k < *n; k++) {
+        const struct trace_item *i = item[k];
+
+        if (i->pid >= RANKS)
+            continue;
+        if (is_stage(i) && strcmp(i->name, stage) != 0)
+            json_object_set_new(others, i->name, json_true());
+        if (is_stage(i) && strcmp(i->name, stage) == 0) {
+            last[i->pid] = i;
+            slices++;
+        }
+        kept[k] = is_in_stage(i, last[i->pid], stage);
+        if (kept[k] && is_flow(i))
+            json_object_set_new(flows, i->id, json_true());
+    }
+    for (size_t k = 0; k < *n; k++)
+        if (kept[k] || (is_flow(item[k]) && json_object_get(flows, item[k]->id) != NULL))
+            item[to++] = item[k];
+    *n = to;
+    if (slices == 0) {
+        text_auto names = {0};
+
+        for (struct json_walk it = {others}; json_next(&it);)
+            text_add(&names, "%s%s", names.bytes > 0 ? ", " : "", it.key);
+        (void)epa_fail(err, EPA_ERR_CONFIG, "--stage: no rank was in '%s'; stages are: %s", stage,
+                       names.bytes > 0 ? names.data : "none");
+    }
+    json_decref(flows);
+    json_decref(others);
+    free(kept);
+    free((void *)last);
+    return slices > 0 ? EPA_OK : EPA_ERR_CONFIG;
+}
+
+enum epa_status trace_merge(const struct trace_file *f, uint32_t n, const char *stage,
+                            struct text *out, struct epa_error *err)
 {
     enum epa_status status = check_fingerprint(f, n, err);
     const struct trace_item **item;
@@ -521,8 +587,12 @@ enum epa_status trace_merge(const struct trace_file *f, uint32_t n, struct text 
         status = check_apart(f, n, err);
     if (status != EPA_OK)
         return status;
-    other = json_deep_copy(f[0].other);
     item = join_events(f, n, &items);
+    if (stage != NULL && keep_stage(item, &items, stage, err) != EPA_OK) {
+        free((void *)item);
+        return err->status;
+    }
+    other = json_deep_copy(f[0].other);
     join_other(other, f, n);
     trace_begin(out, json_integer_value(json_object_get(f[0].root, "baseTimeNanoseconds")), other);
     for (size_t i = 0; i < items; i++)

@@ -54,9 +54,10 @@ static inline int64_t trace_end_ns(const struct trace_item *i)
  * when lanes were in each phase. */
 void trace_summary(const struct trace_file *, struct text *out);
 
-/* Traces of one run as one; and a page that draws one, with nothing from elsewhere. */
-enum epa_status trace_merge(const struct trace_file *, uint32_t n, struct text *out,
-                            struct epa_error *);
+/* Traces of one run as one; of a stage alone, if it is not NULL. And a page that draws one, with
+ * nothing from elsewhere. */
+enum epa_status trace_merge(const struct trace_file *, uint32_t n, const char *stage,
+                            struct text *out, struct epa_error *);
 void trace_view(const struct trace_file *, struct text *out);
 
 #endif

@@ -192,6 +192,17 @@ def tools():
     assert sorted(map(key, merged['traceEvents'])) == sorted(map(key, whole['traceEvents']))
     assert merged['otherData'] == whole['otherData']
     sound('merged.json')
+    run('trace', 'merge', *files('p'), '--stage', 'combine', '--out', 'part.json')
+    part, spans = load('part.json')['traceEvents'], {}
+    for e in whole['traceEvents']:
+        if e.get('cat') == 'stage' and e['name'] == 'combine':
+            spans.setdefault(e['pid'], []).append((e['ts'] - 1e-3, e['ts'] + e['dur'] + 1e-3))
+    inside = lambda e: any(a <= e['ts'] <= b for a, b in spans[e['pid']])
+    flows = {e['id'] for e in whole['traceEvents'] if e['ph'] in 'sf' and inside(e)}
+    wanted = [e for e in whole['traceEvents'] if e['ph'] == 'M' or inside(e) or e.get('id') in flows]
+    assert sorted(map(key, part)) == sorted(map(key, wanted)) and 0 < len(flows) < len(part) < len(whole['traceEvents'])
+    assert 'dispatch' in run('trace', 'merge', *files('p'), '--stage', 'x', '--out', 'y', want=2).stderr
+    assert '--stage' in run('trace', 'check', 'p.json', '--stage', 'combine', want=2).stderr
     assert 'rank 1 is in' in run('trace', 'merge', 'p.1.json', 'p.json', '--out', 'x', want=2).stderr
     profile('bench', 'q', 'bench.iterations=20')
     said = run('trace', 'merge', 'p.0.json', 'q.1.json', '--out', 'x', want=2).stderr
