@@ -300,52 +300,58 @@ template <bool F16> EPA_DEV struct epa_dev_words dev_pack_words(const float *val
 
 /* ---- profile ---- */
 
-/* When this warp began each phase of the stage; 0: not yet. In shared memory, as to read it from
- * the stamps would take longer than some phases. */
-EPA_DEV uint64_t *dev_begun(void)
+/* When this warp first began each phase of the stage, and last ended it; 0: not yet. In shared
+ * memory until the kernel ends: to store each at once took up to a tenth of ll_v1's time. */
+EPA_DEV uint64_t *dev_phase(uint32_t phase)
 {
-    __shared__ uint64_t begun[DEVICE_MOST_WARPS * DEVICE_PHASES];
+    __shared__ uint64_t at[DEVICE_MOST_WARPS][DEVICE_PHASES][2];
 
-    return begun + threadIdx.x / EPA_DEV_WARP * DEVICE_PHASES;
+    return at[threadIdx.x / EPA_DEV_WARP][phase];
 }
 
-EPA_DEV uint32_t dev_stamped_warp(const struct device_args &c)
+/* All lanes, before the first stamp of a kernel. */
+template <bool PROFILE> EPA_DEV void dev_stamps_begin(void)
 {
-    return blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
-}
-
-/* Lane 0 notes when its warp began and ended a phase of the stage: the first beginning and the
- * last end. */
-template <bool PROFILE>
-EPA_DEV void dev_stamp(const struct device_args &c, uint32_t phase, bool ends)
-{
-    if (!PROFILE || epa_dev_lane() != 0)
+    if (!PROFILE)
         return;
-    uint64_t *begun = dev_begun() + phase;
+    if (epa_dev_lane() < DEVICE_PHASES) {
+        uint64_t *at = dev_phase(epa_dev_lane());
 
-    if (*begun == 0)
-        *begun = epa_dev_time();
-    if (ends) {
-        uint64_t *at = c.stamps[dev_stamped_warp(c)].at[c.stage * DEVICE_PHASES + phase];
-
-        at[0] = *begun;
-        at[1] = epa_dev_time();
+        at[0] = at[1] = 0;
     }
+    __syncwarp();
 }
 
-/* Forgets those of the stage of the call before, which may have had more blocks. */
-template <bool PROFILE> EPA_DEV void dev_stamps_clear(const struct device_args &c)
+/* Lane 0 notes when its warp began and ended a phase of the stage. */
+template <bool PROFILE> EPA_DEV void dev_stamp(uint32_t phase, bool ends)
 {
     if (!PROFILE || epa_dev_lane() != 0)
         return;
-    for (uint32_t i = 0; i < DEVICE_PHASES; i++)
-        dev_begun()[i] = 0;
-    for (uint32_t w = dev_stamped_warp(c); w < c.stamped; w += gridDim.x * c.warps)
-        for (uint32_t i = 0; i < DEVICE_PHASES; i++) {
-            uint64_t *at = c.stamps[w].at[c.stage * DEVICE_PHASES + i];
+    uint64_t *at = dev_phase(phase);
 
-            at[0] = at[1] = 0;
-        }
+    if (ends || at[0] == 0)
+        at[ends] = epa_dev_time();
+}
+
+/* All lanes, at the end of a kernel. `first`: of those of a stage, which also forgets what the call
+ * before had in phases or blocks that this has not. */
+template <bool PROFILE> EPA_DEV void dev_stamps_end(const struct device_args &c, bool first)
+{
+    if (!PROFILE)
+        return;
+    __syncwarp();
+    if (epa_dev_lane() >= DEVICE_PHASES)
+        return;
+    uint32_t warp = blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
+    uint32_t at = c.stage * DEVICE_PHASES + epa_dev_lane();
+    const uint64_t *phase = dev_phase(epa_dev_lane());
+
+    if (first || phase[0] != 0) {
+        c.stamps[warp].at[at][0] = phase[0];
+        c.stamps[warp].at[at][1] = phase[1];
+    }
+    for (warp += gridDim.x * c.warps; first && warp < c.stamped; warp += gridDim.x * c.warps)
+        c.stamps[warp].at[at][0] = 0;
 }
 
 #endif

@@ -269,14 +269,14 @@ template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint6
 {
     struct v1_sorted s = {shared, shared + a.c.experts + 1, shared + 2 * a.c.experts + 1};
 
-    dev_stamp<PROFILE>(a.c, V1_SORT, false);
+    dev_stamp<PROFILE>(V1_SORT, false);
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    dev_stamp<PROFILE>(a.c, V1_SORT, true);
-    dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, false);
+    dev_stamp<PROFILE>(V1_SORT, true);
+    dev_stamp<PROFILE>(V1_QUANTISE_AND_SEND, false);
     send_chunks<IN>(a, s, call);
-    dev_stamp<PROFILE>(a.c, V1_QUANTISE_AND_SEND, true);
+    dev_stamp<PROFILE>(V1_QUANTISE_AND_SEND, true);
     return true;
 }
 
@@ -344,14 +344,14 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
                    ((uint64_t)(back.source * a.max_m + row) * a.units + unit) * a.unit_bytes);
     struct epa_dev_words v[GROUPS];
 
-    dev_stamp<PROFILE>(a.c, V1_WAIT, false);
+    dev_stamp<PROFILE>(V1_WAIT, false);
     if (!epa_dev_packets_read<GROUPS>(a.c, from, packets, call, w, v))
         return false;
-    dev_stamp<PROFILE>(a.c, V1_WAIT, true);
-    dev_stamp<PROFILE>(a.c, V1_POSTPROCESS, false);
+    dev_stamp<PROFILE>(V1_WAIT, true);
+    dev_stamp<PROFILE>(V1_POSTPROCESS, false);
     epa_dev_words_keep<GROUPS>(v, packets, payload);
     v1_copy_payload<IN>(a, p, entry, back, reinterpret_cast<const char *>(payload));
-    dev_stamp<PROFILE>(a.c, V1_POSTPROCESS, true);
+    dev_stamp<PROFILE>(V1_POSTPROCESS, true);
     return true;
 }
 
@@ -438,13 +438,13 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     bool sends = (a.halves & V1_SEND) != 0, receives = (a.halves & V1_RECEIVE) != 0, ok = true;
     uint64_t call = dev_begin(a.c, false, true);
 
-    if (sends)
-        dev_stamps_clear<PROFILE>(a.c);
+    dev_stamps_begin<PROFILE>();
     if (blockIdx.x < a.senders)
         ok = send<IN, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
+    dev_stamps_end<PROFILE>(a.c, sends);
     dev_end(a.c, call, receives);
 }
 

@@ -207,7 +207,7 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
     uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.c.rows) : a.c.v.size * a.c.max_tokens;
     uint32_t warps = blocks * DEVICE_WARPS, all = rows * a.shares;
 
-    dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, false);
+    dev_stamp<PROFILE>(LL_COPY_AND_PUT, false);
     for (uint32_t u = dev_warp_of(blockIdx.x, blocks), asked; u < all;
          u = dev_next(asked, warps, all)) {
         uint32_t source, token;
@@ -220,7 +220,7 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
         ll_slot_at(a.c.v.size, a.c.v.rank + 1, u / a.shares, &source, &token);
         push_slot<MODE, FROM, F16, FP8>(a, source, token, u % a.shares, epoch);
     }
-    dev_stamp<PROFILE>(a.c, LL_COPY_AND_PUT, true);
+    dev_stamp<PROFILE>(LL_COPY_AND_PUT, true);
 }
 
 /* Into so many units a share is divided where it is received. */
@@ -276,11 +276,11 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
 
     if (AHEAD && u < all)
         of = outputs_of(a, u / units);
-    dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, false);
+    dev_stamp<PROFILE>(LL_RECV_WAIT, false);
     if ((!PUSHED || block == 0) && !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
         return;
-    dev_stamp<PROFILE>(a.c, LL_RECV_WAIT, true);
-    dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, false);
+    dev_stamp<PROFILE>(LL_RECV_WAIT, true);
+    dev_stamp<PROFILE>(LL_TOPK_REDUCE, false);
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
         if (!AHEAD)
@@ -292,7 +292,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         if (AHEAD && u < all)
             of = outputs_of(a, u / units);
     }
-    dev_stamp<PROFILE>(a.c, LL_TOPK_REDUCE, true);
+    dev_stamp<PROFILE>(LL_TOPK_REDUCE, true);
 }
 
 /* Where expert outputs are pushed the last blocks only receive. With few registers there is room
@@ -306,8 +306,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     uint32_t first = sends && receives ? a.receivers_from : 0;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
-    if (sends)
-        dev_stamps_clear<PROFILE>(a.c);
+    dev_stamps_begin<PROFILE>();
     if (sends && blockIdx.x == 0)
         dev_signal_all(a.c, LL_OUTPUT * a.c.v.size, epoch);
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))
@@ -315,6 +314,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     if (receives && blockIdx.x >= first)
         receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
                                                        gridDim.x - first);
+    dev_stamps_end<PROFILE>(a.c, sends);
     dev_end(a.c, epoch, receives);
 }
 

@@ -30,15 +30,15 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
     uint64_t *payload = payload_of(a);
 
     if (blockIdx.x < a.publishers) {
-        dev_stamp<PROFILE>(a.c, LL_COUNT_PUT, false);
+        dev_stamp<PROFILE>(LL_COUNT_PUT, false);
         ll_publish<MODE == LL_DIRECT>(a, epoch, shared);
-        dev_stamp<PROFILE>(a.c, LL_COUNT_PUT, true);
+        dev_stamp<PROFILE>(LL_COUNT_PUT, true);
     }
     if (blockIdx.x < a.publishers && apart)
         return true;
     if (MODE == LL_DIRECT && !ll_slots(a, epoch, shared, first))
         return false;
-    dev_stamp<PROFILE>(a.c, LL_QUANT_AND_PUT, false);
+    dev_stamp<PROFILE>(LL_QUANT_AND_PUT, false);
     for (uint32_t u = dev_warp_of(block, blocks), asked; u < all; u = dev_next(asked, warps, all)) {
         struct reported t;
         float carried = 0.0f;
@@ -48,7 +48,7 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
             t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, payload, &carried);
         tell_row<MODE>(a, t, epoch);
     }
-    dev_stamp<PROFILE>(a.c, LL_QUANT_AND_PUT, true);
+    dev_stamp<PROFILE>(LL_QUANT_AND_PUT, true);
     return true;
 }
 
@@ -210,11 +210,11 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
     struct epa_dev_words v[GROUPS];
     float weight = 0.0f;
 
-    dev_stamp<PROFILE>(a.c, LL_WAIT, false);
+    dev_stamp<PROFILE>(LL_WAIT, false);
     if (!epa_dev_packets_read<GROUPS>(a.c, from, epa_packets_of(s.bytes), epoch, w, v))
         return false;
-    dev_stamp<PROFILE>(a.c, LL_WAIT, true);
-    dev_stamp<PROFILE>(a.c, LL_POSTPROCESS, false);
+    dev_stamp<PROFILE>(LL_WAIT, true);
+    dev_stamp<PROFILE>(LL_POSTPROCESS, false);
     epa_dev_words_keep<GROUPS>(v, epa_packets_of(s.bytes), payload);
     if (epa_dev_lane() < a.c.topk) {
         expert = reinterpret_cast<const uint16_t *>(payload)[epa_dev_lane()];
@@ -224,7 +224,7 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
     if (p.unit == 0)
         keep_choices(a, slot, wanted, entry, expert, weight);
     copy_payload<IN>(a, source, p, s, payload, wanted, entry, epoch);
-    dev_stamp<PROFILE>(a.c, LL_POSTPROCESS, true);
+    dev_stamp<PROFILE>(LL_POSTPROCESS, true);
     return true;
 }
 
@@ -262,9 +262,9 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
         if (!sent && ok)
             continue;
         if (ok && MODE == LL_BY_RANK) {
-            dev_stamp<PROFILE>(a.c, LL_WAIT, false);
+            dev_stamp<PROFILE>(LL_WAIT, false);
             ok = receive_row(a, cell, source, token, epoch);
-            dev_stamp<PROFILE>(a.c, LL_WAIT, true);
+            dev_stamp<PROFILE>(LL_WAIT, true);
         } else if (ok) {
             ok =
                 receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch, payload);
@@ -285,10 +285,10 @@ EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint
 
         if (epa_dev_lane() == 0)
             a.recv_row[i] = entry;
-        dev_stamp<PROFILE>(a.c, LL_WAIT, false);
+        dev_stamp<PROFILE>(LL_WAIT, false);
         if (!wait_row(a, entry, w, epoch))
             return;
-        dev_stamp<PROFILE>(a.c, LL_WAIT, true);
+        dev_stamp<PROFILE>(LL_WAIT, true);
     }
 }
 
@@ -326,13 +326,13 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     uint32_t blocks = gridDim.x - first, block = (blockIdx.x + gridDim.x - first) % gridDim.x;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
-    if (sends)
-        dev_stamps_clear<PROFILE>(a.c);
+    dev_stamps_begin<PROFILE>();
     if (sends && (first == 0 || blockIdx.x < first))
         ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
+    dev_stamps_end<PROFILE>(a.c, sends);
     dev_end(a.c, epoch, receives);
 }
 

@@ -163,11 +163,11 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
     struct tf_row r = {source, row, 0, 0, 0, 0};
     struct epa_dev_words v[TF_FOURS], meta;
 
-    dev_stamp<PROFILE>(a.c, TF_AWAITING, false);
+    dev_stamp<PROFILE>(TF_AWAITING, false);
     if (!tf_await_part(a, message, p, epoch, w, v, &meta))
         return false;
-    dev_stamp<PROFILE>(a.c, TF_AWAITING, true);
-    dev_stamp<PROFILE>(a.c, TF_RECEIVING, false);
+    dev_stamp<PROFILE>(TF_AWAITING, true);
+    dev_stamp<PROFILE>(TF_RECEIVING, false);
     if (!tf_read_meta(a, base, meta, &r)) {
         w.what = TF_BAD_ROW;
         if (epa_dev_lane() == 0)
@@ -175,7 +175,7 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
         return false;
     }
     tf_copy_part(a, r, p, epoch, v, payload);
-    dev_stamp<PROFILE>(a.c, TF_RECEIVING, true);
+    dev_stamp<PROFILE>(TF_RECEIVING, true);
     return true;
 }
 
@@ -295,15 +295,15 @@ template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint6
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
 
     if (blockIdx.x < a.publishers) {
-        dev_stamp<PROFILE>(a.c, TF_COUNTING, false);
+        dev_stamp<PROFILE>(TF_COUNTING, false);
         tf_publish(a, epoch, shared);
-        dev_stamp<PROFILE>(a.c, TF_COUNTING, true);
+        dev_stamp<PROFILE>(TF_COUNTING, true);
     }
-    dev_stamp<PROFILE>(a.c, TF_SENDING, false);
+    dev_stamp<PROFILE>(TF_SENDING, false);
     tf_send<IN>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
         tf_signal_when_all_sent(a, epoch);
-    dev_stamp<PROFILE>(a.c, TF_SENDING, true);
+    dev_stamp<PROFILE>(TF_SENDING, true);
 }
 
 template <int IN, bool PROFILE>
@@ -313,13 +313,14 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     uint64_t epoch = dev_begin(a.c, false, true);
     bool alone = gridDim.x == a.senders; /* nobody else receives */
 
-    dev_stamps_clear<PROFILE>(a.c);
+    dev_stamps_begin<PROFILE>();
     if (blockIdx.x < a.senders)
         send<IN, PROFILE>(a, epoch);
     __syncthreads(); /* shared memory is used anew */
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
                             alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
+    dev_stamps_end<PROFILE>(a.c, true);
 }
 
 /* It runs beside dispatch_send, which comes before it and lets it only when all before both has
@@ -330,8 +331,9 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
 {
     uint64_t epoch = dev_begin(a.c, false, false);
 
-    dev_stamps_clear<PROFILE>(a.c);
+    dev_stamps_begin<PROFILE>();
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
+    dev_stamps_end<PROFILE>(a.c, true);
     epa_dev_after_kernel(); /* who waits for this half waits for both */
     dev_end(a.c, epoch, true);
     if (a.folded)
