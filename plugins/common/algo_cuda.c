@@ -140,25 +140,49 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
     return status;
 }
 
+/* Leaves in `at`, for each warp and phase, what is of the last call of the stage, else 0. */
+static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *at)
+{
+    uint64_t last[DEVICE_STAGES] = {0};
+
+    for (uint32_t i = 0; i < n * PHASES; i++) {
+        uint64_t call = stamps[i / PHASES].call[i % PHASES];
+        uint64_t *of = &last[i % PHASES / DEVICE_PHASES];
+
+        *of = call > *of ? call : *of;
+    }
+    for (uint32_t i = 0; i < n * PHASES; i++) {
+        const struct device_stamps *s = &stamps[i / PHASES];
+        bool is_last = s->call[i % PHASES] == last[i % PHASES / DEVICE_PHASES];
+
+        for (int k = 0; k < 2; k++)
+            at[2 * i + k] = is_last ? s->at[i % PHASES][k] : 0;
+    }
+}
+
 /* Stamps of the last calls; a failure is reported on stderr, as the run itself went well. */
 static void write_trace(const struct device *d)
 {
     uint32_t n = d->args.stamped * PHASES;
     size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
+    struct device_stamps *stamps = malloc(bytes);
     uint64_t *at = malloc(bytes);
     struct epa_error why = {EPA_ERR_NOMEM, "no memory"};
     enum epa_status status = EPA_ERR_NOMEM;
 
-    if (at != NULL)
-        status = d->backend->ops->read(d->backend, at, d->args.stamps, bytes);
+    if (at != NULL && stamps != NULL)
+        status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
+    if (status == EPA_OK)
+        keep_last(stamps, d->args.stamped, at);
     if (status == EPA_OK && d->trace != NULL)
         status = note_kernels(d, at, n);
-    if (status != EPA_OK && at != NULL)
+    if (status != EPA_OK && at != NULL && stamps != NULL)
         d->backend->ops->explain(d->backend, &why);
     if (status != EPA_OK)
         fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name, why.text);
     else if (d->profile != NULL)
         write_file(d, at, n);
+    free(stamps);
     free(at);
 }
 

@@ -333,25 +333,21 @@ template <bool PROFILE> EPA_DEV void dev_stamp(uint32_t phase, bool ends)
         at[ends] = epa_dev_time();
 }
 
-/* All lanes, at the end of a kernel. `first`: of those of a stage, which also forgets what the call
- * before had in phases or blocks that this has not. */
-template <bool PROFILE> EPA_DEV void dev_stamps_end(const struct device_args &c, bool first)
+/* All lanes, at the end of a kernel of the call. */
+template <bool PROFILE> EPA_DEV void dev_stamps_end(const struct device_args &c, uint64_t call)
 {
     if (!PROFILE)
         return;
     __syncwarp();
-    if (epa_dev_lane() >= DEVICE_PHASES)
+    if (epa_dev_lane() >= DEVICE_PHASES || dev_phase(epa_dev_lane())[0] == 0)
         return;
+    const uint64_t *phase = dev_phase(epa_dev_lane());
     uint32_t warp = blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
     uint32_t at = c.stage * DEVICE_PHASES + epa_dev_lane();
-    const uint64_t *phase = dev_phase(epa_dev_lane());
 
-    if (first || phase[0] != 0) {
-        c.stamps[warp].at[at][0] = phase[0];
-        c.stamps[warp].at[at][1] = phase[1];
-    }
-    for (warp += gridDim.x * c.warps; first && warp < c.stamped; warp += gridDim.x * c.warps)
-        c.stamps[warp].at[at][0] = 0;
+    c.stamps[warp].at[at][0] = phase[0];
+    c.stamps[warp].at[at][1] = phase[1];
+    c.stamps[warp].call[at] = call;
 }
 
 #endif

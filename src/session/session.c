@@ -453,6 +453,23 @@ static uint64_t grace_ns(const struct experiment *x)
     return backend_of(x)->memory == EPA_MEMORY_HOST ? host_grace_ns : device_grace_ns;
 }
 
+/* CUDA does not work in the children of a process in which it was used. */
+static enum epa_status check_fork(const struct experiment *x, struct epa_error *err)
+{
+    static bool used;
+
+    if (backend_of(x)->memory != EPA_MEMORY_CUDA)
+        return EPA_OK;
+    if (strcmp(x->launcher.plugin->name, "fork") != 0)
+        used = true;
+    else if (used)
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "launcher: fork cannot use GPUs after another launcher has used them in this "
+            "process: run its experiments before the others, or in a command of their own");
+    return EPA_OK;
+}
+
 enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
@@ -460,8 +477,10 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     struct epa_error why = {EPA_OK, ""};
     uint32_t failed_rank = UINT32_MAX;
     const struct session_rank *failed;
-    enum epa_status status;
+    enum epa_status status = check_fork(x, err);
 
+    if (status != EPA_OK)
+        return status;
     status = launcher->launch(
         x->launcher.config,
         &(struct epa_launch){.ranks = x->ranks,

@@ -234,7 +234,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
         send<PROFILE>(a, call);
     if (receives && blockIdx.x >= first)
         receive<F16, PULL, PROFILE>(a, call, blockIdx.x - first, gridDim.x - first);
-    dev_stamps_end<PROFILE>(a.c, sends);
+    dev_stamps_end<PROFILE>(a.c, call);
     dev_end(a.c, call, receives);
 }
 

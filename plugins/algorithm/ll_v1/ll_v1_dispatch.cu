@@ -435,7 +435,7 @@ template <int IN, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct v1_args a)
 {
-    bool sends = (a.halves & V1_SEND) != 0, receives = (a.halves & V1_RECEIVE) != 0, ok = true;
+    bool receives = (a.halves & V1_RECEIVE) != 0, ok = true;
     uint64_t call = dev_begin(a.c, false, true);
 
     dev_stamps_begin<PROFILE>();
@@ -444,7 +444,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
-    dev_stamps_end<PROFILE>(a.c, sends);
+    dev_stamps_end<PROFILE>(a.c, call);
     dev_end(a.c, call, receives);
 }
 

@@ -314,7 +314,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     if (receives && blockIdx.x >= first)
         receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
                                                        gridDim.x - first);
-    dev_stamps_end<PROFILE>(a.c, sends);
+    dev_stamps_end<PROFILE>(a.c, epoch);
     dev_end(a.c, epoch, receives);
 }
 

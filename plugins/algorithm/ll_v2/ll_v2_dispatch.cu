@@ -332,7 +332,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
-    dev_stamps_end<PROFILE>(a.c, sends);
+    dev_stamps_end<PROFILE>(a.c, epoch);
     dev_end(a.c, epoch, receives);
 }
 

@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
             output_part<KIND, F16>(a, epoch, start + u / units, u % units);
     }
     dev_stamp<PROFILE>(TF_SENDING, true);
-    dev_stamps_end<PROFILE>(a.c, true);
+    dev_stamps_end<PROFILE>(a.c, epoch);
 }
 
 /* ---- combine_recv ---- */
@@ -263,7 +263,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 1)
     dev_stamp<PROFILE>(TF_RECEIVING, false);
     reduce_tokens<F16, PROFILE>(a, epoch);
     dev_stamp<PROFILE>(TF_RECEIVING, true);
-    dev_stamps_end<PROFILE>(a.c, true);
+    dev_stamps_end<PROFILE>(a.c, epoch);
     epa_dev_after_kernel(); /* who waits for this half waits for both */
     dev_end(a.c, epoch, true);
 }

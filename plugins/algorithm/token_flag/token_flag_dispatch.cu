@@ -320,7 +320,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
                             alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
-    dev_stamps_end<PROFILE>(a.c, true);
+    dev_stamps_end<PROFILE>(a.c, epoch);
 }
 
 /* It runs beside dispatch_send, which comes before it and lets it only when all before both has
@@ -333,7 +333,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
 
     dev_stamps_begin<PROFILE>();
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
-    dev_stamps_end<PROFILE>(a.c, true);
+    dev_stamps_end<PROFILE>(a.c, epoch);
     epa_dev_after_kernel(); /* who waits for this half waits for both */
     dev_end(a.c, epoch, true);
     if (a.folded)
