@@ -35,9 +35,9 @@ SHAPES = {
 
 GPU_SHAPES = {
     "ll_v2, 128 x 7168": ("algorithm: ll_v2\n" + GPU_MOE % (128, "bf16"),
-                          "algorithm.dedup algorithm.combine_mode algorithm.pdl"),
+                          "algorithm.pdl algorithm.blocks"),
     "ll_v2, 4096 x 7168": ("algorithm: ll_v2\n" + GPU_MOE % (4096, "bf16"),
-                           "algorithm.dedup algorithm.combine_mode algorithm.pdl"),
+                           "algorithm.pdl algorithm.blocks"),
     "ll_v1, 128 x 7168": ("algorithm: ll_v1\n" + GPU_MOE % (128, "bf16"),
                           "algorithm.pdl algorithm.blocks"),
     "token_flag, 128 x 7168": ("algorithm: token_flag\n" + GPU_MOE % (128, "f16"),
