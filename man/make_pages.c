@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exit_code.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/topics.h"
+#include "cli/cli.h"
 #include "config/options.h"
 #include "plugin/registry.h"
 

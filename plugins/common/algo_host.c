@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 /* ---- options ---- */
 
@@ -310,7 +310,7 @@ bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, uint64_t *
     *status = h->t->ops->progress(h->t);
     if (*status != EPA_OK)
         return false;
-    now_ns = clock_ns();
+    now_ns = epa_now_ns();
     if (*deadline_ns == 0)
         *deadline_ns = now_ns + h->timeout_ns;
     if (now_ns <= *deadline_ns)
@@ -359,13 +359,13 @@ enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
                                .wanted = look->wanted};
     enum epa_status status;
 
-    clock_pause(look->waited_ns, h->crowded ? 0 : LOOK_SPIN_NS);
+    epa_backoff(look->waited_ns, h->crowded ? 0 : LOOK_SPIN_NS);
     if (++look->turns % LOOKS != 0 && !h->crowded)
         return EPA_OK;
     status = h->t->ops->progress(h->t);
     if (look->begun_ns == 0)
-        look->begun_ns = clock_ns();
-    w.waited_ns = look->waited_ns = clock_ns() - look->begun_ns;
+        look->begun_ns = epa_now_ns();
+    w.waited_ns = look->waited_ns = epa_now_ns() - look->begun_ns;
     epa_wait_report(h->observer, &w, &look->reported_ns);
     if (status == EPA_OK && look->waited_ns > h->timeout_ns)
         status = EPA_ERR_TIMEOUT;
@@ -528,11 +528,11 @@ void algo_set_store(struct algo_host *h, uint64_t epoch)
 void algo_begin_work(struct algo_host *h)
 {
     if (h->tuner.ways != 0)
-        h->tuner.begin_ns = clock_ns();
+        h->tuner.begin_ns = epa_now_ns();
 }
 
 void algo_end_work(struct algo_host *h, uint64_t epoch, enum algo_half half, uint32_t tokens)
 {
     if (h->tuner.ways != 0 && tokens != 0)
-        h->tuner.ns[half][epoch - 1] += (double)(clock_ns() - h->tuner.begin_ns) / tokens;
+        h->tuner.ns[half][epoch - 1] += (double)(epa_now_ns() - h->tuner.begin_ns) / tokens;
 }

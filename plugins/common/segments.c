@@ -7,7 +7,7 @@
  * (ranks as threads) is used at its owner's address, which keeps the protocol visible to
  * ThreadSanitizer. */
 #include "segments.h"
-#include "maps.h"
+#include "transport_wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,10 @@
 #ifndef TRANSPORT_WAIT_H
 #define TRANSPORT_WAIT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include <epa2a/transport.h>
 
 enum wait_kind { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD };
@@ -91,5 +95,12 @@ const char *wait_why(const struct failure *);
 /* Explains what is no transport's own. `name`: of the transport. */
 void wait_explain(const char *name, const struct epa_transport *, struct epa_bootstrap *,
                   const struct failure *, struct epa_error *);
+
+/* What this process has mapped: to check an address that somebody else named before it is used. */
+
+/* Whether all of [at, at + bytes) is one or several neighbouring shared mappings that may be read
+ * and written, of one file. `ino` 0: of any file, else of that one on device `dev` (st_dev).
+ * False, too, where there is no /proc. */
+bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino);
 
 #endif

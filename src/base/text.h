@@ -2,12 +2,12 @@
 #ifndef TEXT_H
 #define TEXT_H
 
+#include <epa2a/status.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "base/terminal.h"
 
 struct text {
     char *data; /* always ends in 0 once something was added; NULL before */
@@ -105,5 +105,55 @@ void colour_choose(enum colour_mode);
 /* What is written before and behind; "" where there is to be no colour. */
 const char *colour_on(FILE *, enum colour);
 const char *colour_off(FILE *);
+
+/* What a terminal gets to see: text, and colours of our own. Names, paths, messages of libraries
+ * and of other hosts may hold sequences that move its cursor, set its title, type on its keyboard
+ * or reverse what is read. */
+
+/* Bytes and code point of the character at `s`; 0: it is not UTF-8. */
+size_t text_decode(const char *s, uint32_t *out);
+
+/* In place, makes a '?' of each control character (C0 and C1, whole or as UTF-8), of each mark that
+ * changes the direction of writing, and of each byte that is not UTF-8; new lines and tabs stay if
+ * `lines`. Returns the bytes that are left. */
+size_t terminal_clean(char *text, size_t bytes, bool lines);
+
+/* From here on what goes to stdout and stderr passes terminal_clean() where that is a terminal.
+ * Once, before anything is printed. */
+void terminal_guard(void);
+
+/* What stands for a sequence of ours of the form "\033[31m" in text for a guarded stream, and is of
+ * this process alone: nobody else can have it in a file. `number` < TERMINAL_MARKS. */
+enum { TERMINAL_MARKS = 8 };
+const char *terminal_mark(int number, const char *sequence);
+
+/* Exit codes of the program. */
+
+enum epa_exit {
+    EXIT_OK = 0,
+    EXIT_WRONG = 1,    /* wrong data; expectations that were missed */
+    EXIT_USAGE = 2,    /* usage or configuration */
+    EXIT_RESOURCE = 3, /* a resource is missing */
+    EXIT_TIMEOUT = 4,
+    EXIT_DIED = 5, /* a rank died */
+    EXIT_INTERNAL = 6,
+    EXIT_SLOWER = 10,  /* compare: something is slower */
+    EXIT_SKIPPED = 77, /* every run of a batch */
+    EXIT_SIGINT = 130,
+    EXIT_SIGTERM = 143,
+};
+
+/* What each means, for help and the man page. */
+struct exit_meaning {
+    enum epa_exit code;
+    const char *help; /* NULL ends the list */
+};
+extern const struct exit_meaning exit_meanings[];
+
+/* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
+int exit_code(enum epa_status, int signal);
+
+/* "ok", "mismatch", "timeout", "died", "interrupted", ...: what ended something, for reports. */
+const char *status_name(enum epa_status);
 
 #endif

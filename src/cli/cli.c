@@ -12,9 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/terminal.h"
 #include "base/text.h"
-#include "cli/topics.h"
 #include "config/options.h"
 #include "experiment/batch.h"
 #include "launch/process.h"

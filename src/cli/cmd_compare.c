@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/compare.h"
-#include "report/table.h"
+#include "cli/cli.h"
+#include "report/summary.h"
 
 /* ---- what a comparison found, as a document with a row for each stage ---- */
 

@@ -1,16 +1,495 @@
+/* `epa2a config schema`: what an experiment's file may say, as JSON Schema draft-07, for
+ * editors. Each option is a definition ("bench.warmup", "algorithm.ll_v2.dispatch_dtype") to which
+ * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
+ * with units, values that do not go together) it lets pass. */
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <signal.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "config/experiment.h"
+#include "config/options.h"
+#include "experiment/batch.h"
+#include "op/op.h"
+#include "schema_texts.h"
+#include "session/session.h"
+#include "trace/trace.h"
+
+/* ---- a schema for each type of option; numbers may be texts with ${NAME} in them too ---- */
+
+#define REAL_PATTERN "([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][-+]?[0-9]+)?"
+#define NUMBER_PATTERN "(0|[1-9][0-9]*)(\\.[0-9]{1,6})? *"
+
+/* ${NAME}, which the environment fills in when the file is read; $${ is none. */
+#define SCHEMA_VARIABLE "(^|[^$])[$]\\{"
+
+static json_t *schema_of_variable(void)
+{
+    return json_pack("{s:s, s:s}", "type", "string", "pattern", SCHEMA_VARIABLE);
+}
+
+static json_t *whole_number(const struct epa_option *o)
+{
+    text_auto pattern = {0};
+    json_t *schema;
+
+    for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++)
+        text_add(&pattern, "^%s$|", c->name);
+    text_add(&pattern, "%s", SCHEMA_VARIABLE);
+    schema = json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", pattern.data);
+    json_object_set_new(schema, "minimum", json_integer((json_int_t)o->min));
+    if (option_greatest(o) <= INT64_MAX)
+        json_object_set_new(schema, "maximum", json_integer((json_int_t)option_greatest(o)));
+    else
+        json_object_set_new(schema, "exclusiveMaximum", json_real(0x1p64));
+    return schema;
+}
+
+static json_t *real_number(const struct epa_option *o)
+{
+    json_t *schema = json_pack("{s:s}", "type", "number");
+
+    if (o->least != 0.0 || o->most != 0.0) {
+        json_object_set_new(schema, "minimum", json_real(o->least));
+        json_object_set_new(schema, "maximum", json_real(o->most));
+    }
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", schema, "type", "string", "pattern",
+                     "^[-+]?" REAL_PATTERN "%$|" SCHEMA_VARIABLE);
+}
+
+static json_t *bytes(const struct epa_option *o)
+{
+    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", whole_number(o), "type", "string", "pattern",
+                     "^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$");
+}
+
+static json_t *duration(const struct epa_option *o)
+{
+    json_t *text = json_pack("{s:s, s:s}", "type", "string", "pattern",
+                             "^" NUMBER_PATTERN "(s|ms|us|ns)$|" SCHEMA_VARIABLE);
+
+    return o->min != 0 ? text : json_pack("{s:[{s:i}, o]}", "anyOf", "const", 0, text);
+}
+
+static json_t *choice(const struct epa_option *o)
+{
+    json_t *names = json_array(), *helps = json_array();
+
+    for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {
+        const char *help = c->help == NULL ? "" : c->help;
+        json_t *number = json_loads(c->name, JSON_DECODE_ANY, NULL);
+
+        json_array_append_new(names, json_string(c->name));
+        json_array_append_new(helps, json_string(help));
+        if (number == NULL)
+            continue;
+        json_array_append_new(names, number); /* 256 without quotes is no string */
+        json_array_append_new(helps, json_string(help));
+    }
+    return json_pack("{s:[{s:o, s:o}, o]}", "anyOf", "enum", names, "enumDescriptions", helps,
+                     schema_of_variable());
+}
+
+static json_t *type_of(const struct epa_option *o)
+{
+    switch (o->type) {
+    case EPA_OPTION_BOOL:
+        return json_pack("{s:[s, s], s:s}", "type", "boolean", "string", "pattern",
+                         SCHEMA_VARIABLE);
+    case EPA_OPTION_U32:
+    case EPA_OPTION_U64:
+        return whole_number(o);
+    case EPA_OPTION_REAL:
+        return real_number(o);
+    case EPA_OPTION_BYTES:
+        return bytes(o);
+    case EPA_OPTION_DURATION:
+        return duration(o);
+    case EPA_OPTION_STRING:
+        break;
+    case EPA_OPTION_CHOICE:
+        return choice(o);
+    case EPA_OPTION_U32_LIST:
+        return json_pack("{s:s, s:o}", "type", "array", "items", whole_number(o));
+    }
+    return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
+}
+
+/* As YAML reads it: a number where it is one, such as a size without a unit. */
+static json_t *default_of(const struct epa_option *o, const void *defaults)
+{
+    text_auto value = {0};
+    json_t *json = NULL;
+
+    option_text(o, defaults, &value);
+    if (o->type != EPA_OPTION_STRING && o->type != EPA_OPTION_CHOICE)
+        json = json_loads(value.data, JSON_DECODE_ANY, NULL);
+    if (json == NULL)
+        json = json_string(value.data);
+    return json;
+}
+
+/* With its help, and its default in the struct `defaults`. */
+static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
+{
+    json_t *schema = type_of(o);
+    text_auto help = {0}, range = {0};
+
+    option_range(o, " (", &range);
+    text_add(&help, "%s%s%s", o->help, range.bytes == 0 ? "" : range.data,
+             range.bytes == 0 ? "" : ")");
+    json_object_set_new(schema, "description", json_string(help.data));
+    if (option_is_set(o, defaults))
+        json_object_set_new(schema, "default", default_of(o, defaults));
+    return schema;
+}
+
+struct schema {
+    json_t *definitions;
+    const struct registry_entry *entry;
+    uint32_t n;
+};
+
+/* ---- small parts ---- */
+
+__attribute__((format(printf, 1, 2))) static json_t *ref(const char *fmt, ...)
+{
+    char name[256] = "#/definitions/";
+    size_t used = strlen(name);
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(name + used, sizeof(name) - used, fmt, args);
+    va_end(args);
+    return json_pack("{s:s}", "$ref", name);
+}
+
+__attribute__((format(printf, 3, 4))) static void define(struct schema *s, json_t *what,
+                                                         const char *fmt, ...)
+{
+    char name[256];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(name, sizeof(name), fmt, args);
+    va_end(args);
+    json_object_set_new(s->definitions, name, what);
+}
+
+/* A map that has these keys, the user's notes, and no others. */
+static json_t *map_of(json_t *properties, const char *help)
+{
+    json_t *map = json_pack("{s:s, s:o, s:{s:{}}, s:b}", "type", "object", "properties", properties,
+                            "patternProperties", "^x-", "additionalProperties", 0);
+
+    if (help != NULL)
+        json_object_set_new(map, "description", json_string(help));
+    return map;
+}
+
+static json_t *list_of(json_t *items)
+{
+    return json_pack("{s:s, s:o, s:i}", "type", "array", "items", items, "minItems", 1);
+}
+
+/* ---- options ---- */
+
+/* Defines PREFIX.NAME for each option, and returns the keys that refer to them. */
+static json_t *properties_of(struct schema *s, const char *prefix, const struct epa_options *of)
+{
+    json_t *properties = json_object();
+
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
+        define(s, schema_of_option(o, of->defaults), "%s.%s", prefix, o->name);
+        json_object_set_new(properties, o->name, ref("%s.%s", prefix, o->name));
+    }
+    return properties;
+}
+
+/* ---- sections ---- */
+
+/* Of expect: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
+static void add_rows(json_t *map)
+{
+    json_t *patterns = json_object_get(map, "patternProperties"), *row = json_object();
+    char pattern[64];
+
+    for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
+        json_object_set_new(row, o->name, ref("expect.%s", o->name));
+        snprintf(pattern, sizeof(pattern), "[.]%s$", o->name);
+        json_object_set_new(patterns, pattern, ref("expect.%s", o->name));
+    }
+    json_object_set_new(map, "additionalProperties", map_of(row, "bounds of a row"));
+}
+
+static void define_section(struct schema *s, const struct section *section)
+{
+    json_t *forms = json_array(), *map;
+    text_auto help = {0}, operations = {0};
+
+    operation_names(section->ops, &operations);
+    text_add(&help, "%s%s%s", section->help, operations.bytes != 0 ? "; for algorithms of " : "",
+             operations.bytes != 0 ? operations.data : "");
+    map = map_of(properties_of(s, section->name, &section->options), help.data);
+    if (section->options.table == expect_table)
+        add_rows(map);
+    json_array_append_new(forms, map);
+    if (section->main != NULL)
+        json_array_append_new(forms, ref("%s.%s", section->name, section->main));
+    if (strcmp(section->name, "tokens") == 0)
+        json_array_append_new(forms, ref("%s.per_rank", section->name));
+    define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms), "%s",
+           section->name);
+}
+
+/* The options of one plugin beside its name; of one that cannot be loaded, any. */
+static json_t *named(struct schema *s, const struct section *section,
+                     const struct registry_entry *entry, json_t *all)
+{
+    text_auto prefix = {0};
+    json_t *properties, *map;
+
+    if (entry->plugin == NULL)
+        return json_pack("{s:s, s:{s:{s:s}}, s:[s], s:s}", "type", "object", "properties",
+                         section->main, "const", entry->name, "required", section->main,
+                         "description", entry->why);
+    text_add(&prefix, "%s.%s", section->name, entry->name);
+    properties = properties_of(s, prefix.data, &entry->plugin->options);
+    for (struct json_walk it = {properties}; json_next(&it);) {
+        json_t *forms = json_object_get(all, it.key);
+
+        if (forms == NULL) {
+            forms = json_array();
+            json_object_set_new(all, it.key, forms);
+        }
+        json_array_append(forms, it.value);
+    }
+    json_object_set_new(properties, section->main, json_pack("{s:s}", "const", entry->name));
+    map = map_of(properties, entry->plugin->summary);
+    json_object_set_new(map, "required", json_pack("[s]", section->main));
+    return map;
+}
+
+/* What a map without a name may say: options of the plugin that is the default or, in what
+ * is laid over something else, of any. */
+static json_t *unnamed(struct schema *s, const struct section *section, json_t *all, bool any)
+{
+    json_t *properties = json_object();
+
+    any = any || strcmp(section->chosen, "auto") == 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct epa_plugin *plugin = s->entry[i].plugin;
+
+        if (any || s->entry[i].kind != section->kind ||
+            strcmp(s->entry[i].name, section->chosen) != 0)
+            continue;
+        if (plugin == NULL)
+            any = true;
+        for (const struct epa_option *o = plugin == NULL ? NULL : plugin->options.table;
+             o != NULL && o->name != NULL; o++)
+            json_object_set_new(properties, o->name,
+                                ref("%s.%s.%s", section->name, plugin->name, o->name));
+    }
+    if (any) {
+        for (struct json_walk forms = {all}; json_next(&forms);)
+            json_object_set_new(properties, forms.key, json_pack("{s:O}", "anyOf", forms.value));
+    }
+    return map_of(properties, section->help);
+}
+
+/* A map with a name that is `name`, which does not say which plugin it is. */
+static json_t *unnamed_by(struct schema *s, const struct section *section, json_t *all,
+                          json_t *name)
+{
+    json_t *map = unnamed(s, section, all, true);
+
+    json_object_set_new(json_object_get(map, "properties"), section->main, name);
+    json_object_set_new(map, "required", json_pack("[s]", section->main));
+    return map;
+}
+
+/* "transport" may be laid over another file; "transport_alone" has its defaults. */
+static void define_plugins(struct schema *s, const struct section *section)
+{
+    json_t *names = json_array(), *helps = json_array(), *forms = json_array();
+    json_auto_t *all = json_object();
+    json_t *alone;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct registry_entry *entry = &s->entry[i];
+
+        if (entry->kind != section->kind)
+            continue;
+        json_array_append_new(names, json_string(entry->name));
+        json_array_append_new(
+            helps, json_string(entry->plugin == NULL ? entry->why : entry->plugin->summary));
+        json_array_append_new(forms, named(s, section, entry, all));
+    }
+    if (strcmp(section->chosen, "auto") == 0) {
+        json_array_append_new(names, json_string("auto"));
+        json_array_append_new(helps, json_string(section->help));
+        json_array_append_new(forms,
+                              unnamed_by(s, section, all, json_pack("{s:s}", "const", "auto")));
+    }
+    json_array_append_new(forms, unnamed_by(s, section, all, schema_of_variable()));
+    define(s,
+           json_pack("{s:s, s:s, s:[{s:o, s:o}, o]}", "description", section->help, "default",
+                     section->chosen, "anyOf", "enum", names, "enumDescriptions", helps,
+                     schema_of_variable()),
+           "%s.%s", section->name, section->main);
+    json_array_insert_new(forms, 0, ref("%s.%s", section->name, section->main));
+    for (struct json_walk option = {all}; json_next(&option);)
+        define(s, json_pack("{s:O}", "anyOf", option.value), "%s.%s", section->name, option.key);
+    alone = json_copy(forms);
+    json_array_append_new(forms, unnamed(s, section, all, true));
+    json_array_append_new(alone, unnamed(s, section, all, false));
+    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
+           section->name);
+    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone), "%s_alone",
+           section->name);
+}
+
+/* ---- runs ---- */
+
+/* Each key, of a section also as "bench.warmup"; `wrap` turns a reference into the schema of
+ * the value. */
+static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
+{
+    json_t *properties = json_object();
+
+    for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
+        json_object_set_new(properties, o->name, wrap(ref("%s", o->name)));
+    for (const struct section *section = experiment_sections; section->name != NULL; section++)
+        json_object_set_new(properties, section->name, wrap(ref("%s", section->name)));
+    for (struct json_walk it = {s->definitions}; json_next(&it);) {
+        const char *point = strchr(it.key, '.');
+
+        if (point != NULL && strchr(point + 1, '.') == NULL)
+            json_object_set_new(properties, it.key, wrap(ref("%s", it.key)));
+    }
+    return properties;
+}
+
+static json_t *as_it_is(json_t *reference)
+{
+    return reference;
+}
+
+/* A matrix may have the lists of a section's keys in a map, too. */
+static json_t *lists(const struct schema *s)
+{
+    json_t *properties = dotted(s, list_of);
+
+    for (const struct section *section = experiment_sections; section->name != NULL; section++)
+        json_object_set_new(properties, section->name,
+                            json_pack("{s:[o, {s:s, s:{s:s}}]}", "anyOf",
+                                      list_of(ref("%s", section->name)), "type", "object",
+                                      "additionalProperties", "type", "array"));
+    return properties;
+}
+
+/* How the keys that make runs are to be written; one that is not known here may be
+ * anything. */
+static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
+{
+    json_t *schema = NULL, *properties;
+
+    if (strcmp(key->name, "include") == 0) {
+        schema = json_pack("{s:s}", "type", "string");
+    } else if (strcmp(key->name, "runs") == 0) {
+        properties = dotted(s, as_it_is);
+        json_object_set_new(properties, "from", json_pack("{s:s}", "type", "string"));
+        schema = json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object", "additionalProperties",
+                           "anyOf", "type", "null", map_of(properties, NULL), "minProperties", 1);
+    } else if (strcmp(key->name, "matrix") == 0) {
+        properties = lists(s);
+        json_object_set_new(properties, "exclude", list_of(map_of(dotted(s, as_it_is), NULL)));
+        json_object_set_new(properties, "include", list_of(map_of(dotted(s, as_it_is), NULL)));
+        schema = map_of(properties, NULL);
+    } else if (strcmp(key->name, "zip") == 0) {
+        schema = map_of(lists(s), NULL);
+    } else if (strcmp(key->name, "repeat") == 0) {
+        schema = json_pack("{s:[s, s], s:s, s:i}", "type", "integer", "string", "pattern",
+                           SCHEMA_VARIABLE, "minimum", 1);
+    } else if (strcmp(key->name, "baseline") == 0) {
+        schema = json_pack("{s:s}", "type", "string");
+    } else {
+        schema = json_object();
+    }
+    json_object_set_new(schema, "description", json_string(key->help));
+    return schema;
+}
+
+/* ---- all of it ---- */
+
+static json_t *top(struct schema *s)
+{
+    json_t *properties = json_object(), *alone = json_object(), *schema;
+    const struct epa_option *version = experiment_options.table;
+
+    for (const struct epa_option *o = version; o->name != NULL; o++) {
+        define(s, schema_of_option(o, experiment_options.defaults), "%s", o->name);
+        json_object_set_new(properties, o->name, ref("%s", o->name));
+    }
+    define(s, json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
+           "%s", version->name);
+    for (const struct section *x = experiment_sections; x->name != NULL; x++) {
+        if (x->plugin) {
+            define_plugins(s, x);
+            json_object_set_new(alone, x->name, ref("%s_alone", x->name));
+        } else {
+            define_section(s, x);
+        }
+        json_object_set_new(properties, x->name, ref("%s", x->name));
+    }
+    for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
+        json_object_set_new(properties, key->name, batch_schema(s, key));
+    schema = map_of(properties, "What `epa2a run`, `bench` and `verify` read");
+    /* What a file leaves out, one that it includes may say. */
+    json_object_set_new(schema, "if", json_pack("{s:[s]}", "required", "include"));
+    json_object_set_new(schema, "else",
+                        json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
+    return schema;
+}
+
+static void print(const struct registry_entry *entry, uint32_t n)
+{
+    struct schema s = {.definitions = json_object(), .entry = entry, .n = n};
+    json_auto_t *schema = top(&s), *all = json_object();
+
+    json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
+    json_object_set_new(all, "title", json_string("an experiment of epa2a " EPA2A_VERSION));
+    json_object_update(all, schema);
+    json_object_set_new(all, "definitions", s.definitions);
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    printf("\n");
+}
+
+int cmd_schema(const struct cli *cli)
+{
+    struct epa_error err = {EPA_OK, ""};
+    const struct registry_entry *entry;
+    struct registry *registry = NULL;
+    uint32_t n;
+
+    if (cli->results) {
+        fputs(epa2a_result_schema_json, stdout);
+        return EXIT_OK;
+    }
+    if (registry_create(cli->plugin_path, &registry, &err) != EPA_OK)
+        return cli_fail(&err);
+    n = registry_list(registry, &entry);
+    print(entry, n);
+    registry_destroy(registry);
+    return EXIT_OK;
+}
+
 /* `epa2a config show FILE...` prints experiments as they are resolved; `config check` only
  * says whether they can be; `config schema` prints their JSON Schema. All errors of all
  * files come before the end. */
-#include "cli/cli.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/text.h"
-#include "experiment/batch.h"
-#include "session/session.h"
-#include "trace/write.h"
 
 enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
 {

@@ -1,5 +1,5 @@
 /* epa2a predict FILE: what a larger cluster would take. Short runs of small worlds on this machine
- * give the costs of each phase (report/predict.h); the traffic of the world that is asked for is
+ * give the costs of each phase (report/summary.h); the traffic of the world that is asked for is
  * counted from the routing of all its ranks, of which none is started, and nothing of its size is
  * allocated.
  *
@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "cli/predict.h"
 #include "config/options.h"
-#include "report/plot.h"
+#include "report/results.h"
 #include "report/result.h"
 
 /* A busy machine is to make a world slow, and not to end it. */

@@ -15,12 +15,9 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "op/op.h"
-#include "report/best.h"
-#include "report/import.h"
-#include "report/plot.h"
+#include "report/results.h"
 #include "report/summary.h"
-#include "report/table.h"
-#include "trace/read.h"
+#include "trace/trace.h"
 
 int cmd_best(const struct cli *cli)
 {

@@ -13,10 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "cli/cli.h"
-#include "cli/live.h"
-#include "cli/documents.h"
+#include "cli/runs.h"
 #include "config/experiment.h"
 #include "config/tree.h"
 #include "launch/process.h"
@@ -269,7 +268,7 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
     struct trace_written trace = {0};
     struct result_end end = {.error = err.text, .started = time(NULL), .trace = &trace};
-    uint64_t start = clock_ns();
+    uint64_t start = epa_now_ns();
     int code;
 
     live_begin(c->live, session,
@@ -281,7 +280,7 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
                c->stop_fd);
     *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
-    end.elapsed_s = (double)(clock_ns() - start) / 1e9;
+    end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
     end.signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
     if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')

@@ -1,4 +1,4 @@
-/* epa2a tune FILE: which values of the options that tables mark (epa2a/option.h, `tune`) are
+/* epa2a tune FILE: which values of the options that tables mark (epa2a/plugin.h, `tune`) are
  * fastest. A pass tries each of them alone, drops the slower half again and again, and then tries
  * those that won together; the next pass begins with the best. In a round all settings that are
  * left take turns with the file's own, so that what drifts is in all of them; each is verified
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/file.h"
-#include "cli/compare.h"
+#include "cli/cli.h"
 #include "cli/tune.h"
 #include "report/result.h"
 
@@ -48,7 +48,7 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
     struct results results = {0};
     const char **set = arena_alloc(s->t.arena, (x->n + 5) * sizeof(*set));
     uint32_t n = x->n;
-    uint64_t start = clock_ns(), samples = 0;
+    uint64_t start = epa_now_ns(), samples = 0;
     char why[CLI_FAILURE] = "";
     double median = NAN;
     json_t *turn;
@@ -81,7 +81,7 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
         median = turns_percentile(&results, s->stage, 500, &samples);
     turn = json_object_of("what", json_deep_copy(what), "code", json_integer(*code), "error",
                           json_text(why), "median_ns", json_whole(median), "samples",
-                          json_count(samples), "took_ns", json_count(clock_ns() - start), NULL);
+                          json_count(samples), "took_ns", json_count(epa_now_ns() - start), NULL);
     results_free(&results);
     return turn;
 }

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "cli/compare.h"
+#include <epa2a/wait.h>
+#include "cli/cli.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
 #include "launch/process.h"
@@ -262,7 +262,7 @@ static int take_turn(void *arg, uint32_t side, double *median)
 {
     struct sides *s = arg;
     struct results results;
-    uint64_t start = clock_ns();
+    uint64_t start = epa_now_ns();
     int code = run_side(s, side, &results);
 
     for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
@@ -270,7 +270,7 @@ static int take_turn(void *arg, uint32_t side, double *median)
         code = isnan(median[i]) ? EXIT_RESOURCE : EXIT_OK;
     }
     results_free(&results);
-    s->turns.spent_ns += clock_ns() - start;
+    s->turns.spent_ns += epa_now_ns() - start;
     return code;
 }
 
@@ -326,7 +326,8 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
                      struct epa_error *err)
 {
     struct turns *t = &s->turns;
-    uint64_t start = clock_ns(), budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : BUDGET_NS;
+    uint64_t start = epa_now_ns(),
+             budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : BUDGET_NS;
     FILE *notes = cli_has_stdout(s->cli) ? stderr : stdout;
     enum compare_verdict verdict;
     int code = EXIT_OK;
@@ -339,7 +340,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     if (compare_check(s->cli, notes, &s->first[0], &s->first[1], err) != EPA_OK ||
         choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);
-    t->spent_ns = clock_ns() - start;
+    t->spent_ns = epa_now_ns() - start;
     cut_turns(s, t->spent_ns / 2, budget_ns);
     s->permille = is_busy(s) ? FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
@@ -359,7 +360,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         compared_add(rows, &s->first[0].run[0], s->stage[i], &x, verdict, i == t->total);
     }
     snprintf(taken, TAKEN, "%" PRIu64 " samples a turn, %u turns in %.1f s%s", s->samples,
-             2 * t->rounds, (double)(clock_ns() - start) / 1e9,
+             2 * t->rounds, (double)(epa_now_ns() - start) / 1e9,
              s->permille == 500 ? ""
                                 : "; other programs have the cores, so a turn is as fast as its "
                                   "fastest 5 %, and not as its median");

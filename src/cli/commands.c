@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "report/plot.h"
+#include "report/results.h"
 
 enum { LEFT = 26 };          /* columns of what is explained */
 enum { MANY = 1u << 30 };    /* arguments */

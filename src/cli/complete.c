@@ -18,7 +18,6 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/topics.h"
 #include "completion_texts.h"
 #include "config/options.h"
 #include "plugin/registry.h"

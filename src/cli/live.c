@@ -1,5 +1,5 @@
 /* Everything here reads what ranks have written anyway, at most some times a second. */
-#include "cli/live.h"
+#include "cli/runs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,9 +11,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/stats.h"
-#include "base/terminal.h"
+#include "base/text.h"
 #include "session/status.h"
 
 /* ---- the progress line ---- */
@@ -400,7 +400,7 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
         progress_clear(&live->progress);
         return wants_it_now(live);
     }
-    now = clock_ns();
+    now = epa_now_ns();
     if (live->run.reports && progress_due(&live->progress, now))
         draw(live, now);
     return false;
@@ -415,7 +415,7 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
     live->run = *run;
     live->stop_fd = stop_fd;
     live->stop_signal = 0;
-    live->run_ns = clock_ns();
+    live->run_ns = epa_now_ns();
     live->first_ns = live->first_done = 0;
     live->progress.drawn_ns = live->run_ns;
     s->poll_launch = poll_launch;
@@ -435,7 +435,7 @@ void live_end(struct live *live, struct session *s)
     if (live->status_page != NULL)
         status_page_show(live->status_page, NULL);
     live->session = NULL;
-    live->finished_s += (double)(clock_ns() - live->run_ns) / 1e9;
+    live->finished_s += (double)(epa_now_ns() - live->run_ns) / 1e9;
     live->finished++;
 }
 

@@ -1,23 +1,39 @@
-/* Prints files as C arrays: epa2a.bash becomes epa2a_bash. Runs in the build. */
+/* Prints files as C arrays: epa2a.bash becomes epa2a_bash. In a file that begins with "=== name"
+ * each such line begins an array of its own, name_txt. Runs in the build. */
 #include <stdio.h>
 #include <string.h>
+
+static void begin_array(const char *name, size_t bytes, const char *end)
+{
+    printf("static const char ");
+    for (size_t i = 0; i < bytes; i++)
+        putchar(name[i] == '.' || name[i] == '-' ? '_' : name[i]);
+    printf("%s[] = {\n", end);
+}
 
 static int print_file(const char *path)
 {
     const char *name = strrchr(path, '/');
     FILE *file = fopen(path, "rb");
-    int c, column = 0;
+    char line[1024];
 
     if (file == NULL) {
         perror(path);
         return 1;
     }
-    printf("static const char ");
-    for (name = name == NULL ? path : name + 1; *name != '\0'; name++)
-        putchar(*name == '.' || *name == '-' ? '_' : *name);
-    printf("[] = {\n");
-    while ((c = getc(file)) != EOF)
-        printf("%d,%s", (signed char)c, ++column % 24 == 0 ? "\n" : "");
+    name = name == NULL ? path : name + 1;
+    for (int n = 0; fgets(line, sizeof(line), file) != NULL; n++) {
+        if (strncmp(line, "=== ", 4) == 0) {
+            printf("%s", n == 0 ? "" : "0};\n");
+            begin_array(line + 4, strcspn(line + 4, "\n"), "_txt");
+            continue;
+        }
+        if (n == 0)
+            begin_array(name, strlen(name), "");
+        for (const char *c = line; *c != '\0'; c++)
+            printf("%d,", (signed char)*c);
+        putchar('\n');
+    }
     printf("0};\n");
     return fclose(file) != 0;
 }

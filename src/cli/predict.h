@@ -2,10 +2,10 @@
 #ifndef CLI_PREDICT_H
 #define CLI_PREDICT_H
 
-#include "cli/compare.h"
+#include "cli/cli.h"
 #include "cli/runs.h"
 #include "op/op.h"
-#include "report/predict.h"
+#include "report/summary.h"
 
 enum {
     WORLDS_MOST = 8, /* that are measured */

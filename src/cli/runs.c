@@ -14,7 +14,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
-#include "cli/documents.h"
 
 bool run_is_of_several(const struct run *run)
 {

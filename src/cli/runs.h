@@ -3,13 +3,19 @@
 #define RUNS_H
 
 #include "cli/cli.h"
-#include "config/diag.h"
+#include "config/tree.h"
 #include "experiment/batch.h"
 #include "plugin/registry.h"
 #include <sys/stat.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include "report/results.h"
+#include "base/file.h"
+#include "report/summary.h"
+#include "base/text.h"
+#include "session/session.h"
 
-struct documents; /* cli/documents.h */
+struct documents;
 struct facts;
 
 struct run {
@@ -91,5 +97,110 @@ void run_folder_finish(struct run_folder *);
 
 /* Makes a folder, and keeps other processes out of it until the caller closes *fd. */
 enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *);
+
+/* What --json, --markdown, --csv, --json-lines, --html, --junit and --openmetrics ask for, and the
+ * tables of --out-dir: written whole while runs go on and at their end. */
+
+enum document_kind {
+    DOCUMENT_JSON,
+    DOCUMENT_MARKDOWN,
+    DOCUMENT_CSV,
+    DOCUMENT_STREAM, /* --json-lines */
+    DOCUMENT_JUNIT,
+    DOCUMENT_METRICS,
+    DOCUMENT_HTML,
+    DOCUMENT_FOLDER, /* the first of those in --out-dir */
+    DOCUMENT_FOLDER_CSV = DOCUMENT_FOLDER,
+    DOCUMENT_FOLDER_MARKDOWN,
+    DOCUMENTS
+};
+
+struct documents {
+    const struct cli *cli;
+    const struct runs *runs;
+    enum verb verb;
+    bool ours;                /* this process reports */
+    json_t *rows;             /* of runs, as written */
+    char *path[DOCUMENTS];    /* NULL: not asked for */
+    json_t *one;              /* the last result; NULL: it has none */
+    json_t *results;          /* all of them, where a document wants them */
+    struct warnings warnings; /* of runs of a batch, printed after its table */
+    struct file_stream stream;
+    bool is_ours[DOCUMENTS];  /* written by this command, so to be written over */
+    bool reported[DOCUMENTS]; /* that it cannot be written */
+    uint64_t written_ns, cost_ns;
+};
+
+/* Whether the files can be written. */
+enum epa_status documents_check(const struct cli *, struct epa_error *);
+
+/* With a row for each run; `runs` must outlive it. */
+void documents_init(struct documents *, const struct cli *, enum verb, const struct runs *,
+                    bool ours);
+/* Begins what is written while runs go on. */
+enum epa_status documents_open(struct documents *, struct epa_error *);
+void documents_finish(struct documents *);
+
+/* A document of one result, on a line. */
+void documents_line(struct text *out, json_t *result, const struct report_batch *);
+
+/* Adds a result, which it takes, and leaves it in `one`. */
+void documents_add(struct documents *, json_t *result);
+
+/* One of them is standard output, where nothing else may be then. */
+bool documents_have_stdout(const struct documents *);
+
+/* Writes all; before the last time only if it was long enough ago that writing stays a small
+ * part of the whole. Says what is wrong, and is false then. */
+bool documents_write(struct documents *, bool last);
+
+/* A page of a batch for a browser, with nothing outside it. */
+void page_html(struct text *out, const struct documents *, const struct report_batch *);
+
+/* What a command shows of itself while it runs: the progress line, where ranks are at SIGUSR1,
+ * and the status page that `epa2a status` reads. All of it is done by the thread that launches,
+ * between two looks at its ranks. */
+
+struct live;
+
+/* What is under way. */
+struct live_run {
+    const char *file, *label; /* label "": none */
+    uint32_t number, of;      /* from 1 */
+    bool reports;             /* this process is the one that says what comes out */
+};
+
+/* From here on SIGUSR1 does not end the process, but is answered. */
+void live_catch(void);
+
+struct live *live_create(const struct cli *);
+void live_destroy(struct live *);
+
+/* For session_create_on(); NULL: there is none. */
+struct status_page *live_status_page(const struct live *);
+
+/* Around session_run(). stop_fd: a signalfd, which is read at the second signal alone, or by
+ * live_stop_signal(). */
+void live_begin(struct live *, struct session *, const struct live_run *, int stop_fd);
+void live_end(struct live *, struct session *);
+
+/* The signal that was read in between, or 0. */
+int live_stop_signal(const struct live *);
+
+/* ---- the progress line ---- */
+
+/* What the line says. */
+struct progress_facts {
+    const char *verb, *label;
+    uint32_t number, of; /* runs */
+    uint64_t done, warmup, iterations;
+    double median_ns, left_s; /* NAN: not known yet */
+    bool at_most;             /* left_s: a rule may end it sooner */
+    bool set_up;              /* iterations have not begun */
+};
+
+/* The line, in so many columns at most, without a line's end. Control characters become ?,
+ * and so does what is no UTF-8. */
+void progress_line(const struct progress_facts *, uint32_t columns, struct text *out);
 
 #endif

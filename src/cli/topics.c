@@ -1,6 +1,6 @@
 /* Topics, collected from the tables. A key has one topic; an option of a plugin has three
  * names, since people leave out what is clear to them. */
-#include "cli/topics.h"
+#include "cli/cli.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,9 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/exit_code.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "config/options.h"
 #include "help_texts.h"
 #include "op/op.h"

@@ -3,7 +3,7 @@
 #define TUNE_H
 
 #include "base/stats.h"
-#include "cli/compare.h"
+#include "cli/cli.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
 
@@ -97,7 +97,7 @@ struct tune_search {
     struct epa_error err;
 };
 
-/* ---- tune_settings.c ---- */
+/* ---- what can be tried ---- */
 
 /* The only run of a text with `set`, or all of the file (text NULL); NULL: `why` says why not, or
  * for the file it was printed. */

@@ -1,7 +1,7 @@
 /* Errors are turned into text when they are reported, with their source line, so that the text
  * that they are about may be gone when they are printed. What the user wrote is shown, but
  * never sent to a terminal as it is: control characters and broken UTF-8 become '?'. */
-#include "config/diag.h"
+#include "config/tree.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 #include "config/options.h"
 #include "plugin/registry.h"
 
-/* ---- expectations (expect.c) ---- */
+/* ---- expectations (experiment_show.c) ---- */
 
 /* Of the figures of a row; a bound that is not set is out of those of its option. */
 struct expect_bounds {
@@ -194,7 +194,7 @@ struct bench_options {
     uint32_t calls_per_graph; /* graph: of each stage in one launch; even; with cold it is 1 */
     int cache;                /* enum bench_cache */
     bool check;               /* compare every element of one iteration after the last sample */
-    /* Stop rules; see session/stop.c. 0: not set, but of min_iterations. */
+    /* Stop rules; see session/rank_bench.c. 0: not set, but of min_iterations. */
     double ci95;
     uint32_t min_iterations;
     uint64_t min_time_ns, max_time_ns;

@@ -3,6 +3,7 @@
 #include "config/experiment.h"
 
 #include <string.h>
+#include <math.h>
 
 #include "base/text.h"
 #include "config/tree.h"
@@ -203,4 +204,126 @@ uint64_t experiment_hash(const struct experiment *x)
 
     experiment_visit(x, hash_value, &hash);
     return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
+}
+
+/* The table of `expect`: bounds of figures by name, of a result's last row or of the row that a key
+ * or a map is called by. */
+
+enum { DAY_S = 86400, MOST_BOUNDS = 1000 }; /* nobody has more; looking for keys takes its square */
+
+#define MOST(figure, what) \
+    { \
+        .name = #figure, EPA_DURATION(struct expect_options, last.figure), \
+        .max = (uint64_t)DAY_S * 1000000000, .help = "upper bound of " what \
+    }
+#define LEAST(figure, limit, what) \
+    { \
+        .name = #figure, EPA_REAL(struct expect_options, last.figure), .most = limit, \
+        .help = "lower bound " what \
+    }
+
+const struct epa_option expect_table[] = {
+    {.name = "wrong",
+     EPA_U32(struct expect_options, wrong),
+     .max = 1000000000,
+     .help = "maximum number of wrong elements; elements must have been compared; the only bound "
+             "that verify checks"},
+    MOST(min, "the shortest sample; as median"),
+    MOST(median, "the median: 120us of the total, or of a row by expect.dispatch.median"),
+    MOST(p95, "the 95th percentile; as median"),
+    MOST(p99, "the 99th percentile; as median"),
+    MOST(p999, "the 99.9th percentile, which needs 1000 samples; as median"),
+    MOST(max, "the longest sample; as median"),
+    MOST(mean, "the mean; as median"),
+    LEAST(goodput, 1e9, "in GB/s, of the total or of a row, as median; `epa2a help bandwidth`"),
+    LEAST(wire, 1e9, "in GB/s; as goodput"),
+    LEAST(bottleneck, 1e9, "in GB/s; as goodput"),
+    LEAST(of_peak, 1, "of the percentage of peak, by the median: 50%"),
+    {0},
+};
+const struct epa_option *const expect_figures = &expect_table[1];
+
+double expect_bound(const struct epa_option *figure, const struct expect_bounds *bounds)
+{
+    const void *field = (const char *)bounds + figure->offset;
+
+    if (!option_is_set(figure, bounds))
+        return NAN;
+    return figure->type == EPA_OPTION_DURATION ? (double)*(const uint64_t *)field
+                                               : *(const double *)field;
+}
+
+const struct expect_bounds *expect_row_at(const struct expect_options *x, uint32_t i,
+                                          const char **name)
+{
+    *name = i > 0 && i <= x->n_rows ? x->row[i - 1].name : "";
+    return i == 0 ? &x->last : i <= x->n_rows ? &x->row[i - 1].bounds : NULL;
+}
+
+bool expect_wrong_is_set(const struct expect_options *x)
+{
+    return option_is_set(&expect_table[0], x);
+}
+
+bool expect_is_set(const struct expect_options *x)
+{
+    for (const struct epa_option *o = expect_figures; o->name != NULL; o++)
+        if (option_is_set(o, x))
+            return true;
+    return x->n_rows > 0 || expect_wrong_is_set(x);
+}
+
+/* ---- reading ---- */
+
+struct node *expect_flatten(struct arena *arena, const struct node *map)
+{
+    struct node *flat = node_make(arena, NODE_MAP, &map->location);
+
+    for (uint32_t i = 0; i < map->n && flat->n <= MOST_BOUNDS; i++) {
+        struct node *key = map->key[i], *item = map->item[i];
+
+        if (item->kind != NODE_MAP)
+            node_set(arena, flat, key, item);
+        for (uint32_t k = 0; item->kind == NODE_MAP && k < item->n && flat->n <= MOST_BOUNDS; k++)
+            node_set(arena, flat,
+                     tree_word(arena, arena_printf(arena, "%s.%s", key->text, item->key[k]->text),
+                               &item->key[k]->location),
+                     item->item[k]);
+    }
+    return flat;
+}
+
+void expect_read(const struct node *map, struct arena *arena, struct diag *diag,
+                 struct expect_options *out)
+{
+    const struct epa_options figures = {.table = expect_figures};
+    const struct section *section = section_find("expect");
+    struct node *others = node_make(arena, NODE_MAP, &map->location);
+    struct expect_row *row = arena_alloc(arena, (map->n + 1) * sizeof(*row));
+    uint32_t n = 0;
+
+    if (map->n > MOST_BOUNDS) {
+        diag_error(diag, &map->location, NULL, "expect: more than %d bounds", MOST_BOUNDS);
+        return;
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
+        const char *key = map->key[i]->text, *dot = strrchr(key, '.');
+        const struct epa_option *option = dot != NULL ? option_find(&figures, dot + 1) : NULL;
+        uint32_t at = 0;
+
+        if (option == NULL) {
+            node_append(arena, others, map->key[i], map->item[i]);
+            continue;
+        }
+        key = arena_strndup(arena, key, (size_t)(dot - key));
+        while (at < n && strcmp(row[at].name, key) != 0)
+            at++;
+        if (at == n)
+            row[n++] = (struct expect_row){key, EXPECT_ANY};
+        option_read(option, arena_printf(arena, "expect.%s", map->key[i]->text), map->item[i],
+                    arena, diag, &row[at].bounds);
+    }
+    options_read(&section->options, section->name, NULL, others, arena, diag, out);
+    out->row = row;
+    out->n_rows = n;
 }

@@ -1,4 +1,4 @@
-/* From nodes and texts to structs and back, by the tables of epa2a/option.h. */
+/* From nodes and texts to structs and back, by the tables of epa2a/plugin.h. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <epa2a/option.h>
+#include <epa2a/plugin.h>
 
 #include "config/tree.h"
 

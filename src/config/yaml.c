@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "config/diag.h"
 
 /* ---- source locations and complaints ---- */
 

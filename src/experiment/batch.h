@@ -88,7 +88,7 @@ void experiment_destroy(struct experiment *);
 /* What the algorithm says of the shape, with a transport that gives `flags`: fills `footprint`. */
 enum epa_status experiment_plan(struct experiment *, uint32_t flags, struct epa_error *);
 
-/* ---- resize.c ---- */
+/* ---- points.c ---- */
 
 /* The same of a world of so many ranks, which need not fit here, nor be a number that can run:
  * checked and planned. Between nodes a transport of one node is taken to have puts. Of more ranks

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "plugin/registry.h"
-#include "base/clock.h"
-#include "launch/pin.h"
+#include <epa2a/wait.h>
+#include "launch/process.h"
 
 enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
 
@@ -49,12 +49,12 @@ struct workers {
 static void pass_time(const struct workers *pool, uint64_t *since)
 {
     if (!pool->crowded) {
-        clock_relax();
+        epa_relax();
         return;
     }
     if (*since == 0)
-        *since = clock_ns();
-    clock_pause(clock_ns() - *since, 1); /* short backs off: who calls is near */
+        *since = epa_now_ns();
+    epa_backoff(epa_now_ns() - *since, 1); /* short backs off: who calls is near */
 }
 
 /* Sleeps unless `round` has moved on from `seen`. */
@@ -79,8 +79,8 @@ static uint32_t next_round(struct workers *pool, uint32_t seen)
         if (turn % CLOCK_TURNS != 0)
             continue;
         if (start == 0)
-            start = clock_ns();
-        else if (clock_ns() - start > IDLE_NS)
+            start = epa_now_ns();
+        else if (epa_now_ns() - start > IDLE_NS)
             sleep_until_work(pool, seen);
     }
     return round;
@@ -298,7 +298,7 @@ static enum epa_status host_mark(struct epa_backend *base, uint32_t i)
 
     if (i >= MARKS)
         return epa_fail(fresh(host), EPA_ERR_UNSUPPORTED, "host: mark %u of %d", i, MARKS);
-    host->mark[i] = clock_ns();
+    host->mark[i] = epa_now_ns();
     return EPA_OK;
 }
 

@@ -5,7 +5,7 @@
  * allgather, which goes through two slots a rank, in turn: who has passed step i + 1 knows that
  * all have read what step i brought, since they read it before they reached that, and may write
  * that of step i + 2 over it. */
-#include "launch/bootstrap.h"
+#include "launch/process.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum {
     SLOT_BYTES = 16384,     /* at most; */
@@ -196,7 +196,7 @@ static void pass_time(const struct epa_world *world, uint32_t turn)
     uint32_t spins = world->local_size > world->local_cores ? 0 : SPINS;
 
     if (turn < spins)
-        clock_relax();
+        epa_relax();
     else if (turn < spins + YIELDS)
         sched_yield();
     else
@@ -217,7 +217,7 @@ static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
         pass_time(&boot->base.world, turn);
         if (turn % 64 != 63)
             continue;
-        now = clock_ns();
+        now = epa_now_ns();
         if (start == 0)
             start = now;
         epa_wait_report(boot->base.observer,

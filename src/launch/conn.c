@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum { READ_AHEAD = 4096, KEY_MOST = 64 };
 
@@ -230,7 +230,7 @@ bool conn_find_difference(const char *there, const char *here, char *out, size_t
 
 void conn_init(struct conn *out, int fd, size_t limit)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = epa_now_ns();
 
     *out = (struct conn){.fd = fd, .limit = limit, .heard_ns = now, .said_ns = now};
 }
@@ -346,7 +346,7 @@ static void read_some(struct conn *conn)
     n = recv(conn->fd, conn->in + have, conn->in_room - have, MSG_DONTWAIT);
     if (n > 0) {
         conn->in_bytes += (size_t)n;
-        conn->heard_ns = clock_ns();
+        conn->heard_ns = epa_now_ns();
     } else if (n == 0) {
         conn_close(conn, "its connection was closed");
     } else if (errno != EAGAIN && errno != EINTR) {
@@ -411,7 +411,7 @@ static void write_some(struct conn *conn)
 
         if (n > 0) {
             conn->out_from += (size_t)n;
-            conn->said_ns = clock_ns();
+            conn->said_ns = epa_now_ns();
         } else if (n < 0 && errno == EAGAIN) {
             return;
         } else if (n < 0 && errno != EINTR) {

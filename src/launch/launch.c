@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum { POLL_MS = 100 }; /* a rank can raise `aborted` and then hang, which only polling shows */
 
@@ -54,7 +54,7 @@ static void rank_returned(struct launch *l, enum epa_status status)
     else if (l->launcher != NULL)
         launcher_report(l->launcher, &(struct conn_word){.rank = UINT32_MAX});
     else if (l->first_ns == 0)
-        l->first_ns = clock_ns();
+        l->first_ns = epa_now_ns();
 }
 
 static void fail_by_grace(struct launch *l, const char *who)
@@ -94,7 +94,7 @@ static uint32_t missing_rank(const struct launch *l)
 
 static void check_time(struct launch *l)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = epa_now_ns();
     enum epa_poll_reason why = l->stopping ? EPA_POLL_STOPPING : EPA_POLL;
     bool at_once = l->asked.poll_launch != NULL && l->asked.poll_launch(l->asked.poll_arg, why);
 
@@ -114,7 +114,7 @@ static void check_time(struct launch *l)
 
 static int pause_ms(const struct launch *l, bool blind)
 {
-    uint64_t now = clock_ns(), end = now + POLL_MS * 1000000ull;
+    uint64_t now = epa_now_ns(), end = now + POLL_MS * 1000000ull;
 
     if (blind)
         return 1;

@@ -2,6 +2,8 @@
 #ifndef LAUNCH_H
 #define LAUNCH_H
 
+#include <epa2a/world.h>
+
 #include <pthread.h>
 
 #include "launch/conn.h"
@@ -84,5 +86,96 @@ bool launcher_keeps_process(const struct launcher *);
 /* The rank's process is gone. */
 void launcher_lose_process(struct launcher *);
 bool launcher_over(const struct launcher *);
+
+/* One rank of several that mpirun, srun, torchrun or a script has started, each by itself: what the
+ * launchers env and mpi share, a library of its own.
+ *
+ * This process becomes the launcher of its rank: it forks the rank's process and watches over it,
+ * so that it is known how a rank died. Launchers connect to a rendezvous in that of rank 0, which
+ * forwards the steps of the set-up, learns of every death, and tells all how the launch ended. */
+
+enum { LAUNCHER_TOKEN = 64, LAUNCHER_ADDRESSES = 8, LAUNCHER_ADDRESS = 256 };
+
+/* How the rendezvous is reached. No pointers: its bytes may be sent to other hosts. */
+struct launcher_contact {
+    char token[LAUNCHER_TOKEN + 1]; /* the secret of a job */
+    char local[64]; /* an abstract unix socket, for ranks of this host and user; "": addresses */
+    char address[LAUNCHER_ADDRESSES]
+                [LAUNCHER_ADDRESS]; /* numbers or names, tried in turn; "": end */
+    uint32_t port;
+};
+
+/* Options of a launcher that are the same for all of them. */
+struct launcher_settings {
+    int pin;               /* enum pin */
+    bool prefix;           /* "[rank 3] " before each line of the rank's standard error */
+    uint64_t start_ns;     /* for all ranks to connect */
+    uint64_t heartbeat_ns; /* silence after which a launcher counts as lost */
+};
+
+#define LAUNCHER_DEFAULTS \
+    { \
+        .pin = PIN_CORE, .prefix = true, .start_ns = 60000000000, .heartbeat_ns = 5000000000 \
+    }
+
+/* The rows of these options, where they are the member `launcher` of a struct config. */
+#define LAUNCHER_OPTIONS \
+    {.name = "start", \
+     EPA_DURATION(struct config, launcher.start_ns), \
+     .min = 100000000, \
+     .max = 3600000000000, \
+     .help = "longest wait at the start for all ranks to connect"}, \
+        {.name = "heartbeat", \
+         EPA_DURATION(struct config, launcher.heartbeat_ns), \
+         .min = 1000000000, \
+         .max = 600000000000, \
+         .help = "time without a message after which a host counts as lost"}, \
+        {.name = "pin", \
+         EPA_CHOICE(struct config, launcher.pin), \
+         .choices = pin_choices, \
+         .help = "cores of the ranks, of those that were assigned to them at the start"}, \
+    { \
+        .name = "prefix", EPA_BOOL(struct config, launcher.prefix), \
+        .help = "prefix each line of a rank's standard error with its number" \
+    }
+
+struct launcher_params {
+    struct epa_process_id process_id;
+    /* Of this host, where rank 0 listens; NULL: at the address that contact names, or at
+     * any where there is no contact. */
+    const char *interface;
+    /* Where the rendezvous is, with meet() or without; NULL: rank 0 listens at a port that is free,
+     * makes a token, and meet() takes both to the others. */
+    const struct launcher_contact *contact;
+    /* In the process of the rank, before it runs anything. On rank 0 `contact` is filled,
+     * on others it is to be filled with the same bytes. Where it is given, that process is
+     * started once and kept: it runs the ranks of all launches. It is killed if meet() has not
+     * returned after start_ns. */
+    enum epa_status (*meet)(void *arg, struct launcher_contact *contact, struct epa_error *);
+    void (*leave)(void *arg); /* in that process, before it ends; may be NULL */
+    void *arg;
+};
+
+struct launcher;
+
+/* For ranks of one host: an abstract socket, named by contact->port and what only this job has
+ * (`job`), where the kernel tells the user of the other process. */
+void launcher_meet_here(struct launcher_contact *contact, uint32_t job);
+
+/* Rank 0 listens from here on. No process is started. */
+enum epa_status launcher_create(const struct launcher_params *, struct launcher **out,
+                                struct epa_error *);
+
+/* As launch() of epa_launcher_plugin; `asked` is the same on all ranks but for what `arg` and
+ * `block` point to. One launch at a time. What rank 0 can say for all only its `err` and
+ * `failed_rank` say. One that keeps its process and has lost it refuses further launches, on all
+ * ranks. */
+enum epa_status launcher_launch(struct launcher *, const struct launcher_settings *,
+                                const struct epa_launch *asked, struct epa_error *);
+
+/* Ends the process that was kept: leave() has a second for it. Then, rank 0 aside, waits
+ * some seconds for rank 0 to do the same, which has reported then: who started
+ * us may kill all once one has left with an error. NULL is good. */
+void launcher_destroy(struct launcher *);
 
 #endif

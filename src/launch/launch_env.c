@@ -8,7 +8,7 @@
 #include "plugin/registry.h"
 #include "launch/rendezvous.h"
 #include "launch/process.h"
-#include "launch/launcher.h"
+#include "launch/launch.h"
 
 struct config {
     struct launcher_settings launcher;

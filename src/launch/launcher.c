@@ -1,8 +1,8 @@
 /* A launcher's connection to the rendezvous, which it dials or has itself. What the ranks of other
- * processes bring to the set-up it writes into the control page (bootstrap.h) that it shares with
+ * processes bring to the set-up it writes into the control page (process.h) that it shares with
  * the process of its rank, as if they were here. Until the rendezvous has proved who it is, it
  * dials again; from then on a connection that is closed or silent means that rank 0 is lost. */
-#include "launch/launcher.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,10 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "launch/conn.h"
-#include "launch/launch.h"
-#include "launch/pin.h"
+#include "launch/process.h"
 #include "launch/rendezvous.h"
 
 enum {
@@ -419,7 +418,7 @@ static void look_at_rank(struct launcher *l)
         conn_put_piece(&l->conn, CONN_STEP, my_rank(l), ++l->sent, data, bytes);
     if (control_aborted(l->control) && !launch->abort_known)
         launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, UINT32_MAX, 0, "%s", ""));
-    if (!l->met && !l->judged && clock_ns() - l->began_ns > l->settings->start_ns)
+    if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
         launch_fail(
             launch,
             conn_word_of(
@@ -446,7 +445,7 @@ int launcher_pause_ms(const struct launcher *l)
 void launcher_turn(struct launcher *l, const struct pollfd *fds, uint32_t n)
 {
     look_at_rank(l);
-    conn_turns(l, fds[0].revents, clock_ns());
+    conn_turns(l, fds[0].revents, epa_now_ns());
     if (l->rendezvous != NULL)
         rendezvous_turn(l->rendezvous, fds + 1, n - 1);
 }
@@ -564,7 +563,7 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     l->ran = l->judged = l->rank_0_reports = false;
     l->verdict = (struct conn_word){.rank = UINT32_MAX};
     l->sent = l->block_at = 0;
-    l->began_ns = clock_ns();
+    l->began_ns = epa_now_ns();
     launch->launcher = l;
     launch->control = l->control;
     launch->wake = l->wake;
@@ -590,7 +589,7 @@ static void end_process(struct launcher *l)
 {
     /* Killed, it would be a failure after all; after one, it may wait for who is gone. */
     uint64_t ms = l->verdict.status == EPA_OK ? REPORT_MS : LEAVE_MS;
-    uint64_t kill_ns = clock_ns() + ms * 1000000;
+    uint64_t kill_ns = epa_now_ns() + ms * 1000000;
     int code;
 
     if (l->process.pid == 0)
@@ -598,7 +597,7 @@ static void end_process(struct launcher *l)
     (void)eventfd_write(l->orders, ORDER_LEAVE);
     while (!process_ended(&l->process, EPA_OK, &code)) {
         relay_turn(&l->process.relay);
-        if (clock_ns() > kill_ns)
+        if (epa_now_ns() > kill_ns)
             process_kill(&l->process);
         (void)poll(NULL, 0, 1);
     }
@@ -607,12 +606,12 @@ static void end_process(struct launcher *l)
 
 static void wait_for_rank_0(struct launcher *l)
 {
-    uint64_t end_ns = clock_ns() + REPORT_S * 1000000000ull;
+    uint64_t end_ns = epa_now_ns() + REPORT_S * 1000000000ull;
     struct conn_message m;
 
     if (!launcher_keeps_process(l) || my_rank(l) == 0 || l->verdict.status == EPA_OK)
         return;
-    while (l->conn.fd >= 0 && clock_ns() < end_ns) {
+    while (l->conn.fd >= 0 && epa_now_ns() < end_ns) {
         struct pollfd fd = {.fd = l->conn.fd, .events = POLLIN};
 
         if (poll(&fd, 1, POLL_MS) > 0)

@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 static const uint64_t try_ns = 2000000000, pause_ns = 100000000;
 
@@ -326,7 +326,7 @@ static void greet(struct net_dial *dial, int fd)
 
 void net_dial_init(struct net_dial *out, const struct launcher_contact *contact, int fd)
 {
-    *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = clock_ns()};
+    *out = (struct net_dial){.contact = contact, .conn = {.fd = -1}, .since_ns = epa_now_ns()};
     snprintf(out->why, sizeof(out->why), "there was no time to try");
     if (fd >= 0)
         greet(out, fd);

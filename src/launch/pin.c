@@ -1,7 +1,7 @@
 /* Cores to pin to, from this process' affinity mask, and the size of L2. hwloc, where the build
  * found it, says which cores are threads of one physical core; without it they go in order of
  * number. How large L2 is the C library may know, too; virtual machines say nothing to either. */
-#include "launch/pin.h"
+#include "launch/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

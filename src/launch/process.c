@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/terminal.h"
+#include "base/text.h"
 
 enum {
     TURN_READS = 16,    /* of one rank at a time: it may write faster than we read */

@@ -3,10 +3,12 @@
 #define PROCESS_H
 
 #include <sys/types.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "launch/bootstrap.h"
-#include "launch/pin.h"
 #include <epa2a/world.h>
+#include <epa2a/plugin.h>
+#include <epa2a/status.h>
 
 /* What a rank prints, passed on line by line with its number. */
 enum { RELAY_LINE = 4096 };
@@ -76,5 +78,123 @@ uint32_t process_job_hash(const struct process_job *);
 /* Never guesses: a set of variables counts when all of it is there. EPA_ERR_CONFIG: it is
  * there and makes no sense. */
 enum epa_status process_id_find(struct process_job *out, struct epa_error *);
+
+/* The slow channel between the ranks of one host: a page range that all of them map; and, where
+ * there are more hosts, between a rank and the launcher that stands in for the others. */
+
+/* What the ranks share. Made by the launcher before the first of them exists; processes
+ * that are forked and threads that are started from then on see the same words. */
+struct control;
+
+enum epa_status control_create(uint32_t ranks, struct control **out, struct epa_error *);
+void control_destroy(struct control *);
+
+/* Makes all ranks leave whatever they wait in. */
+void control_abort(struct control *);
+bool control_aborted(const struct control *);
+
+/* A rank's last word; a rank that ends without one has died. */
+void control_return(struct control *, uint32_t rank, enum epa_status);
+
+/* Whether `rank` has given its last word, and what it was. */
+bool control_returned(const struct control *, uint32_t rank, enum epa_status *out);
+
+/* As it was made, for other ranks to use it; none does at the moment. */
+void control_reset(struct control *);
+
+/* Where ranks are on several hosts, each has a control of its own, in which its launcher stands in
+ * for all others: whether the rank has come to that step (a barrier or a part of an allgather,
+ * the first is 1) and what it brings; and that another has. Without data it is to have come, and
+ * its data must follow before the last rank does. */
+bool control_step(const struct control *, uint32_t rank, uint64_t step, const void **data,
+                  size_t *bytes);
+void control_arrive(struct control *, uint32_t rank, uint64_t step, const void *data, size_t bytes);
+
+/* How long a rank is waited for that does nothing: one that is stopped, or sleeps in vain. One that
+ * uses a core, as in memory that it touches for the first time, is given a minute more, so that a
+ * short limit holds on a machine with other work, too. Begins with limit_ns alone. */
+struct wait_limit {
+    uint64_t limit_ns; /* 0: for ever */
+    uint64_t start_ns, window_ns, cpu_ns;
+    uint32_t rank;
+};
+
+/* To be called now and then; whether the rank has been waited for in vain. */
+bool wait_limit_expired(struct wait_limit *, const struct control *, uint32_t rank, uint64_t now);
+
+/* That each of so many ranks can bring to one step. */
+size_t bootstrap_slot_bytes(uint32_t ranks);
+
+/* One rank's end. Only the rank that it was made for uses it, one thread at a time. */
+struct bootstrap {
+    struct epa_bootstrap base; /* first: a pointer to it is one to all of this */
+    struct control *control;
+    uint64_t step; /* barriers and parts of allgathers so far */
+    uint32_t late; /* the rank that the last timeout waited for */
+    int wake_fd;   /* an eventfd, written when this rank reaches a step or aborts; -1: none */
+};
+
+void bootstrap_init(struct bootstrap *out, struct control *, const struct epa_world *,
+                    uint64_t timeout_ns);
+
+/* Cores of this host, which of them a rank's threads run on, and their caches. */
+
+enum pin { PIN_CORE, PIN_NONE };
+
+extern const struct epa_choice pin_choices[]; /* for the option `pin` of launchers */
+
+/* The cores that this process may use, in the order in which ranks take them: one of each
+ * physical core first, its SMT siblings last. */
+struct pin_plan {
+    int32_t *order; /* owned */
+    uint32_t cores;
+    enum pin pin;
+    uint32_t ranks, threads; /* of a rank */
+};
+
+enum epa_status pin_plan_init(struct pin_plan *out, enum pin, uint32_t ranks, uint32_t threads,
+                              struct epa_error *);
+void pin_plan_finish(struct pin_plan *);
+
+/* The cores of one rank, worker w on core[w % n]: `threads` of its own where there are
+ * enough, else fewer; with more ranks than cores, one that it shares. Returns n; 0: none. */
+uint32_t pin_plan_rank(const struct pin_plan *, uint32_t rank, const int32_t **core);
+
+/* The cores that the calling thread may use, a bit each; returns how many bytes have one. */
+size_t pin_mask(unsigned char *out, size_t room);
+
+/* Binds the calling thread as the world says; world->cores is 0 where that fails. */
+void pin_rank(struct epa_world *);
+
+/* Binds the calling thread. False: the kernel would not, and it runs where it ran. */
+bool pin_self(int32_t core);
+bool pin_self_any(const int32_t *core, uint32_t n); /* to all of these */
+
+/* Bytes of the largest L2 here; where nobody says, as much as those of most machines have. */
+uint64_t cache_l2_bytes(void);
+
+/* Bytes that a core writes to have its own caches hold nothing else: twice its L2, in lines. */
+uint64_t cache_flush_bytes(void);
+
+/* Which ranks share memory, and which share cores. */
+
+/* Of this host, as texts: `machine` is alike where the kernel, and so the cores, are the
+ * same; `identity` where memory can be shared, too. */
+struct nodes_host {
+    char name[72], machine[72], identity[288];
+};
+void nodes_host(struct nodes_host *out);
+
+struct nodes_rank {
+    const char *machine, *identity;
+    const unsigned char *mask; /* cores that it may use, a bit each */
+    size_t mask_bytes;
+    /* Out: as in epa_world; and the ranks that may use the very same cores: which of how
+     * many this one is. */
+    uint32_t node, local_cores, share, shares;
+};
+
+/* per_node: ranks of one host that count as one node; 0: all. */
+void nodes_find(struct nodes_rank *rank, uint32_t n, uint32_t per_node);
 
 #endif

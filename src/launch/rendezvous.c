@@ -15,10 +15,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "launch/bootstrap.h"
+#include <epa2a/wait.h>
+#include "launch/process.h"
 #include "launch/conn.h"
-#include "launch/pin.h"
 
 enum {
     STRANGERS = 32,
@@ -84,7 +83,7 @@ static bool decides(const struct rendezvous *rdv, const struct conn_word *word, 
 
 static void fail(struct rendezvous *rdv, struct conn_word word)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = epa_now_ns();
 
     if (rdv->reported)
         return;
@@ -131,7 +130,7 @@ static void add_peer(struct rendezvous *rdv, int fd, const char *address)
             at = p;
     if (at->state != FREE) /* there are more slots than ranks */
         forget(at);
-    *at = (struct peer){.state = STRANGER, .since_ns = clock_ns()};
+    *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns()};
     conn_init(&at->conn, fd, CONN_GREET_MAX);
     snprintf(at->address, sizeof(at->address), "%s", address);
 }
@@ -156,7 +155,7 @@ static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_
     }
     conn_put(&peer->conn, CONN_REFUSED, word, word != NULL ? sizeof(*word) : 0, NULL, 0);
     peer->state = REFUSED;
-    peer->since_ns = clock_ns();
+    peer->since_ns = epa_now_ns();
 }
 
 static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
@@ -358,7 +357,7 @@ static void hear_word(struct rendezvous *rdv, struct peer *peer, const struct co
     } else {
         peer->returned = true;
         if (rdv->last_end_ns == 0 && limit != 0)
-            rdv->last_end_ns = clock_ns() + limit * LAST_TIMES;
+            rdv->last_end_ns = epa_now_ns() + limit * LAST_TIMES;
     }
 }
 
@@ -479,7 +478,7 @@ bool rendezvous_over(const struct rendezvous *rdv)
 {
     if (!rdv->reported)
         return false;
-    if (clock_ns() - rdv->reported_ns > rdv->params.heartbeat_ns)
+    if (epa_now_ns() - rdv->reported_ns > rdv->params.heartbeat_ns)
         return true;
     for (uint32_t i = 0; i < rdv->slots; i++)
         if (rdv->peer[i].state != FREE && !conn_all_heard(&rdv->peer[i].conn))
@@ -530,7 +529,7 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, uint32_t 
         if (fd >= 0)
             add_peer(rdv, fd, from);
     }
-    now = clock_ns();
+    now = epa_now_ns();
     check_peers(rdv, now);
     check_start(rdv, now);
     check_last(rdv, now);
@@ -590,7 +589,7 @@ enum epa_status rendezvous_create(const struct rendezvous_params *params, struct
     rdv->params = *params;
     rdv->size = params->asked->ranks;
     rdv->slots = rdv->size + STRANGERS;
-    rdv->created_ns = rdv->polled_ns = clock_ns();
+    rdv->created_ns = rdv->polled_ns = epa_now_ns();
     rdv->verdict.rank = UINT32_MAX;
     rdv->step = 1;
     rdv->peer = calloc(rdv->slots, sizeof(*rdv->peer));

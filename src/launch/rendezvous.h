@@ -7,7 +7,7 @@
 #include <epa2a/world.h>
 
 #include "launch/conn.h"
-#include "launch/launcher.h"
+#include "launch/launch.h"
 
 struct rendezvous;
 

@@ -1,7 +1,7 @@
 /* Which run is fastest. Runs that answer one question are a group; of one size they are a contest,
  * and those of one name in it are one candidate that was repeated. The question, the names and the
  * sizes come from results.c, medians and their bounds from stats.c. */
-#include "report/best.h"
+#include "report/results.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/stats.h"
 #include "op/op.h"
-#include "report/table.h"
+#include "report/summary.h"
 
 enum { LOSERS = 5 /* that a table shows of a contest */ };
 

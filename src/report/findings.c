@@ -10,9 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exit_code.h"
-#include "base/stats.h"
 #include "base/text.h"
+#include "base/stats.h"
 #include "config/experiment.h"
 
 /* ---- expectations ---- */

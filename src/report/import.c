@@ -6,7 +6,7 @@
  * A number is what was printed: the one sample of a stage is a mean, of the slowest rank where each
  * prints its own. What a program does not print is not in the result, and not guessed: the user
  * adds it with --set. */
-#include "report/import.h"
+#include "report/results.h"
 
 #include <ctype.h>
 #include <math.h>

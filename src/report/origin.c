@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/exit_code.h"
+#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "config/experiment.h"
 #include "epa2a/quant.h"
 #include "git_id.h"
-#include "launch/pin.h"
+#include "launch/process.h"
 #include "report/results.h"
 
 #define CPU_DIR "/sys/devices/system/cpu"

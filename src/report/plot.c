@@ -1,7 +1,7 @@
 /* Charts of results. Runs become one script for gnuplot: numbers in a data block $d with an index
  * for each line, their names in an array T. Runs of one label are one experiment: their samples are
  * taken together. */
-#include "report/plot.h"
+#include "report/results.h"
 
 #include <math.h>
 #include <stdlib.h>

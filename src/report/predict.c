@@ -1,12 +1,11 @@
 /* The model of `epa2a predict`, and what it says. */
-#include "report/predict.h"
+#include "report/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/options.h"
-#include "report/table.h"
 
 /* ---- the fit ---- */
 

@@ -8,7 +8,7 @@
 #include "base/stats.h"
 #include "base/text.h"
 #include "config/experiment.h"
-#include "report/table.h"
+#include "report/summary.h"
 
 /* ---- what ran, and where ---- */
 

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "base/exit_code.h"
+#include "base/text.h"
 #include "base/stats.h"
 #include "config/experiment.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "session/session.h"
-#include "trace/write.h"
+#include "trace/trace.h"
 
 enum { RESULT_SCHEMA = 1 }; /* "schema" of a document */
 

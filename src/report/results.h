@@ -6,8 +6,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/text.h"
+#include "base/json.h"
 
 struct operation;
 
@@ -119,5 +121,64 @@ void results_names_free(struct results_names *);
 
 /* Its notes of --context, as "switch=a, rack=3"; "none". */
 void results_context(const struct results_run *, struct text *out);
+
+/* Which run of results is fastest: for each question (what is computed, where, how it is timed and
+ * what is delivered) and each size, all runs that answer it, the fastest first. */
+
+struct best_wish {
+    struct results_wish which;
+    const char *const *across; /* [n_across] what may differ: keys of "delivers" */
+    uint32_t n_across;
+    double close; /* a loss up to this, as a fraction, is none */
+};
+
+struct best;
+
+/* The results, of which those are left that take part, must outlive it. EPA_ERR_CONFIG: there is
+ * nothing to choose from, in words. */
+enum epa_status best_create(struct results *, const struct best_wish *, struct best **out,
+                            struct epa_error *);
+void best_destroy(struct best *);
+
+void best_text(FILE *, const struct best *);
+void best_markdown(struct text *, const struct best *);
+json_t *best_json(const struct best *);
+
+/* Charts of results, drawn by gnuplot: as text, SVG or PNG. */
+
+enum plot_kind {
+    PLOT_AUTO,         /* by what the results hold */
+    PLOT_TOKENS,       /* latency against tokens, a line for each algorithm and transport */
+    PLOT_DISTRIBUTION, /* of samples: a histogram of one run, ECDFs of several */
+    PLOT_SKEW,         /* medians of ranks against each other */
+    PLOT_STAGES,       /* medians of stages on top of each other, with the limit */
+};
+
+enum plot_form { PLOT_TEXT, PLOT_SVG, PLOT_PNG };
+
+struct plot_wish {
+    enum plot_kind kind;
+    enum plot_form form;
+    struct results_wish which;
+};
+
+/* The script that makes gnuplot draw to its standard output. Text of results comes from
+ * elsewhere: nothing of it can be a command there. */
+enum epa_status plot_script(struct results *, const struct plot_wish *, struct text *out,
+                            struct epa_error *err);
+
+/* The same of a sweep of `epa2a predict` (report/summary.h): its times against ranks. */
+enum epa_status plot_prediction(const json_t *document, enum plot_form, struct text *out,
+                                struct epa_error *err);
+
+/* What other programs print, made into results: `epa2a help importing`. */
+
+/* Adds to `results` what `text` holds, which is written to; `path` is what the file is called.
+ * `set` are "moe.hidden=7168" or "delivers.rows=fp8" that the file does not say. EPA_ERR_CONFIG
+ * says what is wrong, with line and column, or that the file holds no such output. */
+enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
+                            json_t *results, struct epa_error *err);
+/* Those that are known, a line each. */
+void import_programs(struct text *out);
 
 #endif

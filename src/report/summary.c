@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exit_code.h"
+#include "base/text.h"
 #include "base/stats.h"
 #include "report/results.h"
-#include "report/table.h"
 
 /* ---- the row of a run ---- */
 

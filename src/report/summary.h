@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "report/result.h"
+#include "op/op.h"
 
 /* "end" of a row */
 #define REPORT_NOT_RUN "not run" /* the command ended before */
@@ -62,5 +63,82 @@ json_t *export_cells(json_t *rows, bool stages);
 
 /* Percentiles and rates of each stage of each result, and what was compared. */
 void export_openmetrics(struct text *, const json_t *results);
+
+/* Rows, which are JSON objects, under columns: as text of 100 columns, as Markdown and as CSV. */
+
+struct table_column {
+    const char *key;  /* in a row, or the path of it; NULL ends the list */
+    const char *name; /* the heading */
+    const char *unit; /* or NULL */
+    double scale;     /* numbers are divided by it; 0: they are not */
+    int digits; /* behind the point; -1: two that count; -2: two, or four below 0.1; of the first
+                       * text: its least width, 0: TABLE_LABEL */
+    int width;  /* of numbers, to the right: too long ones lose digits; 0: text, to the left */
+};
+
+enum { TABLE_LABEL = 24 };
+
+/* A comment with the headings, one with the units, and a line for each row. A last text without a
+ * heading is not padded. The key "colour" of a row ("bad", "good") is for its last text. */
+void table_text(FILE *, const struct table_column *, const json_t *rows);
+void table_markdown(struct text *, const struct table_column *, const json_t *rows);
+/* A <table>; `add` escapes text. */
+void table_html(struct text *, const struct table_column *, const json_t *rows,
+                void (*add)(struct text *, const char *));
+/* As RFC 4180 has it; what is not known is empty. */
+void table_csv(struct text *, const struct table_column *, const json_t *rows);
+
+/* What a larger world would take: a model of a phase's time, fitted to short runs of small worlds,
+ * and what is said of it. */
+
+/* Costs of a rank that add up: of a call, of each peer, of each row and each choice that it sends
+ * or receives. */
+enum { PREDICT_TERMS = 4 };
+
+struct predict_point {
+    double term[PREDICT_TERMS]; /* how many of each; [0] is 1 */
+    double share;               /* threads that share a core: all costs are so many times as high */
+    double ns;                  /* what was measured */
+    double weight;              /* of its relative error */
+};
+
+/* Costs in ns, none below 0, with the least sum of squared relative errors. With fewer different
+ * points than terms, some are 0. */
+void predict_fit(const struct predict_point *, uint32_t n, double cost[PREDICT_TERMS]);
+double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *);
+
+/* Between nodes; each rank has one, or all ranks of a node share it. */
+struct predict_link {
+    double bytes_per_ns, latency_ns, message_ns; /* message_ns: from one to the next, at least */
+    bool node;
+};
+
+/* "50GB/s,2us", then ",10ns" and ",node" where wanted. */
+enum epa_status predict_link_read(const char *text, struct predict_link *, struct epa_error *);
+
+enum predict_bound { PREDICT_LOCAL, PREDICT_BYTES, PREDICT_MESSAGES, PREDICT_LATENCY };
+
+struct predict_time {
+    double ns, local_ns, bytes_ns, messages_ns, latency_ns;
+    enum predict_bound bound; /* the largest of them */
+};
+
+/* A phase: what the rank does, what its link carries and the time between two messages go on at
+ * the same time, and the longest counts; the latency, less that of signals in a node, which is in
+ * `local_ns`, is added. Without a link the phase stays within a node. */
+struct predict_time predict_time(double local_ns, const struct op_load *,
+                                 const struct predict_link *, double signal_ns);
+
+/* ---- the document ---- */
+
+/* Keys of a prediction: "file", "link" (null), "cores", "worlds" (the one asked for, or those of a
+ * sweep), "scales", "measured", "error", "check" (null), "machine"; help predicting says what they
+ * are. The answer first; then a table with a row for each stage, or for each world of a sweep. */
+void predict_text(FILE *, const json_t *);
+void predict_markdown(struct text *, const json_t *);
+void predict_csv(struct text *, const json_t *);
+
+/* A row of "worlds": its name for people. */
+const char *predict_bound_name(enum predict_bound);
 
 #endif

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/stats.h"
 #include "epa2a/quant.h"
 
@@ -173,7 +173,7 @@ static double find_slowest(struct measure *m, double mine)
 /* Whether all ranks go on: some rank has found nothing settled yet, and has time left. */
 static bool find_patience(struct measure *m, bool unsettled, uint64_t begun)
 {
-    double waited = find_slowest(m, unsettled ? (double)(clock_ns() - begun) + 1 : 0);
+    double waited = find_slowest(m, unsettled ? (double)(epa_now_ns() - begun) + 1 : 0);
 
     return good(m) && waited > 0 && waited < patience_ns;
 }
@@ -185,9 +185,9 @@ static bool again(struct measure *m, enum epa_status status, uint32_t peer, uint
         transport_call(m, status);
         return false;
     }
-    *begun = *begun == 0 ? clock_ns() : *begun;
+    *begun = *begun == 0 ? epa_now_ns() : *begun;
     transport_call(m, m->t->ops->progress(m->t));
-    if (good(m) && clock_ns() - *begun > m->wait_ns)
+    if (good(m) && epa_now_ns() - *begun > m->wait_ns)
         m->status = epa_fail(m->err, EPA_ERR_TIMEOUT,
                              "link peak: rank %u could start nothing to rank %u for %.0f s",
                              m->t->rank, peer, (double)m->wait_ns * 1e-9);
@@ -286,12 +286,12 @@ static double run_way(struct measure *m, const struct way *way)
         return ns;
     }
     barrier(m);
-    begun = clock_ns();
+    begun = epa_now_ns();
     if (way->means == BY_PUT)
         put_parts(m, way);
     else if (good(m))
         on_workers(m->backend, store_parts, &stores);
-    ns = (double)(clock_ns() - begun);
+    ns = (double)(epa_now_ns() - begun);
     barrier(m);
     if (good(m) && by_stores(way))
         on_workers(m->backend, load_parts, &stores);
@@ -325,17 +325,17 @@ static void warm_ways(struct measure *m)
 static double run_all(struct measure *m)
 {
     struct fastest fastest[WAYS_MOST];
-    uint64_t begun = clock_ns();
+    uint64_t begun = epa_now_ns();
     uint32_t best;
 
     for (uint32_t i = 0; i < WAYS_MOST; i++)
         fastest[i] = none;
     warm_ways(m);
     do {
-        uint64_t turn = clock_ns();
+        uint64_t turn = epa_now_ns();
 
         for (uint32_t run = 0; run < RUNS && good(m); run++) {
-            if (run > 0 && find_slowest(m, (double)(clock_ns() - turn)) > runs_ns)
+            if (run > 0 && find_slowest(m, (double)(epa_now_ns() - turn)) > runs_ns)
                 break;
             for (uint32_t i = 0; i < m->ways && good(m); i++)
                 keep_fastest(&fastest[i], find_slowest(m, run_way(m, &m->way[i])));
@@ -392,7 +392,7 @@ static double play(struct measure *m, uint32_t peer, uint32_t turns)
 {
     struct epa_transport *t = m->t;
     bool plays = peer < t->size && good(m), first = t->rank < peer;
-    uint64_t begun = clock_ns(), end = m->turns + turns;
+    uint64_t begun = epa_now_ns(), end = m->turns + turns;
     double ns = 0;
 
     if (plays && by_kernels(t)) {
@@ -408,7 +408,7 @@ static double play(struct measure *m, uint32_t peer, uint32_t turns)
             if (!first)
                 send_signal(m, peer, turn);
         }
-        ns = first ? (double)(clock_ns() - begun) : 0;
+        ns = first ? (double)(epa_now_ns() - begun) : 0;
         /* The last signal may be held back until now, and its receiver waits for it. */
         if (good(m))
             transport_call(m, t->ops->quiet(t));
@@ -451,11 +451,11 @@ static double play_all(struct measure *m)
 {
     uint32_t size = m->t->size, all = size + size % 2 - 1;
     uint32_t rounds = (uint32_t)least(all, PAIR_ROUNDS);
-    uint64_t begun = clock_ns();
+    uint64_t begun = epa_now_ns();
     double latency_ns = 0;
 
     for (uint32_t i = 0; i < rounds && good(m); i++) {
-        double slowest = find_slowest(m, (double)(clock_ns() - begun));
+        double slowest = find_slowest(m, (double)(epa_now_ns() - begun));
 
         if (slowest > pairs_ns && i > 0)
             break;

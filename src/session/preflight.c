@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "launch/pin.h"
+#include "launch/process.h"
 #include "base/text.h"
 
 /* Bytes of one rank, and of all. */

@@ -8,13 +8,12 @@
 #include <stdbool.h>
 
 #include "config/experiment.h"
-#include "session/record.h"
 #include "session/session.h"
 
 struct graphs;    /* rank_graph.c */
-struct guard;     /* guard.c */
+struct guard;     /* view.c */
 struct view;      /* below */
-struct rank_stop; /* stop.c */
+struct rank_stop; /* rank_bench.c */
 
 /* What the core itself notes in a trace. */
 enum rank_slice {
@@ -181,7 +180,7 @@ uint64_t rank_loop(struct rank *, uint32_t block,
 double *rank_sample(const struct rank *, uint32_t row, uint64_t i);
 void rank_graphs_destroy(struct rank *);
 
-/* ---- guard.c ---- */
+/* ---- view.c: guard ---- */
 
 /* Whether verify.guard or verify.epoch is set: then all of these do something. */
 bool rank_is_guarded(const struct rank *);
@@ -219,13 +218,13 @@ void view_limit(struct view *, uint64_t heap_at, uint64_t heap_bytes, uint32_t s
 /* From here on loads and stores reach nobody. */
 void view_put_only(struct view *);
 
-/* ---- counted.c ---- */
+/* ---- view.c: counted ---- */
 
 /* verify, after the last iteration: a few more, over puts alone, of which those to other ranks are
  * counted and held against what the plan claims. Collective. */
 void rank_count_puts(struct rank *);
 
-/* ---- rank_fault.c ---- */
+/* ---- faults ---- */
 
 /* EPA_ERR_CONFIG where `fault` names a stage that there is not, or cannot strike. */
 void rank_fault_check(struct rank *);
@@ -233,7 +232,7 @@ void rank_fault_check(struct rank *);
 /* Before a stage: does what `fault` plants there, and else nothing. It may not return. */
 void rank_fault(struct rank *, uint32_t stage);
 
-/* Waits until `end` (clock_ns()), or a rank has failed; what is left below `spin` it does not
+/* Waits until `end` (epa_now_ns()), or a rank has failed; what is left below `spin` it does not
  * sleep. */
 void rank_rest(const struct rank *, uint64_t end, uint64_t spin);
 /* For who needs the time itself: a sleep may be so much too long. */
@@ -242,7 +241,7 @@ enum { RANK_SPIN_NS = 150000 };
 /* verify.straggle: late and early ranks, another set before each stage of each iteration. */
 void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
 
-/* ---- stop.c ---- */
+/* ---- rank_bench.c: when it stops ---- */
 
 /* Before the first iteration of bench: nothing, where there is no stop rule. */
 void rank_stop_create(struct rank *);

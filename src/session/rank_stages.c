@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/text.h"
 #include "config/experiment.h"
 #include "config/tree.h"
@@ -376,7 +376,7 @@ static void waits(struct epa_wait_observer *observer, const struct epa_wait_stat
         note.wanted = full.wanted;
         note.stage = __atomic_load_n(&r->shared->stage, __ATOMIC_RELAXED);
         note.iteration = __atomic_load_n(&r->shared->iteration, __ATOMIC_RELAXED);
-        note.since_ns = clock_ns() - full.waited_ns;
+        note.since_ns = epa_now_ns() - full.waited_ns;
         if (full.what != NULL)
             snprintf(note.what, sizeof(note.what), "%s", full.what);
     }

@@ -1,13 +1,13 @@
 /* Where a rank notes what it does. A turn is the room of one iteration: how many events each
  * lane has, and the events. What a turn is of is said last and taken back first, so that who
  * looks after a rank was killed finds each turn whole or not at all. */
-#include "session/record.h"
+#include "session/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/text.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
@@ -169,7 +169,7 @@ static void take_idle(struct recorder *r, uint32_t i)
  * ago. Turns are taken round about for that. */
 void recorder_ready(struct recorder *r)
 {
-    uint64_t start = clock_ns();
+    uint64_t start = epa_now_ns();
 
     for (uint32_t i = 0; i < SAMPLES; i++) {
         take_idle(r, i);
@@ -177,7 +177,7 @@ void recorder_ready(struct recorder *r)
             empty(r);
         (void)epa_trace_slice(&r->trace, 0, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
     }
-    r->record->event_ns = (double)(clock_ns() - start) / SAMPLES;
+    r->record->event_ns = (double)(epa_now_ns() - start) / SAMPLES;
     for (uint32_t i = 0; i < turns_of(&r->shape); i++) {
         take_idle(r, i);
         empty(r);
@@ -239,11 +239,11 @@ static enum epa_status exchange_stamps(struct epa_bootstrap *boot, struct stamp 
 
         if (first == (i % 2 == 0)) /* asleep, as the others may be here and need the core */
             nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
-        now = (struct stamp){clock_ns(), mine.left};
+        now = (struct stamp){epa_now_ns(), mine.left};
         status = boot->allgather(boot, &now, sizeof(now), all);
         if (status != EPA_OK)
             return status;
-        now.left = clock_ns();
+        now.left = epa_now_ns();
         if (i > 0)
             narrow(out, &mine, mine.left, &zero, all[0].left);
         mine = now;

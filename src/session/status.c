@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum { TURNS = 200 }; /* looks at a head that is being written, a millisecond apart */
 
@@ -103,7 +103,7 @@ enum epa_status status_page_create(struct status_page **out, struct epa_error *e
     head->rank_bytes = sizeof(struct session_rank);
     head->notes_bytes = sizeof(struct session_notes);
     head->pid = (int32_t)getpid();
-    head->began_ns = clock_ns();
+    head->began_ns = epa_now_ns();
     memcpy(head->magic, STATUS_PAGE_MAGIC, sizeof(head->magic));
     *out = b;
     return EPA_OK;
@@ -278,7 +278,7 @@ static void read_rank(int file, struct status *s, uint32_t r)
 
 enum epa_status status_read(int file, struct status *out, struct epa_error *err)
 {
-    struct status s = {.now_ns = clock_ns()};
+    struct status s = {.now_ns = epa_now_ns()};
     const struct status_page_run *run = &s.head.run;
     enum epa_status status = read_head(file, &s.head, err);
 

@@ -1,6 +1,8 @@
 /* A transport as an algorithm is given it while it is verified: puts and signals are checked and
  * counted, and each call goes on to the transport below. */
 #include "session/rank.h"
+#include "session/session.h"
+#include "base/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,4 +191,350 @@ void view_put_only(struct view *v)
     for (uint32_t r = 0; r < v->base.size; r++)
         v->peer_heap[r] = r != v->base.rank ? NULL : v->peer_heap[r];
     v->base.flags &= ~(uint32_t)EPA_TRANSPORT_LOAD_STORE;
+}
+
+/* verify: whether an algorithm sends what its plan claims. `wire`, `bottleneck` and "sent" of all
+ * reports are worked out from the plan; here they are held against what is put.
+ *
+ * Stores to a peer's heap pass no function that could count them. So after the last iteration the
+ * ranks make the algorithm once more, for the same problem, over the same transport without
+ * peer_heap, and run a few iterations more, with puts alone. */
+
+enum { COUNTED_ITERATIONS = 3, FEW_ITERATIONS = 20, SPARE_BYTES = 32 * 8 };
+
+/* Processes that others started count their memory each for itself, and must come to the same. */
+static const uint64_t more_unasked = 256u << 20;
+
+/* ---- before there are ranks ---- */
+
+static const struct epa_algorithm_plugin *algorithm_of(const struct session *s)
+{
+    return (const void *)s->experiment->algorithm.plugin;
+}
+
+static bool is_host(const struct session *s)
+{
+    const struct epa_backend_plugin *backend = (const void *)s->experiment->backend.plugin;
+
+    return backend->memory == EPA_MEMORY_HOST;
+}
+
+static uint32_t flags_of_puts(const struct experiment *x)
+{
+    return experiment_transport_flags(x) & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE;
+}
+
+static bool has_room(struct session *s)
+{
+    struct epa_footprint footprint = s->footprint;
+    struct epa_error ignored = {EPA_OK, ""};
+    bool room;
+
+    if (s->puts.heap_bytes <= footprint.heap_bytes)
+        return true;
+    if (s->process_id.size > 1)
+        return s->puts.heap_bytes - footprint.heap_bytes <= more_unasked;
+    s->footprint.heap_bytes = s->puts.heap_bytes;
+    room = preflight_memory(s, &ignored) == EPA_OK;
+    s->footprint = footprint;
+    return room;
+}
+
+void session_plan_puts(struct session *s)
+{
+    const struct experiment *x = s->experiment;
+    const struct epa_algorithm_plugin *algorithm = algorithm_of(s);
+    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
+    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    struct epa_problem problem = operation_problem(x);
+    struct epa_error err = {EPA_OK, ""};
+    const char *why = NULL;
+
+    if (s->verb != VERB_VERIFY)
+        return;
+    if (x->ranks == 1)
+        why = "there is one rank";
+    else if (fault_is_planted(x))
+        why = "a fault is planted";
+    else if (!is_host(s))
+        why = "kernels store, and nothing counts that";
+    else if (s->footprint.heap_bytes == 0 && s->footprint.signals == 0)
+        why = "the algorithm uses no memory of the transport";
+    else if ((algorithm->needs_host & EPA_TRANSPORT_LOAD_STORE) != 0)
+        why = "the algorithm needs loads and stores";
+    else if (algorithm->plan(&problem, &world, flags_of_puts(x), x->algorithm.config, &s->puts,
+                             &err) != EPA_OK)
+        why = err.text;
+    else if (!has_room(s))
+        why = "there is no memory for what puts need beside it";
+    snprintf(s->uncounted, sizeof(s->uncounted), "%s", why != NULL ? why : "");
+    if (why != NULL)
+        s->puts = (struct epa_footprint){0};
+}
+
+/* ---- a rank ---- */
+
+/* A heap and signals as open() left them; the algorithm before may have written both. */
+static void clear_heap(struct rank *r)
+{
+    struct epa_transport *t = r->transport;
+
+    if (rank_good(r))
+        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
+    rank_sync(r);
+    if (rank_good(r))
+        (void)rank_transport(r, t->ops->reset(t));
+}
+
+/* More than 1 % off, either way; where little is sent, more than SPARE_BYTES for each peer: how
+ * many signals there are may depend on the routing. */
+static void compare(struct rank *r, const char *stage, uint64_t claimed, uint64_t counted)
+{
+    uint64_t off = claimed > counted ? claimed - counted : counted - claimed;
+
+    if (off * 100 > claimed && off > (uint64_t)(r->boot->world.size - 1) * SPARE_BYTES)
+        rank_fail(r, EPA_ERR_MISMATCH,
+                  "rank %u, iteration %llu, %s: plan() claims %llu bytes sent to other ranks, and "
+                  "%llu were put (a signal is 8): correct the bytes of a row, or control bytes, in "
+                  "its footprint",
+                  r->boot->world.rank, (unsigned long long)r->shared->iteration, stage,
+                  (unsigned long long)claimed, (unsigned long long)counted);
+}
+
+/* Stages `first` to `last - 1`. Returns what they put. */
+static uint64_t run_stages(struct rank *r, struct view *v, uint32_t first, uint32_t last)
+{
+    uint64_t before = v->bytes;
+
+    for (uint32_t i = first; i < last && rank_good(r); i++) {
+        rank_at_stage(r, i);
+        rank_stage(r, i, 0);
+    }
+    rank_sync(r);
+    if (last > first)
+        rank_check(r, r->stage[last - 1].kind, 0);
+    rank_at_stage(r, SESSION_ELSEWHERE);
+    return v->bytes - before;
+}
+
+static void count_iteration(struct rank *r, struct view *v, uint64_t iteration)
+{
+    const struct operation *op = r->op->operation;
+    struct op_traffic claimed = {.flops = 0};
+    uint64_t first, rest, compared = r->shared->compared; /* of verify's own iterations */
+
+    rank_at(r, iteration, SESSION_ELSEWHERE);
+    rank_make(r, 0, iteration);
+    if (!rank_good(r))
+        return;
+    rank_guard_inputs(r, 0);
+    op->traffic(r->op, 0, &claimed);
+    first = run_stages(r, v, 0, r->first_stages);
+    rank_between(r, r->first_stages - 1, 0);
+    rest = run_stages(r, v, r->first_stages, r->n_stages);
+    rank_guard_check(r, 0);
+    r->shared->compared = compared;
+    r->shared->put_bytes += first + rest;
+    if (!rank_good(r))
+        return;
+    if (r->first_stages == r->n_stages) { /* one stage, of all phases */
+        for (uint32_t i = 1; i < op->n_phases; i++)
+            claimed.phase[0].sent += claimed.phase[i].sent;
+        compare(r, r->stage[r->n_stages - 1].name, claimed.phase[0].sent, first);
+        return;
+    }
+    compare(r, op->phase[0].name, claimed.phase[0].sent, first);
+    compare(r, op->phase[1].name, claimed.phase[1].sent, rest);
+}
+
+void rank_count_puts(struct rank *r)
+{
+    const struct session *s = r->session;
+    uint64_t first = s->iterations, n = first < FEW_ITERATIONS ? 1 : COUNTED_ITERATIONS;
+    struct view *v;
+
+    if (!rank_good(r) || s->verb != VERB_VERIFY || s->uncounted[0] != '\0')
+        return;
+    clear_heap(r);
+    rank_destroy(r);
+    if (!rank_good(r))
+        return;
+    if (r->view == NULL)
+        r->view = view_create(r->transport);
+    v = r->view;
+    r->transport = &v->base;
+    view_limit(v, r->heap_at, s->puts.heap_bytes, r->signal_at, s->puts.signals);
+    view_put_only(v);
+    rank_guard_heap(r, &s->puts);
+    r->trace = NULL;
+    rank_create(r, &s->puts, flags_of_puts(s->experiment));
+    if (rank_good(r))
+        (void)rank_boot(r, r->boot->barrier(r->boot));
+    for (uint32_t i = 0; i < n && rank_goes_on(r); i++)
+        count_iteration(r, v, first + i);
+    rank_barrier(r);
+}
+
+/* verify.guard: whether an algorithm writes where it must not. Its part of the heap begins a page
+ * behind the start and ends a page or more before the end, and what is around it has a pattern;
+ * so have the bytes behind inputs and outputs, and inputs are to stay as they are. Signals that the
+ * plan did not ask for, and puts to what is not its part, the view refuses. It looks after
+ * each iteration, which may be one after a peer wrote. */
+
+enum { GUARD_BYTES = 4096, GUARD_SIGNALS = 8, SLOTS = 2 };
+
+struct guard {
+    uint64_t heap_bytes; /* of the algorithm's part */
+    uint64_t inputs[SLOTS][OP_BUFFERS];
+};
+
+static char pattern(uint64_t at)
+{
+    return (char)(0x5b + at * 29);
+}
+
+static void fill(char *p, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        p[i] = pattern(i);
+}
+
+/* The first byte that is another; n: there is none. */
+static uint64_t find_change(const char *p, uint64_t n)
+{
+    uint64_t i = 0;
+
+    while (i < n && p[i] == pattern(i))
+        i++;
+    return i;
+}
+
+static uint64_t hash(const char *p, uint64_t n)
+{
+    uint64_t h = n, word;
+
+    for (; n >= sizeof(word); p += sizeof(word), n -= sizeof(word)) {
+        memcpy(&word, p, sizeof(word));
+        h = random_mix(h ^ word);
+    }
+    for (; n > 0; n--)
+        h = random_mix(h ^ (unsigned char)*p++);
+    return h;
+}
+
+/* ---- the heap ---- */
+
+bool rank_is_guarded(const struct rank *r)
+{
+    const struct verify_options *v = &experiment_of(r)->verify;
+
+    return r->session->verb == VERB_VERIFY && (v->guard || v->epoch != 0);
+}
+
+void rank_guard_room(struct rank *r, uint64_t *heap_bytes, uint32_t *signals)
+{
+    if (!rank_is_guarded(r))
+        return;
+    *heap_bytes = (*heap_bytes + 4095) / 4096 * 4096 + 2 * GUARD_BYTES;
+    *signals += 2 * GUARD_SIGNALS;
+    r->heap_at = GUARD_BYTES;
+    r->signal_at = GUARD_SIGNALS;
+}
+
+void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
+{
+    struct epa_transport *t = r->transport;
+    uint64_t end = r->heap_at + footprint->heap_bytes;
+
+    if (!rank_good(r) || !rank_is_guarded(r))
+        return;
+    if (r->view == NULL)
+        r->view = view_create(t);
+    if (r->guard == NULL)
+        r->guard = memory_alloc(1, sizeof(*r->guard));
+    r->transport = &r->view->base;
+    view_limit(r->view, r->heap_at, footprint->heap_bytes, r->signal_at, footprint->signals);
+    r->guard->heap_bytes = footprint->heap_bytes;
+    fill(t->heap, r->heap_at);
+    fill(t->heap + end, t->heap_bytes - end);
+}
+
+static void check_around_heap(struct rank *r)
+{
+    const struct epa_transport *t = r->transport;
+    uint64_t bytes = r->guard->heap_bytes, end = r->heap_at + bytes;
+    uint64_t before = find_change(t->heap, r->heap_at);
+    uint64_t behind = find_change(t->heap + end, t->heap_bytes - end);
+    unsigned long long size = bytes;
+
+    if (before < r->heap_at)
+        rank_fail(r, EPA_ERR_MISMATCH,
+                  "rank %u, iteration %llu: byte %llu before its part of this rank's heap was "
+                  "written (epa_algorithm_params.heap is where that begins)",
+                  t->rank, (unsigned long long)r->shared->iteration,
+                  (unsigned long long)(r->heap_at - before));
+    else if (end + behind < t->heap_bytes)
+        rank_fail(r, EPA_ERR_MISMATCH,
+                  "rank %u, iteration %llu: byte %llu of this rank's heap was written, of which "
+                  "plan() asked for %llu",
+                  t->rank, (unsigned long long)r->shared->iteration, size + behind, size);
+}
+
+/* ---- inputs and outputs ---- */
+
+void rank_guard_inputs(struct rank *r, uint32_t slot)
+{
+    const struct operation *op = r->op->operation;
+    struct op_given b[OP_BUFFERS];
+    uint32_t n = 0;
+
+    if (rank_good(r) && r->guard != NULL && op->given != NULL)
+        n = op->given(r->op, slot, b);
+    for (uint32_t i = 0; i < n; i++) {
+        fill(b[i].at + b[i].bytes, OP_SPARE);
+        if (!b[i].output)
+            r->guard->inputs[slot][i] = hash(b[i].at, b[i].used);
+    }
+}
+
+void rank_guard_check(struct rank *r, uint32_t slot)
+{
+    const struct operation *op = r->op->operation;
+    unsigned long long iteration = r->shared->iteration;
+    struct op_given b[OP_BUFFERS];
+    uint32_t n = 0;
+
+    if (!rank_good(r) || r->guard == NULL)
+        return;
+    check_around_heap(r);
+    if (op->given != NULL)
+        n = op->given(r->op, slot, b);
+    for (uint32_t i = 0; i < n && rank_good(r); i++) {
+        uint64_t behind = find_change(b[i].at + b[i].bytes, OP_SPARE);
+
+        if (!b[i].output && hash(b[i].at, b[i].used) != r->guard->inputs[slot][i])
+            rank_fail(r, EPA_ERR_MISMATCH, "rank %u, iteration %llu: the input '%s' was written",
+                      r->boot->world.rank, iteration, b[i].name);
+        else if (behind < OP_SPARE)
+            rank_fail(r, EPA_ERR_MISMATCH,
+                      "rank %u, iteration %llu: byte %llu of '%s' was written, which has %llu",
+                      r->boot->world.rank, iteration, (unsigned long long)(b[i].bytes + behind),
+                      b[i].name, (unsigned long long)b[i].bytes);
+    }
+}
+
+/* ---- the end of verify ---- */
+
+void rank_guard_end(struct rank *r)
+{
+    uint64_t epoch = experiment_of(r)->verify.epoch;
+
+    if (!rank_good(r) || r->guard == NULL || epoch == 0 || r->view->newest > epoch)
+        return;
+    /* Of one rank nothing is signalled. */
+    if (r->boot->world.size > 1)
+        rank_fail(r, EPA_ERR_UNSUPPORTED,
+                  "verify.epoch: %s does not begin with epa_algorithm_params.epoch, so how it "
+                  "wraps around is not known",
+                  experiment_of(r)->algorithm.plugin->name);
 }

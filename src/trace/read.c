@@ -3,7 +3,7 @@
  * the later is not before the earlier by more than clocks may be off. Of traces that epa2a wrote
  * also: every lane has a name, nothing was lost. A flow to a rank that is not in the file has one
  * end. Both forms are read: an object with traceEvents, and the bare array. */
-#include "trace/read.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -15,7 +15,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "trace/write.h"
 #include "view_texts.h"
 
 enum { FLAWS_TOLD = 100, DEPTH = 64 };

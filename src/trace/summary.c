@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trace/read.h"
+#include "trace/trace.h"
 
 enum {
     NAMES = 128,

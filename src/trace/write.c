@@ -4,7 +4,7 @@
  * ends of its flows, whose other ends are in those of other ranks. Blocks may have arrived from
  * other hosts, or from ranks that were killed: numbers in them are checked before they lead
  * anywhere. */
-#include "trace/write.h"
+#include "trace/trace.h"
 
 #include <limits.h>
 #include <math.h>
@@ -12,11 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
-#include "base/exit_code.h"
+#include <epa2a/wait.h>
+#include "base/text.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/text.h"
 
 enum { ALL = -1, KERNEL_LANES = 1 << 16 };
 
@@ -549,7 +548,7 @@ static json_int_t base_real_ns(const struct gathered *g)
 
     clock_gettime(CLOCK_REALTIME, &now);
     return (json_int_t)now.tv_sec * 1000000000 + now.tv_nsec -
-           (json_int_t)(clock_ns() - g->base_ns);
+           (json_int_t)(epa_now_ns() - g->base_ns);
 }
 
 void trace_add_event(struct text *out, const json_t *event, bool first)

@@ -1,4 +1,4 @@
-/* Writes the seeds of fuzz_messages and fuzz_rendezvous: a message of each type as its struct is
+/* Writes the seeds of fuzz messages and fuzz rendezvous: a message of each type as its struct is
  * today, and what launchers say from their hello to their end. It ends badly where a seed is not
  * taken, so that no change of a struct leaves a corpus behind that covers nothing.
  *     make_seeds FOLDER */

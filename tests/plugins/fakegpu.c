@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "base/dtype.h"
 
 enum { MARKS = 16 };
@@ -219,7 +219,7 @@ static enum epa_status run_mark(void *arg)
 {
     const struct own *own = arg;
 
-    own->gpu->mark[own->mark] = clock_ns();
+    own->gpu->mark[own->mark] = epa_now_ns();
     return EPA_OK;
 }
 

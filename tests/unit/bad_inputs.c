@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "experiment/batch.h"
-#include "config/diag.h"
+#include "config/tree.h"
 #include "base/text.h"
 
 enum { SETS = 8 };

@@ -1,7 +1,7 @@
 /* How errors look beside what bad_inputs.c holds: limits, long lines, what a terminal obeys. */
 #include "test.h"
 
-#include "config/diag.h"
+#include "config/tree.h"
 #include "base/text.h"
 
 static char *printed(struct diag *diag)

@@ -4,7 +4,7 @@
 #ifndef FAKE_REGISTRY_H
 #define FAKE_REGISTRY_H
 
-#include <epa2a/option.h>
+#include <epa2a/plugin.h>
 
 struct fake_transport {
     int wait;

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launch/bootstrap.h"
+#include "launch/process.h"
 #include "launch_status_page.h"
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;

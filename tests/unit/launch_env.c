@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "epa2a/wait.h"
 #include "launch/conn.h"
-#include "launch/launcher.h"
+#include "launch/launch.h"
 #include "launch/rendezvous.h"
 #include "plugin/registry.h"
 
@@ -465,7 +465,7 @@ TEST(other_users_are_not_let_in_at_a_local_name)
                 _exit(77);
             net_dial_init(&dial, &contact, -1);
             for (uint32_t i = 0; i < 100 && dial.state < NET_GREETING; i++)
-                (void)net_dial_turn(&dial, POLLOUT, clock_ns() + 1000000000, &conn);
+                (void)net_dial_turn(&dial, POLLOUT, epa_now_ns() + 1000000000, &conn);
             _exit(dial.state < NET_GREETING);
         }
         assert_int_equal(poll(&p, 1, 10000), 1);

@@ -7,8 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
-#include "op/moe/check.h"
-#include "op/moe/weights.h"
+#include "op/moe/moe.h"
 
 enum { HIDDEN = 256, FFN = 256, GROUPS = HIDDEN / 128, EXPERT = 5 };
 

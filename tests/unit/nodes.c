@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "launch/pin.h"
+#include "launch/process.h"
 
 enum { MOST = 8 };
 

@@ -11,8 +11,6 @@
 #include <unistd.h>
 
 #include "../../plugins/transport/nvlink/exchange.h"
-#include "../../plugins/transport/nvlink/exchange_page.h"
-#include "../../plugins/transport/nvlink/pairs.h"
 #include "plugin/registry.h"
 
 static const uint64_t default_timeout_ns = 30000000000u, short_ns = 50000000u;

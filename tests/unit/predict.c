@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "report/predict.h"
+#include "report/summary.h"
 
 /* Worlds of 2, 4 and 8 ranks, with all tokens, one, and fewer choices. */
 static uint32_t points(const double *cost, struct predict_point *out)

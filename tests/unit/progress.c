@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/text.h"
-#include "cli/live.h"
+#include "cli/runs.h"
 
 TEST(a_line_says_what_is_known_and_gives_way_to_its_numbers)
 {

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "launch/conn.h"
 #include "launch/rendezvous.h"
 
@@ -69,10 +69,10 @@ static void turn(struct game *g)
 /* Waits for a message of one type, and lets others of the kinds that come anyhow pass. */
 static struct conn_message expect(struct game *g, struct conn *client, uint32_t type)
 {
-    uint64_t end = clock_ns() + 10000000000u;
+    uint64_t end = epa_now_ns() + 10000000000u;
     struct conn_message m = {0};
 
-    while (clock_ns() < end) {
+    while (epa_now_ns() < end) {
         while (conn_take(client, &m)) {
             if (m.type == type)
                 return m;
@@ -286,7 +286,7 @@ TEST_OF_GAME(a_silent_client_is_gone, 2, 10000000000, 200000000)
 {
     join_all(g);
     for (uint32_t i = 0; i < 1000 && !rendezvous_over(g->rendezvous); i++) {
-        conn_keep_alive(&g->client[0], clock_ns(), 20000000);
+        conn_keep_alive(&g->client[0], epa_now_ns(), 20000000);
         if (i == 0)
             conn_say(&g->client[0], CONN_DONE);
         turn(g);

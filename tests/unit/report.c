@@ -8,9 +8,8 @@
 
 #include "fake_session.h"
 
-#include "base/exit_code.h"
+#include "base/text.h"
 #include "report/summary.h"
-#include "report/table.h"
 
 static void assert_near(double is, double want)
 {

@@ -2,7 +2,7 @@
 #include "test.h"
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "session/status.h"
 
 enum { RANKS = 3 };
@@ -18,7 +18,7 @@ static void made(struct fixture *f)
 {
     struct epa_error err = {EPA_OK, ""};
 
-    *f = (struct fixture){.run = {.began_ns = clock_ns(),
+    *f = (struct fixture){.run = {.began_ns = epa_now_ns(),
                                   .verb = VERB_BENCH,
                                   .number = 2,
                                   .of = 5,
@@ -60,7 +60,7 @@ static struct session_wait note_of(enum epa_wait_kind kind, const char *what)
                                 .iteration = 7,
                                 .seen = 6,
                                 .wanted = 7,
-                                .since_ns = clock_ns() + 1000000000000};
+                                .since_ns = epa_now_ns() + 1000000000000};
 
     snprintf(note.what, sizeof(note.what), "%s", what);
     return note;

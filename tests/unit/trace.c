@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "fake_session.h"
-#include "trace/write.h"
+#include "trace/trace.h"
 
 enum { RANKS = 2 };
 

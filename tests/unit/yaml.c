@@ -2,7 +2,6 @@
 #include "test.h"
 
 #include "base/text.h"
-#include "config/diag.h"
 #include "config/tree.h"
 
 struct parsed {

@@ -1,5 +1,5 @@
-/* What ag_gemm_2d_call.h declares. */
-#include "ag_gemm_2d_call.h"
+/* What ag_gemm_2d.h declares. */
+#include "ag_gemm_2d.h"
 
 #include "../../common/gemm_host.h"
 

@@ -21,14 +21,14 @@
  *       have in the set of e is of e - 2: nobody reads it any more, neither tiles nor, pulled,
  *       copies, nor puts, which a rank completes (quiet) before it returns.
  *   (3) Words only count up, and two SETs of one, of e and e + 1, have a quiet between them. */
-#include "ag_gemm_2d_call.h"
+#include "ag_gemm_2d.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum { PIECE_BYTES = 64, PIECE = 32, PANEL = EPA_GEMM_ROWS };
 /* What a call does: all, or for bench one half. */

@@ -30,7 +30,7 @@
 #include <cuda_runtime_api.h>
 
 #include "../../common/device_setup.h"
-#include "allgather_cuda.h"
+#include "allgather.h"
 
 struct ag_cuda {
     struct epa_algorithm base; /* first */

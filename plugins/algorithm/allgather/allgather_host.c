@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 /* A row block of this size stays in L1 and L2 between the copies to two peers. */
 enum { BLOCK_BYTES = 16 << 10, LINE = 64, ROW_ALIGN = 16 };
@@ -252,8 +252,8 @@ static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t 
         if (status != EPA_OK)
             return status;
         if (deadline == 0)
-            deadline = clock_ns() + h->timeout_ns;
-        if (clock_ns() > deadline)
+            deadline = epa_now_ns() + h->timeout_ns;
+        if (epa_now_ns() > deadline)
             return host_fail(h, EPA_ERR_TIMEOUT,
                              "for %.3f s the transport had no room for what goes to rank %u",
                              (double)h->timeout_ns * 1e-9, peer);

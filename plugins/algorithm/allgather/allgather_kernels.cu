@@ -8,7 +8,7 @@
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
-#include "allgather_cuda.h"
+#include "allgather.h"
 
 enum { AG_UNROLL = 4 };
 

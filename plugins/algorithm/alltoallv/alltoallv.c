@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 static const struct av_config defaults = {
     .mode = AV_MESSAGES,
@@ -160,12 +160,12 @@ enum epa_status av_poll(struct av *a, struct av_poll *p)
 
     if (!a->h.crowded && ++p->looks % TESTS != 0)
         return EPA_OK;
-    w.waited_ns = clock_ns();
+    w.waited_ns = epa_now_ns();
     if (p->since_ns == 0)
         p->since_ns = w.waited_ns;
     w.waited_ns -= p->since_ns;
     if (a->h.crowded)
-        clock_pause(w.waited_ns, 0);
+        epa_backoff(w.waited_ns, 0);
     status = a->h.t->ops->progress(a->h.t);
     if (status != EPA_OK)
         return status;

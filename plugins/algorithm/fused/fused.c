@@ -1,5 +1,5 @@
 /* fused: the descriptor, the options, which shapes it takes, and where things are in the heap. */
-#include "fused_cuda.h"
+#include "fused.h"
 
 #include <epa2a/gemm.h>
 

@@ -7,6 +7,7 @@
 #include <epa2a/algorithm.h>
 
 #include "../../common/algo_options.h"
+#include "fused.h"
 
 enum fused_launches { FUSED_ONE, FUSED_TWO };
 enum fused_queue { FUSED_DYNAMIC, FUSED_STATIC };
@@ -90,5 +91,15 @@ uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config
                           uint32_t workers);
 enum epa_status fused_host_create(const struct epa_algorithm_params *, const struct fused_layout *,
                                   struct epa_algorithm **out, struct epa_error *);
+
+/* The CUDA code of fused, where it is built in. */
+
+/* What it needs for a shape; refuses what it cannot do in a sentence. */
+enum epa_status fused_cuda_plan(const struct epa_moe *, const struct epa_world *,
+                                const struct fused_config *, struct epa_footprint *out,
+                                struct epa_error *);
+
+enum epa_status fused_cuda_create(const struct epa_algorithm_params *, struct epa_algorithm **out,
+                                  struct epa_error *);
 
 #endif

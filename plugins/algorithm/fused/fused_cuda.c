@@ -1,6 +1,6 @@
 /* fused on GPUs: the layout, and what is queued for a call: one kernel (fused_layer.cu has the
  * protocol). */
-#include "fused_cuda.h"
+#include "fused.h"
 
 #include <stdlib.h>
 #include <string.h>

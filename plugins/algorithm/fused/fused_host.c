@@ -38,7 +38,7 @@
  * here: they stay until this rank has sent the header of the next call but one. */
 #include "fused_host.h"
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 /* ---- the end of a call that fails ---- */
 
@@ -208,15 +208,15 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
     for (uint32_t turn = 1; (w.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted; turn++) {
         bool looks = turn % LOOKS == 0 || h->a.crowded;
 
-        clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
+        epa_backoff(waited, h->a.crowded ? 0 : SPIN_NS);
         if (looks || h->a.far != 0)
             fused_poll(h, worker);
         if (!looks)
             continue;
         if (fused_stopped(h))
             return false;
-        begun = begun == 0 ? clock_ns() : begun;
-        w.waited_ns = waited = clock_ns() - begun;
+        begun = begun == 0 ? epa_now_ns() : begun;
+        w.waited_ns = waited = epa_now_ns() - begun;
         epa_wait_report(h->a.observer, &w, &reported);
         if (waited <= limit)
             continue;
@@ -320,14 +320,14 @@ static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint
 /* Worker 0 serves the transport until the others are done. */
 static void tend(struct fused_host *h, uint32_t worker, uint32_t workers)
 {
-    uint64_t begun = clock_ns();
+    uint64_t begun = epa_now_ns();
 
     if (worker != 0) { /* relaxed: the end of the pass carries what it did */
         __atomic_add_fetch(&h->done, 1, __ATOMIC_RELAXED);
         return;
     }
     while (__atomic_load_n(&h->done, __ATOMIC_RELAXED) + 1 < workers && !fused_stopped(h)) {
-        clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
+        epa_backoff(epa_now_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
         fused_poll(h, worker);
     }
 }

@@ -1,6 +1,6 @@
 /* Loops that compilers turn into vectors. Products and sums are rounded one by one, but for the sum
  * of outputs, so that all instruction sets agree. FUSED_ISA: the name of the set. */
-#include "fused_rows.h"
+#include "fused_host.h"
 
 #include <epa2a/gemm.h>
 

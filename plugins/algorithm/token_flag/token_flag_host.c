@@ -36,7 +36,7 @@
  *     earlier, which another rank owes. */
 #include "token_flag_host.h"
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 /* ---- passes of workers ---- */
 
@@ -92,7 +92,7 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
     for (uint32_t turn = 1; !has_arrived(flag, task->set->epoch); turn++) {
         enum epa_status status = EPA_OK;
 
-        clock_pause(waited, h->a.crowded ? 0 : SPIN_NS);
+        epa_backoff(waited, h->a.crowded ? 0 : SPIN_NS);
         if (turn % LOOKS != 0 && !h->a.crowded)
             continue;
         if (stopped(task))
@@ -100,8 +100,8 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
         if (worker == 0)
             status = h->a.t->ops->progress(h->a.t);
         if (begun == 0)
-            begun = clock_ns();
-        waited = clock_ns() - begun;
+            begun = epa_now_ns();
+        waited = epa_now_ns() - begun;
         if (status == EPA_OK && waited > h->a.timeout_ns)
             status = EPA_ERR_TIMEOUT;
         w.waited_ns = waited;
@@ -121,7 +121,7 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
 void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 {
     struct tf_host *h = task->h;
-    uint64_t begun = clock_ns();
+    uint64_t begun = epa_now_ns();
     enum epa_status status = EPA_OK;
 
     if (worker != 0) { /* relaxed: the end of the pass carries what it did */
@@ -130,7 +130,7 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
     }
     while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers && status == EPA_OK &&
            !stopped(task)) {
-        clock_pause(clock_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
+        epa_backoff(epa_now_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
         status = h->a.t->ops->progress(h->a.t);
     }
     if (status != EPA_OK)

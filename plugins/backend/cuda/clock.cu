@@ -1,6 +1,6 @@
 /* The device's clock beside the host's: the host asks, by a word that both see, and the kernel
- * writes its time and then an answer. See clock.h. */
-#include "clock.h"
+ * writes its time and then an answer. See cuda.h. */
+#include "cuda.h"
 
 #include <epa2a/ptx.cuh>
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "../../common/gemm_experts.h"
-#include "experts_rows.h"
 
 /* Weights are packed where no more than this part of what is free goes for it. */
 enum { PACK_PART = 4 };

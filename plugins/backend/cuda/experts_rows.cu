@@ -1,7 +1,7 @@
-/* Rows before and after the products of real experts (experts_rows.h): a warp takes a row. */
+/* Rows before and after the products of real experts (cuda.h): a warp takes a row. */
 #include <epa2a/quant.cuh>
 
-#include "experts_rows.h"
+#include "cuda.h"
 
 namespace
 {

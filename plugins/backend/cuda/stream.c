@@ -2,13 +2,11 @@
  * It never waits inside the driver for work of this rank: it asks whether the stream is
  * done, so that it can see a failed rank, raise *stop for kernels that wait for that
  * one, and say so if they do not leave. */
-#include "clock.h"
 #include "cuda.h"
 
 #include <sched.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include <epa2a/wait.h>
 
 enum {
@@ -75,7 +73,7 @@ static void raise_stop(struct cuda *c)
 /* What a kernel waits for the host does not see. */
 static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *reported_ns)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = epa_now_ns();
 
     if (*begun == 0)
         *begun = now;
@@ -102,9 +100,9 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
         }
         if (end == 0 && (stop || epa_aborted(c->boot))) {
             raise_stop(c);
-            end = clock_ns() + SETTLE_S * UINT64_C(1000000000);
+            end = epa_now_ns() + SETTLE_S * UINT64_C(1000000000);
         }
-        if (end != 0 && clock_ns() > end) {
+        if (end != 0 && epa_now_ns() > end) {
             c->lost = true;
             return epa_fail(&c->last, EPA_ERR_TIMEOUT,
                             "cuda: GPU %d did not finish its kernels within %d s after a rank "

@@ -1,4 +1,4 @@
-/* See copies.h. A stream for each lane. Words - signals, marks, and puts of a few words - are not
+/* See nvlink.h. A stream for each lane. Words - signals, marks, and puts of a few words - are not
  * copied: the GPU's front end writes them (cuStreamBatchMemOp), many by one call, each after a
  * fence for all that its stream did before, so that a kernel that polls a signal finds its data.
  * That needs no room on a multiprocessor, unlike a kernel, and what is done is known from a mark in
@@ -6,7 +6,7 @@
  *
  * The streams have the highest priority: then they share no hardware queue with those of kernels,
  * one of which may wait for what is queued here. */
-#include "copies.h"
+#include "nvlink.h"
 
 #include <string.h>
 

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum { POLL_MS = 20, TOKEN_WORDS = 2 };
 
@@ -67,7 +67,7 @@ static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
             return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: poll: %s", strerror(errno));
         if (epa_aborted(x->boot))
             return EPA_ERR_ABORTED;
-        if (clock_ns() > end_ns)
+        if (epa_now_ns() > end_ns)
             return EPA_ERR_TIMEOUT;
     }
 }
@@ -201,7 +201,7 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
                             "it in another network namespace?",
                             x->rank, r, strerror(errno));
         poll(NULL, 0, 1);
-        if (clock_ns() <= x->end_ns && !epa_aborted(x->boot))
+        if (epa_now_ns() <= x->end_ns && !epa_aborted(x->boot))
             continue;
         status = epa_aborted(x->boot) ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT;
         return epa_fail(x->err, status, "nvlink: rank %u found no room in the queue of rank %u",
@@ -227,7 +227,7 @@ static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
 
     if (!is_ours(fd, &pid))
         return EPA_OK;
-    status = await(x, fd, clock_ns() + visit_ns);
+    status = await(x, fd, epa_now_ns() + visit_ns);
     if (status == EPA_OK)
         r = receive_fds(x, fd, got);
     if (r >= x->size)
@@ -327,7 +327,7 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32
         status = boot->allgather(boot, &card, sizeof(card), x.card);
         boot->explain(boot, err);
     }
-    x.end_ns = clock_ns() + timeout_ns;
+    x.end_ns = epa_now_ns() + timeout_ns;
     for (uint32_t r = 0; r < x.rank && status == EPA_OK; r++)
         status = connect_to(&x, r);
     if (status == EPA_OK)

@@ -1,10 +1,9 @@
-/* See far.h. */
-#include "far.h"
+/* See nvlink.h. */
+#include "nvlink.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "copies.h"
 
 enum {
     KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */

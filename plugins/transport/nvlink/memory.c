@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "exchange.h"
-#include "base/clock.h"
+#include <epa2a/wait.h>
 
 enum {
     GRANULE = 2 << 20,     /* at least; pages of the GPU */
@@ -223,13 +223,13 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
 static void wait_for_others(const struct memory *m)
 {
     const uint64_t *mapped = &m->exchange_page.page[m->rank]->mapped.word;
-    uint64_t begun = clock_ns(), now = begun;
+    uint64_t begun = epa_now_ns(), now = begun;
 
     /* Acquire: pairs with the release in detach(). */
     while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
            !epa_aborted(m->params.boot)) {
         epa_backoff(now - begun, m->exchange_page.wait.spin_ns);
-        now = clock_ns();
+        now = epa_now_ns();
     }
 }
 

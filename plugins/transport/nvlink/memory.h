@@ -2,9 +2,8 @@
 #ifndef MEMORY_H
 #define MEMORY_H
 
-#include "exchange_page.h"
+#include "exchange.h"
 #include "kernels.h"
-#include "pairs.h"
 
 #include <cudaTypedefs.h>
 

@@ -1,4 +1,4 @@
-/* See messages.h. A message is a train of records, each a header and its data, from a slot of this
+/* See proxy.h. A message is a train of records, each a header and its data, from a slot of this
  * rank's staging to the same slot of the peer's; where the transport between hosts has mapped the
  * peer's staging, it is written there at once. All that the rings ask for in one turn goes with one
  * message to each peer, as far as it has room.
@@ -12,7 +12,7 @@
  * In place. Data and signals of a message are queued on lane IN in the order of its records; a
  * signal is seen after all that was queued before it. That order is the whole proof: no wait of the
  * proxy is between data and signal. */
-#include "messages.h"
+#include "proxy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

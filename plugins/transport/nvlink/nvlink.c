@@ -1,6 +1,6 @@
 /* NVLink transport: GPU memory of all ranks, mapped by all, for kernels that load and store. The
  * functions here are for set-up and for tests, as kernels do the work. With between_nodes that is
- * so within a node, and ranks of others are reached by a proxy (far.h).
+ * so within a node, and ranks of others are reached by a proxy (nvlink.h).
  *
  * Copies and signals go through one stream, whose order is all the order there is: what is
  * queued later is seen later. Barriers go through host memory (exchange_page.c). */

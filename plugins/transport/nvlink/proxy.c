@@ -1,6 +1,6 @@
 /* See proxy.h: the proxy's thread, from its start to its end. What it does in between is in
  * messages.c. */
-#include "messages.h"
+#include "proxy.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-#include "../../common/maps.h"
+#include "../../common/transport_wait.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */

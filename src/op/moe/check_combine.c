@@ -11,7 +11,7 @@
  *                      checked where that is cheap, and with integers; else as many as a budget of
  *                      multiply-adds allows, others with each iteration. The rest must have been
  *                      written, which counts for nothing. */
-#include "op/moe/check.h"
+#include "op/moe/moe.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Mixture of experts: what the chapters of this operation share, which are its inputs and
- * traffic (inputs.c), what an algorithm delivered (view.c), the synthetic experts
+ * traffic (inputs.c), what an algorithm delivered (check.c), the synthetic experts
  * (experts.c), the checks (check.c, check_combine.c) and its table (moe.c). No others
  * include it, tests aside: the core sees op_moe. */
 #ifndef OP_MOE_H
@@ -7,15 +7,94 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdbool.h>
 
 #include <epa2a/status.h>
+#include <epa2a/problem.h>
 
 #include "base/dtype.h"
 #include "base/text.h"
 #include "op/moe/routing.h"
 #include "kernels/onednn.h"
-#include "op/moe/weights.h"
 #include "op/op.h"
+#include "config/experiment.h"
+
+/* Weights of real experts as a function of (seed, global expert, matrix, row, column): any
+ * rank, and the checks, make any part of them, with the same bits. Tokens of
+ * expert.values: integers are here too, as they fit these weights.
+ *
+ * random: dense. Signs, two bits of the exponent and all of the mantissa are of a hash, so
+ * signs are independent of magnitudes and of each other, which the bounds of reference.c use;
+ * outputs have about the size of tokens. FP8: the scale of a block has 23 random bits.
+ *
+ * integers: a row of W has up to 16 entries, small integers times a power of two, at hashed
+ * places, one in each sixteenth of the row. Tokens are integers from -7 to 7 times 1/8 or 1/4, one
+ * or the other for each scale's group of channels. Each sum is then a sum of few multiples of a
+ * common unit: exact in float32, in any order. For FP8 scales have to be powers of two, as
+ * otherwise the sum over groups would be rounded: a group of a token has a pilot channel, which is
+ * +-7, so that its scale is a power of two (7 * (1/448 in float32) rounds to 1/64, and codes are
+ * 64 times the integer); without activation each group of the intermediate has a pilot too, a
+ * row of W_up whose one entry, at a pilot of x, gives +-28 times the same 1 or 2, which no
+ * other channel exceeds: those have weights of +-1 and none at pilots of x, so 16 * 7/4 is
+ * their most, where blocks have no scale above 1. */
+
+enum weights_matrix { WEIGHTS_UP, WEIGHTS_DOWN, WEIGHTS_MATRICES };
+
+enum { WEIGHTS_ENTRIES = 16, WEIGHTS_BLOCK = 128 };
+
+struct weights {
+    uint64_t seed;
+    uint32_t hidden;
+    bool integers, pilots; /* pilots: of the intermediate */
+    uint32_t x_group;      /* channels of a token that share a scale, where it has any */
+    struct epa_mlp mlp;    /* shapes; pointers NULL */
+};
+
+/* Of an experiment with expert.kind: mlp. */
+void weights_init(const struct experiment *, struct weights *out);
+
+/* The same, without pointers; ffn is 0 where experts are synthetic. */
+struct epa_mlp weights_shape(const struct experiment *);
+
+static inline uint32_t weights_rows(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? epa_mlp_up_rows(&w->mlp) : w->hidden;
+}
+
+static inline uint32_t weights_columns(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? w->hidden : w->mlp.ffn;
+}
+
+static inline size_t weights_element(const struct weights *w)
+{
+    return w->mlp.dtype == EPA_FP8_E4M3 ? 1 : 2;
+}
+
+/* Bytes of `experts` experts' weights with their scales. */
+uint64_t weights_bytes(const struct weights *, uint32_t experts);
+
+/* A row in the weights' type. */
+void weights_row(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
+                 void *out);
+/* FP8: scales of the blocks of rows `block` * 128 on: [columns / 128]. */
+void weights_scales(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t block,
+                    float *out);
+/* integers: the entries of a row that are not 0, columns ascending, without the scale of
+ * their block. Returns how many. */
+uint32_t weights_entries(const struct weights *, uint32_t expert, enum weights_matrix, uint32_t row,
+                         uint32_t column[WEIGHTS_ENTRIES], float value[WEIGHTS_ENTRIES]);
+
+/* integers: what there is no smaller part of. Tokens, products of the first and of both
+ * projections, all sums of them: multiples of these. */
+#define WEIGHTS_UNIT_X 0x1p-3
+#define WEIGHTS_UNIT_UP 0x1p-2
+#define WEIGHTS_UNIT_DOWN 0x1p-3
+/* Weights of the routing are multiples of this then, and not 0. */
+#define WEIGHTS_UNIT_ROUTING 0x1p-6f
+
+/* integers: a token; key: its own stream. */
+void weights_token(const struct weights *, uint64_t key, bool f16, uint16_t *out);
 
 /* ---- the operation ---- */
 
@@ -149,7 +228,7 @@ struct op_moe {
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
 
-    struct check *check; /* check.h; made at its first use */
+    struct check *check; /* made at its first use */
 };
 
 static inline struct op_moe *op_moe_of(const struct op_rank *rank)
@@ -258,5 +337,100 @@ enum epa_status op_moe_sort_shares(struct op_moe *, const struct view *, struct 
 
 uint64_t op_moe_check_bytes(const struct experiment *);
 void op_moe_check_destroy(struct check *);
+
+/* What the checks of dispatch and combine share: the reference row, and how findings are
+ * counted and reported. */
+
+/* ---- outputs of real experts (reference.c) ---- */
+
+struct reference;
+
+struct reference_params {
+    const struct weights *weights;
+    bool f16;              /* what the intermediate and outputs are rounded to; else bf16 */
+    bool rounded;          /* outputs are; else they stay float32 */
+    uint32_t fp8_sum_bits; /* as in epa_moe_footprint */
+    uint32_t rows;         /* at most, of one call below */
+};
+
+/* A row as the up projection reads it, [hidden]: values of dtype, or codes with a scale for each
+ * 128 channels (NULL: native weights); and where its outputs go, [hidden] each. */
+struct reference_row {
+    const float *x, *scale;
+    float *low, *high;
+};
+
+/* NULL: no memory. */
+struct reference *reference_create(const struct reference_params *);
+void reference_destroy(struct reference *); /* takes NULL */
+
+/* Outputs of n rows of one expert. An interval from -infinity to infinity: not known, as
+ * something before it may have overflowed. */
+void reference_expert(struct reference *, uint32_t expert, uint32_t n,
+                      const struct reference_row *);
+
+/* Bytes that create takes. */
+uint64_t reference_bytes(const struct weights *, uint32_t rows);
+
+/* Multiply-adds of a row: what a caller bounds its time by. */
+double reference_cost(const struct weights *);
+
+/* A group of n values, each somewhere from low to high, quantised to FP8: codes, and its
+ * scale. */
+struct reference_scale {
+    float low, high;
+};
+struct reference_scale reference_quantise(const float *low, const float *high, uint32_t n,
+                                          float *q_low, float *q_high);
+
+/* ---- checks ---- */
+
+struct range {
+    uint64_t start, end;
+    uint32_t expert;
+};
+
+struct check {
+    struct pool pool; /* all of the arrays */
+    /* Routing of all ranks in `iteration`, and the entry + 1 filed under each choice. */
+    bool loaded;
+    uint64_t iteration;
+    uint32_t *tokens;    /* [size] */
+    int32_t *expert;     /* [size][max_tokens][topk] */
+    float *weight;       /* [size][max_tokens][topk] */
+    uint32_t *filed;     /* [size][max_tokens][topk] */
+    struct range *range; /* [local experts] */
+
+    /* The reference row: in dtype, or FP8 with scales; and its values in float. */
+    uint16_t *x;
+    uint8_t *q;
+    float *scale, *value;
+
+    float decode[256]; /* the value of each FP8 code */
+
+    /* check_combine.c. [2]: both ends of intervals; of synthetic experts, the first alone. */
+    float *output[2];          /* [hidden] of one expert; of real ones [tokens][topk][hidden] */
+    uint16_t *sent;            /* [hidden]; an expert output as it is quantised */
+    uint8_t *sent_q;           /* [hidden] */
+    float *quantised[2];       /* [hidden] */
+    float *total[2], *part[2]; /* [hidden]; sums in the order that is laid down */
+    double *sum[2], *size;     /* [hidden]; the exact sum and that of magnitudes */
+    uint32_t *order;           /* [topk]; kept choices as they are added */
+    /* Real experts: a block of tokens as the up projection reads them. */
+    struct reference *reference;
+    uint32_t block_tokens, *token;
+    float *block_x, *block_scale; /* [tokens][hidden], and [hidden / 128] */
+    struct reference_row *row;    /* [tokens]; rows of one expert */
+};
+
+/* Makes op->check where it is not there yet. */
+enum epa_status check_create(struct op_moe *, struct epa_error *);
+
+/* Sets x, q, scale and value of op->check to what this token is on arrival. */
+void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
+
+/* The arrays of check_combine.c, and bytes that it takes beside them. */
+void check_combine_lay_out(const struct experiment *, struct check *);
+uint64_t check_combine_bytes(const struct experiment *);
 
 #endif

@@ -20,7 +20,7 @@
  *             rounded, a division, two products.
  *
  * Only float64's own error has to be guessed at: 2^-40 of A1. */
-#include "op/moe/check.h"
+#include "op/moe/moe.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 
 #include "config/experiment.h"
 #include "base/random.h"
-#include "op/moe/weights.h"
+#include "op/moe/moe.h"
 #include "op/op.h"
 
 struct op_source {

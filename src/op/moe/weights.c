@@ -1,4 +1,4 @@
-#include "op/moe/weights.h"
+#include "op/moe/moe.h"
 
 #include <string.h>
 

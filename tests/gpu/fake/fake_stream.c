@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "fake_cuda.h"
 
 /* Nobody yields in a loop: see rest() in ../simt/block.c. */
@@ -334,7 +334,7 @@ static void run_event(void *data)
     struct CUevent_st *e;
 
     memcpy(&e, data, sizeof(e));
-    __atomic_store_n(&e->ns, clock_ns(), __ATOMIC_RELAXED);
+    __atomic_store_n(&e->ns, epa_now_ns(), __ATOMIC_RELAXED);
     /* Release: pairs with the acquire in run_wait(). */
     __atomic_fetch_add(&e->made, 1, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&e->pending, 1, __ATOMIC_RELEASE);
@@ -346,7 +346,7 @@ static void run_event_again(void *data)
     struct CUevent_st *e;
 
     memcpy(&e, data, sizeof(e));
-    __atomic_store_n(&e->ns, clock_ns(), __ATOMIC_RELAXED);
+    __atomic_store_n(&e->ns, epa_now_ns(), __ATOMIC_RELAXED);
 }
 
 /* In a graph: for the one wait for it, which takes it back. */

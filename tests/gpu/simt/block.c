@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "asan.h"
-#include "base/clock.h"
+#include "epa2a/wait.h"
 
 enum {
     PAGE = 4096,
@@ -350,7 +350,7 @@ static bool all_wait(const struct worker *w)
  * other groups for a minute. */
 static void rest(uint64_t *since)
 {
-    uint64_t now = clock_ns(), backoff;
+    uint64_t now = epa_now_ns(), backoff;
 
     *since = *since == 0 ? now : *since;
     backoff = (now - *since) / 4;

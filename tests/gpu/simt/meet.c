@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "asan.h"
-#include "base/clock.h"
+#include <epa2a/wait.h>
 #include "block.h"
 
 enum { POLLS = 16 }; /* looks at one thing or another before others get their turn */
@@ -252,7 +252,7 @@ void simt_polled(void)
 uint64_t simt_time(void)
 {
     simt_polled();
-    return clock_ns();
+    return epa_now_ns();
 }
 
 /* True: the lane found the same there when it last looked, so it waits. */

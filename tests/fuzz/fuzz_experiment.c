@@ -1,0 +1,161 @@
+/* Any bytes as YAML, and as a whole experiment. */
+#include <stdio.h>
+#include <string.h>
+
+#include "../unit/fake_registry.h"
+#include "base/text.h"
+#include "config/tree.h"
+#include "experiment/batch.h"
+#include "fuzz.h"
+
+/* ---- YAML: a tree or errors, and the tree keeps its promises: no key twice, every
+ * scalar with a text, places within the text. */
+
+/* Depth is limited by the parser, which is part of what is tested here. */
+static void check(const struct node *node, uint32_t depth)
+{
+    demand(depth <= 64 && node->text != NULL);
+    demand(node->location.line != 0 && node->location.column != 0 && node->location.width != 0);
+    demand(node->kind != NODE_SCALAR || node->n == 0);
+    for (uint32_t i = 0; i < node->n; i++) {
+        demand(node->kind != NODE_MAP || node->key[i]->kind == NODE_SCALAR);
+        demand(node->kind != NODE_MAP || node_find(node, node->key[i]->text) == node->item[i] ||
+               node->n > 1000);
+        check(node->item[i], depth + 1);
+    }
+}
+
+/* As if it were a file: what is refused is told, and what was escaped comes out as it was. */
+static void expand(struct arena *arena, struct diag *diag, struct node *node)
+{
+    struct text escaped = {0};
+
+    if (node->kind == NODE_SCALAR && !node->refused) {
+        struct node copy = *node;
+
+        expand_escape(node->text, &escaped);
+        copy.text = escaped.data;
+        demand(expand_scalar(arena, diag, &copy) && strcmp(copy.text, node->text) == 0);
+        demand(expand_scalar(arena, diag, node) != node->refused);
+    }
+    for (uint32_t i = 0; i < node->n; i++)
+        expand(arena, diag, node->item[i]);
+    text_free(&escaped);
+}
+
+void fuzz_yaml(const uint8_t *data, size_t bytes)
+{
+    struct arena *arena = arena_create();
+    struct diag *diag = diag_create();
+    FILE *null = fopen("/dev/null", "w");
+    struct node *root;
+    enum epa_status status;
+
+    status = yaml_parse(arena, "fuzz", (const char *)data, bytes, diag, &root);
+    demand((status == EPA_OK) == (diag_errors(diag) == 0));
+    demand(status != EPA_OK || root != NULL);
+    if (root != NULL)
+        check(root, 1);
+    if (root != NULL)
+        expand(arena, diag, root);
+    if (null != NULL) {
+        diag_print(diag, null);
+        fclose(null);
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* ---- a whole experiment, with --set: lines before the first "===" line are sets, what is
+ * behind it is the file. What is accepted and shown must be accepted again, and show the
+ * same. */
+
+enum { SETS = 16 };
+
+struct input {
+    char *text; /* all of it; sets are cut out of its lines */
+    const char *set[SETS];
+    uint32_t n_sets;
+    const char *yaml;
+    size_t yaml_bytes;
+};
+
+static struct input cut(const uint8_t *data, size_t bytes)
+{
+    struct input in = {.text = malloc(bytes + 1)};
+    char *line, *mark;
+
+    memcpy(in.text, data, bytes);
+    in.text[bytes] = 0;
+    in.yaml = in.text;
+    in.yaml_bytes = bytes;
+    mark = strstr(in.text, "===\n");
+    if (mark == NULL)
+        return in;
+    *mark = 0;
+    in.yaml = mark + 4;
+    in.yaml_bytes = bytes - (size_t)(in.yaml - in.text);
+    for (line = strtok(in.text, "\n"); line != NULL && in.n_sets < SETS; line = strtok(NULL, "\n"))
+        in.set[in.n_sets++] = line;
+    return in;
+}
+
+static enum epa_status read_bytes(const char *text, size_t bytes, const char *const *sets,
+                                  uint32_t n_sets, struct batch **out)
+{
+    struct diag *diag = diag_create();
+    enum epa_status status = batch_read(fuzz_file(text, bytes), sets, n_sets, 0, NULL, diag, out);
+    char *said = NULL;
+    size_t n = 0;
+    FILE *file;
+
+    demand((status == EPA_OK) == (diag_errors(diag) == 0));
+    file = open_memstream(&said, &n);
+    diag_print(diag, file);
+    fclose(file);
+    free(said);
+    diag_destroy(diag);
+    return status;
+}
+
+/* Runs of the file, if it has any: each has a name of its own kind and is one experiment. */
+static void read_runs(const struct input *in)
+{
+    const char *path = fuzz_file(in->yaml, in->yaml_bytes);
+    struct diag *diag = diag_create();
+    struct batch *batch = NULL;
+
+    if (batch_read(path, in->set, in->n_sets, 64, NULL, diag, &batch) == EPA_OK) {
+        demand(batch->n > 0 && batch->n <= 64 && (batch->n > 1 || diag_errors(diag) == 0));
+        for (uint32_t i = 0; i < batch->n; i++) {
+            const struct batch_run *run = &batch->run[i];
+
+            demand(run->label != NULL && (run->x == NULL) != (run->absent.status == EPA_OK) &&
+                   (run->x == NULL || strlen(run->x->id) == 12));
+        }
+        batch_destroy(batch);
+    } else {
+        demand(diag_errors(diag) != 0);
+    }
+    diag_destroy(diag);
+}
+
+void fuzz_options(const uint8_t *data, size_t bytes)
+{
+    struct input in = cut(data, bytes);
+    struct text first = {0}, second = {0};
+    struct batch *base = NULL;
+
+    if (read_bytes(in.yaml, in.yaml_bytes, in.set, in.n_sets, &base) == EPA_OK) {
+        experiment_show(base->run[0].x, false, &first);
+        batch_destroy(base);
+        demand(read_bytes(first.data, first.bytes, NULL, 0, &base) == EPA_OK);
+        experiment_show(base->run[0].x, false, &second);
+        batch_destroy(base);
+        demand(strcmp(first.data, second.data) == 0);
+    }
+    read_runs(&in);
+    text_free(&first);
+    text_free(&second);
+    free(in.text);
+}

@@ -1,0 +1,230 @@
+/* Any bytes as a file that somebody else wrote: routing and hidden states, a trace, results. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "op/moe/routing.h"
+#include "report/results.h"
+#include "trace/trace.h"
+
+/* ---- routing in JSON lines; routing and hidden states in .npy ---- */
+
+static const struct routing_shape fuzz_shapes[] = {
+    {.topk = 2, .experts = 8, .layer = UINT32_MAX},
+    {.topk = 2, .experts = 8, .layer = 1},
+};
+
+/* Refused with a sentence that begins with the name, or rows that hold. Frees the table. */
+static void fuzz_check_table(enum epa_status status, const struct epa_error *err,
+                             const struct routing_shape *shape, struct routing_table *t)
+{
+    uint32_t topk = shape->topk;
+
+    if (status != EPA_OK) {
+        demand(err->status == status && err->text[0] == 'f' && err->text[1] == ':');
+        return;
+    }
+    demand(t->tokens != 0);
+    for (uint64_t i = 0; i < t->tokens * topk; i++) {
+        demand(t->expert[i] >= -1 && t->expert[i] < (int32_t)shape->experts);
+        demand(t->weight[i] >= 0 && t->weight[i] <= 1e6f);
+        for (uint64_t j = i - i % topk; j < i && t->expert[i] >= 0; j++)
+            demand(t->expert[j] != t->expert[i]);
+    }
+    free(t->expert);
+    free(t->weight);
+}
+
+void fuzz_jsonl(const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); i++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status =
+            routing_parse_jsonl("f", (const char *)data, bytes, &fuzz_shapes[i], &t, &err);
+
+        fuzz_check_table(status, &err, &fuzz_shapes[i], &t);
+    }
+}
+
+static void hidden(const unsigned char *data, size_t bytes, bool f16)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct hidden_table t;
+
+    if (hidden_parse_npy("f", data, bytes, 4, f16, &t, &err) != EPA_OK) {
+        demand(err.text[0] == 'f' && err.text[1] == ':');
+        return;
+    }
+    demand(t.tokens != 0);
+    for (uint64_t i = 0; i < t.tokens * 4; i++)
+        demand((t.x[i] & 0x7fff) < (f16 ? 0x7c00 : 0x7f80));
+    free(t.x);
+}
+
+void fuzz_npy(const uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); i++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status = routing_parse_npy("f", data, bytes, &fuzz_shapes[i], &t, &err);
+
+        fuzz_check_table(status, &err, &fuzz_shapes[i], &t);
+    }
+    hidden(data, bytes, false);
+    hidden(data, bytes, true);
+}
+
+/* ---- a trace: read, checked, summed up, merged with itself and drawn ---- */
+
+static void use_trace(struct trace_file *f)
+{
+    struct trace_file twice[2] = {*f, *f};
+    struct epa_error err = {EPA_OK, ""};
+    struct text out = {0};
+
+    for (size_t i = 0; i < f->n; i++)
+        demand(f->item[i].name != NULL && f->item[i].cat != NULL && f->item[i].id != NULL &&
+               (i == 0 || f->item[i].ts_ns >= f->item[i - 1].ts_ns));
+    trace_check(f);
+    trace_summary(f, &out);
+    (void)trace_merge(f, 1, &out, &err);
+    (void)trace_merge(twice, 2, &out, &err);
+    trace_view(f, &out);
+    text_free(&out);
+}
+
+void fuzz_trace(const uint8_t *data, size_t bytes)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct trace_file f;
+
+    if (trace_read(fuzz_file(data, bytes), &f, &err) == EPA_OK)
+        use_trace(&f);
+    trace_free(&f);
+}
+
+/* ---- a file of results, and all that is done with one: the bytes up to a 0 are the
+ * first file, the rest is a second one, so that two are compared. What begins with no { is what
+ * another program printed, and is imported. What is accepted is drawn, ranked and compared; charts
+ * are made in turn, by the number of bytes. */
+
+static void look_at_results(const struct results *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct results_run *run = &r->run[i], *other = &r->run[(i + 1) % r->n];
+        const struct results_stage *total = results_total(run);
+        struct text text = {0};
+        char what[100];
+
+        demand(results_label_bytes(run->label) <= strlen(run->label));
+        for (uint64_t s = 0; total != NULL && s < total->n; s++)
+            demand(total->sample[s] > 0);
+        demand(run->size >= 0 && run->operation != NULL);
+        for (enum results_part part = RESULTS_SHAPE; part <= RESULTS_MACHINE; part++)
+            if (results_differ(run, other, part, what, sizeof(what)))
+                demand(strnlen(what, sizeof(what)) < sizeof(what));
+        results_question(run, NULL, 0, &text);
+        results_context(run, &text);
+        text_free(&text);
+    }
+}
+
+static void name_all(const struct results *r)
+{
+    struct results_names names = {0};
+
+    for (uint32_t i = 0; i < r->n; i++)
+        results_names_add(&names, &r->run[i]);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct text text = {0};
+
+        results_name(&names, &r->run[i], &text);
+        text_free(&text);
+    }
+    results_names_free(&names);
+}
+
+static void draw_results(struct results *r, size_t turn)
+{
+    const struct plot_wish wish = {.kind = (enum plot_kind)(turn % (PLOT_STAGES + 1)),
+                                   .form = (enum plot_form)(turn / 8 % (PLOT_PNG + 1))};
+    struct epa_error err = {EPA_OK, ""};
+    struct text text = {0};
+
+    demand(plot_script(r, &wish, &text, &err) == err.status);
+    text_free(&text);
+}
+
+static void rank_results(struct results *r)
+{
+    struct epa_error err = {EPA_OK, ""};
+    const char *const across[] = {"unknown"};
+    struct best_wish wish = {.close = 0.01, .across = across, .n_across = r->n % 2};
+    struct text text = {0};
+    struct best *best;
+    FILE *file;
+
+    if (best_create(r, &wish, &best, &err) != EPA_OK)
+        return;
+    file = fopen("/dev/null", "we");
+    if (file != NULL) {
+        best_text(file, best);
+        fclose(file);
+    }
+    best_markdown(&text, best);
+    json_decref(best_json(best));
+    text_free(&text);
+    best_destroy(best);
+}
+
+static bool import(const uint8_t *data, size_t bytes, struct results *r)
+{
+    static const char *const set[] = {"moe.hidden=7168"};
+    struct epa_error err = {EPA_OK, ""};
+    struct text text = {0};
+    json_t *results = json_array();
+    bool good;
+
+    text_add_bytes(&text, (const char *)data, bytes);
+    text_add(&text, "%s", "");
+    good = import_text("file", text.data, set, bytes % 2, results, &err) == EPA_OK;
+    demand(good == (json_array_size(results) > 0) && good == (err.text[0] == '\0'));
+    text_free(&text);
+    return results_of(
+               "file",
+               json_pack("{s:i, s:s, s:o}", "schema", 1, "program", "epa2a", "results", results), r,
+               &err) == EPA_OK &&
+           good;
+}
+
+void fuzz_results(const uint8_t *data, size_t bytes)
+{
+    const uint8_t *end = memchr(data, 0, bytes);
+    size_t first = end != NULL ? (size_t)(end - data) : bytes;
+    size_t second = end != NULL ? bytes - first - 1 : 0;
+    struct results r = {0};
+    bool good = true;
+
+    if (bytes > 0 && *data != '{') {
+        good = import(data, first, &r);
+        end = NULL;
+    }
+    for (uint32_t i = 0; i < 2 && (i == 0 || end != NULL) && r.root == NULL; i++) {
+        struct epa_error err = {EPA_OK, ""};
+        const char *path = fuzz_file(i == 0 ? data : end + 1, i == 0 ? first : second);
+
+        good = good && results_read(path, &r, &err) == EPA_OK;
+        r.path = "file";
+        for (uint32_t k = 0; k < r.n; k++)
+            r.run[k].path = "file";
+    }
+    if (good) {
+        look_at_results(&r);
+        name_all(&r);
+        draw_results(&r, bytes);
+        rank_results(&r);
+    }
+    results_free(&r);
+}
