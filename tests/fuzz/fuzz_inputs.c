@@ -89,8 +89,8 @@ static void use_trace(struct trace_file *f)
                (i == 0 || f->item[i].ts_ns >= f->item[i - 1].ts_ns));
     trace_check(f);
     trace_summary(f, &out);
-    (void)trace_merge(f, 1, &out, &err);
-    (void)trace_merge(twice, 2, &out, &err);
+    (void)trace_merge(f, 1, NULL, &out, &err);
+    (void)trace_merge(twice, 2, NULL, &out, &err);
     trace_view(f, &out);
     text_free(&out);
 }
