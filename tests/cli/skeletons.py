@@ -55,7 +55,7 @@ class Installed:
     def check_transport(self, folder, expect=(0,)):
         """The programs, until one fails; only if one may."""
         programs = sorted(pathlib.Path(" ".join(self.ask("--variable=contractdir"))).glob("contract-*"))
-        assert len(programs) == 4, programs
+        assert len(programs) == 3, programs
         failed = 0
         for program in programs:
             for launcher in ("fork", "thread"):

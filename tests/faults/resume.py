@@ -88,7 +88,8 @@ def rows(folder):
 
 def table(text):
     """The labels of the table that ends what was printed."""
-    return [line.split("  ")[1] for line in text.rpartition("# run ")[2].splitlines()[2:]]
+    lines = text.rpartition("# run ")[2].splitlines()[2:]
+    return [line.split("  ")[1] for line in lines if not line.startswith("#")]
 
 
 def process(child, file):

@@ -115,6 +115,11 @@ SOME_RANKS = "backend.workers: 4, ranks: 2, algorithm.dispatch_workers: 1, algor
     "algorithm.tail_workers: 1, algorithm.combine_workers: 1"
 
 GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
+GPU_ALSO = {
+    "room for twice the even share": "algorithm.capacity: 2",
+    "discarded dispatches": "verify.order: discard",
+    "combines again": "verify.order: again",
+}
 GPU_NEVER = [(GPU_UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
 # Of kernels; those that have more rows or channels than a block takes at a time are the last.
 MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, verify.iterations: 2"
@@ -468,7 +473,7 @@ FILES = {
             ["by rank", "split", "pipelined"],
             ["by expert", "split", "pipelined"],
         ],
-        "also": {"room for twice the even share": "algorithm.capacity: 2"} | {
+        "also": GPU_ALSO | {
             f"real experts, {name}, {way}": f"expert: {{kind: mlp, {expert}}}, verify.iterations: 4, {more}{settings}"
             for way, settings in {
                 "by expert": "algorithm.layout: expert",
@@ -498,7 +503,7 @@ FILES = {
         ],
         "never": GPU_NEVER,
         "always": [[way, dtype, wire] for way in ("pulled", "pushed") for dtype in DTYPES for wire in WIRES],
-        "also": {"room for twice the even share": "algorithm.capacity: 2"},
+        "also": GPU_ALSO,
     },
     "gpu_token_flag": {
         "base": ["ranks: 2", "launcher: thread", "algorithm: token_flag"],
@@ -527,6 +532,7 @@ FILES = {
             *[[experts, dtype, wire] for experts in ("separate experts", "fused")
               for dtype in DTYPES for wire in WIRES],
         ],
+        "also": {"discarded dispatches": "verify.order: discard"},
     },
     "gpu_allgather": {
         "base": ["ranks: 2", "launcher: thread"],
