@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 enum {
     KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */
     HOST_SLOTS = 256,

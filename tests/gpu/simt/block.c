@@ -47,8 +47,8 @@ static const char *name_of(const struct worker *w, const struct lane *lane)
                                        [SIMT_SHFL] = "a shuffle",
                                        [SIMT_BALLOT] = "a vote",
                                        [SIMT_OR] = "__reduce_or_sync"};
-    static const char *const block[] = {
-        [SIMT_SYNCTHREADS] = "__syncthreads", [SIMT_SYNC_AND] = "__syncthreads_and",
+    static const char *const block[] = {[SIMT_SYNCTHREADS] = "__syncthreads",
+                                        [SIMT_SYNC_AND] = "__syncthreads_and",
                                         [SIMT_SYNC_OR] = "__syncthreads_or"};
 
     static const char *const other[] = {[LANE_IN_NAMED] = "a named barrier",
