@@ -345,8 +345,7 @@ static json_t *part_of(const struct results_run *run, enum results_part part)
         json_object_get(run->json, part == RESULTS_MACHINE ? "machine" : "experiment"), part);
 }
 
-/* A value as people write it; strings without quotes, unless `quoted`. */
-static void add_value(struct text *out, const json_t *value, bool quoted)
+void results_add_value(struct text *out, const json_t *value, bool quoted)
 {
     if (json_is_string(value) && !quoted)
         text_add(out, "%s", json_string_value(value));
@@ -372,9 +371,9 @@ bool results_differ(const struct results_run *a, const struct results_run *b,
     if (found == NULL)
         return false;
     text_add(&text, "%s: ", found);
-    add_value(&text, json_object_get(of_a, found), true);
+    results_add_value(&text, json_object_get(of_a, found), true);
     text_add(&text, ", and ");
-    add_value(&text, json_object_get(of_b, found), true);
+    results_add_value(&text, json_object_get(of_b, found), true);
     snprintf(what, room, "%s", text.data);
     return true;
 }
@@ -525,7 +524,7 @@ void results_name(const struct results_names *names, const struct results_run *r
                                       count_of(slot) == count_of(slot_of(names, run, section)))))
             continue;
         text_add(out, " %.*s=", (int)(chosen > 0 ? chosen : strlen(it.key)), it.key);
-        add_value(out, it.value, false);
+        results_add_value(out, it.value, false);
     }
     text_clean(out->data);
 }

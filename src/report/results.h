@@ -95,6 +95,9 @@ bool results_differ(const struct results_run *a, const struct results_run *b, en
  * launcher), how long and under which name. */
 bool results_key_is_shape(const char *key);
 
+/* Adds a value as people write it; strings without quotes, unless `quoted`. */
+void results_add_value(struct text *, const json_t *, bool quoted);
+
 /* {"algorithm.name": "ll_v2", "moe.hidden": 7168, ...}: the keys of that part of an experiment, or
  * of a machine; owned by the caller. */
 json_t *results_part(const json_t *experiment, enum results_part);

@@ -437,10 +437,7 @@ static void add_means_name(struct text *out, const struct means *all, uint32_t n
         if (!differs)
             continue;
         text_add(out, " %s=", strncmp(it.key, "algorithm.", 10) == 0 ? it.key + 10 : it.key);
-        if (json_is_string(it.value))
-            text_add(out, "%s", json_string_value(it.value));
-        else
-            json_write(out, it.value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+        results_add_value(out, it.value, false);
     }
 }
 
