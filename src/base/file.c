@@ -52,7 +52,7 @@ static enum epa_status check_folder(const char *option, const char *path, struct
                     strerror(failed));
 }
 
-/* Somebody else says what it leads to. */
+/* A link of another user, who can change where it leads. */
 static bool is_foreign_link(const char *path)
 {
     struct stat at;
@@ -255,7 +255,7 @@ enum epa_status file_write(const char *option, const char *path, bool force,
     return status;
 }
 
-/* What a shell hands over: standard input, or a pipe of <(command), which has a writer. */
+/* A file from the shell: standard input, or a pipe of <(command), which has a writer. */
 static bool is_handed_over(const char *path)
 {
     return strncmp(path, "/dev/stdin", 10) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||

@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 
-/* What a stream is for; streams of one seed share nothing. */
+/* The purpose of a stream; streams of one seed are independent. */
 enum random_use {
     RANDOM_X = 1,
     RANDOM_HARD,

@@ -251,7 +251,7 @@ char *text_count(char *buf, size_t room, uint64_t n)
 
 /* ---- memory ---- */
 
-/* What may be why there is none. */
+/* Names a limit that may be the reason why memory is exhausted. */
 static const char *memory_limit(void)
 {
     struct rlimit addresses;
@@ -292,8 +292,8 @@ char *memory_printf(const char *fmt, ...)
     return out;
 }
 
-/* Blocks in a chain; an allocation is the next piece of the newest block. What is larger than a
- * block gets one of its own. */
+/* A chain of blocks; an allocation is the next piece of the newest block. Larger ones get a
+ * block of their own. */
 
 enum { BLOCK_BYTES = 16384 };
 
@@ -409,8 +409,8 @@ void pool_free(struct pool *pool)
 
 /* ---- colour on terminals ---- */
 
-/* The mode is of the process, as the log level is: who prints a diagnosis would else be handed
- * it through all that can find one. Only the standard streams are ever coloured. */
+/* The mode is global, like the log level: otherwise every function that can print an error would
+ * need it as a parameter. Only the standard streams are coloured. */
 
 static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are threads */
 
@@ -504,7 +504,7 @@ static size_t shown_bytes(const char *at, size_t left, bool lines)
     return n;
 }
 
-/* What is not shown is skipped as a whole, so that it is one '?'. */
+/* A character that is not shown is skipped as a whole, so that it becomes one '?'. */
 static size_t skipped_bytes(const char *at, size_t left)
 {
     size_t n = 1;

@@ -106,9 +106,9 @@ void colour_choose(enum colour_mode);
 const char *colour_on(FILE *, enum colour);
 const char *colour_off(FILE *);
 
-/* What a terminal gets to see: text, and colours of our own. Names, paths, messages of libraries
- * and of other hosts may hold sequences that move its cursor, set its title, type on its keyboard
- * or reverse what is read. */
+/* Terminals get only text and our own colours. Names, paths, and messages of libraries and other
+ * hosts may hold escape sequences that move the cursor, set the title, inject input, or reverse
+ * the order of text. */
 
 /* Bytes and code point of the character at `s`; 0: it is not UTF-8. */
 size_t text_decode(const char *s, uint32_t *out);
@@ -122,8 +122,8 @@ size_t terminal_clean(char *text, size_t bytes, bool lines);
  * Once, before anything is printed. */
 void terminal_guard(void);
 
-/* What stands for a sequence of ours of the form "\033[31m" in text for a guarded stream, and is of
- * this process alone: nobody else can have it in a file. `number` < TERMINAL_MARKS. */
+/* A placeholder for one of our own sequences such as "\033[31m" in text for a guarded stream. It
+ * is random in each process, so that no file can contain it. `number` < TERMINAL_MARKS. */
 enum { TERMINAL_MARKS = 8 };
 const char *terminal_mark(int number, const char *sequence);
 
@@ -153,7 +153,7 @@ extern const struct exit_meaning exit_meanings[];
 /* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
 int exit_code(enum epa_status, int signal);
 
-/* "ok", "mismatch", "timeout", "died", "interrupted", ...: what ended something, for reports. */
+/* "ok", "mismatch", "timeout", "died", "interrupted", ...: the status by name, for reports. */
 const char *status_name(enum epa_status);
 
 #endif

@@ -29,7 +29,7 @@ struct line {
     size_t room;         /* of a list: for all of argv, what a sweep sets and a NULL */
 };
 
-/* Not given, where any number might be. */
+/* An option that was not given, for options that take any number. */
 static const struct cli defaults = {.threshold = -1,
                                     .alpha = -1,
                                     .max_runs = BATCH_RUNS_MOST,
@@ -362,7 +362,7 @@ static int finish_stdout(int code)
     return code == EXIT_OK ? EXIT_RESOURCE : code;
 }
 
-/* Where several of us were started, by rank 0 alone. */
+/* Of several processes, only rank 0 prints it. */
 static void warn_of_environment(const struct cli *cli)
 {
     const char *path = secure_getenv("EPA2A_PLUGIN_PATH");
@@ -406,7 +406,7 @@ static int run_line(struct line *line)
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }
-    /* Those that run experiments have more documents, and know which process writes them. */
+    /* Commands that run experiments write more documents, and know which process writes them. */
     if ((line->command->bit & (FILES | RERUN)) == 0 &&
         cli_check_documents(&line->cli, &err) != EPA_OK)
         return cli_fail(&err);
@@ -432,7 +432,8 @@ static int read_and_run(int argc, char **argv)
     return code;
 }
 
-/* Ranks and workers have stacks of this size, too: one that is too small ends in a signal. */
+/* Ranks and workers have stacks of the same size; a stack that is too small would end in
+ * SIGSEGV. */
 static bool has_stack(void)
 {
     const rlim_t least = 256u << 10;
@@ -450,7 +451,7 @@ static bool has_stack(void)
     return false;
 }
 
-/* What jansson calls: it has no memory without a word of it. */
+/* jansson's allocator: exhausted memory ends the program with a message. */
 static void *allocate(size_t bytes)
 {
     return memory_grow(NULL, bytes > 0 ? bytes : 1);

@@ -179,9 +179,9 @@ const struct option *commands_option(const char *word);
 void commands_print_help(const struct command *);
 void commands_print(FILE *);
 
-/* What `epa2a help` can be asked: pages of prose, commands, keys of an experiment, plugins
- * and their options, variables of the environment. Help, completions and man pages all have
- * them from here, and here they come from the tables. */
+/* Topics of `epa2a help`: pages of prose, commands, keys of an experiment, plugins and their
+ * options, environment variables. Help, completions and man pages use this list, which is made
+ * from the option tables. */
 
 enum { TOPIC_MAX = 128 };
 
@@ -234,9 +234,9 @@ const struct section *topics_section(enum epa_plugin_kind);
 /* Warns on `to` of variables EPA2A_... that are set and unknown. */
 void environment_warn(FILE *to);
 
-/* What `compare`, `compare --run`, `rerun` and `tune` share. */
+/* Shared by `compare`, `compare --run`, `rerun` and `tune`. */
 
-/* What was found, as a document: of sides called `a` and `b`; rounds 0: they did not take turns. */
+/* Starts the document of a comparison of sides `a` and `b`; rounds 0: they did not take turns. */
 json_t *compared_create(const char *a, const char *b, double threshold, double alpha);
 /* Adds a row; `judged` false: it explains another one and has no verdict. */
 void compared_add(json_t *compared, const struct results_run *, const char *stage,

@@ -72,7 +72,7 @@ bool compared_is_slower(const json_t *compared)
     return count(compared, "SLOWER") > 0;
 }
 
-/* What the figures are. */
+/* Explains the figures below the table. */
 static void add_legend(struct text *out, const json_t *c)
 {
     double rounds = json_number_at(c, "rounds"), alpha = json_number_at(c, "alpha"),

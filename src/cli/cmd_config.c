@@ -118,7 +118,7 @@ static json_t *type_of(const struct epa_option *o)
     return json_pack("{s:[s, s, s, s]}", "type", "string", "number", "boolean", "null");
 }
 
-/* As YAML reads it: a number where it is one, such as a size without a unit. */
+/* The default as YAML reads it: a number if it is one, such as a size without a unit. */
 static json_t *default_of(const struct epa_option *o, const void *defaults)
 {
     text_auto value = {0};
@@ -273,8 +273,8 @@ static json_t *named(struct schema *s, const struct section *section,
     return map;
 }
 
-/* What a map without a name may say: options of the plugin that is the default or, in what
- * is laid over something else, of any. */
+/* Options of a map that names no plugin: those of the default plugin or, in an overlay, of any
+ * plugin. */
 static json_t *unnamed(struct schema *s, const struct section *section, json_t *all, bool any)
 {
     json_t *properties = json_object();
@@ -448,7 +448,7 @@ static json_t *top(struct schema *s)
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         json_object_set_new(properties, key->name, batch_schema(s, key));
     schema = map_of(properties, "What `epa2a run`, `bench` and `verify` read");
-    /* What a file leaves out, one that it includes may say. */
+    /* A file that includes another may leave out required keys. */
     json_object_set_new(schema, "if", json_pack("{s:[s]}", "required", "include"));
     json_object_set_new(schema, "else",
                         json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
@@ -513,13 +513,13 @@ enum epa_status cmd_config_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-/* What is in the file outweighs what this machine lacks. */
+/* An error of the file outweighs a missing plugin. */
 static enum epa_status worse(enum epa_status a, enum epa_status b)
 {
     return a == EPA_OK || b == EPA_ERR_CONFIG ? b : a;
 }
 
-/* What all files share. */
+/* State shared by all files of the command. */
 struct config_command {
     const struct cli *cli;
     struct registry *registry;
@@ -567,7 +567,7 @@ static enum epa_status show_runs(struct config_command *c, const struct batch *b
     return EPA_ERR_CONFIG;
 }
 
-/* What run, bench or verify would refuse before they have ranks. */
+/* Refuses everything that run, bench or verify would refuse before they start ranks. */
 static enum epa_status check_run(struct config_command *c, const struct experiment *x)
 {
     enum epa_status worst = EPA_OK;

@@ -54,7 +54,7 @@ static void add_words(struct text *text, int indent, const char *before, const s
     text_add(text, "%s\n", *before == '\0' ? "nothing in particular" : "");
 }
 
-/* What a plugin needs or gives, as lines of their own, `indent` columns in. */
+/* Prints requirements or capabilities of a plugin, one per line, indented by `indent`. */
 static void add_facts(struct text *text, int indent, const struct epa_plugin *plugin)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)plugin;

@@ -1,7 +1,6 @@
-/* epa2a best RESULTS...: which run is fastest, of those that answer one question. epa2a plot
- * RESULTS...: charts, by gnuplot. What --out ends in says how they are drawn: .svg, .png, or as
- * text. Its three standard files are memory, so that neither side waits for the other and a chart
- * that failed leaves nothing anywhere. */
+/* epa2a best RESULTS...: the fastest run of each problem. epa2a plot RESULTS...: charts by
+ * gnuplot; the ending of --out selects SVG, PNG or text. gnuplot's three standard files are
+ * memory, so that neither process waits for the other and a failed chart leaves no file. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -146,7 +145,7 @@ static int run_gnuplot(const int fd[3], int *code)
     return 0;
 }
 
-/* What the child has left there. */
+/* Reads the output of gnuplot. */
 static void read_all(int fd, struct text *out)
 {
     struct epa_error ignored = {EPA_OK, ""};

@@ -1,9 +1,10 @@
-/* run, bench and verify: files to experiments to sessions to reports. Every file is read,
- * and everything that can be refused is refused, before the first rank starts. Then runs go
- * one after the other; what a run leaves is a result as JSON and a line of the summary.
+/* run, bench and verify: files to experiments to sessions to reports. All files are read and
+ * checked before the first rank starts. Then runs go one after the other; each adds a result as
+ * JSON and a row of the summary.
  *
- * Where somebody else has started the ranks this program runs once for each of them. That
- * of rank 0 reports; of the others each says at most one line of what only it knows. */
+ * If mpirun, srun or torchrun started the ranks, this program runs once for each of them. The
+ * process of rank 0 reports; each other process prints at most one line, with what only it
+ * knows. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -173,7 +174,7 @@ static enum epa_status check_sessions(struct run_command *c)
             continue;
         if (status == EPA_OK || c->process_id.rank == 0)
             print_refusal(run, &c->process_id, &err);
-        /* What a run lacks here ends the command, unless it is one of several of its file. */
+        /* A missing plugin or device ends the command, unless the file has several runs. */
         if (run_is_of_several(run) && one != EPA_ERR_CONFIG)
             run->refused = err;
         else
@@ -411,7 +412,8 @@ static void command_finish(struct run_command *c)
         close(c->stop_fd);
 }
 
-/* Who the files say that we are; they may know better than the environment. */
+/* The rank of this process as the files' launcher sees it, which may be more exact than the
+ * environment. */
 static bool is_reporter(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++) {
@@ -426,8 +428,8 @@ static const char *verb_name(enum verb verb)
     return session_verb(&(struct session){.verb = verb});
 }
 
-/* Slow changes of a machine are in all repetitions alike, unless the user wants it otherwise.
- * A batch that goes on does so in its own order. The seed is the same for all processes. */
+/* By default repetitions are interleaved, so that slow drift of the machine affects all runs
+ * equally. --resume keeps the order of its batch. The seed is the same for all processes. */
 static void order_runs(struct run_command *c)
 {
     const struct cli *cli = c->cli;

@@ -283,7 +283,7 @@ enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
     return status;
 }
 
-/* What is too long for its column has a line of its own. */
+/* Entries that are too long for their column get a line of their own. */
 static void print_line(FILE *to, const char *left, const char *help)
 {
     if (strlen(left) > LEFT) {

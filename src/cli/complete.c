@@ -1,11 +1,10 @@
-/* `epa2a completion SHELL` prints the script that makes a shell ask `epa2a __complete WORD...`,
- * which no help lists: it is for scripts alone, and never says that something is wrong. That reads
- * a command line as cli.c does, but forgives everything, and then goes by the tables: the word at
- * the cursor is a command, an option, an option's value or an argument, whose kind is what the help
- * calls it (FILE..., A.json, [KIND], show|check). Of KEY=VALUE keys are offered one part after the
- * other, since all of them together are a page; then what the key's option may be. It prints lines
+/* `epa2a completion SHELL` prints a script that makes the shell call `epa2a __complete WORD...`,
+ * which no help lists. __complete reads the command line as cli.c does, but ignores all errors. By
+ * the option tables, the word at the cursor is a command, an option, the value of an option, or an
+ * argument whose kind is its name in the help (FILE..., A.json, [KIND], show|check). KEY=VALUE is
+ * completed part by part, since a list of all keys fills a page. Output, one per line:
  *     CANDIDATE <tab> DESCRIPTION
- * and for what the shell knows itself, where BYTES of the word are before the name:
+ * or, for the shell's own completion, where BYTES of the word precede the name:
  *     :files BYTES [END...]
  *     :folders BYTES
  */
@@ -30,13 +29,13 @@ struct completing {
     uint32_t n_files, n_sets;
     const char **plugin_path; /* absolute; ends with NULL */
     uint32_t n_plugin_paths;
-    struct registry *registry; /* NULL until somebody wants a plugin */
+    struct registry *registry; /* NULL until a plugin is needed */
     const char *whole, *word;  /* what is completed; `word` is the last part of it */
     struct arena *arena;
     struct text out;
 };
 
-/* Tells `word` with its description, if it begins as what is typed. */
+/* Offers a candidate with its description if it begins with the typed word. */
 __attribute__((format(printf, 3, 4))) static void offer(struct completing *c, const char *help,
                                                         const char *fmt, ...)
 {
@@ -133,7 +132,7 @@ static const struct option *read_words(struct completing *c, const char *const *
 
 /* ---- KEY=VALUE ---- */
 
-/* As the files and settings before the cursor have it. */
+/* The plugin of a section, as set by the files and --set before the cursor. */
 static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
 {
     struct tree tree = {.arena = c->arena, .diag = diag_create()};
@@ -332,7 +331,7 @@ static void offer_command_that_runs(void *arg, const struct status *s)
     offer(arg, help.data, "%d", (int)s->head.pid);
 }
 
-/* With a point only where one was typed: there are hundreds. */
+/* Topics that contain a dot only after a dot was typed: there are hundreds. */
 static void offer_topics(struct completing *c)
 {
     const struct registry_entry *entry;
@@ -350,7 +349,7 @@ static void offer_topics(struct completing *c)
     topics_free(&topics);
 }
 
-/* What help calls a value, its brackets and points aside, as it is offered. */
+/* Offers candidates for a value by its name in the help, without brackets and dots. */
 static void offer_kind(struct completing *c, const char *kind, size_t bytes)
 {
     char name[64], *end = name;

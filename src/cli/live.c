@@ -1,4 +1,5 @@
-/* Everything here reads what ranks have written anyway, at most some times a second. */
+/* The progress line, SIGUSR1 and the status page. All of it reads counters that ranks write
+ * anyway, a few times a second. */
 #include "cli/runs.h"
 
 #include <errno.h>
@@ -112,7 +113,7 @@ static uint32_t columns_of(int file)
                                         : size.ws_col;
 }
 
-/* What does not fit into a terminal that is stuck is lost: a line more or less. */
+/* Output that a blocked terminal does not take is dropped. */
 static void put(int file, const char *data, size_t bytes)
 {
     while (bytes > 0) {
@@ -209,8 +210,8 @@ static void just_signal(sigset_t *out)
     sigaddset(out, SIGUSR1);
 }
 
-/* Blocked and not ignored: it waits until somebody reads it. Who is started from here has it
- * blocked as well, and ignores it before that can matter: see process_start(). */
+/* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
+ * Child processes inherit the mask and ignore the signal: see process_start(). */
 void live_catch(void)
 {
     sigset_t set;
@@ -306,7 +307,7 @@ static double median_so_far(const struct session *s)
     return sample[got / 2];
 }
 
-/* Where ranks of other processes cannot be seen, this one's. */
+/* Iterations that all ranks finished; of this rank alone if others run in other processes. */
 static uint64_t iterations_done(const struct session *s)
 {
     uint64_t least = UINT64_MAX;
@@ -321,7 +322,7 @@ static uint64_t iterations_done(const struct session *s)
     return least == UINT64_MAX ? 0 : least;
 }
 
-/* Of this run by its rate, of those to come by those that are done, or by this one. */
+/* Estimates the current run by its rate, and later runs by finished ones or by this one. */
 static double seconds_left(struct live *live, uint64_t done, uint64_t all, uint64_t now)
 {
     const struct session *s = live->session;
@@ -473,7 +474,7 @@ struct live *live_create(const struct cli *cli)
     if (cli->quiet && mode == PROGRESS_AUTO)
         mode = PROGRESS_NEVER;
     progress_init(&live->progress, mode, STDERR_FILENO);
-    /* Without a status page all works but being looked at. */
+    /* Without a status page everything works except `epa2a status`. */
     if (status_page_create(&live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;
     return live;

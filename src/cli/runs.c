@@ -1,5 +1,5 @@
-/* Files to runs, and the folder of their results. A run is picked by label or id, so all are read
- * before some are left out. */
+/* Files to runs, and the folder of their results. Runs are selected by label or id, so all are
+ * read before some are left out. */
 #include "cli/runs.h"
 
 #include <dirent.h>
@@ -173,7 +173,7 @@ static const char lock_name[] = ".lock";
 
 /* ---- looking ---- */
 
-/* What a program that is killed while it writes leaves behind. */
+/* Temporary files that a killed program leaves behind. */
 static bool is_temporary(const char *name)
 {
     size_t n = strlen(name);
@@ -181,8 +181,7 @@ static bool is_temporary(const char *name)
     return n > 4 && strcmp(name + n - 4, ".tmp") == 0 && strncmp(name, "results.", 8) == 0;
 }
 
-/* Whether anything is there that is not ours; a folder that cannot be read is reported
- * elsewhere. */
+/* Whether the folder holds foreign files; an unreadable folder is reported elsewhere. */
 static bool has_others(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
@@ -243,7 +242,7 @@ static enum epa_status match(struct run_folder *f, const char *verb, struct epa_
     return status;
 }
 
-/* What --resume cannot read it cannot go on with. */
+/* --resume refuses a folder whose results it cannot read. */
 static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
@@ -348,7 +347,7 @@ enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *e
                     option, folder, (long)all.l_pid);
 }
 
-/* Between the look and the lock somebody else may have been here. */
+/* Another process may have changed the folder between the check and the lock. */
 static enum epa_status check_unchanged(const struct run_folder *f, struct epa_error *err)
 {
     struct stat now;
@@ -384,7 +383,7 @@ static void add_line(struct run_folder *f, const struct documents *d, uint32_t i
     json_decref(batch.rows);
 }
 
-/* Lines of runs that are done, and what documents want of them. */
+/* Keeps the lines of finished runs, and passes their results to the documents. */
 static void keep_done(struct run_folder *f, struct documents *d)
 {
     for (uint32_t i = 0; i < f->runs->n; i++) {

@@ -42,22 +42,20 @@ struct runs {
     uint64_t seed; /* of that order, unless it is declared */
 };
 
-/* Reads all files. What is wrong with them goes to diag, anything else to err. They are in order as
- * declared. */
+/* Reads all files, in declared order. Errors of files go to diag, all others to err. */
 enum epa_status runs_read(const struct cli *, struct registry *, struct diag *, struct runs *out,
                           struct epa_error *);
 void runs_finish(struct runs *);
 
-/* interleaved: the first repetition of all in an order by the seed, then the second of all in
- * another, and so on, so that slow changes of a machine are in all alike; shuffled: all of
- * them in one order by the seed. The same on every machine. */
+/* interleaved: the first repetition of all runs in random order, then the second in another
+ * order, and so on, so that slow drift of the machine affects all equally; shuffled: all in one
+ * random order. The order depends on the seed alone. */
 void runs_order(struct runs *, enum runs_order, uint64_t seed);
 bool runs_repeat(const struct runs *);
 /* "declared", "interleaved", "shuffled". */
 const char *runs_order_name(enum runs_order);
 
-/* Whether what the run needs may be missing without ending the command: it is one of
- * several of its file. */
+/* Whether the run is skipped if its plugin or device is missing: its file has several runs. */
 bool run_is_of_several(const struct run *);
 
 /* Standard output: a line for each run in its order, and why one cannot run. */
@@ -98,8 +96,8 @@ void run_folder_finish(struct run_folder *);
 /* Makes a folder, and keeps other processes out of it until the caller closes *fd. */
 enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *);
 
-/* What --json, --markdown, --csv, --json-lines, --html, --junit and --openmetrics ask for, and the
- * tables of --out-dir: written whole while runs go on and at their end. */
+/* The documents of --json, --markdown, --csv, --json-lines, --html, --junit, --openmetrics, and
+ * the tables of --out-dir: rewritten while runs go on and at their end. */
 
 enum document_kind {
     DOCUMENT_JSON,
@@ -157,13 +155,13 @@ bool documents_write(struct documents *, bool last);
 /* A page of a batch for a browser, with nothing outside it. */
 void page_html(struct text *out, const struct documents *, const struct report_batch *);
 
-/* What a command shows of itself while it runs: the progress line, where ranks are at SIGUSR1,
- * and the status page that `epa2a status` reads. All of it is done by the thread that launches,
- * between two looks at its ranks. */
+/* Progress of a running command: the progress line, the state of ranks at SIGUSR1, and the
+ * status page that `epa2a status` reads. The launching thread does all of it between two polls
+ * of its ranks. */
 
 struct live;
 
-/* What is under way. */
+/* The current run. */
 struct live_run {
     const char *file, *label; /* label "": none */
     uint32_t number, of;      /* from 1 */
@@ -189,7 +187,7 @@ int live_stop_signal(const struct live *);
 
 /* ---- the progress line ---- */
 
-/* What the line says. */
+/* The content of the progress line. */
 struct progress_facts {
     const char *verb, *label;
     uint32_t number, of; /* runs */

@@ -255,7 +255,7 @@ static void print_example(const struct topic *topic, const char *key)
            list ? "'" : "", key, value.data, list ? "'" : "");
 }
 
-/* What `epa2a tune` tries. */
+/* Candidates of `epa2a tune`. */
 static void print_candidates(const struct epa_option *option)
 {
     text_auto values = {0}, on_hosts = {0};

@@ -1,6 +1,6 @@
-/* Errors are turned into text when they are reported, with their source line, so that the text
- * that they are about may be gone when they are printed. What the user wrote is shown, but
- * never sent to a terminal as it is: control characters and broken UTF-8 become '?'. */
+/* Collects errors. Each is formatted when it is reported, with its source line, because the
+ * source may be gone when it is printed. Source lines are cleaned for the terminal: control
+ * characters and invalid UTF-8 become '?'. */
 #include "config/tree.h"
 
 #include <stdarg.h>
@@ -183,7 +183,7 @@ void diag_run_begin(struct diag *diag)
     diag->errors_before = diag->errors;
 }
 
-/* Whether it was reported for another run already, which is then counted. */
+/* Whether another run has reported the same error; if so, it is only counted. */
 static bool is_known(struct diag *diag, const struct failure *failure)
 {
     for (struct failure *f = diag->failure; f < diag->failure + diag->n; f++) {

@@ -1,6 +1,7 @@
-/* What an experiment may say: keys, types, bounds, defaults and their help, once. The reader,
- * `config show`, help, man pages, schema and completion all go by these tables; defaults are one
- * literal of struct experiment. Then the rules by which an option says something or nothing. */
+/* The option tables of an experiment: keys, types, bounds, defaults and help, declared once. The
+ * YAML reader, `config show`, help, man pages, schema and completion all use them. Defaults are
+ * one literal of struct experiment. After the tables: rules for options that have an effect only
+ * with certain values of others. */
 #include "config/experiment.h"
 
 #include <stdarg.h>
@@ -447,7 +448,7 @@ bool section_is_for(const struct section *section, const struct epa_algorithm_pl
            (section->ops >> (uint32_t)algorithm->op & 1) != 0;
 }
 
-/* ---- which options say something with the others as they are ---- */
+/* ---- options that depend on other options ---- */
 
 #define ALL_BUT(kind) ~(1u << (kind))
 enum { LASTS = 1u << FAULT_STOP | 1u << FAULT_STRAGGLE, MLP = 1u << EXPERT_MLP };
@@ -535,7 +536,7 @@ const struct node *origin_find(const struct experiment *x, const char *key)
     return node_find(node_find(x->origin, section), dot + 1);
 }
 
-/* How a sentence may name a key, what is surest first. */
+/* Ways in which a sentence may name a key, most reliable first. */
 enum spelling {
     WITH_SECTION,    /* moe.hidden */
     OF_ALGORITHM,    /* "mode: shared", "tail_workers (2)": of the algorithm's section */

@@ -1,6 +1,5 @@
-/* An experiment: everything that a YAML file and --set can say, typed, with plugins resolved, and
- * the tables of what that is. Built once by batch_read() and const from then on; ranks inherit
- * it. */
+/* An experiment: all keys of a YAML file and --set as typed values, with plugins resolved, and
+ * the option tables. Built once by batch_read(), then const; ranks inherit it. */
 #ifndef EXPERIMENT_H
 #define EXPERIMENT_H
 
@@ -78,7 +77,7 @@ struct moe_options {
 };
 
 enum routing_kind {
-    ROUTING_UNIFORM,   /* topk distinct experts, all alike */
+    ROUTING_UNIFORM,   /* topk distinct experts, all equally likely */
     ROUTING_ZIPF,      /* expert of popularity rank i drawn by (i + 1)^-exponent */
     ROUTING_LOGNORMAL, /* expert popularity exp(sigma * normal) */
     ROUTING_HOT,       /* `share` of the tokens want expert 0 first; the rest is uniform */
@@ -246,7 +245,7 @@ struct experiment {
     const struct node *origin;
 };
 
-/* ---- what it may say: option tables of all that is not a plugin ---- */
+/* ---- option tables of everything but plugins ---- */
 
 enum { EXPERIMENT_VERSION = 1 };
 
@@ -272,8 +271,8 @@ const struct section *section_find(const char *name);
 /* Whether it is for the operation of this algorithm; of one that is not known (NULL) it may be. */
 bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);
 
-/* The option says something only where `other` of its section has one of `values`, bits of a
- * choice; 0: where it is set at all. `needs` says so. An option may have several rules. */
+/* The option has an effect only if `other` of its section has one of `values` (bits of a choice;
+ * 0: if it is set at all). `needs` is the message. An option may have several rules. */
 struct option_rule {
     const char *section, *option, *other; /* NULL ends the list */
     uint32_t values;
@@ -282,7 +281,7 @@ struct option_rule {
 extern const struct option_rule option_rules[];
 bool option_rule_holds(const struct option_rule *, const struct experiment *);
 
-/* False: the option says nothing in that experiment, and is not shown. */
+/* False: the option has no effect in that experiment and is not shown. */
 bool option_applies(const struct experiment *, const struct section *, const char *option);
 
 /* The node that set `key` ("ranks", "moe.hidden"); NULL: nothing did, it is the default. */

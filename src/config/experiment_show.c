@@ -1,5 +1,5 @@
-/* The resolved experiment, value by value: as YAML that reads back as the same experiment, for the
- * reports, and as a hash. What is not set, or says nothing with the kind chosen, is left out. */
+/* The resolved experiment, value by value: as YAML that reads back as the same experiment, as
+ * JSON for reports, and as a hash. Options that are not set or have no effect are left out. */
 #include "config/experiment.h"
 
 #include <string.h>
@@ -183,8 +183,8 @@ void experiment_show(const struct experiment *x, bool with_origin, struct text *
     experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
-/* Not of what it is called, who watches, and what they hope for. A path counts as it was written:
- * what it leads to is elsewhere on each machine. */
+/* Left out of the hash: names, profile, and expectations. A path is hashed as written, because
+ * it resolves differently on each machine. */
 static void hash_value(void *arg, const struct experiment_value *v)
 {
     bool path =

@@ -15,8 +15,8 @@
 
 /* ---- texts to values ---- */
 
-/* Strict numbers: digits and, where the type has one, a unit. Each refusal says what the
- * text looks like and what was meant by it, if that can be told. */
+/* Parses numbers strictly: digits and, if the type has one, a unit. A refusal names the notation
+ * that was found and, if possible, the value that was meant. */
 
 struct unit {
     const char *name; /* NULL ends the list; the first that divides is used for output */
@@ -522,7 +522,8 @@ reject_node(const struct reading *r, struct node *value, const char *better, con
 /* A scalar with something in it; numbers and booleans without quotes. */
 static bool is_scalar(const struct reading *r, struct node *value)
 {
-    /* As JSON has what is not a number, so that JSON is an experiment, too. */
+    /* Accepts numbers in quotes, as JSON has sizes and durations, so that JSON is a valid
+     * experiment. */
     bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE ||
                   r->option->type == EPA_OPTION_DURATION || r->option->type == EPA_OPTION_BYTES;
 

@@ -12,8 +12,8 @@
 
 /* ---- texts to values ---- */
 
-/* What is wrong with a text, to stand behind it ("'4x' is not a whole number"), and what to
- * write instead; hint is "" where nothing better is known than the type. */
+/* Why a text is refused, phrased to follow it ("'4x' is not a whole number"), and what to write
+ * instead; hint is "" if only the type can be suggested. */
 struct value_error {
     char what[96], hint[256];
 };
@@ -35,8 +35,8 @@ struct text;
 
 const struct epa_option *option_find(const struct epa_options *, const char *name);
 
-/* What `key` ("bench.warmup" in messages) holds goes to its field in `out`, or an error to
- * diag and `value` is marked as refused. Strings and lists are put into the arena. */
+/* Stores the value of `key` ("bench.warmup" in messages) in its field of `out`, or reports an
+ * error to diag and marks `value` as refused. Strings and lists go to the arena. */
 void option_read(const struct epa_option *, const char *key, struct node *value, struct arena *,
                  struct diag *, void *out);
 

@@ -1,6 +1,6 @@
-/* Trees are changed from the root down: a path is walked, maps are made where there are none,
- * and short forms are written out on the way. A key takes the place of who set it last, so
- * that errors stand there. */
+/* Changes trees from the root down: follows a path, creates missing maps, and expands short
+ * forms on the way. A key takes the source location of its last setting, so that errors point
+ * there. */
 #include "config/tree.h"
 
 #include <errno.h>
@@ -181,8 +181,8 @@ static bool should_keep(const struct section *section, const struct node *have, 
     return true;
 }
 
-/* --set `value` takes the place of `have`. What another --set said before must not get lost by
- * that, nor what a file says where this value did not mean to. */
+/* Replaces `have` by the `value` of --set. Refuses to drop values of an earlier --set, or values
+ * of the file that this one does not mention. */
 static void check_replaced(struct tree *tree, const struct source_location *location, bool at_root,
                            const struct node *key, const struct node *have,
                            const struct node *value)
@@ -293,7 +293,7 @@ static bool is_file_name(struct diag *diag, struct node *value)
     return false;
 }
 
-/* Asked here, so that it is said at the include and not of a file that nobody named. */
+/* Checked here, so that the error points to the include that names the file. */
 static bool may_include(struct file *next, const struct node *value, struct diag *diag)
 {
     struct stat at;

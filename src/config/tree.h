@@ -42,7 +42,7 @@ void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
 const char *diag_line(const char *text, uint32_t line);
 uint32_t diag_characters(const char *text, const char *end);
 
-/* The tree of one file, and where what is wrong goes. */
+/* The tree of one file, and the collector of its errors. */
 struct tree {
     struct arena *arena;
     struct diag *diag;
@@ -52,7 +52,7 @@ struct tree {
 struct section;
 
 struct node *tree_word(struct arena *, const char *text, const struct source_location *);
-/* All of it anew, so that one run can change it and another not; texts are shared. */
+/* A deep copy that one run can change; texts are shared. */
 struct node *tree_copy(struct arena *, const struct node *);
 bool tree_equal(const struct node *, const struct node *);
 

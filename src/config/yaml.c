@@ -1,8 +1,7 @@
-/* libyaml gives events, one after the other; take() builds the tree from them with a stack
- * of what is open, at most MAX_DEPTH deep. The document API of libyaml is not used: it has
- * no limits and takes quadratic time on a million brackets. What is wrong but leaves the
- * structure clear (a duplicate key, a tag) is reported and reading goes on; what does not ends
- * it. */
+/* Builds a tree from libyaml's events with a stack of open maps and lists, at most MAX_DEPTH
+ * deep. The document API of libyaml is not used: it has no limits and takes quadratic time on a
+ * million brackets. Errors that leave the structure clear (a duplicate key, a tag) are reported
+ * and reading goes on; others end it. */
 #include "config/tree.h"
 
 #include <stdlib.h>
@@ -14,8 +13,8 @@
 
 /* ---- source locations and complaints ---- */
 
-/* What is parsed: `source` from byte `shift` on, which are as many columns in its first
- * line that marks do not count. */
+/* The text that is parsed: `source` from byte `shift` on. libyaml's marks do not count these
+ * bytes, which are columns of the first line. */
 struct yaml_text {
     const char *file, *source;
     uint32_t shift;
@@ -53,7 +52,7 @@ static struct source_location location_at_byte(const struct yaml_text *text, siz
     return location;
 }
 
-/* What libyaml says, in words of our own where they are better; else NULL. */
+/* A clearer wording for an error of libyaml; NULL: none. */
 static const char *better_words(const char *problem, const struct source_location *location,
                                 const char **hint)
 {

@@ -1,7 +1,6 @@
-/* The examination: plugins one by one, in the order in which they need each other. What plugins
- * can do here is found out by opening them, in a launch of its own for each: ranks are processes,
- * so that a library that crashes takes nobody with it, and memory that it pins is given back. They
- * are forked before this process has had threads of its own. */
+/* Tries each plugin by opening it in a launch of its own, in order of dependency. Ranks are
+ * processes, so that a library that crashes ends only its rank, and pinned memory is released.
+ * They are forked before this process creates threads. */
 #include "doctor/doctor.h"
 
 #include <string.h>
@@ -18,7 +17,7 @@ static const uint64_t timeout_ns = 20000000000u, grace_ns = 2000000000u;
 
 /* ---- opening ---- */
 
-/* What each rank finds, in memory that all processes share. */
+/* The findings of each rank, in shared memory. */
 struct leaves {
     enum epa_status status;
     char why[512];
@@ -79,7 +78,7 @@ static enum epa_status probe_main(struct epa_bootstrap *boot, void *arg)
     return status;
 }
 
-/* What rank 0 says of a plugin, and of the links of a transport. */
+/* The findings of rank 0 about a plugin, and the links of a transport. */
 static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
 {
     json_t *facts = json_object(), *links = json_null();
@@ -97,9 +96,9 @@ static void put_probed(json_t *out, uint32_t ranks, const struct leaves *leaves)
     json_object_set_new(out, "links", links);
 }
 
-/* check(), then open() on each rank; asks what it is and measures the links of a transport. All
- * options are as the plugin has them. A rank's own words say why not, where one has some; else
- * those of the launcher. */
+/* Calls check(), then open() on each rank; asks for facts and measures the links of a transport.
+ * All options have their defaults. A failure is explained by the rank's own message, else by the
+ * launcher's. */
 static enum epa_status probe(const struct epa_backend_plugin *backend,
                              const struct epa_transport_plugin *transport, bool quick,
                              uint32_t ranks, json_t *out, struct epa_error *err)

@@ -1,6 +1,6 @@
-/* `epa2a doctor`: what this machine has, what plugins can do with it, what its links give, and
- * what is wrong or missing, with the command that mends it. All of it is one JSON document, which
- * is what --json writes; tests/cli/doctor.py has its shape. */
+/* `epa2a doctor`: the hardware of this machine, the plugins that work on it, the rates of its
+ * links, and problems with the command that fixes each. Everything is one JSON document, which
+ * --json writes; tests/cli/doctor.py has its shape. */
 #ifndef DOCTOR_H
 #define DOCTOR_H
 

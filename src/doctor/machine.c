@@ -203,7 +203,7 @@ static void add_gpu(const char *root, const char *path, const char *name, json_t
         json_array_append_new(out, json_text(name));
 }
 
-/* Those that are up; the loopback is everywhere. A speed of -1 is not known. */
+/* Network interfaces that are up, except the loopback. Speed -1: not known. */
 static void add_network(const char *root, const char *path, const char *name, json_t *out)
 {
     json_auto_t *up = line_of(root, path, name, "operstate"),
@@ -252,7 +252,7 @@ static json_t *ask_version(const char *path)
     return json_text_or_null(line);
 }
 
-/* Those that are there. What torchrun loads to print its version takes seconds. */
+/* Launch programs on PATH. The version of torchrun is not asked for: loading it takes seconds. */
 static json_t *programs_json(void)
 {
     static const char *const name[] = {"mpirun", "srun", "torchrun"};

@@ -1,6 +1,5 @@
-/* A tree becomes many: the base is copied for each run, and what the run says is laid over
- * the copy, by keys that know where they stand. So an error is where the user wrote it, and
- * all after that is as for a file of one run. */
+/* Makes one tree for each run: a copy of the base with the overrides of the run merged in. Keys
+ * keep their source location, so that an error points to the line that the user wrote. */
 #include "experiment/batch.h"
 
 #include <fnmatch.h>
@@ -25,7 +24,7 @@ const struct batch_key batch_keys[] = {
     {0},
 };
 
-/* What a file asks for: each named run with each point of both lists, each `repeat` times. */
+/* The runs of a file: each named run with each point of matrix and zip, `repeat` times. */
 struct plan {
     struct node *runs;         /* a map of names (the only run has none) to roots */
     struct node *matrix, *zip; /* lists of points; one that says nothing where there is none */
@@ -75,7 +74,7 @@ static bool is_batch_set(const char *set)
     return is_batch_key(set, strcspn(set, ".="));
 }
 
-/* What was read must be a map; settings of matrix, zip and repeat go over it. */
+/* The file must be a map; --set of matrix, zip and repeat are applied to it. */
 static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
     if (tree->root != NULL && tree->root->kind != NODE_MAP) {
@@ -281,7 +280,7 @@ static void add_text(struct text *out, const struct node *node)
     text_add(out, node->kind == NODE_LIST ? "]" : "}");
 }
 
-/* Of keys that are alike in all points nothing is said, unless `all` is wanted. */
+/* Leaves out keys that are equal in all points, unless `all` is set. */
 static void add_point(struct text *out, const struct node *points, const struct node *point,
                       bool all)
 {
@@ -418,8 +417,8 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     return unwanted || (r->several && run->absent.status != EPA_OK) ? EPA_OK : status;
 }
 
-/* Those for the operation of the run that was built last. What refuses one, as a transport that the
- * algorithm cannot use, is why it is left out. */
+/* Adds the variants of verify --thorough for the operation of the last built run. A variant that
+ * is refused, for example for its transport, is skipped with that reason. */
 static void build_variants(struct reading *r, const struct plan *plan, const struct run_of *of)
 {
     const struct experiment *x = r->batch->run[r->batch->n - 1].x;

@@ -85,20 +85,20 @@ enum epa_status experiment_build(const char *file, struct tree *, bool flawed, s
                                  struct epa_error *absent, struct experiment **out);
 void experiment_destroy(struct experiment *);
 
-/* What the algorithm says of the shape, with a transport that gives `flags`: fills `footprint`. */
+/* Calls the algorithm's plan() for a transport that gives `flags`; fills `footprint`. */
 enum epa_status experiment_plan(struct experiment *, uint32_t flags, struct epa_error *);
 
 /* ---- points.c ---- */
 
-/* The same of a world of so many ranks, which need not fit here, nor be a number that can run:
- * checked and planned. Between nodes a transport of one node is taken to have puts. Of more ranks
- * than the algorithm takes the plan is carried on from those that it takes, *planned. What it or
- * the operation refuses else goes to diag, EPA_ERR_CONFIG. *out lives as long as `from`. */
+/* The same for another number of ranks, which may be more than this machine can run. Between
+ * nodes, a transport of one node is assumed to have puts. Beyond the ranks that the algorithm
+ * takes, the plan is extrapolated from *planned ranks. Other refusals go to diag,
+ * EPA_ERR_CONFIG. *out lives as long as `from`. */
 enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
                                   uint32_t ranks_per_node, struct diag *, struct experiment *out,
                                   uint32_t *planned);
 
-/* What `matrix:` and `zip:` say of runs: a list of points, maps of keys to values. */
+/* The points of `matrix:` or `zip:`: a list of maps of keys to values. */
 
 /* Points of `matrix` or `zip` at the top of the tree; one that says nothing where there is none.
  * More than `most` are one more. What is wrong goes to the tree's diag. */

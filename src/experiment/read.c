@@ -23,7 +23,7 @@ struct building {
     struct epa_error reason; /* of `absent` */
 };
 
-/* What `launcher: auto` stands for here; NULL: nobody can tell, and that was reported. */
+/* The launcher that `launcher: auto` selects here; NULL: undecided, and reported. */
 static const char *find_launcher(struct building *b, const struct source_location *location)
 {
     struct epa_error err = {EPA_OK, ""}, ignored = {EPA_OK, ""};
@@ -42,7 +42,7 @@ static const char *find_launcher(struct building *b, const struct source_locatio
     return "env";
 }
 
-/* NULL: it is not here, and that was reported. */
+/* NULL: the plugin is missing, and that was reported. */
 static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_kind kind,
                                             const char *name,
                                             const struct source_location *location)
@@ -53,7 +53,7 @@ static const struct epa_plugin *find_plugin(struct building *b, enum epa_plugin_
     if (registry_find(b->registry, kind, name, &plugin, &err) == EPA_OK)
         return plugin;
     b->unloadable += err.status == EPA_ERR_UNSUPPORTED;
-    /* What nobody knows at all weighs more than what cannot be loaded here. */
+    /* An unknown name is a worse error than a plugin that cannot be loaded here. */
     if (b->absent++ == 0 || b->reason.status == EPA_ERR_UNSUPPORTED)
         b->reason = err;
     diag_error(b->diag, location, NULL, "%s", err.text);
@@ -201,8 +201,8 @@ static void read_root(struct building *b)
     read_version(b);
 }
 
-/* Ranks that somebody else has started are as many as they are. Where this is no such rank
- * the launcher will say so when it is to launch: the file may be good all the same. */
+/* If mpirun, srun or torchrun started the processes, `ranks` must be their number. If this
+ * process is not one of them, the launcher reports that at launch: the file may still be valid. */
 static void count_ranks(struct building *b)
 {
     const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
@@ -261,7 +261,8 @@ static const char *name_of_file(struct arena *arena, const char *file)
 /* ---- checks between values: each error is at the value that is wrong, with a note where the
  * other was set ---- */
 
-/* Options that say nothing with others as they are; of one the first reason is reported. */
+/* Reports options that have no effect with the values of other options, each with its first
+ * reason. */
 static void check_rules(const struct config_check *c, const struct section *section)
 {
     const char *last = "";
@@ -308,7 +309,7 @@ static void check_tokens(const struct config_check *c, const struct operation *o
     }
 }
 
-/* Two values that exclude each other: whether they do, where, and what is said. */
+/* A check of two values that exclude each other: the condition, their keys, and the message. */
 struct conflict {
     bool wrong;
     const char *key, *other; /* other NULL: of itself */
@@ -518,7 +519,7 @@ static void check_workers(const struct config_check *c)
                        x->algorithm.plugin->name, least);
 }
 
-/* What the algorithm itself says of the shape: the last word, so only where all else is good. */
+/* Asks the algorithm's plan(), after all other checks have passed. */
 static void check_plan(const struct config_check *c, const struct operation *op,
                        struct experiment *x)
 {
@@ -546,7 +547,7 @@ static void check_plan(const struct config_check *c, const struct operation *op,
     check_fault_stage(c, op);
 }
 
-/* Sections of another operation than the algorithm's say nothing. */
+/* Reports sections that belong to another operation than the algorithm's. */
 static void check_section(const struct config_check *c, const struct section *section,
                           const struct operation *op)
 {
@@ -560,7 +561,7 @@ static void check_section(const struct config_check *c, const struct section *se
                        section->name, c->x->algorithm.plugin->name, op->name);
 }
 
-/* Without the algorithm that says which one: the one whose section the file has. */
+/* The operation if the algorithm is not known: the one whose section the file has. */
 static const struct operation *guess_operation(const struct experiment *x)
 {
     const struct operation *op = operation_of_experiment(x);

@@ -321,8 +321,8 @@ static enum epa_status explain_dlopen(const char *path, struct epa_error *err)
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* Libraries of plugins may take signals for themselves when they are loaded, as UCX does with
- * SIGHUP: one that ends the program keeps its meaning, and none gets lost meanwhile. */
+/* Libraries of plugins may install signal handlers when they are loaded, as UCX does for SIGHUP.
+ * Restores the handlers of signals that end the program, and loses none that arrives meanwhile. */
 static void *open_file(const char *path)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
@@ -467,9 +467,9 @@ const char *registry_empty(const struct registry *registry)
     return registry->empty.bytes == 0 ? NULL : registry->empty.data;
 }
 
-/* Checks before and after dlopen(). Before: who may decide what the file holds. After: the ABI
- * number first, then all of the descriptor that the program reads without asking again, so that a
- * plugin written wrong gets a sentence and not a crash. */
+/* Checks before and after dlopen(). Before: owner and mode of the file and its folders. After:
+ * the ABI number, then every part of the descriptor that the program later relies on, so that a
+ * faulty plugin causes an error message and not a crash. */
 
 enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES = 1 << 20 };
 
@@ -478,8 +478,8 @@ enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES
 #function, offsetof(struct epa_##type##_plugin, function) \
     }
 
-/* What a descriptor of each kind is: where it says of which memory it is (0: nowhere), and the
- * functions that must be there. */
+/* The descriptor of each plugin kind: the offset of its memory kinds (0: none), and its required
+ * functions. */
 static const struct {
     const char *name, *article;
     uint32_t size;
@@ -585,8 +585,7 @@ static enum epa_status check_folder(const char *folder, bool is_above, struct ep
     return check_owner(&stat, what, is_above, err);
 }
 
-/* From / downwards: once a folder is found good, nobody else can put another in place of what is
- * looked at next. */
+/* From / downwards: once a folder is trusted, nobody else can replace what is checked next. */
 enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
                              struct epa_error *err)
 {

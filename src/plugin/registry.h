@@ -43,8 +43,8 @@ struct registry_entry {
 };
 uint32_t registry_list(struct registry *, const struct registry_entry **out);
 
-/* Which searched folders are missing or hold no plugin, as a clause: what a tree that was
- * copied in part looks like. NULL: none. */
+/* A clause that names the searched folders that are missing or hold no plugin, as in a partly
+ * copied tree. NULL: none. */
 const char *registry_empty(const struct registry *);
 
 /* Where plugins are installed: found from this program's own path, so that an installation may

@@ -1,6 +1,7 @@
-/* Which run is fastest. Runs that answer one question are a group; of one size they are a contest,
- * and those of one name in it are one candidate that was repeated. The question, the names and the
- * sizes come from results.c, medians and their bounds from stats.c. */
+/* Finds the fastest run. A group holds runs of the same problem, measured in the same way; a
+ * contest, those runs of a group that have the same size; a candidate, the repetitions of one
+ * run in a contest. results.c gives groups, names and sizes; stats.c gives medians and their
+ * bounds. */
 #include "report/results.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 
 enum { LOSERS = 5 /* that a table shows of a contest */ };
 
-/* A run that takes part. */
+/* A run that is compared. */
 struct entry {
     const struct results_run *run;
     const char *question, *name;
@@ -23,9 +24,9 @@ struct entry {
     double size;
 };
 
-/* A setting at one size. */
+/* A run with its repetitions, at one size. */
 struct candidate {
-    const struct entry *first; /* of n that are alike */
+    const struct entry *first; /* the first of n repetitions */
     uint32_t n;
     struct spread spread;
     double loss;      /* against the fastest of the contest: 0.1 is 10 % */
@@ -39,7 +40,7 @@ struct contest {
     uint32_t n;
 };
 
-/* How a setting does over all sizes. */
+/* How far a setting is from the best, over all sizes. */
 struct overall {
     const char *name;
     double mean, worst; /* geometric mean, and the most, of its time over that of the best */
@@ -63,7 +64,7 @@ struct best {
     uint32_t n_groups;
 };
 
-/* ---- who takes part ---- */
+/* ---- runs that are compared ---- */
 
 static void collect(struct best *b, const struct results *results)
 {
@@ -113,7 +114,8 @@ static void number_groups(struct best *b)
     }
 }
 
-/* What is delivered, in words: without `across`, or only that. */
+/* Describes what a run delivers (layout, dtype of rows): either only the keys of `across`, or
+ * all others. */
 static void describe_delivery(const struct best *b, const struct results_run *run, bool across,
                               struct text *out)
 {
@@ -202,7 +204,7 @@ static void judge(const struct best *b, struct contest *c)
     }
 }
 
-/* Entries `from` to `end` are of one contest, those of one name beside each other. */
+/* Entries `from` to `end` form one contest; repetitions of one run are adjacent. */
 static void add_contest(struct best *b, uint32_t from, uint32_t end, struct group *g)
 {
     struct contest *c = &g->contest[g->n++];
@@ -227,7 +229,7 @@ static const struct candidate *find_candidate(const struct contest *c, const cha
     return NULL;
 }
 
-/* The setting to take if it must be one for all sizes. */
+/* Finds the setting with the least geometric mean of losses over all sizes. */
 static void find_overall(struct group *g)
 {
     for (uint32_t i = 0; i < g->contest[0].n && g->n > 1; i++) {
@@ -358,9 +360,9 @@ void best_destroy(struct best *b)
         arena_destroy(b->arena);
 }
 
-/* ---- what is written ---- */
+/* ---- output ---- */
 
-/* Rows of a table: of each contest the candidates that are close, and some losers. */
+/* Rows of the table: for each contest all close candidates, and the first few of the others. */
 static json_t *table_rows(const struct group *g)
 {
     json_t *rows = json_array();
@@ -369,7 +371,7 @@ static json_t *table_rows(const struct group *g)
         const struct contest *c = &g->contest[k];
         uint32_t losers = 0, i = 0;
 
-        /* A line for one more says no less than the one itself. */
+        /* A line "and 1 more" would take as much space as the candidate itself. */
         for (; i < c->n && (losers < LOSERS || i + 1 == c->n); i++) {
             const struct candidate *one = &c->candidate[i];
             json_t *loss =
@@ -420,7 +422,7 @@ static char *describe_overall(const struct best *b, const struct group *g)
                         g->overall.name, 100 * (g->overall.mean - 1), 100 * (g->overall.worst - 1));
 }
 
-/* What the figures are, for both forms. */
+/* Explains the figures, for text and Markdown. */
 static void add_legend(struct text *out, const struct best *b)
 {
     bool one_run = false, imported = false;

@@ -9,7 +9,7 @@
 
 /* ---- JUnit ---- */
 
-/* What XML 1.0 cannot have at all is shown as ?. */
+/* Characters that XML 1.0 does not allow become ?. */
 void export_add_xml(struct text *out, const char *text)
 {
     static const char *const entity[] = {
@@ -37,7 +37,7 @@ static bool ended(const json_t *row, const char *end)
     return strcmp(json_text_at(row, "end"), end) == 0;
 }
 
-/* Data that is wrong, or an expectation that is missed, is a failure; anything else an error. */
+/* Wrong data and missed expectations are failures; everything else is an error. */
 static bool is_failure(const json_t *row)
 {
     return ended(row, REPORT_FAILED) &&
@@ -49,7 +49,7 @@ static bool is_skipped(const json_t *row)
     return ended(row, REPORT_SKIPPED) || ended(row, REPORT_NOT_RUN);
 }
 
-/* Of rows of a file; NULL: of all. */
+/* Counts rows of `file`; NULL: all rows. */
 static void add_counts(struct text *out, const json_t *rows, const char *file)
 {
     uint32_t tests = 0, failures = 0, errors = 0, skipped = 0;
@@ -95,7 +95,7 @@ static void add_case(struct text *out, const json_t *row, const json_t *results)
     text_add(out, "/>\n    </testcase>\n");
 }
 
-/* Whether no row before has its file. */
+/* Whether this row is the first of its file. */
 static bool begins_file(const json_t *rows, size_t at)
 {
     const char *file = json_text_at(json_array_get(rows, at), "file");
@@ -304,8 +304,8 @@ void export_openmetrics(struct text *out, const json_t *results)
     text_add(out, "# EOF\n");
 }
 
-/* Tables of JSON objects. A cell is made once, whatever the form: forms differ in what is around
- * it. */
+/* Tables of JSON objects as text, Markdown, HTML and CSV. The text of a cell is the same in
+ * each. */
 
 enum { WIDTH = 100, TEXT = 12 /* of a text that is neither the first nor the last */ };
 

@@ -1,8 +1,7 @@
-/* What a reader must know of a result: which expectations it missed, and what to know before
- * believing its numbers. A figure that was not measured misses whatever was expected of it: who
- * asks for a rate wants to hear that there is none. Each warning says what is so, with its figures,
- * and what to do about it; most conditions are those of measured times, so they are for bench
- * alone. */
+/* Findings of a result: missed expectations, and warnings. An expectation on a figure that was
+ * not measured is missed: a user who asks for a rate must learn that there is none. Each warning
+ * states the condition with its figures and what to do about it. Most warnings concern measured
+ * times, so only bench prints them. */
 #include "report/result.h"
 
 #include <math.h>
@@ -28,7 +27,7 @@ static void add(json_t *result, const char *row, const char *figure, const char 
     json_array_append_new(json_object_get(result, "expect"), verdict);
 }
 
-/* Ranks have refused names that are no row; the last row is meant by none. */
+/* Ranks refused unknown rows already; no name means the last row. */
 static void judge(json_t *result, const char *name, const struct epa_option *figure, double bound)
 {
     bool most = figure->type == EPA_OPTION_DURATION, part = strcmp(figure->name, "of_peak") == 0;
@@ -85,7 +84,7 @@ char *verdict_wanted(const json_t *v, char *buf, size_t room)
     return buf;
 }
 
-/* Why there is no figure. */
+/* The reason why a figure is missing. */
 static const char *why_not(const json_t *result, const json_t *v)
 {
     const char *unchecked = json_text_at(result, "verify.unchecked");
@@ -281,7 +280,7 @@ static void about_samples(json_t *result, const struct session *s)
              outliers, n, STATS_OUTLIER);
 }
 
-/* What was asked for was not reached. */
+/* Warns of a stop rule (ci95) that was not satisfied. */
 static void about_stop(json_t *result, const struct session *s)
 {
     const struct bench_options *o = &s->experiment->bench;
@@ -338,13 +337,13 @@ static void about_timer(json_t *result, const struct session *s)
     }
 }
 
-/* How many different iterations' inputs are made. */
+/* Number of different input sets that iterations use. */
 static uint64_t inputs_made(const struct session *s)
 {
     return s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
 }
 
-/* What the operation says of its inputs. */
+/* Adds the warnings of the operation about its inputs. */
 static void about_inputs(json_t *result, const struct session *s)
 {
     text_auto lines = {0};
@@ -356,7 +355,7 @@ static void about_inputs(json_t *result, const struct session *s)
         warn(result, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Times that are printed beside a trace are not those of a run without. */
+/* Warns that tracing slows the measured iterations. */
 static void about_trace(json_t *result, const struct session *s)
 {
 
@@ -369,7 +368,8 @@ static void about_trace(json_t *result, const struct session *s)
                      "are in the trace, and of kernels the last call");
 }
 
-/* A rate that is not sure, or a queue that only grows. */
+/* Warns if the warm-up is too short for bench.load, or if more arrives than a closed loop
+ * sustains: then the queue grows without bound. */
 static void about_arrivals(json_t *result, const struct session *s)
 {
     const struct session_arrivals *a = &s->arrivals;
@@ -388,7 +388,7 @@ static void about_arrivals(json_t *result, const struct session *s)
              a->rate, a->closed_rate);
 }
 
-/* Which fault was planted, and whether it struck. */
+/* Names the injected fault and says whether it took effect. */
 static void about_fault(json_t *result)
 {
     const json_t *fault = json_object_get(result, "fault");
@@ -438,7 +438,7 @@ static const char *skip_number(const char *text)
     return text + strspn(text, "0123456789.,");
 }
 
-/* Whether texts differ only in numbers. */
+/* Whether two warnings differ only in their numbers. */
 static bool is_same_kind(const char *a, const char *b)
 {
     while (*a != '\0' || *b != '\0') {
@@ -476,7 +476,7 @@ void warnings_add(struct warnings *w, const char *who, const json_t *result)
     }
 }
 
-/* With the first run that has it. */
+/* Prints each kind of warning once, with the first run that has it. */
 void warnings_print(FILE *file, const struct warnings *w)
 {
 

@@ -1,11 +1,11 @@
-/* What other programs print, made into results. A program is a row of `programs` with the lines
- * that it prints: text with {fields} where values are. A line that begins like one of them must be
- * one of them, to its end; all other lines of a log are passed over. Tables of nccl-tests have
- * columns instead.
+/* Imports the output of other benchmarks as results. Each program is a row of `programs` with
+ * patterns of the lines that it prints: text, with {fields} where values are. A line that begins
+ * like one of its patterns must match it to the end; other lines of a log are ignored. Tables of
+ * nccl-tests are read by column.
  *
- * A number is what was printed: the one sample of a stage is a mean, of the slowest rank where each
- * prints its own. What a program does not print is not in the result, and not guessed: the user
- * adds it with --set. */
+ * Values are taken as printed: a mean becomes the only sample of a stage, and where each rank
+ * prints its own the slowest counts. What a program does not print is left out, not guessed; the
+ * user adds it with --set. */
 #include "report/results.h"
 
 #include <ctype.h>
@@ -138,7 +138,7 @@ static const struct program nccl_tests = {
 };
 enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
 
-/* ---- what was found ---- */
+/* ---- parsed values ---- */
 
 /* Keys with dots, as forms have them: "moe.hidden", "rows". */
 struct found {
@@ -206,7 +206,7 @@ static const char *skip_blanks(const char *at)
     return at + strspn(at, " \t\r");
 }
 
-/* In a program's words, and in ours. */
+/* Translates a word of a program into ours. */
 static const char *const words[][2] = {
     {"FP8", "fp8"},         {"BF16", "bf16"},           {"True", "fp8"},
     {"1", "fp8"},           {"False", "bf16"},          {"0", "bf16"},
@@ -305,7 +305,7 @@ static bool begins(const char *form, const char *line)
     return true;
 }
 
-/* ---- what a line says ---- */
+/* ---- values of a line ---- */
 
 /* To all runs that are open and lack that time of that rank; of a variant, to the first. */
 static void take_stage(struct reading *r, const struct program *program, const struct form *form,
@@ -654,7 +654,7 @@ static json_t *delivers_of(const struct found *run)
     return out;
 }
 
-/* As many ranks as print, if none is missing. */
+/* The figures of a stage; "ranks" is there only if no rank's line is missing. */
 static json_t *stage_json(struct found *run, uint32_t stage)
 {
     uint32_t n, end;

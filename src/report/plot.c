@@ -145,13 +145,13 @@ static void add_point(struct text *out, uint32_t n, const double *value)
     text_add(out, "\n");
 }
 
-/* Microseconds that can be drawn, whatever a file holds. */
+/* Clamps microseconds from a file to a range that can be drawn. */
 static double us(double ns)
 {
     return fmin(fmax(ns / 1e3, 1e-9), 1e15);
 }
 
-/* The machine, and that there are others. */
+/* Names the machine of the first run, and says if other runs come from other machines. */
 static const char *caption(const struct plot *p)
 {
     const json_t *m = json_object_get(p->run[0].json, "machine");
@@ -492,7 +492,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
     return EPA_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the script ---- */
 
 static enum plot_kind choose(const struct plot *p)
 {

@@ -1,4 +1,4 @@
-/* The model of `epa2a predict`, and what it says. */
+/* The model of `epa2a predict`: its fit, its link, and the report. */
 #include "report/summary.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 /* ---- the fit ---- */
 
-/* Solves a x = b of n unknowns; false: some of them cannot be told apart. */
+/* Solves a x = b with n unknowns. False: the matrix is singular. */
 static bool solve(double a[PREDICT_TERMS][PREDICT_TERMS], double *b, uint32_t n, double *x)
 {
     for (uint32_t c = 0; c < n; c++) {
@@ -45,7 +45,7 @@ static bool solve(double a[PREDICT_TERMS][PREDICT_TERMS], double *b, uint32_t n,
     return true;
 }
 
-/* What a term of a point is of its time, as it counts; in units that make sums of one size. */
+/* The weighted, scaled coefficient of a term at a measured point. */
 static double part_of(const struct predict_point *p, uint32_t term, const double *unit)
 {
     return p->weight * p->share * p->term[term] / unit[term] / p->ns;
@@ -89,8 +89,8 @@ double predict_local(const double cost[PREDICT_TERMS], const struct predict_poin
     return ns * p->share;
 }
 
-/* There are few terms: each set of them is tried, and of those that do as well the smallest is
- * taken. */
+/* Tries every subset of terms (there are few) and takes the smallest of those that fit equally
+ * well. */
 void predict_fit(const struct predict_point *p, uint32_t n, double cost[PREDICT_TERMS])
 {
     double unit[PREDICT_TERMS] = {0}, least = INFINITY;

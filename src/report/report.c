@@ -134,7 +134,7 @@ static void print_machine(FILE *file, const json_t *m)
                  strcmp(sanitizers, "none") != 0 ? sanitizers : "", json_text_at(m, "build.isa"));
 }
 
-/* What is in an object, "NAME=TEXT, ..." or "NAME TEXT, ...". */
+/* Lists the members of an object: "NAME=TEXT, ..." or "NAME TEXT, ...". */
 static void print_pairs(FILE *file, const json_t *object, const char *before, char between)
 {
     text_auto line = {0};
@@ -146,7 +146,7 @@ static void print_pairs(FILE *file, const json_t *object, const char *before, ch
         text_comment(file, "%s", line.data);
 }
 
-/* What rank 0 said of its device and its links, in a line each. */
+/* One line each for the device and the links of rank 0. */
 static void print_device(FILE *file, const json_t *result)
 {
     const json_t *links = json_at(result, "machine.links");
@@ -253,9 +253,9 @@ static void print_stages(FILE *file, const json_t *result)
     fputs("#\n", file);
 }
 
-/* ---- what explains them ---- */
+/* ---- explanations below the table ---- */
 
-/* What was due, against what there could be. */
+/* The offered rate against the sustained rate of an open loop. */
 static void print_arrivals(FILE *file, const json_t *timing, uint64_t seed)
 {
     double rate = json_number_at(timing, "arrivals.rate");
@@ -308,7 +308,7 @@ static void print_clock(FILE *file, const struct session *s, const json_t *resul
         text_comment(file, "combine alone is not known: %s cannot combine twice", plugin);
 }
 
-/* Which of the rules ended it, and what they were. */
+/* The stop rules, and which one ended the run. */
 static void print_stop(FILE *file, const struct bench_options *o, const char *reason)
 {
     char ci95[64] = "", time[64] = "";
@@ -405,7 +405,7 @@ static void print_limit(FILE *file, const json_t *result)
         1 / json_number_at(total, "of_peak"));
 }
 
-/* What it computes, and at which rate: the experts alone, and the whole of an iteration. */
+/* Floating-point operations and their rate: of the experts' stage, and of a whole iteration. */
 static void print_flops(FILE *file, const struct session *s, const json_t *result)
 {
     const json_t *compute = json_object_get(result, "compute");
@@ -426,7 +426,7 @@ static void print_flops(FILE *file, const struct session *s, const json_t *resul
     print_limit(file, result);
 }
 
-/* What the parts take alone, against both at a time. */
+/* Times of communication and computation alone, and how much of the shorter is hidden. */
 static void print_parts(FILE *file, const json_t *result)
 {
     double longest = 0, total = json_number_at(result_total(result), "ns.median");
@@ -456,7 +456,7 @@ static void print_stats(FILE *file, const struct session *s)
         text_comment(file, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* What was noted, and how much longer that made an iteration. */
+/* The events of a trace, and the overhead of recording them. */
 static void print_trace(FILE *file, const json_t *result)
 {
     const json_t *t = json_object_get(result, "profile");
@@ -497,7 +497,7 @@ static void print_end(FILE *file, const json_t *result)
                  why[0] != 0 ? ": " : "", why);
 }
 
-/* A line for each thing that was expected. */
+/* One line for each expectation. */
 static void print_verdicts(FILE *file, const struct session *s, const json_t *result)
 {
     bool expects = expect_is_set(&s->experiment->expect);

@@ -1,6 +1,6 @@
-/* A session's raw times made into a result. The headline is the slowest rank of each
- * iteration, because a layer is done when its last rank is; statistics are over iterations
- * and only over those that every rank finished. */
+/* Turns the raw times of a session into a result. A sample is the slowest rank of an iteration,
+ * because a layer ends with its last rank. Statistics cover only iterations that all ranks
+ * finished. */
 #include "report/result.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/stats.h"
 #include "config/experiment.h"
 
-/* Of a median, below which a peak is none. */
+/* A measured time this far below its limit shows that the limit was measured too high. */
 static const double BEATEN = 1.03;
 
 /* Bytes of one iteration. */
@@ -21,7 +21,7 @@ struct traffic {
     double least;       /* of the busiest rank: what any algorithm would have to move */
 };
 
-/* What a result is made of, and scratch memory. */
+/* The session, figures derived from it, and scratch memory. */
 struct making {
     const struct session *s;
     const struct operation *op;
@@ -53,8 +53,8 @@ const json_t *result_total(const json_t *result)
 
 /* ---- rows ---- */
 
-/* What a rank did is read after it has ended, or died: acquire pairs with its release of a
- * finished sample, so that the times of counted samples are there. */
+/* Acquire: pairs with the release of a finished sample in a rank that has ended or died since,
+ * so that the times of counted samples are complete. */
 static uint64_t finished(const struct making *m)
 {
     uint64_t n = m->s->iterations;
@@ -155,7 +155,7 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
         peak_ns = fmax(peak_ns, fmax(m->flops_ns, m->weights_ns));
     if (experts)
         m->expert_flops = m->flops / median * 1e9;
-    /* What was beaten is no peak: it was measured while something else had the cores. */
+    /* A limit that was beaten is no limit: it was measured while other load held the cores. */
     beaten = peak_ns > BEATEN * median;
     return json_object_of(
         "name", json_text(name), "ns", stats_json(&slowest), "cv", json_number(slowest.cv), "rate",
@@ -168,7 +168,7 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
         ranks, "samples_ns", samples, NULL);
 }
 
-/* What crosses in stages of a kind; NULL: not known. */
+/* Traffic of all stages of a kind; NULL: not known. */
 static const struct traffic *kind_traffic(const struct making *m, enum epa_stage_kind kind)
 {
     if (kind == EPA_STAGE_WHOLE)
@@ -179,7 +179,7 @@ static const struct traffic *kind_traffic(const struct making *m, enum epa_stage
     return NULL;
 }
 
-/* What crosses in one stage: known where it is all there is of its kind. */
+/* Traffic of one stage: known only if no other stage has its kind. */
 static const struct traffic *stage_traffic(const struct making *m, uint32_t stage)
 {
     const struct session *s = m->s;
@@ -275,7 +275,7 @@ static json_t *skew_json(struct making *m)
                           json_number((double)m->wins[worst] / (double)n), NULL);
 }
 
-/* ---- what was moved and computed ---- */
+/* ---- traffic and computation ---- */
 
 /* Means of what ranks counted in phases `first` to `last - 1`. */
 static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_t last)
@@ -307,8 +307,8 @@ static void count_traffic(struct making *m)
     m->total = traffic_of(m, 0, m->op->n_phases);
 }
 
-/* The best of what ranks measured, so that a peak flatters nobody, and the most that a rank has to
- * compute. One rank has no links. */
+/* The best link and GEMM peak of all ranks, so that percentages of peak are not too high, and
+ * the most operations of any rank. A single rank has no links. */
 static void find_peaks(struct making *m)
 {
     double most = 0;
@@ -388,7 +388,8 @@ static json_t *parts_json(const struct making *m, double total, double *hidden)
     return parts;
 }
 
-/* What is computed, and what its products and weights take at least; null: nothing. */
+/* Operations of an iteration, and lower bounds of their time; null: the algorithm computes
+ * nothing. */
 static json_t *compute_json(const struct making *m, const json_t *total)
 {
     const struct session *s = m->s;
@@ -488,7 +489,7 @@ static json_t *verify_json(const struct making *m)
                           json_text_or_null(counts ? s->uncounted : NULL), NULL);
 }
 
-/* In its words, or in those of the first rank that failed for a reason of its own. */
+/* The message of the caller, else of the first rank that failed by itself. */
 static json_t *error_json(const struct making *m, const struct result_end *end)
 {
     const struct session_rank *first = NULL;
@@ -510,8 +511,7 @@ static json_t *error_json(const struct making *m, const struct result_end *end)
         json_text(end->error != NULL && end->error[0] != '\0' ? end->error : words), NULL);
 }
 
-/* What a script asks first, in words that do not grow with the causes; verdicts_make() adds
- * "missed". */
+/* "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
 static const char *outcome(const struct experiment *x, enum epa_status status)
 {
     switch (status) {
@@ -528,7 +528,7 @@ static const char *outcome(const struct experiment *x, enum epa_status status)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the result ---- */
 
 static json_t *make(struct making *m, const struct facts *facts, const struct result_end *end)
 {

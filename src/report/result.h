@@ -48,7 +48,8 @@ json_t *facts_collect(const char *root);
 /* The first line of a file as text; null: it cannot be read, or is empty. */
 json_t *facts_line(const char *root, const char *path);
 
-/* What an experiment is to do, whatever by: equal where runs answer one question. */
+/* The problem of an experiment without algorithm, transport, backend and launcher: equal for
+ * runs that can be compared. */
 json_t *result_shape(const struct experiment *);
 
 /* "experiment" to "plugins": what ran. */
@@ -60,7 +61,7 @@ json_t *result_fault(const struct session *);
  * nothing. A time as RFC 3339, UTC; null: 0. */
 json_t *result_profile(const struct trace_written *);
 json_t *result_time(time_t);
-/* What a backend said of its device or a transport of its links; null: nothing. */
+/* Facts that a backend reports of its device, or a transport of its links; null: none. */
 json_t *result_facts(const struct session_facts *);
 
 /* ---- findings.c ---- */
@@ -80,7 +81,7 @@ void result_warn(json_t *result, const struct session *);
 /* Warnings, one a line, "warning: " first. */
 void report_warnings(FILE *, const json_t *result);
 
-/* Those of several runs, each kind once: alike are texts in which only numbers differ. */
+/* Warnings of several runs. Warnings that differ only in numbers are one kind and printed once. */
 struct warnings {
     json_t *kinds; /* {0} to begin with; owned */
     uint32_t runs;

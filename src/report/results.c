@@ -1,5 +1,5 @@
-/* Results, read by jansson. Strings stay where jansson has them; samples are copied, as they are
- * computed with. */
+/* Reads results with jansson. Strings belong to the JSON document; samples are copied as
+ * doubles. */
 #include "report/results.h"
 
 #include <fnmatch.h>
@@ -78,7 +78,7 @@ static enum epa_status read_run(const struct results *r, const char *path, const
     to->size = to->size > 0 ? to->size : 0;
     to->imported = json_object_get(from, "source") != NULL;
     to->fault = json_is_object(json_object_get(from, "fault"));
-    /* What missed its expectations was measured as well as any other. */
+    /* A run that missed its expectations still has valid measurements. */
     to->ok = strcmp(to->status, "ok") == 0 || strcmp(to->status, "missed") == 0;
     to->stage = arena_alloc(r->arena, json_array_size(stages) * sizeof(*to->stage));
     for (struct json_walk stage = {stages}; json_next(&stage);) {
@@ -257,7 +257,7 @@ size_t results_label_bytes(const char *label)
     return bytes;
 }
 
-/* A line for all that ended alike. */
+/* One line for all runs with the same end. */
 void results_warn_failed(const struct results *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
@@ -280,7 +280,7 @@ void results_warn_failed(const struct results *r)
     }
 }
 
-/* How long and under which name a run goes, and not what it does. */
+/* Keys that name a run or set its length, but do not change what it does. */
 static bool is_length(const char *key)
 {
     return is_below_one_of("name seed timeout bench.iterations bench.warmup run bench.ci95 "
@@ -424,7 +424,8 @@ bool results_agree(const char *question, const char *other)
 
 /* ---- names ---- */
 
-/* Whether a key says nothing of how runs differ, or is in their names anyway. */
+/* Whether a key is ignored in names: it does not distinguish runs, or the name contains it
+ * already. */
 static bool is_said(const struct results_run *run, const char *key)
 {
     bool plugins = run->named[0] == '\0';

@@ -21,7 +21,7 @@ struct results_stage {
 
 struct results_run {
     const char *path;  /* of its file */
-    const char *id;    /* of the experiment: alike on all machines; "": the file has none */
+    const char *id;    /* of the experiment: the same on all machines; "": the file has none */
     const char *label; /* what people call it: ends with "#2" where it was repeated */
     const char *named; /* its name in runs:; "": it has none */
     const char *name;  /* the experiment's */
@@ -102,9 +102,8 @@ void results_add_value(struct text *, const json_t *, bool quoted);
  * of a machine; owned by the caller. */
 json_t *results_part(const json_t *experiment, enum results_part);
 
-/* All that two runs must have alike to be compared, as text: RESULTS_SHAPE without
- * the size, RESULTS_MACHINE, how times were taken, and what is delivered without the `n` keys
- * `across`. */
+/* The problem of a run as text. Two runs are compared if it is equal: RESULTS_SHAPE without the
+ * size, RESULTS_MACHINE, the clock, and what is delivered except the `n` keys of `across`. */
 /* An imported one is another program's question; see results_agree(). */
 void results_question(const struct results_run *, const char *const *across, uint32_t n,
                       struct text *out);
@@ -113,8 +112,8 @@ void results_question(const struct results_run *, const char *const *across, uin
  * imported runs, which say little. */
 bool results_agree(const char *question, const char *other);
 
-/* What runs are called beside each other: their names in runs:, else "ALGORITHM/TRANSPORT", and the
- * keys in which those of that name, or of that algorithm, differ; the size is none of them. */
+/* Names that tell runs apart: the name in runs:, else "ALGORITHM/TRANSPORT", followed by the
+ * keys in which runs of that name or algorithm differ, except the size. */
 struct results_names {
     json_t *slots; /* {0} to begin with */
 };
@@ -174,7 +173,7 @@ enum epa_status plot_script(struct results *, const struct plot_wish *, struct t
 enum epa_status plot_prediction(const json_t *document, enum plot_form, struct text *out,
                                 struct epa_error *err);
 
-/* What other programs print, made into results: `epa2a help importing`. */
+/* Imports the output of other benchmarks: `epa2a help importing`. */
 
 /* Adds to `results` what `text` holds, which is written to; `path` is what the file is called.
  * `set` are "moe.hidden=7168" or "delivers.rows=fp8" that the file does not say. EPA_ERR_CONFIG

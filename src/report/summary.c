@@ -1,6 +1,6 @@
-/* The summary: one line a run, so that runs can be held against each other; in tables, repetitions
- * of a run are one line, with the medians of theirs and how far apart they are. The figures are
- * those of the runs' own tables; what a run has not measured has none. */
+/* The summary of a batch: one row for each run, to compare them. In tables, the repetitions of a
+ * run share one row with their medians and spread. Figures are those of each run's own table;
+ * what a run did not measure stays empty. */
 #include "report/summary.h"
 
 #include <inttypes.h>
@@ -113,7 +113,7 @@ static void set_counts(json_t *row, const json_t *result)
     json_object_set_new(row, "ci95", any ? json_incref(json_at(result, "stop.ci95")) : json_null());
 }
 
-/* What a table for programs has besides: the experiment, and figures of each stage. */
+/* Columns for CSV and JSON only: the experiment and the figures of each stage. */
 static void keep_all(json_t *row, const json_t *result)
 {
     json_t *stages = json_array();
@@ -344,8 +344,7 @@ struct layout {
     bool ratios, repeated;
 };
 
-/* Whether a column says anything: experts that are timed, several runs to a question,
- * repetitions. */
+/* Whether a column is needed: timed experts, several runs of a problem, repetitions. */
 static bool has_column(const struct layout *layout, const struct table_column *c)
 {
     bool optional = strcmp(c->key, "experts_ns") == 0 || strcmp(c->key, "ratio") == 0 ||
@@ -385,7 +384,7 @@ static struct layout layout_of(const struct report_batch *batch)
     return out;
 }
 
-/* What ratios are over: a name where it is one, else which; nothing: there are none. */
+/* Describes the baseline of the ratios; adds nothing if there are no ratios. */
 static void describe_base(const struct layout *layout, struct text *out)
 {
     const json_t *base = NULL;

@@ -16,15 +16,15 @@
 #define REPORT_FAILED "failed"
 #define REPORT_SKIPPED "skipped" /* what it needs is not here */
 
-/* A row of a run that has not run: who is the label, with the file where there are several; id
- * NULL: not known without its plugin. A caller may add "question", alike for runs that differ in
- * nothing but the algorithm's side, "repetition" from 1, and "baseline": ratios of its question are
- * over its total, else over that of the first. Medians are those of the result's table; what was
- * not measured, or is no stage, is null. */
+/* The row of a run that has not started. `who` is its label, with the file if there are several;
+ * id NULL: not known without its plugin. A caller may add "question" (equal for runs of the same
+ * problem), "repetition" from 1, and "baseline": ratios of that question are over its total,
+ * else over that of the first. Medians are those of the result's table; a figure that was not
+ * measured, or that has no stage, is null. */
 json_t *report_row(const char *who, const char *file, const char *label, const char *id);
 void report_row_end(json_t *row, const char *end, enum epa_status, const char *error);
 
-/* All that a result says; skipping is left to the caller. */
+/* Fills the row from a result; the caller marks skipped runs. */
 void report_row_fill(json_t *row, const struct session *, const json_t *result);
 /* The same of a run that ended well, from its result and its row of "summary". */
 void report_row_read(json_t *row, const json_t *result, const json_t *saved);
@@ -85,11 +85,11 @@ void table_markdown(struct text *, const struct table_column *, const json_t *ro
 /* A <table>; `add` escapes text. */
 void table_html(struct text *, const struct table_column *, const json_t *rows,
                 void (*add)(struct text *, const char *));
-/* As RFC 4180 has it; what is not known is empty. */
+/* CSV by RFC 4180; an unknown value is an empty cell. */
 void table_csv(struct text *, const struct table_column *, const json_t *rows);
 
-/* What a larger world would take: a model of a phase's time, fitted to short runs of small worlds,
- * and what is said of it. */
+/* Predicts the time of more ranks: a model of each phase, fitted to short runs with few ranks,
+ * and its report. */
 
 /* Costs of a rank that add up: of a call, of each peer, of each row and each choice that it sends
  * or receives. */

@@ -249,7 +249,7 @@ static int by_lane(const void *left, const void *right)
     return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
 }
 
-/* Those that ended before `ns` are closed; of who ends just then `at_end_too` decides. */
+/* Closes slices that ended before `ns`, and with `at_end_too` those that end at `ns`. */
 static void close_before(struct lane *lane, int64_t ns, bool at_end_too)
 {
     while (lane->depth > 0 && trace_end_ns(lane->open[lane->depth - 1]) < ns + at_end_too)
@@ -377,7 +377,7 @@ static void check_flows(struct trace_file *f, const struct trace_item *const *it
     }
 }
 
-/* ---- all of it ---- */
+/* ---- reading a trace ---- */
 
 static void check_other(struct trace_file *f)
 {

@@ -24,7 +24,8 @@ struct round {
     size_t n;
 };
 
-/* What an iteration took: the chain of work and signals that ends where a stage ended last. */
+/* The critical path of an iteration: the chain of work and signals that leads to the last end of
+ * a stage. */
 struct path {
     const struct trace_item *stage; /* of the rank that ended it last */
     struct path_step {
@@ -41,7 +42,7 @@ struct row {
     double *ns;               /* [ranks] */
 };
 
-/* What a rank waited for another, or what a name of a rank takes on paths. */
+/* Time that a rank waited for another, or that one name of a rank takes on critical paths. */
 struct pair {
     uint32_t a, b;
     const char *name;
@@ -251,7 +252,7 @@ static int by_ns(const void *left, const void *right)
     return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-/* Whom the others waited for: the slow source, if there is one. */
+/* Names the rank that the others waited for most: the slow source, if there is one. */
 static void print_slow_source(struct summing *s)
 {
     double most = 0, all = 0;
@@ -346,7 +347,7 @@ static const struct trace_item *signal_that_ended(const struct round *r, const s
     return NULL;
 }
 
-/* What a rank did between two signals, once for each name: there may be a slice for each token. */
+/* Work of a rank between two signals, summed by name: there may be a slice for each token. */
 static void add_own_step(struct path *p, uint32_t rank, const char *name, int64_t ns)
 {
     for (uint32_t i = p->n; i > 0 && p->step[i - 1].from == p->step[i - 1].rank; i--)
@@ -566,8 +567,8 @@ static void print_lanes(struct summing *s, const char *cat)
 
 /* ---- proxies ---- */
 
-/* What proxies note of themselves (nvlink's proxy_trace.c): these follow each other, and are all of
- * its time. */
+/* Slices of proxies (nvlink's proxy_trace.c). They do not overlap and cover all of a proxy's
+ * time. */
 static const char *const proxy_state[] = {"busy", "waits for copies", "waits for slots",
                                           "waits for network", "idle"};
 

@@ -34,9 +34,8 @@ struct trace_file {
     uint32_t n_flaws;
 };
 
-/* EPA_ERR_CONFIG: it is no trace at all, and why; EPA_ERR_SYSTEM: it cannot be read. What is
- * wrong with single events is reported in `flaws`, and they are left out. The caller frees `out`
- * however it ends. */
+/* EPA_ERR_CONFIG: the file is no trace (err says why); EPA_ERR_SYSTEM: it cannot be read.
+ * Invalid events are left out and reported in `flaws`. The caller frees `out` in any case. */
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
 void trace_free(struct trace_file *);
 
@@ -62,8 +61,8 @@ enum epa_status trace_merge(const struct trace_file *, uint32_t n, const char *s
                             struct text *out, struct epa_error *);
 void trace_view(const struct trace_file *, struct text *out);
 
-/* What ranks noted: the events of all on one clock, in order, with the flows that are whole; and as
- * Chrome traces, a file for each rank and one of all. */
+/* Traces that ranks recorded: their events on one clock, in order, with complete flows; written
+ * as Chrome traces, one file for each rank and one for all. */
 
 enum { TRACE_SCHEMA = 1 }; /* "trace" in otherData */
 
@@ -103,7 +102,7 @@ void trace_gather_free(struct gathered *);
 void trace_begin(struct text *, json_int_t base_ns, json_t *other);
 void trace_add_event(struct text *, const json_t *event, bool first);
 
-/* What was written, for the report. */
+/* Facts about the written trace, for the report. */
 struct trace_written {
     char path[4096];     /* of the merged file; "": none */
     uint64_t iterations; /* that are in it */

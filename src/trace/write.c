@@ -1,9 +1,8 @@
-/* What ranks noted as Chrome traces, in the part of that format that Perfetto reads: M, X, C,
- * and s and f bound to the slices around them. pid is the rank, tid the worker. All times are
- * on the clock of rank 0, in microseconds since base_ns of it; a file for one rank has the
- * ends of its flows, whose other ends are in those of other ranks. Blocks may have arrived from
- * other hosts, or from ranks that were killed: numbers in them are checked before they lead
- * anywhere. */
+/* Writes recorded events as Chrome traces, in the subset of the format that Perfetto reads: M,
+ * X, C, and flows s and f bound to their enclosing slices. pid is the rank, tid the worker.
+ * Times are microseconds since base_ns on the clock of rank 0. The file of one rank holds its
+ * ends of flows; the other ends are in the files of other ranks. Blocks may come from other
+ * hosts or from ranks that were killed, so every number in them is checked before use. */
 #include "trace/trace.h"
 
 #include <limits.h>
@@ -181,8 +180,8 @@ static void count_beside(void *arg, const struct epa_trace_event *e)
     ((struct gathered *)arg)->n++;
 }
 
-/* What is before the first iteration that is kept, or after the last, is left out; a slice that
- * began before is cut there. Kernels are those of the last call, wherever that was. */
+/* Leaves out events outside of the kept iterations; a slice that began before them is cut.
+ * Kernels' events are those of the last call, whichever iteration that was. */
 static void gather_beside(void *arg, const struct epa_trace_event *e)
 {
     const struct gathering *from = arg;
@@ -245,7 +244,7 @@ static int by_time(const void *left, const void *right)
         return a->end_ns > b->end_ns ? -1 : 1;
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
-    /* What is noted later ended later: with the same times it is around. */
+    /* A slice that was recorded later encloses one with equal times. */
     return a->event > b->event ? -1 : a->event < b->event;
 }
 
