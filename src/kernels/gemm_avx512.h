@@ -1,4 +1,4 @@
-/* What the sets of matrix kernels for AVX-512 share. */
+/* Shared by the matrix kernels for AVX-512, AVX-512 BF16 and AMX. */
 #ifndef KERNELS_GEMM_AVX512_H
 #define KERNELS_GEMM_AVX512_H
 

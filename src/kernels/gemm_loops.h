@@ -64,7 +64,7 @@ enum {
     PANEL_STEP = 32 * PIECE, /* from piece to piece of a row, there */
 };
 
-/* What is done at a time: rows from m0 on, k from k0 on, A in float32 if that is wanted. */
+/* A block of work: rows from m0 on, k from k0 on, A in float32 if needed. */
 struct gemm_block {
     uint32_t m0, rows, k0, k;
     const float *wide;
@@ -109,7 +109,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
         uint32_t tiles = (some + m.tile_rows - 1) / m.tile_rows;
 
         for (uint32_t t = 0; t < tiles; t++) {
-            /* As equal as can be: 32 are 11 + 11 + 10. */
+            /* Splits as evenly as possible: 32 is 11 + 11 + 10. */
             uint32_t r0 = (some * t + tiles - 1) / tiles;
             uint32_t r1 = (some * (t + 1) + tiles - 1) / tiles, row = block->m0 + p + r0;
 

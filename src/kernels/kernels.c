@@ -29,7 +29,8 @@ static const struct kernels_isa *usable_isa(const char *name)
     return NULL;
 }
 
-/* Whom EPA2A_ISA names; NULL: nobody, or one that cannot be had, which *refused is then. */
+/* The set that EPA2A_ISA names. NULL: it is not set, or that set is not available; then *refused
+ * names it. */
 static const struct kernels_isa *wanted_isa(const char **refused)
 {
     const char *wanted = getenv("EPA2A_ISA");

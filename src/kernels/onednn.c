@@ -17,7 +17,7 @@
 
 enum { KEPT = 8 /* matmuls of a worker and product */ };
 
-/* What the two versions name or pass in different ways. */
+/* Differences between the two versions of oneDNN's API. */
 /* clang-format off */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t desc_ref;
@@ -227,7 +227,7 @@ static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, desc
     return status;
 }
 
-/* What packs B, which all numbers of rows share. */
+/* The primitive that packs B, shared by all numbers of rows. */
 static dnnl_status_t make_packing(struct onednn *o, uint32_t product, struct reorder *r)
 {
     const struct api *d = &o->api;

@@ -1,4 +1,4 @@
-/* What the files of this folder share: the sets, and which of them this build has. */
+/* The kernel sets, and which of them this build has; shared by the files of this folder. */
 #ifndef KERNELS_SETS_H
 #define KERNELS_SETS_H
 

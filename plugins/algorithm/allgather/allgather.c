@@ -68,7 +68,7 @@ static enum epa_status check_shape(const struct epa_allgather *g, const struct e
     return EPA_OK;
 }
 
-/* What only hosts or only GPUs can do. */
+/* Options that only hosts, or only GPUs, support. */
 static enum epa_status check_options(const struct ag_config *c, const struct epa_world *world,
                                      uint32_t transport_flags, bool puts, struct epa_error *err)
 {

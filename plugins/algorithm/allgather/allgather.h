@@ -42,12 +42,12 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *, const struct
 enum epa_status ag_cuda_create(const struct epa_algorithm_params *, const struct ag_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
-/* What the CUDA code of allgather gives its kernels. */
+/* Arguments of the kernels. */
 
 /* A block copies at least AG_PART_BYTES, where there is so much, before another takes part. */
 enum { AG_THREADS = 512, AG_PART_BYTES = AG_THREADS * 16 };
 
-/* What a kernel waits for: a chunk of a peer; room in the ring for a chunk of its own. */
+/* Waits of a kernel: for a chunk of a peer; for room in the ring for a chunk of its own. */
 enum { AG_FOR_CHUNK, AG_FOR_ROOM };
 
 /* By value. */

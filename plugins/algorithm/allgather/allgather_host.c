@@ -123,8 +123,8 @@ static enum epa_status find_starts(struct ag_host *h, const struct epa_allgather
 
 /* ---- copies ---- */
 
-/* What workers copy in one pass: a chunk of this rank to all `to`, or, pulled, a chunk of each
- * peer to this rank's set. */
+/* One pass of the workers: push a chunk of this rank to all `to`, or pull a chunk of each peer
+ * into this rank's set. */
 struct copy {
     struct ag_host *h;
     const char *from[AG_RANKS];
@@ -412,8 +412,8 @@ static enum epa_status check_heap(const struct epa_algorithm_params *p, const st
     return EPA_OK;
 }
 
-/* Ordinary stores leave rows in the last level cache, for whoever reads them; nontemporal ones
- * are faster once the outputs of all ranks of the host take more than a third of it. */
+/* Ordinary stores leave rows in the last-level cache for the reader; nontemporal stores are
+ * faster once the outputs of all ranks of the host take more than a third of it. */
 static enum epa_store choose_store(const struct ag_layout *l, const struct epa_world *world,
                                    int nontemporal)
 {

@@ -93,7 +93,7 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
     return EPA_OK;
 }
 
-/* What av_messages_create() and av_shared_create() allocate, but for lists. */
+/* Bytes that av_messages_create() and av_shared_create() allocate, without lists. */
 static uint64_t private_bytes(const struct av_shape *s)
 {
     uint64_t rows = s->entries * (s->message_bytes + s->output_bytes);
@@ -456,8 +456,8 @@ static void explain(struct epa_algorithm *base, struct epa_error *err)
         a->h.t->ops->explain(a->h.t, err);
 }
 
-/* Ranks that free together come here together, or not at all: who has failed, or waits in
- * vain for the others, leaves to the end of the process what MPI may still use. */
+/* Freeing is collective. A rank that has failed, or waits for the others in vain, leaves memory
+ * that MPI may still use to the end of the process. */
 static void destroy(struct epa_algorithm *base)
 {
     struct av *a = (struct av *)base;

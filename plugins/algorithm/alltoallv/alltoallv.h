@@ -21,7 +21,7 @@ struct av_config {
     double capacity;
 };
 
-/* What follows from the problem and the options alone. */
+/* Sizes that follow from the problem and the options alone. */
 struct av_shape {
     uint32_t size, experts, local, max_tokens, topk, hidden, group;
     enum epa_dtype dtype; /* of tokens and expert outputs: EPA_BF16 or EPA_F16 */
@@ -107,7 +107,7 @@ struct av_poll {
 enum epa_status av_poll(struct av *, struct av_poll *);
 double av_timeout_s(const struct av *);
 
-/* What MPI said of `call`, in words. */
+/* MPI's error message for `call`. */
 enum epa_status av_check(struct av *, const char *call, int code);
 
 /* Runs fn on the workers: phase `name` of a trace. */
@@ -117,7 +117,7 @@ enum epa_status av_parallel(struct av *, const char *name, void (*fn)(void *, ui
 /* Until `request`, of `call`, has ended. */
 enum epa_status av_finish(struct av *, const char *call, MPI_Request *request);
 
-/* All ranks have come here, to do `what`. */
+/* A barrier of all ranks, which failures call `what`. */
 enum epa_status av_barrier(struct av *, const char *what);
 
 /* From a->counts: recv_start, recv_count. Returns how many rows there are. */

@@ -27,8 +27,8 @@ static int *counts_at(const struct av *a, uint32_t rank)
     return (int *)(void *)(a->shm.base[rank] + a->shm.counts_at);
 }
 
-/* What MPI_Barrier does in this mode, with a limit: each rank counts its meetings in its part
- * of the window, and waits until all others have as many. */
+/* The barrier of this mode, with a time limit: each rank counts barriers in its part of the
+ * window and waits until all others have the same count. */
 static enum epa_status wait_for_all(struct av *a, const char *what)
 {
     uint64_t meeting = ++a->shm.meetings;
@@ -55,7 +55,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
     return EPA_OK;
 }
 
-/* What ranks stored before is there for all of them after. */
+/* Stores before the barrier are visible to all ranks after it. */
 static enum epa_status meet(struct av *a, const char *what)
 {
     enum epa_status status = av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window));

@@ -1,5 +1,5 @@
-/* The device's clock beside the host's: the host asks, by a word that both see, and the kernel
- * writes its time and then an answer. See cuda.h. */
+/* Compares the device's clock with the host's: the host writes a request to a shared word, the
+ * kernel writes its time and then a reply. See cuda.h. */
 #include "cuda.h"
 
 #include <epa2a/ptx.cuh>

@@ -186,7 +186,7 @@ static const struct epa_backend_ops ops = {
     .close = cuda_close,
 };
 
-/* What host and device both look at. */
+/* Words that host and device both poll. */
 static enum epa_status make_words(struct cuda *c)
 {
     void *stop = NULL;

@@ -48,8 +48,8 @@ enum epa_status cuda_take(int device, struct epa_error *);
 /* The backend, its last failure forgotten. */
 struct cuda *cuda_fresh(struct epa_backend *);
 
-/* Records which call failed and how. Errors of a device stay: who meets one need not have
- * caused it. */
+/* Records the failed call and its error. Errors of a device are sticky: the call that reports
+ * one need not have caused it. */
 enum epa_status cuda_fail(struct cuda *, cudaError_t why, const char *call);
 enum epa_status cuda_check(struct cuda *, cudaError_t why, const char *call);
 
@@ -114,8 +114,8 @@ cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t
 }
 #endif
 
-/* What surrounds the products of real experts (experts.c) where rows are not as those read them:
- * kernels that gather, quantise or dequantise rows before, and add up a row's outputs after. */
+/* Kernels around the products of real experts (experts.c), for rows that the products cannot
+ * read: they gather, quantise or dequantise rows before, and add up a row's outputs after. */
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
-/* What the machine is, for reports: from the runtime here, and from NVML in nvml.c.
- * Nothing in here is needed to run: what cannot be had is left out. */
+/* Facts about the device for reports: from the CUDA runtime here, from NVML in nvml.c. None is
+ * needed to run; a fact that is not available is left out. */
 #include "cuda.h"
 
 #include <stdio.h>

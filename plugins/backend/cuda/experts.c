@@ -107,7 +107,7 @@ static enum epa_status pack_weights(struct epa_experts *x)
     return status == EPA_OK ? cuda_sync(&x->c->base) : status;
 }
 
-/* What does not change from call to call. */
+/* Sets the arguments that are the same in every call. */
 static void set_products(struct epa_experts *x)
 {
     const struct epa_moe *m = &x->moe;

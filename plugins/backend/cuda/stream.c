@@ -70,7 +70,7 @@ static void raise_stop(struct cuda *c)
         __atomic_store_n(c->stop, 1, __ATOMIC_RELAXED);
 }
 
-/* What a kernel waits for the host does not see. */
+/* The host cannot see which signal a kernel waits for. */
 static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *reported_ns)
 {
     uint64_t now = epa_now_ns();

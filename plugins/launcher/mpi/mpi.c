@@ -54,8 +54,8 @@ static enum epa_status check_place(const struct epa_process_id *place, struct ep
     return status;
 }
 
-/* Returns once all ranks of the job have called it, which nothing in MPI limits: somebody else has to
- * watch, and kill. */
+/* Returns once all ranks of the job have called it. MPI has no time limit for this, so a watcher
+ * has to end the process. */
 static enum epa_status mpi_world_join(const struct epa_process_id *place, struct epa_error *err)
 {
     int given = MPI_THREAD_SINGLE;
@@ -75,7 +75,7 @@ static enum epa_status mpi_world_join(const struct epa_process_id *place, struct
     return status == EPA_OK ? check_place(place, err) : status;
 }
 
-/* What rank 0 has in `bytes`, all have when it returns. */
+/* Broadcasts `bytes` of rank 0. */
 static enum epa_status mpi_world_report(void *bytes, size_t n, struct epa_error *err)
 {
     return check(MPI_Bcast(bytes, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast", err);
@@ -141,8 +141,8 @@ static void leave(void *arg)
     mpi_world_leave();
 }
 
-/* Ranks of one host meet without MPI, so that one which dies while MPI starts is known to all, and
- * need no network: nobody else is to reach them. */
+/* Ranks of one host meet without MPI, so that all notice a rank that dies while MPI starts, and
+ * without a network, so that no other host can reach them. */
 static enum epa_status make_launcher(const struct config *config, struct epa_error *err)
 {
     static struct launcher_contact contact;

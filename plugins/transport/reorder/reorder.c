@@ -63,8 +63,8 @@ static uint64_t draw(struct reorder *w, uint64_t n)
     return (w->random * 2685821657736338717u >> 16) % n;
 }
 
-/* Without EPA_TRANSPORT_THREADS two threads must not be in here at once; whoever lets them
- * is a bug that nothing else would show. */
+/* Without EPA_TRANSPORT_THREADS two threads must not be in a transport at once. Nothing else
+ * would detect a caller that breaks this. */
 static struct reorder *enter(struct epa_transport *t)
 {
     struct reorder *w = reorder_of(t);

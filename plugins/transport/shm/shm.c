@@ -144,8 +144,8 @@ static void find_missing(const struct shm *s, struct failure *failure)
     }
 }
 
-/* Each rank counts its arrivals in its own segment and looks at everybody's: one line to
- * write, one to read for each other rank, and it is known who is late. */
+/* Each rank counts its arrivals in its own segment and polls those of all others: one line to
+ * write, one to read for each other rank, and every rank knows which one is late. */
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct shm *s = shm_of(t);

@@ -1,5 +1,5 @@
-/* What a rank knows of a peer without a call of UCX: the lanes of an endpoint, and the card by
- * which a rank describes its memory. */
+/* Lanes of an endpoint, and the card by which a rank describes its memory to peers: all without
+ * a call of UCX. */
 #ifndef UCX_LANES_H
 #define UCX_LANES_H
 
@@ -20,7 +20,7 @@ struct lanes {
     bool additions;          /* same */
 };
 
-/* What it does not understand it takes for emulated, which is slower and always right. */
+/* A lane that it cannot parse counts as emulated, which is slower but always correct. */
 struct lanes lanes_read(const char *text);
 
 /* What UCX may choose from here, of the text of ucp_context_print_info(): "self/memory0,
@@ -29,7 +29,7 @@ void lanes_choices(const char *text, char *out, size_t room);
 
 /* ---- cards: what ranks exchange first ---- */
 
-/* Of the most that UCX packs: a key has at most 255 bytes for each of 64 memory domains. */
+/* Upper bound of a packed key: UCX packs at most 255 bytes for each of 64 memory domains. */
 enum { CARD_ADDRESS_MOST = 1 << 16, CARD_KEY_MOST = 1 << 15 };
 
 /* Of fixed size; an address and a key of these lengths follow in a second round. */
@@ -38,7 +38,7 @@ struct card {
     uint32_t signals, address_bytes, key_bytes, version[2];
 };
 
-/* Whether all of them can be worked with, and are alike where they must be. */
+/* Whether all cards are valid, and equal in the fields that must be. */
 enum epa_status cards_check(const struct card *, uint32_t ranks, uint32_t me, struct epa_error *);
 
 /* Bytes for what any of them sends in the second round. */

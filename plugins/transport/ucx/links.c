@@ -1,7 +1,7 @@
-/* What ranks share: a rank's memory, which UCX makes, so that peers of the same host can map it,
- * and registers with every device it may use; and who is where. Each rank gives all others the
- * address of its worker, where its region is and the key to it; then it has an endpoint to each,
- * and a pointer to the region of each whose memory UCX can map. */
+/* Memory and endpoints. UCX allocates a rank's memory, so that peers of the same host can map
+ * it, and registers it with every device it may use. Each rank sends all others the address of
+ * its worker, the address of its region and its key; then it has an endpoint to each, and a
+ * pointer to each region that UCX can map. */
 #include "ucx.h"
 
 #include <errno.h>
@@ -71,7 +71,8 @@ static void add_rdma_ports(char *list)
     globfree(&found);
 }
 
-/* What the user leaves to us: `tls` and `devices` are "" where UCX_* of the environment decides. */
+/* Settings that the user leaves to us: `tls` and `devices` are "" if UCX_* in the environment
+ * decides. */
 struct choice {
     const char *tls;
     char devices[DEVICES];
@@ -289,7 +290,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     links_lose(arg, status);
 }
 
-/* What one rank sends in the second round: its address, then its key. */
+/* The second message of a rank: its address, then its key. */
 struct papers {
     ucp_address_t *address;
     size_t address_bytes, key_bytes;
@@ -338,7 +339,7 @@ static enum epa_status create_endpoint(struct peer *peer, const char *address, b
     return EPA_OK;
 }
 
-/* On the way out by force: whoever is there has been told all. */
+/* With a helper thread by force: by now each peer has received all messages. */
 static void close_endpoints(struct ucx *u)
 {
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -357,8 +358,8 @@ static void close_endpoints(struct ucx *u)
     free(request);
 }
 
-/* Who fails leaves once all have come so far: UCX may not survive that a peer whose key it unpacks
- * is gone. EPA_AGAIN: some rank failed, maybe this one. */
+/* A rank that fails leaves only after all ranks have reached this point: UCX may crash if it
+ * unpacks the key of a peer that is gone. EPA_AGAIN: some rank failed, maybe this one. */
 static enum epa_status agree(struct ucx *u, enum epa_status mine)
 {
     enum epa_status status, *all = calloc(u->base.size, sizeof(*all));
@@ -483,7 +484,8 @@ static enum epa_status exchange(struct ucx *u, const struct papers *mine, const 
     enum epa_status status;
 
     own = calloc(1, stride);
-    /* UCX is not told where a key ends; what it could read of a wrong one is behind the last. */
+    /* UCX does not take the length of a key; the room behind the last key bounds what it reads
+     * of an invalid one. */
     all = calloc(1, u->base.size * stride + CARD_KEY_MOST);
     if (own == NULL || all == NULL) {
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);

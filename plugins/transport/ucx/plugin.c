@@ -213,7 +213,7 @@ static void set_base(struct ucx *u)
     u->base.peer_heap = u->peer_heap;
 }
 
-/* Whether somebody else must be able to have something done here at any time. */
+/* Whether a peer may need progress of this rank at any time. */
 static bool needs_helper(const struct ucx *u)
 {
     bool emulated = false;

@@ -309,8 +309,8 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         (struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
 }
 
-/* Barriers of its own words: nothing is on its way after the first, and nobody signals before
- * the second. */
+/* Uses words of its own for two barriers: after the first no signal is in flight, and no rank
+ * signals before the second. */
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);

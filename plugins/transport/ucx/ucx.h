@@ -31,9 +31,8 @@ struct line {
     _Alignas(LINE) uint64_t word;
 };
 
-/* A rank's memory, in this order: a line for each rank in which that one counts the barriers
- * it has come to, the signals, and the heap. Offsets are the same
- * everywhere. */
+/* Layout of a rank's memory: one cache line for each rank, in which that rank counts its
+ * barriers; the signals; the heap. Offsets are the same on all ranks. */
 struct region {
     ucp_mem_h mem;
     char *base;
@@ -86,7 +85,7 @@ struct ucx {
     uint64_t idle_since_ns; /* since when progress finds nothing to do; 0: it did */
     uint64_t idle_until_ns; /* when it last returned without */
     uint64_t barriers;      /* begun by this rank */
-    /* Of puts and signals, all under `lock` where there is a helper. */
+    /* State of puts and signals, protected by `lock` if there is a helper thread. */
     uint32_t outstanding, started; /* started: since the last progress */
     bool unflushed;
     struct value *values, *free_value;
@@ -121,7 +120,7 @@ static inline void ucx_unlock(struct ucx *u)
         pthread_mutex_unlock(&u->lock);
 }
 
-/* What was started, and what came, goes on; whether anything did. Under the lock. */
+/* Progresses started requests and arrivals; returns whether anything advanced. Under the lock. */
 static inline bool ucx_progress(struct ucx *u)
 {
     u->started = 0;
@@ -129,7 +128,7 @@ static inline bool ucx_progress(struct ucx *u)
     return ucp_worker_progress(u->worker) != 0;
 }
 
-/* The same by who has no lock. */
+/* The same for callers without the lock. */
 static inline bool ucx_pump(struct ucx *u)
 {
     bool moved;
@@ -182,8 +181,8 @@ void ucx_describe(struct epa_transport *,
                   void (*say)(void *arg, const char *key, const char *value), void *arg);
 void ucx_explain(struct epa_transport *, struct epa_error *);
 
-/* plugin.c: what UCX prints goes to standard error; muted, it is kept back, where a failure may be
- * expected and is told elsewhere. */
+/* plugin.c: UCX prints to standard error. While muted, its output is held back, because an
+ * expected failure is reported elsewhere. */
 void log_to_stderr(void);
 void log_mute(bool mute);
 

@@ -18,7 +18,7 @@ static const uint64_t idle_max_ns = 2000000; /* idle for longer, progress() slee
 
 enum { AWAY_NS = 10000 }; /* between two calls of progress() by who does nothing else: less */
 
-/* Why nobody should go on, whatever he does. */
+/* A failure that ends every wait: a rank has aborted, or a peer is lost. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
 {
     if (epa_aborted(u->boot))
@@ -131,8 +131,8 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
     return done;
 }
 
-/* The flush is done, which is told by the peers where they execute puts themselves, and so is
- * all that is counted. */
+/* The flush has completed (peers that execute puts themselves have acknowledged it), and all
+ * counted requests have. */
 static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns,
                                   struct failure failure)
 {
@@ -150,8 +150,8 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint6
     }
 }
 
-/* Which peer does not answer, once a flush of all was in vain: each is flushed by itself, and
- * all have a little longer. The own rank: all did now. */
+/* Finds the peer that does not respond after a flush of all has timed out: flushes each by
+ * itself, with a short extra time. Returns the own rank if all respond now. */
 static uint32_t find_silent(struct ucx *u)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
@@ -268,8 +268,9 @@ static void find_missing(struct ucx *u)
     }
 }
 
-/* Each rank tells each other that it has come, so that all know who is late. Quiet comes
- * first; what it says last leaves at once, as nobody need call anything after a barrier. */
+/* Each rank signals its arrival to each other rank, so that all know which one is late. Quiet
+ * comes first. The last signal is flushed at once, because a rank need not call anything after a
+ * barrier. */
 enum epa_status wait_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct ucx *u = ucx_of(t);
@@ -300,8 +301,8 @@ enum epa_status wait_progress(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
     enum epa_status status;
 
-    /* Who tries again in vain has peers that need the core; who computes between two calls, or naps
-     * by itself, has not. */
+    /* A caller that polls again in vain has peers that need the core; a caller that computes or
+     * sleeps between two calls has not. */
     if (u->all_mapped || ucx_pump(u) || u->wait.spin_ns != 0) {
         u->idle_since_ns = 0;
     } else {

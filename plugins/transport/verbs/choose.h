@@ -34,7 +34,7 @@ struct gid {
     uint8_t raw[GID_BYTES];
 };
 
-/* What a port is asked for; NULL and 0: any. */
+/* The port that is wanted; NULL and 0: any. */
 struct port_wish {
     const char *device;
     uint32_t number;
@@ -54,8 +54,8 @@ enum epa_status choose_gid(const struct gid *, uint32_t n, const struct port *, 
 enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port *, const char *wish,
                             uint32_t *out, struct epa_error *);
 
-/* Numbers of packets begin anywhere, of each pair by itself: what is on its way from an earlier
- * pair of the same number is not taken for this one's, and nobody guesses them. 24 bits. */
+/* The first packet sequence number of each queue pair is random (24 bits): packets of an earlier
+ * pair with the same number are not accepted, and an attacker cannot guess it. */
 uint32_t choose_psn(void);
 
 /* "::ffff:10.0.0.1" */

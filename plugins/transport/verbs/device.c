@@ -12,7 +12,7 @@ enum { CAP_IPC_LOCK_BIT = 14 };
 /* rdma_rxe gives itself this vendor, or none before Linux 5.10. */
 static const uint32_t no_vendor = 0, rxe_vendor = 0xffffff;
 
-/* Of a lane in Gbit/s by active_speed, and lanes by active_width; both are bits. */
+/* Gbit/s of a lane by active_speed, and lanes by active_width; both are bit masks. */
 static double speed_of(uint32_t speed, uint32_t width)
 {
     static const double lane[] = {2.5, 5, 10, 10, 14, 25, 50, 100, 200};

@@ -18,8 +18,9 @@ enum {
 static const uint64_t leave_ns = 2000000000u;
 static const struct timespec linger = {.tv_nsec = 1000000};
 
-/* A queue pair that is gone cannot acknowledge any more, and whoever waits for that would see
- * this rank as dead. So all meet once more, unless something has failed, and linger. */
+/* A destroyed queue pair acknowledges nothing, and a peer that waits for the acknowledgement
+ * would take this rank for dead. So unless something has failed all ranks meet once more and
+ * linger. */
 static void leave(struct verbs *v)
 {
     bool in_step = v->failure.at != FAILED_BARRIER && !v->queues.failure.failed;

@@ -23,8 +23,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* For what devices do in milliseconds, or give up by themselves: longer means that one does
- * nothing any more. */
+/* Time limit for operations that devices finish, or give up, in milliseconds: a device that
+ * takes longer is stuck. */
 static const uint64_t stuck_ns = 60000000000u;
 
 static struct verbs *verbs_of(struct epa_transport *t)
@@ -43,7 +43,7 @@ static enum epa_status failed(struct verbs *v)
     return status;
 }
 
-/* What is built leaves, and says when it is done. */
+/* Posts all built requests and asks for a completion. */
 static enum epa_status push(struct verbs *v, struct queue *q)
 {
     queue_ask(&v->queues, q);

@@ -44,8 +44,7 @@ void device_close(struct device *);
 /* Of that port, now: "port 1 of mlx5_0 is ACTIVE". */
 void device_state(const struct device *, char *out, size_t room);
 
-/* Pins and registers; what the kernel refuses is told with `in_all`, the bytes that this rank
- * pins. */
+/* Pins and registers memory; a refusal names `in_all`, the bytes that this rank pins in total. */
 enum epa_status device_register(const struct device *, void *at, uint64_t bytes, int access,
                                 uint64_t in_all, struct ibv_mr **out, struct epa_error *);
 
@@ -59,7 +58,7 @@ struct card_pair {
     uint32_t number, first_psn; /* first_psn: of the first packet that it sends */
 };
 
-/* What a rank tells the others of itself. */
+/* The card that a rank sends to all others. */
 struct card {
     uint64_t base; /* address of its segment */
     uint32_t key;
@@ -85,7 +84,7 @@ enum epa_status connect_all(const struct connect_params *, struct queues *, uint
                             struct epa_error *);
 void disconnect_all(struct queues *);
 
-/* What two ranks must have in common. */
+/* Properties that must be equal on two ranks. */
 enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
                                 uint32_t peer, struct epa_error *);
 
@@ -147,12 +146,12 @@ static inline uint64_t remote_line(const struct queue *q, uint32_t line)
  * what was seen in the middle of a write does not count. */
 bool poll_settled(const uint64_t *word, enum epa_compare, uint64_t want,
                   void (*pause)(const void *arg), const void *arg);
-/* A value that two looks saw alike. */
+/* A value that two consecutive loads agree on. */
 uint64_t look_up(const uint64_t *word, void (*pause)(const void *arg), const void *arg);
 
 uint64_t verbs_read(const struct verbs *, uint32_t line);
 
-/* What has failed is in v->failure. */
+/* Polls completions; v->failure explains an error. */
 enum epa_status verbs_poll(struct verbs *);
 /* One turn of a wait: completions, `aborted`, the clock. EPA_OK: go on waiting. */
 enum epa_status verbs_go_on(struct verbs *, struct epa_wait *, struct epa_wait_state *);

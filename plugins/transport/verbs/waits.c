@@ -89,7 +89,7 @@ static enum epa_status give_up(struct verbs *v, enum epa_status status, const st
     return status;
 }
 
-/* For a line that others set: `f` says which, and what it is a failure of. */
+/* Waits for a line that peers write; `f` names it for the failure message. */
 static enum epa_status wait_until(struct verbs *v, uint32_t line, struct epa_wait *w,
                                   struct failure *f)
 {
@@ -187,9 +187,10 @@ static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer,
     return EPA_OK;
 }
 
-/* Each rank has a line at every other, where it alone counts its arrivals: one message for
- * each pair, and it is known who is late. Before it arrives anywhere, all that it has put must
- * be in place: who sees it may load what was put to a third. */
+/* Each rank has a cache line at every other rank, in which it alone counts its arrivals: one
+ * message for each pair, and every rank knows which one is late. All its puts must have
+ * completed before it arrives: a rank that sees the arrival may load data that was put to a
+ * third. */
 enum epa_status verbs_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct verbs *v = (struct verbs *)t;
@@ -223,7 +224,7 @@ static const char *name_of(enum ibv_wr_opcode opcode)
     return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? "fetch-and-add" : "RDMA write";
 }
 
-/* What to look at, by the status of a completion. */
+/* A hint for the user by the status of a completion. */
 static void advise(const struct request_words *w, char *out, size_t room)
 {
     uint32_t peer = w->failure->peer;
