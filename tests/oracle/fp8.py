@@ -1,5 +1,5 @@
-"""Layers in FP8, worked out again with what an implementation may do otherwise carried along: for layer.py (NumPy)
-and layer_torch.py (torch), whose modules are `xp`. Arrays are float64.
+"""Layers in FP8, worked out again with what an implementation may do otherwise carried along: for layer.py (NumPy
+and torch), whose modules are `xp`. Arrays are float64.
 
 A sum of FP8 products is either that of Hopper's tensor cores, which is known to the bit: 32 products and the sum so
 far are aligned to the largest of their exponents, cut to `bits` fraction bits and added, and the sum is cut to as many,

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
-"""Works out again, with NumPy and ml_dtypes, what the kernels made: to the bit.
+"""Works out again, with NumPy and ml_dtypes, what the kernels make of many inputs: to the bit.
 
-kernels.py PROGRAM: PROGRAM FOLDER writes arrays there (kernels.c says which) and prints the
-sets of kernels that this CPU has. Nothing here is shared with the C code; what is held is
+kernels.py PROGRAM: kernels.c says what PROGRAM does. Nothing here is shared with the C code; what is held is
 the definition in src/epa2a/problem.h and src/epa2a/quant.h."""
-import pathlib
 import subprocess
 import sys
-import tempfile
 
 try:
     import ml_dtypes
@@ -16,9 +13,33 @@ except ImportError as error:
     print(f"skipped: {error} (pip install ml_dtypes numpy)")
     sys.exit(77)
 
-BF16, F16, E4M3, F32 = ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3fn, np.float32
+BF16, F16, E4M3, F32, U16 = ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3fn, np.float32, np.uint16
 TYPES = {"bf16": BF16, "f16": F16}
-GROUPS, TERMS, WIDTH = (16, 40, 64, 128, 256, 512), (1, 2, 3, 8, 17, 32), 5120
+GROUPS, TERMS, ROWS, WIDTH = (16, 40, 64, 128, 256, 512), (1, 2, 3, 8, 17, 32), 96, 5120  # each of groups divides WIDTH
+
+
+def make_floats(random):
+    """Any bits; where e4m3 has its numbers, and f16, whose ties are below; and at ties."""
+    bits = random.integers(0, 1 << 32, 1 << 19, np.uint32)
+    i = np.arange(bits.size)
+    bits = np.where(i % 2 == 0, (bits & 0x83ffffff) + (112 << 23), np.where(i % 3 == 0, (bits & 0x8ffff000) + (100 << 23), bits))
+    return np.where(i % 4 == 0, bits & 0xfff80000, bits).astype(np.uint32).view(F32)
+
+
+def make_groups(random, groups, size, f16, kinds=8):
+    """A group of each kind in turn: around 1, any bits at all, zeros, one outlier, denormals, about equal, huge, with
+    what is not finite."""
+    infinity, denormal, octaves = (0x7c00, 0x83ff, 0x8fff) if f16 else (0x7f80, 0x807f, 0x83ff)
+    near, huge = (12 << 10, 27 << 10) if f16 else (0x78 << 7, 0xf8 << 7)
+    any_ = random.integers(0, 1 << 16, (groups, size), U16)
+    kind = (np.arange(groups) % kinds)[:, None]
+    x = np.select([kind == 1, kind == 7, kind == 2, kind == 4, kind == 5, kind == 6],
+                  [any_, any_, any_ & 0x8000, any_ & denormal, (any_ & 0x8000) | (0x4000 + any_ % 8), (any_ & octaves) + huge],
+                  (any_ & octaves) + near).astype(U16)
+    x = np.where((kind != 7) & (x & infinity == infinity), x & 0xbfff, x)
+    outlier = np.arange(3, groups, kinds)
+    x[outlier, random.integers(0, size, outlier.size)] = 0x7ab1 if f16 else 0x4eb1
+    return x
 
 
 def to_e4m3(value):
@@ -41,7 +62,7 @@ def answer(codes, scale, group, kind):
     value = codes.view(E4M3).astype(F32).reshape(-1, group) * scale[:, None]
     turn = np.arange(codes.size // WIDTH) * 37 % 251
     factor = np.where(turn < 128, 1 + turn / 128, 2 * (1 + (turn - 128) / 128)).astype(F32)
-    return (value.reshape(-1, WIDTH) * factor[:, None]).astype(kind).view(np.uint16).ravel()
+    return (value.reshape(-1, WIDTH) * factor[:, None]).astype(kind).view(U16).ravel()
 
 
 def fused(a, b, c):
@@ -60,75 +81,60 @@ def fused(a, b, c):
 
 def add_up(rows, weight, kind):
     acc = np.zeros(WIDTH, F32)
-    for row, w in zip(rows.view(kind).astype(F32).reshape(-1, WIDTH), weight):
+    for row, w in zip(rows, weight):
         acc = fused(np.full(WIDTH, w, F32), row, acc)
-    return acc.astype(kind).view(np.uint16)
-
-
-def add_up_fp8(codes, scale, group, kind):
-    """Sums of n rows from row n on, for each n; kernels.c has the weights."""
-    value = (codes.view(E4M3).astype(F32).reshape(-1, group) * scale[:, None]).reshape(-1, WIDTH)
-    sums = []
-    for n in TERMS:
-        acc = np.zeros(WIDTH, F32)
-        for k in range(n):
-            weight = F32(1) / F32(k + 3)
-            acc = fused(np.full(WIDTH, weight, F32), value[n + k], acc)
-        sums.append(acc.astype(kind).view(np.uint16))
-    return np.concatenate(sums)
+    return acc.astype(kind).view(U16)
 
 
 class Holder:
-    def __init__(self, folder):
-        self.folder, self.compared, self.wrong = pathlib.Path(folder), 0, 0
+    def __init__(self, program):
+        self.program, self.compared, self.wrong = program, 0, 0
 
-    def read(self, name, kind):
-        return np.fromfile(self.folder / name, kind)
-
-    def hold(self, name, want, nan=None):
-        """The array in a file is `want` to the bit. nan: as which type a NaN is any NaN."""
-        have = self.read(name, want.dtype)
-        if have.size != want.size or want.size == 0:
-            print(f"{name}: {have.size} elements, should be {want.size}")
-            self.wrong += 1
-            return
-        bits = f"u{want.dtype.itemsize}"
-        differs = have.view(bits) != want.view(bits)
-        if nan is not None:
-            differs &= ~(np.isnan(have.view(nan)) & np.isnan(want.view(nan)))
-        self.compared += want.size
-        self.wrong += int(differs.sum())
-        for i in np.flatnonzero(differs)[:3]:
-            print(f"{name}: element {i} is {have.view(bits)[i]:#x}, should be "
-                  f"{want.view(bits)[i]:#x}")
+    def hold(self, words, inputs, *wants):
+        """What the program prints is `wants`, one after the other, to the bit: arrays, with the type as which any NaN
+        is as good as a NaN, or None."""
+        done = subprocess.run([self.program, *map(str, words)], input=b"".join(x.tobytes() for x in inputs), check=True,
+                              stdout=subprocess.PIPE)
+        assert len(done.stdout) == sum(want.nbytes for want, _ in wants), (words, len(done.stdout))
+        at = 0
+        for number, (want, nan) in enumerate(wants):
+            have = np.frombuffer(done.stdout[at:at + want.nbytes], want.dtype)
+            at += want.nbytes
+            bits = f"u{want.dtype.itemsize}"
+            differs = have.view(bits) != want.view(bits)
+            if nan is not None:
+                differs &= ~(np.isnan(have.view(nan)) & np.isnan(want.view(nan)))
+            self.compared += want.size
+            self.wrong += int(differs.sum())
+            for i in np.flatnonzero(differs)[:3]:
+                print(f"{words}, array {number}: element {i} is {have.view(bits)[i]:#x}, should be {want.view(bits)[i]:#x}")
 
 
 def main(program):
-    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-        done = subprocess.run([program, folder], check=True, stdout=subprocess.PIPE, text=True)
-        holder, sets = Holder(folder), done.stdout.split()
-        value = holder.read("scalars-0.float", F32)
-        holder.hold("scalars-0.bf16", value.astype(BF16).view(np.uint16), nan=BF16)
-        holder.hold("scalars-0.f16", value.astype(F16).view(np.uint16), nan=F16)
-        words = np.arange(65536, dtype=np.uint16)
-        holder.hold("scalars-0.widened", words.view(F16).astype(F32), nan=F32)
-        holder.hold("scalars-0.e4m3", to_e4m3(value))
-        codes = np.arange(256, dtype=np.uint8)
-        holder.hold("scalars-0.decoded", codes.view(E4M3).astype(F32), nan=F32)
-        for name in sets:
-            kind = TYPES[name.split("-")[1]]
+    holder, random = Holder(program), np.random.default_rng(88172645463325252)
+    sets = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    with np.errstate(all="ignore"):
+        value = make_floats(random)
+        holder.hold(["scalars"], [value], (value.astype(BF16).view(U16), BF16), (value.astype(F16).view(U16), F16),
+                    (to_e4m3(value), None), (np.arange(256, dtype=np.uint8).view(E4M3).astype(F32), F32),
+                    (np.arange(65536, dtype=U16).view(F16).astype(F32), F32))
+        for type_, kind in TYPES.items():
             for group in GROUPS:
-                codes, scale = quantise(holder.read(f"{name}-{group}.x", np.uint16), group, kind)
-                holder.hold(f"{name}-{group}.q", codes)
-                holder.hold(f"{name}-{group}.scale", scale)
-                holder.hold(f"{name}-{group}.y", answer(codes, scale, group, kind), nan=kind)
-                holder.hold(f"{name}-{group}.sums", add_up_fp8(codes, scale, group, kind), nan=kind)
-            for n in TERMS:
-                rows = holder.read(f"{name}-{n}.rows", np.uint16)
-                weight = holder.read(f"{name}-{n}.weight", F32)
-                holder.hold(f"{name}-{n}.sum", add_up(rows, weight, kind))
-        print(f"{', '.join(sets)}: {holder.compared} values, {holder.wrong} wrong")
-        return 0 if sets and holder.wrong == 0 else 1
+                x = make_groups(random, ROWS * WIDTH // group, group, type_ == "f16")
+                codes, scale = quantise(x, group, kind)
+                terms = (codes.view(E4M3).astype(F32).reshape(-1, group) * scale[:, None]).reshape(-1, WIDTH)
+                sums = np.concatenate([add_up(terms[n:2 * n], [F32(1) / F32(k + 3) for k in range(n)], kind) for n in TERMS])
+                for name in (name for name in sets if name.endswith(f"-{type_}")):
+                    holder.hold([name, "rows", group], [x], (codes, None), (scale, None),
+                                (answer(codes, scale, group, kind), kind), (sums, kind))
+            for n in TERMS:  # columns are of one kind in all rows, so that like meets like
+                rows = np.stack([make_groups(random, WIDTH // 16, 16, type_ == "f16", 7).ravel() for _ in range(n)])
+                weight = random.random(n, F32)
+                want = add_up(rows.view(kind).astype(F32), weight, kind)
+                for name in (name for name in sets if name.endswith(f"-{type_}")):
+                    holder.hold([name, "sum", n], [rows, weight], (want, kind))
+    print(f"{', '.join(sets)}: {holder.compared} values, {holder.wrong} wrong")
+    return 0 if sets and holder.wrong == 0 else 1
 
 
 if __name__ == "__main__":
