@@ -1,16 +1,11 @@
 #!/bin/bash
 # What goes wrong between hosts: how each rank's program ends, how soon, what it says, and that
-# nothing is left behind.
+# nothing is left behind. What one host is enough for is in tests/faults/env.sh.
 #   faults.sh EPA2A CABLE CONFIG LAUNCH KIND [SETTING ...]     LAUNCH: mpirun | env
 #     KIND: kill      a rank in each stage
 #           setup     a rank as soon as all are there
 #           agent     the process that was started for a rank
 #           cut       the cable of a host is pulled in mid-run
-#           absent    a rank never comes
-#           nobody    rank 0 never comes; env only
-#           other     a rank is started with another experiment
-#           stranger  somebody else talks to the port where ranks meet; env only
-#           term      one is told to stop
 # Limits grow with the time that this machine takes for one iteration from start to end.
 set -u
 . "$(dirname "$0")/hosts.sh"
@@ -172,72 +167,11 @@ host_is_cut_off() {
     [ "$launch" = mpirun ] || says 'rank 0 \(host host1, [^)]*\) is gone: nothing was heard from it for 2 s'
 }
 
-rank_is_absent() {
-    local here="host1 host1 host2 -"
-    [ "$launch" = env ] || here=$places
-    since=$(now_ms)
-    # shellcheck disable=SC2016
-    start "$launch" "$here" sh -c '[ "${OMPI_COMM_WORLD_RANK-}" != 3 ] || exec sleep 100
-        exec "$0" "$@"' "$epa2a" bench "$config" "${settings[@]}" --set launcher.start=3s
-    ends 4 12000
-    says 'rank 3|did not meet the others'
-}
-
-rank_0_is_absent() {
-    since=$(now_ms)
-    start env "- host1 host2 host2" "$epa2a" bench "$config" "${settings[@]}" --set launcher.start=3s
-    ends 4 8000
-    says 'host1'
-}
-
-rank_differs() {
-    since=$(now_ms)
-    # shellcheck disable=SC2016
-    start "$launch" "$places" sh -c '[ "${OMPI_COMM_WORLD_RANK-$RANK}" != 3 ] ||
-        set -- "$@" --set moe.hidden=512
-        exec "$0" "$@"' "$epa2a" bench "$config" "${settings[@]}"
-    ends 2 8000
-    says 'rank 3 .*host2.*hidden: 512 there, 256 here'
-}
-
-# Rubbish, and connections that say nothing: from before the first rank is there.
-strangers_knock() {
-    local i
-    for i in $(seq 20); do
-        on host2 bash -c 'for i in $(seq 100); do
-            { exec 3<>/dev/tcp/host1/29500 && break; } 2>/dev/null
-            sleep 0.02
-        done
-        [ $(('"$i"' % 2)) = 0 ] || head -c 10000 /dev/urandom >&3
-        exec sleep 5' 2>"$work/stranger.$i" &
-    done
-    sleep 0.1
-    since=$(now_ms)
-    start env "$places" "$epa2a" verify "$config" "${settings[@]}" --set verify.iterations=300
-    ends 0 20000
-    tail -n 1 "$work/out.0"
-}
-
-one_is_told_to_stop() {
-    local victim rank pid
-    begin bench
-    victim=$(processes | grep agent | shuf -n 1)
-    read -r rank pid _ <<<"$victim"
-    echo "told to stop: rank $rank"
-    since=$(now_ms)
-    kill -TERM "$pid"
-    ends 143 8000
-}
-
 hosts_up 2 "$cable"
 passes first
 [ "$failed" = 0 ] || exit 1
 echo "one iteration from start to end: $whole_ms ms"
-declare -A kinds=(
-    [kill]=kill_in_each_stage [setup]=kill_in_set_up [agent]=agent_is_lost [cut]=host_is_cut_off
-    [absent]=rank_is_absent [nobody]=rank_0_is_absent [other]=rank_differs [stranger]=strangers_knock
-    [term]=one_is_told_to_stop
-)
+declare -A kinds=([kill]=kill_in_each_stage [setup]=kill_in_set_up [agent]=agent_is_lost [cut]=host_is_cut_off)
 until_in_time "${kinds[$kind]}"
 [ "$failed" = 0 ] && passes afterwards
 exit "$failed"
