@@ -112,7 +112,7 @@ def layout(cc, headers):
     groups = collections.defaultdict(list)
     for (name, key), value in zip(keys, probe(cc, headers, asked)):
         groups[name].append(f"{key}={value}")
-    return HEAD + "".join(textwrap.fill(f"{name} {' '.join(group)}", 100, subsequent_indent="  ", break_long_words=False,
+    return HEAD + "".join(textwrap.fill(f"{name} {' '.join(group)}", 140, subsequent_indent="  ", break_long_words=False,
                                         break_on_hyphens=False) + "\n" for name, group in groups.items())
 
 
