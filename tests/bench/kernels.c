@@ -202,24 +202,20 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
 
 /* ---- rows ---- */
 
-static uint32_t add_sets(struct row *row, uint32_t rows, const char *isa, bool f16,
-                         void (*run)(struct work *, const struct row *, uint32_t))
-{
-    for (int i = 0; i < (f16 ? 2 : 1); i++) {
-        const struct epa_kernels *set = epa_kernels_by_name(isa, i == 0 ? EPA_BF16 : EPA_F16);
-
-        if (set == NULL)
-            continue;
-        row[rows] = (struct row){.set = set, .run = run, .beside = i == 1 ? &row[rows - 1] : NULL};
-        snprintf(row[rows++].name, sizeof(row[0].name), "%s%s", isa, i == 1 ? ", f16" : "");
-    }
-    return rows;
-}
-
 static uint32_t add_vector_sets(struct row *row, uint32_t rows, bool f16,
                                 void (*run)(struct work *, const struct row *, uint32_t))
 {
-    return add_sets(row, add_sets(row, rows, "avx512", f16, run), "avx2", f16, run);
+    for (int i = 0; i < 4; i++) {
+        const char *isa = i < 2 ? "avx512" : "avx2";
+        const struct epa_kernels *set = epa_kernels_by_name(isa, i % 2 == 0 ? EPA_BF16 : EPA_F16);
+
+        if (set == NULL || (i % 2 != 0 && !f16))
+            continue;
+        row[rows] =
+            (struct row){.set = set, .run = run, .beside = i % 2 != 0 ? &row[rows - 1] : NULL};
+        snprintf(row[rows++].name, sizeof(row[0].name), "%s%s", isa, i % 2 != 0 ? ", f16" : "");
+    }
+    return rows;
 }
 
 static const uint16_t *rows_of(const struct work *w, const struct row *row)
@@ -281,23 +277,17 @@ static void run_plain(struct work *w, const struct row *row, uint32_t turn)
 }
 
 /* Reads and does nothing with it: the limit for what reads. */
-static void read_bytes(struct work *w, const void *from, uint64_t bytes)
+static void run_read(struct work *w, const struct row *row, uint32_t turn)
 {
-    const uint64_t *word = from;
+    const uint64_t *word = (const uint64_t *)(const void *)w->x[0];
 
-    for (uint64_t i = 0; i < bytes / 8; i++)
+    (void)row, (void)turn;
+    for (uint64_t i = 0; i < (uint64_t)w->tokens * HIDDEN * 2 / 8; i++)
         w->seen |= word[i];
 }
 
-static void run_read(struct work *w, const struct row *row, uint32_t turn)
-{
-    (void)row, (void)turn;
-    read_bytes(w, w->x[0], (uint64_t)w->tokens * HIDDEN * 2);
-}
-
-enum data { GAUSSIAN, HALF_ZEROS, OUTLIER, NAN_IN_ALL };
-
-static void fill(struct work *w, enum data data)
+/* Near normal distribution. */
+static void fill(struct work *w)
 {
     uint64_t seed = 88172645463325252u;
 
@@ -307,12 +297,8 @@ static void fill(struct work *w, enum data data)
                     (float)(r >> 48);
         float near = sum / 65536.0f - 2.0f;
 
-        if (data == HALF_ZEROS && (r * 0x9e3779b97f4a7c15u) >> 63 != 0)
-            near = 0.0f;
-        if (data == OUTLIER && i % GROUP == 77)
-            near = 1000.0f;
-        w->x[0][i] = data == NAN_IN_ALL && i % GROUP == 77 ? 0x7fc0 : bf16_of_float(near);
-        w->x[1][i] = data == NAN_IN_ALL && i % GROUP == 77 ? 0x7e00 : f16_of_float(near);
+        w->x[0][i] = bf16_of_float(near);
+        w->x[1][i] = f16_of_float(near);
     }
 }
 
@@ -362,25 +348,6 @@ static void run_reduce_fp8(struct work *w, const struct row *row, uint32_t turn)
     }
 }
 
-/* The same rows together, fetched ahead as reduce does it. */
-static void run_read_rows(struct work *w, const struct row *row, uint32_t turn)
-{
-    enum { PIECE = 128, AHEAD = 512 };
-
-    (void)row, (void)turn;
-    for (uint32_t t = 0; t < w->tokens; t++) {
-        for (uint32_t at = 0; at < HIDDEN * 2; at += PIECE) {
-            for (uint32_t k = 0; k < TOPK; k++) {
-                const char *x = (const char *)(w->x[0] + (size_t)w->order[t * TOPK + k] * HIDDEN);
-
-                __builtin_prefetch(x + at + AHEAD);
-                __builtin_prefetch(x + at + AHEAD + 64);
-                read_bytes(w, x + at, PIECE);
-            }
-        }
-    }
-}
-
 static void run_spread(struct work *w, const struct row *row, uint32_t turn)
 {
     void *to[TOPK];
@@ -419,12 +386,6 @@ static void run_output_fp8(struct work *w, const struct row *row, uint32_t turn)
 
 static void rows_tables(void)
 {
-    static const char *const titles[] = {
-        [GAUSSIAN] = "near normal distribution",
-        [HALF_ZEROS] = "half of it zeros",
-        [OUTLIER] = "an outlier in every group",
-        [NAN_IN_ALL] = "a NaN in every group: divides in float32",
-    };
     static struct row row[MOST_ROWS];
     struct work w = {
         .x = {pages((size_t)4096 * HIDDEN * 2), pages((size_t)4096 * HIDDEN * 2)},
@@ -437,20 +398,16 @@ static void rows_tables(void)
     char title[96];
     uint32_t rows;
 
-    for (int i = 0; i < 2 * (NAN_IN_ALL + 1); i++) {
+    for (w.tokens = 128; w.tokens <= 2048; w.tokens *= 16) {
         row[0] = (struct row){.name = "read only", .run = run_read};
         row[1] = (struct row){.name = "plain C, -Ofast", .run = run_plain};
         rows = add_vector_sets(row, 2, true, run_quantise);
-        w.tokens = i % 2 == 0 ? 128 : 2048;
-        if (w.tokens == 128)
-            rows = add_sets(row, rows, "scalar", true, run_quantise);
-        fill(&w, (enum data)(i / 2));
-        snprintf(title, sizeof(title), "quantise, %u tokens, %s", w.tokens, titles[i / 2]);
+        fill(&w);
+        snprintf(title, sizeof(title), "quantise, %u tokens", w.tokens);
         measure(title, row, rows, &w, (double)w.tokens * HIDDEN * 2, "GB/s");
     }
     for (w.tokens = 128; w.tokens <= 512; w.tokens *= 4) {
-        row[0] = (struct row){.name = "read only", .run = run_read_rows};
-        rows = add_vector_sets(row, 1, true, run_reduce);
+        rows = add_vector_sets(row, 0, true, run_reduce);
         shuffle(w.order, w.tokens * TOPK);
         snprintf(title, sizeof(title), "reduce, %u tokens of %u rows each", w.tokens, TOPK);
         measure(title, row, rows, &w, (double)w.tokens * TOPK * HIDDEN * 2, "GB/s");
@@ -472,7 +429,7 @@ static void rows_tables(void)
         measure(title, row, rows, &w, (double)slots * MESSAGE, "GB/s");
     }
     w.tokens = 512;
-    fill(&w, GAUSSIAN);
+    fill(&w);
     row[0] = (struct row){.set = epa_kernels_get(EPA_BF16, NULL)};
     run_quantise(&w, row, 0);
     rows = add_vector_sets(row, 0, true, run_output_fp8);
