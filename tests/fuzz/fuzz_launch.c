@@ -9,11 +9,97 @@
 #include "launch/rendezvous.h"
 
 #include "../../plugins/transport/ucx/lanes.h"
-#include "messages.h"
 
 /* ---- what a peer says once it has proved that it knows the token: all messages of the
- * rendezvous and of launchers, and the cards of the ucx transport. A byte of kind, one of ranks,
- * then the message: what is accepted must be safe to use. */
+ * rendezvous and of launchers, and the cards of the ucx transport. Bytes of kind, of ranks, and of how much
+ * a right message of that kind is cut short; then what is put over it by XOR, and behind it. What is
+ * accepted must be safe to use, and what is right be accepted. */
+
+enum kind { GREET, HELLO, WELCOME, WORD, STEP, BLOCK, CARDS /* of ucx; no message */, KINDS };
+enum {
+    RANKS = 8,
+    HALF = 4 /* of ranks: what right messages are of */,
+    SLOT = 64,
+    BLOCK_BYTES = 4096
+};
+
+static const uint32_t type_of[KINDS] = {
+    [GREET] = CONN_GREET, [HELLO] = CONN_HELLO, [WELCOME] = CONN_WELCOME,
+    [WORD] = CONN_WORD,   [STEP] = CONN_STEP,   [BLOCK] = CONN_BLOCK,
+};
+
+struct message {
+    unsigned char data[4096];
+    size_t bytes;
+};
+
+static void add(struct message *m, const void *data, size_t bytes)
+{
+    if (bytes > sizeof(m->data) - m->bytes)
+        bytes = sizeof(m->data) - m->bytes;
+    if (bytes > 0)
+        memcpy(m->data + m->bytes, data, bytes);
+    m->bytes += bytes;
+}
+
+static void make_right(enum kind kind, struct message *m)
+{
+    static const unsigned char mask[8] = {0x0f}, payload[24] = {7, 8, 9};
+    static const char prints[] = "bench:\n  warmup: 10\n";
+    static const uint32_t node[HALF] = {0, 0, 1, 1};
+    struct conn_greet greet = {.protocol = CONN_PROTOCOL};
+    const struct conn_hello hello = {.rank = 1,
+                                     .size = HALF,
+                                     .pid = 47,
+                                     .abi = EPA_ABI,
+                                     .host = "h",
+                                     .mask_bytes = sizeof(mask)};
+    const struct conn_welcome welcome = {.pid = 47,
+                                         .share = 1,
+                                         .shares = 2,
+                                         .local_cores = 8,
+                                         .hosts = 2,
+                                         .host = "h",
+                                         .interface = "eth0"};
+    const struct conn_word word = {EPA_ERR_DIED, .rank = 2, .signal = 9, .text = "is gone"};
+    const struct conn_piece step = {.number = 1, .rank = 3}, block = {.number = 100};
+
+    memcpy(greet.magic, conn_magic, sizeof(greet.magic));
+    m->bytes = 0;
+    switch (kind) {
+    case GREET:
+        add(m, &greet, sizeof(greet));
+        break;
+    case HELLO:
+        add(m, &hello, sizeof(hello));
+        add(m, mask, sizeof(mask));
+        add(m, prints, sizeof(prints));
+        break;
+    case WELCOME:
+        add(m, &welcome, sizeof(welcome));
+        add(m, node, sizeof(node));
+        break;
+    case WORD:
+        add(m, &word, sizeof(word));
+        break;
+    case STEP:
+    case BLOCK:
+        add(m, kind == STEP ? &step : &block, sizeof(step));
+        add(m, payload, sizeof(payload));
+        break;
+    default:
+        for (uint32_t r = 0; r < HALF; r++)
+            add(m,
+                &(struct card){.base = 0x7f0000000000 + r * 0x10000,
+                               .heap_bytes = 0x8000,
+                               .region_bytes = 0x9000,
+                               .signals = 5,
+                               .address_bytes = 77 + r,
+                               .key_bytes = 30,
+                               .version = {1, 13}},
+                sizeof(struct card));
+    }
+}
 
 static void is_clean(const char *text, size_t room)
 {
@@ -25,22 +111,21 @@ static void is_clean(const char *text, size_t room)
 }
 
 /* Reads all that a message claims to have, so that a sanitizer sees where it is not. */
-static unsigned touch(const unsigned char *data, size_t bytes)
+static void touch(const unsigned char *data, size_t bytes)
 {
-    unsigned sum = 0;
+    volatile unsigned sum = 0;
 
     for (size_t i = 0; i < bytes; i++)
         sum += data[i];
-    return sum;
 }
 
-static unsigned hear_welcome(const struct conn_message *m, uint32_t ranks)
+static bool hear_welcome(const struct conn_message *m, uint32_t ranks)
 {
     struct conn_welcome w;
-    uint32_t node[MESSAGES_RANKS];
+    uint32_t node[RANKS];
 
     if (!conn_get_welcome(m, ranks, &w, node))
-        return 0;
+        return false;
     is_clean(w.host, sizeof(w.host));
     is_clean(w.interface, sizeof(w.interface));
     demand(w.share < w.shares && w.shares <= ranks && w.local_cores > 0 && w.hosts <= ranks);
@@ -48,113 +133,141 @@ static unsigned hear_welcome(const struct conn_message *m, uint32_t ranks)
         demand(node[r] <= known && known < ranks);
         known += node[r] == known;
     }
-    return 1;
+    return true;
 }
 
-static unsigned hear_hello(const struct conn_message *m)
+static bool hear_hello(const struct conn_message *m)
 {
     struct conn_message rest;
     struct conn_hello hello;
 
     if (!conn_get_hello(m, &hello, &rest))
-        return 0;
+        return false;
     is_clean(hello.host, sizeof(hello.host));
     is_clean(hello.machine, sizeof(hello.machine));
     is_clean(hello.identity, sizeof(hello.identity));
     demand(hello.mask_bytes <= rest.bytes && hello.mask_bytes <= CONN_MASK_MAX);
-    return touch(rest.data, rest.bytes);
+    touch(rest.data, rest.bytes);
+    return true;
 }
 
-static unsigned hear_step(const struct conn_message *m, uint32_t ranks)
+static bool hear_step(const struct conn_message *m, uint32_t ranks)
 {
     struct conn_message data;
     struct conn_piece piece;
 
-    if (!conn_get_step(m, ranks, MESSAGES_SLOT, &piece, &data))
-        return 0;
-    demand(piece.rank < ranks && data.bytes <= MESSAGES_SLOT);
-    return touch(data.data, data.bytes);
+    if (!conn_get_step(m, ranks, SLOT, &piece, &data))
+        return false;
+    demand(piece.rank < ranks && data.bytes <= SLOT);
+    touch(data.data, data.bytes);
+    return true;
 }
 
-static unsigned hear_block(const struct conn_message *m)
+static bool hear_block(const struct conn_message *m)
 {
     struct conn_message rest;
     struct conn_piece piece;
 
-    if (!conn_get_block(m, MESSAGES_BLOCK_BYTES, &piece, &rest))
-        return 0;
-    demand(piece.number + rest.bytes <= MESSAGES_BLOCK_BYTES &&
-           piece.number <= MESSAGES_BLOCK_BYTES);
-    return touch(rest.data, rest.bytes);
+    if (!conn_get_block(m, BLOCK_BYTES, &piece, &rest))
+        return false;
+    demand(piece.number + rest.bytes <= BLOCK_BYTES && piece.number <= BLOCK_BYTES);
+    touch(rest.data, rest.bytes);
+    return true;
 }
 
-static unsigned look_at_cards(const struct conn_message *m, uint32_t ranks)
+static bool look_at_cards(const struct conn_message *m, uint32_t ranks)
 {
-    struct card cards[MESSAGES_RANKS];
+    struct card cards[RANKS];
     struct epa_error err = {EPA_OK, ""};
 
     memset(cards, 0, sizeof(cards));
     memcpy(cards, m->data, m->bytes < ranks * sizeof(*cards) ? m->bytes : ranks * sizeof(*cards));
     if (cards_check(cards, ranks, ranks - 1, &err) != EPA_OK) {
         is_clean(err.text, sizeof(err.text));
-        return 0;
+        return false;
     }
     for (uint32_t r = 0; r < ranks; r++) {
         demand((size_t)cards[r].address_bytes + cards[r].key_bytes <= cards_stride(cards, ranks));
         demand(cards[r].base + cards[r].region_bytes >= cards[r].base);
     }
     demand(cards_stride(cards, ranks) <= CARD_ADDRESS_MOST + CARD_KEY_MOST);
-    return 1;
+    return true;
+}
+
+static bool hear_word(const struct conn_message *m)
+{
+    struct conn_word word;
+
+    if (!conn_get_word(m, &word))
+        return false;
+    is_clean(word.text, sizeof(word.text));
+    demand(word.status <= 0 && word.status >= EPA_ERR_INTERRUPTED && word.signal < 65);
+    return true;
+}
+
+static bool hear(enum kind kind, const struct message *message, uint32_t ranks)
+{
+    struct conn_message m = {type_of[kind], message->data, message->bytes};
+    struct conn_greet greet;
+
+    switch (kind) {
+    case GREET:
+        return conn_get_greet(&m, &greet);
+    case HELLO:
+        return hear_hello(&m);
+    case WELCOME:
+        return hear_welcome(&m, ranks);
+    case WORD:
+        return hear_word(&m);
+    case STEP:
+        return hear_step(&m, ranks);
+    case BLOCK:
+        return hear_block(&m);
+    default:
+        return look_at_cards(&m, ranks);
+    }
 }
 
 void fuzz_messages(const uint8_t *data, size_t bytes)
 {
-    struct conn_message m;
-    struct conn_greet greet;
-    struct conn_word word;
-    uint32_t ranks, kind;
-    volatile unsigned sum = 0;
+    static bool begun;
+    struct message m;
+    enum kind kind;
 
-    if (bytes < 2)
-        return;
-    kind = data[0] % MESSAGES_KINDS;
-    ranks = data[1] % MESSAGES_RANKS + 1;
-    m = (struct conn_message){messages_type[kind], data + 2, bytes - 2};
-    switch (kind) {
-    case MESSAGES_GREET:
-        sum = conn_get_greet(&m, &greet);
-        break;
-    case MESSAGES_HELLO:
-        sum = hear_hello(&m);
-        break;
-    case MESSAGES_WELCOME:
-        sum = hear_welcome(&m, ranks);
-        break;
-    case MESSAGES_WORD:
-        if (conn_get_word(&m, &word)) {
-            is_clean(word.text, sizeof(word.text));
-            demand(word.status <= 0 && word.status >= EPA_ERR_INTERRUPTED && word.signal < 65);
-        }
-        break;
-    case MESSAGES_STEP:
-        sum = hear_step(&m, ranks);
-        break;
-    case MESSAGES_BLOCK:
-        sum = hear_block(&m);
-        break;
-    default:
-        sum = look_at_cards(&m, ranks);
-        break;
+    for (uint32_t i = 0; !begun && i < KINDS; i++) {
+        make_right((enum kind)i, &m);
+        demand(hear((enum kind)i, &m, HALF));
     }
-    (void)sum;
+    begun = true;
+    if (bytes < 3)
+        return;
+    kind = (enum kind)(data[0] % KINDS);
+    make_right(kind, &m);
+    m.bytes -= data[2] < m.bytes ? data[2] : m.bytes;
+    for (size_t i = 3; i < bytes && i - 3 < m.bytes; i++)
+        m.data[i - 3] ^= data[i];
+    if (bytes - 3 > m.bytes)
+        add(&m, data + 3 + m.bytes, bytes - 3 - m.bytes);
+    (void)hear(kind, &m, data[1] % RANKS + 1);
 }
 
 /* ---- what somebody who has the token may say to a rendezvous of two ranks, over four connections: a
  * byte that says which and how, a type, a length, and these bytes. Connections prove the token
  * before their first message, but for the last. Whatever comes, the rendezvous goes on, and no
- * block is written beyond its end. */
+ * block is written beyond its end. corpus/rendezvous/well has what they say
+ * where all is well. */
 
-enum { CONNECTIONS = RENDEZVOUS_CONNECTIONS, POLLS = 128 };
+enum { PARTIES = 2, BLOCK_ROOM = 100, CONNECTIONS = 4, POLLS = 128 };
+enum {
+    STRANGER = CONNECTIONS - 1, /* proves nothing by itself */
+    RAW = 4,                    /* bytes as they are */
+    /* A hello of the rank in `type`. Its bytes: how many are its mask of cores, then that and its
+     * fingerprint; none: no mask, and the right one. These change it: */
+    SAYS_HELLO = 8,
+    OTHER_ABI = 16,
+    OTHER_SIZE = 32,
+    NO_END = 64, /* of names */
+};
 
 static void turn(struct rendezvous *rendezvous, struct conn *client)
 {
@@ -186,11 +299,11 @@ static void prove(struct rendezvous *rendezvous, struct conn *all, struct conn *
 static void say_hello(struct conn *client, uint32_t how, uint32_t rank, const uint8_t *data,
                       size_t n)
 {
-    struct conn_hello hello = {.rank = rank, .size = RENDEZVOUS_RANKS, .abi = EPA_ABI, .host = "h"};
+    struct conn_hello hello = {.rank = rank, .size = PARTIES, .abi = EPA_ABI, .host = "h"};
 
-    hello.abi += (how & RENDEZVOUS_ABI) != 0;
-    hello.size += (how & RENDEZVOUS_SIZE) != 0;
-    if ((how & RENDEZVOUS_NAMES) != 0) {
+    hello.abi += (how & OTHER_ABI) != 0;
+    hello.size += (how & OTHER_SIZE) != 0;
+    if ((how & NO_END) != 0) {
         memset(hello.host, '\033', sizeof(hello.host));
         memset(hello.machine, 'm', sizeof(hello.machine));
         memset(hello.identity, 'i', sizeof(hello.identity));
@@ -210,13 +323,22 @@ static void say_word(struct conn *client, const uint8_t *data, size_t n)
     conn_put_word(client, CONN_WORD, &word);
 }
 
+static void say_greet(struct conn *client, uint32_t later)
+{
+    struct conn_greet greet;
+
+    conn_make_greet(&greet);
+    greet.protocol += later;
+    conn_put(client, CONN_GREET, &greet, sizeof(greet), NULL, 0);
+}
+
 void fuzz_rendezvous(const uint8_t *data, size_t bytes)
 {
-    struct epa_launch asked = {.ranks = RENDEZVOUS_RANKS,
+    struct epa_launch asked = {.ranks = PARTIES,
                                .fingerprint = "a: 1\n",
                                .timeout_ns = 1000000000,
-                               .block = malloc(RENDEZVOUS_RANKS * RENDEZVOUS_BLOCK),
-                               .block_bytes = RENDEZVOUS_BLOCK};
+                               .block = malloc(PARTIES * BLOCK_ROOM),
+                               .block_bytes = BLOCK_ROOM};
     struct rendezvous_params params = {.asked = &asked,
                                        .token = "token",
                                        .listener = -1,
@@ -237,17 +359,21 @@ void fuzz_rendezvous(const uint8_t *data, size_t bytes)
     while (bytes >= 3) {
         size_t n = data[2] < bytes - 3 ? data[2] : bytes - 3;
         struct conn *from = &client[data[0] % CONNECTIONS];
-        bool stranger = from == &client[RENDEZVOUS_STRANGER];
+        bool stranger = from == &client[STRANGER];
         struct conn_message m;
 
-        if (!stranger && !from->sealed && (data[0] & RENDEZVOUS_RAW) == 0)
+        if (!stranger && !from->sealed && (data[0] & RAW) == 0)
             prove(rendezvous, client, from);
-        if ((data[0] & RENDEZVOUS_RAW) != 0 && n > 0 && from->fd >= 0)
+        if ((data[0] & RAW) != 0 && n > 0 && from->fd >= 0)
             (void)!send(from->fd, data + 3, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        else if ((data[0] & RENDEZVOUS_HELLO) != 0)
+        else if ((data[0] & SAYS_HELLO) != 0)
             say_hello(from, data[0], data[1], data + 3, n);
         else if (data[1] == CONN_WORD && n > 3)
             say_word(from, data + 3, n);
+        else if ((data[1] == CONN_STEP || data[1] == CONN_BLOCK) && n > 2)
+            conn_put_piece(from, data[1], data[3], data[4], data + 5, n - 2);
+        else if (data[1] == CONN_GREET && n == 1)
+            say_greet(from, data[3]);
         else
             conn_put(from, data[1], data + 3, n, NULL, 0);
         data += 3 + n;
