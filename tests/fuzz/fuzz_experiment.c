@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../unit/fake_registry.h"
 #include "base/text.h"
 #include "config/tree.h"
 #include "experiment/batch.h"

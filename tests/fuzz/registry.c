@@ -1,11 +1,25 @@
-/* See fake_registry.h. */
+/* Plugins that stand in for those of the registry where experiments are fuzzed: with options of every type, some of
+ * a machine with GPUs, a transport that cannot be loaded. registry_find() opens no file. */
 #include <string.h>
 
 #include <epa2a/algorithm.h>
 
-#include "plugin/registry.h"
 #include "base/text.h"
-#include "fake_registry.h"
+#include "plugin/registry.h"
+
+struct fake_transport {
+    int wait;
+    bool prefault;
+    uint64_t ring_bytes, linger_ns;
+    double share;
+    const char *device;
+    struct epa_u32_list lanes;
+};
+struct fake_algorithm {
+    int dispatch_dtype;
+    uint32_t buffers;
+    bool fused;
+};
 
 static const struct epa_choice fake_waits[] = {
     {"auto", 0, "as the cores allow"},
@@ -13,13 +27,13 @@ static const struct epa_choice fake_waits[] = {
     {"yield", 2, "let others run"},
     {0},
 };
-const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536, .share = 0.25};
+static const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536, .share = 0.25};
 #define OPTION(key, type, field, ...) \
     { \
         .name = key, EPA_##type(struct fake_transport, field), .help = "said", __VA_ARGS__ \
     }
 
-const struct epa_option fake_transport_options[] = {
+static const struct epa_option fake_transport_options[] = {
     OPTION("wait", CHOICE, wait, .choices = fake_waits),
     OPTION("prefault", BOOL, prefault, .min = 0),
     OPTION("ring", BYTES, ring_bytes, .min = 4096, .max = 1 << 30),
@@ -110,36 +124,18 @@ static const struct epa_algorithm_plugin fake_ll_v2 = {
     .needs_cuda = EPA_TRANSPORT_DEVICE,
     .plan = fake_plan,
 };
-static const struct epa_algorithm_plugin fake_nodes = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
-               .name = "nodes", .summary = "wants more of a transport than there is"},
-    .op = EPA_OP_MOE,
-    .memory = EPA_MEMORY_HOST,
-    .needs_host = EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES,
-    .plan = fake_plan,
-};
-
 static const struct epa_plugin *const fake_plugins[] = {
-    &fake_fork.plugin,  &fake_host.plugin, &fake_shm.plugin,  &fake_ll_v2.plugin,
-    &fake_nodes.plugin, &fake_gpu.plugin,  &fake_link.plugin,
+    &fake_fork.plugin,  &fake_host.plugin, &fake_shm.plugin,
+    &fake_ll_v2.plugin, &fake_gpu.plugin,  &fake_link.plugin,
 };
 
 enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind kind,
                               const char *name, const struct epa_plugin **out,
                               struct epa_error *err)
 {
-    static const char *const kinds[] = {"backend", "launcher", "transport", "algorithm"};
-    struct nearest nearest = {.want = name};
-    char hint[NEAREST_ROOM], there[64] = "there is";
-
     (void)registry;
     for (size_t i = 0; i < sizeof(fake_plugins) / sizeof(fake_plugins[0]); i++) {
-        if (fake_plugins[i]->kind != kind)
-            continue;
-        nearest_try(&nearest, fake_plugins[i]->name);
-        snprintf(there + strlen(there), sizeof(there) - strlen(there), " '%s'",
-                 fake_plugins[i]->name);
-        if (strcmp(fake_plugins[i]->name, name) != 0)
+        if (fake_plugins[i]->kind != kind || strcmp(fake_plugins[i]->name, name) != 0)
             continue;
         *out = fake_plugins[i];
         return EPA_OK;
@@ -147,6 +143,5 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
     if (kind == EPA_PLUGIN_TRANSPORT && strcmp(name, "ucx") == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "transport plugin 'ucx' cannot be loaded: libucp.so.0 is missing");
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no %s '%.64s'; %s", kinds[kind], name,
-                    nearest_hint(&nearest, hint, there));
+    return epa_fail(err, EPA_ERR_CONFIG, "there is no '%.64s'", name);
 }
