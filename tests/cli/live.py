@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """live.py EPA2A CONFIG KIND: what a command shows of itself while it runs, on a terminal and to
-others. KIND: progress | pipes | colour | signal | status | others | refused | twice. Nothing here is timed: each
+others. KIND: progress | pipes | colour | signal | status | others | twice. Nothing here is timed: each
 thing that must come is waited for, LIMIT seconds at most."""
 import fcntl
 import json
@@ -13,7 +13,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 
@@ -308,21 +307,6 @@ def others():
         check(command.finish() == 130, command.seen)
 
 
-def refused():
-    for word, says in (("0", "'0' is not the number of a process"), ("x", "'x' is not the number of a process"),
-                       ("99999999999", "is not the number"), ("2147483632", "there is no process 2147483632"),
-                       (str(os.getpid()), f"process {os.getpid()} runs no experiment of epa2a")):
-        done = ask("status", word)
-        check(done.returncode == 2 and says in done.stderr and done.stdout == "", done)
-    done = ask("status", "1", "2")
-    check(done.returncode == 2 and "one argument at most" in done.stderr, done)
-    with tempfile.TemporaryDirectory() as folder:
-        place = os.path.join(folder, "s.json")
-        check(ask("status", "--json", place).returncode == 0, "to a file")
-        with open(place, encoding="utf-8") as file:
-            check(json.load(file)["schema"] == "epa2a-status-1", "to a file")
-
-
 def twice():
     """The first asks ranks to leave, and the second does not wait for those that cannot."""
     command = Command("bench", CONFIG, *ENDLESS, "--set", "launcher=fork", "--json", "-")
@@ -344,4 +328,4 @@ def twice():
 
 
 {"progress": progress, "pipes": pipes, "colour": colour, "signal": by_signal, "status": by_status,
- "others": others, "refused": refused, "twice": twice}[KIND]()
+ "others": others, "twice": twice}[KIND]()

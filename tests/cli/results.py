@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the program and holds the JSON of real results against the schema, and their numbers
-against what `epa2a help bandwidth` and src/base/stats.h say, worked out here again.
+"""Runs the program and holds the JSON of real results against the schema, which takes no spoilt copy of them, and
+their numbers against what `epa2a help bandwidth` and src/base/stats.h say, worked out here again.
 
 results.py SCHEMA EPA2A CONFIG GRAPH PLUGINS: GRAPH is an experiment for the plugins there"""
+import copy
 import json
 import math
 import os
@@ -157,6 +158,40 @@ def check_graph(validator, epa2a, graph, plugins):
            [False, True])
 
 
+def spoilt(document):
+    """Copies of the document, each with one thing that the schema must refuse."""
+    def with_change(change):
+        other = copy.deepcopy(document)
+        change(other, other["results"][0])
+        return other
+
+    yield "schema 2", with_change(lambda d, r: d.update(schema=2))
+    yield "no results", with_change(lambda d, r: d.pop("results"))
+    yield "unknown key", with_change(lambda d, r: r.update(surprise=1))
+    yield "unknown status", with_change(lambda d, r: r.update(status="fine"))
+    yield "exit code of another status", with_change(
+        lambda d, r: r.update(exit_code=0 if r["exit_code"] else 5))
+    yield "boolean as text", with_change(lambda d, r: r["machine"]["build"].update(debug="no"))
+    yield "count as text", with_change(lambda d, r: r["machine"].update(cores="2"))
+    yield "fraction of a nanosecond", with_change(
+        lambda d, r: r["stages"][0]["ns"].update(median=1.5))
+    yield "negative time", with_change(lambda d, r: r["stages"][0]["ns"].update(min=-1))
+    yield "NaN as text", with_change(lambda d, r: r["stages"][-1]["rate"].update(bus="nan"))
+    yield "null sample", with_change(lambda d, r: r["stages"][0]["samples_ns"].append(None))
+    yield "foreign variable", with_change(
+        lambda d, r: r["machine"]["environment"].update(HOME="/root"))
+    if document["results"][0]["timing"]:
+        yield "clock unknown", with_change(lambda d, r: r["timing"].update(clock="sundial"))
+        yield "no calls", with_change(lambda d, r: r["timing"].update(calls=0))
+    yield "id of another form", with_change(lambda d, r: r.update(id="0123"))
+    yield "row that ended otherwise", with_change(lambda d, r: d["summary"][0].update(end="fine"))
+    yield "row without a ratio", with_change(lambda d, r: d["summary"][0].pop("ratio"))
+    yield "summary of none", with_change(lambda d, r: d.update(summary=[]))
+    yield "links without latency", with_change(
+        lambda d, r: r["machine"].update(links={"rate": 1.0}))
+    yield "local time", with_change(lambda d, r: r.update(started="2026-01-01 10:00:00"))
+
+
 def read(validator, text, what):
     """The one result of a document that keeps to the schema and to itself."""
     document = json.loads(text)
@@ -297,11 +332,29 @@ def check_harm(validator, epa2a, config, *options):
             expect(f"{verb} with harm, exit code", result["exit_code"], code)
 
 
+def refuse_constant(name):
+    raise ValueError(f"{name} is no JSON")
+
+
+def check_spoilt(validator, epa2a, config, graph, plugins):
+    """Of several runs, also of some that failed: a schema that takes all would prove nothing."""
+    for code, *words in ((2, "bench", config, "-n", "3", "--set", "matrix={transport: [shm, nowhere]}"),
+                         (0, "bench", graph, "--plugin-path", plugins), (0, "verify", config, "-n", "2"),
+                         (5, "run", config, "--set", "fault={kind: kill, rank: 1, iteration: 1}")):
+        done = subprocess.run([epa2a, *words, "--set", "repeat=2", "--quiet", "--json", "-"], capture_output=True, text=True, check=False)
+        expect(f"{words}, exit code", done.returncode, code)
+        document = json.loads(done.stdout, parse_constant=refuse_constant)
+        failures.extend(f"{words}: {'/'.join(map(str, error.path))}: {error.message}" for error in validator.iter_errors(document))
+        failures.extend(f"{words}: {what} is not refused" for what, other in spoilt(document) if validator.is_valid(other))
+
+
 def main(schema, epa2a, config, graph, plugins):
     schema = json.loads(pathlib.Path(schema).read_text("utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
     validator = jsonschema.Draft7Validator(schema)
+    check_spoilt(validator, epa2a, config, graph, plugins)
     for verb in ("run", "bench", "verify"):
-        result = command(validator, epa2a, verb, config)
+        result = command(validator, epa2a, verb, config, "bench.iterations=1001")  # enough for p999
         expect(verb, result["status"], "ok")
         expect(f"{verb} compares", result["verify"]["compared"] > 0, True)
     for layout in TRAFFIC:

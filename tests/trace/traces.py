@@ -75,6 +75,12 @@ def well():
     check_content('run', PHASES, [2], 4 * 3 * 3)
     profile('verify', 'thread', 'launcher=thread', 'verify.iterations=4', 'tokens=full')
     check_content('thread', PHASES, range(4), 4 * 4 * 3 * 3)
+    if '\n  ucx ' in run('list', 'transport').stdout:  # two nodes of one host: there is no difference of clocks
+        profile('run', 'nodes', 'transport=ucx', 'ranks_per_node=2', 'run.iterations=4')
+        clocks = load('nodes.json')['otherData']['clocks']
+        assert [clock['error_ns'] > 0 for clock in clocks] == [False, False, True, True], clocks
+        assert all(abs(clock['offset_ns']) <= clock['error_ns'] for clock in clocks), clocks
+        sound('nodes.json', *files('nodes'))
 
 
 def workers():
