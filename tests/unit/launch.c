@@ -3,11 +3,13 @@
  * last words, a launch that cannot start, and kernels that lack something. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include "test.h"
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,7 +18,57 @@
 #include <unistd.h>
 
 #include "launch/process.h"
-#include "launch_status_page.h"
+#include "plugin/registry.h"
+
+enum { MOST = 8 };
+
+/* Shared by all ranks of a test, whatever the launcher. */
+struct status_page {
+    enum epa_status status[MOST];
+    uint32_t count, release, at_exit;
+};
+
+static struct status_page *status_page_create(void)
+{
+    struct status_page *status_page =
+        mmap(NULL, sizeof(*status_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(status_page, MAP_FAILED);
+    for (uint32_t r = 0; r < MOST; r++)
+        status_page->status[r] = EPA_AGAIN;
+    return status_page;
+}
+
+static void status_page_destroy(struct status_page *status_page)
+{
+    munmap(status_page, sizeof(*status_page));
+}
+
+static struct epa_launch
+launch_of(uint32_t ranks, enum epa_status (*rank_main)(struct epa_bootstrap *, void *), void *arg)
+{
+    return (struct epa_launch){.ranks = ranks,
+                               .threads = 1,
+                               .stop_fd = -1,
+                               .grace_ns = 20000000000,
+                               .rank_main = rank_main,
+                               .arg = arg};
+}
+
+static enum epa_status run(const struct epa_launcher_plugin *launcher,
+                           const struct epa_launch *launch, struct epa_error *err)
+{
+    *err = (struct epa_error){EPA_OK, ""};
+    return launcher->launch(launcher->plugin.options.defaults, launch, err);
+}
+
+static enum epa_status wait_in_barrier(struct epa_bootstrap *boot, void *arg)
+{
+    struct status_page *status_page = arg;
+
+    status_page->status[boot->world.rank] = boot->barrier(boot);
+    return status_page->status[boot->world.rank];
+}
 
 static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
 static const struct epa_launcher_plugin *const launchers[] = {&launch_fork_plugin,
@@ -351,4 +403,101 @@ TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
     assert_no_child();
     assert_int_equal(open_files(), files);
     status_page_destroy(status_page);
+}
+
+/* ---- what ranks print, as it comes out of the launcher ---- */
+
+/* Standard error goes to a file in between, of which `text` gets the contents. */
+static int catch_stderr(int *saved)
+{
+    int file = memfd_create("stderr", MFD_CLOEXEC);
+
+    assert_true(file >= 0);
+    *saved = dup(STDERR_FILENO);
+    dup2(file, STDERR_FILENO);
+    return file;
+}
+
+static void read_stderr(int file, int saved, char *text, size_t room)
+{
+    ssize_t n = pread(file, text, room - 1, 0);
+
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(file);
+    assert_true(n >= 0);
+    text[n] = '\0';
+}
+
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        _exit(99);
+}
+
+static enum epa_status speak_and_die(struct epa_bootstrap *boot, void *arg)
+{
+    (void)arg;
+    if (boot->world.rank == 0)
+        say("one\n\ntwo");
+    if (boot->world.rank == 1) {
+        printf("to stdout\n");
+        fflush(stdout);
+        say("last words");
+        raise(SIGKILL);
+    }
+    return boot->barrier(boot) == EPA_OK ? EPA_OK : EPA_ERR_ABORTED;
+}
+
+/* With a prefix, and as it comes. */
+TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
+{
+    const struct epa_options *options = &fork_launcher->plugin.options;
+
+    for (uint32_t prefix = 0; prefix < 2; prefix++) {
+        struct epa_launch launch = launch_of(1 + prefix, speak_and_die, NULL);
+        struct epa_error err = {EPA_OK, ""};
+        char text[512], config[64];
+        int saved, file = catch_stderr(&saved);
+        enum epa_status status;
+
+        memcpy(config, options->defaults, options->size);
+        for (const struct epa_option *o = options->table; o->name != NULL; o++)
+            if (strcmp(o->name, "prefix") == 0)
+                memcpy(config + o->offset, &(bool){prefix != 0}, sizeof(bool));
+        status = fork_launcher->launch(config, &launch, &err);
+        read_stderr(file, saved, text, sizeof(text));
+        assert_int_equal(status, prefix != 0 ? EPA_ERR_DIED : EPA_OK);
+        if (prefix == 0) {
+            assert_string_equal(text, "one\n\ntwo");
+            continue;
+        }
+        assert_words(text, "[rank 0] one\n .. [rank 0] \n .. [rank 0] two\n");
+        assert_words(text, "[rank 1] to stdout\n .. [rank 1] last words\n");
+    }
+}
+
+/* More than one turn takes, as a rank may have written between the last turn and its death;
+ * a second writer holds the pipe open. */
+TEST(all_that_was_in_the_pipe_comes_out_at_the_end)
+{
+    static char line[1000], text[100000];
+    struct relay relay;
+    size_t written = 0, seen = 0;
+    int ends[2], saved, file;
+
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    memset(line, 'x', sizeof(line));
+    line[sizeof(line) - 1] = '\n';
+    for (ssize_t n; (n = write(ends[1], line, sizeof(line))) > 0;)
+        written += (size_t)n;
+    file = catch_stderr(&saved);
+    relay_init(&relay, ends[0], 7, false);
+    relay_finish(&relay);
+    read_stderr(file, saved, text, sizeof(text));
+    for (const char *c = text; *c != '\0'; c++)
+        seen += *c == 'x' || *c == '\n';
+    assert_int_equal(seen, written);
+    assert_int_equal(relay.from, -1);
+    close(ends[1]);
 }

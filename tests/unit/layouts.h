@@ -23,33 +23,29 @@ static const struct epa_moe decode = {
     .x_dtype = EPA_BF16,
 };
 
-/* A field of `decode` with this value, and words of the refusal that each algorithm begins with its
- * name. native: with dispatch_dtype: native, else fp8. */
+/* As large as an experiment's tokens may be, choices of a token, and experts of 64 ranks. */
+static const struct epa_moe largest = {
+    .max_tokens = 4096,
+    .hidden = 131072,
+    .experts = 64 * 32,
+    .topk = 32,
+    .fp8_group_size = 128,
+    .dtype = EPA_BF16,
+    .x_dtype = EPA_BF16,
+};
+
+/* A field of `decode` with a value that no experiment can have, or none with GPUs, and words of the
+ * refusal, which begins with the algorithm's name. What experiments can have is in tests/cli/refusals.py. */
 static const struct refusal {
     size_t field;
     uint32_t value, ranks, over;
-    bool native;
     const char *why;
 } refusals[] = {
-    {offsetof(struct epa_moe, dtype), EPA_F32, 8, OVER_LOADS, false,
-     "moves tokens of 16 bits; set moe.dtype: bf16 or f16"},
-    {offsetof(struct epa_moe, topk), 33, 8, OVER_LOADS, false,
-     "takes moe.topk from 1 to 32, not 33"},
-    {offsetof(struct epa_moe, experts), 130, 65, OVER_LOADS, false, "takes 1 to 64 ranks, not 65"},
-    {offsetof(struct epa_moe, max_tokens), 1u << 26, 8, OVER_LOADS, false,
-     "32 .. ranks (8) .. moe.max_tokens (67108864) .. moe.topk (8)"},
-    {offsetof(struct epa_moe, experts), 256, 7, OVER_LOADS, false,
-     "moe.experts (256) .. ranks (7)"},
-    {offsetof(struct epa_moe, hidden), 24, 8, OVER_LOADS, true,
-     "needs moe.hidden (24) to be a multiple of 16"},
-    {offsetof(struct epa_moe, fp8_group_size), 96, 8, OVER_LOADS, false,
-     "dispatch_dtype: fp8 .. moe.hidden (7168) .. moe.fp8_group_size (96) .. dispatch_dtype: "
-     "native"},
-    {offsetof(struct epa_moe, x_dtype), EPA_FP8_E4M3, 8, OVER_LOADS, true,
-     "dispatch_dtype: native .. dispatch_dtype: fp8 .. moe.input_dtype: native"},
-    {offsetof(struct epa_moe, experts), 8192, 8, OF_GPUS, false,
-     "on GPUs takes up to 4096 moe.experts, not 8192"},
-    {offsetof(struct epa_moe, fp8_group_size), 512, 8, OF_GPUS, false,
+    {offsetof(struct epa_moe, dtype), EPA_F32, 8, OVER_LOADS, "16 bits .. moe.dtype: bf16 or f16"},
+    {offsetof(struct epa_moe, topk), 33, 8, OVER_LOADS, "takes moe.topk from 1 to 32, not 33"},
+    {offsetof(struct epa_moe, experts), 130, 65, OVER_LOADS, "takes 1 to 64 ranks, not 65"},
+    {offsetof(struct epa_moe, experts), 8192, 8, OF_GPUS, "up to 4096 moe.experts, not 8192"},
+    {offsetof(struct epa_moe, fp8_group_size), 512, 8, OF_GPUS,
      "16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512"},
 };
 
@@ -86,8 +82,7 @@ static const struct refusal {
         assert_words(err.text, why); \
     } \
 \
-    __attribute__((unused)) static void assert_refusals( \
-        const char *name, const struct config *fp8, const struct config *native) \
+    static void assert_refusals(const char *name, const struct config *c) \
     { \
         for (size_t i = 0; i < LENGTH(refusals); i++) { \
             const struct refusal *r = &refusals[i]; \
@@ -96,7 +91,7 @@ static const struct refusal {
 \
             memcpy((char *)&m + r->field, &r->value, sizeof(r->value)); \
             snprintf(why, sizeof(why), "%s .. %s", name, r->why); \
-            assert_refused(&m, r->ranks, r->over, r->native ? native : fp8, why); \
+            assert_refused(&m, r->ranks, r->over, c, why); \
         } \
     }
 

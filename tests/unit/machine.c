@@ -189,45 +189,6 @@ TEST(a_machine_is_as_its_files_say)
     }
 }
 
-TEST_IN(root_set_up, root_tear_down, environment_is_by_allow_list_only_and_without_secrets)
-{
-    static const char *const variables[][2] = {
-        {"EPA2A_UNIT", "\"yes\""},
-        {"UCX_UNIT", "\"yes\""},
-        {"SLURM_JOB_ID", "\"yes\""},
-        {"SLURM_JOB_IDS", NULL},
-        {"MY_UNIT", NULL},
-        {"EPA2A_API_KEY", "\"(redacted)\""},
-        {"NCCL_Token", "\"(redacted)\""},
-        {"OMP_SECRET", "\"(redacted)\""},
-        {"UCX_PASSWORD", "\"(redacted)\""},
-    };
-    json_t *f, *environment;
-    char *dump;
-
-    for (size_t i = 0; i < LENGTH(variables); i++)
-        setenv(variables[i][0],
-               variables[i][1] != NULL && variables[i][1][1] == 'y' ? "yes" : "hunter2", 1);
-    setenv("UCX_PROXY", "http://me:hunter2@host/", 1);
-    f = facts_collect(*state);
-    environment = json_at(f, "environment");
-    for (size_t i = 0; i < LENGTH(variables); i++) {
-        json_t *is = json_object_get(environment, variables[i][0]);
-
-        dump = is != NULL ? json_dumps(is, JSON_ENCODE_ANY) : NULL;
-        if (variables[i][1] == NULL)
-            assert_null(dump);
-        else
-            assert_string_equal(dump, variables[i][1]);
-        free(dump);
-    }
-    assert_null(json_object_get(environment, "PATH"));
-    dump = json_dumps(f, 0);
-    assert_null(strstr(dump, "hunter2"));
-    free(dump);
-    json_decref(f);
-}
-
 /* ---- what doctor finds ---- */
 
 static const char good[] =

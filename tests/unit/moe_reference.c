@@ -101,36 +101,6 @@ TEST(intervals_are_narrow)
     }
 }
 
-/* The codes of any values within ends are within the codes of the ends. */
-TEST(quantised_intervals_hold_what_is_quantised)
-{
-    struct random r = {.key = 17};
-
-    for (uint32_t turn = 0; turn < 200; turn++) {
-        float low[16], high[16], v[16], q_low[16], q_high[16], amax = 0, scale;
-        struct reference_scale s;
-
-        for (uint32_t i = 0; i < 16; i++) {
-            float a = (float)(random_unit(&r) - 0.5), width = (float)(random_unit(&r) * 0.05);
-            float at = (float)random_unit(&r);
-
-            low[i] = a;
-            high[i] = turn % 2 == 0 ? a : a + width;
-            v[i] = at < 0.3f ? low[i] : at > 0.7f ? high[i] : low[i] / 2 + high[i] / 2;
-            amax = fabsf(v[i]) > amax ? fabsf(v[i]) : amax;
-        }
-        scale = amax * (1.0f / 448.0f);
-        s = reference_quantise(low, high, 16, q_low, q_high);
-        assert_true(scale >= s.low && scale <= s.high);
-        assert_true(turn % 2 != 0 || s.low == s.high);
-        for (uint32_t i = 0; i < 16; i++) {
-            float q = float_of_e4m3(e4m3_of_float(v[i] / scale));
-
-            assert_true(q >= q_low[i] && q <= q_high[i]);
-        }
-    }
-}
-
 /* ---- weights ---- */
 
 static struct weights weights_of(int kind, int activation, int values)
@@ -170,43 +140,4 @@ TEST(weights_are_the_same_bits_everywhere)
             }
         }
     assert_int_equal(sum, UINT64_C(0x36dd1bb9784a9574));
-}
-
-/* Scales are powers of two: of tokens, and of the intermediate, whichever tokens and expert. */
-TEST(integers_have_scales_that_are_powers_of_two)
-{
-    struct weights w = weights_of(EXPERT_WEIGHTS_FP8, EPA_ACTIVATION_NONE, EXPERT_VALUES_INTEGERS);
-    bool scales[2] = {false, false};
-
-    for (uint64_t token = 0; token < 20; token++) {
-        uint32_t expert = (uint32_t)token % 3;
-        uint16_t x[256];
-        uint8_t q[256], row[256];
-        float scale[3], s[2], amax = 0;
-
-        weights_token(&w, token, false, x);
-        for (uint32_t g = 0; g < 2; g++) {
-            s[g] = e4m3_group(x + g * 128, 128, q + g * 128);
-            assert_true(s[g] == 0x1p-9f || s[g] == 0x1p-8f);
-            scales[s[g] == 0x1p-8f] = true;
-            for (uint32_t i = g * 128; i < g * 128 + 128; i++) /* nothing is rounded */
-                assert_true(float_of_e4m3(q[i]) * s[g] == float_of_bf16(x[i]));
-        }
-        for (uint32_t i = 0; i < 384; i++) {
-            float sum = 0;
-
-            if (i % 128 == 0)
-                weights_scales(&w, expert, WEIGHTS_UP, i / 128, scale);
-            weights_row(&w, expert, WEIGHTS_UP, i, row);
-            for (uint32_t k = 0; k < 256; k++)
-                sum += float_of_bf16(x[k]) * float_of_e4m3(row[k]) * scale[k / 128];
-            amax = fabsf(sum) > amax ? fabsf(sum) : amax;
-            if (i % 64 != 63)
-                continue;
-            assert_true(amax == 28 || amax == 56);
-            assert_true(amax * (1.0f / 448.0f) == amax / 448);
-            amax = 0;
-        }
-    }
-    assert_true(scales[0] && scales[1]);
 }

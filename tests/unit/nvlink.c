@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include "test.h"
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -252,34 +251,6 @@ TEST(strangers_are_sent_away)
 }
 
 /* ---- who does not come ---- */
-
-static enum epa_status gather_and_die(struct epa_bootstrap *boot, const void *mine, size_t bytes,
-                                      void *all)
-{
-    enum epa_status status = real_allgather(boot, mine, bytes, all);
-
-    if (boot->world.rank == 1)
-        kill(getpid(), SIGKILL);
-    return status;
-}
-
-static enum epa_status die_later(struct epa_bootstrap *boot, void *arg)
-{
-    boot->allgather = gather_and_die;
-    return exchange(boot, arg, 2, default_timeout_ns);
-}
-
-TEST(a_rank_that_is_killed_frees_the_others)
-{
-    struct shared *shared = run_ranks(&launch_fork_plugin, 4, die_later);
-
-    for (uint32_t r = 0; r < 4; r++) {
-        assert_int_equal(shared->wrong[r], 0);
-        if (r != 1)
-            assert_int_not_equal(shared->status[r], EPA_OK);
-    }
-    give_back(shared);
-}
 
 static enum epa_status gather_and_stay_away(struct epa_bootstrap *boot, const void *mine,
                                             size_t bytes, void *all)

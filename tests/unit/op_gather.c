@@ -4,32 +4,12 @@
 #include "test.h"
 
 #include "base/dtype.h"
+#include "fake_backend.h"
 #include "op/op.h"
 
 enum { RANKS = 3, ME = 1, ITERATION = 6, CONTROL = 8, ROW_BYTES = 48 };
 enum { N = 133, K = 264 };
 
-static enum epa_status take(struct epa_backend *b, size_t bytes, void **out)
-{
-    (void)b;
-    *out = malloc(bytes);
-    return *out != NULL ? EPA_OK : EPA_ERR_NOMEM;
-}
-
-static void give_back(struct epa_backend *b, void *memory)
-{
-    (void)b;
-    free(memory);
-}
-
-static enum epa_status fill(struct epa_backend *b, void *to, int byte, size_t bytes)
-{
-    (void)b;
-    memset(to, byte, bytes);
-    return EPA_OK;
-}
-
-static const struct epa_backend_ops ops = {.alloc = take, .free = give_back, .fill = fill};
 static const uint32_t counts[RANKS] = {7, 0, 20};
 
 struct fixture {
@@ -60,7 +40,7 @@ static void open_fixture(struct fixture *f, const struct operation *op, struct g
                                 .tokens = {.kind = TOKENS_LIST, .per_rank = {counts, RANKS}},
                                 .allgather = {.max_rows = 20, .row_bytes = ROW_BYTES},
                                 .gemm = gemm},
-                          .backend = {.ops = &ops, .memory = EPA_MEMORY_HOST}};
+                          .backend = {.ops = &host_ops, .memory = EPA_MEMORY_HOST}};
     for (uint32_t r = 0; r < RANKS; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
         struct op_params params = {.x = &f->x,
@@ -208,27 +188,4 @@ TEST(what_was_not_written_is_found_and_what_is_behind_the_last_row)
     *c_at(&f, 27, 4) = 0;
     assert_int_equal(wrong_of(&f, 27 * N, "column 4 behind the last row (27 rows)"), 1);
     close_fixture(&f);
-}
-
-/* To the rank of the same place of the other node; and on to its own node what came from there. */
-TEST(rows_are_sent_in_two_levels)
-{
-    static const uint32_t node[] = {0, 0, 1, 1}, rows[] = {1, 2, 4, 8};
-    struct experiment x = {.ranks = 4,
-                           .tokens = {.kind = TOKENS_LIST, .per_rank = {rows, 4}},
-                           .gemm = {15, 16, 8, EPA_BF16}};
-    struct epa_world world = {.rank = 2, .size = 4, .node = node};
-    struct epa_footprint footprint = {.u.ag_gemm = {.row_bytes = 100, .two_level = true}};
-    struct epa_backend backend = {.ops = &ops, .memory = EPA_MEMORY_HOST};
-    struct epa_error err = {EPA_OK, ""};
-    struct op_params params = {
-        .x = &x, .world = &world, .footprint = &footprint, .backend = &backend, .slots = 1};
-    struct op_traffic sum = {.flops = 0};
-    struct op_rank *rank;
-
-    assert_int_equal(op_ag_gemm.create(&params, &rank, &err), EPA_OK);
-    assert_int_equal(op_ag_gemm.inputs(rank, 0, 0), EPA_OK);
-    op_ag_gemm.traffic(rank, 0, &sum);
-    assert_int_equal(sum.phase[0].sent, (4 + 4 + 1) * 100);
-    op_ag_gemm.destroy(rank);
 }

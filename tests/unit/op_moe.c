@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/dtype.h"
+#include "fake_backend.h"
 #include "config/experiment.h"
 #include "op/moe/moe.h"
 
@@ -19,38 +20,6 @@ struct world {
     struct op_rank *op[RANKS];
     struct epa_moe *moe[RANKS];
 };
-
-static enum epa_status host_alloc(struct epa_backend *b, size_t bytes, void **out)
-{
-    (void)b;
-    *out = malloc(bytes);
-    return EPA_OK;
-}
-
-static void host_free(struct epa_backend *b, void *p)
-{
-    (void)b;
-    free(p);
-}
-
-static enum epa_status host_fill(struct epa_backend *b, void *to, int byte, size_t bytes)
-{
-    (void)b;
-    memset(to, byte, bytes);
-    return EPA_OK;
-}
-
-static enum epa_status host_parallel(struct epa_backend *b,
-                                     void (*fn)(void *arg, uint32_t worker, uint32_t workers),
-                                     void *arg)
-{
-    (void)b;
-    fn(arg, 0, 1);
-    return EPA_OK;
-}
-
-static const struct epa_backend_ops host_ops = {
-    .alloc = host_alloc, .free = host_free, .fill = host_fill, .parallel = host_parallel};
 
 static struct world made(enum epa_layout layout, enum epa_dtype wire)
 {

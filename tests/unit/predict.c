@@ -85,18 +85,3 @@ TEST(the_longest_of_copy_bytes_and_messages_counts)
     }
     assert_true(fabs(predict_time(20e3, &load, NULL, 0).ns - 20e3) < 1e-9);
 }
-
-TEST(links_that_are_none_are_refused)
-{
-    static const char *const wrong[] = {
-        "",        "50",       "50GB",      "GB/s,2us", "-1GB/s",        "0GB/s",
-        "infGB/s", "50GB/s,2", "50GB/s,2m", "50GB/s,",  "50GB/s,2us,ns", "50GB/s,1us,1us,1us"};
-
-    for (size_t i = 0; i < LENGTH(wrong); i++) {
-        struct predict_link link;
-        struct epa_error err = {EPA_OK, ""};
-
-        assert_int_equal(predict_link_read(wrong[i], &link, &err), EPA_ERR_CONFIG);
-        assert_non_null(strstr(err.text, "--link"));
-    }
-}

@@ -182,20 +182,6 @@ static void assert_refusal(struct conn *client, struct game *g, const char *text
     assert_words(word.text, text);
 }
 
-TEST_OF_GAME(who_cannot_prove_the_token_is_dropped_and_named_when_ranks_are_missing, 2, 3000000000,
-             10000000000)
-{
-    struct conn *client = connect_one(g);
-
-    prove(g, client, "tokem", CONN_REFUSED);
-    client = join(g, 0);
-    expect(g, client, CONN_ABORT);
-    conn_say(client, CONN_DONE);
-    assert_verdict(g, client, EPA_ERR_TIMEOUT,
-                   "rank 1 of 2 did not connect within 3 s (launcher.start); refused "
-                   "somebody: another job");
-}
-
 /* Between a launcher and the rendezvous somebody may listen, keep back, repeat and write. */
 TEST(words_of_others_are_not_believed)
 {
@@ -282,20 +268,6 @@ TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3, 10000000000, 10000000000)
         assert_verdict(g, &g->client[r], EPA_ERR_NOMEM, "");
 }
 
-TEST_OF_GAME(a_silent_client_is_gone, 2, 10000000000, 200000000)
-{
-    join_all(g);
-    for (uint32_t i = 0; i < 1000 && !rendezvous_over(g->rendezvous); i++) {
-        conn_keep_alive(&g->client[0], epa_now_ns(), 20000000);
-        if (i == 0)
-            conn_say(&g->client[0], CONN_DONE);
-        turn(g);
-    }
-    assert_verdict(g, &g->client[0], EPA_ERR_DIED,
-                   "rank 1 (host h, pid 1001) is gone: nothing was heard from it for 0.2 s "
-                   "(launcher.heartbeat)");
-}
-
 /* Such as UCX's "rank 0 has lost rank 1". */
 TEST(a_death_explains_what_others_saw_of_it)
 {
@@ -377,21 +349,6 @@ TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2, 10000000000, 10000000000
     conn_say(&g->client[0], CONN_DONE);
     conn_say(&g->client[1], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
-}
-
-TEST(text_of_others_has_nothing_that_a_terminal_obeys)
-{
-    struct conn_word sent = {.text = "a\033[2Jb\xc2\x9b\xe2\x80\xae"}, got;
-    struct conn_message m = {CONN_WORD, (const unsigned char *)&sent, sizeof(sent)};
-
-    memset(sent.text + 400, 'x', sizeof(sent.text) - 400); /* and it ends */
-    assert_true(conn_get_word(&m, &got));
-    assert_string_equal(got.text, "a?[2Jb?????");
-    m.bytes--;
-    assert_false(conn_get_word(&m, &got));
-    m.bytes++;
-    sent.signal = 65;
-    assert_false(conn_get_word(&m, &got));
 }
 
 /* RFC 4231, test case 2. */

@@ -317,26 +317,3 @@ TEST(letters_that_mean_something_to_a_form_are_kept_from_it)
     text_free(&text);
     json_decref(rows);
 }
-
-TEST(cells_keep_to_their_columns)
-{
-    static const struct table_column few[] = {
-        {"name", "run", .digits = 6}, {"x", "time", "us", 1e3, 2, 8}, {"end", NULL}, {0}};
-    json_t *made =
-        json_pack("[{s:s, s:f}, {s:s, s:f}, {s:s, s:n, s:s}, {s:s}]", "name", "a|b", "x", 1.5e3,
-                  "name", "wide", "x", 1e15, "name", "no,", "x", "end", "late", "name", "none");
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    table_text(file, few, made);
-    fclose(file);
-    assert_string_equal(text, "# run        time\n"
-                              "#            [us]\n"
-                              "  a|b        1.50\n"
-                              "  wide   1.00e+12\n"
-                              "  no,           -  late\n"
-                              "  none\n");
-    free(text);
-    json_decref(made);
-}

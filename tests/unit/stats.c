@@ -45,21 +45,6 @@ TEST(it_is_the_narrowest_that_holds_in_95_of_100)
     }
 }
 
-TEST(p999_needs_a_thousand_samples)
-{
-    static double x[2001], scratch[2001];
-
-    for (int i = 0; i < 2001; i++)
-        x[i] = i * 77 % 2001;
-    assert_true(isnan(stats_of(x, 999, scratch).p999));
-    for (int i = 0; i < 2001; i++)
-        x[i] = i + 1;
-    assert_near(stats_of(x, 1000, scratch).p999, 999);
-    assert_near(stats_of(x, 1001, scratch).p999, 1000);
-    assert_near(stats_of(x, 2000, scratch).p999, 1998);
-    assert_near(stats_of(x, 2001, scratch).p999, 1999);
-}
-
 TEST(outliers_are_beyond_the_modified_z_score)
 {
     double x[] = {98, 99, 100, 101, 102, 100 + 14.8, 100 - 14.9};

@@ -54,23 +54,6 @@ TEST(each_flag_that_is_put_has_a_signal_of_its_own)
     free(used);
 }
 
-TEST(only_what_is_put_has_signals_and_staging)
-{
-    struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
-    struct tf_layout l = made(&decode, 8, OVER_LOADS, &c);
-
-    assert_int_equal(l.signals, 16);
-    assert_int_equal(l.staging_bytes, 0);
-    l = made(&decode, 8, OVER_PUTS, &c);
-    assert_int_equal(l.signals, 16 + 2 * (8 * 1024 + 1024));
-    assert_int_equal(l.staging_bytes, 1024 * l.message_bytes);
-    c.flag_granularity = TF_FLAG_PER_RANK;
-    l = made(&decode, 8, OVER_PUTS, &c);
-    assert_int_equal(l.signals, 16 + 2 * 1024);
-    l = made(&decode, 1, OVER_PUTS, &c);
-    assert_int_equal(l.staging_bytes, 0);
-}
-
 TEST(the_largest_shape_fits_into_64_bits)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, 2);
@@ -89,76 +72,22 @@ TEST(the_largest_shape_fits_into_64_bits)
 
 TEST(what_it_cannot_do_is_refused_in_words)
 {
-    static const struct {
-        uint32_t hidden, max_tokens, topk, experts, over;
-        struct tf_config c;
-        const char *said;
-    } r[] = {
-        {7168,
-         128,
-         8,
-         1 << 20,
-         OVER_LOADS,
-         {.buffers = 2, .chunks = 1},
-         "token_flag takes up to 65536 experts a rank, not 131072"},
-        {7168,
-         128,
-         8,
-         256,
-         OVER_LOADS,
-         {.flag_granularity = TF_FLAG_PER_RANK, .buffers = 2, .chunks = 4},
-         "token_flag .. chunks: 4 .. flag_granularity: token .. flag_granularity: rank"},
-        {7168,
-         128,
-         8,
-         256,
-         OVER_LOADS,
-         {.buffers = 2, .chunks = 1, .blocks = 4},
-         "token_flag: blocks .. backend.name: cuda"},
-        {7168,
-         128,
-         8,
-         256,
-         OVER_LOADS,
-         {.buffers = 2, .chunks = 1, .profile = "trace"},
-         "token_flag: profile .. backend.name: cuda"},
-        {65536,
-         128,
-         8,
-         256,
-         OF_GPUS,
-         {.buffers = 2, .chunks = 1},
-         "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904"},
-        {7168,
-         1 << 20,
-         32,
-         256,
-         OF_GPUS,
-         {.buffers = 2, .chunks = 1},
-         "token_flag .. 32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk"},
-        {7168,
-         128,
-         8,
-         256,
-         OF_GPUS,
-         {.buffers = 2, .chunks = 1, .nontemporal = TF_NONTEMPORAL_ON},
-         "token_flag: nontemporal is for hosts; leave it out"},
-    };
-    struct tf_config native = config_of(TF_FLAG_PER_TOKEN, 2), fp8 = native;
+    struct tf_config c = {.dispatch_dtype = ALGO_DTYPE_FP8, .buffers = 2, .chunks = 1};
+    struct epa_moe m = decode;
 
-    fp8.dispatch_dtype = ALGO_DTYPE_FP8;
-    assert_refusals("token_flag", &fp8, &native);
-    for (size_t i = 0; i < LENGTH(r); i++) {
-        struct epa_moe m = decode;
-        struct tf_config c = r[i].c;
-
-        m.hidden = r[i].hidden;
-        m.max_tokens = r[i].max_tokens;
-        m.topk = r[i].topk;
-        m.experts = r[i].experts;
-        c.dispatch_dtype = ALGO_DTYPE_NATIVE;
-        assert_refused(&m, 8, r[i].over, &c, r[i].said);
-    }
+    assert_refusals("token_flag", &c);
+    c.dispatch_dtype = ALGO_DTYPE_NATIVE;
+    m.experts = 1 << 20;
+    assert_refused(&m, 8, OVER_LOADS, &c, "takes up to 65536 experts a rank, not 131072");
+    m = decode;
+    m.hidden = 65536;
+    assert_refused(&m, 8, OF_GPUS, &c, "token_flag .. 98304 .. moe.hidden .. 65536 .. 139904");
+    m = decode;
+    m.max_tokens = 1 << 20;
+    m.topk = 32;
+    assert_refused(&m, 8, OF_GPUS, &c, "32 .. 268435456 .. 8 .. moe.max_tokens .. moe.topk");
+    c.nontemporal = TF_NONTEMPORAL_ON;
+    assert_refused(&decode, 8, OF_GPUS, &c, "token_flag: nontemporal is for hosts; leave it out");
 }
 
 /* ---- on GPUs ---- */

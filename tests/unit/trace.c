@@ -1,9 +1,7 @@
-/* What a rank notes: what does not fit, names, clocks compared; and the events of all ranks on one
+/* What a rank notes: what does not fit, names; and the events of all ranks on one
  * clock: offsets and drift, flows that are whole, and records that were left half done or by somebody
  * else. What becomes of them is in tests/trace. */
 #include "test.h"
-
-#include <pthread.h>
 
 #include "fake_session.h"
 #include "trace/trace.h"
@@ -231,70 +229,4 @@ TEST(what_does_not_fit_is_counted)
     }
     assert_int_equal(epa_trace_name(&r.trace, "one more"), 0);
     free(record);
-}
-
-/* ---- clocks ---- */
-
-enum { THREADS = 3, BYTES = 64 };
-
-struct launcher {
-    pthread_barrier_t barrier;
-    char said[THREADS][BYTES];
-};
-
-struct member {
-    struct epa_bootstrap boot;
-    struct launcher *launcher;
-    struct record_clock clock;
-    enum epa_status status;
-};
-
-static enum epa_status gather_all(struct epa_bootstrap *boot, const void *mine, size_t bytes,
-                                  void *all)
-{
-    struct member *m = (struct member *)boot; /* boot is the first member */
-
-    assert_true(bytes <= BYTES);
-    memcpy(m->launcher->said[boot->world.rank], mine, bytes);
-    pthread_barrier_wait(&m->launcher->barrier);
-    for (uint32_t r = 0; r < THREADS; r++)
-        memcpy((char *)all + r * bytes, m->launcher->said[r], bytes);
-    pthread_barrier_wait(&m->launcher->barrier);
-    return EPA_OK;
-}
-
-static void *compare_clocks(void *arg)
-{
-    struct member *m = arg;
-
-    m->status = record_compare_clocks(&m->boot, &m->clock);
-    return NULL;
-}
-
-/* Threads have one clock, so the difference is 0, whatever it is taken to be. */
-TEST(the_difference_of_clocks_is_within_the_bounds)
-{
-    static const uint32_t node[THREADS] = {0, 1, 1};
-    struct launcher launcher;
-    struct member m[THREADS];
-    pthread_t thread[THREADS];
-
-    memset(&launcher, 0, sizeof(launcher));
-    pthread_barrier_init(&launcher.barrier, NULL, THREADS);
-    for (uint32_t r = 0; r < THREADS; r++) {
-        m[r] = (struct member){
-            .boot = {.world = {.rank = r, .size = THREADS, .node = node}, .allgather = gather_all},
-            .launcher = &launcher,
-        };
-        assert_int_equal(pthread_create(&thread[r], NULL, compare_clocks, &m[r]), 0);
-    }
-    for (uint32_t r = 0; r < THREADS; r++) {
-        pthread_join(thread[r], NULL);
-        assert_int_equal(m[r].status, EPA_OK);
-        assert_true(m[r].clock.known);
-        assert_true(m[r].clock.low_ns <= 0);
-        assert_true(m[r].clock.high_ns >= 0);
-        assert_int_equal(record_is_near(&m[r].boot.world), r == 0);
-    }
-    pthread_barrier_destroy(&launcher.barrier);
 }

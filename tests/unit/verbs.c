@@ -358,17 +358,20 @@ static struct fake *make(uint32_t batch)
 
 #define TEST_OF_QUEUES(name, begin) TEST_OF(name, struct fake, f, begin, free)
 
-TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(1))
+/* In one list, and its signal behind it. */
+TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(16))
 {
     const struct request *r = f->log[1];
-    uint64_t bytes = 2 * MOST + 100;
+    uint64_t bytes = 2 * MOST + 100, value = 0;
 
     assert_int_equal(queue_pieces(&f->queues, 0), 0);
     assert_int_equal(queue_pieces(&f->queues, MOST), 1);
     assert_int_equal(queue_pieces(&f->queues, MOST + 1), 2);
     assert_int_equal(queue_pieces(&f->queues, bytes), 3);
     queue_write(&f->queues, &f->queue[1], f->heap, bytes, 1 << 20);
-    assert_int_equal(f->posted[1], 3);
+    queue_set(&f->queues, &f->queue[1], 0x123456789a, 128, false);
+    queue_post(&f->queues, &f->queue[1]);
+    assert_int_equal(f->posted[1], 4);
     assert_int_equal(f->posts, 1);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(r[i].opcode, IBV_WR_RDMA_WRITE);
@@ -376,25 +379,13 @@ TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(1))
         assert_int_equal(r[i].from, (uintptr_t)f->heap + (uintptr_t)i * MOST);
         assert_int_equal(r[i].bytes, i < 2 ? MOST : 100);
         assert_int_equal(r[i].key, OWN_KEY);
+        assert_false(r[i].flags & IBV_SEND_INLINE);
     }
-}
-
-TEST_OF_QUEUES(a_signal_goes_behind_its_data_in_one_list, make(16))
-{
-    const struct request *r = f->log[0];
-    uint64_t value = 0;
-
-    queue_write(&f->queues, &f->queue[0], f->heap, 64, 4096);
-    queue_set(&f->queues, &f->queue[0], 0x123456789a, 128, false);
-    queue_post(&f->queues, &f->queue[0]);
-    assert_int_equal(f->posts, 1);
-    assert_int_equal(r[0].to, 4096);
-    assert_false(r[0].flags & IBV_SEND_INLINE);
-    assert_int_equal(r[1].to, 128);
-    assert_int_equal(r[1].bytes, 8);
-    assert_int_equal(r[1].key, PINNED_KEY);
-    assert_true(r[1].flags & IBV_SEND_INLINE);
-    memcpy(&value, (const void *)(uintptr_t)r[1].from, sizeof(value));
+    assert_int_equal(r[3].to, 128);
+    assert_int_equal(r[3].bytes, 8);
+    assert_int_equal(r[3].key, PINNED_KEY);
+    assert_true(r[3].flags & IBV_SEND_INLINE);
+    memcpy(&value, (const void *)(uintptr_t)r[3].from, sizeof(value));
     assert_true(value == 0x123456789a);
 }
 
