@@ -61,6 +61,7 @@ static void check_message_of_hosts(const struct ll_layout *l)
     assert_int_equal(l->choices_at % _Alignof(struct ll_choice), 0);
     assert_in_range(l->message_bytes, choices, choices + LL_LINE - 1);
     assert_int_equal(l->message_bytes % LL_LINE, 0);
+    assert_true(l->recv_bytes / l->message_bytes >= l->rows);
     assert_true(l->sent_bytes >= (l->output_fp8 ? l->hidden + scales : 2 * l->hidden));
     assert_int_equal(l->outbox_bytes != 0, apart);
     assert_true(!apart || l->outbox_bytes / l->sent_bytes >=
