@@ -71,6 +71,10 @@ ORDERS = {
     "pipelined": "verify.order: pipelined",
     "one buffer set": "algorithm.buffers: 1",
 }
+GIVEN_UP = {
+    "discarded dispatches": "verify.order: discard",
+    "combines again": "verify.order: again",
+}
 LAUNCHERS = {"processes": "", "threads": "launcher: thread"}
 WIRES = {"as FP8": "algorithm.dispatch_dtype: fp8", "as it is": "algorithm.dispatch_dtype: native"}
 DTYPES = {"bf16": "", "f16": "moe.dtype: f16"}
@@ -115,11 +119,7 @@ SOME_RANKS = "backend.workers: 4, ranks: 2, algorithm.dispatch_workers: 1, algor
     "algorithm.tail_workers: 1, algorithm.combine_workers: 1"
 
 GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
-GPU_ALSO = {
-    "room for twice the even share": "algorithm.capacity: 2",
-    "discarded dispatches": "verify.order: discard",
-    "combines again": "verify.order: again",
-}
+GPU_ALSO = {"room for twice the even share": "algorithm.capacity: 2"} | GIVEN_UP
 GPU_NEVER = [(GPU_UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
 # Of kernels; those that have more rows or channels than a block takes at a time are the last.
 MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, verify.iterations: 2"
@@ -234,6 +234,9 @@ FILES = {
             ["reorder", "threads", "pipelined"],
         ],
         "also": {
+            f"{order}, {way}, {transport}": f"{more}, algorithm.exchange: {way}, {over}, verify.iterations: 100"
+            for order, more in GIVEN_UP.items() for way in ("pull", "push") for transport, over in TRANSPORTS.items()
+        } | {
             "room for four times the even share": "algorithm.capacity: 4",
             "room for four times the even share, reorder, pipelined":
                 "algorithm.capacity: 4, transport: reorder, verify.order: pipelined",
