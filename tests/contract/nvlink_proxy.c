@@ -46,7 +46,6 @@ struct held_copies {
 /* A rank's GPU, and its proxy. */
 struct gpu {
     struct rank *r;
-    struct epa_trace *trace; /* NULL: no profile */
     struct held_copies copies;
     struct epa_descriptor slot[2][SLOTS];
     _Alignas(64) uint64_t taken[2], ticket[2];
@@ -197,7 +196,6 @@ static bool open_gpu(struct gpu *g, struct rank *r)
                                   .net_config = r->subject->config,
                                   .far = g->far,
                                   .copies = &g->copies.base,
-                                  .trace = g->trace,
                                   .signal = g->signal,
                                   .heap_bytes = HEAP,
                                   .signals = SIGNALS};
@@ -509,105 +507,6 @@ static void put_and_quiet(struct rank *r)
     free(own);
 }
 
-/* ---- trace ---- */
-
-enum { EVENTS_MOST = 1 << 16 };
-
-struct noted {
-    struct epa_trace trace;
-    struct epa_trace_names names;
-    struct epa_trace_event event[EVENTS_MOST];
-    uint64_t n;
-};
-
-static bool is_named(const struct noted *t, const struct epa_trace_event *e, const char *name)
-{
-    return e->kind == EPA_TRACE_SLICE && strcmp(t->names.name[e->name], name) == 0;
-}
-
-static uint32_t count_of(const struct noted *t, const char *name)
-{
-    uint32_t n = 0;
-
-    for (uint64_t i = 0; i < t->n; i++)
-        n += is_named(t, &t->event[i], name);
-    return n;
-}
-
-static bool is_state(const struct noted *t, const struct epa_trace_event *e)
-{
-    return is_named(t, e, "busy") || is_named(t, e, "waits for copies") ||
-           is_named(t, e, "waits for slots") || is_named(t, e, "waits for network") ||
-           is_named(t, e, "idle");
-}
-
-/* Each state begins where the one before ended, and what was done is within one that is busy, or
- * after the last that ended. */
-static void check_states(struct rank *r, const struct noted *t)
-{
-    uint64_t end = 0;
-
-    for (uint64_t i = 0; i < t->n; i++) {
-        const struct epa_trace_event *e = &t->event[i];
-
-        if (!is_state(t, e))
-            continue;
-        claim(r, end == 0 || e->begin_ns == end, "a state begins at %llu, one ended at %llu",
-              (unsigned long long)e->begin_ns, (unsigned long long)end);
-        end = e->end_ns;
-    }
-    for (uint64_t i = 0; i < t->n; i++) {
-        const struct epa_trace_event *e = &t->event[i];
-        bool within = e->begin_ns >= end;
-
-        if (e->kind != EPA_TRACE_SLICE || e->signal != EPA_TRACE_LANE_PROXY || is_state(t, e))
-            continue;
-        for (uint64_t k = 0; k < t->n && !within; k++)
-            within = is_named(t, &t->event[k], "busy") && t->event[k].begin_ns <= e->begin_ns &&
-                     t->event[k].end_ns >= e->end_ns;
-        claim(r, within, "%s is outside of busy", t->names.name[e->name]);
-    }
-}
-
-/* Words that each need an answer, then long puts that wait for copies and for slots. */
-static void put_with_a_trace(struct rank *r)
-{
-    struct noted *t = calloc(1, sizeof(*t));
-    struct gpu g = {.r = r, .trace = &t->trace};
-    uint32_t to = next_of(r), from = previous_of(r), flows = 0;
-    char *own = calloc(1, PART);
-
-    t->trace = (struct epa_trace){.names = &t->names};
-    t->trace.beside[EPA_TRACE_PROXY] = (struct epa_trace_beside){&t->n, t->event, EVENTS_MOST};
-    if (!open_gpu(&g, r))
-        return;
-    for (uint64_t round = 1; round <= 5; round++) {
-        ask_signal(&g, EPA_RING_SET, to, 0, round);
-        await_word(&g, 0, round);
-        ask_signal(&g, EPA_RING_SET, from, 1, round);
-        await_word(&g, 1, round);
-    }
-    for (uint64_t round = 1; round <= 16; round++)
-        ask_put(&g, 0, to, part_of(r->me, 0), own, PART, 2, round);
-    await_word(&g, 2, 16);
-    r->boot->barrier(r->boot);
-    close_gpu(&g);
-    claim(r, t->n < EVENTS_MOST, "%llu events", (unsigned long long)t->n);
-    for (uint64_t i = 0; i < t->n; i++)
-        flows += t->event[i].kind == EPA_TRACE_FLOW_BEGIN;
-    /* A message has what was asked until the proxy looked. */
-    claim(r, flows > 0 && flows == count_of(t, "send") && flows == count_of(t, "complete"),
-          "%u flows, %u sends, %u completed", flows, count_of(t, "send"), count_of(t, "complete"));
-    claim(r, count_of(t, "land") == count_of(t, "deliver"), "%u landed, %u delivered",
-          count_of(t, "land"), count_of(t, "deliver"));
-    claim(r, count_of(t, "take") > 0 && count_of(t, "waits for copies") > 0, "no wait for copies");
-    claim(r, count_of(t, "copy to staging") >= 16 && count_of(t, "copy from staging") >= 16,
-          "%u copies", count_of(t, "copy to staging"));
-    check_states(r, t);
-    free(own);
-    free(t);
-}
-
 /* ---- failures ---- */
 
 static void fails_with(struct gpu *g, const char *words)
@@ -662,7 +561,6 @@ static const struct promise promises[] = {
     {"a fence keeps what is after it from overtaking", put_fence_put, {2}},
     {"rows are put and nothing between them", put_rows, {2}},
     {"after quiet all is in place", put_and_quiet, {3}},
-    {"a trace says what a proxy does and waits for", put_with_a_trace, {2}},
     {"a failure is told and ends all proxies", ask_for_too_much, {2}, .fails = true},
     {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "base/text.h"
@@ -208,6 +209,13 @@ bool is_filled(struct rank *r, uint64_t at, size_t bytes, uint64_t round, uint32
                  (unsigned long long)round, good, bytes, from);
 }
 
+void gather_ranks(struct rank *r, uint32_t word, uint64_t n)
+{
+    __atomic_fetch_add(&r->shared->word[word], 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&r->shared->word[word], __ATOMIC_ACQUIRE) < n)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
 uint32_t next_of(const struct rank *r)
 {
     return (r->me + 1) % r->size;
@@ -229,6 +237,18 @@ enum epa_status open_transport(struct rank *r, struct epa_bootstrap *boot, uint6
                                                 .between = r->subject->between};
 
     return r->subject->plugin->open(&params, out, err);
+}
+
+void refuses_to_open(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_bytes,
+                     const char *words)
+{
+    struct epa_transport *t = NULL;
+    struct epa_error err = {EPA_OK, ""};
+    enum epa_status status = open_transport(r, boot, heap_bytes, 1, &t, &err);
+
+    claim(r, status != EPA_OK && t == NULL, "it was not refused");
+    claim(r, err.status == status && strstr(err.text, words) != NULL, "status %d: %s", status,
+          err.text);
 }
 
 static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)

@@ -70,6 +70,9 @@ int promises_main(int argc, char **argv, struct ranks usual, const struct promis
 enum epa_status open_transport(struct rank *, struct epa_bootstrap *, uint64_t heap_bytes,
                                uint32_t signals, struct epa_transport **, struct epa_error *);
 
+/* It must not come to that: `words` must be in the refusal. */
+void refuses_to_open(struct rank *, struct epa_bootstrap *, uint64_t heap_bytes, const char *words);
+
 /* Opens the transport once more over a bootstrap in which peers lie: `lie` changes what each other
  * rank says in the first exchange of `card_bytes` each. Closes it if it was opened all the same. */
 enum epa_status open_with_lies(struct rank *, uint64_t heap_bytes, size_t card_bytes,
@@ -97,6 +100,9 @@ bool works(struct rank *, enum epa_status);
 bool explains(struct rank *, const char *words);
 
 uint64_t draw(struct rank *, uint64_t n); /* 0 to n - 1 */
+
+/* Until `n` ranks have come to this word, by no means of the transport. */
+void gather_ranks(struct rank *, uint32_t word, uint64_t n);
 
 uint32_t next_of(const struct rank *);
 uint32_t previous_of(const struct rank *);

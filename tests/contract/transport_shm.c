@@ -75,37 +75,25 @@ static void look_for_descriptors(struct rank *r)
     meet(r);
 }
 
-/* Opens by hand, with what the harness does not offer; `text` must be in the refusal. */
-static void is_refused(struct rank *r, struct epa_bootstrap *boot, uint64_t heap_bytes,
-                       const char *text)
-{
-    struct epa_transport *t = NULL;
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = open_transport(r, boot, heap_bytes, 1, &t, &err);
-
-    claim(r, status != EPA_OK && t == NULL, "it was not refused");
-    claim(r, err.status == status && strstr(err.text, text) != NULL, "status %d: %s", status,
-          err.text);
-}
-
 static void open_over_two_nodes(struct rank *r)
 {
     struct epa_bootstrap boot = *r->boot; /* nothing but its world is used */
 
     boot.world.local_size = 1;
-    is_refused(r, &boot, 4096, "the 1 ranks of one node, not all 2");
+    refuses_to_open(r, &boot, 4096, "the 1 ranks of one node, not all 2");
 }
 
 static void open_with_different_heaps(struct rank *r)
 {
-    is_refused(r, r->boot, r->me == 1 ? 8192 : 4096,
-               r->me == 1 ? "rank 0 has a heap of 4096 bytes" : "rank 1 has a heap of 8192 bytes");
-    is_refused(r, r->boot, UINT64_MAX - 5, "too large");
+    refuses_to_open(r, r->boot, r->me == 1 ? 8192 : 4096,
+                    r->me == 1 ? "rank 0 has a heap of 4096 bytes"
+                               : "rank 1 has a heap of 8192 bytes");
+    refuses_to_open(r, r->boot, UINT64_MAX - 5, "too large");
 }
 
 static void open_without_address_space(struct rank *r)
 {
-    is_refused(r, r->boot, (uint64_t)1 << 60, "bytes");
+    refuses_to_open(r, r->boot, (uint64_t)1 << 60, "bytes");
 }
 
 /* Rank 0 leaves at once; with threads its heap is the others' very memory. */

@@ -1,7 +1,6 @@
 /* The promises of epa2a/transport.h that are about waiting: for signals, for all ranks, for
  * ever. Nothing here measures time, but that a wait may not give up too early. */
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,14 +12,6 @@
 enum { HEAP = 4096, SIGNALS = 16, LITMUS = 100000 };
 
 static const uint64_t SHORT_NS = 30000000;
-
-/* Until `n` ranks have come here, by no means of the transport. */
-static void gather(struct rank *r, uint32_t word, uint64_t n)
-{
-    __atomic_fetch_add(&r->shared->word[word], 1, __ATOMIC_ACQ_REL);
-    while (__atomic_load_n(&r->shared->word[word], __ATOMIC_ACQUIRE) < n)
-        sched_yield();
-}
 
 static void wait_for_what_is_there(struct rank *r)
 {
@@ -52,11 +43,11 @@ static void wait_while_one_fails(struct rank *r)
     enum epa_status status = EPA_ERR_ABORTED;
 
     if (r->me == 0) {
-        gather(r, 0, r->size); /* the others are about to wait */
+        gather_ranks(r, 0, r->size); /* the others are about to wait */
         r->boot->abort(r->boot);
         return;
     }
-    gather(r, 0, 0);
+    gather_ranks(r, 0, 0);
     if (r->me % 2 == 1)
         status = epa_wait(r->t, 2, 7, DEFAULT_TIMEOUT_NS);
     else
@@ -72,11 +63,11 @@ static void try_again_while_one_fails(struct rank *r)
     uint64_t begin;
 
     if (r->me == 0) {
-        gather(r, 0, r->size);
+        gather_ranks(r, 0, r->size);
         r->boot->abort(r->boot);
         return;
     }
-    gather(r, 0, 0);
+    gather_ranks(r, 0, 0);
     begin = epa_now_ns(); /* not a count: rank 0 may wait for a core as long as a peer tries */
     while (status == EPA_OK && epa_now_ns() - begin < DEFAULT_TIMEOUT_NS)
         status = r->t->ops->progress(r->t);
@@ -88,14 +79,14 @@ static void leave_one_out(struct rank *r)
     enum epa_status status;
 
     if (r->me == r->size - 1) {
-        gather(r, 0, r->size);
+        gather_ranks(r, 0, r->size);
         return;
     }
-    gather(r, 1, 2);
+    gather_ranks(r, 1, 2);
     status = r->t->ops->barrier(r->t, 50 * SHORT_NS); /* time for ranks 0 and 1 to come */
     claim(r, status == EPA_ERR_TIMEOUT, "status %d", status);
     explains(r, "for rank 2");
-    gather(r, 0, r->size);
+    gather_ranks(r, 0, r->size);
 }
 
 /* Nobody may be past barrier i while one has not come to it. */
