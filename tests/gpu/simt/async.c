@@ -22,7 +22,7 @@ enum {
     GARBAGE = 0xa5,
     UNIT = 16, /* of addresses and bytes */
     LATE = 4,  /* rounds that a copy may take */
-    ROW_BYTES = 2048,
+    ROW_BYTES = 128,
 };
 
 enum kind { COPY_LOAD, COPY_STORE };
@@ -306,22 +306,14 @@ void simt_mbar_tell(const struct worker *w, const uint64_t *bar, uint32_t parity
 
 /* ---- boxes of tensors ---- */
 
-/* Where a 16-byte piece is that would be at `address` in rows without swizzle. */
-static uint32_t swizzle(const struct fake_tensor_map *m, uint32_t address)
-{
-    uint32_t pieces = m->swizzle_bytes / UNIT;
-
-    return pieces == 0 ? address : address ^ (address >> 7 & (pieces - 1)) * UNIT;
-}
-
-/* A box of a tensor, 0 where that has nothing, into shared memory. */
+/* A box of a tensor, 0 where that has nothing, into shared memory; of each row of 128 bytes pieces of 16
+ * change places by the number of the row. */
 static void load_box(const struct copy *c, char *image)
 {
     const struct fake_tensor_map *m = &c->map;
-    uint32_t bytes = (uint32_t)m->box[0] * m->element_bytes;
 
     for (uint32_t i = 0; i < m->box[1]; i++) {
-        uint32_t base = c->at + SIMT_SHARED_BASE, address = base + i * bytes;
+        uint32_t base = c->at + SIMT_SHARED_BASE, address = base + i * ROW_BYTES;
         int64_t y = (int64_t)c->y + i, from = c->x < 0 ? -(int64_t)c->x : 0;
         int64_t to =
             (int64_t)m->last[0] + 1 - c->x < m->box[0] ? (int64_t)m->last[0] + 1 - c->x : m->box[0];
@@ -329,10 +321,10 @@ static void load_box(const struct copy *c, char *image)
 
         if (y >= 0 && y <= m->last[1] && from < to)
             memcpy(row + from * m->element_bytes,
-                   m->at + y * (int64_t)m->stride[1] + (c->x + from) * m->element_bytes,
+                   m->at + y * (int64_t)m->stride + (c->x + from) * m->element_bytes,
                    (size_t)(to - from) * m->element_bytes);
-        for (uint32_t j = 0; j < bytes; j += UNIT)
-            memcpy(image + swizzle(m, address + j) - base, row + j, UNIT);
+        for (uint32_t j = 0; j < ROW_BYTES; j += UNIT)
+            memcpy(image + ((address + j) ^ (address >> 7 & 7) * UNIT) - base, row + j, UNIT);
     }
 }
 
@@ -482,12 +474,9 @@ void simt_tile_load(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint
     struct fake_tensor_map *m = &c.map;
 
     memcpy(m, map, sizeof(*m));
-    if ((uintptr_t)map % 64 != 0 || m->magic != FAKE_MAP_MAGIC || m->rank != 2)
-        simt_die(w, "thread %u: there is no tensor map of 2 dimensions at %p", w->now->number,
-                 (const void *)map);
-    c.bytes = (uint32_t)m->element_bytes * m->box[0] * m->box[1];
-    if (m->swizzle_bytes != 0 && m->box[0] * m->element_bytes != m->swizzle_bytes)
-        simt_die(w, "boxes with rows shorter than the swizzle are not emulated");
+    if ((uintptr_t)map % 64 != 0 || m->magic != FAKE_MAP_MAGIC)
+        simt_die(w, "thread %u: there is no tensor map at %p", w->now->number, (const void *)map);
+    c.bytes = ROW_BYTES * m->box[1];
     c.at = offset_of(w, to, c.bytes, "a box");
     if (c.at % 128 != 0)
         simt_die(w, "thread %u: a box at %#x of shared memory, not a multiple of 128",

@@ -1,6 +1,7 @@
-/* See probe.h. Blocks have two warps. */
+/* See probe.h. Blocks have two warps, or, of tiles, three warpgroups. */
 #include "probe.h"
 
+#include <common/gemm_cuda.h>
 #include <epa2a/packets.cuh>
 #include <epa2a/sm90.cuh>
 
@@ -11,43 +12,35 @@
 
 enum { THREADS = 64, ODD = 40 };
 
-static __global__ void nothing(int *words)
+static __global__ void threads(int *words, enum probe_fault fault)
 {
-    __syncthreads();
-    words[threadIdx.x] = __shfl_sync(0xffffffffu, (int)threadIdx.x, 3);
-}
+    const uint32_t all = 0xffffffffu;
+    const int t = (int)threadIdx.x;
 
-static __global__ void lost_barrier(int *words)
-{
-    if (threadIdx.x == ODD)
-        words[0] = __shfl_sync(0xffffffffu, 1, 0);
-    else
-        __syncthreads();
-}
-
-static __global__ void other_barrier(int *words)
-{
-    if (threadIdx.x < 32)
+    if (fault == PROBE_LOST_BARRIER && t == ODD)
+        words[0] = __shfl_sync(all, 1, 0);
+    else if (fault == PROBE_OTHER_BARRIER && t < 32)
         words[0] = __syncthreads_and(1);
     else
         __syncthreads();
-}
-
-static __global__ void foreign_lane(int *words)
-{
-    if (threadIdx.x < 16)
-        words[threadIdx.x] = __shfl_sync(0xffffu, 1, 20);
-}
-
-static __global__ void crooked_store(int *words)
-{
-    if (threadIdx.x == 0)
+    if (fault == PROBE_FOREIGN_LANE && t < 16)
+        words[t] = __shfl_sync(0xffffu, 1, 20);
+    if (fault == PROBE_CROOKED_STORE && t == 0)
         epa_dev_store_pair((char *)words + 8, 1, 2);
+    if (fault == PROBE_BEHIND_MEMORY)
+        words[THREADS + t] = 1;
+    words[t] = __shfl_sync(all, t, 3);
 }
 
-static __global__ void behind_memory(int *words)
+/* Device memory, zeroed. */
+template <class T> static T *create(size_t n)
 {
-    words[THREADS + threadIdx.x] = 1;
+    void *at = nullptr;
+
+    if (cudaMalloc(&at, n * sizeof(T)) != cudaSuccess)
+        abort();
+    memset(at, 0, n * sizeof(T));
+    return (T *)at;
 }
 
 /* ---- the time is up ---- */
@@ -100,40 +93,6 @@ static __global__ void late_word(struct late *l)
         ;
 }
 
-static struct late *late_create(void)
-{
-    struct late *l = nullptr;
-
-    if (cudaMalloc((void **)&l, sizeof(*l)) != cudaSuccess)
-        abort();
-    memset(l, 0, sizeof(*l));
-    return l;
-}
-
-unsigned probe_late_row(bool last)
-{
-    struct late *l = late_create();
-    unsigned looks;
-
-    late_row<<<1, 1>>>(l, last);
-    (void)cudaDeviceSynchronize();
-    looks = l->looks;
-    (void)cudaFree(l);
-    return looks;
-}
-
-unsigned probe_late_word(void)
-{
-    struct late *l = late_create();
-    unsigned polls;
-
-    late_word<<<1, 1>>>(l);
-    (void)cudaDeviceSynchronize();
-    polls = l->looks;
-    (void)cudaFree(l);
-    return polls;
-}
-
 /* ---- a line that is looked at while it is stored ---- */
 
 /* One warp stores all of a line, then a single word of the next state of it, then the rest
@@ -162,119 +121,100 @@ static __global__ void torn_line(struct late *l)
         atomicAdd(&l->looks, 1);
 }
 
+static unsigned looks_of(struct late *l)
+{
+    unsigned looks;
+
+    (void)cudaDeviceSynchronize();
+    looks = l->looks;
+    (void)cudaFree(l);
+    return looks;
+}
+
+unsigned probe_late_row(bool last)
+{
+    struct late *l = create<struct late>(1);
+
+    late_row<<<1, 1>>>(l, last);
+    return looks_of(l);
+}
+
+unsigned probe_late_word(void)
+{
+    struct late *l = create<struct late>(1);
+
+    late_word<<<1, 1>>>(l);
+    return looks_of(l);
+}
+
 unsigned probe_torn_line(void)
 {
-    struct late *l = late_create();
-    unsigned torn;
+    struct late *l = create<struct late>(1);
 
     torn_line<<<1, THREADS>>>(l);
-    (void)cudaDeviceSynchronize();
-    torn = l->looks;
-    (void)cudaFree(l);
-    return torn;
+    return looks_of(l);
 }
 
-/* ---- what is wrong ---- */
-
-static void run(void (*kernel)(int *))
-{
-    int *words = nullptr;
-
-    if (cudaMalloc((void **)&words, THREADS * sizeof(*words)) != cudaSuccess)
-        return;
-    kernel<<<1, THREADS>>>(words);
-    (void)cudaDeviceSynchronize();
-    (void)cudaFree(words);
-}
-
-void probe_nothing(void)
-{
-    run(nothing);
-}
-
-void probe_lost_barrier(void)
-{
-    run(lost_barrier);
-}
-
-void probe_other_barrier(void)
-{
-    run(other_barrier);
-}
-
-void probe_foreign_lane(void)
-{
-    run(foreign_lane);
-}
-
-void probe_crooked_store(void)
-{
-    run(crooked_store);
-}
-
-void probe_behind_memory(void)
-{
-    run(behind_memory);
-}
-
-/* ---- products of tiles: of a block's three warpgroups one loads, one multiplies, and one does nothing ---- */
+/* ---- a product of tiles: of a block's three warpgroups one loads, one multiplies, and one does nothing ---- */
 
 enum {
     TILES_THREADS = 384,
     MATH_END = 256,
     STAGES = 3,
+    M = 128,
+    N = 256,
+    K = 512,
     ROWS = 64,
-    BLOCK = 128, /* bytes of K in a stage */
+    COLUMNS = 128,
+    HALF = COLUMNS / 2, /* that are stored at a time */
+    BLOCK = 128,        /* bytes of K in a stage */
     LESS = 40,
     MORE = 216,
     MOST = 256,
     BARRIER = 1,
 };
 
+/* c[M][N] = a[M][K] * b[N][K]^T */
 struct product_args {
     CUtensorMap a, b;
     float *c;
-    uint32_t n, k_blocks, block_values;
-    enum tiles_fault fault;
+    uint32_t k_blocks;
+    enum probe_fault fault;
 };
 
-template <int N> struct product_shared {
-    enum { PARTS = N == 8 ? 1 : 2, COLUMNS = N / PARTS }; /* that are stored at a time */
-    char a[STAGES][ROWS * BLOCK], b[STAGES][N * BLOCK];
-    float out[ROWS][COLUMNS];
+struct product_shared {
+    char a[STAGES][ROWS * BLOCK], b[STAGES][COLUMNS * BLOCK];
+    float out[ROWS][HALF];
     uint64_t full[STAGES], empty[STAGES];
 };
 
-/* ---- a product ---- */
-
-template <int N> EPA_DEV void load(struct product_shared<N> &s, const struct product_args &g)
+EPA_DEV void load(struct product_shared &s, const struct product_args &g)
 {
     uint32_t phase = g.fault == TILES_PARITY ? 0 : 1;
 
     for (uint32_t i = 0; i < g.k_blocks; i++) {
         uint32_t stage = i % STAGES;
-        int32_t x = (int32_t)(i * g.block_values);
+        int32_t x = (int32_t)(i * (BLOCK / 2));
 
         epa_dev_mbar_wait(&s.empty[stage], phase);
-        epa_dev_mbar_expect(&s.full[stage], (ROWS + N) * BLOCK + (g.fault == TILES_BYTES ? 16 : 0));
+        epa_dev_mbar_expect(&s.full[stage],
+                            (ROWS + COLUMNS) * BLOCK + (g.fault == TILES_BYTES ? 16 : 0));
         epa_dev_tile_load(s.a[stage], &g.a, x, (int32_t)blockIdx.x * ROWS, &s.full[stage],
                           EPA_L2_NORMAL);
-        epa_dev_tile_load(s.b[stage], &g.b, x, (int32_t)blockIdx.y * N, &s.full[stage],
+        epa_dev_tile_load(s.b[stage], &g.b, x, (int32_t)blockIdx.y * COLUMNS, &s.full[stage],
                           EPA_L2_EVICT_FIRST);
         phase ^= stage == STAGES - 1;
     }
 }
 
-template <int N> EPA_DEV void release(struct product_shared<N> &s, uint32_t stage)
+EPA_DEV void release(struct product_shared &s, uint32_t stage)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
-template <epa_dev_type TYPE, int N>
-EPA_DEV void multiply(struct product_shared<N> &s, const struct product_args &g,
-                      float (&sum)[N / 2])
+EPA_DEV void multiply(struct product_shared &s, const struct product_args &g, float (&sum)[HALF])
 {
     uint32_t phase = 0;
 
@@ -294,8 +234,8 @@ EPA_DEV void multiply(struct product_shared<N> &s, const struct product_args &g,
         if (g.fault == TILES_ODD_LANE && threadIdx.x == MATH_END - 1)
             continue;
         for (uint32_t j = 0; j < BLOCK; j += 32)
-            epa_dev_wgmma<TYPE, N>(sum, epa_dev_descriptor_add(a, j), epa_dev_descriptor_add(b, j),
-                                   i + j > 0);
+            epa_dev_wgmma<EPA_DEV_BF16, COLUMNS>(sum, epa_dev_descriptor_add(a, j),
+                                                 epa_dev_descriptor_add(b, j), i + j > 0);
         epa_dev_wgmma_commit();
         if (g.fault == TILES_EARLY_RELEASE)
             release(s, stage);
@@ -307,29 +247,26 @@ EPA_DEV void multiply(struct product_shared<N> &s, const struct product_args &g,
         epa_dev_wgmma_wait<0>();
 }
 
-template <int N>
-EPA_DEV void store(struct product_shared<N> &s, const struct product_args &g,
-                   const float (&sum)[N / 2])
+EPA_DEV void store(struct product_shared &s, const struct product_args &g, const float (&sum)[HALF])
 {
-    enum { PARTS = product_shared<N>::PARTS, COLUMNS = product_shared<N>::COLUMNS };
     const uint32_t t = threadIdx.x % 128, row = t / 32 * 16 + t % 32 / 4;
 
-    for (int part = 0; part < PARTS; part++) {
+    for (int part = 0; part < 2; part++) {
         if (part > 0 && t == 0 && g.fault != TILES_NO_READ_WAIT)
             epa_dev_bulk_wait_read<0>();
         epa_dev_named_sync(BARRIER, g.fault == TILES_NAMED && t == 127 ? 96 : 128);
         if (g.fault == TILES_EARLY_FENCE)
             epa_dev_fence_async_shared();
-        for (int i = 0; i < COLUMNS / 2; i++)
-            s.out[row + i / 2 % 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] = sum[part * COLUMNS / 2 + i];
+        for (int i = 0; i < HALF / 2; i++)
+            s.out[row + i / 2 % 2 * 8][i / 4 * 8 + t % 4 * 2 + i % 2] = sum[part * HALF / 2 + i];
         if (g.fault != TILES_NO_FENCE && g.fault != TILES_EARLY_FENCE)
             epa_dev_fence_async_shared();
         epa_dev_named_sync(BARRIER, 128);
         if (t == 0) {
             for (uint32_t i = 0; i < ROWS; i++)
-                epa_dev_bulk_store(g.c + (size_t)(blockIdx.x * ROWS + i) * g.n + blockIdx.y * N +
-                                       part * COLUMNS,
-                                   s.out[i], COLUMNS * sizeof(float));
+                epa_dev_bulk_store(g.c + (size_t)(blockIdx.x * ROWS + i) * N +
+                                       blockIdx.y * COLUMNS + part * HALF,
+                                   s.out[i], HALF * sizeof(float));
             epa_dev_bulk_commit();
         }
     }
@@ -339,12 +276,11 @@ EPA_DEV void store(struct product_shared<N> &s, const struct product_args &g,
         epa_dev_wgmma_wait<0>();
 }
 
-template <epa_dev_type TYPE, int N>
 static __global__ void __launch_bounds__(TILES_THREADS, 1)
     product(const __grid_constant__ struct product_args g)
 {
     extern __shared__ __align__(1024) char shared[];
-    struct product_shared<N> &s = *reinterpret_cast<struct product_shared<N> *>(shared);
+    struct product_shared &s = *reinterpret_cast<struct product_shared *>(shared);
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
@@ -361,165 +297,71 @@ static __global__ void __launch_bounds__(TILES_THREADS, 1)
         if (threadIdx.x == 0)
             load(s, g);
     } else if (threadIdx.x < MATH_END) {
-        float sum[N / 2];
+        float sum[HALF];
 
         if (g.fault == TILES_REGISTERS)
             epa_dev_registers_more<MOST>();
         else
             epa_dev_registers_more<MORE>();
-        multiply<TYPE>(s, g, sum);
+        multiply(s, g, sum);
         store(s, g, sum);
     }
 }
 
 /* ---- hosts ---- */
 
-/* A matrix [rows][columns] with boxes of `height` rows and `width` columns. */
-static bool encode_matrix(CUtensorMap *out, CUtensorMapDataType type, uint32_t bytes,
-                          const void *at, uint32_t rows, uint32_t columns, uint32_t height,
-                          uint32_t width, CUtensorMapSwizzle swizzle)
+/* An integer from -4 to 4, as which sums are exact, and its bf16. */
+static float value_of(uint32_t i, uint32_t seed)
 {
-    const uint64_t dims[] = {columns, rows}, strides[] = {(uint64_t)columns * bytes};
-    const uint32_t box[] = {width, height}, steps[] = {1, 1};
-    enum cudaDriverEntryPointQueryResult found;
-    decltype(&cuTensorMapEncodeTiled) call = nullptr;
-
-    return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&call, 12000,
-                                            cudaEnableDefault, &found) == cudaSuccess &&
-           call != nullptr &&
-           call(out, type, 2, const_cast<void *>(at), dims, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return (float)((int)((i * 2654435761u + seed * 40503u) >> 13) % 9 - 4);
 }
 
-/* On the device, with what is at `from`. */
-template <class T> static T *on_device(const T *from, size_t n)
+static void fill(uint16_t *to, uint32_t n, uint32_t seed)
 {
-    void *at = nullptr;
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = (uint16_t)(simt_bits<uint32_t>(value_of(i, seed)) >> 16);
+}
 
-    if (cudaMalloc(&at, n * sizeof(T)) != cudaSuccess)
+static unsigned multiply_tiles(enum probe_fault fault)
+{
+    uint16_t *a = create<uint16_t>(M * K), *b = create<uint16_t>(N * K);
+    float *c = create<float>(M * N);
+    /* Without a wait phases of later blocks of K would go wrong, too. */
+    const uint32_t k = fault == TILES_NO_FULL ? BLOCK / 2 : K;
+    const dim3 blocks(M / ROWS, N / COLUMNS);
+    struct product_args g = {{}, {}, c, k / (BLOCK / 2), fault};
+    unsigned wrong = 0;
+
+    fill(a, M * k, 1);
+    fill(b, N * k, 2);
+    if (!gemm_map_weights(&g.a, EPA_BF16, a, M, k, ROWS) ||
+        !gemm_map_weights(&g.b, EPA_BF16, b, N, k, COLUMNS))
         abort();
-    (void)cudaMemcpy(at, from, n * sizeof(T), cudaMemcpyHostToDevice);
-    return (T *)at;
-}
+    product<<<blocks, TILES_THREADS, sizeof(struct product_shared)>>>(g);
+    if (cudaDeviceSynchronize() != cudaSuccess)
+        abort();
+    for (uint32_t i = 0; i < M * N; i++) {
+        float sum = 0;
 
-template <class T> static void take_back(T *out, T *at, size_t n)
-{
-    if (out != nullptr)
-        (void)cudaMemcpy(out, at, n * sizeof(T), cudaMemcpyDeviceToHost);
-    (void)cudaFree(at);
-}
-
-template <epa_dev_type TYPE, int N>
-static bool launch(const struct product_args &g, const struct tiles_product *p)
-{
-    const auto kernel = product<TYPE, N>;
-    const dim3 blocks(p->m / ROWS, p->n / N);
-
-    kernel<<<blocks, TILES_THREADS, sizeof(struct product_shared<N>)>>>(g);
-    return cudaGetLastError() == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
-}
-
-bool tiles_multiply(const struct tiles_product *p)
-{
-    const uint32_t bytes = p->type == TILES_E4M3 ? 1 : 2, n = p->columns;
-    const CUtensorMapDataType type = p->type == TILES_E4M3   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                     : p->type == TILES_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                             : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    char *a = on_device((const char *)p->a, (size_t)p->m * p->k * bytes);
-    char *b = on_device((const char *)p->b, (size_t)p->n * p->k * bytes);
-    float *c = on_device(p->c, (size_t)p->m * p->n);
-    struct product_args g = {};
-    bool ok;
-
-    g.block_values = BLOCK / bytes;
-    g.k_blocks = p->k / g.block_values;
-    g.n = p->n;
-    g.c = c;
-    g.fault = p->fault;
-    ok = encode_matrix(&g.a, type, bytes, a, p->m, p->k, ROWS, g.block_values,
-                       CU_TENSOR_MAP_SWIZZLE_128B) &&
-         encode_matrix(&g.b, type, bytes, b, p->n, p->k, n, g.block_values,
-                       CU_TENSOR_MAP_SWIZZLE_128B);
-    if (ok && n == 8)
-        ok = p->type == TILES_BF16  ? launch<EPA_DEV_BF16, 8>(g, p)
-             : p->type == TILES_F16 ? launch<EPA_DEV_F16, 8>(g, p)
-                                    : launch<EPA_DEV_E4M3, 8>(g, p);
-    else if (ok)
-        ok = p->type == TILES_BF16  ? launch<EPA_DEV_BF16, 128>(g, p)
-             : p->type == TILES_F16 ? launch<EPA_DEV_F16, 128>(g, p)
-                                    : launch<EPA_DEV_E4M3, 128>(g, p);
-    take_back<char>(nullptr, a, 0);
-    take_back<char>(nullptr, b, 0);
-    take_back(p->c, c, (size_t)p->m * p->n);
-    return ok;
-}
-
-/* ---- a box ---- */
-
-struct box_args {
-    CUtensorMap from;
-    int32_t x, y;
-    uint32_t words;
-    uint16_t *out;
-};
-
-static __global__ void copy_box(const __grid_constant__ struct box_args g)
-{
-    extern __shared__ __align__(1024) char shared[];
-    uint16_t *box = reinterpret_cast<uint16_t *>(shared + 1024);
-    uint64_t *bar = reinterpret_cast<uint64_t *>(shared);
-
-    if (threadIdx.x == 0) {
-        epa_dev_map_prefetch(&g.from);
-        epa_dev_mbar_init(bar, 1);
-        epa_dev_mbar_init_done();
-        epa_dev_mbar_expect(bar, g.words * 2);
-        epa_dev_tile_load(box, &g.from, g.x, g.y, bar, EPA_L2_NORMAL);
+        for (uint32_t j = 0; j < k; j++)
+            sum += value_of(i / N * k + j, 1) * value_of(i % N * k + j, 2);
+        wrong += !(c[i] == sum);
     }
-    __syncthreads();
-    epa_dev_mbar_wait(bar, 0);
-    for (uint32_t i = threadIdx.x; i < g.words; i += blockDim.x)
-        g.out[i] = box[i];
+    (void)cudaFree(a);
+    (void)cudaFree(b);
+    (void)cudaFree(c);
+    return wrong;
 }
 
-bool tiles_copy(const struct tiles_box *b)
+unsigned probe_run(enum probe_fault fault)
 {
-    const size_t n = (size_t)b->columns * b->rows;
-    const CUtensorMapSwizzle swizzle = b->swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                                       : b->swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                       : b->swizzle_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                                                : CU_TENSOR_MAP_SWIZZLE_NONE;
-    uint16_t *from = on_device(b->from, n);
-    struct box_args g = {};
-    bool ok;
+    int *words;
 
-    g.x = b->x, g.y = b->y;
-    g.words = b->width * b->height;
-    g.out = on_device(b->out, g.words);
-    ok = encode_matrix(&g.from, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, from, b->rows, b->columns,
-                       b->height, b->width, swizzle);
-    if (ok)
-        copy_box<<<1, 64, 1024 + g.words * 2>>>(g);
-    ok = ok && cudaGetLastError() == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
-    take_back(b->out, g.out, g.words);
-    take_back<uint16_t>(nullptr, from, 0);
-    return ok;
-}
-
-static __global__ void transpose(const uint32_t *from, uint32_t *out)
-{
-    out[threadIdx.x] = epa_dev_transpose(from[threadIdx.x]);
-}
-
-bool tiles_transpose(const uint16_t from[64], uint16_t out[64])
-{
-    uint16_t *here = on_device(from, 64), *there = on_device(out, 64);
-    bool ok;
-
-    transpose<<<1, 32>>>((const uint32_t *)here, (uint32_t *)there);
-    ok = cudaGetLastError() == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
-    take_back(out, there, 64);
-    take_back<uint16_t>(nullptr, here, 0);
-    return ok;
+    if (fault >= TILES_RIGHT)
+        return multiply_tiles(fault);
+    words = create<int>(THREADS);
+    threads<<<1, THREADS>>>(words, fault);
+    (void)cudaDeviceSynchronize();
+    (void)cudaFree(words);
+    return 0;
 }
