@@ -55,7 +55,9 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
     struct epa_error *err = &call->err[me];
     struct epa_backend *backend = NULL;
     struct epa_transport *t = NULL;
-    enum epa_status status = call->subject->backend->open(NULL, boot, &backend, err);
+    /* Its memory is that of a GPU, and it calls no CUDA: there are no calls but the transport's. */
+    enum epa_status status = call->subject->backend->open(
+        call->subject->backend->plugin.options.defaults, boot, &backend, err);
     struct epa_transport_params params = {.boot = boot,
                                           .backend = backend,
                                           .config = call->config,
@@ -63,8 +65,10 @@ static enum epa_status rank_main(struct epa_bootstrap *boot, void *arg)
                                           .signals = 2,
                                           .between = call->nodes ? call->subject->between : NULL};
 
-    if (status == EPA_OK)
+    if (status == EPA_OK) {
+        backend->stream = NULL; /* is none of CUDA's */
         status = call->subject->plugin->open(&params, &t, err);
+    }
     if (status == EPA_OK) {
         status = use(t, &source);
         if (status != EPA_OK)
