@@ -1,5 +1,5 @@
-/* The CUDA backend through its table of functions, on a GPU, with kernels that wait,
- * fault and are recorded. */
+/* The CUDA backend through its table of functions, on a GPU: what it refuses, and kernels that wait and
+ * fault. All else of it runs of the program use. */
 #include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"
@@ -68,45 +68,6 @@ static uint32_t word_at(struct fixture *f, const uint32_t *word)
 
 #define TEST_OF_BACKEND(name) TEST_WITH(open_backend, close_backend, name, struct fixture *f)
 
-TEST_OF_BACKEND(it_says_what_it_is)
-{
-    assert_int_equal(f->b->memory, EPA_MEMORY_CUDA);
-    assert_int_equal(f->b->device, 0);
-    assert_non_null(f->b->stream);
-    assert_non_null(f->b->stop);
-    assert_non_null(f->b->device_fault);
-    assert_true(f->b->multiprocessors > 0);
-    assert_int_equal(epa_plugin.threads(epa_plugin.plugin.options.defaults), 1);
-}
-
-TEST_OF_BACKEND(memory_is_zero_and_holds_what_is_written)
-{
-    static const size_t sizes[] = {0, 1, 4097, (2 << 20) + 3};
-    unsigned char *host = malloc((2 << 20) + 3), *back = malloc((2 << 20) + 3);
-
-    for (size_t s = 0; s < LENGTH(sizes); s++) {
-        char *memory = alloc(f, sizes[s]);
-
-        assert_int_equal((uintptr_t)memory % 256, 0);
-        assert_int_equal(f->ops->read(f->b, back, memory, sizes[s]), EPA_OK);
-        for (size_t i = 0; i < sizes[s]; i++) {
-            assert_int_equal(back[i], 0);
-            host[i] = (unsigned char)(i * 7 + s);
-        }
-        assert_int_equal(f->ops->write(f->b, memory, host, sizes[s]), EPA_OK);
-        assert_int_equal(f->ops->read(f->b, back, memory, sizes[s]), EPA_OK);
-        assert_memory_equal(host, back, sizes[s]);
-        assert_int_equal(f->ops->fill(f->b, memory, 0xa5, sizes[s]), EPA_OK);
-        assert_int_equal(f->ops->read(f->b, back, memory, sizes[s]), EPA_OK);
-        for (size_t i = 0; i < sizes[s]; i++)
-            assert_int_equal(back[i], 0xa5);
-        f->ops->free(f->b, memory);
-    }
-    f->ops->free(f->b, NULL);
-    free(host);
-    free(back);
-}
-
 TEST_OF_BACKEND(memory_that_there_cannot_be_is_refused_in_words)
 {
     void *memory = NULL;
@@ -138,35 +99,6 @@ TEST_OF_BACKEND(a_rank_has_no_workers)
 {
     assert_int_equal(f->ops->parallel(f->b, NULL, NULL), EPA_ERR_UNSUPPORTED);
     assert_says(f, "no worker threads");
-}
-
-TEST_OF_BACKEND(a_graph_runs_as_often_as_it_is_launched)
-{
-    uint32_t *word = alloc(f, sizeof(*word)), value;
-    struct epa_graph *graph = NULL;
-    double ns = 0;
-
-    assert_int_equal(f->ops->capture_begin(f->b), EPA_OK);
-    assert_int_equal(f->ops->mark(f->b, 2), EPA_OK);
-    for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(kernel_add(f->b, word, 1), 0);
-    assert_int_equal(kernel_busy(f->b, MS), 0);
-    assert_int_equal(f->ops->mark(f->b, 3), EPA_OK);
-    assert_int_equal(f->ops->flush_cache(f->b), EPA_OK);
-    assert_int_equal(f->ops->capture_end(f->b, &graph), EPA_OK);
-    value = word_at(f, word);
-    assert_int_equal(value, 0); /* recorded, not run */
-    for (uint32_t i = 1; i <= 5; i++) {
-        assert_int_equal(f->ops->graph_launch(f->b, graph), EPA_OK);
-        assert_int_equal(kernel_add(f->b, word, 100), 0); /* in order with eager work */
-        assert_int_equal(f->ops->sync(f->b), EPA_OK);
-        assert_int_equal(word_at(f, word), 103 * i);
-    }
-    assert_int_equal(f->ops->elapsed(f->b, 2, 3, &ns), EPA_OK);
-    assert_true(ns >= 0.9e6);
-    f->ops->graph_destroy(f->b, graph);
-    f->ops->graph_destroy(f->b, NULL);
-    f->ops->free(f->b, word);
 }
 
 TEST_OF_BACKEND(what_waits_cannot_be_recorded)
@@ -247,45 +179,6 @@ TEST_OF_BACKEND(errors_of_the_device_have_a_name)
     assert_int_equal(f->ops->fill(f->b, (void *)16, 1, 64), EPA_ERR_SYSTEM);
     assert_says(f, "cuda: GPU 0: ");
     assert_says(f, "cudaErrorInvalidValue");
-}
-
-TEST_OF_BACKEND(ranks_of_one_gpu_share_its_multiprocessors)
-{
-    const struct cuda_config config = {.share = true, .devices = {(const uint32_t[]){0}, 1}};
-    struct epa_error err = {EPA_OK, ""};
-    struct epa_bootstrap boot = {
-        .world = {.rank = 1, .size = 2, .local_rank = 1, .local_size = 2, .local_cores = 1},
-        .aborted = &f->aborted};
-    struct epa_backend *other = NULL;
-
-    assert_int_equal(epa_plugin.open(&config, &boot, &other, &err), EPA_OK);
-    assert_int_equal(other->device, 0);
-    assert_int_equal(other->multiprocessors, f->b->multiprocessors / 2);
-    other->ops->close(other);
-}
-
-static void note(void *arg, const char *key, const char *value)
-{
-    char *keys = arg;
-
-    printf("    %s: %s\n", key, value);
-    assert_true(strlen(value) > 0);
-    assert_true(strlen(keys) + strlen(key) + 2 < 1024);
-    strcat(keys, key);
-    strcat(keys, " ");
-}
-
-TEST_OF_BACKEND(the_machine_is_described)
-{
-    static const char *const always[] = {
-        "device ", "capability ", "multiprocessors ", "memory ", "l2 ", "cuda ", "pci "};
-    char keys[1024] = "";
-
-    f->ops->describe(f->b, note, keys);
-    for (size_t i = 0; i < LENGTH(always); i++)
-        assert_non_null(strstr(keys, always[i]));
-    assert_true(strstr(keys, "clock ") != NULL || strstr(keys, "nvml ") != NULL);
-    assert_int_equal(f->ops->sync(f->b), EPA_OK);
 }
 
 static int want_gpu(void **state)

@@ -413,63 +413,6 @@ TEST(rows_that_are_not_finite)
     finish(&m);
 }
 
-/* Two kernels as experts have them, recorded once: the second may load weights early. */
-TEST(a_graph_works_with_the_counts_of_the_moment)
-{
-    static const uint32_t first[] = {3, 200, 0, 40}, then[] = {130, 0, 64, 9};
-    const uint32_t most[] = {200, 200, 200, 200};
-    struct made up, down;
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-
-    begin(&up,
-          &(struct product){EPA_BF16, GEMM_OUT_BF16, false, false, 128, 128, 4, 128, 256, most, 7},
-          5);
-    begin(&down,
-          &(struct product){EPA_BF16, GEMM_OUT_F32, false, true, 128, 128, 4, 256, 384, most, 7},
-          6);
-    /* Few products of a row are not 0, so that sums stay exact in bfloat16. */
-    for (uint64_t i = 0; i < up.rows * 128; i++)
-        up.a[i] *= i % 8 == 0;
-    ok(cudaFree(up.device[0]));
-    up.device[0] = stored(EPA_BF16, up.a, up.rows * 128);
-    assert_true(gemm_map_rows(&up.args.rows, EPA_BF16, up.device[0], up.rows, 128, 256));
-    assert_true(gemm_map_rows(&down.args.rows, EPA_BF16, up.device[6], up.rows, 256, 512));
-    up.args.out_packed = down.args.in_packed = 1;
-    down.args.count = up.args.count;
-    down.args.early = 1;
-    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    ok(gemm_launch(&up.args, EPA_BF16, GEMM_OUT_BF16, false, blocks(), stream));
-    ok(gemm_launch(&down.args, EPA_BF16, GEMM_OUT_F32, false, blocks(), stream));
-    ok(cudaStreamEndCapture(stream, &graph));
-    ok(cudaGraphInstantiate(&exec, graph, 0));
-    for (int round = 0; round < 6; round++) {
-        const uint32_t *now = round % 2 == 0 ? first : then;
-
-        ok(cudaMemcpy(up.device[4], now, sizeof(first), cudaMemcpyHostToDevice));
-        ok(cudaMemset(down.device[6], 0xff, down.rows * 384 * sizeof(float)));
-        ok(cudaDeviceSynchronize());
-        ok(cudaGraphLaunch(exec, stream));
-        ok(cudaStreamSynchronize(stream));
-        for (uint32_t e = 0; e < 4; e++)
-            for (uint32_t i = 0; i < 200 + 7; i++) {
-                uint64_t row = up.start[e] + i;
-
-                up.owner[row] = down.owner[row] = i < now[e] ? e : ~0u;
-                for (uint32_t c = 0; i < now[e] && c < 256; c++)
-                    down.a[row * 256 + c] = sum_of(&up, row, c);
-            }
-        compare(&down);
-    }
-    ok(cudaGraphExecDestroy(exec));
-    ok(cudaGraphDestroy(graph));
-    ok(cudaStreamDestroy(stream));
-    finish(&up);
-    finish(&down);
-}
-
 static int want_gpu(void **state)
 {
     (void)state;
