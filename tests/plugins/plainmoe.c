@@ -1,5 +1,5 @@
 /* Dispatch and combine in as few lines as it takes, on hosts, over any transport: what
- * tests/cli/thorough.py plants faults in.
+ * tests/cli/thorough.py plants faults in, and what the kernels of fakemoe.c do.
  *
  * A rank has an inbox for each source, of rows in any order, and the slot of each choice's output.
  * A row is put, or stored, to the inbox; then the signal, after a fence, brings how many there are.
@@ -36,6 +36,7 @@ struct plain {
     struct shape s;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal, count[64], *recv_count;
+    uint64_t rows[SETS]; /* received */
     uint64_t *recv_start;
     struct epa_origin *origin;
     struct head *from; /* of each received row */
@@ -53,7 +54,7 @@ static struct shape shape_of(const struct epa_moe *m, uint32_t size)
     s.outputs = SETS * s.boxes;
     s.recv = s.outputs + SETS * m->max_tokens * m->topk * out;
     s.y = s.recv + SETS * size * s.most * out;
-    s.staging = s.y + size * s.most * out;
+    s.staging = s.y + SETS * size * s.most * out;
     s.heap = s.staging + s.boxes;
     return s;
 }
@@ -179,6 +180,20 @@ static enum epa_status send_rows(struct plain *p, const struct epa_moe *m, uint3
     return status;
 }
 
+/* Where the experts of a dispatch find what it has received: `rows`, or as many at most. */
+static void show_rows(struct plain *p, struct epa_moe *m, uint32_t set, uint64_t rows)
+{
+    uint64_t base = (uint64_t)set * p->s.size * p->s.most, out = m->hidden * 2;
+
+    m->recv_rows = m->recv_entries = rows;
+    m->recv_count = p->recv_count + set * p->s.local;
+    m->recv_start = p->recv_start + set * p->s.local;
+    m->recv = here(p, p->s.recv) + base * out;
+    m->recv_stride = out;
+    m->origin = p->origin + base;
+    m->origin_stride = sizeof(struct epa_origin);
+}
+
 /* Rows of all sources, one expert after the other. */
 static void take_rows(struct plain *p, struct epa_moe *m, uint32_t set)
 {
@@ -207,13 +222,7 @@ static void take_rows(struct plain *p, struct epa_moe *m, uint32_t set)
         p->recv_count[set * p->s.local + e] = (uint32_t)(n - p->recv_start[set * p->s.local + e]);
     }
     m->epoch = p->epoch;
-    m->recv_rows = m->recv_entries = n;
-    m->recv_count = p->recv_count + set * p->s.local;
-    m->recv_start = p->recv_start + set * p->s.local;
-    m->recv = recv;
-    m->recv_stride = out;
-    m->origin = p->origin + base;
-    m->origin_stride = sizeof(struct epa_origin);
+    show_rows(p, m, set, p->rows[set] = n);
 }
 
 static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
@@ -250,28 +259,41 @@ static void reduce(const struct epa_moe *m, const char *outputs)
         }
 }
 
+/* Slots of outputs, in the own heap or at a peer. */
+static uint64_t slots_of(const struct plain *p, const struct epa_moe *m, uint64_t call)
+{
+    return p->s.outputs + call % SETS * m->max_tokens * m->topk * m->hidden * 2;
+}
+
+/* Of rows of the dispatch `m->epoch`, in the combine that is number `call`. */
+static enum epa_status send_outputs(struct plain *p, const struct epa_moe *m, uint64_t call)
+{
+    uint32_t set = (uint32_t)(m->epoch % SETS);
+    uint64_t out = m->hidden * 2, base = (uint64_t)set * p->s.size * p->s.most;
+    enum epa_status status = EPA_OK;
+
+    memcpy(here(p, p->s.y + base * out), m->y, p->rows[set] * out);
+    for (uint64_t i = 0; i < p->rows[set] && status == EPA_OK; i++) {
+        const struct head *head = &p->from[base + i];
+
+        status = put(p, slots_of(p, m, call) + ((uint64_t)head->token * m->topk + head->k) * out,
+                     here(p, p->s.y + (base + i) * out), out, p->origin[base + i].rank);
+    }
+    for (uint32_t i = 1; i < p->s.size && status == EPA_OK; i++)
+        status = signal_with(p, OUTPUTS, call, 0, NULL, 0, (p->world.rank + i) % p->s.size);
+    return status;
+}
+
 static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct plain *p = (struct plain *)a;
     const struct epa_moe *m = &problem->u.moe;
-    uint32_t set = (uint32_t)(m->epoch % SETS);
-    uint64_t out = m->hidden * 2, base = (uint64_t)set * p->s.size * p->s.most;
-    uint64_t slots = p->s.outputs + (uint64_t)set * m->max_tokens * m->topk * out;
-    enum epa_status status = EPA_OK;
+    enum epa_status status = send_outputs(p, m, m->epoch);
 
-    memcpy(here(p, p->s.y), m->y, m->recv_rows * out);
-    for (uint64_t i = 0; i < m->recv_rows && status == EPA_OK; i++) {
-        const struct head *head = &p->from[base + i];
-
-        status = put(p, slots + ((uint64_t)head->token * m->topk + head->k) * out,
-                     here(p, p->s.y + i * out), out, p->origin[base + i].rank);
-    }
-    for (uint32_t i = 1; i < p->s.size && status == EPA_OK; i++)
-        status = signal_with(p, OUTPUTS, m->epoch, 0, NULL, 0, (p->world.rank + i) % p->s.size);
     if (status == EPA_OK)
         status = wait_all(p, OUTPUTS, m->epoch);
     if (status == EPA_OK)
-        reduce(m, here(p, slots));
+        reduce(m, here(p, slots_of(p, m, m->epoch)));
     return status == EPA_OK ? p->t->ops->quiet(p->t) : status;
 }
 
