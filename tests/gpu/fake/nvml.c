@@ -25,25 +25,17 @@ static int result(const char *function)
     return failing != NULL && strcmp(failing, function) == 0 ? FAILURE : 0;
 }
 
-FAKE int nvmlInit_v2(void)
-{
-    return result("nvmlInit_v2");
-}
-
-FAKE int nvmlShutdown(void)
-{
-    return 0;
-}
+/* A function of NVML: what it does, unless it is to fail. */
+#define ANSWER(name, parameters, ...) \
+    FAKE int name parameters \
+    { \
+        __VA_ARGS__; \
+        return result(#name); \
+    }
 
 FAKE const char *nvmlErrorString(int status)
 {
     return status == FAILURE ? "Unknown Error" : "Success";
-}
-
-FAKE int nvmlSystemGetDriverVersion(char *out, unsigned room)
-{
-    snprintf(out, room, "580.1.2");
-    return result("nvmlSystemGetDriverVersion");
 }
 
 FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct nvmlDevice_st **out)
@@ -56,65 +48,26 @@ FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct nvmlDevice_st 
     return result("nvmlDeviceGetHandleByPciBusId_v2");
 }
 
-FAKE int nvmlDeviceGetClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
-{
-    *out = kind == 1 ? 1755 : 2619;
-    return result("nvmlDeviceGetClockInfo");
-}
-
-FAKE int nvmlDeviceGetMaxClockInfo(struct nvmlDevice_st *d, int kind, unsigned *out)
-{
-    *out = kind == 1 ? 1980 : 3201;
-    return result("nvmlDeviceGetMaxClockInfo");
-}
-
-/* The name of old drivers; the newer one is missing here. */
-FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvmlDevice_st *d, unsigned long long *out)
-{
-    *out = d->index == 0 ? 0x24 : 0;
-    return result("nvmlDeviceGetCurrentClocksThrottleReasons");
-}
-
-FAKE int nvmlDeviceGetPowerUsage(struct nvmlDevice_st *d, unsigned *out)
-{
-    *out = 123456;
-    return result("nvmlDeviceGetPowerUsage");
-}
-
-FAKE int nvmlDeviceGetEnforcedPowerLimit(struct nvmlDevice_st *d, unsigned *out)
-{
-    *out = 700000;
-    return 0;
-}
-
-FAKE int nvmlDeviceGetTemperature(struct nvmlDevice_st *d, int sensor, unsigned *out)
-{
-    *out = 41;
-    return sensor;
-}
-
-FAKE int nvmlDeviceGetMigMode(struct nvmlDevice_st *d, unsigned *now, unsigned *pending)
-{
-    *now = d->index == 3;
-    *pending = 0;
-    return 0;
-}
-
 FAKE int nvmlDeviceGetNvLinkState(struct nvmlDevice_st *d, unsigned link, int *out)
 {
     *out = link < LINKS;
     return d->index % 2 == 1 ? FAILURE : 0;
 }
 
-FAKE int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvmlDevice_st *d, unsigned link, int *out)
-{
-    *out = 2;
-    return result("nvmlDeviceGetNvLinkRemoteDeviceType");
-}
-
-FAKE int nvmlDeviceGetP2PStatus(struct nvmlDevice_st *a, struct nvmlDevice_st *b, int kind,
-                                int *out)
-{
-    *out = kind == 2 && a->index % 2 == 0 && b->index % 2 == 0 ? 0 : 4;
-    return 0;
-}
+#define OF struct nvmlDevice_st *d
+ANSWER(nvmlInit_v2, (void), )
+ANSWER(nvmlShutdown, (void), )
+ANSWER(nvmlSystemGetDriverVersion, (char *out, unsigned room), snprintf(out, room, "580.1.2"))
+ANSWER(nvmlDeviceGetClockInfo, (OF, int kind, unsigned *out), *out = kind == 1 ? 1755 : 2619)
+ANSWER(nvmlDeviceGetMaxClockInfo, (OF, int kind, unsigned *out), *out = kind == 1 ? 1980 : 3201)
+/* The name of old drivers; the newer one is missing here. */
+ANSWER(nvmlDeviceGetCurrentClocksThrottleReasons, (OF, unsigned long long *out),
+       *out = d->index == 0 ? 0x24 : 0)
+ANSWER(nvmlDeviceGetPowerUsage, (OF, unsigned *out), *out = 123456)
+ANSWER(nvmlDeviceGetEnforcedPowerLimit, (OF, unsigned *out), *out = 700000)
+ANSWER(nvmlDeviceGetTemperature, (OF, int sensor, unsigned *out), *out = 41 + (unsigned)sensor)
+ANSWER(nvmlDeviceGetMigMode, (OF, unsigned *now, unsigned *pending), *now = d->index == 3;
+       *pending = 0)
+ANSWER(nvmlDeviceGetNvLinkRemoteDeviceType, (OF, unsigned link, int *out), *out = 2)
+ANSWER(nvmlDeviceGetP2PStatus, (OF, struct nvmlDevice_st *to, int kind, int *out),
+       *out = kind == 2 && d->index % 2 == 0 && to->index % 2 == 0 ? 0 : 4)
