@@ -178,43 +178,19 @@ static inline T atomicCAS(T *at, typename simt_same<T>::type expected,
 
 /* ---- numbers ---- */
 
-#define SIMT_LEAST(type) \
-    static inline type min(type a, type b) \
-    { \
-        return b < a ? b : a; \
-    } \
-    static inline type max(type a, type b) \
-    { \
-        return b > a ? b : a; \
-    }
-SIMT_LEAST(int)
-SIMT_LEAST(unsigned)
-SIMT_LEAST(long)
-SIMT_LEAST(unsigned long)
-SIMT_LEAST(long long)
-SIMT_LEAST(unsigned long long)
-SIMT_LEAST(float)
-SIMT_LEAST(double)
-
 /* Of two types that differ in their sign the unsigned one, as in CUDA. */
-static inline unsigned min(int a, unsigned b)
+template <class A, class B> static inline typename std::common_type<A, B>::type min(A a, B b)
 {
-    return min((unsigned)a, b);
+    typename std::common_type<A, B>::type x = a, y = b;
+
+    return y < x ? y : x;
 }
 
-static inline unsigned min(unsigned a, int b)
+template <class A, class B> static inline typename std::common_type<A, B>::type max(A a, B b)
 {
-    return min(a, (unsigned)b);
-}
+    typename std::common_type<A, B>::type x = a, y = b;
 
-static inline unsigned max(int a, unsigned b)
-{
-    return max((unsigned)a, b);
-}
-
-static inline unsigned max(unsigned a, int b)
-{
-    return max(a, (unsigned)b);
+    return y > x ? y : x;
 }
 
 static inline int __popc(unsigned v)

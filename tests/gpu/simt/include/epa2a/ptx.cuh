@@ -9,20 +9,12 @@
 
 #define EPA_DEV static inline __attribute__((always_inline))
 
-EPA_DEV uint64_t epa_dev_time(void)
-{
-    return simt_time();
-}
-
-EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)
-{
-    return simt_load(word);
-}
-
-EPA_DEV uint64_t epa_dev_load_relaxed(const uint64_t *word)
-{
-    return simt_load(word);
-}
+/* Those that the emulator has as they are. */
+#define epa_dev_time simt_time
+#define epa_dev_load_acquire simt_load
+#define epa_dev_load_relaxed simt_load
+#define epa_dev_store_pair simt_store_pair
+#define epa_dev_load_pair simt_load_pair
 
 EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
@@ -50,16 +42,6 @@ EPA_DEV void epa_dev_add_release32(uint32_t *word, uint32_t by)
 EPA_DEV void epa_dev_fence(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
-{
-    simt_store_pair(to, first, second);
-}
-
-EPA_DEV void epa_dev_load_pair(const char *from, uint64_t *first, uint64_t *second)
-{
-    simt_load_pair(from, first, second);
 }
 
 /* Kernels of a stream run one after the other. */

@@ -6,14 +6,23 @@
 
 enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 
+/* Those that the emulator has as they are. */
+#define epa_dev_shared_address simt_shared_address
+#define epa_dev_named_sync simt_named
+#define epa_dev_mbar_init simt_mbar_init
+#define epa_dev_mbar_init_done simt_mbar_init_done
+#define epa_dev_mbar_expect simt_mbar_arrive
+#define epa_dev_mbar_try simt_mbar_try
+#define epa_dev_fence_async_shared simt_fence_async
+#define epa_dev_bulk_store simt_bulk_store
+#define epa_dev_bulk_commit simt_bulk_commit
+#define epa_dev_load_acquire_gpu simt_load32
+#define epa_dev_wgmma_begin simt_wgmma_begin
+#define epa_dev_wgmma_commit simt_wgmma_commit
+
 #define EPA_L2_NORMAL 0x1000000000000000ull
 #define EPA_L2_EVICT_FIRST 0x12f0000000000000ull
 #define EPA_L2_EVICT_LAST 0x14f0000000000000ull
-
-EPA_DEV uint32_t epa_dev_shared_address(const void *shared)
-{
-    return simt_shared_address(shared);
-}
 
 template <int REGISTERS> EPA_DEV void epa_dev_registers_more(void)
 {
@@ -25,45 +34,15 @@ template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
     simt_registers(REGISTERS, false);
 }
 
-EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
-{
-    simt_named(id, threads);
-}
-
-EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
-{
-    simt_mbar_init(bar, arrivals);
-}
-
-EPA_DEV void epa_dev_mbar_init_done(void)
-{
-    simt_mbar_init_done();
-}
-
 EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
 {
     simt_mbar_arrive(bar, 0);
-}
-
-EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
-{
-    simt_mbar_arrive(bar, bytes);
-}
-
-EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
-{
-    return simt_mbar_try(bar, parity);
 }
 
 EPA_DEV void epa_dev_mbar_wait(uint64_t *bar, uint32_t parity)
 {
     while (!epa_dev_mbar_try(bar, parity))
         ;
-}
-
-EPA_DEV void epa_dev_fence_async_shared(void)
-{
-    simt_fence_async();
 }
 
 /* Global memory is one for all. */
@@ -84,16 +63,6 @@ EPA_DEV void epa_dev_prefetch(const void *from)
     (void)*static_cast<const volatile char *>(from);
 }
 
-EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
-{
-    simt_bulk_store(to, shared, bytes);
-}
-
-EPA_DEV void epa_dev_bulk_commit(void)
-{
-    simt_bulk_commit();
-}
-
 template <int PENDING> EPA_DEV void epa_dev_bulk_wait(void)
 {
     simt_bulk_wait(PENDING, false);
@@ -112,11 +81,6 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
                                uint64_t *bar, uint64_t)
 {
     simt_tile_load(shared, map, x, y, bar);
-}
-
-EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
-{
-    return simt_load32(word);
 }
 
 EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
@@ -143,16 +107,6 @@ EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
 EPA_DEV uint64_t epa_dev_descriptor_add(uint64_t descriptor, uint32_t bytes)
 {
     return descriptor + (bytes >> 4);
-}
-
-EPA_DEV void epa_dev_wgmma_begin(void)
-{
-    simt_wgmma_begin();
-}
-
-EPA_DEV void epa_dev_wgmma_commit(void)
-{
-    simt_wgmma_commit();
 }
 
 template <int PENDING> EPA_DEV void epa_dev_wgmma_wait(void)
