@@ -418,42 +418,6 @@ static void put_fence_put(struct rank *r)
     free(own);
 }
 
-/* Rows apart: what is between them at the peer stays. Some are longer than a message. */
-static void put_rows(struct rank *r)
-{
-    static const uint64_t row_bytes[] = {16, 4000, 262144, 300000};
-    struct gpu g = {.r = r};
-    char *own = malloc(HEAP);
-
-    if (!open_gpu(&g, r))
-        return;
-    memset(own, r->me + 1, HEAP);
-    for (uint64_t i = 0; i < 4; i++) {
-        uint64_t bytes = row_bytes[i], stride = bytes + 24, wrong = 0;
-        uint32_t rows = (uint32_t)(HEAP / stride < 100 ? HEAP / stride : 100);
-
-        memset(g.heap, 99, HEAP);
-        (void)r->boot->barrier(r->boot);
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_SET,
-                                    .peer = next_of(r),
-                                    .src = own,
-                                    .bytes = bytes,
-                                    .rows = rows,
-                                    .stride = stride,
-                                    .value = i + 1,
-                                    .signal = 4});
-        await_word(&g, 4, i + 1);
-        for (uint64_t at = 0; at < rows * stride; at++)
-            wrong += g.heap[at] != (at % stride < bytes ? (char)(previous_of(r) + 1) : 99);
-        claim(r, wrong == 0, "rows of %llu: %llu bytes are wrong", (unsigned long long)bytes,
-              (unsigned long long)wrong);
-        (void)r->boot->barrier(r->boot);
-    }
-    close_gpu(&g);
-    free(own);
-}
-
 /* ---- what the host asks for ---- */
 
 static uint64_t await_count(struct gpu *g, const uint64_t *count, uint64_t least)
@@ -559,7 +523,6 @@ static const struct promise promises[] = {
     {"data are in place before their signal", let_kernels_put, {2, 3}},
     {"signals of a ring are given in its order", count_without_answers, {3}},
     {"a fence keeps what is after it from overtaking", put_fence_put, {2}},
-    {"rows are put and nothing between them", put_rows, {2}},
     {"after quiet all is in place", put_and_quiet, {3}},
     {"a failure is told and ends all proxies", ask_for_too_much, {2}, .fails = true},
     {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},

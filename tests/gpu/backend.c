@@ -181,12 +181,4 @@ TEST_OF_BACKEND(errors_of_the_device_have_a_name)
     assert_says(f, "cudaErrorInvalidValue");
 }
 
-static int want_gpu(void **state)
-{
-    (void)state;
-    if (gpu_count(1) == 0)
-        exit(GPU_SKIP);
-    return 0;
-}
-
 TEST_GROUP(want_gpu, NULL)

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,15 @@ static inline int gpu_count(int wanted)
         return 0;
     n = WEXITSTATUS(code);
     return n >= wanted ? n : 0;
+}
+
+/* For TEST_GROUP(). */
+static inline int want_gpu(void **state)
+{
+    (void)state;
+    if (gpu_count(1) == 0)
+        exit(GPU_SKIP);
+    return 0;
 }
 
 #endif

@@ -82,12 +82,4 @@ TEST(all_values_beside_larger_ones)
     beside_larger_ones(true);
 }
 
-static int want_gpu(void **state)
-{
-    (void)state;
-    if (gpu_count(1) == 0)
-        exit(GPU_SKIP);
-    return 0;
-}
-
 TEST_GROUP(want_gpu, NULL)

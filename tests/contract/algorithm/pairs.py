@@ -486,6 +486,7 @@ FILES = {
                 "FP8": ("weights: fp8, ffn: 256", ""),
                 "FP8 of native rows": ("weights: fp8, ffn: 128", "algorithm.dispatch_dtype: native, "),
                 "bf16": ("ffn: 256", "algorithm.dispatch_dtype: native, "),
+                "f16": ("ffn: 256", "moe.dtype: f16, algorithm.dispatch_dtype: native, "),
                 "f16 of FP8 rows": ("ffn: 384, activation: none, values: integers", "moe.dtype: f16, "),
                 "scales of 64, more than 64 rows": ("weights: fp8, fp8_group_size: 64, ffn: 384",
                                                     "moe.max_tokens: 150, moe.experts: 4, "),
