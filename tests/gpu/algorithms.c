@@ -234,6 +234,49 @@ TEST(kernels_are_set_up_early_where_nobody_shares_the_device)
     }
 }
 
+/* ---- the backend ---- */
+
+static void assert_refused(struct fixture *f, enum epa_status status, const char *why)
+{
+    struct epa_error err = {EPA_OK, ""};
+
+    f->p.backend->ops->explain(f->p.backend, &err);
+    assert_int_equal(status, EPA_ERR_UNSUPPORTED);
+    assert_words(err.text, why);
+}
+
+TEST(what_waits_cannot_be_recorded)
+{
+    struct fixture f;
+    const struct epa_backend_ops *ops;
+    struct epa_backend *b;
+    struct epa_graph *graph = NULL;
+    void *memory = NULL;
+    char bytes[4] = "";
+    double ns;
+
+    set_up(&f, LL_V2);
+    b = f.p.backend;
+    ops = b->ops;
+    assert_refused(&f, ops->parallel(b, NULL, NULL), "no worker threads");
+    assert_refused(&f, ops->elapsed(b, 0, 1, &ns), "no time between marks 0 and 1");
+    assert_refused(&f, ops->mark(b, 64), "mark 64 of 64");
+    assert_refused(&f, ops->capture_end(b, &graph), "capture_end without a capture_begin");
+    assert_int_equal(ops->capture_begin(b), EPA_OK);
+    assert_refused(&f, ops->capture_begin(b), "");
+    assert_refused(&f, ops->sync(b), "sync cannot be part of a graph");
+    assert_refused(&f, ops->write(b, f.heap, bytes, 4), "");
+    assert_refused(&f, ops->read(b, bytes, f.heap, 4), "");
+    assert_refused(&f, ops->fill(b, f.heap, 1, 4), "");
+    assert_refused(&f, ops->alloc(b, 4, &memory), "");
+    assert_int_equal(ops->capture_end(b, &graph), EPA_OK); /* the recording took no harm */
+    assert_int_equal(ops->graph_launch(b, graph), EPA_OK);
+    assert_int_equal(ops->sync(b), EPA_OK);
+    ops->graph_destroy(b, graph);
+    assert_int_equal(ops->capture_begin(b), EPA_OK); /* and may be left open */
+    end(&f);
+}
+
 /* ---- calls out of order ---- */
 
 /* Calls: the stage's number, or x to give a dispatch up; @N: of dispatch N, else of the last;
