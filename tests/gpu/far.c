@@ -1,10 +1,13 @@
 /* Kernels put and signal to ranks of other nodes by the functions of ring.cuh. Arguments as in
  * tests/contract, with between_nodes; each rank is a node. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 #include "far_kernels.h"
 #include "../contract/ranks.h"
-#include "../unit/test.h"
 
 enum { OWN = FAR_BLOCKS * FAR_PART, HEAP = 2 * OWN, ROUNDS = 12, FLOOD = 300 };
 
@@ -48,31 +51,13 @@ static void flood_ring(struct rank *r)
     run_kernel(r, far_queue_flood);
 }
 
-static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
+static const struct promise promises[] = {
+    {"kernels put and signal to other nodes", put_rounds, {2, 3}},
+    {"a full ring makes kernels wait", flood_ring, {2}},
+};
+
+int main(int argc, char **argv)
 {
-    ranks_run(
-        *state,
-        &(struct ranks){.ranks = ranks, .signals = FAR_SIGNALS, .heap_bytes = HEAP, .body = body});
+    return promises_main(argc, argv, (struct ranks){.signals = FAR_SIGNALS, .heap_bytes = HEAP},
+                         promises, 2);
 }
-
-TEST(kernels_put_and_signal_to_other_nodes)
-{
-    run(state, 2, put_rounds);
-    run(state, 3, put_rounds);
-}
-
-TEST(a_full_ring_makes_kernels_wait)
-{
-    run(state, 2, flood_ring);
-}
-
-static int take_arguments(void **state)
-{
-    static struct subject subject;
-
-    subject = ranks_subject(test_argc, test_argv);
-    *state = &subject;
-    return 0;
-}
-
-TEST_GROUP(take_arguments, NULL)

@@ -106,18 +106,6 @@ cudaError_t cudaGetDevice(int *out)
     return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int *out)
-{
-    *out = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *out)
-{
-    *out = CUDART_VERSION;
-    return cudaSuccess;
-}
-
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int number)
 {
     static const int value[] = {
@@ -146,35 +134,38 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int number)
     return fake_fails() || number >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
+/* A function that does no more than that, or fails so. */
+#define FAKE(name, parameters, failure, ...) \
+    cudaError_t name parameters \
+    { \
+        __VA_ARGS__; \
+        return fake_fails() ? failure : cudaSuccess; \
+    }
+FAKE(cudaGetDeviceCount, (int *out), cudaErrorInitializationError, *out = GPUS)
+FAKE(cudaDeviceGetPCIBusId, (char *out, int bytes, int device), cudaErrorInvalidDevice,
+     snprintf(out, (size_t)bytes, "0000:%02x:00.0", 0x10 + device))
+FAKE(cudaDeviceCanAccessPeer, (int *out, int device, int peer), cudaErrorInvalidDevice,
+     *out = device != fake_cuda.unreachable && peer != fake_cuda.unreachable)
+FAKE(cudaDeviceGetP2PAttribute, (int *out, enum cudaDeviceP2PAttr attribute, int device, int peer),
+     cudaErrorInvalidDevice, *out = attribute == cudaDevP2PAttrNativeAtomicSupported)
+FAKE(cudaHostGetDevicePointer, (void **out, void *memory, unsigned flags), cudaErrorInvalidValue,
+     *out = memory)
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *out)
+{
+    return cudaDriverGetVersion(out);
+}
+
 cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
 {
     *available = *all = (size_t)1 << 30;
     return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *out)
-{
-    *out = GPUS;
-    return fake_fails() ? cudaErrorInitializationError : cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
-{
-    snprintf(out, (size_t)bytes, "0000:%02x:00.0", 0x10 + device);
-    return fake_fails() ? cudaErrorInvalidDevice : cudaSuccess;
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int *out, int device, int peer)
-{
-    *out = device != fake_cuda.unreachable && peer != fake_cuda.unreachable;
-    return fake_fails() ? cudaErrorInvalidDevice : cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetP2PAttribute(int *out, enum cudaDeviceP2PAttr attribute, int device,
-                                      int peer)
-{
-    *out = attribute == cudaDevP2PAttrNativeAtomicSupported;
-    return fake_fails() ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
@@ -189,12 +180,6 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     *out = malloc(bytes);
     fake_count(1);
     return cudaSuccess;
-}
-
-cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned flags)
-{
-    *out = memory;
-    return fake_fails() ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *memory)
