@@ -4,8 +4,7 @@
 # TOOL: memcheck | racecheck | synccheck | initcheck. ALGORITHM: ll_v2 (if none is named).
 # PROBE (sanitizer_probe.c) does first what the tool must find, so that finding nothing means
 # something; it also tells whether the tool follows ranks that are forked. Two ranks on two GPUs,
-# one where there is one. EPA2A_TEST_BACKEND and EPA2A_TEST_TRANSPORT are as in verify.c; the
-# program is $COMPUTE_SANITIZER, or where CUDA puts it.
+# one where there is one. The program is $COMPUTE_SANITIZER, or where CUDA puts it.
 set -u
 epa2a=$1 config=$2 probe=$3 tool=$4 algorithm=${5:-ll_v2}
 work=$(mktemp -d) || exit 1
@@ -43,10 +42,8 @@ summaries() { grep -c '^=* .*SUMMARY: ' "$work/out"; }
 verify() {
     local set=() s
     for s in "$@"; do set+=(--set "$s"); done
-    [ -n "${EPA2A_TEST_BACKEND:-}" ] && set+=(--set "backend=$EPA2A_TEST_BACKEND")
-    [ -n "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set "transport=$EPA2A_TEST_TRANSPORT")
     # Under initcheck a memset of memory that was mapped by cuMemMap() fails in the driver.
-    [ "$tool" = initcheck ] && [ -z "${EPA2A_TEST_TRANSPORT:-}" ] && set+=(--set transport.memory=ipc)
+    [ "$tool" = initcheck ] && set+=(--set transport.memory=ipc)
     [ "$algorithm" = allgather ] || set+=(--set moe.hidden=512 --set moe.max_tokens=8 --set moe.experts=8)
     command=("$epa2a" verify "$config" --set "algorithm.name=$algorithm" "${set[@]}"
         --set verify.iterations=3 --set timeout=60s)

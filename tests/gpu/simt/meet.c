@@ -283,22 +283,6 @@ uint64_t simt_load(const uint64_t *word)
     return value;
 }
 
-uint32_t simt_load32(const uint32_t *word)
-{
-    struct worker *w = simt_place()->worker;
-    struct lane *self = w->now;
-    uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-
-    w->looked = true;
-    if (is_in_vain(w, &self->word, word, value, 0)) {
-        let_others(w);
-        value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-        self->word.first = value;
-    }
-    warp_of(w, self)->snapshots = 0;
-    return value;
-}
-
 /* From its end to its beginning, as it is written the other way round: what has come is there
  * together with all before it. A line may reach beyond the memory that it ends. */
 __attribute__((no_sanitize("address"))) static void take_line(struct snapshot *s, const char *line)

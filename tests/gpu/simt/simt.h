@@ -65,7 +65,6 @@ SIMT_EXPORT void simt_registers(uint32_t registers, bool more);
 
 /* A load that a thread makes again and again is one that waits: others get their turn. */
 SIMT_EXPORT uint64_t simt_load(const uint64_t *word);
-SIMT_EXPORT uint32_t simt_load32(const uint32_t *word);
 /* Eight lanes that load or store a line of 128 bytes at once, 16 bytes each, find or leave it
  * whole, as NVLink and the caches of GPUs have it. */
 SIMT_EXPORT void simt_load_pair(const char *from, uint64_t *first, uint64_t *second);

@@ -16,7 +16,6 @@ enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 #define epa_dev_fence_async_shared simt_fence_async
 #define epa_dev_bulk_store simt_bulk_store
 #define epa_dev_bulk_commit simt_bulk_commit
-#define epa_dev_load_acquire_gpu simt_load32
 #define epa_dev_wgmma_begin simt_wgmma_begin
 #define epa_dev_wgmma_commit simt_wgmma_commit
 
