@@ -99,16 +99,9 @@ inline find_ready(c)
 
 inline drop(c, at)
 {
-    i = at;
-    do
-    :: i + 1 < link[c].n ->
-        link[c].op[i] = link[c].op[i + 1];
-        i++
-    :: else -> break
-    od;
+    EACH(i, link[c].n - 1, IF(i >= at, link[c].op[i] = link[c].op[i + 1]));
     link[c].n--;
-    link[c].op[link[c].n] = 0;
-    i = 0
+    link[c].op[link[c].n] = 0
 }
 
 /* Issues to all, or to those that it is for. What a rank sends itself is in place at once. */

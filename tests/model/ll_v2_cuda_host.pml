@@ -106,13 +106,7 @@ inline forget_ops()
 {
     do
     :: at[0] > 0 && at[1] > 0 && at[N - 1] > 0 ->
-        item = 0;
-        do
-        :: item + 1 < queued ->
-            queue[item] = queue[item + 1];
-            item++
-        :: else -> break
-        od;
+        EACH(item, queued - 1, queue[item] = queue[item + 1]);
         queued--;
         queue[queued] = 0;
         EACH(item, N, at[item]--)

@@ -5,14 +5,7 @@
 #if DIRECT
 #define PLACE(is_row, p, row) \
     slot = 0; \
-    before = 0; \
-    do \
-    :: before < (row) -> \
-        slot = slot + is_row(p, before); \
-        before++ \
-    :: else -> break \
-    od; \
-    before = 0
+    EACH(before, row, slot = slot + is_row(p, before))
 #else
 #define PLACE(is_row, p, row) slot = row
 #endif
@@ -42,14 +35,7 @@ inline let_counts_come()
         IF(COMES_NOW(count_at[WORD(me, peer)], count_due[WORD(me, peer)]), count_comes(me, peer)))
 }
 
-#define ASSERT_COUNTS \
-    peer = 0; \
-    do \
-    :: peer < N -> \
-        assert(MUTE(peer) || ROUTES(me, MY_SET, peer) == FULL); \
-        peer++ \
-    :: else -> break \
-    od
+#define ASSERT_COUNTS EACH(peer, N, assert(MUTE(peer) || ROUTES(me, MY_SET, peer) == FULL))
 
 inline send_output()
 {
@@ -130,16 +116,9 @@ inline finish_dispatch()
             PLACE(HELD_AT, me, item);
             assert(ROWS(me, MY_SET, slot) == FULL));
         NEXT_EPOCH(row_at[FLAG(me, peer, token)], row_due[FLAG(me, peer, token)]));
-    peer = 0;
-    do
-    :: peer < N ->
-#if !MUTANT_ROUTES_IN_COMBINE
-        ROUTES(me, MY_SET, peer) = FREE;
-#endif
-        count_at[WORD(me, peer)]--;
-        peer++
-    :: else -> break
-    od;
+    EACH(peer, N,
+        IF(!MUTANT_ROUTES_IN_COMBINE, ROUTES(me, MY_SET, peer) = FREE);
+        count_at[WORD(me, peer)]--);
     IF(MY_PARITY == CLOSED, forget_set(1 - MY_SET));
     run_experts()
 }
@@ -204,17 +183,11 @@ inline finish_combine()
         item++
     :: else -> break
     od;
-    peer = 0;
-    do
-    :: peer < N ->
-#if MUTANT_ROUTES_IN_COMBINE
-        assert(ROUTES(me, MY_SET, peer) == FULL);
-        ROUTES(me, MY_SET, peer) = FREE;
-#endif
+    EACH(peer, N,
+        IF(MUTANT_ROUTES_IN_COMBINE,
+            assert(ROUTES(me, MY_SET, peer) == FULL);
+            ROUTES(me, MY_SET, peer) = FREE);
         IF(COMES_NOW(output_at[WORD(me, peer)], output_due[WORD(me, peer)]),
             output_comes(me, peer));
-        output_at[WORD(me, peer)]--;
-        peer++
-    :: else -> break
-    od
+        output_at[WORD(me, peer)]--)
 }
