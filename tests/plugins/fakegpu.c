@@ -487,14 +487,10 @@ static const struct config defaults = {.graphs = true};
 static const struct epa_option options[] = {
     {.name = "fail_launch",
      EPA_U32(struct config, fail_launch),
-     .help = "which launch of a graph fails; 0: none"},
-    {.name = "fail_write",
-     EPA_U32(struct config, fail_write),
-     .help = "which write to memory fails; 0: none"},
+     .help = "launch that fails; 0: none"},
+    {.name = "fail_write", EPA_U32(struct config, fail_write), .help = "write that fails; 0: none"},
     {.name = "graphs", EPA_BOOL(struct config, graphs), .help = "whether it has graphs"},
-    {.name = "experts",
-     EPA_BOOL(struct config, experts),
-     .help = "whether it computes real experts"},
+    {.name = "experts", EPA_BOOL(struct config, experts), .help = "has real experts"},
     {0},
 };
 

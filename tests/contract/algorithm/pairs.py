@@ -96,6 +96,12 @@ ONE_PUT = "transport: reorder, transport.room: 1, moe.max_tokens: 64, tokens: fu
     "verify.iterations: 4"
 SLICES = "transport: reorder, moe.max_tokens: 512, moe.hidden: 1024, tokens: full, " \
     "verify.iterations: 2"
+HOST_ALSO = {
+    "64 ranks": MANY_RANKS,
+    "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
+    "room for one put at a time": ONE_PUT,
+    "4096 tokens": MANY_TOKENS,
+}
 
 # Of real experts, whose rows are multiples of 128 channels; the layer is one stage.
 MLP_PROMISES = {name: text for name, text in PROMISES.items()
@@ -186,7 +192,7 @@ FILES = {
             ["streaming stores", "three workers a rank"],
             ["dedup", "reorder", "three workers a rank"],
         ],
-        "also": {
+        "also": HOST_ALSO | {
             "room for twice the even share": "algorithm.capacity: 2",
             "room for twice the even share, by rank, reorder, pipelined":
                 "algorithm.capacity: 2, algorithm.layout: rank, transport: reorder, "
@@ -194,19 +200,15 @@ FILES = {
             "room for twice the even share, dedup, reorder, pipelined":
                 "algorithm.capacity: 2, algorithm.dedup: true, transport: reorder, "
                 "verify.order: pipelined",
-            "64 ranks": MANY_RANKS,
             "64 ranks, dedup, FP8 outputs": MANY_RANKS.replace("experts: 64", "experts: 128") +
                 ", algorithm.dedup: true, algorithm.combine_dtype: fp8",
-            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
             "six ranks of two nodes, by rank":
                 THREE_NODES.replace("per_node: 2", "per_node: 3") + ", algorithm.layout: rank",
             "six ranks of three nodes, dedup, FP8 outputs":
                 THREE_NODES + ", algorithm.dedup: true, algorithm.combine_dtype: fp8",
-            "room for one put at a time": ONE_PUT,
             "room for one put at a time, dedup": ONE_PUT + ", algorithm.dedup: true",
             "slices of many tokens, reorder to half, dedup":
                 SLICES + ", transport.peers: pair, algorithm.dedup: true",
-            "4096 tokens": MANY_TOKENS,
         },
     },
     "ll_v1": {
@@ -233,20 +235,16 @@ FILES = {
             ["pushed", "three workers a rank"],
             ["reorder", "threads", "pipelined"],
         ],
-        "also": {
+        "also": HOST_ALSO | {
             f"{order}, {way}, {transport}": f"{more}, algorithm.exchange: {way}, {over}, verify.iterations: 100"
             for order, more in GIVEN_UP.items() for way in ("pull", "push") for transport, over in TRANSPORTS.items()
         } | {
             "room for four times the even share": "algorithm.capacity: 4",
             "room for four times the even share, reorder, pipelined":
                 "algorithm.capacity: 4, transport: reorder, verify.order: pipelined",
-            "64 ranks": MANY_RANKS,
-            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
             "six ranks of three nodes, pushed": THREE_NODES + ", algorithm.exchange: push",
-            "room for one put at a time": ONE_PUT,
             "slices of blocks": SLICES,
             "slices of blocks, reorder to half": SLICES + ", transport.peers: pair",
-            "4096 tokens": MANY_TOKENS,
         },
     },
     "token_flag": {
@@ -293,20 +291,16 @@ FILES = {
             ["in 3 chunks", "reorder", "threads"],
             ["two workers a rank", "fused", "threads"],
         ],
-        "also": {
+        "also": HOST_ALSO | {
             "5 chunks, two workers a rank, reorder to half":
                 "algorithm.chunks: 5, backend.workers: 2, moe.max_tokens: 64, transport: reorder, "
                 "transport.peers: pair",
             "5 chunks, ranks straggle":
                 "algorithm.chunks: 5, verify.straggle: 2ms, moe.max_tokens: 64",
-            "64 ranks": MANY_RANKS,
-            "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
             "six ranks of three nodes, a flag a rank, reset by memset, divided by source":
                 THREE_NODES + ", algorithm.flag_granularity: rank, algorithm.counter_reset: memset, "
                 "algorithm.work_partition: by_source",
-            "room for one put at a time": ONE_PUT,
             "slices of many tokens": SLICES,
-            "4096 tokens": MANY_TOKENS,
         },
     },
     "fused": {
