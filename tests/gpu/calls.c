@@ -290,12 +290,6 @@ static bool check(struct layer *l, uint32_t slot, const char *when)
                 &err, when);
 }
 
-/* A pair from new inputs to an output that is right. */
-static bool whole_round(struct layer *l, uint32_t slot, const char *when)
-{
-    return make(l, slot) && pair(l, slot) && sync_all(l) && check(l, slot, when);
-}
-
 /* ---- several shapes ---- */
 
 static bool in_turn(struct scene *s)
@@ -303,7 +297,8 @@ static bool in_turn(struct scene *s)
     bool good = true;
 
     for (uint32_t i = 0; i < LAYERS && good; i++)
-        good = whole_round(&s->layer[i], 0, "in turn");
+        good = make(&s->layer[i], 0) && pair(&s->layer[i], 0) && sync_all(&s->layer[i]) &&
+               check(&s->layer[i], 0, "in turn");
     return good;
 }
 

@@ -7,12 +7,13 @@
 
 #include <epa2a/transport.h>
 
+#include "../contract/ranks.h"
 #include "fake/fake_cuda.h"
 #include "plugin/registry.h"
 
 enum { MOST = 4, HEAP = 4096 };
 
-struct subject {
+struct simulated {
     const struct epa_transport_plugin *plugin;
     const struct epa_backend_plugin *backend;
     const struct epa_transport_plugin *between;
@@ -20,7 +21,7 @@ struct subject {
 };
 
 struct call {
-    const struct subject *subject;
+    const struct simulated *subject;
     const void *config;
     bool nodes; /* each rank is one */
     enum epa_status status[MOST];
@@ -95,26 +96,14 @@ static uint32_t count_descriptors(void)
     return n;
 }
 
-/* The config of the transport with its first option, memory, as named. */
-static void *config_of(const struct subject *subject, const char *memory)
-{
-    const struct epa_options *options = &subject->plugin->plugin.options;
-    char *config = malloc(options->size);
-
-    memcpy(config, options->defaults, options->size);
-    for (const struct epa_choice *c = options->table[0].choices; c->name != NULL; c++) {
-        if (strcmp(c->name, memory) == 0)
-            memcpy(config + options->table[0].offset, &c->value, sizeof(int));
-    }
-    return config;
-}
-
 /* Threads: the ranks share one CUDA, and what is left of it can be counted. */
-static struct call launch(const struct subject *subject, const char *memory, uint32_t ranks,
+static struct call launch(const struct simulated *subject, const char *memory, uint32_t ranks,
                           bool nodes)
 {
-    void *config = config_of(subject, memory);
-    struct call call = {.subject = subject, .config = config, .nodes = nodes};
+    const char *option = memory;
+    struct call call = {.subject = subject,
+                        .config = read_config(&subject->plugin->plugin.options, 1, &option),
+                        .nodes = nodes};
     struct epa_launch launch = {.ranks = ranks,
                                 .ranks_per_node = nodes ? 1 : 0,
                                 .threads = 1,
@@ -131,7 +120,6 @@ static struct call launch(const struct subject *subject, const char *memory, uin
         fail_msg("call %llu failed: %lld things are left",
                  (unsigned long long)subject->cuda->fail_at, (long long)subject->cuda->live);
     assert_int_equal(count_descriptors(), descriptors);
-    free(config);
     return call;
 }
 
@@ -155,7 +143,7 @@ static bool somebody_failed(const struct call *call)
     return false;
 }
 
-static void fail_each_call(const struct subject *subject, const char *memory, uint32_t ranks,
+static void fail_each_call(const struct simulated *subject, const char *memory, uint32_t ranks,
                            bool nodes)
 {
     uint64_t calls, reached = 0, failed = 0;
@@ -186,26 +174,26 @@ static void fail_each_call(const struct subject *subject, const char *memory, ui
 
 TEST(any_call_may_fail_with_memory_passed_by_descriptors)
 {
-    fail_each_call(*state, "vmm", MOST, false);
+    fail_each_call(*state, "memory=vmm", MOST, false);
 }
 
 TEST(any_call_may_fail_with_cuda_ipc)
 {
-    fail_each_call(*state, "ipc", MOST, false);
+    fail_each_call(*state, "memory=ipc", MOST, false);
 }
 
 TEST(any_call_may_fail_with_other_nodes)
 {
-    fail_each_call(*state, "vmm", 2, true);
+    fail_each_call(*state, "memory=vmm", 2, true);
 }
 
 TEST(all_ranks_refuse_the_same_pair)
 {
-    const struct subject *subject = *state;
+    const struct simulated *subject = *state;
     struct call call;
 
     subject->cuda->unreachable = 2;
-    call = launch(subject, "auto", MOST, false);
+    call = launch(subject, "memory=auto", MOST, false);
     subject->cuda->unreachable = -1;
     for (uint32_t r = 0; r < MOST; r++) {
         assert_int_equal(call.status[r], EPA_ERR_UNSUPPORTED);
@@ -218,12 +206,12 @@ TEST(all_ranks_refuse_the_same_pair)
 
 TEST(gpus_that_cannot_pass_descriptors_use_ipc)
 {
-    const struct subject *subject = *state;
+    const struct simulated *subject = *state;
     struct call automatic, insisting;
 
     subject->cuda->no_descriptors = 1;
-    automatic = launch(subject, "auto", 2, false);
-    insisting = launch(subject, "vmm", 2, false);
+    automatic = launch(subject, "memory=auto", 2, false);
+    insisting = launch(subject, "memory=vmm", 2, false);
     subject->cuda->no_descriptors = 0;
     for (uint32_t r = 0; r < 2; r++) {
         assert_int_equal(automatic.status[r], EPA_OK);
@@ -248,7 +236,7 @@ static const void *symbol(const char *path, const char *name)
 
 static int take_arguments(void **state)
 {
-    static struct subject subject;
+    static struct simulated subject;
 
     if (test_argc != 4) {
         fprintf(stderr, "usage: %s NVLINK.so BACKEND.so SHM.so, the first two made up\n",
