@@ -143,20 +143,20 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
 /* Leaves in `at`, for each warp and phase, what is of the last call of the stage, else 0. */
 static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *at)
 {
-    uint64_t last[DEVICE_STAGES] = {0};
+    uint32_t last[DEVICE_STAGES] = {0};
 
     for (uint32_t i = 0; i < n * PHASES; i++) {
-        uint64_t call = stamps[i / PHASES].call[i % PHASES];
-        uint64_t *of = &last[i % PHASES / DEVICE_PHASES];
+        const struct device_stamp *s = &stamps[i / PHASES].phase[i % PHASES];
+        uint32_t *of = &last[i % PHASES / DEVICE_PHASES];
 
-        *of = call > *of ? call : *of;
+        *of = s->end != 0 && s->call > *of ? s->call : *of;
     }
     for (uint32_t i = 0; i < n * PHASES; i++) {
-        const struct device_stamps *s = &stamps[i / PHASES];
-        bool is_last = s->call[i % PHASES] == last[i % PHASES / DEVICE_PHASES];
+        const struct device_stamp *s = &stamps[i / PHASES].phase[i % PHASES];
+        bool is_last = s->end != 0 && s->call == last[i % PHASES / DEVICE_PHASES];
 
-        for (int k = 0; k < 2; k++)
-            at[2 * i + k] = is_last ? s->at[i % PHASES][k] : 0;
+        at[2 * i] = is_last ? s->end - s->took_ns : 0;
+        at[2 * i + 1] = is_last ? s->end : 0;
     }
 }
 
@@ -252,8 +252,6 @@ static uint64_t place_private(struct device *d, char *memory)
 
     d->calls = device_take(memory, &at, counted * sizeof(*d->calls));
     d->taken = device_take(memory, &at, k->stages * sizeof(*d->taken));
-    d->args.stamped = d->stamps ? d->args.most_blocks * d->args.warps : 0;
-    d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     for (uint32_t i = 0; i < d->sets; i++) {
         struct device_set *s = &d->set[i];
 
@@ -262,6 +260,9 @@ static uint64_t place_private(struct device *d, char *memory)
         s->recv_start = device_take(memory, &at, d->args.local * sizeof(*s->recv_start));
     }
     k->place(d, memory, &at);
+    /* Last: without them all else is where it is with them. */
+    d->args.stamped = d->stamps ? d->args.most_blocks * d->args.warps : 0;
+    d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     return at;
 }
 

@@ -298,56 +298,47 @@ template <bool F16> EPA_DEV struct epa_dev_words dev_pack_words(const float *val
     return {{(uint64_t)packed.y << 32 | packed.x, (uint64_t)packed.w << 32 | packed.z}};
 }
 
-/* ---- profile ---- */
+/* ---- profile ----
+ *
+ * When a phase began is kept in a register, and one store notes it as it ends: to read the clock
+ * costs nothing that can be measured, and stamps that wait in shared memory for the end of their
+ * kernel delay that. */
 
-/* When this warp first began each phase of the stage, and last ended it; 0: not yet. In shared
- * memory until the kernel ends: to store each at once took up to a tenth of ll_v1's time. */
-EPA_DEV uint64_t *dev_phase(uint32_t phase)
+/* The time now, modulo 2^32 ns. */
+template <bool PROFILE> EPA_DEV uint32_t dev_begun(void)
 {
-    __shared__ uint64_t at[DEVICE_MOST_WARPS][DEVICE_PHASES][2];
-
-    return at[threadIdx.x / EPA_DEV_WARP][phase];
+    return PROFILE ? (uint32_t)epa_dev_time() : 0;
 }
 
-/* All lanes, before the first stamp of a kernel. */
-template <bool PROFILE> EPA_DEV void dev_stamps_begin(void)
+/* All lanes: a phase of this warp that began at `begun` ends, or has got as far as this. */
+template <bool PROFILE>
+EPA_DEV void dev_ended(const struct device_args &c, uint64_t call, uint32_t phase, uint32_t begun)
 {
     if (!PROFILE)
         return;
-    if (epa_dev_lane() < DEVICE_PHASES) {
-        uint64_t *at = dev_phase(epa_dev_lane());
-
-        at[0] = at[1] = 0;
-    }
-    __syncwarp();
-}
-
-/* Lane 0 notes when its warp began and ended a phase of the stage. */
-template <bool PROFILE> EPA_DEV void dev_stamp(uint32_t phase, bool ends)
-{
-    if (!PROFILE || epa_dev_lane() != 0)
-        return;
-    uint64_t *at = dev_phase(phase);
-
-    if (ends || at[0] == 0)
-        at[ends] = epa_dev_time();
-}
-
-/* All lanes, at the end of a kernel of the call. */
-template <bool PROFILE> EPA_DEV void dev_stamps_end(const struct device_args &c, uint64_t call)
-{
-    if (!PROFILE)
-        return;
-    __syncwarp();
-    if (epa_dev_lane() >= DEVICE_PHASES || dev_phase(epa_dev_lane())[0] == 0)
-        return;
-    const uint64_t *phase = dev_phase(epa_dev_lane());
+    uint64_t now = epa_dev_time();
     uint32_t warp = blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
-    uint32_t at = c.stage * DEVICE_PHASES + epa_dev_lane();
+    struct device_stamp *stamp = &c.stamps[warp].phase[c.stage * DEVICE_PHASES + phase];
 
-    c.stamps[warp].at[at][0] = phase[0];
-    c.stamps[warp].at[at][1] = phase[1];
-    c.stamps[warp].call[at] = call;
+    if (epa_dev_lane() == 0)
+        *reinterpret_cast<uint4 *>(stamp) =
+            make_uint4((uint32_t)now, (uint32_t)(now >> 32), (uint32_t)now - begun, (uint32_t)call);
+}
+
+/* Since when a warp that waits for each unit of a loop, and then works on it, has done so first. */
+struct dev_since {
+    uint32_t wait, work;
+    bool works;
+};
+
+template <bool PROFILE>
+EPA_DEV void dev_waited(const struct device_args &c, uint64_t call, uint32_t phase,
+                        struct dev_since *since)
+{
+    dev_ended<PROFILE>(c, call, phase, since->wait);
+    if (PROFILE && !since->works)
+        since->work = dev_begun<PROFILE>();
+    since->works = true;
 }
 
 #endif

@@ -49,12 +49,16 @@ EPA_BOTH uint32_t device_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
     return low;
 }
 
-/* Of one warp: when it began and ended each phase of each stage, by the device's nanosecond
- * clock; 0: it did not take part. In which call that was: those of a call before the last one of
- * the stage are of no use, and nobody clears them. */
+/* When a warp ended a phase of a stage, by the device's nanosecond clock, and how long that took; in
+ * which call: those of a call before the last one of the stage are of no use, and nobody clears
+ * them. 16 bytes, which one lane stores. */
+struct device_stamp {
+    uint64_t end; /* 0: never */
+    uint32_t took_ns, call;
+};
+
 struct device_stamps {
-    uint64_t at[DEVICE_STAGES * DEVICE_PHASES][2];
-    uint64_t call[DEVICE_STAGES * DEVICE_PHASES];
+    struct device_stamp phase[DEVICE_STAGES * DEVICE_PHASES];
 };
 
 /* What kernels are given, by value. */

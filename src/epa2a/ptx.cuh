@@ -16,6 +16,25 @@ EPA_DEV uint64_t epa_dev_time(void)
     return ns;
 }
 
+/* Of a block of one dimension: a thread's number in its warp. The compiler computes threadIdx.x % 32
+ * anew wherever it has no register for it, which takes a while; a file of kernels that defines
+ * EPA_DEV_KEEP_LANE before it includes this has a register set apart. Which is faster is to be
+ * measured. */
+#ifdef EPA_DEV_KEEP_LANE
+EPA_DEV uint32_t epa_dev_lane(void)
+{
+    uint32_t lane;
+
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
+#else
+EPA_DEV uint32_t epa_dev_lane(void)
+{
+    return threadIdx.x % 32;
+}
+#endif
+
 /* ---- words that ranks share ---- */
 
 EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)

@@ -13,11 +13,6 @@
 
 enum { EPA_DEV_WARP = 32, EPA_DEV_ALL = 0xffffffffu };
 
-EPA_DEV uint32_t epa_dev_lane(void)
-{
-    return threadIdx.x % EPA_DEV_WARP;
-}
-
 EPA_DEV uint4 epa_dev_load16(const char *from)
 {
     return __ldcg(reinterpret_cast<const uint4 *>(from));

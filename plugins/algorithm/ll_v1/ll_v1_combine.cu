@@ -178,13 +178,14 @@ template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call
 {
     uint32_t warps = a.senders * DEVICE_WARPS, all = __ldcg(a.c.rows) * a.pieces;
 
-    dev_stamp<PROFILE>(V1_SEND_OUTPUTS, false);
+    uint32_t begun = dev_begun<PROFILE>();
+
     for (uint32_t u = dev_warp_of(blockIdx.x, a.senders), asked; u < all;
          u = dev_next(asked, warps, all)) {
         asked = dev_ask(a.c, DEV_SENDING, call, warps, all);
         v1_push_piece(a, u / a.pieces, u % a.pieces, call);
     }
-    dev_stamp<PROFILE>(V1_SEND_OUTPUTS, true);
+    dev_ended<PROFILE>(a.c, call, V1_SEND_OUTPUTS, begun);
 }
 
 /* Choices are read while signals or expert outputs are on their way. */
@@ -197,12 +198,12 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
 
     if (u < all)
         of = v1_choices_of(a, u / a.shares);
-    dev_stamp<PROFILE>(V1_WAIT_OUTPUTS, false);
+    uint32_t begun = dev_begun<PROFILE>();
     if ((PULL || block == 0) &&
         !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call, V1_WAIT_BEGUN))
         return;
-    dev_stamp<PROFILE>(V1_WAIT_OUTPUTS, true);
-    dev_stamp<PROFILE>(V1_REDUCE, false);
+    dev_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun);
+    begun = dev_begun<PROFILE>();
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
         if (PULL)
@@ -213,7 +214,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
         if (u < all)
             of = v1_choices_of(a, u / a.shares);
     }
-    dev_stamp<PROFILE>(V1_REDUCE, true);
+    dev_ended<PROFILE>(a.c, call, V1_REDUCE, begun);
 }
 
 /* Where expert outputs are pushed the last blocks only receive. In a kernel of one block it does
@@ -227,14 +228,12 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     uint32_t first = a.senders < gridDim.x ? a.senders : 0;
     uint64_t call = dev_begin(a.c, false, true);
 
-    dev_stamps_begin<PROFILE>();
     if (sends && blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
         dev_signal_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call);
     if (!PULL && blockIdx.x < a.senders)
         send<PROFILE>(a, call);
     if (receives && blockIdx.x >= first)
         receive<F16, PULL, PROFILE>(a, call, blockIdx.x - first, gridDim.x - first);
-    dev_stamps_end<PROFILE>(a.c, call);
     dev_end(a.c, call, receives);
 }
 

@@ -269,14 +269,15 @@ template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint6
 {
     struct v1_sorted s = {shared, shared + a.c.experts + 1, shared + 2 * a.c.experts + 1};
 
-    dev_stamp<PROFILE>(V1_SORT, false);
+    uint32_t begun = dev_begun<PROFILE>();
+
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    dev_stamp<PROFILE>(V1_SORT, true);
-    dev_stamp<PROFILE>(V1_QUANTISE_AND_SEND, false);
+    dev_ended<PROFILE>(a.c, call, V1_SORT, begun);
+    begun = dev_begun<PROFILE>();
     send_chunks<IN>(a, s, call);
-    dev_stamp<PROFILE>(V1_QUANTISE_AND_SEND, true);
+    dev_ended<PROFILE>(a.c, call, V1_QUANTISE_AND_SEND, begun);
     return true;
 }
 
@@ -332,7 +333,8 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, u
 /* One warp: a part of the row of an entry, from its slot. False: it has not come. */
 template <int IN, bool PROFILE>
 EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entry,
-                             uint32_t unit, uint64_t call, uint64_t *payload)
+                             uint32_t unit, uint64_t call, struct dev_since *since,
+                             uint64_t *payload)
 {
     enum { GROUPS = v1_groups(IN) };
     struct v1_part p = v1_part_at<IN>(a, 0, unit);
@@ -344,14 +346,12 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
                    ((uint64_t)(back.source * a.max_m + row) * a.units + unit) * a.unit_bytes);
     struct epa_dev_words v[GROUPS];
 
-    dev_stamp<PROFILE>(V1_WAIT, false);
     if (!epa_dev_packets_read<GROUPS>(a.c, from, packets, call, w, v))
         return false;
-    dev_stamp<PROFILE>(V1_WAIT, true);
-    dev_stamp<PROFILE>(V1_POSTPROCESS, false);
+    dev_waited<PROFILE>(a.c, call, V1_WAIT, since);
     epa_dev_words_keep<GROUPS>(v, packets, payload);
     v1_copy_payload<IN>(a, p, entry, back, reinterpret_cast<const char *>(payload));
-    dev_stamp<PROFILE>(V1_POSTPROCESS, true);
+    dev_ended<PROFILE>(a.c, call, V1_POSTPROCESS, since->work);
     return true;
 }
 
@@ -417,16 +417,19 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
 {
     struct v1_cells c = {a.c.experts, shared, shared + a.c.experts, shared + 2 * a.c.experts};
     uint32_t warps = gridDim.x * DEVICE_WARPS, total, all;
+    struct dev_since since = {};
 
     if (!find_cells(a, call, c, &total))
         return;
     if (block == 0)
         publish_views(a, c, total);
     all = total * a.units;
+    since.wait = dev_begun<PROFILE>();
     for (uint32_t u = dev_warp_of(block, gridDim.x), asked; u < all;
          u = dev_next(asked, warps, all)) {
         asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
-        if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call, payload_of(a)))
+        if (!v1_receive_part<IN, PROFILE>(a, c, u / a.units, u % a.units, call, &since,
+                                          payload_of(a)))
             return;
     }
 }
@@ -438,13 +441,11 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     bool receives = (a.halves & V1_RECEIVE) != 0, ok = true;
     uint64_t call = dev_begin(a.c, false, true);
 
-    dev_stamps_begin<PROFILE>();
     if (blockIdx.x < a.senders)
         ok = send<IN, PROFILE>(a, call);
     __syncthreads(); /* shared memory is used anew */
     if (ok && receives)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
-    dev_stamps_end<PROFILE>(a.c, call);
     dev_end(a.c, call, receives);
 }
 

@@ -7,6 +7,7 @@
  * have given their outputs, and it is done with whatever it read before. Every rank waits for all
  * of them in every combine, also for those that have nothing for it: that is what lets the
  * next dispatch store without asking. */
+#define EPA_DEV_KEEP_LANE /* up to 3 % faster */
 #include "ll_v2_outputs.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
@@ -207,7 +208,8 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
     uint32_t rows = MODE == LL_DIRECT ? __ldcg(a.c.rows) : a.c.v.size * a.c.max_tokens;
     uint32_t warps = blocks * DEVICE_WARPS, all = rows * a.shares;
 
-    dev_stamp<PROFILE>(LL_COPY_AND_PUT, false);
+    uint32_t begun = dev_begun<PROFILE>();
+
     for (uint32_t u = dev_warp_of(blockIdx.x, blocks), asked; u < all;
          u = dev_next(asked, warps, all)) {
         uint32_t source, token;
@@ -220,7 +222,7 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
         ll_slot_at(a.c.v.size, a.c.v.rank + 1, u / a.shares, &source, &token);
         push_slot<MODE, FROM, F16, FP8>(a, source, token, u % a.shares, epoch);
     }
-    dev_stamp<PROFILE>(LL_COPY_AND_PUT, true);
+    dev_ended<PROFILE>(a.c, epoch, LL_COPY_AND_PUT, begun);
 }
 
 /* Into so many units a share is divided where it is received. */
@@ -276,11 +278,11 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
 
     if (AHEAD && u < all)
         of = outputs_of(a, u / units);
-    dev_stamp<PROFILE>(LL_RECV_WAIT, false);
+    uint32_t begun = dev_begun<PROFILE>();
     if ((!PUSHED || block == 0) && !dev_wait_all(a.c, LL_OUTPUT * a.c.v.size, epoch, LL_OUTPUT))
         return;
-    dev_stamp<PROFILE>(LL_RECV_WAIT, true);
-    dev_stamp<PROFILE>(LL_TOPK_REDUCE, false);
+    dev_ended<PROFILE>(a.c, epoch, LL_RECV_WAIT, begun);
+    begun = dev_begun<PROFILE>();
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
         if (!AHEAD)
@@ -292,7 +294,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         if (AHEAD && u < all)
             of = outputs_of(a, u / units);
     }
-    dev_stamp<PROFILE>(LL_TOPK_REDUCE, true);
+    dev_ended<PROFILE>(a.c, epoch, LL_TOPK_REDUCE, begun);
 }
 
 /* Where expert outputs are pushed the last blocks only receive. With few registers there is room
@@ -306,7 +308,6 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     uint32_t first = sends && receives ? a.receivers_from : 0;
     uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
 
-    dev_stamps_begin<PROFILE>();
     if (sends && blockIdx.x == 0)
         dev_signal_all(a.c, LL_OUTPUT * a.c.v.size, epoch);
     if (sends && PUSHED && (first == 0 || blockIdx.x < first))
@@ -314,7 +315,6 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
     if (receives && blockIdx.x >= first)
         receive<MODE, FROM, F16, FP8, PUSHED, PROFILE>(a, epoch, blockIdx.x - first,
                                                        gridDim.x - first);
-    dev_stamps_end<PROFILE>(a.c, epoch);
     dev_end(a.c, epoch, receives);
 }
 

@@ -86,6 +86,7 @@ extern "C" {
 #endif
 /* NULL: there is none. */
 const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
+const void *ll_dispatch_dedup_kernel(enum device_input, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
 /* Sends what the kernel before has stored for other nodes, waits for what comes from there, or
  * both. */

@@ -143,8 +143,8 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     uint32_t all = __ldcg(a.c.rows) * units;
     __shared__ uint32_t received[EPA_DEVICE_RANKS];
 
-    dev_stamps_begin<PROFILE>();
-    dev_stamp<PROFILE>(TF_SENDING, false);
+    uint32_t begun = dev_begun<PROFILE>();
+
     if (threadIdx.x < a.c.v.size)
         received[threadIdx.x] = __ldcg(a.received + threadIdx.x);
     __syncthreads();
@@ -160,8 +160,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
         for (uint32_t u = threadIdx.x / EPA_DEV_WARP; u < n; u += dev_warps())
             output_part<KIND, F16>(a, epoch, start + u / units, u % units);
     }
-    dev_stamp<PROFILE>(TF_SENDING, true);
-    dev_stamps_end<PROFILE>(a.c, epoch);
+    dev_ended<PROFILE>(a.c, epoch, TF_SENDING, begun);
 }
 
 /* ---- combine_recv ---- */
@@ -259,11 +258,10 @@ static __global__ void __launch_bounds__(TF_THREADS, 1)
 {
     uint64_t epoch = dev_begin(a.c, false, false);
 
-    dev_stamps_begin<PROFILE>();
-    dev_stamp<PROFILE>(TF_RECEIVING, false);
+    uint32_t begun = dev_begun<PROFILE>();
+
     reduce_tokens<F16, PROFILE>(a, epoch);
-    dev_stamp<PROFILE>(TF_RECEIVING, true);
-    dev_stamps_end<PROFILE>(a.c, epoch);
+    dev_ended<PROFILE>(a.c, epoch, TF_RECEIVING, begun);
     epa_dev_after_kernel(); /* who waits for this half waits for both */
     dev_end(a.c, epoch, true);
 }

@@ -154,7 +154,8 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r, const
 /* One warp: a part of a row. False: it has not come. */
 template <bool PROFILE>
 EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
-                             uint32_t source, uint32_t row, uint32_t unit, uint64_t *payload)
+                             uint32_t source, uint32_t row, uint32_t unit, struct dev_since *since,
+                             uint64_t *payload)
 {
     const char *message =
         dev_own(a.c.v, a.comm + ((uint64_t)source * a.source_rows + row) * a.wire_bytes);
@@ -163,11 +164,9 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
     struct tf_row r = {source, row, 0, 0, 0, 0};
     struct epa_dev_words v[TF_FOURS], meta;
 
-    dev_stamp<PROFILE>(TF_AWAITING, false);
     if (!tf_await_part(a, message, p, epoch, w, v, &meta))
         return false;
-    dev_stamp<PROFILE>(TF_AWAITING, true);
-    dev_stamp<PROFILE>(TF_RECEIVING, false);
+    dev_waited<PROFILE>(a.c, epoch, TF_AWAITING, since);
     if (!tf_read_meta(a, base, meta, &r)) {
         w.what = TF_BAD_ROW;
         if (epa_dev_lane() == 0)
@@ -175,7 +174,7 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
         return false;
     }
     tf_copy_part(a, r, p, epoch, v, payload);
-    dev_stamp<PROFILE>(TF_RECEIVING, true);
+    dev_ended<PROFILE>(a.c, epoch, TF_RECEIVING, since->work);
     return true;
 }
 
@@ -199,6 +198,7 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
                              uint64_t *payload)
 {
     uint32_t units = tf_units_of(a.packets), warps = blocks * dev_warps(), all = 0;
+    struct dev_since since = {dev_begun<PROFILE>(), 0, false};
     bool asks = a.c.stage == TF_DISPATCH_RECV; /* else work counters are for tokens */
 
     for (uint32_t s = 0; s < a.c.v.size; s++)
@@ -211,7 +211,7 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
             asked = dev_ask(a.c, 0, epoch, warps, all);
         tf_part_to_come(a, u, all / units, units, &row, &unit);
         tf_row_at(a.c.v.size, a.c.v.rank, c->n, row, &source, &row);
-        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row, unit,
+        if (!tf_receive_part<PROFILE>(a, epoch, base, source, c->first[source] + row, unit, &since,
                                       payload))
             return;
     }
@@ -224,6 +224,7 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const
                                   uint64_t *payload)
 {
     uint32_t units = tf_units_of(a.packets);
+    struct dev_since since = {dev_begun<PROFILE>(), 0, false};
 
     for (uint32_t s = block % a.c.v.size; s < a.c.v.size; s += blocks) {
         uint32_t number = block / a.c.v.size,
@@ -231,7 +232,7 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const
 
         for (uint32_t u = dev_warp_of(number, of); u < c->n[s] * units; u += of * dev_warps())
             if (!tf_receive_part<PROFILE>(a, epoch, base, s, c->first[s] + u / units, u % units,
-                                          payload))
+                                          &since, payload))
                 return;
     }
 }
@@ -295,15 +296,14 @@ template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint6
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
 
     if (blockIdx.x < a.publishers) {
-        dev_stamp<PROFILE>(TF_COUNTING, false);
         tf_publish(a, epoch, shared);
-        dev_stamp<PROFILE>(TF_COUNTING, true);
+        dev_ended<PROFILE>(a.c, epoch, TF_COUNTING, begun);
+        begun = dev_begun<PROFILE>();
     }
-    dev_stamp<PROFILE>(TF_SENDING, false);
     tf_send<IN>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
         tf_signal_when_all_sent(a, epoch);
-    dev_stamp<PROFILE>(TF_SENDING, true);
+    dev_ended<PROFILE>(a.c, epoch, TF_SENDING, begun);
 }
 
 template <int IN, bool PROFILE>
@@ -313,14 +313,13 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     uint64_t epoch = dev_begin(a.c, false, true);
     bool alone = gridDim.x == a.senders; /* nobody else receives */
 
-    dev_stamps_begin<PROFILE>();
     if (blockIdx.x < a.senders)
         send<IN, PROFILE>(a, epoch);
     __syncthreads(); /* shared memory is used anew */
     if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
+    uint32_t begun = dev_begun<PROFILE>();
                             alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
-    dev_stamps_end<PROFILE>(a.c, epoch);
 }
 
 /* It runs beside dispatch_send, which comes before it and lets it only when all before both has
@@ -331,9 +330,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
 {
     uint64_t epoch = dev_begin(a.c, false, false);
 
-    dev_stamps_begin<PROFILE>();
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
-    dev_stamps_end<PROFILE>(a.c, epoch);
     epa_dev_after_kernel(); /* who waits for this half waits for both */
     dev_end(a.c, epoch, true);
     if (a.folded)

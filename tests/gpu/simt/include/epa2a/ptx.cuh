@@ -16,6 +16,11 @@
 #define epa_dev_store_pair simt_store_pair
 #define epa_dev_load_pair simt_load_pair
 
+EPA_DEV uint32_t epa_dev_lane(void)
+{
+    return threadIdx.x % 32;
+}
+
 EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);

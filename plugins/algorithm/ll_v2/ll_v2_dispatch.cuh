@@ -1,0 +1,342 @@
+/* Dispatch on GPUs. The first blocks count choices and tell all ranks; the others store
+ * rows at the ranks that want them, quantised on the way, without waiting for that: where a
+ * row arrives at a rank that gets it once is fixed by who sends it and its number. The last
+ * blocks take in what arrives. Only rows that go straight to their experts' rows (layout
+ * expert, dedup: false) wait for the counts of all ranks, which say where they stand.
+ *
+ * Routes and counts are packets, which carry the epoch. Rows that are copied to their experts
+ * (once) are packets, too. Rows that are read where they arrive have a signal for each part. */
+#ifndef LL_V2_DISPATCH_CUH
+#define LL_V2_DISPATCH_CUH
+
+#include "ll_v2_send.cuh"
+
+/* Of the block: tables by expert first, then a string for each warp. */
+extern __shared__ __align__(16) uint32_t shared[];
+
+EPA_DEV uint64_t *payload_of(const struct ll_args &a)
+{
+    return reinterpret_cast<uint64_t *>(reinterpret_cast<char *>(shared) + a.payloads +
+                                        threadIdx.x / EPA_DEV_WARP * a.payload);
+}
+
+template <int IN, int MODE, bool PROFILE>
+EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
+{
+    /* The first blocks count; they send rows only where there are no others. */
+    bool apart = senders > a.publishers;
+    uint32_t blocks = apart ? senders - a.publishers : senders;
+    uint32_t block = apart ? blockIdx.x - a.publishers : blockIdx.x;
+    uint32_t *first = shared + a.c.experts, warps = blocks * DEVICE_WARPS;
+    uint32_t units = a.units / a.row_signals; /* that a warp takes in one go */
+    uint32_t all = a.c.tokens * a.row_signals;
+    uint64_t *payload = payload_of(a);
+
+    if (blockIdx.x < a.publishers) {
+        uint32_t begun = dev_begun<PROFILE>();
+
+        ll_publish<MODE == LL_DIRECT>(a, epoch, shared);
+        dev_ended<PROFILE>(a.c, epoch, LL_COUNT_PUT, begun);
+    }
+    if (blockIdx.x < a.publishers && apart)
+        return true;
+    if (MODE == LL_DIRECT && !ll_slots(a, epoch, shared, first))
+        return false;
+    uint32_t begun = dev_begun<PROFILE>();
+
+    for (uint32_t u = dev_warp_of(block, blocks), asked; u < all; u = dev_next(asked, warps, all)) {
+        struct reported t;
+        float carried = 0.0f;
+
+        asked = dev_ask(a.c, DEV_SENDING, epoch, warps, all);
+        for (uint32_t i = u * units; i < (u + 1) * units; i++)
+            t = send_unit<IN, MODE>(a, i / a.units, i % a.units, epoch, first, payload, &carried);
+        tell_row<MODE>(a, t, epoch);
+    }
+    dev_ended<PROFILE>(a.c, epoch, LL_QUANT_AND_PUT, begun);
+    return true;
+}
+
+/* ---- receiving ----
+ *
+ * A row's slot says who sent it and which token it is. Which experts want it, and where it
+ * is among their entries, is in its choices and the routes that its rank told. */
+
+/* Whether a row comes here. One warp; *ok: the source has said so, or not. */
+EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
+                     bool *ok)
+{
+    uint2 sent = make_uint2(0, 0);
+
+    *ok =
+        ll_packet_wait(a, dev_own(a.c.v, ll_route(a, source, token / LL_WINDOW_TOKENS, a.c.local)),
+                       epoch, source, &sent);
+    *ok = __all_sync(EPA_DEV_ALL, *ok);
+    return (sent.x >> token % LL_WINDOW_TOKENS & 1) != 0;
+}
+
+/* Which of a row's choices are for experts here, as bits; lane k has choice k, and gets its
+ * entry. One warp. */
+EPA_DEV uint32_t find_entries(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                              uint32_t token, uint32_t expert, uint64_t epoch, uint32_t *entry)
+{
+    uint32_t e = expert - a.c.v.rank * a.c.local, position;
+    bool here = expert < a.c.experts && e < a.c.local;
+
+    *entry = 0;
+    if (here && ll_position(a, ll_route(a, source, token / LL_WINDOW_TOKENS, e), epoch, source,
+                            token, &position))
+        *entry = cell[e * a.c.v.size + source] + position;
+    return __ballot_sync(EPA_DEV_ALL, here);
+}
+
+/* Combine finds here what it expert outputs: routes themselves may be those of the next dispatch
+ * by then. */
+EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wanted, uint32_t entry,
+                          uint32_t expert, float weight)
+{
+    uint32_t before = __popc(wanted & ((1u << epa_dev_lane()) - 1));
+    size_t at = (size_t)slot * a.c.topk + before;
+
+    if ((wanted >> epa_dev_lane() & 1) != 0)
+        a.share[at] = {entry, weight};
+    if ((wanted >> epa_dev_lane() & 1) != 0 && a.chosen != NULL)
+        a.chosen[at] = (uint16_t)(expert - a.c.v.rank * a.c.local);
+    if (epa_dev_lane() == 0)
+        a.wanted[slot] = wanted;
+}
+
+/* One warp, until all parts of a row are here. */
+EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait w, uint64_t epoch)
+{
+    bool ok = true;
+
+    for (uint32_t unit = epa_dev_lane(); unit < a.row_signals; unit += EPA_DEV_WARP)
+        ok = ok && epa_dev_wait_for(
+                       a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, row, unit),
+                       epoch, a.c.timeout_ns, w);
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp(); /* what one lane has acquired, all may read */
+    return ok;
+}
+
+/* One warp, until a row's choices for this rank are here; lane i gets the i-th, or expert
+ * ~0. */
+EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t source,
+                          uint64_t epoch, uint2 *out)
+{
+    struct epa_dev_poll poll = {0, 0, 0};
+    struct epa_dev_wait w = {LL_DISPATCH, LL_COUNT, source, 0};
+    uint32_t lane = epa_dev_lane(), n;
+    uint64_t received;
+
+    from += (lane < a.c.topk ? lane : 0) * LL_PACKET_BYTES;
+    for (;;) {
+        *out = epa_dev_packet16_load(from, &received);
+        n = __shfl_sync(EPA_DEV_ALL, received >= epoch ? ll_choice_n(out->x) : EPA_DEV_WARP, 0);
+        if (__all_sync(EPA_DEV_ALL, received >= epoch || lane >= n))
+            break;
+        if (!__all_sync(EPA_DEV_ALL,
+                        !epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, received, epoch)))
+            return false;
+    }
+    out->x = lane < n ? ll_choice_expert(out->x) : ~0u;
+    return true;
+}
+
+/* Layout rank, one warp: a row that stays where it is; its experts get to know of it. */
+EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                         uint32_t token, uint64_t epoch)
+{
+    uint32_t slot = ll_slot(a.c.max_tokens, source, token), wanted, entry;
+    const char *message = dev_own(a.c.v, a.recv + (uint64_t)slot * a.message_bytes);
+    struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, token};
+    uint2 chosen;
+
+    if (!wait_choices(a, message + a.choices_at, source, epoch, &chosen))
+        return false;
+    wanted = find_entries(a, cell, source, token, chosen.x, epoch, &entry);
+    if ((wanted >> epa_dev_lane() & 1) != 0) {
+        a.recv_row[entry] = slot;
+        a.recv_weight[entry] = __uint_as_float(chosen.y);
+    }
+    if (epa_dev_lane() == 0)
+        a.wanted[slot] = wanted;
+    if ((a.far >> source & 1) != 0) /* its rows are here since the kernel before */
+        return true;
+    return wait_row(a, slot, w, epoch);
+}
+
+/* A part that stands as a string in shared memory, to the rows of its experts. */
+template <int IN>
+EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
+                          const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
+                          uint32_t entry, uint64_t epoch)
+{
+    enum { BYTES = ll_width<IN>::BYTES, VECTORS = LL_UNIT_CHANNELS * BYTES / 16 / EPA_DEV_WARP };
+    const uint4 *token = reinterpret_cast<const uint4 *>(payload + s.token / 8) + epa_dev_lane();
+    const float *scales = reinterpret_cast<const float *>(payload + s.scales / 8);
+    uint32_t groups = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
+    uint4 v[VECTORS];
+
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++)
+        if ((i * EPA_DEV_WARP + epa_dev_lane()) * 16 < p.channels * BYTES)
+            v[i] = token[i * EPA_DEV_WARP];
+    for (uint32_t left = wanted; left != 0; left &= left - 1) {
+        uint32_t k = __ffs(left) - 1, e = __shfl_sync(EPA_DEV_ALL, entry, k);
+        char *row = dev_own(a.c.v, a.recv + (uint64_t)e * a.message_bytes);
+        float *to = reinterpret_cast<float *>(row + a.scales_at) + p.first / a.c.group;
+
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            if ((i * EPA_DEV_WARP + epa_dev_lane()) * 16 < p.channels * BYTES)
+                epa_dev_store16(row + p.first * BYTES + (i * EPA_DEV_WARP + epa_dev_lane()) * 16,
+                                v[i]);
+        for (uint32_t g = epa_dev_lane(); g < groups; g += EPA_DEV_WARP)
+            to[g] = scales[g];
+        if (p.unit == 0 && epa_dev_lane() == 0)
+            store_meta(a, source, p.token, epoch, k, row);
+    }
+}
+
+/* Once, one warp: a part of a row that came as lines, to the rows of its experts. */
+template <int IN, bool PROFILE>
+EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
+                          const struct dev_part &p, uint64_t epoch, struct dev_since *since,
+                          uint64_t *payload)
+{
+    enum { BYTES = ll_width<IN>::BYTES, GROUPS = IN == DEVICE_PLAIN ? 9 : 6 };
+    uint32_t slot = ll_slot(a.c.max_tokens, source, p.token), wanted, entry, expert = ~0u;
+    uint32_t scales = IN == DEVICE_PLAIN ? 0 : p.channels / a.c.group;
+    struct ll_payload s = ll_payload_of(a.c.topk, scales, p.channels * BYTES);
+    const char *from =
+        dev_own(a.c.v, a.arrival + ((uint64_t)slot * a.units + p.unit) * a.unit_bytes);
+    struct epa_dev_wait w = {LL_DISPATCH, LL_DATA, source, p.token};
+    struct epa_dev_words v[GROUPS];
+    float weight = 0.0f;
+
+    if (!epa_dev_packets_read<GROUPS>(a.c, from, epa_packets_of(s.bytes), epoch, w, v))
+        return false;
+    dev_waited<PROFILE>(a.c, epoch, LL_WAIT, since);
+    epa_dev_words_keep<GROUPS>(v, epa_packets_of(s.bytes), payload);
+    if (epa_dev_lane() < a.c.topk) {
+        expert = reinterpret_cast<const uint16_t *>(payload)[epa_dev_lane()];
+        weight = reinterpret_cast<const float *>(payload + s.weights / 8)[epa_dev_lane()];
+    }
+    wanted = find_entries(a, cell, source, p.token, expert, epoch, &entry);
+    if (p.unit == 0)
+        keep_choices(a, slot, wanted, entry, expert, weight);
+    copy_payload<IN>(a, source, p, s, payload, wanted, entry, epoch);
+    dev_ended<PROFILE>(a.c, epoch, LL_POSTPROCESS, since->work);
+    return true;
+}
+
+/* Direct: where the i-th row in use stands. Its expert is the last that begins no later, and
+ * is looked for only where it matters. `begin` [local] as compact rows would begin. */
+EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32_t i)
+{
+    uint32_t low = 0;
+
+    if (a.padded || a.chosen != NULL)
+        low = device_cell_of(begin, a.c.local, i);
+    if (a.chosen != NULL && epa_dev_lane() == 0)
+        a.chosen[i] = (uint16_t)low;
+    return a.padded ? low * a.c.v.size * a.c.max_tokens + (i - begin[low]) : i;
+}
+
+/* Rows that came once for this rank, by `blocks` blocks of which this is number `block`. */
+template <int IN, int MODE, bool PROFILE>
+EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
+                           const uint32_t *tokens, uint32_t block, uint32_t blocks)
+{
+    uint64_t *payload = payload_of(a);
+    uint32_t units = MODE == LL_DEDUP ? a.units : 1, all = a.c.v.size * a.c.max_tokens * units;
+    struct dev_since since = {dev_begun<PROFILE>(), 0, false};
+
+    for (uint32_t u = dev_warp_of(block, blocks), asked; u < all;
+         u = dev_next(asked, blocks * DEVICE_WARPS, all)) {
+        uint32_t source, token, unit = u % units;
+        bool ok = true, sent;
+
+        asked = dev_ask(a.c, DEV_RECEIVING, epoch, blocks * DEVICE_WARPS, all);
+        ll_slot_at(a.c.v.size, a.c.v.rank, u / units, &source, &token);
+        sent = token < tokens[source] && is_sent(a, source, token, epoch, &ok);
+        if (ok && !sent && unit == 0 && epa_dev_lane() == 0)
+            a.wanted[ll_slot(a.c.max_tokens, source, token)] = 0;
+        if (!sent && ok)
+            continue;
+        if (ok && MODE == LL_BY_RANK) {
+            ok = receive_row(a, cell, source, token, epoch);
+            dev_ended<PROFILE>(a.c, epoch, LL_WAIT, since.wait);
+        } else if (ok) {
+            ok = receive_part<IN, PROFILE>(a, cell, source, part_at(a, token, unit), epoch, &since,
+                                           payload);
+        }
+        if (!ok)
+            return;
+    }
+}
+
+/* Rows that came straight to their place. */
+template <bool PROFILE>
+EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint32_t *begin,
+                             uint32_t total, uint32_t block, uint32_t blocks)
+{
+    uint32_t begun = dev_begun<PROFILE>();
+
+    for (uint32_t i = dev_warp_of(block, blocks); i < total; i += blocks * DEVICE_WARPS) {
+        uint32_t entry = entry_at(a, begin, i);
+        struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ENTRY, a.c.v.rank, entry};
+
+        if (epa_dev_lane() == 0)
+            a.recv_row[i] = entry;
+        if (!wait_row(a, entry, w, epoch))
+            return;
+        dev_ended<PROFILE>(a.c, epoch, LL_WAIT, begun);
+    }
+}
+
+template <int IN, int MODE, bool PROFILE>
+EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, uint32_t blocks)
+{
+    uint32_t total, *begin = shared + a.c.experts, *tokens = begin + a.c.experts;
+
+    if (!ll_cells(a, epoch, shared, begin, tokens, &total))
+        return;
+    if (total > a.entries && !a.padded) {
+        struct epa_dev_wait w = {LL_DISPATCH, LL_WAIT_ROOM, a.c.v.rank, 0};
+
+        if (threadIdx.x == 0)
+            epa_dev_fault(a.c.v, EPA_ERR_CONFIG, w, total, a.entries, 0);
+        return;
+    }
+    if (block == 0 && threadIdx.x == 0)
+        *a.c.rows = total;
+    if (MODE == LL_DIRECT)
+        receive_entries<PROFILE>(a, epoch, begin, total, block, blocks);
+    else
+        receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, block, blocks);
+}
+
+/* The last blocks only receive: they know by then what is to come, and need not have sent
+ * first. Where rows are copied, the others help once they have sent. In a kernel of one
+ * block it does both. */
+template <int IN, int MODE, bool PROFILE>
+static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
+    dispatch(const __grid_constant__ struct ll_args a)
+{
+    bool sends = (a.halves & LL_SEND) != 0, receives = (a.halves & LL_RECEIVE) != 0, ok = true;
+    uint32_t first = sends && receives ? a.receivers_from : 0;
+    uint32_t blocks = gridDim.x - first, block = (blockIdx.x + gridDim.x - first) % gridDim.x;
+    uint64_t epoch = dev_begin(a.c, a.counts_early != 0, true);
+
+    if (sends && (first == 0 || blockIdx.x < first))
+        ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
+    __syncthreads(); /* shared memory is used anew */
+    if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
+        receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
+    dev_end(a.c, epoch, receives);
+}
+
+#endif
