@@ -216,11 +216,6 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     l.local = m->experts / world->size;
     l.puts = !device && algo_puts(world, transport_flags);
     l.far = device && algo_puts(world, transport_flags);
-    if (l.far && l.chunks > 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag on GPUs of several nodes sends the rows for another node when "
-                        "it has all of them, and takes none in before: set chunks: 1, not %u",
-                        l.chunks);
     l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
     l.count_words = device ? 2 * l.local : 1 + l.local;
     l.rows = (uint64_t)l.size * l.source_rows;
@@ -237,7 +232,11 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
     l.output_signals = l.puts ? m->max_tokens * m->topk : 0;
-    l.signals = (l.far ? 3 : 2) * l.size + l.buffers * (l.row_signals + l.output_signals);
+    l.signals = (!l.far         ? 2
+                 : l.chunks > 1 ? 5
+                                : 3) *
+                    l.size +
+                l.buffers * (l.row_signals + l.output_signals);
     *out = l;
     return EPA_OK;
 }

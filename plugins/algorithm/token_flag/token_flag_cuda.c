@@ -32,7 +32,11 @@
  * Ranks of other nodes (token_flag_far.cu): each stage has a second kernel. A stage that sends
  * stores what is for such a rank p in a mirror of p's heap, and then has it put to p: counts and
  * rows in a block, with the flag of the source behind them; expert outputs in a block, with a
- * signal that is the epoch. A stage that receives waits for those of all such ranks first. So
+ * signal that is the epoch. With chunks dispatch_send is these two kernels for each chunk, which
+ * has a block of rows; behind the last but one a signal says how many rows have been put. The
+ * kernel of the last chunk waits for that of all such ranks, and takes in their rows so far: those
+ * before wait for nobody, so nobody waits for who waits. A stage that receives waits for all of
+ * all such ranks first. So
  * counts, rows and outputs of p say as much as above and more: what p sent in the call is in place
  * here. Slots of outputs are by source and row then, so that a source's are a block. A mirror is
  * written again when the memory that it stands for may be: by then p has sent something after the
@@ -110,20 +114,19 @@ static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t
 static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
 {
     uint32_t room = c->d.resident[TF_DISPATCH_SEND];
-    bool apart = c->l.chunks > 1 && room > 1;
+    bool apart = c->l.chunks > 1 && a->last && room > 1;
     uint32_t most = apart ? room / 2 : room;
 
-    a->publishers = !c->l.by_token ? 0 : c->l.size < most ? c->l.size : most;
-    a->senders = device_blocks_for(most, (uint64_t)a->c.tokens + a->publishers);
+    a->publishers = !c->l.by_token || a->chunk != 0 ? 0 : c->l.size < most ? c->l.size : most;
+    a->senders = device_blocks_for(most, (uint64_t)a->end - a->begin + a->publishers);
     return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.packets) : 0);
 }
 
-static uint32_t blocks_of(const struct tf_cuda *c, struct tf_args *a)
+/* Of any stage but dispatch_send. */
+static uint32_t blocks_of(const struct tf_cuda *c, const struct tf_args *a)
 {
     uint32_t room = c->d.resident[a->c.stage];
 
-    if (a->c.stage == TF_DISPATCH_SEND)
-        return divide_send(c, a);
     if (a->c.stage == TF_DISPATCH_RECV)
         return blocks_for_rows(c, room, c->l.packets);
     if (a->c.stage == TF_COMBINE_SEND)
@@ -161,19 +164,44 @@ static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
 }
 
+/* Where there are other nodes in chunks, so that the network has one while the next is sent. */
+static enum epa_status launch_dispatch_send(struct tf_cuda *c, const struct epa_moe *m,
+                                            uint32_t set)
+{
+    struct tf_args a = args_of(c, m, TF_DISPATCH_SEND, set);
+    uint64_t n = c->d.mirrors != NULL ? c->l.chunks : 1;
+    bool clears = !c->l.folded;
+    enum epa_status status = clears ? clear_counters(c) : EPA_OK;
+
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+        a.chunk = i;
+        a.begin = (uint32_t)(m->tokens * i / n);
+        a.end = (uint32_t)(m->tokens * (i + 1) / n);
+        a.last = i + 1 == n;
+        uint32_t blocks = divide_send(c, &a);
+
+        status = device_launch(&c->d, kernel_of(c, TF_DISPATCH_SEND, m->x_dtype), &a.c, blocks,
+                               clears && i == 0);
+        if (status == EPA_OK)
+            status = launch_far(c, &a);
+    }
+    return status;
+}
+
 static enum epa_status launch(struct tf_cuda *c, const struct epa_moe *m, uint32_t set,
                               enum tf_stage stage)
 {
     struct tf_args a = args_of(c, m, stage, set);
-    bool clears = stage == TF_DISPATCH_SEND && !c->l.folded;
-    bool sends = stage == TF_DISPATCH_SEND || stage == TF_COMBINE_SEND;
-    uint32_t blocks = blocks_of(c, &a);
-    enum epa_status status = clears ? clear_counters(c) : EPA_OK;
+    bool sends = stage == TF_COMBINE_SEND;
+    enum epa_status status = EPA_OK;
 
-    if (status == EPA_OK && !sends)
+    if (stage == TF_DISPATCH_SEND)
+        return launch_dispatch_send(c, m, set);
+    if (!sends)
         status = launch_far(c, &a);
     if (status == EPA_OK)
-        status = device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks, clears);
+        status =
+            device_launch(&c->d, kernel_of(c, stage, m->x_dtype), &a.c, blocks_of(c, &a), false);
     return status == EPA_OK && sends ? launch_far(c, &a) : status;
 }
 
@@ -323,14 +351,17 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        (unsigned long long)f->wanted);
         return;
     }
-    if (f->what == TF_WAIT_COUNTS || f->what == TF_WAIT_ROWS) {
-        bool flag = f->what == TF_WAIT_ROWS;
+    if (f->what == TF_WAIT_COUNTS || f->what == TF_WAIT_ROWS || f->what == TF_WAIT_CHUNKS) {
+        bool flag = f->what != TF_WAIT_COUNTS;
 
         (void)epa_fail(err, (enum epa_status)f->status,
                        "%s/%s: epoch %llu, waited %.3f s for counts of rank %u%s: the last "
                        "are of epoch %llu",
                        stage, phase, (unsigned long long)(f->wanted >> (flag ? TF_ROW_BITS : 0)),
-                       waited, f->peer, flag ? " and all its rows" : "",
+                       waited, f->peer,
+                       f->what == TF_WAIT_ROWS     ? " and all its rows"
+                       : f->what == TF_WAIT_CHUNKS ? " and all its chunks but the last"
+                                                   : "",
                        (unsigned long long)(f->seen >> TF_ROW_BITS));
         return;
     }
@@ -474,6 +505,8 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
      * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
     if (status == EPA_OK && l->far)
         status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, err);
+    for (uint32_t r = 0; r < l->size; r++)
+        c->args.far |= p->transport->view->peer_heap[r] == NULL ? (uint64_t)1 << r : 0;
     if (status == EPA_OK && c->d.mirrors != NULL && tf_far_load() != cudaSuccess)
         status = epa_fail(err, EPA_ERR_SYSTEM, "token_flag: loading its kernels on GPU %d failed",
                           c->d.backend->device);

@@ -15,6 +15,7 @@ enum tf_stage { TF_DISPATCH_SEND, TF_DISPATCH_RECV, TF_COMBINE_SEND, TF_COMBINE_
 enum tf_what {
     TF_WAIT_COUNTS, /* of an expert, from a source */
     TF_WAIT_ROWS,   /* flag_granularity: rank: the flag of a source */
+    TF_WAIT_CHUNKS, /* all but the last, of a rank of another node */
     TF_WAIT_ROW,
     TF_WAIT_OUTPUT,
     TF_WAIT_OUTPUTS, /* all those of a rank of another node */
@@ -51,6 +52,7 @@ struct tf_counters {
     uint32_t arrived; /* blocks that are done sending, flag_granularity: rank */
     uint32_t pad[15];
     uint32_t sent[EPA_DEVICE_RANKS]; /* to each rank */
+    uint32_t put[EPA_DEVICE_RANKS];  /* of these, to ranks of other nodes */
     uint32_t chosen
         [TF_DEVICE_EXPERTS]; /* flag_granularity: rank: for each expert; [experts] are there */
 };
@@ -58,8 +60,13 @@ struct tf_counters {
 /* Offsets are from the start of any rank's heap, of the buffer set at hand. */
 struct tf_args {
     /* Its stage: enum tf_stage; signal: of the first source; those of odd epochs follow on
-     * those of even ones. */
+     * those of even ones. Ranks of other nodes: then one for each, of outputs; with chunks two
+     * more, of odd and even epochs, of all chunks but the last. */
     struct device_args c;
+    uint64_t far; /* ranks of other nodes, as bits */
+    /* dispatch_send: the tokens and the number of the launch at hand, and whether it is the last of
+     * the call. Where there are other nodes each chunk has one. */
+    uint32_t begin, end, chunk, last;
     uint32_t source_rows, chunks;
     uint32_t packets, output_packets;  /* of a message and an expert output on their way */
     uint32_t wire_bytes, slot_bytes;   /* these lines */

@@ -237,6 +237,28 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const
     }
 }
 
+/* Of a source with `rows`, how many dispatch_send takes in. */
+EPA_DEV uint32_t early_rows(const struct tf_args &a, uint64_t epoch, uint32_t source, uint32_t rows)
+{
+    const uint64_t *word = a.c.v.peer_signal[a.c.v.rank] + tf_early_signal(a, epoch, source);
+
+    return a.chunks > 1 && (a.far >> source & 1) != 0 ? tf_rows_of_flag(epa_dev_load_acquire(word))
+                                                      : tf_early_rows(rows, a.chunks);
+}
+
+/* Until counts, and all chunks but the last, of other nodes are here: dispatch_recv comes behind a
+ * kernel that waited for all. */
+EPA_DEV bool wait_far(const struct tf_args &a, uint64_t epoch)
+{
+    bool ok = true;
+
+    if (threadIdx.x < a.c.v.size && (a.far >> threadIdx.x & 1) != 0)
+        ok =
+            epa_dev_wait_for(a.c.v, tf_early_signal(a, epoch, threadIdx.x), tf_count_flag(epoch, 0),
+                             a.c.timeout_ns, {a.c.stage, TF_WAIT_CHUNKS, threadIdx.x, 0});
+    return __syncthreads_and(ok);
+}
+
 /* Rows that came, by blocks that call themselves `block` of `blocks`: in dispatch_send those
  * of all chunks but the last, in dispatch_recv the rest. */
 template <bool PROFILE>
@@ -246,16 +268,19 @@ EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
     __shared__ struct tf_received received;
     uint64_t *payload =
         reinterpret_cast<uint64_t *>(payloads) + threadIdx.x / EPA_DEV_WARP * (TF_UNIT_BYTES / 8);
+    bool now = a.c.stage == TF_DISPATCH_SEND;
     bool ok = a.by_token ||
               dev_wait_all(a.c, epoch % 2 * a.c.v.size, tf_count_flag(epoch, 0), TF_WAIT_ROWS);
 
+    if (now && a.far != 0)
+        ok = wait_far(a, epoch);
     if (!ok || !tf_count_all(a, epoch, base, received.rows))
         return;
-    if (block == 0 && a.c.stage == TF_DISPATCH_RECV)
+    if (block == 0 && !now)
         tf_publish_views(a, base, received.rows);
     if (threadIdx.x < a.c.v.size) {
-        uint32_t rows = received.rows[threadIdx.x], early = tf_early_rows(rows, a.chunks);
-        bool now = a.c.stage == TF_DISPATCH_SEND;
+        uint32_t rows = received.rows[threadIdx.x];
+        uint32_t early = early_rows(a, epoch, threadIdx.x, rows);
 
         received.first[threadIdx.x] = now ? 0 : early;
         received.n[threadIdx.x] = now ? early : rows - early;
@@ -294,6 +319,7 @@ template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint6
 {
     /* Who counts comes last to the tokens. */
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
+    uint32_t begun = dev_begun<PROFILE>();
 
     if (blockIdx.x < a.publishers) {
         tf_publish(a, epoch, shared);
@@ -316,9 +342,8 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     if (blockIdx.x < a.senders)
         send<IN, PROFILE>(a, epoch);
     __syncthreads(); /* shared memory is used anew */
-    if (a.chunks > 1 && (alone || blockIdx.x >= a.senders))
+    if (a.chunks > 1 && a.last && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
-    uint32_t begun = dev_begun<PROFILE>();
                             alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
 }
 

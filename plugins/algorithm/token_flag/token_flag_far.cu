@@ -5,23 +5,30 @@
 
 #include "token_flag_send.cuh"
 
-/* Counts, then rows with the flag of this source behind them. One thread, for one rank. */
+/* Counts, before the first chunk, and the rows that were stored since; behind those of the last
+ * chunk the flag of this source, behind those before it how many they are. One thread, for one
+ * rank. */
 EPA_DEV bool far_put_rows(const struct tf_far_args &f, uint32_t peer, uint64_t epoch,
                           struct epa_dev_wait w)
 {
     const struct tf_args &a = f.a;
-    uint64_t counts = tf_counts_of(a, epoch, a.c.v.rank);
-    uint64_t rows_at = a.comm + (uint64_t)a.c.v.rank * a.source_rows * a.wire_bytes;
     const char *mirror = a.c.v.peer_heap[peer];
-    const unsigned long long *count = reinterpret_cast<const unsigned long long *>(mirror + counts);
-    uint32_t rows = 0;
+    uint64_t counts = tf_counts_of(a, epoch, a.c.v.rank);
+    uint32_t begin = a.chunk == 0 ? 0 : __ldcg(a.counters->put + peer);
+    uint32_t rows = __ldcg(a.counters->sent + peer);
+    uint64_t at = a.comm + ((uint64_t)a.c.v.rank * a.source_rows + begin) * a.wire_bytes;
+    uint64_t bytes = (uint64_t)(rows - begin) * a.wire_bytes;
 
-    for (uint32_t e = 0; e < a.c.local; e++)
-        rows += tf_rows_of_flag(__ldcg(count + e));
-    return epa_dev_far_put(f.v, f.ring, counts, count, a.c.local * 8, peer, a.c.timeout_ns, w) &&
-           epa_dev_far_put_signal(f.v, f.ring, rows_at, mirror + rows_at,
-                                  (uint64_t)rows * a.wire_bytes,
-                                  a.c.signal + epoch % 2 * a.c.v.size + a.c.v.rank,
+    a.counters->put[peer] = rows;
+    if (a.chunk == 0 && !epa_dev_far_put(f.v, f.ring, counts, mirror + counts, a.c.local * 8, peer,
+                                         a.c.timeout_ns, w))
+        return false;
+    if (a.chunk + 2 < a.chunks)
+        return bytes == 0 ||
+               epa_dev_far_put(f.v, f.ring, at, mirror + at, bytes, peer, a.c.timeout_ns, w);
+    return epa_dev_far_put_signal(f.v, f.ring, at, mirror + at, bytes,
+                                  a.last ? a.c.signal + epoch % 2 * a.c.v.size + a.c.v.rank
+                                         : tf_early_signal(a, epoch, a.c.v.rank),
                                   tf_count_flag(epoch, rows), peer, a.c.timeout_ns, w);
 }
 
@@ -45,6 +52,8 @@ static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
     uint64_t epoch = __ldcg(a.c.calls) + 1; /* the kernel that receives will count this call */
     uint32_t peer = threadIdx.x, stage = a.c.stage;
 
+    if (peer == 0 && stage == TF_DISPATCH_SEND) /* the next chunk counts its tokens anew */
+        a.c.taken[epoch % 2][0] = 0;
     if (peer >= a.c.v.size || !epa_dev_is_far(f.v, peer))
         return;
     if (stage == TF_DISPATCH_SEND)

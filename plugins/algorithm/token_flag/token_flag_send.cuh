@@ -34,6 +34,12 @@ EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t 
     return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.c.local * 8;
 }
 
+/* The signal of a source of another node behind all its rows but those of its last chunk. */
+EPA_DEV uint32_t tf_early_signal(const struct tf_args &a, uint64_t epoch, uint32_t source)
+{
+    return a.c.signal + (3 + (uint32_t)(epoch % 2)) * a.c.v.size + source;
+}
+
 /* Word and epoch are one store, so it needs no fence. */
 EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t rank,
                              uint32_t expert, uint32_t count)
@@ -274,12 +280,12 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
     for (uint32_t e = threadIdx.x; e < a.c.experts; e += blockDim.x)
         before[e] = 0;
     __syncthreads();
-    for (uint32_t token = block, done = 0; token < a.c.tokens; done = token, token = next) {
+    for (uint32_t token = a.begin + block, done = 0; token < a.end; done = token, token = next) {
         bool asks = threadIdx.x == EPA_DEV_WARP;
         uint32_t asked = 0;
 
         if (asks)
-            asked = dev_ask(a.c, 0, epoch, blocks, a.c.tokens);
+            asked = dev_ask(a.c, 0, epoch, blocks, a.end - a.begin);
         if (threadIdx.x < EPA_DEV_WARP)
             tf_slot(a, token, &places);
         else
@@ -288,7 +294,7 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
         tf_send_packets(a, token, epoch, reinterpret_cast<const uint64_t *>(payload), &places,
                         before);
         if (asks)
-            next = a.c.tokens <= blocks ? a.c.tokens : blocks + asked;
+            next = a.end - a.begin <= blocks ? a.end : a.begin + blocks + asked;
         __syncthreads(); /* what is shared is used anew */
     }
 }
