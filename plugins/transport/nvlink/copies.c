@@ -208,20 +208,25 @@ static bool leave(struct proxy_copies *copies)
     return true;
 }
 
-static bool pin(struct copies *c, void *memory, size_t bytes)
+static cudaError_t pin(struct copies *c, void *memory, size_t bytes)
 {
-    bool ok = c->n_pinned < sizeof(c->pinned) / sizeof(c->pinned[0]) &&
-              check(c, cudaHostRegister(memory, bytes, cudaHostRegisterPortable),
-                    "pinning staging memory") == EPA_OK;
+    cudaError_t error = cudaErrorMemoryAllocation;
 
-    if (ok)
+    if (c->n_pinned < sizeof(c->pinned) / sizeof(c->pinned[0]))
+        error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess)
         c->pinned[c->n_pinned++] = memory;
-    return ok;
+    else
+        (void)cudaGetLastError();
+    return error;
 }
 
+/* Of a rank of this process it has been pinned by that. */
 static bool reach(struct proxy_copies *copies, void *memory, size_t bytes)
 {
-    return pin(copies_of(copies), memory, bytes);
+    cudaError_t error = pin(copies_of(copies), memory, bytes);
+
+    return error == cudaSuccess || error == cudaErrorHostMemoryAlreadyRegistered;
 }
 
 static enum epa_status make_lanes(struct copies *c)
@@ -254,7 +259,7 @@ static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t 
     enum epa_status status = check(c, cudaSetDevice(c->device), "choosing it");
 
     if (status == EPA_OK)
-        status = pin(c, staging, bytes) ? EPA_OK : EPA_ERR_SYSTEM;
+        status = check(c, pin(c, staging, bytes), "pinning staging memory");
     if (status == EPA_OK)
         status = make_lanes(c);
     if (status != EPA_OK)

@@ -85,6 +85,26 @@ static void keep_fact(void *arg, const char *key, const char *value)
     p->facts++;
 }
 
+/* All pin what is their own before any pins what is another's: ranks that are threads of one process
+ * have the same memory, which is pinned once. */
+static enum epa_status pin_own(struct proxy *p, uint64_t bytes)
+{
+    struct epa_bootstrap *boot = p->params.boot;
+    struct proxy_copies *copies = p->params.copies;
+    enum epa_status status = copies->enter(copies, p->net->heap, bytes), met;
+    unsigned char *all = calloc(boot->world.size, 1), mine = 0;
+
+    if (status != EPA_OK)
+        (void)messages_copies_failed(&p->messages, status);
+    met = all != NULL ? boot->allgather(boot, &mine, sizeof(mine), all) : EPA_ERR_NOMEM;
+    free(all);
+    if (met == EPA_OK || status != EPA_OK)
+        return status;
+    (void)copies->leave(copies);
+    return epa_fail(&p->messages.err, met, "nvlink: pinning staging memory: %s",
+                    met == EPA_ERR_NOMEM ? "no memory" : "ranks did not meet");
+}
+
 static enum epa_status open_net(struct proxy *p)
 {
     /* Nobody allocates by it: it says where the heap is. */
@@ -94,20 +114,17 @@ static enum epa_status open_net(struct proxy *p)
                                                 .config = p->params.net_config,
                                                 .heap_bytes = messages_staging_bytes(&p->messages),
                                                 .signals = messages_signals(&p->messages)};
-    struct proxy_copies *copies = p->params.copies;
     enum epa_status status = p->params.net->open(&params, &p->net, &p->messages.err);
 
     if (status != EPA_OK)
         return status;
     if (p->net->ops->describe != NULL)
         p->net->ops->describe(p->net, keep_fact, p);
-    status = copies->enter(copies, p->net->heap, params.heap_bytes);
-    if (status == EPA_OK) {
+    status = pin_own(p, params.heap_bytes);
+    if (status == EPA_OK)
         messages_connect(&p->messages, p->net);
-        return status;
-    }
-    (void)messages_copies_failed(&p->messages, status);
-    p->net->ops->close(p->net);
+    else
+        p->net->ops->close(p->net);
     return status;
 }
 

@@ -42,6 +42,15 @@ static struct {
     struct block block[MOST];
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* What is pinned, of which no part can be pinned again. */
+static struct {
+    pthread_mutex_t lock;
+    struct pages {
+        char *at;
+        size_t bytes; /* 0: none */
+    } pages[MOST];
+} pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 bool fake_fails(void)
 {
     uint64_t call = __atomic_add_fetch(&fake_cuda.calls, 1, __ATOMIC_RELAXED);
@@ -191,16 +200,42 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
-    if (fake_fails())
-        return cudaErrorMemoryAllocation;
-    fake_count(1);
-    return cudaSuccess;
+    cudaError_t error = fake_fails() ? cudaErrorMemoryAllocation : cudaSuccess;
+    struct pages *empty = NULL;
+
+    pthread_mutex_lock(&pinned.lock);
+    for (int i = 0; i < MOST; i++) {
+        struct pages *p = &pinned.pages[i];
+
+        if (p->bytes == 0)
+            empty = p;
+        else if ((char *)memory < p->at + p->bytes && p->at < (char *)memory + bytes)
+            error = cudaErrorHostMemoryAlreadyRegistered;
+    }
+    if (error == cudaSuccess && empty == NULL)
+        error = cudaErrorMemoryAllocation;
+    if (error == cudaSuccess)
+        *empty = (struct pages){memory, bytes};
+    pthread_mutex_unlock(&pinned.lock);
+    if (error == cudaSuccess)
+        fake_count(1);
+    return error;
 }
 
 cudaError_t cudaHostUnregister(void *memory)
 {
-    fake_count(-1);
-    return cudaSuccess;
+    cudaError_t error = cudaErrorHostMemoryNotRegistered;
+
+    pthread_mutex_lock(&pinned.lock);
+    for (int i = 0; i < MOST; i++)
+        if (pinned.pages[i].bytes != 0 && pinned.pages[i].at == memory) {
+            pinned.pages[i].bytes = 0;
+            error = cudaSuccess;
+        }
+    pthread_mutex_unlock(&pinned.lock);
+    if (error == cudaSuccess)
+        fake_count(-1);
+    return error;
 }
 
 /* ---- cudaMalloc and IPC ---- */
