@@ -38,6 +38,9 @@ struct epa_experts_params {
     uint64_t recv_rows, recv_entries; /* at most */
     enum epa_layout layout;
     enum epa_dtype recv_dtype;
+    /* In the backend's memory. NULL: real experts. Else moe->mlp is none, and the output of an
+     * expert is its row in dtype, or dequantised, times its factor, rounded. */
+    const float *factor;
 };
 
 struct epa_backend {
@@ -89,8 +92,9 @@ struct epa_backend_ops {
     void (*graph_destroy)(struct epa_backend *, struct epa_graph *);
     /* Queues a write of more memory than L2 holds; on the host each worker does so. */
     enum epa_status (*flush_cache)(struct epa_backend *);
-    /* Real experts between a dispatch and its combine (struct epa_mlp says what is computed, y is
-     * rounded). NULL, all four: the core computes them on the host, by copies.
+    /* Experts between a dispatch and its combine, real ones (struct epa_mlp says what is computed, y
+     * is rounded) or synthetic ones. NULL, all four, and synthetic ones that create() does not
+     * support: the core computes them on the host, by copies.
      *
      * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a
      * sentence. run() queues the work: `moe` is as its dispatch left it, its lists are read by

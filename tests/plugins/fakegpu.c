@@ -367,8 +367,11 @@ static enum epa_status gpu_experts_create(struct epa_backend *base,
                                           const struct epa_experts_params *p,
                                           struct epa_experts **out, struct epa_error *err)
 {
-    struct epa_experts *x = calloc(1, sizeof(*x));
+    struct epa_experts *x;
 
+    if (p->factor != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "fakegpu has no synthetic experts");
+    x = calloc(1, sizeof(*x));
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for experts");
     *x = (struct epa_experts){gpu_of(base), *p, *p->moe};

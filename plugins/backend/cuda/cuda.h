@@ -125,6 +125,8 @@ extern "C" {
  * "packed". */
 struct rows_args {
     uint32_t experts, hidden;
+    uint32_t entries;      /* packed, at most */
+    uint64_t recv_entries; /* of the lists, at most */
     const uint32_t *count;    /* [experts] */
     const uint64_t *start;    /* [experts] */
     const uint32_t *recv_row; /* [entries] or NULL */
@@ -134,11 +136,12 @@ struct rows_args {
     size_t scale_stride;
     uint32_t group; /* FP8: values of a scale of what is received; 128 of what is quantised here */
     bool f16, in_fp8, out_fp8;
-    char *packed; /* [entries][hidden] */
+    const float *factor; /* [experts], of synthetic ones */
+    char *packed;        /* [entries][hidden] */
     float *packed_scale;
     /* Layout rank. */
     const float *recv_weight; /* [entries] */
-    const char *outputs;      /* [entries][hidden] packed, in 16 bits */
+    char *outputs;            /* [entries][hidden] packed, in 16 bits */
     uint32_t *row_entries;    /* [rows] how many */
     uint32_t *row_entry;      /* [rows][most]: packed, in any order */
     float *row_weight;        /* same */
@@ -148,6 +151,8 @@ struct rows_args {
 
 /* Queued; `blocks`: how many of a kernel at most. */
 cudaError_t rows_pack(const struct rows_args *, uint32_t blocks, cudaStream_t);
+/* Rows times their experts' factors, to y, or with recv_row packed to `outputs`. */
+cudaError_t rows_multiply(const struct rows_args *, uint32_t blocks, cudaStream_t);
 /* The outputs of each row's entries times their weights, experts ascending, to y. */
 cudaError_t rows_add_up(const struct rows_args *, uint32_t blocks, cudaStream_t);
 

@@ -16,7 +16,8 @@ enum { UP, DOWN, PRODUCTS };
 
 struct epa_experts {
     struct cuda *c;
-    struct epa_moe moe; /* shapes and weights */
+    struct epa_moe moe;  /* shapes and weights */
+    const float *factor; /* NULL: real experts */
     uint32_t experts;
     uint64_t rows, entries; /* at most */
     bool rank_layout, in_fp8, fp8;
@@ -52,6 +53,20 @@ static uint64_t most_entries(const struct epa_experts_params *p)
 
 /* ---- set-up ---- */
 
+/* Layout rank. */
+static enum epa_status allocate_sums(struct epa_experts *x)
+{
+    enum epa_status status = allocate(x, x->entries * x->moe.hidden, 2, &x->outputs);
+
+    if (status == EPA_OK)
+        status = allocate(x, x->rows, sizeof(uint32_t), &x->row_entries);
+    if (status == EPA_OK)
+        status = allocate(x, x->rows * x->around.most, sizeof(uint32_t), &x->row_entry);
+    if (status == EPA_OK)
+        status = allocate(x, x->rows * x->around.most, sizeof(float), &x->row_weight);
+    return status;
+}
+
 static enum epa_status allocate_rows(struct epa_experts *x)
 {
     const struct epa_moe *m = &x->moe;
@@ -66,15 +81,6 @@ static enum epa_status allocate_rows(struct epa_experts *x)
         status = allocate(x, n * m->hidden, bytes, &x->x);
     if (status == EPA_OK && x->gathers && x->fp8)
         status = allocate(x, n * (m->hidden / GEMM_FP8_GROUP), sizeof(float), &x->x_scale);
-    if (status != EPA_OK || !x->rank_layout)
-        return status;
-    status = allocate(x, n * m->hidden, 2, &x->outputs);
-    if (status == EPA_OK)
-        status = allocate(x, x->rows, sizeof(uint32_t), &x->row_entries);
-    if (status == EPA_OK)
-        status = allocate(x, x->rows * x->around.most, sizeof(uint32_t), &x->row_entry);
-    if (status == EPA_OK)
-        status = allocate(x, x->rows * x->around.most, sizeof(float), &x->row_weight);
     return status;
 }
 
@@ -177,9 +183,11 @@ static enum epa_status make_maps(struct epa_experts *x)
 
 static enum epa_status make(struct epa_experts *x)
 {
-    enum epa_status status = allocate_rows(x);
+    enum epa_status status = x->rank_layout ? allocate_sums(x) : EPA_OK;
 
-    if (status != EPA_OK)
+    if (status == EPA_OK && x->factor == NULL)
+        status = allocate_rows(x);
+    if (status != EPA_OK || x->factor != NULL)
         return status;
     set_products(x);
     status = make_maps(x);
@@ -221,6 +229,7 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
     memset(x, 0, sizeof(*x));
     x->c = c;
     x->moe = *p->moe;
+    x->factor = p->factor;
     x->experts = p->experts;
     x->rows = p->recv_rows;
     x->entries = most_entries(p);
@@ -230,7 +239,7 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
     x->gathers = x->rank_layout || x->in_fp8 != x->fp8;
     x->around.most = x->moe.topk < p->experts ? x->moe.topk : p->experts;
     status = cuda_enter_eager(c, "experts_create");
-    if (status == EPA_OK)
+    if (status == EPA_OK && x->factor == NULL)
         status = check_device(c, p->experts);
     if (status == EPA_OK)
         status = make(x);
@@ -239,8 +248,10 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
         cuda_experts_destroy(x);
         return status;
     }
-    snprintf(x->name, sizeof(x->name), "wgmma kernels of epa2a%s",
-             x->packed[DOWN] != NULL ? ", weights packed" : "");
+    snprintf(x->name, sizeof(x->name), "%s",
+             x->factor != NULL         ? "a kernel of epa2a"
+             : x->packed[DOWN] != NULL ? "wgmma kernels of epa2a, weights packed"
+                                       : "wgmma kernels of epa2a");
     *out = x;
     return EPA_OK;
 }
@@ -285,6 +296,8 @@ static void set_around(struct epa_experts *x, const struct epa_moe *m, void *y)
     x->around = (struct rows_args){
         .experts = x->experts,
         .hidden = m->hidden,
+        .entries = (uint32_t)x->entries,
+        .recv_entries = m->recv_entries,
         .count = m->recv_count,
         .start = m->recv_start,
         .recv_row = m->recv_row,
@@ -298,6 +311,7 @@ static void set_around(struct epa_experts *x, const struct epa_moe *m, void *y)
         .out_fp8 = x->fp8,
         .packed = x->x,
         .packed_scale = x->x_scale,
+        .factor = x->factor,
         .recv_weight = m->recv_weight,
         .outputs = x->outputs,
         .row_entries = x->row_entries,
@@ -309,15 +323,14 @@ static void set_around(struct epa_experts *x, const struct epa_moe *m, void *y)
     };
 }
 
-enum epa_status cuda_experts_run(struct epa_experts *x, const struct epa_moe *m, void *y)
+static enum epa_status multiply(struct epa_experts *x, const struct epa_moe *m, void *y)
 {
-    struct cuda *c = cuda_fresh(&x->c->base);
+    struct cuda *c = x->c;
     const struct epa_mlp *mlp = &x->moe.mlp;
     uint32_t blocks = c->base.multiprocessors, dtype = (uint32_t)mlp->dtype;
     enum gemm_out_type plain = m->dtype == EPA_F16 ? GEMM_OUT_F16 : GEMM_OUT_BF16;
-    enum epa_status status = cuda_enter(c);
+    enum epa_status status = EPA_OK;
 
-    set_around(x, m, y);
     for (int i = 0; i < PRODUCTS; i++) {
         x->product[i].count = m->recv_count;
         x->product[i].start = m->recv_start;
@@ -325,9 +338,9 @@ enum epa_status cuda_experts_run(struct epa_experts *x, const struct epa_moe *m,
     x->product[DOWN].out = x->rank_layout ? x->outputs : y;
     x->product[UP].row_scale = x->x_scale;
     x->product[UP].row_scale_stride = m->hidden / GEMM_FP8_GROUP;
-    if (status == EPA_OK && x->gathers)
+    if (x->gathers)
         status = cuda_check(c, rows_pack(&x->around, 8 * blocks, c->stream), "rows_pack");
-    else if (status == EPA_OK)
+    else
         status = map_received(x, m);
     if (status == EPA_OK)
         status =
@@ -339,6 +352,20 @@ enum epa_status cuda_experts_run(struct epa_experts *x, const struct epa_moe *m,
         status = cuda_check(
             c, gemm_launch(&x->product[DOWN], (int)dtype, plain, false, blocks, c->stream),
             "gemm_launch");
+    return status;
+}
+
+enum epa_status cuda_experts_run(struct epa_experts *x, const struct epa_moe *m, void *y)
+{
+    struct cuda *c = cuda_fresh(&x->c->base);
+    uint32_t blocks = c->base.multiprocessors;
+    enum epa_status status = cuda_enter(c);
+
+    set_around(x, m, y);
+    if (status == EPA_OK && x->factor != NULL)
+        status = cuda_check(c, rows_multiply(&x->around, 8 * blocks, c->stream), "rows_multiply");
+    else if (status == EPA_OK)
+        status = multiply(x, m, y);
     if (status == EPA_OK && x->rank_layout)
         status = cuda_check(c, rows_add_up(&x->around, 8 * blocks, c->stream), "rows_add_up");
     return status;

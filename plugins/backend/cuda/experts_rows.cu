@@ -1,4 +1,5 @@
-/* Rows before and after the products of real experts (cuda.h): a warp takes a row. */
+/* Rows before and after the products of real experts, and those of synthetic ones (cuda.h): a warp
+ * takes a row. */
 #include <epa2a/quant.cuh>
 
 #include "cuda.h"
@@ -33,8 +34,8 @@ EPA_DEV void count_entries(const struct rows_args &a, uint32_t *before)
     __syncthreads();
 }
 
-/* The entry that is at `at` where they are packed. */
-EPA_DEV uint64_t entry_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
+/* Whose entry is at `at` where they are packed. */
+EPA_DEV uint32_t expert_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
 {
     uint32_t low = 0, high = a.experts;
 
@@ -46,7 +47,14 @@ EPA_DEV uint64_t entry_at(const struct rows_args &a, const uint32_t *before, uin
         else
             high = middle;
     }
-    return __ldcg(a.start + low) + (at - before[low]);
+    return low;
+}
+
+EPA_DEV uint64_t entry_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
+{
+    uint32_t e = expert_at(a, before, at);
+
+    return __ldcg(a.start + e) + (at - before[e]);
 }
 
 EPA_DEV uint64_t row_of(const struct rows_args &a, uint64_t entry)
@@ -130,6 +138,53 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) pack(struct rows_
     }
 }
 
+/* Sixteen channels a lane. */
+template <bool F16> __global__ void __launch_bounds__(THREADS) multiply(struct rows_args a)
+{
+    extern __shared__ __align__(16) char shared[];
+    uint32_t *before = reinterpret_cast<uint32_t *>(shared);
+
+    count_entries(a, before);
+    for (uint32_t at = blockIdx.x * WARPS + threadIdx.x / EPA_DEV_WARP;
+         at < min(before[a.experts], a.entries); at += gridDim.x * WARPS) {
+        uint32_t e = expert_at(a, before, at);
+        uint64_t entry = __ldcg(a.start + e) + (at - before[e]);
+
+        if (entry >= a.recv_entries) /* lists that are wrong are for the checks to find */
+            continue;
+        uint64_t row = row_of(a, entry);
+        const char *from = a.recv + row * a.recv_stride;
+        const float *scale = reinterpret_cast<const float *>(a.recv_scale + row * a.scale_stride);
+        char *to = a.recv_row != NULL ? a.outputs + (size_t)at * a.hidden * 2
+                                      : a.y + (size_t)entry * a.hidden * 2;
+        float factor = __ldg(a.factor + e);
+
+        if (row >= a.rows)
+            continue;
+        for (uint32_t channel = epa_dev_lane() * LANE; channel < a.hidden;
+             channel += EPA_DEV_WARP * LANE) {
+            uint4 raw = load_bytes(from + (size_t)channel * (a.in_fp8 ? 1 : 2));
+            const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+            float value[LANE];
+
+            if (a.in_fp8) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    epa_dev_unpack_fp8(word[i], __ldcg(scale + (channel + 4 * i) / a.group),
+                                       value + 4 * i);
+            } else {
+                epa_dev_unpack<F16>(raw, value);
+                epa_dev_unpack<F16>(load_bytes(from + (size_t)channel * 2 + 16), value + 8);
+            }
+#pragma unroll
+            for (int i = 0; i < LANE; i++)
+                value[i] = __fmul_rn(value[i], factor);
+            epa_dev_store16(to + (size_t)channel * 2, epa_dev_pack<F16>(value));
+            epa_dev_store16(to + (size_t)channel * 2 + 16, epa_dev_pack<F16>(value + 8));
+        }
+    }
+}
+
 /* A thread for each entry: into the list of its row, whose length was 0. */
 __global__ void __launch_bounds__(THREADS) list_entries(struct rows_args a)
 {
@@ -200,6 +255,14 @@ size_t shared_bytes(const struct rows_args *a)
 cudaError_t rows_pack(const struct rows_args *a, uint32_t blocks, cudaStream_t stream)
 {
     void (*kernel)(struct rows_args) = a->f16 ? pack<true> : pack<false>;
+
+    kernel<<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
+    return cudaGetLastError();
+}
+
+cudaError_t rows_multiply(const struct rows_args *a, uint32_t blocks, cudaStream_t stream)
+{
+    void (*kernel)(struct rows_args) = a->f16 ? multiply<true> : multiply<false>;
 
     kernel<<<blocks, THREADS, shared_bytes(a), stream>>>(*a);
     return cudaGetLastError();

@@ -612,39 +612,65 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
 
 /* ---- for a rank's side ---- */
 
+/* `factor`: of synthetic ones, else NULL. */
+static enum epa_status device_create(struct op_moe *op, const float *factor, struct epa_error *err)
+{
+    struct epa_problem problem;
+
+    op_moe.shape(op->x, &problem);
+    problem.u.moe.mlp = op->mlp;
+    return op->backend->ops->experts_create(op->backend,
+                                            &(struct epa_experts_params){
+                                                .moe = &problem.u.moe,
+                                                .experts = op->local_experts,
+                                                .recv_rows = op->footprint.recv_rows,
+                                                .recv_entries = op->footprint.recv_entries,
+                                                .layout = op->footprint.layout,
+                                                .recv_dtype = op->footprint.recv_dtype,
+                                                .factor = factor,
+                                            },
+                                            &op->device_experts, err);
+}
+
+/* Synthetic experts of a device, where its backend has them. */
+static enum epa_status synthetic_create(struct op_moe *op, struct epa_error *err)
+{
+    const float *factor = op->factor.there;
+    struct epa_error why = {EPA_ERR_UNSUPPORTED, "has none"};
+
+    if (op->footprint.fused || op->backend->memory == EPA_MEMORY_HOST)
+        return EPA_OK;
+    if (op->backend->ops->experts_create != NULL)
+        why.status = device_create(op, factor + op->world.rank * op->local_experts, &why);
+    if (why.status == EPA_ERR_UNSUPPORTED && op->x->bench.clock == CLOCK_END_TO_END)
+        return epa_fail(err, why.status,
+                        "bench.clock: end_to_end includes the experts, which the host computes "
+                        "here, not backend '%s' (%s): set events or graph, or an algorithm that "
+                        "computes them itself",
+                        op->x->backend.plugin->name, why.text);
+    if (why.status != EPA_OK && why.status != EPA_ERR_UNSUPPORTED)
+        return epa_fail(err, why.status, "%s", why.text);
+    return EPA_OK;
+}
+
 enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
 {
-    const struct epa_backend_ops *ops = op->backend->ops;
-    struct epa_problem problem;
     enum epa_status status;
 
     op->mlp = op->weights.mlp;
     if (op->mlp.ffn == 0)
-        return EPA_OK;
-    if (!op->footprint.fused && ops->experts_create == NULL)
+        return synthetic_create(op, err);
+    if (!op->footprint.fused && op->backend->ops->experts_create == NULL)
         return host_create(op, err);
     status = op_moe_weights_place(op, err);
-    if (status != EPA_OK || op->footprint.fused)
-        return status;
-    op_moe.shape(op->x, &problem);
-    problem.u.moe.mlp = op->mlp;
-    return ops->experts_create(op->backend,
-                               &(struct epa_experts_params){
-                                   .moe = &problem.u.moe,
-                                   .experts = op->local_experts,
-                                   .recv_rows = op->footprint.recv_rows,
-                                   .recv_entries = op->footprint.recv_entries,
-                                   .layout = op->footprint.layout,
-                                   .recv_dtype = op->footprint.recv_dtype,
-                               },
-                               &op->device_experts, err);
+    return status != EPA_OK || op->footprint.fused ? status : device_create(op, NULL, err);
 }
 
 void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
 {
     const struct op_moe *op = op_moe_of(rank);
 
-    if (op->device_experts != NULL)
+    if (op->device_experts != NULL && op->mlp.ffn != 0)
         snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
     else if (op->experts != NULL)
         snprintf(out, room, "%s%s%s",

@@ -155,14 +155,6 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
             "expert.output: separate says nothing: '%s' as it is set up does the experts' "
             "work itself, in combine",
             name);
-    if (x->bench.clock == CLOCK_END_TO_END && backend->memory != EPA_MEMORY_HOST && !f->fused &&
-        x->expert.kind != EXPERT_MLP)
-        check_conflict(
-            c, "bench.clock", "algorithm.name",
-            "set events or graph, or an algorithm that does the experts' work itself",
-            "bench.clock: end_to_end includes the experts, which '%s' leaves to the host: "
-            "not a time of backend '%s'",
-            name, x->backend.plugin->name);
 }
 
 static uint64_t max_tokens(const struct experiment *x)
