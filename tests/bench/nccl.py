@@ -7,11 +7,12 @@ each rank. What arrives is checked once: every expert multiplies by 1 + its rank
 
     tests/bench/nccl.py [--ranks 4] [--tokens 128] [--hidden 7168] [--experts 256] [--topk 8]
                         [--dtype bf16|f16] [--routing FILE.jsonl [--skip N]]
-                        [--wall [--random-tokens]] [--iterations 50]
+                        [--wall [--random-tokens]] [--reference] [--iterations 50]
 
 Prints a line of JSON, medians over iterations of the slowest rank by CUDA events, so that it is
 a --peer of tests/bench/run. --wall: the mean of rank 0's wall time, experts' work included,
-from a cold L2 to a barrier, as the contest of configs/gpumode-nvlink.yaml takes it."""
+from a cold L2 to a barrier, as the contest of configs/gpumode-nvlink.yaml takes it. --reference: token
+by token in Python, as the contest's reference does it: nothing in it is optimised."""
 
 import argparse
 import json
@@ -35,6 +36,7 @@ def arguments():
     a.add_argument("--dtype", choices=DTYPES, default="bf16")
     a.add_argument("--routing", help="a log of captured routing, a JSON object a line")
     a.add_argument("--wall", action="store_true")
+    a.add_argument("--reference", action="store_true")
     a.add_argument("--random-tokens", action="store_true", help="1 to --tokens, by rank")
     o = a.parse_args()
     if o.experts % o.ranks != 0:
@@ -114,6 +116,62 @@ class Layer:
         return torch.allclose(y.float(), self.x.float() * factor, rtol=2e-2, atol=5e-2)
 
 
+class Reference(Layer):
+    """The same by loops over tokens, and over rows as they arrive: rows of experts are padded to
+    all that may come."""
+
+    def exchange(self, rows, sent, taken):
+        out = rows.new_empty(sum(taken), *rows.shape[1:])
+        dist.all_to_all_single(out, rows, taken, sent)
+        return out
+
+    def counts(self, sent):
+        taken = torch.empty(self.o.ranks, dtype=torch.long, device="cuda")
+        dist.all_to_all_single(taken, torch.tensor(sent, device="cuda"))
+        return taken.tolist()
+
+    def dispatch(self):
+        o = self.o
+        tokens, meta = [[] for _ in range(o.ranks)], [[] for _ in range(o.ranks)]
+        for t, choices in enumerate(self.expert.tolist()):
+            for k, e in enumerate(choices):
+                tokens[e // self.local].append(t)
+                meta[e // self.local].append([e, self.rank, t, k])
+        sent = [len(one) for one in tokens]
+        taken = self.counts(sent)
+        rows = torch.cat([self.x[torch.tensor(one, dtype=torch.long, device="cuda")]
+                          for one in tokens])
+        metas = torch.tensor([m for one in meta for m in one], device="cuda").view(-1, 4)
+        arrived, metas = self.exchange(rows, sent, taken), self.exchange(metas, sent, taken)
+        x = arrived.new_zeros(self.local, o.ranks * o.tokens, o.hidden)
+        kept = [[] for _ in range(self.local)]
+        for i in range(len(arrived)):
+            e = int(metas[i, 0].item()) % self.local
+            x[e, len(kept[e])] = arrived[i]
+            kept[e].append(metas[i])
+        return x, kept
+
+    def combine(self, answers, kept):
+        back, meta = [[] for _ in range(self.o.ranks)], [[] for _ in range(self.o.ranks)]
+        for e, metas in enumerate(kept):
+            for j, m in enumerate(metas):
+                rank = int(m[1].item())
+                back[rank].append(answers[e, j])
+                meta[rank].append(m.tolist())
+        sent = [len(one) for one in back]
+        taken = self.counts(sent)
+        all_back = [row for one in back for row in one]
+        rows = torch.stack(all_back) if all_back else answers.new_empty(0, self.o.hidden)
+        metas = torch.tensor([m for one in meta for m in one], dtype=torch.long,
+                             device="cuda").view(-1, 4)
+        arrived, metas = self.exchange(rows, sent, taken), self.exchange(metas, sent, taken)
+        out = torch.zeros_like(self.x, dtype=torch.float32)
+        for i in range(len(arrived)):
+            token, k = int(metas[i, 2].item()), int(metas[i, 3].item())
+            out[token] += arrived[i].float() * self.weight[token, k]
+        return out.to(self.x.dtype)
+
+
 def by_events(layer, o):
     """Microseconds of this rank: [iterations, 2], dispatch and combine."""
     took = []
@@ -155,7 +213,7 @@ def rank_main(rank, o):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=o.ranks,
                             device_id=torch.device("cuda", rank))
-    layer = Layer(o, rank)
+    layer = (Reference if o.reference else Layer)(o, rank)
     right = torch.tensor([int(layer.is_right())], device="cuda")
     dist.all_reduce(right, dist.ReduceOp.MIN)
     result = {"ok": bool(right.item()), "tokens": o.tokens, "dtype": o.dtype}
