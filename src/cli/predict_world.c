@@ -118,7 +118,7 @@ static uint64_t memory_of(const struct experiment *x)
 
     return f->heap_bytes + f->private_bytes + f->worker_bytes * (threads > 0 ? threads - 1 : 0) +
            f->device_bytes +
-           operation_of_experiment(x)->bytes(x, f, backend->memory, x->bench.input_sets, false);
+           op_bytes(operation_of_experiment(x), x, f, backend->memory, x->bench.input_sets, false);
 }
 
 /* Times of a world by all costs, and bounds by those without a world. */

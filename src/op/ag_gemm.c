@@ -5,13 +5,10 @@
 
 #include "op/gather.h"
 
-/* What a row of C that is not written holds: NaN in bf16 and f16. */
-enum { POISON = 0xff };
+enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };
 
 struct op_ag_gemm {
-    struct op_gather g; /* first; in: A, out: C */
-    struct epa_ag_gemm_footprint footprint;
-    double flops;
+    struct op_rank r; /* first */
     struct gemm_values values;
     struct op_buffer b, b_scale, bias;
     struct gemm_reference *reference;
@@ -19,7 +16,7 @@ struct op_ag_gemm {
 
 static struct op_ag_gemm *op_of(const struct op_rank *rank)
 {
-    return (struct op_ag_gemm *)(uintptr_t)rank; /* the first member of the first member */
+    return (struct op_ag_gemm *)(uintptr_t)rank; /* its first member */
 }
 
 /* ---- options ---- */
@@ -123,20 +120,9 @@ static size_t row_scale_bytes(const struct experiment *x)
     return is_fp8(x) ? epa_ag_gemm_groups(x->gemm.k) * sizeof(float) : 0;
 }
 
-static size_t a_bytes(const struct experiment *x)
-{
-    return max_rows(x) * row_bytes(x);
-}
-
 static size_t c_row_bytes(const struct experiment *x)
 {
     return (size_t)x->gemm.n / x->ranks * sizeof(uint16_t);
-}
-
-/* One row more than there can be, which must stay as it is. */
-static size_t c_bytes(const struct experiment *x)
-{
-    return (all_rows(x) + 1) * c_row_bytes(x);
 }
 
 static size_t b_bytes(const struct experiment *x)
@@ -154,85 +140,66 @@ static size_t bias_bytes(const struct experiment *x)
     return (size_t)x->gemm.n / x->ranks * sizeof(float);
 }
 
+static uint64_t most_units(const struct experiment *x)
+{
+    return max_rows(x);
+}
+
+/* Of C one row more than there can be, which must stay as it is. */
+static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
+{
+    out[GATHER_ROWS] = op_gather_array(x);
+    out[ARRAY_A] = (struct op_array){"a", rows * row_bytes(x)};
+    out[ARRAY_A_SCALE] = (struct op_array){"a_scale", rows * row_scale_bytes(x)};
+    out[ARRAY_C] = (struct op_array){"c", (all_rows(x) + 1) * c_row_bytes(x), .output = true};
+    return ARRAYS;
+}
+
 static uint64_t bytes(const struct experiment *x, const struct epa_footprint *footprint,
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct gemm_values v = values_of(x);
-    uint64_t one =
-        a_bytes(x) + max_rows(x) * row_scale_bytes(x) + c_bytes(x) + x->ranks * sizeof(uint32_t);
-    uint64_t all = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x) + slots * one;
+    uint64_t all = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x);
 
     (void)footprint;
-    if (memory != EPA_MEMORY_HOST && !checks) /* which alone read C */
-        all -= slots * c_bytes(x);
+    (void)memory;
+    (void)slots;
     return checks ? all + gemm_reference_bytes(&v, all_rows(x)) : all;
 }
 
-static void destroy(struct op_rank *rank)
+static void finish(struct op_rank *rank)
 {
     struct op_ag_gemm *op = op_of(rank);
 
-    if (op == NULL)
-        return;
-    op_buffer_free(op->g.backend, &op->b);
-    op_buffer_free(op->g.backend, &op->b_scale);
-    op_buffer_free(op->g.backend, &op->bias);
+    op_buffer_free(rank->backend, &op->b);
+    op_buffer_free(rank->backend, &op->b_scale);
+    op_buffer_free(rank->backend, &op->bias);
     gemm_reference_destroy(op->reference);
-    op_gather_destroy(&op->g);
 }
 
-static enum epa_status slot_alloc(struct op_gather *g, struct op_slot *s, struct epa_error *err)
+/* Makes B, its scales and the bias, which stay. */
+static enum epa_status init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
 {
-    const struct op_array array[] = {
-        {"rows of A", a_bytes(g->x), &s->in},
-        {"scales of A", max_rows(g->x) * row_scale_bytes(g->x), &s->in_scale},
-        {"C", c_bytes(g->x), &s->out}};
-
-    return op_arrays_alloc(g->backend, array, 3, err);
-}
-
-static enum epa_status make_weights(struct op_ag_gemm *op, struct epa_error *err)
-{
-    struct epa_backend *b = op->g.backend;
-    const struct experiment *x = op->g.x;
+    struct op_ag_gemm *op = op_of(rank);
+    const struct experiment *x = p->x;
     const struct gemm_values *v = &op->values;
-    uint32_t me = op->g.world.rank;
-    const struct op_array array[] = {{"B", b_bytes(x), &op->b},
-                                     {"scales of B", b_scale_bytes(x), &op->b_scale},
-                                     {"the bias", bias_bytes(x), &op->bias}};
-    enum epa_status status = op_arrays_alloc(b, array, 3, err);
+    struct op_buffer *const to[] = {&op->b, &op->b_scale, &op->bias};
+    const uint64_t n[] = {b_bytes(x), b_scale_bytes(x), bias_bytes(x)};
+    enum epa_status status = EPA_OK;
 
+    op->values = values_of(x);
+    for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
+        status = op_buffer_alloc(p->backend, "B", n[i], to[i], err);
     if (status != EPA_OK)
         return status;
     for (uint32_t j = 0; j < v->n; j++)
-        gemm_make_b(v, me, j, (char *)op->b.here + j * row_bytes(x));
+        gemm_make_b(v, rank->world.rank, j, (char *)op->b.here + j * row_bytes(x));
     if (is_fp8(x))
-        gemm_make_b_scale(v, me, op->b_scale.here);
-    gemm_make_bias(v, me, op->bias.here);
-    return op_backend_done(b, op_arrays_send(b, array, 3), err, "B could not be written");
-}
-
-static enum epa_status create(const struct op_params *p, struct op_rank **out,
-                              struct epa_error *err)
-{
-    struct op_gather *g = NULL;
-    enum epa_status status = op_gather_create(p, &op_ag_gemm, sizeof(struct op_ag_gemm), &g, err);
-    struct op_ag_gemm *op = (struct op_ag_gemm *)g; /* state_bytes */
-
-    if (status != EPA_OK)
-        return status;
-    op->footprint = p->footprint->u.ag_gemm;
-    op->flops = p->footprint->flops;
-    op->values = values_of(p->x);
-    status = make_weights(op, err);
-    for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
-        status = slot_alloc(g, &g->slot[i], err);
-    if (status != EPA_OK) {
-        destroy(&g->base);
-        return status;
-    }
-    *out = &g->base;
-    return EPA_OK;
+        gemm_make_b_scale(v, rank->world.rank, op->b_scale.here);
+    gemm_make_bias(v, rank->world.rank, op->bias.here);
+    for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
+        status = op_buffer_send(p->backend, to[i], n[i]);
+    return op_backend_done(p->backend, status, err, "B could not be written");
 }
 
 /* ---- an iteration ---- */
@@ -246,45 +213,30 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
     out->u.ag_gemm.bias_of = op->bias.there;
 }
 
-static enum epa_status make_a(struct op_ag_gemm *op, struct op_slot *s, uint32_t rows)
-{
-    struct op_gather *g = &op->g;
-    size_t row = row_bytes(g->x), scales = row_scale_bytes(g->x);
-    enum epa_status status;
-
-    for (uint32_t i = 0; i < rows; i++)
-        gemm_make_a(&op->values, g->world.rank, s->iteration, i, (char *)s->in.here + i * row,
-                    scales == 0 ? NULL : (void *)((char *)s->in_scale.here + i * scales));
-    status = op_buffer_send(g->backend, &s->in, rows * row);
-    return status == EPA_OK ? op_buffer_send(g->backend, &s->in_scale, rows * scales) : status;
-}
-
-static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
+static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
 {
     struct op_ag_gemm *op = op_of(rank);
-    struct op_gather *g = &op->g;
-    struct op_slot *s = &g->slot[slot];
     struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
-    enum epa_status status = op_gather_count(g, slot, iteration, rows_of);
+    uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
+    size_t row = row_bytes(rank->x), scales = row_scale_bytes(rank->x);
+    char *a = s->array[ARRAY_A].here, *a_scale = s->array[ARRAY_A_SCALE].here;
 
-    if (status == EPA_OK)
-        status = make_a(op, s, s->counted[g->world.rank]);
-    if (status == EPA_OK)
-        status = g->backend->ops->fill(g->backend, s->out.there, POISON, c_bytes(g->x));
-    if (status != EPA_OK)
-        return status;
-    shape(g->x, &s->problem);
+    for (uint32_t r = 0; r < rank->world.size; r++)
+        counted[r] = rows_of(rank->x, r, s->iteration);
+    for (uint32_t i = 0; i < counted[me]; i++)
+        gemm_make_a(&op->values, me, s->iteration, i, a + i * row,
+                    scales == 0 ? NULL : (void *)(a_scale + i * scales));
     set_weights(rank, &s->problem);
-    gemm->rows = s->rows.there;
-    gemm->a = s->in.there;
-    gemm->a_scale = s->in_scale.there;
-    gemm->c = s->out.there;
-    return EPA_OK;
+    gemm->rows = s->array[GATHER_ROWS].there;
+    gemm->a = s->array[ARRAY_A].there;
+    gemm->a_scale = s->array[ARRAY_A_SCALE].there;
+    gemm->c = s->array[ARRAY_C].there;
+    return counted[me];
 }
 
 static uint32_t node_of(const struct op_ag_gemm *op, uint32_t rank)
 {
-    return op->g.world.node == NULL ? 0 : op->g.world.node[rank];
+    return op->r.world.node == NULL ? 0 : op->r.world.node[rank];
 }
 
 /* Its position among the ranks of its node. */
@@ -301,28 +253,29 @@ static uint32_t place_of(const struct op_ag_gemm *op, uint32_t rank)
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_ag_gemm *op = op_of(rank);
-    const struct op_slot *s = &op->g.slot[slot];
-    uint32_t me = op->g.world.rank, size = op->g.world.size, others = size - 1, local = 0;
-    uint64_t rows = op_gather_rows(&op->g, s), own = s->counted[me], sent = own * others;
+    const struct op_slot *s = &rank->slot[slot];
+    const struct epa_ag_gemm_footprint *f = &rank->footprint.u.ag_gemm;
+    uint32_t me = op->r.world.rank, size = op->r.world.size, others = size - 1, local = 0;
+    uint64_t rows = op_gather_rows(rank, s), own = s->units, sent = own * others;
     uint64_t payload, control;
     struct op_traffic t = {.flops = 0};
 
     for (uint32_t r = 0; r < size; r++)
         local += node_of(op, r) == node_of(op, me);
-    if (op->footprint.two_level) {
+    if (f->two_level) {
         sent = own * (size / local - 1); /* to other nodes; and each row that came, to this one */
         for (uint32_t r = 0; r < size; r++)
             if (place_of(op, r) == place_of(op, me))
-                sent += (uint64_t)s->counted[r] * (local - 1);
+                sent += (uint64_t)op_gather_counts(s)[r] * (local - 1);
     }
-    payload = row_bytes(op->g.x) + row_scale_bytes(op->g.x);
-    control = others * op->footprint.control_bytes;
+    payload = row_bytes(op->r.x) + row_scale_bytes(op->r.x);
+    control = others * f->control_bytes;
     t.phase[0] = (struct op_bytes){
         .needed = (rows - own) * payload,
-        .sent = sent * op->footprint.row_bytes + control,
-        .received = (rows - own) * op->footprint.row_bytes + control,
+        .sent = sent * f->row_bytes + control,
+        .received = (rows - own) * f->row_bytes + control,
         .least = others == 0 ? 0 : (own > rows - own ? own : rows - own) * payload};
-    t.flops = op->flops * (double)rows / (double)all_rows(op->g.x);
+    t.flops = rank->footprint.flops * (double)rows / (double)all_rows(op->r.x);
     op_traffic_add(sum, &t);
 }
 
@@ -332,26 +285,26 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
                              uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_ag_gemm *op = op_of(rank);
-    const struct op_slot *s = &op->g.slot[slot];
+    const struct op_slot *s = &op->r.slot[slot];
     struct op_finding f = {
-        .stage = "ag_gemm", .rank = op->g.world.rank, .iteration = s->iteration, .err = err};
+        .stage = "ag_gemm", .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
     enum epa_status status;
-    const uint16_t *c = s->out.here;
+    const uint16_t *c = s->array[ARRAY_C].here;
     uint64_t at = 0;
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    status = op_backend_done(op->g.backend,
-                             op_buffer_read(op->g.backend, &s->out,
-                                            (op_gather_rows(&op->g, s) + 1) * c_row_bytes(op->g.x)),
+    status = op_backend_done(op->r.backend,
+                             op_buffer_read(op->r.backend, &s->array[ARRAY_C],
+                                            (op_gather_rows(&op->r, s) + 1) * c_row_bytes(op->r.x)),
                              err, "C could not be read back");
     if (status == EPA_OK && op->reference == NULL)
-        status = gemm_reference_create(&op->values, op->g.world.rank, all_rows(op->g.x),
+        status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.x),
                                        &op->reference, err);
     if (status != EPA_OK)
         return status;
-    for (uint32_t r = 0; r < op->g.world.size; r++)
-        for (uint32_t i = 0; i < s->counted[r]; i++, at++, c += op->values.n) {
+    for (uint32_t r = 0; r < op->r.world.size; r++)
+        for (uint32_t i = 0; i < op_gather_counts(s)[r]; i++, at++, c += op->values.n) {
             snprintf(f.where, sizeof(f.where), "row %llu (row %u of rank %u)",
                      (unsigned long long)at, i, r);
             gemm_check_row(op->reference, s->iteration, r, i, c, &f);
@@ -359,7 +312,7 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
     f.compared = at * op->values.n;
     f.where[0] = 0;
     for (uint32_t j = 0; j < op->values.n; j++)
-        if (c[j] != (POISON | POISON << 8))
+        if (c[j] != (OP_POISON | OP_POISON << 8))
             op_wrong(&f, "column %u behind the last row (%llu rows) was written", j,
                      (unsigned long long)at);
     return op_finding_end(&f, compared, wrong);
@@ -377,14 +330,15 @@ const struct operation op_ag_gemm = {
     .check_options = check_options,
     .device_nodes = true,
     .shape = shape,
+    .state_bytes = sizeof(struct op_ag_gemm),
+    .unit = "rows",
+    .most_units = most_units,
+    .arrays = arrays,
+    .init = init,
+    .finish = finish,
     .bytes = bytes,
-    .create = create,
-    .destroy = destroy,
-    .problem = op_gather_problem,
     .weights = set_weights,
     .inputs = inputs,
-    .unit = "rows",
-    .units = op_gather_units,
     .check = check,
     .traffic = traffic,
     .n_phases = 1,

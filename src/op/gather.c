@@ -8,75 +8,13 @@
 #include "base/random.h"
 #include "op/op.h"
 
-void op_gather_destroy(struct op_gather *g)
-{
-    for (uint32_t i = 0; i < g->n_slots; i++) {
-        op_buffer_free(g->backend, &g->slot[i].rows);
-        op_buffer_free(g->backend, &g->slot[i].in);
-        op_buffer_free(g->backend, &g->slot[i].in_scale);
-        op_buffer_free(g->backend, &g->slot[i].out);
-    }
-    free(g->slot);
-    free(g);
-}
-
-enum epa_status op_gather_create(const struct op_params *p, const struct operation *operation,
-                                 size_t state_bytes, struct op_gather **out, struct epa_error *err)
-{
-    struct op_gather *g = memory_alloc(1, state_bytes);
-    enum epa_status status = EPA_OK;
-
-    g->base.operation = operation;
-    g->x = p->x;
-    g->world = *p->world;
-    g->backend = p->backend;
-    g->n_slots = p->slots;
-    g->slot = memory_alloc(p->slots, sizeof(*g->slot));
-    for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++) {
-        status = op_buffer_alloc(g->backend, "counts of rows", g->world.size * sizeof(uint32_t),
-                                 &g->slot[i].rows, err);
-        g->slot[i].counted = g->slot[i].rows.here;
-    }
-    if (status != EPA_OK) {
-        op_gather_destroy(g);
-        return status;
-    }
-    *out = g;
-    return EPA_OK;
-}
-
-enum epa_status op_gather_count(struct op_gather *g, uint32_t slot, uint64_t iteration,
-                                uint32_t (*rows_of)(const struct experiment *, uint32_t rank,
-                                                    uint64_t iteration))
-{
-    struct op_slot *s = &g->slot[slot];
-    uint32_t *counted = s->rows.here;
-
-    s->iteration = iteration;
-    for (uint32_t r = 0; r < g->world.size; r++)
-        counted[r] = rows_of(g->x, r, iteration);
-    return op_buffer_send(g->backend, &s->rows, g->world.size * sizeof(*counted));
-}
-
-uint64_t op_gather_rows(const struct op_gather *g, const struct op_slot *s)
+uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
 {
     uint64_t sum = 0;
 
-    for (uint32_t r = 0; r < g->world.size; r++)
-        sum += s->counted[r];
+    for (uint32_t r = 0; r < rank->world.size; r++)
+        sum += op_gather_counts(s)[r];
     return sum;
-}
-
-struct epa_problem *op_gather_problem(struct op_rank *rank, uint32_t slot)
-{
-    return &op_gather_of(rank)->slot[slot].problem;
-}
-
-uint32_t op_gather_units(struct op_rank *rank, uint32_t slot)
-{
-    const struct op_gather *g = op_gather_of(rank);
-
-    return g->slot[slot].counted[g->world.rank];
 }
 
 /* ---- the operation allgather ---- */
@@ -84,16 +22,17 @@ uint32_t op_gather_units(struct op_rank *rank, uint32_t slot)
 /* AllGather as an operation. Rows are random bytes; `tokens` says how many each rank has. The
  * output is compared byte by byte with the rows of all ranks, made again from the seed. */
 
+enum { ARRAY_IN = GATHER_ROWS + 1, ARRAYS };
+
 struct op_allgather {
-    struct op_gather g; /* first */
-    struct epa_allgather_footprint footprint;
-    char *read; /* a device's: its output, for the host; made by the first check */
-    char *row;  /* as it should be */
+    struct op_rank r; /* first */
+    char *read;       /* a device's: its output, for the host; made by the first check */
+    char *row;        /* as it should be */
 };
 
 static struct op_allgather *op_of(const struct op_rank *rank)
 {
-    return (struct op_allgather *)(uintptr_t)rank; /* the first member of the first member */
+    return (struct op_allgather *)(uintptr_t)rank; /* its first member */
 }
 
 /* ---- options ---- */
@@ -121,51 +60,36 @@ static void shape(const struct experiment *x, struct epa_problem *out)
 
 /* ---- memory ---- */
 
-static size_t input_bytes(const struct experiment *x)
+static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
 {
-    return (size_t)x->allgather.max_rows * x->allgather.row_bytes;
+    out[GATHER_ROWS] = op_gather_array(x);
+    out[ARRAY_IN] = (struct op_array){"in", rows * x->allgather.row_bytes};
+    return ARRAYS;
+}
+
+static size_t output_bytes(const struct experiment *x)
+{
+    return (size_t)x->ranks * x->allgather.max_rows * x->allgather.row_bytes;
 }
 
 static uint64_t bytes(const struct experiment *x, const struct epa_footprint *footprint,
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
-    uint64_t counts = x->ranks * sizeof(uint32_t), all = x->allgather.row_bytes;
-
     (void)footprint;
-    all += slots * (input_bytes(x) + counts);
-    return memory != EPA_MEMORY_HOST && checks ? all + x->ranks * input_bytes(x) : all;
+    (void)slots;
+    return x->allgather.row_bytes + (memory != EPA_MEMORY_HOST && checks ? output_bytes(x) : 0);
 }
 
-static void destroy(struct op_rank *rank)
+static void finish(struct op_rank *rank)
 {
-    struct op_allgather *op = op_of(rank);
-
-    if (op == NULL)
-        return;
-    free(op->read);
-    free(op->row);
-    op_gather_destroy(&op->g);
+    free(op_of(rank)->read);
+    free(op_of(rank)->row);
 }
 
-static enum epa_status create(const struct op_params *p, struct op_rank **out,
-                              struct epa_error *err)
+static enum epa_status init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
 {
-    struct op_gather *g = NULL;
-    enum epa_status status =
-        op_gather_create(p, &op_allgather, sizeof(struct op_allgather), &g, err);
-    struct op_allgather *op = (struct op_allgather *)g; /* state_bytes */
-
-    if (status != EPA_OK)
-        return status;
-    op->footprint = p->footprint->u.allgather;
-    op->row = memory_alloc(1, p->x->allgather.row_bytes);
-    for (uint32_t i = 0; i < p->slots && status == EPA_OK; i++)
-        status = op_buffer_alloc(g->backend, "inputs", input_bytes(p->x), &g->slot[i].in, err);
-    if (status != EPA_OK) {
-        destroy(&g->base);
-        return status;
-    }
-    *out = &g->base;
+    (void)err;
+    op_of(rank)->row = memory_alloc(1, p->x->allgather.row_bytes);
     return EPA_OK;
 }
 
@@ -174,9 +98,9 @@ static enum epa_status create(const struct op_params *p, struct op_rank **out,
 static void make_row(const struct op_allgather *op, uint32_t rank, uint64_t iteration, uint32_t row,
                      char *out)
 {
-    uint64_t key = random_at(random_key(op->g.x->seed, RANDOM_X, rank, iteration), row);
+    uint64_t key = random_at(random_key(op->r.x->seed, RANDOM_X, rank, iteration), row);
 
-    for (uint32_t i = 0; i < op->g.x->allgather.row_bytes / sizeof(key); i++) {
+    for (uint32_t i = 0; i < op->r.x->allgather.row_bytes / sizeof(key); i++) {
         uint64_t word = random_at(key, i);
 
         memcpy(out + i * sizeof(word), &word, sizeof(word));
@@ -188,35 +112,28 @@ static uint32_t rows_of(const struct experiment *x, uint32_t rank, uint64_t iter
     return op_tokens_of(x, x->allgather.max_rows, rank, iteration);
 }
 
-static enum epa_status inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
+static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
 {
-    struct op_gather *g = op_gather_of(rank);
-    struct op_slot *s = &g->slot[slot];
-    uint32_t me = g->world.rank, row_bytes = g->x->allgather.row_bytes;
-    enum epa_status status = op_gather_count(g, slot, iteration, rows_of);
+    uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
+    char *in = s->array[ARRAY_IN].here;
 
-    for (uint32_t i = 0; i < s->counted[me]; i++)
-        make_row(op_of(rank), me, iteration, i, (char *)s->in.here + (size_t)i * row_bytes);
-    if (status == EPA_OK)
-        status = op_buffer_send(g->backend, &s->in, (size_t)s->counted[me] * row_bytes);
-    if (status != EPA_OK)
-        return status;
-    shape(g->x, &s->problem);
-    s->problem.u.allgather.rows = s->rows.there;
-    s->problem.u.allgather.in = s->in.there;
-    return EPA_OK;
+    for (uint32_t r = 0; r < rank->world.size; r++)
+        counted[r] = rows_of(rank->x, r, s->iteration);
+    for (uint32_t i = 0; i < counted[me]; i++)
+        make_row(op_of(rank), me, s->iteration, i, in + (size_t)i * rank->x->allgather.row_bytes);
+    s->problem.u.allgather.rows = s->array[GATHER_ROWS].there;
+    s->problem.u.allgather.in = s->array[ARRAY_IN].there;
+    return counted[me];
 }
 
 /* Every rank needs the rows of all others; its own leave once for each other, and at least
  * once (a ring, or a switch that copies them). */
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
-    const struct op_allgather *op = op_of(rank);
-    const struct op_slot *s = &op->g.slot[slot];
-    uint64_t row_bytes = op->g.x->allgather.row_bytes, others = op->g.world.size - 1;
-    uint64_t own = s->counted[op->g.world.rank] * row_bytes;
-    uint64_t all = op_gather_rows(&op->g, s) * row_bytes;
-    uint64_t control = others * op->footprint.control_bytes;
+    const struct op_slot *s = &rank->slot[slot];
+    uint64_t row_bytes = rank->x->allgather.row_bytes, others = rank->world.size - 1;
+    uint64_t own = s->units * row_bytes, all = op_gather_rows(rank, s) * row_bytes;
+    uint64_t control = others * rank->footprint.u.allgather.control_bytes;
     struct op_traffic t = {.flops = 0};
 
     t.phase[0] = (struct op_bytes){.needed = all - own,
@@ -258,20 +175,6 @@ static void load(const struct experiment *x, const struct op_source *source, uin
     out[0] = l;
 }
 
-static uint32_t given(struct op_rank *rank, uint32_t slot, struct op_given *out)
-{
-    const struct op_gather *g = op_gather_of(rank);
-    const struct op_slot *s = &g->slot[slot];
-    uint64_t own = (uint64_t)s->counted[g->world.rank] * g->x->allgather.row_bytes;
-    uint64_t counts = g->world.size * sizeof(uint32_t);
-
-    out[0] =
-        (struct op_given){.name = "rows", .at = s->rows.there, .used = counts, .bytes = counts};
-    out[1] =
-        (struct op_given){.name = "in", .at = s->in.there, .used = own, .bytes = input_bytes(g->x)};
-    return s->in.there != NULL ? 2 : 1;
-}
-
 /* ---- the check ---- */
 
 /* The output where the host can read it. */
@@ -279,13 +182,13 @@ static enum epa_status read_output(struct op_allgather *op, const struct op_slot
                                    const char **out, struct epa_error *err)
 {
     const struct epa_allgather *g = &s->problem.u.allgather;
-    struct epa_backend *b = op->g.backend;
+    struct epa_backend *b = op->r.backend;
 
     *out = g->out;
     if (b->memory == EPA_MEMORY_HOST || n == 0)
         return EPA_OK;
     if (op->read == NULL)
-        op->read = malloc(op->g.world.size * input_bytes(op->g.x));
+        op->read = malloc(output_bytes(op->r.x));
     if (op->read == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a copy of the output");
     *out = op->read;
@@ -297,10 +200,10 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
                              uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_allgather *op = op_of(rank);
-    const struct op_slot *s = &op->g.slot[slot];
+    const struct op_slot *s = &op->r.slot[slot];
     struct op_finding f = {
-        .stage = "allgather", .rank = op->g.world.rank, .iteration = s->iteration, .err = err};
-    uint32_t row_bytes = op->g.x->allgather.row_bytes;
+        .stage = "allgather", .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
+    uint32_t row_bytes = op->r.x->allgather.row_bytes;
     const char *have = NULL;
     enum epa_status status;
 
@@ -310,11 +213,11 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
         op_wrong(&f, "there is no output");
         return EPA_ERR_MISMATCH;
     }
-    status = read_output(op, s, op_gather_rows(&op->g, s) * row_bytes, &have, err);
+    status = read_output(op, s, op_gather_rows(&op->r, s) * row_bytes, &have, err);
     if (status != EPA_OK)
         return status;
-    for (uint32_t r = 0; r < op->g.world.size; r++)
-        for (uint32_t row = 0; row < s->counted[r]; row++, have += row_bytes) {
+    for (uint32_t r = 0; r < op->r.world.size; r++)
+        for (uint32_t row = 0; row < op_gather_counts(s)[r]; row++, have += row_bytes) {
             f.compared += row_bytes;
             make_row(op, r, s->iteration, row, op->row);
             if (memcmp(have, op->row, row_bytes) == 0)
@@ -338,14 +241,14 @@ const struct operation op_allgather = {
     .head = head,
     .check_options = check_options,
     .shape = shape,
-    .bytes = bytes,
-    .create = create,
-    .destroy = destroy,
-    .problem = op_gather_problem,
-    .inputs = inputs,
-    .given = given,
+    .state_bytes = sizeof(struct op_allgather),
     .unit = "rows",
-    .units = op_gather_units,
+    .most_units = max_rows,
+    .arrays = arrays,
+    .init = init,
+    .finish = finish,
+    .bytes = bytes,
+    .inputs = inputs,
     .check = check,
     .traffic = traffic,
     .load = load,

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "op/moe/moe.h"
 
 static const struct operation *const operations[] = {&op_moe, &op_allgather, &op_ag_gemm, NULL};
 
@@ -152,21 +151,82 @@ enum epa_status op_buffer_read(struct epa_backend *b, const struct op_buffer *bu
                : b->ops->read(b, buffer->here, buffer->there, bytes);
 }
 
-enum epa_status op_arrays_alloc(struct epa_backend *b, const struct op_array *array, uint32_t n,
-                                struct epa_error *err)
-{
-    enum epa_status status = EPA_OK;
+/* ---- a rank's side ---- */
 
-    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
-        status = op_buffer_alloc(b, array[i].what, array[i].bytes, array[i].buffer, err);
-    return status;
+void op_destroy(struct op_rank *rank)
+{
+    if (rank == NULL)
+        return;
+    if (rank->operation->finish != NULL)
+        rank->operation->finish(rank);
+    for (uint32_t i = 0; i < rank->n_slots; i++)
+        for (uint32_t k = 0; k < OP_ARRAYS; k++)
+            op_buffer_free(rank->backend, &rank->slot[i].array[k]);
+    free(rank->slot);
+    free(rank);
 }
 
-enum epa_status op_arrays_send(struct epa_backend *b, const struct op_array *array, uint32_t n)
+enum epa_status op_create(const struct operation *operation, const struct op_params *p,
+                          struct op_rank **out, struct epa_error *err)
 {
+    struct op_rank *rank = memory_alloc(1, operation->state_bytes);
+    struct op_array array[OP_ARRAYS];
+    uint32_t n = operation->arrays(p->x, operation->most_units(p->x), array);
     enum epa_status status = EPA_OK;
 
+    *rank = (struct op_rank){.operation = operation,
+                             .x = p->x,
+                             .source = p->source,
+                             .world = *p->world,
+                             .footprint = *p->footprint,
+                             .backend = p->backend,
+                             .n_slots = p->slots,
+                             .slot = memory_alloc(p->slots, sizeof(*rank->slot))};
+    if (operation->init != NULL)
+        status = operation->init(rank, p, err);
+    for (uint32_t i = 0; i < p->slots * n && status == EPA_OK; i++)
+        status = op_buffer_alloc(p->backend, array[i % n].what, array[i % n].bytes,
+                                 &rank->slot[i / n].array[i % n], err);
+    if (status != EPA_OK) {
+        op_destroy(rank);
+        return status;
+    }
+    *out = rank;
+    return EPA_OK;
+}
+
+/* Of a device the checks alone read outputs, which takes memory here. */
+uint64_t op_bytes(const struct operation *operation, const struct experiment *x,
+                  const struct epa_footprint *footprint, enum epa_memory memory, uint32_t slots,
+                  bool checks)
+{
+    struct op_array array[OP_ARRAYS];
+    uint32_t n = operation->arrays(x, operation->most_units(x), array);
+    uint64_t slot = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (!array[i].output || memory == EPA_MEMORY_HOST || checks)
+            slot += array[i].bytes;
+    return slots * slot + operation->bytes(x, footprint, memory, slots, checks);
+}
+
+enum epa_status op_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
+{
+    const struct operation *operation = rank->operation;
+    struct epa_backend *b = rank->backend;
+    struct op_slot *s = &rank->slot[slot];
+    struct op_array array[OP_ARRAYS];
+    enum epa_status status = EPA_OK;
+    uint32_t n;
+
+    s->iteration = iteration;
+    operation->shape(rank->x, &s->problem);
+    s->units = operation->inputs(rank, s);
+    n = operation->arrays(rank->x, s->units, array);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
-        status = op_buffer_send(b, array[i].buffer, array[i].bytes);
+        if (!array[i].output)
+            status = op_buffer_send(b, &s->array[i], array[i].bytes);
+        else
+            status = b->ops->fill(b, s->array[i].there, OP_POISON, array[i].bytes);
     return status;
 }

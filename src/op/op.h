@@ -18,10 +18,40 @@
  * operation defines what is in it for itself. */
 struct op_source;
 
-/* One rank's side of an operation: `slots` problems, with inputs and outputs of their own.
- * The first member of the operation's own struct. */
+enum { OP_PHASES = 2, OP_STATS_BYTES = 256, OP_ARRAYS = 8, OP_SPARE = 64, OP_POISON = 0xff };
+
+/* Memory of the backend (`there`), and where the host works on it (`here`): the same place
+ * where the backend is the host. NULL, both: there is none. */
+struct op_buffer {
+    void *there, *here;
+};
+
+/* An array that a problem points to, for so many units of a rank (tokens, rows); behind it are
+ * OP_SPARE bytes more that nobody uses. */
+struct op_array {
+    const char *what;
+    uint64_t bytes; /* 0: there is none; of an output: for the most units */
+    bool output;    /* an algorithm writes it; it holds OP_POISON before */
+};
+
+/* A problem with inputs and outputs of its own. */
+struct op_slot {
+    struct epa_problem problem;
+    uint64_t iteration;
+    uint32_t units; /* that this rank has in it */
+    struct op_buffer array[OP_ARRAYS];
+};
+
+/* One rank's side of an operation: the first member of the operation's own struct. */
 struct op_rank {
     const struct operation *operation;
+    const struct experiment *x;
+    const struct op_source *source; /* NULL: nothing is read */
+    struct epa_world world;
+    struct epa_footprint footprint;
+    struct epa_backend *backend;
+    uint32_t n_slots;
+    struct op_slot *slot; /* their problems are always at the same address */
 };
 
 struct op_params {
@@ -34,16 +64,6 @@ struct op_params {
     /* Some inputs are hard for numerics (zeros, outliers, denormals): in verify, where
      * nothing is timed. */
     bool hard_values;
-};
-
-enum { OP_PHASES = 2, OP_STATS_BYTES = 256, OP_BUFFERS = 8, OP_SPARE = 64 };
-
-/* What an algorithm is given: `used` bytes are inputs; behind `bytes` are OP_SPARE more. */
-struct op_given {
-    const char *name;
-    char *at;
-    uint64_t used, bytes;
-    bool output;
 };
 
 /* A part of an iteration that bytes are counted for, and the kind of the stage that it is
@@ -138,11 +158,20 @@ struct operation {
 
     /* ---- a rank ---- */
 
-    /* Bytes of host memory this takes at most with such a backend, with or without the
-     * memory of checks. */
+    /* What a rank of the operation has: `state_bytes` of its own struct, and in each slot these
+     * arrays, for `units` of its own, at most OP_ARRAYS. Returns how many. */
+    size_t state_bytes;
+    const char *unit; /* a counter of traces: "tokens" */
+    uint64_t (*most_units)(const struct experiment *);
+    uint32_t (*arrays)(const struct experiment *, uint64_t units, struct op_array *out);
+    /* What is beside its slots; NULL, all of them: nothing. init() may fail half way: finish() takes
+     * what there is. */
+    enum epa_status (*init)(struct op_rank *, const struct op_params *, struct epa_error *);
+    void (*finish)(struct op_rank *);
+    /* Bytes of host memory that takes at most with such a backend, with or without the memory of
+     * checks. */
     uint64_t (*bytes)(const struct experiment *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
-    enum epa_status (*create)(const struct op_params *, struct op_rank **out, struct epa_error *);
     /* What weights take besides; NULL: nothing, or `bytes` has them. */
     struct op_weights (*weights_bytes)(const struct experiment *, const struct epa_footprint *,
                                        enum epa_memory);
@@ -153,18 +182,9 @@ struct operation {
     enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);
     /* What computes `between` where that is timed, such as "avx512 kernels". NULL as there. */
     void (*between_by)(const struct op_rank *, char *out, size_t room);
-    void (*destroy)(struct op_rank *); /* takes NULL */
-    /* The problem of a slot, always at the same address. */
-    struct epa_problem *(*problem)(struct op_rank *, uint32_t slot);
-    /* Makes the inputs of `iteration` in `slot` and poisons its output. Fails if the backend
-     * does. */
-    enum epa_status (*inputs)(struct op_rank *, uint32_t slot, uint64_t iteration);
-    /* Of a host: the memory of a slot, at most OP_BUFFERS. Returns how many. NULL: it does not
-     * say. */
-    uint32_t (*given)(struct op_rank *, uint32_t slot, struct op_given *out);
-    /* A counter of traces, "tokens", and how many this rank has in `slot`. */
-    const char *unit;
-    uint32_t (*units)(struct op_rank *, uint32_t slot);
+    /* Makes the inputs of the slot's iteration where the host works on them, and sets the pointers of
+     * its problem, which has shapes. Returns how many units this rank has. */
+    uint32_t (*inputs)(struct op_rank *, struct op_slot *);
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);
     const char *between_name; /* in traces */
@@ -242,12 +262,6 @@ enum epa_status op_backend_done(struct epa_backend *, enum epa_status, struct ep
 enum epa_status op_alloc(struct epa_backend *, const char *what, uint64_t bytes, void **out,
                          struct epa_error *);
 
-/* Memory of the backend (`there`), and where the host works on it (`here`): the same place
- * where the backend is the host. NULL, both: there is none. */
-struct op_buffer {
-    void *there, *here;
-};
-
 /* No memory where there are no bytes. */
 enum epa_status op_buffer_alloc(struct epa_backend *, const char *what, uint64_t bytes,
                                 struct op_buffer *out, struct epa_error *);
@@ -256,15 +270,18 @@ void op_buffer_free(struct epa_backend *, struct op_buffer *);
 enum epa_status op_buffer_send(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
 enum epa_status op_buffer_read(struct epa_backend *, const struct op_buffer *, uint64_t bytes);
 
-/* Several of them, with the same functions. */
-struct op_array {
-    const char *what;
-    uint64_t bytes;
-    struct op_buffer *buffer;
-};
-enum epa_status op_arrays_alloc(struct epa_backend *, const struct op_array *, uint32_t n,
-                                struct epa_error *);
-enum epa_status op_arrays_send(struct epa_backend *, const struct op_array *, uint32_t n);
+/* ---- a rank's side ---- */
+
+enum epa_status op_create(const struct operation *, const struct op_params *, struct op_rank **out,
+                          struct epa_error *);
+void op_destroy(struct op_rank *); /* takes NULL */
+
+/* Bytes of host memory that takes at most. */
+uint64_t op_bytes(const struct operation *, const struct experiment *, const struct epa_footprint *,
+                  enum epa_memory, uint32_t slots, bool checks);
+
+/* Makes the inputs of `iteration` in a slot and poisons its outputs. Fails if the backend does. */
+enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);
@@ -274,6 +291,6 @@ struct epa_problem operation_problem(const struct experiment *);
 enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t experts,
                                     struct text *out, json_t **json, struct epa_error *);
 
-extern const struct operation op_ag_gemm, op_allgather;
+extern const struct operation op_moe, op_allgather, op_ag_gemm;
 
 #endif

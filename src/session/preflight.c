@@ -74,8 +74,8 @@ static struct sum sum_up(const struct session *s)
     if (sum.on_host)
         sum.heap = add(s->footprint.heap_bytes, s->footprint.private_bytes);
     sum.buffers = s->footprint.private_bytes != 0;
-    sum.inputs = session_operation(s)->bytes(x, &s->footprint, memory, slots, false);
-    all = session_operation(s)->bytes(x, &s->footprint, memory, slots, session_checks(s));
+    sum.inputs = op_bytes(session_operation(s), x, &s->footprint, memory, slots, false);
+    all = op_bytes(session_operation(s), x, &s->footprint, memory, slots, session_checks(s));
     sum.reference = all > sum.inputs ? all - sum.inputs : 0;
     if (s->verb != VERB_VERIFY) /* the number of stages is known only once ranks are there */
         sum.samples = times(times(SESSION_STAGES, x->ranks), times(s->iterations, sizeof(double)));

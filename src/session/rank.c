@@ -133,15 +133,15 @@ static void create_operation(struct rank *r)
 
     if (!rank_good(r))
         return;
-    r->status = session_operation(s)->create(
-        &(struct op_params){.x = s->experiment,
-                            .world = &r->boot->world,
-                            .footprint = r->footprint,
-                            .source = s->source,
-                            .backend = r->backend,
-                            .slots = session_slots(s),
-                            .hard_values = s->verb == VERB_VERIFY && exact},
-        &r->op, &r->err);
+    r->status = op_create(session_operation(s),
+                          &(struct op_params){.x = s->experiment,
+                                              .world = &r->boot->world,
+                                              .footprint = r->footprint,
+                                              .source = s->source,
+                                              .backend = r->backend,
+                                              .slots = session_slots(s),
+                                              .hard_values = s->verb == VERB_VERIFY && exact},
+                          &r->op, &r->err);
     if (!rank_good(r) || s->verb != VERB_BENCH || r->op->operation->measure == NULL)
         return;
     boot_barrier(r);
@@ -385,7 +385,7 @@ void rank_destroy(struct rank *r)
 {
     destroy_algorithm(r);
     if (r->op != NULL) /* whose weights the algorithm may use */
-        r->op->operation->destroy(r->op);
+        op_destroy(r->op);
     r->op = NULL;
 }
 

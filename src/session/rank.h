@@ -70,7 +70,7 @@ static inline bool is_kind(const struct rank *r, uint32_t stage, enum epa_stage_
 /* The problem of a slot. */
 static inline struct epa_problem *problem_of(const struct rank *r, uint32_t slot)
 {
-    return r->op->operation->problem(r->op, slot);
+    return &r->op->slot[slot].problem;
 }
 
 /* The kind of the last stage: WHOLE, or what ends an iteration in several. */

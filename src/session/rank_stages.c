@@ -188,9 +188,9 @@ void rank_make(struct rank *r, uint32_t slot, uint64_t iteration)
 
     if (!rank_good(r))
         return;
-    status = r->op->operation->inputs(r->op, slot, iteration);
+    status = op_inputs(r->op, slot, iteration);
     note_slice(r, r->slice[SLICE_INPUTS], begin);
-    epa_trace_count(r->trace, 0, r->units, r->op->operation->units(r->op, slot));
+    epa_trace_count(r->trace, 0, r->units, r->op->slot[slot].units);
     if (!fails(r, status))
         return;
     r->backend->ops->explain(r->backend, &r->err);

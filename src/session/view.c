@@ -385,7 +385,7 @@ enum { GUARD_BYTES = 4096, GUARD_SIGNALS = 8, SLOTS = 2 };
 
 struct guard {
     uint64_t heap_bytes; /* of the algorithm's part */
-    uint64_t inputs[SLOTS][OP_BUFFERS];
+    uint64_t inputs[SLOTS][OP_ARRAYS];
 };
 
 static char pattern(uint64_t at)
@@ -482,44 +482,55 @@ static void check_around_heap(struct rank *r)
 
 /* ---- inputs and outputs ---- */
 
-void rank_guard_inputs(struct rank *r, uint32_t slot)
+/* How many arrays the operation has in a slot: all bytes of them, and those in use. */
+static uint32_t list_arrays(const struct rank *r, uint32_t slot, struct op_array all[OP_ARRAYS],
+                            struct op_array used[OP_ARRAYS])
 {
     const struct operation *op = r->op->operation;
-    struct op_given b[OP_BUFFERS];
+
+    (void)op->arrays(r->op->x, r->op->slot[slot].units, used);
+    return op->arrays(r->op->x, op->most_units(r->op->x), all);
+}
+
+void rank_guard_inputs(struct rank *r, uint32_t slot)
+{
+    struct op_array all[OP_ARRAYS], used[OP_ARRAYS];
     uint32_t n = 0;
 
-    if (rank_good(r) && r->guard != NULL && op->given != NULL)
-        n = op->given(r->op, slot, b);
+    if (rank_good(r) && r->guard != NULL)
+        n = list_arrays(r, slot, all, used);
     for (uint32_t i = 0; i < n; i++) {
-        fill(b[i].at + b[i].bytes, OP_SPARE);
-        if (!b[i].output)
-            r->guard->inputs[slot][i] = hash(b[i].at, b[i].used);
+        char *at = r->op->slot[slot].array[i].there;
+
+        if (at != NULL)
+            fill(at + all[i].bytes, OP_SPARE);
+        if (at != NULL && !all[i].output)
+            r->guard->inputs[slot][i] = hash(at, used[i].bytes);
     }
 }
 
 void rank_guard_check(struct rank *r, uint32_t slot)
 {
-    const struct operation *op = r->op->operation;
     unsigned long long iteration = r->shared->iteration;
-    struct op_given b[OP_BUFFERS];
-    uint32_t n = 0;
+    struct op_array all[OP_ARRAYS], used[OP_ARRAYS];
+    uint32_t n;
 
     if (!rank_good(r) || r->guard == NULL)
         return;
     check_around_heap(r);
-    if (op->given != NULL)
-        n = op->given(r->op, slot, b);
+    n = list_arrays(r, slot, all, used);
     for (uint32_t i = 0; i < n && rank_good(r); i++) {
-        uint64_t behind = find_change(b[i].at + b[i].bytes, OP_SPARE);
+        const char *at = r->op->slot[slot].array[i].there;
+        uint64_t behind = at != NULL ? find_change(at + all[i].bytes, OP_SPARE) : OP_SPARE;
 
-        if (!b[i].output && hash(b[i].at, b[i].used) != r->guard->inputs[slot][i])
+        if (at != NULL && !all[i].output && hash(at, used[i].bytes) != r->guard->inputs[slot][i])
             rank_fail(r, EPA_ERR_MISMATCH, "rank %u, iteration %llu: the input '%s' was written",
-                      r->boot->world.rank, iteration, b[i].name);
+                      r->boot->world.rank, iteration, all[i].what);
         else if (behind < OP_SPARE)
             rank_fail(r, EPA_ERR_MISMATCH,
                       "rank %u, iteration %llu: byte %llu of '%s' was written, which has %llu",
-                      r->boot->world.rank, iteration, (unsigned long long)(b[i].bytes + behind),
-                      b[i].name, (unsigned long long)b[i].bytes);
+                      r->boot->world.rank, iteration, (unsigned long long)(all[i].bytes + behind),
+                      all[i].what, (unsigned long long)all[i].bytes);
     }
 }
 

@@ -22,7 +22,7 @@ struct fixture {
 
 static struct epa_problem *problem_of(const struct fixture *f, uint32_t rank)
 {
-    return f->op->problem(f->rank[rank], 0);
+    return &f->rank[rank]->slot[0].problem;
 }
 
 static void open_fixture(struct fixture *f, const struct operation *op, struct gemm_options gemm)
@@ -49,15 +49,15 @@ static void open_fixture(struct fixture *f, const struct operation *op, struct g
                                    .backend = &f->backend,
                                    .slots = 1};
 
-        assert_int_equal(op->create(&params, &f->rank[r], &err), EPA_OK);
-        assert_int_equal(op->inputs(f->rank[r], 0, ITERATION), EPA_OK);
+        assert_int_equal(op_create(op, &params, &f->rank[r], &err), EPA_OK);
+        assert_int_equal(op_inputs(f->rank[r], 0, ITERATION), EPA_OK);
     }
 }
 
 static void close_fixture(struct fixture *f)
 {
     for (uint32_t r = 0; r < RANKS; r++)
-        f->op->destroy(f->rank[r]);
+        op_destroy(f->rank[r]);
 }
 
 /* Checks; how many are wrong, and what is said of the first. */

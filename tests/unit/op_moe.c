@@ -57,8 +57,8 @@ static enum epa_status try_open(struct world *w, struct epa_error *err)
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
-        status = op_moe.create(
-            &(struct op_params){&w->x, &world, &w->footprint, NULL, &w->backend, 1, false},
+        status = op_create(
+            &op_moe, &(struct op_params){&w->x, &world, &w->footprint, NULL, &w->backend, 1, false},
             &w->op[r], err);
     }
     return status;
@@ -75,14 +75,14 @@ static void open_world(struct world *w)
 static void close_world(struct world *w)
 {
     for (uint32_t r = 0; r < RANKS; r++)
-        op_moe_destroy(w->op[r]);
+        op_destroy(w->op[r]);
 }
 
 static void make_inputs(struct world *w, uint64_t iteration)
 {
     for (uint32_t r = 0; r < RANKS; r++) {
-        assert_int_equal(op_moe_inputs(w->op[r], 0, iteration), EPA_OK);
-        w->moe[r] = &op_moe_problem(w->op[r], 0)->u.moe;
+        assert_int_equal(op_inputs(w->op[r], 0, iteration), EPA_OK);
+        w->moe[r] = &w->op[r]->slot[0].problem.u.moe;
     }
 }
 
@@ -194,11 +194,11 @@ TEST(memory_of_the_host_does_not_grow_with_gaps)
     w.x.moe.hidden = 7168;
     w.footprint.u.moe.dispatch_row_bytes = 7680;
     w.footprint.u.moe.recv_rows = w.footprint.u.moe.recv_entries = 1u << 20;
-    checks = op_moe_bytes(&w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true);
-    bench = op_moe_bytes(&w.x, &w.footprint, EPA_MEMORY_CUDA, 1, false);
+    checks = op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true);
+    bench = op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, false);
     w.footprint.u.moe.recv_rows = w.footprint.u.moe.recv_entries = 1u << 24;
     w.x.expert.output = OUTPUT_SEPARATE; /* which the device has room for */
-    assert_int_equal(op_moe_bytes(&w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true), checks);
+    assert_int_equal(op_bytes(&op_moe, &w.x, &w.footprint, EPA_MEMORY_CUDA, 1, true), checks);
     /* 2 of the 3 choices of 3 x 4096 tokens; and without checks a few windows only. */
     assert_true(checks > 2ull * 3 * 4096 * 7680);
     assert_true(bench < (2ull * 4096 * 7168 * 2) + (16 << 20));

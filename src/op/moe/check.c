@@ -51,11 +51,11 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
     if (op->check != NULL)
         return EPA_OK;
     c = memory_alloc(1, sizeof(*c));
-    lay_out(op->x, c);
+    lay_out(op->r.x, c);
     if (c->pool.failed) {
         op_moe_check_destroy(c);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
-                        (unsigned long long)op_moe_check_bytes(op->x));
+                        (unsigned long long)op_moe_check_bytes(op->r.x));
     }
     for (uint32_t q = 0; q < 256; q++)
         c->decode[q] = float_of_e4m3((uint8_t)q);
@@ -66,7 +66,7 @@ enum epa_status check_create(struct op_moe *op, struct epa_error *err)
 /* Index of choice 0 of a token in the arrays over all choices. */
 static size_t choice_of(const struct op_moe *op, uint32_t rank, uint32_t token)
 {
-    return ((size_t)rank * op->x->moe.max_tokens + token) * op->x->moe.topk;
+    return ((size_t)rank * op->r.x->moe.max_tokens + token) * op->r.x->moe.topk;
 }
 
 static void load_routing(struct op_moe *op, uint64_t iteration)
@@ -75,11 +75,12 @@ static void load_routing(struct op_moe *op, uint64_t iteration)
 
     if (c->loaded && c->iteration == iteration)
         return;
-    for (uint32_t r = 0; r < op->world.size; r++) {
+    for (uint32_t r = 0; r < op->r.world.size; r++) {
         size_t at = choice_of(op, r, 0);
 
-        c->tokens[r] = routing_tokens_of(op->x, r, iteration);
-        routing_fill(op->x, op->source, r, iteration, c->tokens[r], c->expert + at, c->weight + at);
+        c->tokens[r] = routing_tokens_of(op->r.x, r, iteration);
+        routing_fill(op->r.x, op->r.source, r, iteration, c->tokens[r], c->expert + at,
+                     c->weight + at);
     }
     c->iteration = iteration;
     c->loaded = true;
@@ -88,7 +89,7 @@ static void load_routing(struct op_moe *op, uint64_t iteration)
 void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
 {
     struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.fp8_group_size;
+    uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     op_moe_token(op, rank, iteration, token, c->x);
@@ -116,12 +117,12 @@ static int by_start(const void *a, const void *b)
 static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_finding *f)
 {
     struct check *c = op->check;
-    uint32_t n = 0, first = op->world.rank * op->local_experts;
+    uint32_t n = 0, first = op->r.world.rank * op->local_experts;
 
     for (uint32_t e = 0; e < op->local_experts; e++) {
         uint32_t want = 0;
 
-        for (uint32_t r = 0; r < op->world.size; r++)
+        for (uint32_t r = 0; r < op->r.world.size; r++)
             for (size_t i = choice_of(op, r, 0); i < choice_of(op, r, c->tokens[r]); i++)
                 want += c->expert[i] == (int32_t)(first + e);
         f->compared++;
@@ -150,14 +151,14 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
     const struct epa_moe *m = &v->m;
     struct row_ref place = op_moe_row_ref(v, e, i);
     uint64_t entry = m->recv_start[e] + i, row = place.row;
-    uint32_t expert = op->world.rank * op->local_experts + e, k = 0;
+    uint32_t expert = op->r.world.rank * op->local_experts + e, k = 0;
     struct epa_origin origin;
     float weight;
     size_t choice;
 
     memcpy(&origin, v->rows.origin + place.here * m->origin_stride, sizeof(origin));
     f->compared++;
-    if (origin.rank >= op->world.size || origin.token >= c->tokens[origin.rank]) {
+    if (origin.rank >= op->r.world.size || origin.token >= c->tokens[origin.rank]) {
         op_wrong(f,
                  "expert %u, entry %llu, row %llu: origin is token %u of rank %u, which "
                  "does not exist",
@@ -251,7 +252,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
         struct row_ref place;
         uint32_t e;
 
-        if (expert < 0 || (uint32_t)expert / op->local_experts != op->world.rank)
+        if (expert < 0 || (uint32_t)expert / op->local_experts != op->r.world.rank)
             continue;
         e = (uint32_t)expert % op->local_experts;
         snprintf(whose, sizeof(whose), "expert %d, token %u of rank %u", expert, token, rank);
@@ -281,9 +282,9 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
                                       uint64_t *wrong, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(rank);
-    struct slot *s = &op->slot[slot];
+    struct op_slot *s = &op->r.slot[slot];
     struct op_finding f = {
-        .stage = "dispatch", .rank = op->world.rank, .iteration = s->iteration, .err = err};
+        .stage = "dispatch", .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
     enum epa_status status = check_create(op, err);
     struct check *c;
     struct view v;
@@ -301,12 +302,12 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
     }
     if (status != EPA_OK)
         return status;
-    memset(c->filed, 0, choice_of(op, op->world.size, 0) * sizeof(*c->filed));
+    memset(c->filed, 0, choice_of(op, op->r.world.size, 0) * sizeof(*c->filed));
     check_counts(op, &v.m, &f);
     for (uint32_t e = 0; e < op->local_experts; e++)
         for (uint32_t i = 0; i < v.m.recv_count[e]; i++)
             file_entry(op, &v, e, i, &f);
-    for (uint32_t r = 0; r < op->world.size; r++)
+    for (uint32_t r = 0; r < op->r.world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
             check_token(op, &v, r, t, &f);
     return op_finding_end(&f, compared, wrong);
@@ -329,14 +330,14 @@ struct piece {
 
 static bool on_host(const struct op_moe *op)
 {
-    return op->backend->memory == EPA_MEMORY_HOST;
+    return op->r.backend->memory == EPA_MEMORY_HOST;
 }
 
 static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size_t bytes,
                              struct epa_error *err)
 {
-    return op_backend_done(op->backend, op->backend->ops->read(op->backend, to, from, bytes), err,
-                           "%zu bytes could not be read back", bytes);
+    return op_backend_done(op->r.backend, op->r.backend->ops->read(op->r.backend, to, from, bytes),
+                           err, "%zu bytes could not be read back", bytes);
 }
 
 /* Copies a piece of each element of these runs here, where elements of all runs stand one
@@ -438,7 +439,7 @@ static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_m
             return epa_fail(err, EPA_ERR_MISMATCH,
                             "expert %u (local %u) has %llu entries from "
                             "%llu; plan() said at most %llu",
-                            op->world.rank * op->local_experts + e, e, (unsigned long long)count,
+                            op->r.world.rank * op->local_experts + e, e, (unsigned long long)count,
                             (unsigned long long)start, (unsigned long long)room);
     }
     if (sum > m->recv_entries)
@@ -464,7 +465,7 @@ static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v
                                 "entry %llu of expert %u is in row %llu; "
                                 "there are %llu",
                                 (unsigned long long)m->recv_start[e] + i,
-                                op->world.rank * op->local_experts + e, (unsigned long long)row,
+                                op->r.world.rank * op->local_experts + e, (unsigned long long)row,
                                 (unsigned long long)m->recv_rows);
             *end = row >= *end ? row + 1 : *end;
         }
@@ -492,7 +493,7 @@ static void list_runs(struct op_moe *op, struct view *v)
     }
 }
 
-static enum epa_status view(struct op_moe *op, const struct slot *s, struct view *v,
+static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct view *v,
                             struct epa_error *err)
 {
     struct run experts = {0, op->local_experts};
@@ -534,11 +535,11 @@ static enum epa_status reported(const struct op_moe *op, uint64_t iteration, enu
 {
     if (status == EPA_OK)
         return EPA_OK;
-    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->world.rank,
+    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
                     (unsigned long long)iteration, why->text);
 }
 
-enum epa_status op_moe_view(struct op_moe *op, const struct slot *s, struct view *out,
+enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct view *out,
                             struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
@@ -630,12 +631,13 @@ enum epa_status op_moe_read_rows(struct op_moe *op, struct view *v, uint64_t fir
     return reported(op, v->iteration, status, &why, err);
 }
 
-enum epa_status op_moe_out(struct op_moe *op, const struct slot *s, const uint16_t **out,
+enum epa_status op_moe_out(struct op_moe *op, const struct op_slot *s, const uint16_t **out,
                            struct epa_error *err)
 {
-    size_t bytes = (size_t)op->x->moe.max_tokens * op->x->moe.hidden * sizeof(**out);
+    size_t bytes = (size_t)op->r.x->moe.max_tokens * op->r.x->moe.hidden * sizeof(**out);
 
     *out = s->array[ARRAY_OUT].here;
-    return op_backend_done(op->backend, op_buffer_read(op->backend, &s->array[ARRAY_OUT], bytes),
-                           err, "outputs could not be read back");
+    return op_backend_done(op->r.backend,
+                           op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], bytes), err,
+                           "outputs could not be read back");
 }

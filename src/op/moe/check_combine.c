@@ -111,10 +111,10 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
                        float *scale)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden;
+    uint32_t hidden = op->r.x->moe.hidden;
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
-    check_load_row(op, op->world.rank, iteration, token);
+    check_load_row(op, op->r.world.rank, iteration, token);
     for (uint32_t h = 0; op->weights.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
         x[h] = rounded(f16, c->value[h]);
     for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += WEIGHTS_BLOCK) {
@@ -130,13 +130,13 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
 static void work_out(struct op_moe *op, uint64_t iteration, uint32_t n)
 {
     struct check *c = op->check;
-    size_t hidden = op->x->moe.hidden, topk = op->x->moe.topk, groups = hidden / WEIGHTS_BLOCK;
+    size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk, groups = hidden / WEIGHTS_BLOCK;
     bool fp8 = op->weights.mlp.dtype == EPA_FP8_E4M3;
 
     for (uint32_t i = 0; i < n; i++)
         load_token(op, iteration, c->token[i], c->block_x + i * hidden,
                    c->block_scale + i * groups);
-    for (uint32_t e = 0; e < op->x->moe.experts; e++) {
+    for (uint32_t e = 0; e < op->r.x->moe.experts; e++) {
         uint32_t rows = 0;
 
         for (uint32_t i = 0; i < n; i++)
@@ -160,8 +160,8 @@ static void load_output(const struct op_moe *op, int32_t expert, uint32_t i, uin
                         float *out[2])
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden;
-    size_t at = is_real(op) ? ((size_t)i * op->x->moe.topk + k) * hidden : 0;
+    uint32_t hidden = op->r.x->moe.hidden;
+    size_t at = is_real(op) ? ((size_t)i * op->r.x->moe.topk + k) * hidden : 0;
     float factor;
 
     out[0] = c->output[0] + at;
@@ -187,7 +187,7 @@ static bool adds_by_rank(const struct op_moe *op)
  * ascending, as op_moe_experts() adds them up; so does the contest. */
 static uint32_t order_of(const struct op_moe *op, int32_t expert)
 {
-    if (op->footprint.layout == EPA_LAYOUT_RANK || op->x->verify.tolerance == TOLERANCE_ALLCLOSE)
+    if (op->footprint.layout == EPA_LAYOUT_RANK || op->r.x->verify.tolerance == TOLERANCE_ALLCLOSE)
         return (uint32_t)expert;
     return adds_by_rank(op) ? (uint32_t)expert / op->local_experts : 0;
 }
@@ -197,7 +197,7 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 {
     uint32_t n = 0, *order = op->check->order;
 
-    for (uint32_t k = 0; k < op->x->moe.topk; k++) {
+    for (uint32_t k = 0; k < op->r.x->moe.topk; k++) {
         uint32_t at = n;
 
         if (expert[k] < 0)
@@ -214,7 +214,7 @@ static uint32_t sort_choices(const struct op_moe *op, const int32_t *expert)
 static void quantise(const struct op_moe *op, float *const v[2])
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, group = op->x->moe.fp8_group_size;
+    uint32_t hidden = op->r.x->moe.hidden, group = op->r.x->moe.fp8_group_size;
     bool f16 = is_f16(op);
 
     for (uint32_t g = 0; g < hidden; g += group) {
@@ -247,7 +247,7 @@ static void add_ordered(const struct op_moe *op, float weight, float *const outp
         const float *restrict from = output[weight < 0 ? ends - 1 - end : end];
         float *restrict to = acc[end];
 
-        for (uint32_t h = 0; h < op->x->moe.hidden; h++)
+        for (uint32_t h = 0; h < op->r.x->moe.hidden; h++)
             to[h] = fmaf(weight, from[h], to[h]);
     }
 }
@@ -260,7 +260,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
     const float *restrict low = output[weight < 0 ? last : 0];
     const float *restrict high = output[weight < 0 ? 0 : last];
 
-    for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
         double a = (double)weight * (double)low[h], b = (double)weight * (double)high[h];
 
         c->sum[0][h] += a;
@@ -274,7 +274,7 @@ static void add_exactly(const struct op_moe *op, float weight, float *const outp
 static void add_part(const struct op_moe *op)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden;
+    uint32_t hidden = op->r.x->moe.hidden;
     bool fp8 = op->footprint.output_dtype == EPA_FP8_E4M3;
 
     for (uint32_t end = 0; end < ends_of(op); end++)
@@ -294,7 +294,7 @@ static uint32_t add_up(const struct op_moe *op, uint32_t i, const int32_t *exper
                        const float *weight)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->x->moe.hidden, n = sort_choices(op, expert), terms = 0;
+    uint32_t hidden = op->r.x->moe.hidden, n = sort_choices(op, expert), terms = 0;
 
     for (uint32_t end = 0; end < ends_of(op); end++) {
         memset(c->total[end], 0, hidden * sizeof(float));
@@ -334,12 +334,12 @@ static uint32_t add_up_as_contest(const struct op_moe *op, const int32_t *expert
     uint32_t n = sort_choices(op, expert);
     bool f16 = is_f16(op);
 
-    memset(total, 0, op->x->moe.hidden * sizeof(*total));
+    memset(total, 0, op->r.x->moe.hidden * sizeof(*total));
     for (uint32_t j = 0; j < n; j++) {
         uint32_t k = op->check->order[j];
 
         load_output(op, expert[k], 0, k, output);
-        for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+        for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
             float term = output[0][h] * weight[k];
 
             total[h] = rounded(f16, total[h] + term);
@@ -386,7 +386,7 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
         WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP * WEIGHTS_UNIT_DOWN * (double)WEIGHTS_UNIT_ROUTING;
     uint32_t last = ends_of(op) - 1;
 
-    for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
         /* Each product and each addition loses at most 2^-24 of what is summed, or half of the
          * least denormal; and going from float64 to float32 below loses as much again. Sums of
          * units that fit a float32 are exact. */
@@ -420,10 +420,10 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
 static void compare_close(const struct op_moe *op, uint32_t token, const uint16_t *out,
                           uint32_t terms, struct op_finding *f)
 {
-    const struct verify_options *v = &op->x->verify;
+    const struct verify_options *v = &op->r.x->verify;
 
-    f->compared += op->x->moe.hidden;
-    for (uint32_t h = 0; h < op->x->moe.hidden; h++) {
+    f->compared += op->r.x->moe.hidden;
+    for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
         double want = (double)op->check->total[0][h],
                is = (double)float_of_word(is_f16(op), out[h]);
         double slack = v->atol + v->rtol * fabs(want);
@@ -441,7 +441,7 @@ static void compare_close(const struct op_moe *op, uint32_t token, const uint16_
 /* Of the tokens, how many are checked. */
 static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
 {
-    double cost = is_real(op) ? reference_cost(&op->weights) * op->x->moe.topk : 0;
+    double cost = is_real(op) ? reference_cost(&op->weights) * op->r.x->moe.topk : 0;
 
     if (op->weights.integers || cost * tokens <= budget)
         return tokens;
@@ -449,18 +449,18 @@ static uint32_t tokens_to_check(const struct op_moe *op, uint32_t tokens)
 }
 
 /* The nth of those that are checked: spread out, from another one on in each iteration. */
-static uint32_t nth_token(const struct slot *s, uint32_t tokens, uint32_t checked, uint32_t n)
+static uint32_t nth_token(const struct op_slot *s, uint32_t tokens, uint32_t checked, uint32_t n)
 {
     uint64_t at = (uint64_t)n * tokens / checked;
 
     return (uint32_t)((at + s->iteration * 7 + 3) % tokens);
 }
 
-static void check_real(struct op_moe *op, const struct slot *s, uint32_t tokens,
+static void check_real(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
                        const uint16_t *out, struct op_finding *f)
 {
-    uint32_t checked = tokens_to_check(op, tokens), topk = op->x->moe.topk;
-    size_t hidden = op->x->moe.hidden;
+    uint32_t checked = tokens_to_check(op, tokens), topk = op->r.x->moe.topk;
+    size_t hidden = op->r.x->moe.hidden;
     struct check *c = op->check;
 
     for (size_t i = 0; i < tokens * hidden; i++)
@@ -481,16 +481,16 @@ static void check_real(struct op_moe *op, const struct slot *s, uint32_t tokens,
     }
 }
 
-static void check_synthetic(struct op_moe *op, const struct slot *s, uint32_t tokens,
+static void check_synthetic(struct op_moe *op, const struct op_slot *s, uint32_t tokens,
                             const uint16_t *out, struct op_finding *f)
 {
-    bool close = op->x->verify.tolerance == TOLERANCE_ALLCLOSE;
+    bool close = op->r.x->verify.tolerance == TOLERANCE_ALLCLOSE;
 
-    for (uint32_t t = 0; t < tokens; t++, out += op->x->moe.hidden) {
-        const int32_t *expert = op->expert + (size_t)t * op->x->moe.topk;
-        const float *weight = op->weight + (size_t)t * op->x->moe.topk;
+    for (uint32_t t = 0; t < tokens; t++, out += op->r.x->moe.hidden) {
+        const int32_t *expert = op->expert + (size_t)t * op->r.x->moe.topk;
+        const float *weight = op->weight + (size_t)t * op->r.x->moe.topk;
 
-        check_load_row(op, op->world.rank, s->iteration, t);
+        check_load_row(op, op->r.world.rank, s->iteration, t);
         if (close)
             compare_close(op, t, out, add_up_as_contest(op, expert, weight), f);
         else
@@ -502,11 +502,11 @@ enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32
                                  uint64_t *compared, uint64_t *wrong, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(side);
-    struct slot *s = &op->slot[slot];
+    struct op_slot *s = &op->r.slot[slot];
     struct op_finding f = {
-        .stage = stage, .rank = op->world.rank, .iteration = s->iteration, .err = err};
-    uint32_t rank = op->world.rank, tokens = routing_tokens_of(op->x, rank, s->iteration);
-    size_t hidden = op->x->moe.hidden, end = op->x->moe.max_tokens * hidden;
+        .stage = stage, .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
+    uint32_t rank = op->r.world.rank, tokens = routing_tokens_of(op->r.x, rank, s->iteration);
+    size_t hidden = op->r.x->moe.hidden, end = op->r.x->moe.max_tokens * hidden;
     enum epa_status status = check_create(op, err);
     const uint16_t *out = NULL;
 
@@ -516,7 +516,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, const char *stage, uint32
         status = op_moe_out(op, s, &out, err);
     if (status != EPA_OK)
         return status;
-    routing_fill(op->x, op->source, rank, s->iteration, tokens, op->expert, op->weight);
+    routing_fill(op->r.x, op->r.source, rank, s->iteration, tokens, op->expert, op->weight);
     if (is_real(op))
         check_real(op, s, tokens, out, &f);
     else

@@ -27,7 +27,7 @@ static enum epa_status outputs_init(struct op_moe *op, struct view *v, void *y, 
     enum epa_status status;
 
     *out = (struct outputs){.op = op, .v = v, .there = y, .room = UINT64_MAX};
-    if (op->backend->memory == EPA_MEMORY_HOST)
+    if (op->r.backend->memory == EPA_MEMORY_HOST)
         return EPA_OK;
     out->room = row < WINDOW_BYTES ? WINDOW_BYTES / row : 1;
     status = op_moe_area(&op->window, "expert outputs on their way", out->room * row, err);
@@ -45,11 +45,11 @@ static uint16_t *output_at(const struct outputs *a, uint64_t row)
 enum epa_status op_moe_write(const struct op_moe *op, uint16_t *there, const uint16_t *here,
                              uint64_t n, struct epa_error *err)
 {
-    struct epa_backend *b = op->backend;
+    struct epa_backend *b = op->r.backend;
     enum epa_status status = EPA_OK;
 
     if (n > 0)
-        status = b->ops->write(b, there, here, n * op->x->moe.hidden * sizeof(*here));
+        status = b->ops->write(b, there, here, n * op->r.x->moe.hidden * sizeof(*here));
     return op_backend_done(b, status, err, "the expert outputs of %llu rows could not be written",
                            (unsigned long long)n);
 }
@@ -64,7 +64,7 @@ static enum epa_status write_outputs(const struct outputs *a, uint64_t first, ui
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
 {
-    return epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    return epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
 }
 
 /* The expert output of one of this rank's experts to a received row. */
@@ -75,7 +75,7 @@ static void output_row(const struct op_moe *op, const struct view *v, uint64_t r
     const struct epa_moe *m = &v->m;
     uint64_t at = row - v->rows.first;
     const char *data = v->rows.data + at * m->recv_stride;
-    float factor = op_moe_factor(op, op->world.rank * op->local_experts + local_expert);
+    float factor = op_moe_factor(op, op->r.world.rank * op->local_experts + local_expert);
 
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
         const void *scale = v->rows.scale + at * m->scale_stride;
@@ -151,7 +151,7 @@ static enum epa_status output_shares(const struct outputs *a, uint64_t row, stru
     if (n > m->topk)
         return epa_fail(err, EPA_ERR_MISMATCH,
                         "rank %u: %u entries share row %llu; a token has %u choices",
-                        op->world.rank, n, (unsigned long long)row, m->topk);
+                        op->r.world.rank, n, (unsigned long long)row, m->topk);
     for (uint32_t i = 0; i < n; i++) {
         uint16_t *output = op->output + (size_t)i * m->hidden;
 
@@ -206,34 +206,35 @@ static enum epa_status output_rows(const struct outputs *a, struct epa_error *er
 enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(rank);
-    struct slot *s = &op->slot[slot];
-    struct epa_moe *moe = &s->problem.u.moe;
+    const struct op_slot *s = &op->r.slot[slot];
+    struct epa_moe *moe = &op->r.slot[slot].problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
-    bool apart = op->x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
+    bool apart = op->r.x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
     struct outputs a;
     struct view v;
+    void *y;
     enum epa_status status = EPA_OK;
 
     if (op->footprint.fused)
         return EPA_OK;
-    if (s->y == NULL && apart && bytes != 0)
-        status = op_alloc(op->backend, "expert outputs", bytes, &s->y, err);
+    if (op->y[slot] == NULL && apart && bytes != 0)
+        status = op_alloc(op->r.backend, "expert outputs", bytes, &op->y[slot], err);
     if (status != EPA_OK)
         return status;
-    moe->y = apart ? s->y : moe->y_space;
+    y = apart ? op->y[slot] : moe->y_space;
+    moe->y = y;
     if (op->device_experts != NULL) { /* which reads the lists itself */
-        status =
-            op->backend->ops->experts_run(op->device_experts, moe, apart ? s->y : moe->y_space);
+        status = op->r.backend->ops->experts_run(op->device_experts, moe, y);
         if (status != EPA_OK)
-            op->backend->ops->explain(op->backend, err);
+            op->r.backend->ops->explain(op->r.backend, err);
         return status;
     }
     status = op_moe_view(op, s, &v, err);
     if (status != EPA_OK)
         return status;
     if (op->mlp.ffn != 0)
-        return op_moe_mlp_run(op, &v, apart ? s->y : moe->y_space, err);
-    status = outputs_init(op, &v, apart ? s->y : moe->y_space, &a, err);
+        return op_moe_mlp_run(op, &v, y, err);
+    status = outputs_init(op, &v, y, &a, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
         return status == EPA_OK ? output_rows(&a, err) : status;
     for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
@@ -276,7 +277,7 @@ static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix 
                        uint32_t columns, char *rows, float *scale)
 {
     const struct weights *w = &op->weights;
-    uint32_t expert = op->world.rank * op->local_experts + e, n = weights_columns(w, m);
+    uint32_t expert = op->r.world.rank * op->local_experts + e, n = weights_columns(w, m);
     bool padded = columns != n;
 
     for (uint32_t i = 0; i < BLOCK; i++) {
@@ -340,16 +341,16 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
 enum epa_status op_moe_weights_make(struct op_moe *op, const struct mlp_weights *to,
                                     struct epa_error *err)
 {
-    const struct epa_backend_ops *ops = op->backend->ops;
+    const struct epa_backend_ops *ops = op->r.backend->ops;
     struct making k = {.op = op, .to = *to};
     enum epa_status status = EPA_OK;
 
-    if (op->backend->memory == EPA_MEMORY_HOST)
-        status = ops->parallel(op->backend, make_some, &k);
+    if (op->r.backend->memory == EPA_MEMORY_HOST)
+        status = ops->parallel(op->r.backend, make_some, &k);
     else
         make_some(&k, 0, 1);
     if (status != EPA_OK)
-        ops->explain(op->backend, err);
+        ops->explain(op->r.backend, err);
     if (k.failed)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory to pack the experts' weights");
     if (k.refused)
@@ -378,11 +379,12 @@ static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, ch
             make_block(op, (uint32_t)((done + i) / blocks_of(w, m)), m,
                        (uint32_t)((done + i) % blocks_of(w, m)), columns, room + i * block,
                        scales + i * (columns / BLOCK));
-        status = op->backend->ops->write(op->backend, to + done * block, room, take * block);
+        status = op->r.backend->ops->write(op->r.backend, to + done * block, room, take * block);
         if (status == EPA_OK && scale != NULL)
-            status = op->backend->ops->write(op->backend, scale + done * line, scales, take * line);
+            status =
+                op->r.backend->ops->write(op->r.backend, scale + done * line, scales, take * line);
     }
-    return op_backend_done(op->backend, status, err, "the experts' weights could not be written");
+    return op_backend_done(op->r.backend, status, err, "the experts' weights could not be written");
 }
 
 enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
@@ -398,14 +400,14 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
     char *room;
 
     for (uint32_t i = 0; i < (fp8 ? 4 : 2) && status == EPA_OK; i++)
-        status = op_alloc(op->backend, what[i], bytes[i], &at[i], err);
+        status = op_alloc(op->r.backend, what[i], bytes[i], &at[i], err);
     if (status != EPA_OK)
         return status;
     op->mlp.up = at[0];
     op->mlp.down = at[1];
     op->mlp.up_scale = at[2];
     op->mlp.down_scale = at[3];
-    if (op->backend->memory == EPA_MEMORY_HOST)
+    if (op->r.backend->memory == EPA_MEMORY_HOST)
         return op_moe_weights_make(
             op,
             &(struct mlp_weights){

@@ -125,12 +125,12 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     op->experts = x;
     x->op = op;
     x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
-    x->kernels = epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
+    x->kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
     x->w.down_columns = columns;
     x->workers = 1;
-    if (op->backend->memory == EPA_MEMORY_HOST)
-        (void)op->backend->ops->parallel(op->backend, count_workers, &x->workers);
-    if (is_by_library(op->x)) {
+    if (op->r.backend->memory == EPA_MEMORY_HOST)
+        (void)op->r.backend->ops->parallel(op->r.backend, count_workers, &x->workers);
+    if (is_by_library(op->r.x)) {
         const struct onednn_product product[] = {
             [WEIGHTS_UP] = {ONEDNN_COLUMNS, w->hidden, UP_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP, true},
             [WEIGHTS_DOWN] = {ONEDNN_COLUMNS, columns, DOWN_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP,
@@ -199,7 +199,7 @@ static enum epa_status run_tasks(struct mlp_experts *x,
                                  void (*task)(struct mlp_experts *, uint64_t, uint32_t),
                                  uint64_t tasks)
 {
-    struct epa_backend *backend = x->op->backend;
+    struct epa_backend *backend = x->op->r.backend;
     enum epa_status status = EPA_OK;
 
     x->task = task;
@@ -577,7 +577,7 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
                                struct epa_error *err)
 {
     struct mlp_experts *x = op->experts;
-    bool host = op->backend->memory == EPA_MEMORY_HOST;
+    bool host = op->r.backend->memory == EPA_MEMORY_HOST;
     bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
     size_t row = v->m.hidden * sizeof(uint16_t);
     uint64_t end = 0;
@@ -604,7 +604,7 @@ enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
         return epa_fail(err, status, "%s: a product of the experts has failed",
                         onednn_name(x->w.library));
     if (status != EPA_OK) {
-        op->backend->ops->explain(op->backend, err);
+        op->r.backend->ops->explain(op->r.backend, err);
         return status;
     }
     return host ? EPA_OK : write_outputs(x, y, err);
@@ -617,9 +617,9 @@ static enum epa_status device_create(struct op_moe *op, const float *factor, str
 {
     struct epa_problem problem;
 
-    op_moe.shape(op->x, &problem);
+    op_moe.shape(op->r.x, &problem);
     problem.u.moe.mlp = op->mlp;
-    return op->backend->ops->experts_create(op->backend,
+    return op->r.backend->ops->experts_create(op->r.backend,
                                             &(struct epa_experts_params){
                                                 .moe = &problem.u.moe,
                                                 .experts = op->local_experts,
@@ -638,16 +638,16 @@ static enum epa_status synthetic_create(struct op_moe *op, struct epa_error *err
     const float *factor = op->factor.there;
     struct epa_error why = {EPA_ERR_UNSUPPORTED, "has none"};
 
-    if (op->footprint.fused || op->backend->memory == EPA_MEMORY_HOST)
+    if (op->footprint.fused || op->r.backend->memory == EPA_MEMORY_HOST)
         return EPA_OK;
-    if (op->backend->ops->experts_create != NULL)
-        why.status = device_create(op, factor + op->world.rank * op->local_experts, &why);
-    if (why.status == EPA_ERR_UNSUPPORTED && op->x->bench.clock == CLOCK_END_TO_END)
+    if (op->r.backend->ops->experts_create != NULL)
+        why.status = device_create(op, factor + op->r.world.rank * op->local_experts, &why);
+    if (why.status == EPA_ERR_UNSUPPORTED && op->r.x->bench.clock == CLOCK_END_TO_END)
         return epa_fail(err, why.status,
                         "bench.clock: end_to_end includes the experts, which the host computes "
                         "here, not backend '%s' (%s): set events or graph, or an algorithm that "
                         "computes them itself",
-                        op->x->backend.plugin->name, why.text);
+                        op->r.x->backend.plugin->name, why.text);
     if (why.status != EPA_OK && why.status != EPA_ERR_UNSUPPORTED)
         return epa_fail(err, why.status, "%s", why.text);
     return EPA_OK;
@@ -660,7 +660,7 @@ enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
     op->mlp = op->weights.mlp;
     if (op->mlp.ffn == 0)
         return synthetic_create(op, err);
-    if (!op->footprint.fused && op->backend->ops->experts_create == NULL)
+    if (!op->footprint.fused && op->r.backend->ops->experts_create == NULL)
         return host_create(op, err);
     status = op_moe_weights_place(op, err);
     return status != EPA_OK || op->footprint.fused ? status : device_create(op, NULL, err);
@@ -671,13 +671,13 @@ void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
     const struct op_moe *op = op_moe_of(rank);
 
     if (op->device_experts != NULL && op->mlp.ffn != 0)
-        snprintf(out, room, "%s", op->backend->ops->experts_name(op->device_experts));
+        snprintf(out, room, "%s", op->r.backend->ops->experts_name(op->device_experts));
     else if (op->experts != NULL)
         snprintf(out, room, "%s%s%s",
                  op->experts->w.library != NULL ? onednn_name(op->experts->w.library)
                                                 : op->experts->w.gemm->isa,
                  op->experts->w.library != NULL ? "" : " kernels",
-                 op->backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
+                 op->r.backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
     else
         out[0] = '\0';
 }
@@ -685,10 +685,10 @@ void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
 void op_moe_mlp_destroy(struct op_moe *op)
 {
     if (op->device_experts != NULL)
-        op->backend->ops->experts_destroy(op->device_experts);
+        op->r.backend->ops->experts_destroy(op->device_experts);
     for (uint32_t i = 0; i < 4; i++)
         if (op->mlp_memory[i] != NULL)
-            op->backend->ops->free(op->backend, op->mlp_memory[i]);
+            op->r.backend->ops->free(op->r.backend, op->mlp_memory[i]);
     host_destroy(op->experts);
 }
 

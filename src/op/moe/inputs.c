@@ -3,6 +3,7 @@
  * copy here, and backend->ops->write carries it over. */
 #include "op/moe/moe.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,66 +25,51 @@ enum epa_status op_moe_area(struct area *area, const char *what, uint64_t bytes,
                     (unsigned long long)bytes);
 }
 
-/* Arrays of a slot for so many tokens; those that the inputs' type does without have no bytes. */
-static void list_arrays(const struct moe_options *m, struct slot *s, uint64_t tokens,
-                        struct op_array out[ARRAYS])
+uint64_t op_moe_most_tokens(const struct experiment *x)
 {
+    return x->moe.max_tokens;
+}
+
+/* Those that the inputs' type does without have no bytes. */
+uint32_t op_moe_arrays(const struct experiment *x, uint64_t tokens, struct op_array *out)
+{
+    const struct moe_options *m = &x->moe;
     bool fp8 = m->input_dtype == MOE_INPUT_FP8;
-    const struct op_array of_token[ARRAYS] = {
-        [ARRAY_X] = {"x", fp8 ? 0 : m->hidden * sizeof(uint16_t)},
-        [ARRAY_X_FP8] = {"x_fp8", fp8 ? m->hidden : 0},
-        [ARRAY_X_SCALE] = {"x_scale", fp8 ? m->hidden / m->fp8_group_size * sizeof(float) : 0},
-        [ARRAY_EXPERT] = {"expert", m->topk * sizeof(int32_t)},
-        [ARRAY_WEIGHT] = {"weight", m->topk * sizeof(float)},
-        [ARRAY_OUT] = {"out", m->hidden * sizeof(uint16_t)},
-    };
+    uint64_t row = m->hidden * sizeof(uint16_t), scales = fp8 ? m->hidden / m->fp8_group_size : 0;
 
-    for (uint32_t i = 0; i < ARRAYS; i++)
-        out[i] = (struct op_array){of_token[i].what, tokens * of_token[i].bytes, &s->array[i]};
-}
-
-static void slot_free(struct op_moe *op, struct slot *s)
-{
-    for (uint32_t i = 0; i < ARRAYS; i++)
-        op_buffer_free(op->backend, &s->array[i]);
-    if (s->y != NULL)
-        op->backend->ops->free(op->backend, s->y);
-}
-
-static enum epa_status slot_alloc(struct op_moe *op, struct slot *s, struct epa_error *err)
-{
-    struct op_array array[ARRAYS];
-
-    list_arrays(&op->x->moe, s, op->x->moe.max_tokens, array);
-    return op_arrays_alloc(op->backend, array, ARRAYS, err);
+    out[ARRAY_X] = (struct op_array){"x", fp8 ? 0 : tokens * row};
+    out[ARRAY_X_FP8] = (struct op_array){"x_fp8", fp8 ? tokens * m->hidden : 0};
+    out[ARRAY_X_SCALE] = (struct op_array){"x_scale", tokens * scales * sizeof(float)};
+    out[ARRAY_EXPERT] = (struct op_array){"expert", tokens * m->topk * sizeof(int32_t)};
+    out[ARRAY_WEIGHT] = (struct op_array){"weight", tokens * m->topk * sizeof(float)};
+    out[ARRAY_OUT] = (struct op_array){"out", m->max_tokens * row, .output = true};
+    return ARRAYS;
 }
 
 /* Made once: nothing in it changes with the iteration. */
 static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
 {
-    uint32_t experts = op->x->moe.experts;
-    enum epa_status status = op_buffer_alloc(op->backend, "the experts' factors",
+    uint32_t experts = op->r.x->moe.experts;
+    enum epa_status status = op_buffer_alloc(op->r.backend, "the experts' factors",
                                              experts * sizeof(float), &op->factor, err);
 
     if (status != EPA_OK)
         return status;
     for (uint32_t e = 0; e < experts; e++)
         ((float *)op->factor.here)[e] = op_moe_factor(op, e);
-    status = op_buffer_send(op->backend, &op->factor, experts * sizeof(float));
-    return op_backend_done(op->backend, status, err, "the experts' factors could not be written");
+    status = op_buffer_send(op->r.backend, &op->factor, experts * sizeof(float));
+    return op_backend_done(op->r.backend, status, err, "the experts' factors could not be written");
 }
 
 static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 {
-    const struct moe_options *moe = &op->x->moe;
+    const struct moe_options *moe = &op->r.x->moe;
     size_t choices = (size_t)moe->max_tokens * moe->topk;
     struct pool *p = &op->scratch;
 
     op->row = pool_alloc(p, moe->hidden, sizeof(*op->row));
     op->expert = pool_alloc(p, choices, sizeof(*op->expert));
     op->weight = pool_alloc(p, choices, sizeof(*op->weight));
-    op->reached = pool_alloc(p, op->world.size, sizeof(*op->reached));
-    op->used = pool_alloc(p, op->local_experts, sizeof(*op->used));
     op->run = pool_alloc(p, op->local_experts, sizeof(*op->run));
     op->first = pool_alloc(p, op->local_experts, sizeof(*op->first));
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
@@ -94,7 +80,6 @@ static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
     }
     if (p->failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
-    memset(op->used, 0, op->local_experts * sizeof(*op->used));
     return EPA_OK;
 }
 
@@ -138,62 +123,41 @@ enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footp
     return EPA_OK;
 }
 
-void op_moe_destroy(struct op_rank *rank)
+void op_moe_finish(struct op_rank *rank)
 {
     struct op_moe *op = op_moe_of(rank);
 
-    if (op == NULL)
-        return;
-    for (uint32_t i = 0; i < op->n_slots; i++)
-        slot_free(op, &op->slot[i]);
-    op_buffer_free(op->backend, &op->factor);
+    for (uint32_t i = 0; i < op->r.n_slots && op->y != NULL; i++)
+        if (op->y[i] != NULL)
+            op->r.backend->ops->free(op->r.backend, op->y[i]);
+    free(op->y);
+    op_buffer_free(op->r.backend, &op->factor);
     op_moe_mlp_destroy(op);
     for (uint32_t i = 0; i < STAGED; i++)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
-    free(op->slot);
     pool_free(&op->scratch);
     free(op->window.data);
     free(op->share.data);
-    free(op);
 }
 
-enum epa_status op_moe_create(const struct op_params *p, struct op_rank **out,
-                              struct epa_error *err)
+enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
 {
-    uint32_t slots = p->slots;
-    struct op_moe *op;
+    struct op_moe *op = op_moe_of(rank);
     enum epa_status status = op_moe_refuse(p->x, p->footprint, err);
 
     if (status != EPA_OK)
         return status;
-    op = memory_alloc(1, sizeof(*op));
-    op->base.operation = &op_moe;
-    op->x = p->x;
-    op->source = p->source;
-    op->world = *p->world;
     op->footprint = p->footprint->u.moe;
-    op->flops = p->footprint->flops;
-    op->backend = p->backend;
     op->local_experts = p->x->moe.experts / p->world->size;
     op->hard_values = p->hard_values;
-    op->n_slots = slots;
+    op->y = memory_alloc(p->slots, sizeof(*op->y));
     if (p->x->expert.kind == EXPERT_MLP)
         weights_init(p->x, &op->weights);
-    op->slot = memory_alloc(slots, sizeof(*op->slot));
     status = scratch_alloc(op, err);
     if (status == EPA_OK)
         status = make_factors(op, err);
-    if (status == EPA_OK)
-        status = op_moe_mlp_create(op, err);
-    for (uint32_t i = 0; i < slots && status == EPA_OK; i++)
-        status = slot_alloc(op, &op->slot[i], err);
-    if (status != EPA_OK) {
-        op_moe_destroy(&op->base);
-        return status;
-    }
-    *out = &op->base;
-    return EPA_OK;
+    return status == EPA_OK ? op_moe_mlp_create(op, err) : status;
 }
 
 /* Entries that a rank can have at most; the rest of what plan() said is gaps. */
@@ -226,15 +190,11 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    uint64_t tokens = x->moe.max_tokens, local = x->moe.experts / x->ranks, slot = 0;
+    uint64_t tokens = x->moe.max_tokens, local = x->moe.experts / x->ranks;
     uint64_t shared = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
-    struct op_array array[ARRAYS];
 
-    list_arrays(&x->moe, &(struct slot){0}, tokens, array);
-    for (uint32_t i = 0; i < ARRAYS; i++)
-        slot += array[i].bytes;
     if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
-        slot += op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
+        shared += slots * op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
     shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) + x->moe.experts * sizeof(float) +
               local * (sizeof(struct run) + sizeof(uint64_t));
     if (f->layout == EPA_LAYOUT_RANK)
@@ -243,7 +203,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
                   (uint64_t)x->moe.topk * x->moe.hidden * sizeof(uint16_t);
     if (memory != EPA_MEMORY_HOST)
         shared += staged_bytes(x, f, checks);
-    return slots * slot + shared + (checks ? op_moe_check_bytes(x) : 0);
+    return shared + (checks ? op_moe_check_bytes(x) : 0);
 }
 
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
@@ -285,8 +245,8 @@ static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t grou
 void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token,
                   uint16_t *out)
 {
-    const struct experiment *x = op->x;
-    const uint16_t *read = routing_hidden(op->source, x, rank, iteration, token);
+    const struct experiment *x = op->r.x;
+    const uint16_t *read = routing_hidden(op->r.source, x, rank, iteration, token);
 
     if (read != NULL) {
         memcpy(out, read, x->moe.hidden * sizeof(*out));
@@ -309,11 +269,11 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, ui
                           x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
 }
 
-static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
+static void fill_tokens(struct op_moe *op, struct op_slot *s, uint32_t tokens)
 {
-    const struct epa_kernels *kernels = epa_kernels_get((enum epa_dtype)op->x->moe.dtype, NULL);
-    const struct moe_options *moe = &op->x->moe;
-    uint32_t rank = op->world.rank;
+    const struct epa_kernels *kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
+    const struct moe_options *moe = &op->r.x->moe;
+    uint32_t rank = op->r.world.rank;
 
     for (uint32_t t = 0; t < tokens; t++) {
         size_t at = (size_t)t * moe->hidden;
@@ -329,54 +289,89 @@ static void fill_tokens(struct op_moe *op, struct slot *s, uint32_t tokens)
     }
 }
 
-static enum epa_status send_inputs(struct op_moe *op, struct slot *s, uint32_t tokens)
-{
-    const struct moe_options *moe = &op->x->moe;
-    struct epa_backend *b = op->backend;
-    struct op_array array[ARRAYS];
-    enum epa_status status;
+/* ---- traffic: counted from the routing of all ranks, none of which has to be there: a world may be
+ * larger than any that this machine can run ---- */
 
-    /* Bytes 0xff are NaN in both types: what is not written shows. */
-    status = b->ops->fill(b, s->array[ARRAY_OUT].there, 0xff,
-                          (size_t)moe->max_tokens * moe->hidden * sizeof(uint16_t));
-    list_arrays(moe, s, tokens, array);
-    return status == EPA_OK ? op_arrays_send(b, array, ARRAY_OUT) : status;
-}
-
-/* ---- traffic: from the routing of all ranks ---- */
-
+/* One for each choice; one for each token and rank. */
 struct rows {
-    uint64_t all, once; /* one for each choice; one for each token and rank */
+    uint64_t all, once;
 };
 
-/* Adds rows that go from one rank's tokens to ranks other than `from` (to UINT32_MAX), or
- * to rank `to` alone. */
-static void count_rows(struct op_moe *op, const int32_t *expert, uint32_t tokens, uint32_t from,
-                       uint32_t to, struct rows *sum)
+/* Of one rank in an iteration. */
+struct counted {
+    uint64_t chosen, arrived;      /* choices of its tokens, and of its experts */
+    struct rows rows;              /* out and in, its own included */
+    struct rows out, in;           /* to and from other nodes */
+    struct rows node_out, node_in; /* of the first rank of a node: those of all its ranks */
+    uint64_t seen;                 /* the last token that has reached it, counted from 1 */
+};
+
+static void count_row(struct rows *rows, bool first)
 {
-    uint32_t topk = op->x->moe.topk;
+    rows->all++;
+    rows->once += first;
+}
 
-    for (uint32_t t = 0; t < tokens; t++, expert += topk) {
-        memset(op->reached, 0, op->world.size);
-        for (uint32_t k = 0; k < topk; k++) {
-            uint32_t rank;
+static void count_token(const struct experiment *x, uint32_t node, struct counted *all,
+                        uint32_t from, const int32_t *expert, uint64_t token)
+{
+    uint32_t local = x->moe.experts / x->ranks;
 
-            if (expert[k] < 0)
-                continue;
-            rank = (uint32_t)expert[k] / op->local_experts;
-            if (rank == from || (to != UINT32_MAX && rank != to))
-                continue;
-            sum->all++;
-            sum->once += op->reached[rank] == 0;
-            op->reached[rank] = 1;
-        }
+    for (uint32_t k = 0; k < x->moe.topk; k++) {
+        uint32_t to = expert[k] >= 0 ? (uint32_t)expert[k] / local : 0;
+        bool first = all[to].seen != token;
+
+        if (expert[k] < 0)
+            continue;
+        all[from].chosen++;
+        all[to].arrived++;
+        all[to].seen = token;
+        count_row(&all[from].rows, first);
+        count_row(&all[to].rows, first);
+        if (from / node == to / node)
+            continue;
+        count_row(&all[from].out, first);
+        count_row(&all[to].in, first);
+        count_row(&all[from / node * node].node_out, first);
+        count_row(&all[to / node * node].node_in, first);
     }
+}
+
+/* [ranks], nodes of so many each. used: [experts], those that a token wants; NULL: nobody asks. */
+static struct counted *count_all(const struct experiment *x, const struct op_source *source,
+                                 uint64_t iteration, uint32_t node, uint8_t *used)
+{
+    size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
+    struct counted *all = memory_alloc(x->ranks, sizeof(*all));
+    int32_t *expert = memory_alloc(choices, sizeof(*expert));
+    float *weight = memory_alloc(choices, sizeof(*weight));
+    uint64_t token = 0;
+
+    for (uint32_t r = 0; r < x->ranks; r++) {
+        uint32_t n = routing_tokens_of(x, r, iteration);
+
+        routing_fill(x, source, r, iteration, n, expert, weight);
+        for (uint32_t t = 0; t < n; t++)
+            count_token(x, node, all, r, expert + (size_t)t * x->moe.topk, ++token);
+        for (size_t i = 0; i < (size_t)n * x->moe.topk && used != NULL; i++)
+            if (expert[i] >= 0)
+                used[expert[i]] = 1;
+    }
+    free(expert);
+    free(weight);
+    return all;
+}
+
+/* As the algorithm sends them. */
+static uint64_t sent_of(const struct epa_moe_footprint *f, struct rows rows)
+{
+    return f->dedup || f->layout == EPA_LAYOUT_RANK ? rows.once : rows.all;
 }
 
 /* Bytes of a token, or an expert output, and its scales. */
 static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 {
-    const struct moe_options *moe = &op->x->moe;
+    const struct moe_options *moe = &op->r.x->moe;
 
     return dtype == EPA_FP8_E4M3 ? moe->hidden + hidden_groups(op) * sizeof(float)
                                  : moe->hidden * sizeof(uint16_t);
@@ -386,97 +381,93 @@ static uint64_t least_bytes(const struct op_moe *op, enum epa_dtype dtype)
 static double mlp_flops(const struct op_moe *op, uint64_t entries)
 {
     const struct epa_mlp *m = &op->mlp;
-    double row = (double)op->x->moe.hidden * ((double)epa_mlp_up_rows(m) + (double)m->ffn);
+    double row = (double)op->r.x->moe.hidden * ((double)epa_mlp_up_rows(m) + (double)m->ffn);
 
     return 2 * row * (double)entries;
 }
 
-static void mark_used(struct op_moe *op, const int32_t *expert, size_t n)
+void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
-    int64_t first = (int64_t)op->world.rank * op->local_experts;
-
-    for (size_t i = 0; i < n; i++)
-        if (expert[i] >= first && expert[i] < first + op->local_experts)
-            op->used[expert[i] - first] = 1;
-}
-
-/* Bytes of the weights of those that have rows. */
-static uint64_t used_weights(const struct op_moe *op)
-{
-    uint32_t n = 0;
-
-    for (uint32_t e = 0; e < op->local_experts; e++)
-        n += op->used[e];
-    return op->mlp.ffn != 0 ? weights_bytes(&op->weights, n) : 0;
-}
-
-static void count_traffic(struct op_moe *op, struct slot *s, uint32_t tokens)
-{
+    const struct op_moe *op = op_moe_of(rank);
     const struct epa_moe_footprint *f = &op->footprint;
-    const int32_t *mine = s->array[ARRAY_EXPERT].here;
-    uint32_t rank = op->world.rank, topk = op->x->moe.topk;
-    uint64_t control = f->control_bytes * (op->world.size - 1);
-    bool once = f->dedup || f->layout == EPA_LAYOUT_RANK;
-    struct rows to = {0}, from = {0};
-    uint64_t kept = 0, out, in, most;
-
-    memset(op->used, 0, op->local_experts);
-    mark_used(op, mine, (size_t)tokens * topk);
-    count_rows(op, mine, tokens, rank, UINT32_MAX, &to);
-    for (size_t i = 0; i < (size_t)tokens * topk; i++)
-        kept += mine[i] >= 0;
-    for (uint32_t r = 0; r < op->world.size; r++) {
-        uint32_t n = routing_tokens_of(op->x, r, s->iteration);
-
-        if (r == rank)
-            continue;
-        routing_fill(op->x, op->source, r, s->iteration, n, op->expert, op->weight);
-        count_rows(op, op->expert, n, r, rank, &from);
-        mark_used(op, op->expert, (size_t)n * topk);
-    }
-    out = once ? to.once : to.all;
-    in = once ? from.once : from.all;
-    most = to.once > from.once ? to.once : from.once;
-    s->traffic = (struct op_traffic){
-        .phase = {{.needed = kept * f->dispatch_token_bytes,
-                   .sent = out * f->dispatch_row_bytes + to.all * f->choice_bytes + control,
-                   .received = in * f->dispatch_row_bytes + from.all * f->choice_bytes + control,
+    const struct op_slot *s = &rank->slot[slot];
+    const struct moe_options *moe = &rank->x->moe;
+    uint8_t *used = memory_alloc(moe->experts, 1);
+    struct counted *all = count_all(rank->x, rank->source, s->iteration, 1, used);
+    struct counted c = all[rank->world.rank];
+    uint64_t out = sent_of(f, c.out), in = sent_of(f, c.in);
+    uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
+    uint64_t control = f->control_bytes * (rank->world.size - 1);
+    uint32_t first = rank->world.rank * op->local_experts, experts = 0;
+    struct op_traffic t = {
+        .phase = {{.needed = c.chosen * f->dispatch_token_bytes,
+                   .sent = out * f->dispatch_row_bytes + c.out.all * f->choice_bytes + control,
+                   .received = in * f->dispatch_row_bytes + c.in.all * f->choice_bytes + control,
                    .least = most * least_bytes(op, f->recv_dtype)},
-                  {.needed = kept * f->combine_token_bytes,
+                  {.needed = c.chosen * f->combine_token_bytes,
                    .sent = in * f->combine_row_bytes,
                    .received = out * f->combine_row_bytes,
                    .least = most * least_bytes(op, f->output_dtype)}},
-        .flops = op->mlp.ffn != 0 ? mlp_flops(op, kept - to.all + from.all)
-                                  : op->flops * tokens / op->x->moe.max_tokens,
-        .weights = used_weights(op),
-    };
+        .flops = rank->footprint.flops * s->units / moe->max_tokens};
+
+    for (uint32_t e = first; e < first + op->local_experts; e++)
+        experts += used[e];
+    if (op->mlp.ffn != 0) {
+        t.flops = mlp_flops(op, c.arrived);
+        t.weights = weights_bytes(&op->weights, experts);
+    }
+    op_traffic_add(sum, &t);
+    free(all);
+    free(used);
 }
 
-void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
+static double larger(const struct epa_moe_footprint *f, struct rows a, struct rows b)
 {
-    op_traffic_add(sum, &op_moe_of(rank)->slot[slot].traffic);
+    return fmax((double)sent_of(f, a), (double)sent_of(f, b));
+}
+
+void op_moe_load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
+                 struct op_load load[OP_PHASES])
+{
+    const struct epa_moe_footprint *f = &x->footprint.u.moe;
+    const double row[] = {(double)f->dispatch_row_bytes, (double)f->combine_row_bytes};
+    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
+    struct counted *all = count_all(x, source, iteration, node, NULL);
+
+    memset(load, 0, OP_PHASES * sizeof(*load));
+    for (uint32_t r = 0; r < x->ranks; r++) {
+        const struct counted *c = &all[r];
+        double messages[] = {(double)sent_of(f, c->out) + (f->control_bytes > 0 ? far : 0),
+                             (double)sent_of(f, c->in)};
+
+        for (uint32_t i = 0; i < 2; i++) {
+            double control = i == 0 ? (double)f->control_bytes * far : 0;
+
+            load[i].rows = fmax(load[i].rows, (double)sent_of(f, c->rows));
+            load[i].entries = fmax(load[i].entries, (double)(c->chosen + c->arrived));
+            load[i].rank_bytes =
+                fmax(load[i].rank_bytes, larger(f, c->out, c->in) * row[i] + control);
+            load[i].messages = fmax(load[i].messages, messages[i]);
+            if (r % node == 0)
+                load[i].node_bytes =
+                    fmax(load[i].node_bytes,
+                         larger(f, c->node_out, c->node_in) * row[i] + control * node);
+        }
+    }
+    free(all);
 }
 
 /* ---- an iteration ---- */
 
-enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteration)
+uint32_t op_moe_inputs(struct op_rank *rank, struct op_slot *s)
 {
     struct op_moe *op = op_moe_of(rank);
-    struct slot *s = &op->slot[slot];
-    uint32_t tokens = routing_tokens_of(op->x, op->world.rank, iteration);
-    enum epa_status status;
-    struct epa_moe *m;
+    uint32_t me = rank->world.rank, tokens = routing_tokens_of(rank->x, me, s->iteration);
+    struct epa_moe *m = &s->problem.u.moe;
 
-    s->iteration = iteration;
-    routing_fill(op->x, op->source, op->world.rank, iteration, tokens, s->array[ARRAY_EXPERT].here,
+    routing_fill(rank->x, rank->source, me, s->iteration, tokens, s->array[ARRAY_EXPERT].here,
                  s->array[ARRAY_WEIGHT].here);
     fill_tokens(op, s, tokens);
-    count_traffic(op, s, tokens);
-    status = send_inputs(op, s, tokens);
-    if (status != EPA_OK)
-        return status;
-    op_moe.shape(op->x, &s->problem);
-    m = &s->problem.u.moe;
     m->tokens = tokens;
     m->x = s->array[ARRAY_X].there;
     m->x_fp8 = s->array[ARRAY_X_FP8].there;
@@ -486,30 +477,5 @@ enum epa_status op_moe_inputs(struct op_rank *rank, uint32_t slot, uint64_t iter
     m->expert_factor = op->factor.there;
     m->mlp = op->mlp;
     m->out = s->array[ARRAY_OUT].there;
-    return EPA_OK;
-}
-
-struct epa_problem *op_moe_problem(struct op_rank *rank, uint32_t slot)
-{
-    return &op_moe_of(rank)->slot[slot].problem;
-}
-
-uint32_t op_moe_given(struct op_rank *rank, uint32_t slot, struct op_given *out)
-{
-    const struct op_moe *op = op_moe_of(rank);
-    const struct moe_options *moe = &op->x->moe;
-    struct slot *s = &op->slot[slot];
-    struct op_array used[ARRAYS], all[ARRAYS];
-    uint32_t n = 0;
-
-    list_arrays(moe, s, s->problem.u.moe.tokens, used);
-    list_arrays(moe, s, moe->max_tokens, all);
-    for (uint32_t i = 0; i < ARRAYS; i++)
-        if (s->array[i].there != NULL)
-            out[n++] = (struct op_given){.name = all[i].what,
-                                         .at = s->array[i].there,
-                                         .used = used[i].bytes,
-                                         .bytes = all[i].bytes,
-                                         .output = i == ARRAY_OUT};
-    return n;
+    return tokens;
 }

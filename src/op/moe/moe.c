@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <math.h>
 
 #include <epa2a/wait.h>
 #include "base/json.h"
@@ -157,11 +156,6 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
             name);
 }
 
-static uint64_t max_tokens(const struct experiment *x)
-{
-    return x->moe.max_tokens;
-}
-
 static void shape(const struct experiment *x, struct epa_problem *out)
 {
     const struct moe_options *m = &x->moe;
@@ -186,11 +180,6 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
     out->u.moe.mlp = op_moe_of(rank)->mlp;
 }
 
-static uint32_t tokens(struct op_rank *rank, uint32_t slot)
-{
-    return op_moe_problem(rank, slot)->u.moe.tokens;
-}
-
 /* Real experts are part of a layer as it is used; synthetic ones stand for none of it. */
 static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
 {
@@ -201,9 +190,9 @@ static bool experts_are_timed(const struct experiment *x, const struct epa_footp
 static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
 {
     const struct op_moe *op = op_moe_of(rank);
-    struct epa_moe *moe = &op_moe_problem(rank, slot)->u.moe;
+    struct epa_moe *moe = &rank->slot[slot].problem.u.moe;
 
-    if (!op->footprint.fused && op->x->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
+    if (!op->footprint.fused && op->r.x->expert.output == OUTPUT_IN_PLACE && moe->y_space != NULL)
         moe->y = moe->y_space;
 }
 
@@ -336,7 +325,7 @@ const struct operation op_moe = {
     .name = "moe",
     .size_key = "moe.max_tokens",
     .size_label = "tokens of a rank",
-    .size = max_tokens,
+    .size = op_moe_most_tokens,
     .head = head,
     .head_also = head_also,
     .check_options = check_options,
@@ -345,18 +334,18 @@ const struct operation op_moe = {
     .shape = shape,
     .open = routing_open,
     .close = routing_close,
+    .state_bytes = sizeof(struct op_moe),
+    .unit = "tokens",
+    .most_units = op_moe_most_tokens,
+    .arrays = op_moe_arrays,
+    .init = op_moe_init,
+    .finish = op_moe_finish,
     .bytes = op_moe_bytes,
-    .create = op_moe_create,
     .weights_bytes = op_moe_mlp_bytes,
     .weights = set_weights,
     .measure = op_moe_measure,
     .between_by = op_moe_mlp_by,
-    .destroy = op_moe_destroy,
-    .problem = op_moe_problem,
     .inputs = op_moe_inputs,
-    .given = op_moe_given,
-    .unit = "tokens",
-    .units = tokens,
     .between = op_moe_experts,
     .between_name = "experts",
     .between_is_timed = experts_are_timed,
@@ -508,114 +497,17 @@ enum epa_status op_moe_measure(struct op_rank *rank, struct op_peaks *out, struc
     enum epa_status status;
 
     *out = (struct op_peaks){0, 0};
-    if (op->weights.mlp.ffn == 0 || op->backend->memory != EPA_MEMORY_HOST)
+    if (op->weights.mlp.ffn == 0 || op->r.backend->memory != EPA_MEMORY_HOST)
         return EPA_OK;
     p.gemm = epa_gemm_get((enum epa_dtype)op->weights.mlp.dtype, NULL);
-    status = op->backend->ops->parallel(op->backend, multiply, &p);
+    status = op->r.backend->ops->parallel(op->r.backend, multiply, &p);
     if (status == EPA_OK)
-        status = op->backend->ops->parallel(op->backend, read_memory, &p);
+        status = op->r.backend->ops->parallel(op->r.backend, read_memory, &p);
     if (status != EPA_OK)
-        op->backend->ops->explain(op->backend, err);
+        op->r.backend->ops->explain(op->r.backend, err);
     if (p.failed)
         status = epa_fail(err, EPA_ERR_NOMEM, "no memory to measure what the host computes");
     out->flops_per_ns = p.flops_per_ns;
     out->bytes_per_ns = p.bytes_per_ns;
     return status;
-}
-
-/* What the ranks of a world have to move, counted from the routing of all of them. No rank has to
- * be there, so the world may be larger than any that this machine can run. */
-
-/* Rows of one rank in an iteration. A row that crosses is one for each choice or, with dedup or in
- * layout rank, one for each token and rank. */
-struct counted {
-    uint64_t rows, entries;     /* out and in, its own included */
-    uint64_t far_out, far_in;   /* rows that cross, to and from other nodes */
-    uint64_t node_out, node_in; /* of the first rank of a node: those of all its ranks */
-    uint64_t seen;              /* the last token that has reached it, counted from 1 */
-};
-
-static void count_token(const struct experiment *x, struct counted *all, uint32_t from,
-                        const int32_t *expert, uint64_t token)
-{
-    const struct epa_moe_footprint *f = &x->footprint.u.moe;
-    uint32_t local = x->moe.experts / x->ranks;
-    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks;
-    bool once = f->dedup || f->layout == EPA_LAYOUT_RANK;
-
-    for (uint32_t k = 0; k < x->moe.topk; k++) {
-        uint32_t to = expert[k] >= 0 ? (uint32_t)expert[k] / local : 0;
-        bool crosses = !once || all[to].seen != token;
-
-        if (expert[k] < 0)
-            continue;
-        all[from].entries++;
-        all[to].entries++;
-        all[to].seen = token;
-        all[from].rows += crosses;
-        all[to].rows += crosses;
-        if (!crosses || from / node == to / node)
-            continue;
-        all[from].far_out++;
-        all[to].far_in++;
-        all[from / node * node].node_out++;
-        all[to / node * node].node_in++;
-    }
-}
-
-static double larger(uint64_t a, uint64_t b)
-{
-    return (double)(a > b ? a : b);
-}
-
-static void find_busiest(const struct experiment *x, const struct counted *all,
-                         struct op_load load[OP_PHASES])
-{
-    const struct epa_moe_footprint *f = &x->footprint.u.moe;
-    uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
-    uint64_t control = f->control_bytes * far;
-
-    for (uint32_t r = 0; r < x->ranks; r++) {
-        const struct counted *c = &all[r];
-        double bytes[] = {larger(c->far_out, c->far_in) * (double)f->dispatch_row_bytes +
-                              (double)control,
-                          larger(c->far_out, c->far_in) * (double)f->combine_row_bytes};
-        double of_node[] = {larger(c->node_out, c->node_in) * (double)f->dispatch_row_bytes +
-                                (double)control * node,
-                            larger(c->node_out, c->node_in) * (double)f->combine_row_bytes};
-        double messages[] = {(double)c->far_out + (f->control_bytes > 0 ? far : 0),
-                             (double)c->far_in};
-
-        for (uint32_t i = 0; i < 2; i++) {
-            load[i].rows = fmax(load[i].rows, (double)c->rows);
-            load[i].entries = fmax(load[i].entries, (double)c->entries);
-            load[i].rank_bytes = fmax(load[i].rank_bytes, bytes[i]);
-            load[i].messages = fmax(load[i].messages, messages[i]);
-            if (r % node == 0)
-                load[i].node_bytes = fmax(load[i].node_bytes, of_node[i]);
-        }
-    }
-}
-
-void op_moe_load(const struct experiment *x, const struct op_source *source, uint64_t iteration,
-                 struct op_load load[OP_PHASES])
-{
-    size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
-    struct counted *all = memory_alloc(x->ranks, sizeof(*all));
-    int32_t *expert = memory_alloc(choices, sizeof(*expert));
-    float *weight = memory_alloc(choices, sizeof(*weight));
-    uint64_t token = 0;
-
-    memset(load, 0, OP_PHASES * sizeof(*load));
-    for (uint32_t r = 0; r < x->ranks; r++) {
-        uint32_t n = routing_tokens_of(x, r, iteration);
-
-        routing_fill(x, source, r, iteration, n, expert, weight);
-        for (uint32_t t = 0; t < n; t++)
-            count_token(x, all, r, expert + (size_t)t * x->moe.topk, ++token);
-    }
-    find_busiest(x, all, load);
-    free(all);
-    free(expert);
-    free(weight);
 }

@@ -96,22 +96,18 @@ uint32_t weights_entries(const struct weights *, uint32_t expert, enum weights_m
 /* integers: a token; key: its own stream. */
 void weights_token(const struct weights *, uint64_t key, bool f16, uint16_t *out);
 
-/* ---- the operation ---- */
-
-extern const struct operation op_moe;
-
 /* ---- in the table; op.h says what they do ---- */
 
 enum epa_status op_moe_refuse(const struct experiment *, const struct epa_footprint *,
                               struct epa_error *);
-enum epa_status op_moe_create(const struct op_params *, struct op_rank **out, struct epa_error *);
-void op_moe_destroy(struct op_rank *);
+uint64_t op_moe_most_tokens(const struct experiment *);
+uint32_t op_moe_arrays(const struct experiment *, uint64_t tokens, struct op_array *out);
+enum epa_status op_moe_init(struct op_rank *, const struct op_params *, struct epa_error *);
+void op_moe_finish(struct op_rank *);
 uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, enum epa_memory,
                       uint32_t slots, bool checks);
-struct epa_problem *op_moe_problem(struct op_rank *, uint32_t slot);
 /* x (or x_fp8 and x_scale, x is NULL then), expert, weight, tokens. */
-enum epa_status op_moe_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
-uint32_t op_moe_given(struct op_rank *, uint32_t slot, struct op_given *out);
+uint32_t op_moe_inputs(struct op_rank *, struct op_slot *);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
 void op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
                  struct op_load load[OP_PHASES]);
@@ -128,16 +124,8 @@ enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t s
 
 /* ---- a rank's side ---- */
 
-/* What an algorithm reads and, last, writes: [max_tokens] each. */
+/* Of a slot: what an algorithm reads and, last, writes: [max_tokens] each. */
 enum { ARRAY_X, ARRAY_X_FP8, ARRAY_X_SCALE, ARRAY_EXPERT, ARRAY_WEIGHT, ARRAY_OUT, ARRAYS };
-
-struct slot {
-    struct epa_problem problem;
-    uint64_t iteration;
-    struct op_buffer array[ARRAYS];
-    void *y; /* the backend's; made at first use: an algorithm may offer y_space */
-    struct op_traffic traffic;
-};
 
 /* An entry of a row, layout rank. */
 struct share {
@@ -189,17 +177,11 @@ enum { WINDOW_BYTES = 4 << 20 };
 enum { STAGED = 7 };
 
 struct op_moe {
-    struct op_rank base;
-    const struct experiment *x;
-    const struct op_source *source;
-    struct epa_world world;
+    struct op_rank r; /* first */
     struct epa_moe_footprint footprint;
-    double flops;
-    struct epa_backend *backend;
     uint32_t local_experts;
     bool hard_values;
-    uint32_t n_slots;
-    struct slot *slot;
+    void **y; /* [slots] of the backend; made at first use: an algorithm may offer y_space */
     struct op_buffer factor; /* float [experts]; of all slots' problems */
 
     struct weights weights;      /* of real experts; mlp.ffn 0: they are synthetic */
@@ -211,10 +193,8 @@ struct op_moe {
 
     struct pool scratch; /* the arrays below, areas aside */
     uint16_t *row;       /* [hidden]; for inputs that are quantised */
-    int32_t *expert;     /* [max_tokens][topk]; another rank's, for traffic */
+    int32_t *expert;     /* [max_tokens][topk]; for checks */
     float *weight;       /* [max_tokens][topk] */
-    uint8_t *reached;    /* [size] */
-    uint8_t *used;       /* [local_experts]; those that have rows */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
@@ -239,20 +219,20 @@ static inline struct op_moe *op_moe_of(const struct op_rank *rank)
 /* Tokens, expert outputs and sums are f16, not bf16. */
 static inline bool is_f16(const struct op_moe *op)
 {
-    return op->x->moe.dtype == EPA_F16;
+    return op->r.x->moe.dtype == EPA_F16;
 }
 
 static inline uint64_t hidden_groups(const struct op_moe *op)
 {
-    return op->x->moe.hidden / op->x->moe.fp8_group_size;
+    return op->r.x->moe.hidden / op->r.x->moe.fp8_group_size;
 }
 
 /* What the synthetic expert multiplies by: the one place that knows. Exact in each
  * dtype. */
 static inline float op_moe_factor(const struct op_moe *op, uint32_t expert)
 {
-    return op->x->expert.kind == EXPERT_RANK ? 1.0f + (float)(expert / op->local_experts)
-                                             : expert_factor(expert);
+    return op->r.x->expert.kind == EXPERT_RANK ? 1.0f + (float)(expert / op->local_experts)
+                                               : expert_factor(expert);
 }
 
 /* Rows that recv and y may have. */
@@ -280,7 +260,7 @@ static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local
 /* The problem of a slot after dispatch, with its lists readable by the host, pointers set
  * and ranges within what plan() promised; else EPA_ERR_MISMATCH says which is not. Good
  * until the next call, as is what the two below read. */
-enum epa_status op_moe_view(struct op_moe *, const struct slot *, struct view *out,
+enum epa_status op_moe_view(struct op_moe *, const struct op_slot *, struct view *out,
                             struct epa_error *err);
 
 /* All rows in use, with their origins, into view->rows. */
@@ -291,7 +271,7 @@ enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first,
                                  struct epa_error *err);
 
 /* `out` of a slot, all max_tokens rows, for the host. */
-enum epa_status op_moe_out(struct op_moe *, const struct slot *, const uint16_t **out,
+enum epa_status op_moe_out(struct op_moe *, const struct op_slot *, const uint16_t **out,
                            struct epa_error *);
 
 /* Expert outputs of n rows to a device, which has taken them when this returns. */
