@@ -3,8 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,65 +45,6 @@ enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
 static bool took_part(const uint64_t *at)
 {
     return at[0] != 0 && at[1] >= at[0];
-}
-
-/* A lane for each phase of a warp: it comes back to them in turn, and slices from the first
- * beginning to the last end overlap. */
-static void write_slice(FILE *f, const struct device *d, uint32_t i, const uint64_t *at,
-                        uint64_t zero)
-{
-    uint32_t rank = d->t->rank, warp = i / PHASES, block = warp / d->args.warps;
-    const char *name = d->kind->phase[i % PHASES];
-
-    warp %= d->args.warps;
-    fprintf(f,
-            ",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": %u, "
-            "\"args\": {\"name\": \"block %u, warp %u, %s\"}},"
-            "\n{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %u, \"tid\": %u, \"ts\": %.3f, "
-            "\"dur\": %.3f, \"args\": {\"block\": %u, \"warp\": %u}}",
-            rank, i, block, warp, name, name, rank, i, (double)(at[0] - zero) * 1e-3,
-            (double)(at[1] - at[0]) * 1e-3, block, warp);
-}
-
-/* A Chrome trace: the kernels of one rank follow each other on one clock; other ranks have
- * others. */
-static void write_slices(FILE *f, const struct device *d, const uint64_t *at, uint32_t n)
-{
-    uint32_t rank = d->t->rank;
-    uint64_t zero = UINT64_MAX;
-
-    for (uint32_t i = 0; i < n; i++)
-        if (took_part(at + 2 * i) && at[2 * i] < zero)
-            zero = at[2 * i];
-    fprintf(f,
-            "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"rank\": %u, "
-            "\"globaltimer_ns\": \"%" PRIu64 "\"}, \"traceEvents\": ["
-            "\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %u, \"tid\": 0, "
-            "\"args\": {\"name\": \"rank %u, kernels of %s\"}}",
-            rank, zero, rank, rank, d->kind->name);
-    for (uint32_t i = 0; i < n; i++)
-        if (d->kind->phase[i % PHASES] != NULL && took_part(at + 2 * i))
-            write_slice(f, d, i, at + 2 * i, zero);
-    fprintf(f, "\n]}\n");
-}
-
-/* Into PROFILE.RANK.json. */
-static void write_file(const struct device *d, const uint64_t *at, uint32_t n)
-{
-    size_t room = strlen(d->profile) + 32;
-    char *name = malloc(room);
-    FILE *f = NULL;
-
-    if (name != NULL) {
-        snprintf(name, room, "%s.%u.json", d->profile, d->t->rank);
-        f = fopen(name, "w");
-    }
-    if (f != NULL)
-        write_slices(f, d, at, n);
-    if (f == NULL || fclose(f) != 0)
-        fprintf(stderr, "%s: no complete trace in %s: %s\n", d->kind->name,
-                name != NULL ? name : d->profile, strerror(errno));
-    free(name);
 }
 
 /* Into the trace of the run, by the host's clock: the middle of what the device's may be. */
@@ -174,14 +113,12 @@ static void write_trace(const struct device *d)
         status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
     if (status == EPA_OK)
         keep_last(stamps, d->args.stamped, at);
-    if (status == EPA_OK && d->trace != NULL)
+    if (status == EPA_OK)
         status = note_kernels(d, at, n);
     if (status != EPA_OK && at != NULL && stamps != NULL)
         d->backend->ops->explain(d->backend, &why);
     if (status != EPA_OK)
         fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name, why.text);
-    else if (d->profile != NULL)
-        write_file(d, at, n);
     free(stamps);
     free(at);
 }
@@ -205,8 +142,7 @@ void device_destroy(struct epa_algorithm *a)
 
 enum epa_status device_create(const struct device_kind *kind, size_t bytes,
                               const struct epa_algorithm_params *p, uint64_t heap_bytes,
-                              uint32_t sets, bool early, const char *profile, void *out,
-                              struct epa_error *err)
+                              uint32_t sets, bool early, void *out, struct epa_error *err)
 {
     const struct epa_moe *m = &p->problem->u.moe;
     struct device *d = calloc(1, bytes);
@@ -221,9 +157,8 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     d->backend = p->backend;
     d->heap = p->heap;
     d->sets = sets;
-    d->profile = profile;
     d->trace = p->trace;
-    d->stamps = profile != NULL || (p->trace != NULL && p->backend->ops->clock != NULL);
+    d->stamps = p->trace != NULL && p->backend->ops->clock != NULL;
     status = device_check(kind->name, p, heap_bytes, false, err);
     if (status != EPA_OK) {
         free(d);

@@ -125,9 +125,8 @@ struct device {
     void *memory;            /* of this rank alone */
     void *mirrors;           /* NULL: kernels reach the heaps of all ranks */
     struct epa_error last;   /* of the host's making */
-    const char *profile;     /* file for the stamps, or NULL */
     struct epa_trace *trace; /* NULL: no profile of the run */
-    bool stamps;             /* kernels stamp their phases, for either */
+    bool stamps;             /* kernels stamp their phases for it */
     struct device_args args; /* what is the same in all calls */
     uint32_t resident[DEVICE_STAGES]; /* blocks that fit on the device at once */
     uint32_t threads[DEVICE_STAGES];  /* of a block */
@@ -153,8 +152,7 @@ static inline uint32_t device_up16(uint64_t bytes)
  * early. */
 enum epa_status device_create(const struct device_kind *, size_t bytes,
                               const struct epa_algorithm_params *, uint64_t heap_bytes,
-                              uint32_t sets, bool early, const char *profile, void *out,
-                              struct epa_error *);
+                              uint32_t sets, bool early, void *out, struct epa_error *);
 
 /* A kernel with its shared memory, and one that may be launched in its place; NULL: none. */
 struct device_kernel {

@@ -57,11 +57,4 @@ extern const struct epa_choice algo_plain_nontemporal_choices[];
         .tune = "cuda: 0 16 32 64 128" \
     }
 
-#define ALGO_OPTION_PROFILE(config) \
-    { \
-        .name = "profile", EPA_STRING(config, profile), \
-        .help = "on GPUs, file of a Chrome trace with the phases of each warp in the last " \
-                "iteration; one per rank: FILE.0.json and so on" \
-    }
-
 #endif

@@ -127,7 +127,6 @@ static const struct epa_option options[] = {
              "experts; 0: by the rows of an expert",
      .tune = "cuda: 0 1"},
     ALGO_OPTION_BLOCKS(struct fused_config),
-    ALGO_OPTION_PROFILE(struct fused_config),
     {0},
 };
 
@@ -187,8 +186,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .ranks = FUSED_RANKS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
-        .device_option = c->profile != NULL       ? "profile"
-                         : c->blocks != 0         ? "blocks"
+        .device_option = c->blocks != 0           ? "blocks"
                          : c->lag != defaults.lag ? "lag"
                          : c->waves != 0          ? "waves"
                                                   : NULL,

@@ -23,15 +23,14 @@ struct fused_config {
     int ready;           /* enum fused_ready */
     uint32_t block_rows; /* of an expert, that a GEMM task takes */
     uint32_t
-        column_splits;   /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
-    int combine_mode;    /* enum fused_combine */
-    int dispatch_dtype;  /* enum algo_dtype */
-    int recv_layout;     /* enum fused_recv_layout */
-    uint32_t lag;        /* CUDA code: up-projection tiles of each block that are first */
-    uint32_t waves;      /* CUDA code: that many tokens are sent in; 0: by rows of an expert */
-    uint32_t blocks;     /* CUDA code: of the kernel, at most; 0: one for each multiprocessor */
-    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
-    double capacity;     /* entries a rank has room for, times the even share; 0: the worst case */
+        column_splits;  /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
+    int combine_mode;   /* enum fused_combine */
+    int dispatch_dtype; /* enum algo_dtype */
+    int recv_layout;    /* enum fused_recv_layout */
+    uint32_t lag;       /* CUDA code: up-projection tiles of each block that are first */
+    uint32_t waves;     /* CUDA code: that many tokens are sent in; 0: by rows of an expert */
+    uint32_t blocks;    /* CUDA code: of the kernel, at most; 0: one for each multiprocessor */
+    double capacity;    /* entries a rank has room for, times the even share; 0: the worst case */
 };
 
 enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 64 };

@@ -524,8 +524,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     enum epa_status status = make_layout(m, &p->world, config, &l, err);
 
     if (status == EPA_OK)
-        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, config->profile,
-                               &c, err);
+        status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, &c, err);
     if (status != EPA_OK)
         return status;
     c->args = aligned_alloc(_Alignof(struct fused_args), sizeof(*c->args));

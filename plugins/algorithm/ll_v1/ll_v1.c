@@ -34,7 +34,6 @@ static const struct epa_option options[] = {
                             "stores that write received rows and sums"),
     ALGO_OPTION_PDL(struct v1_config),
     ALGO_OPTION_BLOCKS(struct v1_config),
-    ALGO_OPTION_PROFILE(struct v1_config),
     {0},
 };
 
@@ -55,10 +54,9 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_experts = V1_DEVICE_EXPERTS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
-        .device_option = c->profile != NULL ? "profile"
-                         : c->blocks != 0   ? "blocks"
-                         : !c->pdl          ? "pdl"
-                                            : NULL,
+        .device_option = c->blocks != 0 ? "blocks"
+                         : !c->pdl      ? "pdl"
+                                        : NULL,
         .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
     };
 

@@ -17,14 +17,13 @@
 enum v1_exchange { V1_EXCHANGE_PULL, V1_EXCHANGE_PUSH, V1_EXCHANGE_AUTO };
 
 struct v1_config {
-    int dispatch_dtype;  /* enum algo_dtype */
-    int exchange;        /* enum v1_exchange, with ranks that loads and stores reach */
-    uint32_t buffers;    /* dispatches that may be open */
-    double capacity;     /* MAX_M, times the even share; 0: the worst case */
-    int nontemporal;     /* host code: enum algo_nontemporal */
-    bool pdl;            /* CUDA code: programmatic dependent launch */
-    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
-    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
+    int dispatch_dtype; /* enum algo_dtype */
+    int exchange;       /* enum v1_exchange, with ranks that loads and stores reach */
+    uint32_t buffers;   /* dispatches that may be open */
+    double capacity;    /* MAX_M, times the even share; 0: the worst case */
+    int nontemporal;    /* host code: enum algo_nontemporal */
+    bool pdl;           /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;    /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
 };
 
 enum { V1_LINE = 64, V1_RANKS = 64, V1_TOPK = 32 };

@@ -329,8 +329,8 @@ enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struc
 {
     const struct v1_config *config = p->config;
     struct v1_cuda *c;
-    enum epa_status status = device_create(&ll_v1_kind, sizeof(*c), p, l->heap_bytes, l->buffers,
-                                           config->pdl, config->profile, &c, err);
+    enum epa_status status =
+        device_create(&ll_v1_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl, &c, err);
 
     if (status != EPA_OK)
         return status;

@@ -81,7 +81,6 @@ static const struct epa_option options[] = {
      .tune = "cuda: *"},
     ALGO_OPTION_PDL(struct ll_config),
     ALGO_OPTION_BLOCKS(struct ll_config),
-    ALGO_OPTION_PROFILE(struct ll_config),
     {0},
 };
 
@@ -129,8 +128,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                : c->combine_dtype == ALGO_DTYPE_FP8 ? "combine_dtype"
                                                     : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
-        .device_option = c->profile != NULL                   ? "profile"
-                         : c->split_phase                     ? "split_phase: true"
+        .device_option = c->split_phase                       ? "split_phase: true"
                          : c->fuse_expert                     ? "fuse_expert: true"
                          : c->blocks != 0                     ? "blocks"
                          : c->combine_mode != LL_COMBINE_AUTO ? "expert outputs"

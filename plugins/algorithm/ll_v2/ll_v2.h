@@ -28,13 +28,12 @@ struct ll_config {
     int recv_layout;                   /* enum ll_recv_layout: where an expert's entries start */
     bool fuse_expert;                  /* CUDA code: combine does the experts' work */
     uint32_t buffers;
-    double capacity;     /* rows a rank has room for, times its even share; 0: the worst case */
-    int nontemporal;     /* host code: enum algo_nontemporal */
-    bool split_phase;    /* CUDA code: sending and receiving are two kernels */
-    int combine_mode;    /* CUDA code: enum ll_combine_mode */
-    bool pdl;            /* CUDA code: programmatic dependent launch */
-    uint32_t blocks;     /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
-    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
+    double capacity;  /* rows a rank has room for, times its even share; 0: the worst case */
+    int nontemporal;  /* host code: enum algo_nontemporal */
+    bool split_phase; /* CUDA code: sending and receiving are two kernels */
+    int combine_mode; /* CUDA code: enum ll_combine_mode */
+    bool pdl;         /* CUDA code: programmatic dependent launch */
+    uint32_t blocks;  /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
 };
 
 struct ll_meta {

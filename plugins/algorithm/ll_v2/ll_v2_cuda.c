@@ -597,8 +597,8 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
     const struct ll_config *config = p->config;
     bool splits = config->split_phase;
     struct ll_cuda *c;
-    enum epa_status status = device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers,
-                                           config->pdl, config->profile, &c, err);
+    enum epa_status status =
+        device_create(&ll_v2_kind, sizeof(*c), p, l->heap_bytes, l->buffers, config->pdl, &c, err);
 
     if (status != EPA_OK)
         return status;

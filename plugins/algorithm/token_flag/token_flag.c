@@ -76,7 +76,6 @@ static const struct epa_option options[] = {
      .min = 2,
      .max = 16,
      .help = "on GPUs, warps of a block of each of the same four kernels; 8 without"},
-    ALGO_OPTION_PROFILE(struct tf_config),
     {0},
 };
 
@@ -90,8 +89,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_experts = TF_DEVICE_EXPERTS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
-        .device_option = c->profile != NULL        ? "profile"
-                         : c->blocks != 0          ? "blocks"
+        .device_option = c->blocks != 0            ? "blocks"
                          : c->kernel_blocks.n != 0 ? "kernel_blocks"
                          : c->kernel_warps.n != 0  ? "kernel_warps"
                                                    : NULL,

@@ -31,7 +31,6 @@ struct tf_config {
     uint32_t blocks; /* CUDA code: of a kernel, at most; 0: as many as keep links busy */
     struct epa_u32_list kernel_blocks; /* the same of each kernel, or empty */
     struct epa_u32_list kernel_warps;  /* of a block of each kernel, or empty */
-    const char *profile; /* CUDA code: file for a trace of the last iteration; NULL: none */
 };
 
 struct tf_meta {

@@ -481,8 +481,8 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     const struct tf_config *config = p->config;
     struct device_kernel kernel[TF_STAGES];
     struct tf_cuda *c;
-    enum epa_status status = device_create(&token_flag_kind, sizeof(*c), p, l->heap_bytes,
-                                           l->buffers, true, config->profile, &c, err);
+    enum epa_status status =
+        device_create(&token_flag_kind, sizeof(*c), p, l->heap_bytes, l->buffers, true, &c, err);
 
     if (status != EPA_OK)
         return status;
