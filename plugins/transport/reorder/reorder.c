@@ -38,7 +38,6 @@ struct reorder {
     struct epa_transport base; /* first: a pointer to it is one to all of this */
     struct epa_transport *inner;
     struct epa_bootstrap *boot;
-    struct epa_bootstrap one_node; /* boot, as shm sees it */
     uint64_t random;
     uint32_t signals, room, n, busy;
     struct held held[ROOM];
@@ -320,52 +319,6 @@ static void close_all(struct epa_transport *t)
     free(w);
 }
 
-static struct reorder *reorder_below(struct epa_bootstrap *one_node)
-{
-    return (struct reorder *)(void *)((char *)one_node - offsetof(struct reorder, one_node));
-}
-
-static enum epa_status gather(struct epa_bootstrap *one_node, const void *mine, size_t bytes,
-                              void *all)
-{
-    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
-
-    return boot->allgather(boot, mine, bytes, all);
-}
-
-static enum epa_status meet(struct epa_bootstrap *one_node)
-{
-    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
-
-    return boot->barrier(boot);
-}
-
-static void raise_abort(struct epa_bootstrap *one_node)
-{
-    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
-
-    boot->abort(boot);
-}
-
-static void explain_boot(struct epa_bootstrap *one_node, struct epa_error *err)
-{
-    struct epa_bootstrap *boot = reorder_below(one_node)->boot;
-
-    boot->explain(boot, err);
-}
-
-static void set_one_node(struct reorder *w)
-{
-    w->one_node = *w->boot;
-    w->one_node.world.local_rank = w->boot->world.rank;
-    w->one_node.world.local_size = w->boot->world.size;
-    w->one_node.world.node = NULL;
-    w->one_node.allgather = gather;
-    w->one_node.barrier = meet;
-    w->one_node.abort = raise_abort;
-    w->one_node.explain = explain_boot;
-}
-
 static const struct epa_transport_ops ops = {
     .put = put,
     .put_signal = put_signal,
@@ -410,7 +363,8 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 {
     const struct config *config = p->config;
     struct epa_transport_params inner = *p;
-    uint32_t size = p->boot->world.size;
+    struct epa_world *world = &p->boot->world, told = *world;
+    uint32_t size = world->size;
     struct reorder *w = calloc(1, sizeof(*w));
     enum epa_status status;
 
@@ -422,13 +376,18 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     w->random = (config->seed + p->boot->world.rank + 1) * 0x9e3779b97f4a7c15u | 1;
     w->fences = calloc(size, sizeof(*w->fences));
     w->peer_heap = calloc(size, sizeof(*w->peer_heap));
-    set_one_node(w);
-    inner.boot = &w->one_node;
     inner.config = shm_plugin.plugin.options.defaults;
     if (w->fences == NULL || w->peer_heap == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory for %u ranks", size);
     else
+        status = EPA_OK;
+    if (status == EPA_OK) { /* shm looks at the world as it opens */
+        world->local_rank = world->rank;
+        world->local_size = size;
+        world->node = NULL;
         status = shm_plugin.open(&inner, &w->inner, err);
+        *world = told;
+    }
     if (status != EPA_OK) {
         close_all(&w->base);
         return status;
