@@ -106,7 +106,7 @@ static void write_trace(const struct device *d)
     size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
     struct device_stamps *stamps = malloc(bytes);
     uint64_t *at = malloc(bytes);
-    struct epa_error why = {EPA_ERR_NOMEM, "no memory"};
+    struct epa_error why = {EPA_OK, ""};
     enum epa_status status = EPA_ERR_NOMEM;
 
     if (at != NULL && stamps != NULL)
@@ -118,7 +118,8 @@ static void write_trace(const struct device *d)
     if (status != EPA_OK && at != NULL && stamps != NULL)
         d->backend->ops->explain(d->backend, &why);
     if (status != EPA_OK)
-        fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name, why.text);
+        fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name,
+                why.status != EPA_OK ? why.text : "no memory");
     free(stamps);
     free(at);
 }

@@ -7,9 +7,9 @@
 /* One thread. It leaves where the host asks no more. Acquire, release: pair with the host's. */
 static __global__ void answer(struct clock_words *w, uint32_t rounds)
 {
-    const uint64_t begun = epa_dev_time();
-
     for (uint32_t i = 1; i <= rounds; i++) {
+        const uint64_t begun = epa_dev_time();
+
         while (epa_dev_load_acquire(&w->asked) < i)
             if (epa_dev_time() - begun > CLOCK_WAITS_NS)
                 return;
