@@ -81,6 +81,16 @@ const struct epa_gemm *epa_gemm_get(enum epa_dtype dtype, const char **refused)
     return gemm_of(isa, dtype);
 }
 
+const struct gemm_rows *gemm_rows_get(void)
+{
+    const struct kernels_isa *wanted = wanted_isa(NULL);
+    const struct kernels_isa *isa = wanted != NULL ? wanted : kernels_isas;
+
+    while (isa->rows == NULL || !isa->usable())
+        isa++;
+    return isa->rows;
+}
+
 /* The instruction sets of this CPU: on x86-64 several, elsewhere the portable one. The compiler's
  * cpuid check covers the system's side too: a set whose registers are not saved over a context
  * switch counts as absent. */
@@ -150,16 +160,33 @@ void epa_store_drain(void)
 
 const struct kernels_isa kernels_isas[] = {
 #ifdef __x86_64__
-    {"amx", {NULL}, kernels_gemm_amx, 2, has_amx, NULL},
-    {"avx512_bf16",
-     {NULL},
-     kernels_gemm_avx512_bf16,
-     2,
-     has_avx512_bf16,
-     kernels_pairs_are_quicker},
-    {"avx512", {&kernels_avx512, &kernels_avx512_f16}, kernels_gemm_avx512, 3, has_avx512, NULL},
-    {"avx2", {&kernels_avx2, &kernels_avx2_f16}, kernels_gemm_avx2, 3, has_avx2, NULL},
+    {.name = "amx", .gemm = kernels_gemm_amx, .n_gemm = 2, .usable = has_amx},
+    {.name = "avx512_bf16",
+     .gemm = kernels_gemm_avx512_bf16,
+     .n_gemm = 2,
+     .usable = has_avx512_bf16,
+     .quicker = kernels_pairs_are_quicker},
+    {"avx512",
+     {&kernels_avx512, &kernels_avx512_f16},
+     kernels_gemm_avx512,
+     3,
+     &kernels_rows_avx512,
+     has_avx512,
+     NULL},
+    {"avx2",
+     {&kernels_avx2, &kernels_avx2_f16},
+     kernels_gemm_avx2,
+     3,
+     &kernels_rows_avx2,
+     has_avx2,
+     NULL},
 #endif
-    {"scalar", {&kernels_scalar, &kernels_scalar_f16}, kernels_gemm_scalar, 3, always, NULL},
+    {"scalar",
+     {&kernels_scalar, &kernels_scalar_f16},
+     kernels_gemm_scalar,
+     3,
+     &kernels_rows_scalar,
+     always,
+     NULL},
     {.name = NULL},
 };

@@ -6,6 +6,7 @@
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
+#include "kernels/gemm_rows.h"
 
 /* For code that is written once for both types and has to know which one when compiled. */
 #define INLINED static inline __attribute__((always_inline))
@@ -17,6 +18,7 @@ struct kernels_isa {
     const struct epa_kernels *kernels[2]; /* NULL: none, as are those below */
     const struct epa_gemm *gemm;          /* [n_gemm] */
     uint32_t n_gemm;
+    const struct gemm_rows *rows;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */
     /* Asked where no one has chosen: does it multiply quicker than the next? NULL: yes. */
     bool (*quicker)(void);
@@ -31,6 +33,8 @@ extern const struct epa_kernels kernels_scalar_f16, kernels_avx2_f16, kernels_av
 /* By the type of the weights. */
 extern const struct epa_gemm kernels_gemm_scalar[3], kernels_gemm_avx2[3], kernels_gemm_avx512[3];
 extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /* bf16, FP8 */
+
+extern const struct gemm_rows kernels_rows_scalar, kernels_rows_avx2, kernels_rows_avx512;
 
 bool kernels_pairs_are_quicker(void); /* vdpbf16ps than two FMA */
 

@@ -200,7 +200,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     if (slot == ALGO_NONE)
         return;
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
-        struct fused_tile tile = {
+        struct gemm_tile_out tile = {
             .gate = gate,
             .up = gated ? up : NULL,
             .ld = FUSED_TILE,
@@ -210,7 +210,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
             .k0 = n,
             .weights = l->weights,
             .dtype = l->dtype,
-            .panel = h->inter + place * h->inter_bytes,
+            .group = 128,
+            .to = h->inter + place * h->inter_bytes,
             .scale = h->inter_scale + (size_t)place * l->block_rows * (l->ffn / 128),
         };
 

@@ -457,26 +457,6 @@ static const struct epa_stage halves[EPA_PARTS] = {
 
 /* ---- set-up ---- */
 
-extern const struct fused_rows fused_rows_scalar, fused_rows_avx2, fused_rows_avx512;
-
-const struct fused_rows *fused_rows_get(const char *isa)
-{
-    static const struct fused_rows *const sets[] = {
-#ifdef FUSED_ROWS_AVX512
-        &fused_rows_avx512,
-#endif
-#ifdef FUSED_ROWS_AVX2
-        &fused_rows_avx2,
-#endif
-        &fused_rows_scalar,
-    };
-    uint32_t i = 0;
-
-    while (sets[i] != &fused_rows_scalar && strcmp(sets[i]->isa, isa) != 0)
-        i++;
-    return sets[i];
-}
-
 static void destroy(struct epa_algorithm *a)
 {
     struct fused_host *h = (struct fused_host *)a;
@@ -672,7 +652,7 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     base->base.parts = halves;
     base->base.n_parts = EPA_PARTS;
     h->gemm = epa_gemm_get(l->weights, NULL);
-    h->rows = fused_rows_get(base->kernels->isa);
+    h->rows = gemm_rows_get();
     give_roles(h);
     make_lists(h);
     make_gemms(h);

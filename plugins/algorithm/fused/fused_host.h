@@ -13,6 +13,7 @@
 #include <epa2a/gemm.h>
 #include <epa2a/problem.h>
 
+#include "kernels/gemm_rows.h"
 #include "../../common/algo_host.h"
 #include "fused_host.h"
 
@@ -95,7 +96,7 @@ struct fused_host {
     struct fused_config c;
     enum fused_half half;
     const struct epa_gemm *gemm;
-    const struct fused_rows *rows;
+    const struct gemm_rows *rows;
     struct epa_mlp mlp;
     struct epa_moe *m; /* of this call */
     uint64_t epoch, set;
@@ -272,30 +273,5 @@ void fused_up(struct fused_host *, uint32_t worker, uint32_t block, uint32_t par
 void fused_down(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
 void fused_finish(struct fused_host *, uint32_t worker, uint32_t chunk);
 void fused_combine(struct fused_host *, uint32_t worker, uint32_t item);
-
-/* The epilogues of fused's GEMMs on hosts, for rows of float32. fused_rows.c is compiled once for
- * each instruction set; all give the same bits. */
-
-/* The columns k0 to k0 + n - 1 of the intermediate of m rows; n and k0 are multiples of 128. */
-struct fused_tile {
-    const float *gate, *up; /* [m][n], every ld floats; up NULL: the activation is `none` */
-    size_t ld;
-    uint32_t m, n, k, k0;
-    enum epa_dtype weights, dtype; /* dtype: of panels, unless weights are FP8 */
-    void *panel;                   /* out: A panels of m rows of k (epa2a/gemm.h) */
-    float *scale;                  /* out, FP8: [m][k / 128] */
-};
-
-struct fused_rows {
-    const char *isa; /* as in epa2a/quant.h */
-    void (*activate)(const struct fused_tile *);
-    /* out[h] = dtype(sum), as `reduce` of epa2a/quant.h, of rows of float32. hidden is a multiple
-     * of 128. */
-    void (*sum)(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
-                enum epa_dtype dtype, uint16_t *out);
-};
-
-/* The set of that name, or the portable one. */
-const struct fused_rows *fused_rows_get(const char *isa);
 
 #endif

@@ -20,6 +20,7 @@
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
+#include "kernels/gemm_rows.h"
 
 enum {
     LINE = 64,
@@ -44,6 +45,7 @@ struct segment {
 struct mlp_experts {
     struct pool pool; /* weights and a batch */
     const struct epa_kernels *kernels;
+    void (*activate)(const struct gemm_tile_out *);
     struct mlp_weights w;
 
     /* A batch; `rows` is a multiple of a panel's. */
@@ -126,6 +128,7 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     x->op = op;
     x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
     x->kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
+    x->activate = gemm_rows_get()->activate;
     x->w.down_columns = columns;
     x->workers = 1;
     if (op->r.backend->memory == EPA_MEMORY_HOST)
@@ -306,100 +309,6 @@ static void gather_panel(struct mlp_experts *x, uint64_t task, uint32_t worker)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
 }
 
-/* exp(x), relative error below 2^-21, for loops that become vectors: 2^n * e^r, |r| <= ln 2 / 2.
- * From 87 on, and below -87, as if it were that. */
-static inline float fast_exp(float x)
-{
-    const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    uint32_t u = bits_of_float(x), sign = u & 0x80000000u;
-    /* Masks: gcc makes branches of ?: here, and then no vectors. */
-    uint32_t beyond = 0u - (uint32_t)((int32_t)(u & 0x7fffffffu) > 0x42ae0000); /* 87 */
-    float n, r, p;
-
-    x = float_of_bits((u & ~beyond) | ((sign | 0x42ae0000u) & beyond));
-    n = x * 1.44269504f + round;
-    r = x - (n - round) * 0.693145752f - (n - round) * 1.42860677e-6f;
-    p = 1.0f +
-        r * (1.0f +
-             r * (0.5f + r * (0.166666667f +
-                              r * (0.0416666557f + r * (0.00833345205f + r * 0.00139378337f)))));
-    return p * float_of_bits((bits_of_float(n) + 127) << 23);
-}
-
-/* n channels of the intermediate in float32, from both projections or the one that there is. */
-static void activate(const float *gate, const float *up, uint32_t n, bool swiglu, float *out)
-{
-    if (!swiglu) {
-        memcpy(out, gate, n * sizeof(*out));
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
-}
-
-/* The value of e4m3_of_float(f) as a bf16, which holds it; for loops that become vectors. */
-static inline uint16_t bf16_of_code(float f)
-{
-    uint32_t u = bits_of_float(f), a = u & 0x7fffffffu;
-    uint32_t normal = (a + 0x7ffffu + (a >> 20 & 1u)) & ~0xfffffu;
-    /* Below 2^-6: multiples of 2^-9. */
-    uint32_t small = bits_of_float((float_of_bits(a) + 16384.0f) - 16384.0f);
-    uint32_t below = 0u - (a < 0x3c800000u), above = 0u - (a >= 0x43e00000u);
-    uint32_t nan = 0u - (a > 0x7f800000u), v = (small & below) | (normal & ~below);
-
-    v = (v & ~above) | (0x43e00000u & above); /* 448 */
-    return (uint16_t)(((u & 0x80000000u) | (v & ~nan) | (0x7fc00000u & nan)) >> 16);
-}
-
-/* The largest finite magnitude. */
-static float largest(const float *a, uint32_t n)
-{
-    int32_t most = 0; /* signed: SSE2 compares these */
-
-    for (uint32_t i = 0; i < n; i++) {
-        int32_t size = (int32_t)(bits_of_float(a[i]) & 0x7fffffffu);
-        int32_t finite = size < 0x7f800000 ? size : 0;
-
-        most = finite > most ? finite : most;
-    }
-    return float_of_bits((uint32_t)most);
-}
-
-/* Channels k to k + 127 of a row of the intermediate, rounded or quantised, into panel row
- * `at`. */
-static void store_mid(struct mlp_experts *x, const float *a, uint32_t k, uint64_t at)
-{
-    const struct epa_mlp *m = &x->op->weights.mlp;
-    uint32_t group = m->fp8_group_size, columns = x->w.down_columns;
-    uint16_t words[BLOCK];
-
-    if (m->dtype != EPA_FP8_E4M3) {
-        bool f16 = m->dtype == EPA_F16;
-
-        for (uint32_t i = 0; i < BLOCK; i++)
-            words[i] = word_of_float(f16, a[i]);
-        if (x->w.library != NULL) {
-            memcpy((uint16_t *)x->mid + at * columns + k, words, sizeof(words));
-            return;
-        }
-        for (uint32_t i = 0; i < BLOCK; i += 32)
-            memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, k + i, columns), words + i, 64);
-        return;
-    }
-    for (uint32_t g = 0; g < BLOCK; g += group) {
-        uint32_t to = (k + g) / group * BLOCK; /* with zeros behind it, where it is 64 */
-        float amax = largest(a + g, group), scale;
-
-        scale = amax != 0 ? amax * (1.0f / 448.0f) : 1.0f;
-        x->mid_scale[at * (columns / BLOCK) + to / BLOCK] = scale;
-        for (uint32_t i = g; i < g + group; i++)
-            words[i] = bf16_of_code(a[i] / scale);
-        for (uint32_t i = 0; i < group; i += 32)
-            memcpy((char *)x->mid + epa_gemm_a_at((uint32_t)at, to + i, columns), words + g + i,
-                   64);
-    }
-}
-
 /* The same by the library, whose weights are packed in blocks. */
 static void multiply_by_library(struct mlp_experts *x, uint32_t worker, bool up, const void *a,
                                 uint32_t m, const char *b, uint32_t n, uint32_t k, float *c)
@@ -453,15 +362,25 @@ static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     const struct epa_mlp *mlp = &x->op->weights.mlp;
     bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
     uint32_t m = rows_of_task(x, s, row), k = column * UP_COLUMNS;
-    float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS, a[UP_COLUMNS];
+    float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS;
 
     multiply(x, worker, s, row, m, true, k, UP_COLUMNS, c);
     if (swiglu)
         multiply(x, worker, s, row, m, true, mlp->ffn + k, UP_COLUMNS, other);
-    for (uint32_t i = 0; i < m; i++) {
-        activate(c + i * UP_COLUMNS, other + i * UP_COLUMNS, UP_COLUMNS, swiglu, a);
-        store_mid(x, a, k, s->at + row + i);
-    }
+    x->activate(&(struct gemm_tile_out){.gate = c,
+                                        .up = swiglu ? other : NULL,
+                                        .ld = UP_COLUMNS,
+                                        .m = m,
+                                        .n = UP_COLUMNS,
+                                        .k = mlp->ffn,
+                                        .k0 = k,
+                                        .row = (uint32_t)s->at + row,
+                                        .weights = (enum epa_dtype)mlp->dtype,
+                                        .dtype = (enum epa_dtype)mlp->dtype,
+                                        .group = mlp->fp8_group_size,
+                                        .plain = x->w.library != NULL,
+                                        .to = x->mid,
+                                        .scale = x->mid_scale});
 }
 
 static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)

@@ -1,15 +1,11 @@
 /* Loops that compilers turn into vectors. Products and sums are rounded one by one, but for the sum
- * of outputs, so that all instruction sets agree. FUSED_ISA: the name of the set. */
-#include "fused_host.h"
+ * of outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. */
+#include "kernels/gemm_rows.h"
 
-#include <epa2a/gemm.h>
+#include <math.h>
 
 #include "base/dtype.h"
-
-#define JOIN(a, b) a##b
-#define TEXT(a) #a
-#define SET_NAME(isa) JOIN(fused_rows_, isa)
-#define SET_TEXT(isa) TEXT(isa)
+#include "kernels/sets.h"
 
 enum { GROUP = 128, STEP = 32 };
 
@@ -45,11 +41,11 @@ static inline void activated(const float *restrict gate, const float *restrict u
         a[i] = gate[i] / (1.0f + exp_of(-gate[i])) * up[i];
 }
 
-static inline float scale_of(const float *restrict a)
+static inline float scale_of(const float *restrict a, uint32_t n)
 {
     float amax = 0;
 
-    for (uint32_t i = 0; i < GROUP; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         float magnitude = fabsf(a[i]);
         float finite = magnitude < float_of_bits(0x7f800000u) ? magnitude : 0.0f;
 
@@ -73,27 +69,35 @@ static inline uint16_t code_of(float f)
     return (uint16_t)(sign | v >> 16);
 }
 
-static inline void write_codes(const struct fused_tile *t, uint32_t row, uint32_t column,
-                               const float *restrict a)
+static inline uint16_t *panel_at(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
+                                 uint32_t columns)
 {
-    float scale = scale_of(a);
+    return (uint16_t *)(void *)((char *)t->to + epa_gemm_a_at(t->row + row, column, columns));
+}
 
-    t->scale[(size_t)row * (t->k / GROUP) + (t->k0 + column) / GROUP] = scale;
-    for (uint32_t j = 0; j < GROUP; j += STEP) {
-        uint16_t *restrict to =
-            (uint16_t *)(void *)((char *)t->panel + epa_gemm_a_at(row, t->k0 + column + j, t->k));
+/* A group: its place is where its first channel would be with 128 channels to each. */
+static inline void write_codes(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
+                               const float *restrict a, uint32_t group)
+{
+    uint32_t nth = (t->k0 + column) / group, groups = t->k / group;
+    float scale = scale_of(a, group);
+
+    t->scale[(size_t)(t->row + row) * groups + nth] = scale;
+    for (uint32_t j = 0; j < group; j += STEP) {
+        uint16_t *restrict to = panel_at(t, row, nth * GROUP + j, groups * GROUP);
 
         for (uint32_t i = 0; i < STEP; i++)
             to[i] = code_of(a[j + i] / scale);
     }
 }
 
-static inline void write_words(const struct fused_tile *t, uint32_t row, uint32_t column,
+static inline void write_words(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
                                const float *restrict a)
 {
     for (uint32_t j = 0; j < GROUP; j += STEP) {
         uint16_t *restrict to =
-            (uint16_t *)(void *)((char *)t->panel + epa_gemm_a_at(row, t->k0 + column + j, t->k));
+            t->plain ? (uint16_t *)t->to + (size_t)(t->row + row) * t->k + t->k0 + column + j
+                     : panel_at(t, row, t->k0 + column + j, t->k);
 
         if (t->dtype == EPA_F16) {
             for (uint32_t i = 0; i < STEP; i++)
@@ -105,7 +109,7 @@ static inline void write_words(const struct fused_tile *t, uint32_t row, uint32_
     }
 }
 
-static void activate(const struct fused_tile *t)
+static void activate(const struct gemm_tile_out *t)
 {
     float a[GROUP];
 
@@ -114,10 +118,12 @@ static void activate(const struct fused_tile *t)
             size_t at = row * t->ld + column;
 
             activated(t->gate + at, t->up == NULL ? NULL : t->up + at, GROUP, a);
-            if (t->weights == EPA_FP8_E4M3)
-                write_codes(t, row, column, a);
-            else
+            if (t->weights != EPA_FP8_E4M3)
                 write_words(t, row, column, a);
+            else if (t->group == GROUP)
+                write_codes(t, row, column, a, GROUP);
+            for (uint32_t g = 0; t->weights == EPA_FP8_E4M3 && t->group != GROUP && g < 2; g++)
+                write_codes(t, row, column + g * GROUP / 2, a + g * GROUP / 2, GROUP / 2);
         }
     }
 }
@@ -145,9 +151,4 @@ static void sum(const float *const *row, const float *weight, uint32_t n, uint32
     }
 }
 
-extern const struct fused_rows SET_NAME(FUSED_ISA);
-const struct fused_rows SET_NAME(FUSED_ISA) = {
-    .isa = SET_TEXT(FUSED_ISA),
-    .activate = activate,
-    .sum = sum,
-};
+const struct gemm_rows GEMM_ROWS = {.activate = activate, .sum = sum};
