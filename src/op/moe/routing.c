@@ -56,28 +56,42 @@ static const int32_t *majority(const int32_t *token, uint64_t n, uint32_t topk)
     return 2 * found > n ? candidate : NULL;
 }
 
-uint64_t routing_warmup(const struct routing_table *t, uint64_t *repeated)
+/* Windows of tokens most of which are one: how many of the first `counted`, and in these and all
+ * before the first that is none, how many such tokens, and where the last is of a start of such
+ * windows alone. */
+struct repeats {
+    uint64_t windows, tokens, leading;
+};
+
+static struct repeats find_repeats(const struct routing_table *t, uint64_t tokens, uint64_t step,
+                                   uint64_t counted)
 {
-    uint64_t leading = 0;
+    struct repeats r = {0, 0, 0};
     bool all = true; /* so far */
 
-    *repeated = 0;
-    for (uint64_t from = 0; from < t->tokens; from += ROUTING_WARMUP_TOKENS) {
-        uint64_t rest = t->tokens - from;
-        uint64_t n = rest < ROUTING_WARMUP_TOKENS ? rest : ROUTING_WARMUP_TOKENS;
+    for (uint64_t from = 0, i = 0; from < tokens && (i < counted || all); from += step, i++) {
+        uint64_t n = tokens - from < step ? tokens - from : step;
         const int32_t *token = t->expert + from * t->topk;
         const int32_t *one = n < ROUTING_REPEATS_LEAST ? NULL : majority(token, n, t->topk);
 
         all = all && one != NULL;
-        for (uint64_t i = 0; one != NULL && i < n; i++) {
-            if (memcmp(token + i * t->topk, one, t->topk * sizeof(*one)) != 0)
+        r.windows += i < counted && one != NULL;
+        for (uint64_t k = 0; one != NULL && k < n; k++) {
+            if (memcmp(token + k * t->topk, one, t->topk * sizeof(*one)) != 0)
                 continue;
-            ++*repeated;
-            if (all)
-                leading = from + i + 1;
+            r.tokens++;
+            r.leading = all ? from + k + 1 : r.leading;
         }
     }
-    return leading;
+    return r;
+}
+
+uint64_t routing_warmup(const struct routing_table *t, uint64_t *repeated)
+{
+    struct repeats r = find_repeats(t, t->tokens, ROUTING_WARMUP_TOKENS, UINT64_MAX);
+
+    *repeated = r.tokens;
+    return r.leading;
 }
 
 /* Whether something is left of `what` without its first tokens. */
@@ -175,26 +189,12 @@ uint64_t routing_repeats(const struct op_source *source, const struct experiment
                          uint64_t iterations, uint64_t *leading)
 {
     uint64_t step = (uint64_t)x->ranks * x->moe.max_tokens, period = routing_period(source, x);
-    uint64_t found = 0;
-    bool all = true; /* so far */
+    struct repeats r = {0, 0, 0};
 
-    *leading = 0;
-    if (source == NULL || source->table.tokens == 0 || step < ROUTING_REPEATS_LEAST)
-        return 0;
-    for (uint64_t i = 0; i < period && (i < iterations || all); i++) {
-        const int32_t *token = source->table.expert + i * step * x->moe.topk;
-        const int32_t *one = majority(token, step, x->moe.topk);
-        uint64_t last = step;
-
-        all = all && one != NULL;
-        found += i < iterations && one != NULL;
-        if (!all)
-            continue;
-        while (memcmp(token + (last - 1) * x->moe.topk, one, x->moe.topk * sizeof(*one)) != 0)
-            last--;
-        *leading = i * step + last;
-    }
-    return found;
+    if (source != NULL && source->table.tokens != 0 && step >= ROUTING_REPEATS_LEAST)
+        r = find_repeats(&source->table, period * step, step, iterations);
+    *leading = r.leading;
+    return r.windows;
 }
 
 /* The row of a table with `rows` rows where the window of (rank, iteration) begins. */
