@@ -23,16 +23,9 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u /* Linux 6.3 */
 #endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1 */
-#endif
 
 enum {
     HUGE_PAGE = 2 << 20,
-    PREFAULT_STEP = 64 << 20, /* between two looks at `aborted` */
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 };
 
@@ -151,43 +144,6 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner, str
     *peer = (struct peer){
         .segment = (struct segment *)(void *)at, .heap = at + s->heap_at, .mapped = true};
     return advise(s, peer->heap, err);
-}
-
-/* Huge pages, also where shmem_enabled is "never", that is, asking alone gives none. There is one
- * small page of each: the kernel wants one, and copies each that there is. What fails costs nothing
- * but the pages staying small. */
-static void collapse(char *at, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += HUGE_PAGE)
-        if (madvise(at + i, 1, MADV_POPULATE_WRITE) != 0)
-            return;
-    (void)madvise(at, round_up(bytes, HUGE_PAGE), MADV_COLLAPSE);
-}
-
-/* First touch by the owner: memory of its own NUMA node, and no page faults later. */
-static enum epa_status touch(const struct segments *s, struct epa_error *err)
-{
-    uint64_t bytes = s->params.heap_bytes;
-    char *heap = s->peer[s->rank].heap;
-    bool huge = wants_huge_pages(s);
-
-    for (uint64_t at = 0; at < bytes; at += PREFAULT_STEP) {
-        size_t n = bytes - at < PREFAULT_STEP ? bytes - at : PREFAULT_STEP;
-
-        if (epa_aborted(s->params.boot))
-            return EPA_ERR_ABORTED;
-        if (huge)
-            collapse(heap + at, n);
-        if (madvise(heap + at, n, MADV_POPULATE_WRITE) == 0)
-            continue;
-        if (errno != EINVAL) /* not just an old kernel */
-            return epa_fail(err, EPA_ERR_NOMEM,
-                            "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
-                            " of them: %s",
-                            s->params.name, bytes, at, strerror(errno));
-        memset(heap + at, 0, n);
-    }
-    return EPA_OK;
 }
 
 /* Of that size, too: a shorter one would end the process that reads behind its end. */
@@ -337,7 +293,8 @@ static enum epa_status open_all(struct segments *s, struct epa_error *err)
     if (status == EPA_OK)
         status = map(s, s->fd, s->rank, err);
     if (status == EPA_OK && s->params.prefault)
-        status = touch(s, err);
+        status = touch_memory(s->params.name, s->params.boot, s->peer[s->rank].heap,
+                              s->params.heap_bytes, wants_huge_pages(s), err);
     if (status != EPA_OK)
         return status;
     /* As many as there can be; attach_all() takes off those who are elsewhere. Should the

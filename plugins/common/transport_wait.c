@@ -1,9 +1,24 @@
 /* See transport_wait.h. */
 #include "transport_wait.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/sysmacros.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+enum {
+    HUGE_PAGE = 2 << 20,
+    TOUCH_STEP = 64 << 20, /* between two looks at `aborted` */
+};
 
 /* plugins/transport/shm/README.md has the measurements behind the numbers. */
 struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wait_kind kind)
@@ -114,4 +129,37 @@ bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
     if (maps != NULL)
         fclose(maps);
     return next != UINT64_MAX && next >= end;
+}
+
+/* Huge pages, also where shmem_enabled is "never", that is, asking alone gives none. There is one
+ * small page of each: the kernel wants one, and copies each that there is. What fails costs nothing
+ * but the pages staying small. */
+static void collapse(char *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += HUGE_PAGE)
+        if (madvise(at + i, 1, MADV_POPULATE_WRITE) != 0)
+            return;
+    (void)madvise(at, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, MADV_COLLAPSE);
+}
+
+enum epa_status touch_memory(const char *name, const struct epa_bootstrap *boot, char *memory,
+                             uint64_t bytes, bool huge, struct epa_error *err)
+{
+    for (uint64_t at = 0; at < bytes; at += TOUCH_STEP) {
+        size_t n = bytes - at < TOUCH_STEP ? bytes - at : TOUCH_STEP;
+
+        if (epa_aborted(boot))
+            return EPA_ERR_ABORTED;
+        if (huge)
+            collapse(memory + at, n);
+        if (madvise(memory + at, n, MADV_POPULATE_WRITE) == 0)
+            continue;
+        if (errno != EINVAL) /* not just an old kernel */
+            return epa_fail(err, EPA_ERR_NOMEM,
+                            "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
+                            " of them: %s",
+                            name, bytes, at, strerror(errno));
+        memset(memory + at, 0, n);
+    }
+    return EPA_OK;
 }

@@ -103,4 +103,9 @@ void wait_explain(const char *name, const struct epa_transport *, struct epa_boo
  * False, too, where there is no /proc. */
 bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino);
 
+/* First touch by the owner: memory of its own NUMA node, and no page faults later. `huge`: of huge
+ * pages, if there are any. `name`: of the transport, for errors. */
+enum epa_status touch_memory(const char *name, const struct epa_bootstrap *, char *at,
+                             uint64_t bytes, bool huge, struct epa_error *);
+
 #endif

@@ -87,22 +87,27 @@ static void open_transport(struct rank *r)
         r->transport->ops->describe(r->transport, session_keep_fact, &r->shared->transport);
 }
 
-/* What the links can do, before anything lives in the heap. What was written is taken away again:
- * algorithms find the heap as open() left it. */
-static void measure_peak(struct rank *r)
+void rank_clear_heap(struct rank *r)
 {
     struct epa_transport *t = r->transport;
 
-    if (!rank_good(r) || r->session->verb != VERB_BENCH)
-        return;
-    r->status = peak_measure(r->boot, r->backend, t, r->session->footprint.signals,
-                             &r->shared->peak, &r->err);
-    boot_barrier(r);
     if (rank_good(r))
         (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
     rank_sync(r);
     if (rank_good(r))
         (void)rank_transport(r, t->ops->reset(t));
+}
+
+/* What the links can do, before anything lives in the heap. What was written is taken away again:
+ * algorithms find the heap as open() left it. */
+static void measure_peak(struct rank *r)
+{
+    if (!rank_good(r) || r->session->verb != VERB_BENCH)
+        return;
+    r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
+                             &r->shared->peak, &r->err);
+    boot_barrier(r);
+    rank_clear_heap(r);
 }
 
 /* Once more, after the iterations: what had the cores or the memory before may be gone, and a limit

@@ -100,6 +100,9 @@ void rank_refuse_name(struct rank *, const char *key, const char *want, const ch
 void rank_create(struct rank *, const struct epa_footprint *, uint32_t transport_flags);
 void rank_destroy(struct rank *);
 
+/* Heap and signals as open() left them; what had them before may have written both. */
+void rank_clear_heap(struct rank *);
+
 /* What a function returned, explained by whom it belongs to: a kernel that gave up waiting by the
  * algorithm that queued it, all else of the backend by itself. Whether it is good. */
 bool rank_backend(struct rank *, enum epa_status);

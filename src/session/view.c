@@ -274,18 +274,6 @@ void session_plan_puts(struct session *s)
 
 /* ---- a rank ---- */
 
-/* A heap and signals as open() left them; the algorithm before may have written both. */
-static void clear_heap(struct rank *r)
-{
-    struct epa_transport *t = r->transport;
-
-    if (rank_good(r))
-        (void)rank_backend(r, r->backend->ops->fill(r->backend, t->heap, 0, t->heap_bytes));
-    rank_sync(r);
-    if (rank_good(r))
-        (void)rank_transport(r, t->ops->reset(t));
-}
-
 /* More than 1 % off, either way; where little is sent, more than SPARE_BYTES for each peer: how
  * many signals there are may depend on the routing. */
 static void compare(struct rank *r, const char *stage, uint64_t claimed, uint64_t counted)
@@ -355,7 +343,7 @@ void rank_count_puts(struct rank *r)
 
     if (!rank_good(r) || s->verb != VERB_VERIFY || s->uncounted[0] != '\0')
         return;
-    clear_heap(r);
+    rank_clear_heap(r);
     rank_destroy(r);
     if (!rank_good(r))
         return;

@@ -4,26 +4,17 @@
  * pointer to each region that UCX can map. */
 #include "ucx.h"
 
-#include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include "../../common/transport_wait.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-
-enum {
-    PAGE = 4096,
-    PREFAULT_STEP = 64 << 20, /* between two looks at `aborted` */
-};
+enum { PAGE = 4096 };
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
@@ -213,30 +204,6 @@ static enum epa_status map(struct ucx *u, struct epa_error *err)
     return EPA_OK;
 }
 
-/* First touch by the owner: memory of its own NUMA node, and no page faults later. */
-static enum epa_status touch(const struct ucx *u, struct epa_error *err)
-{
-    char *base = u->region.base;
-    uint64_t bytes = u->region.bytes;
-
-    for (uint64_t at = 0; at < bytes; at += PREFAULT_STEP) {
-        size_t n = bytes - at < PREFAULT_STEP ? bytes - at : PREFAULT_STEP;
-
-        if (epa_aborted(u->boot))
-            return EPA_ERR_ABORTED;
-        if (madvise(base + at, n, MADV_POPULATE_WRITE) == 0)
-            continue;
-        if (errno != EINVAL) /* not just an old kernel */
-            return epa_fail(err, EPA_ERR_NOMEM,
-                            "ucx: no memory for %" PRIu64 " bytes of heap and signals "
-                            "after %" PRIu64 " of them: %s",
-                            bytes, at, strerror(errno));
-        memset(base + at, 0, n);
-    }
-    memset(base, 0, u->region.heap_at);
-    return EPA_OK;
-}
-
 enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error *err)
 {
     enum epa_status status;
@@ -252,7 +219,11 @@ enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error
         status = create_worker(u, err);
     if (status == EPA_OK)
         status = map(u, err);
-    return status == EPA_OK ? touch(u, err) : status;
+    if (status == EPA_OK)
+        status = touch_memory("ucx", u->boot, u->region.base, u->region.bytes, false, err);
+    if (status == EPA_OK)
+        memset(u->region.base, 0, u->region.heap_at);
+    return status;
 }
 
 void region_finish(struct ucx *u)
