@@ -14,7 +14,7 @@ struct line {
 /* What a rank owns; its heap comes behind it. */
 struct segment {
     struct line users;    /* ranks of the owner's process that have yet to leave it */
-    struct line arrived;  /* barriers that the owner has come to; only it writes */
+    struct line arrived;  /* barriers that the owner has reached; only it writes */
     struct line signal[]; /* and behind these the transport's own lines */
 };
 
@@ -25,7 +25,7 @@ enum segments_reach {
     REACH_OWN,  /* each has its own alone */
 };
 
-/* What a rank tells the others of its segment. */
+/* What a rank sends the others about its segment. */
 struct segment_card {
     uint64_t dev, ino; /* which file it is, beyond doubt */
     uint64_t heap_bytes;

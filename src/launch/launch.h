@@ -92,7 +92,7 @@ bool launcher_over(const struct launcher *);
  *
  * This process becomes the launcher of its rank: it forks the rank's process and watches over it,
  * so that it is known how a rank died. Launchers connect to a rendezvous in that of rank 0, which
- * forwards the steps of the set-up, learns of every death, and tells all how the launch ended. */
+ * forwards the steps of the set-up, learns of every death, and sends all how the launch ended. */
 
 enum { LAUNCHER_TOKEN = 64, LAUNCHER_ADDRESSES = 8, LAUNCHER_ADDRESS = 256 };
 
@@ -159,7 +159,7 @@ struct launcher_params {
 struct launcher;
 
 /* For ranks of one host: an abstract socket, named by contact->port and what only this job has
- * (`job`), where the kernel tells the user of the other process. */
+ * (`job`), where the kernel reports the user of the other process. */
 void launcher_meet_here(struct launcher_contact *contact, uint32_t job);
 
 /* Rank 0 listens from here on. No process is started. */

@@ -52,7 +52,7 @@ void process_close_inherited(const struct process *); /* in a child: our ends of
 
 void process_kill(struct process *);
 
-/* Whether it is gone: `code` as of waitpid(), or what `word` stands for where somebody else
+/* Whether it is gone: `code` as of waitpid(), or what `word` means where somebody else
  * has reaped it. Its pid and last lines stay until process_finish(). */
 bool process_ended(struct process *, enum epa_status word, int *code);
 
@@ -80,7 +80,7 @@ uint32_t process_job_hash(const struct process_job *);
 enum epa_status process_id_find(struct process_job *out, struct epa_error *);
 
 /* The slow channel between the ranks of one host: a page range that all of them map; and, where
- * there are more hosts, between a rank and the launcher that stands in for the others. */
+ * there are more hosts, between a rank and the launcher that acts for the others. */
 
 /* What the ranks share. Made by the launcher before the first of them exists; processes
  * that are forked and threads that are started from then on see the same words. */
@@ -102,8 +102,8 @@ bool control_returned(const struct control *, uint32_t rank, enum epa_status *ou
 /* As it was made, for other ranks to use it; none does at the moment. */
 void control_reset(struct control *);
 
-/* Where ranks are on several hosts, each has a control of its own, in which its launcher stands in
- * for all others: whether the rank has come to that step (a barrier or a part of an allgather,
+/* Where ranks are on several hosts, each has a control of its own, in which its launcher acts
+ * for all others: whether the rank has reached that step (a barrier or a part of an allgather,
  * the first is 1) and what it brings; and that another has. Without data it is to have come, and
  * its data must follow before the last rank does. */
 bool control_step(const struct control *, uint32_t rank, uint64_t step, const void **data,

@@ -304,7 +304,7 @@ static void hear_step(struct rendezvous *rdv, struct peer *peer, const struct co
     struct conn_message data;
     struct conn_piece piece;
 
-    if (rdv->failed_ns != 0) /* who was told to leave a step may be at the next */
+    if (rdv->failed_ns != 0) /* a rank that is to leave a step may be at the next */
         return;
     if (!rdv->started ||
         !conn_get_step(m, rdv->size, bootstrap_slot_bytes(rdv->size), &piece, &data) ||

@@ -62,7 +62,7 @@ bool net_is_loopback(const char *name);
  * it is not known. `out` has IF_NAMESIZE bytes. */
 void net_interface(int fd, char *out);
 
-/* Tries the addresses of a contact in turn, again and again, until one answers that proves to know
+/* Tries the addresses of a contact in turn, again and again, until one proves to know
  * the token, as it is proved to it. */
 struct net_dial {
     const struct launcher_contact *contact;

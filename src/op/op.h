@@ -144,7 +144,7 @@ struct operation {
     /* Relations again, once the algorithm has planned: what this footprint excludes. NULL:
      * nothing. */
     void (*check_footprint)(const struct config_check *, const struct epa_footprint *);
-    /* Its algorithms on devices tell nodes apart also where loads and stores reach all ranks: then
+    /* Its algorithms on devices distinguish nodes also where loads and stores reach all ranks: then
      * ranks_per_node makes nodes of one host. */
     bool device_nodes;
     /* Shapes only; arrays NULL. */

@@ -275,7 +275,7 @@ double rank_total_ns(struct rank *r)
     return total;
 }
 
-/* ---- what a rank notes where somebody profiles: its names, and how its clock stands to that of
+/* ---- what a rank notes where somebody profiles: its names, and the offset of its clock from that of
  * rank 0, before the first iteration and after the last ---- */
 
 static const char *const core_name[RANK_SLICES] = {
@@ -400,7 +400,7 @@ void rank_waits_end(struct rank *r)
 /* Rows that `expect` names, against those that there will be: known as soon as the algorithm
  * has been made, so before the first iteration. Each rank comes to the same. */
 
-/* Rows of the report, as result.c makes them; the last stands for what names none. */
+/* Rows of the report, as result.c makes them; the last is for what names none. */
 static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + OPEN_ROWS])
 {
     uint32_t n = 0;

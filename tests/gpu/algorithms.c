@@ -302,8 +302,8 @@ static const struct {
       "combine_send: called for dispatch 1, which is not received",
       "dispatch_send: dispatch 1 has been sent and not received: call dispatch_recv first",
       "dispatch_send: 2 dispatches are open", "dispatch 2, but 1 is the oldest",
-      "dispatch 1 has been answered and not combined: call combine_recv first"}},
-    {TOKEN_FLAG, 2, "0 1 2 3 3!", {"combine_recv: called for dispatch 1, which is not answered"}},
+      "dispatch 1 has been returned and not combined: call combine_recv first"}},
+    {TOKEN_FLAG, 2, "0 1 2 3 3!", {"combine_recv: called for dispatch 1, which is not returned"}},
     {TOKEN_FLAG, 1, "0 1 0!", {"dispatch_send: 1 dispatches are open"}},
     /* A second half follows its own first. */
     {SPLIT,

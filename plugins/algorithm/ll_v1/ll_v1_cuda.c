@@ -3,7 +3,7 @@
  * A dispatch is one kernel and a combine is one. What a kernel needs to know of the calls
  * before it, how many of its mode there were, it counts itself in device memory, so that a
  * graph of them can be launched again and again; from that it also takes its position, call
- * mod 2. Rows by expert, y and what combine needs of its dispatch stand in sets, which the
+ * mod 2. Rows by expert, y and what combine needs of its dispatch are in sets, which the
  * host gives to dispatches in turn; a graph keeps those that it was recorded with.
  *
  * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh), and BEGUN, a
@@ -30,7 +30,7 @@
  * third has it put to p, with a signal of the mode and position behind it, in a combine BEGUN
  * itself; then it waits for those of all such ranks. So splits and BEGUN of p say as much as above
  * and more: what p sent in the call is in place. A mirror is written again when the memory that it
- * stands for may be: by then p has given a signal after the receiving kernel of the call that
+ * mirrors may be: by then p has given a signal after the receiving kernel of the call that
  * filled it, so all of it has left. */
 #include "ll_v1_cuda.h"
 
@@ -93,7 +93,7 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     a.chunk = m->tokens / (8 * most);
     a.chunk = a.chunk < 1 ? 1 : a.chunk > V1_MOST_CHUNK ? V1_MOST_CHUNK : a.chunk;
     a.senders = device_blocks_for(most, (m->tokens + a.chunk - 1) / a.chunk);
-    if (a.senders < c->l.size) /* each may tell a rank its splits */
+    if (a.senders < c->l.size) /* each may send a rank its splits */
         a.senders = device_blocks_for(most, c->l.size);
     blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
     if (halves == V1_SEND)
@@ -184,7 +184,7 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     return launch_call(c, m, V1_DISPATCH, set);
 }
 
-/* Expert outputs that stand elsewhere are brought to where peers pull them from. In a combine that
+/* Expert outputs that are elsewhere are brought to where peers pull them from. In a combine that
  * is called again peers may still pull those of the one before, which are the same. */
 static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {

@@ -160,7 +160,7 @@ static enum epa_status in_parallel(struct v1_task *task, void (*fn)(void *, uint
 
 /* ---- sort and quantise ----
  *
- * The sort counts, so it is stable: within an expert rows stand in the order of tokens. Each
+ * The sort counts, so it is stable: within an expert rows are in the order of tokens. Each
  * worker counts and then places the choices of its own tokens. */
 
 static void count_choices(void *arg, uint32_t worker, uint32_t workers)
@@ -724,10 +724,10 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
 
 /* ---- combine ----
  *
- * Where the output for a choice stands is its place as sorted, counted from an address for each
+ * The position of a choice's output is its place as sorted, counted from an address for each
  * expert. */
 
-/* Outputs that stand elsewhere, to where they are pulled or put from. */
+/* Outputs that are elsewhere, to where they are pulled or put from. */
 static void copy_to_y(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
@@ -741,7 +741,7 @@ static void copy_to_y(void *arg, uint32_t worker, uint32_t workers)
                (const char *)task->m->y + begin * bytes, n * bytes);
 }
 
-/* Who pushes to all reads them where they stand. */
+/* Who pushes to all reads them where they are. */
 static enum epa_status find_outputs(struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -757,7 +757,7 @@ static enum epa_status find_outputs(struct v1_task *task)
     return task->end != 0 ? in_parallel(task, copy_to_y) : EPA_OK;
 }
 
-/* For each expert of a rank, where the output for my row 0, as sorted, would stand if it was for
+/* For each expert of a rank, where the output for my row 0, as sorted, would be if it was for
  * that expert: modulo the size of an address, as there may be none. */
 static void locate_outputs(const struct v1_task *task, uint32_t rank)
 {

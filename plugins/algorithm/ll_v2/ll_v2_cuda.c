@@ -7,7 +7,7 @@
  *
  * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
  * carry these, and so do packets and lines (epa2a/packets.cuh); they are
- * waited for with >=. COUNT of a rank is here what it tells of its choices, in packets. A
+ * waited for with >=. COUNT of a rank is here what it sends of its choices, in packets. A
  * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
  * safe:
  *   - rows, routes and counts of a dispatch m go to p's set s. p is done with the dispatch
@@ -35,7 +35,7 @@
  * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
  * third has it put to p in blocks, and COUNT or OUTPUT of this rank set at p behind them; then it
  * waits for those of all such ranks. So signals of p say as much as above and more: what p sent in
- * the call is in place here. A mirror is written again when the memory that it stands for may be:
+ * the call is in place here. A mirror is written again when the memory that it mirrors may be:
  * by then p has given a signal after the receiving kernel of the call that filled it, so all of it
  * has left. */
 #include <cuda_runtime_api.h>

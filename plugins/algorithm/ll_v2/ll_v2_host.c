@@ -1,7 +1,7 @@
 /* ll_v2 on hosts: the protocol, set-up, and the calls that wait.
  *
- * Ranks tell each other how many rows they have for whom (ll_v2_routes.c); from then on each knows
- * where its rows stand at every receiver and stores them there, quantised on the way. Combine pulls
+ * Ranks exchange how many rows they have for whom (ll_v2_routes.c); from then on each knows the
+ * position of its rows at every receiver and stores them there, quantised on the way. Combine pulls
  * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
  * stores do not reach get the same messages by puts, from a staging copy, and send the
  * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in

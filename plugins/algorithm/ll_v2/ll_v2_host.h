@@ -15,7 +15,7 @@ struct ll_slot {
     uint32_t rank, row, output;
 };
 
-/* Rows of this rank for one expert or, if sent once, one rank. They stand in the order of
+/* Rows of this rank for one expert or, if sent once, one rank. They are in the order of
  * tokens, side by side there and, as their expert outputs do, here. */
 struct ll_block {
     uint32_t row, output; /* the next to be put: where it goes, and where it is */
@@ -52,7 +52,7 @@ struct ll_task {
     struct ll_host *h;
     struct ll_set *set;
     struct epa_moe *m;
-    /* combine: makes expert outputs in the outbox; NULL: they are sent as they stand */
+    /* combine: makes expert outputs in the outbox; NULL: they are sent as they are */
     void (*make)(void *, uint32_t worker, uint32_t workers);
     uint32_t begin, end; /* what is done now: tokens, rows or experts */
     uint64_t wrong;      /* 1 + a row that came and says what cannot be; 0: none */

@@ -30,7 +30,7 @@ static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char
                              (uint16_t *)(void *)to);
 }
 
-/* To its slot; or, where it is put, to this rank's y, if it does not stand there. */
+/* To its slot; or, where it is put, to this rank's y, if it is not there. */
 static void send_output(const struct tf_task *task, uint32_t e, uint64_t i, uint32_t worker)
 {
     const struct tf_host *h = task->h;
@@ -137,7 +137,7 @@ enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *pro
         status = h->a.t->ops->quiet(h->a.t);
     algo_end(&h->a);
     if (status == EPA_OK)
-        s->state = TF_ANSWERED;
+        s->state = TF_RETURNED;
     return status;
 }
 
@@ -229,7 +229,7 @@ enum epa_status tf_combine_recv(struct epa_algorithm *a, struct epa_problem *pro
     uint64_t batch;
 
     algo_begin(&h->a, "combine_recv", "expert outputs");
-    s = algo_set_of(&h->a, m->epoch, TF_ANSWERED, "answered");
+    s = algo_set_of(&h->a, m->epoch, TF_RETURNED, "returned");
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct tf_task){.h = h, .set = s, .m = m};

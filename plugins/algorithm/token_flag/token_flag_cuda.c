@@ -39,14 +39,14 @@
  * all such ranks first. So
  * counts, rows and outputs of p say as much as above and more: what p sent in the call is in place
  * here. Slots of outputs are by source and row then, so that a source's are a block. A mirror is
- * written again when the memory that it stands for may be: by then p has sent something after the
+ * written again when the memory that it mirrors may be: by then p has sent something after the
  * stage that received what filled it, so all of it has left. */
 #include <cuda_runtime_api.h>
 
 #include "token_flag_cuda.h"
 
 /* The calls that an iteration has made of its four. */
-enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_ANSWERED };
+enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_RETURNED };
 
 struct tf_cuda_set {
     enum tf_cuda_state state;
@@ -229,11 +229,11 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
     for (uint32_t i = 0; i < c->l.buffers; i++) {
         const struct tf_cuda_set *s = &c->set[i];
 
-        if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_ANSWERED))
+        if (s != of && (s->state == TF_CUDA_SENT || s->state == TF_CUDA_RETURNED))
             return device_fail(
                 &c->d, EPA_ERR_CONFIG, "%s: dispatch %llu has been %s: call %s first",
                 call_name[stage], (unsigned long long)c->d.set[i].epoch,
-                s->state == TF_CUDA_SENT ? "sent and not received" : "answered and not combined",
+                s->state == TF_CUDA_SENT ? "sent and not received" : "returned and not combined",
                 call_name[s->state]);
     }
     return EPA_OK;
@@ -243,7 +243,7 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
 static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage stage,
                                 uint32_t *out)
 {
-    static const char *const done[] = {"", "sent", "received", "answered"};
+    static const char *const done[] = {"", "sent", "received", "returned"};
     uint32_t set = (uint32_t)((epoch - 1) % c->l.buffers), other = c->l.buffers - 1 - set;
 
     if (epoch == 0 || c->d.set[set].epoch != epoch ||

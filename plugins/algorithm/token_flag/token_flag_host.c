@@ -167,7 +167,7 @@ static uint32_t rows_for(const struct tf_host *h, uint32_t rank)
 }
 
 /* Counts, and the flag that says them. flag_granularity: rank: after all rows. */
-static enum epa_status tell(struct tf_host *h, const struct algo_set *s, bool after_rows)
+static enum epa_status send_counts(struct tf_host *h, const struct algo_set *s, bool after_rows)
 {
     uint64_t bytes = h->l.count_words * sizeof(uint32_t);
     uint32_t me = h->a.world.rank;
@@ -539,9 +539,9 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
 
     if (worker == 0 && task->resets)
         memset(h->taken, 0, h->l.local * sizeof(*h->taken));
-    if (worker == 0 && task->tells) {
+    if (worker == 0 && task->counts) {
         count_rows(h, task->m);
-        status = tell(h, task->set, false);
+        status = send_counts(h, task->set, false);
     }
     if (status != EPA_OK)
         (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
@@ -594,11 +594,11 @@ static enum epa_status send_chunk(struct tf_task *task, uint32_t begin, uint32_t
     if (h->a.far != 0)
         slice = 1 + ALGO_SLICE_BYTES / row;
     task->end = begin;
-    do { /* once at least: somebody has to tell */
+    do { /* once at least: counts are sent in it */
         task->begin = task->end;
         task->end = end - task->begin > slice ? task->begin + slice : end;
         status = tf_run_pass(task, send_tokens);
-        task->tells = task->resets = false;
+        task->counts = task->resets = false;
         if (status == EPA_OK && h->a.far != 0)
             status = put_rows(task);
     } while (task->end < end && status == EPA_OK);
@@ -666,7 +666,7 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
         return EPA_ERR_CONFIG;
     m->epoch = task.set->epoch;
     h->counted = false;
-    task.tells = h->l.by_token;
+    task.counts = h->l.by_token;
     task.resets = h->l.folded;
     if (!h->l.folded)
         status = tf_run_pass(&task, clear_counters);
@@ -674,7 +674,7 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
         status = send_chunks(&task);
     if (algo_phase(&h->a, status, "counts") && !h->l.by_token) {
         count_rows(h, m);
-        status = tell(h, task.set, true);
+        status = send_counts(h, task.set, true);
     }
     if (algo_phase(&h->a, status, "quiet"))
         status = h->a.t->ops->quiet(h->a.t);

@@ -16,7 +16,7 @@ enum tf_state {
     TF_FREE = ALGO_FREE,
     TF_SENT = ALGO_OPEN,
     TF_RECEIVED,
-    TF_ANSWERED,
+    TF_RETURNED,
 };
 
 /* Of slices of single tokens and rows, with a profile. */
@@ -48,7 +48,7 @@ struct tf_task {
     struct algo_set *set;
     struct epa_moe *m;
     uint64_t begin, end;    /* what is done now: tokens, or entries */
-    bool tells;             /* the first worker counts rows and tells, before it sends its own */
+    bool counts;            /* the first worker sends counts of rows before its own rows */
     bool resets;            /* and clears the counters that the other half of dispatch uses */
     bool waits;             /* what is read may not have arrived yet */
     bool arrows;            /* with a profile: those of rows end as rows are copied */
@@ -83,7 +83,7 @@ static inline uint64_t slot_offset(const struct tf_host *h, const struct algo_se
            ((uint64_t)token * h->l.topk + k) * h->l.slot_bytes;
 }
 
-/* What this rank tells `rank`, before it leaves. */
+/* Counts for `rank`, before they are sent. */
 static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
 {
     char *reported = h->a.t->heap + h->a.heap + h->l.reported_at;
@@ -91,7 +91,7 @@ static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
     return (uint32_t *)(void *)reported + (size_t)rank * h->l.count_words;
 }
 
-/* Where what `source` tells arrives. */
+/* Where the counts of `source` arrive. */
 static inline uint64_t counts_offset(const struct tf_host *h, uint64_t epoch, uint32_t source)
 {
     return h->a.heap + h->l.counts_at + epoch % 2 * h->l.counts_bytes +
@@ -140,7 +140,7 @@ static inline bool is_put(const struct tf_host *h, uint32_t source)
 /* Runs fn on all workers; what stopped one of them is what it returns. */
 enum epa_status tf_run_pass(struct tf_task *,
                             void (*fn)(void *, uint32_t worker, uint32_t workers));
-/* For workers. Until a flag in this heap has come to the set's epoch; false: the pass is to end.
+/* For workers. Until a flag in this heap has reached the set's epoch; false: the pass is to end.
  * What the flag vouches for can be read then. Names what of whom it waits for. */
 bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker, const char *what,
                    uint32_t peer, uint32_t row);

@@ -180,7 +180,7 @@ static void set_weights(const struct op_rank *rank, struct epa_problem *out)
     out->u.moe.mlp = op_moe_of(rank)->mlp;
 }
 
-/* Real experts are part of a layer as it is used; synthetic ones stand for none of it. */
+/* Real experts are part of a layer as it is used; synthetic ones are not. */
 static bool experts_are_timed(const struct experiment *x, const struct epa_footprint *footprint)
 {
     return x->expert.kind == EXPERT_MLP && !footprint->u.moe.fused;
