@@ -557,20 +557,27 @@ void report_batch_markdown(struct text *out, const struct report_batch *batch)
     json_decref(layout.rows);
 }
 
-/* A row for each repetition. */
+static void add_note(struct text *out, const char *first, const char *note,
+                     void (*add)(struct text *, const char *))
+{
+    text_add(out, "<p class=note>%s", first);
+    add(out, note);
+    text_add(out, ".\n");
+}
+
 void report_batch_html(struct text *out, const struct report_batch *batch,
                        void (*add)(struct text *, const char *))
 {
     struct layout layout = layout_of(batch);
-    text_auto base = {0};
+    text_auto base = {0}, means = {0};
 
     describe_base(&layout, &base);
     table_html(out, layout.column, layout.rows, add);
-    if (base.bytes > 0) {
-        text_add(out, "<p class=note>Medians; ");
-        add(out, base.data);
-        text_add(out, "\n");
-    }
+    if (base.bytes > 0)
+        add_note(out, "Medians; ", base.data, add);
+    describe_means(layout.rows, &means);
+    if (means.bytes > 0)
+        add_note(out, "", means.data, add);
     json_decref(layout.rows);
 }
 

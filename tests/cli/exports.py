@@ -112,6 +112,11 @@ def main(epa2a, configs):
         run("verify", "x.yaml", "--only", "good*", "--html", "v.html", "--junit", "v.xml")
         assert "0" in "".join(Page(pathlib.Path("v.html").read_text(encoding="utf-8")).text)
         run("bench", "x.yaml", "--only", "good*", "--html", "x.html", code=2)  # is there already
+        shapes = run("bench", small, "--set", "matrix={moe.max_tokens: [4, 8], algorithm.name: [ll_v2, ll_v1]}", "-n", "9",
+                     "--timeout", "30s", "--html", "shapes.html")
+        means = re.search("geometric means of totals over 2 shapes: ll_v2 .* us, ll_v1 .* us", " ".join(shapes.replace("#", " ").split()))
+        page = Page(pathlib.Path("shapes.html").read_text(encoding="utf-8"))
+        assert means is not None and means[0] in " ".join("".join(page.text).split()), (shapes, page.text)
 
         plugins = json.loads(run("list", "--json", "-"))["plugins"]
         assert {p["kind"] for p in plugins} == {"backend", "launcher", "transport", "algorithm"}, plugins
