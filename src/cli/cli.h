@@ -71,7 +71,9 @@ struct cli {
     struct registry *registry; /* of who runs several commands, as is `machine`; NULL: their own */
     json_t *machine;           /* facts_collect() */
     json_t *results_out;       /* a list that gets all results, too; NULL: nothing */
-    char *failure;             /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
+    struct alternation *alternation; /* of a bench with another; NULL: it runs alone */
+    uint32_t side;
+    char *failure; /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
 };
 
 /* The commands; each returns an exit code. A failure to write standard output is reported by
@@ -252,9 +254,9 @@ int compare_run(struct cli *cli, int (*command)(const struct cli *), const char 
 /* Two sides that take turns, in rounds of A B or B A. */
 enum { TURNS_STAGES = 32, TURNS_ROUNDS = 4096 };
 struct turns {
-    /* A turn of a side: the median of each stage, in ns; adds what it took to spent_ns. Returns an
-     * exit code. */
-    int (*take)(void *arg, uint32_t side, double *median);
+    /* A turn of each side, that one first: of each stage the medians in ns and the logarithm of
+     * B / A; adds what it took to spent_ns. Returns an exit code. */
+    int (*take)(void *arg, uint32_t first, double median[][2], double *figure);
     void *arg;
     uint32_t n_stages, total;        /* which stage is judged */
     double threshold, alpha;         /* by these */

@@ -122,8 +122,10 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
         fprintf(file, "# geometric mean of the %u ratios of totals: %.3f\n", totals,
                 exp(logs / totals));
     if (unclear > 0 && json_number_at(c, "rounds") > 0)
-        text_comment(file, "unclear: the rounds differ too much from each other; a larger "
-                           "--budget, or a quieter machine, decides");
+        text_comment(file,
+                     "unclear: the rounds differ too much from each other; a larger --budget or a "
+                     "quieter machine decides, or first call on the cores: chrt -r 1 epa2a compare "
+                     "...");
     else if (unclear > 0)
         text_comment(
             file,

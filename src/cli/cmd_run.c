@@ -279,6 +279,8 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
                                   .of = c->runs.n,
                                   .reports = run->process_id.rank == 0},
                c->stop_fd);
+    session->alternation = c->cli->alternation;
+    session->side = c->cli->side;
     *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;

@@ -382,16 +382,22 @@ static int take_pass(struct tune_search *s, uint32_t pass, struct tune_setting *
 }
 
 /* For turns_take(). */
-static int take_last(void *arg, uint32_t side, double *median)
+static int take_last(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct tune_search *s = arg;
-    const char *why = NULL;
-    int code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, false, median, &why);
+    int code = EXIT_OK;
 
-    s->turns.spent_ns += s->took_ns;
-    if (code != EXIT_OK && !is_interrupted(code) && s->err.status == EPA_OK)
-        epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s",
-                 side == 0 ? "the file's settings" : s->t.best->name, why);
+    for (uint32_t i = 0; i < 2 && code == EXIT_OK; i++) {
+        uint32_t side = (i + first) % 2;
+        const char *why = NULL;
+
+        code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, false, &median[0][side], &why);
+        s->turns.spent_ns += s->took_ns;
+        if (code != EXIT_OK && !is_interrupted(code) && s->err.status == EPA_OK)
+            epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s",
+                     side == 0 ? "the file's settings" : s->t.best->name, why);
+    }
+    figure[0] = log(median[0][1] / median[0][0]);
     return code;
 }
 

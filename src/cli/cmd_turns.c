@@ -1,13 +1,21 @@
 /* epa2a compare --run A.yaml B.yaml: both experiments run again and again, in rounds of A B or B A,
- * until one is known to be slower, faster or the same, or the budget is spent. Each turn
- * is a bench of its own, with ranks of its own: what differs from launch to launch is in the
- * figures. And epa2a rerun RESULT: its experiments are run again, by the same verb, and compared
+ * until one is known to be slower, faster or the same, or the budget is spent. Each round
+ * has ranks of its own: what differs from launch to launch is in the figures. On hosts the ranks
+ * of both sides are there at once and their iterations alternate, so that what differs from
+ * second to second is in both alike. And epa2a rerun RESULT: its experiments are run again, by the same verb, and compared
  * with that result. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -16,17 +24,25 @@
 #include "config/experiment.h"
 #include "launch/process.h"
 #include "report/summary.h"
+#include "session/alternate.h"
+#include "session/session.h"
 
 enum {
-    ROUNDS_WANTED = 24,    /* turns are cut until the budget has room for these, */
-    ITERATIONS_LEAST = 20, /* but not below */
+    ROUNDS_WANTED = 24, /* turns are cut until the budget has room for these, */
+    ROUNDS_LEAST = 13,  /* or these, where it takes long to start ranks */
+    ITERATIONS_LEAST = 20,
+    FIRST_BLOCK = 16, /* iterations of a turn, where those alternate: in the first pair, */
+    BLOCK_LEAST = 32, /* and then as many as take so long */
+    BLOCK_MOST = 256,
+    BLOCK_NS = 2500000, /* less than what Linux lets one run who has slept */
+    LOOK_MS = 5,
     TAKEN = 256,
-    FASTEST = 50 /* per mille of the samples of a turn, where a machine is busy */
+    FASTEST = 10 /* per mille of the samples of a turn, where a machine is busy */
 };
 #define BUDGET_NS UINT64_C(60000000000)
-/* A median that is so many times the fastest samples says what else runs on the machine: with 45
- * runnable threads on 2 cores the logarithm of a round's ratio had a deviation of 0.63 by medians,
- * 0.41 by the fastest 5 % of 40 samples. */
+/* A median that is so many times the fastest samples says what else runs on the machine: with 40
+ * runnable threads on 2 cores the logarithm of a round's ratio had a deviation of 0.7 by medians,
+ * 0.12 by the fastest 5 % and 0.03 by the fastest 1 % of 100 to 370 samples that alternated. */
 static const double BUSY = 1.5;
 
 /* ---- rounds ---- */
@@ -45,20 +61,17 @@ void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
  * as often on one side. */
 static int take_round(struct turns *t)
 {
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t side = (i + (uint32_t)__builtin_parity(t->rounds)) % 2;
-        double median[TURNS_STAGES];
-        int code = t->take(t->arg, side, median);
+    uint32_t first = (uint32_t)__builtin_parity(t->rounds);
+    double median[TURNS_STAGES][2], figure[TURNS_STAGES];
+    int code = t->take(t->arg, first, median, figure);
 
-        if (code != EXIT_OK)
-            return code;
-        for (uint32_t s = 0; s < t->n_stages; s++)
-            t->median[s][side][t->rounds] = median[s];
+    for (uint32_t s = 0; s < t->n_stages && code == EXIT_OK; s++) {
+        t->median[s][0][t->rounds] = median[s][0];
+        t->median[s][1][t->rounds] = median[s][1];
+        t->figure[s][t->rounds] = figure[s];
     }
-    for (uint32_t s = 0; s < t->n_stages; s++)
-        t->figure[s][t->rounds] = log(t->median[s][1][t->rounds] / t->median[s][0][t->rounds]);
-    t->rounds++;
-    return EXIT_OK;
+    t->rounds += code == EXIT_OK;
+    return code;
 }
 
 bool turns_show_progress(const struct cli *cli)
@@ -168,20 +181,26 @@ int turns_run(const struct cli *cli, int (*command)(const struct cli *), const c
     return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }
 
+/* `scratch` has room for n. */
+static double percentile_of(const double *sample, uint64_t n, uint32_t permille, double *scratch)
+{
+    memcpy(scratch, sample, n * sizeof(*scratch));
+    stats_sort(scratch, n);
+    return stats_percentile(scratch, n, permille);
+}
+
 double turns_percentile(const struct results *results, const char *name, uint32_t permille,
                         uint64_t *samples)
 {
     const struct results_stage *stage = results_stage(&results->run[0], name);
-    double *sorted, out;
+    double *scratch, out;
 
     if (stage == NULL)
         return NAN;
     *samples = stage->n;
-    sorted = memory_alloc(stage->n, sizeof(*sorted));
-    memcpy(sorted, stage->sample, stage->n * sizeof(*sorted));
-    stats_sort(sorted, stage->n);
-    out = stats_percentile(sorted, stage->n, permille);
-    free(sorted);
+    scratch = memory_alloc(stage->n, sizeof(*scratch));
+    out = percentile_of(stage->sample, stage->n, permille, scratch);
+    free(scratch);
     return out;
 }
 
@@ -205,14 +224,28 @@ struct sides {
     struct results
         first[2]; /* a turn of each side that counts for nothing: files are read by then */
     const char *stage[TURNS_STAGES];
-    uint32_t iterations; /* of a turn; 0: as the files have it */
-    uint32_t permille;   /* which of a turn's samples, in order, is its figure */
+    struct alternation *alternation; /* of iterations; NULL: a turn is a whole bench */
+    uint32_t block;                  /* iterations of a turn of those */
+    uint64_t limit_ns;               /* of a round's iterations, if they alternate; 0: none */
+    uint32_t iterations;             /* of a turn, if they do not; 0: as the files have it */
+    uint32_t permille;               /* which of a block's samples, in order, is its figure */
     uint64_t samples;
+    struct registry *registry; /* of all turns, as is the machine */
+    json_t *machine;
+    int signals;
 };
 
-/* A file must ask for one run, as --only leaves it. */
+/* A side's bench: a process, so that both can be there at once. */
+struct side_process {
+    pid_t pid;
+    int fd; /* its results */
+    int code;
+    bool ended;
+};
+
+/* A file must ask for one run, as --only leaves it; *alternates: its iterations can wait. */
 static enum epa_status check_file(const struct cli *cli, struct registry *registry,
-                                  const char *file, struct epa_error *err)
+                                  const char *file, bool *alternates, struct epa_error *err)
 {
     struct cli one = *cli;
     struct diag *diag = diag_create();
@@ -229,48 +262,219 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
                           "%s: compare --run takes one run a side, and this has %u; --only picks "
                           "one, --dry-run of bench lists them",
                           file, runs.n);
+    if (status == EPA_OK && runs.run[0].x != NULL) {
+        const struct experiment *x = runs.run[0].x;
+        const struct epa_launcher_plugin *launcher = (const void *)x->launcher.plugin;
+        const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+
+        *alternates = *alternates && launcher->process_id == NULL &&
+                      backend->memory == EPA_MEMORY_HOST && x->bench.arrivals == ARRIVALS_CLOSED &&
+                      !stop_is_on(&x->bench);
+    }
     runs_finish(&runs);
     return status;
 }
 
-static enum epa_status check_files(const struct cli *cli, struct epa_error *err)
+static enum epa_status check_files(struct sides *s, struct epa_error *err)
 {
-    struct registry *registry = NULL;
+    bool alternates = true;
     enum epa_status status = turns_check_alone("compare --run", err);
 
     if (status == EPA_OK)
-        status = registry_create(cli->plugin_path, &registry, err);
+        status = registry_create(s->cli->plugin_path, &s->registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
-        status = check_file(cli, registry, cli->arg[i], err);
-    registry_destroy(registry);
+        status = check_file(s->cli, s->registry, s->cli->arg[i], &alternates, err);
+    if (status == EPA_OK && alternates)
+        s->alternation = alternation_create();
     return status;
 }
 
-static int run_side(const struct sides *s, uint32_t side, struct results *out)
+static int run_side(const struct sides *s, uint32_t side, int fd)
 {
     struct cli bench = *s->cli;
+    json_t *list = json_array();
     char text[64];
-    const char *const iterations[] = {text};
+    const char **set = memory_alloc(s->cli->n_sets + 1, sizeof(*set));
+    int code;
 
+    memcpy(set, s->cli->set, s->cli->n_sets * sizeof(*set));
     snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
+    set[s->cli->n_sets] = text;
+    bench.set = set;
+    bench.n_sets += s->iterations > 0;
     bench.arg = &s->cli->arg[side];
     bench.n_args = 1;
-    return turns_run(&bench, cmd_bench, iterations, s->iterations > 0, out);
+    bench.quiet = true;
+    bench.progress = PROGRESS_NEVER;
+    bench.json = bench.markdown = NULL;
+    bench.results_out = list;
+    bench.order = RUNS_DECLARED;
+    bench.registry = s->registry;
+    bench.machine = s->machine;
+    bench.alternation = s->alternation;
+    bench.side = side;
+    code = cmd_bench(&bench);
+    return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
 }
 
-static int take_turn(void *arg, uint32_t side, double *median)
+static enum epa_status start_side(const struct sides *s, uint32_t side, const sigset_t *mask,
+                                  struct side_process *out, struct epa_error *err)
+{
+    pid_t parent = getpid();
+
+    *out = (struct side_process){.fd = memfd_create("results", MFD_CLOEXEC)};
+    if (out->fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "memfd_create: %s", strerror(errno));
+    fflush(stdout);
+    out->pid = fork();
+    if (out->pid < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
+    if (out->pid > 0)
+        return EPA_OK;
+    /* Signals of the terminal are the parent's to pass on, once. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
+        _exit(EXIT_INTERNAL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    _exit(run_side(s, side, out->fd));
+}
+
+/* Until all of them have ended or, with `here`, that side has come to its first turn. */
+static void watch(const struct sides *s, struct side_process process[2], int here)
+{
+    struct pollfd fd = {.fd = s->signals, .events = POLLIN};
+    bool runs = true;
+
+    while (runs) {
+        struct signalfd_siginfo info = {0};
+
+        if (read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+            info.ssi_signo = SIGCHLD;
+        runs = false;
+        for (uint32_t side = 0; side < 2; side++) {
+            struct side_process *p = &process[side];
+            int status = 0;
+
+            if (p->pid <= 0 || p->ended)
+                continue;
+            if (info.ssi_signo != SIGCHLD)
+                kill(p->pid, (int)info.ssi_signo);
+            p->ended = waitpid(p->pid, &status, WNOHANG) == p->pid;
+            runs = runs || !p->ended;
+            if (!p->ended)
+                continue;
+            p->code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(EPA_ERR_DIED, 0);
+            if (s->alternation != NULL)
+                alternation_leave(s->alternation, side);
+        }
+        if (here >= 0 && s->alternation != NULL &&
+            alternation_is_here(s->alternation, (uint32_t)here))
+            return;
+        if (runs)
+            (void)poll(&fd, 1, here < 0 ? -1 : LOOK_MS);
+    }
+}
+
+static int read_side(const struct sides *s, uint32_t side, int fd, struct results *out)
+{
+    struct epa_error err = {EPA_OK, ""};
+    json_t *list;
+
+    *out = (struct results){0};
+    (void)lseek(fd, 0, SEEK_SET);
+    list = json_loadfd(fd, 0, NULL);
+    if (json_array_size(list) != 1) {
+        json_decref(list);
+        return EXIT_INTERNAL;
+    }
+    if (results_of(s->cli->arg[side], report_document(list, NULL), out, &err) == EPA_OK)
+        return EXIT_OK;
+    return cli_fail(&err);
+}
+
+/* Both sides once, that one first; while other programs have the cores ranks start together, as it takes long. */
+static int run_pair(struct sides *s, uint32_t first, struct results out[2])
+{
+    struct side_process process[2] = {{.fd = -1}, {.fd = -1}};
+    struct epa_error err = {EPA_OK, ""};
+    uint64_t start = epa_now_ns();
+    enum epa_status status = EPA_OK;
+    sigset_t signals, mask;
+    int code = EXIT_OK;
+
+    out[0] = out[1] = (struct results){0};
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    sigaddset(&signals, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &signals, &mask);
+    s->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->alternation != NULL)
+        alternation_begin(s->alternation, s->block, s->limit_ns);
+    for (uint32_t i = 0; i < 2 && status == EPA_OK && code == EXIT_OK; i++) {
+        uint32_t side = (i + first) % 2;
+
+        status = start_side(s, side, &mask, &process[side], &err);
+        if (status == EPA_OK && i == 0 && (s->permille == 500 || s->alternation == NULL))
+            watch(s, process, (int)side);
+        code = process[side].ended ? process[side].code : EXIT_OK;
+    }
+    watch(s, process, -1);
+    close(s->signals);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (status != EPA_OK)
+        code = cli_fail(&err);
+    for (uint32_t side = 0; side < 2; side++) {
+        if (code == EXIT_OK)
+            code = process[side].code;
+        if (code == EXIT_OK)
+            code = read_side(s, side, process[side].fd, &out[side]);
+        if (process[side].fd >= 0)
+            close(process[side].fd);
+    }
+    s->turns.spent_ns += epa_now_ns() - start;
+    return code;
+}
+
+/* The logarithm of B / A: of blocks that followed each other where they alternate, else of all. */
+static double pair_figure(const struct sides *s, const struct results_stage *a,
+                          const struct results_stage *b)
+{
+    uint64_t shorter = a->n < b->n ? a->n : b->n, block = s->alternation != NULL ? s->block : 0;
+    uint64_t n = block > 0 && s->permille == 500 ? shorter / block : 0;
+    double *figure = memory_alloc(n + 2 * (a->n + b->n), sizeof(*figure)), out;
+
+    for (uint64_t k = 0; k < n; k++)
+        figure[k] = log(percentile_of(b->sample + k * block, block, s->permille, figure + n) /
+                        percentile_of(a->sample + k * block, block, s->permille, figure + n));
+    out = n > 0 ? percentile_of(figure, n, 500, figure + n)
+                : log(percentile_of(b->sample, b->n, s->permille, figure) /
+                      percentile_of(a->sample, a->n, s->permille, figure));
+    free(figure);
+    return out;
+}
+
+static int take_pair(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct sides *s = arg;
-    struct results results;
-    uint64_t start = epa_now_ns();
-    int code = run_side(s, side, &results);
+    struct results results[2];
+    int code = run_pair(s, first, results);
 
     for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
-        median[i] = turns_percentile(&results, s->stage[i], s->permille, &s->samples);
-        code = isnan(median[i]) ? EXIT_RESOURCE : EXIT_OK;
+        const struct results_stage *a = results_stage(&results[0].run[0], s->stage[i]);
+        const struct results_stage *b = results_stage(&results[1].run[0], s->stage[i]);
+
+        if (a == NULL || b == NULL) {
+            code = EXIT_RESOURCE;
+            break;
+        }
+        for (uint32_t side = 0; side < 2; side++)
+            median[i][side] =
+                turns_percentile(&results[side], s->stage[i], s->permille, &s->samples);
+        figure[i] = pair_figure(s, a, b);
     }
-    results_free(&results);
-    s->turns.spent_ns += epa_now_ns() - start;
+    for (uint32_t side = 0; side < 2; side++)
+        results_free(&results[side]);
     return code;
 }
 
@@ -295,15 +499,29 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
     return EPA_OK;
 }
 
-/* Cuts turns that are too long for the budget. */
-static void cut_turns(struct sides *s, uint64_t turn_ns, uint64_t budget_ns)
+/* How long turns are, by the first pair, which took so long: there is room for some rounds, and what
+ * comes before and after the iterations is a part of each. */
+static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
+    const char *total = s->stage[s->turns.total];
     const json_t *run = s->first[0].run[0].json;
-    double iterations = (double)json_integer_value(json_object_get(run, "iterations"));
-    double part = (double)budget_ns / (2.0 * ROUNDS_WANTED) / (double)turn_ns;
+    double iterations = (double)json_integer_value(json_object_get(run, "iterations")), fastest;
+    double part = (double)budget_ns / ROUNDS_WANTED / (double)pair_ns;
+    uint64_t aside, rounds, round, n;
 
-    if (part < 1 && iterations > ITERATIONS_LEAST)
-        s->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
+    if (s->alternation == NULL) {
+        if (part < 1 && iterations > ITERATIONS_LEAST)
+            s->iterations = (uint32_t)fmax(ITERATIONS_LEAST, iterations * part);
+        return;
+    }
+    aside = pair_ns - s->alternation->spent_ns;
+    rounds = budget_ns / (3 * aside);
+    rounds = rounds < ROUNDS_LEAST ? ROUNDS_LEAST : rounds < ROUNDS_WANTED ? rounds : ROUNDS_WANTED;
+    round = budget_ns / rounds;
+    fastest = fmin(turns_percentile(&s->first[0], total, FASTEST, &n),
+                   turns_percentile(&s->first[1], total, FASTEST, &n));
+    s->limit_ns = round > 2 * aside ? round - aside : round / 2;
+    s->block = (uint32_t)fmin(BLOCK_MOST, fmax(BLOCK_LEAST, BLOCK_NS / fastest));
 }
 
 /* By the turns that count for nothing, so that what is judged has no part in it. */
@@ -332,8 +550,10 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     enum compare_verdict verdict;
     int code = EXIT_OK;
 
-    for (uint32_t side = 0; side < 2 && code == EXIT_OK; side++)
-        code = run_side(s, side, &s->first[side]);
+    s->permille = 500;
+    s->block = FIRST_BLOCK;
+    s->limit_ns = budget_ns / ROUNDS_WANTED;
+    code = run_pair(s, 0, s->first);
     if (code != EXIT_OK)
         return code;
     fprintf(notes, "# epa2a compare: A %s, B %s, in turns\n", s->cli->arg[0], s->cli->arg[1]);
@@ -341,7 +561,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         choose_stages(s, arena, err) != EPA_OK)
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;
-    cut_turns(s, t->spent_ns / 2, budget_ns);
+    cut_turns(s, t->spent_ns, budget_ns);
     s->permille = is_busy(s) ? FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
@@ -363,7 +583,8 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
              2 * t->rounds, (double)(epa_now_ns() - start) / 1e9,
              s->permille == 500 ? ""
                                 : "; other programs have the cores, so a turn is as fast as its "
-                                  "fastest 5 %, and not as its median");
+                                  "fastest 1 %, and not as its median");
+    json_object_set_new(rows, "alternated", json_boolean(s->alternation != NULL));
     json_object_set_new(rows, "percentile", json_real(s->permille / 10.0));
     json_object_set_new(rows, "rounds", json_integer(t->rounds));
     return code;
@@ -373,14 +594,15 @@ int compare_turns(const struct cli *cli)
 {
     struct arena *arena = arena_create();
     struct sides s = {.cli = cli,
-                      .turns = {.take = take_turn,
+                      .machine = facts_collect(""),
+                      .turns = {.take = take_pair,
                                 .arg = &s,
                                 .threshold = cli->threshold,
                                 .alpha = cli->alpha,
                                 .progress = turns_show_progress(cli)}};
     json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = check_files(cli, &err);
+    enum epa_status status = check_files(&s, &err);
     char taken[TAKEN] = "";
     int code = status == EPA_OK ? run_turns(&s, arena, rows, taken, &err) : exit_code(status, 0);
     bool slower = compared_is_slower(rows);
@@ -397,6 +619,9 @@ int compare_turns(const struct cli *cli)
         code = EXIT_SLOWER;
     for (uint32_t side = 0; side < 2; side++)
         results_free(&s.first[side]);
+    alternation_destroy(s.alternation);
+    registry_destroy(s.registry);
+    json_decref(s.machine);
     arena_destroy(arena);
     return code;
 }

@@ -24,6 +24,7 @@
 #include "base/random.h"
 #include "base/stats.h"
 #include "base/file.h"
+#include "session/alternate.h"
 
 /* Of each part of a stage, alone: the first ones are not counted. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };
@@ -67,17 +68,43 @@ static void keep_samples(struct rank *r, uint64_t n)
         __atomic_store_n(&r->shared->samples, n, __ATOMIC_RELEASE);
 }
 
+/* What was begun is done on all ranks, the other side has its turn, and this one goes on together.
+ * False: it is over. */
+static bool take_turns(struct rank *r, uint32_t *turn)
+{
+    struct alternation *a = r->session->alternation;
+    uint32_t side = r->session->side;
+
+    rank_barrier(r);
+    if (rank_good(r) && r->boot->world.rank == 0)
+        alternation_pass(a, side);
+    while (rank_goes_on(r) && !alternation_wait(a, side, turn))
+        ;
+    rank_barrier(r);
+    return !alternation_is_over(a);
+}
+
 uint64_t rank_loop(struct rank *r, uint32_t block,
                    void (*take)(struct rank *, uint64_t first, uint32_t n))
 {
     const struct session *s = r->session;
-    uint64_t all = (uint64_t)s->warmup + s->iterations, i = 0;
-    bool ends = false;
+    uint64_t all = (uint64_t)s->warmup + s->iterations, i = 0, next = s->warmup;
+    uint32_t turn = 0;
+    bool ends = false, over = s->alternation == NULL;
 
     while (i < all && !ends && rank_goes_on(r)) {
         uint64_t end = i < s->warmup ? s->warmup : all, samples;
-        uint32_t n = end - i < block ? (uint32_t)(end - i) : block;
+        uint32_t n;
 
+        if (s->alternation != NULL && i == next) {
+            over = !take_turns(r, &turn);
+            if (over)
+                break;
+            next += s->alternation->block;
+        }
+        if (s->alternation != NULL && next < end)
+            end = next;
+        n = end - i < block ? (uint32_t)(end - i) : block;
         rank_at(r, i, SESSION_ELSEWHERE);
         take(r, i, n);
         i += n;
@@ -86,6 +113,10 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
             keep_samples(r, samples);
         ends = rank_stop_poll(r, samples);
     }
+    if (!over)
+        (void)take_turns(r, &turn);
+    if (s->alternation != NULL && r->boot->world.rank == 0)
+        alternation_leave(s->alternation, s->side);
     if (rank_goes_on(r))
         rank_describe_device(r);
     return i;
@@ -180,7 +211,7 @@ void rank_bench(struct rank *r)
         return;
     rank_at(r, n, SESSION_ELSEWHERE);
     rank_trace_pause(r);
-    if (!end_to_end)
+    if (!end_to_end && r->session->alternation == NULL)
         time_parts(r);
     if (rank_good(r))
         check_once(r, n);

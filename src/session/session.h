@@ -245,6 +245,8 @@ struct session {
     bool (*poll_launch)(void *poll_arg,
                         enum epa_poll_reason); /* as in epa_launch; NULL: nobody looks */
     void *poll_arg;
+    struct alternation *alternation; /* of this bench with another; NULL: it runs alone */
+    uint32_t side;                   /* which of the two it is */
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */

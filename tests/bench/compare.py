@@ -2,7 +2,7 @@
 """compare.py EPA2A [PAIRS [PLANTED [PERCENT [BUDGET]]]]: can `epa2a compare --run` be trusted on this machine, as loaded
 as it is? PAIRS (200) pairs of equal experiments: how many are called slower or faster, which are false alarms. Then
 PLANTED (10) pairs whose second side has PERCENT (5) more tokens, all of which cross: how many are found within BUDGET
-(60s). What must be: 2 alarms of 200, and 9 of 10 found. 2 % wants --threshold 1%."""
+(60s). `chrt -r 1 compare.py ...` gives turns first call on the cores. What must be: 2 alarms of 200, and 9 of 10 found. 2 % wants --threshold 1%."""
 import json
 import os
 import pathlib

@@ -1,0 +1,118 @@
+/* Two sides of two ranks each, as threads: whose block it is, and what ends it. */
+#include <pthread.h>
+#include <string.h>
+#include "test.h"
+
+#include "session/alternate.h"
+
+enum { RANKS = 2, MOST = 64 };
+
+struct side_test {
+    struct alternation *a;
+    pthread_barrier_t *all; /* of the ranks of a side */
+    uint32_t side, rank, blocks;
+    char *order; /* [MOST] a letter for each block, of both sides */
+    uint32_t *n, *running;
+};
+
+/* As rank_loop() does. */
+static void *run_rank(void *arg)
+{
+    struct side_test *t = arg;
+    uint32_t turn = 0;
+
+    for (uint32_t i = 0;; i++) {
+        pthread_barrier_wait(t->all);
+        if (t->rank == 0)
+            alternation_pass(t->a, t->side);
+        while (!alternation_wait(t->a, t->side, &turn))
+            ;
+        pthread_barrier_wait(t->all);
+        if (alternation_is_over(t->a) || i == t->blocks)
+            break;
+        /* Nobody of the other side runs. */
+        assert_true(__atomic_fetch_add(&t->running[t->side], 1, __ATOMIC_SEQ_CST) < RANKS);
+        assert_int_equal(__atomic_load_n(&t->running[1 - t->side], __ATOMIC_SEQ_CST), 0);
+        if (t->rank == 0)
+            t->order[(*t->n)++] = "AB"[t->side];
+        pthread_barrier_wait(t->all);
+        __atomic_fetch_sub(&t->running[t->side], 1, __ATOMIC_SEQ_CST);
+    }
+    if (t->rank == 0)
+        alternation_leave(t->a, t->side);
+    return NULL;
+}
+
+/* Sides of so many blocks; what came of it in `order`. */
+static void run_sides(struct alternation *a, const uint32_t blocks[2], char order[MOST])
+{
+    struct side_test t[2][RANKS];
+    pthread_t thread[2][RANKS];
+    pthread_barrier_t all[2];
+    uint32_t n = 0, running[2] = {0, 0};
+
+    memset(order, 0, MOST);
+    for (uint32_t side = 0; side < 2; side++) {
+        pthread_barrier_init(&all[side], NULL, RANKS);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            t[side][r] =
+                (struct side_test){a, &all[side], side, r, blocks[side], order, &n, running};
+            pthread_create(&thread[side][r], NULL, run_rank, &t[side][r]);
+        }
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        for (uint32_t r = 0; r < RANKS; r++)
+            pthread_join(thread[side][r], NULL);
+        pthread_barrier_destroy(&all[side]);
+    }
+}
+
+TEST(blocks_alternate_by_thue_and_morse_and_none_runs_beside_another)
+{
+    struct alternation *a = alternation_create();
+    char order[MOST];
+
+    alternation_begin(a, 1, 0);
+    run_sides(a, (const uint32_t[]){8, 8}, order);
+    assert_string_equal(order, "ABBABAABBAABABBA");
+    alternation_destroy(a);
+}
+
+TEST(the_shorter_side_ends_both_and_its_last_block_has_a_partner)
+{
+    struct alternation *a = alternation_create();
+    char order[MOST];
+
+    alternation_begin(a, 1, 0);
+    run_sides(a, (const uint32_t[]){3, 40}, order);
+    assert_string_equal(order, "ABBABA");
+    alternation_destroy(a);
+}
+
+TEST(a_limit_ends_both_after_a_pair)
+{
+    struct alternation *a = alternation_create();
+    char order[MOST];
+
+    alternation_begin(a, 1, 1);
+    run_sides(a, (const uint32_t[]){40, 40}, order);
+    assert_string_equal(order, "AB");
+    assert_true(a->spent_ns > 0);
+    alternation_destroy(a);
+}
+
+TEST(a_side_that_died_ends_the_other)
+{
+    struct alternation *a = alternation_create();
+    uint32_t turn = 0;
+
+    alternation_begin(a, 1, 0);
+    alternation_pass(a, 0);
+    assert_true(alternation_is_here(a, 0));
+    assert_false(alternation_is_here(a, 1));
+    assert_false(alternation_wait(a, 0, &turn));
+    alternation_leave(a, 1);
+    assert_true(alternation_wait(a, 0, &turn));
+    assert_true(alternation_is_over(a));
+    alternation_destroy(a);
+}
