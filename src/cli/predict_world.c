@@ -9,8 +9,9 @@
 #include "cli/predict.h"
 #include "report/result.h"
 
-/* That a stage was seen to take at most, with UCX over TCP and a delay of 50 ms: 4.0 of dispatch,
- * 2.0 of combine. Which messages wait for which is not modelled. */
+/* What a stage was seen to take at most, with UCX over TCP and delays of 5 and 50 ms: a dispatch of
+ * ll_v2, which exchanges counts first, 4.0 to 4.2 latencies. Which messages wait for which is not
+ * modelled. */
 enum { LATENCIES = 4 };
 
 double prediction_threads(const struct experiment *x)
@@ -142,7 +143,7 @@ static json_t *predict_stages(struct prediction *p, const struct experiment *x,
             one = predict_time(ns / wide, &load[phase], link, p->signal_ns);
             from = fmin(from, one.ns);
             one = predict_time(ns * wide, &load[phase], link, p->signal_ns);
-            to = fmax(to, one.ns + (LATENCIES - 1) * one.latency_ns);
+            to = fmax(to, one.ns + (LATENCIES / PREDICT_LATENCIES - 1) * one.latency_ns);
         }
         if (link != NULL)
             link_bytes = link->node ? load[phase].node_bytes : load[phase].rank_bytes;

@@ -170,7 +170,7 @@ struct predict_time predict_time(double local_ns, const struct op_load *load,
         return t;
     t.bytes_ns = (link->node ? load->node_bytes : load->rank_bytes) / link->bytes_per_ns;
     t.messages_ns = load->messages * link->message_ns;
-    t.latency_ns = fmax(link->latency_ns - signal_ns, 0);
+    t.latency_ns = PREDICT_LATENCIES * fmax(link->latency_ns - signal_ns, 0);
     if (t.bytes_ns > t.ns)
         t.bound = PREDICT_BYTES;
     t.ns = fmax(t.ns, t.bytes_ns);

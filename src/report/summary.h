@@ -124,8 +124,10 @@ struct predict_time {
 };
 
 /* A phase: what the rank does, what its link carries and the time between two messages go on at
- * the same time, and the longest counts; the latency, less that of signals in a node, which is in
- * `local_ns`, is added. Without a link the phase stays within a node. */
+ * the same time, and the longest counts; latencies, less those of signals in a node, which are in
+ * `local_ns`, are added: a rank hears of the barrier before the phase up to one late, and its rows
+ * take another. Without a link the phase stays within a node. */
+enum { PREDICT_LATENCIES = 2 };
 struct predict_time predict_time(double local_ns, const struct op_load *,
                                  const struct predict_link *, double signal_ns);
 

@@ -36,7 +36,7 @@ def main(epa2a, configs):
                     longest = max(stage["local_ns"], stage["bytes_ns"], stage["messages_ns"])
                     assert abs(stage["ns"] - longest - stage["latency_ns"]) <= 2, stage
                     assert stage["low_ns"] <= stage["ns"] <= stage["high_ns"], stage
-                    assert stage["high_ns"] >= 4 * stage["latency_ns"], stage
+                    assert stage["high_ns"] >= 2 * stage["latency_ns"], stage  # of which there are two
                     assert (stage["bytes_ns"] > 0) == (world["nodes"] > 1), stage
             return found, done.stdout
 
