@@ -2,14 +2,14 @@
  * until one is known to be slower, faster or the same, or the budget is spent. Each round
  * has ranks of its own: what differs from launch to launch is in the figures. On hosts the ranks
  * of both sides are there at once and their iterations alternate, so that what differs from
- * second to second is in both alike. And epa2a rerun RESULT: its experiments are run again, by the same verb, and compared
- * with that result. */
+ * second to second is in both alike. And epa2a rerun RESULT: its experiments are run again, by
+ * the same verb, and compared with that result. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -391,7 +391,8 @@ static int read_side(const struct sides *s, uint32_t side, int fd, struct result
     return cli_fail(&err);
 }
 
-/* Both sides once, that one first; while other programs have the cores ranks start together, as it takes long. */
+/* Both sides once, that one first; where other programs have the cores both start at once, as that
+ * takes long. */
 static int run_pair(struct sides *s, uint32_t first, struct results out[2])
 {
     struct side_process process[2] = {{.fd = -1}, {.fd = -1}};
@@ -499,8 +500,8 @@ static enum epa_status choose_stages(struct sides *s, struct arena *arena, struc
     return EPA_OK;
 }
 
-/* How long turns are, by the first pair, which took so long: there is room for some rounds, and what
- * comes before and after the iterations is a part of each. */
+/* How long turns are, by the first pair, which took so long: there is room for some rounds, and
+ * what comes before and after the iterations is a part of each. */
 static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
 {
     const char *total = s->stage[s->turns.total];
