@@ -160,6 +160,28 @@ template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
+/* ---- copies of 16 bytes to shared memory: each thread its own; no other proxy, so no fences ---- */
+
+EPA_DEV void epa_dev_copy16(void *shared, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(epa_dev_shared_address(shared)),
+                 "l"(from)
+                 : "memory");
+}
+
+/* Copies of this thread up to here are a group. */
+EPA_DEV void epa_dev_copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Until at most PENDING of this thread's groups are not complete: this thread can read them, and
+ * after a barrier others can. */
+template <int PENDING> EPA_DEV void epa_dev_copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
 /* ---- copies of tiles: one thread; `map` is a __grid_constant__ argument of the kernel ---- */
 
 EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *map)

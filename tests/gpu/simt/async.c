@@ -519,6 +519,44 @@ void simt_bulk_wait(uint32_t pending, bool read)
     }
 }
 
+/* ---- copies of 16 bytes by threads: as late as they may be ---- */
+
+static void run_later(struct lane *self, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(self->later[i].to, self->later[i].from, UNIT);
+    self->laters -= n;
+    memmove(self->later, self->later + n, self->laters * sizeof(*self->later));
+}
+
+void simt_copy16(void *to, const void *from)
+{
+    struct worker *w = simt_place()->worker;
+    struct lane *self = w->now;
+
+    check_bulk(w, from, to, UNIT);
+    (void)offset_of(w, to, UNIT, "a copy");
+    (void)*(const volatile char *)from;
+    if (self->laters == SIMT_LATER)
+        run_later(self, 1);
+    self->later[self->laters++] = (struct copy16){to, from, self->later_groups};
+}
+
+void simt_copy_commit(void)
+{
+    simt_self()->later_groups++;
+}
+
+void simt_copy_wait(uint32_t pending)
+{
+    struct lane *self = simt_self();
+    uint32_t n = 0;
+
+    while (n < self->laters && self->later[n].group + pending < self->later_groups)
+        n++;
+    run_later(self, n);
+}
+
 /* ---- blocks ---- */
 
 void simt_async_begin(struct worker *w)
@@ -537,6 +575,9 @@ void simt_async_end(struct worker *w)
 {
     struct async *a = w->async;
 
+    for (uint32_t i = 0; i < w->lanes; i++)
+        if (w->lane[i].laters > 0)
+            simt_die(w, "thread %u has ended, and has not waited for its copies", i);
     if (a == NULL)
         return;
     for (uint32_t i = 0; i < w->lanes; i++)

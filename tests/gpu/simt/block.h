@@ -49,6 +49,14 @@ struct poll_launch {
 };
 
 /* A thread of the block. */
+/* 16 bytes on their way to shared memory (cp.async). */
+enum { SIMT_LATER = 64 };
+struct copy16 {
+    char *to;
+    const char *from;
+    uint32_t group;
+};
+
 struct lane {
     struct simt_spot spot; /* where it goes on */
     uint64_t result;       /* of what it waited in */
@@ -64,7 +72,9 @@ struct lane {
     bool bulk_open;       /* it has bulk stores that are in no group */
     uint32_t bulk_groups; /* committed, */
     uint32_t bulk_read;   /* of which it has waited for those before to be read */
-    uint32_t registers;   /* 0: as many as at first */
+    struct copy16 later[SIMT_LATER];
+    uint32_t laters, later_groups; /* of which so many are committed */
+    uint32_t registers;            /* 0: as many as at first */
     uint32_t number;
     bool begun;
     struct thread *thread; /* NULL: there never was such a lane */

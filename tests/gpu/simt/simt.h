@@ -111,6 +111,9 @@ SIMT_EXPORT void simt_bulk_load(void *to, const void *from, uint32_t bytes, uint
 SIMT_EXPORT void simt_bulk_store(void *to, const void *from, uint32_t bytes);
 SIMT_EXPORT void simt_bulk_commit(void);
 SIMT_EXPORT void simt_bulk_wait(uint32_t pending, bool read);
+SIMT_EXPORT void simt_copy16(void *to, const void *from);
+SIMT_EXPORT void simt_copy_commit(void);
+SIMT_EXPORT void simt_copy_wait(uint32_t pending);
 SIMT_EXPORT void simt_tile_load(void *to, const CUtensorMap *, int32_t x, int32_t y, uint64_t *bar);
 
 /* wgmma: D = A * B^T (+ D if `sum`), 64 x n, over 32 bytes of K. */

@@ -72,6 +72,21 @@ template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
     simt_bulk_wait(PENDING, true);
 }
 
+EPA_DEV void epa_dev_copy16(void *shared, const void *from)
+{
+    simt_copy16(shared, from);
+}
+
+EPA_DEV void epa_dev_copy_commit(void)
+{
+    simt_copy_commit();
+}
+
+template <int PENDING> EPA_DEV void epa_dev_copy_wait(void)
+{
+    simt_copy_wait(PENDING);
+}
+
 EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *)
 {
 }
