@@ -66,7 +66,7 @@ template <int STAGES_, int GROUPS = 2, int BOXES_ = 2> struct gemm_shared {
     /* FP8: [box][group of a block of K]: of a row times the box's */
     float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS];
     uint64_t full[STAGES_], empty[STAGES_];
-    uint32_t amax[3][2][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
+    uint32_t amax[3][GROUPS][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
 };
 
 /* Where a role is in the ring. */
@@ -703,7 +703,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
             if (lane < 4)
                 atomicMax(&most_of[gemm_small_row(4 * c + i)], __float_as_uint(most));
         }
-    if (thread < 2 * GEMM_SMALL_ROWS)
+    if (thread < sizeof(s.amax[0]) / sizeof(uint32_t))
         s.amax[turn == 2 ? 0 : turn + 1][thread / GEMM_SMALL_ROWS][thread % GEMM_SMALL_ROWS] = 0;
     epa_dev_named_sync(GEMM_NAMED_MATH, GEMM_MATH_WARPS * EPA_DEV_WARP);
 #pragma unroll
