@@ -65,9 +65,11 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
     __syncwarp();
 }
 
-/* Blocks that a warp watches until they are complete, one after the other in the order of units. */
+/* Blocks that a warp watches until they are complete, one after the other in the order of units,
+ * and what it adds up with. */
 struct fused_watch {
     uint32_t index, step, blocks;
+    char *staged; /* stages of sums, for who has any */
 };
 
 /* Has its next block become complete? Then what waits for it is counted. One warp. */
@@ -91,6 +93,39 @@ EPA_DEV bool fused_look(const struct fused_args &a, uint64_t call, const struct 
         fused_complete<S>(a, call, block, fused_block_rows<S::ROWS>(a, t, block, &expert));
     w->index += w->step;
     return true;
+}
+
+/* Few tokens are queued when all of their rows have arrived: who adds up one waits for its outputs,
+ * and nothing is between the last of them and the sum. */
+template <class S> EPA_DEV bool fused_early(const struct fused_args &a)
+{
+    return !S::WAYS && a.spread != 0;
+}
+
+/* One warp. */
+template <class S>
+EPA_DEV bool fused_queue_early(const struct fused_args &a, uint64_t call,
+                               const struct fused_tables &t, struct fused_watch *w)
+{
+    uint32_t expert;
+
+    for (; w->index < w->blocks; w->index += w->step) {
+        if (!fused_wait_arrived_warp<S>(a, t, w->index))
+            return false;
+        fused_complete<S>(a, call, w->index, fused_block_rows<S::ROWS>(a, t, w->index, &expert));
+    }
+    return true;
+}
+
+/* Until this lane's output, of this block, is there, where it has one. One warp. */
+EPA_DEV bool fused_wait_block(const struct fused_args &a, bool has, uint32_t block)
+{
+    bool ok = !has || fused_wait_count(a, fused_outputs(a) + block, 2 * a.down_tiles,
+                                       {0, FUSED_WAIT_BLOCK, 0, block});
+
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp();
+    return ok;
 }
 
 /* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
@@ -278,6 +313,130 @@ EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const stru
     return {raw.x, __uint_as_float(raw.y)};
 }
 
+/* Which of what returns to its token. */
+template <class S>
+EPA_DEV uint32_t fused_which(const struct fused_args &a, const struct fused_sum &s)
+{
+    return S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
+}
+
+/* Where it goes. */
+template <class S> EPA_DEV char *fused_sum_to(const struct fused_args &a, const struct fused_sum &s)
+{
+    uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
+
+    return a.direct != 0 ? static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2
+                         : fused_partial<S>(a, owner, token, a.c.v.rank, fused_which<S>(a, s));
+}
+
+/* A step of the sums of a few tokens: FUSED_STAGE_PART bytes of up to FUSED_STAGE_ROWS rows. */
+struct fused_step {
+    uint32_t k, at, first; /* token; bytes of its part, rows of it before */
+    struct fused_sum sum;
+    struct fused_place place; /* a lane's */
+};
+
+template <class S>
+EPA_DEV void fused_step_begin(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t k,
+                              struct fused_step *s)
+{
+    s->k = k;
+    s->at = s->first = 0;
+    if (k >= n)
+        return;
+    s->sum = fused_item<S>(a, item, k);
+    s->place = fused_place_of(a, s->sum);
+}
+
+template <class S>
+EPA_DEV void fused_step_next(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t bytes,
+                             struct fused_step *s)
+{
+    s->first += FUSED_STAGE_ROWS;
+    if (s->first < s->sum.n)
+        return;
+    s->first = 0;
+    s->at += FUSED_STAGE_PART;
+    if (s->at >= bytes)
+        fused_step_begin<S>(a, item, n, s->k + 1, s);
+}
+
+/* Copies what a step adds up into its stage: four lanes a row. */
+EPA_DEV void fused_step_load(const struct fused_args &a, const struct fused_step &s, uint32_t n,
+                             uint32_t begin, uint32_t bytes, char *stage)
+{
+    uint32_t own = epa_dev_lane() / 4, at = s.at + epa_dev_lane() % 4 * 16;
+    uint32_t row = __shfl_sync(EPA_DEV_ALL, s.place.row, (s.first + own) % EPA_DEV_WARP);
+
+    if (s.k < n && s.first + own < s.sum.n) {
+        const char *from = a.y + (uint64_t)row * a.c.hidden * 2 + begin + at;
+        char *to = stage + own * FUSED_STAGE_PART + epa_dev_lane() % 4 * 16;
+
+#pragma unroll
+        for (uint32_t j = 0; j < FUSED_STAGE_PART / 64; j++)
+            if (at + j * 64 < bytes)
+                epa_dev_copy16(to + j * 64, from + j * 64);
+    }
+    epa_dev_copy_commit();
+}
+
+/* Adds up a part of `n` items, one a lane. What the next steps need is on its way to shared memory
+ * meanwhile, a.stages of them. One warp. */
+template <class S>
+EPA_DEV void fused_sum_staged(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t part,
+                              char *stages)
+{
+    uint32_t lane = epa_dev_lane(), begin = fused_part_at(a, part), stage = 0;
+    uint32_t bytes = fused_part_bytes(a, part);
+    struct fused_step load = {}, use = {};
+    float sum[8] = {};
+
+    fused_step_begin<S>(a, item, n, 0, &load);
+    use = load;
+    for (uint32_t i = 0; i < a.stages; i++) {
+        fused_step_load(a, load, n, begin, bytes, stages + i * FUSED_STAGE_BYTES);
+        if (load.k < n)
+            fused_step_next<S>(a, item, n, bytes, &load);
+    }
+    while (use.k < n) {
+        char *from = stages + stage * FUSED_STAGE_BYTES;
+
+        if (a.stages == FUSED_STAGES)
+            epa_dev_copy_wait<FUSED_STAGES - 1>();
+        else if (a.stages > 1)
+            epa_dev_copy_wait<1>();
+        else
+            epa_dev_copy_wait<0>();
+        __syncwarp();
+#pragma unroll
+        for (uint32_t i = 0; i < FUSED_STAGE_ROWS; i++) {
+            float value[8], weight;
+
+            if (use.first + i >= use.sum.n)
+                break;
+            weight = __shfl_sync(EPA_DEV_ALL, use.place.weight, use.first + i);
+            epa_dev_unpack<S::F16>(
+                *reinterpret_cast<const uint4 *>(from + i * FUSED_STAGE_PART + lane * 16), value);
+            dev_add8(value, weight, sum);
+        }
+        if (use.first + FUSED_STAGE_ROWS >= use.sum.n) {
+            if (use.at + lane * 16 < bytes)
+                epa_dev_store16(fused_sum_to<S>(a, use.sum) + begin + use.at + lane * 16,
+                                epa_dev_pack<S::F16>(sum));
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                sum[j] = 0.0f;
+        }
+        fused_step_next<S>(a, item, n, bytes, &use);
+        __syncwarp();
+        fused_step_load(a, load, n, begin, bytes, from);
+        if (load.k < n)
+            fused_step_next<S>(a, item, n, bytes, &load);
+        stage = stage + 1 == a.stages ? 0 : stage + 1;
+    }
+    epa_dev_copy_wait<0>();
+}
+
 /* Tokens that are complete here, added up and sent to their rank: a few together, whose flags
  * follow all of them. */
 template <class S, int SWEEPS, int MANY>
@@ -288,6 +447,8 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
     uint64_t item;
 
     if (S::WAYS && a.ways.serial != 0 && !fused_wait_outputs<S>(a, call, t, w))
+        return false;
+    if (fused_early<S>(a) && !fused_queue_early<S>(a, call, t, w))
         return false;
     taken = fused_take_early(a, FUSED_SENDING);
     while ((i = __shfl_sync(EPA_DEV_ALL, taken, 0) * a.sums) < items * a.parts) {
@@ -303,22 +464,34 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
         /* Many: the next are taken, and places of a token are loaded, while one is added up. */
         if (a.sums > 1)
             taken = fused_take_early(a, FUSED_SENDING);
-        next = fused_place_of(a, fused_item<S>(a, item, 0));
-        for (uint32_t k = 0; k < n; k++) {
-            struct fused_sum s = fused_item<S>(a, item, k);
-            struct fused_place place = next;
-            uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
-            uint32_t which = S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
-            char *to = a.direct != 0 ? static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2
-                                     : fused_partial<S>(a, owner, token, a.c.v.rank, which);
+        if (epa_dev_lane() < n) {
+            struct fused_sum s = fused_sum_of<S>(a, item);
 
-            next = fused_place_of(a, fused_item<S>(a, item, min(k + 1, n - 1)));
-            if (epa_dev_lane() == k)
-                flag = fused_flag<S>(a, owner, token, which, part);
-            fused_reduce<S::F16, SWEEPS, MANY>(
-                s.n == 32 ? ~0u : (1u << s.n) - 1,
-                a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part), place.weight,
-                to + fused_part_at(a, part), fused_part_bytes(a, part));
+            flag = fused_flag<S>(a, s.slot / a.c.max_tokens, s.slot % a.c.max_tokens,
+                                 fused_which<S>(a, s), part);
+        }
+        if (fused_early<S>(a)) { /* one item */
+            struct fused_sum s = fused_item<S>(a, item, 0);
+
+            next = fused_place_of(a, s);
+            if (!fused_wait_block(a, epa_dev_lane() < s.n, next.row / S::ROWS))
+                return false;
+        }
+        if constexpr (SWEEPS == 1) {
+            fused_sum_staged<S>(a, item, n, part, w->staged);
+        } else {
+            next = fused_place_of(a, fused_item<S>(a, item, 0));
+            for (uint32_t k = 0; k < n; k++) {
+                struct fused_sum s = fused_item<S>(a, item, k);
+                struct fused_place place = next;
+
+                next = fused_place_of(a, fused_item<S>(a, item, min(k + 1, n - 1)));
+                fused_reduce<S::F16, SWEEPS, MANY>(
+                    s.n == 32 ? ~0u : (1u << s.n) - 1,
+                    a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part),
+                    place.weight, fused_sum_to<S>(a, s) + fused_part_at(a, part),
+                    fused_part_bytes(a, part));
+            }
         }
         __syncwarp();
         if (a.direct == 0 && epa_dev_lane() < n)

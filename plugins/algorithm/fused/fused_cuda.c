@@ -341,6 +341,12 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "of theirs",
                        rank, waited, f->index + 1);
         return;
+    case FUSED_WAIT_BLOCK:
+        (void)epa_fail(err, status,
+                       "sums of block %u of rank %u: waited %.3f s for its outputs: %llu of %llu "
+                       "halves of tiles are there",
+                       f->index, rank, waited, seen, wanted);
+        return;
     case FUSED_WAIT_PARTIAL:
         (void)epa_fail(err, status,
                        "waited %.3f s for the sum of rank %u for my token %u: its flag is %llu, "
@@ -432,9 +438,6 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->ffn = l->ffn;
     a->swiglu = l->swiglu;
     a->act_groups = l->act_groups;
-    a->unit_blocks = UNIT_BLOCKS;
-    while (l->waves * l->local + l->blocks / a->unit_blocks > FUSED_MOST_UNITS)
-        a->unit_blocks *= 2;
     a->lag_tiles = config->lag * c->blocks;
     a->sorted = l->sorted;
     a->waves = l->waves;
@@ -537,7 +540,16 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
-    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, l.experts, l.local, l.waves);
+    c->args->c = (struct device_args){.experts = l.experts, .local = l.local};
+    c->args->waves = l.waves;
+    c->args->sorted = l.sorted;
+    c->args->scales = l.scales;
+    for (uint32_t n = c->args->unit_blocks = UNIT_BLOCKS;; n = c->args->unit_blocks *= 2) {
+        c->args->units = (l.waves * l.local * (n - 1) + l.blocks) / n;
+        if (c->args->units <= FUSED_MOST_UNITS)
+            break;
+    }
+    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, c->args);
     other = l.kind;
     other.input =
         l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;

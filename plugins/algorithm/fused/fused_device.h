@@ -20,6 +20,16 @@ enum {
     FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
     FUSED_MOST_WAVES = 8,
+    /* Shared memory of a warp that sends and adds up: stages of parts of rows of a sum; slots of
+     * pieces of rows that leave, with their scales. */
+    FUSED_STAGE_ROWS = 8,
+    FUSED_STAGE_PART = 512,
+    FUSED_STAGE_BYTES = FUSED_STAGE_ROWS * FUSED_STAGE_PART,
+    FUSED_STAGES = 3,
+    FUSED_PIECE = 2048,
+    FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
+    FUSED_SLOTS = 4,
+    FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
 
@@ -30,6 +40,7 @@ enum fused_wait {
     FUSED_WAIT_ROWS,    /* of block `index`, expert `peer` */
     FUSED_WAIT_ACTS,    /* the intermediate rows of block `index`, expert `peer` */
     FUSED_WAIT_OUTPUTS, /* expert outputs: the `index`-th token that is complete here */
+    FUSED_WAIT_BLOCK,   /* all outputs of block `index` */
     FUSED_WAIT_PARTIAL, /* from rank `peer`, of token `index` */
     FUSED_WAIT_EXPERT,  /* all rows of expert `peer`, for block `index` */
     FUSED_WAIT_COPIES   /* of rows of block `index`, expert `peer`, by tail warps */
@@ -100,13 +111,14 @@ struct fused_args {
     uint32_t up_tiles, down_tiles;                      /* of FUSED_COLUMNS */
     uint32_t up_steps, down_steps;                      /* blocks of K */
     uint32_t up_rows, ffn, swiglu;
-    uint32_t unit_blocks, lag_tiles;
+    uint32_t unit_blocks, units, lag_tiles; /* units: at most */
     uint32_t sorted, dynamic;
     uint32_t waves;  /* that tokens are sent in; more than one only if sorted */
     uint32_t direct; /* one rank: sums are outputs */
     uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
+    uint32_t stages;               /* of a warp that sends and adds up; 1 to FUSED_STAGES */
     /* Weights as they are given, and packed (gemm_pack_pieces()). */
     const char *up_from, *down_from;
     char *up, *down;
@@ -145,8 +157,7 @@ const void *fused_kernel(struct fused_kernel_kind);
 const void *fused_ways_kernel(struct fused_kernel_kind);
 const void *fused_groups_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(void);
-uint32_t fused_shared_bytes(struct fused_kernel_kind, uint32_t experts, uint32_t local,
-                            uint32_t waves);
+uint32_t fused_shared_bytes(struct fused_kernel_kind, struct fused_args *);
 #ifdef __cplusplus
 }
 #endif

@@ -3,7 +3,7 @@
 #ifndef FUSED_DISPATCH_CUH
 #define FUSED_DISPATCH_CUH
 
-#include "fused_tokens.cuh"
+#include "fused_store.cuh"
 
 /* ---- dispatch ---- */
 
@@ -20,67 +20,6 @@ struct fused_choice {
     char *to;
     uint32_t first; /* the lane whose choice brings the token to this rank */
 };
-
-/* Channels `begin` to `end`, multiples of 128, of the row of x to the lanes' places, those in
- * `lanes`. One warp. */
-template <int IN, int SWEEPS>
-EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,
-                             uint32_t end, uint32_t lanes, char *to, float *staged)
-{
-    enum {
-        QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
-        HALVES = QUANTISES ? 2 : 1
-    };
-    constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* of a channel that cross */
-    uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane(), bytes = end * BYTES;
-    const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
-
-    for (uint32_t from = begin * BYTES; from < bytes; from += SWEEPS * 512) {
-        uint4 v[SWEEPS][HALVES];
-
-#pragma unroll
-        for (int s = 0; s < SWEEPS; s++)
-#pragma unroll
-            for (int h = 0; h < HALVES; h++) {
-                /* Those beyond load what nobody uses: loads do not wait for each other so. */
-                uint32_t at = min(from + s * 512 + lane * 16, bytes - 16);
-
-                v[s][h] = __ldg(reinterpret_cast<const uint4 *>(x + at * HALVES + h * 16));
-            }
-#pragma unroll
-        for (int s = 0; s < SWEEPS; s++) {
-            uint32_t at = from + s * 512 + lane * 16;
-
-            if (from + s * 512 >= bytes)
-                break;
-            if (QUANTISES) {
-                float scale;
-
-                v[s][0] = epa_dev_quantise16<IN == DEVICE_QUANTISE_F16>(v[s][0], v[s][HALVES - 1],
-                                                                        FUSED_GROUP / 16, &scale);
-                if (lane % 8 == 0 && at < bytes)
-                    staged[at / FUSED_GROUP] = scale;
-            }
-            for (uint32_t left = lanes; left != 0; left &= left - 1) {
-                char *row = dev_from_lane(to, __ffs(left) - 1);
-
-                if (at < bytes)
-                    epa_dev_store16(row + at, v[s][0]);
-            }
-        }
-    }
-    if (IN == DEVICE_PLAIN)
-        return;
-    __syncwarp();
-    for (uint32_t left = lanes; left != 0; left &= left - 1) {
-        char *row = dev_from_lane(to, __ffs(left) - 1) + a.scales_at;
-
-        for (uint32_t g = begin / FUSED_GROUP + lane; g < end / FUSED_GROUP; g += EPA_DEV_WARP)
-            reinterpret_cast<float *>(row)[g] =
-                IN == DEVICE_FP8 ? __ldg(a.c.x_scale + (size_t)token * groups + g) : staged[g];
-    }
-    __syncwarp();
-}
 
 /* The choices of a token, one a lane, before it is known what they mean. */
 struct fused_raw_choice {
@@ -155,44 +94,6 @@ EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struc
         make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), S::WAYS ? meta.from : 0));
 }
 
-/* Rows as they are sent, `bytes` of each, of the lanes in `lanes`, which have the places. Pieces of
- * 512 bytes, so many of which are loaded before the first is stored, of whichever row. One warp. */
-EPA_DEV void fused_copy_rows(uint32_t lanes, const char *from, char *to, uint32_t bytes)
-{
-    enum { FLIGHT = 8 };
-    uint32_t own = epa_dev_lane() * 16, at = 0, who = 0;
-
-    while (lanes != 0) {
-        uint4 v[FLIGHT];
-        uint32_t left = lanes, next = at;
-
-#pragma unroll
-        for (int i = 0; i < FLIGHT; i++) { /* those beyond are loaded again, for nothing */
-            who = left != 0 ? __ffs(left) - 1 : who;
-            v[i] = epa_dev_load16(dev_from_lane(from, who) + min(next + own, bytes - 16));
-            next += 512;
-            if (next >= bytes) {
-                next = 0;
-                left &= left - 1;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < FLIGHT; i++) {
-            char *row;
-
-            who = lanes != 0 ? __ffs(lanes) - 1 : who;
-            row = dev_from_lane(to, who);
-            if (lanes != 0 && at + own < bytes)
-                epa_dev_store16(row + at + own, v[i]);
-            at += 512;
-            if (at >= bytes) {
-                at = 0;
-                lanes &= lanes - 1;
-            }
-        }
-    }
-}
-
 /* What counts a row that is sent to `expert`: the block that it is in, or the expert. */
 template <class S>
 EPA_DEV uint32_t *fused_arrived(const struct fused_args &a, uint32_t expert, uint32_t row)
@@ -208,11 +109,11 @@ EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t 
     epa_dev_add_release32(fused_arrived<S>(a, expert, row), 1);
 }
 
-/* A token is read once, and goes to all of its experts; `next`: the next row of one. What is to
- * count this lane's row, or NULL. One warp. */
-template <int IN, class S, int SWEEPS, class NEXT>
-EPA_DEV uint32_t *fused_send_token(const struct fused_args &a, uint32_t token,
-                                   struct fused_raw_choice raw, NEXT next, float *staged)
+/* A token goes to all of its experts; `next`: the next row of one; `store`: the token to the places
+ * of lanes. Returns this lane's choice. One warp. */
+template <class S, class NEXT, class STORE>
+EPA_DEV struct fused_choice fused_send_token(const struct fused_args &a, uint32_t token,
+                                             struct fused_raw_choice raw, NEXT next, STORE store)
 {
     struct fused_meta meta = {};
     struct fused_choice c = fused_choice_of<S>(a, token, raw, &meta);
@@ -228,10 +129,8 @@ EPA_DEV uint32_t *fused_send_token(const struct fused_args &a, uint32_t token,
         if (c.sent)
             fused_store_meta<S>(a, c.to, meta);
     }
-    fused_store_row<IN, SWEEPS>(a, token, 0, a.c.hidden,
-                                __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to,
-                                staged);
-    return c.sent ? fused_arrived<S>(a, c.expert, c.row) : NULL;
+    store(__ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)), c.to);
+    return c;
 }
 
 /* Few tokens. */
@@ -240,34 +139,66 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
                             const struct fused_mover &m)
 {
     for (uint32_t token = m.index; token < a.c.tokens; token += m.of) {
-        uint32_t *arrived = fused_send_token<IN, S, 7>(
+        struct fused_choice c = fused_send_token<S>(
             a, token, fused_load_choice(a, token),
             [&](uint32_t expert) {
                 return t.send_row[expert] + atomicAdd(fused_sent(a) + expert, 1u);
             },
-            m.staged);
+            [&](uint32_t lanes, char *to) {
+                fused_store_row<IN, 7>(a, token, 0, a.c.hidden, lanes, to, m.staged);
+            });
 
         __syncwarp();
-        if (arrived != NULL)
-            epa_dev_add_release32(arrived, 1);
+        if (c.sent)
+            fused_arrive<S>(a, c.expert, c.row);
     }
 }
 
-/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. Rows of a few tokens
- * are counted together, as a fence waits for all stores; the next token is on its way. */
+/* Rows of a few tokens that are sent and not counted: of each the lane's rank << 24 | block + 1, or
+ * 0. They are counted when as many more have been sent, so that nobody waits for their stores. */
+enum { FUSED_LATE = 4 };
+
+struct fused_uncounted {
+    uint32_t now[FUSED_LATE], before[FUSED_LATE];
+};
+
+/* Those before, when all but the last PENDING groups of stores are complete. One warp. */
+template <int PENDING>
+EPA_DEV void fused_count_rows(const struct fused_args &a, struct fused_uncounted *u)
+{
+    epa_dev_bulk_wait<PENDING>();
+    __syncwarp();
+    epa_dev_fence();
+#pragma unroll
+    for (int i = 0; i < FUSED_LATE; i++) {
+        if (u->before[i] != 0)
+            fused_add32(reinterpret_cast<uint32_t *>(a.c.v.peer_heap[(u->before[i] - 1) >> 24] +
+                                                     a.arrived) +
+                            ((u->before[i] - 1) & 0xffffff),
+                        1);
+        u->before[i] = u->now[i];
+        u->now[i] = 0;
+    }
+}
+
+/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. The next token is on
+ * its way. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_tables &t,
-                                 uint32_t wave, uint32_t warp, uint32_t warps, float *staged)
+                                 uint32_t wave, uint32_t warp, uint32_t warps,
+                                 struct fused_slots slots)
 {
-    enum { LATE = 4, BYTES = IN == DEVICE_FP8 ? 1 : 2 };
-    constexpr int SWEEPS = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16 ? 4 : 6;
+    enum { BYTES = IN == DEVICE_FP8 ? 1 : 2 };
     struct fused_share share = fused_share_of<S>(a, wave);
-    uint32_t *row = t.send_row + wave * a.c.experts, *late[LATE] = {}, n = 0;
-    uint32_t token = share.begin + warp;
+    uint32_t *row = t.send_row + wave * a.c.experts, n = 0, token = share.begin + warp;
     struct fused_raw_choice raw = {};
+    fused_sweep<IN> sweep = {};
+    struct fused_uncounted u = {};
 
-    if (token < share.end)
+    if (token < share.end) {
         raw = fused_load_choice(a, token);
+        sweep = fused_load_sweep<IN>(a, token, 0);
+    }
     for (; token < share.end; token += warps) {
         uint32_t following = min(token + warps, share.end - 1);
         const char *x = static_cast<const char *>(a.c.x) + (size_t)following * a.c.hidden * BYTES;
@@ -276,22 +207,21 @@ EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_
         for (uint32_t at = epa_dev_lane() * 128; at < a.c.hidden * BYTES; at += 128 * EPA_DEV_WARP)
             epa_dev_prefetch(x + at);
 #pragma unroll
-        for (int i = LATE - 1; i > 0; i--)
-            late[i] = late[i - 1];
-        late[0] = fused_send_token<IN, S, SWEEPS>(
-            a, token, raw, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); }, staged);
+        for (int i = FUSED_LATE - 1; i > 0; i--)
+            u.now[i] = u.now[i - 1];
+        struct fused_choice c = fused_send_token<S>(
+            a, token, raw, [&](uint32_t expert) { return atomicAdd(row + expert, 1u); },
+            [&](uint32_t lanes, char *to) {
+                fused_ship_row<IN>(a, token, following, lanes, to, &slots, &sweep);
+            });
+
+        u.now[0] = c.sent ? (c.expert / a.c.local << 24 | c.row / S::ROWS) + 1 : 0;
         raw = next;
-        if (++n % LATE != 0 && token + warps < share.end)
-            continue;
-        __syncwarp();
-        epa_dev_fence();
-#pragma unroll
-        for (int i = 0; i < LATE; i++) {
-            if (late[i] != NULL)
-                fused_add32(late[i], 1);
-            late[i] = NULL;
-        }
+        if (++n % FUSED_LATE == 0)
+            fused_count_rows<FUSED_LATE>(a, &u);
     }
+    fused_count_rows<0>(a, &u);
+    fused_count_rows<0>(a, &u);
 }
 
 /* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
@@ -462,7 +392,7 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
  * FUSED_TOKEN_WARPS. In one wave rows of the experts that are first, first. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
-                                   uint32_t warp, float *staged)
+                                   uint32_t warp, struct fused_slots slots)
 {
     uint32_t choices = t.scalars[FUSED_CHOICES], own = min(epa_dev_lane(), a.batch - 1);
     uint32_t step = FUSED_TOKEN_WARPS * a.batch;
@@ -471,7 +401,7 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
 
     if (a.waves > 1) {
         for (uint32_t w = 1; w < a.waves; w++)
-            fused_dispatch_wave<IN, S>(a, t, w, warp, FUSED_TOKEN_WARPS, staged);
+            fused_dispatch_wave<IN, S>(a, t, w, warp, FUSED_TOKEN_WARPS, slots);
         return;
     }
     if (warp * a.batch < choices)
@@ -479,7 +409,8 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
     for (uint32_t i = warp * a.batch; i < choices; i += step) {
         uint4 next = __ldcg(list + min(i + step + own, choices - 1));
 
-        fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry, staged);
+        fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry,
+                                 reinterpret_cast<float *>(slots.first));
         entry = next;
     }
 }
@@ -509,18 +440,6 @@ EPA_DEV void fused_widen_row(const struct fused_args &a, const char *from, char 
         epa_dev_store16(to + at * 2, epa_dev_pack<F16>(value));
         epa_dev_store16(to + at * 2 + 16, epa_dev_pack<F16>(value + 8));
     }
-}
-
-/* One warp. */
-template <class S>
-EPA_DEV bool fused_wait_arrived_warp(const struct fused_args &a, const struct fused_tables &t,
-                                     uint32_t block)
-{
-    bool ok = epa_dev_lane() != 0 || fused_wait_arrived<S>(a, t, block);
-
-    ok = __all_sync(EPA_DEV_ALL, ok);
-    __syncwarp();
-    return ok;
 }
 
 template <class S>

@@ -33,14 +33,20 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
     return k.groups64 ? fused_groups_kernel(k) : k.ways ? fused_ways_kernel(k) : of_kind<false>(&k);
 }
 
-extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, uint32_t experts, uint32_t local,
-                                       uint32_t waves)
+extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_args *a)
 {
-    uint32_t tables = 4 * (FUSED_SCALARS + (waves + 1) * experts + 2 * local + 1 +
-                           (waves > 1 ? 2 : 1) * (FUSED_MOST_UNITS + 1));
+    enum { STAGE = FUSED_TOKEN_WARPS * FUSED_STAGE_BYTES };
+    uint32_t tables = FUSED_SCALARS + a->waves * a->c.experts + 2 * a->c.local + 1 + a->units + 1;
     size_t head = k.groups64
                       ? sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, true, 2>>)
                       : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);
+    uint32_t bytes;
 
-    return (uint32_t)head + device_up16(tables);
+    tables += a->waves > 1 ? a->units + 1 : a->sorted ? a->c.experts : 0;
+    tables += a->sorted ? 0 : FUSED_MATH_WARPS * a->scales;
+    bytes = (uint32_t)head + device_up16(4 * tables);
+    a->stages = 1;
+    while (a->stages < FUSED_STAGES && bytes + (a->stages + 1) * STAGE <= FUSED_SHARED_BYTES)
+        a->stages++;
+    return bytes + a->stages * STAGE;
 }

@@ -13,7 +13,8 @@
  *      expert follow each other, by rank; experts begin at a block of rows.
  *   2. Dispatch. A warp quantises a row and stores it straight to its place at the expert's rank,
  *      then adds to the counter of the block of rows there. Many tokens are sent expert by
- *      expert, so that the first blocks are complete early.
+ *      expert, so that the first blocks are complete early; or in waves, from shared memory, by a
+ *      bulk copy for each row.
  *   3. Tiles. The intermediate of a block, `up`, waits for the counter of its rows; the output,
  *      `down`, for a counter of the block's tiles of the intermediate. Output tiles trail by so
  *      many units that they rarely wait, and their combine leaves while others are multiplied.
@@ -22,7 +23,8 @@
  *   4. Combine. Warps 2 and 3 watch blocks, a share each: when all output tiles of one are counted
  *      they count its rows for their tokens. A token whose choices at this rank are all counted is
  *      queued; a warp adds up its outputs by weight, in the order of its choices, and stores the
- *      sum at the token's rank, with a flag.
+ *      sum at the token's rank, with a flag. Few tokens are queued when their rows have arrived,
+ *      and who adds up one waits for its outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
@@ -72,7 +74,7 @@ EPA_DEV uint32_t fused_last(uint32_t n)
 /* Warps 2 and 3, with the switches of struct fused_ways. */
 template <int IN, class S>
 EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
-                        uint32_t own, float *staged)
+                        uint32_t own, struct fused_slots slots)
 {
     uint32_t tail = fused_last(a.ways.tails), combine = fused_last(a.ways.combiners);
 
@@ -80,7 +82,7 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
         bool ok = true;
 
         if (a.sorted != 0 && blockIdx.x < a.ways.dispatchers)
-            fused_dispatch_sorted<IN, S>(a, t, own, staged);
+            fused_dispatch_sorted<IN, S>(a, t, own, slots);
         fused_stamp(a, FUSED_PHASE_DISPATCH, true);
         if (a.ways.tail != 0 && tail != ~0u) {
             fused_stamp(a, FUSED_PHASE_TAIL, false);
@@ -93,7 +95,8 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
     if (a.ways.part != FUSED_PART_UP && combine != ~0u)
         fused_combine<S, 1, 8>(a, call, t,
                                {combine + own * a.ways.combiners,
-                                FUSED_TOKEN_WARPS * a.ways.combiners, t.block_at[a.c.local]});
+                                FUSED_TOKEN_WARPS * a.ways.combiners, t.block_at[a.c.local],
+                                slots.first});
 }
 
 template <class S, int IN>
@@ -106,7 +109,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     };
     struct fused_shared<S> *s = reinterpret_cast<struct fused_shared<S> *>(shared);
     struct fused_pipe *p = &s->pipe;
-    struct fused_tables t = fused_tables_at(a, reinterpret_cast<char *>(s + 1));
+    char *stages = reinterpret_cast<char *>(s + 1);
+    /* Of rows of the warps that multiply, on their way out. */
+    float *scales =
+        reinterpret_cast<float *>(stages + a.stages * FUSED_TOKEN_WARPS * FUSED_STAGE_BYTES);
+    struct fused_tables t = fused_tables_at(
+        a, reinterpret_cast<char *>(scales + (a.sorted != 0 ? 0 : FUSED_MATH_WARPS * a.scales)));
     /* In the stages, as nothing is loaded yet; floats of each warp first. */
     float *floats = reinterpret_cast<float *>(s->ring.stage);
     uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
@@ -136,11 +144,15 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         return;
     }
     if (a.waves > 1 && dispatches)
-        fused_dispatch_wave<IN, S>(a, t, 0, warp, WARPS, floats + warp * FUSED_MOST_GROUPS);
+        fused_dispatch_wave<IN, S>(
+            a, t, 0, warp, WARPS,
+            {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
     else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && dispatches)
         fused_list_rows<S>(a, t);
     if (group == 0) {
         uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
+        struct fused_slots slots = {stages + own * a.stages * FUSED_STAGE_BYTES,
+                                    a.stages * FUSED_STAGE_BYTES / FUSED_SLOT_BYTES, 0};
 
         epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
         __syncwarp();
@@ -153,14 +165,14 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (warp == 1)
             fused_load_rows<S>(a, t, p, s->ring);
         else if (S::WAYS && warp >= 2)
-            fused_move<IN, S>(a, call, t, own, p->staged[own]);
+            fused_move<IN, S>(a, call, t, own, slots);
         else if (warp >= 2) {
             if (a.sorted != 0)
-                fused_dispatch_sorted<IN, S>(a, t, own, p->staged[own]);
+                fused_dispatch_sorted<IN, S>(a, t, own, slots);
             fused_stamp(a, FUSED_PHASE_DISPATCH, true);
             fused_combine<S, 1, 8>(a, call, t,
                                    {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
-                                    t.block_at[a.c.local]});
+                                    t.block_at[a.c.local], slots.first});
         }
         if (warp < 2)
             fused_stamp(a, FUSED_PHASE_TILES, true);
@@ -168,7 +180,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         if (begins)
             fused_stamp(a, FUSED_PHASE_DISPATCH, false);
         struct fused_mover m = {blockIdx.x + (warp - 4) * fused_dispatchers<S>(a),
-                                8 * fused_dispatchers<S>(a), p->scales_of_warp[warp - 4]};
+                                8 * fused_dispatchers<S>(a), scales + (warp - 4) * a.scales};
 
         epa_dev_fence_async_shared();
         __syncwarp();
@@ -185,7 +197,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, FUSED_PHASE_TILES, true);
         if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
-            fused_combine<S, 3, 8>(a, call, t, {0, 0, 0});
+            fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }
     dev_end(a.c, call, ends);
 }

@@ -19,9 +19,6 @@ enum { FUSED_NAMED_STORED = 5 };
 struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
-    /* Scales of a row, on their way out. */
-    __align__(16) float staged[FUSED_TOKEN_WARPS][FUSED_MOST_GROUPS];
-    float scales_of_warp[FUSED_MATH_WARPS][FUSED_MOST_GROUPS];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
 };
 

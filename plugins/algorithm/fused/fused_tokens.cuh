@@ -29,10 +29,10 @@ struct fused_tables {
     /* [waves][experts] where my next row of an expert goes at its rank: of those that this block
      * sends, if sorted. */
     uint32_t *send_row;
-    uint32_t *list_at;    /* [experts] choices of this block that stand in its list before */
-    uint32_t *rows;       /* [local] */
-    uint32_t *block_at;   /* [local + 1] blocks of rows before my expert */
-    uint32_t *unit_at;    /* [units + 1] blocks before a unit; it is of one expert */
+    uint32_t *list_at;  /* [experts], sorted, one wave: choices that this block's list has before */
+    uint32_t *rows;     /* [local] */
+    uint32_t *block_at; /* [local + 1] blocks of rows before my expert */
+    uint32_t *unit_at;  /* [units + 1] blocks before a unit; it is of one expert */
     uint32_t *unit_block; /* [units] its first block; one wave: unit_at */
     uint32_t *scalars;
 };
@@ -46,10 +46,10 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.scalars = reinterpret_cast<uint32_t *>(at);
     t.send_row = t.scalars + FUSED_SCALARS;
     t.list_at = t.send_row + a.waves * a.c.experts;
-    t.rows = t.list_at + a.c.experts;
+    t.rows = t.list_at + (a.sorted != 0 && a.waves == 1 ? a.c.experts : 0);
     t.block_at = t.rows + a.c.local;
     t.unit_at = t.block_at + a.c.local + 1;
-    t.unit_block = t.unit_at + (a.waves > 1 ? FUSED_MOST_UNITS + 1 : 0);
+    t.unit_block = t.unit_at + (a.waves > 1 ? a.units + 1 : 0);
     return t;
 }
 
@@ -528,6 +528,18 @@ EPA_DEV bool fused_wait_arrived(const struct fused_args &a, const struct fused_t
         return fused_wait_count(a, arrived + expert, t.rows[expert] * each,
                                 {0, FUSED_WAIT_EXPERT, expert, block});
     return fused_wait_count(a, arrived + block, rows * each, {0, FUSED_WAIT_ROWS, expert, block});
+}
+
+/* One warp. */
+template <class S>
+EPA_DEV bool fused_wait_arrived_warp(const struct fused_args &a, const struct fused_tables &t,
+                                     uint32_t block)
+{
+    bool ok = epa_dev_lane() != 0 || fused_wait_arrived<S>(a, t, block);
+
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp();
+    return ok;
 }
 
 #endif
