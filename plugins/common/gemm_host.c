@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_BYTES = 64 };
-
 static enum epa_dtype dtype_of(const struct epa_ag_gemm *g)
 {
     return (enum epa_dtype)g->dtype;
@@ -37,10 +35,11 @@ static bool pack_padded(const struct epa_ag_gemm *g, struct gemm_weights *w)
     return true;
 }
 
-enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct gemm_weights *out,
-                                    struct epa_error *err)
+enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct epa_backend *backend,
+                                    struct gemm_weights *out, struct epa_error *err)
 {
     struct gemm_weights w = {
+        .backend = backend,
         .kernels = epa_gemm_get(dtype_of(g), NULL),
         .n = g->n,
         .k = g->k,
@@ -52,14 +51,13 @@ enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct gemm_wei
     };
     uint64_t bytes = gemm_weights_bytes(g);
 
-    w.b = aligned_alloc(LINE_BYTES, (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
-    if (w.b == NULL)
+    if (backend->ops->alloc(backend, bytes, &w.b) != EPA_OK)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for packed weights: %llu bytes",
                         (unsigned long long)bytes);
     if (w.n == w.padded_n && w.k == w.padded_k)
         w.kernels->pack_b(g->b, g->k, g->n, g->k, w.b);
     else if (!pack_padded(g, &w)) {
-        free(w.b);
+        gemm_weights_destroy(&w);
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for a panel of weights");
     }
     *out = w;
@@ -68,7 +66,8 @@ enum epa_status gemm_weights_create(const struct epa_ag_gemm *g, struct gemm_wei
 
 void gemm_weights_destroy(struct gemm_weights *w)
 {
-    free(w->b);
+    if (w->backend != NULL)
+        w->backend->ops->free(w->backend, w->b);
 }
 
 void gemm_pack_row(const struct gemm_weights *w, const void *x, void *panels, uint32_t row,

@@ -3,6 +3,7 @@
 #ifndef GEMM_HOST_H
 #define GEMM_HOST_H
 
+#include <epa2a/backend.h>
 #include <epa2a/gemm.h>
 #include <epa2a/quant.h>
 #include <epa2a/status.h>
@@ -13,6 +14,7 @@ enum { GEMM_K_UNIT = 128 };
  * with zeros. bias and b_scale are the problem's own. */
 struct gemm_weights {
     const struct epa_gemm *kernels;
+    struct epa_backend *backend; /* of whose memory b is: in huge pages */
     uint32_t n, k;               /* of the problem */
     uint32_t padded_n, padded_k; /* what is multiplied */
     void *b;
@@ -33,9 +35,9 @@ static inline uint32_t gemm_padded_k(uint32_t k)
 /* Bytes of the packed weights of a rank. */
 uint64_t gemm_weights_bytes(const struct epa_ag_gemm *);
 
-enum epa_status gemm_weights_create(const struct epa_ag_gemm *, struct gemm_weights *out,
-                                    struct epa_error *);
-void gemm_weights_destroy(struct gemm_weights *);
+enum epa_status gemm_weights_create(const struct epa_ag_gemm *, struct epa_backend *,
+                                    struct gemm_weights *out, struct epa_error *);
+void gemm_weights_destroy(struct gemm_weights *); /* all 0: nothing to do */
 
 /* Bytes of a row of A as the problem has it. */
 static inline size_t gemm_row_bytes(const struct epa_ag_gemm *g)

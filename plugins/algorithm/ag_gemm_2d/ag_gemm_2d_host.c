@@ -582,7 +582,7 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
     host->base.n_parts = EPA_PARTS;
     status = ag2_find_routes(l, &p->world, p->transport->peer_heap, &h->routes, err);
     if (status == EPA_OK)
-        status = gemm_weights_create(&p->problem->u.ag_gemm, &h->weights, err);
+        status = gemm_weights_create(&p->problem->u.ag_gemm, p->backend, &h->weights, err);
     if (status != EPA_OK) {
         destroy(&host->base);
         return status;

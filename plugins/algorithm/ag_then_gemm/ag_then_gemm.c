@@ -424,7 +424,8 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
     host->base.destroy = destroy;
-    status = l.onednn ? create_library(t, g, err) : gemm_weights_create(g, &t->weights, err);
+    status =
+        l.onednn ? create_library(t, g, err) : gemm_weights_create(g, p->backend, &t->weights, err);
     if (status != EPA_OK) {
         destroy(&host->base);
         return status;
