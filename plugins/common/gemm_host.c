@@ -87,6 +87,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
 {
     uint32_t groups = w->padded_k / GEMM_K_UNIT, block = t->column / GEMM_K_UNIT;
     uint32_t left = w->n - t->column, columns = left < t->columns ? left : t->columns;
+    uint32_t next = t->column + t->columns < w->padded_n ? t->column + t->columns : 0;
     struct epa_gemm_call call = {
         .a = t->a,
         .b = (const char *)w->b + epa_gemm_b_bytes(w->kernels->dtype, t->column, w->padded_k),
@@ -99,6 +100,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
         .a_scale_stride = groups,
         .b_scale = w->b_scale != NULL ? w->b_scale + (size_t)block * groups : NULL,
         .b_column = t->column % GEMM_K_UNIT,
+        .next_b = (const char *)w->b + epa_gemm_b_bytes(w->kernels->dtype, next, w->padded_k),
     };
 
     w->kernels->multiply(&call);

@@ -22,6 +22,7 @@
 #ifndef EPA2A_GEMM_H
 #define EPA2A_GEMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,8 @@ struct epa_gemm_call {
     size_t a_scale_stride;
     const float *b_scale; /* of the first of the n columns: [n / 128][k / 128] */
     uint32_t b_column;    /* which of its 128 columns that is: a multiple of EPA_GEMM_COLS */
+    bool stream_c;        /* C goes past the caches: it is larger than they are */
+    const void *next_b;   /* what the next call begins to read, fetched meanwhile; NULL: unknown */
 };
 
 struct epa_gemm {

@@ -12,8 +12,8 @@
 #include "kernels/gemm_avx512.h"
 
 enum {
-    ROWS = 256,   /* of A, and */
-    BLOCK = 2048, /* of k: 1 MiB of L2 */
+    ROWS = 320,   /* of A, and */
+    BLOCK = 2048, /* of k: 1.25 MiB of L2 */
     SLICE = 512,  /* of k: 32 KiB of B in L1 */
     /* Tiles: sums of rows 0-15 and columns 0-15 and 16-31, then of rows 16-31; rows; columns */
     BYTES_OF_SUMS = EPA_GEMM_COLS * 4, /* from row to row */
@@ -58,20 +58,21 @@ INLINED void work_ahead(struct gemm_ahead *ahead, bool fp8)
     }
 }
 
-/* Products of k to end into the sums; `lower`: there are more than 16 rows. */
+/* Products of k to end into the sums; `lower`: there are more than 16 rows. A comes by from L2, with
+ * the hint that leaves the slice of B in L1. */
 INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, bool lower, bool fp8)
 {
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
 
     for (; k < end; k += 32, a += t->step, b += (size_t)16 * BYTES_OF_PAIRS) {
-        _tile_loadd(4, a, PIECE);
+        _tile_stream_loadd(4, a, PIECE);
         _tile_loadd(6, b, BYTES_OF_PAIRS);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + 64, BYTES_OF_PAIRS);
         _tile_dpbf16ps(1, 4, 7);
         work_ahead(t->ahead, fp8);
         if (lower) {
-            _tile_loadd(5, a + (size_t)16 * PIECE, PIECE);
+            _tile_stream_loadd(5, a + (size_t)16 * PIECE, PIECE);
             _tile_dpbf16ps(2, 5, 6);
             _tile_dpbf16ps(3, 5, 7);
         }

@@ -13,6 +13,7 @@
 #ifndef KERNELS_GEMM_LOOPS_H
 #define KERNELS_GEMM_LOOPS_H
 
+#include <immintrin.h>
 #include <string.h>
 
 #include "kernels/sets.h"
@@ -57,7 +58,7 @@ struct gemm_method {
 enum {
     WIDENED_ROWS = 64, /* of A that are kept in float32 at a time, at most */
     WIDENED = WIDENED_ROWS * 256,
-    SUM_ROWS = 256,
+    SUM_ROWS = 320,
     DECODED = 512,           /* of k, of one panel of B */
     WIDE_PIECE = 32 * 4,     /* bytes */
     PIECE = 32 * 2,          /* as it comes */
@@ -68,6 +69,7 @@ enum {
 struct gemm_block {
     uint32_t m0, rows, k0, k;
     const float *wide;
+    const char *next_b; /* what is read after this block */
 };
 
 static inline uint32_t gemm_least(uint32_t a, uint32_t b)
@@ -135,6 +137,15 @@ static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t 
         memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
 }
 
+/* The same, past the caches. */
+static inline void stream_rows(float *to, size_t to_ld, const float *from, uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++, to += to_ld, from += EPA_GEMM_COLS) {
+        for (uint32_t h = 0; h < EPA_GEMM_COLS; h += 8)
+            _mm256_stream_ps(to + h, _mm256_load_ps(from + h));
+    }
+}
+
 /* The slices of a panel of a block, from where b is, as what comes next. */
 INLINED void set_ahead(struct gemm_method m, const struct gemm_block *block, uint32_t at,
                        const char *b, uint16_t *decoded, struct gemm_ahead *ahead)
@@ -178,14 +189,20 @@ INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
                 set_ahead(m, block, at + kb, b, decoded[turn ^ 1], &ahead);
             else if (n0 + EPA_GEMM_COLS < g->n)
                 set_ahead(m, block, 0, b + panel, decoded[turn ^ 1], &ahead);
+            else if (!fp8 && block->next_b != NULL)
+                set_ahead(m, block, 0, block->next_b, NULL, &ahead);
             multiply_slice(m, g, block, n0, at, kb, slice, &ahead, sums);
         }
-        copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, block->rows);
+        if (g->stream_c && block->k0 + block->k == g->k)
+            stream_rows(c, g->ldc, sums, block->rows);
+        else
+            copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, block->rows);
     }
 }
 
 INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
 {
+    const size_t b_row = (size_t)EPA_GEMM_COLS * (m.dtype == EPA_FP8_E4M3 ? 1 : 2); /* of k */
     uint32_t most = gemm_least(g->m, m.rows), longest = m.block, blocks;
     float wide[WIDENED] __attribute__((aligned(64)));
 
@@ -199,16 +216,24 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
     longest = (g->k / GROUP + blocks - 1) / blocks * GROUP;
     if (m.slice == 0)
         m.slice = longest;
+    blocks = (g->m + m.rows - 1) / m.rows;
+    m.rows = ((g->m + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS + blocks - 1) / blocks * EPA_GEMM_ROWS;
     for (uint32_t m0 = 0; m0 < g->m; m0 += m.rows) {
         struct gemm_block block = {.m0 = m0, .rows = gemm_least(g->m - m0, m.rows), .wide = wide};
 
         for (; block.k0 < g->k; block.k0 += longest) {
             block.k = gemm_least(g->k - block.k0, longest);
+            if (block.k0 + longest < g->k)
+                block.next_b = (const char *)g->b + (block.k0 + longest) * b_row;
+            else
+                block.next_b = m0 + m.rows < g->m ? g->b : g->next_b;
             if (m.widen != NULL)
                 widen_rows(m, g, &block, wide);
             multiply_block(m, g, &block);
         }
     }
+    if (g->stream_c)
+        _mm_sfence(); /* before whatever says that C is there */
 }
 
 #endif

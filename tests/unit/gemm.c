@@ -127,9 +127,11 @@ static struct product *product_create(const struct epa_gemm *set, uint32_t m, ui
     p->b = malloc((size_t)n * k * sizeof(float));
     p->want = malloc((size_t)m * n * sizeof(float));
     p->call = (struct epa_gemm_call){.m = m, .n = n, .k = k, .ldc = n + 16 * (m % 3)};
+    p->call.stream_c = m % 2 == 0;
     p->call.c = exactly(((m - 1) * p->call.ldc + n) * sizeof(float));
     pack_random_a(p, &seed, kind);
     pack_random_b(p, &seed, kind);
+    p->call.next_b = m % 4 < 2 ? p->call.b : NULL;
     if (set->dtype == EPA_FP8_E4M3) {
         p->call.a_scale_stride = k / 128 + SCALE_STRIDE;
         p->call.a_scale = random_scales((m - 1) * p->call.a_scale_stride + k / 128, &seed);

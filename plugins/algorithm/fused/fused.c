@@ -11,7 +11,6 @@ static const struct fused_config defaults = {
     .dedup = true,
     .sort = true,
     .ready = FUSED_READY_BLOCK,
-    .block_rows = 128,
     .combine_mode = FUSED_SCATTER,
     .dispatch_dtype = ALGO_DTYPE_NATIVE,
     .recv_layout = FUSED_PADDED,
@@ -93,10 +92,9 @@ static const struct epa_option options[] = {
      .tune = "*"},
     {.name = "block_rows",
      EPA_U32(struct fused_config, block_rows),
-     .min = 1,
      .max = 4096,
-     .help = "rows of an expert in one GEMM task; rounded up to a multiple of 32",
-     .tune = "32 64 128 256"},
+     .help = "most rows of an expert in one GEMM task, rounded up to a multiple of 32; 0: 320",
+     .tune = "0 64 128 256"},
     {.name = "column_splits",
      EPA_U32(struct fused_config, column_splits),
      .max = 64,
@@ -218,7 +216,8 @@ static void count_rows(const struct epa_moe *m, const struct fused_config *c,
     l->chunk = (uint32_t)epa_round_up((l->source_rows + most_chunks - 1) / most_chunks, 16);
     l->chunks = (l->source_rows + l->chunk - 1) / l->chunk;
     l->units = c->ready == FUSED_READY_EXPERT ? l->local : l->chunks;
-    l->block_rows = (uint32_t)epa_round_up(c->block_rows, EPA_GEMM_ROWS);
+    l->block_rows = (uint32_t)epa_round_up(c->block_rows != 0 ? c->block_rows : FUSED_BLOCK_ROWS,
+                                           EPA_GEMM_ROWS);
     l->blocks = (uint32_t)(l->entries / l->block_rows) + l->local;
 }
 

@@ -21,7 +21,7 @@ struct fused_config {
     uint32_t dispatch_workers, tail_workers, combine_workers; /* 0: all do it */
     bool dedup, sort, tail;
     int ready;           /* enum fused_ready */
-    uint32_t block_rows; /* of an expert, that a GEMM task takes */
+    uint32_t block_rows; /* of an expert, that a GEMM task takes; 0: FUSED_BLOCK_ROWS */
     uint32_t
         column_splits;  /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
     int combine_mode;   /* enum fused_combine */
@@ -34,7 +34,8 @@ struct fused_config {
 };
 
 enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 64 };
-enum { FUSED_BUFFERS = 2 }; /* sets of what peers write, used in turn */
+enum { FUSED_BLOCK_ROWS = 320 }; /* of hosts: with hidden 2048, 1.25 MiB of L2 */
+enum { FUSED_BUFFERS = 2 };      /* sets of what peers write, used in turn */
 
 /* Words of 32 bits at the start of a header, which is what a source tells a rank before its rows
  * come. Behind them: rows_to[size], entries_to[size], first_rows[local], row_start[rows + 1],

@@ -101,7 +101,7 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
                         c->tail_workers);
-    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != GEMM_ROWS)
+    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != 0)
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "fused on GPUs has rows of an expert one after the other, in tiles of up to "

@@ -354,6 +354,20 @@ static bool place_sources(struct fused_host *h)
     return true;
 }
 
+/* The entries of an expert in as few blocks as there may be, as equal as panels can be. */
+static void cut_blocks(struct fused_host *h, uint32_t expert, uint32_t first, uint32_t rows)
+{
+    uint32_t panels = (rows + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS;
+    uint32_t n = (rows + h->l.block_rows - 1) / h->l.block_rows;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t from = panels * i / n * EPA_GEMM_ROWS;
+        uint32_t to = i + 1 < n ? panels * (i + 1) / n * EPA_GEMM_ROWS : rows;
+
+        h->block[h->n_blocks++] = (struct fused_block){expert, first + from, to - from};
+    }
+}
+
 /* Entries are by expert, within it by source and row. */
 static void place_entries(struct fused_host *h)
 {
@@ -371,15 +385,11 @@ static void place_entries(struct fused_host *h)
     for (uint32_t e = 0; e < l->local; e++) {
         uint32_t rows = next[e];
 
-        for (uint32_t row = 0; row < rows; row += l->block_rows) {
-            uint32_t left = rows - row;
-
-            h->block[h->n_blocks++] =
-                (struct fused_block){e, end + row, left < l->block_rows ? left : l->block_rows};
-        }
+        cut_blocks(h, e, end, rows);
         next[e] = h->entry_start[e] = end;
         end += rows;
     }
+    h->stream_slots = (uint64_t)end * l->hidden * sizeof(float) > FUSED_CACHED;
     for (uint32_t s = 0; s < l->size; s++) {
         const uint32_t *start = head_row_start(l, h->head[s]);
         const struct fused_choice *choice = head_choices(l, h->head[s]);

@@ -159,20 +159,34 @@ static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint3
     return (uint32_t)((uint64_t)(columns / FUSED_TILE) * part / h->splits) * FUSED_TILE;
 }
 
+/* The packed weights of an expert from a column on. */
+static const char *up_weights(const struct fused_host *h, uint32_t expert, uint32_t column)
+{
+    return h->weights + expert * (h->up_bytes + h->down_bytes) +
+           epa_gemm_b_bytes(h->l.weights, column, h->l.hidden);
+}
+
+static const char *down_weights(const struct fused_host *h, uint32_t expert, uint32_t column)
+{
+    return up_weights(h, expert, 0) + h->up_bytes +
+           epa_gemm_b_bytes(h->l.weights, column, h->l.ffn);
+}
+
+/* next_b: what the worker multiplies by after that. */
 static void multiply_up(const struct fused_host *h, const struct fused_block *b, uint32_t slot,
-                        uint32_t column, float *c)
+                        uint32_t column, float *c, const char *next_b)
 {
     const struct fused_layout *l = &h->l;
-    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2, groups = l->hidden / 128;
+    size_t groups = l->hidden / 128;
     struct epa_gemm_call call = {
         .a = panel_of(h, slot),
-        .b = h->weights + b->expert * (h->up_bytes + h->down_bytes) +
-             (size_t)column * l->hidden * element,
+        .b = up_weights(h, b->expert, column),
         .m = b->rows,
         .n = FUSED_TILE,
         .k = l->hidden,
         .c = c,
         .ldc = FUSED_TILE,
+        .next_b = next_b,
     };
 
     if (l->weights == EPA_FP8_E4M3) {
@@ -200,6 +214,10 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     if (slot == ALGO_NONE)
         return;
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
+        /* One worker goes on with the down-projection; where there are more it is a guess. */
+        const char *next_b = n + FUSED_TILE < end
+                                 ? up_weights(h, b->expert, n + FUSED_TILE)
+                                 : down_weights(h, b->expert, first_column(h, l->hidden, part));
         struct gemm_tile_out tile = {
             .gate = gate,
             .up = gated ? up : NULL,
@@ -215,9 +233,9 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
             .scale = h->inter_scale + (size_t)place * l->block_rows * (l->ffn / 128),
         };
 
-        multiply_up(h, b, slot, n, gate);
+        multiply_up(h, b, slot, n, gate, gated ? up_weights(h, b->expert, l->ffn + n) : next_b);
         if (gated)
-            multiply_up(h, b, slot, l->ffn + n, up);
+            multiply_up(h, b, slot, l->ffn + n, up, next_b);
         h->rows->activate(&tile);
         fused_poll(h, worker);
     }
@@ -299,8 +317,8 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
     const struct fused_layout *l = &h->l;
     const struct fused_block *b = &h->block[block];
     uint32_t first = first_column(h, l->hidden, part), end = first_column(h, l->hidden, part + 1);
-    uint32_t place = block % h->inter_ring;
-    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2, groups = l->ffn / 128;
+    uint32_t place = block % h->inter_ring, next = block + 1 < h->n_blocks ? block + 1 : 0;
+    size_t groups = l->ffn / 128;
     const struct fused_wait why = {.what = "the up-projection of block",
                                    .peer = ALGO_NONE,
                                    .first = block,
@@ -312,13 +330,16 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
         struct epa_gemm_call call = {
             .a = h->inter + place * h->inter_bytes,
-            .b = h->weights + b->expert * (h->up_bytes + h->down_bytes) + h->up_bytes +
-                 (size_t)n * l->ffn * element,
+            .b = down_weights(h, b->expert, n),
             .m = b->rows,
             .n = FUSED_TILE,
             .k = l->ffn,
             .c = h->slot + (size_t)b->first * l->hidden + n,
             .ldc = l->hidden,
+            .stream_c = h->stream_slots,
+            .next_b = n + FUSED_TILE < end
+                          ? down_weights(h, b->expert, n + FUSED_TILE)
+                          : up_weights(h, h->block[next].expert, first_column(h, l->ffn, part)),
         };
 
         if (l->weights == EPA_FP8_E4M3) {

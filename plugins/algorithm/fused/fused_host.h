@@ -18,6 +18,7 @@
 #include "fused_host.h"
 
 enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache */
+enum { FUSED_CACHED = 32 << 20 };   /* bytes of slots that a sum finds in caches */
 enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
 
 /* A row of a token, at its source: rank ALGO_NONE: there is none. */
@@ -138,6 +139,7 @@ struct fused_host {
     char *tile; /* [workers] two tiles of float32 and a row that is quantised */
     size_t tile_bytes;
     float *slot; /* [entries][hidden] outputs before they are added up */
+    bool stream_slots;
 
     struct fused_tasks queue[FUSED_QUEUES];
     struct fused_far *far; /* [size] */
