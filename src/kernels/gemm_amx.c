@@ -65,14 +65,15 @@ INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, bool lower
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
 
     for (; k < end; k += 32, a += t->step, b += (size_t)16 * BYTES_OF_PAIRS) {
-        _tile_stream_loadd(4, a, PIECE);
         _tile_loadd(6, b, BYTES_OF_PAIRS);
-        _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + 64, BYTES_OF_PAIRS);
+        _tile_stream_loadd(4, a, PIECE);
+        if (lower)
+            _tile_stream_loadd(5, a + (size_t)16 * PIECE, PIECE);
+        _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         work_ahead(t->ahead, fp8);
         if (lower) {
-            _tile_stream_loadd(5, a + (size_t)16 * PIECE, PIECE);
             _tile_dpbf16ps(2, 5, 6);
             _tile_dpbf16ps(3, 5, 7);
         }
