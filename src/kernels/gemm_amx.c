@@ -12,8 +12,8 @@
 #include "kernels/gemm_avx512.h"
 
 enum {
-    ROWS = 320,   /* of A, and */
-    BLOCK = 2048, /* of k: 1.25 MiB of L2 */
+    ROWS = 256,   /* of A, and */
+    BLOCK = 2048, /* of k: 1 MiB of L2 */
     SLICE = 512,  /* of k: 32 KiB of B in L1 */
     /* Tiles: sums of rows 0-15 and columns 0-15 and 16-31, then of rows 16-31; rows; columns */
     BYTES_OF_SUMS = EPA_GEMM_COLS * 4, /* from row to row */

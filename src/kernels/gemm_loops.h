@@ -58,7 +58,7 @@ struct gemm_method {
 enum {
     WIDENED_ROWS = 64, /* of A that are kept in float32 at a time, at most */
     WIDENED = WIDENED_ROWS * 256,
-    SUM_ROWS = 320,
+    SUM_ROWS = 256,
     DECODED = 512,           /* of k, of one panel of B */
     WIDE_PIECE = 32 * 4,     /* bytes */
     PIECE = 32 * 2,          /* as it comes */

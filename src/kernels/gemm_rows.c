@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
-enum { GROUP = 128, STEP = 32 };
+enum { GROUP = 128, STEP = 32, LINE = 16 };
 
 /* exp(x) to 2 ulp for x up to 88, which is all that matters to x / (1 + exp(-x)): above it is
  * infinite, below -87 it is as at -87, which is nothing beside 1. */
@@ -138,6 +138,9 @@ static void sum(const float *const *row, const float *weight, uint32_t n, uint32
             const float *restrict from = row[i] + h;
             float w = weight[i];
 
+            /* Rows are short for what hardware fetches by itself. */
+            for (uint32_t j = GROUP; h + GROUP < hidden && j < 2 * GROUP; j += LINE)
+                __builtin_prefetch(from + j);
             for (uint32_t j = 0; j < GROUP; j++)
                 acc[j] = fmaf(w, from[j], acc[j]);
         }

@@ -34,7 +34,7 @@ struct fused_config {
 };
 
 enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 64 };
-enum { FUSED_BLOCK_ROWS = 320 }; /* of hosts: with hidden 2048, 1.25 MiB of L2 */
+enum { FUSED_BLOCK_ROWS = 256 }; /* of hosts: with hidden 2048, 1 MiB of L2 */
 enum { FUSED_BUFFERS = 2 };      /* sets of what peers write, used in turn */
 
 /* Words of 32 bits at the start of a header, which is what a source tells a rank before its rows
