@@ -137,7 +137,7 @@ GPU_PROMISES = {name: PROMISES[name] for name in (
     "an odd width")} | {
     "ranks straggle": "verify.straggle: 1ms, verify.iterations: 30",
     "full speed, few iterations checked":
-        "moe.hidden: 128, moe.max_tokens: 4, verify.iterations: 600, verify.check_every: 37",
+        "moe.hidden: 128, moe.max_tokens: 4, verify.iterations: 300, verify.check_every: 37",
     "four ranks": "ranks: 4",
     "4 experts": "moe.experts: 4, moe.topk: 2",
     "one token or none": "moe.max_tokens: 1, verify.iterations: 40",
