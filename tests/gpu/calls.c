@@ -151,13 +151,13 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
     operation_of(EPA_OP_MOE)->shape(x, &problem);
     for (uint32_t k = 0; k < INPUTS; k++)
         if (!done(l,
-                  operation_of(EPA_OP_MOE)
-                      ->create(&(struct op_params){.x = l->x[k],
-                                                   .world = &l->r->boot->world,
-                                                   .footprint = &l->x[k]->footprint,
-                                                   .backend = l->r->backend,
-                                                   .slots = SLOTS},
-                               &l->op[k], &err),
+                  op_create(operation_of(EPA_OP_MOE),
+                            &(struct op_params){.x = l->x[k],
+                                                .world = &l->r->boot->world,
+                                                .footprint = &l->x[k]->footprint,
+                                                .backend = l->r->backend,
+                                                .slots = SLOTS},
+                            &l->op[k], &err),
                   &err, "inputs"))
             return false;
     return done(l,
@@ -205,7 +205,7 @@ static void scene_close(struct scene *s)
         if (l->a != NULL)
             l->a->destroy(l->a);
         for (uint32_t k = 0; k < INPUTS; k++)
-            operation_of(EPA_OP_MOE)->destroy(l->op[k]);
+            op_destroy(l->op[k]);
     }
 }
 
@@ -230,15 +230,13 @@ static struct op_rank *op_of(struct layer *l, uint32_t slot)
 
 static struct epa_problem *problem_of(struct layer *l, uint32_t slot)
 {
-    return op_of(l, slot)->operation->problem(op_of(l, slot), slot % SLOTS);
+    return &op_of(l, slot)->slot[slot % SLOTS].problem;
 }
 
 /* New inputs, and an output that is spoilt. */
 static bool make(struct layer *l, uint32_t slot)
 {
-    return works_out(
-        l, op_of(l, slot)->operation->inputs(op_of(l, slot), slot % SLOTS, l->iteration++),
-        "inputs");
+    return works_out(l, op_inputs(op_of(l, slot), slot % SLOTS, l->iteration++), "inputs");
 }
 
 static uint32_t dispatch_stages(const struct epa_algorithm *a)

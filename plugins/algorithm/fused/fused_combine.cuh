@@ -573,14 +573,14 @@ EPA_DEV void fused_combine(const struct fused_args &a, uint64_t call, const stru
 {
     bool ok;
 
-    fused_stamp(a, FUSED_PHASE_SEND, false);
+    fused_stamp(a, call, FUSED_PHASE_SEND, false);
     ok = fused_combine_send<S, SWEEPS, MANY>(a, call, t, &w);
-    fused_stamp(a, FUSED_PHASE_SEND, true);
-    fused_stamp(a, FUSED_PHASE_SUM, false);
+    fused_stamp(a, call, FUSED_PHASE_SEND, true);
+    fused_stamp(a, call, FUSED_PHASE_SUM, false);
     if (ok && a.direct != 0)
         fused_combine_none(a);
     else if (ok)
         (void)fused_combine_receive<S, SWEEPS, MANY>(a, call);
-    fused_stamp(a, FUSED_PHASE_SUM, true);
+    fused_stamp(a, call, FUSED_PHASE_SUM, true);
 }
 #endif

@@ -83,11 +83,11 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
 
         if (a.sorted != 0 && blockIdx.x < a.ways.dispatchers)
             fused_dispatch_sorted<IN, S>(a, t, own, slots);
-        fused_stamp(a, FUSED_PHASE_DISPATCH, true);
+        fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
         if (a.ways.tail != 0 && tail != ~0u) {
-            fused_stamp(a, FUSED_PHASE_TAIL, false);
+            fused_stamp(a, call, FUSED_PHASE_TAIL, false);
             ok = fused_tail<S>(a, t, tail + own * a.ways.tails, FUSED_TOKEN_WARPS * a.ways.tails);
-            fused_stamp(a, FUSED_PHASE_TAIL, true);
+            fused_stamp(a, call, FUSED_PHASE_TAIL, true);
         }
         if (!ok)
             return;
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_named_sync(4, FUSED_THREADS);
         epa_dev_registers_less<72>();
         if (begins)
-            fused_stamp(a, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
+            fused_stamp(a, call, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
         if (threadIdx.x == 0)
             fused_load_weights<S>(a, t, p, s->ring);
         else if (warp == 1)
@@ -169,16 +169,16 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (warp >= 2) {
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, slots);
-            fused_stamp(a, FUSED_PHASE_DISPATCH, true);
+            fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
             fused_combine<S, 1, 8>(a, call, t,
                                    {blockIdx.x + own * gridDim.x, FUSED_TOKEN_WARPS * gridDim.x,
                                     t.block_at[a.c.local], slots.first});
         }
         if (warp < 2)
-            fused_stamp(a, FUSED_PHASE_TILES, true);
+            fused_stamp(a, call, FUSED_PHASE_TILES, true);
     } else {
         if (begins)
-            fused_stamp(a, FUSED_PHASE_DISPATCH, false);
+            fused_stamp(a, call, FUSED_PHASE_DISPATCH, false);
         struct fused_mover m = {blockIdx.x + (warp - 4) * fused_dispatchers<S>(a),
                                 8 * fused_dispatchers<S>(a), scales + (warp - 4) * a.scales};
 
@@ -190,12 +190,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (!a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
         if (begins)
-            fused_stamp(a, FUSED_PHASE_DISPATCH, true);
+            fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<216>();
         if (begins)
-            fused_stamp(a, FUSED_PHASE_TILES, false);
+            fused_stamp(a, call, FUSED_PHASE_TILES, false);
         fused_multiply<S>(a, p, s->ring);
-        fused_stamp(a, FUSED_PHASE_TILES, true);
+        fused_stamp(a, call, FUSED_PHASE_TILES, true);
         if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }

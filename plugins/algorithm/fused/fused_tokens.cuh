@@ -126,14 +126,22 @@ EPA_DEV bool fused_failed(const struct fused_args &a)
     return *(volatile uint32_t *)&a.c.v.fault->claimed != 0;
 }
 
-/* Notes when a warp begins and ends a phase: the first beginning and the last end. One lane. */
-EPA_DEV void fused_stamp(const struct fused_args &a, enum fused_phase phase, bool ends)
+/* Notes that this warp begins a phase of the call, or ends it: of several the first beginning and
+ * the last end count. One lane. */
+EPA_DEV void fused_stamp(const struct fused_args &a, uint64_t call, enum fused_phase phase,
+                         bool ends)
 {
     uint32_t warp = threadIdx.x / EPA_DEV_WARP;
 
-    if (a.c.stamps == NULL || epa_dev_lane() != 0 || warp >= DEVICE_WARPS)
+    if (a.c.stamps == NULL || epa_dev_lane() != 0 || warp >= a.c.warps)
         return;
-    a.c.stamps[blockIdx.x * DEVICE_WARPS + warp].at[phase][ends] = epa_dev_time();
+    struct device_stamp *stamp = &a.c.stamps[blockIdx.x * a.c.warps + warp].phase[phase];
+    uint64_t now = epa_dev_time();
+
+    if (stamp->call != (uint32_t)call)
+        *stamp = {now, 0, (uint32_t)call};
+    else if (ends)
+        *stamp = {now, (uint32_t)(now - stamp->end) + stamp->took_ns, (uint32_t)call};
 }
 
 /* Until a counter of this GPU, or one that peers add to, is at least `wanted`. One thread. */
