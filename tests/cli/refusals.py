@@ -60,8 +60,7 @@ CASES = [
     moe("{name: ll_v2, recv_layout: padded}", "4000000", moe=shape(max_tokens=4000000, experts=2048), ranks="8"),
     moe("{name: token_flag, chunks: 2, flag_granularity: rank}", "2, flag"),
     # what is for GPUs
-    *(moe(f"{{name: {name}, {option}: {value}}}", value) for name in ("ll_v1", "ll_v2", "token_flag")
-      for option, value in (("blocks", "3"), ("profile", "trace"))),
+    *(moe(f"{{name: {name}, blocks: 3}}", "3") for name in ("ll_v1", "ll_v2", "token_flag")),
     *(moe(f"{{name: {name}, pdl: false}}", "false") for name in ("ll_v1", "ll_v2")),
     *(moe(f"{{name: ll_v2, {option}: true}}", "true") for option in ("split_phase", "fuse_expert")),
     moe("fused", "fused", moe=shape()),
