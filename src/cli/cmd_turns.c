@@ -338,7 +338,7 @@ static enum epa_status start_side(const struct sides *s, uint32_t side, const si
     _exit(run_side(s, side, out->fd));
 }
 
-/* Until all of them have ended or, with `here`, that side has come to its first turn. */
+/* Waits until all of them have ended or, with `here`, until that side is set up. */
 static void watch(const struct sides *s, struct side_process process[2], int here)
 {
     struct pollfd fd = {.fd = s->signals, .events = POLLIN};

@@ -1,7 +1,8 @@
-/* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by Thue and
- * Morse, so that what drifts, and what the block before leaves, is as often on one side. All ranks
- * of a side sleep while the other has its turn: of a machine with other work they then get the
- * cores at once and together, and what changes in it from second to second is in both alike. */
+/* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by the
+ * Thue-Morse sequence, so that drift and the state that a block leaves behind affect both sides
+ * equally often. All ranks of a side sleep while the other has its turn: on a busy machine they
+ * then get the cores at once and together, and load that changes from second to second is the
+ * same for both. */
 #include "session/alternate.h"
 
 #include <linux/futex.h>
@@ -69,7 +70,7 @@ void alternation_pass(struct alternation *a, uint32_t side)
         a->spent_ns = epa_now_ns() - a->start_ns;
         __atomic_store_n(&a->over, true, __ATOMIC_RELAXED);
     }
-    /* Release: pairs with whoever sees the turn; the other's ranks write what we read no more. */
+    /* Release: pairs with the acquire in alternation_wait() of the other side. */
     __atomic_store_n(&a->turn, turn + 1, __ATOMIC_RELEASE);
     wake(a);
 }

@@ -26,7 +26,7 @@ bool alternation_is_here(struct alternation *, uint32_t side);
 /* By one rank of a side, once all of them have ended a block, and before the first. */
 void alternation_pass(struct alternation *, uint32_t side);
 /* By all ranks of a side, after that: sleeps until it is their turn, 100 ms at most. *turn is 0
- * before the first, and then theirs. Whether it has come, which may be to hear that it is over. */
+ * before the first turn, then its number. True: it is their turn, or the alternation is over. */
 bool alternation_wait(struct alternation *, uint32_t side, uint32_t *turn);
 bool alternation_is_over(const struct alternation *);
 /* It ends for both. By anyone, also for a side that has died. */

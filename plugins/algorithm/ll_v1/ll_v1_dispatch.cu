@@ -300,7 +300,7 @@ EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells
     return {cell % a.c.v.size, c.place[cell] + entry - c.entry[cell]};
 }
 
-/* A part that stands as a string in shared memory, to the row of its entry. */
+/* Copies a chunk that is contiguous in shared memory to the row of its entry. */
 template <int IN>
 EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
                              const struct v1_back &back, const char *payload)

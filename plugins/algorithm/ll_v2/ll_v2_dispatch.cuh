@@ -60,7 +60,7 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
 /* ---- receiving ----
  *
  * A row's slot says who sent it and which token it is. Which experts want it, and where it
- * is among their entries, is in its choices and the routes that its rank told. */
+ * is among their entries, is in its choices and the routes that its rank sent. */
 
 /* Whether a row comes here. One warp; *ok: the source has said so, or not. */
 EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
@@ -167,7 +167,7 @@ EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t
     return wait_row(a, slot, w, epoch);
 }
 
-/* A part that stands as a string in shared memory, to the rows of its experts. */
+/* Copies a chunk that is contiguous in shared memory to the rows of its experts. */
 template <int IN>
 EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
                           const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
@@ -232,7 +232,7 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
     return true;
 }
 
-/* Direct: where the i-th row in use stands. Its expert is the last that begins no later, and
+/* Direct: the place of the i-th row in use. Its expert is the last that begins no later, and
  * is looked for only where it matters. `begin` [local] as compact rows would begin. */
 EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32_t i)
 {
