@@ -113,10 +113,10 @@ static void is_clean(const char *text, size_t room)
 /* Reads all that a message claims to have, so that a sanitizer sees where it is not. */
 static void touch(const unsigned char *data, size_t bytes)
 {
-    volatile unsigned sum = 0;
+    const volatile unsigned char *at = data;
 
     for (size_t i = 0; i < bytes; i++)
-        sum += data[i];
+        (void)at[i];
 }
 
 static bool hear_welcome(const struct conn_message *m, uint32_t ranks)
