@@ -146,14 +146,18 @@ static bool somebody_failed(const struct call *call)
 static void fail_each_call(const struct simulated *subject, const char *memory, uint32_t ranks,
                            bool nodes)
 {
-    uint64_t calls, reached = 0, failed = 0;
-    struct call good;
+    uint64_t calls = UINT64_MAX, reached = 0, failed = 0;
 
-    subject->cuda->calls = subject->cuda->fail_at = 0;
-    good = launch(subject, memory, ranks, nodes);
-    for (uint32_t r = 0; r < ranks; r++)
-        assert_int_equal(good.status[r], EPA_OK);
-    calls = subject->cuda->calls;
+    /* The least of some: a rank that waits asks again, on a busy machine thousands of times. */
+    for (int i = 0; i < 5; i++) {
+        struct call good;
+
+        subject->cuda->calls = subject->cuda->fail_at = 0;
+        good = launch(subject, memory, ranks, nodes);
+        for (uint32_t r = 0; r < ranks; r++)
+            assert_int_equal(good.status[r], EPA_OK);
+        calls = subject->cuda->calls < calls ? subject->cuda->calls : calls;
+    }
     for (uint64_t at = 1; at <= calls; at++) {
         struct call call;
 
@@ -165,8 +169,7 @@ static void fail_each_call(const struct simulated *subject, const char *memory, 
         failed += somebody_failed(&call);
     }
     subject->cuda->fail_at = 0;
-    /* Some fail where it is of no matter: on close, where there are 6 to 15. How many calls there
-     * are, 134 to 426, is not the same each time: who waits asks again. */
+    /* Some fail where it is of no matter: on close, where there are 6 to 15. */
     if (reached - failed > 20)
         fail_msg("of %llu calls that failed only %llu ended a rank", (unsigned long long)reached,
                  (unsigned long long)failed);
