@@ -203,15 +203,7 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
 
 /* ---- counters of one GPU ---- */
 
-EPA_DEV uint32_t epa_dev_load_acquire_gpu(const uint32_t *word)
-{
-    uint32_t value;
-
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-/* Release: pairs with epa_dev_load_acquire_gpu(). */
+/* Release: pairs with epa_dev_load_acquire32(). */
 EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
 {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
