@@ -368,22 +368,6 @@ static void run_memcpy(struct work *w, const struct row *row, uint32_t turn)
         memcpy(w->slots + (size_t)w->order[i] * MESSAGE, w->q, MESSAGE);
 }
 
-static void run_output(struct work *w, const struct row *row, uint32_t turn)
-{
-    (void)turn;
-    for (uint32_t t = 0; t < w->tokens; t++)
-        row->set->output(rows_of(w, row) + (size_t)t * HIDDEN, HIDDEN, 1.25f,
-                         w->out + (size_t)t * HIDDEN);
-}
-
-static void run_output_fp8(struct work *w, const struct row *row, uint32_t turn)
-{
-    (void)turn;
-    for (uint32_t t = 0; t < w->tokens; t++)
-        row->set->output_fp8(w->q + (size_t)t * HIDDEN, w->scale + (size_t)t * (HIDDEN / GROUP),
-                             HIDDEN, GROUP, 1.25f, w->out + (size_t)t * HIDDEN);
-}
-
 static void rows_tables(void)
 {
     static struct row row[MOST_ROWS];
@@ -428,16 +412,6 @@ static void rows_tables(void)
                  i % 2 == 0 ? "cached" : "streaming", slots * MESSAGE >> 20);
         measure(title, row, rows, &w, (double)slots * MESSAGE, "GB/s");
     }
-    w.tokens = 512;
-    fill(&w);
-    row[0] = (struct row){.set = epa_kernels_get(EPA_BF16, NULL)};
-    run_quantise(&w, row, 0);
-    rows = add_vector_sets(row, 0, true, run_output_fp8);
-    measure("expert outputs from fp8, 512 rows", row, rows, &w, (double)w.tokens * HIDDEN * 2,
-            "GB/s");
-    rows = add_vector_sets(row, 0, true, run_output);
-    measure("expert outputs from rows as they are, 512 rows", row, rows, &w,
-            (double)w.tokens * HIDDEN * 2, "GB/s");
     if (w.seen == 1) /* never; keeps the reading alive */
         printf("\n");
 }

@@ -5,12 +5,7 @@
  *     bench-nodes-gpu NVLINK.so fork CUDA.so between_nodes=TRANSPORT.so
  *
  * Each rank is a node. Medians of five. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <cmocka.h>
 
 #include "contract/ranks.h"
 #include "nodes_gpu_kernels.h"
