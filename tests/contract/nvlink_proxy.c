@@ -3,11 +3,6 @@
  * their own; every second one writes to its peers' staging at once, where the transport has mapped
  * that. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "../../plugins/transport/nvlink/proxy.h"
 #include "ranks.h"

@@ -2,13 +2,8 @@
 #include "ranks.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "base/text.h"
 #include "config/options.h"

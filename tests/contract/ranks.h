@@ -3,6 +3,12 @@
 #ifndef RANKS_H
 #define RANKS_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
 #include <epa2a/transport.h>
 
 enum { RANKS_MOST = 8, NOTES = 8192 };

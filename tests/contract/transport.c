@@ -2,12 +2,6 @@
  * any alignment, any peer, from wherever they may come. They are asked of the transport given on
  * the command line. A body runs on each rank. Sources lie in the lower half of the heap, for
  * transports that read from nowhere else; what is put lands in the upper half. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "ranks.h"
 
 enum { HEAP = 16384, HALF = HEAP / 2, SIGNALS = 64, ROUNDS = 1000, LARGE = 9 * (1 << 20) + 3 };

@@ -1,11 +1,6 @@
 /* Link peak over the transport given on the command line: what peak_measure() of the core
  * finds, by the functions of epa2a/transport.h alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "ranks.h"
 #include "session/session.h"

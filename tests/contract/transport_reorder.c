@@ -1,13 +1,8 @@
 /* That reorder reorders: what the contract does not promise must fail over it,
  * now and then, or tests over it show nothing. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "ranks.h"
 

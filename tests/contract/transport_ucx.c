@@ -3,13 +3,8 @@
  * told by name; and what is under way is bounded. */
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <ucp/api/ucp.h>
 
 #include "../../plugins/transport/ucx/lanes.h"

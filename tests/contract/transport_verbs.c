@@ -1,11 +1,5 @@
 /* What only the verbs transport promises: who does not answer is named, flow control that
  * takes whatever is put, and what it says of itself. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "ranks.h"
 
 enum { HEAP = 1 << 20, HALF = HEAP / 2, SIGNALS = 8 };

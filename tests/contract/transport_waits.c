@@ -1,11 +1,6 @@
 /* The promises of epa2a/transport.h that are about waiting: for signals, for all ranks, for
  * ever. Nothing here measures time, but that a wait may not give up too early. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "ranks.h"
 

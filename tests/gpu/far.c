@@ -1,11 +1,5 @@
 /* Kernels put and signal to ranks of other nodes by the functions of ring.cuh. Arguments as in
  * tests/contract, with between_nodes; each rank is a node. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "far_kernels.h"
 #include "../contract/ranks.h"
 

@@ -1,13 +1,8 @@
 /* What only the nvlink transport promises, beside what tests/contract asks of every transport:
  * refusals in words, and an error where a rank has gone. Ranks share a GPU where there are too few. */
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "../contract/ranks.h"
 

@@ -1,12 +1,7 @@
 /* Calls of allgather that the program does not make: rows that are in place already, outputs that
  * are read until the next call begins, the signal words of chunks. Counts of rows and every byte
  * differ from call to call. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "../../../../plugins/algorithm/allgather/allgather.h"
 #include "../../ranks.h"
