@@ -110,8 +110,7 @@ def ranks(p):
 
 def kill(pid, sig):
     try:
-        os.kill(pid, sig)
-        return True
+        return pid != 0 and os.kill(pid, sig) is None
     except OSError:
         return False
 
@@ -158,7 +157,7 @@ class Run:
         else:
             for r in range(n):
                 self.start(args, dict(env, RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port)), r)
-        self.t0 = time.time()
+        self.t0 = self.since = time.time()
 
     def start(self, args, env, i):
         e = open(os.path.join(self.dir, f'err.{i}'), 'wb')
@@ -236,10 +235,10 @@ done_in = {}
 STAGE = '(set-up|between stages|dispatch|combine|layer|gemm|gather|warm|inputs|check|report|barrier|before|after)'
 
 
-def judge(name, run, since, limit, want, who=None, stage=False, text=None, ended=True, victims=(), json_must=True, gone_ok=False, only_codes_of=None, parent_killed=False):
+def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, json_must=True, only_codes_of=None, parent_killed=False):
     """Everything that is promised of one fault. `who`: (rank, pid) the sentence must name."""
     v = []
-    ms = int((time.time() - since) * 1000)
+    ms = int((time.time() - run.since) * 1000)
     codes = [p.poll() for p in run.p]
     said = run.said()
     if run.launch == 'mpi':  # codes[0] is mpirun's own: what becomes of it once all of epa2a has ended is not ours
@@ -336,226 +335,158 @@ def judge(name, run, since, limit, want, who=None, stage=False, text=None, ended
 KILLS = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL]
 
 
-def f_rank(launch, transport, n, verb, when, sig):
-    """A rank's process gets a deadly signal."""
-    name = f'{launch} {transport} {n} {verb} | {sig.name} of a rank {when}'
+ANY = set(range(1, 256))  # of mpirun, where the fault is in MPI's own set-up
+
+
+def limit_of(launch, more=0):
+    return TIMEOUT + SLACK + (HEART if launch != 'fork' else 0) + more
+
+
+def fault(launch, transport, n, verb, what, when, strike, sets=(), nap=None):
+    """A fault by its name, and what does it: strike(run, r) once the run is `when`, and a while later; it returns what is
+    expected of the run, for judge()."""
+    name = f'{launch} {transport} {n} {verb} | {what}'
 
     def go():
-        run = Run(launch, transport, n, verb)
-        ok = run.until('ranks' if when in ('in set-up', 'at start') else 'under way')
-        if when == 'at start':
-            pass
-        elif when == 'in set-up':
-            time.sleep(R.random() * (0.03 if launch == 'fork' else 0.25))
-        else:
-            time.sleep(R.random() * 0.2)
-        r = R.randrange(n)
-        pid = run.rank_of(r)
-        since = time.time()
-        hit = pid and kill(pid, sig)
-        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
-        if not hit or not ok:
-            run.clean()
-            return judge(name + ' (not started)', run, since, limit, {-9, 5, 137, None, 0, 2, 3, 4}, ended=True, json_must=False, parent_killed=True) if hit else judge(name + ' (never under way)', run, since, limit, {'under way'}, ended=True)
-        ended = run.wait(limit)
-        early = launch == 'mpi' and when != 'under way'
-        judge(name, run, since, limit, set(range(1, 256)) if early else {5}, who=None if early else (r, pid), stage=when == 'under way' and launch == 'fork', ended=ended, json_must=not early, parent_killed=early)
+        run = Run(launch, transport, n, verb, sets)
+        if when != 'at start' and not run.until('ranks' if when == 'in set-up' else 'under way'):
+            return judge(name + ' (never under way)', run, 9, {'under way'})
+        time.sleep(R.random() * (0.2 if when == 'under way' else 0.03) if nap is None else nap)
+        run.since = time.time()
+        told = {'limit': limit_of(launch), **strike(run, R.randrange(n))}
+        if 'ended' not in told:
+            told['ended'] = run.wait(told['limit'])
+        judge(name, run, **told)
     return (name, go)
+
+
+def f_rank(launch, transport, n, verb, when, sig):
+    """A rank's process gets a deadly signal."""
+    early = launch == 'mpi' and when != 'under way'
+
+    def strike(run, r):
+        pid = run.rank_of(r)
+        kill(pid, sig)
+        return dict(want=ANY if early else {5}, who=None if early else (r, pid), stage=when == 'under way' and launch == 'fork', json_must=not early, parent_killed=early)
+    nap = 0 if when == 'at start' else R.random() * 0.25 if when == 'in set-up' and launch != 'fork' else None
+    return fault(launch, transport, n, verb, f'{sig.name} of a rank {when}', 'in set-up' if when == 'at start' else when, strike, nap=nap)
 
 
 def f_stop(launch, transport, n, verb, when):
     """A rank's process is stopped and stays so."""
-    name = f'{launch} {transport} {n} {verb} | SIGSTOP of a rank {when}'
-
-    def go():
-        run = Run(launch, transport, n, verb)
+    def strike(run, r):
+        pid, end = 0, time.time() + 10
         if when == 'at start':
-            ok, r, pid, end = (True, 0, 0, time.time() + 10)
-            while not pid and run.alive() and (time.time() < end):
+            r = 0
+            while not pid and run.alive() and time.time() < end:
                 try:
                     pid = int((open(f'/proc/{run.p[0].pid}/task/{run.p[0].pid}/children').read().split() or [0])[0])
                 except OSError:
                     pass
         else:
-            ok = run.until('ranks' if when == 'in set-up' else 'under way')
-            time.sleep(R.random() * (0.03 if when == 'in set-up' else 0.2))
-            r = R.randrange(n)
             pid = run.rank_of(r)
-        since = time.time()
-        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
-        if when == 'in set-up' and launch in ('mpi',):
-            limit += START
-        if not pid or not kill(pid, signal.SIGSTOP) or (not ok):
-            return judge(name + ' (never under way)', run, since, limit, {'under way'}, ended=True)
-        ended = run.wait(limit)
-        judge(name, run, since, limit, {4}, who=(r, pid), ended=ended)
-    return (name, go)
+        run.since = time.time()
+        kill(pid, signal.SIGSTOP)
+        return dict(want={4}, who=(r, pid), limit=limit_of(launch, START if when == 'in set-up' and launch == 'mpi' else 0))
+    return fault(launch, transport, n, verb, f'SIGSTOP of a rank {when}', when, strike, nap=0 if when == 'at start' else None)
 
 
 def f_pause(launch, transport, n, verb, whom):
     """Stopped for less than the time limit, as by Ctrl-Z, then continued: goes on; then SIGINT ends it well."""
-    name = f'{launch} {transport} {n} {verb} | SIGSTOP and SIGCONT of {whom}'
-
-    def go():
-        run = Run(launch, transport, n, verb)
-        ok = run.until('under way')
-        pid = run.rank_of(R.randrange(n)) if whom == 'a rank' else run.p[0].pid
-        since = time.time()
-        if not pid or not ok:
-            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+    def strike(run, r):
+        pid = run.rank_of(r) if whom == 'a rank' else run.p[0].pid
         kill(pid, signal.SIGSTOP)
         time.sleep(0.4 if whom == 'a rank' else 1.0)
         kill(pid, signal.SIGCONT)
         time.sleep(0.5)
         if not run.alive():
-            return judge(name, run, since, 0, {'goes on'}, ended=True)
-        since = time.time()
+            return dict(want={'goes on'}, ended=True)
+        run.since = time.time()
         kill(run.agent_of(0), signal.SIGINT)
-        ended = run.wait(4 * A.slow + SLACK)
-        judge(name, run, since, 4 * A.slow + SLACK, {130}, ended=ended)
-    return (name, go)
+        return dict(want={130}, limit=4 * A.slow + SLACK)
+    return fault(launch, transport, n, verb, f'SIGSTOP and SIGCONT of {whom}', 'under way', strike, nap=0)
 
 
 def f_parent(launch, transport, n, verb, when, sig):
     """Who watches (the command, or the agent of a rank) is killed."""
-    name = f"{launch} {transport} {n} {verb} | {sig.name} of {('the command' if launch == 'fork' else 'an agent')} {when}"
+    code = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 143}.get(sig)
+    soft, late = code is not None, when == 'under way'
 
-    def go():
-        run = Run(launch, transport, n, verb)
-        ok = True
-        if when == 'in set-up':
-            ok = run.until('ranks')
-            time.sleep(R.random() * 0.03)
-        elif when == 'under way':
-            ok = run.until('under way')
-            time.sleep(R.random() * 0.2)
-        else:
-            time.sleep(R.random() * 0.03)
-        r = R.randrange(n)
-        a = run.agent_of(r)
-        since = time.time()
-        pid = run.rank_of(r)
-        if launch == 'mpi' and (not a):
-            ok = False
-        if not ok:
-            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+    def strike(run, r):
+        a, pid = run.agent_of(r), run.rank_of(r)
         kill(a, sig)
-        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0)
-        if launch != 'fork' and when != 'under way':
-            limit += START
-        ended = run.wait(limit)
-        soft = sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        code = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 143}.get(sig)
+        told = dict(limit=limit_of(launch, START if launch != 'fork' and not late else 0), json_must=False, parent_killed=True)
         if launch == 'fork':
-            want = {code, -sig} if soft else {-sig}
-            judge(name, run, since, limit, want if when != 'at start' else want | {code, -sig}, ended=ended, parent_killed=not soft or when == 'at start', json_must=soft and when == 'under way')
-        elif launch == 'mpi':
-            judge(name, run, since, limit, set(range(1, 256)) | {-sig}, ended=ended, json_must=False, parent_killed=True)
-        else:
-            others = [i for i in range(n) if i != r]
-            want = ({code} if soft else {5}) | ({4} if when != 'under way' else set()) | ({-sig, code} if soft and when == 'at start' else set())
-            judge(name, run, since, limit, want, who=(r, pid) if not soft and when == 'under way' else None, ended=ended, only_codes_of=others, json_must=False, parent_killed=True)
-    return (name, go)
+            return dict(told, want={-sig} | ({code} if soft else set()) | ({code, -sig} if when == 'at start' else set()),
+                        json_must=soft and late, parent_killed=not soft or when == 'at start')
+        if launch == 'mpi':
+            return dict(told, want=ANY | {-sig})
+        return dict(told, want=({code} if soft else {5}) | ({4} if not late else set()) | ({-sig, code} if soft and when == 'at start' else set()),
+                    who=(r, pid) if not soft and late else None, only_codes_of=[i for i in range(n) if i != r])
+    return fault(launch, transport, n, verb, f"{sig.name} of {'the command' if launch == 'fork' else 'an agent'} {when}", when, strike)
 
 
 def f_agent_stop(launch, transport, n, verb):
     """An agent is stopped: the others must not wait for longer than the heartbeat; once it goes on it ends, too."""
-    name = f'{launch} {transport} {n} {verb} | SIGSTOP of an agent'
-
-    def go():
-        run = Run(launch, transport, n, verb)
-        ok = run.until('under way')
-        r = R.randrange(n)
+    def strike(run, r):
         a = run.agent_of(r)
-        since = time.time()
-        if not ok:
-            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
         kill(a, signal.SIGSTOP)
-        limit = HEART + TIMEOUT + SLACK
-        others = [i for i in range(n) if i != r]
-        end = time.time() + limit
-        while time.time() < end and any((run.p[i].poll() is None for i in others)):
+        others = [p for i, p in enumerate(run.p) if i != r]
+        end = time.time() + limit_of(launch)
+        while time.time() < end and any(p.poll() is None for p in others):
             time.sleep(0.01)
-        ended = all((run.p[i].poll() is not None for i in others))
+        ended = all(p.poll() is not None for p in others)
         kill(a, signal.SIGCONT)
-        again = run.wait(HEART + SLACK)
-        if ended and (not again):
-            return judge(name + ', and goes on', run, since, HEART + SLACK, {5}, ended=False)
-        judge(name, run, since, limit, {5}, who=(r, 0), ended=ended, json_must=False, text=f'rank {r} .*is gone|rank 0 .*is gone')
-    return (name, go)
+        again = run.wait(HEART + SLACK)  # and goes on
+        return dict(want={5}, who=(r, 0), ended=ended and again, json_must=False, text=f'rank {r} .*is gone|rank 0 .*is gone')
+    return fault(launch, transport, n, verb, 'SIGSTOP of an agent', 'under way', strike, nap=0)
 
 
 def f_planted(launch, transport, n, verb, kind, stage, it):
-    name = f"{launch} {transport} {n} {verb} | planted {kind} in {stage or 'the first stage'} of iteration {it}"
+    r = R.randrange(n)
 
-    def go():
-        r = R.randrange(n)
-        f = f'fault={{kind: {kind}, rank: {r}, iteration: {it}' + (f', stage: {stage}' if stage else '') + (', for: 60s' if kind == 'stop' else '') + '}'
-        run = Run(launch, transport, n, verb, [f])
-        ok = run.until('ranks')
-        since = time.time()
-        limit = TIMEOUT + SLACK + 3 + (HEART if launch != 'fork' else 0) + (START if launch == 'mpi' else 0)
-        ended = run.wait(limit)
-        judge(name, run, since, limit, {5} if kind == 'kill' else {4}, who=(r, 1 if kind == 'stop' else 0), ended=ended, stage=True, text=f'rank {r} .*(killed by signal 9|is gone|has lost)' if kind == 'kill' else f'rank {r}')
-    return (name, go)
+    def strike(run, _):
+        run.until('ranks')
+        run.since = time.time()
+        return dict(want={5} if kind == 'kill' else {4}, who=(r, 1 if kind == 'stop' else 0), stage=True, limit=limit_of(launch, 3 + (START if launch == 'mpi' else 0)),
+                    text=f'rank {r} .*(killed by signal 9|is gone|has lost)' if kind == 'kill' else f'rank {r}')
+    plant = f'fault={{kind: {kind}, rank: {r}, iteration: {it}' + (f', stage: {stage}' if stage else '') + (', for: 60s' if kind == 'stop' else '') + '}'
+    return fault(launch, transport, n, verb, f"planted {kind} in {stage or 'the first stage'} of iteration {it}", 'at start', strike, [plant], 0)
 
 
 def f_anytime(launch, transport, n, verb, sig, target):
     """A finite run, hit at any time of its life: set-up, iterations, the check, the report."""
-    name = f'{launch} {transport} {n} {verb} | {sig.name} of {target} at any time'
     its = {'shm': 3000, 'ucx-tcp': 60, 'ucx-shm': 1500, 'ucx-auto': 1500}[transport] // (4 if verb == 'verify' else 1) // (1 if MOE == PROBLEM else 4)
+    key, sets = (launch, transport, n, verb), [f'{verb}.iterations={its}']
 
-    def go():
-        key = (launch, transport, n, verb)
-        if key not in whole:
-            run = Run(launch, transport, n, verb, [f'{verb}.iterations={its}'])
-            t = time.time()
+    def strike(run, r):
+        if key not in whole:  # this run shows how long one takes, the next is hit
             run.wait(60 * A.slow)
-            whole[key] = time.time() - t
-            run.clean()
-            shutil.rmtree(run.dir, ignore_errors=True)
-        run = Run(launch, transport, n, verb, [f'{verb}.iterations={its}'])
+            whole[key] = time.time() - run.t0
+            return dict(want={0})
         time.sleep(R.random() * whole[key] * 1.1)
-        r = R.randrange(n)
-        since = time.time()
-        a = run.agent_of(r)
-        pid = run.rank_of(r) if target == 'a rank' else a
-        hit = bool(pid) and kill(pid, sig)
-        limit = TIMEOUT + SLACK + (HEART if launch != 'fork' else 0) + (START if launch != 'fork' else 0) + whole[key]
-        ended = run.wait(limit)
-        if target == 'a rank':
-            want = {5, 0} if launch != 'mpi' else {5, 0} | set(range(1, 256))
-        elif launch == 'fork':
-            want = {-sig, 0, 143, 130}
-        else:
-            want = {5, 0, 4, -sig, 143, 130} | (set(range(1, 256)) if launch == 'mpi' else set())
-        judge(name, run, since, limit, want, ended=ended, json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork')
-    return (name, go)
+        run.since = time.time()
+        kill(run.rank_of(r) if target == 'a rank' else run.agent_of(r), sig)
+        want = {5, 0} if target == 'a rank' else {-sig, 0, 143, 130} if launch == 'fork' else {5, 0, 4, -sig, 143, 130}
+        return dict(want=want | (ANY if launch == 'mpi' else set()), limit=limit_of(launch, whole[key] + (START if launch != 'fork' else 0)),
+                    json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork')
+    name, go = fault(*key, f'{sig.name} of {target} at any time', 'at start', strike, sets, 0)
+    return (name, lambda: [go() for _ in range(1 + (key not in whole))])
 
 
 def f_mpirun(transport, n, verb, sig, when):
-    name = f'mpi {transport} {n} {verb} | {sig.name} of mpirun {when}'
-
-    def go():
-        run = Run('mpi', transport, n, verb)
-        ok = run.until('ranks' if when == 'in set-up' else 'under way')
-        time.sleep(R.random() * 0.2)
-        since = time.time()
-        if not ok:
-            return judge(name + ' (never under way)', run, since, 9, {'under way'}, ended=True)
+    def strike(run, _):
         run.p[0].send_signal(sig)
-        limit = HEART + TIMEOUT + SLACK
-        ended = run.wait(limit)
-        end = time.time() + limit
+        limit = limit_of('mpi')
+        ended, end = run.wait(limit), time.time() + limit
         while procs() and time.time() < end:
             time.sleep(0.05)
-        judge(name, run, since, limit, set(range(1, 256)) | {-sig}, ended=ended, json_must=False, parent_killed=True)
-    return (name, go)
+        return dict(want=ANY | {-sig}, ended=ended, json_must=False, parent_killed=True)
+    return fault('mpi', transport, n, verb, f'{sig.name} of mpirun {when}', when, strike)
 
 
 whole = {}
 SIZES = [2, 3, 4, 8]
-VERBS = ['bench', 'verify', 'run']
 
 
 def pick():
