@@ -19,13 +19,15 @@ struct game {
     char block[MOST][100];
 };
 
-static void begin(struct game *g, uint32_t size, uint64_t start_ns, uint64_t heartbeat_ns)
+static struct game *begin(uint32_t size)
 {
+    static struct game game;
+    struct game *g = &game;
     struct rendezvous_params params = {.asked = &g->asked,
                                        .token = "token",
                                        .listener = -1,
-                                       .start_ns = start_ns,
-                                       .heartbeat_ns = heartbeat_ns};
+                                       .start_ns = 10000000000,
+                                       .heartbeat_ns = 10000000000};
 
     memset(g, 0, sizeof(*g));
     g->asked = (struct epa_launch){.ranks = size,
@@ -34,6 +36,7 @@ static void begin(struct game *g, uint32_t size, uint64_t start_ns, uint64_t hea
                                    .block = g->block[0],
                                    .block_bytes = sizeof(g->block[0])};
     assert_int_equal(rendezvous_create(&params, &g->rendezvous, NULL), EPA_OK);
+    return g;
 }
 
 static void finish(struct game *g)
@@ -157,22 +160,21 @@ static void assert_verdict(struct game *g, struct conn *client, enum epa_status 
     assert_words(word.text, text);
 }
 
+/* A launcher that is told to leave does, and hears why. */
+static void assert_end(struct game *g, struct conn *client, enum epa_status status,
+                       const char *text)
+{
+    expect(g, client, CONN_ABORT);
+    conn_say(client, CONN_DONE);
+    assert_verdict(g, client, status, text);
+}
+
 static void step_to(struct game *g, uint32_t rank, uint64_t number, const void *data, size_t bytes)
 {
     conn_put_piece(&g->client[rank], CONN_STEP, rank, number, data, bytes);
 }
 
-#define TEST_OF_GAME(name, size, start_ns, heartbeat_ns) \
-    static void name##_in(struct game *g); \
-    TEST(name) \
-    { \
-        static struct game g; \
-\
-        begin(&g, size, start_ns, heartbeat_ns); \
-        name##_in(&g); \
-        finish(&g); \
-    } \
-    static void name##_in(struct game *g)
+#define TEST_OF_GAME(name, size) TEST_OF(name, struct game, g, begin(size), finish)
 
 static void assert_refusal(struct conn *client, struct game *g, const char *text)
 {
@@ -185,15 +187,13 @@ static void assert_refusal(struct conn *client, struct game *g, const char *text
 /* Between a launcher and the rendezvous somebody may listen, keep back, repeat and write. */
 TEST(words_of_others_are_not_believed)
 {
-    static struct game g;
-
     for (uint32_t repeated = 0; repeated < 2; repeated++) {
-        struct conn *victim = &g.client[1];
+        struct game *g = begin(2);
+        struct conn *victim = &g->client[1];
         unsigned char frame[1024];
         size_t bytes;
 
-        begin(&g, 2, 10000000000, 10000000000);
-        join_all(&g);
+        join_all(g);
         say(victim, EPA_OK);
         bytes = victim->out_bytes;
         memcpy(frame, victim->out, bytes);
@@ -201,15 +201,13 @@ TEST(words_of_others_are_not_believed)
         if (repeated != 0)
             conn_turn(victim, 0);
         assert_int_equal(write(victim->fd, frame, bytes), (ssize_t)bytes);
-        expect(&g, &g.client[0], CONN_ABORT);
-        conn_say(&g.client[0], CONN_DONE);
-        assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "it sent what the token does not prove");
-        finish(&g);
+        assert_end(g, &g->client[0], EPA_ERR_DIED, "it sent what the token does not prove");
+        finish(g);
     }
 }
 
 /* A rank that is told to leave a step may come to the next. */
-TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2, 10000000000, 10000000000)
+TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
 {
     join_all(g);
     say(&g->client[1], EPA_ERR_TIMEOUT);
@@ -233,25 +231,22 @@ TEST(who_differs_is_refused_and_ends_the_launch)
         {0, 2, EPA_ABI, "a: 1\n",
          "rank 0 (host h, pid 1000) connected twice: the first was rank 0"},
     };
-    static struct game g;
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct game *g = begin(2);
         struct conn *client, *other;
 
-        begin(&g, 2, 10000000000, 10000000000);
-        client = join(&g, 0);
-        other = connect_one(&g);
-        prove(&g, other, "token", CONN_PROOF);
+        client = join(g, 0);
+        other = connect_one(g);
+        prove(g, other, "token", CONN_PROOF);
         hello_as(other, cases[i].rank, cases[i].size, cases[i].abi, cases[i].fingerprint);
-        assert_refusal(other, &g, cases[i].want);
-        expect(&g, client, CONN_ABORT);
-        conn_say(client, CONN_DONE);
-        assert_verdict(&g, client, EPA_ERR_CONFIG, cases[i].want);
-        finish(&g);
+        assert_refusal(other, g, cases[i].want);
+        assert_end(g, client, EPA_ERR_CONFIG, cases[i].want);
+        finish(g);
     }
 }
 
-TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3, 10000000000, 10000000000)
+TEST_OF_GAME(who_comes_after_a_failure_hears_of_it, 3)
 {
     struct conn *late;
 
@@ -273,23 +268,23 @@ TEST(a_death_explains_what_others_saw_of_it)
 {
     static const enum epa_status seen[][2] = {{EPA_ERR_ABORTED, EPA_ERR_SYSTEM},
                                               {EPA_ERR_DIED, EPA_ERR_DIED}};
-    static struct game g;
 
     for (uint32_t i = 0; i < 2; i++) {
-        begin(&g, 3, 10000000000, 10000000000);
-        join_all(&g);
-        say(&g.client[0], seen[i][0]);
-        say(&g.client[0], seen[i][1]);
-        expect(&g, &g.client[0], CONN_ABORT);
-        conn_finish(&g.client[1]);
-        conn_say(&g.client[0], CONN_DONE);
-        conn_say(&g.client[2], CONN_DONE);
-        assert_verdict(&g, &g.client[2], EPA_ERR_DIED, "its connection was closed");
-        finish(&g);
+        struct game *g = begin(3);
+
+        join_all(g);
+        say(&g->client[0], seen[i][0]);
+        say(&g->client[0], seen[i][1]);
+        expect(g, &g->client[0], CONN_ABORT);
+        conn_finish(&g->client[1]);
+        conn_say(&g->client[0], CONN_DONE);
+        conn_say(&g->client[2], CONN_DONE);
+        assert_verdict(g, &g->client[2], EPA_ERR_DIED, "its connection was closed");
+        finish(g);
     }
 }
 
-TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2, 10000000000, 10000000000)
+TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2)
 {
     struct conn_word word = {.status = EPA_ERR_INTERRUPTED, .rank = UINT32_MAX, .signal = SIGINT};
 
@@ -307,20 +302,18 @@ TEST_OF_GAME(who_is_done_may_still_be_told_to_stop, 2, 10000000000, 10000000000)
 TEST(liars_are_dropped)
 {
     static const unsigned char much[1 << 18];
-    static struct game g;
 
     for (uint32_t lie = 0; lie < 8; lie++) {
-        struct conn *liar;
+        struct game *g = begin(2);
+        struct conn *liar = &g->client[1];
 
-        begin(&g, 2, 10000000000, 10000000000);
-        join_all(&g);
-        liar = &g.client[1];
+        join_all(g);
         if (lie == 0)
-            step_to(&g, 1, 7, "x", 1);
+            step_to(g, 1, 7, "x", 1);
         else if (lie == 1)
-            step_to(&g, 1, 1, much, 16385);
+            step_to(g, 1, 1, much, 16385);
         else if (lie == 2)
-            step_to(&g, 1, 1, much, sizeof(much));
+            step_to(g, 1, 1, much, sizeof(much));
         else if (lie == 6)
             conn_put_piece(liar, CONN_STEP, 0, 1, "x", 1); /* of another rank */
         else if (lie == 7)                                 /* of more room than there is */
@@ -333,15 +326,13 @@ TEST(liars_are_dropped)
             conn_say(liar, CONN_DONE);
             say(liar, EPA_OK);
         }
-        expect(&g, &g.client[0], CONN_ABORT);
-        conn_say(&g.client[0], CONN_DONE);
-        assert_verdict(&g, &g.client[0], EPA_ERR_DIED, "rank 1 (host h, pid 1001) is gone: it");
-        assert_int_equal(g.block[2][0], 0);
-        finish(&g);
+        assert_end(g, &g->client[0], EPA_ERR_DIED, "rank 1 (host h, pid 1001) is gone: it");
+        assert_int_equal(g->block[2][0], 0);
+        finish(g);
     }
 }
 
-TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2, 10000000000, 10000000000)
+TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
 {
     join_all(g);
     step_to(g, 0, 1, "abc", 3);

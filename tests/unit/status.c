@@ -14,8 +14,10 @@ struct fixture {
     struct session_rank *rank;
 };
 
-static void made(struct fixture *f)
+static struct fixture *fixture_create(void)
 {
+    static struct fixture fixture;
+    struct fixture *f = &fixture;
     struct epa_error err = {EPA_OK, ""};
 
     *f = (struct fixture){.run = {.began_ns = epa_now_ns(),
@@ -42,9 +44,10 @@ static void made(struct fixture *f)
         gethostname(f->rank[r].host, sizeof(f->rank[r].host) - 1);
     }
     status_page_show(f->status_page, &f->run);
+    return f;
 }
 
-static void unmade(struct fixture *f)
+static void fixture_destroy(struct fixture *f)
 {
     status_page_unmap(f->status_page, f->rank, RANKS * sizeof(*f->rank));
     status_page_unmap(f->status_page, f->notes, sizeof(*f->notes));
@@ -68,18 +71,17 @@ static struct session_wait note_of(enum epa_wait_kind kind, const char *what)
 
 static void waits_for(const struct session_wait *note, const char *want)
 {
-    struct fixture f;
+    struct fixture *f = fixture_create();
     struct status s;
     struct epa_error err = {EPA_OK, ""};
     char text[200];
 
-    made(&f);
-    f.rank[2].waiting = *note;
-    assert_int_equal(status_read(status_page_file(f.status_page), &s, &err), EPA_OK);
+    f->rank[2].waiting = *note;
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
     status_waits_for(&s, 2, text, sizeof(text));
     assert_string_equal(text, want);
     status_finish(&s);
-    unmade(&f);
+    fixture_destroy(f);
 }
 
 TEST(who_waits_says_for_what_and_whom)
@@ -115,16 +117,7 @@ TEST(who_waits_says_for_what_and_whom)
 }
 
 #define TEST_OF_STATUS_PAGE(name) \
-    static void name##_in(struct fixture *f); \
-    TEST(name) \
-    { \
-        struct fixture f; \
-\
-        made(&f); \
-        name##_in(&f); \
-        unmade(&f); \
-    } \
-    static void name##_in(struct fixture *f)
+    TEST_OF(name, struct fixture, f, fixture_create(), fixture_destroy)
 
 static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {

@@ -11,10 +11,12 @@ enum { RANKS = 2 };
 struct noted {
     struct fake fake;
     struct recorder recorder[RANKS];
+    struct gathered g;
 };
 
-static void noted_init(struct noted *n)
+static struct noted *noted_create(void)
 {
+    struct noted *n = calloc(1, sizeof(*n));
     struct session *s = &n->fake.session;
 
     fake_init(&n->fake, VERB_BENCH, RANKS, 4);
@@ -32,6 +34,7 @@ static void noted_init(struct noted *n)
         (void)epa_trace_name(&n->recorder[r].trace, "work");
         recorder_ready(&n->recorder[r]);
     }
+    return n;
 }
 
 static void add(struct noted *n, uint32_t rank, enum epa_trace_kind kind, uint64_t begin,
@@ -52,26 +55,25 @@ static void turn(struct noted *n, uint64_t iteration)
         recorder_turn(&n->recorder[r], iteration);
 }
 
-static void finish(struct noted *n, struct gathered *g)
+static const struct gathered *gather(struct noted *n)
 {
-    trace_gather_free(g);
-    fake_finish(&n->fake);
+    trace_gather_free(&n->g);
+    n->g = trace_gather(&n->fake.session);
+    return &n->g;
 }
 
-#define TEST_OF_NOTES(name) \
-    static void name##_in(struct noted *n); \
-    TEST(name) \
-    { \
-        struct noted n; \
-\
-        noted_init(&n); \
-        name##_in(&n); \
-    } \
-    static void name##_in(struct noted *n)
+static void noted_destroy(struct noted *n)
+{
+    trace_gather_free(&n->g);
+    fake_finish(&n->fake);
+    free(n);
+}
+
+#define TEST_OF_NOTES(name) TEST_OF(name, struct noted, n, noted_create(), noted_destroy)
 
 TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
 {
-    struct gathered g;
+    const struct gathered *g;
     uint32_t cut = 0;
 
     turn(n, 0);
@@ -82,20 +84,19 @@ TEST_OF_NOTES(a_flow_without_its_other_end_is_cut)
     add(n, 1, EPA_TRACE_FLOW_BEGIN, 4000, 4000, 4); /* taken twice */
     add(n, 0, EPA_TRACE_FLOW_END, 4000, 4100, 4);
     add(n, 0, EPA_TRACE_FLOW_END, 4200, 4300, 4);
-    g = trace_gather(&n->fake.session);
-    assert_int_equal(g.flows, 1);
-    assert_int_equal(g.cut, 5);
-    for (uint64_t i = 0; i < g.n; i++)
-        cut += g.event[i].cut;
+    g = gather(n);
+    assert_int_equal(g->flows, 1);
+    assert_int_equal(g->cut, 5);
+    for (uint64_t i = 0; i < g->n; i++)
+        cut += g->event[i].cut;
     assert_int_equal(cut, 5);
-    finish(n, &g);
 }
 
 /* Rank 1 is 500 ns ahead of rank 0 at 10 s, and 1500 ns at 20 s. */
 TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
 {
     const uint64_t s = 1000000000;
-    struct gathered g;
+    const struct gathered *g;
     struct record *record;
 
     record = session_trace(&n->fake.session, 1);
@@ -105,18 +106,17 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 15 * s, 15 * s + 100, 0);
     add(n, 1, EPA_TRACE_SLICE, 15 * s + 1010, 15 * s + 1110, 0);
-    g = trace_gather(&n->fake.session);
-    assert_int_equal(g.event[1].rank, 1);
-    assert_int_equal(g.event[1].begin_ns, 15 * s + 10);
-    assert_int_equal(g.event[1].end_ns, 15 * s + 110);
-    assert_true(g.rank[1].error_ns == 200);
-    assert_true(g.rank[1].drift > 99 && g.rank[1].drift < 101);
-    finish(n, &g);
+    g = gather(n);
+    assert_int_equal(g->event[1].rank, 1);
+    assert_int_equal(g->event[1].begin_ns, 15 * s + 10);
+    assert_int_equal(g->event[1].end_ns, 15 * s + 110);
+    assert_true(g->rank[1].error_ns == 200);
+    assert_true(g->rank[1].drift > 99 && g->rank[1].drift < 101);
 }
 
 TEST_OF_NOTES(what_makes_no_sense_is_left_out)
 {
-    struct gathered g;
+    const struct gathered *g;
 
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 200, 100, 0); /* ends before it begins */
@@ -127,9 +127,8 @@ TEST_OF_NOTES(what_makes_no_sense_is_left_out)
     add(n, 0, EPA_TRACE_FLOW_BEGIN, 200, 200, 0);
     n->recorder[0].trace.event[3].peer = 99;
     add(n, 0, EPA_TRACE_SLICE, 200, 300, 0);
-    g = trace_gather(&n->fake.session);
-    assert_int_equal(g.n, 1);
-    finish(n, &g);
+    g = gather(n);
+    assert_int_equal(g->n, 1);
 }
 
 static void add_beside(struct noted *n, enum epa_trace_beside_kind which, uint32_t lane,
@@ -150,7 +149,7 @@ TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
         uint64_t begin_ns, iteration;
         uint32_t lane;
     } want[] = {{1000, 1, 1}, {1500, 1, 2}, {2100, 2, 4 + 7}, {5000, 2, 4 + 8}};
-    struct gathered g;
+    const struct gathered *g;
     uint32_t found = 0;
 
     for (uint64_t i = 1; i < 3; i++) {
@@ -164,36 +163,33 @@ TEST_OF_NOTES(what_is_beside_iterations_belongs_to_that_in_which_it_began)
     add_beside(n, EPA_TRACE_PROXY, 0, 3500, 3600); /* after it */
     add_beside(n, EPA_TRACE_KERNELS, 7, 2100, 2200);
     add_beside(n, EPA_TRACE_KERNELS, 8, 5000, 5100); /* of a last call that nobody traced */
-    g = trace_gather(&n->fake.session);
-    assert_int_equal(g.n, 2 + 4);
-    for (uint64_t i = 0; i < g.n; i++) {
-        if (g.event[i].beside < 0)
+    g = gather(n);
+    assert_int_equal(g->n, 2 + 4);
+    for (uint64_t i = 0; i < g->n; i++) {
+        if (g->event[i].beside < 0)
             continue;
-        assert_int_equal(g.event[i].begin_ns, want[found].begin_ns);
-        assert_int_equal(g.event[i].iteration, want[found].iteration);
-        assert_int_equal(g.event[i].lane, want[found].lane);
+        assert_int_equal(g->event[i].begin_ns, want[found].begin_ns);
+        assert_int_equal(g->event[i].iteration, want[found].iteration);
+        assert_int_equal(g->event[i].lane, want[found].lane);
         found++;
     }
     assert_int_equal(found, 4);
-    finish(n, &g);
 }
 
 TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
 {
-    struct gathered g;
+    const struct gathered *g;
 
     turn(n, 0);
     add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
     session_trace(&n->fake.session, 1)->near = false; /* and its clock was never compared */
-    g = trace_gather(&n->fake.session);
-    assert_true(g.rank[1].error_ns != g.rank[1].error_ns);
-    trace_gather_free(&g);
+    g = gather(n);
+    assert_true(g->rank[1].error_ns != g->rank[1].error_ns);
     session_trace(&n->fake.session, 1)->ready = 0;
-    g = trace_gather(&n->fake.session);
-    assert_int_equal(g.missing, 1);
-    assert_null(g.rank[1].record);
-    assert_int_equal(g.n, 1);
-    finish(n, &g);
+    g = gather(n);
+    assert_int_equal(g->missing, 1);
+    assert_null(g->rank[1].record);
+    assert_int_equal(g->n, 1);
 }
 
 /* ---- what a rank notes ---- */
