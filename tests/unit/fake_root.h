@@ -48,21 +48,4 @@ static inline void root_destroy(const char *root)
     nftw(root, root_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* For cmocka: *state is the path of a root. */
-static inline int root_set_up(void **state)
-{
-    char *root = malloc(512);
-
-    root_create(root, 512);
-    *state = root;
-    return 0;
-}
-
-static inline int root_tear_down(void **state)
-{
-    root_destroy(*state);
-    free(*state);
-    return 0;
-}
-
 #endif

@@ -2,9 +2,11 @@
  * finds wrong or missing in a machine. tests/cli/doctor.py holds the real one. */
 #include "test.h"
 #include <sched.h>
+#include <sys/resource.h>
 
 #include "fake_root.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "doctor/doctor.h"
 #include "report/result.h"
@@ -78,6 +80,7 @@ static const struct {
       {"machine.numa_balancing", "true"},
       {"machine.isas.0", "'scalar'"},
       {"memory.available_bytes", "8388608"},
+      {"memory.available_by", "'MemAvailable'"},
       {"memory.reserved_huge_pages", "{'bytes': 2097152, 'pages': 12, 'free': 5}"},
       {"memory.dev_shm.left_files", "2"}}},
     {"topology and caches",
@@ -124,6 +127,34 @@ static const struct {
       {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
       {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
      {{"machine.cores_quota", "0.5"}}},
+    {"memory is the least of what is available and the groups above leave",
+     {{"/proc/meminfo", "MemAvailable: 1048576 kB\n"},
+      {"/proc/self/cgroup", "0::/jobs/one\n"},
+      {"/sys/fs/cgroup/jobs/one/memory.max", "1000000\n"},
+      {"/sys/fs/cgroup/jobs/one/memory.current", "400000\n"}},
+     {{"memory.available_bytes", "600000"}, {"memory.available_by", "'room in the cgroup'"}}},
+    {"cached files that nobody uses are room",
+     {{"/proc/self/cgroup", "0::/\n"},
+      {"/sys/fs/cgroup/memory.max", "1000000\n"},
+      {"/sys/fs/cgroup/memory.current", "400000\n"},
+      {"/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 300000\nfile 9\n"}},
+     {{"memory.available_bytes", "900000"}}},
+    {"a group above that has more than it may leaves nothing",
+     {{"/proc/self/cgroup", "0::/jobs/one\n"},
+      {"/sys/fs/cgroup/jobs/one/memory.max", "max\n"},
+      {"/sys/fs/cgroup/jobs/memory.max", "5000\n"},
+      {"/sys/fs/cgroup/jobs/memory.current", "6000\n"}},
+     {{"memory.available_bytes", "0"}}},
+    {"a container that hides its path is found at the top, here of version 1",
+     {{"/proc/self/cgroup", "12:cpu:/x\n4:memory:/docker/abcdef\n"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n"},
+      {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n"},
+      {"/sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n"}},
+     {{"memory.available_bytes", "1600000"}}},
+    {"no limit",
+     {{"/proc/self/cgroup", "4:memory:/\n"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"}},
+     {{"memory.available_bytes", "null"}, {"memory.available_by", "'MemAvailable'"}}},
     {"devices in order",
      {{"/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n"},
       {"/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n"},
@@ -189,6 +220,27 @@ TEST(a_machine_is_as_its_files_say)
     }
 }
 
+TEST(the_address_space_left_is_the_limit_less_what_is_mapped)
+{
+    const uint64_t most = 1ull << 46;
+    struct rlimit old, limit;
+    char root[512];
+    uint64_t room;
+
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    if (old.rlim_max != RLIM_INFINITY)
+        skip();
+    root_create(root, sizeof(root));
+    root_put(root, "/proc/self/statm", "1000 200 100 10 0 50 0\n");
+    assert_true(memory_address_space(root) == UINT64_MAX);
+    limit = (struct rlimit){most, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    room = memory_address_space(root);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    root_destroy(root);
+    assert_in_range(room, most - 1000 * 65536, most - 1); /* pages of 64 KiB at most */
+}
+
 /* ---- what doctor finds ---- */
 
 static const char good[] =
@@ -203,71 +255,60 @@ static const char good[] =
     " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
     " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
 
-/* The good machine with other values, and the only finding there is; none without a list. */
+/* The good machine with other values, PATH=JSON;..., and the only finding there is; none without a
+ * list. */
 static const struct {
-    struct {
-        const char *path, *value;
-    } set[3];
-    const char *list, *what, *fix;
+    const char *set, *list, *what, *fix;
 } findings[] = {
-    {{{NULL, NULL}}, NULL, NULL, NULL},
-    {{{"machine.governor", "'powersave'"}},
-     "warnings",
-     "governor .. powersave",
+    {"", NULL, NULL, NULL},
+    {"machine.governor='powersave'", "warnings", "governor .. powersave",
      "cpupower frequency-set -g performance"},
-    {{{"machine.governor", "null"}}, NULL, NULL, NULL},
-    {{{"machine.load_average", "4.5"}}, "warnings", "4.5 .. 8 cores", "top"},
-    {{{"machine.cores_quota", "2.5"}}, "warnings", "2.50 .. 8 cores", "cpu.max"},
-    {{{"machine.cores_quota", "8"}}, NULL, NULL, NULL},
-    {{{"machine.cores", "4"}}, "warnings", "4 of 8 cores", "taskset"},
-    {{{"machine.clocksource", "'hpet'"}}, "warnings", "hpet", "echo tsc"},
-    {{{"machine.clocksource", "'hpet'"}, {"machine.arch", "'aarch64'"}}, NULL, NULL, NULL},
-    {{{"machine.shmem_huge_pages", "'never'"}}, "warnings", "huge pages .. never", "shmem_enabled"},
-    {{{"memory.dev_shm.free_bytes", "67108864"}}, "warnings", "/dev/shm .. 64.0 MiB", "--shm-size"},
-    {{{"memory.dev_shm.left_files", "2"},
-      {"memory.dev_shm.left_bytes", "3145728"},
-      {"memory.dev_shm.left_first", "'ucx_shm_posix_1'"}},
-     "warnings",
-     "2 files .. /dev/shm .. 3.00 MiB",
-     "rm /dev/shm/ucx_shm_posix_1"},
-    {{{"memory.locked_bytes", "8388608"}}, "warnings", "8.00 MiB", "ulimit -l unlimited"},
-    {{{"memory.locked_bytes", "8388608"},
-      {"devices.rdma", "[]"}}, /* which matters with RDMA alone */
-     "missing",
-     "RDMA",
-     "rdma_rxe"},
-    {{{"devices.rdma.0.state", "'DOWN'"}}, "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
-    {{{"devices.gpu_driver", "null"}}, "missing", "1 GPUs .. driver", "nvidia-driver"},
-    {{{"devices.programs", "[]"}}, "missing", "mpirun .. PATH", "apt install openmpi-bin"},
-    {{{"plugins.4.name", "'other'"}},
-     "missing",
-     "transport ucx .. built",
+    {"machine.governor=null", NULL, NULL, NULL},
+    {"machine.load_average=4.5", "warnings", "4.5 .. 8 cores", "top"},
+    {"machine.cores_quota=2.5", "warnings", "2.50 .. 8 cores", "cpu.max"},
+    {"machine.cores_quota=8", NULL, NULL, NULL},
+    {"machine.cores=4", "warnings", "4 of 8 cores", "taskset"},
+    {"machine.clocksource='hpet'", "warnings", "hpet", "echo tsc"},
+    {"machine.clocksource='hpet';machine.arch='aarch64'", NULL, NULL, NULL},
+    {"machine.shmem_huge_pages='never'", "warnings", "huge pages .. never", "shmem_enabled"},
+    {"memory.dev_shm.free_bytes=67108864", "warnings", "/dev/shm .. 64.0 MiB", "--shm-size"},
+    {"memory.dev_shm.left_files=2;memory.dev_shm.left_bytes=3145728;"
+     "memory.dev_shm.left_first='ucx_shm_posix_1'",
+     "warnings", "2 files .. /dev/shm .. 3.00 MiB", "rm /dev/shm/ucx_shm_posix_1"},
+    {"memory.locked_bytes=8388608", "warnings", "8.00 MiB", "ulimit -l unlimited"},
+    {"memory.locked_bytes=8388608;devices.rdma=[]", /* which matters with RDMA alone */
+     "missing", "RDMA", "rdma_rxe"},
+    {"devices.rdma.0.state='DOWN'", "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
+    {"devices.gpu_driver=null", "missing", "1 GPUs .. driver", "nvidia-driver"},
+    {"devices.programs=[]", "missing", "mpirun .. PATH", "apt install openmpi-bin"},
+    {"plugins.4.name='other'", "missing", "transport ucx .. built",
      "UCX (Debian: libucx-dev) .. build"},
-    {{{"plugins.4.loaded", "false"}, {"plugins.4.text", "'its library libucp.so.0 is missing'"}},
-     "missing",
-     "transport ucx .. libucp.so.0",
-     "apt install libucx0"},
+    {"plugins.4.loaded=false;plugins.4.text='its library libucp.so.0 is missing'", "missing",
+     "transport ucx .. libucp.so.0", "apt install libucx0"},
 };
 
 TEST(what_is_wrong_or_missing_is_reported_with_what_to_do)
 {
     for (size_t i = 0; i < LENGTH(findings); i++) {
         json_t *d = json_of(good), *found;
+        char text[256], *rest = text, *word;
         size_t n;
 
-        for (uint32_t k = 0; k < 3 && findings[i].set[k].path != NULL; k++) {
-            const char *path = findings[i].set[k].path, *dot = strrchr(path, '.');
-            char parent[64];
+        snprintf(text, sizeof(text), "%s", findings[i].set);
+        while ((word = strtok_r(rest, ";", &rest)) != NULL) {
+            char *value = strchr(word, '='), *key;
 
-            snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
-            json_object_set_new(json_at(d, parent), dot + 1, json_of(findings[i].set[k].value));
+            *value++ = '\0';
+            key = strrchr(word, '.');
+            *key++ = '\0';
+            json_object_set_new(json_at(d, word), key, json_of(value));
         }
         machine_judge(d, NULL);
         n = json_array_size(json_at(d, "warnings")) + json_array_size(json_at(d, "missing"));
         if (n != (findings[i].list != NULL)) {
             json_dumpf(json_at(d, "warnings"), stderr, 0);
             json_dumpf(json_at(d, "missing"), stderr, 0);
-            fail_msg("%zu findings with %s", n, findings[i].set[0].path);
+            fail_msg("%zu findings with %s", n, findings[i].set);
         }
         found = findings[i].list != NULL ? json_at(json_at(d, findings[i].list), "0") : NULL;
         if (found != NULL) {
