@@ -1,12 +1,11 @@
-/* Launchers of one host, and what ranks have of each other in set-up. tests/faults and
- * tests/contract launch the program itself; here is what it does not come by: sizes, limits and
- * last words, a launch that cannot start, and kernels that lack something. */
+/* The launcher of processes. tests/faults and tests/contract launch the program itself; here is
+ * what it does not come by: who is waited for longer, last words, a launch that cannot start, and
+ * kernels that lack something. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include "test.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -25,7 +24,7 @@ enum { MOST = 8 };
 /* Shared by all ranks of a test, whatever the launcher. */
 struct status_page {
     enum epa_status status[MOST];
-    uint32_t count, release, at_exit;
+    uint32_t at_exit;
 };
 
 static struct status_page *status_page_create(void)
@@ -55,11 +54,12 @@ launch_of(uint32_t ranks, enum epa_status (*rank_main)(struct epa_bootstrap *, v
                                .arg = arg};
 }
 
-static enum epa_status run(const struct epa_launcher_plugin *launcher,
-                           const struct epa_launch *launch, struct epa_error *err)
+static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
+
+static enum epa_status run(const struct epa_launch *launch, struct epa_error *err)
 {
     *err = (struct epa_error){EPA_OK, ""};
-    return launcher->launch(launcher->plugin.options.defaults, launch, err);
+    return fork_launcher->launch(fork_launcher->plugin.options.defaults, launch, err);
 }
 
 static enum epa_status wait_in_barrier(struct epa_bootstrap *boot, void *arg)
@@ -68,116 +68,6 @@ static enum epa_status wait_in_barrier(struct epa_bootstrap *boot, void *arg)
 
     status_page->status[boot->world.rank] = boot->barrier(boot);
     return status_page->status[boot->world.rank];
-}
-
-static const struct epa_launcher_plugin *const fork_launcher = &launch_fork_plugin;
-static const struct epa_launcher_plugin *const launchers[] = {&launch_fork_plugin,
-                                                              &launch_thread_plugin};
-
-static enum epa_status rank_1_aborts(struct epa_bootstrap *boot, void *arg)
-{
-    char all[MOST], mine = 0;
-    enum epa_status status = EPA_ERR_ABORTED;
-
-    (void)arg;
-    if (boot->world.rank == 1)
-        boot->abort(boot);
-    else
-        status = boot->world.rank == 0 ? boot->barrier(boot) : boot->allgather(boot, &mine, 1, all);
-    return status == EPA_ERR_ABORTED ? EPA_ERR_ABORTED : EPA_ERR_MISMATCH;
-}
-
-/* One that uses its core is given longer. */
-static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
-{
-    (void)arg;
-    while (boot->world.rank == 1 && !epa_aborted(boot))
-        usleep(20000);
-    return epa_aborted(boot) ? EPA_ERR_ABORTED : EPA_OK;
-}
-
-/* Rank 0 waits for nobody else: rank 2 arrives first. */
-static enum epa_status rank_1_is_late(struct epa_bootstrap *boot, void *arg)
-{
-    struct status_page *status_page = arg;
-    struct epa_error err = {EPA_OK, ""};
-    const void *data;
-    size_t bytes;
-
-    while (boot->world.rank == 1 && !epa_aborted(boot))
-        usleep(1000);
-    while (boot->world.rank == 0 &&
-           !control_step(((struct bootstrap *)boot)->control, 2, 1, &data, &bytes))
-        sched_yield();
-    if (boot->world.rank == 1 || boot->barrier(boot) != EPA_ERR_TIMEOUT)
-        return EPA_ERR_ABORTED;
-    boot->explain(boot, &err);
-    if (strstr(err.text, "0.05 s for rank 1 to reach barrier 1") == NULL)
-        return EPA_ERR_MISMATCH;
-    __atomic_add_fetch(&status_page->count, 1, __ATOMIC_RELAXED);
-    return EPA_ERR_TIMEOUT;
-}
-
-/* Once rank 1 has returned, so that nobody but rank 0 needs the grace. */
-static enum epa_status rank_0_aborts_and_stays(struct epa_bootstrap *boot, void *arg)
-{
-    const struct control *control = ((struct bootstrap *)boot)->control;
-    struct status_page *status_page = arg;
-    enum epa_status status;
-
-    if (boot->world.rank != 0)
-        return EPA_OK;
-    while (!control_returned(control, 1, &status))
-        sched_yield();
-    boot->abort(boot);
-    while (__atomic_load_n(&status_page->release, __ATOMIC_ACQUIRE) == 0)
-        sched_yield();
-    munmap(status_page, sizeof(*status_page));
-    return EPA_OK;
-}
-
-static const struct {
-    const char *label;
-    enum epa_status (*rank_main)(struct epa_bootstrap *, void *);
-    uint32_t ranks;
-    uint64_t timeout_ns, grace_ns;
-    enum epa_status status;
-    const char *words;
-} launches[] = {
-    {"an abort", rank_1_aborts, 4, 0, 0, EPA_ERR_ABORTED, ""},
-    {"a rank that does not return", rank_1_stays, 2, 30000000, 0, EPA_ERR_TIMEOUT,
-     "rank 1 .. 0.03"},
-    {"a rank that is late", rank_1_is_late, 3, 50000000, 0, EPA_ERR_TIMEOUT, ""},
-    {"a rank that is told to stop", rank_0_aborts_and_stays, 2, 0, 200000000, EPA_ERR_TIMEOUT,
-     "rank 0 .. did not return within 0.2 s of the request to stop"},
-};
-
-/* Processes come first: a fork in a process that had threads is no test of theirs. */
-TEST(launches_of_processes_and_of_threads_end_alike)
-{
-    for (size_t i = 0; i < 2 * LENGTH(launches); i++) {
-        size_t l = i % LENGTH(launches);
-        bool stays = launches[l].rank_main == rank_0_aborts_and_stays;
-        struct status_page *status_page = status_page_create();
-        struct epa_launch launch = launch_of(launches[l].ranks, launches[l].rank_main, status_page);
-        uint32_t leaked_ranks = 0;
-        enum epa_status status;
-        struct epa_error err;
-
-        launch.timeout_ns = launches[l].timeout_ns;
-        launch.grace_ns = launches[l].grace_ns != 0 ? launches[l].grace_ns : launch.grace_ns;
-        launch.leaked_ranks = &leaked_ranks;
-        status = run(launchers[i / LENGTH(launches)], &launch, &err);
-        if (status != launches[l].status)
-            fail_msg("%s: %d: %s", launches[l].label, status, err.text);
-        assert_words(err.text, launches[l].words);
-        assert_true(launches[l].rank_main != rank_1_is_late || status_page->count > 0);
-        assert_int_equal(leaked_ranks, stays && i >= LENGTH(launches));
-        if (leaked_ranks == 0)
-            status_page_destroy(status_page);
-        else /* the thread that was left behind unmaps it */
-            __atomic_store_n(&status_page->release, 1, __ATOMIC_RELEASE);
-    }
 }
 
 /* ---- how long a rank is waited for ---- */
@@ -365,8 +255,7 @@ TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
         if (pid == 0) {
             if (cases[i].before != NULL)
                 cases[i].before();
-            if (run(fork_launcher, &launch, &err) != cases[i].status ||
-                strstr(err.text, cases[i].words) == NULL)
+            if (run(&launch, &err) != cases[i].status || strstr(err.text, cases[i].words) == NULL)
                 print_error("%s: %s\n", cases[i].label, err.text);
             else
                 _exit(0);
@@ -396,7 +285,7 @@ TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
     low = before;
     low.rlim_cur = files + 8;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-    status = run(fork_launcher, &launch, &err);
+    status = run(&launch, &err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, EPA_ERR_SYSTEM);
     assert_words(err.text, "pipe for the output of rank .. Too many open files");

@@ -35,49 +35,7 @@ static void check_regions(const struct v1_layout *l)
     assert_true(end <= l->heap_bytes);
 }
 
-static void check_sizes_of_hosts(const struct v1_layout *l)
-{
-    assert_in_range(l->row_bytes, l->token_bytes, l->token_bytes + V1_LINE - 1);
-    assert_int_equal((l->row_bytes | l->scales_bytes) % V1_LINE, 0);
-    assert_true(!l->fp8 || l->scales_bytes >= l->hidden / l->group * sizeof(float));
-    assert_true(l->split_words >= l->local + 1 + l->max_m);
-    assert_true(l->token.bytes >= l->max_tokens * l->row_bytes);
-    assert_true(l->recv.bytes / l->row_bytes >= l->rows);
-    assert_true(l->y.bytes >= l->rows * l->output_bytes);
-}
-
-/* Lines of a warp at a time, and fours of them that it holds of a row in FP8, of one as it is. */
-enum { PACKETS = 4, GROUPS_FP8 = 3, GROUPS_DTYPE = 4 };
-
-/* A part begins where a packet does, and what lanes hold of it is enough; a share of a sum has four
- * lines of each expert output, and no line is of two shares. */
-static void check_sizes_of_gpus(const struct v1_layout *l)
-{
-    uint32_t scales = l->fp8 ? l->unit_channels / l->group : 0;
-    struct v1_payload s = v1_payload_of(l->unit_channels * (l->fp8 ? 1 : 2), scales);
-    uint32_t packets = l->sent_bytes / EPA_PACKET;
-
-    assert_int_equal(l->splits.bytes, (uint64_t)l->size * l->local * sizeof(struct v1_packet));
-    assert_true(l->arrival.bytes >= l->rows * l->units * l->unit_bytes);
-    assert_int_equal(l->unit_bytes % EPA_PACKET, 0);
-    assert_true(l->outputs.bytes >= (uint64_t)l->max_tokens * l->topk * l->sent_bytes || l->pull);
-    assert_int_equal(l->outputs.bytes == 0, l->pull);
-    assert_int_equal(l->starts.bytes != 0, l->pull);
-    assert_int_equal(l->token.bytes + l->slot.bytes + l->out.bytes, 0);
-    assert_in_range(l->hidden - (l->units - 1) * l->unit_channels, 1, l->unit_channels);
-    assert_int_equal(l->fp8 ? l->unit_channels % l->group : 0, 0);
-    assert_true(s.scales % 16 == 0 && s.token % 4 == 0);
-    assert_true(s.bytes <= l->unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8);
-    assert_true(l->unit_bytes / EPA_PACKET <= PACKETS * (l->fp8 ? GROUPS_FP8 : GROUPS_DTYPE));
-    if (l->pull)
-        return;
-    assert_in_range(packets * EPA_PACKET_WORDS * 8, 2 * l->hidden,
-                    2 * l->hidden + EPA_PACKET_WORDS * 8 - 1);
-    assert_int_equal(l->shares, (packets + PACKETS - 1) / PACKETS);
-    assert_int_equal(l->pieces, (packets + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS);
-}
-
-TEST(regions_stand_apart_and_parts_fit_in_every_shape)
+TEST(regions_stand_apart_in_every_shape)
 {
     static const uint32_t hidden[] = {16, 48, 1040, 2816, 7168, 20480, 131072};
     static const uint32_t groups[] = {128, 16, 256, 64};
@@ -95,12 +53,7 @@ TEST(regions_stand_apart_and_parts_fit_in_every_shape)
         m.fp8_group_size = m.hidden % 256 == 0 ? groups[i >> 5 & 3] : 16;
         l = made(&m, (i >> 4 & 1) != 0 ? 32 : 1, overs[i / 128 % LENGTH(overs)], &c);
         check_regions(&l);
-        if (l.device)
-            check_sizes_of_gpus(&l);
-        else
-            check_sizes_of_hosts(&l);
     }
-    assert_int_equal(V1_SHARE_TAKE * 2, PACKETS * EPA_PACKET_WORDS * 8);
 }
 
 TEST(what_cannot_be_is_refused_in_words)

@@ -1,7 +1,6 @@
 /* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes and
  * threads (memfds stand in for what a driver exports), pages that they map of each other, and which GPUs
  * it takes. With GPUs, or what passes for them: tests/contract, tests/gpu. */
-#include <dirent.h>
 #include <fcntl.h>
 #include "test.h"
 #include <sys/mman.h>
@@ -20,7 +19,7 @@ enum { MOST = 8 };
 /* What all ranks of a test see, whatever the launcher. */
 struct shared {
     enum epa_status status[MOST];
-    uint64_t wrong[MOST], note[MOST];
+    uint64_t wrong[MOST];
     struct epa_error err[MOST];
 };
 
@@ -89,29 +88,10 @@ static bool is_from(int fd, uint32_t rank, uint32_t number)
            given.rank == rank && given.number == number && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
 }
 
-/* Descriptors of this test's memfds and of sockets; threads of other ranks have theirs. */
-static uint32_t count_open(void)
-{
-    DIR *fds = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    uint32_t n = 0;
-
-    while (fds != NULL && (entry = readdir(fds)) != NULL) {
-        char target[128] = "";
-
-        if (readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1) > 0 &&
-            (strstr(target, "nvlink-test") != NULL || strstr(target, "socket:") != NULL))
-            n++;
-    }
-    if (fds != NULL)
-        closedir(fds);
-    return n;
-}
-
 static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared, uint32_t n,
                                 uint64_t timeout_ns)
 {
-    uint32_t me = boot->world.rank, size = boot->world.size;
+    uint32_t me = boot->world.rank;
     int mine[EXCHANGE_FDS] = {-1, -1}, out[EXCHANGE_FDS * MOST];
     bool same[MOST];
 
@@ -120,48 +100,14 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
     shared->status[me] = exchange_fds(boot, mine, n, timeout_ns, out, same, &shared->err[me]);
     for (uint32_t i = 0; i < n; i++)
         close(mine[i]);
-    for (uint32_t i = 0; i < size * n; i++) {
+    for (uint32_t i = 0; i < boot->world.size * n; i++) {
         bool none = i / n == me || shared->status[me] != EPA_OK;
 
         note_wrong(shared, me, none ? out[i] != -1 : !is_from(out[i], i / n, i % n));
         if (out[i] >= 0)
             close(out[i]);
     }
-    for (uint32_t r = 0; r < size && shared->status[me] == EPA_OK; r++)
-        shared->note[me] += same[r];
     return shared->status[me];
-}
-
-/* Two of each rank; nothing stays open. */
-static enum epa_status pass_and_count(struct epa_bootstrap *boot, void *arg)
-{
-    struct shared *shared = arg;
-    uint32_t me = boot->world.rank, before;
-    enum epa_status status = boot->barrier(boot);
-
-    before = count_open();
-    if (status == EPA_OK)
-        status = boot->barrier(boot); /* all have counted */
-    if (status == EPA_OK)
-        status = exchange(boot, shared, 2, default_timeout_ns);
-    if (status == EPA_OK)
-        status = boot->barrier(boot); /* all have closed */
-    note_wrong(shared, me, count_open() != before);
-    return status;
-}
-
-TEST(descriptors_reach_every_rank_and_say_who_is_in_the_own_process)
-{
-    for (uint32_t i = 0; i < 2 * MOST; i++) {
-        uint32_t n = i / 2 + 1;
-        bool fork = i % 2 == 0;
-        struct shared *shared =
-            run_ranks(fork ? &launch_fork_plugin : &launch_thread_plugin, n, pass_and_count);
-
-        for (uint32_t r = 0; r < n; r++)
-            assert_int_equal(shared->note[r], fork ? 1 : n);
-        all_good(shared, n);
-    }
 }
 
 static enum epa_status (*real_allgather)(struct epa_bootstrap *, const void *, size_t, void *);

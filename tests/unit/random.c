@@ -17,18 +17,6 @@ TEST(a_value_depends_on_its_place_alone)
     assert_memory_equal(few, many, sizeof(few));
 }
 
-TEST(nothing_is_written_past_the_end)
-{
-    uint16_t x[200];
-
-    for (uint32_t n = 0; n < 199; n++) {
-        memset(x, 0xff, sizeof(x));
-        random_words(3, n, n % 2 != 0, x);
-        assert_int_equal(x[n], 0xffff);
-        assert_true(n == 0 || x[n - 1] != 0xffff);
-    }
-}
-
 TEST(values_are_finite_and_about_normal)
 {
     enum { N = 100000 };

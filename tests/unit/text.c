@@ -3,18 +3,12 @@
 
 #include "base/text.h"
 
-static const char *nearest_of(const char *want, const char *const *names, uint32_t n)
+static bool near(const char *want, const char *have)
 {
     struct nearest nearest = {.want = want};
 
-    for (uint32_t i = 0; i < n; i++)
-        nearest_try(&nearest, names[i]);
-    return nearest.name;
-}
-
-static bool near(const char *want, const char *have)
-{
-    return nearest_of(want, &have, 1) != NULL;
+    nearest_try(&nearest, have);
+    return nearest.name != NULL;
 }
 
 TEST(near_allows_one_edit_or_swap_in_short_names_and_two_in_long_ones)
@@ -36,16 +30,6 @@ TEST(near_allows_one_edit_or_swap_in_short_names_and_two_in_long_ones)
     assert_false(near(endless, "aaa"));
     assert_false(near("aaa", endless));
     free(endless);
-}
-
-TEST(nearest_takes_the_closest_or_none)
-{
-    static const char *const names[] = {"topk", "tokens", "token"};
-
-    assert_string_equal(nearest_of("tokem", names, 3), "token");
-    assert_string_equal(nearest_of("top_k", names, 3), "topk");
-    assert_null(nearest_of("bandwidth", names, 3));
-    assert_null(nearest_of("x", names, 0));
 }
 
 TEST(sizes_read_well)

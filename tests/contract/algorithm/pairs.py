@@ -98,6 +98,7 @@ SLICES = "transport: reorder, moe.max_tokens: 512, moe.hidden: 1024, tokens: ful
     "verify.iterations: 2"
 HOST_ALSO = {
     "64 ranks": MANY_RANKS,
+    "the largest width": "moe.hidden: 131072, moe.max_tokens: 2, verify.iterations: 1",
     "four ranks of two nodes, pipelined": TWO_NODES + ", verify.order: pipelined",
     "room for one put at a time": ONE_PUT,
     "4096 tokens": MANY_TOKENS,
