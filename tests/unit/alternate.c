@@ -67,38 +67,26 @@ static void run_sides(struct alternation *a, const uint32_t blocks[2], char orde
     }
 }
 
-TEST(blocks_alternate_by_thue_and_morse_and_none_runs_beside_another)
+/* By Thue and Morse, and no block beside another. The shorter side ends both, and its last block has a
+ * partner; a limit of a nanosecond ends both after a pair. */
+TEST(blocks_alternate_until_a_side_or_the_limit_ends_both)
 {
-    struct alternation *a = alternation_create();
-    char order[MOST];
+    static const struct {
+        uint32_t blocks[2];
+        uint64_t limit_ns;
+        const char *order;
+    } c[] = {{{8, 8}, 0, "ABBABAABBAABABBA"}, {{3, 40}, 0, "ABBABA"}, {{40, 40}, 1, "AB"}};
 
-    alternation_begin(a, 1, 0);
-    run_sides(a, (const uint32_t[]){8, 8}, order);
-    assert_string_equal(order, "ABBABAABBAABABBA");
-    alternation_destroy(a);
-}
+    for (size_t i = 0; i < LENGTH(c); i++) {
+        struct alternation *a = alternation_create();
+        char order[MOST];
 
-TEST(the_shorter_side_ends_both_and_its_last_block_has_a_partner)
-{
-    struct alternation *a = alternation_create();
-    char order[MOST];
-
-    alternation_begin(a, 1, 0);
-    run_sides(a, (const uint32_t[]){3, 40}, order);
-    assert_string_equal(order, "ABBABA");
-    alternation_destroy(a);
-}
-
-TEST(a_limit_ends_both_after_a_pair)
-{
-    struct alternation *a = alternation_create();
-    char order[MOST];
-
-    alternation_begin(a, 1, 1);
-    run_sides(a, (const uint32_t[]){40, 40}, order);
-    assert_string_equal(order, "AB");
-    assert_true(a->spent_ns > 0);
-    alternation_destroy(a);
+        alternation_begin(a, 1, c[i].limit_ns);
+        run_sides(a, c[i].blocks, order);
+        assert_string_equal(order, c[i].order);
+        assert_true(a->spent_ns > 0);
+        alternation_destroy(a);
+    }
 }
 
 TEST(a_side_that_died_ends_the_other)

@@ -195,17 +195,4 @@ static inline void fake_finish(struct fake *f)
     free(f->session.block);
 }
 
-/* A test of a session with `n` iterations of `ranks`: `f`, which is finished behind it. */
-#define TEST_OF_FAKE(name, verb, ranks, n) \
-    static void name##_in(struct fake *f); \
-    TEST(name) \
-    { \
-        struct fake f; \
-\
-        fake_init(&f, verb, ranks, n); \
-        name##_in(&f); \
-        fake_finish(&f); \
-    } \
-    static void name##_in(struct fake *f)
-
 #endif

@@ -15,28 +15,24 @@ struct fixture {
     struct epa_error err;
 };
 
-static int set_up(void **state)
+static struct fixture *fixture_create(void)
 {
     struct fixture *x = calloc(1, sizeof(*x));
 
     root_create(x->root, sizeof(x->root));
     fake_init(&x->fake, VERB_RUN, 8, 10);
     x->fake.session.footprint.heap_bytes = 1ull << 30;
-    *state = x;
-    return 0;
+    return x;
 }
 
-static int tear_down(void **state)
+static void fixture_destroy(struct fixture *x)
 {
-    struct fixture *x = *state;
-
     root_destroy(x->root);
     fake_finish(&x->fake);
     free(x);
-    return 0;
 }
 
-#define TEST_OF_MACHINE(name) TEST_WITH(set_up, tear_down, name, struct fixture *x)
+#define TEST_OF_MACHINE(name) TEST_OF(name, struct fixture, x, fixture_create(), fixture_destroy)
 
 static enum epa_status check(struct fixture *x)
 {

@@ -11,6 +11,16 @@
 #include "base/text.h"
 #include "report/summary.h"
 
+static struct fake *fake_of(enum verb verb, uint32_t ranks, uint32_t iterations)
+{
+    static struct fake f;
+
+    fake_init(&f, verb, ranks, iterations);
+    return &f;
+}
+
+#define TEST_OF_FAKE(name, ...) TEST_OF(name, struct fake, f, fake_of(__VA_ARGS__), fake_finish)
+
 static void assert_near(double is, double want)
 {
     assert_true(fabs(is - want) <= 1e-9 * fabs(want));

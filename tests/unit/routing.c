@@ -313,6 +313,22 @@ struct bad {
     const char *text, *message;
 };
 
+/* Lines that are refused so; what follows "no JSON: " is jansson's. */
+static void assert_bad_lines(const struct routing_shape *shape, const struct bad *bad, size_t n)
+{
+    for (; n > 0; n--, bad++) {
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status =
+            routing_parse_jsonl("f", bad->text, strlen(bad->text), shape, &t, &err);
+
+        if (strstr(bad->message, "no JSON: ") != NULL)
+            err.text[strlen(bad->message)] = 0;
+        assert_words(err.text, bad->message);
+        assert_int_equal(status, EPA_ERR_CONFIG);
+    }
+}
+
 TEST(npy_of_every_integer_type_is_read)
 {
     static const struct {
@@ -509,17 +525,7 @@ TEST(bad_json_lines_are_reported_line_and_column)
         {"{\"type\": \"meta\"}\n", "f:1:1: .. topk_ids"},
     };
 
-    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        struct epa_error err = {EPA_OK, ""};
-        struct routing_table t;
-        enum epa_status status =
-            routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &two_of_eight, &t, &err);
-
-        if (strstr(bad[i].message, "no JSON: ") != NULL) /* what follows is jansson's */
-            err.text[strlen(bad[i].message)] = 0;
-        assert_words(err.text, bad[i].message);
-        assert_int_equal(status, EPA_ERR_CONFIG);
-    }
+    assert_bad_lines(&two_of_eight, bad, LENGTH(bad));
 }
 
 TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
@@ -540,13 +546,7 @@ TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
     assert_int_equal(t.tokens, 1);
     assert_int_equal(t.expert[0], 2);
     free_table(&t);
-    for (size_t i = 0; i < LENGTH(bad); i++) {
-        err = (struct epa_error){EPA_OK, ""};
-        assert_int_equal(
-            routing_parse_jsonl("f", bad[i].text, strlen(bad[i].text), &shape, &t, &err),
-            EPA_ERR_CONFIG);
-        assert_words(err.text, bad[i].message);
-    }
+    assert_bad_lines(&shape, bad, LENGTH(bad));
 }
 
 TEST(a_line_without_end_is_refused)

@@ -37,15 +37,6 @@ void test_group(const char *file, CMFixtureFunction set_up, CMFixtureFunction te
 
 #define TEST(name) TEST_IN(NULL, NULL, name)
 
-/* A test in a fixture that is its `parameter`, such as struct fixture *f. */
-#define TEST_WITH(set_up, tear_down, name, parameter) \
-    static void name##_with(parameter); \
-    TEST_IN(set_up, tear_down, name) \
-    { \
-        name##_with(*state); \
-    } \
-    static void name##_with(parameter)
-
 /* A test of `type *of`, which `begin` makes and end(of) gives back. */
 #define TEST_OF(name, type, of, begin, end) \
     static void name##_of(type *); \
