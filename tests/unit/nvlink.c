@@ -11,7 +11,7 @@
 #include "../../plugins/transport/nvlink/exchange.h"
 #include "plugin/registry.h"
 
-static const uint64_t default_timeout_ns = 30000000000u, short_ns = 50000000u;
+static const uint64_t default_timeout_ns = 30000000000u;
 static uint64_t limit_ns; /* of those that wait in vain */
 
 enum { MOST = 8 };
@@ -251,63 +251,7 @@ static int learn_first(void **state)
 
 TEST_GROUP(learn_first, NULL)
 
-/* ---- pages: barriers, and who still uses what ---- */
-
-static enum epa_status open_exchange_page(struct epa_bootstrap *boot, struct shared *shared,
-                                          struct exchange_page *b)
-{
-    uint32_t me = boot->world.rank;
-    struct epa_error *err = &shared->err[me];
-    enum epa_status status = exchange_page_init(b, boot, err);
-    int fds[MOST];
-    bool same[MOST];
-
-    if (status == EPA_OK)
-        status = exchange_fds(boot, &b->fd, 1, default_timeout_ns, fds, same, err);
-    for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++) {
-        if (r == me)
-            continue;
-        status = exchange_page_map(b, r, fds[r], err);
-        close(fds[r]);
-    }
-    exchange_page_close_fd(b);
-    shared->status[me] = status;
-    return status;
-}
-
-static enum epa_status leave_two_out(struct epa_bootstrap *boot, void *arg)
-{
-    struct shared *shared = arg;
-    uint32_t me = boot->world.rank;
-    struct failure late;
-    struct exchange_page b;
-    enum epa_status status = open_exchange_page(boot, shared, &b);
-
-    /* Ranks 0 and 2 see each other there, however long one of them has no core. */
-    if (status == EPA_OK && me != 1 && me != 3)
-        __atomic_store_n(&b.page[me]->arrived.word, 1, __ATOMIC_RELEASE);
-    if (status == EPA_OK)
-        status = boot->barrier(boot);
-    if (status == EPA_OK && me != 1 && me != 3) {
-        status = exchange_page_barrier(&b, short_ns, &late);
-        note_wrong(shared, me, late.missing != 2 || late.first_missing != 1);
-    }
-    shared->status[me] = status;
-    status = boot->barrier(boot);
-    exchange_page_finish(&b);
-    return status;
-}
-
-TEST(who_is_late_is_known)
-{
-    struct shared *shared = run_ranks(&launch_fork_plugin, 4, leave_two_out);
-
-    for (uint32_t r = 0; r < 4; r++) {
-        assert_int_equal(shared->status[r], r % 2 == 0 ? EPA_ERR_TIMEOUT : EPA_OK);
-        assert_int_equal(shared->wrong[r], 0);
-    }
-    give_back(shared);
-}
+/* ---- pages: who still uses what ---- */
 
 static enum epa_status send_what_can_shrink(struct epa_bootstrap *boot, void *arg)
 {
