@@ -61,8 +61,8 @@ static const struct refusal {
         return layout_make(m, &world, over, c, out, err); \
     } \
 \
-    static inline struct layout made(const struct epa_moe *m, uint32_t ranks, uint32_t over, \
-                                     const struct config *c) \
+    __attribute__((unused)) static struct layout made(const struct epa_moe *m, uint32_t ranks, \
+                                                      uint32_t over, const struct config *c) \
     { \
         struct layout l; \
         struct epa_error err; \
