@@ -28,19 +28,19 @@ static const struct epa_choice fake_waits[] = {
     {0},
 };
 static const struct fake_transport fake_transport_defaults = {.ring_bytes = 65536, .share = 0.25};
-#define OPTION(key, type, field, ...) \
+#define OPTION(of, key, type, field, ...) \
     { \
-        .name = key, EPA_##type(struct fake_transport, field), .help = "said", __VA_ARGS__ \
+        .name = key, EPA_##type(struct of, field), .help = "said", __VA_ARGS__ \
     }
 
 static const struct epa_option fake_transport_options[] = {
-    OPTION("wait", CHOICE, wait, .choices = fake_waits),
-    OPTION("prefault", BOOL, prefault, .min = 0),
-    OPTION("ring", BYTES, ring_bytes, .min = 4096, .max = 1 << 30),
-    OPTION("linger", DURATION, linger_ns, .min = 0),
-    OPTION("share", REAL, share, .least = 0.0, .most = 1.0),
-    OPTION("device", STRING, device, .min = 0),
-    OPTION("lanes", U32_LIST, lanes, .min = 1, .max = 8),
+    OPTION(fake_transport, "wait", CHOICE, wait, .choices = fake_waits),
+    OPTION(fake_transport, "prefault", BOOL, prefault, .min = 0),
+    OPTION(fake_transport, "ring", BYTES, ring_bytes, .min = 4096, .max = 1 << 30),
+    OPTION(fake_transport, "linger", DURATION, linger_ns, .min = 0),
+    OPTION(fake_transport, "share", REAL, share, .least = 0.0, .most = 1.0),
+    OPTION(fake_transport, "device", STRING, device, .min = 0),
+    OPTION(fake_transport, "lanes", U32_LIST, lanes, .min = 1, .max = 8),
     {0},
 };
 
@@ -51,16 +51,9 @@ static const struct epa_choice fake_dtypes[] = {
 };
 static const struct fake_algorithm fake_algorithm_defaults = {.buffers = 2};
 static const struct epa_option fake_algorithm_options[] = {
-    {.name = "dispatch_dtype",
-     EPA_CHOICE(struct fake_algorithm, dispatch_dtype),
-     .choices = fake_dtypes,
-     .help = "what dispatch sends"},
-    {.name = "buffers",
-     EPA_U32(struct fake_algorithm, buffers),
-     .min = 1,
-     .max = 2,
-     .help = "buffer sets"},
-    {.name = "fused", EPA_BOOL(struct fake_algorithm, fused), .help = "the experts' work, too"},
+    OPTION(fake_algorithm, "dispatch_dtype", CHOICE, dispatch_dtype, .choices = fake_dtypes),
+    OPTION(fake_algorithm, "buffers", U32, buffers, .min = 1, .max = 2),
+    OPTION(fake_algorithm, "fused", BOOL, fused, .min = 0),
     {0},
 };
 
@@ -85,39 +78,27 @@ static enum epa_status fake_plan(const struct epa_problem *problem, const struct
     return EPA_OK;
 }
 
+#define PLUGIN(kind, of, its_name) \
+    .plugin = {EPA_PLUGIN_HEADER(kind, struct of), .name = its_name, .summary = "made up"}
+
 static const struct epa_launcher_plugin fake_fork = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_LAUNCHER, struct epa_launcher_plugin), .name = "fork",
-               .summary = "processes"},
-};
+    PLUGIN(EPA_PLUGIN_LAUNCHER, epa_launcher_plugin, "fork")};
 static const struct epa_backend_plugin fake_host = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "host",
-               .summary = "this machine"},
-    .memory = EPA_MEMORY_HOST,
-};
+    PLUGIN(EPA_PLUGIN_BACKEND, epa_backend_plugin, "host"), .memory = EPA_MEMORY_HOST};
 static const struct epa_backend_plugin fake_gpu = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_BACKEND, struct epa_backend_plugin), .name = "cuda",
-               .summary = "another machine"},
-    .memory = EPA_MEMORY_CUDA,
-};
+    PLUGIN(EPA_PLUGIN_BACKEND, epa_backend_plugin, "cuda"), .memory = EPA_MEMORY_CUDA};
 static const struct epa_transport_plugin fake_link = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin),
-               .name = "nvlink", .summary = "its memory"},
-    .flags = EPA_TRANSPORT_DEVICE,
-    .memory = EPA_MEMORY_CUDA,
-};
+    PLUGIN(EPA_PLUGIN_TRANSPORT, epa_transport_plugin, "nvlink"), .flags = EPA_TRANSPORT_DEVICE,
+    .memory = EPA_MEMORY_CUDA};
 static const struct epa_transport_plugin fake_shm = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "shm",
-               .summary = "shared memory",
-               .options = {fake_transport_options, sizeof(struct fake_transport),
-                           &fake_transport_defaults}},
-    .flags = EPA_TRANSPORT_HOST,
-    .memory = EPA_MEMORY_HOST,
-};
+    PLUGIN(EPA_PLUGIN_TRANSPORT, epa_transport_plugin, "shm"),
+    .plugin.options = {fake_transport_options, sizeof(struct fake_transport),
+                       &fake_transport_defaults},
+    .flags = EPA_TRANSPORT_HOST, .memory = EPA_MEMORY_HOST};
 static const struct epa_algorithm_plugin fake_ll_v2 = {
-    .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
-               .name = "ll_v2", .summary = "low latency",
-               .options = {fake_algorithm_options, sizeof(struct fake_algorithm),
-                           &fake_algorithm_defaults}},
+    PLUGIN(EPA_PLUGIN_ALGORITHM, epa_algorithm_plugin, "ll_v2"),
+    .plugin.options = {fake_algorithm_options, sizeof(struct fake_algorithm),
+                       &fake_algorithm_defaults},
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | EPA_MEMORY_CUDA,
     .needs_host = EPA_TRANSPORT_HOST,

@@ -289,25 +289,16 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem,
     return EPA_OK;
 }
 
-static enum epa_status first(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    return run(a, problem, 0);
-}
+#define RUN(i) \
+    static enum epa_status run_##i(struct epa_algorithm *a, struct epa_problem *problem) \
+    { \
+        return run(a, problem, i); \
+    }
 
-static enum epa_status second(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    return run(a, problem, 1);
-}
-
-static enum epa_status third(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    return run(a, problem, 2);
-}
-
-static enum epa_status fourth(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    return run(a, problem, 3);
-}
+RUN(0)
+RUN(1)
+RUN(2)
+RUN(3)
 
 static void explain(struct epa_algorithm *a, struct epa_error *err)
 {
@@ -361,7 +352,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     const struct epa_moe *m = &p->problem->u.moe;
     struct epa_algorithm_params params = *p;
     enum epa_status (*const runs[STAGES])(struct epa_algorithm *,
-                                          struct epa_problem *) = {first, second, third, fourth};
+                                          struct epa_problem *) = {run_0, run_1, run_2, run_3};
     struct tap *t = calloc(1, sizeof(*t));
     void *with = inner != NULL ? config_of(inner, c) : NULL;
     enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
