@@ -139,6 +139,11 @@ static void copy_row(const struct epa_moe *m, uint64_t to, uint64_t from)
         memcpy(scale_of(m, to), scale_of(m, from), m->hidden / m->fp8_group_size * sizeof(float));
 }
 
+#define HARM(name, what) \
+    if (strcmp(harm, name) == 0) { \
+        what; \
+    }
+
 static void harm_lists(const char *harm, struct epa_moe *m)
 {
     uint32_t *count = (uint32_t *)(uintptr_t)m->recv_count;
@@ -147,42 +152,24 @@ static void harm_lists(const char *harm, struct epa_moe *m)
     float *weight = (float *)(uintptr_t)m->recv_weight;
     uint64_t first = start[0];
 
-    if (strcmp(harm, "count_too_high") == 0)
-        count[0]++;
-    if (strcmp(harm, "count_too_low") == 0)
-        count[1]--;
-    if (strcmp(harm, "start_off_by_one") == 0)
-        start[0]++;
-    if (strcmp(harm, "starts_overlap") == 0)
-        start[1] = start[0];
-    if (strcmp(harm, "start_far_out") == 0)
-        start[1] = UINT64_MAX - 1;
-    if (strcmp(harm, "no_rows") == 0)
-        m->recv = NULL;
-    if (strcmp(harm, "no_counts") == 0)
-        m->recv_count = NULL;
-    if (strcmp(harm, "no_origins") == 0)
-        m->origin = NULL;
-    if (strcmp(harm, "no_scales") == 0)
-        m->recv_scale = NULL;
-    if (strcmp(harm, "too_many_rows") == 0)
-        m->recv_rows += 1000000;
-    if (strcmp(harm, "too_few_entries") == 0)
-        m->recv_entries = 1;
-    if (strcmp(harm, "rows_unlike_entries") == 0)
-        m->recv_rows--;
-    if (strcmp(harm, "crooked_scales") == 0)
-        m->recv_scale = (const void *)((const char *)m->recv_scale + 2);
-    if (strcmp(harm, "crooked_rows") == 0)
-        m->recv = (const char *)m->recv + 1;
-    if (strcmp(harm, "strides_forgotten") == 0)
-        m->recv_stride = m->scale_stride = m->origin_stride = 0;
-    if (strcmp(harm, "weight_of_neighbour") == 0)
-        weight[first] = weight[first + 1];
-    if (strcmp(harm, "row_far_out") == 0)
-        row[first + 1] = UINT32_MAX;
-    if (strcmp(harm, "row_of_neighbour") == 0)
-        row[first] = row[first + 1];
+    HARM("count_too_high", count[0]++)
+    HARM("count_too_low", count[1]--)
+    HARM("start_off_by_one", start[0]++)
+    HARM("starts_overlap", start[1] = start[0])
+    HARM("start_far_out", start[1] = UINT64_MAX - 1)
+    HARM("no_rows", m->recv = NULL)
+    HARM("no_counts", m->recv_count = NULL)
+    HARM("no_origins", m->origin = NULL)
+    HARM("no_scales", m->recv_scale = NULL)
+    HARM("too_many_rows", m->recv_rows += 1000000)
+    HARM("too_few_entries", m->recv_entries = 1)
+    HARM("rows_unlike_entries", m->recv_rows--)
+    HARM("crooked_scales", m->recv_scale = (const void *)((const char *)m->recv_scale + 2))
+    HARM("crooked_rows", m->recv = (const char *)m->recv + 1)
+    HARM("strides_forgotten", m->recv_stride = m->scale_stride = m->origin_stride = 0)
+    HARM("weight_of_neighbour", weight[first] = weight[first + 1])
+    HARM("row_far_out", row[first + 1] = UINT32_MAX)
+    HARM("row_of_neighbour", row[first] = row[first + 1])
     for (uint32_t i = 0; strcmp(harm, "all_in_one_row") == 0 && i < count[0]; i++)
         row[first + i] = row[first];
     for (uint32_t i = 0; strcmp(harm, "token_in_two_rows") == 0 && i < count[0]; i++)
@@ -200,42 +187,26 @@ static void harm_rows(struct tap *t, struct epa_moe *m)
     uint64_t a = row_of(m, 0, 0), b = row_of(m, 0, 1), last = row_of(m, 1, m->recv_count[1] - 1);
     struct epa_origin origin = *origin_of(m, a);
 
-    if (strcmp(harm, "origins_swapped") == 0) {
-        *origin_of(m, a) = *origin_of(m, b);
-        *origin_of(m, b) = origin;
-    }
-    if (strcmp(harm, "row_twice") == 0)
-        copy_row(m, b, a);
-    if (strcmp(harm, "row_of_another_expert") == 0)
-        copy_row(m, a, last);
-    if (strcmp(harm, "token_off_by_one") == 0)
-        origin_of(m, b)->token++;
-    if (strcmp(harm, "unknown_rank") == 0)
-        origin_of(m, b)->rank = 99;
-    if (strcmp(harm, "unknown_token") == 0)
-        origin_of(m, b)->token = 99;
-    if (strcmp(harm, "scale_off_by_an_ulp") == 0)
-        scale_of(m, b)[1] = nextafterf(scale_of(m, b)[1], 1e9f);
-    if (strcmp(harm, "scale_of_neighbour") == 0)
-        scale_of(m, b)[0] = scale_of(m, a)[0];
-    if (strcmp(harm, "last_bit") == 0)
-        data_of(m, b)[row_bytes(m) - 1] ^= 1;
-    if (strcmp(harm, "half_a_row") == 0)
-        memset(data_of(m, b) + row_bytes(m) / 2, 0, row_bytes(m) / 2);
-    if (strcmp(harm, "stale_row") == 0)
-        memcpy(data_of(m, a), t->row, row_bytes(m));
-    if (strcmp(harm, "nothing_there") == 0)
-        memset(origin_of(m, a), 0xa5, sizeof(origin));
+    HARM("origins_swapped", *origin_of(m, a) = *origin_of(m, b); *origin_of(m, b) = origin)
+    HARM("row_twice", copy_row(m, b, a))
+    HARM("row_of_another_expert", copy_row(m, a, last))
+    HARM("token_off_by_one", origin_of(m, b)->token++)
+    HARM("unknown_rank", origin_of(m, b)->rank = 99)
+    HARM("unknown_token", origin_of(m, b)->token = 99)
+    HARM("scale_off_by_an_ulp", scale_of(m, b)[1] = nextafterf(scale_of(m, b)[1], 1e9f))
+    HARM("scale_of_neighbour", scale_of(m, b)[0] = scale_of(m, a)[0])
+    HARM("last_bit", data_of(m, b)[row_bytes(m) - 1] ^= 1)
+    HARM("half_a_row", memset(data_of(m, b) + row_bytes(m) / 2, 0, row_bytes(m) / 2))
+    HARM("stale_row", memcpy(data_of(m, a), t->row, row_bytes(m)))
+    HARM("nothing_there", memset(origin_of(m, a), 0xa5, sizeof(origin)))
 }
 
 static void harm_out(const char *harm, const struct epa_moe *m)
 {
     uint16_t *out = m->out, was;
 
-    if (strcmp(harm, "out_not_written") == 0)
-        memset(out + 2 * m->hidden, 0xff, m->hidden * 2);
-    if (strcmp(harm, "out_last_bit") == 0)
-        out[3 * m->hidden - 1] ^= 1;
+    HARM("out_not_written", memset(out + 2 * m->hidden, 0xff, m->hidden * 2))
+    HARM("out_last_bit", out[3 * m->hidden - 1] ^= 1)
     for (uint32_t h = 0; strcmp(harm, "out_tokens_swapped") == 0 && h < m->hidden; h++) {
         was = out[h];
         out[h] = out[m->hidden + h];

@@ -64,7 +64,11 @@ static void subject_init(struct subject *s)
     s->algorithm.plugin.options = (struct epa_options){s->table, sizeof(struct config), &defaults};
 }
 
-/* One thing wrong in each. */
+/* Something wrong in the next subject, and what is said of it. */
+#define WRONG(member, said) \
+    s[n].member; \
+    why[n++] = said;
+
 TEST(what_cannot_be_used_is_refused)
 {
     static const struct epa_choice none[] = {{0}}, other[] = {{"slow", SLOW, "one by one"}, {0}};
@@ -78,52 +82,29 @@ TEST(what_cannot_be_used_is_refused)
         assert_int_equal(
             plugin_check(&s[i].algorithm.plugin, EPA_PLUGIN_ALGORITHM, "subject", NULL), EPA_OK);
     }
-    s[n].algorithm.plugin.kind = (enum epa_plugin_kind)17;
-    why[n++] = "unknown kind 17";
-    s[n].algorithm.create = NULL;
-    why[n++] = "function create";
-    s[n].algorithm.plan = NULL;
-    why[n++] = "function plan";
-    s[n].algorithm.plugin.summary = "two\nlines";
-    why[n++] = "summary .. one line";
-    s[n].algorithm.plugin.summary = NULL;
-    why[n++] = "summary .. one line";
-    s[n].algorithm.plugin.name = "\033[31m";
-    why[n++] = "name .. 1 to 32 of a-z, 0-9 and _";
-    s[n].algorithm.plugin.name = NULL;
-    why[n++] = "name .. 1 to 32 of a-z, 0-9 and _";
-    s[n].algorithm.memory = 0;
-    why[n++] = "memory";
-    s[n].algorithm.plugin.options.defaults = NULL;
-    why[n++] = "options .. defaults";
-    s[n].algorithm.plugin.options.size = 0;
-    why[n++] = "options .. defaults";
-    s[n].table[2].offset = 16;
-    why[n++] = "'bytes' .. 16";
-    s[n].table[2].offset = 12; /* begins inside and ends outside */
-    why[n++] = "'bytes' .. 12 .. 16";
-    s[n].table[2].offset = 1; /* not aligned */
-    why[n++] = "'bytes' .. 1 .. 16";
-    s[n].table[2].offset = SIZE_MAX;
-    why[n++] = "'bytes'";
-    s[n].table[0].type = (enum epa_option_type)42;
-    why[n++] = "'depth' .. type 42";
-    s[n].table[0].min = 10;
-    why[n++] = "'depth' .. no value";
-    s[n].table[0].help = NULL;
-    why[n++] = "'depth' .. help";
-    s[n].table[1].choices = NULL;
-    why[n++] = "'speed' .. no choices";
-    s[n].table[1].choices = none;
-    why[n++] = "'speed' .. no choices";
-    s[n].table[1].choices = other;
-    why[n++] = "default .. 'speed' (1) .. choices";
-    s[n].table[1].name = "De pth";
-    why[n++] = "option 1 .. a-z, 0-9 and _";
-    s[n].table[1].name = "depth";
-    why[n++] = "'depth' .. twice";
-    s[n].table[1].name = "name";
-    why[n++] = "'name' .. names the plugin";
+    WRONG(algorithm.plugin.kind = (enum epa_plugin_kind)17, "unknown kind 17")
+    WRONG(algorithm.create = NULL, "function create")
+    WRONG(algorithm.plan = NULL, "function plan")
+    WRONG(algorithm.plugin.summary = "two\nlines", "summary .. one line")
+    WRONG(algorithm.plugin.summary = NULL, "summary .. one line")
+    WRONG(algorithm.plugin.name = "\033[31m", "name .. 1 to 32 of a-z, 0-9 and _")
+    WRONG(algorithm.plugin.name = NULL, "name .. 1 to 32 of a-z, 0-9 and _")
+    WRONG(algorithm.memory = 0, "memory")
+    WRONG(algorithm.plugin.options.defaults = NULL, "options .. defaults")
+    WRONG(algorithm.plugin.options.size = 0, "options .. defaults")
+    WRONG(table[2].offset = 16, "'bytes' .. 16")
+    WRONG(table[2].offset = 12, "'bytes' .. 12 .. 16") /* begins inside and ends outside */
+    WRONG(table[2].offset = 1, "'bytes' .. 1 .. 16")   /* not aligned */
+    WRONG(table[2].offset = SIZE_MAX, "'bytes'")
+    WRONG(table[0].type = (enum epa_option_type)42, "'depth' .. type 42")
+    WRONG(table[0].min = 10, "'depth' .. no value")
+    WRONG(table[0].help = NULL, "'depth' .. help")
+    WRONG(table[1].choices = NULL, "'speed' .. no choices")
+    WRONG(table[1].choices = none, "'speed' .. no choices")
+    WRONG(table[1].choices = other, "default .. 'speed' (1) .. choices")
+    WRONG(table[1].name = "De pth", "option 1 .. a-z, 0-9 and _")
+    WRONG(table[1].name = "depth", "'depth' .. twice")
+    WRONG(table[1].name = "name", "'name' .. names the plugin")
     for (uint32_t i = 0; i < n; i++) {
         struct epa_error err = {EPA_OK, ""};
 
