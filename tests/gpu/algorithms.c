@@ -391,47 +391,34 @@ static const struct {
     const char *why;
 } faults[] = {
     {LL_V1, FAULT(V1_DISPATCH, V1_WAIT_SPLITS, 3, 5, 1500),
-     "dispatch/wait: call 5, rank 1: waited 1.500 s for its splits, whose call is 3"},
+     "dispatch/wait: call 5, rank 1 .. 1.500 s .. splits .. call is 3"},
     {LL_V1, FAULT(V1_DISPATCH, V1_WAIT_ROW, 3, 5, 1500),
-     "dispatch/wait: call 5, rank 1: waited 1.500 s for row 7 of its block, which is of "
-     "call 3"},
+     "dispatch/wait: call 5, rank 1 .. 1.500 s .. row 7 .. call 3"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_BEGUN, 4, 6, 1),
-     "combine/wait: call 6, rank 1: waited 0.001 s for its signal that it has begun, which "
-     "is 4"},
+     "combine/wait: call 6, rank 1 .. 0.001 s .. begun .. is 4"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_OUTPUT, 4, 6, 1),
-     "combine/wait: call 6, rank 1: waited 0.001 s for its expert output of my token 7, which is "
-     "of call 4"},
+     "combine/wait: call 6, rank 1 .. 0.001 s .. output of my token 7 .. call 4"},
     {LL_V1, FAULT(V1_DISPATCH, V1_NO_ROOM, 10, 9, 0),
-     "dispatch: rank 0 has 10 rows for rank 1, which has room for 9 from each: raise "
-     "algorithm.capacity, or set it to 0"},
+     "dispatch: rank 0 has 10 rows for rank 1 .. room for 9 .. algorithm.capacity"},
     {LL_V2, FAULT(LL_COMBINE, LL_DATA, 4, 5, 1500),
-     "combine/recv_wait: waited 1.500 s for the expert output of rank 1 to my token 7: its signal "
-     "is 4, not 5"},
+     "combine/recv_wait: .. 1.500 s .. output of rank 1 to my token 7 .. is 4, not 5"},
     {LL_V2, FAULT(LL_DISPATCH, LL_WAIT_ROOM, 10, 9, 0),
-     "dispatch: 10 rows arrived, and algorithm.capacity leaves room for 9; raise it, or "
-     "set it to 0 for the worst case"},
+     "dispatch: 10 rows arrived .. algorithm.capacity .. 9"},
     {LL_V2, FAULT(LL_DISPATCH, LL_COUNT, 4, 5, 1500),
-     "dispatch/wait: epoch 5, counts of rank 1: waited 1.500 s for its signal, which is 4"},
+     "dispatch/wait: epoch 5, counts of rank 1 .. 1.500 s .. is 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_COUNTS, 4ull << TF_ROW_BITS | 8, 5, 1500),
-     "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1: the last are of "
-     "epoch 4"},
+     "dispatch_recv/counts: epoch 5 .. 1.500 s .. counts of rank 1: .. epoch 4"},
     {TOKEN_FLAG,
      FAULT(TF_DISPATCH_RECV, TF_WAIT_ROWS, 3ull << TF_ROW_BITS | 8, 5ull << TF_ROW_BITS | 1, 1500),
-     "dispatch_recv/counts: epoch 5, waited 1.500 s for counts of rank 1 and all its rows: "
-     "the last are of epoch 3"},
+     "dispatch_recv/counts: epoch 5 .. 1.500 s .. counts of rank 1 and all its rows .. epoch 3"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_SEND, TF_WAIT_ROW, 3, 5, 1500),
-     "dispatch_send/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
-     "epoch 3"},
+     "dispatch_send/rows: epoch 5 .. 1.500 s .. row 7 of rank 1 .. epoch 3"},
     {TOKEN_FLAG, FAULT(TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5, 1500),
-     "combine_recv/expert outputs: epoch 5, waited 1.500 s for the expert output for token 7 of "
-     "rank 1: "
-     "what is there is of epoch 4"},
+     "combine_recv/expert outputs: epoch 5 .. 1.500 s .. for token 7 of rank 1 .. epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5, 1500),
-     "dispatch_recv/rows: epoch 5, waited 1.500 s for row 7 of rank 1: what is there is of "
-     "epoch 5 at its end: not all of it has arrived"},
+     "dispatch_recv/rows: epoch 5 .. row 7 of rank 1 .. epoch 5 at its end: not all of it"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_BAD_ROW, 900, 3, 0),
-     "dispatch_recv/rows: row 7 of rank 1 says that it is of token 900 and for the "
-     "receiver's expert 3, which does not go with its counts"},
+     "dispatch_recv/rows: row 7 of rank 1 .. token 900 .. expert 3"},
 };
 
 TEST(a_fault_is_reported_though_a_call_was_refused_before)
@@ -452,7 +439,7 @@ TEST(a_fault_is_reported_though_a_call_was_refused_before)
         f.err.status = EPA_OK;
         f.a->explain(f.a, &f.err);
         assert_int_equal(f.err.status, room ? EPA_ERR_CONFIG : EPA_ERR_TIMEOUT);
-        assert_string_equal(f.err.text, faults[i].why);
+        assert_words(f.err.text, faults[i].why);
         end(&f);
     }
 }
