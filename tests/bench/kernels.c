@@ -96,35 +96,27 @@ static void *pages(size_t bytes)
 #if defined(__x86_64__)
 /* GFLOP/s of 12 chains of an instruction in registers: enough for any latency. */
 #define CHAIN(instruction, r, i) instruction " %%" r "15, %%" r "15, %%" r #i "\n"
-#define RATE(instruction, r, flops) \
-    double start = now_us(); \
+#define RATE(name, instruction, r, flops) \
+    static double rate_of_##name(void) \
+    { \
+        double start = now_us(); \
 \
-    for (int round = 0; round < 20000; round++) \
-        __asm__ volatile( \
-            "vpxor %%xmm15, %%xmm15, %%xmm15\n" /* all of it, and no NaN */ \
-            CHAIN(instruction, r, 0) CHAIN(instruction, r, 1) CHAIN(instruction, r, 2) \
-                CHAIN(instruction, r, 3) CHAIN(instruction, r, 4) CHAIN(instruction, r, 5) \
-                    CHAIN(instruction, r, 6) CHAIN(instruction, r, 7) CHAIN(instruction, r, 8) \
-                        CHAIN(instruction, r, 9) CHAIN(instruction, r, 10) \
-                            CHAIN(instruction, r, 11):: \
-                                : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
-                                  "xmm8", "xmm9", "xmm10", "xmm11", "xmm15"); \
-    return 20000.0 * 12 * (flops)*1e-3 / (now_us() - start)
+        for (int round = 0; round < 20000; round++) \
+            __asm__ volatile( \
+                "vpxor %%xmm15, %%xmm15, %%xmm15\n" /* all of it, and no NaN */ \
+                CHAIN(instruction, r, 0) CHAIN(instruction, r, 1) CHAIN(instruction, r, 2) \
+                    CHAIN(instruction, r, 3) CHAIN(instruction, r, 4) CHAIN(instruction, r, 5) \
+                        CHAIN(instruction, r, 6) CHAIN(instruction, r, 7) CHAIN(instruction, r, 8) \
+                            CHAIN(instruction, r, 9) CHAIN(instruction, r, 10) \
+                                CHAIN(instruction, r, 11):: \
+                                    : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
+                                      "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm15"); \
+        return 20000.0 * 12 * (flops)*1e-3 / (now_us() - start); \
+    }
 
-static double rate_of_fma8(void)
-{
-    RATE("vfmadd231ps", "ymm", 16);
-}
-
-static double rate_of_fma16(void)
-{
-    RATE("vfmadd231ps", "zmm", 32);
-}
-
-static double rate_of_pairs(void)
-{
-    RATE("vdpbf16ps", "zmm", 64);
-}
+RATE(fma8, "vfmadd231ps", "ymm", 16)
+RATE(fma16, "vfmadd231ps", "zmm", 32)
+RATE(pairs, "vdpbf16ps", "zmm", 64)
 
 /* The set runs here, so its instruction does. */
 static double peak_of(const char *isa)

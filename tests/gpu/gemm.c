@@ -47,14 +47,6 @@ static void *array(size_t n, size_t size)
     return p;
 }
 
-static uint32_t random_of(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return (uint32_t)(*state >> 20);
-}
-
 static size_t bytes_of(int dtype)
 {
     return dtype == EPA_FP8_E4M3 ? 1 : dtype == EPA_F32 ? 4 : 2;
@@ -100,13 +92,13 @@ static void make_inputs(struct made *m, uint64_t seed)
     m->a_scale = array(a / p->group, sizeof(float));
     m->b_scale = array(b / 128 / 128, sizeof(float));
     for (size_t i = 0; i < a; i++)
-        m->a[i] = (float)((int)(random_of(&state) % 5) - 2) / 16;
+        m->a[i] = (float)((int)((next_random(&state) >> 20) % 5) - 2) / 16;
     for (size_t i = 0; i < b; i++)
-        m->b[i] = (float)((int)(random_of(&state) % 5) - 2);
+        m->b[i] = (float)((int)((next_random(&state) >> 20) % 5) - 2);
     for (size_t i = 0; i < a / p->group; i++)
-        m->a_scale[i] = ldexpf(1, (int)(random_of(&state) % 3) - 1);
+        m->a_scale[i] = ldexpf(1, (int)((next_random(&state) >> 20) % 3) - 1);
     for (size_t i = 0; i < b / 128 / 128; i++)
-        m->b_scale[i] = ldexpf(1, (int)(random_of(&state) % 3) - 1);
+        m->b_scale[i] = ldexpf(1, (int)((next_random(&state) >> 20) % 3) - 1);
 }
 
 static void *stored(int dtype, const float *v, size_t n)

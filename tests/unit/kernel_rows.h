@@ -6,14 +6,6 @@
 
 #include "base/dtype.h"
 
-static inline uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
  * zeros; 4: magnitudes from tiny to large */
 static inline uint16_t random_value(bool f16, uint64_t *seed, uint32_t kind)

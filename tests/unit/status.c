@@ -139,14 +139,6 @@ TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
     refused(f, 0, "epa2a\0b\2", 8, "is an epa2a whose version is not known here");
 }
 
-static uint64_t draw(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* Whatever a process has written there. */
 TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
 {
@@ -159,16 +151,16 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
         struct status s;
 
         for (uint32_t k = 0; k < sizeof(*f->notes); k++)
-            ((unsigned char *)f->notes)[k] = (unsigned char)draw(&random);
+            ((unsigned char *)f->notes)[k] = (unsigned char)next_random(&random);
         for (uint32_t k = 0; k < RANKS * sizeof(*f->rank); k++)
-            ((unsigned char *)f->rank)[k] = (unsigned char)draw(&random);
+            ((unsigned char *)f->rank)[k] = (unsigned char)next_random(&random);
         f->rank[0].waiting.turn &= ~1ull;
         f->rank[0].waiting.kind %= 9;
         f->rank[0].waiting.stage = f->rank[0].stage;
         f->rank[0].waiting.iteration = f->rank[0].iteration;
         if (i % 2 == 0)
             for (uint32_t k = 8; k < sizeof(run); k++)
-                ((unsigned char *)&run)[k] = (unsigned char)draw(&random);
+                ((unsigned char *)&run)[k] = (unsigned char)next_random(&random);
         run.ranks %= 100;
         status_page_show(f->status_page, &run);
         assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);

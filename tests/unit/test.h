@@ -21,6 +21,15 @@
  * how. */
 void assert_words(const char *text, const char *words);
 
+/* xorshift64; the state is never 0. */
+static inline uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
 extern int test_argc; /* of main(), for TEST_GROUP's set_up */
 extern char **test_argv;
 
