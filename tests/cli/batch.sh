@@ -44,15 +44,19 @@ both() {
     code1=$?
 }
 
-args=(bench "$work/batch.yaml" --shuffle 3 --csv "$work/rows.csv" --json "$work/a.json")
-if [ "$launch" = mpirun ]; then
-    unset MASTER_ADDR MASTER_PORT WORLD_SIZE LOCAL_WORLD_SIZE
-    timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
-        "$epa2a" "${args[@]}" >"$work/out" 2>"$work/err" </dev/null
-    code=$?
-else
-    both "${args[@]}" -- "${args[@]}"
-fi
+# launched ARGS: what all ranks are started with
+launched() {
+    if [ "$launch" = env ]; then
+        both "$@" -- "$@"
+        return
+    fi
+    env -u MASTER_ADDR -u MASTER_PORT -u WORLD_SIZE -u LOCAL_WORLD_SIZE \
+        timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
+        "$epa2a" "$@" >"$work/out" 2>"$work/err" </dev/null
+    code=$? code1=0
+}
+
+launched bench "$work/batch.yaml" --shuffle 3 --csv "$work/rows.csv" --json "$work/a.json"
 
 failed=0
 fail() {
@@ -67,16 +71,9 @@ fail() {
 [ "$(grep -c '"verb": "bench"' "$work/a.json")" = 6 ] || fail "not six results"
 
 # A stop rule is met by all of them after the same sample; rank 0 judges what was expected.
-args=(bench "$config" --set ranks=2 --set 'bench={iterations: 5000, ci95: 1000, min_iterations: 12}'
-    --set expect.median=1ns --quiet --json "$work/c.json")
-if [ "$launch" = mpirun ]; then
-    timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
-        "$epa2a" "${args[@]}" >"$work/out" 2>"$work/err" </dev/null
-    code=$?
-else
-    both "${args[@]}" -- "${args[@]}"
-    [ $code1 = 0 ] || fail "exit code $code1 of rank 1, not 0"
-fi
+launched bench "$config" --set ranks=2 --set 'bench={iterations: 5000, ci95: 1000, min_iterations: 12}' \
+    --set expect.median=1ns --quiet --json "$work/c.json"
+[ $code1 = 0 ] || fail "exit code $code1 of rank 1, not 0"
 [ $code = 1 ] || fail "exit code $code, not 1"
 [ "$(grep -c 'error: expected total median <= ' "$work/err")" = 1 ] || fail "not one says what was missed"
 grep -q '"reason": "ci95"' "$work/c.json" || fail "the rule was not met"
