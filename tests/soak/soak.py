@@ -118,21 +118,24 @@ def place(pid):
 
 
 def finish(run):
-    """Waits for the end of a run; what status says if it hangs, else None."""
-    seen, since = None, time.monotonic()
+    """Waits for the end of a run; what status says if it hangs, else None. A status that does not answer says nothing of
+    the run, but not for ever."""
+    seen, since, answered = None, time.monotonic(), time.monotonic()
     while True:
         try:
             run.wait(min(5, args.hang / 4))
             return None
         except subprocess.TimeoutExpired:
-            now = place(run.pid)
-        if now != seen:
-            seen, since = now, time.monotonic()
-        elif time.monotonic() - since > args.hang:
+            now, at = place(run.pid), time.monotonic()
+        if now is not None and now == seen and at - since > args.hang or at - answered > 4 * args.hang:
             told = status(run.pid)
             run.kill()
             run.wait()
             return told
+        if now is not None:
+            answered = at
+        if now is None or now != seen:
+            seen, since = now, at
 
 
 def attempt(settings, codes):
