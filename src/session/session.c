@@ -385,29 +385,32 @@ static void report_lost(const struct session *s, uint32_t failed_rank, const cha
 }
 
 /* Of ranks that wait for each other some wait for one that does nothing any more. It is found once
- * all have been asked to stop: each that runs records how it ended, that one does not. */
+ * all have been asked to stop: each that runs records how it ended, that one does not. Where a busy
+ * machine leaves others no time to, all are named, as that one is among them. */
 static void report_silent(const struct session *s, struct epa_error *err)
 {
-    uint32_t silent = UINT32_MAX, n = 0;
-    char text[sizeof(err->text)];
+    char first[sizeof(err->text)], names[sizeof(err->text) / 2] = "";
+    uint32_t n = 0, last = 0;
 
-    for (uint32_t r = s->experiment->ranks; r-- > 0;) {
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
+        size_t at = strlen(names);
 
-        if (rank->pid != 0 && __atomic_load_n(&rank->finished, __ATOMIC_ACQUIRE) == 0) {
-            silent = r;
-            n++;
-        }
+        if (rank->pid == 0 || __atomic_load_n(&rank->finished, __ATOMIC_ACQUIRE) != 0)
+            continue;
+        if (sizeof(names) - at > 48)
+            snprintf(names + at, sizeof(names) - at, "%srank %u (pid %d)", n > 0 ? ", " : "", r,
+                     rank->pid);
+        last = r;
+        n++;
     }
     if (n == 0)
         return;
-    memcpy(text, err->text, sizeof(text));
+    memcpy(first, err->text, sizeof(first));
     err->status = EPA_OK; /* or the first sentence would stay as it is */
-    (void)epa_fail(err, EPA_ERR_TIMEOUT,
-                   "%.*s%srank %u (pid %d)%s did not stop when told to: %s, iteration %llu",
-                   (int)sizeof(text) - 160, text, text[0] != '\0' ? "; " : "", silent,
-                   session_rank(s, silent)->pid, n > 1 ? " and others" : "", where(s, silent),
-                   (unsigned long long)session_rank(s, silent)->iteration);
+    (void)epa_fail(err, EPA_ERR_TIMEOUT, "%.*s%s%s did not stop when told to: %s, iteration %llu",
+                   (int)(sizeof(first) - strlen(names)) - 80, first, first[0] != '\0' ? "; " : "",
+                   names, where(s, last), (unsigned long long)session_rank(s, last)->iteration);
 }
 
 static void trust_facts(struct session_facts *facts)
