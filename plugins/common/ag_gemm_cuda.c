@@ -32,7 +32,7 @@
  * All blocks of a kernel are resident, so warps may wait for others, and for other ranks. A mover
  * waits for words of other nodes, and, pulled, of its own; those are sent before their sender waits
  * for any that depends on this rank. */
-#include "ag_gemm_layout.h"
+#include "ag_gemm_cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,9 @@
 #include "device_setup.h"
 
 enum { MAPS = 4 };
+
+_Static_assert((int)AG_GEMM_TILE_ROWS == (int)GEMM_ROWS, "rows of a tile");
+_Static_assert((int)AG_GEMM_TILE_COLS == 2 * (int)GEMM_BOX, "columns of a tile, at most");
 
 /* The map of rows that were given lately. */
 struct own_map {

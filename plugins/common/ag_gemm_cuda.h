@@ -1,35 +1,13 @@
-/* AllGather and GEMM on GPUs, for the algorithms that do it at once or one after the other: what
- * the host gives the kernel, and the algorithm that is made of both (ag_gemm_cuda.c has the
- * protocol). */
+/* AllGather and GEMM on GPUs: what the host gives the kernels (ag_gemm_cuda.c has the protocol). */
 #ifndef AG_GEMM_CUDA_H
 #define AG_GEMM_CUDA_H
 
 #include <cuda_runtime_api.h>
 
-#include <epa2a/algorithm.h>
-#include <epa2a/plugin.h>
 #include <epa2a/ring.h>
 
+#include "ag_gemm.h"
 #include "gemm_cuda.h"
-
-/* Who moves rows within a node. Between nodes they are always pushed. */
-enum ag_gemm_mode { AG_GEMM_PUSH, AG_GEMM_PULL };
-/* What moves a rank's own rows; rows of others are passed on, and pulled, by multiprocessors. */
-enum ag_gemm_mover { AG_GEMM_AUTO, AG_GEMM_COPY_ENGINE, AG_GEMM_SM };
-/* Of tiles. */
-enum ag_gemm_order { AG_GEMM_ARRIVAL, AG_GEMM_SWIZZLE, AG_GEMM_NONE };
-
-struct ag_gemm_config {
-    int mode, mover, order; /* the enums above */
-    bool two_level;         /* between nodes to the rank of the same place, which passes rows on */
-    bool across_ranks;      /* a tile may have rows of several ranks */
-    bool overlap;       /* tiles start as rows arrive; else a kernel gathers, another multiplies */
-    uint32_t chunks;    /* of a rank's rows; 0: as many as pay */
-    uint32_t tile_cols; /* 128, 256 or 0: 128 where 256 leaves blocks without a tile */
-    uint32_t panel;     /* tiles down before the next column of tiles */
-    uint32_t comm_blocks; /* that move rows and multiply nothing; 0: a warp of each block moves */
-    uint32_t blocks;      /* at most; 0: one for each multiprocessor */
-};
 
 enum {
     AG_GEMM_SETS = 2,
@@ -117,15 +95,6 @@ cudaError_t ag_gemm_far_queue(cudaStream_t, uint32_t blocks, const struct ag_gem
 /* Takes a struct ag_gemm_args; dtype: of A and B; tile_cols: 128 or 256. */
 const void *ag_gemm_kernel(int dtype, uint32_t tile_cols);
 uint32_t ag_gemm_shared_bytes(uint32_t tile_cols);
-
-/* As epa_algorithm_plugin.plan and .create, for the algorithm `name`. Refused is what needs other
- * options, in the words of both plugins; nothing has begun then. */
-enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *,
-                                  const struct epa_world *, const struct ag_gemm_config *,
-                                  struct epa_footprint *out, struct epa_error *);
-enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm_params *,
-                                    const struct ag_gemm_config *, struct epa_algorithm **out,
-                                    struct epa_error *);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* What ag_gemm_layout.h declares. */
-#include "ag_gemm_layout.h"
+/* AllGather and GEMM on GPUs: the layout of the heap, who sends to whom, and in which order. */
+#include "ag_gemm_cuda.h"
 
 #include <epa2a/packets.h>
 

@@ -24,7 +24,6 @@
 #include "config/experiment.h"
 #include "launch/process.h"
 #include "report/summary.h"
-#include "session/alternate.h"
 #include "session/session.h"
 
 enum {

@@ -3,8 +3,6 @@
  * is in ag_gemm_check.c. */
 #include "op/op.h"
 
-#include "op/gather.h"
-
 enum { ARRAY_A = GATHER_ROWS + 1, ARRAY_A_SCALE, ARRAY_C, ARRAYS };
 
 struct op_ag_gemm {

@@ -14,7 +14,7 @@
  * Accuracy and Stability, section 3.1). The last rounding adds at most d / (1 - d) of |C|, d = 2^-8
  * (bf16) or 2^-11 (f16), and half of the least denormal. Blocks add up what their elements may
  * be off by. */
-#include "op/gather.h"
+#include "op/op.h"
 
 #include <math.h>
 #include <stdlib.h>

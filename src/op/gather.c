@@ -1,12 +1,13 @@
-/* What gather.h declares. */
-#include "op/gather.h"
+/* AllGather as an operation, and what ag_gemm shares with it. Rows are random bytes; `tokens` says
+ * how many each rank has. The output is compared byte by byte with the rows of all ranks, made again
+ * from the seed. */
+#include "op/op.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
-#include "op/op.h"
 
 uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
 {
@@ -16,11 +17,6 @@ uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
         sum += op_gather_counts(s)[r];
     return sum;
 }
-
-/* ---- the operation allgather ---- */
-
-/* AllGather as an operation. Rows are random bytes; `tokens` says how many each rank has. The
- * output is compared byte by byte with the rows of all ranks, made again from the seed. */
 
 enum { ARRAY_IN = GATHER_ROWS + 1, ARRAYS };
 

@@ -3,7 +3,7 @@
  * equally often. All ranks of a side sleep while the other has its turn: on a busy machine they
  * then get the cores at once and together, and load that changes from second to second is the
  * same for both. */
-#include "session/alternate.h"
+#include "session/session.h"
 
 #include <linux/futex.h>
 #include <sys/mman.h>

@@ -24,7 +24,6 @@
 #include "base/random.h"
 #include "base/stats.h"
 #include "base/file.h"
-#include "session/alternate.h"
 
 /* Of each part of a stage, alone: the first ones are not counted. */
 enum { PART_SAMPLES = 50, PART_WARMUP = 2 };

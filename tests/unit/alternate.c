@@ -3,7 +3,7 @@
 #include <string.h>
 #include "test.h"
 
-#include "session/alternate.h"
+#include "session/session.h"
 
 enum { RANKS = 2, MOST = 64 };
 

@@ -5,17 +5,17 @@
 #include "../../common/gemm_host.h"
 
 static const struct ag2_config defaults = {
-    .mode = AG2_PUSH,
+    .mode = AG_GEMM_PUSH,
     .gather = AG2_TWO_LEVEL,
-    .order = AG2_ARRIVAL,
+    .order = AG_GEMM_ARRIVAL,
     .across_ranks = true,
-    .mover = AG2_AUTO,
+    .mover = AG_GEMM_AUTO,
     .panel = 16,
 };
 
 static const struct epa_choice modes[] = {
-    {"push", AG2_PUSH, "each rank stores its rows to the others"},
-    {"pull", AG2_PULL, "each rank loads the rows of the others"},
+    {"push", AG_GEMM_PUSH, "each rank stores its rows to the others"},
+    {"pull", AG_GEMM_PULL, "each rank loads the rows of the others"},
     {0},
 };
 
@@ -28,16 +28,17 @@ static const struct epa_choice gathers[] = {
 };
 
 static const struct epa_choice orders[] = {
-    {"arrival", AG2_ARRIVAL, "own rows first, then those that have arrived"},
-    {"swizzle", AG2_SWIZZLE, "own rows first, then rank after rank, those of the own node first"},
-    {"none", AG2_NONE, "from the first row to the last"},
+    {"arrival", AG_GEMM_ARRIVAL, "own rows first, then those that have arrived"},
+    {"swizzle", AG_GEMM_SWIZZLE,
+     "own rows first, then rank after rank, those of the own node first"},
+    {"none", AG_GEMM_NONE, "from the first row to the last"},
     {0},
 };
 
 static const struct epa_choice movers[] = {
-    {"auto", AG2_AUTO, "copy engines from 1 MiB a rank on, if they can push them"},
-    {"copy_engine", AG2_COPY_ENGINE, "copy engines push a rank's own rows"},
-    {"sm", AG2_SM, "multiprocessors"},
+    {"auto", AG_GEMM_AUTO, "copy engines from 1 MiB a rank on, if they can push them"},
+    {"copy_engine", AG_GEMM_COPY_ENGINE, "copy engines push a rank's own rows"},
+    {"sm", AG_GEMM_SM, "multiprocessors"},
     {0},
 };
 
@@ -192,6 +193,34 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     return EPA_OK;
 }
 
+/* For the code that ag_then_gemm shares. */
+static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_config *out,
+                                     struct epa_error *err)
+{
+    if (c->comm_worker)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d: algorithm.comm_worker is an option of hosts; on GPUs set "
+                        "algorithm.comm_blocks");
+    if (c->tile_rows != 0 && c->tile_rows != AG_GEMM_TILE_ROWS)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d on GPUs needs algorithm.tile_rows of %d, not %u",
+                        AG_GEMM_TILE_ROWS, c->tile_rows);
+    *out = (struct ag_gemm_config){
+        .mode = c->mode,
+        .mover = c->mover,
+        .order = c->order,
+        .two_level = c->gather == AG2_TWO_LEVEL,
+        .across_ranks = c->across_ranks,
+        .overlap = true,
+        .chunks = c->chunks,
+        .tile_cols = c->tile_cols,
+        .panel = c->panel,
+        .comm_blocks = c->comm_blocks,
+        .blocks = c->blocks,
+    };
+    return EPA_OK;
+}
+
 static const char *const stage_names[] = {"ag_gemm", NULL};
 
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
@@ -199,11 +228,15 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                             struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
+    struct ag_gemm_config device;
     struct ag2_layout l;
     enum epa_status status;
 
-    if (AG2_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0)
-        return ag2_cuda_plan(g, world, config, out, err);
+    if (AG2_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0) {
+        status = device_config(config, &device, err);
+        return status != EPA_OK ? status
+                                : ag_gemm_cuda_plan("ag_gemm_2d", g, world, &device, out, err);
+    }
     status = layout_make(g, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
         return status;
@@ -226,11 +259,14 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
                               struct epa_error *err)
 {
+    struct ag_gemm_config device;
     struct ag2_layout l;
     enum epa_status status;
 
-    if (AG2_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA)
-        return ag2_cuda_create(p, out, err);
+    if (AG2_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA) {
+        status = device_config(p->config, &device, err);
+        return status != EPA_OK ? status : ag_gemm_cuda_create("ag_gemm_2d", p, &device, out, err);
+    }
     status = layout_make(&p->problem->u.ag_gemm, &p->world, p->transport_flags, p->config, &l, err);
     return status == EPA_OK ? ag2_host_create(p, &l, out, err) : status;
 }

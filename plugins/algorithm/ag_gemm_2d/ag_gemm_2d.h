@@ -7,20 +7,16 @@
 #ifndef AG_GEMM_2D_H
 #define AG_GEMM_2D_H
 
-#include <epa2a/algorithm.h>
+#include "../../common/ag_gemm.h"
 
-#include "ag_gemm_2d.h"
-
-enum ag2_mode { AG2_PUSH, AG2_PULL };
 enum ag2_gather { AG2_TWO_LEVEL, AG2_DIRECT };
-enum ag2_order { AG2_ARRIVAL, AG2_SWIZZLE, AG2_NONE };
-enum ag2_mover { AG2_AUTO, AG2_COPY_ENGINE, AG2_SM }; /* CUDA code */
 
 struct ag2_config {
-    int mode, gather, order;               /* the enums above */
+    int mode, order;                       /* enum ag_gemm_mode, ag_gemm_order */
+    int gather;                            /* enum ag2_gather */
     uint32_t chunks, tile_rows, tile_cols; /* of a tile; 0: 256 on hosts, 128 and 256 on GPUs */
     bool across_ranks, comm_worker;
-    int mover; /* CUDA code: an enum above, and the next three */
+    int mover; /* CUDA code: enum ag_gemm_mover, and the next three */
     uint32_t panel, comm_blocks, blocks;
 };
 
@@ -47,13 +43,6 @@ static inline uint32_t ag2_signal(const struct ag2_layout *l, uint32_t source, u
 
 enum epa_status ag2_host_create(const struct epa_algorithm_params *, const struct ag2_layout *,
                                 struct epa_algorithm **out, struct epa_error *);
-
-/* CUDA code, where it is built in. */
-enum epa_status ag2_cuda_plan(const struct epa_ag_gemm *, const struct epa_world *,
-                              const struct ag2_config *, struct epa_footprint *out,
-                              struct epa_error *);
-enum epa_status ag2_cuda_create(const struct epa_algorithm_params *, struct epa_algorithm **out,
-                                struct epa_error *);
 
 /* What a rank has to do in a call of ag_gemm_2d on hosts: by which way each rank's rows come, and
  * the chunks of rows and blocks of tiles of one call. */

@@ -71,7 +71,7 @@ enum epa_status ag2_find_routes(const struct ag2_layout *l, const struct epa_wor
 
         r.way[s] = s == me                                                     ? AG2_OWN
                    : r.node[sender] != r.node[me] || peer_heap[sender] == NULL ? AG2_PUT
-                   : l->config.mode == AG2_PULL                                ? AG2_LOADED
+                   : l->config.mode == AG_GEMM_PULL                            ? AG2_LOADED
                                                                                : AG2_STORED;
     }
     *out = r;
@@ -112,7 +112,7 @@ static void add_blocks(struct ag2_call *c, const struct ag2_layout *l, const str
                                 .c_row = c_row + done};
         while (c->raw_start[rank + 1] <= b->c_row)
             rank++;
-        b->turn = l->config.order == AG2_NONE ? 0 : turn_of(r, l->size, rank);
+        b->turn = l->config.order == AG_GEMM_NONE ? 0 : turn_of(r, l->size, rank);
         c->order[c->n_blocks] = c->n_blocks;
         c->n_blocks++;
     }
@@ -174,7 +174,7 @@ void ag2_call_begin(struct ag2_call *c, const struct ag2_layout *l, const struct
                     const uint32_t *rows, bool tiles, bool blocks_wait)
 {
     find_starts(c, l, rows);
-    c->in_order = l->config.order != AG2_ARRIVAL;
+    c->in_order = l->config.order != AG_GEMM_ARRIVAL;
     c->blocks_wait = blocks_wait;
     c->n_chunks = l->signals;
     c->n_blocks = 0;

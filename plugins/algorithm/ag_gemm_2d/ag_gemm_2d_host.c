@@ -145,7 +145,7 @@ static void place_rows(struct ag2_host *h, const struct ag2_chunk *c, uint32_t w
 {
     const struct ag2_routes *r = &h->routes;
     bool load = r->way[c->source] == AG2_LOADED;
-    bool store = r->passes_on[c->source] && h->l.config.mode == AG2_PUSH;
+    bool store = r->passes_on[c->source] && h->l.config.mode == AG_GEMM_PUSH;
     uint32_t me = h->host.world.rank, n_mates = store ? r->n_mates : 0;
     uint32_t sender = r->sender[c->source];
     char *own = panels_of(h, me), *mate[AG2_RANKS];

@@ -1,5 +1,5 @@
 /* ag_then_gemm: all rows first, then one product, as users write it; what ag_gemm_2d is measured
- * against. Here is the code of hosts.
+ * against. On GPUs the kernels of ag_gemm_2d gather, and then multiply; the rest is of hosts.
  *
  * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those
  * of all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../common/ag_gemm.h"
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
-#include "ag_then_gemm_cuda.h"
 #include "kernels/onednn.h"
 
 enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
@@ -325,6 +325,16 @@ static enum epa_status check_device_options(const struct config *c, struct epa_e
                : EPA_OK;
 }
 
+static const struct ag_gemm_config on_gpus = {
+    .mode = AG_GEMM_PUSH,
+    .mover = AG_GEMM_AUTO,
+    .order = AG_GEMM_NONE,
+    .across_ranks = true,
+    .chunks = 1,
+    .tile_cols = AG_GEMM_TILE_COLS,
+    .panel = 16,
+};
+
 static const char *const stage_names[] = {"ag_gemm", NULL};
 
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
@@ -338,7 +348,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
 
     if (THEN_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0) {
         status = check_device_options(config, err);
-        return status == EPA_OK ? then_cuda_plan(g, world, out, err) : status;
+        return status != EPA_OK ? status
+                                : ag_gemm_cuda_plan("ag_then_gemm", g, world, &on_gpus, out, err);
     }
     status = layout_make(g, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
@@ -413,7 +424,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     struct then *t;
 
     if (THEN_CUDA_MEMORY != 0 && device)
-        return then_cuda_create(p, out, err);
+        return ag_gemm_cuda_create("ag_then_gemm", p, &on_gpus, out, err);
     if (status == EPA_OK)
         status = algo_create(&setup, p, &host, err);
     if (status != EPA_OK)
