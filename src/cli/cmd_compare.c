@@ -58,12 +58,10 @@ void compared_add(json_t *compared, const struct results_run *run, const char *s
 
 static uint32_t count(const json_t *compared, const char *verdict)
 {
-    const json_t *row;
     uint32_t n = 0;
-    size_t i;
 
-    json_array_foreach(json_object_get(compared, "compared"), i, row) n +=
-        strcmp(json_text_at(row, "verdict"), verdict) == 0;
+    for (struct json_walk row = {json_object_get(compared, "compared")}; json_next(&row);)
+        n += strcmp(json_text_at(row.value, "verdict"), verdict) == 0;
     return n;
 }
 
@@ -95,25 +93,23 @@ static void add_legend(struct text *out, const json_t *c)
 static void compared_text(FILE *file, const json_t *c, const char *taken)
 {
     json_auto_t *rows = json_deep_copy(json_object_get(c, "compared"));
-    json_t *row;
     uint32_t unclear = count(c, "unclear"), totals = 0;
     text_auto legend = {0};
     double logs = 0;
-    size_t i;
 
     add_legend(&legend, c);
     text_comment(file, "%s", legend.data);
     if (taken != NULL)
         text_comment(file, "%s", taken);
-    json_array_foreach(rows, i, row)
-    {
-        const char *stage = json_text_at(row, "stage"), *verdict = json_text_at(row, "verdict");
+    for (struct json_walk row = {rows}; json_next(&row);) {
+        const char *stage = json_text_at(row.value, "stage"),
+                   *verdict = json_text_at(row.value, "verdict");
 
         if (strcmp(verdict, "SLOWER") == 0 || strcmp(verdict, "faster") == 0)
-            json_object_set_new(row, "colour", json_string(*verdict == 'S' ? "bad" : "good"));
+            json_object_set_new(row.value, "colour", json_string(*verdict == 'S' ? "bad" : "good"));
         if (strcmp(stage, "total") == 0 || strcmp(stage, "wall") == 0 ||
             strcmp(stage, "latency") == 0) {
-            logs += log(json_number_at(row, "ratio"));
+            logs += log(json_number_at(row.value, "ratio"));
             totals++;
         }
     }

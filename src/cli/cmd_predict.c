@@ -238,14 +238,11 @@ static enum epa_status choose_worlds(struct prediction *p)
 /* What the stages of a phase took, whose names begin with its: "dispatch_send". */
 double prediction_phase_ns(const json_t *result, const char *phase)
 {
-    const json_t *stage;
     double ns = 0;
-    size_t i;
 
-    json_array_foreach(json_object_get(result, "stages"), i, stage)
-    {
-        if (strncmp(json_text_at(stage, "name"), phase, strlen(phase)) == 0)
-            ns += json_number_at(stage, "ns.median");
+    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
+        if (strncmp(json_text_at(stage.value, "name"), phase, strlen(phase)) == 0)
+            ns += json_number_at(stage.value, "ns.median");
     }
     return ns;
 }

@@ -54,20 +54,19 @@ static void print_imported(const json_t *results)
                                                   {"at", "", .width = 0},
                                                   {0}};
     json_auto_t *rows = json_array();
-    const json_t *run, *stage;
-    size_t i, k;
 
-    json_array_foreach(results, i, run)
-    {
-        double bytes = json_number_at(run, "experiment.collective.bytes");
-        double size = bytes > 0 ? bytes : json_number_at(run, "experiment.moe.max_tokens");
-        json_t *row = json_object_of(
-            "name", json_text(json_text_at(run, "label")), "size", json_number(size), "at",
-            json_sprintf("%s:%.0f", json_text_at(run, "file"), json_number_at(run, "source.line")),
-            NULL);
+    for (struct json_walk run = {results}; json_next(&run);) {
+        double bytes = json_number_at(run.value, "experiment.collective.bytes");
+        double size = bytes > 0 ? bytes : json_number_at(run.value, "experiment.moe.max_tokens");
+        json_t *row = json_object_of("name", json_text(json_text_at(run.value, "label")), "size",
+                                     json_number(size), "at",
+                                     json_sprintf("%s:%.0f", json_text_at(run.value, "file"),
+                                                  json_number_at(run.value, "source.line")),
+                                     NULL);
 
-        json_array_foreach(json_object_get(run, "stages"), k, stage) json_object_set_new(
-            row, json_text_at(stage, "name"), json_number(json_number_at(stage, "samples_ns.0")));
+        for (struct json_walk stage = {json_object_get(run.value, "stages")}; json_next(&stage);)
+            json_object_set_new(row, json_text_at(stage.value, "name"),
+                                json_number(json_number_at(stage.value, "samples_ns.0")));
         json_array_append_new(rows, row);
     }
     text_comment(stdout, "epa2a import: %zu results; size: bytes, or tokens of a rank",

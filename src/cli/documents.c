@@ -378,7 +378,6 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
 
 static void add_runs(struct text *out, const json_t *results)
 {
-
     text_add(out, "<h2>Runs</h2>\n");
     for (struct json_walk run = {results}; json_next(&run);) {
         char *experiment = json_dumps(json_object_get(run.value, "experiment"), JSON_INDENT(1));

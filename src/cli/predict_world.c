@@ -223,8 +223,6 @@ static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
     double base = NAN, ns = NAN;
     uint32_t ranks = first, before = 0;
     const char *text = NULL;
-    json_t *world;
-    size_t i;
 
     for (; ranks <= (p->has_link ? RANKS_MOST : p->per_node) && text == NULL &&
            p->err.status == EPA_OK;
@@ -246,8 +244,9 @@ static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
             before = ranks;
         json_decref(one);
     }
-    json_array_foreach(worlds, i, world)
-        json_object_set_new(world, "times", json_number(json_number_at(world, "total.ns") / base));
+    for (struct json_walk world = {worlds}; json_next(&world);)
+        json_object_set_new(world.value, "times",
+                            json_number(json_number_at(world.value, "total.ns") / base));
     return json_object_of("ranks", json_count(before), "first", json_count(first), "text",
                           json_text(text != NULL  ? text
                                     : p->has_link ? "it scales as far as was looked"

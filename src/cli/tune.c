@@ -46,22 +46,19 @@ static enum epa_status check_head(const struct tune_journal *j, const json_t *he
                                   struct epa_error *err)
 {
     const json_t *old = json_array_get(j->old, 0);
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)head, key, value)
-    {
-        const json_t *before = json_object_get(old, key);
+    for (struct json_walk it = {head}; json_next(&it);) {
+        const json_t *before = json_object_get(old, it.key);
         text_auto was = {0}, is = {0};
 
-        if (json_equal(before, value))
+        if (json_equal(before, it.value))
             continue;
         json_write(&was, before, JSON_ENCODE_ANY | JSON_COMPACT);
-        json_write(&is, value, JSON_ENCODE_ANY | JSON_COMPACT);
+        json_write(&is, it.value, JSON_ENCODE_ANY | JSON_COMPACT);
         return epa_fail(err, EPA_ERR_CONFIG,
                         "--resume: the search in %s is another: %s was %s, and is %s; --force "
                         "without --resume begins again",
-                        j->path, key, was.data != NULL ? was.data : "absent", is.data);
+                        j->path, it.key, was.data != NULL ? was.data : "absent", is.data);
     }
     return EPA_OK;
 }
@@ -231,9 +228,7 @@ void tune_print(FILE *file, const struct tune *t)
                                                   {0}};
     json_auto_t *rows = json_array();
     text_auto text = {0}, verdict = {0};
-    json_t *row;
     uint32_t pass = 0;
-    size_t i;
 
     add_head(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
@@ -246,8 +241,9 @@ void tune_print(FILE *file, const struct tune *t)
         json_array_append_new(rows, setting_json(t, t->setting[k]));
     }
     table_text(file, columns, rows);
-    json_array_foreach(t->not_tried, i, row) text_comment(
-        file, "not tried: %s: %s", json_text_at(row, "setting"), json_text_at(row, "why"));
+    for (struct json_walk row = {t->not_tried}; json_next(&row);)
+        text_comment(file, "not tried: %s: %s", json_text_at(row.value, "setting"),
+                     json_text_at(row.value, "why"));
     add_verdict(t, &verdict);
     text_comment(file, "%s", verdict.data);
 }
@@ -382,21 +378,18 @@ static bool delivers_other(const struct tune_search *s, const struct experiment 
                            char why[CLI_FAILURE])
 {
     json_auto_t *now = tune_delivered(s, x);
-    const char *key;
-    json_t *value;
 
-    json_object_foreach(now, key, value)
-    {
-        const json_t *was = json_object_get(s->delivers, key);
+    for (struct json_walk it = {now}; json_next(&it);) {
+        const json_t *was = json_object_get(s->delivers, it.key);
         text_auto a = {0}, b = {0};
 
-        if (json_equal(value, was))
+        if (json_equal(it.value, was))
             continue;
-        json_write(&a, value, JSON_ENCODE_ANY);
+        json_write(&a, it.value, JSON_ENCODE_ANY);
         json_write(&b, was, JSON_ENCODE_ANY);
         snprintf(why, CLI_FAILURE,
-                 "it delivers other outputs (%s %s, not %s); --across %s tries it", key, a.data,
-                 b.data != NULL ? b.data : "null", key);
+                 "it delivers other outputs (%s %s, not %s); --across %s tries it", it.key, a.data,
+                 b.data != NULL ? b.data : "null", it.key);
         return true;
     }
     return false;

@@ -440,7 +440,6 @@ static void print_plugins(FILE *to, const json_t *plugins)
 
 static void print_findings(FILE *to, const char *name, const json_t *findings)
 {
-
     if (json_array_size(findings) > 0)
         fprintf(to, "\n%s\n", name);
     for (struct json_walk f = {findings}; json_next(&f);) {

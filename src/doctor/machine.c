@@ -400,7 +400,6 @@ static void judge_memory(json_t *d)
 /* The one of a list whose `key` is `value`; NULL: none. */
 static const json_t *find_in(const json_t *list, const char *key, const char *value)
 {
-
     for (struct json_walk one = {list}; json_next(&one);) {
         if (strcmp(json_text_at(one.value, key), value) == 0)
             return one.value;

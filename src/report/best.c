@@ -101,13 +101,12 @@ static void number_groups(struct best *b)
     for (uint32_t k = 0; k < 2 * b->n_entries; k++) {
         struct entry *e = &b->entry[k % b->n_entries];
         const json_t *at = json_object_get(known, e->question);
-        const char *other;
-        json_t *group;
 
         if (e->run->imported != (k >= b->n_entries))
             continue;
-        json_object_foreach(known, other, group) if (joins && at == NULL && e->run->imported &&
-                                                     results_agree(e->question, other)) at = group;
+        for (struct json_walk group = {known}; json_next(&group);)
+            if (joins && at == NULL && e->run->imported && results_agree(e->question, group.key))
+                at = group.value;
         e->group = at != NULL ? (uint32_t)json_integer_value(at) : b->n_groups++;
         if (at == NULL)
             json_object_set_new(known, e->question, json_integer(e->group));
@@ -120,23 +119,21 @@ static void describe_delivery(const struct best *b, const struct results_run *ru
                               struct text *out)
 {
     const json_t *delivers = json_object_get(run->json, "delivers");
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)delivers, key, value)
-    {
-        if (is_across(b, key) != across || json_is_null(value))
+    for (struct json_walk it = {delivers}; json_next(&it);) {
+        if (is_across(b, it.key) != across || json_is_null(it.value))
             continue;
         text_add(out, "%s", out->bytes > 0 ? ", " : "");
-        if (strcmp(key, "fused") == 0)
-            text_add(out, "%sfused", json_is_true(value) ? "" : "not ");
-        else if (strcmp(key, "layout") == 0 && strcmp(json_string_value(value), "expert") != 0 &&
-                 strcmp(json_string_value(value), "rank") != 0)
-            text_add(out, "layout %s", json_string_value(value));
-        else if (strcmp(key, "layout") == 0)
-            text_add(out, "a row per %s", json_string_value(value));
+        if (strcmp(it.key, "fused") == 0)
+            text_add(out, "%sfused", json_is_true(it.value) ? "" : "not ");
+        else if (strcmp(it.key, "layout") == 0 &&
+                 strcmp(json_string_value(it.value), "expert") != 0 &&
+                 strcmp(json_string_value(it.value), "rank") != 0)
+            text_add(out, "layout %s", json_string_value(it.value));
+        else if (strcmp(it.key, "layout") == 0)
+            text_add(out, "a row per %s", json_string_value(it.value));
         else
-            text_add(out, "%s %s", key, json_string_value(value));
+            text_add(out, "%s %s", it.key, json_string_value(it.value));
     }
 }
 
@@ -256,26 +253,24 @@ static void find_overall(struct group *g)
 static void add_section(struct text *out, const json_t *x, const char *name, const char *size_key)
 {
     const json_t *section = json_object_get(x, name);
-    const char *key, *kind = json_text_at(section, "kind");
-    json_t *value;
+    const char *kind = json_text_at(section, "kind");
     bool first = true;
 
     if (section == NULL)
         return;
     text_add(out, "; %s%s%s", name, kind[0] != '\0' ? " " : "", kind);
-    json_object_foreach((json_t *)section, key, value)
-    {
+    for (struct json_walk it = {section}; json_next(&it);) {
         char path[128];
 
-        snprintf(path, sizeof(path), "%s.%s", name, key);
-        if (strcmp(path, size_key) == 0 || strcmp(key, "kind") == 0)
+        snprintf(path, sizeof(path), "%s.%s", name, it.key);
+        if (strcmp(path, size_key) == 0 || strcmp(it.key, "kind") == 0)
             continue;
-        text_add(out, "%s %s ", first ? "" : ",", key);
+        text_add(out, "%s %s ", first ? "" : ",", it.key);
         first = false;
-        if (json_is_string(value))
-            text_add(out, "%s", json_string_value(value));
+        if (json_is_string(it.value))
+            text_add(out, "%s", json_string_value(it.value));
         else
-            json_write(out, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+            json_write(out, it.value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
     }
     text_clean(out->data);
 }
@@ -459,8 +454,6 @@ void best_text(FILE *file, const struct best *b)
         const struct group *g = &b->group[i];
         const char *overall = describe_overall(b, g), *before = "";
         json_auto_t *rows = table_rows(g);
-        json_t *row;
-        size_t k;
 
         fprintf(file, "#\n");
         text_comment(file, "%s", g->title);
@@ -468,12 +461,11 @@ void best_text(FILE *file, const struct best *b)
             text_comment(file, "delivers: %s", g->delivers);
         if (g->note[0] != '\0')
             text_comment(file, "differs from a group above: %s", g->note);
-        json_array_foreach(rows, k, row) /* a size is in its first line alone */
-        {
-            const char *size = json_text_at(row, "size");
+        for (struct json_walk row = {rows}; json_next(&row);) { /* a size is in its first line */
+            const char *size = json_text_at(row.value, "size");
 
             if (strcmp(size, before) == 0)
-                json_object_set_new(row, "size", json_string(""));
+                json_object_set_new(row.value, "size", json_string(""));
             else
                 before = size;
         }

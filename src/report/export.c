@@ -170,7 +170,6 @@ static void add_figures(json_t *row, json_t *cells)
 
 static void add_keys(const json_t *from, const char *prefix, json_t *cells)
 {
-
     for (struct json_walk it = {from}; json_next(&it);) {
         char path[128], *text;
 
@@ -432,7 +431,6 @@ void table_text(FILE *file, const struct table_column *columns, const json_t *ro
 
 void table_markdown(struct text *out, const struct table_column *columns, const json_t *rows)
 {
-
     text_add(out, "|");
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, c->unit != NULL ? " %s [%s] |" : " %s |", c->name != NULL ? c->name : "",
@@ -459,7 +457,6 @@ void table_markdown(struct text *out, const struct table_column *columns, const 
 void table_html(struct text *out, const struct table_column *columns, const json_t *rows,
                 void (*add)(struct text *, const char *))
 {
-
     text_add(out, "<div class=wide><table>\n<tr>");
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, "<th%s>%s%s%s%s", is_text(c) ? " class=text" : "",
@@ -492,7 +489,6 @@ static void add_csv(struct text *out, const char *text)
 
 void table_csv(struct text *out, const struct table_column *columns, const json_t *rows)
 {
-
     for (const struct table_column *c = columns; c->key != NULL; c++)
         text_add(out, "%s%s", c == columns ? "" : ",", c->name);
     text_add(out, "\n");

@@ -358,7 +358,6 @@ static void about_inputs(json_t *result, const struct session *s)
 /* Warns that tracing slows the measured iterations. */
 static void about_trace(json_t *result, const struct session *s)
 {
-
     if (s->trace.lanes == 0)
         return;
     if (s->verb == VERB_BENCH)
@@ -427,7 +426,6 @@ void result_warn(json_t *result, const struct session *s)
 
 void report_warnings(FILE *file, const json_t *result)
 {
-
     for (struct json_walk warning = {json_object_get(result, "warnings")}; json_next(&warning);)
         fprintf(file, "%swarning:%s %s\n", colour_on(file, COLOUR_WARNING), colour_off(file),
                 json_string_value(warning.value));
@@ -456,7 +454,6 @@ static bool is_same_kind(const char *a, const char *b)
 
 void warnings_add(struct warnings *w, const char *who, const json_t *result)
 {
-
     w->runs++;
     w->kinds = w->kinds != NULL ? w->kinds : json_array();
     for (struct json_walk warning = {json_object_get(result, "warnings")}; json_next(&warning);) {
@@ -479,7 +476,6 @@ void warnings_add(struct warnings *w, const char *who, const json_t *result)
 /* Prints each kind of warning once, with the first run that has it. */
 void warnings_print(FILE *file, const struct warnings *w)
 {
-
     for (struct json_walk kind = {w->kinds}; json_next(&kind);) {
         double more = json_number_at(kind.value, "more");
 

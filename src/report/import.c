@@ -190,12 +190,9 @@ static void add_stage(struct found *run, uint32_t stage, json_t *fields)
 
 static bool has_printed(const struct found *run, uint32_t stage, const json_t *fields)
 {
-    const json_t *before;
-    size_t i;
-
-    json_array_foreach(run->said[stage], i,
-                       before) if (json_equal(json_object_get(before, "rank"),
-                                              json_object_get(fields, "rank"))) return true;
+    for (struct json_walk before = {run->said[stage]}; json_next(&before);)
+        if (json_equal(json_object_get(before.value, "rank"), json_object_get(fields, "rank")))
+            return true;
     return false;
 }
 
@@ -334,10 +331,9 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
                                  const struct form *form, json_t *fields)
 {
     double rank = json_number_value(json_object_get(fields, "rank"));
-    const char *variant = form->variant, *key;
+    const char *variant = form->variant;
     char named[WORD];
     bool timed = false;
-    json_t *value;
 
     if (!(rank < RANKS && floor(rank) == rank))
         return fail_at(r, r->begin, "no such rank can be", "");
@@ -353,17 +349,17 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
         r->open = *variant == '\0' ? r->n : r->open;
     }
     json_object_set_new(fields, "line", json_count(r->line));
-    json_object_foreach(fields, key, value)
-    {
-        double number = json_number_value(value);
+    for (struct json_walk it = {fields}; json_next(&it);) {
+        double number = json_number_value(it.value);
 
-        if (strchr(key, '.') == NULL ? !is_word(key) && strcmp(key, "ranks") != 0
-                                     : strncmp(key, "moe.", 4) != 0 && !is_word(key))
+        if (strchr(it.key, '.') == NULL ? !is_word(it.key) && strcmp(it.key, "ranks") != 0
+                                        : strncmp(it.key, "moe.", 4) != 0 && !is_word(it.key))
             continue;
-        if (!is_word(key) && !(number >= 1 && number <= UINT32_MAX && floor(number) == number))
-            return fail_at(r, r->begin, "no such number can be: ", key);
-        json_object_set_new(r->keys, key,
-                            is_word(key) ? json_incref(value) : json_integer((json_int_t)number));
+        if (!is_word(it.key) && !(number >= 1 && number <= UINT32_MAX && floor(number) == number))
+            return fail_at(r, r->begin, "no such number can be: ", it.key);
+        json_object_set_new(r->keys, it.key,
+                            is_word(it.key) ? json_incref(it.value)
+                                            : json_integer((json_int_t)number));
     }
     if (variant == NULL && r->section[0] != '\0')
         variant = r->section;
@@ -533,17 +529,16 @@ static enum epa_status read_line(struct reading *r, const char *line)
 /* The slowest rank's line; the ranks that printed one, and one past the last of them. */
 static const json_t *slowest_of(const json_t *said, uint32_t stage, uint32_t *n, uint32_t *end)
 {
-    const json_t *fields, *slowest = NULL;
-    size_t i;
+    const json_t *slowest = NULL;
 
     *n = *end = 0;
-    json_array_foreach(said, i, fields)
-    {
-        double rank = json_number_value(json_object_get(fields, "rank"));
+    for (struct json_walk fields = {said}; json_next(&fields);) {
+        double rank = json_number_value(json_object_get(fields.value, "rank"));
 
-        if (slowest == NULL || json_number_value(json_object_get(fields, stage_names[stage])) >
-                                   json_number_value(json_object_get(slowest, stage_names[stage])))
-            slowest = fields;
+        if (slowest == NULL ||
+            json_number_value(json_object_get(fields.value, stage_names[stage])) >
+                json_number_value(json_object_get(slowest, stage_names[stage])))
+            slowest = fields.value;
         *end = rank >= *end ? (uint32_t)rank + 1 : *end;
         ++*n;
     }
@@ -617,21 +612,19 @@ static enum epa_status add_sets(struct reading *r, struct found *run, const char
 /* {"moe.hidden": 1} to {"moe": {"hidden": 1}}, without what is delivered. */
 static json_t *experiment_of(const struct found *run)
 {
-    json_t *out = json_object(), *value;
-    const char *key;
+    json_t *out = json_object();
 
-    json_object_foreach(run->keys, key, value)
-    {
-        const char *dot = strchr(key, '.');
+    for (struct json_walk it = {run->keys}; json_next(&it);) {
+        const char *dot = strchr(it.key, '.');
         char name[WORD];
 
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(key, "."), key);
-        if (dot == NULL && !is_word(key))
-            json_object_set(out, key, value);
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(it.key, "."), it.key);
+        if (dot == NULL && !is_word(it.key))
+            json_object_set(out, it.key, it.value);
         if (dot != NULL && json_object_get(out, name) == NULL)
             json_object_set_new(out, name, json_object());
         if (dot != NULL)
-            json_object_set(json_object_get(out, name), dot + 1, value);
+            json_object_set(json_object_get(out, name), dot + 1, it.value);
     }
     json_object_set_new(out, "algorithm",
                         json_object_of("name", json_text(run->program->id), NULL));
@@ -666,10 +659,9 @@ static json_t *stage_json(struct found *run, uint32_t stage)
 
     for (i = 0; i < 3; i++)
         snprintf(key[i], WORD, "%s.%s", name, (const char *const[]){"min", "max", "rate"}[i]);
-    json_array_foreach(said, i, fields)
-    {
-        const json_t *low = json_object_get(fields, key[0]),
-                     *high = json_object_get(fields, key[1]);
+    for (struct json_walk rank = {said}; json_next(&rank);) {
+        const json_t *low = json_object_get(rank.value, key[0]),
+                     *high = json_object_get(rank.value, key[1]);
 
         least = low != NULL ? fmin(least, 1e3 * json_number_value(low)) : least;
         most = high != NULL ? fmax(most, 1e3 * json_number_value(high)) : most;

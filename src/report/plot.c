@@ -527,7 +527,6 @@ enum epa_status plot_script(struct results *results, const struct plot_wish *wis
 /* Ranks, and a time with its bounds (NaN: none), of the total or a stage. */
 static void add_prediction(struct plot *p, const json_t *d, const char *name, const char *path)
 {
-
     (void)begin_line(p, name);
     text_add(&p->below, "%s\n%11s %10s %10s %10s\n", name, "ranks", "time", "from", "to");
     for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {

@@ -237,10 +237,10 @@ static const struct table_column values[] = {{"ranks", "ranks", NULL, 0, 0, 9},
 /* The world that was asked for; of a sweep the largest that can be. */
 static const json_t *asked(const json_t *d)
 {
-    const json_t *all = json_object_get(d, "worlds"), *world, *last = NULL;
-    size_t i;
+    const json_t *last = NULL;
 
-    json_array_foreach(all, i, world) last = json_object_get(world, "total") != NULL ? world : last;
+    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);)
+        last = json_object_get(world.value, "total") != NULL ? world.value : last;
     return last;
 }
 
@@ -278,16 +278,16 @@ static void add_head(struct text *out, const json_t *d)
 
 static void add_answer(struct text *out, const json_t *d)
 {
-    const json_t *world = asked(d), *stage;
-    size_t i;
+    const json_t *world = asked(d);
 
     add_world(out, world);
     text_add(out, ": %.1f us, %.1f to %.1f", json_number_at(world, "total.ns") / 1e3,
              json_number_at(world, "total.low_ns") / 1e3,
              json_number_at(world, "total.high_ns") / 1e3);
-    json_array_foreach(json_object_get(world, "stages"), i, stage)
-        text_add(out, "%s %s %.1f us by %s", i == 0 ? ":" : ",", json_text_at(stage, "name"),
-                 json_number_at(stage, "ns") / 1e3, json_text_at(stage, "bound"));
+    for (struct json_walk stage = {json_object_get(world, "stages")}; json_next(&stage);)
+        text_add(out, "%s %s %.1f us by %s", stage.n == 1 ? ":" : ",",
+                 json_text_at(stage.value, "name"), json_number_at(stage.value, "ns") / 1e3,
+                 json_text_at(stage.value, "bound"));
     text_add(out, "; %s", json_text_at(d, "scales.text"));
 }
 
@@ -303,36 +303,39 @@ static json_t *stage_rows(const json_t *world)
 
 static void print_notes(FILE *file, const json_t *d)
 {
-    const json_t *world = asked(d), *row;
+    const json_t *world = asked(d);
     char memory[32], heap[32];
-    size_t i;
 
     if (!is_sweep(d) && json_number_at(world, "memory_bytes") > 0)
         text_comment(
             file, "memory of a rank: %s, of which the heap is %s",
             text_size(memory, sizeof(memory), (uint64_t)json_number_at(world, "memory_bytes")),
             text_size(heap, sizeof(heap), (uint64_t)json_number_at(world, "heap_bytes")));
-    json_array_foreach(json_object_get(d, "worlds"), i, row)
-    {
-        if (is_sweep(d) && *json_text_at(row, "why") != '\0')
-            text_comment(file, "%.0f ranks: %s", json_number_at(row, "ranks"),
-                         json_text_at(row, "why"));
-    }
+    for (struct json_walk row = {json_object_get(d, "worlds")}; json_next(&row);)
+        if (is_sweep(d) && *json_text_at(row.value, "why") != '\0')
+            text_comment(file, "%.0f ranks: %s", json_number_at(row.value, "ranks"),
+                         json_text_at(row.value, "why"));
     text_comment(file, "measured here: %s", json_text_at(d, "measured_text"));
-    json_array_foreach(json_object_get(d, "notes"), i, row)
-        text_comment(file, "%s", json_string_value(row));
-    json_array_foreach(json_object_get(d, "check"), i, row)
-        text_comment(file, "check: %s: predicted %.1f us, measured %.1f us: %.2f",
-                     json_text_at(row, "name"), json_number_at(row, "predicted_ns") / 1e3,
-                     json_number_at(row, "measured_ns") / 1e3, json_number_at(row, "ratio"));
+    for (struct json_walk row = {json_object_get(d, "notes")}; json_next(&row);)
+        text_comment(file, "%s", json_string_value(row.value));
+    for (struct json_walk row = {json_object_get(d, "check")}; json_next(&row);)
+        text_comment(
+            file, "check: %s: predicted %.1f us, measured %.1f us: %.2f",
+            json_text_at(row.value, "name"), json_number_at(row.value, "predicted_ns") / 1e3,
+            json_number_at(row.value, "measured_ns") / 1e3, json_number_at(row.value, "ratio"));
     text_comment(file, "error: %s", json_text_at(d, "error.text"));
+}
+
+/* A row for each world of a sweep, or for each stage of the only one, if it can be. */
+static json_t *table_rows(const json_t *d)
+{
+    return is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
 }
 
 void predict_text(FILE *file, const json_t *d)
 {
-    struct text head = {0}, answer = {0};
-    json_t *rows =
-        is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
+    text_auto head = {0}, answer = {0};
+    json_auto_t *rows = table_rows(d);
 
     add_answer(&answer, d);
     add_head(&head, d);
@@ -341,16 +344,12 @@ void predict_text(FILE *file, const json_t *d)
     if (rows != NULL)
         table_text(file, is_sweep(d) ? worlds : stages, rows);
     print_notes(file, d);
-    json_decref(rows);
-    text_free(&head);
-    text_free(&answer);
 }
 
 void predict_markdown(struct text *out, const json_t *d)
 {
-    struct text answer = {0};
-    json_t *rows =
-        is_sweep(d) ? json_deep_copy(json_object_get(d, "worlds")) : stage_rows(asked(d));
+    text_auto answer = {0};
+    json_auto_t *rows = table_rows(d);
 
     add_answer(&answer, d);
     text_add_markdown(out, answer.data);
@@ -360,30 +359,23 @@ void predict_markdown(struct text *out, const json_t *d)
     text_add(out, "\nerror: ");
     text_add_markdown(out, json_text_at(d, "error.text"));
     text_add(out, "\n");
-    json_decref(rows);
-    text_free(&answer);
 }
 
 void predict_csv(struct text *out, const json_t *d)
 {
-    json_t *lines = json_array(), *world, *stage;
-    size_t i, k;
+    json_auto_t *lines = json_array();
 
-    json_array_foreach(json_object_get(d, "worlds"), i, world)
-    {
-        json_t *rows = stage_rows(world);
+    for (struct json_walk world = {json_object_get(d, "worlds")}; json_next(&world);) {
+        json_auto_t *rows = stage_rows(world.value);
 
         if (rows == NULL)
-            json_array_append_new(lines, json_incref(world));
-        json_array_foreach(rows, k, stage)
-        {
-            json_t *line = json_copy(world);
+            json_array_append(lines, world.value);
+        for (struct json_walk stage = {rows}; json_next(&stage);) {
+            json_t *line = json_copy(world.value);
 
-            json_object_set(line, "stage", stage);
+            json_object_set(line, "stage", stage.value);
             json_array_append_new(lines, line);
         }
-        json_decref(rows);
     }
     table_csv(out, values, lines);
-    json_decref(lines);
 }

@@ -319,7 +319,6 @@ bool results_key_is_shape(const char *key)
 
 static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
 {
-
     for (struct json_walk it = {from}; json_next(&it);) {
         char path[256];
 
@@ -405,18 +404,15 @@ bool results_agree(const char *question, const char *other)
     json_auto_t *a = json_loads(question, 0, NULL), *b = json_loads(other, 0, NULL);
 
     for (int i = 0; i < 2; i++) {
-        const char *const part = i == 0 ? "shape" : "delivers", *key;
-        json_t *value;
+        const char *const part = i == 0 ? "shape" : "delivers";
+        const json_t *others = json_object_get(b, part);
 
-        json_object_foreach(json_object_get(a, part), key, value)
-        {
-            const json_t *is = json_object_get(json_object_get(b, part), key);
-
-            if (is != NULL && !json_equal(is, value) &&
-                strcmp(json_is_string(is) ? json_string_value(is) : "", "unknown") != 0 &&
-                strcmp(json_is_string(value) ? json_string_value(value) : "", "unknown") != 0)
+        for (struct json_walk it = {json_object_get(a, part)}; json_next(&it);)
+            if (json_object_get(others, it.key) != NULL &&
+                !json_equal(json_object_get(others, it.key), it.value) &&
+                strcmp(json_text_at(others, it.key), "unknown") != 0 &&
+                strcmp(json_is_string(it.value) ? json_string_value(it.value) : "", "unknown") != 0)
                 return false;
-        }
     }
     return json_is_object(json_object_get(a, "delivers")) ==
            json_is_object(json_object_get(b, "delivers"));
@@ -538,7 +534,6 @@ void results_names_free(struct results_names *names)
 
 void results_context(const struct results_run *run, struct text *out)
 {
-
     for (struct json_walk it = {json_object_get(run->json, "context")}; json_next(&it);) {
         const char *words = json_string_value(it.value);
 

@@ -268,7 +268,6 @@ static const json_t *base_of(const json_t *lines, const json_t *question)
 /* Gives rows their ratios, and the notes of the user. */
 static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
 {
-
     for (struct json_walk row = {rows}; json_next(&row);) {
         const json_t *base = base_of(lines, json_object_get(row.value, "question"));
 

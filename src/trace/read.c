@@ -60,14 +60,9 @@ double trace_number(const struct trace_file *f, const char *key, double missing)
 /* How far the clock of a rank may be off, by the file; 0 where it does not say. */
 static double clock_error_ns(const struct trace_file *f, uint32_t rank)
 {
-    const json_t *clocks = json_object_get(f->other, "clocks"), *clock;
-    size_t i;
-
-    json_array_foreach(clocks, i, clock)
-    {
-        if (number_of(clock, "rank", -1) == (int64_t)rank)
-            return json_number_value(json_object_get(clock, "error_ns"));
-    }
+    for (struct json_walk clock = {json_object_get(f->other, "clocks")}; json_next(&clock);)
+        if (number_of(clock.value, "rank", -1) == (int64_t)rank)
+            return json_number_value(json_object_get(clock.value, "error_ns"));
     return 0;
 }
 
@@ -154,18 +149,15 @@ static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
 {
     const json_t *events =
         json_is_array((json_t *)f->root) ? f->root : json_object_get(f->root, "traceEvents");
-    const json_t *event;
-    size_t i;
 
     if (!json_is_array(events))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no Chrome trace: there is no traceEvents",
                         f->path);
     f->item = memory_alloc(json_array_size(events), sizeof(*f->item));
-    json_array_foreach(events, i, event)
-    {
-        if (!json_is_object(event))
-            add_flaw(f, "event %zu: no object", i);
-        else if (read_item(f, event, i, &f->item[f->n]))
+    for (struct json_walk event = {events}; json_next(&event);) {
+        if (!json_is_object(event.value))
+            add_flaw(f, "event %zu: no object", event.n - 1);
+        else if (read_item(f, event.value, event.n - 1, &f->item[f->n]))
             f->n++;
     }
     qsort(f->item, f->n, sizeof(*f->item), by_time);
@@ -205,20 +197,16 @@ void trace_free(struct trace_file *f)
 
 static void check_shape(struct trace_file *f, const struct trace_item *i)
 {
-    const json_t *args = json_object_get(i->json, "args"), *value;
-    const char *bp = json_string_value(json_object_get(i->json, "bp")), *key;
+    const json_t *args = json_object_get(i->json, "args");
+    const char *bp = json_string_value(json_object_get(i->json, "bp"));
 
     if (strchr("MXCsf", i->ph) == NULL)
         add_flaw(f, "event %zu: ph '%c' is none that epa2a knows", i->index, i->ph);
     if (i->ph == 'C' && json_object_size(args) == 0)
         add_flaw(f, "event %zu: a counter without a value", i->index);
-    if (i->ph == 'C') {
-        json_object_foreach((json_t *)args, key, value)
-        {
-            if (!json_is_number(value))
-                add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
-        }
-    }
+    for (struct json_walk it = {i->ph == 'C' ? args : NULL}; json_next(&it);)
+        if (!json_is_number(it.value))
+            add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
     if ((i->ph == 's' || i->ph == 'f') && i->id[0] == '\0')
         add_flaw(f, "event %zu: a flow without id", i->index);
     if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))

@@ -609,17 +609,14 @@ static enum epa_status write_one(const struct session *s, const struct gathered 
                                  char *path, size_t room, struct epa_error *err)
 {
     text_auto out = {0};
-    const json_t *event;
     bool first = true;
-    size_t i;
 
     path_of(s, only, path, room);
     trace_begin(&out, g->n > 0 ? base_real_ns(g) : 0, other_json(s, g, ended, only));
-    json_array_foreach(events, i, event)
-    {
-        if (only != ALL && json_integer_value(json_object_get(event, "pid")) != only)
+    for (struct json_walk event = {events}; json_next(&event);) {
+        if (only != ALL && json_integer_value(json_object_get(event.value, "pid")) != only)
             continue;
-        trace_add_event(&out, event, first);
+        trace_add_event(&out, event.value, first);
         first = false;
     }
     text_add(&out, "\n]}\n");
