@@ -263,12 +263,9 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
                           file, runs.n);
     if (status == EPA_OK && runs.run[0].x != NULL) {
         const struct experiment *x = runs.run[0].x;
-        const struct epa_launcher_plugin *launcher = (const void *)x->launcher.plugin;
-        const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
 
-        *alternates = *alternates && launcher->process_id == NULL &&
-                      backend->memory == EPA_MEMORY_HOST && x->bench.arrivals == ARRIVALS_CLOSED &&
-                      !stop_is_on(&x->bench);
+        *alternates = *alternates && launcher_of(x)->process_id == NULL && is_on_hosts(x) &&
+                      x->bench.arrivals == ARRIVALS_CLOSED && !stop_is_on(&x->bench);
     }
     runs_finish(&runs);
     return status;

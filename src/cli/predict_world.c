@@ -16,9 +16,7 @@ enum { LATENCIES = 4 };
 
 double prediction_threads(const struct experiment *x)
 {
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-
-    return backend->memory == EPA_MEMORY_HOST ? backend->threads(x->backend.config) : 0;
+    return is_on_hosts(x) ? threads_of(x) : 0;
 }
 
 /* How many threads share a core; of devices, which have no ranks beyond their own: 1. */
@@ -113,13 +111,13 @@ static json_t *time_json(const char *name, const struct predict_time *t, double 
 
 static uint64_t memory_of(const struct experiment *x)
 {
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     const struct epa_footprint *f = &x->footprint;
-    uint32_t threads = backend->threads(x->backend.config);
+    uint32_t threads = threads_of(x);
 
     return f->heap_bytes + f->private_bytes + f->worker_bytes * (threads > 0 ? threads - 1 : 0) +
            f->device_bytes +
-           op_bytes(operation_of_experiment(x), x, f, backend->memory, x->bench.input_sets, false);
+           op_bytes(operation_of_experiment(x), x, f, backend_of(x)->memory, x->bench.input_sets,
+                    false);
 }
 
 /* Times of a world by all costs, and bounds by those without a world. */

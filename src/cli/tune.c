@@ -579,8 +579,7 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
                       struct tune_setting **list, uint32_t *n)
 {
     const struct experiment *x = from->x;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
-    bool on_gpus = (backend->memory & EPA_MEMORY_CUDA) != 0;
+    bool on_gpus = (backend_of(x)->memory & EPA_MEMORY_CUDA) != 0;
 
     for (const struct section *of = experiment_sections; of->name != NULL; of++) {
         const struct chosen *chosen = (const void *)((const char *)x + of->offset);

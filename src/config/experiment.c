@@ -506,9 +506,8 @@ bool option_rule_holds(const struct option_rule *rule, const struct experiment *
 /* A graph may hold several calls, but of cold ones only one; hosts have none. */
 static bool calls_apply(const struct experiment *x)
 {
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     const struct bench_options *b = &x->bench;
-    bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
+    bool host = backend_of(x) != NULL && is_on_hosts(x);
 
     return b->cache == CACHE_WARM && (b->clock == CLOCK_GRAPH || (b->clock == CLOCK_AUTO && !host));
 }

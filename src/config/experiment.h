@@ -324,12 +324,44 @@ void fault_describe(const struct fault_options *, struct text *out);
 /* "kill", "stop", "straggle" or "none". */
 const char *fault_name(const struct fault_options *);
 
+/* ---- its plugins, as what they are ---- */
+
+static inline const struct epa_launcher_plugin *launcher_of(const struct experiment *x)
+{
+    return (const struct epa_launcher_plugin *)(const void *)x->launcher.plugin;
+}
+
+static inline const struct epa_backend_plugin *backend_of(const struct experiment *x)
+{
+    return (const struct epa_backend_plugin *)(const void *)x->backend.plugin;
+}
+
+static inline const struct epa_transport_plugin *transport_of(const struct experiment *x)
+{
+    return (const struct epa_transport_plugin *)(const void *)x->transport.plugin;
+}
+
+static inline const struct epa_algorithm_plugin *algorithm_of(const struct experiment *x)
+{
+    return (const struct epa_algorithm_plugin *)(const void *)x->algorithm.plugin;
+}
+
+static inline bool is_on_hosts(const struct experiment *x)
+{
+    return backend_of(x)->memory == EPA_MEMORY_HOST;
+}
+
+/* Of a rank: its workers. */
+static inline uint32_t threads_of(const struct experiment *x)
+{
+    return backend_of(x)->threads(x->backend.config);
+}
+
 /* Of the transport as it is set up: with another one to other nodes, not all peers are in reach of
  * loads and stores. */
 static inline uint32_t experiment_transport_flags(const struct experiment *x)
 {
-    uint32_t flags =
-        ((const struct epa_transport_plugin *)(const void *)x->transport.plugin)->flags;
+    uint32_t flags = transport_of(x)->flags;
 
     return x->between.plugin == NULL
                ? flags

@@ -205,7 +205,7 @@ static void read_root(struct building *b)
  * process is not one of them, the launcher reports that at launch: the file may still be valid. */
 static void count_ranks(struct building *b)
 {
-    const struct epa_launcher_plugin *launcher = (const void *)b->x->launcher.plugin;
+    const struct epa_launcher_plugin *launcher = launcher_of(b->x);
     const struct source_location nowhere = {.file = b->x->file}, found = {.file = "launcher"};
     const struct epa_option *option = option_find(&experiment_options, "ranks");
     const struct node *ranks = node_find(b->root, "ranks");
@@ -364,7 +364,7 @@ static void check_shape(const struct config_check *c, const struct operation *op
 static void check_bench(const struct config_check *c)
 {
     const struct bench_options *b = &c->x->bench;
-    const struct epa_backend_plugin *backend = (const void *)c->x->backend.plugin;
+    const struct epa_backend_plugin *backend = backend_of(c->x);
     const char *name = backend != NULL ? backend->plugin.name : "";
     bool host = backend != NULL && backend->memory == EPA_MEMORY_HOST;
     bool gpu = backend != NULL && !host, odd = b->calls_per_graph % 2 != 0;
@@ -428,9 +428,8 @@ static void check_bench(const struct config_check *c)
 /* Whether the plugins chosen go together, by what they say of themselves. */
 static enum epa_status check_plugins(const struct experiment *x, struct epa_error *err)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
-    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
+    const struct epa_algorithm_plugin *algorithm = algorithm_of(x);
+    const struct epa_backend_plugin *backend = backend_of(x);
     bool host = backend->memory == EPA_MEMORY_HOST;
     uint32_t needs = host ? algorithm->needs_host : algorithm->needs_cuda;
     uint32_t flags = experiment_transport_flags(x);
@@ -442,7 +441,7 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
     if ((algorithm->memory & backend->memory) == 0)
         return epa_fail(err, EPA_ERR_CONFIG, "algorithm '%s' has no code for backend '%s'",
                         x->algorithm.plugin->name, x->backend.plugin->name);
-    if ((transport->memory & backend->memory) == 0)
+    if ((transport_of(x)->memory & backend->memory) == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "transport '%s' has no heap in the memory of backend '%s'",
                         x->transport.plugin->name, x->backend.plugin->name);
@@ -467,15 +466,14 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
 
 enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
     uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
     const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
     enum epa_status status =
-        algorithm->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
+        algorithm_of(x)->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
 
     if (status != EPA_OK) /* in case it did not say why */
-        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm->plugin.name);
+        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm_of(x)->plugin.name);
     return status;
 }
 
@@ -506,12 +504,11 @@ static void check_fault_stage(const struct config_check *c, const struct operati
 static void check_workers(const struct config_check *c)
 {
     const struct experiment *x = c->x;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     uint32_t least = x->footprint.least_workers, workers;
 
-    if (least == 0 || backend->memory != EPA_MEMORY_HOST)
+    if (least == 0 || !is_on_hosts(x))
         return;
-    workers = backend->threads(x->backend.config);
+    workers = threads_of(x);
     if (workers < least)
         check_conflict(c, "backend.workers", "algorithm.name",
                        "or leave out the options that keep workers for one task",
@@ -523,13 +520,11 @@ static void check_workers(const struct config_check *c)
 static void check_plan(const struct config_check *c, const struct operation *op,
                        struct experiment *x)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
-    const struct epa_transport_plugin *transport = (const void *)x->transport.plugin;
     struct epa_error err = {EPA_OK, ""};
     struct source_location at;
     enum epa_status status;
 
-    if (algorithm == NULL || x->backend.plugin == NULL || transport == NULL)
+    if (algorithm_of(x) == NULL || x->backend.plugin == NULL || transport_of(x) == NULL)
         return;
     status = check_plugins(x, &err);
     if (status == EPA_OK)

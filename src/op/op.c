@@ -23,9 +23,7 @@ const struct operation *operation_of(enum epa_op op)
 
 const struct operation *operation_of_experiment(const struct experiment *x)
 {
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
-
-    return algorithm != NULL ? operation_of(algorithm->op) : NULL;
+    return algorithm_of(x) != NULL ? operation_of(algorithm_of(x)->op) : NULL;
 }
 
 void operation_names(uint32_t ops, struct text *out)

@@ -214,16 +214,14 @@ static void about_cores(json_t *result, const struct session *s)
 {
     const json_t *m = json_object_get(result, "machine");
     const char *governor = json_text_at(m, "governor");
-    const struct epa_backend_plugin *backend =
-        (const struct epa_backend_plugin *)s->experiment->backend.plugin;
     uint32_t ranks = s->experiment->ranks, loose = 0;
-    uint32_t threads = backend->threads(s->experiment->backend.config);
+    uint32_t threads = threads_of(s->experiment);
     uint32_t near = ranks;
     uint32_t cores = (uint32_t)json_number_at(
         m, "cores"); /* of this process, where ranks have not said theirs */
 
     /* mpirun may have bound each to a core of its own: those of all ranks of a node count. */
-    for (uint32_t r = 0, known = 0; s->block != NULL && r < ranks; r++) {
+    for (uint32_t r = 0, known = 0; r < ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
         if (rank->local_size == 0 || (known++ > 0 && (uint64_t)rank->local_size * cores <=
@@ -237,7 +235,7 @@ static void about_cores(json_t *result, const struct session *s)
              "%u ranks of %u thread%s share %u core%s: times include waiting for a core, "
              "and are no measure of a machine that has enough of them",
              near, threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
-    for (uint32_t r = 0; s->block != NULL && r < ranks; r++)
+    for (uint32_t r = 0; r < ranks; r++)
         loose += session_rank(s, r)->core < 0;
     if (loose > 0)
         warn(result, "%u of %u ranks are not pinned: the system may move them between cores", loose,
@@ -320,7 +318,7 @@ static void about_timer(json_t *result, const struct session *s)
     double step = json_number_at(result, "machine.timer_ns");
     const json_t *stages = json_object_get(result, "stages");
 
-    if (s->clock == CLOCK_EVENTS || s->clock == CLOCK_GRAPH)
+    if (s->notes->clock == CLOCK_EVENTS || s->notes->clock == CLOCK_GRAPH)
         return; /* not this clock */
     for (size_t i = 0; i + 1 < json_array_size(stages); i++) {
         const json_t *stage = json_array_get(stages, i);
@@ -362,7 +360,7 @@ static void about_trace(json_t *result, const struct session *s)
         return;
     if (s->verb == VERB_BENCH)
         warn(result, "ranks were profiled: times are with that on; leave profile out to measure");
-    if (s->verb == VERB_BENCH && s->clock == CLOCK_GRAPH)
+    if (s->verb == VERB_BENCH && s->notes->clock == CLOCK_GRAPH)
         warn(result, "what is in graphs runs on the device: of the host only launches and waits "
                      "are in the trace, and of kernels the last call");
 }
@@ -371,7 +369,7 @@ static void about_trace(json_t *result, const struct session *s)
  * sustains: then the queue grows without bound. */
 static void about_arrivals(json_t *result, const struct session *s)
 {
-    const struct session_arrivals *a = &s->arrivals;
+    const struct session_arrivals *a = &s->notes->arrivals;
 
     if (!session_is_open(s))
         return;

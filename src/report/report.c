@@ -40,7 +40,7 @@ static void print_pins(FILE *file, const struct session *s)
     text_auto cores = {0};
     uint32_t pinned = 0;
 
-    for (uint32_t r = 0; s->block != NULL && r < x->ranks; r++)
+    for (uint32_t r = 0; r < x->ranks; r++)
         pinned += session_rank(s, r)->core >= 0;
     text_add(&cores, pinned > 0 ? "pinned in order to cores " : "not pinned");
     if (pinned > 0)
@@ -52,7 +52,7 @@ static void print_pins(FILE *file, const struct session *s)
 /* "hosta (ranks 0, 2, 4)"; false: no rank is on that node. */
 static bool add_node(struct text *out, const struct session *s, uint32_t node)
 {
-    uint32_t ranks = s->block != NULL ? s->experiment->ranks : 0, n = 0;
+    uint32_t ranks = s->experiment->ranks, n = 0;
 
     for (uint32_t r = 0; r < ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
@@ -178,7 +178,7 @@ static void print_operation_section(FILE *file, const struct session *s)
     if (section == NULL)
         return;
     print_sections(file, s->experiment, &section, 1);
-    if (s->notes != NULL && s->notes->between_by[0] != '\0')
+    if (s->notes->between_by[0] != '\0')
         text_comment(file, "%s by %s", op->between_name, s->notes->between_by);
 }
 
@@ -281,18 +281,18 @@ static void print_clock(FILE *file, const struct session *s, const json_t *resul
     const char *cache = json_text_at(timing, "cache");
     bool bench = s->verb == VERB_BENCH, one = session_calls(s) == 1;
 
-    if (s->clock == CLOCK_EVENTS)
+    if (s->notes->clock == CLOCK_EVENTS)
         text_comment(file, "clock: events around each stage%s%s%s", bench ? ", cache " : "",
                      bench ? cache : "", "; total is their sum");
     if (session_is_open(s))
         print_arrivals(file, timing, s->experiment->seed);
-    if (s->clock == CLOCK_END_TO_END)
+    if (s->notes->clock == CLOCK_END_TO_END)
         text_comment(file,
                      "clock: rank 0's, from one barrier of all ranks to the next, cache cold; "
                      "all stages and what is between them are in it");
-    if (s->clock != CLOCK_GRAPH)
+    if (s->notes->clock != CLOCK_GRAPH)
         return;
-    if (s->stage_kind[s->n_stages - 1] == EPA_STAGE_WHOLE) {
+    if (s->notes->stage_kind[s->notes->n_stages - 1] == EPA_STAGE_WHOLE) {
         text_comment(file, "clock: graph of %u call%s, cache %s; a sample is one launch%s",
                      session_calls(s), one ? "" : "s", cache, one ? "" : " divided by calls");
         return;
@@ -302,9 +302,9 @@ static void print_clock(FILE *file, const struct session *s, const json_t *resul
         "clock: graph of %u call%s of each stage, cache %s; a sample is one launch%s, total "
         "a pair as measured, dispatch and combine alone",
         session_calls(s), one ? "" : "s", cache, one ? "" : " divided by calls");
-    if (s->not_alone[FIGURE_DISPATCH])
+    if (s->notes->not_alone[FIGURE_DISPATCH])
         text_comment(file, "dispatch alone is not known: %s cannot give up a dispatch", plugin);
-    if (s->not_alone[FIGURE_COMBINE])
+    if (s->notes->not_alone[FIGURE_COMBINE])
         text_comment(file, "combine alone is not known: %s cannot combine twice", plugin);
 }
 
@@ -328,7 +328,7 @@ static void print_samples(FILE *file, const struct session *s, const json_t *res
 {
     const json_t *row = result_total(result), *ns = json_object_get(row, "ns");
     const char *name = json_text_at(row, "name");
-    bool wall = s->clock == CLOCK_END_TO_END,
+    bool wall = s->notes->clock == CLOCK_END_TO_END,
          rule = s->verb == VERB_BENCH && stop_is_on(&s->experiment->bench);
     double first = 0, outliers = json_number_at(ns, "outliers");
 
@@ -449,7 +449,7 @@ static void print_stats(FILE *file, const struct session *s)
 {
     text_auto lines = {0};
 
-    if (s->stats == NULL || session_operation(s)->stats_lines == NULL)
+    if (session_operation(s)->stats_lines == NULL)
         return;
     session_operation(s)->stats_lines(s->stats, &lines);
     for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)

@@ -25,7 +25,7 @@ struct traffic {
 struct making {
     const struct session *s;
     const struct operation *op;
-    uint32_t ranks;     /* 0: the session ended before they had memory */
+    uint32_t ranks;
     uint64_t n_samples; /* iterations that all ranks finished */
     struct traffic phase[OP_PHASES], total;
     double flops;                /* of a rank in an iteration, mean; 0: it computes nothing */
@@ -65,19 +65,20 @@ static uint64_t finished(const struct making *m)
         n = done < n ? done : n;
     }
     /* verify counts iterations and times none */
-    return m->s->verb == VERB_VERIFY || m->ranks == 0 || m->s->n_stages == 0 ? 0 : n;
+    return m->s->verb == VERB_VERIFY || m->s->notes->n_stages == 0 ? 0 : n;
 }
 
 static uint32_t total_row(const struct session *s)
 {
-    return session_total_row(s->clock,
-                             s->n_stages > 0 ? s->stage_kind[s->n_stages - 1] : EPA_STAGE_SEND);
+    return session_total_row(s->notes->clock, s->notes->n_stages > 0
+                                                  ? s->notes->stage_kind[s->notes->n_stages - 1]
+                                                  : EPA_STAGE_SEND);
 }
 
 /* Ranks whose times count. */
 static uint32_t timed(const struct making *m)
 {
-    return m->s->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
+    return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
 /* Times of each rank in one row. The last row has times of its own where pairs were measured,
@@ -85,8 +86,8 @@ static uint32_t timed(const struct making *m)
 static void gather(const struct making *m, uint32_t row, uint64_t n)
 {
     const struct session *s = m->s;
-    bool sum = total_row(s) == UINT32_MAX && !session_is_open(s) && row == s->n_stages;
-    uint32_t first = sum ? 0 : row, last = sum ? s->n_stages - 1 : row;
+    bool sum = total_row(s) == UINT32_MAX && !session_is_open(s) && row == s->notes->n_stages;
+    uint32_t first = sum ? 0 : row, last = sum ? s->notes->n_stages - 1 : row;
 
     memset(m->rank_ns, 0, m->ranks * n * sizeof(*m->rank_ns));
     for (uint32_t i = first; i <= last && n > 0; i++) {
@@ -185,11 +186,11 @@ static const struct traffic *stage_traffic(const struct making *m, uint32_t stag
     const struct session *s = m->s;
     uint32_t alike = 0;
 
-    for (uint32_t i = 0; i < s->n_stages; i++)
-        alike += s->stage_kind[i] == s->stage_kind[stage];
-    if (alike != 1 || (stage > 0 && s->stage_kind[stage - 1] == EPA_STAGE_SEND))
+    for (uint32_t i = 0; i < s->notes->n_stages; i++)
+        alike += s->notes->stage_kind[i] == s->notes->stage_kind[stage];
+    if (alike != 1 || (stage > 0 && s->notes->stage_kind[stage - 1] == EPA_STAGE_SEND))
         return NULL;
-    return kind_traffic(m, s->stage_kind[stage]);
+    return kind_traffic(m, s->notes->stage_kind[stage]);
 }
 
 /* Figures of graphs, and pairs of them. */
@@ -209,7 +210,7 @@ static void add_graph_rows(struct making *m, json_t *stages)
         uint64_t n;
 
         figure = session_figure_at(m->s, i);
-        n = m->s->not_alone[figure] ? 0 : m->n_samples;
+        n = m->s->notes->not_alone[figure] ? 0 : m->n_samples;
         gather(m, (uint32_t)figure, n);
         json_array_append_new(
             stages, stage_json(m, name[figure], n,
@@ -222,28 +223,29 @@ static void add_graph_rows(struct making *m, json_t *stages)
 static json_t *stages_json(struct making *m)
 {
     const struct session *s = m->s;
-    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->n_stages;
+    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->notes->n_stages;
     bool open = session_is_open(s);
     json_t *stages = json_array();
 
-    if (s->clock == CLOCK_GRAPH && total == FIGURE_PAIR) {
+    if (s->notes->clock == CLOCK_GRAPH && total == FIGURE_PAIR) {
         add_graph_rows(m, stages);
         return stages;
     }
     last += open && last > 0 ? OPEN_LATENCY : 0;
     for (uint32_t i = 0; i < last; i++) {
-        bool stage = i < s->n_stages;
+        bool stage = i < s->notes->n_stages;
 
         gather(m, i, m->n_samples);
-        json_array_append_new(stages, stage_json(m, stage ? s->stage[i] : "service", m->n_samples,
-                                                 stage ? stage_traffic(m, i) : &m->total,
-                                                 stage && s->stage_kind[i] == EPA_STAGE_EXPERTS));
+        json_array_append_new(stages,
+                              stage_json(m, stage ? s->notes->stage[i] : "service", m->n_samples,
+                                         stage ? stage_traffic(m, i) : &m->total,
+                                         stage && s->notes->stage_kind[i] == EPA_STAGE_EXPERTS));
     }
     gather(m, last, m->n_samples);
     json_array_append_new(stages, stage_json(m,
-                                             s->clock == CLOCK_END_TO_END ? "wall"
-                                             : open                       ? "latency"
-                                                                          : "total",
+                                             s->notes->clock == CLOCK_END_TO_END ? "wall"
+                                             : open                              ? "latency"
+                                                                                 : "total",
                                              m->n_samples,
                                              open ? NULL : &m->total, /* a queue moves nothing */
                                              false));
@@ -256,7 +258,7 @@ static json_t *skew_json(struct making *m)
     uint64_t n = m->n_samples;
     uint32_t worst = 0;
 
-    if (n == 0 || m->s->clock == CLOCK_END_TO_END)
+    if (n == 0 || m->s->notes->clock == CLOCK_END_TO_END)
         return json_null();
     for (uint64_t k = 0; k < n; k++) {
         uint32_t slow = 0, fast = 0;
@@ -371,7 +373,7 @@ static json_t *parts_json(const struct making *m, double total, double *hidden)
     double sum = 0, shorter = INFINITY;
 
     *hidden = NAN;
-    if (m->ranks == 0 || session_rank(m->s, 0)->part_ns[0] <= 0)
+    if (session_rank(m->s, 0)->part_ns[0] <= 0)
         return parts;
     for (uint32_t i = 0; i < m->s->notes->n_parts; i++) {
         double ns = 0;
@@ -400,7 +402,7 @@ static json_t *compute_json(const struct making *m, const json_t *total)
         return json_null();
     if (session_is_open(s) || !(median > 0))
         median = NAN;
-    if (s->notes != NULL && s->notes->between_by[0] != '\0')
+    if (s->notes->between_by[0] != '\0')
         experts = json_object_of("by", json_text(s->notes->between_by), "flops_per_s",
                                  json_number(m->expert_flops), NULL);
     if (!isnan(m->flops_ns))
@@ -425,26 +427,27 @@ static json_t *timing_json(const struct making *m)
                                         [CLOCK_END_TO_END] = "end_to_end"};
     const struct session *s = m->s;
     const struct bench_options *o = &s->experiment->bench;
-    bool open = session_is_open(s), graph = s->clock == CLOCK_GRAPH;
+    bool open = session_is_open(s), graph = s->notes->clock == CLOCK_GRAPH;
     bool cold = s->verb == VERB_BENCH && o->cache == CACHE_COLD;
     json_t *arrivals = json_null();
     double late = 0; /* samples that were due before the rank could begin, of the latest rank */
 
-    if (clock[s->clock] == NULL)
+    if (clock[s->notes->clock] == NULL)
         return json_null();
     for (uint32_t r = 0; r < m->ranks; r++)
         late = fmax(late, (double)session_rank(s, r)->late);
     if (open)
         arrivals = json_object_of(
             "process", json_text(o->arrivals == ARRIVALS_POISSON ? "poisson" : "constant"), "rate",
-            json_number(s->arrivals.rate), "closed_rate", json_number(s->arrivals.closed_rate),
-            "late", json_number(m->n_samples > 0 ? fmin(late / (double)m->n_samples, 1) : NAN),
-            NULL);
+            json_number(s->notes->arrivals.rate), "closed_rate",
+            json_number(s->notes->arrivals.closed_rate), "late",
+            json_number(m->n_samples > 0 ? fmin(late / (double)m->n_samples, 1) : NAN), NULL);
     return json_object_of(
-        "clock", json_text(clock[s->clock]), "calls", json_count(graph ? session_calls(s) : 1),
-        "cache", json_text(cold ? "cold" : "warm"), "total",
-        json_text(graph || s->clock == CLOCK_END_TO_END || open ? "measured" : "sum"), "arrivals",
-        arrivals, NULL);
+        "clock", json_text(clock[s->notes->clock]), "calls",
+        json_count(graph ? session_calls(s) : 1), "cache", json_text(cold ? "cold" : "warm"),
+        "total",
+        json_text(graph || s->notes->clock == CLOCK_END_TO_END || open ? "measured" : "sum"),
+        "arrivals", arrivals, NULL);
 }
 
 /* Why there are no more samples, and the width of the 95 % interval of the last row's median as a
@@ -453,7 +456,7 @@ static json_t *stop_json(const struct making *m, const json_t *total)
 {
     double median = json_number_at(total, "ns.median");
     double width = json_number_at(total, "ns.ci95.1") - json_number_at(total, "ns.ci95.0");
-    enum stop_reason stop = m->s->stop;
+    enum stop_reason stop = m->s->notes->stop;
 
     if (stop == STOP_NOT && m->s->verb != VERB_VERIFY && m->n_samples == m->s->iterations)
         stop = STOP_ITERATIONS;
@@ -480,9 +483,7 @@ static json_t *verify_json(const struct making *m)
         checked = r == 0 || rank->checked < checked ? rank->checked : checked;
     }
     if (s->verb == VERB_BENCH && compared == 0)
-        unchecked = !s->experiment->bench.check ? "bench.check is false"
-                    : s->notes != NULL          ? s->notes->unchecked
-                                                : NULL;
+        unchecked = !s->experiment->bench.check ? "bench.check is false" : s->notes->unchecked;
     return json_object_of("iterations", json_count(checked), "compared", json_count(compared),
                           "wrong", json_count(wrong), "unchecked", json_text_or_null(unchecked),
                           "put_bytes", counts ? json_count(put) : json_null(), "uncounted",
@@ -552,8 +553,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
         json_count(s->iterations), NULL);
     result_put_origin(out, s, facts);
     machine = json_object_get(out, "machine");
-    json_object_set_new(machine, "device",
-                        m->ranks > 0 ? result_facts(&session_rank(s, 0)->device) : json_null());
+    json_object_set_new(machine, "device", result_facts(&session_rank(s, 0)->device));
     json_object_set_new(machine, "links", links_json(m));
     json_object_set_new(out, "world", result_world(s));
     json_object_set_new(out, "timing", timing_json(m));
@@ -561,9 +561,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
     json_object_set_new(out, "stages", stages);
     json_object_set_new(out, "skew", skew_json(m));
     if (m->op->stats_json != NULL)
-        json_object_set_new(out, m->op->stats_key,
-                            s->stats != NULL ? m->op->stats_json(s->stats, s->source)
-                                             : json_null());
+        json_object_set_new(out, m->op->stats_key, m->op->stats_json(s->stats, s->source));
     json_object_set_new(out, "delivers",
                         m->op->delivers != NULL ? m->op->delivers(x, f) : json_null());
     json_object_set_new(out, "traffic", traffic_json(m));
@@ -584,8 +582,7 @@ json_t *result_make(const struct session *s, const struct facts *facts,
                     const struct result_end *end)
 {
     struct arena *arena = arena_create();
-    struct making m = {
-        .s = s, .op = session_operation(s), .ranks = s->block != NULL ? s->experiment->ranks : 0};
+    struct making m = {.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
     json_t *out;
 
     m.n_samples = finished(&m);

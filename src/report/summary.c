@@ -45,9 +45,9 @@ void report_row_end(json_t *row, const char *end, enum epa_status status, const 
 /* Of a stage of two halves the first is a stage of its own; it goes with the second. */
 static enum epa_stage_kind kind_of(const struct session *s, uint32_t stage)
 {
-    while (stage + 1 < s->n_stages && s->stage_kind[stage] == EPA_STAGE_SEND)
+    while (stage + 1 < s->notes->n_stages && s->notes->stage_kind[stage] == EPA_STAGE_SEND)
         stage++;
-    return s->stage_kind[stage];
+    return s->notes->stage_kind[stage];
 }
 
 /* Median over samples of the slowest rank, of all stages of a kind together. */
@@ -60,7 +60,7 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
         for (uint64_t k = 0; k < n; k++) {
             double sum = 0;
 
-            for (uint32_t i = 0; i < s->n_stages; i++) {
+            for (uint32_t i = 0; i < s->notes->n_stages; i++) {
                 if (kind_of(s, i) != kind)
                     continue;
                 sum += session_times(s, r, i)[k];
@@ -87,11 +87,11 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
     for (uint32_t i = 0; i + 1 < TIMES; i++) {
         double ns = NAN;
 
-        if (s->clock == CLOCK_HOST || s->clock == CLOCK_EVENTS)
+        if (s->notes->clock == CLOCK_HOST || s->notes->clock == CLOCK_EVENTS)
             ns = median_of(s, kind[i], n);
         for (struct json_walk stage = {stages}; json_next(&stage);)
             /* of graphs, which have rows of these names */
-            if (s->clock == CLOCK_GRAPH &&
+            if (s->notes->clock == CLOCK_GRAPH &&
                 strncmp(json_text_at(stage.value, "name"), times[i], strlen(times[i]) - 3) == 0)
                 ns = json_number_at(stage.value, "ns.median");
         json_object_set_new(row, times[i], json_whole(ns));
@@ -416,7 +416,7 @@ struct means {
     uint32_t n;
 };
 
-static const json_t *algorithm_of(const struct means *m)
+static const json_t *means_algorithm(const struct means *m)
 {
     return json_object_get(m->keys, "algorithm.name");
 }
@@ -425,12 +425,12 @@ static const json_t *algorithm_of(const struct means *m)
 static void add_means_name(struct text *out, const struct means *all, uint32_t n,
                            const struct means *of)
 {
-    text_add(out, "%s", json_string_value(algorithm_of(of)));
+    text_add(out, "%s", json_string_value(means_algorithm(of)));
     for (struct json_walk it = {of->keys}; json_next(&it);) {
         bool differs = false;
 
         for (uint32_t i = 0; i < n; i++)
-            differs = differs || (json_equal(algorithm_of(&all[i]), algorithm_of(of)) &&
+            differs = differs || (json_equal(means_algorithm(&all[i]), means_algorithm(of)) &&
                                   !json_equal(json_object_get(all[i].keys, it.key), it.value));
         if (!differs)
             continue;

@@ -46,18 +46,17 @@ static uint32_t ranks_here(const struct session *s)
 static uint64_t flush_bytes(const struct session *s)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
 
-    if (s->verb != VERB_BENCH || x->bench.cache != CACHE_COLD || backend->memory != EPA_MEMORY_HOST)
+    if (s->verb != VERB_BENCH || x->bench.cache != CACHE_COLD || !is_on_hosts(x))
         return 0;
-    return times(backend->threads(x->backend.config), cache_flush_bytes());
+    return times(threads_of(x), cache_flush_bytes());
 }
 
 static struct op_weights weights_of(const struct session *s)
 {
     const struct experiment *x = s->experiment;
     const struct operation *op = session_operation(s);
-    enum epa_memory memory = ((const struct epa_backend_plugin *)x->backend.plugin)->memory;
+    enum epa_memory memory = backend_of(x)->memory;
 
     return op->weights_bytes != NULL ? op->weights_bytes(x, &s->footprint, memory)
                                      : (struct op_weights){0, 0};
@@ -66,7 +65,7 @@ static struct op_weights weights_of(const struct session *s)
 static struct sum sum_up(const struct session *s)
 {
     const struct experiment *x = s->experiment;
-    enum epa_memory memory = ((const struct epa_backend_plugin *)x->backend.plugin)->memory;
+    enum epa_memory memory = backend_of(x)->memory;
     uint32_t slots = session_slots(s);
     struct sum sum = {.on_host = memory == EPA_MEMORY_HOST};
     uint64_t all, rank;
@@ -224,7 +223,6 @@ enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
 void preflight_scratch(struct session *s)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_algorithm_plugin *algorithm = (const void *)x->algorithm.plugin;
     const struct epa_world world = {
         .size = x->ranks, .local_size = s->process_id.local_size, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
@@ -232,8 +230,8 @@ void preflight_scratch(struct session *s)
     struct epa_error ignored = {EPA_OK, ""};
 
     if (s->footprint.device_bytes != 0 && x->ranks_per_node == 0 && world.local_size != 0 &&
-        algorithm->plan(&problem, &world, experiment_transport_flags(x), x->algorithm.config, &f,
-                        &ignored) == EPA_OK)
+        algorithm_of(x)->plan(&problem, &world, experiment_transport_flags(x), x->algorithm.config,
+                              &f, &ignored) == EPA_OK)
         s->footprint.device_bytes = f.device_bytes;
 }
 

@@ -164,14 +164,12 @@ static void create_algorithm(struct rank *r, uint32_t transport_flags)
 {
     const struct experiment *x = experiment_of(r);
     struct epa_problem problem = operation_problem(x);
-    const struct epa_algorithm_plugin *plugin =
-        (const struct epa_algorithm_plugin *)x->algorithm.plugin;
 
     if (!rank_good(r))
         return;
     if (r->op->operation->weights != NULL)
         r->op->operation->weights(r->op, &problem);
-    r->status = plugin->create(
+    r->status = algorithm_of(x)->create(
         &(struct epa_algorithm_params){.problem = &problem,
                                        .world = r->boot->world,
                                        .transport = r->transport,

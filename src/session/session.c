@@ -17,21 +17,6 @@ static const uint64_t host_grace_ns = 1000000000u, device_grace_ns = 10000000000
 /* Libraries and devices take time to start, so that no rank is given up earlier in set-up. */
 static const uint64_t set_up_ns = 3000000000u;
 
-static const struct epa_transport_plugin *transport_of(const struct experiment *x)
-{
-    return (const struct epa_transport_plugin *)x->transport.plugin;
-}
-
-static const struct epa_launcher_plugin *launcher_of(const struct experiment *x)
-{
-    return (const struct epa_launcher_plugin *)x->launcher.plugin;
-}
-
-static const struct epa_backend_plugin *backend_of(const struct experiment *x)
-{
-    return (const struct epa_backend_plugin *)x->backend.plugin;
-}
-
 const char *session_verb_name(enum verb verb)
 {
     static const char *const name[] = {
@@ -75,8 +60,8 @@ enum session_figure session_figure_at(const struct session *s, uint32_t i)
     static const enum session_figure experts[] = {FIGURE_DISPATCH, FIGURE_EXPERTS, FIGURE_COMBINE,
                                                   FIGURE_PAIR};
 
-    for (uint32_t k = 0; k < s->n_stages; k++)
-        if (s->stage_kind[k] == EPA_STAGE_EXPERTS)
+    for (uint32_t k = 0; k < s->notes->n_stages; k++)
+        if (s->notes->stage_kind[k] == EPA_STAGE_EXPERTS)
             return i < sizeof(experts) / sizeof(experts[0]) ? experts[i] : FIGURES;
     return i < sizeof(usual) / sizeof(usual[0]) ? usual[i] : FIGURES;
 }
@@ -103,7 +88,7 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
     if (v->order == ORDER_AGAIN && !f->combines_again)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.order: again: %s cannot combine again",
                         name);
-    if ((v->guard || v->epoch != 0) && backend_of(x)->memory != EPA_MEMORY_HOST)
+    if ((v->guard || v->epoch != 0) && !is_on_hosts(x))
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.guard and verify.epoch are for hosts");
     return EPA_OK;
 }
@@ -115,8 +100,7 @@ static enum epa_status plan(struct session *s, struct epa_error *err)
 
     s->footprint = x->footprint;
     /* From here on all that a rank takes; a thread is a worker. */
-    s->footprint.private_bytes +=
-        s->footprint.worker_bytes * (backend_of(x)->threads(x->backend.config) - 1);
+    s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
     if (s->verb == VERB_VERIFY)
         status = check_verify(x, err);
     return status;
@@ -213,9 +197,8 @@ static void shape_trace(struct session *s)
 
     if (x->profile.file == NULL)
         return;
-    s->trace = (struct record_shape){.lanes = backend_of(x)->threads(x->backend.config),
-                                     .turns = x->profile.iterations,
-                                     .room = 128 + 16 * x->ranks + own};
+    s->trace = (struct record_shape){
+        .lanes = threads_of(x), .turns = x->profile.iterations, .room = 128 + 16 * x->ranks + own};
     if (x->between.plugin != NULL)
         s->trace.beside[EPA_TRACE_PROXY] = 1u << 15;
     if (backend_of(x)->memory == EPA_MEMORY_CUDA)
@@ -438,22 +421,9 @@ static void trust_blocks(struct session *s)
     }
 }
 
-static void learn_stages(struct session *s)
-{
-    s->n_stages = s->notes->n_stages;
-    s->clock = s->notes->clock;
-    s->stop = s->notes->stop;
-    s->arrivals = s->notes->arrivals;
-    memcpy(s->not_alone, s->notes->not_alone, sizeof(s->not_alone));
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        s->stage[i] = s->notes->stage[i];
-        s->stage_kind[i] = s->notes->stage_kind[i];
-    }
-}
-
 static uint64_t grace_ns(const struct experiment *x)
 {
-    return backend_of(x)->memory == EPA_MEMORY_HOST ? host_grace_ns : device_grace_ns;
+    return is_on_hosts(x) ? host_grace_ns : device_grace_ns;
 }
 
 /* CUDA does not work in the children of a process in which it was used. */
@@ -476,7 +446,6 @@ static enum epa_status check_fork(const struct experiment *x, struct epa_error *
 enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *err)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_launcher_plugin *launcher = launcher_of(x);
     struct epa_error why = {EPA_OK, ""};
     uint32_t failed_rank = UINT32_MAX;
     const struct session_rank *failed;
@@ -484,11 +453,11 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
 
     if (status != EPA_OK)
         return status;
-    status = launcher->launch(
+    status = launcher_of(x)->launch(
         x->launcher.config,
         &(struct epa_launch){.ranks = x->ranks,
                              .ranks_per_node = x->ranks_per_node,
-                             .threads = backend_of(x)->threads(x->backend.config),
+                             .threads = threads_of(x),
                              .stop_fd = stop_fd,
                              .poll_launch = s->poll_launch,
                              .poll_arg = s->poll_arg,
@@ -502,7 +471,6 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .failed_rank = &failed_rank,
                              .leaked_ranks = &s->leaked_ranks},
         &why);
-    learn_stages(s);
     trust_blocks(s);
     if (status == EPA_OK)
         return EPA_OK;

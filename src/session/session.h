@@ -256,15 +256,7 @@ struct session {
     struct epa_footprint footprint;
     /* verify: the same where peers are reached by puts alone, over which they are counted. */
     struct epa_footprint puts;
-    char uncounted[200]; /* why they are not; "": they are */
-    /* What the algorithm's stages are; 0 until ranks have created it. */
-    uint32_t n_stages;
-    const char *stage[SESSION_STAGES]; /* names, in order; in `notes` */
-    enum epa_stage_kind stage_kind[SESSION_STAGES];
-    enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
-    bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
-    struct session_arrivals arrivals;
-    enum stop_reason stop;            /* by the rule of bench, where there is one */
+    char uncounted[200];              /* why they are not; "": they are */
     uint32_t leaked_ranks;            /* as in epa_launch, once it has run */
     uint32_t warmup, iterations;      /* samples asked for after warm-up */
     struct op_source *source;         /* file contents, read once by the parent; or NULL */
@@ -289,13 +281,13 @@ struct session {
 /* What is known only once ranks have set up; rank 0 says it for all. */
 struct session_notes {
     char isa[32];
-    char between_by[64]; /* what computes the experts that are timed; "": none are */
-    uint32_t n_stages;
-    char stage[SESSION_STAGES][32];
+    char between_by[64];            /* what computes the experts that are timed; "": none are */
+    uint32_t n_stages;              /* 0 until ranks have created the algorithm */
+    char stage[SESSION_STAGES][32]; /* names, in order */
     enum epa_stage_kind stage_kind[SESSION_STAGES];
-    enum bench_clock clock;
-    bool not_alone[FIGURES];
-    enum stop_reason stop;
+    enum bench_clock clock;  /* that was used; CLOCK_AUTO: nothing was timed yet */
+    bool not_alone[FIGURES]; /* graphs: this row cannot be measured */
+    enum stop_reason stop;   /* by the rule of bench, where there is one */
     struct session_arrivals arrivals;
     uint32_t n_parts;
     char part[EPA_PARTS][32]; /* of epa_algorithm.parts */

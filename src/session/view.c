@@ -207,18 +207,6 @@ static const uint64_t more_unasked = 256u << 20;
 
 /* ---- before there are ranks ---- */
 
-static const struct epa_algorithm_plugin *algorithm_of(const struct session *s)
-{
-    return (const void *)s->experiment->algorithm.plugin;
-}
-
-static bool is_host(const struct session *s)
-{
-    const struct epa_backend_plugin *backend = (const void *)s->experiment->backend.plugin;
-
-    return backend->memory == EPA_MEMORY_HOST;
-}
-
 static uint32_t flags_of_puts(const struct experiment *x)
 {
     return experiment_transport_flags(x) & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE;
@@ -243,7 +231,6 @@ static bool has_room(struct session *s)
 void session_plan_puts(struct session *s)
 {
     const struct experiment *x = s->experiment;
-    const struct epa_algorithm_plugin *algorithm = algorithm_of(s);
     uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
     const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
     struct epa_problem problem = operation_problem(x);
@@ -256,14 +243,14 @@ void session_plan_puts(struct session *s)
         why = "there is one rank";
     else if (fault_is_planted(x))
         why = "a fault is planted";
-    else if (!is_host(s))
+    else if (!is_on_hosts(x))
         why = "kernels store, and nothing counts that";
     else if (s->footprint.heap_bytes == 0 && s->footprint.signals == 0)
         why = "the algorithm uses no memory of the transport";
-    else if ((algorithm->needs_host & EPA_TRANSPORT_LOAD_STORE) != 0)
+    else if ((algorithm_of(x)->needs_host & EPA_TRANSPORT_LOAD_STORE) != 0)
         why = "the algorithm needs loads and stores";
-    else if (algorithm->plan(&problem, &world, flags_of_puts(x), x->algorithm.config, &s->puts,
-                             &err) != EPA_OK)
+    else if (algorithm_of(x)->plan(&problem, &world, flags_of_puts(x), x->algorithm.config,
+                                   &s->puts, &err) != EPA_OK)
         why = err.text;
     else if (!has_room(s))
         why = "there is no memory for what puts need beside it";

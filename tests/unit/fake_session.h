@@ -32,6 +32,7 @@ static const struct epa_launcher_plugin fake_launcher = {
 struct fake {
     struct experiment experiment;
     struct session session;
+    struct session_notes notes;
     struct facts facts;
     struct routing_stats routing;
     json_t *result;
@@ -101,16 +102,17 @@ static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks, uin
     f->facts.machine = fake_machine();
     s->experiment = &f->experiment;
     s->verb = verb;
-    s->n_stages = 2;
-    s->stage[0] = "dispatch";
-    s->stage[1] = "combine";
-    s->stage_kind[0] = EPA_STAGE_DISPATCH;
-    s->stage_kind[1] = EPA_STAGE_COMBINE;
+    s->notes = &f->notes;
+    f->notes = (struct session_notes){
+        .n_stages = 2,
+        .stage = {"dispatch", "combine"},
+        .stage_kind = {EPA_STAGE_DISPATCH, EPA_STAGE_COMBINE},
+        .clock = verb == VERB_VERIFY ? CLOCK_AUTO : CLOCK_HOST,
+    };
     s->warmup = verb == VERB_BENCH ? 20 : 0;
     s->iterations = iterations;
     s->block_bytes = session_block_bytes(s);
     s->block = aligned_alloc(64, ranks * s->block_bytes);
-    s->clock = verb == VERB_VERIFY ? CLOCK_AUTO : CLOCK_HOST;
     s->stats = &f->routing;
     if (s->block == NULL)
         abort();

@@ -142,7 +142,7 @@ TEST(doubtful_conditions_are_warned_of)
 
         fake_init(&f, i < 2 ? VERB_BENCH : VERB_RUN, 4, 50);
         fake_measure(&f, 50);
-        f.session.clock = i == 1 ? CLOCK_EVENTS : CLOCK_HOST;
+        f.notes.clock = i == 1 ? CLOCK_EVENTS : CLOCK_HOST;
         fake_machine_set(f.facts.machine, NULL, "cores", json_integer(2));
         fake_machine_set(f.facts.machine, "build", "debug", json_true());
         fake_machine_set(f.facts.machine, NULL, "timer_ns", json_real(4e6));
@@ -203,7 +203,7 @@ TEST(tables_fit_100_columns_and_what_was_not_measured_is_a_dash)
         fake_init(&f, VERB_BENCH, 64, 200);
         f.experiment.name = "a name that a careful person gave to an experiment so that nobody "
                             "could ever confuse it with another one of the same kind";
-        f.session.stage[0] = "a_stage_with_a_name_beyond_all_measure";
+        strcpy(f.notes.stage[0], "a_stage_with_as_long_a_name_as"); /* there can be */
         if (i < 2)
             fake_measure(&f, 200);
         for (uint32_t r = 0; r < 64; r++) {

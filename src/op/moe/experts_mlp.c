@@ -539,16 +539,16 @@ static enum epa_status device_create(struct op_moe *op, const float *factor, str
     op_moe.shape(op->r.x, &problem);
     problem.u.moe.mlp = op->mlp;
     return op->r.backend->ops->experts_create(op->r.backend,
-                                            &(struct epa_experts_params){
-                                                .moe = &problem.u.moe,
-                                                .experts = op->local_experts,
-                                                .recv_rows = op->footprint.recv_rows,
-                                                .recv_entries = op->footprint.recv_entries,
-                                                .layout = op->footprint.layout,
-                                                .recv_dtype = op->footprint.recv_dtype,
-                                                .factor = factor,
-                                            },
-                                            &op->device_experts, err);
+                                              &(struct epa_experts_params){
+                                                  .moe = &problem.u.moe,
+                                                  .experts = op->local_experts,
+                                                  .recv_rows = op->footprint.recv_rows,
+                                                  .recv_entries = op->footprint.recv_entries,
+                                                  .layout = op->footprint.layout,
+                                                  .recv_dtype = op->footprint.recv_dtype,
+                                                  .factor = factor,
+                                              },
+                                              &op->device_experts, err);
 }
 
 /* Synthetic experts of a device, where its backend has them. */
@@ -615,7 +615,6 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
                                    const struct epa_footprint *footprint, enum epa_memory memory)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     uint32_t local = x->moe.experts / x->ranks;
     struct op_weights out = {0};
     struct weights w;
@@ -624,7 +623,7 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
         return out;
     weights_init(x, &w);
     if (!f->fused && memory == EPA_MEMORY_HOST) {
-        uint32_t workers = backend != NULL ? backend->threads(x->backend.config) : 1;
+        uint32_t workers = backend_of(x) != NULL ? threads_of(x) : 1;
 
         out.host = packed_bytes(&w, local) +
                    batch_bytes(&w, batch_rows(&w, f->recv_entries, local), workers);

@@ -125,7 +125,6 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
 {
     const struct experiment *x = c->x;
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    const struct epa_backend_plugin *backend = (const void *)x->backend.plugin;
     const char *name = x->algorithm.plugin->name;
 
     if (x->verify.tolerance == TOLERANCE_ALLCLOSE &&
@@ -143,7 +142,7 @@ static void check_footprint(const struct config_check *c, const struct epa_footp
                        "synthetic ones alone",
                        name);
     if (x->expert.library != EXPERT_LIBRARY_AUTO && x->expert.kind == EXPERT_MLP &&
-        (f->fused || backend->memory != EPA_MEMORY_HOST))
+        (f->fused || !is_on_hosts(x)))
         check_conflict(c, "expert.library", f->fused ? "algorithm.name" : "backend.name",
                        "remove it", "expert.library says nothing: %s '%s' computes the experts",
                        f->fused ? "algorithm" : "backend",
