@@ -141,7 +141,7 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
                    h->last.peer, inner.text);
 }
 
-void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
+static void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
     const struct algo_host *h = (const struct algo_host *)(const void *)a;
 

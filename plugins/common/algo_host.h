@@ -245,7 +245,6 @@ enum epa_status algo_fail(struct algo_host *, enum epa_status status, const char
 /* epa_algorithm.explain: what algo_fail() noted, or the transport's words and what was
  * waited for. epa_algorithm.awaits: the same of a wait that goes on. */
 void algo_explain(struct epa_algorithm *, struct epa_error *);
-void algo_awaits(const struct epa_algorithm *, struct epa_wait_state *);
 
 /* ---- puts, signals, waits ---- */
 

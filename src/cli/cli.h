@@ -84,7 +84,6 @@ int cmd_verify(const struct cli *);
 int cmd_list(const struct cli *);
 int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
-int cmd_schema(const struct cli *);
 int cmd_compare(const struct cli *);
 int compare_turns(const struct cli *); /* compare --run */
 int cmd_status(const struct cli *);
@@ -200,9 +199,6 @@ struct help_page {
     void (*add)(struct text *); /* or NULL: what comes behind, by a table */
 };
 extern const struct help_page help_pages[];
-
-/* All of a page. */
-void help_page_add(const struct help_page *, struct text *out);
 
 struct command;
 

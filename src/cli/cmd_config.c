@@ -468,7 +468,7 @@ static void print(const struct registry_entry *entry, uint32_t n)
     printf("\n");
 }
 
-int cmd_schema(const struct cli *cli)
+static int cmd_schema(const struct cli *cli)
 {
     struct epa_error err = {EPA_OK, ""};
     const struct registry_entry *entry;

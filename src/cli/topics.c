@@ -63,7 +63,8 @@ const struct help_page help_pages[] = {
     {0},
 };
 
-void help_page_add(const struct help_page *page, struct text *out)
+/* All of a page. */
+static void help_page_add(const struct help_page *page, struct text *out)
 {
     text_add(out, "%s", page->text);
     if (page->add != NULL)

@@ -144,7 +144,7 @@ bool value_real(const char *text, double *out, struct value_error *error)
     return true;
 }
 
-bool value_bool(const char *text, bool *out, struct value_error *error)
+static bool value_bool(const char *text, bool *out, struct value_error *error)
 {
     static const char *const other[][2] = {
         {"yes", "true"}, {"on", "true"},   {"y", "true"},  {"1", "true"},  {"true", "true"},

@@ -19,8 +19,7 @@ struct value_error {
 };
 
 bool value_u64(const char *text, uint64_t *out, struct value_error *);
-bool value_real(const char *text, double *out, struct value_error *); /* 50% is 0.5 */
-bool value_bool(const char *text, bool *out, struct value_error *);
+bool value_real(const char *text, double *out, struct value_error *);       /* 50% is 0.5 */
 bool value_bytes(const char *text, uint64_t *out, struct value_error *);    /* 64KiB */
 bool value_duration(const char *text, uint64_t *out, struct value_error *); /* ns of 10us */
 

@@ -97,7 +97,8 @@ bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn
     return true;
 }
 
-void conn_clean(char *text, size_t room)
+/* Ends the text and makes '?' of all in it that is not printable ASCII. */
+static void conn_clean(char *text, size_t room)
 {
     text[room - 1] = 0;
     for (; *text != 0; text++)
@@ -480,7 +481,8 @@ void conn_put_piece(struct conn *conn, uint32_t type, uint32_t rank, uint64_t nu
     conn_put(conn, type, &piece, sizeof(piece), data, bytes);
 }
 
-void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
+/* ALIVE, if nothing was sent for so long. */
+static void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
 {
     if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
         now - conn->said_ns >= every_ns) {

@@ -84,9 +84,6 @@ struct conn_message {
 /* The struct at its beginning, and what is behind; any bytes will do. */
 bool conn_get(const struct conn_message *, void *out, size_t bytes, struct conn_message *rest);
 
-/* Ends the text and makes '?' of all in it that is not printable ASCII. */
-void conn_clean(char *text, size_t room);
-
 bool conn_get_greet(const struct conn_message *, struct conn_greet *out);
 
 /* `rest`: its mask of cores, hello->mask_bytes, then its fingerprint. */
@@ -173,9 +170,6 @@ void conn_put_piece(struct conn *, uint32_t type, uint32_t rank, uint64_t number
 
 bool conn_all_sent(const struct conn *);
 bool conn_all_heard(const struct conn *); /* and the other host has it: closing loses nothing */
-
-/* ALIVE, if nothing was sent for so long. */
-void conn_keep_alive(struct conn *, uint64_t now, uint64_t every_ns);
 
 /* Whether the connection is lost: it is closed or forged, or nothing was heard for limit_ns by a
  * caller that polled (one that was itself stopped since `polled_ns` counts silence from now on).

@@ -211,7 +211,8 @@ size_t pin_mask(unsigned char *out, size_t room)
     return bytes;
 }
 
-uint64_t cache_l2_bytes(void)
+/* Bytes of the largest L2 here; where nobody says, as much as those of most machines have. */
+static uint64_t cache_l2_bytes(void)
 {
     uint64_t bytes = largest_l2();
     long said = sysconf(_SC_LEVEL2_CACHE_SIZE);

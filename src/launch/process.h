@@ -170,9 +170,6 @@ void pin_rank(struct epa_world *);
 bool pin_self(int32_t core);
 bool pin_self_any(const int32_t *core, uint32_t n); /* to all of these */
 
-/* Bytes of the largest L2 here; where nobody says, as much as those of most machines have. */
-uint64_t cache_l2_bytes(void);
-
 /* Bytes that a core writes to have its own caches hold nothing else: twice its L2, in lines. */
 uint64_t cache_flush_bytes(void);
 

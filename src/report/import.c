@@ -709,13 +709,6 @@ static json_t *run_json(struct reading *r, struct found *run)
         collective ? json_null() : delivers_of(run), "warnings", json_array(), NULL);
 }
 
-void import_programs(struct text *out)
-{
-    for (uint32_t i = 0; i < PROGRAMS; i++)
-        text_add(out, "%s, ", programs[i].name);
-    text_add(out, "%s", nccl_tests.name);
-}
-
 enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
                             json_t *results, struct epa_error *err)
 {
@@ -743,9 +736,10 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
     if (status == EPA_OK && r.n == 0) {
         text_auto known = {0};
 
-        import_programs(&known);
-        status =
-            epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s print", path, known.data);
+        for (uint32_t i = 0; i < PROGRAMS; i++)
+            text_add(&known, "%s, ", programs[i].name);
+        status = epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s%s print", path,
+                          known.data, nccl_tests.name);
     }
     free(r.run);
     json_decref(r.keys);

@@ -180,7 +180,5 @@ enum epa_status plot_prediction(const json_t *document, enum plot_form, struct t
  * says what is wrong, with line and column, or that the file holds no such output. */
 enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
                             json_t *results, struct epa_error *err);
-/* Those that are known, a line each. */
-void import_programs(struct text *out);
 
 #endif

@@ -12,7 +12,7 @@
 
 struct graphs;    /* rank_graph.c */
 struct guard;     /* view.c */
-struct view;      /* below */
+struct view;      /* view.c */
 struct rank_stop; /* rank_bench.c */
 
 /* What the core itself notes in a trace. */
@@ -196,30 +196,6 @@ void rank_guard_inputs(struct rank *, uint32_t slot);
 void rank_guard_check(struct rank *, uint32_t slot);
 /* EPA_ERR_UNSUPPORTED where verify.epoch was ignored. */
 void rank_guard_end(struct rank *);
-
-/* ---- view.c: a transport as an algorithm is given it while it is verified. Puts and signals to
- * other ranks are counted, and none may go outside what its plan asked for. ---- */
-
-struct view {
-    struct epa_transport base; /* first: what the algorithm is given */
-    struct epa_transport *inner;
-    char **peer_heap;
-    /* The algorithm's own part. */
-    uint64_t heap_at, heap_bytes;
-    uint32_t signal_at, signals;
-    uint64_t bytes;  /* to other ranks; a signal is a word */
-    uint64_t newest; /* the largest value that a signal was set to */
-    uint32_t failed; /* `error` is written */
-    struct epa_error error;
-};
-
-/* Of a transport on hosts, which it closes. */
-struct view *view_create(struct epa_transport *inner);
-/* Where the algorithm's part is: nothing else may be put to or signalled. */
-void view_limit(struct view *, uint64_t heap_at, uint64_t heap_bytes, uint32_t signal_at,
-                uint32_t signals);
-/* From here on loads and stores reach nobody. */
-void view_put_only(struct view *);
 
 /* ---- view.c: counted ---- */
 

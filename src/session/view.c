@@ -7,6 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct view {
+    struct epa_transport base; /* first: what the algorithm is given */
+    struct epa_transport *inner;
+    char **peer_heap;
+    /* The algorithm's own part. */
+    uint64_t heap_at, heap_bytes;
+    uint32_t signal_at, signals;
+    uint64_t bytes;  /* to other ranks; a signal is a word */
+    uint64_t newest; /* the largest value that a signal was set to */
+    uint32_t failed; /* `error` is written */
+    struct epa_error error;
+};
+
 static struct view *view_of(struct epa_transport *t)
 {
     return (struct view *)t;
@@ -164,7 +177,8 @@ static const struct epa_transport_ops ops = {
     .close = close_all,
 };
 
-struct view *view_create(struct epa_transport *inner)
+/* Of a transport on hosts, which it closes. */
+static struct view *view_create(struct epa_transport *inner)
 {
     struct view *v = memory_alloc(1, sizeof(*v));
 
@@ -177,8 +191,8 @@ struct view *view_create(struct epa_transport *inner)
     return v;
 }
 
-void view_limit(struct view *v, uint64_t heap_at, uint64_t heap_bytes, uint32_t signal_at,
-                uint32_t signals)
+static void view_limit(struct view *v, uint64_t heap_at, uint64_t heap_bytes, uint32_t signal_at,
+                       uint32_t signals)
 {
     v->heap_at = heap_at;
     v->heap_bytes = heap_bytes;
@@ -186,7 +200,8 @@ void view_limit(struct view *v, uint64_t heap_at, uint64_t heap_bytes, uint32_t 
     v->signals = signals;
 }
 
-void view_put_only(struct view *v)
+/* From here on loads and stores reach nobody. */
+static void view_put_only(struct view *v)
 {
     for (uint32_t r = 0; r < v->base.size; r++)
         v->peer_heap[r] = r != v->base.rank ? NULL : v->peer_heap[r];

@@ -249,9 +249,10 @@ static void place_regions(struct fused_layout *l)
     l->out_flags_at = algo_place(&l->heap_bytes, l->out_rows * sizeof(uint64_t), 1);
 }
 
-enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_world *world,
-                                  uint32_t transport_flags, const struct fused_config *c,
-                                  struct fused_layout *out, struct epa_error *err)
+/* The layout for a shape; refuses what it cannot do in a sentence. */
+static enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                                         uint32_t transport_flags, const struct fused_config *c,
+                                         struct fused_layout *out, struct epa_error *err)
 {
     enum epa_status status = check_problem(m, world, c, err);
     struct fused_layout l = {

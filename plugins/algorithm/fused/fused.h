@@ -81,11 +81,6 @@ struct fused_layout {
     uint32_t signals;
 };
 
-/* The layout for a shape; refuses what it cannot do in a sentence. */
-enum epa_status fused_layout_make(const struct epa_moe *, const struct epa_world *,
-                                  uint32_t transport_flags, const struct fused_config *,
-                                  struct fused_layout *out, struct epa_error *);
-
 /* Memory beside the heap that fused_host_create() takes with so many workers. */
 uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config *,
                           uint32_t workers);

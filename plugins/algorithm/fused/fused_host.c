@@ -51,7 +51,7 @@ bool fused_stop(struct fused_host *h, enum epa_status status)
     return true;
 }
 
-bool fused_stopped(const struct fused_host *h)
+static bool fused_stopped(const struct fused_host *h)
 {
     return __atomic_load_n(&h->stop, __ATOMIC_RELAXED) != 0;
 }

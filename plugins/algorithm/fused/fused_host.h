@@ -253,7 +253,6 @@ void fused_request(struct fused_host *, uint32_t peer, uint64_t dst, const void 
                    uint32_t signal);
 /* Ends the call: true: this is the first reason. */
 bool fused_stop(struct fused_host *, enum epa_status);
-bool fused_stopped(const struct fused_host *);
 void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kind, uint32_t item,
                     uint32_t part);
 

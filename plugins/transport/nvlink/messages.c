@@ -107,7 +107,7 @@ static uint64_t round_up(uint64_t bytes)
 
 /* ---- failures ---- */
 
-enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
+static enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
 {
     struct epa_error why = {EPA_OK, ""};
 

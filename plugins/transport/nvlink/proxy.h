@@ -132,7 +132,6 @@ bool messages_are_done(const struct messages *);
 uint32_t messages_direct(const struct messages *);
 
 /* What a call of the transport between hosts, or of copies, returned; a failure goes to `err`. */
-enum epa_status messages_net_failed(struct messages *, enum epa_status);
 enum epa_status messages_copies_failed(struct messages *, enum epa_status);
 
 #endif

@@ -42,7 +42,7 @@ static void push(void)
     ucs_log_push_handler(print);
 }
 
-void log_to_stderr(void)
+static void log_to_stderr(void)
 {
     pthread_once(&once, push);
 }

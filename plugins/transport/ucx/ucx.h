@@ -183,7 +183,6 @@ void ucx_explain(struct epa_transport *, struct epa_error *);
 
 /* plugin.c: UCX prints to standard error. While muted, its output is held back, because an
  * expected failure is reported elsewhere. */
-void log_to_stderr(void);
 void log_mute(bool mute);
 
 #endif

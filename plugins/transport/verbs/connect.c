@@ -118,8 +118,9 @@ void disconnect_all(struct queues *q)
 
 /* ---- connecting ---- */
 
-enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
-                                uint32_t peer, struct epa_error *err)
+static enum epa_status connect_compare(const struct card *mine, uint32_t rank,
+                                       const struct card *peers, uint32_t peer,
+                                       struct epa_error *err)
 {
     static const char *const name[] = {"nothing", "InfiniBand", "Ethernet"};
 

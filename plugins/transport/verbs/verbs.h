@@ -84,10 +84,6 @@ enum epa_status connect_all(const struct connect_params *, struct queues *, uint
                             struct epa_error *);
 void disconnect_all(struct queues *);
 
-/* Properties that must be equal on two ranks. */
-enum epa_status connect_compare(const struct card *mine, uint32_t rank, const struct card *peers,
-                                uint32_t peer, struct epa_error *);
-
 /* ---- the transport ---- */
 
 enum verbs_failed_at {
