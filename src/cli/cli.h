@@ -103,7 +103,7 @@ int cmd_version(const struct cli *); /* --version */
 int cli_fail(const struct epa_error *);
 /* Writes a document, which is taken, to --json, if that is asked for. */
 enum epa_status cli_write_json(const struct cli *, json_t *document, struct epa_error *);
-/* Before the command runs, whether --json and --markdown may be written; and whether one of them is
+/* Before the command runs, whether its files may be written; and whether --json or --markdown is
  * standard output, where nothing else may be then. */
 enum epa_status cli_check_documents(const struct cli *, struct epa_error *);
 bool cli_has_stdout(const struct cli *);
@@ -241,12 +241,6 @@ void compared_add(json_t *compared, const struct results_run *, const char *stag
                   const struct comparison *, enum compare_verdict, bool judged);
 bool compared_is_slower(const json_t *);
 
-/* Runs experiments by a command and reads their results; `cli` is what that command gets, and
- * `path` what the results are called. Returns its exit code; *out has no root where it left no
- * results. */
-int compare_run(struct cli *cli, int (*command)(const struct cli *), const char *path,
-                struct results *out);
-
 /* Two sides that take turns, in rounds of A B or B A. */
 enum { TURNS_STAGES = 32, TURNS_ROUNDS = 4096 };
 struct turns {
@@ -275,9 +269,17 @@ bool turns_show_progress(const struct cli *);
 /* Of a stage of the only run; NAN: it has none. */
 double turns_percentile(const struct results *, const char *stage, uint32_t permille,
                         uint64_t *samples);
-/* A command with more --set, quiet, its results in memory: as compare_run(). */
-int turns_run(const struct cli *, int (*command)(const struct cli *), const char *const *set,
-              uint32_t n, struct results *out);
+/* An experiment as text with settings that replace those of the command line. */
+struct turn {
+    const char *text, **set;
+    uint32_t n_sets;
+    struct registry *registry;
+    json_t *machine;
+    char *why; /* [CLI_FAILURE] gets why it failed */
+};
+/* Runs it by a command, quiet, its results in memory; returns the command's exit code. */
+int turns_run(const struct cli *, int (*command)(const struct cli *), const struct turn *,
+              struct results *out);
 /* Refuses to start ranks where this is one of several processes already. */
 enum epa_status turns_check_alone(const char *command, struct epa_error *);
 

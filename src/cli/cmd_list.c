@@ -202,8 +202,6 @@ int cmd_list(const struct cli *cli)
     int only, code = EXIT_OK;
     enum epa_status status = find_kind(cli, &only, &err);
 
-    if (status == EPA_OK && cli->json != NULL)
-        status = file_check("--json", cli->json, cli->force, &err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, &err);
     if (status != EPA_OK)
@@ -215,7 +213,7 @@ int cmd_list(const struct cli *cli)
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
     else if (!cli_has_stdout(cli))
         fwrite(text.data, 1, text.bytes, stdout);
-    if (cli->json != NULL && cli_write_json(cli, table_json(entry, n, only), &err) != EPA_OK)
+    if (cli_write_json(cli, table_json(entry, n, only), &err) != EPA_OK)
         code = cli_fail(&err);
     if (registry_empty(registry) != NULL) {
         fprintf(stderr, "epa2a: %s\n", registry_empty(registry));

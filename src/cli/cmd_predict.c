@@ -249,7 +249,6 @@ double prediction_phase_ns(const json_t *result, const char *phase)
 
 static int measure_run(struct prediction *p, struct measured *m)
 {
-    struct cli cli = *p->cli;
     char why[CLI_FAILURE] = "";
     struct results results;
     uint32_t n = m->n_sets;
@@ -259,13 +258,8 @@ static int measure_run(struct prediction *p, struct measured *m)
     m->set[n++] = "bench.check=false";
     m->set[n++] = "bench.iterations=200";
     m->set[n++] = "bench.max_time=200ms";
-    cli.text = p->text;
-    cli.n_sets = cli.n_only = 0;
-    cli.out_dir = cli.out = cli.csv = NULL;
-    cli.failure = why;
-    cli.registry = p->registry;
-    cli.machine = p->machine;
-    code = turns_run(&cli, cmd_bench, m->set, n, &results);
+    code = turns_run(p->cli, cmd_bench,
+                     &(struct turn){p->text, m->set, n, p->registry, p->machine, why}, &results);
     for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
         double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
 
@@ -353,12 +347,6 @@ static enum epa_status prepare(struct prediction *p)
     const char *why;
 
     if (status == EPA_OK)
-        status = cli_check_documents(cli, &p->err);
-    if (status == EPA_OK && cli->csv != NULL)
-        status = file_check("--csv", cli->csv, cli->force, &p->err);
-    if (status == EPA_OK && cli->out != NULL)
-        status = file_check("--out", cli->out, cli->force, &p->err);
-    if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &p->registry, &p->err);
     if (status == EPA_OK)
         status = read_file(p);
@@ -383,7 +371,7 @@ static enum epa_status prepare(struct prediction *p)
 static enum epa_status write_all(struct prediction *p)
 {
     const struct cli *cli = p->cli;
-    struct text markdown = {0}, csv = {0}, script = {0}, drawn = {0};
+    text_auto markdown = {0}, csv = {0}, script = {0}, drawn = {0};
     enum epa_status status = EPA_OK;
 
     if (!cli_has_stdout(cli))
@@ -401,10 +389,6 @@ static enum epa_status write_all(struct prediction *p)
         status = file_write("--out", cli->out, cli->force, &drawn, &p->err);
     if (status == EPA_OK)
         status = cli_write_documents(cli, json_incref(p->document), &markdown, &p->err);
-    text_free(&markdown);
-    text_free(&csv);
-    text_free(&script);
-    text_free(&drawn);
     return status;
 }
 

@@ -211,10 +211,8 @@ int cmd_plot(const struct cli *cli)
     struct results results = {0};
     text_auto script = {0}, out = {0};
     struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = file_check("--out", path_of(cli), cli->force, &err);
+    enum epa_status status = results_read_all(cli->arg, cli->n_args, &results, &err);
 
-    if (status == EPA_OK)
-        status = results_read_all(cli->arg, cli->n_args, &results, &err);
     if (status == EPA_OK)
         status = plot_script(&results, &wish, &script, &err);
     if (status == EPA_OK)
@@ -282,8 +280,6 @@ int cmd_trace(const struct cli *cli)
     enum epa_status status = EPA_OK;
     bool sound = true;
 
-    if (cli->out != NULL)
-        status = file_check("--out", cli->out, cli->force, &err);
     for (uint32_t i = 0; i < n && status == EPA_OK; i++)
         status = trace_read(cli->arg[i + 1], &f[i], &err);
     if (status == EPA_OK)

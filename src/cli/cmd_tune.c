@@ -44,7 +44,6 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
 {
     const struct experiment *file = s->base[0].x;
     bool may_stop = file->bench.arrivals == ARRIVALS_CLOSED && file->bench.min_time_ns == 0;
-    struct cli cli = *s->t.cli;
     struct results results = {0};
     const char **set = arena_alloc(s->t.arena, (x->n + 5) * sizeof(*set));
     uint32_t n = x->n;
@@ -65,14 +64,9 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
         if (s->iterations > 0)
             set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
     }
-    cli.text = s->base[x->base].text;
-    cli.n_sets = cli.n_only = 0;
-    cli.out_dir = cli.out = NULL;
-    cli.resume = false;
-    cli.failure = why;
-    cli.registry = s->registry;
-    cli.machine = s->machine;
-    *code = turns_run(&cli, verify ? cmd_verify : cmd_bench, set, n, &results);
+    *code = turns_run(s->t.cli, verify ? cmd_verify : cmd_bench,
+                      &(struct turn){s->base[x->base].text, set, n, s->registry, s->machine, why},
+                      &results);
     if (is_interrupted(*code)) {
         results_free(&results);
         return NULL;
@@ -454,8 +448,6 @@ static enum epa_status prepare(struct tune_search *s)
                        json_incref(keys), "budget_ns", json_count(s->t.budget_ns), NULL);
     enum epa_status status = turns_check_alone("tune", &s->err);
 
-    if (status == EPA_OK && cli->out != NULL)
-        status = file_check("--out", cli->out, cli->force, &s->err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &s->registry, &s->err);
     if (status == EPA_OK)

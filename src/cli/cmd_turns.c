@@ -135,48 +135,61 @@ enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct compar
 
 /* ---- running ---- */
 
-int compare_run(struct cli *cli, int (*command)(const struct cli *), const char *path,
-                struct results *out)
+/* A list of results, which it takes, of a command that returned `code`; *out has no root where the
+ * list is empty: they are another rank's, or --dry-run, or reported already. */
+static int read_list(const char *path, json_t *list, int code, struct results *out)
 {
     struct epa_error err = {EPA_OK, ""};
-    json_t *list = json_array();
-    int code;
+    int failed;
 
     *out = (struct results){0};
-    cli->results_out = list;
-    cli->order = RUNS_DECLARED;
-    code = command(cli);
-    if (json_array_size(list) == 0) { /* another rank's, or --dry-run, or reported already */
+    if (json_array_size(list) == 0) {
         json_decref(list);
         return code;
     }
-    if (results_of(path, report_document(list, NULL), out, &err) != EPA_OK) {
-        int failed = cli_fail(&err);
+    if (results_of(path, report_document(list, NULL), out, &err) == EPA_OK)
+        return code;
+    failed = cli_fail(&err);
+    results_free(out);
+    return code != EXIT_OK ? code : failed;
+}
 
-        results_free(out);
-        return code != EXIT_OK ? code : failed;
-    }
-    return code;
+/* A command with all that it finds in a list, in the order of its file. */
+static int run_into(struct cli *cli, int (*command)(const struct cli *), json_t *list)
+{
+    cli->results_out = list;
+    cli->order = RUNS_DECLARED;
+    return command(cli);
 }
 
 /* ---- one turn ---- */
 
-int turns_run(const struct cli *cli, int (*command)(const struct cli *), const char *const *set,
-              uint32_t n, struct results *out)
+/* The same, and nothing else comes of it. */
+static int run_quietly(struct cli *cli, int (*command)(const struct cli *), json_t *list)
+{
+    cli->quiet = true;
+    cli->progress = PROGRESS_NEVER;
+    cli->json = cli->markdown = cli->csv = cli->out = cli->out_dir = NULL;
+    cli->resume = false;
+    return run_into(cli, command, list);
+}
+
+int turns_run(const struct cli *cli, int (*command)(const struct cli *), const struct turn *turn,
+              struct results *out)
 {
     struct cli run = *cli;
-    const char **sets = memory_alloc(cli->n_sets + n, sizeof(*sets));
+    json_t *list = json_array();
     int code;
 
-    for (uint32_t i = 0; i < cli->n_sets + n; i++)
-        sets[i] = i < cli->n_sets ? cli->set[i] : set[i - cli->n_sets];
-    run.set = sets;
-    run.n_sets += n;
-    run.quiet = true;
-    run.progress = PROGRESS_NEVER;
-    run.json = run.markdown = NULL;
-    code = compare_run(&run, command, cli->arg[0], out);
-    free(sets);
+    run.text = turn->text;
+    run.set = turn->set;
+    run.n_sets = turn->n_sets;
+    run.n_only = 0;
+    run.registry = turn->registry;
+    run.machine = turn->machine;
+    run.failure = turn->why;
+    code = run_quietly(&run, command, list);
+    code = read_list(cli->arg[0], list, code, out);
     return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }
 
@@ -300,16 +313,11 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     bench.n_sets += s->iterations > 0;
     bench.arg = &s->cli->arg[side];
     bench.n_args = 1;
-    bench.quiet = true;
-    bench.progress = PROGRESS_NEVER;
-    bench.json = bench.markdown = NULL;
-    bench.results_out = list;
-    bench.order = RUNS_DECLARED;
     bench.registry = s->registry;
     bench.machine = s->machine;
     bench.alternation = s->alternation;
     bench.side = side;
-    code = cmd_bench(&bench);
+    code = run_quietly(&bench, cmd_bench, list);
     return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
 }
 
@@ -370,21 +378,13 @@ static void watch(const struct sides *s, struct side_process process[2], int her
     }
 }
 
-static int read_side(const struct sides *s, uint32_t side, int fd, struct results *out)
+static int read_side(const char *path, int fd, struct results *out)
 {
-    struct epa_error err = {EPA_OK, ""};
-    json_t *list;
+    int code;
 
-    *out = (struct results){0};
     (void)lseek(fd, 0, SEEK_SET);
-    list = json_loadfd(fd, 0, NULL);
-    if (json_array_size(list) != 1) {
-        json_decref(list);
-        return EXIT_INTERNAL;
-    }
-    if (results_of(s->cli->arg[side], report_document(list, NULL), out, &err) == EPA_OK)
-        return EXIT_OK;
-    return cli_fail(&err);
+    code = read_list(path, json_loadfd(fd, 0, NULL), EXIT_OK, out);
+    return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }
 
 /* Both sides once, that one first; where other programs have the cores both start at once, as that
@@ -425,7 +425,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
         if (code == EXIT_OK)
             code = process[side].code;
         if (code == EXIT_OK)
-            code = read_side(s, side, process[side].fd, &out[side]);
+            code = read_side(s->cli->arg[side], process[side].fd, &out[side]);
         if (process[side].fd >= 0)
             close(process[side].fd);
     }
@@ -732,16 +732,18 @@ static int rerun(const struct cli *cli, const struct results *then, const char *
 {
     const char *verb = then->run[0].verb;
     struct cli run = *cli, comparing = *cli;
+    json_t *list = json_array();
     struct results now;
     int code, compared = EXIT_OK;
 
     run.text = experiments;
     run.n_only = 0;
-    code = compare_run(&run,
-                       strcmp(verb, "bench") == 0    ? cmd_bench
-                       : strcmp(verb, "verify") == 0 ? cmd_verify
-                                                     : cmd_run,
-                       cli->json != NULL ? cli->json : "now", &now);
+    code = run_into(&run,
+                    strcmp(verb, "bench") == 0    ? cmd_bench
+                    : strcmp(verb, "verify") == 0 ? cmd_verify
+                                                  : cmd_run,
+                    list);
+    code = read_list(cli->json != NULL ? cli->json : "now", list, code, &now);
     comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0); /* it was asked for */
     if (now.n > 0)
         print_differences(then, &now);

@@ -265,12 +265,20 @@ bool cli_has_stdout(const struct cli *cli)
 
 enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err)
 {
+    const struct {
+        const char *option, *path;
+    } outputs[] = {{"--json", cli->json},
+                   {"--markdown", cli->markdown},
+                   {"--csv", cli->csv},
+                   {"--out", cli->out}};
+
     if (is_stdout(cli->json) && is_stdout(cli->markdown))
         return epa_fail(err, EPA_ERR_CONFIG, "--json and --markdown are both standard output");
-    if (cli->json != NULL && file_check("--json", cli->json, cli->force, err) != EPA_OK)
-        return err->status;
-    return cli->markdown != NULL ? file_check("--markdown", cli->markdown, cli->force, err)
-                                 : EPA_OK;
+    for (uint32_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++)
+        if (outputs[i].path != NULL &&
+            file_check(outputs[i].option, outputs[i].path, cli->force, err) != EPA_OK)
+            return err->status;
+    return EPA_OK;
 }
 
 enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
