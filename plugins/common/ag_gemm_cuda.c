@@ -15,7 +15,7 @@
  * stream of their own, each followed by a copy of e, so that no multiprocessor is needed for
  * either. What copy engines are to copy is fixed when it is queued, and how many rows there are
  * only the device knows: so they copy the room that a rank has, and its rows begin at a fixed place
- * in a set. (The reader of `a` must be able to read max_rows rows.) A call's e stands in device
+ * in a set. (The reader of `a` must be able to read max_rows rows.) A call's e is in device
  * memory, written by the kernel of the call before, for either set one: a graph that is launched
  * again goes on counting.
  *

@@ -232,7 +232,7 @@ EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_g
     }
 }
 
-/* Lane 0 waits; true in all lanes if the word came. Bulk loads after it see what it stands for. */
+/* Lane 0 waits; true in all lanes if the word arrived. Bulk loads after it see its rows. */
 EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk,
                                 uint64_t call, uint32_t what)
 {

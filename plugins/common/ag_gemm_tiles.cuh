@@ -141,7 +141,7 @@ struct awaited {
 };
 
 /* For each word that rows `row` to `end` - 1 of a set wait for, until wait() says no. A word of
- * another rank that has come is not looked at again: `seen` is the thread's own. */
+ * another rank that has arrived is not polled again: `seen` is the thread's own. */
 template <class F>
 EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint64_t *seen,
                        uint32_t row, uint32_t end, F wait)

@@ -79,8 +79,8 @@ struct device_args {
     uint32_t *recv_count, *rows; /* rows: that are in use */
     uint64_t *recv_start;
 
-    /* This rank's alone. Calls that have ended stand in device memory, so that a graph which is
-     * launched again goes on counting: the same number for each of as many blocks as a kernel
+    /* This rank's alone. Calls that have ended are counted in device memory, so that a graph that
+     * is launched again goes on counting: the same number for each of as many blocks as a kernel
      * may have. A block reads its own alone, and so needs no other to have done so before it
      * writes it anew. */
     unsigned long long *calls;
@@ -227,7 +227,7 @@ struct device_args device_args_of(const struct device *, const struct epa_moe *,
 enum epa_status device_launch(struct device *, const void *kernel, struct device_args *args,
                               uint32_t blocks, bool waits);
 
-/* Expert outputs `y` that stand elsewhere are brought to offset `at` of this rank's heap. */
+/* Expert outputs `y` elsewhere are copied to offset `at` of this rank's heap. */
 enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y, uint64_t bytes);
 
 /* Keep a sentence for who asks; `code`: a cudaError_t. They return the status. */

@@ -35,7 +35,7 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 }
 
 /* madvise() succeeds where the kernel will never give a huge page for shared memory; who
- * insists on them is to hear of it. */
+ * insists on them must be informed. */
 static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";

@@ -1,4 +1,4 @@
-/* Buffers on both sides of a socket. What comes in is bounded by the longest message that is
+/* Buffers on both sides of a socket. Input is bounded by the longest message that is
  * allowed now, what goes out by the protocol, in which replies are awaited. Neither side sends
  * the token: a key of each direction is an HMAC of both nonces by the token, so that a message
  * with the right MAC is the proof, and its number in sequence prevents a replay. */

@@ -124,8 +124,8 @@ struct conn {
     unsigned char *in, *out;
     size_t in_from, in_bytes, in_room;
     size_t out_from, out_bytes, out_room;
-    size_t limit;        /* bytes of a message that comes in, its head and MAC aside */
-    bool sealed, forged; /* forged: what came had a wrong MAC; nothing more is taken */
+    size_t limit;        /* bytes of an incoming message, its head and MAC aside */
+    bool sealed, forged; /* forged: a message had a wrong MAC; nothing more is read */
     unsigned char key_in[MAC_BYTES], key_out[MAC_BYTES];
     uint64_t number_in, number_out;
     uint64_t heard_ns, said_ns; /* when bytes were last received and sent */
@@ -171,7 +171,7 @@ void conn_put_piece(struct conn *, uint32_t type, uint32_t rank, uint64_t number
 bool conn_all_sent(const struct conn *);
 bool conn_all_heard(const struct conn *); /* and the other host has it: closing loses nothing */
 
-/* Whether the connection is lost: it is closed or forged, or nothing was heard for limit_ns by a
+/* Whether the connection is lost: it is closed or forged, or nothing was received for limit_ns by a
  * caller that polled (one that was itself stopped since `polled_ns` counts silence from now on).
  * `how`: why, "" where conn->why says it. One that is not lost is kept alive. */
 bool conn_find_loss(struct conn *, uint64_t now, uint64_t polled_ns, uint64_t limit_ns, char *how,

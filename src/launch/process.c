@@ -141,7 +141,7 @@ int process_code(enum epa_status status)
     return -(int)status & 0xff;
 }
 
-/* Output goes to the parent, input comes from nowhere, and signals of the terminal, which
+/* Output goes to the parent, there is no input, and signals of the terminal, which
  * reach ranks as well, are the parent's to judge. */
 static void detach(int output)
 {

@@ -15,7 +15,7 @@ enum { RELAY_LINE = 4096 };
 
 struct relay {
     int from;    /* read end of a pipe, non-blocking, owned; -1: none */
-    bool prefix; /* "[rank 3] " before each line; without, bytes go as they come */
+    bool prefix; /* "[rank 3] " before each line; without, bytes are passed on as they are */
     size_t head; /* bytes of the prefix at the start of `line` */
     size_t held; /* bytes of a line that has no end yet, behind the prefix */
     char line[RELAY_LINE];
@@ -104,7 +104,7 @@ void control_reset(struct control *);
 
 /* Where ranks are on several hosts, each has a control of its own, in which its launcher acts
  * for all others: whether the rank has reached that step (a barrier or a part of an allgather,
- * the first is 1) and what it brings; and that another has. Without data it is to have come, and
+ * the first is 1) and what it brings; and that another has. Without data it has arrived, and
  * its data must follow before the last rank does. */
 bool control_step(const struct control *, uint32_t rank, uint64_t step, const void **data,
                   size_t *bytes);

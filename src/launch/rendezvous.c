@@ -371,7 +371,7 @@ static void hear(struct rendezvous *rdv, struct peer *peer, const struct conn_me
         hear_hello(rdv, peer, m);
     else if (m->type == CONN_ALIVE)
         return;
-    else if (peer->done && m->type != CONN_WORD) /* a stop may come before the verdict */
+    else if (peer->done && m->type != CONN_WORD) /* a stop may arrive before the verdict */
         lose(rdv, peer, "it was done and sent more");
     else if (m->type == CONN_STEP)
         hear_step(rdv, peer, m);

@@ -261,7 +261,7 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     for (uint32_t r = 0; r < size; r++)
         local += node_of(op, r) == node_of(op, me);
     if (f->two_level) {
-        sent = own * (size / local - 1); /* to other nodes; and each row that came, to this one */
+        sent = own * (size / local - 1); /* to other nodes; and each received row, to this one */
         for (uint32_t r = 0; r < size; r++)
             if (place_of(op, r) == place_of(op, me))
                 sent += (uint64_t)op_gather_counts(s)[r] * (local - 1);

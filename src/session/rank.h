@@ -115,7 +115,7 @@ static inline bool rank_good(const struct rank *r)
     return r->status == EPA_OK;
 }
 
-/* Whether there is to be another iteration. A rank that waits for nobody would not hear of
+/* Whether there is to be another iteration. A rank that waits for nobody would not notice
  * a failure elsewhere, or of the user's wish to stop, in any other way. */
 bool rank_goes_on(struct rank *);
 

@@ -5,7 +5,7 @@
  * bench.clock: end_to_end. A sample lasts from one barrier of all ranks to the next, as rank 0
  * reads its clock, and holds all stages and the experts: what a program waits for when it calls a
  * layer now and then. Launches, skew between ranks and the second barrier are in it; single stages
- * cannot be told from it. With bench.cache: cold caches are flushed before the first barrier, so
+ * do not show in it. With bench.cache: cold caches are flushed before the first barrier, so
  * that no rank's flush is in another rank's time.
  *
  * bench.arrivals: an open loop. Iterations are due by a schedule that all ranks work out alike, and

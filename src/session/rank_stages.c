@@ -398,7 +398,7 @@ void rank_waits_end(struct rank *r)
 /* ---- expectations ---- */
 
 /* Rows that `expect` names, against those that there will be: known as soon as the algorithm
- * has been made, so before the first iteration. Each rank comes to the same. */
+ * has been made, so before the first iteration. All ranks find the same. */
 
 /* Rows of the report, as result.c makes them; the last is for what names none. */
 static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + OPEN_ROWS])

@@ -48,7 +48,7 @@ struct record {
 
 size_t record_bytes(const struct record_shape *);
 
-/* One iteration of a lane, as it was left; nothing in a record that came from elsewhere is to
+/* One iteration of a lane, as it was left; nothing in a record of another host is to
  * lead out of it. */
 struct record_part {
     uint64_t iteration;

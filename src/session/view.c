@@ -53,7 +53,7 @@ static enum epa_status check_signal(struct view *v, uint32_t signal, uint32_t pe
                   peer);
 }
 
-/* What was not started is not counted: it comes again. */
+/* What was not started is not counted: the caller tries again. */
 static enum epa_status count(struct view *v, enum epa_status status, uint64_t bytes, uint32_t peer)
 {
     if (status == EPA_OK && peer != v->base.rank)
@@ -217,7 +217,7 @@ static void view_put_only(struct view *v)
 
 enum { COUNTED_ITERATIONS = 3, FEW_ITERATIONS = 20, SPARE_BYTES = 32 * 8 };
 
-/* Processes that others started count their memory each for itself, and must come to the same. */
+/* Processes that others started each count their own memory, and must agree. */
 static const uint64_t more_unasked = 256u << 20;
 
 /* ---- before there are ranks ---- */

@@ -44,10 +44,10 @@ static inline uint32_t ag2_signal(const struct ag2_layout *l, uint32_t source, u
 enum epa_status ag2_host_create(const struct epa_algorithm_params *, const struct ag2_layout *,
                                 struct epa_algorithm **out, struct epa_error *);
 
-/* What a rank has to do in a call of ag_gemm_2d on hosts: by which way each rank's rows come, and
+/* What a rank has to do in a call of ag_gemm_2d on hosts: by which way each rank's rows arrive, and
  * the chunks of rows and blocks of tiles of one call. */
 
-/* How a source's chunks come to this rank. */
+/* How a source's chunks reach this rank. */
 enum ag2_way { AG2_OWN, AG2_STORED, AG2_LOADED, AG2_PUT };
 
 /* Between this rank and the others; the same in all calls. */

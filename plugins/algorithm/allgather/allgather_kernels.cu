@@ -163,7 +163,7 @@ EPA_DEV bool wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t so
                             {0, AG_FOR_CHUNK, source, chunk});
 }
 
-/* The rows of all peers, beginning with the one after this rank; false: one did not come. */
+/* The rows of all peers, beginning with the one after this rank; false: one did not arrive. */
 EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
     uint32_t dealt = 0;

@@ -271,7 +271,7 @@ static enum epa_status check_mpi(const struct epa_world *world, struct epa_error
 /* ---- stages ----
  *
  * A row is known by its place: `place` says which one it is at the rank of its expert, or in what
- * goes there, and expert outputs come back to the same. */
+ * goes there, and expert outputs return to the same. */
 
 struct task {
     struct av *a;
@@ -530,7 +530,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     a->place = algo_alloc(h, s.choices, sizeof(*a->place));
     a->into = algo_alloc(h, s.size, sizeof(*a->into));
     a->from = algo_alloc(h, s.size, sizeof(*a->from));
-    a->failed = true; /* until all have got this far: the others do not come to the end */
+    a->failed = true; /* until all have got this far: the others do not reach the end */
     if (!h->no_memory)
         status = join_world(a, err);
     if (!h->no_memory && status == EPA_OK)

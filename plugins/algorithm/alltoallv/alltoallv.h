@@ -98,7 +98,7 @@ static inline const int *av_counts_of(const struct av *a, uint32_t source)
 /* A wait that has a limit: it looks, now and then, whether a rank has failed and at the
  * time. The rest starts as 0. */
 struct av_poll {
-    const char *what; /* a call of MPI; or of `peer`, which has come to `seen` meetings */
+    const char *what; /* a call of MPI; or of `peer`, which has reached `seen` meetings */
     uint32_t looks, peer;
     uint64_t since_ns, reported_ns, seen;
 };

@@ -1,5 +1,5 @@
 /* mode messages. Dispatch: MPI_Alltoall of counts while rows are packed by their expert,
- * MPI_Alltoallv of rows, and, as they come by source, a copy that groups them by expert.
+ * MPI_Alltoallv of rows, and, as they arrive by source, a copy that groups them by expert.
  * Combine: the same copy the other way, MPI_Alltoallv back, and the weighted sum. */
 #include "alltoallv.h"
 
@@ -142,7 +142,7 @@ static enum epa_status make_type(struct av *a, size_t bytes, MPI_Datatype *out)
 }
 
 /* One block for all, of whole huge pages: MPI copies between processes page by page, and
- * where rows stand on small ones that alone costs a tenth. */
+ * where rows are on small ones that alone costs a tenth. */
 static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
 {
     struct av_messages *g = &a->msg;

@@ -7,9 +7,9 @@
  * there is none, before the first dispatch):
  *   - counts are written before meeting 3n + 1, and who read those before has gone on to
  *     meeting 3n - 1;
- *   - rows are written at r after 3n + 1, so r has come to dispatch n + 1 and its experts
+ *   - rows are written at r after 3n + 1, so r has reached dispatch n + 1 and its experts
  *     have read the rows before;
- *   - expert outputs are written at r by r after 3n + 2, to which every rank has come, and it
+ *   - expert outputs are written at r by r after 3n + 2, which every rank has reached, and it
  *     has read the expert outputs before in its combine n. */
 #include "alltoallv.h"
 
@@ -65,7 +65,7 @@ static enum epa_status meet(struct av *a, const char *what)
     return status == EPA_OK ? av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window)) : status;
 }
 
-/* Rows stand at their owner by expert, within an expert by source: a->next becomes the place
+/* Rows lie at their owner by expert, within an expert by source: a->next becomes the place
  * of my first for each. All ranks work out the same for all owners. */
 static enum epa_status lay_out(struct av *a)
 {

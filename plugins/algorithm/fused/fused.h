@@ -37,9 +37,9 @@ enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 
 enum { FUSED_BLOCK_ROWS = 256 }; /* of hosts: with hidden 2048, 1 MiB of L2 */
 enum { FUSED_BUFFERS = 2 };      /* sets of what peers write, used in turn */
 
-/* Words of 32 bits at the start of a header, which is what a source tells a rank before its rows
- * come. Behind them: rows_to[size], entries_to[size], first_rows[local], row_start[rows + 1],
- * then the choices. */
+/* Words of 32 bits at the start of a header, which a source sends to a rank before its rows. Behind
+ * them: rows_to[size], entries_to[size], first_rows[local], row_start[rows + 1], then the
+ * choices. */
 enum fused_head { FUSED_ROWS, FUSED_CHOICES, FUSED_OUT_START, FUSED_EPOCH, FUSED_HEAD_WORDS };
 
 /* One expert of the receiver that wants a row. */
@@ -51,7 +51,7 @@ struct fused_choice {
 /* Offsets are from the first byte of the algorithm's heap, which is at the start of a page.
  * Regions that peers write are there FUSED_BUFFERS times; flags once, as they carry the epoch.
  *
- * Rows of a source for a rank are numbered 0, 1, ...; its outputs come back to the source in the
+ * Rows of a source for a rank are numbered 0, 1, ...; its outputs return to the source in the
  * order of (rank, row). A chunk is `chunk` rows with consecutive numbers: what one task sends, and
  * what one flag or put covers. */
 struct fused_layout {
@@ -66,7 +66,7 @@ struct fused_layout {
     uint32_t units;              /* flags of rows, of one source: chunks, or experts */
     uint32_t block_rows, blocks; /* blocks: of all local experts, at most */
     uint64_t rows, entries;      /* that a rank has room for; padded: [size][source_rows] rows */
-    uint64_t out_rows;           /* that come back to a rank */
+    uint64_t out_rows;           /* that return to a rank */
     uint64_t head_bytes, row_bytes, scales_at, output_bytes;
     uint64_t heads_at;                  /* [size] from each source */
     uint64_t rows_at, rows_bytes;       /* [rows] */

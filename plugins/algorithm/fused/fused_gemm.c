@@ -24,7 +24,7 @@ static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fu
         if (s == h->a.world.rank && !l->fp8)
             continue;
         why.peer = s;
-        /* With dedup a row comes with the lowest expert that wants it. */
+        /* With dedup a row belongs to the lowest expert that wants it. */
         for (uint32_t e = l->dedup ? 0 : b->expert; e <= b->expert; e++) {
             why.first = why.last = e;
             if (first_rows[e] != 0 &&

@@ -8,7 +8,7 @@
  * so that a token crosses once for all experts of a rank (dedup). Outputs of a row are added up
  * where they are made, and the sum goes back to the source, whose combine tasks add up by rank.
  *
- * Flags. The header of a source, its rows by chunk or expert, and each row that comes back have
+ * Flags. The header of a source, its rows by chunk or expert, and each row that returns have
  * a flag in the heap of who waits: the epoch of the call. Who stores to a rank sets it by a
  * release, after the data. Where stores do not reach, worker 0 puts with a signal, and the
  * receiver's worker 0, as it sees the signal, sets the flag there: tasks wait for flags alone, and
@@ -22,10 +22,10 @@
  * can go on, with one worker, too; workers of one role leave at least one to the GEMMs.
  *
  * Buffers. Calls are numbered 1, 2, ...: call e uses set e % 2 of all that peers write. A call ends
- * when the rank has the headers of all, and all rows that it waits for have come back. Let p have
+ * when the rank has the headers of all, and all rows that it waits for have returned. Let p have
  * begun call e + 2; then it has seen the headers of e + 1 of all ranks q, so q has ended call e.
  *   - Headers and rows of e + 2 are written at q after that, over those of e, which q has used.
- *   - Rows that come back to q in e + 2 are written after q's header of e + 2.
+ *   - Rows that return to q in e + 2 are written after q's header of e + 2.
  *   - Rows that stay here for their source to load (gather) are written over by tasks that
  *     follow the header of e + 2 of that source, which has ended call e.
  *   - Flags are there once. A flag of e + 1 is set by a rank that has set all of its flags of e,
@@ -132,7 +132,7 @@ static void pass_on_all(struct fused_host *h, uint32_t r)
     bool in_order = true;
 
     if (!pass_on(h, head_signal(r), head_flag_at(h, r), 1))
-        return; /* rows come later, and outputs */
+        return; /* rows follow later, and outputs */
     if (far->row_units == ALGO_NONE)
         far->row_units = fused_row_units(h, r);
     for (uint32_t u = far->rows_from; u < far->row_units; u++) {

@@ -23,7 +23,7 @@ enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
 
 /* A row of a token, at its source: rank ALGO_NONE: there is none. */
 struct fused_place {
-    uint32_t rank, out; /* its place among the rows that come back */
+    uint32_t rank, out; /* its index among the rows that return */
 };
 
 /* Consecutive entries of a local expert. */
@@ -76,9 +76,9 @@ struct fused_request {
     uint32_t peer;
 };
 
-/* For whom the transport carries signals: which of them have come so far. */
+/* For ranks by whose signals rows arrive: which have arrived so far. */
 struct fused_far {
-    uint32_t row_units, rows_from;  /* flags of rows that are to come; those before have */
+    uint32_t row_units, rows_from;  /* flags of rows that are awaited; those before have arrived */
     uint32_t out_chunks, outs_from; /* the same of outputs */
 };
 

@@ -13,7 +13,7 @@
 /* ---- pushed expert outputs, at the token's rank ----
  *
  * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in
- * order of their places, in the lanes that their words come to. */
+ * order of their places, in the lanes that load their words. */
 
 /* One warp: lane l waits for `lines` lines of the expert output at place l, `skip` bytes into the
  * share, if it is in `list`. */
@@ -298,7 +298,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
 }
 
 /* Where expert outputs are pushed the last blocks only receive. With few registers there is room
- * for the kernel that comes next to be set up beside this. */
+ * for the next kernel to be set up beside this. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS,
                                          PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
@@ -331,7 +331,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
         KERNELS(mode, LL_FROM_ROWS, false, pushed), KERNELS(mode, LL_FROM_CODES, false, pushed) \
     }
 
-/* Of rows that came: those of combines that do the experts' work themselves. */
+/* Of received rows: those of combines that do the experts' work themselves. */
 static const void *fused_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[2][2][2] = FUSED(LL_DIRECT, false);

@@ -14,7 +14,7 @@ enum { LL_OWN = 8, LL_WINDOW = LL_OWN * DEVICE_THREADS };
 enum { LL_SEND = 1, LL_RECEIVE = 2 };
 enum ll_cuda_stage { LL_DISPATCH, LL_COMBINE };
 
-/* What a kernel gave up for, beside signals (enum ll_signal): more rows come than there is
+/* What a kernel gave up for, beside signals (enum ll_signal): more rows arrive than there is
  * room for; the row of an entry has not; the ring to other nodes has no room. */
 enum ll_fault { LL_WAIT_ROOM = LL_SIGNALS, LL_WAIT_ENTRY, LL_WAIT_RING };
 

@@ -1,4 +1,4 @@
-/* Dispatch on GPUs. The first blocks count choices and tell all ranks; the others store
+/* Dispatch on GPUs. The first blocks count choices and publish them at all ranks; the others store
  * rows at the ranks that want them, quantised on the way, without waiting for that: where a
  * row arrives at a rank that gets it once is fixed by who sends it and its number. The last
  * blocks take in what arrives. Only rows that go straight to their experts' rows (layout
@@ -200,7 +200,7 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
     }
 }
 
-/* Once, one warp: a part of a row that came as lines, to the rows of its experts. */
+/* Once, one warp: a part of a row that arrived as packets, to the rows of its experts. */
 template <int IN, bool PROFILE>
 EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
                           const struct dev_part &p, uint64_t epoch, struct dev_since *since,
@@ -245,7 +245,7 @@ EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32
     return a.padded ? low * a.c.v.size * a.c.max_tokens + (i - begin[low]) : i;
 }
 
-/* Rows that came once for this rank, by `blocks` blocks of which this is number `block`. */
+/* Rows that were sent once for this rank, by `blocks` blocks of which this is number `block`. */
 template <int IN, int MODE, bool PROFILE>
 EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
                            const uint32_t *tokens, uint32_t block, uint32_t blocks)
@@ -278,7 +278,7 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
     }
 }
 
-/* Rows that came straight to their place. */
+/* Rows that were stored at their final position. */
 template <bool PROFILE>
 EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint32_t *begin,
                              uint32_t total, uint32_t block, uint32_t blocks)
@@ -319,7 +319,7 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, block, blocks);
 }
 
-/* The last blocks only receive: they know by then what is to come, and need not have sent
+/* The last blocks only receive: they know by then what is awaited, and need not have sent
  * first. Where rows are copied, the others help once they have sent. In a kernel of one
  * block it does both. */
 template <int IN, int MODE, bool PROFILE>

@@ -28,7 +28,7 @@ struct ll_set {
     struct ll_slot *place; /* [max_tokens][places] */
     uint32_t *entry;       /* once: [max_tokens][topk], at the receivers */
     uint32_t *count;       /* puts: [source][count_words], a copy */
-    uint64_t rows;         /* dedup: messages that come here */
+    uint64_t rows;         /* dedup: messages that arrive here */
     uint64_t to, from;     /* ranks to signal of rows, and to wait for, a bit each */
     uint32_t *recv_row;    /* layout rank: [entries] */
     float *recv_weight;    /* layout rank: [entries] */
@@ -77,7 +77,7 @@ static inline uint64_t y_offset(const struct ll_host *h, const struct ll_set *s)
     return algo_region(&h->a, &s->s, h->l.y_at, h->l.y_bytes);
 }
 
-/* Where messages come to. */
+/* Where messages arrive. */
 static inline uint64_t arrival_offset(const struct ll_host *h, const struct ll_set *s)
 {
     return h->l.arrival_bytes != 0 ? algo_region(&h->a, &s->s, h->l.arrival_at, h->l.arrival_bytes)

@@ -9,7 +9,7 @@
  * the line that ends what it vouches for.
  *
  * On GPUs both cross as strings of 64-bit words in lines of 128 bytes, the last word of each
- * line the epoch (device/packets.cuh); where it ends, a message stands as on hosts. */
+ * line the epoch (device/packets.cuh); its content is as on hosts. */
 #ifndef TOKEN_FLAG_H
 #define TOKEN_FLAG_H
 
@@ -46,7 +46,7 @@ enum { TF_LINE = 64, TF_PAGE = 4096, TF_META_BYTES = 24, TF_FLAG_BYTES = 8 };
 /* Arrays on the stack have these sizes. */
 enum { TF_TOPK = 32, TF_RANKS = 64, TF_LOCAL = 1 << 16, TF_KERNELS = 4 };
 
-/* What the words of a rank's counts are: how its rows come, then how many there are for each
+/* What the words of a rank's counts are: how its rows arrive, then how many there are for each
  * expert of the receiver. */
 enum tf_way { TF_STORED, TF_PUT };
 
@@ -66,7 +66,7 @@ struct tf_layout {
     uint64_t wire_bytes; /* of a message on its way; hosts: as it is */
     uint64_t output_bytes, slot_bytes;
     uint64_t reported_at, reported_bytes; /* [size] counts, on their way out */
-    uint64_t counts_at, counts_bytes;     /* [2][source] counts, as they come */
+    uint64_t counts_at, counts_bytes;     /* [2][source] counts, as they arrive */
     uint64_t comm_at, comm_bytes;         /* [buffers][source][source_rows] messages */
     uint64_t grouped_at, grouped_bytes;   /* [buffers][rows] messages, by expert */
     uint64_t y_at, y_bytes;               /* [buffers][rows] expert outputs */
@@ -120,7 +120,7 @@ enum { TF_DEVICE_EXPERTS = 4096, TF_DEVICE_ROW = 96 << 10 }; /* a row in shared 
 /* META ends the last line but for one word, which is left: so it is one lane's 16 bytes. */
 enum { TF_META_WORDS = 3 };
 
-/* Lines that a warp takes in one go, and the bytes that stand in these. */
+/* Lines that a warp takes in one go, and the bytes in these. */
 enum { TF_UNIT_PACKETS = 16, TF_UNIT_BYTES = TF_UNIT_PACKETS * EPA_PACKET_WORDS * 8 };
 
 EPA_BOTH uint32_t tf_units_of(uint32_t packets)
@@ -135,7 +135,7 @@ EPA_BOTH uint32_t tf_early_rows(uint32_t rows, uint32_t chunks)
     return rows - rows / chunks;
 }
 
-/* The i-th of all rows that come, n[s] from source s: one of each source in turn, from source
+/* The i-th of all rows that arrive, n[s] from source s: one of each source in turn, from source
  * `first` on, for as long as it has some. i is less than their sum. */
 EPA_BOTH void tf_row_at(uint32_t size, uint32_t first, const uint32_t *n, uint32_t i,
                         uint32_t *source, uint32_t *row)

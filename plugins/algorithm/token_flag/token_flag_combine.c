@@ -1,4 +1,4 @@
-/* combine_send: the expert output of each row that came, to the slot of its flat token; with
+/* combine_send: the expert output of each received row, to the slot of its flat token; with
  * expert: fused it is worked out on the way. combine_recv: the slots of each token, added up. */
 #include "token_flag_host.h"
 
@@ -143,7 +143,7 @@ enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *pro
 
 /* ---- combine_recv ---- */
 
-/* Slots of token t as they come, and what they count; false: the pass is to end. */
+/* Slots of token t as they arrive, and what they count; false: the pass is to end. */
 static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
 {
     struct tf_host *h = task->h;

@@ -1,7 +1,7 @@
 /* Combine on GPUs, a kernel for each half. combine_send: warps take parts of the rows by
  * expert, make the expert output where it is asked of them, and store it to the slot of its flat
  * token at its rank. combine_recv: warps take parts of tokens, wait for the slots, and add
- * them up, k ascending, as they come.
+ * them up, k ascending, as they arrive.
  *
  * A lane has the channels of its words of the lines from beginning to end: four in a word. */
 #include "../../common/algo_cuda.cuh"
@@ -49,7 +49,7 @@ EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t w
            __ldcg(reinterpret_cast<const uint32_t *>(row) + word);
 }
 
-/* This lane's words of a part: as experts gave them, or of the row that came. */
+/* This lane's words of a part: as experts gave them, or of the received row. */
 template <int KIND>
 EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct tf_part &p,
                         struct epa_dev_words *v)
@@ -191,7 +191,7 @@ EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
 }
 
 /* One warp: a part of a token's expert outputs, weighted and added up, one at a time: with few
- * registers more warps have one on its way. False: one has not come. */
+ * registers more warps have one on its way. False: one has not arrived. */
 template <bool F16>
 EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
                          const struct tf_part &p, const struct dev_choices &of, struct sum *s)

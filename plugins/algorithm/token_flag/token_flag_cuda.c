@@ -104,7 +104,7 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m, 
     return a;
 }
 
-/* Of what may come, two blocks' worth of warps for each: counts stay on the device. */
+/* Of what may arrive, two blocks' worth of warps for each: counts stay on the device. */
 static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t packets)
 {
     return device_blocks_for(room, (c->l.rows * tf_units_of(packets) + 3) / 4);
@@ -149,7 +149,7 @@ static enum epa_status clear_counters(struct tf_cuda *c)
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "clearing counters", code);
 }
 
-/* Where there are other nodes: what is put there, or comes from there. */
+/* Where there are other nodes: what is put there, or arrives from there. */
 static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
 {
     struct tf_far_args far;

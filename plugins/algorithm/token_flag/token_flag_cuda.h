@@ -82,7 +82,7 @@ struct tf_args {
     /* This rank's alone. */
     struct tf_counters *counters;
     uint32_t *received; /* of each source */
-    uint32_t *entry;    /* of those, [source][row]: where by expert each stands */
+    uint32_t *entry;    /* of those, [source][row]: where by expert each is */
     uint32_t *place; /* of each choice of a token the row at its rank; NULL: no peer is of another
                          * node, and slots are by token and choice */
 };
@@ -107,7 +107,7 @@ const void *tf_dispatch_recv_kernel(bool profile);
 const void *tf_combine_send_kernel(enum tf_output, bool f16, bool profile);
 const void *tf_combine_recv_kernel(bool f16, bool profile);
 /* Of a stage that sends: has what its kernel has stored put to other nodes. Of one that receives:
- * waits for what comes from there. */
+ * waits for what arrives from there. */
 cudaError_t tf_far_load(void);
 cudaError_t tf_far_queue(cudaStream_t, const struct tf_far_args *);
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* Dispatch on GPUs, a kernel for each half. dispatch_send: blocks give each choice of their
  * tokens the next row of this rank's part of the receiver's buffer, and store it there; with
  * flag_granularity: token the first blocks count for the receivers meanwhile, with
- * flag_granularity: rank the last block that is done tells what was sent. dispatch_recv: warps
+ * flag_granularity: rank the last block that is done publishes what was sent. dispatch_recv: warps
  * copy what arrived to rows by expert. With chunks some of the blocks of dispatch_send do so
  * already.
  *
@@ -35,7 +35,7 @@ EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, 
 }
 
 /* base[expert][source] is the first row of that source for that expert, base[all] the end;
- * rows[source] how many that has. False: not all ranks have told. */
+ * rows[source] how many that has. False: not all counts have arrived. */
 static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uint32_t *base,
                                     uint32_t *rows)
 {
@@ -151,7 +151,7 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r, const
     }
 }
 
-/* One warp: a part of a row. False: it has not come. */
+/* One warp: a part of a row. False: it has not arrived. */
 template <bool PROFILE>
 EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
                              uint32_t source, uint32_t row, uint32_t unit, struct dev_since *since,
@@ -178,7 +178,7 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
     return true;
 }
 
-/* Part `u` of all rows in the order in which they are likely to come: each sender's blocks
+/* Part `u` of all rows in the order in which they are likely to arrive: each sender's blocks
  * have a token each under way, and send the last lines of it first. */
 EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows, uint32_t units,
                              uint32_t *row, uint32_t *unit)
@@ -259,7 +259,7 @@ EPA_DEV bool wait_far(const struct tf_args &a, uint64_t epoch)
     return __syncthreads_and(ok);
 }
 
-/* Rows that came, by blocks that call themselves `block` of `blocks`: in dispatch_send those
+/* Received rows, by blocks that call themselves `block` of `blocks`: in dispatch_send those
  * of all chunks but the last, in dispatch_recv the rest. */
 template <bool PROFILE>
 EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,

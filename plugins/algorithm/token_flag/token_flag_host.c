@@ -1,8 +1,8 @@
 /* token_flag on hosts.
  *
- * Each rank has a buffer for every source, with room for all that may come, so that nobody
+ * Each rank has a buffer for every source, with room for all that may arrive, so that nobody
  * asks before sending. dispatch_send gives each flat token the next row of its rank's buffer
- * and stores the message there; dispatch_recv copies what came to rows by expert. combine_send
+ * and stores the message there; dispatch_recv copies received rows to rows by expert. combine_send
  * stores the expert output to the flat token's slot at its rank, which the message named, and
  * combine_recv adds up a token's slots. Peers that loads and stores do not reach get the same
  * by puts.
@@ -139,7 +139,7 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 
 /* ---- dispatch_send: counts ---- */
 
-/* For every rank, how this one's rows come to it and how many there are for each expert. */
+/* For every rank, how this one's rows reach it and how many there are for each expert. */
 static void count_rows(const struct tf_host *h, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * h->l.topk;

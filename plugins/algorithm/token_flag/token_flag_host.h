@@ -131,7 +131,7 @@ static inline void tf_noted(const struct tf_host *h, uint32_t worker, enum tf_na
     epa_trace_flow_end(h->a.trace, worker, begin_ns, end, peer, arrow, epoch);
 }
 
-/* Whether the rows and expert outputs of a rank come by puts. */
+/* Whether the rows and expert outputs of a rank arrive by puts. */
 static inline bool is_put(const struct tf_host *h, uint32_t source)
 {
     return source != h->a.world.rank && h->source[source].way == TF_PUT;

@@ -72,7 +72,7 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
     }
 }
 
-/* flag_granularity: rank: the block that is done last tells. What a block has stored is seen
+/* flag_granularity: rank: the block that is done last publishes. What a block has stored is seen
  * before it arrives (the fence), what all have stored before the flags (the releases): each
  * thread's stores, the barrier, the fence, the counter, and the same again, are one chain. */
 static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t epoch)

@@ -46,7 +46,7 @@ static enum epa_status count_devices(int *out, struct epa_error *err)
     int n = 0;
     cudaError_t status = cudaGetDeviceCount(&n);
 
-    (void)cudaGetLastError(); /* told here, once */
+    (void)cudaGetLastError(); /* reported here, once */
     if (status != cudaSuccess && status != cudaErrorNoDevice)
         return refuse_driver(status, err);
     if (status == cudaErrorNoDevice || n == 0)

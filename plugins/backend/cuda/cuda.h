@@ -59,7 +59,7 @@ enum epa_status cuda_enter(struct cuda *);
 enum epa_status cuda_enter_eager(struct cuda *, const char *what);
 
 /* Until the stream is done. Once a rank has failed, or with `stop` at once, kernels are
- * told to leave and have a few seconds for it; a device that takes longer is `lost`. */
+ * asked to leave and have a few seconds for it; a device that takes longer is `lost`. */
 enum epa_status cuda_drain(struct cuda *, bool stop);
 
 enum epa_status cuda_sync(struct epa_backend *);
@@ -79,7 +79,7 @@ enum epa_status cuda_experts_run(struct epa_experts *, const struct epa_moe *, v
 const char *cuda_experts_name(const struct epa_experts *);
 void cuda_experts_destroy(struct epa_experts *);
 
-/* What NVML tells of a device, for describe(): where a device is named, by its PCI bus
+/* What NVML reports of a device, for describe(): where a device is named, by its PCI bus
  * id. */
 enum { NVML_PCI_ID = 32 };
 
@@ -107,7 +107,7 @@ struct clock_words {
     uint64_t answered; /* release: the kernel */
 };
 
-/* Queues the kernel that answers so many rounds. `words`: their address on the device. */
+/* Queues the kernel that replies in so many rounds. `words`: their address on the device. */
 cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t);
 
 #ifdef __cplusplus
@@ -125,8 +125,8 @@ extern "C" {
  * "packed". */
 struct rows_args {
     uint32_t experts, hidden;
-    uint32_t entries;      /* packed, at most */
-    uint64_t recv_entries; /* of the lists, at most */
+    uint32_t entries;         /* packed, at most */
+    uint64_t recv_entries;    /* of the lists, at most */
     const uint32_t *count;    /* [experts] */
     const uint64_t *start;    /* [experts] */
     const uint32_t *recv_row; /* [entries] or NULL */

@@ -41,7 +41,7 @@ static uint32_t up_rows(const struct epa_experts *x)
     return epa_mlp_up_rows(&x->moe.mlp);
 }
 
-/* No more can come than all ranks' choices. */
+/* No more rows can arrive than all ranks' choices. */
 static uint64_t most_entries(const struct epa_experts_params *p)
 {
     const struct epa_moe *m = p->moe;

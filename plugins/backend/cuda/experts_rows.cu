@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(THREADS) list_entries(struct rows_args a)
     }
 }
 
-/* Packed entries are in the order of their experts, so a row's smallest comes first. */
+/* Packed entries are in the order of their experts, so a row's smallest is first. */
 template <bool F16> __global__ void __launch_bounds__(THREADS) add_up(struct rows_args a)
 {
     const uint32_t lane = epa_dev_lane();

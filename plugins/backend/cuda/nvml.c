@@ -1,7 +1,7 @@
 /* Clocks, links and the like, which the CUDA runtime does not know. NVML comes with the
- * driver and is loaded while a question lasts; the few prototypes that are needed stand
- * here, as its header comes with neither the driver nor every toolkit. A question that
- * NVML does not answer is left out of the report. */
+ * driver and is loaded for the time of a query; the few prototypes that are needed are
+ * here, as neither the driver nor every toolkit has its header. What NVML does not
+ * report is left out. */
 #include "cuda.h"
 
 #include <dlfcn.h>

@@ -143,7 +143,7 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_f
                      (unsigned long long)c->range[i].start);
 }
 
-/* Files entry `i` of a local expert under the choice that it came for. */
+/* Files entry `i` of a local expert under its choice. */
 static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint32_t i,
                        struct op_finding *f)
 {
@@ -340,7 +340,7 @@ static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size
                            err, "%zu bytes could not be read back", bytes);
 }
 
-/* Copies a piece of each element of these runs here, where elements of all runs stand one
+/* Copies a piece of each element of these runs here, where elements of all runs follow one
  * after the other. */
 static enum epa_status stage(struct op_moe *op, uint32_t which, const struct piece *p,
                              const struct run *run, uint32_t runs, const void **out,

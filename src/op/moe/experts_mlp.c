@@ -220,7 +220,7 @@ static uint64_t tasks_in(const struct mlp_experts *x, const struct segment *s)
     return (uint64_t)(s->n + x->task_rows - 1) / x->task_rows * x->task_columns;
 }
 
-/* The segment that a task is in; *row, *column: of it. Blocks of rows come fastest, so that weights
+/* The segment that a task is in; *row, *column: of it. Blocks of rows vary fastest, so that weights
  * are used again while they are in the cache. */
 static const struct segment *segment_of(const struct mlp_experts *x, uint64_t task, uint32_t *row,
                                         uint32_t *column)

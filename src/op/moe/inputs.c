@@ -207,7 +207,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
 }
 
 /* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
- * NaN: sums of such would tell right from wrong no more. In f16 an outlier has the largest
+ * NaN: sums of such would no longer tell right from wrong. In f16 an outlier has the largest
  * exponent: the output of synthetic experts overflows, for some; `times`, not 0, is what it is
  * multiplied by instead. */
 static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t group, uint32_t groups,

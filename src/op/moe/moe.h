@@ -152,7 +152,7 @@ struct row_view {
 };
 
 /* What an algorithm delivered, readable by the host: lists at once, rows on demand. On a
- * device only what is in use is copied, so that entries here stand one after the other,
+ * device only what is in use is copied, so that entries here follow one another,
  * experts ascending, whatever gaps there are over there. */
 struct view {
     uint64_t iteration;

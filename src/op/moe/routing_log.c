@@ -83,7 +83,7 @@ static double rank_imbalance(const struct load *l, uint32_t experts, uint32_t ra
     return l->kept > 0 ? (double)max * ranks / (double)l->kept : 1;
 }
 
-/* ---- which generator comes nearest ---- */
+/* ---- the nearest generator ---- */
 
 static int by_size(const void *a, const void *b)
 {
