@@ -269,6 +269,11 @@ bool turns_show_progress(const struct cli *);
 /* Of a stage of the only run; NAN: it has none. */
 double turns_percentile(const struct results *, const char *stage, uint32_t permille,
                         uint64_t *samples);
+/* Runs a command and reads its results, which are called `path`; returns its exit code. *out has no
+ * root where it left none. */
+int run_for_results(struct cli *, int (*command)(const struct cli *), const char *path,
+                    struct results *out);
+
 /* An experiment as text with settings that replace those of the command line. */
 struct turn {
     const char *text, **set;

@@ -2,8 +2,7 @@
  * until one is known to be slower, faster or the same, or the budget is spent. Each round
  * has ranks of its own: what differs from launch to launch is in the figures. On hosts the ranks
  * of both sides are there at once and their iterations alternate, so that what differs from
- * second to second is in both alike. And epa2a rerun RESULT: its experiments are run again, by
- * the same verb, and compared with that result. */
+ * second to second is in both alike. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -154,33 +153,36 @@ static int read_list(const char *path, json_t *list, int code, struct results *o
     return code != EXIT_OK ? code : failed;
 }
 
-/* A command with all that it finds in a list, in the order of its file. */
-static int run_into(struct cli *cli, int (*command)(const struct cli *), json_t *list)
+int run_for_results(struct cli *cli, int (*command)(const struct cli *), const char *path,
+                    struct results *out)
 {
+    json_t *list = json_array();
+    int code;
+
     cli->results_out = list;
     cli->order = RUNS_DECLARED;
-    return command(cli);
+    code = command(cli);
+    return read_list(path, list, code, out);
 }
 
 /* ---- one turn ---- */
 
-/* The same, and nothing else comes of it. */
-static int run_quietly(struct cli *cli, int (*command)(const struct cli *), json_t *list)
+/* It writes and prints nothing. */
+static void make_quiet(struct cli *cli)
 {
     cli->quiet = true;
     cli->progress = PROGRESS_NEVER;
     cli->json = cli->markdown = cli->csv = cli->out = cli->out_dir = NULL;
     cli->resume = false;
-    return run_into(cli, command, list);
 }
 
 int turns_run(const struct cli *cli, int (*command)(const struct cli *), const struct turn *turn,
               struct results *out)
 {
     struct cli run = *cli;
-    json_t *list = json_array();
     int code;
 
+    make_quiet(&run);
     run.text = turn->text;
     run.set = turn->set;
     run.n_sets = turn->n_sets;
@@ -188,8 +190,7 @@ int turns_run(const struct cli *cli, int (*command)(const struct cli *), const s
     run.registry = turn->registry;
     run.machine = turn->machine;
     run.failure = turn->why;
-    code = run_quietly(&run, command, list);
-    code = read_list(cli->arg[0], list, code, out);
+    code = run_for_results(&run, command, cli->arg[0], out);
     return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }
 
@@ -306,6 +307,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     const char **set = memory_alloc(s->cli->n_sets + 1, sizeof(*set));
     int code;
 
+    make_quiet(&bench);
     memcpy(set, s->cli->set, s->cli->n_sets * sizeof(*set));
     snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
     set[s->cli->n_sets] = text;
@@ -317,7 +319,9 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     bench.machine = s->machine;
     bench.alternation = s->alternation;
     bench.side = side;
-    code = run_quietly(&bench, cmd_bench, list);
+    bench.results_out = list;
+    bench.order = RUNS_DECLARED;
+    code = cmd_bench(&bench);
     return code == EXIT_OK && json_dumpfd(list, fd, 0) != 0 ? EXIT_RESOURCE : code;
 }
 
@@ -620,157 +624,5 @@ int compare_turns(const struct cli *cli)
     registry_destroy(s.registry);
     json_decref(s.machine);
     arena_destroy(arena);
-    return code;
-}
-
-/* ---- rerun ---- */
-
-static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
-{
-    const struct results_wish wish = {.only = cli->only, .n_only = cli->n_only};
-    const char *verb;
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < then->n; i++)
-        if (results_picked(&then->run[i], &wish))
-            then->run[kept++] = then->run[i];
-    then->n = kept;
-    if (then->n == 0 && cli->n_only > 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "--only '%s': no run of %s has that label or id",
-                        cli->only[0], then->path);
-    if (then->n == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: no run in it", then->path);
-    verb = then->run[0].verb;
-    for (uint32_t i = 1; i < then->n; i++)
-        if (strcmp(then->run[i].verb, verb) != 0)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: runs of %s and of %s; --only picks those of one", then->path, verb,
-                            then->run[i].verb);
-    if (strcmp(verb, "run") != 0 && strcmp(verb, "bench") != 0 && strcmp(verb, "verify") != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: there is no verb '%s'", then->path, verb);
-    return EPA_OK;
-}
-
-/* The experiments as a file: JSON, which is YAML. One is written as it is; several, or one with a
- * label, are `runs:` of those labels, which differ. */
-static enum epa_status write_experiments(const struct results *then, struct text *out,
-                                         struct epa_error *err)
-{
-    bool one = then->n == 1 && strcmp(then->run[0].label, then->run[0].name) == 0;
-    json_auto_t *runs = json_object();
-    json_auto_t *root = json_pack("{s:i, s:O}", "version", EXPERIMENT_VERSION, "runs", runs);
-
-    for (uint32_t i = 0; i < then->n; i++) {
-        const struct results_run *run = &then->run[i];
-        json_t *x = json_copy(json_object_get(run->json, "experiment"));
-        json_int_t version = json_integer_value(json_object_get(x, "version"));
-        text_auto label = {0};
-
-        json_object_set_new(runs, "", x); /* owned from here on */
-        if (x == NULL)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
-                            then->path, run->label);
-        if (version != EXPERIMENT_VERSION)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: '%s' has an experiment of version %lld; this program runs %d",
-                            then->path, run->label, (long long)version, EXPERIMENT_VERSION);
-        if (!one)
-            json_object_del(x, "version");
-        text_add(&label, "%s", run->label);
-        for (uint32_t k = 2; json_object_get(runs, label.data) != NULL; k++) {
-            text_free(&label);
-            text_add(&label, "%s #%u", run->label, k);
-        }
-        json_object_set(runs, label.data, x);
-        json_object_del(runs, "");
-    }
-    json_write(out, one ? json_object_iter_value(json_object_iter(runs)) : root,
-               JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-    text_add(out, "\n");
-    return EPA_OK;
-}
-
-/* What is not as it was: of the first run, as all have one machine. */
-static void print_differences(const struct results *then, const struct results *now)
-{
-    static const char *const keys[] = {"machine.build.version",  "machine.build.git",
-                                       "machine.build.compiler", "machine.build.type",
-                                       "machine.build.isa",      "machine.build.libc",
-                                       "machine.host",           "machine.cpu",
-                                       "machine.cores",          "machine.kernel",
-                                       "machine.governor",       "machine.device.device",
-                                       "machine.environment",    "plugins.launcher.hash",
-                                       "plugins.backend.hash",   "plugins.transport.hash",
-                                       "plugins.algorithm.hash", "world.started_by"};
-    const char *started = json_text_at(then->run[0].json, "started");
-
-    printf("# rerun of %s, from %s\n", then->path, *started == '\0' ? "an unknown time" : started);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        const json_t *old = json_at(then->run[0].json, keys[i]);
-        const json_t *new = json_at(now->run[0].json, keys[i]);
-        text_auto a = {0}, b = {0};
-
-        if (old == NULL ? new == NULL : json_equal(old, new))
-            continue;
-        json_write(&a, old, JSON_ENCODE_ANY | JSON_COMPACT);
-        json_write(&b, new, JSON_ENCODE_ANY | JSON_COMPACT);
-        printf("#   %s: %s then, %s now\n", keys[i], a.data == NULL ? "not recorded" : a.data,
-               b.data == NULL ? "not recorded" : b.data);
-    }
-}
-
-static bool has_samples(const struct results *results)
-{
-    for (uint32_t i = 0; i < results->n; i++)
-        for (uint32_t k = 0; k < results->run[i].n_stages && results->run[i].ok; k++)
-            if (results->run[i].stage[k].n > 0)
-                return true;
-    return false;
-}
-
-static int rerun(const struct cli *cli, const struct results *then, const char *experiments)
-{
-    const char *verb = then->run[0].verb;
-    struct cli run = *cli, comparing = *cli;
-    json_t *list = json_array();
-    struct results now;
-    int code, compared = EXIT_OK;
-
-    run.text = experiments;
-    run.n_only = 0;
-    code = run_into(&run,
-                    strcmp(verb, "bench") == 0    ? cmd_bench
-                    : strcmp(verb, "verify") == 0 ? cmd_verify
-                                                  : cmd_run,
-                    list);
-    code = read_list(cli->json != NULL ? cli->json : "now", list, code, &now);
-    comparing.force = cli->force || cli->n_sets > (cli->timeout_ns != 0); /* it was asked for */
-    if (now.n > 0)
-        print_differences(then, &now);
-    if (has_samples(&now) && has_samples(then))
-        compared = compare_results(&comparing, then, &now, false);
-    else if (now.root != NULL)
-        printf("# no times to compare\n");
-    results_free(&now);
-    return code == EXIT_OK && cli->judges ? compared : code;
-}
-
-int cmd_rerun(const struct cli *cli)
-{
-    struct results then = {0};
-    text_auto experiments = {0};
-    struct epa_error err = {EPA_OK, ""};
-    enum epa_status status = results_read(cli->arg[0], &then, &err);
-    int code;
-
-    if (status == EPA_OK)
-        status = pick(cli, &then, &err);
-    if (status == EPA_OK)
-        status = write_experiments(&then, &experiments, &err);
-    if (status == EPA_OK && cli->json != NULL && strcmp(cli->json, "-") == 0)
-        status = epa_fail(&err, EPA_ERR_CONFIG,
-                          "rerun prints a comparison on standard output: give --json a file");
-    code = status == EPA_OK ? rerun(cli, &then, experiments.data) : cli_fail(&err);
-    results_free(&then);
     return code;
 }

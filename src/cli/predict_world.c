@@ -169,18 +169,8 @@ const char *prediction_resize(struct prediction *p, uint32_t ranks, struct exper
     struct diag *diag = diag_create();
     const char *why = NULL;
 
-    if (experiment_resize(p->x, ranks, p->per_node, diag, out, planned) != EPA_OK) {
-        char *data = NULL, *at;
-        size_t bytes;
-        FILE *file = open_memstream(&data, &bytes);
-
-        diag_print_first(diag, file);
-        fclose(file);
-        at = strstr(data, "error: ");
-        at = at != NULL ? at + strlen("error: ") : data;
-        why = arena_printf(p->arena, "refused: %.*s", (int)strcspn(at, "\n"), at);
-        free(data);
-    }
+    if (experiment_resize(p->x, ranks, p->per_node, diag, out, planned) != EPA_OK)
+        why = arena_printf(p->arena, "refused: %s", diag_first_text(diag));
     diag_destroy(diag);
     return why;
 }

@@ -324,17 +324,8 @@ const struct runs *tune_read_runs(struct tune_search *s, const char *text, const
     s->kept = kept;
     if (text == NULL) {
         diag_print(diag, stderr);
-    } else if (diag_errors(diag) > 0) {
-        char *data = NULL, *at;
-        size_t bytes;
-        FILE *file = open_memstream(&data, &bytes);
-
-        diag_print_first(diag, file);
-        fclose(file);
-        at = strstr(data, "error: ");
-        at = at != NULL ? at + strlen("error: ") : data;
-        snprintf(why, CLI_FAILURE, "%.*s", (int)strcspn(at, "\n"), at);
-        free(data);
+    } else if (diag_first_text(diag) != NULL) {
+        snprintf(why, CLI_FAILURE, "%.290s", diag_first_text(diag));
     } else if (status == EPA_OK && kept->runs.run[0].x == NULL) {
         status = kept->runs.run[0].refused.status;
         snprintf(why, CLI_FAILURE, "%.290s", kept->runs.run[0].refused.text);

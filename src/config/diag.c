@@ -252,6 +252,11 @@ void diag_print_first(const struct diag *diag, FILE *file)
         print_text(file, &diag->failure[0].error, "error");
 }
 
+const char *diag_first_text(const struct diag *diag)
+{
+    return diag->n > 0 ? diag->failure[0].error.text : NULL;
+}
+
 /* In the order of the text where both are of one file, else in the order reported. */
 static bool goes_before(const struct failure *a, const struct failure *b)
 {

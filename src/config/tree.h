@@ -36,6 +36,7 @@ void diag_run_begin(struct diag *);
 void diag_run_end(struct diag *, const char *file, const char *run);
 void diag_print(const struct diag *, FILE *);       /* at most 20 errors, then how many more */
 void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
+const char *diag_first_text(const struct diag *);   /* without its place; NULL: no error */
 
 /* Where a line of a text begins, counted from 1, by YAML's line breaks; NULL: there are not so
  * many. How many characters are before `end`. */
