@@ -53,9 +53,8 @@ enum epa_status tf_run_pass(struct tf_task *task,
     return status == EPA_OK ? task->status : status;
 }
 
-/* Ends the pass: `status` came of what of whom; false: another was first. */
-static bool stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
-                      uint32_t row)
+bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
+                  uint32_t row)
 {
     /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
     if (__atomic_exchange_n(&task->stop, 1, __ATOMIC_RELAXED) != 0)
@@ -65,11 +64,6 @@ static bool stop_pass(struct tf_task *task, enum epa_status status, const char *
     task->h->a.last.peer = peer;
     task->h->a.last.row = row;
     return true;
-}
-
-static bool stopped(const struct tf_task *task)
-{
-    return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
 }
 
 static bool has_arrived(const uint64_t *flag, uint64_t epoch)
@@ -95,7 +89,7 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
         epa_backoff(waited, h->a.crowded ? 0 : SPIN_NS);
         if (turn % LOOKS != 0 && !h->a.crowded)
             continue;
-        if (stopped(task))
+        if (tf_stopped(task))
             return false;
         if (worker == 0)
             status = h->a.t->ops->progress(h->a.t);
@@ -109,7 +103,7 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
         epa_wait_report(h->a.observer, &w, &reported);
         if (status == EPA_OK)
             continue;
-        if (stop_pass(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
+        if (tf_stop_pass(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
             (void)algo_fail(&h->a, status, "waited %.3f s for %s %u of rank %u",
                             (double)waited * 1e-9, what, row, peer);
         return false;
@@ -129,12 +123,12 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
         return;
     }
     while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers && status == EPA_OK &&
-           !stopped(task)) {
+           !tf_stopped(task)) {
         epa_backoff(epa_now_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
         status = h->a.t->ops->progress(h->a.t);
     }
     if (status != EPA_OK)
-        (void)stop_pass(task, status, "the other workers of rank", h->a.world.rank, 0);
+        (void)tf_stop_pass(task, status, "the other workers of rank", h->a.world.rank, 0);
 }
 
 /* ---- dispatch_send: counts ---- */
@@ -186,285 +180,6 @@ static enum epa_status send_counts(struct tf_host *h, const struct algo_set *s, 
                                      tf_count_flag(s->epoch, rows_for(h, p)), p);
     }
     return status;
-}
-
-/* ---- rows received, copied to rows by expert ----
- *
- * Where an expert's rows begin is known from the counts of all; which of them a row takes is a
- * counter's affair, as workers copy rows of several sources at once. */
-
-/* The words of `source`, which have arrived. */
-static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
-{
-    return source == h->a.world.rank
-               ? reported_to(h, source)
-               : (const uint32_t *)(const void *)(h->a.t->heap +
-                                                  counts_offset(h, s->epoch, source));
-}
-
-/* Where each expert's rows begin, and how many come from whom. The flag says it, too. */
-static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
-{
-    uint64_t start = 0;
-
-    memset(s->recv_count, 0, h->l.local * sizeof(*s->recv_count));
-    for (uint32_t source = 0; source < h->l.size; source++) {
-        const uint32_t *count = counts_of(h, s, source);
-        struct tf_source *from = &h->source[source];
-        uint32_t signal = h->a.signal + tf_count_signal(&h->l, s->epoch, source);
-        uint64_t rows = 0, said;
-
-        for (uint32_t e = 0; e < h->l.local; e++) {
-            s->recv_count[e] += count[1 + e];
-            rows += count[1 + e];
-        }
-        said = source == h->a.world.rank ? tf_count_flag(s->epoch, (uint32_t)rows)
-                                         : h->a.t->ops->read(h->a.t, signal);
-        if (rows > h->l.source_rows || said != tf_count_flag(s->epoch, (uint32_t)rows))
-            return algo_fail(&h->a, EPA_ERR_MISMATCH,
-                             "the counts of rank %u add up to %llu of %u at most, its flag "
-                             "says %u of epoch %llu",
-                             source, (unsigned long long)rows, h->l.source_rows,
-                             tf_rows_of_flag(said), (unsigned long long)(said >> TF_ROW_BITS));
-        *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
-    }
-    for (uint32_t e = 0; e < h->l.local; e++) {
-        s->recv_start[e] = start;
-        start += s->recv_count[e];
-    }
-    h->counted = true;
-    return EPA_OK;
-}
-
-/* The flag says how many rows there are, too; the arrow ends in what was wanted. */
-static enum epa_status wait_for_counts_of(struct tf_host *h, const struct algo_set *s,
-                                          uint32_t peer)
-{
-    uint64_t begin = epa_trace_now(h->a.trace), wanted = tf_count_flag(s->epoch, 0);
-    uint32_t signal = tf_count_signal(&h->l, s->epoch, peer);
-    enum epa_status status = algo_wait(&h->a, signal, wanted, "counts", ALGO_NONE, peer);
-
-    if (status == EPA_OK)
-        tf_noted(h, 0, TF_COUNTS_FROM, begin, peer, h->a.signal + signal, wanted);
-    return status;
-}
-
-static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
-{
-    enum epa_status status = EPA_OK;
-
-    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-        status = wait_for_counts_of(h, s, algo_peer(&h->a, i));
-    return status == EPA_OK ? take_counts(h, s) : status;
-}
-
-/* Without a wait: whether a signal has got that far, in which case it is waited for so that
- * what it vouches for can be read. */
-static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
-{
-    return h->a.t->ops->read(h->a.t, h->a.signal + signal) >= value &&
-           epa_wait(h->a.t, h->a.signal + signal, value, h->a.timeout_ns) == EPA_OK;
-}
-
-/* To the next row of its expert; false: the pass is to end. */
-static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32_t worker)
-{
-    struct tf_host *h = task->h;
-    const struct algo_set *s = task->set;
-    char *msg = h->a.t->heap + comm_offset(h, s, source, row);
-    const struct tf_meta *meta = meta_of(h, msg);
-    uint64_t begin = epa_trace_now(h->a.trace);
-    uint32_t place;
-    void *to;
-
-    if (task->waits && !tf_await_flag(task, &meta->flag, worker, "row", source, row))
-        return false;
-    if (task->arrows && source != h->a.world.rank)
-        tf_noted(h, worker, TF_ROW_FROM, begin, source, row_arrow(h, s, row), s->epoch);
-    /* Relaxed: only the number matters. */
-    place = meta->expert < h->l.local
-                ? __atomic_fetch_add(&h->taken[meta->expert], 1, __ATOMIC_RELAXED)
-                : UINT32_MAX;
-    if (place == UINT32_MAX || place >= s->recv_count[meta->expert] ||
-        meta->origin.rank != source || meta->origin.token >= h->l.max_tokens ||
-        meta->k >= h->l.topk) {
-        (void)stop_pass(task, EPA_ERR_MISMATCH, "row", source, row);
-        return false;
-    }
-    to = h->a.t->heap + grouped_offset(h, s) +
-         (s->recv_start[meta->expert] + place) * h->l.message_bytes;
-    h->a.kernels->spread(&to, 1, msg, h->l.message_bytes, h->a.store);
-    return true;
-}
-
-/* Rows of all sources one after the other; every so many-th is this worker's. */
-static bool copy_flat(struct tf_task *task, uint32_t worker, uint32_t workers)
-{
-    struct tf_host *h = task->h;
-    uint64_t mine = worker, begin = 0;
-
-    for (uint32_t i = 0; i < h->l.size; i++) {
-        const struct tf_source *from = &h->source[algo_peer(&h->a, i)];
-        uint64_t end = begin + (from->end - from->taken);
-
-        for (; mine < end; mine += workers) {
-            if (!copy_row(task, algo_peer(&h->a, i), from->taken + (uint32_t)(mine - begin),
-                          worker))
-                return false;
-        }
-        begin = end;
-    }
-    return true;
-}
-
-static bool copy_sources(struct tf_task *task, uint32_t worker, uint32_t workers)
-{
-    struct tf_host *h = task->h;
-
-    for (uint32_t i = worker; i < h->l.size; i += workers) {
-        const struct tf_source *from = &h->source[algo_peer(&h->a, i)];
-
-        for (uint32_t row = from->taken; row < from->end; row++) {
-            if (!copy_row(task, algo_peer(&h->a, i), row, worker))
-                return false;
-        }
-    }
-    return true;
-}
-
-static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
-{
-    struct tf_task *task = arg;
-    struct tf_host *h = task->h;
-    uint64_t began = epa_trace_now(h->a.trace);
-
-    if (worker == 0 && task->resets)
-        memset(h->sent, 0, h->l.size * sizeof(*h->sent));
-    if (h->l.flat)
-        (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
-    else
-        (void)copy_sources(task, worker, workers);
-    algo_drain(h->a.store);
-    algo_worked(&h->a, worker, workers, began, 0);
-    if (task->waits)
-        tf_tend(task, worker, workers);
-}
-
-/* The rows from `taken` to `end` of each source. */
-static enum epa_status copy(struct tf_task *task, bool waits)
-{
-    struct tf_host *h = task->h;
-    enum epa_status status;
-
-    task->waits = waits;
-    status = tf_run_pass(task, copy_rows);
-    task->resets = false;
-    for (uint32_t i = 0; i < h->l.size; i++)
-        h->source[i].taken = h->source[i].end;
-    if (status == EPA_ERR_MISMATCH) {
-        const char *msg = h->a.t->heap + comm_offset(h, task->set, h->a.last.peer, h->a.last.row);
-        const struct tf_meta *meta = (const struct tf_meta *)(const void *)(msg + h->l.meta_at);
-
-        (void)algo_fail(&h->a, status,
-                        "row %u of rank %u says it is choice %u of token %u of rank %u for "
-                        "expert %u here, of which there are to be %u",
-                        h->a.last.row, h->a.last.peer, meta->k, meta->origin.token,
-                        meta->origin.rank, meta->expert,
-                        meta->expert < h->l.local ? task->set->recv_count[meta->expert] : 0);
-    }
-    return status;
-}
-
-/* Rows that are put have signals, which only this thread may wait for: as many at a time as
- * keep workers busy. */
-static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
-{
-    struct tf_host *h = task->h;
-    struct tf_source *from = &h->source[source];
-    uint32_t batch = h->a.workers > 1 ? 8 * h->a.workers : 1;
-    enum epa_status status = EPA_OK;
-
-    if (!h->l.by_token) /* its flag has arrived, and so have all */
-        batch = from->rows;
-    while (from->taken < from->rows && status == EPA_OK) {
-        while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
-            uint64_t begin = epa_trace_now(h->a.trace);
-
-            if (h->l.by_token)
-                status = algo_wait(&h->a, tf_row_signal(&h->l, task->set->index, source, from->end),
-                                   task->set->epoch, "row", from->end, source);
-            if (h->l.by_token && status == EPA_OK)
-                tf_noted(h, 0, TF_ROW_FROM, begin, source, row_arrow(h, task->set, from->end),
-                         task->set->epoch);
-            from->end++;
-        }
-        if (status == EPA_OK)
-            status = copy(task, false);
-    }
-    return status;
-}
-
-/* All that has not been taken in: first what is stored, as workers can wait for that. */
-static enum epa_status take_rest(struct tf_task *task)
-{
-    struct tf_host *h = task->h;
-    enum epa_status status;
-
-    for (uint32_t i = 0; i < h->l.size; i++)
-        h->source[i].end = is_put(h, i) ? h->source[i].taken : h->source[i].rows;
-    task->arrows = h->l.by_token;
-    status = copy(task, h->l.by_token);
-    task->arrows = false;
-    for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-        if (is_put(h, algo_peer(&h->a, i)))
-            status = take_put_rows(task, algo_peer(&h->a, i));
-    }
-    return status;
-}
-
-/* ---- between the chunks of dispatch_send ---- */
-
-static bool counts_came(struct tf_host *h, const struct algo_set *s)
-{
-    for (uint32_t i = 1; i < h->l.size; i++) {
-        if (!received(h, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
-                      tf_count_flag(s->epoch, 0)))
-            return false;
-    }
-    return true;
-}
-
-static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source, uint32_t row)
-{
-    char *msg = h->a.t->heap + comm_offset(h, s, source, row);
-
-    if (is_put(h, source))
-        return received(h, tf_row_signal(&h->l, s->index, source, row), s->epoch);
-    /* Acquire: as in tf_await_flag(). */
-    return __atomic_load_n(&meta_of(h, msg)->flag, __ATOMIC_ACQUIRE) >= s->epoch;
-}
-
-/* What has arrived so far of the dispatch under way, without a wait. */
-static enum epa_status take_some(struct tf_host *h, struct algo_set *s, struct epa_moe *m)
-{
-    struct tf_task task = {.h = h, .set = s, .m = m, .arrows = h->l.by_token};
-    enum epa_status status = EPA_OK;
-
-    if (!h->counted && !counts_came(h, s))
-        return h->a.t->ops->progress(h->a.t);
-    if (!h->counted)
-        status = take_counts(h, s);
-    if (status != EPA_OK)
-        return status;
-    for (uint32_t i = 0; i < h->l.size; i++) {
-        struct tf_source *from = &h->source[i];
-
-        for (from->end = from->taken; from->end < from->rows; from->end++) {
-            if (!row_received(h, s, i, from->end))
-                break;
-        }
-    }
-    return copy(&task, false);
 }
 
 /* ---- dispatch_send: rows ---- */
@@ -544,7 +259,7 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
         status = send_counts(h, task->set, false);
     }
     if (status != EPA_OK)
-        (void)stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
+        (void)tf_stop_pass(task, status, h->a.last.what, h->a.last.peer, h->a.last.row);
     for (uint64_t begin = began; t < end && status == EPA_OK; t++) {
         send_token(task, t, end, worker);
         begin = epa_trace_slice(h->a.trace, worker, h->name[TF_SEND_TOKEN], begin, EPA_TRACE_NOBODY,
@@ -648,7 +363,7 @@ static enum epa_status send_chunks(struct tf_task *task)
             continue;
         status = send_chunk(task, begin, end);
         if (status == EPA_OK && i + 1 < chunks)
-            status = take_some(h, task->set, task->m);
+            status = tf_take_some(h, task->set, task->m);
     }
     return status;
 }
@@ -682,36 +397,6 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
     return status;
 }
 
-/* ---- dispatch_recv ---- */
-
-static enum epa_status dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
-{
-    struct tf_host *h = (struct tf_host *)a;
-    struct epa_moe *m = &problem->u.moe;
-    struct tf_task task;
-    const char *recv;
-    enum epa_status status = EPA_OK;
-
-    algo_begin(&h->a, "dispatch_recv", "counts");
-    task = (struct tf_task){.h = h, .set = algo_set_of(&h->a, m->epoch, TF_SENT, "sent"), .m = m};
-    if (task.set == NULL)
-        return EPA_ERR_CONFIG;
-    task.resets = h->l.folded;
-    if (!h->counted)
-        status = wait_for_counts(h, task.set);
-    if (algo_phase(&h->a, status, "rows"))
-        status = take_rest(&task);
-    if (status != EPA_OK)
-        return status;
-    recv = h->a.t->heap + grouped_offset(h, task.set);
-    epa_publish_counts(m, task.set->epoch, h->l.local, task.set->recv_count, task.set->recv_start);
-    epa_publish_messages(m, recv, 0, h->l.fp8, h->l.scales_at, h->l.meta_at, h->l.message_bytes);
-    m->y_space = h->l.fused ? NULL : h->a.t->heap + y_offset(h, task.set);
-    algo_end(&h->a);
-    task.set->state = TF_RECEIVED;
-    return EPA_OK;
-}
-
 /* ---- set-up ---- */
 
 /* No transport promises what is in its heap at first. Nobody begins before all ranks have set
@@ -733,7 +418,7 @@ static void clear_flags(struct tf_host *h)
 
 static const struct epa_stage stages[4] = {
     {"dispatch_send", EPA_STAGE_SEND, dispatch_send},
-    {"dispatch_recv", EPA_STAGE_DISPATCH, dispatch_recv},
+    {"dispatch_recv", EPA_STAGE_DISPATCH, tf_dispatch_recv},
     {"combine_send", EPA_STAGE_SEND, tf_combine_send},
     {"combine_recv", EPA_STAGE_COMBINE, tf_combine_recv},
 };

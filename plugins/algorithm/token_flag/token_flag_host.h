@@ -144,10 +144,22 @@ enum epa_status tf_run_pass(struct tf_task *,
  * What the flag vouches for can be read then. Names what of whom it waits for. */
 bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker, const char *what,
                    uint32_t peer, uint32_t row);
+/* Ends the pass with a failure: of what, from which rank; false: another was first. */
+bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
+                  uint32_t row);
+static inline bool tf_stopped(const struct tf_task *task)
+{
+    return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
+}
+
 /* The last that a worker does in a pass that waits: the rank's own thread, which alone may
  * call the transport, keeps it going while others wait. */
 void tf_tend(struct tf_task *, uint32_t worker, uint32_t workers);
 
+/* What has arrived so far of the dispatch under way, without a wait. */
+enum epa_status tf_take_some(struct tf_host *, struct algo_set *, struct epa_moe *);
+
+enum epa_status tf_dispatch_recv(struct epa_algorithm *, struct epa_problem *);
 enum epa_status tf_combine_send(struct epa_algorithm *, struct epa_problem *);
 enum epa_status tf_combine_recv(struct epa_algorithm *, struct epa_problem *);
 
