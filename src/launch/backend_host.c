@@ -17,6 +17,7 @@
 
 #include "plugin/registry.h"
 #include <epa2a/wait.h>
+#include "base/text.h"
 #include "launch/process.h"
 
 enum { MARKS = 64, LINE_BYTES = 64, HUGE_BYTES = 2 << 20 };
@@ -350,11 +351,9 @@ static const struct epa_backend_ops ops = {
 static enum epa_status host_open(const void *config, struct epa_bootstrap *boot,
                                  struct epa_backend **out, struct epa_error *err)
 {
-    struct host *host = calloc(1, sizeof(*host));
+    struct host *host = memory_alloc(1, sizeof(*host));
     enum epa_status status;
 
-    if (host == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "host: no memory for a backend");
     host->base = (struct epa_backend){.ops = &ops, .memory = EPA_MEMORY_HOST, .device = -1};
     host->config = config;
     status = workers_create(host->config->workers, &boot->world, &host->workers, err);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/text.h"
 
 enum { POLL_MS = 100 }; /* a rank can raise `aborted` and then hang, which only polling shows */
 
@@ -409,33 +410,26 @@ void launch_release(struct launch *l)
     free(l);
 }
 
-enum epa_status launch_create(const struct epa_launch *asked, uint32_t first, uint32_t ranks,
-                              uint32_t more, struct launch **out, struct epa_error *err)
+struct launch *launch_create(const struct epa_launch *asked, uint32_t first, uint32_t ranks,
+                             uint32_t more)
 {
-    struct launch *l = calloc(1, sizeof(*l));
+    struct launch *l = memory_alloc(1, sizeof(*l));
 
-    if (l == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a launch");
     *l = (struct launch){.asked = *asked,
                          .n = ranks,
                          .last = {.limit_ns = asked->timeout_ns},
                          .stop_fd = asked->stop_fd,
                          .wake = -1,
                          .users = 1};
-    l->rank = calloc(ranks, sizeof(*l->rank));
-    l->poll = calloc(2 + 2 * (size_t)ranks + more, sizeof(*l->poll));
-    l->node = calloc(asked->ranks, sizeof(*l->node));
-    if (l->rank == NULL || l->poll == NULL || l->node == NULL) {
-        launch_release(l);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory to watch %u ranks", asked->ranks);
-    }
+    l->rank = memory_alloc(ranks, sizeof(*l->rank));
+    l->poll = memory_alloc(2 + 2 * (size_t)ranks + more, sizeof(*l->poll));
+    l->node = memory_alloc(asked->ranks, sizeof(*l->node));
     for (uint32_t r = 0; r < ranks; r++) {
         process_init(&l->rank[r].process);
         l->rank[r].number = first + r;
         l->rank[r].launch = l;
     }
-    *out = l;
-    return EPA_OK;
+    return l;
 }
 
 /* ---- ranks of this host: launchers fork and thread ---- */
@@ -449,11 +443,9 @@ static enum epa_status launch_here(const struct config *config, const struct epa
                                    bool threads, struct epa_error *err)
 {
     uint32_t per_node = asked->ranks_per_node != 0 ? asked->ranks_per_node : asked->ranks;
-    struct launch *l = NULL;
-    enum epa_status status = launch_create(asked, 0, asked->ranks, 0, &l, err);
+    struct launch *l = launch_create(asked, 0, asked->ranks, 0);
+    enum epa_status status = control_create(asked->ranks, &l->control, err);
 
-    if (status == EPA_OK)
-        status = control_create(asked->ranks, &l->control, err);
     if (status == EPA_OK)
         status = pin_plan_init(&l->pins, (enum pin)config->pin, asked->ranks, asked->threads, err);
     if (status == EPA_OK && threads && (l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)

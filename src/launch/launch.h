@@ -44,8 +44,8 @@ struct launch {
 };
 
 /* Of `ranks` ranks from `first` on in this process; room to poll `more` descriptors. */
-enum epa_status launch_create(const struct epa_launch *, uint32_t first, uint32_t ranks,
-                              uint32_t more, struct launch **out, struct epa_error *);
+struct launch *launch_create(const struct epa_launch *, uint32_t first, uint32_t ranks,
+                             uint32_t more);
 void launch_release(struct launch *);
 
 /* Starts a process that runs run(rank). Says why not by launch_fail(). */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/text.h"
 #include "launch/conn.h"
 #include "launch/process.h"
 #include "launch/rendezvous.h"
@@ -543,16 +544,13 @@ static enum epa_status end(const struct launcher *l, struct epa_error *err)
 enum epa_status launcher_launch(struct launcher *l, const struct launcher_settings *settings,
                                 const struct epa_launch *asked, struct epa_error *err)
 {
-    struct launch *launch = NULL;
-    enum epa_status status = EPA_OK;
+    struct launch *launch;
+    enum epa_status status;
 
     if (asked->ranks != l->params.process_id.size)
         return epa_fail(err, EPA_ERR_CONFIG, "%u ranks are requested, and there are %u: %s",
                         asked->ranks, l->params.process_id.size, l->params.process_id.source);
-    status =
-        launch_create(asked, my_rank(l), 1, 1 + rendezvous_poll_room(asked->ranks), &launch, err);
-    if (status != EPA_OK)
-        return status;
+    launch = launch_create(asked, my_rank(l), 1, 1 + rendezvous_poll_room(asked->ranks));
     rendezvous_destroy(l->rendezvous);
     l->rendezvous = NULL;
     conn_finish(&l->conn);
@@ -651,14 +649,12 @@ void launcher_destroy(struct launcher *l)
 enum epa_status launcher_create(const struct launcher_params *params, struct launcher **out,
                                 struct epa_error *err)
 {
-    struct launcher *l = calloc(1, sizeof(*l));
+    struct launcher *l = memory_alloc(1, sizeof(*l));
     uint32_t size = params->process_id.size;
     enum epa_status status = EPA_OK;
     unsigned char mac[MAC_BYTES];
     void *shared;
 
-    if (l == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a launcher");
     l->params = *params;
     l->met = params->meet == NULL;
     process_init(&l->process);

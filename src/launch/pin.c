@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { MOST_CORES = 1 << 20, LINE_BYTES = 64 };
 
 static const uint64_t unknown_l2_bytes = 4u << 20;
@@ -120,11 +122,7 @@ enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks
 
     if (status != EPA_OK)
         return status;
-    plan.order = calloc((size_t)n, sizeof(*plan.order));
-    if (plan.order == NULL) {
-        CPU_FREE(mask);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the numbers of %d cores", n);
-    }
+    plan.order = memory_alloc((size_t)n, sizeof(*plan.order));
     if (pin == PIN_CORE)
         take_physical(&plan, mask, n);
     for (int id = 0; id < n; id++)

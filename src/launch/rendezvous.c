@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/text.h"
 #include "launch/process.h"
 #include "launch/conn.h"
 
@@ -216,14 +217,11 @@ static void find_fault(const struct rendezvous *rdv, const struct conn_hello *he
 /* All have connected: each gets its node and its share of the cores. */
 static void welcome_all(struct rendezvous *rdv)
 {
-    struct nodes_rank *rank = calloc(rdv->size, sizeof(*rank));
-    uint32_t *node = calloc(rdv->size, sizeof(*node)), hosts = 0;
+    struct nodes_rank *rank = memory_alloc(rdv->size, sizeof(*rank));
+    uint32_t *node = memory_alloc(rdv->size, sizeof(*node)), hosts = 0;
     char interface[CONN_INTERFACE] = "";
 
-    if (rank == NULL || node == NULL)
-        fail(rdv, conn_word_of(EPA_ERR_NOMEM, UINT32_MAX, 0, "no memory for the nodes of %u ranks",
-                               rdv->size));
-    for (uint32_t r = 0; r < rdv->size && rdv->failed_ns == 0; r++) {
+    for (uint32_t r = 0; r < rdv->size; r++) {
         const struct peer *peer = rdv->of_rank[r];
         bool first = true;
 
@@ -237,11 +235,10 @@ static void welcome_all(struct rendezvous *rdv)
         if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
             net_interface(peer->conn.fd, interface);
     }
-    if (rdv->failed_ns == 0)
-        nodes_find(rank, rdv->size, rdv->params.asked->ranks_per_node);
-    for (uint32_t r = 0; r < rdv->size && rdv->failed_ns == 0; r++)
+    nodes_find(rank, rdv->size, rdv->params.asked->ranks_per_node);
+    for (uint32_t r = 0; r < rdv->size; r++)
         node[r] = rank[r].node;
-    for (uint32_t r = 0; r < rdv->size && rdv->failed_ns == 0; r++) {
+    for (uint32_t r = 0; r < rdv->size; r++) {
         struct conn_welcome welcome = {.pid = rdv->of_rank[0]->hello.pid,
                                        .share = rank[r].share,
                                        .shares = rank[r].shares,
@@ -253,7 +250,7 @@ static void welcome_all(struct rendezvous *rdv)
         conn_put(&rdv->of_rank[r]->conn, CONN_WELCOME, &welcome, sizeof(welcome), node,
                  rdv->size * sizeof(*node));
     }
-    rdv->started = rdv->failed_ns == 0;
+    rdv->started = true;
     free(rank);
     free(node);
 }
@@ -546,7 +543,7 @@ void rendezvous_destroy(struct rendezvous *rdv)
 {
     if (rdv == NULL)
         return;
-    for (uint32_t i = 0; i < rdv->slots && rdv->peer != NULL; i++)
+    for (uint32_t i = 0; i < rdv->slots; i++)
         if (rdv->peer[i].state != FREE)
             forget(&rdv->peer[i]);
     free(rdv->peer);
@@ -581,23 +578,18 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 enum epa_status rendezvous_create(const struct rendezvous_params *params, struct rendezvous **out,
                                   struct epa_error *err)
 {
-    struct rendezvous *rdv = calloc(1, sizeof(*rdv));
+    struct rendezvous *rdv = memory_alloc(1, sizeof(*rdv));
     enum epa_status status;
 
-    if (rdv == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the rendezvous");
     rdv->params = *params;
     rdv->size = params->asked->ranks;
     rdv->slots = rdv->size + STRANGERS;
     rdv->created_ns = rdv->polled_ns = epa_now_ns();
     rdv->verdict.rank = UINT32_MAX;
     rdv->step = 1;
-    rdv->peer = calloc(rdv->slots, sizeof(*rdv->peer));
-    rdv->of_rank = calloc(rdv->size, sizeof(struct peer *));
+    rdv->peer = memory_alloc(rdv->slots, sizeof(*rdv->peer));
+    rdv->of_rank = memory_alloc(rdv->size, sizeof(struct peer *));
     status = allow_files(rdv->slots, err);
-    if (rdv->peer == NULL || rdv->of_rank == NULL)
-        status =
-            epa_fail(err, EPA_ERR_NOMEM, "no memory for the connections of %u ranks", rdv->size);
     if (status != EPA_OK) {
         rendezvous_destroy(rdv);
         return status;

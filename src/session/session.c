@@ -248,11 +248,9 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
                                enum verb verb, bool runs, struct session **out,
                                struct epa_error *err)
 {
-    struct session *s = calloc(1, sizeof(*s));
+    struct session *s = memory_alloc(1, sizeof(*s));
     enum epa_status status = EPA_OK;
 
-    if (s == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for a session");
     s->experiment = x;
     s->verb = verb;
     s->status_page = status_page;
