@@ -90,7 +90,36 @@ INLINED void widen_rows(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
-/* All rows of a block by the slice of B that is `at` into the block. */
+static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t from_ld,
+                             uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++)
+        memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
+}
+
+/* The same, past the caches. */
+static inline void stream_rows(float *to, size_t to_ld, const float *from, uint32_t rows)
+{
+    for (uint32_t i = 0; i < rows; i++, to += to_ld, from += EPA_GEMM_COLS) {
+        for (uint32_t h = 0; h < EPA_GEMM_COLS; h += 8)
+            _mm256_stream_ps(to + h, _mm256_load_ps(from + h));
+    }
+}
+
+/* Sums of a tile to C: all of them, or those up to this block of k. */
+static inline void leave_rows(const struct epa_gemm_call *g, uint32_t row, uint32_t n0,
+                              const float *sums, uint32_t rows, bool all)
+{
+    float *c = g->c + row * g->ldc + n0;
+
+    if (g->stream_c && all)
+        stream_rows(c, g->ldc, sums, rows);
+    else
+        copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, rows);
+}
+
+/* All rows of a block by the slice of B that is `at` into the block. The last slice leaves each
+ * tile in C at once: lines of C come from memory while the next tile multiplies. */
 INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block, uint32_t n0, uint32_t at, uint32_t kb,
                             const void *b, struct gemm_ahead *ahead, float *sums)
@@ -126,23 +155,9 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                 tile.step = PANEL_STEP;
             }
             m.tile(&tile, r1 - r0);
+            if (at + kb == block->k)
+                leave_rows(g, row, n0, tile.c, r1 - r0, k0 + kb == g->k);
         }
-    }
-}
-
-static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t from_ld,
-                             uint32_t rows)
-{
-    for (uint32_t i = 0; i < rows; i++)
-        memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
-}
-
-/* The same, past the caches. */
-static inline void stream_rows(float *to, size_t to_ld, const float *from, uint32_t rows)
-{
-    for (uint32_t i = 0; i < rows; i++, to += to_ld, from += EPA_GEMM_COLS) {
-        for (uint32_t h = 0; h < EPA_GEMM_COLS; h += 8)
-            _mm256_stream_ps(to + h, _mm256_load_ps(from + h));
     }
 }
 
@@ -172,10 +187,8 @@ INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
 
     set_ahead(m, block, 0, b, decoded[turn], &ahead);
     for (uint32_t n0 = 0; n0 < g->n; n0 += EPA_GEMM_COLS, b += panel) {
-        float *c = g->c + block->m0 * g->ldc + n0;
-
         if (block->k0 > 0)
-            copy_rows(sums, EPA_GEMM_COLS, c, g->ldc, block->rows);
+            copy_rows(sums, EPA_GEMM_COLS, g->c + block->m0 * g->ldc + n0, g->ldc, block->rows);
         for (uint32_t at = 0, kb; at < block->k; at += kb, turn ^= 1) {
             const void *slice = b + (size_t)at * EPA_GEMM_COLS * element;
 
@@ -193,10 +206,6 @@ INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
                 set_ahead(m, block, 0, block->next_b, NULL, &ahead);
             multiply_slice(m, g, block, n0, at, kb, slice, &ahead, sums);
         }
-        if (g->stream_c && block->k0 + block->k == g->k)
-            stream_rows(c, g->ldc, sums, block->rows);
-        else
-            copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, block->rows);
     }
 }
 
