@@ -10,6 +10,7 @@
  * The instruction takes denormals in A, B and sums for zeros, and makes a zero of each denormal it
  * would give. */
 #include "kernels/gemm_avx512.h"
+#include "kernels/gemm_peak.h"
 
 enum {
     ROWS = 256,   /* of A, and */
@@ -199,6 +200,26 @@ static void multiply_fp8(const struct epa_gemm_call *g)
     _tile_release();
 }
 
+static void round_of_tiles(void)
+{
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_dpbf16ps(5, 6, 7);
+}
+
+static double peak(void)
+{
+    double rate;
+
+    configure(); /* all are zero */
+    rate = peak_of(round_of_tiles, 6.0 * 2 * 16 * 16 * 32);
+    _tile_release();
+    return rate;
+}
+
 const struct epa_gemm kernels_gemm_amx[2] = {
     {
         .isa = "amx",
@@ -207,6 +228,7 @@ const struct epa_gemm kernels_gemm_amx[2] = {
         .pack_a_fp8 = kernels_avx512_pack_a_bf16,
         .pack_b = kernels_pack_b_pairs,
         .multiply = multiply_bf16,
+        .peak = peak,
     },
     {
         .isa = "amx",
@@ -214,5 +236,6 @@ const struct epa_gemm kernels_gemm_amx[2] = {
         .pack_a_fp8 = kernels_avx512_pack_a_codes,
         .pack_b = kernels_pack_b_codes,
         .multiply = multiply_fp8,
+        .peak = peak,
     },
 };

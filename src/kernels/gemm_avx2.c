@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/gemm_loops.h"
+#include "kernels/gemm_peak.h"
 #include "kernels/sets.h"
 
 enum { TILE_ROWS = 5 };
@@ -221,6 +222,16 @@ INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dty
     default:
         tile_of(t, TILE_ROWS, dtype);
     }
+}
+
+static void round_of_fma(void)
+{
+    __asm__ volatile(PEAK_ZERO PEAK_CHAINS_12("vfmadd231ps", "ymm")::: PEAK_CHANGED_12);
+}
+
+static double peak(void)
+{
+    return peak_of(round_of_fma, 12 * 16);
 }
 
 #define PACK_GROUP 16

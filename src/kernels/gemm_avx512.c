@@ -5,6 +5,7 @@
  *   FP8        p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c),
  *              from +0, 128s ascending */
 #include "kernels/gemm_avx512.h"
+#include "kernels/gemm_peak.h"
 
 /* 64 codes a step; scale[] has one for each group, a multiple of 32. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
@@ -100,6 +101,16 @@ INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t r
 INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
 {
     tile(t, rows, dtype, add);
+}
+
+static void round_of_fma(void)
+{
+    __asm__ volatile(PEAK_ZERO PEAK_CHAINS_24("vfmadd231ps", "zmm")::: PEAK_CHANGED_24);
+}
+
+static double peak(void)
+{
+    return peak_of(round_of_fma, 24 * 32);
 }
 
 #define PACK_GROUP 32

@@ -12,9 +12,9 @@
  * The instruction takes denormals in A, B and sums for zeros of their sign, and makes a zero of
  * each denormal sum. */
 #include <stdatomic.h>
-#include <time.h>
 
 #include "kernels/gemm_avx512.h"
+#include "kernels/gemm_peak.h"
 
 enum {
     ROWS = 128,   /* of A, and */
@@ -86,45 +86,14 @@ static void multiply_fp8(const struct epa_gemm_call *g)
                                           .tile = tile_fp8});
 }
 
-static int64_t now_ns(void)
+static void round_of_pairs(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    __asm__ volatile(PEAK_ZERO PEAK_CHAINS_24("vdpbf16ps", "zmm")::: PEAK_CHANGED_24);
 }
 
-/* 12 chains in registers, enough for any latency. In assembler: a compiler does not run what it can
- * work out, and may keep an array of sums in memory. */
-#define CHAINS(instruction) \
-    instruction \
-        " %%zmm15, %%zmm15, %%zmm0\n" instruction " %%zmm15, %%zmm15, %%zmm1\n" instruction \
-        " %%zmm15, %%zmm15, %%zmm2\n" instruction " %%zmm15, %%zmm15, %%zmm3\n" instruction \
-        " %%zmm15, %%zmm15, %%zmm4\n" instruction " %%zmm15, %%zmm15, %%zmm5\n" instruction \
-        " %%zmm15, %%zmm15, %%zmm6\n" instruction " %%zmm15, %%zmm15, %%zmm7\n" instruction \
-        " %%zmm15, %%zmm15, %%zmm8\n" instruction " %%zmm15, %%zmm15, %%zmm9\n" instruction \
-        " %%zmm15, %%zmm15, %%zmm10\n" instruction " %%zmm15, %%zmm15, %%zmm11\n"
-#define ZEROS "vpxord %%zmm15, %%zmm15, %%zmm15\n" /* the sums stay what they are, or NaN */
-#define CHANGED \
-    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-        "xmm11", "xmm15"
-
-static int64_t time_pairs(void)
+static double peak(void)
 {
-    int64_t start = now_ns();
-
-    for (int round = 0; round < 160; round++)
-        __asm__ volatile(ZEROS CHAINS("vdpbf16ps")::: CHANGED);
-    return now_ns() - start;
-}
-
-static int64_t time_fma(void)
-{
-    int64_t start = now_ns();
-
-    for (int round = 0; round < 160; round++)
-        __asm__ volatile(ZEROS CHAINS("vfmadd231ps")::: CHANGED);
-    return now_ns() - start;
+    return peak_of(round_of_pairs, 24 * 64);
 }
 
 bool kernels_pairs_are_quicker(void)
@@ -132,18 +101,10 @@ bool kernels_pairs_are_quicker(void)
     enum { UNKNOWN, NO, YES };
     /* Threads that come at the same time each measure. */
     static _Atomic int known = UNKNOWN;
-    int64_t pairs = INT64_MAX, fma = INT64_MAX;
 
-    if (atomic_load_explicit(&known, memory_order_relaxed) == UNKNOWN) {
-        for (int i = 0; i < 7; i++) { /* the least: a core is interrupted, or wakes up */
-            int64_t t = time_pairs();
-
-            pairs = t < pairs ? t : pairs;
-            t = time_fma();
-            fma = t < fma ? t : fma;
-        }
-        atomic_store_explicit(&known, pairs < 2 * fma ? YES : NO, memory_order_relaxed);
-    }
+    if (atomic_load_explicit(&known, memory_order_relaxed) == UNKNOWN)
+        atomic_store_explicit(&known, peak() > kernels_gemm_avx512[0].peak() ? YES : NO,
+                              memory_order_relaxed);
     return atomic_load_explicit(&known, memory_order_relaxed) == YES;
 }
 
@@ -155,6 +116,7 @@ const struct epa_gemm kernels_gemm_avx512_bf16[2] = {
         .pack_a_fp8 = kernels_avx512_pack_a_bf16,
         .pack_b = kernels_pack_b_pairs,
         .multiply = multiply_bf16,
+        .peak = peak,
     },
     {
         .isa = "avx512_bf16",
@@ -162,5 +124,6 @@ const struct epa_gemm kernels_gemm_avx512_bf16[2] = {
         .pack_a_fp8 = kernels_avx512_pack_a_codes,
         .pack_b = kernels_pack_b_codes,
         .multiply = multiply_fp8,
+        .peak = peak,
     },
 };

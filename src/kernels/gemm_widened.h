@@ -93,6 +93,7 @@ const struct epa_gemm GEMM_SETS[3] = {
         .pack_a_fp8 = pack_a_bf16,
         .pack_b = kernels_pack_b_pairs,
         .multiply = multiply_bf16,
+        .peak = peak,
     },
     {
         .isa = GEMM_ISA,
@@ -101,6 +102,7 @@ const struct epa_gemm GEMM_SETS[3] = {
         .pack_a_fp8 = pack_a_f16,
         .pack_b = kernels_pack_b_words,
         .multiply = multiply_f16,
+        .peak = peak,
     },
     {
         .isa = GEMM_ISA,
@@ -108,6 +110,7 @@ const struct epa_gemm GEMM_SETS[3] = {
         .pack_a_fp8 = pack_a_codes,
         .pack_b = GEMM_PACK_CODES,
         .multiply = multiply_fp8,
+        .peak = peak,
     },
 };
 

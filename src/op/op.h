@@ -89,7 +89,7 @@ struct op_traffic {
 
 /* What all workers of a rank together do at best; 0: not known. */
 struct op_peaks {
-    double flops_per_ns, bytes_per_ns; /* products of matrices, memory read */
+    double flops_per_ns, bytes_per_ns; /* multiply-adds out of registers, memory read */
 };
 
 static inline void op_bytes_add(struct op_bytes *sum, const struct op_bytes *b)

@@ -93,48 +93,6 @@ static void *pages(size_t bytes)
     return p;
 }
 
-#if defined(__x86_64__)
-/* GFLOP/s of 12 chains of an instruction in registers: enough for any latency. */
-#define CHAIN(instruction, r, i) instruction " %%" r "15, %%" r "15, %%" r #i "\n"
-#define RATE(name, instruction, r, flops) \
-    static double rate_of_##name(void) \
-    { \
-        double start = now_us(); \
-\
-        for (int round = 0; round < 20000; round++) \
-            __asm__ volatile( \
-                "vpxor %%xmm15, %%xmm15, %%xmm15\n" /* all of it, and no NaN */ \
-                CHAIN(instruction, r, 0) CHAIN(instruction, r, 1) CHAIN(instruction, r, 2) \
-                    CHAIN(instruction, r, 3) CHAIN(instruction, r, 4) CHAIN(instruction, r, 5) \
-                        CHAIN(instruction, r, 6) CHAIN(instruction, r, 7) CHAIN(instruction, r, 8) \
-                            CHAIN(instruction, r, 9) CHAIN(instruction, r, 10) \
-                                CHAIN(instruction, r, 11):: \
-                                    : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
-                                      "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm15"); \
-        return 20000.0 * 12 * (flops)*1e-3 / (now_us() - start); \
-    }
-
-RATE(fma8, "vfmadd231ps", "ymm", 16)
-RATE(fma16, "vfmadd231ps", "zmm", 32)
-RATE(pairs, "vdpbf16ps", "zmm", 64)
-
-/* The set runs here, so its instruction does. */
-static double peak_of(const char *isa)
-{
-    if (strcmp(isa, "avx512_bf16") == 0)
-        return rate_of_pairs();
-    if (strcmp(isa, "avx512") == 0)
-        return rate_of_fma16();
-    return strcmp(isa, "avx2") == 0 ? rate_of_fma8() : 0.0;
-}
-#else
-static double peak_of(const char *isa)
-{
-    (void)isa;
-    return 0.0;
-}
-#endif
-
 static int by_size(const void *a, const void *b)
 {
     const double *x = a, *y = b;
@@ -165,7 +123,8 @@ static void measure(const char *title, struct row *row, uint32_t rows, struct wo
     for (int round = -1; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < rows; i++) {
             double us = time_row(w, &row[i]);
-            double peak = row[i].gemm != NULL ? peak_of(row[i].gemm->isa) : 0.0;
+            double peak =
+                row[i].gemm != NULL && row[i].gemm->peak != NULL ? row[i].gemm->peak() : 0.0;
 
             if (round < 0)
                 continue;
@@ -462,7 +421,7 @@ static uint32_t add_peer(struct work *w, struct row *row, uint16_t *words)
 
     if (onednn_create(&product, 1, 1, &w->peer, NULL) != EPA_OK)
         return 0;
-    row[0] = (struct row){.run = run_peer};
+    row[0] = (struct row){.run = run_peer, .gemm = epa_gemm_get(EPA_BF16, NULL)}; /* its peak */
     snprintf(row[0].name, sizeof(row[0].name), "%.20s, bf16", onednn_name(w->peer));
     for (uint32_t copy = 0; copy < s->weights; copy++) {
         fill_values(words, (size_t)s->n * s->k, EPA_BF16);

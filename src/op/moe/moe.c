@@ -364,28 +364,21 @@ const struct operation op_moe = {
 
 /* ---- what links, products and weights allow ---- */
 
-/* What a rank's workers can do at best for real experts, measured while all ranks do it: products
- * of matrices that fit a cache, by the kernels that multiply the experts', and reading memory that
- * does not. */
+/* What a rank's workers can do at best for real experts, measured while all ranks do it: the
+ * instruction of the kernels that multiply, and reading memory that no cache holds. */
 
 enum {
-    ROWS = 256,
-    COLUMNS = 256,
-    DEPTH = 512,
     LINE = 64,
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     TURNS = 1, /* no benchmark, but seconds of each test that benches */
-    PRODUCTS = 1,
     READ_BYTES = 1 << 20,
 #else
-    TURNS = 5, /* the best of them counts */
-    PRODUCTS = 8,
+    TURNS = 5,             /* the best of them counts */
     READ_BYTES = 64 << 20, /* of a worker */
 #endif
 };
 
 struct peaks {
-    const struct op_moe *op;
     const struct epa_gemm *gemm;
     double flops_per_ns, bytes_per_ns; /* of all workers */
     bool failed;
@@ -400,63 +393,16 @@ static void add_rate(double *to, double rate)
         ;
 }
 
-static void fill_rows(const struct op_moe *op, uint32_t rows, char *out)
-{
-    struct weights w = op->weights;
-
-    w.hidden = DEPTH; /* the length of a row */
-    w.integers = false;
-    for (uint32_t i = 0; i < rows; i++)
-        weights_row(&w, 0, WEIGHTS_UP, i, out + (size_t)i * DEPTH * weights_element(&w));
-}
-
 static void multiply(void *arg, uint32_t worker, uint32_t workers)
 {
     struct peaks *p = arg;
-    bool fp8 = p->op->weights.mlp.dtype == EPA_FP8_E4M3;
-    struct pool pool = {0};
-    char *a = pool_alloc(&pool, epa_gemm_a_bytes(ROWS, DEPTH), 1);
-    char *b = pool_alloc(&pool, epa_gemm_b_bytes(EPA_BF16, COLUMNS, DEPTH), 1);
-    char *rows = pool_alloc(&pool, (size_t)ROWS * DEPTH, 2);
-    float *c = pool_alloc(&pool, (size_t)ROWS * COLUMNS, sizeof(*c)), one[DEPTH];
     double best = 0;
 
     (void)worker;
     (void)workers;
-    for (uint32_t i = 0; i < DEPTH; i++)
-        one[i] = 1;
-    if (pool.failed) {
-        __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
-    } else {
-        struct epa_gemm_call call = {.a = a,
-                                     .b = b,
-                                     .m = ROWS,
-                                     .n = COLUMNS,
-                                     .k = DEPTH,
-                                     .c = c,
-                                     .ldc = COLUMNS,
-                                     .a_scale = one,
-                                     .b_scale = one};
-
-        fill_rows(p->op, ROWS, rows);
-        p->gemm->pack_b(rows, DEPTH, COLUMNS, DEPTH, b);
-        for (uint32_t i = 0; i < ROWS; i++)
-            if (fp8)
-                p->gemm->pack_a_fp8((const uint8_t *)rows + i * DEPTH, NULL, 128, DEPTH, a, i);
-            else
-                p->gemm->pack_a(rows + (size_t)i * DEPTH * 2, DEPTH, a, i);
-        for (uint32_t turn = 0; turn < TURNS; turn++) {
-            uint64_t begin = epa_now_ns();
-            double rate;
-
-            for (uint32_t i = 0; i < PRODUCTS; i++)
-                p->gemm->multiply(&call);
-            rate = 2.0 * ROWS * COLUMNS * DEPTH * PRODUCTS / (double)(epa_now_ns() - begin);
-            best = rate > best ? rate : best;
-        }
-        add_rate(&p->flops_per_ns, best);
-    }
-    pool_free(&pool);
+    for (uint32_t turn = 0; turn < TURNS; turn++)
+        best = fmax(best, p->gemm->peak());
+    add_rate(&p->flops_per_ns, best);
 }
 
 static void read_memory(void *arg, uint32_t worker, uint32_t workers)
@@ -492,14 +438,15 @@ static void read_memory(void *arg, uint32_t worker, uint32_t workers)
 enum epa_status op_moe_measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
 {
     const struct op_moe *op = op_moe_of(rank);
-    struct peaks p = {.op = op};
-    enum epa_status status;
+    struct peaks p = {0};
+    enum epa_status status = EPA_OK;
 
     *out = (struct op_peaks){0, 0};
     if (op->weights.mlp.ffn == 0 || op->r.backend->memory != EPA_MEMORY_HOST)
         return EPA_OK;
     p.gemm = epa_gemm_get((enum epa_dtype)op->weights.mlp.dtype, NULL);
-    status = op->r.backend->ops->parallel(op->r.backend, multiply, &p);
+    if (p.gemm->peak != NULL)
+        status = op->r.backend->ops->parallel(op->r.backend, multiply, &p);
     if (status == EPA_OK)
         status = op->r.backend->ops->parallel(op->r.backend, read_memory, &p);
     if (status != EPA_OK)
