@@ -100,6 +100,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
         .a_scale_stride = groups,
         .b_scale = w->b_scale != NULL ? w->b_scale + (size_t)block * groups : NULL,
         .b_column = t->column % GEMM_K_UNIT,
+        .next_a = next != 0 ? t->a : NULL,
         .next_b = (const char *)w->b + epa_gemm_b_bytes(w->kernels->dtype, next, w->padded_k),
     };
 

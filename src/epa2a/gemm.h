@@ -49,7 +49,8 @@ struct epa_gemm_call {
     const float *b_scale; /* of the first of the n columns: [n / 128][k / 128] */
     uint32_t b_column;    /* which of its 128 columns that is: a multiple of EPA_GEMM_COLS */
     bool stream_c;        /* C goes past the caches: it is larger than they are */
-    const void *next_b;   /* what the next call begins to read, fetched meanwhile; NULL: unknown */
+    /* What the next call begins to read, fetched meanwhile; NULL: unknown. */
+    const void *next_a, *next_b;
 };
 
 struct epa_gemm {

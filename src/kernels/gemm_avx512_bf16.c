@@ -17,8 +17,8 @@
 #include "kernels/gemm_peak.h"
 
 enum {
-    ROWS = 128,   /* of A, and */
-    BLOCK = 2048, /* of k: 512 KiB of L2 */
+    ROWS = 64,    /* of A, and */
+    BLOCK = 2048, /* of k: 256 KiB of L2, as much for the next rows, 128 KiB for each panel of B */
 };
 
 INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
@@ -29,8 +29,11 @@ INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint
     struct gemm_ahead ahead = *t->ahead;
 
     for (; k < end; k += 32, a += t->step) {
-        if (!fp8)
+        if (!fp8) {
             fetch_lines(&ahead);
+            for (uint32_t i = 0; i < ahead.a_per_piece; i++, ahead.a += 64)
+                _mm_prefetch(ahead.a, _MM_HINT_T1);
+        }
         for (uint32_t i = 0; i < 64; i += 4, b += 128) {
             __m512bh b0 = (__m512bh)_mm512_load_si512(b);
             __m512bh b1 = (__m512bh)_mm512_load_si512(b + 64);

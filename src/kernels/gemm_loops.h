@@ -22,12 +22,14 @@ enum { GROUP = 128 }; /* of k that shares a scale */
 
 /* The slice of B that comes next, which tiles fetch into L2 or decode between their products: so
  * much for each 32 of k that they are done when it is needed, or, where that is quicker, the first
- * tile does it all. */
+ * tile does it all. With the last panel of B the next rows of A may be fetched, too: each tile has
+ * its part of the panel that takes the place of its own. */
 struct gemm_ahead {
-    const char *b;
-    uint16_t *decoded;  /* FP8 */
-    uint32_t steps;     /* FP8: of 64 codes, left to do */
-    uint32_t per_piece; /* steps or lines */
+    const char *b, *a;
+    uint16_t *decoded;    /* FP8 */
+    uint32_t steps;       /* FP8: of 64 codes, left to do */
+    uint32_t per_piece;   /* steps or lines */
+    uint32_t a_per_piece; /* lines */
 };
 
 /* A row of A is a piece of 32 elements in each panel; pieces of a row are `step` bytes apart. */
@@ -69,7 +71,7 @@ enum {
 struct gemm_block {
     uint32_t m0, rows, k0, k;
     const float *wide;
-    const char *next_b; /* what is read after this block */
+    const char *next_a, *next_b; /* what is read after this block; NULL: unknown */
 };
 
 static inline uint32_t gemm_least(uint32_t a, uint32_t b)
@@ -125,6 +127,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const void *b, struct gemm_ahead *ahead, float *sums)
 {
     const uint32_t k0 = block->k0 + at, groups = g->k / GROUP;
+    const bool last = n0 + EPA_GEMM_COLS == g->n && at + kb == block->k;
     struct gemm_tile tile = {
         .b = b,
         .k = kb,
@@ -139,6 +142,9 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
         uint32_t some = gemm_least(block->rows - p, EPA_GEMM_ROWS);
         uint32_t tiles = (some + m.tile_rows - 1) / m.tile_rows;
 
+        ahead->a_per_piece = last && block->next_a != NULL ? EPA_GEMM_ROWS / tiles + 1 : 0;
+        if (ahead->a_per_piece != 0)
+            ahead->a = block->next_a + (size_t)p * g->k * 2;
         for (uint32_t t = 0; t < tiles; t++) {
             /* Splits as evenly as possible: 32 is 11 + 11 + 10. */
             uint32_t r0 = (some * t + tiles - 1) / tiles;
@@ -182,7 +188,7 @@ INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
     uint16_t decoded[2][DECODED * EPA_GEMM_COLS] __attribute__((aligned(64)));
     float sums[SUM_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
     const char *b = (const char *)g->b + (size_t)block->k0 * EPA_GEMM_COLS * element;
-    struct gemm_ahead ahead;
+    struct gemm_ahead ahead = {0};
     uint32_t turn = 0;
 
     set_ahead(m, block, 0, b, decoded[turn], &ahead);
@@ -232,10 +238,16 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
 
         for (; block.k0 < g->k; block.k0 += longest) {
             block.k = gemm_least(g->k - block.k0, longest);
-            if (block.k0 + longest < g->k)
+            if (block.k0 + longest < g->k) {
+                block.next_a = (const char *)g->a + epa_gemm_a_at(m0, block.k0 + longest, g->k);
                 block.next_b = (const char *)g->b + (block.k0 + longest) * b_row;
-            else
-                block.next_b = m0 + m.rows < g->m ? g->b : g->next_b;
+            } else if (m0 + m.rows < g->m) {
+                block.next_a = (const char *)g->a + epa_gemm_a_at(m0 + m.rows, 0, g->k);
+                block.next_b = g->b;
+            } else {
+                block.next_a = g->next_a;
+                block.next_b = g->next_b;
+            }
             if (m.widen != NULL)
                 widen_rows(m, g, &block, wide);
             multiply_block(m, g, &block);

@@ -131,6 +131,7 @@ static struct product *product_create(const struct epa_gemm *set, uint32_t m, ui
     p->call.c = exactly(((m - 1) * p->call.ldc + n) * sizeof(float));
     pack_random_a(p, &seed, kind);
     pack_random_b(p, &seed, kind);
+    p->call.next_a = m % 4 < 2 ? p->call.a : NULL;
     p->call.next_b = m % 4 < 2 ? p->call.b : NULL;
     if (set->dtype == EPA_FP8_E4M3) {
         p->call.a_scale_stride = k / 128 + SCALE_STRIDE;

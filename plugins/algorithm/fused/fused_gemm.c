@@ -172,9 +172,9 @@ static const char *down_weights(const struct fused_host *h, uint32_t expert, uin
            epa_gemm_b_bytes(h->l.weights, column, h->l.ffn);
 }
 
-/* next_b: what the worker multiplies by after that. */
+/* next_a, next_b: what the worker multiplies after that. */
 static void multiply_up(const struct fused_host *h, const struct fused_block *b, uint32_t slot,
-                        uint32_t column, float *c, const char *next_b)
+                        uint32_t column, float *c, const char *next_a, const char *next_b)
 {
     const struct fused_layout *l = &h->l;
     size_t groups = l->hidden / 128;
@@ -186,6 +186,7 @@ static void multiply_up(const struct fused_host *h, const struct fused_block *b,
         .k = l->hidden,
         .c = c,
         .ldc = FUSED_TILE,
+        .next_a = next_a,
         .next_b = next_b,
     };
 
@@ -215,6 +216,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
         return;
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
         /* One worker goes on with the down-projection; where there are more it is a guess. */
+        const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
+        const char *next_a = n + FUSED_TILE < end ? panel : inter;
         const char *next_b = n + FUSED_TILE < end
                                  ? up_weights(h, b->expert, n + FUSED_TILE)
                                  : down_weights(h, b->expert, first_column(h, l->hidden, part));
@@ -233,9 +236,10 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
             .scale = h->inter_scale + (size_t)place * l->block_rows * (l->ffn / 128),
         };
 
-        multiply_up(h, b, slot, n, gate, gated ? up_weights(h, b->expert, l->ffn + n) : next_b);
+        multiply_up(h, b, slot, n, gate, gated ? panel : next_a,
+                    gated ? up_weights(h, b->expert, l->ffn + n) : next_b);
         if (gated)
-            multiply_up(h, b, slot, l->ffn + n, up, next_b);
+            multiply_up(h, b, slot, l->ffn + n, up, next_a, next_b);
         h->rows->activate(&tile);
         fused_poll(h, worker);
     }
@@ -337,6 +341,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
             .c = h->slot + (size_t)b->first * l->hidden + n,
             .ldc = l->hidden,
             .stream_c = h->stream_slots,
+            .next_a = n + FUSED_TILE < end ? h->inter + place * h->inter_bytes : NULL,
             .next_b = n + FUSED_TILE < end
                           ? down_weights(h, b->expert, n + FUSED_TILE)
                           : up_weights(h, h->block[next].expert, first_column(h, l->ffn, part)),
