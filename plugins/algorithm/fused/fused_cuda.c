@@ -166,6 +166,22 @@ static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
     return waves > 1 ? (uint32_t)waves : 1;
 }
 
+/* Shared memory of a thread block, and what of the arguments it depends on. */
+static uint32_t shared_bytes(const struct cuda_layout *l, struct fused_args *a)
+{
+    a->c.experts = l->experts;
+    a->c.local = l->local;
+    a->waves = l->waves;
+    a->sorted = l->sorted;
+    a->scales = l->scales;
+    for (uint32_t n = a->unit_blocks = UNIT_BLOCKS;; n = a->unit_blocks *= 2) {
+        a->units = (l->waves * l->local * (n - 1) + l->blocks) / n;
+        if (a->units <= FUSED_MOST_UNITS)
+            break;
+    }
+    return fused_shared_bytes(l->kind, a);
+}
+
 static enum epa_status make_layout(const struct epa_moe *m, const struct epa_world *world,
                                    const struct fused_config *c, struct cuda_layout *out,
                                    struct epa_error *err)
@@ -186,7 +202,9 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         .ffn = m->mlp.ffn,
         .up_rows = epa_mlp_up_rows(&m->mlp),
     };
+    struct fused_args tables;
     uint64_t words, counters;
+    uint32_t shared;
 
     if (status != EPA_OK)
         return status;
@@ -212,6 +230,13 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.waves = choose_waves(&l, c->waves);
+    shared = shared_bytes(&l, &tables);
+    if (shared > FUSED_SHARED_BYTES)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
+                        "experts a rank and expert.fp8_group_size: %u it needs %u; set ranks or "
+                        "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
+                        FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
     l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
     words = (uint64_t)l.waves * l.experts + l.size;
     l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
@@ -540,16 +565,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
-    c->args->c = (struct device_args){.experts = l.experts, .local = l.local};
-    c->args->waves = l.waves;
-    c->args->sorted = l.sorted;
-    c->args->scales = l.scales;
-    for (uint32_t n = c->args->unit_blocks = UNIT_BLOCKS;; n = c->args->unit_blocks *= 2) {
-        c->args->units = (l.waves * l.local * (n - 1) + l.blocks) / n;
-        if (c->args->units <= FUSED_MOST_UNITS)
-            break;
-    }
-    c->d.shared_bytes[0] = fused_shared_bytes(l.kind, c->args);
+    c->d.shared_bytes[0] = shared_bytes(&l, c->args);
     other = l.kind;
     other.input =
         l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;
