@@ -305,10 +305,18 @@ template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
-/* 16 bits: a block's products are issued before those of the block before are waited for. N:
- * columns of both boxes, or of one. */
-template <epa_dev_type TYPE, int N, class S>
-EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[N / 2])
+struct gemm_nothing {
+    __device__ void operator()(void) const
+    {
+    }
+};
+
+/* 16 bits: a block's products are issued before those of the block before are waited for;
+ * meanwhile(): called once while two blocks are multiplied, if there are two. N: columns of both
+ * boxes, or of one. */
+template <epa_dev_type TYPE, int N, class S, class MEANWHILE>
+EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[N / 2],
+                             MEANWHILE meanwhile)
 {
     const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK;
     uint32_t before = 0;
@@ -324,6 +332,8 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
             epa_dev_wgmma<TYPE, N>(sum, epa_dev_descriptor_add(a, 32 * i),
                                    epa_dev_descriptor_add(b, 32 * i), k + i > 0);
         epa_dev_wgmma_commit();
+        if (k == 1)
+            meanwhile();
         epa_dev_wgmma_wait<1>();
         if (k > 0)
             gemm_release(s, before);
@@ -390,17 +400,18 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
     }
 }
 
-/* A tile of more than 64 rows. `boxes` 1: sum[1] is left as it is. */
-template <epa_dev_type TYPE, int GROUP, class S>
+/* A tile of more than 64 rows. `boxes` 1: sum[1] is left as it is. FP8 calls no meanwhile(). */
+template <epa_dev_type TYPE, int GROUP, class S, class MEANWHILE = struct gemm_nothing>
 EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
-                           uint32_t boxes = 2)
+                           uint32_t boxes = 2, MEANWHILE meanwhile = {})
 {
     if constexpr (TYPE == EPA_DEV_E4M3)
         gemm_multiply8<GROUP>(s, at, k_blocks, sum, boxes);
     else if (S::BOXES == 2 && boxes == 2)
-        gemm_multiply16<TYPE, 256>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum));
+        gemm_multiply16<TYPE, 256>(s, at, k_blocks, reinterpret_cast<float(&)[128]>(sum),
+                                   meanwhile);
     else
-        gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0]);
+        gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0], meanwhile);
 }
 
 /* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box that there

@@ -97,6 +97,19 @@ EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
     return ended != 0;
 }
 
+/* The same, said at once. */
+EPA_DEV bool epa_dev_mbar_test(uint64_t *bar, uint32_t parity)
+{
+    uint32_t ended;
+
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
+                 "selp.b32 %0, 1, 0, p; }"
+                 : "=r"(ended)
+                 : "r"(epa_dev_shared_address(bar)), "r"(parity)
+                 : "memory");
+    return ended != 0;
+}
+
 EPA_DEV void epa_dev_mbar_wait(uint64_t *bar, uint32_t parity)
 {
     while (!epa_dev_mbar_try(bar, parity))

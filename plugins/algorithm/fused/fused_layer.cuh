@@ -59,6 +59,7 @@ EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
                           1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
     epa_dev_mbar_init_done();
+    p->uncounted[0] = p->uncounted[1] = NULL;
     for (uint32_t i = 0; i < GEMM_HEIGHTS; i++) {
         epa_dev_map_prefetch(&a.rows.height[i]);
         epa_dev_map_prefetch(&a.act.height[i]);

@@ -29,19 +29,36 @@ EPA_DEV void fused_activate(const struct fused_args &a, const struct fused_task 
     }
 }
 
+/* The first thread of a warpgroup: what it has stored, if that is not counted yet. */
+EPA_DEV void fused_count_tile(struct fused_pipe *p)
+{
+    uint32_t **tile = &p->uncounted[threadIdx.x / 128 - 1];
+
+    if (*tile != NULL)
+        epa_dev_add_release_gpu(*tile, 1);
+    *tile = NULL;
+}
+
 /* A tile of more than S::SMALL_ROWS rows. */
 template <class S>
-EPA_DEV void fused_wide_tile(const struct fused_args &a, typename S::ring &ring, struct gemm_at &at,
+EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
+                             typename S::ring &ring, struct gemm_at &at,
                              const struct fused_task &task)
 {
     float sum[2][64], *scale;
     uint32_t group[2];
     bool both = fused_groups(a, task, group), up = task.kind == FUSED_UP;
+    auto count = [p]() {
+        if (threadIdx.x % 128 == 0)
+            fused_count_tile(p);
+        __syncwarp();
+    };
 
     if (S::SUBS == 1 || up)
-        gemm_multiply<S::TYPE, FUSED_GROUP>(ring, at, up ? a.up_steps : a.down_steps, sum);
+        gemm_multiply<S::TYPE, FUSED_GROUP>(ring, at, up ? a.up_steps : a.down_steps, sum, 2,
+                                            count);
     else
-        gemm_multiply<S::TYPE, FUSED_GROUP / S::SUBS>(ring, at, a.down_steps, sum);
+        gemm_multiply<S::TYPE, FUSED_GROUP / S::SUBS>(ring, at, a.down_steps, sum, 2, count);
     fused_activate(a, task, sum);
 #pragma unroll
     for (int b = 0; b < 2; b++) {
@@ -103,21 +120,32 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         __syncwarp();
         if (epa_dev_lane() == 0)
             epa_dev_mbar_arrive(&p->free[slot]);
+        /* Rows that are not here may depend on the tile before: it is counted before they are
+         * waited for. */
+        if (!S::FP8 && threadIdx.x % 128 == 0 &&
+            (task.rows <= S::SMALL_ROWS || !epa_dev_mbar_test(&ring.full[at.stage], at.phase)))
+            fused_count_tile(p);
+        __syncwarp();
         if (task.kind == FUSED_END)
             break;
         if (task.rows > S::SMALL_ROWS)
-            fused_wide_tile<S>(a, ring, at, task);
+            fused_wide_tile<S>(a, p, ring, at, task);
         else if (task.rows > 32)
             fused_small_tile<S, S::SMALL_ROWS>(a, ring, at, task, &turn);
         else if (task.rows > 16)
             fused_small_tile<S, 32>(a, ring, at, task, &turn);
         else
             fused_small_tile<S, 16>(a, ring, at, task, &turn);
-        /* Each warpgroup counts what all of its threads have stored. */
+        /* Each warpgroup counts what all of its threads have stored: a wide tile of 16 bits while
+         * the next is multiplied, so that nobody waits for the stores. */
         epa_dev_named_sync(FUSED_NAMED_STORED + gemm_warpgroup(), 128);
-        if (threadIdx.x % 128 == 0)
-            epa_dev_add_release_gpu(
-                (task.kind == FUSED_UP ? fused_acts(a) : fused_outputs(a)) + task.block, 1);
+        if (threadIdx.x % 128 == 0) {
+            fused_count_tile(p); /* that before, if this had but one block of K */
+            p->uncounted[threadIdx.x / 128 - 1] =
+                (task.kind == FUSED_UP ? fused_acts(a) : fused_outputs(a)) + task.block;
+            if (S::FP8 || task.rows <= S::SMALL_ROWS)
+                fused_count_tile(p);
+        }
         __syncwarp();
     }
 }

@@ -20,6 +20,7 @@ struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
+    uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
 };
 
 /* ---- order ----

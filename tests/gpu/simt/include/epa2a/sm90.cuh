@@ -13,6 +13,7 @@ enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 #define epa_dev_mbar_init_done simt_mbar_init_done
 #define epa_dev_mbar_expect simt_mbar_arrive
 #define epa_dev_mbar_try simt_mbar_try
+#define epa_dev_mbar_test simt_mbar_try
 #define epa_dev_fence_async_shared simt_fence_async
 #define epa_dev_bulk_store simt_bulk_store
 #define epa_dev_bulk_commit simt_bulk_commit
