@@ -202,7 +202,8 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
     if ((PULL || block == 0) &&
         !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call, V1_WAIT_BEGUN))
         return;
-    dev_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun);
+    if (threadIdx.x < EPA_DEV_WARP) /* the block waits as one */
+        dev_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun);
     begun = dev_begun<PROFILE>();
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);

@@ -274,7 +274,8 @@ template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint6
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    dev_ended<PROFILE>(a.c, call, V1_SORT, begun);
+    if (threadIdx.x < EPA_DEV_WARP) /* the block sorts as one */
+        dev_ended<PROFILE>(a.c, call, V1_SORT, begun);
     begun = dev_begun<PROFILE>();
     send_chunks<IN>(a, s, call);
     dev_ended<PROFILE>(a.c, call, V1_QUANTISE_AND_SEND, begun);
