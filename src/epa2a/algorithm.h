@@ -125,6 +125,8 @@ struct epa_algorithm {
      * with the problem of a call before; what they leave is no output. At most EPA_PARTS. */
     const struct epa_stage *parts;
     uint32_t n_parts;
+    /* What multiplies matrices, for reports, where there is a choice: "oneDNN 2.6.3". Or NULL. */
+    const char *products_by;
     /* Discards the last dispatch, whose combine will not be called: to time dispatches
      * alone. Before the next dispatch; on all ranks. NULL: not supported. */
     enum epa_status (*discard)(struct epa_algorithm *, struct epa_problem *);

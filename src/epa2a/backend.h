@@ -109,6 +109,11 @@ struct epa_backend_ops {
     enum epa_status (*experts_run)(struct epa_experts *, const struct epa_moe *moe, void *y);
     const char *(*experts_name)(const struct epa_experts *);
     void (*experts_destroy)(struct epa_experts *);
+    /* What kernels do at best: operations a nanosecond in products of matrices of `dtype` that are
+     * in shared memory, and bytes a nanosecond that they read from memory. Returns when both are
+     * measured. NULL: not known; on hosts the core measures. */
+    enum epa_status (*peaks)(struct epa_backend *, enum epa_dtype dtype, double *flops_per_ns,
+                             double *bytes_per_ns);
     /* What the clock that kernels read, epa_dev_time(), shows more than CLOCK_MONOTONIC: in
      * [*low_ns, *high_ns]. For a profile; queued work is done. NULL: there is no such clock. */
     enum epa_status (*clock)(struct epa_backend *, int64_t *low_ns, int64_t *high_ns);

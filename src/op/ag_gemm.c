@@ -200,6 +200,11 @@ static enum epa_status init(struct op_rank *rank, const struct op_params *p, str
     return op_backend_done(p->backend, status, err, "B could not be written");
 }
 
+static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
+{
+    return op_measure_peaks(rank, (enum epa_dtype)rank->x->gemm.dtype, out, err);
+}
+
 /* ---- an iteration ---- */
 
 static void set_weights(const struct op_rank *rank, struct epa_problem *out)
@@ -274,6 +279,7 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
         .received = (rows - own) * f->row_bytes + control,
         .least = others == 0 ? 0 : (own > rows - own ? own : rows - own) * payload};
     t.flops = rank->footprint.flops * (double)rows / (double)all_rows(op->r.x);
+    t.weights = b_bytes(op->r.x) + b_scale_bytes(op->r.x);
     op_traffic_add(sum, &t);
 }
 
@@ -336,6 +342,7 @@ const struct operation op_ag_gemm = {
     .finish = finish,
     .bytes = bytes,
     .weights = set_weights,
+    .measure = measure,
     .inputs = inputs,
     .check = check,
     .traffic = traffic,

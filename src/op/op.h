@@ -87,7 +87,7 @@ struct op_traffic {
     uint64_t weights; /* bytes of weights that are read at least */
 };
 
-/* What all workers of a rank together do at best; 0: not known. */
+/* What a rank, all its workers or its device, does at best; 0: not known. */
 struct op_peaks {
     double flops_per_ns, bytes_per_ns; /* multiply-adds out of registers, memory read */
 };
@@ -261,6 +261,10 @@ enum epa_status op_backend_done(struct epa_backend *, enum epa_status, struct ep
 /* Memory of the backend; behind it are OP_SPARE bytes more that nobody uses. */
 enum epa_status op_alloc(struct epa_backend *, const char *what, uint64_t bytes, void **out,
                          struct epa_error *);
+
+/* Of products of this dtype; for operation.measure. */
+enum epa_status op_measure_peaks(struct op_rank *, enum epa_dtype, struct op_peaks *out,
+                                 struct epa_error *);
 
 /* No memory where there are no bytes. */
 enum epa_status op_buffer_alloc(struct epa_backend *, const char *what, uint64_t bytes,

@@ -175,6 +175,8 @@ static void print_operation_section(FILE *file, const struct session *s)
     const struct operation *op = session_operation(s);
     const char *section = op->head_also != NULL ? op->head_also(s->experiment) : NULL;
 
+    if (s->notes != NULL && s->notes->products_by[0] != '\0')
+        text_comment(file, "products by %s", s->notes->products_by);
     if (section == NULL)
         return;
     print_sections(file, s->experiment, &section, 1);
@@ -387,14 +389,13 @@ static void print_traffic(FILE *file, const char *what, const json_t *t)
 static void print_limit(FILE *file, const json_t *result)
 {
     const json_t *total = result_total(result), *limit = json_at(result, "compute.limit");
-    double rate = json_number_at(result, "machine.links.rate");
+    double links_ns = json_number_at(limit, "links_ns");
     char weights[32], links[64] = "";
 
     if (json_is_null(json_object_get(total, "peak_ns")) || !json_is_object(limit))
         return;
-    if (rate > 0)
-        snprintf(links, sizeof(links), ", links %.1f us",
-                 json_number_at(result, "traffic.total.least_bytes") / rate / 1e3);
+    if (!isnan(links_ns))
+        snprintf(links, sizeof(links), ", links %.1f us", links_ns / 1e3);
     text_comment(
         file,
         "limit: products %.1f us (%.3g TFLOP/s), weights %.1f us (%s at %.1f GB/s)%s: "

@@ -406,14 +406,18 @@ static json_t *compute_json(const struct making *m, const json_t *total)
         experts = json_object_of("by", json_text(s->notes->between_by), "flops_per_s",
                                  json_number(m->expert_flops), NULL);
     if (!isnan(m->flops_ns))
-        limit = json_object_of("flops_per_s", json_number(m->peaks.flops_per_ns * 1e9), "flops_ns",
-                               json_whole(m->flops_ns), "weights_bytes", json_number(m->weights),
-                               "memory_bytes_per_s", json_number(m->peaks.bytes_per_ns * 1e9),
-                               "weights_ns", json_whole(m->weights_ns), NULL);
+        limit = json_object_of(
+            "flops_per_s", json_number(m->peaks.flops_per_ns * 1e9), "flops_ns",
+            json_whole(m->flops_ns), "weights_bytes", json_number(m->weights), "memory_bytes_per_s",
+            json_number(m->peaks.bytes_per_ns * 1e9), "weights_ns", json_whole(m->weights_ns),
+            "links_ns",
+            json_whole(m->links.bytes_per_ns > 0 ? m->total.least / m->links.bytes_per_ns : NAN),
+            NULL);
     parts = parts_json(m, json_number_at(total, "ns.median"), &hidden);
-    return json_object_of("flops", json_number(m->flops), "flops_per_s",
-                          json_number(m->flops / median * 1e9), "experts", experts, "limit", limit,
-                          "parts", parts, "hidden", json_number(hidden), NULL);
+    return json_object_of(
+        "flops", json_number(m->flops), "flops_per_s", json_number(m->flops / median * 1e9), "by",
+        json_text_or_null(s->notes != NULL ? s->notes->products_by : NULL), "experts", experts,
+        "limit", limit, "parts", parts, "hidden", json_number(hidden), NULL);
 }
 
 /* ---- how it was timed and checked, and how it ended ---- */

@@ -341,6 +341,8 @@ static void describe_stages(const struct rank *r)
         return;
     if (r->op->operation->between_by != NULL)
         r->op->operation->between_by(r->op, notes->between_by, sizeof(notes->between_by));
+    if (r->algorithm->products_by != NULL)
+        snprintf(notes->products_by, sizeof(notes->products_by), "%s", r->algorithm->products_by);
     snprintf(notes->isa, sizeof(notes->isa), "%s", epa_kernels_get(EPA_BF16, NULL)->isa);
     for (uint32_t i = 0; i < r->n_stages; i++) {
         snprintf(notes->stage[i], sizeof(notes->stage[i]), "%s", r->stage[i].name);

@@ -282,6 +282,7 @@ struct session {
 struct session_notes {
     char isa[32];
     char between_by[64];            /* what computes the experts that are timed; "": none are */
+    char products_by[160];          /* what the algorithm multiplies with; "": it does not say */
     uint32_t n_stages;              /* 0 until ranks have created the algorithm */
     char stage[SESSION_STAGES][32]; /* names, in order */
     enum epa_stage_kind stage_kind[SESSION_STAGES];

@@ -287,6 +287,28 @@ def check_table(validator, epa2a, config):
         expect(f"table, {stage['name']}, cells", len(rows[stage["name"]]) >= len(wants), True)
 
 
+def check_products(validator, epa2a, config):
+    """What a rank multiplies, [100][72] by [48][72], and the least that takes at the rates that were measured."""
+    small = ("gemm.m=100", "gemm.n=96", "gemm.k=72", "bench.iterations=5")
+    weights = {"bf16": 48 * 72 * 2, "f16": 48 * 72 * 2, "fp8": 48 * 72 + 4}
+    for dtype, algorithm in [(d, a) for d in weights for a in ("ag_gemm_2d", "ag_then_gemm")]:
+        result = command(validator, epa2a, "bench", config, *small, f"gemm.dtype={dtype}", f"algorithm={algorithm}")
+        name, compute, total = f"{algorithm}, {dtype}", result["compute"], result["stages"][-1]
+        limit, links = compute["limit"], result["machine"]["links"]
+        expect(f"{name}, operations", compute["flops"], 2.0 * 100 * 48 * 72)
+        expect(f"{name}, limit is known", limit is not None, True)
+        if limit is None:
+            continue
+        expect(f"{name}, weights", limit["weights_bytes"], float(weights[dtype]))
+        for key, want in (("flops_ns", compute["flops"] / limit["flops_per_s"] * 1e9),
+                          ("weights_ns", limit["weights_bytes"] / limit["memory_bytes_per_s"] * 1e9),
+                          ("links_ns", result["traffic"]["total"]["least_bytes"] / links["rate"])):
+            expect(f"{name}, {key}", limit[key], want, 1.0)
+        if not total["beaten"]:
+            least = max(limit["flops_ns"], limit["weights_ns"], limit["links_ns"] + (links["latency_ns"] or 0))
+            expect(f"{name}, at peak", total["peak_ns"], float(least), 2.0)
+
+
 def check_open(validator, epa2a, config):
     """One rank sleeps 60 ms when iterations are due each ms: those behind it are late by what is left
     of that, which a closed loop would see once. All bounds hold however slow the machine is."""
@@ -361,6 +383,7 @@ def main(schema, epa2a, config, graph, plugins):
         failures.extend(f"{log.name}: {error.message}" for error in validator.iter_errors(json.loads(done.stdout)))
     check_stop(validator, epa2a, config)
     check_table(validator, epa2a, config)
+    check_products(validator, epa2a, pathlib.Path(config).with_name("ag_gemm-shm.yaml"))
     check_open(validator, epa2a, config)
     check_harm(validator, epa2a, config)
     check_harm(validator, epa2a, graph, "--plugin-path", plugins)

@@ -180,6 +180,7 @@ static const struct epa_backend_ops ops = {
     .experts_run = cuda_experts_run,
     .experts_name = cuda_experts_name,
     .experts_destroy = cuda_experts_destroy,
+    .peaks = cuda_peaks,
     .clock = cuda_clock,
     .describe = cuda_describe,
     .explain = cuda_explain,

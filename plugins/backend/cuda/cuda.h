@@ -69,6 +69,8 @@ enum epa_status cuda_capture_begin(struct epa_backend *);
 enum epa_status cuda_capture_end(struct epa_backend *, struct epa_graph **out);
 enum epa_status cuda_graph_launch(struct epa_backend *, struct epa_graph *);
 enum epa_status cuda_clock(struct epa_backend *, int64_t *low_ns, int64_t *high_ns);
+enum epa_status cuda_peaks(struct epa_backend *, enum epa_dtype, double *flops_per_ns,
+                           double *bytes_per_ns);
 void cuda_graph_destroy(struct epa_backend *, struct epa_graph *);
 void cuda_describe(struct epa_backend *, void (*say)(void *arg, const char *key, const char *value),
                    void *arg);
@@ -109,6 +111,28 @@ struct clock_words {
 
 /* Queues the kernel that replies in so many rounds. `words`: their address on the device. */
 cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Kernels of cuda_peaks(). */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct peak_run {
+    enum epa_dtype dtype; /* EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
+    uint32_t blocks;      /* one for each multiprocessor */
+    uint32_t rounds;      /* of products */
+    void *memory;         /* of zeros, to be read */
+    uint64_t bytes;
+};
+
+double peak_flops(const struct peak_run *);
+cudaError_t peak_queue_multiply(const struct peak_run *, cudaStream_t);
+cudaError_t peak_queue_read(const struct peak_run *, cudaStream_t);
 
 #ifdef __cplusplus
 }

@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <epa2a/wait.h>
 #include "base/json.h"
 #include "config/experiment.h"
-#include "epa2a/gemm.h"
 
 /* ---- options ---- */
 
@@ -319,6 +317,14 @@ static const char *head_also(const struct experiment *x)
 
 static const char *const head[] = {"moe", NULL, "routing", "tokens", NULL, NULL};
 
+static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
+{
+    const struct epa_mlp *mlp = &op_moe_of(rank)->weights.mlp;
+
+    *out = (struct op_peaks){0, 0};
+    return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
+}
+
 const struct operation op_moe = {
     .op = EPA_OP_MOE,
     .name = "moe",
@@ -342,7 +348,7 @@ const struct operation op_moe = {
     .bytes = op_moe_bytes,
     .weights_bytes = op_moe_mlp_bytes,
     .weights = set_weights,
-    .measure = op_moe_measure,
+    .measure = measure,
     .between_by = op_moe_mlp_by,
     .inputs = op_moe_inputs,
     .between = op_moe_experts,
@@ -361,99 +367,3 @@ const struct operation op_moe = {
     .delivers = delivers,
     .warn = warn,
 };
-
-/* ---- what links, products and weights allow ---- */
-
-/* What a rank's workers can do at best for real experts, measured while all ranks do it: the
- * instruction of the kernels that multiply, and reading memory that no cache holds. */
-
-enum {
-    LINE = 64,
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    TURNS = 1, /* no benchmark, but seconds of each test that benches */
-    READ_BYTES = 1 << 20,
-#else
-    TURNS = 5,             /* the best of them counts */
-    READ_BYTES = 64 << 20, /* of a worker */
-#endif
-};
-
-struct peaks {
-    const struct epa_gemm *gemm;
-    double flops_per_ns, bytes_per_ns; /* of all workers */
-    bool failed;
-};
-
-static void add_rate(double *to, double rate)
-{
-    double have = *to;
-
-    while (!__atomic_compare_exchange(to, &have, &(double){have + rate}, false, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED))
-        ;
-}
-
-static void multiply(void *arg, uint32_t worker, uint32_t workers)
-{
-    struct peaks *p = arg;
-    double best = 0;
-
-    (void)worker;
-    (void)workers;
-    for (uint32_t turn = 0; turn < TURNS; turn++)
-        best = fmax(best, p->gemm->peak());
-    add_rate(&p->flops_per_ns, best);
-}
-
-static void read_memory(void *arg, uint32_t worker, uint32_t workers)
-{
-    struct peaks *p = arg;
-    uint64_t *from = aligned_alloc(LINE, READ_BYTES), sum[8] = {0};
-    size_t n = READ_BYTES / sizeof(*from);
-    double best = 0;
-
-    (void)worker;
-    (void)workers;
-    if (from == NULL) {
-        __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        from[i] = i;
-    for (uint32_t turn = 0; turn < TURNS; turn++) {
-        uint64_t begin = epa_now_ns();
-        double rate;
-
-        for (size_t i = 0; i < n; i += 8)
-            for (uint32_t k = 0; k < 8; k++)
-                sum[k] += from[i + k];
-        from[turn] = sum[turn]; /* so that the sums are wanted */
-        rate = READ_BYTES / (double)(epa_now_ns() - begin);
-        best = rate > best ? rate : best;
-    }
-    add_rate(&p->bytes_per_ns, best);
-    free(from);
-}
-
-enum epa_status op_moe_measure(struct op_rank *rank, struct op_peaks *out, struct epa_error *err)
-{
-    const struct op_moe *op = op_moe_of(rank);
-    struct peaks p = {0};
-    enum epa_status status = EPA_OK;
-
-    *out = (struct op_peaks){0, 0};
-    if (op->weights.mlp.ffn == 0 || op->r.backend->memory != EPA_MEMORY_HOST)
-        return EPA_OK;
-    p.gemm = epa_gemm_get((enum epa_dtype)op->weights.mlp.dtype, NULL);
-    if (p.gemm->peak != NULL)
-        status = op->r.backend->ops->parallel(op->r.backend, multiply, &p);
-    if (status == EPA_OK)
-        status = op->r.backend->ops->parallel(op->r.backend, read_memory, &p);
-    if (status != EPA_OK)
-        op->r.backend->ops->explain(op->r.backend, err);
-    if (p.failed)
-        status = epa_fail(err, EPA_ERR_NOMEM, "no memory to measure what the host computes");
-    out->flops_per_ns = p.flops_per_ns;
-    out->bytes_per_ns = p.bytes_per_ns;
-    return status;
-}

@@ -310,7 +310,6 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_f
 enum epa_status op_moe_mlp_run(struct op_moe *, struct view *, uint16_t *y, struct epa_error *);
 
 void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
-enum epa_status op_moe_measure(struct op_rank *, struct op_peaks *out, struct epa_error *);
 
 /* Layout rank: op->row_first and op->share, the entries of a view by row, experts ascending. */
 enum epa_status op_moe_sort_shares(struct op_moe *, const struct view *, struct epa_error *);

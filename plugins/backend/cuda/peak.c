@@ -1,0 +1,89 @@
+/* What kernels of a GPU do at best (epa2a/backend.h): a kernel that takes some milliseconds runs
+ * again and again, and the fastest counts. A GPU that has rested multiplies faster for some
+ * milliseconds than its power allows for long, and so may a benchmark. */
+#include "cuda.h"
+
+#include <epa2a/wait.h>
+
+enum { TURNS = 10, CAPABILITY = 90 /* of what multiplies: wgmma is 9.0's alone */ };
+
+static const double turn_ns = 2e6; /* at least */
+static const uint64_t most_ns = 200000000;
+
+typedef cudaError_t queue(const struct peak_run *, cudaStream_t);
+
+static enum epa_status time_run(struct cuda *c, queue *kernel, const struct peak_run *run,
+                                double *ns)
+{
+    enum epa_status status = cuda_mark(&c->base, 0);
+
+    if (status == EPA_OK)
+        status = cuda_check(c, kernel(run, c->stream), "launching a kernel");
+    if (status == EPA_OK)
+        status = cuda_mark(&c->base, 1);
+    if (status == EPA_OK)
+        status = cuda_drain(c, false);
+    return status == EPA_OK ? cuda_elapsed(&c->base, 0, 1, ns) : status;
+}
+
+/* The fastest of some turns. */
+static enum epa_status find_fastest(struct cuda *c, queue *kernel, const struct peak_run *run,
+                                    double *out)
+{
+    uint64_t begun = epa_now_ns();
+    enum epa_status status = EPA_OK;
+    double ns = 0, best = 0;
+
+    for (uint32_t i = 0; i < TURNS && status == EPA_OK && epa_now_ns() - begun < most_ns; i++) {
+        status = time_run(c, kernel, run, &ns);
+        best = i == 0 || ns < best ? ns : best;
+    }
+    *out = best;
+    return status;
+}
+
+static bool multiplies(const struct cuda *c)
+{
+    int major = 0, minor = 0;
+
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->base.device) ==
+               cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->base.device) ==
+               cudaSuccess &&
+           major * 10 + minor == CAPABILITY;
+}
+
+enum epa_status cuda_peaks(struct epa_backend *base, enum epa_dtype dtype, double *flops_per_ns,
+                           double *bytes_per_ns)
+{
+    struct cuda *c = cuda_fresh(base);
+    struct peak_run run = {.dtype = dtype,
+                           .blocks = base->multiprocessors,
+                           .memory = c->flush,
+                           .bytes = c->flush_bytes,
+                           .rounds = 1};
+    enum epa_status status = cuda_enter_eager(c, "measuring peaks");
+    double ns = 0;
+
+    *flops_per_ns = *bytes_per_ns = 0;
+    if (status != EPA_OK || !multiplies(c))
+        return status;
+    status = time_run(c, peak_queue_multiply, &run, &ns); /* and load the kernel */
+    do {
+        run.rounds *= 8;
+        if (status == EPA_OK)
+            status = time_run(c, peak_queue_multiply, &run, &ns);
+    } while (status == EPA_OK && ns < turn_ns / 2);
+    if (status == EPA_OK)
+        status = find_fastest(c, peak_queue_multiply, &run, &ns);
+    if (status == EPA_OK && ns > 0)
+        *flops_per_ns = peak_flops(&run) / ns;
+    if (status == EPA_OK)
+        status = cuda_check(c, cudaMemsetAsync(c->flush, 0, c->flush_bytes, c->stream),
+                            "cudaMemsetAsync");
+    if (status == EPA_OK)
+        status = find_fastest(c, peak_queue_read, &run, &ns);
+    if (status == EPA_OK && ns > 0)
+        *bytes_per_ns = (double)run.bytes / ns;
+    return status;
+}
