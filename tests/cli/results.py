@@ -307,6 +307,7 @@ def check_products(validator, epa2a, config):
         if not total["beaten"]:
             least = max(limit["flops_ns"], limit["weights_ns"], limit["links_ns"] + (links["latency_ns"] or 0))
             expect(f"{name}, at peak", total["peak_ns"], float(least), 2.0)
+        expect(f"{name}, by", compute["by"] is not None, algorithm == "ag_then_gemm")
 
 
 def check_open(validator, epa2a, config):

@@ -11,6 +11,7 @@
  * e. Words only count up, with a quiet between two SETs of one. */
 #include <epa2a/algorithm.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ struct then {
     void *packed;
     struct gemm_weights weights; /* with */
     char *panels;                /* of all of A, */
+    char by[32];                 /* what multiplies */
     float **scratch;             /* [workers] a tile, */
     char **line;                 /* [workers] a row with zeros behind */
     uint64_t start[RANKS + 1];   /* of each rank's rows */
@@ -385,6 +387,7 @@ static enum epa_status create_library(struct then *t, const struct epa_ag_gemm *
 
     if (status != EPA_OK)
         return status;
+    snprintf(t->by, sizeof(t->by), "%s", onednn_name(t->library));
     t->packed = algo_alloc(h, onednn_packed_bytes(t->library, 0), 1);
     if (t->packed != NULL && onednn_pack(t->library, 0, 0, g->b, t->packed) != EPA_OK)
         status = epa_fail(err, EPA_ERR_SYSTEM, "oneDNN cannot pack B");
@@ -396,6 +399,7 @@ static void alloc_kernels(struct then *t, const struct epa_ag_gemm *g)
     struct algo_host *h = &t->host;
     uint32_t rows = gemm_round_up(h->world.size * t->max_rows, EPA_GEMM_ROWS);
 
+    snprintf(t->by, sizeof(t->by), "%s kernels", t->weights.kernels->isa);
     t->panels = algo_alloc(h, epa_gemm_a_bytes(rows, gemm_padded_k(g->k)), 1);
     t->scratch = algo_alloc(h, h->workers, sizeof(*t->scratch));
     t->line = algo_alloc(h, h->workers, sizeof(*t->line));
@@ -434,6 +438,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     t->max_rows = g->max_rows;
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
+    host->base.products_by = t->by;
     host->base.destroy = destroy;
     status =
         l.onednn ? create_library(t, g, err) : gemm_weights_create(g, p->backend, &t->weights, err);
