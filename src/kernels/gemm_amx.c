@@ -10,7 +10,7 @@
  * The instruction takes denormals in A, B and sums for zeros, and makes a zero of each denormal it
  * would give. */
 #include "kernels/gemm_avx512.h"
-#include "kernels/gemm_peak.h"
+#include "kernels/sets.h"
 
 enum {
     ROWS = 256,   /* of A, and */

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include "kernels/gemm_loops.h"
-#include "kernels/gemm_peak.h"
 #include "kernels/sets.h"
 
 enum { TILE_ROWS = 5 };

@@ -5,7 +5,7 @@
  *   FP8        p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c),
  *              from +0, 128s ascending */
 #include "kernels/gemm_avx512.h"
-#include "kernels/gemm_peak.h"
+#include "kernels/sets.h"
 
 /* 64 codes a step; scale[] has one for each group, a multiple of 32. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,

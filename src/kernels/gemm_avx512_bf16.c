@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "kernels/gemm_avx512.h"
-#include "kernels/gemm_peak.h"
+#include "kernels/sets.h"
 
 enum {
     ROWS = 64,    /* of A, and */
