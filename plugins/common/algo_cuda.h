@@ -49,8 +49,8 @@ EPA_BOTH uint32_t device_cell_of(const uint32_t *begin, uint32_t n, uint32_t i)
     return low;
 }
 
-/* When a warp ended a phase of a stage, by the device's nanosecond clock, and how long that took; in
- * which call: those of a call before the last one of the stage are of no use, and nobody clears
+/* When a warp ended a phase of a stage, by the device's nanosecond clock, and how long that took;
+ * in which call: those of a call before the last one of the stage are of no use, and nobody clears
  * them. 16 bytes, which one lane stores. */
 struct device_stamp {
     uint64_t end; /* 0: never */

@@ -308,7 +308,7 @@ int cmd_routing(const struct cli *cli)
     return status == EPA_OK ? EXIT_OK : cli_fail(&err);
 }
 
-/* ---- rerun: the experiments of a result are run again by the same verb, and compared with it ---- */
+/* ---- rerun: experiments of a result run again by the same verb, and are compared with it ---- */
 
 static enum epa_status pick(const struct cli *cli, struct results *then, struct epa_error *err)
 {

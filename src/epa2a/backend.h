@@ -92,8 +92,8 @@ struct epa_backend_ops {
     void (*graph_destroy)(struct epa_backend *, struct epa_graph *);
     /* Queues a write of more memory than L2 holds; on the host each worker does so. */
     enum epa_status (*flush_cache)(struct epa_backend *);
-    /* Experts between a dispatch and its combine, real ones (struct epa_mlp says what is computed, y
-     * is rounded) or synthetic ones. NULL, all four, and synthetic ones that create() does not
+    /* Experts between a dispatch and its combine, real ones (struct epa_mlp says what is computed,
+     * y is rounded) or synthetic ones. NULL, all four, and synthetic ones that create() does not
      * support: the core computes them on the host, by copies.
      *
      * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a

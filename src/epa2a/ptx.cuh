@@ -16,8 +16,8 @@ EPA_DEV uint64_t epa_dev_time(void)
     return ns;
 }
 
-/* Of a block of one dimension: a thread's number in its warp. The compiler computes threadIdx.x % 32
- * anew wherever it has no register for it, which takes a while; a file of kernels that defines
+/* Of a block of one dimension: a thread's number in its warp. The compiler computes threadIdx.x %
+ * 32 anew wherever it has no register for it, which takes a while; a file of kernels that defines
  * EPA_DEV_KEEP_LANE before it includes this has a register set apart. Which is faster is to be
  * measured. */
 #ifdef EPA_DEV_KEEP_LANE

@@ -173,7 +173,7 @@ template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-/* ---- copies of 16 bytes to shared memory: each thread its own; no other proxy, so no fences ---- */
+/* --- copies of 16 bytes to shared memory: each thread its own; no other proxy, so no fences */
 
 EPA_DEV void epa_dev_copy16(void *shared, const void *from)
 {

@@ -59,8 +59,8 @@ INLINED void work_ahead(struct gemm_ahead *ahead, bool fp8)
     }
 }
 
-/* Products of k to end into the sums; `lower`: there are more than 16 rows. A comes by from L2, with
- * the hint that leaves the slice of B in L1. */
+/* Products of k to end into the sums; `lower`: there are more than 16 rows. A comes by from L2,
+ * with the hint that leaves the slice of B in L1. */
 INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, bool lower, bool fp8)
 {
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;

@@ -14,8 +14,8 @@ struct gemm_tile_out {
     uint32_t m, n, k, k0;
     uint32_t row;                  /* of `to`: the first of them */
     enum epa_dtype weights, dtype; /* dtype: of `to`, unless weights are FP8 */
-    /* FP8: channels of a scale, 128 or 64. Kernels know groups of 128, so each 64 are followed by 64
-     * zeros, which stay as they are: `to` has 2 k columns then. */
+    /* FP8: channels of a scale, 128 or 64. Kernels know groups of 128, so each 64 are followed by
+     * 64 zeros, which stay as they are: `to` has 2 k columns then. */
     uint32_t group;
     bool plain;   /* `to` is [m][k], and no panels; not of FP8 */
     void *to;     /* A panels (epa2a/gemm.h) */

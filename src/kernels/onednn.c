@@ -1,6 +1,6 @@
-/* oneDNN 2 and 3. Each worker has primitives of its own: a reorder for each product, and a matmul for
- * each of the last numbers of rows, made when it is first wanted. OpenMP, where the library uses
- * it, gets one thread. */
+/* oneDNN 2 and 3. Each worker has primitives of its own: a reorder for each product, and a matmul
+ * for each of the last numbers of rows, made when it is first wanted. OpenMP, where the library
+ * uses it, gets one thread. */
 #include "kernels/onednn.h"
 
 #ifdef EPA2A_ONEDNN

@@ -1,6 +1,6 @@
 /* AllGather as an operation, and what ag_gemm shares with it. Rows are random bytes; `tokens` says
- * how many each rank has. The output is compared byte by byte with the rows of all ranks, made again
- * from the seed. */
+ * how many each rank has. The output is compared byte by byte with the rows of all ranks, made
+ * again from the seed. */
 #include "op/op.h"
 
 #include <math.h>

@@ -164,8 +164,8 @@ struct operation {
     const char *unit; /* a counter of traces: "tokens" */
     uint64_t (*most_units)(const struct experiment *);
     uint32_t (*arrays)(const struct experiment *, uint64_t units, struct op_array *out);
-    /* What is beside its slots; NULL, all of them: nothing. init() may fail half way: finish() takes
-     * what there is. */
+    /* What is beside its slots; NULL, all of them: nothing. init() may fail half way: finish()
+     * takes what there is. */
     enum epa_status (*init)(struct op_rank *, const struct op_params *, struct epa_error *);
     void (*finish)(struct op_rank *);
     /* Bytes of host memory that takes at most with such a backend, with or without the memory of
@@ -182,8 +182,8 @@ struct operation {
     enum epa_status (*measure)(struct op_rank *, struct op_peaks *out, struct epa_error *);
     /* What computes `between` where that is timed, such as "avx512 kernels". NULL as there. */
     void (*between_by)(const struct op_rank *, char *out, size_t room);
-    /* Makes the inputs of the slot's iteration where the host works on them, and sets the pointers of
-     * its problem, which has shapes. Returns how many units this rank has. */
+    /* Makes the inputs of the slot's iteration where the host works on them, and sets the pointers
+     * of its problem, which has shapes. Returns how many units this rank has. */
     uint32_t (*inputs)(struct op_rank *, struct op_slot *);
     /* Work that the core does between dispatch and combine. NULL: there are no such stages. */
     enum epa_status (*between)(struct op_rank *, uint32_t slot, struct epa_error *);

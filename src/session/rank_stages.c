@@ -275,8 +275,8 @@ double rank_total_ns(struct rank *r)
     return total;
 }
 
-/* ---- what a rank notes where somebody profiles: its names, and the offset of its clock from that of
- * rank 0, before the first iteration and after the last ---- */
+/* ---- what a rank notes where somebody profiles: its names, and the offset of its clock from that
+ * of rank 0, before the first iteration and after the last ---- */
 
 static const char *const core_name[RANK_SLICES] = {
     [SLICE_BARRIER] = "barrier",

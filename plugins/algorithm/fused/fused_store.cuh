@@ -94,9 +94,9 @@ EPA_DEV fused_sweep<IN> fused_load_sweep(const struct fused_args &a, uint32_t to
     return s;
 }
 
-/* The row of x to the lanes' places, those in `lanes`. A piece of it is put into shared memory, from
- * where each lane has it stored by one instruction. `sweep`: the first of this row, and then of the
- * `following` token's. One warp; epa_dev_bulk_wait() ends it. */
+/* The row of x to the lanes' places, those in `lanes`. A piece of it is put into shared memory,
+ * from where each lane has it stored by one instruction. `sweep`: the first of this row, and then
+ * of the `following` token's. One warp; epa_dev_bulk_wait() ends it. */
 template <int IN>
 EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t following,
                             uint32_t lanes, char *to, struct fused_slots *slots,

@@ -74,8 +74,8 @@ EPA_DEV struct fused_share fused_share_of(const struct fused_args &a, uint32_t w
             (uint32_t)(begin + n * (blockIdx.x + 1) / blocks)};
 }
 
-/* 16 bytes, asked for here. Other loads a compiler moves to where they are used, behind a branch, so
- * that each waits for the one before. */
+/* 16 bytes, asked for here. Other loads a compiler moves to where they are used, behind a branch,
+ * so that each waits for the one before. */
 EPA_DEV uint4 fused_load16_now(const char *from)
 {
 #ifdef __CUDA_ARCH__

@@ -1,5 +1,5 @@
-/* What a rank of ll_v1 does alone: it sorts its choices by expert and quantises its tokens, regroups
- * received rows by expert, and adds up the expert outputs of its tokens. */
+/* What a rank of ll_v1 does alone: it sorts its choices by expert and quantises its tokens,
+ * regroups received rows by expert, and adds up the expert outputs of its tokens. */
 #include "ll_v1_host.h"
 
 #include <string.h>

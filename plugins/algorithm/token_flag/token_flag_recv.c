@@ -1,5 +1,5 @@
-/* dispatch_recv, and what dispatch_send receives between two chunks: the counts of all ranks, and rows
- * that are copied to their experts as they arrive. */
+/* dispatch_recv, and what dispatch_send receives between two chunks: the counts of all ranks, and
+ * rows that are copied to their experts as they arrive. */
 #include "token_flag_host.h"
 
 #include <string.h>

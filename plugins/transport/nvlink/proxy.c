@@ -85,8 +85,8 @@ static void keep_fact(void *arg, const char *key, const char *value)
     p->facts++;
 }
 
-/* All pin what is their own before any pins what is another's: ranks that are threads of one process
- * have the same memory, which is pinned once. */
+/* All pin what is their own before any pins what is another's: ranks that are threads of one
+ * process have the same memory, which is pinned once. */
 static enum epa_status pin_own(struct proxy *p, uint64_t bytes)
 {
     struct epa_bootstrap *boot = p->params.boot;

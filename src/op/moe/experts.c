@@ -1,8 +1,8 @@
 /* The synthetic expert: multiplies each row by a factor of its own. Fast, by kernels, as it runs
  * between the stages of every iteration, on a device by those of its backend; the checks do not use
  * it. Layout rank: the output of a row is the weighted sum over the experts that want it. Rows of a
- * device are read and expert outputs written a window at a time, so that memory of the host does not
- * grow with what a rank receives; only rows in use are written. */
+ * device are read and expert outputs written a window at a time, so that memory of the host does
+ * not grow with what a rank receives; only rows in use are written. */
 #include <stdlib.h>
 #include <string.h>
 

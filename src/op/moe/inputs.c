@@ -289,8 +289,8 @@ static void fill_tokens(struct op_moe *op, struct op_slot *s, uint32_t tokens)
     }
 }
 
-/* ---- traffic: counted from the routing of all ranks, none of which has to be there: a world may be
- * larger than any that this machine can run ---- */
+/* ---- traffic: counted from the routing of all ranks, none of which has to be there: a world may
+ * be larger than any that this machine can run ---- */
 
 /* One for each choice; one for each token and rank. */
 struct rows {
