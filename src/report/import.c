@@ -714,6 +714,7 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
 {
     struct reading r = {.path = path, .err = err, .keys = json_object()};
     enum epa_status status = EPA_OK;
+    size_t before = json_array_size(results);
 
     for (char *line = text, *end; line != NULL && status == EPA_OK; line = end) {
         end = strchr(line, '\n');
@@ -741,6 +742,8 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
         status = epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s%s print", path,
                           known.data, nccl_tests.name);
     }
+    while (status != EPA_OK && json_array_size(results) > before)
+        json_array_remove(results, before);
     free(r.run);
     json_decref(r.keys);
     return status;

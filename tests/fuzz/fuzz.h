@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 void fuzz_yaml(const uint8_t *data, size_t bytes);
@@ -16,11 +17,13 @@ void fuzz_trace(const uint8_t *data, size_t bytes);
 void fuzz_npy(const uint8_t *data, size_t bytes);
 void fuzz_jsonl(const uint8_t *data, size_t bytes);
 
-static inline void demand(bool holds)
-{
-    if (!holds)
-        abort();
-}
+#define demand(holds) \
+    do { \
+        if (!(holds)) { \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #holds); \
+            abort(); \
+        } \
+    } while (0)
 
 /* A file of these bytes in memory, whose path is by its descriptor, so that no two fuzzers meet on
  * one. The next call of the thread ends it. */
