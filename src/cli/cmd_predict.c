@@ -133,11 +133,11 @@ static enum epa_status read_file(struct prediction *p)
 /* Whether it has the tokens and choices that are asked for. */
 bool prediction_is_whole(const struct prediction *p, const struct measured *m)
 {
-    return m->tokens == p->op->size(p->x) && m->topk == p->x->moe.topk;
+    return m->tokens == p->op->size(p->x) && m->copies == operation_copies(p->x);
 }
 
 /* Adds a run of a world; false: it cannot be, as `why` says. */
-static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t topk,
+static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint32_t copies,
                     bool checks, char why[CLI_FAILURE])
 {
     struct measured *m = &p->run[p->n];
@@ -154,8 +154,8 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     set[n++] = arena_printf(p->arena, "%s=%u", p->op->size_key, tokens);
     if (tokens != p->op->size(p->x))
         set[n++] = "tokens=full";
-    if (p->op->op == EPA_OP_MOE)
-        set[n++] = arena_printf(p->arena, "moe.topk=%u", topk);
+    if (p->op->copies_key != NULL)
+        set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
     one.text = p->text;
     one.n_only = 0;
     one.set = set;
@@ -174,7 +174,7 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
                            .set = set,
                            .n_sets = n,
                            .tokens = tokens,
-                           .topk = topk,
+                           .copies = copies,
                            .checks = checks,
                            .x = runs->run[0].x,
                            .total_ns = INFINITY,
@@ -191,20 +191,20 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
 /* All runs of a world, or none. */
 static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char why[CLI_FAILURE])
 {
-    uint32_t tokens = (uint32_t)p->op->size(p->x), topk = p->x->moe.topk, first = p->n;
+    uint32_t tokens = (uint32_t)p->op->size(p->x), copies = operation_copies(p->x), first = p->n;
     struct measured *all = &p->run[first];
     bool fewer;
 
-    if (!add_run(p, ranks, tokens, topk, checks, why))
+    if (!add_run(p, ranks, tokens, copies, checks, why))
         return false;
-    fewer = all->point[0].term[2] < all->point[0].term[3] && topk > 1 &&
+    fewer = all->point[0].term[2] < all->point[0].term[3] && copies > 1 &&
             p->x->routing.kind != ROUTING_FILE;
-    if (!checks && tokens > 1 && !add_run(p, ranks, 1, topk, false, why)) {
+    if (!checks && tokens > 1 && !add_run(p, ranks, 1, copies, false, why)) {
         p->n = first;
         return false;
     }
     if (!checks && fewer)
-        (void)add_run(p, ranks, tokens, topk > 4 ? topk / 4 : 1, false, why);
+        (void)add_run(p, ranks, tokens, copies > 4 ? copies / 4 : 1, false, why);
     if (!checks)
         p->world[p->n_worlds++] = ranks;
     return true;

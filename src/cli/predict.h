@@ -22,7 +22,7 @@ enum {
 
 /* A run that is measured. */
 struct measured {
-    uint32_t ranks, tokens, topk;
+    uint32_t ranks, tokens, copies;
     const char **set; /* [n_sets], and room for how it is measured */
     uint32_t n_sets;
     bool checks; /* it is for --check alone */

@@ -34,8 +34,7 @@ void prediction_count(const struct experiment *x, const struct op_source *source
                       struct op_load mean[OP_PHASES])
 {
     const struct operation *op = operation_of_experiment(x);
-    double choices =
-        (double)x->ranks * (double)op->size(x) * (op->op == EPA_OP_MOE ? (double)x->moe.topk : 1);
+    double choices = (double)x->ranks * (double)op->size(x) * (double)operation_copies(x);
     uint32_t n = (uint32_t)fmax(1, fmin(COUNTED, CHOICES_MOST / choices));
 
     memset(mean, 0, OP_PHASES * sizeof(*mean));
@@ -261,7 +260,7 @@ static json_t *measured_json(const struct prediction *p)
                                        json_number(m->point[k].term[3]), NULL));
         json_array_append_new(out,
                               json_object_of("ranks", json_count(m->ranks), "size",
-                                             json_count(m->tokens), "topk", json_count(m->topk),
+                                             json_count(m->tokens), "topk", json_count(m->copies),
                                              "share", json_number(m->point[0].share), "fitted",
                                              json_boolean(!m->checks), "stages", stages, NULL));
     }

@@ -29,6 +29,13 @@ const struct operation *operation_of_experiment(const struct experiment *x)
     return algorithm_of(x) != NULL ? operation_of(algorithm_of(x)->op) : NULL;
 }
 
+uint32_t operation_copies(const struct experiment *x)
+{
+    const struct operation *op = operation_of_experiment(x);
+
+    return op->copies != NULL ? op->copies(x) : 1;
+}
+
 void operation_names(uint32_t ops, struct text *out)
 {
     for (uint32_t i = 0; operations[i] != NULL; i++)

@@ -131,6 +131,10 @@ struct operation {
      * -e), plots and advice. */
     const char *size_key, *size_label;
     uint64_t (*size)(const struct experiment *); /* its value */
+    /* The key that sets how many places each of those goes to, and its value. NULL, both: one. */
+    const char *copies_key;
+    uint32_t (*copies)(const struct experiment *);
+    const char *weights_keys; /* ", KEY..." that make weights smaller; NULL: there are none */
     /* A section more that a report begins with, "expert", where it says something. NULL: never. */
     const char *(*head_also)(const struct experiment *);
     /* Sections that a report begins with: names of a line, then NULL; another NULL ends the
@@ -234,6 +238,8 @@ void operation_names(uint32_t ops, struct text *out);
 
 /* That of the experiment's algorithm; NULL: none was loaded, or it is not known. */
 const struct operation *operation_of_experiment(const struct experiment *);
+/* How many places each row or token of the experiment goes to. */
+uint32_t operation_copies(const struct experiment *);
 
 /* `tokens:` of a rank in an iteration, at most `most`. */
 uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, uint64_t iteration);

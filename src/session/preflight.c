@@ -128,8 +128,9 @@ static void add_advice(struct text *out, const struct session *s, const struct s
         capacity = capacity || strcmp(o->name, "capacity") == 0;
     }
     text_add(out, ": lower %s, ranks", session_operation(s)->size_key);
-    if (sum->weights > sum->total / 4 / s->experiment->ranks)
-        text_add(out, ", moe.experts, expert.ffn");
+    if (session_operation(s)->weights_keys != NULL &&
+        sum->weights > sum->total / 4 / s->experiment->ranks)
+        text_add(out, "%s", session_operation(s)->weights_keys);
     if (buffers)
         text_add(out, ", algorithm.buffers");
     if (session_slots(s) > 2)

@@ -325,12 +325,20 @@ static enum epa_status measure(struct op_rank *rank, struct op_peaks *out, struc
     return mlp->ffn == 0 ? EPA_OK : op_measure_peaks(rank, (enum epa_dtype)mlp->dtype, out, err);
 }
 
+static uint32_t choices(const struct experiment *x)
+{
+    return x->moe.topk;
+}
+
 const struct operation op_moe = {
     .op = EPA_OP_MOE,
     .name = "moe",
     .size_key = "moe.max_tokens",
     .size_label = "tokens of a rank",
     .size = op_moe_most_tokens,
+    .copies_key = "moe.topk",
+    .copies = choices,
+    .weights_keys = ", moe.experts, expert.ffn",
     .head = head,
     .head_also = head_also,
     .check_options = check_options,
