@@ -3,10 +3,10 @@
 #define KERNELS_SETS_H
 
 #include <stdbool.h>
-#include <time.h>
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
+#include "epa2a/wait.h"
 #include "kernels/gemm_rows.h"
 
 /* For code that is written once for both types and has to know which one when compiled. */
@@ -76,25 +76,18 @@ enum {
     PEAK_TURNS = 8,     /* the best counts: a core is interrupted, or wakes up */
 };
 
-static inline double peak_now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* round(): `flops` operations */
 static inline double peak_of(void (*round)(void), double flops)
 {
     double best = 0;
 
     for (int turn = 0; turn < PEAK_TURNS; turn++) {
-        double start = peak_now_ns(), rate;
+        uint64_t start = epa_now_ns();
+        double rate;
 
         for (int i = 0; i < PEAK_ROUNDS; i++)
             round();
-        rate = flops * PEAK_ROUNDS / (peak_now_ns() - start);
+        rate = flops * PEAK_ROUNDS / (double)(epa_now_ns() - start);
         best = rate > best ? rate : best;
     }
     return best;
