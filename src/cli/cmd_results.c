@@ -245,9 +245,8 @@ enum epa_status cmd_trace_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-static bool check_one(struct trace_file *f, bool quiet)
+static bool check_one(const struct trace_file *f, bool quiet)
 {
-    trace_check(f);
     fputs(f->flaws.data != NULL ? f->flaws.data : "", stdout);
     if (!quiet)
         printf("%s: %zu events, %u finding%s\n", f->path, f->n, f->n_flaws,

@@ -17,7 +17,7 @@
 #include "base/json.h"
 #include "view_texts.h"
 
-enum { FLAWS_TOLD = 100, DEPTH = 64 };
+enum { FLAWS_TOLD = 100 };
 
 /* Microseconds of a file that runs for longer than this are no numbers of a trace. */
 static const double most_us = 1e12;
@@ -45,18 +45,6 @@ static int64_t number_of(const json_t *object, const char *key, int64_t missing)
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : missing;
 }
 
-const char *trace_text(const struct trace_file *f, const char *key)
-{
-    return json_text_at(f->other, key);
-}
-
-double trace_number(const struct trace_file *f, const char *key, double missing)
-{
-    double value = json_number_at(f->other, key);
-
-    return isnan(value) ? missing : value;
-}
-
 /* How far the clock of a rank may be off, by the file; 0 where it does not say. */
 static double clock_error_ns(const struct trace_file *f, uint32_t rank)
 {
@@ -67,6 +55,11 @@ static double clock_error_ns(const struct trace_file *f, uint32_t rank)
 }
 
 /* ---- events ---- */
+
+static bool is_flow(const struct trace_item *i)
+{
+    return i->ph == 's' || i->ph == 'f';
+}
 
 static bool read_time(struct trace_file *f, const json_t *event, size_t index, const char *key,
                       int64_t *out)
@@ -108,11 +101,9 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
         .cat = json_text_at(event, "cat"),
         .id = json_text_at(event, "id"),
         .iteration = number_of(args, "iteration", -1),
-        .peer = number_of(args, "peer", -1),
         .from = number_of(args, "from", -1),
         .to = number_of(args, "to", -1),
         .bytes = (uint64_t)number_of(args, "bytes", 0),
-        .tokens = (uint64_t)number_of(args, "tokens", 0),
         .index = index,
         .json = event,
     };
@@ -145,22 +136,180 @@ static int by_time(const void *left, const void *right)
     return order != 0 ? order : a->index < b->index ? -1 : 1;
 }
 
+/* ---- what must hold ---- */
+
+static void check_shape(struct trace_file *f, const struct trace_item *i)
+{
+    const json_t *args = json_object_get(i->json, "args");
+    const char *bp = json_string_value(json_object_get(i->json, "bp"));
+
+    if (strchr("MXCsf", i->ph) == NULL)
+        add_flaw(f, "event %zu: ph '%c' is none that epa2a knows", i->index, i->ph);
+    if (i->ph == 'C' && json_object_size(args) == 0)
+        add_flaw(f, "event %zu: a counter without a value", i->index);
+    for (struct json_walk it = {i->ph == 'C' ? args : NULL}; json_next(&it);)
+        if (!json_is_number(it.value))
+            add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
+    if (is_flow(i) && i->id[0] == '\0')
+        add_flaw(f, "event %zu: a flow without id", i->index);
+    if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))
+        add_flaw(f, "event %zu: a flow's end that does not say bp: e", i->index);
+    if (f->ours && is_flow(i) && (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
+        add_flaw(f, "event %zu: a flow of another rank than its slice", i->index);
+}
+
+/* By rank and lane, then by time, in which the items are. */
+static int by_lane(const void *left, const void *right)
+{
+    const struct trace_item *a = *(struct trace_item *const *)left;
+    const struct trace_item *b = *(struct trace_item *const *)right;
+    int order = a->pid != b->pid ? compare_whole(a->pid, b->pid) : compare_whole(a->tid, b->tid);
+
+    return order != 0 ? order : a < b ? -1 : 1;
+}
+
+/* `open` is the innermost slice of the lane so far. Another may begin where one ends, to which a
+ * flow there belongs. Returns what is open behind the item. */
+static const struct trace_item *nest(struct trace_file *f, const struct trace_item *open,
+                                     struct trace_item *i)
+{
+    while (open != NULL && trace_end_ns(open) < i->ts_ns + (i->ph == 'X'))
+        open = open->in;
+    i->in = open;
+    if (is_flow(i) && open == NULL)
+        add_flaw(f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id, i->pid,
+                 i->tid);
+    if (i->ph != 'X')
+        return open;
+    if (open != NULL && trace_end_ns(i) > trace_end_ns(open))
+        add_flaw(f, "event %zu: slice %s of lane %u.%u ends after event %zu, %s, in which it began",
+                 i->index, i->name, i->pid, i->tid, open->index, open->name);
+    return i;
+}
+
+static void nest_lanes(struct trace_file *f, struct trace_item **item)
+{
+    qsort(item, f->n, sizeof(*item), by_lane);
+    for (size_t k = 0; k < f->n;) {
+        const struct trace_item *first = item[k], *open = NULL;
+        bool named = false;
+        size_t last = 0;
+
+        for (; k < f->n && item[k]->pid == first->pid && item[k]->tid == first->tid; k++) {
+            check_shape(f, item[k]);
+            if (item[k]->ph == 'M') {
+                named |= strcmp(item[k]->name, "thread_name") == 0;
+                continue;
+            }
+            if (f->ours && item[k]->index < last)
+                add_flaw(f, "event %zu: not in order of time in lane %u.%u", item[k]->index,
+                         first->pid, first->tid);
+            last = item[k]->index;
+            open = nest(f, open, item[k]);
+        }
+        if (f->ours && !named)
+            add_flaw(f, "lane %u.%u has no thread_name", first->pid, first->tid);
+    }
+}
+
+/* Ends of one flow are neighbours, its s before its f. */
+static int by_flow(const struct trace_item *a, const struct trace_item *b)
+{
+    int order = strcmp(a->id, b->id);
+
+    if (order == 0)
+        order = strcmp(a->cat, b->cat);
+    return order != 0 ? order : strcmp(a->name, b->name);
+}
+
+static int by_flow_and_end(const void *left, const void *right)
+{
+    const struct trace_item *a = *(struct trace_item *const *)left;
+    const struct trace_item *b = *(struct trace_item *const *)right;
+    int order = by_flow(a, b);
+
+    return order != 0 ? order : (int)b->ph - (int)a->ph;
+}
+
+static void join(struct trace_file *f, struct trace_item *from, struct trace_item *to)
+{
+    double off = clock_error_ns(f, from->pid) + clock_error_ns(f, to->pid);
+
+    from->other = to;
+    to->other = from;
+    if ((double)(from->ts_ns - to->ts_ns) > off)
+        add_flaw(
+            f, "event %zu: flow %s arrives %lld ns before it leaves, and clocks agree within %.0f",
+            to->index, to->id, (long long)(from->ts_ns - to->ts_ns), off);
+}
+
+/* Where a file is of one rank, other ends are in those of others. */
+static void join_flows(struct trace_file *f, struct trace_item **flow)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < f->n; k++)
+        if (is_flow(&f->item[k]))
+            flow[n++] = &f->item[k];
+    qsort(flow, n, sizeof(*flow), by_flow_and_end);
+    for (size_t k = 0, same; k < n; k += same) {
+        int64_t rank = flow[k]->ph == 's' ? flow[k]->to : flow[k]->from;
+
+        for (same = 1; k + same < n && by_flow(flow[k], flow[k + same]) == 0; same++)
+            ;
+        if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
+            join(f, flow[k], flow[k + 1]);
+        else if (same > 1)
+            add_flaw(f, "event %zu: flow %s is there %zu times", flow[k]->index, flow[k]->id, same);
+        else if (!f->ours || rank < 0 || (rank < TRACE_RANKS && f->has[rank]))
+            add_flaw(f, "event %zu: flow %s %s", flow[k]->index, flow[k]->id,
+                     flow[k]->ph == 's' ? "has no end" : "has no beginning");
+    }
+}
+
+static void check_other(struct trace_file *f)
+{
+    double dropped = json_number_at(f->other, "dropped");
+
+    if (!f->ours)
+        return;
+    if (json_number_at(f->other, "trace") != 1)
+        add_flaw(f, "otherData.trace is not 1, the only kind there is");
+    if (!(dropped >= 0))
+        add_flaw(f, "otherData does not say what was dropped");
+    else if (dropped > 0)
+        add_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
+}
+
 static enum epa_status read_events(struct trace_file *f, struct epa_error *err)
 {
     const json_t *events =
         json_is_array((json_t *)f->root) ? f->root : json_object_get(f->root, "traceEvents");
+    struct trace_item **item;
 
     if (!json_is_array(events))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no Chrome trace: there is no traceEvents",
                         f->path);
     f->item = memory_alloc(json_array_size(events), sizeof(*f->item));
     for (struct json_walk event = {events}; json_next(&event);) {
+        struct trace_item *i = &f->item[f->n];
+
         if (!json_is_object(event.value))
             add_flaw(f, "event %zu: no object", event.n - 1);
-        else if (read_item(f, event.value, event.n - 1, &f->item[f->n]))
+        else if (read_item(f, event.value, event.n - 1, i)) {
             f->n++;
+            if (i->ph != 'M' && i->pid < TRACE_RANKS)
+                f->has[i->pid] = true;
+        }
     }
     qsort(f->item, f->n, sizeof(*f->item), by_time);
+    item = memory_alloc(f->n, sizeof(*item));
+    for (size_t k = 0; k < f->n; k++)
+        item[k] = &f->item[k];
+    check_other(f);
+    nest_lanes(f, item);
+    join_flows(f, item);
+    free(item);
     return EPA_OK;
 }
 
@@ -180,7 +329,7 @@ enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_
         return epa_fail(err, EPA_ERR_CONFIG, "%s:%d:%d: error: not JSON: %s", path, why.line,
                         why.column, why.text);
     out->other = json_object_get(out->root, "otherData");
-    out->ours = strcmp(trace_text(out, "program"), "epa2a") == 0;
+    out->ours = strcmp(json_text_at(out->other, "program"), "epa2a") == 0;
     return read_events(out, err);
 }
 
@@ -193,210 +342,9 @@ void trace_free(struct trace_file *f)
     *f = (struct trace_file){0};
 }
 
-/* ---- single events ---- */
-
-static void check_shape(struct trace_file *f, const struct trace_item *i)
-{
-    const json_t *args = json_object_get(i->json, "args");
-    const char *bp = json_string_value(json_object_get(i->json, "bp"));
-
-    if (strchr("MXCsf", i->ph) == NULL)
-        add_flaw(f, "event %zu: ph '%c' is none that epa2a knows", i->index, i->ph);
-    if (i->ph == 'C' && json_object_size(args) == 0)
-        add_flaw(f, "event %zu: a counter without a value", i->index);
-    for (struct json_walk it = {i->ph == 'C' ? args : NULL}; json_next(&it);)
-        if (!json_is_number(it.value))
-            add_flaw(f, "event %zu: counter %s is no number", i->index, i->name);
-    if ((i->ph == 's' || i->ph == 'f') && i->id[0] == '\0')
-        add_flaw(f, "event %zu: a flow without id", i->index);
-    if (i->ph == 'f' && (bp == NULL || strcmp(bp, "e") != 0))
-        add_flaw(f, "event %zu: a flow's end that does not say bp: e", i->index);
-    if (f->ours && (i->ph == 's' || i->ph == 'f') &&
-        (i->ph == 's' ? i->from : i->to) != (int64_t)i->pid)
-        add_flaw(f, "event %zu: a flow of another rank than its slice", i->index);
-}
-
-/* ---- lanes ---- */
-
-/* Slices that are open, the innermost last. */
-struct lane {
-    uint32_t pid, tid;
-    bool named;
-    size_t last; /* index in the file of the last event */
-    const struct trace_item *open[DEPTH];
-    uint32_t depth;
-};
-
-static int by_lane(const void *left, const void *right)
-{
-    const struct trace_item *a = *(const struct trace_item *const *)left;
-    const struct trace_item *b = *(const struct trace_item *const *)right;
-
-    int order = a->pid != b->pid ? compare_whole(a->pid, b->pid) : compare_whole(a->tid, b->tid);
-
-    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
-}
-
-/* Closes slices that ended before `ns`, and with `at_end_too` those that end at `ns`. */
-static void close_before(struct lane *lane, int64_t ns, bool at_end_too)
-{
-    while (lane->depth > 0 && trace_end_ns(lane->open[lane->depth - 1]) < ns + at_end_too)
-        lane->depth--;
-}
-
-static void check_slice(struct trace_file *f, struct lane *lane, const struct trace_item *i)
-{
-    const struct trace_item *around;
-
-    close_before(lane, i->ts_ns, true);
-    around = lane->depth > 0 ? lane->open[lane->depth - 1] : NULL;
-    if (around != NULL && trace_end_ns(i) > trace_end_ns(around))
-        add_flaw(f, "event %zu: slice %s of lane %u.%u ends after event %zu, %s, in which it began",
-                 i->index, i->name, i->pid, i->tid, around->index, around->name);
-    if (lane->depth == DEPTH)
-        add_flaw(f, "event %zu: more than %d slices in one another", i->index, DEPTH);
-    else
-        lane->open[lane->depth++] = i;
-}
-
-static void check_item(struct trace_file *f, struct lane *lane, const struct trace_item *i)
-{
-    check_shape(f, i);
-    if (i->ph == 'M') {
-        lane->named |= strcmp(i->name, "thread_name") == 0;
-        return;
-    }
-    if (f->ours && i->index < lane->last)
-        add_flaw(f, "event %zu: not in order of time in lane %u.%u", i->index, i->pid, i->tid);
-    lane->last = i->index;
-    if (i->ph == 'X')
-        check_slice(f, lane, i);
-    if (i->ph != 's' && i->ph != 'f')
-        return;
-    close_before(lane, i->ts_ns, false);
-    if (lane->depth == 0)
-        add_flaw(f, "event %zu: flow %s is in no slice of lane %u.%u", i->index, i->id, i->pid,
-                 i->tid);
-}
-
-/* Items are by lane. */
-static void check_lanes(struct trace_file *f, const struct trace_item *const *item)
-{
-    for (size_t k = 0; k < f->n;) {
-        struct lane lane = {.pid = item[k]->pid, .tid = item[k]->tid};
-
-        for (; k < f->n && item[k]->pid == lane.pid && item[k]->tid == lane.tid; k++)
-            check_item(f, &lane, item[k]);
-        if (f->ours && !lane.named)
-            add_flaw(f, "lane %u.%u has no thread_name", lane.pid, lane.tid);
-    }
-}
-
-/* ---- flows ---- */
-
-static int by_id(const void *left, const void *right)
-{
-    const struct trace_item *a = *(const struct trace_item *const *)left;
-    const struct trace_item *b = *(const struct trace_item *const *)right;
-    int order = strcmp(a->id, b->id);
-
-    if (order == 0)
-        order = strcmp(a->cat, b->cat);
-    if (order == 0)
-        order = strcmp(a->name, b->name);
-    return order != 0 ? order : (int)b->ph - (int)a->ph; /* s, then f */
-}
-
-static bool same_flow(const struct trace_item *a, const struct trace_item *b)
-{
-    return strcmp(a->id, b->id) == 0 && strcmp(a->cat, b->cat) == 0 &&
-           strcmp(a->name, b->name) == 0;
-}
-
-/* Items are by lane. */
-static bool has_rank(const struct trace_file *f, const struct trace_item *const *item, int64_t rank)
-{
-    size_t low = 0, high = f->n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (item[middle]->pid < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < f->n && item[low]->pid == rank;
-}
-
-static void check_pair(struct trace_file *f, const struct trace_item *from,
-                       const struct trace_item *to)
-{
-    double off = clock_error_ns(f, from->pid) + clock_error_ns(f, to->pid);
-
-    if ((double)(from->ts_ns - to->ts_ns) > off)
-        add_flaw(
-            f, "event %zu: flow %s arrives %lld ns before it leaves, and clocks agree within %.0f",
-            to->index, to->id, (long long)(from->ts_ns - to->ts_ns), off);
-}
-
-static void check_flows(struct trace_file *f, const struct trace_item *const *item,
-                        const struct trace_item **flow)
-{
-    size_t n = 0;
-
-    for (size_t k = 0; k < f->n; k++) {
-        if (item[k]->ph == 's' || item[k]->ph == 'f')
-            flow[n++] = item[k];
-    }
-    qsort(flow, n, sizeof(*flow), by_id);
-    for (size_t k = 0, same; k < n; k += same) {
-        int64_t other = flow[k]->ph == 's' ? flow[k]->to : flow[k]->from;
-
-        for (same = 1; k + same < n && same_flow(flow[k], flow[k + same]); same++)
-            ;
-        if (same == 2 && flow[k]->ph == 's' && flow[k + 1]->ph == 'f')
-            check_pair(f, flow[k], flow[k + 1]);
-        else if (same > 1)
-            add_flaw(f, "event %zu: flow %s is there %zu times", flow[k]->index, flow[k]->id, same);
-        else if (!f->ours || other < 0 || has_rank(f, item, other))
-            add_flaw(f, "event %zu: flow %s %s", flow[k]->index, flow[k]->id,
-                     flow[k]->ph == 's' ? "has no end" : "has no beginning");
-    }
-}
-
-/* ---- reading a trace ---- */
-
-static void check_other(struct trace_file *f)
-{
-    double dropped = trace_number(f, "dropped", -1);
-
-    if (!f->ours)
-        return;
-    if (trace_number(f, "trace", -1) != 1)
-        add_flaw(f, "otherData.trace is not 1, the only kind there is");
-    if (dropped < 0)
-        add_flaw(f, "otherData does not say what was dropped");
-    else if (dropped > 0)
-        add_flaw(f, "%.0f events were dropped: lower what is noted, or the load", dropped);
-}
-
-void trace_check(struct trace_file *f)
-{
-    const struct trace_item **item = memory_alloc(2 * f->n, sizeof(*item));
-
-    for (size_t k = 0; k < f->n; k++)
-        item[k] = &f->item[k];
-    qsort(item, f->n, sizeof(*item), by_lane);
-    check_other(f);
-    check_lanes(f, item);
-    check_flows(f, item, item + f->n);
-    free((void *)item);
-}
-
 /* ---- traces as other files ---- */
 
-/* Traces as other files. Traces of the ranks of one run as one: all were put on the clock of rank
+/* Traces of the ranks of one run as one: all were put on the clock of rank
  * 0, and count from one moment, when they were written: files of different runs, or of programs
  * that say nothing of their clock, are refused rather than laid side by side. And a page that
  * draws one trace: view.html with the trace in it. */
@@ -413,38 +361,24 @@ static enum epa_status check_fingerprint(const struct trace_file *f, uint32_t n,
                             "others it would be a guess",
                             f[i].path);
         for (size_t k = 0; k < sizeof(key) / sizeof(key[0]); k++) {
-            if (strcmp(trace_text(&f[i], key[k]), trace_text(&f[0], key[k])) != 0)
+            if (strcmp(json_text_at(f[i].other, key[k]), json_text_at(f[0].other, key[k])) != 0)
                 return epa_fail(err, EPA_ERR_CONFIG,
                                 "%s and %s are of different runs: %s is '%s', and '%s'", f[0].path,
-                                f[i].path, key[k], trace_text(&f[0], key[k]),
-                                trace_text(&f[i], key[k]));
+                                f[i].path, key[k], json_text_at(f[0].other, key[k]),
+                                json_text_at(f[i].other, key[k]));
         }
     }
     return EPA_OK;
 }
 
-static bool has_events_of(const struct trace_file *f, uint32_t rank)
-{
-    for (size_t k = 0; k < f->n; k++) {
-        if (f->item[k].ph != 'M' && f->item[k].pid == rank)
-            return true;
-    }
-    return false;
-}
-
 static enum epa_status check_apart(const struct trace_file *f, uint32_t n, struct epa_error *err)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < f[i].n; k++) {
-            uint32_t rank = f[i].item[k].pid;
-
-            for (uint32_t other = 0; other < i; other++) {
-                if ((k == 0 || rank != f[i].item[k - 1].pid) && has_events_of(&f[other], rank))
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t other = 0; other < i; other++)
+            for (uint32_t rank = 0; rank < TRACE_RANKS; rank++)
+                if (f[i].has[rank] && f[other].has[rank])
                     return epa_fail(err, EPA_ERR_CONFIG, "rank %u is in %s and in %s", rank,
                                     f[other].path, f[i].path);
-            }
-        }
-    }
     return EPA_OK;
 }
 
@@ -454,7 +388,7 @@ static void join_other(json_t *to, const struct trace_file *f, uint32_t n)
     double dropped = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        dropped += trace_number(&f[i], "dropped", 0);
+        dropped += fmax(0, json_number_at(f[i].other, "dropped")); /* NaN: it does not say */
         if (i == 0)
             continue;
         (void)json_array_extend(json_object_get(to, "clocks"),
@@ -501,11 +435,6 @@ static bool is_stage(const struct trace_item *i)
     return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
 }
 
-static bool is_flow(const struct trace_item *i)
-{
-    return i->ph == 's' || i->ph == 'f';
-}
-
 /* Whether an event is of the stage, whose slice its rank was last in: it begins before that ends,
  * or its name says so ("dispatch, wait" of a kernel, which hosts only start). */
 static bool is_in_stage(const struct trace_item *i, const struct trace_item *last,
@@ -522,8 +451,7 @@ static bool is_in_stage(const struct trace_item *i, const struct trace_item *las
 static enum epa_status keep_stage(const struct trace_item **item, size_t *n, const char *stage,
                                   struct epa_error *err)
 {
-    enum { RANKS = 4096 }; /* of more nothing is kept */
-    const struct trace_item **last = memory_alloc(RANKS, sizeof(*last));
+    const struct trace_item **last = memory_alloc(TRACE_RANKS, sizeof(*last));
     bool *kept = memory_alloc(*n, sizeof(*kept));
     json_t *flows = json_object(), *others = json_object();
     size_t slices = 0, to = 0;
@@ -531,7 +459,7 @@ static enum epa_status keep_stage(const struct trace_item **item, size_t *n, con
     for (size_t k = 0; k < *n; k++) {
         const struct trace_item *i = item[k];
 
-        if (i->pid >= RANKS)
+        if (i->pid >= TRACE_RANKS) /* of more nothing is kept */
             continue;
         if (is_stage(i) && strcmp(i->name, stage) != 0)
             json_object_set_new(others, i->name, json_true());

@@ -1,21 +1,14 @@
 /* Where time went, in tables: phases of each stage by rank, who waited for whom, and what was on
- * the critical path of the iterations. Only ranks' own lanes count. For traces without
- * iterations, as kernels write them of themselves: when lanes were in each phase. */
+ * the critical path of the iterations. Only ranks' own lanes count. Of kernels: when their lanes
+ * were in each phase. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trace/trace.h"
 
-enum {
-    NAMES = 128,
-    STAGES = 16,
-    RANKS = 4096,
-    COLUMNS = 8,
-    SLOWEST = 3,
-    TOP = 8,
-    PATH_STEPS = 256
-};
+enum { NAMES = 128, STAGES = 16, COLUMNS = 8, SLOWEST = 3, TOP = 8, PATH_STEPS = 256 };
 
 /* The events of one iteration, by time. */
 struct round {
@@ -49,6 +42,11 @@ struct pair {
     double ns;
 };
 
+struct pairs {
+    struct pair *pair;
+    uint32_t n, room; /* those that do not fit are left out */
+};
+
 struct summing {
     const struct trace_file *f;
     uint32_t ranks;                 /* 1 + the highest */
@@ -60,8 +58,7 @@ struct summing {
     uint32_t stages;
     struct row row[NAMES];
     uint32_t rows;
-    struct pair *wait, *path; /* wait: [ranks * ranks] */
-    uint32_t paths;
+    struct pairs waits, paths;
     double on_paths;
     struct arena *arena;
     struct text *out;
@@ -84,7 +81,7 @@ static void find_rounds(struct summing *s)
     for (size_t k = 0; k < s->f->n; k++) {
         const struct trace_item *i = &s->f->item[k];
 
-        if (i->ph == 'M' || i->iteration < 0 || i->pid >= RANKS)
+        if (i->ph == 'M' || i->iteration < 0 || i->pid >= TRACE_RANKS)
             continue;
         s->item[s->n++] = i;
         s->ranks = i->pid + 1 > s->ranks ? i->pid + 1 : s->ranks;
@@ -97,25 +94,6 @@ static void find_rounds(struct summing *s)
         }
         s->round[s->rounds++] = (struct round){s->item[k]->iteration, &s->item[k], 1};
     }
-}
-
-/* The shortest slice of a lane that is around from..to, but for `except`; `cat` NULL: of any
- * category. NULL: there is none. */
-static const struct trace_item *around(const struct round *r, uint32_t pid, uint32_t tid,
-                                       int64_t from, int64_t to, const char *cat,
-                                       const struct trace_item *except)
-{
-    const struct trace_item *in = NULL;
-
-    for (size_t k = 0; k < r->n; k++) {
-        const struct trace_item *i = r->item[k];
-
-        if (i->ph == 'X' && i->pid == pid && i->tid == tid && i != except && i->ts_ns <= from &&
-            trace_end_ns(i) >= to && (cat == NULL || strcmp(i->cat, cat) == 0) &&
-            (in == NULL || i->dur_ns < in->dur_ns))
-            in = i;
-    }
-    return in;
 }
 
 /* ---- phases ---- */
@@ -136,24 +114,26 @@ static void add_row(struct summing *s, const char *stage, const char *name, uint
     s->row[i].ns[rank] += ns;
 }
 
+static bool is_stage(const struct trace_item *i)
+{
+    return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
+}
+
 static void sum_phases(struct summing *s)
 {
-    for (size_t k = 0; k < s->rounds; k++) {
-        const struct round *r = &s->round[k];
+    for (size_t k = 0; k < s->n; k++) {
+        const struct trace_item *i = s->item[k], *stage = i->in;
+        uint32_t at = 0;
 
-        for (size_t j = 0; j < r->n; j++) {
-            const struct trace_item *i = r->item[j], *stage;
-            uint32_t at;
-
-            if (i->ph != 'X' || i->tid != 0)
-                continue;
-            for (at = 0; at < s->stages && strcmp(s->stage[at], i->name) != 0;)
-                at++;
-            if (strcmp(i->cat, "stage") == 0 && at == s->stages && at < STAGES)
-                s->stage[s->stages++] = i->name;
-            stage = around(r, i->pid, i->tid, i->ts_ns, trace_end_ns(i), "stage", i);
-            add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid, (double)i->dur_ns);
-        }
+        if (i->ph != 'X' || i->tid != 0)
+            continue;
+        while (at < s->stages && strcmp(s->stage[at], i->name) != 0)
+            at++;
+        if (is_stage(i) && at == s->stages && at < STAGES)
+            s->stage[s->stages++] = i->name;
+        while (stage != NULL && !is_stage(stage))
+            stage = stage->in;
+        add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid, (double)i->dur_ns);
     }
 }
 
@@ -200,6 +180,21 @@ static void print_phases(struct summing *s)
 
 /* ---- waits ---- */
 
+/* `name` NULL: any. */
+static void add_pair(struct pairs *to, uint32_t a, uint32_t b, const char *name, double ns)
+{
+    uint32_t i = 0;
+
+    while (i < to->n && (to->pair[i].a != a || to->pair[i].b != b ||
+                         (name != NULL && strcmp(to->pair[i].name, name) != 0)))
+        i++;
+    if (i == to->room)
+        return;
+    if (i == to->n)
+        to->pair[to->n++] = (struct pair){a, b, name, 0};
+    to->pair[i].ns += ns;
+}
+
 /* A barrier is left when the last has arrived: all waited for that one. */
 static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
@@ -220,8 +215,7 @@ static void sum_barrier(struct summing *s, const struct round *r, uint32_t which
     }
     for (uint32_t rank = 0; n > 1 && rank < s->ranks; rank++) {
         if (at[rank] != NULL && at[rank] != last && last->ts_ns < trace_end_ns(at[rank]))
-            s->wait[(size_t)rank * s->ranks + last->pid].ns +=
-                (double)(last->ts_ns - at[rank]->ts_ns);
+            add_pair(&s->waits, rank, last->pid, NULL, (double)(last->ts_ns - at[rank]->ts_ns));
     }
 }
 
@@ -232,13 +226,11 @@ static void sum_waits(struct summing *s)
         uint32_t most = 0;
 
         for (size_t j = 0; j < r->n; j++) {
-            const struct trace_item *i = r->item[j], *wait;
+            const struct trace_item *i = r->item[j];
 
             most += i->ph == 'X' && i->pid == r->item[0]->pid && strcmp(i->name, "barrier") == 0;
-            /* The slice that a flow ends in. */
-            wait = i->ph == 'f' ? around(r, i->pid, i->tid, i->ts_ns, i->ts_ns, NULL, NULL) : NULL;
-            if (wait != NULL && i->from >= 0 && i->from < s->ranks)
-                s->wait[(size_t)i->pid * s->ranks + (size_t)i->from].ns += (double)wait->dur_ns;
+            if (i->ph == 'f' && i->in != NULL && i->from >= 0 && i->from < s->ranks)
+                add_pair(&s->waits, i->pid, (uint32_t)i->from, NULL, (double)i->in->dur_ns);
         }
         for (uint32_t which = 0; which < most; which++)
             sum_barrier(s, r, which);
@@ -255,37 +247,28 @@ static int by_ns(const void *left, const void *right)
 /* Names the rank that the others waited for most: the slow source, if there is one. */
 static void print_slow_source(struct summing *s)
 {
-    double most = 0, all = 0;
+    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all = 0;
     uint32_t slow = 0;
 
-    for (uint32_t from = 0; from < s->ranks; from++) {
-        double ns = 0;
-
-        for (uint32_t rank = 0; rank < s->ranks; rank++)
-            ns += s->wait[(size_t)rank * s->ranks + from].ns;
-        all += ns;
-        slow = ns > most ? from : slow;
-        most = ns > most ? ns : most;
+    for (uint32_t i = 0; i < s->waits.n; i++) {
+        ns[s->waits.pair[i].b] += s->waits.pair[i].ns;
+        all += s->waits.pair[i].ns;
     }
-    if (most > 0)
+    for (uint32_t rank = 1; rank < s->ranks; rank++)
+        slow = ns[rank] > ns[slow] ? rank : slow;
+    if (all > 0)
         text_add(s->out, "  slowest source: rank %u, for whom %.1f %% of all waits were\n", slow,
-                 100 * most / all);
+                 100 * ns[slow] / all);
 }
 
 static void print_waits(struct summing *s)
 {
-    size_t n = (size_t)s->ranks * s->ranks;
-
     text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
     print_slow_source(s);
-    for (size_t k = 0; k < n; k++) {
-        s->wait[k].a = (uint32_t)(k / s->ranks);
-        s->wait[k].b = (uint32_t)(k % s->ranks);
-    }
-    qsort(s->wait, n, sizeof(*s->wait), by_ns);
-    for (size_t k = 0; k < n && k < TOP && s->wait[k].ns > 0; k++)
-        text_add(s->out, "  rank %-3u for rank %-3u %10.2f\n", s->wait[k].a, s->wait[k].b,
-                 s->wait[k].ns / (double)s->rounds / 1e3);
+    qsort(s->waits.pair, s->waits.n, sizeof(struct pair), by_ns);
+    for (uint32_t k = 0; k < s->waits.n && k < TOP && s->waits.pair[k].ns > 0; k++)
+        text_add(s->out, "  rank %-3u for rank %-3u %10.2f\n", s->waits.pair[k].a,
+                 s->waits.pair[k].b, s->waits.pair[k].ns / (double)s->rounds / 1e3);
 }
 
 /* ---- critical paths ---- */
@@ -301,8 +284,8 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (i->ph == 'X' && strcmp(i->cat, "stage") == 0 && strcmp(i->name, name) == 0 &&
-            (rank < 0 || i->pid == rank) && (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
+        if (is_stage(i) && strcmp(i->name, name) == 0 && (rank < 0 || i->pid == rank) &&
+            (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
             last = i;
     }
     return last;
@@ -313,38 +296,33 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
 static const struct trace_item *phase(const struct round *r, uint32_t rank, int64_t ns,
                                       int64_t *since)
 {
-    const struct trace_item *in = around(r, rank, 0, ns - 1, ns, NULL, NULL);
+    const struct trace_item *in = NULL;
 
-    *since = in == NULL ? ns : in->ts_ns;
-    for (size_t k = 0; k < r->n && in != NULL; k++) {
+    for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i != in && i->ts_ns >= in->ts_ns &&
-            trace_end_ns(i) < ns && trace_end_ns(i) > *since)
-            *since = trace_end_ns(i);
+        if (i->ph == 'X' && i->pid == rank && i->tid == 0 && i->ts_ns < ns &&
+            trace_end_ns(i) >= ns && (in == NULL || i->dur_ns < in->dur_ns))
+            in = i;
     }
+    *since = in == NULL ? ns : in->ts_ns;
+    for (size_t k = 0; k < r->n && in != NULL; k++)
+        if (r->item[k]->ph == 'X' && r->item[k]->in == in && trace_end_ns(r->item[k]) < ns &&
+            trace_end_ns(r->item[k]) > *since)
+            *since = trace_end_ns(r->item[k]);
     return in;
 }
 
 /* The signal that ended wait `i`, if it was sent while that waited. */
 static const struct trace_item *signal_that_ended(const struct round *r, const struct trace_item *i)
 {
-    const struct trace_item *taken = NULL;
+    const struct trace_item *taken = NULL, *sent;
 
-    for (size_t k = 0; k < r->n; k++) {
-        const struct trace_item *f = r->item[k];
-
-        if (f->ph == 'f' && f->pid == i->pid && f->tid == i->tid && f->ts_ns >= i->ts_ns &&
-            f->ts_ns <= trace_end_ns(i))
-            taken = f;
-    }
-    for (size_t k = 0; k < r->n && taken != NULL; k++) {
-        const struct trace_item *s = r->item[k];
-
-        if (s->ph == 's' && strcmp(s->id, taken->id) == 0)
-            return s->ts_ns > i->ts_ns && s->ts_ns < trace_end_ns(i) ? s : NULL;
-    }
-    return NULL;
+    for (size_t k = 0; k < r->n; k++)
+        if (r->item[k]->ph == 'f' && r->item[k]->in == i)
+            taken = r->item[k];
+    sent = taken != NULL ? taken->other : NULL;
+    return sent != NULL && sent->ts_ns > i->ts_ns && sent->ts_ns < trace_end_ns(i) ? sent : NULL;
 }
 
 /* Work of a rank between two signals, summed by name: there may be a slice for each token. */
@@ -385,21 +363,6 @@ static bool find_path(const struct round *r, const char *name, struct path *out)
         }
     }
     return true;
-}
-
-static void add_to_path(struct summing *s, const struct path_step *step)
-{
-    uint32_t i = 0;
-
-    while (i < s->paths && (s->path[i].a != step->rank || s->path[i].b != step->from ||
-                            strcmp(s->path[i].name, step->name) != 0))
-        i++;
-    s->on_paths += (double)step->ns;
-    if (i == NAMES * 8)
-        return;
-    if (i == s->paths)
-        s->path[s->paths++] = (struct pair){step->rank, step->from, step->name, 0};
-    s->path[i].ns += (double)step->ns;
 }
 
 static void print_path(struct summing *s, const struct path *p)
@@ -447,13 +410,13 @@ static void print_slowest(struct summing *s, const struct pair *timed, struct pa
 
 static void print_bound(struct summing *s)
 {
-    qsort(s->path, s->paths, sizeof(*s->path), by_ns);
+    qsort(s->paths.pair, s->paths.n, sizeof(struct pair), by_ns);
     text_add(s->out,
              "#\n# what bounded the run: parts of the critical paths of all %zu "
              "iterations\n",
              s->rounds);
-    for (uint32_t i = 0; i < s->paths && i < TOP; i++) {
-        const struct pair *p = &s->path[i];
+    for (uint32_t i = 0; i < s->paths.n && i < TOP; i++) {
+        const struct pair *p = &s->paths.pair[i];
         char who[48];
 
         if (p->a == p->b)
@@ -475,8 +438,12 @@ static void sum_paths(struct summing *s)
             if (!find_path(&s->round[k], s->stage[i], &p))
                 continue;
             timed[k].ns += (double)p.stage->dur_ns; /* as long as its slowest rank */
-            for (uint32_t j = 0; j < p.n; j++)
-                add_to_path(s, &p.step[j]);
+            for (uint32_t j = 0; j < p.n; j++) {
+                const struct path_step *step = &p.step[j];
+
+                s->on_paths += (double)step->ns;
+                add_pair(&s->paths, step->rank, step->from, step->name, (double)step->ns);
+            }
         }
     }
     qsort(timed, s->rounds, sizeof(*timed), by_ns);
@@ -484,7 +451,7 @@ static void sum_paths(struct summing *s)
     print_slowest(s, timed, &p);
 }
 
-/* ---- traces without iterations ---- */
+/* ---- kernels ---- */
 
 static int by_phase(const void *left, const void *right)
 {
@@ -529,8 +496,7 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
-/* `cat` NULL: those of any. */
-static void print_lanes(struct summing *s, const char *cat)
+static void print_kernels(struct summing *s)
 {
     const struct trace_file *f = s->f;
     const struct trace_item **slice = s->item;
@@ -539,20 +505,16 @@ static void print_lanes(struct summing *s, const char *cat)
     int64_t zero;
 
     for (size_t i = 0; i < f->n; i++)
-        if (f->item[i].ph == 'X' && (cat == NULL || strcmp(f->item[i].cat, cat) == 0))
+        if (f->item[i].ph == 'X' && strcmp(f->item[i].cat, "kernel") == 0)
             slice[n++] = &f->item[i];
-    if (cat != NULL && n == 0)
+    if (n == 0)
         return;
-    if (cat != NULL)
-        text_add(s->out, "#\n# kernels of the last call: ");
-    else
-        text_add(s->out, "# %s: %zu slices, and no iterations: ", f->path, n);
     text_add(s->out,
-             "when lanes were in each phase, in us\n"
+             "#\n# kernels of the last call: when lanes were in each phase, in us\n"
              "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
              "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "", "first",
              "median", "median", "last", "mean");
-    zero = n > 0 ? slice[0]->ts_ns : 0;
+    zero = slice[0]->ts_ns;
     qsort(slice, n, sizeof(*slice), by_phase);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || slice[i]->pid != slice[i - 1]->pid ||
@@ -622,14 +584,14 @@ static void print_proxies(struct summing *s)
 
 static void print_head(struct summing *s)
 {
-    text_add(s->out, "# %s: %s, %s, %s, %s", s->f->path, trace_text(s->f, "name"),
-             trace_text(s->f, "algorithm"), trace_text(s->f, "transport"),
-             trace_text(s->f, "status"));
+    text_add(s->out, "# %s: %s, %s, %s, %s", s->f->path, json_text_at(s->f->other, "name"),
+             json_text_at(s->f->other, "algorithm"), json_text_at(s->f->other, "transport"),
+             json_text_at(s->f->other, "status"));
     text_add(s->out, "; %u rank%s, %zu iterations", s->ranks, s->ranks == 1 ? "" : "s", s->rounds);
     if (s->rounds > 0)
         text_add(s->out, " from %lld to %lld", (long long)s->round[0].iteration,
                  (long long)s->round[s->rounds - 1].iteration);
-    text_add(s->out, ", %.0f dropped\n", trace_number(s->f, "dropped", 0));
+    text_add(s->out, ", %.0f dropped\n", fmax(0, json_number_at(s->f->other, "dropped")));
 }
 
 void trace_summary(const struct trace_file *f, struct text *out)
@@ -639,13 +601,12 @@ void trace_summary(const struct trace_file *f, struct text *out)
 
     s.item = arena_alloc(arena, f->n * sizeof(struct trace_item *));
     s.round = arena_alloc(arena, f->n * sizeof(*s.round));
-    s.path = arena_alloc(arena, NAMES * 8 * sizeof(*s.path));
+    s.paths.room = NAMES * 8;
+    s.paths.pair = arena_alloc(arena, s.paths.room * sizeof(struct pair));
     find_rounds(&s);
-    s.wait = arena_alloc(arena, (size_t)s.ranks * s.ranks * sizeof(*s.wait));
-    if (s.rounds == 0 && !f->ours)
-        print_lanes(&s, NULL);
-    else
-        print_head(&s);
+    s.waits.room = s.ranks * s.ranks;
+    s.waits.pair = arena_alloc(arena, (size_t)s.waits.room * sizeof(struct pair));
+    print_head(&s);
     if (s.rounds > 0) {
         sum_phases(&s);
         print_phases(&s);
@@ -653,7 +614,7 @@ void trace_summary(const struct trace_file *f, struct text *out)
         print_waits(&s);
         print_proxies(&s);
         sum_paths(&s);
-        print_lanes(&s, "kernel");
+        print_kernels(&s);
     }
     arena_destroy(arena);
 }

@@ -15,44 +15,40 @@ struct trace_item {
     uint32_t pid, tid; /* rank and lane */
     int64_t ts_ns, dur_ns;
     const char *name, *cat, *id; /* "" where there is none */
-    int64_t iteration;           /* -1: not said; so of the next three */
-    int64_t peer, from, to;
-    uint64_t bytes, tokens;
-    size_t index;     /* in traceEvents, from 0 */
-    const void *json; /* all of it */
+    int64_t iteration, from, to; /* -1: not said */
+    uint64_t bytes;
+    size_t index;                   /* in traceEvents, from 0 */
+    const void *json;               /* all of it */
+    const struct trace_item *in;    /* the innermost slice of its lane around it; NULL: none */
+    const struct trace_item *other; /* of a flow, its other end; NULL: it is not here */
 };
+
+enum { TRACE_RANKS = 4096 }; /* those above are in no summary */
 
 struct trace_file {
     const char *path;
     bool ours;               /* epa2a wrote it, by otherData */
     struct text text;        /* as it was read */
     void *root;              /* json_t; owns all strings */
-    const void *other;       /* otherData */
+    const json_t *other;     /* otherData */
     struct trace_item *item; /* by time; of those that begin together the longest first */
     size_t n;
-    struct text flaws; /* what is wrong with single events, a line each */
+    bool has[TRACE_RANKS]; /* events of the rank */
+    struct text flaws;     /* all that is wrong with it, a line each */
     uint32_t n_flaws;
 };
 
 /* EPA_ERR_CONFIG: the file is no trace (err says why); EPA_ERR_SYSTEM: it cannot be read.
- * Invalid events are left out and reported in `flaws`. The caller frees `out` in any case. */
+ * Events that make no sense are left out. The caller frees `out` in any case. */
 enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_error *);
 void trace_free(struct trace_file *);
-
-/* Of otherData: text, "" if there is none; number, or `missing`. */
-const char *trace_text(const struct trace_file *, const char *key);
-double trace_number(const struct trace_file *, const char *key, double missing);
-
-/* All that is wrong with a trace, into its flaws. */
-void trace_check(struct trace_file *);
 
 static inline int64_t trace_end_ns(const struct trace_item *i)
 {
     return i->ts_ns + i->dur_ns;
 }
 
-/* summary.c: where time went, as text; where no iterations are reported, as in what kernels write,
- * when lanes were in each phase. */
+/* summary.c: where time went, as text. */
 void trace_summary(const struct trace_file *, struct text *out);
 
 /* Traces of one run as one; of a stage alone, if it is not NULL. And a page that draws one, with
@@ -81,6 +77,7 @@ struct gathered_rank {
     double error_ns;             /* of that; NAN: not known */
     double drift;                /* how much the offset grew a second; NAN: not known */
     uint64_t *begin_ns;          /* [iterations that are kept], by its own clock; 0: none */
+    uint64_t end_ns;             /* of the last of them, by that; 0: none */
     uint64_t dropped;
 };
 
