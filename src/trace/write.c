@@ -100,69 +100,70 @@ static uint32_t lanes_beside(int which)
     return which == EPA_TRACE_PROXY ? EPA_TRACE_PROXY_LANES : KERNEL_LANES;
 }
 
-/* Calls fn for each lane of each turn of each rank. */
-static void each_part(const struct session *s, struct gathered *g,
-                      void (*fn)(const struct session *, struct gathered *, uint32_t rank,
-                                 uint32_t lane, const struct record_part *))
+/* Adds an event of a rank, which begins or, as the end of a flow, is `at` by the rank's clock. */
+static void add_event(struct gathered *g, const struct epa_trace_event *e, uint64_t at,
+                      struct gathered_event event)
 {
-    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
-        for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns; turn++) {
-            for (uint32_t lane = 0; lane < s->trace.lanes; lane++) {
-                struct record_part part;
+    const struct gathered_rank *r = &g->rank[event.rank];
 
-                if (record_part(g->rank[r].record, &s->trace, turn, lane, &part))
-                    fn(s, g, r, lane, &part);
-            }
-        }
-    }
+    if ((g->n & (g->n - 1)) == 0)
+        g->event = memory_grow(g->event, (g->n == 0 ? 1 : 2 * g->n) * sizeof(*g->event));
+    event.event = e;
+    event.begin_ns = on_common_clock(r, at);
+    event.end_ns = is_flow(e) ? event.begin_ns : on_common_clock(r, e->end_ns);
+    g->slices += e->kind == EPA_TRACE_SLICE;
+    g->event[g->n++] = event;
 }
 
-static void find_last(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
-                      const struct record_part *part)
+/* A wait holds the end of its flow within it, not where the next slice begins. */
+static uint64_t time_of(const struct epa_trace_event *e)
 {
-    (void)s;
-    (void)rank;
-    (void)lane;
-    g->n += part->n;
-    if (part->n > 0 && part->iteration + 1 > g->last)
-        g->last = part->iteration + 1; /* one more than it, until all are seen */
+    return e->kind == EPA_TRACE_FLOW_END ? e->end_ns - 1 : e->begin_ns;
 }
 
 static void gather_part(const struct session *s, struct gathered *g, uint32_t rank, uint32_t lane,
                         const struct record_part *part)
 {
     struct gathered_rank *r = &g->rank[rank];
-    uint64_t *begin;
+    uint64_t *begin = &r->begin_ns[part->iteration - g->first];
 
-    if (part->iteration < g->first || part->iteration > g->last)
-        return;
-    begin = &r->begin_ns[part->iteration - g->first];
     g->busiest = part->n > g->busiest ? part->n : g->busiest;
     r->dropped += part->dropped;
     g->dropped += part->dropped;
     for (uint32_t i = 0; i < part->n; i++) {
         const struct epa_trace_event *e = &part->event[i];
-        uint64_t at = e->begin_ns;
 
         if (!is_sound(s, r->record, e))
             continue;
-        if (lane == 0 && (*begin == 0 || at < *begin))
-            *begin = at;
-        /* A wait holds the end of its flow within it, not where the next slice begins. */
-        if (e->kind == EPA_TRACE_FLOW_END)
-            at = e->end_ns - 1;
-        g->slices += e->kind == EPA_TRACE_SLICE;
-        g->event[g->n++] = (struct gathered_event){
-            .begin_ns = on_common_clock(r, at),
-            .end_ns = is_flow(e) ? on_common_clock(r, at) : on_common_clock(r, e->end_ns),
-            .iteration = part->iteration,
-            .event = e,
-            .rank = rank,
-            .lane = lane,
-            .beside = -1,
-            .cut = e->kind == EPA_TRACE_FLOW_END && e->end_ns == e->begin_ns,
-        };
+        if (lane == 0 && (*begin == 0 || e->begin_ns < *begin))
+            *begin = e->begin_ns;
+        if (e->end_ns > r->end_ns)
+            r->end_ns = e->end_ns;
+        add_event(g, e, time_of(e),
+                  (struct gathered_event){.iteration = part->iteration,
+                                          .rank = rank,
+                                          .lane = lane,
+                                          .beside = -1,
+                                          .cut = e->kind == EPA_TRACE_FLOW_END &&
+                                                 e->end_ns == e->begin_ns});
     }
+}
+
+/* Of all ranks; `add` false: finds the last iteration, true: adds those that are kept. */
+static void gather_parts(const struct session *s, struct gathered *g, bool add)
+{
+    struct record_part part;
+
+    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+        for (uint32_t turn = 0; g->rank[r].record != NULL && turn <= s->trace.turns; turn++)
+            for (uint32_t lane = 0; lane < s->trace.lanes; lane++) {
+                if (!record_part(g->rank[r].record, &s->trace, turn, lane, &part))
+                    continue;
+                if (!add && part.n > 0 && part.iteration + 1 > g->last)
+                    g->last = part.iteration + 1; /* one more than it, until all are seen */
+                if (add && part.iteration >= g->first && part.iteration <= g->last)
+                    gather_part(s, g, r, lane, &part);
+            }
 }
 
 /* Of one rank, which it has beside its iterations. */
@@ -171,14 +172,7 @@ struct gathering {
     struct gathered *g;
     uint32_t rank;
     int which;
-    uint64_t end_ns; /* of the last iteration */
 };
-
-static void count_beside(void *arg, const struct epa_trace_event *e)
-{
-    (void)e;
-    ((struct gathered *)arg)->n++;
-}
 
 /* Leaves out events outside of the kept iterations; a slice that began before them is cut.
  * Kernels' events are those of the last call, whichever iteration that was. */
@@ -186,52 +180,32 @@ static void gather_beside(void *arg, const struct epa_trace_event *e)
 {
     const struct gathering *from = arg;
     struct gathered *g = from->g;
-    struct gathered_rank *r = &g->rank[from->rank];
-    uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0];
-    uint64_t at = e->kind == EPA_TRACE_FLOW_END ? e->end_ns - 1 : e->begin_ns;
+    const struct gathered_rank *r = &g->rank[from->rank];
+    uint64_t n = g->last - g->first + 1, i = 0, first = r->begin_ns[0], at = time_of(e);
     uint32_t lane = is_flow(e) ? 0 : e->signal;
 
     if (!is_sound(from->s, r->record, e) || lane >= lanes_beside(from->which))
         return;
     if (e->kind == EPA_TRACE_SLICE && at < first && e->end_ns > first)
         at = first;
-    if (at < first || (at >= from->end_ns && from->which == EPA_TRACE_PROXY))
+    if (at < first || (at >= r->end_ns && from->which == EPA_TRACE_PROXY))
         return;
     while (i + 1 < n && r->begin_ns[i + 1] != 0 && r->begin_ns[i + 1] <= at)
         i++;
-    g->slices += e->kind == EPA_TRACE_SLICE;
-    g->event[g->n++] = (struct gathered_event){
-        .begin_ns = on_common_clock(r, at),
-        .end_ns = is_flow(e) ? on_common_clock(r, at) : on_common_clock(r, e->end_ns),
-        .iteration = g->first + i,
-        .event = e,
-        .rank = from->rank,
-        .lane = lane_beside(from->s, from->which, lane),
-        .beside = (int8_t)from->which,
-    };
-}
-
-static uint64_t end_of_last(const struct gathered *g, uint32_t rank)
-{
-    uint64_t end = 0;
-
-    for (uint64_t i = 0; i < g->n; i++)
-        if (g->event[i].rank == rank && g->event[i].event->end_ns > end)
-            end = g->event[i].event->end_ns;
-    return end;
+    add_event(g, e, at,
+              (struct gathered_event){.iteration = g->first + i,
+                                      .rank = from->rank,
+                                      .lane = lane_beside(from->s, from->which, lane),
+                                      .beside = (int8_t)from->which});
 }
 
 /* After what was noted in iterations. */
 static void gather_besides(const struct session *s, struct gathered *g)
 {
-    for (uint32_t r = 0; r < s->experiment->ranks && g->first <= g->last; r++) {
-        struct gathering from = {s, g, r, 0, end_of_last(g, r)};
-
-        for (int which = 0; which < EPA_TRACE_BESIDES && from.end_ns != 0; which++) {
-            from.which = which;
-            record_each_beside(g->rank[r].record, &s->trace, (uint32_t)which, gather_beside, &from);
-        }
-    }
+    for (uint32_t r = 0; r < s->experiment->ranks && g->first <= g->last; r++)
+        for (int which = 0; which < EPA_TRACE_BESIDES && g->rank[r].end_ns != 0; which++)
+            record_each_beside(g->rank[r].record, &s->trace, (uint32_t)which, gather_beside,
+                               &(struct gathering){s, g, r, which});
 }
 
 static int by_time(const void *left, const void *right)
@@ -258,61 +232,46 @@ static uint32_t flow_to(const struct gathered_event *e)
     return e->event->kind == EPA_TRACE_FLOW_BEGIN ? e->event->peer : e->rank;
 }
 
-static int by_flow(const struct gathered_event *a, const struct gathered_event *b)
+/* Both ends of a flow have one. Returns out. */
+static char *flow_id(const struct gathered_event *e, char out[64])
 {
-    const uint64_t left[] = {flow_from(a), flow_to(a), a->event->signal, a->event->value};
-    const uint64_t right[] = {flow_from(b), flow_to(b), b->event->signal, b->event->value};
-
-    for (uint32_t i = 0; i < 4; i++) {
-        if (left[i] != right[i])
-            return left[i] < right[i] ? -1 : 1;
-    }
-    return 0;
-}
-
-static int by_flow_and_end(const void *left, const void *right)
-{
-    const struct gathered_event *a = *(struct gathered_event *const *)left;
-    const struct gathered_event *b = *(struct gathered_event *const *)right;
-    int order = by_flow(a, b);
-
-    return order != 0 ? order : (int)a->event->kind - (int)b->event->kind;
+    snprintf(out, 64, "%u-%u-%u-%llu", flow_from(e), flow_to(e), e->event->signal,
+             (unsigned long long)e->event->value);
+    return out;
 }
 
 /* Ends without the other, or with several, are cut. */
-static void pair_flows(struct gathered *g, struct gathered_event **end, uint64_t n)
+static void cut_flows(struct gathered *g)
 {
-    qsort(end, n, sizeof(struct gathered_event *), by_flow_and_end);
-    for (uint64_t i = 0, same; i < n; i += same) {
-        for (same = 1; i + same < n && by_flow(end[i], end[i + same]) == 0; same++)
-            ;
-        if (same == 2 && end[i]->event->kind == EPA_TRACE_FLOW_BEGIN &&
-            end[i + 1]->event->kind == EPA_TRACE_FLOW_END && !end[i + 1]->cut) {
-            g->flows++;
-            continue;
-        }
-        for (uint64_t k = 0; k < same; k++)
-            end[i + k]->cut = true;
-        g->cut += same;
-    }
-}
-
-static void find_flows(struct gathered *g)
-{
-    struct gathered_event **end = memory_alloc(g->n, sizeof(struct gathered_event *));
-    uint64_t n = 0;
+    enum { BEGIN = 1, END = 1 << 16 };
+    json_t *ends = json_object(); /* by id: how many begins and ends */
+    char id[64];
 
     for (uint64_t i = 0; i < g->n; i++) {
-        if (is_flow(g->event[i].event))
-            end[n++] = &g->event[i];
+        const struct gathered_event *e = &g->event[i];
+        json_int_t n = e->event->kind == EPA_TRACE_FLOW_BEGIN ? BEGIN : e->cut ? 2 * END : END;
+
+        if (!is_flow(e->event))
+            continue;
+        n += json_integer_value(json_object_get(ends, flow_id(e, id)));
+        json_object_set_new(ends, id, json_integer(n));
     }
-    pair_flows(g, end, n);
-    free(end);
+    for (uint64_t i = 0; i < g->n; i++) {
+        struct gathered_event *e = &g->event[i];
+
+        if (!is_flow(e->event))
+            continue;
+        e->cut = json_integer_value(json_object_get(ends, flow_id(e, id))) != BEGIN + END;
+        g->cut += e->cut;
+        g->flows += !e->cut && e->event->kind == EPA_TRACE_FLOW_BEGIN;
+    }
+    json_decref(ends);
 }
 
 struct gathered trace_gather(const struct session *s)
 {
     struct gathered g = {.rank = memory_alloc(s->experiment->ranks, sizeof(*g.rank)),
+                         .event = memory_alloc(1, sizeof(*g.event)),
                          .ranks = s->experiment->ranks};
 
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
@@ -322,12 +281,7 @@ struct gathered trace_gather(const struct session *s)
         else
             g.missing++;
     }
-    each_part(s, &g, find_last);
-    for (uint32_t r = 0; r < s->experiment->ranks; r++)
-        for (uint32_t which = 0; which < EPA_TRACE_BESIDES && g.rank[r].record != NULL; which++)
-            record_each_beside(g.rank[r].record, &s->trace, which, count_beside, &g);
-    g.event = memory_alloc(g.n, sizeof(*g.event));
-    g.n = 0;
+    gather_parts(s, &g, false);
     g.first = g.last > s->trace.turns ? g.last - s->trace.turns : 0;
     if (g.last == 0)
         g.first = 1;
@@ -335,11 +289,11 @@ struct gathered trace_gather(const struct session *s)
         g.last--;
     for (uint32_t r = 0; r < s->experiment->ranks; r++)
         g.rank[r].begin_ns = memory_alloc(s->trace.turns + 1, sizeof(uint64_t));
-    each_part(s, &g, gather_part);
+    gather_parts(s, &g, true);
     gather_besides(s, &g);
     qsort(g.event, g.n, sizeof(*g.event), by_time);
     g.base_ns = g.n > 0 ? g.event[0].begin_ns : 0;
-    find_flows(&g);
+    cut_flows(&g);
     return g;
 }
 
@@ -504,6 +458,7 @@ static json_t *event_json(const struct gathered *g, const struct gathered_event 
     json_t *out = json_pack("{s:s,s:i,s:i,s:o}", "ph", ph[of->kind], "pid", (int)e->rank, "tid",
                             (int)e->lane, "ts", microseconds(e->begin_ns - g->base_ns));
     json_t *more;
+    char id[64];
 
     if (of->kind == EPA_TRACE_SLICE)
         more = json_pack("{s:o,s:s,s:o,s:o}", "dur", microseconds(e->end_ns - e->begin_ns), "cat",
@@ -513,12 +468,10 @@ static json_t *event_json(const struct gathered *g, const struct gathered_event 
         more = json_pack("{s:o,s:{s:I}}", "name", name_json(record->names.name[of->name]), "args",
                          "value", (json_int_t)of->value);
     else
-        more = json_pack(
-            "{s:s,s:s,s:o,s:{s:I,s:i,s:i,s:I,s:I}}", "cat", "flow", "name", "signal", "id",
-            json_sprintf("%u-%u-%u-%llu", flow_from(e), flow_to(e), of->signal,
-                         (unsigned long long)of->value),
-            "args", "iteration", (json_int_t)e->iteration, "from", (int)flow_from(e), "to",
-            (int)flow_to(e), "signal", (json_int_t)of->signal, "value", (json_int_t)of->value);
+        more = json_pack("{s:s,s:s,s:o,s:{s:I,s:i,s:i,s:I,s:I}}", "cat", "flow", "name", "signal",
+                         "id", json_string(flow_id(e, id)), "args", "iteration",
+                         (json_int_t)e->iteration, "from", (int)flow_from(e), "to", (int)flow_to(e),
+                         "signal", (json_int_t)of->signal, "value", (json_int_t)of->value);
     if (of->kind == EPA_TRACE_FLOW_END)
         json_object_set_new(more, "bp", json_string("e"));
     json_object_update(out, more);
