@@ -93,18 +93,6 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
     return check_folder(option, path, err);
 }
 
-static int write_all(int fd, const struct text *text)
-{
-    for (size_t at = 0; at < text->bytes;) {
-        ssize_t n = write(fd, text->data + at, text->bytes - at);
-
-        if (n < 0 && errno != EINTR)
-            return -1;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 static const char *explain_errno(int error)
 {
     return error == EFBIG ? "File too large (RLIMIT_FSIZE: ulimit -f)" : strerror(error);
@@ -177,7 +165,7 @@ static enum epa_status write_regular(const char *option, const char *path, bool 
 
     if (fd < 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
-    failed = write_all(fd, text) != 0 || fsync(fd) != 0 ? errno : 0;
+    failed = !write_whole(fd, text->data, text->bytes) || fsync(fd) != 0 ? errno : 0;
     if (close(fd) != 0 && failed == 0)
         failed = errno;
     if (failed == 0 && give_name(name, path, force) != 0)
@@ -221,7 +209,7 @@ enum epa_status file_stream_add(const struct file_stream *s, const struct text *
 {
     if (is_stdout(s->path))
         return write_stdout(text, err);
-    if (write_all(s->fd, text) == 0)
+    if (write_whole(s->fd, text->data, text->bytes))
         return EPA_OK;
     return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, explain_errno(errno));
 }

@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -127,6 +128,19 @@ void text_add_markdown(struct text *text, const char *bytes)
         else
             text_add_bytes(text, bytes, 1);
     }
+}
+
+bool write_whole(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return false;
+        data += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
 }
 
 void text_free(struct text *text)
@@ -427,10 +441,24 @@ static bool is_coloured(FILE *file)
            strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* A guarded stream, which has no descriptor, lets nothing else through. */
+enum { LINE_ROOM = 8192, MARKS = 8 };
+enum { MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SEQUENCE = 16 };
+
+/* Written once, before there are threads, but for the marks, which are always the same. */
+static char nonce[NONCE + 1];
+static char marks[MARKS][MARK_BYTES + 1], sequences[MARKS][SEQUENCE];
+
+/* A guarded stream, which has no descriptor, lets none of our own sequences through, but a mark for
+ * each: random in each process, so that no file can contain it. */
 static const char *sequence_for(FILE *file, int number, const char *sequence)
 {
-    return fileno(file) < 0 ? terminal_mark(number, sequence) : sequence;
+    if (fileno(file) >= 0 || nonce[0] == 0)
+        return sequence;
+    if (marks[number][0] == 0) {
+        snprintf(sequences[number], sizeof(sequences[number]), "%s", sequence);
+        snprintf(marks[number], sizeof(marks[number]), "%c%s%c", MARK, nonce, 'a' + number);
+    }
+    return marks[number];
 }
 
 void colour_choose(enum colour_mode chosen)
@@ -450,16 +478,10 @@ const char *colour_on(FILE *file, enum colour colour)
 
 const char *colour_off(FILE *file)
 {
-    return is_coloured(file) ? sequence_for(file, TERMINAL_MARKS - 1, "\033[0m") : "";
+    return is_coloured(file) ? sequence_for(file, MARKS - 1, "\033[0m") : "";
 }
 
 /* ---- terminals: a guarded stream is a cookie of the C library: lines are looked at as a whole. */
-
-enum { LINE_ROOM = 8192, MARK = 0x0e, NONCE = 16, MARK_BYTES = 1 + NONCE + 1, SEQUENCE = 16 };
-
-/* Written once, before there are threads, but for the marks, which are always the same. */
-static char nonce[NONCE + 1];
-static char marks[TERMINAL_MARKS][MARK_BYTES + 1], sequences[TERMINAL_MARKS][SEQUENCE];
 
 static size_t decode(const char *s, size_t left, uint32_t *out)
 {
@@ -534,19 +556,6 @@ size_t terminal_clean(char *text, size_t bytes, bool lines)
     return out;
 }
 
-static bool write_all(int fd, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-
-        if (n < 0)
-            return false;
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 /* Text up to the next mark of ours, then the sequence that it stands for. */
 static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
 {
@@ -560,12 +569,12 @@ static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
         int which = -1;
 
         if (mark == at) {
-            for (int i = 0; i < TERMINAL_MARKS; i++)
+            for (int i = 0; i < MARKS; i++)
                 if (marks[i][0] != 0 && left >= MARK_BYTES && memcmp(at, marks[i], MARK_BYTES) == 0)
                     which = i;
-            if (which >= 0 && !write_all(fd, sequences[which], strlen(sequences[which])))
+            if (which >= 0 && !write_whole(fd, sequences[which], strlen(sequences[which])))
                 return 0;
-            if (which < 0 && !write_all(fd, "?", 1))
+            if (which < 0 && !write_whole(fd, "?", 1))
                 return 0;
             at += which >= 0 ? MARK_BYTES : 1;
             continue;
@@ -576,7 +585,7 @@ static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
             while (n > 1 && ((unsigned char)at[n] & 0xc0) == 0x80)
                 n--;
         memcpy(text, at, n);
-        if (!write_all(fd, text, terminal_clean(text, n, true)))
+        if (!write_whole(fd, text, terminal_clean(text, n, true)))
             return 0;
         at += n;
     }
@@ -608,17 +617,6 @@ void terminal_guard(void)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
     stdout = guard(stdout, STDOUT_FILENO);
     stderr = guard(stderr, STDERR_FILENO);
-}
-
-const char *terminal_mark(int number, const char *sequence)
-{
-    if (nonce[0] == 0)
-        return sequence;
-    if (marks[number][0] == 0) {
-        snprintf(sequences[number], sizeof(sequences[number]), "%s", sequence);
-        snprintf(marks[number], sizeof(marks[number]), "%c%s%c", MARK, nonce, 'a' + number);
-    }
-    return marks[number];
 }
 
 /* Status to exit code. */

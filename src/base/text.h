@@ -21,6 +21,8 @@ void text_add_bytes(struct text *, const char *, size_t);
 /* Text that Markdown shows as it is, on one line. */
 void text_add_markdown(struct text *, const char *);
 void text_free(struct text *);
+/* All of it, in as many calls as that takes; false: errno says why. */
+bool write_whole(int fd, const char *data, size_t bytes);
 
 /* The first byte that is not of one line of UTF-8 text; NULL: there is none. `point` is 0, or the
  * control character that it is. */
@@ -121,11 +123,6 @@ size_t terminal_clean(char *text, size_t bytes, bool lines);
 /* From here on what goes to stdout and stderr passes terminal_clean() where that is a terminal.
  * Once, before anything is printed. */
 void terminal_guard(void);
-
-/* A placeholder for one of our own sequences such as "\033[31m" in text for a guarded stream. It
- * is random in each process, so that no file can contain it. `number` < TERMINAL_MARKS. */
-enum { TERMINAL_MARKS = 8 };
-const char *terminal_mark(int number, const char *sequence);
 
 /* Exit codes of the program. */
 
