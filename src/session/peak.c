@@ -350,20 +350,6 @@ static double run_all(struct measure *m)
 
 /* ---- latency ---- */
 
-/* With whom `rank` plays in a round; `size` or more: it rests. In size - 1 rounds, or `size` where
- * that is odd, each is with each other once: opposite each other on a circle that moves on; of an
- * even number the last stays put. */
-static uint32_t partner_of(uint32_t size, uint32_t round, uint32_t rank)
-{
-    uint32_t circle = size + size % 2 - 1; /* odd; `circle` itself is who stays put */
-    uint32_t other;
-
-    if (rank == circle)
-        return (round % 2 == 0 ? round : round + circle) / 2 % circle;
-    other = (round + circle - rank) % circle;
-    return other == rank ? circle : other;
-}
-
 static void send_signal(struct measure *m, uint32_t peer, uint64_t value)
 {
     struct epa_transport *t = m->t;
@@ -449,18 +435,19 @@ static double play_batches(struct measure *m, uint32_t peer, uint64_t begun)
 /* The slowest pair; of many ranks not every one: partners near and far. */
 static double play_all(struct measure *m)
 {
-    uint32_t size = m->t->size, all = size + size % 2 - 1;
-    uint32_t rounds = (uint32_t)least(all, PAIR_ROUNDS);
+    uint32_t all = 1, rounds;
     uint64_t begun = epa_now_ns();
     double latency_ns = 0;
 
+    while (all + 1 < m->t->size) /* 2^k - 1: in round i, from 1, rank r plays with r ^ i */
+        all = 2 * all + 1;
+    rounds = (uint32_t)least(all, PAIR_ROUNDS);
     for (uint32_t i = 0; i < rounds && good(m); i++) {
         double slowest = find_slowest(m, (double)(epa_now_ns() - begun));
 
         if (slowest > pairs_ns && i > 0)
             break;
-        latency_ns = fmax(latency_ns,
-                          play_batches(m, partner_of(size, i * all / rounds, m->t->rank), begun));
+        latency_ns = fmax(latency_ns, play_batches(m, m->t->rank ^ (1 + i * all / rounds), begun));
     }
     latency_ns = find_slowest(m, latency_ns);
     return is_plausible(m, latency_ns) ? latency_ns : 0;
