@@ -205,18 +205,12 @@ static enum epa_status check_address_space(const char *root, const struct sessio
     return refuse_sum(&why, err);
 }
 
-enum epa_status preflight_memory_from(const char *root, const struct session *s,
-                                      struct epa_error *err)
+enum epa_status preflight_memory(const char *root, const struct session *s, struct epa_error *err)
 {
     struct sum sum = sum_up(s);
     enum epa_status status = check_memory(root, s, &sum, err);
 
     return status == EPA_OK ? check_address_space(root, s, &sum, err) : status;
-}
-
-enum epa_status preflight_memory(const struct session *s, struct epa_error *err)
-{
-    return preflight_memory_from("", s, err);
 }
 
 /* What was planned is of an experiment that does not say how ranks are spread. Heap and signals

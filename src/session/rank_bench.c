@@ -216,20 +216,18 @@ void rank_bench(struct rank *r)
         check_once(r, n);
 }
 
+static void run_checked(struct rank *r, uint64_t i, uint32_t n)
+{
+    (void)n;
+    rank_inputs(r, 0, i);
+    if (rank_good(r))
+        rank_iteration(r, 0, true, i == 0 || i + 1 == r->session->iterations);
+    keep_stages(r, i);
+}
+
 void rank_run(struct rank *r)
 {
-    uint64_t n = r->session->iterations;
-
-    for (uint64_t i = 0; i < n && rank_goes_on(r); i++) {
-        rank_at(r, i, SESSION_ELSEWHERE);
-        rank_inputs(r, 0, i);
-        if (rank_good(r))
-            rank_iteration(r, 0, true, i == 0 || i + 1 == n);
-        keep_stages(r, i);
-        keep_samples(r, i + 1);
-    }
-    if (rank_good(r))
-        rank_describe_device(r);
+    (void)rank_loop(r, 1, run_checked);
 }
 
 /* ---- an open loop ---- */
@@ -472,7 +470,9 @@ void stop_finish(struct stop *s)
     *s = (struct stop){0};
 }
 
-double stop_width(double *ns, uint64_t n)
+/* Width of the median's 95 % interval as a part of the median; infinite where there is
+ * none. Sorts. */
+static double width_of(double *ns, uint64_t n)
 {
     uint64_t k = interval_of_median(n);
     double median;
@@ -491,7 +491,7 @@ static bool is_narrow(struct stop *s, uint64_t elapsed_ns)
     if (!(o->ci95 > 0) || s->n < at_least(o) || elapsed_ns < o->min_time_ns)
         return false;
     memcpy(s->sorted, s->ns, s->n * sizeof(*s->ns));
-    return stop_width(s->sorted, s->n) <= o->ci95;
+    return width_of(s->sorted, s->n) <= o->ci95;
 }
 
 /* Samples that take as long as from now to `at`, if they are like those before. */

@@ -295,7 +295,7 @@ void rank_trace_begin(struct rank *r)
         return;
     recorder_init(&r->recorder, record, &r->session->trace);
     r->trace = &r->recorder.trace;
-    record->near = record_is_near(&r->boot->world);
+    record->near = epa_same_node(&r->boot->world, 0);
     for (uint32_t i = 0; i < RANK_SLICES; i++)
         if (core_name[i] != NULL)
             r->slice[i] = epa_trace_name(r->trace, core_name[i]);

@@ -200,11 +200,6 @@ struct stamp {
     uint64_t enter, left;
 };
 
-bool record_is_near(const struct epa_world *w)
-{
-    return epa_same_node(w, 0);
-}
-
 /* Ranks agree on it without a word. */
 static bool all_are_near(const struct epa_world *w)
 {

@@ -93,19 +93,6 @@ static enum epa_status check_verify(const struct experiment *x, struct epa_error
     return EPA_OK;
 }
 
-static enum epa_status plan(struct session *s, struct epa_error *err)
-{
-    const struct experiment *x = s->experiment;
-    enum epa_status status = EPA_OK;
-
-    s->footprint = x->footprint;
-    /* From here on all that a rank takes; a thread is a worker. */
-    s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
-    if (s->verb == VERB_VERIFY)
-        status = check_verify(x, err);
-    return status;
-}
-
 /* On the status page, if there is one and it can grow. */
 static void *map_shared(struct session *s, size_t bytes, uint64_t *at)
 {
@@ -254,13 +241,16 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
     s->experiment = x;
     s->verb = verb;
     s->status_page = status_page;
+    s->footprint = x->footprint;
+    /* From here on all that a rank takes; a thread is a worker. */
+    s->footprint.private_bytes += s->footprint.worker_bytes * (threads_of(x) - 1);
     count_iterations(s);
     if (runs)
         status = find_process_id(s, err);
     if (status == EPA_OK && runs)
         status = check_machine(x, err);
-    if (status == EPA_OK)
-        status = plan(s, err);
+    if (status == EPA_OK && verb == VERB_VERIFY)
+        status = check_verify(x, err);
     if (status == EPA_OK) {
         preflight_scratch(s);
         shape_trace(s);
@@ -268,7 +258,7 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
     if (status == EPA_OK && session_operation(s)->open != NULL)
         status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK && !are_elsewhere(s))
-        status = preflight_memory(s, err);
+        status = preflight_memory("", s, err);
     if (status == EPA_OK) {
         *out = s;
         return EPA_OK;

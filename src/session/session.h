@@ -62,9 +62,6 @@ bool record_part(const struct record *, const struct record_shape *, uint32_t tu
 void record_each_beside(const struct record *, const struct record_shape *, uint32_t which,
                         void (*fn)(void *arg, const struct epa_trace_event *), void *arg);
 
-/* Whether the clock of this rank is that of rank 0: they are of one host. */
-bool record_is_near(const struct epa_world *);
-
 /* Compares the clocks of hosts with that of rank 0. Collective; takes some milliseconds where any
  * rank is of another host than rank 0. out is known on return if all went well. */
 enum epa_status record_compare_clocks(struct epa_bootstrap *, struct record_clock *out);
@@ -109,10 +106,6 @@ void stop_finish(struct stop *);
 /* Looks at ns[0..n), which took elapsed_ns, and says when to look again: soon enough for
  * max_time and at a quarter more samples for ci95, so that looking stays rare. */
 enum stop_reason stop_poll(struct stop *, uint64_t elapsed_ns);
-
-/* Width of the median's 95 % interval as a part of the median; infinite where there is
- * none. Sorts. */
-double stop_width(double *ns, uint64_t n);
 
 /* "iterations", "ci95", "time"; NULL: STOP_NOT. */
 const char *stop_name(enum stop_reason);
@@ -374,8 +367,8 @@ void session_plan_puts(struct session *);
 /* preflight.c: refuses, by arithmetic and before a rank exists, what this machine cannot hold. */
 
 /* EPA_ERR_NOMEM with the sum in words: ranks x (heap + inputs + reference) against what is
- * available and why that is the limit. */
-enum epa_status preflight_memory(const struct session *, struct epa_error *);
+ * available and why that is the limit. `root` is put before /proc and /sys: "" but in tests. */
+enum epa_status preflight_memory(const char *root, const struct session *, struct epa_error *);
 
 /* The same for what the algorithm takes of a rank's device, of which so much is free; 0: not
  * known, nothing is refused. */
@@ -383,9 +376,6 @@ enum epa_status preflight_memory(const struct session *, struct epa_error *);
  * started the ranks say how many are on this one. */
 void preflight_scratch(struct session *);
 enum epa_status preflight_device(const struct session *, uint64_t free_bytes, struct epa_error *);
-
-/* `root` is put before /proc and /sys: "" but in tests. */
-enum epa_status preflight_memory_from(const char *root, const struct session *, struct epa_error *);
 
 /* Runs one rank of the session from set-up to teardown: the rank_main of launchers. */
 struct epa_bootstrap;

@@ -238,7 +238,7 @@ static bool has_room(struct session *s)
     if (s->process_id.size > 1)
         return s->puts.heap_bytes - footprint.heap_bytes <= more_unasked;
     s->footprint.heap_bytes = s->puts.heap_bytes;
-    room = preflight_memory(s, &ignored) == EPA_OK;
+    room = preflight_memory("", s, &ignored) == EPA_OK;
     s->footprint = footprint;
     return room;
 }

@@ -37,7 +37,7 @@ static void fixture_destroy(struct fixture *x)
 static enum epa_status check(struct fixture *x)
 {
     x->err = (struct epa_error){EPA_OK, ""};
-    return preflight_memory_from(x->root, &x->fake.session, &x->err);
+    return preflight_memory(x->root, &x->fake.session, &x->err);
 }
 
 /* What is said of a machine with so many MiB for 8 ranks with 1 GiB each. Memory of a device is not
