@@ -118,7 +118,8 @@ bool value_u64(const char *text, uint64_t *out, struct value_error *error)
     return false;
 }
 
-bool value_real(const char *text, double *out, struct value_error *error)
+/* 50% is 0.5. */
+static bool value_real(const char *text, double *out, struct value_error *error)
 {
     const char *s = text + (*text == '-' || *text == '+');
     size_t whole = strspn(s, "0123456789"), fraction = 0;
@@ -226,11 +227,6 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
                        "has the unit '%.16s', which is not known", s);
 }
 
-bool value_bytes(const char *text, uint64_t *out, struct value_error *error)
-{
-    return scaled(text, byte_units, "a size", error, out);
-}
-
 bool value_duration(const char *text, uint64_t *out, struct value_error *error)
 {
     return scaled(text, time_units, "a duration", error, out);
@@ -244,17 +240,12 @@ static char *unscaled(char *buf, size_t room, uint64_t value, const struct unit 
     return buf;
 }
 
-char *value_bytes_text(char *buf, size_t room, uint64_t bytes)
-{
-    return unscaled(buf, room, bytes, byte_units);
-}
-
 char *value_duration_text(char *buf, size_t room, uint64_t ns)
 {
     return unscaled(buf, room, ns, time_units);
 }
 
-char *value_real_text(char *buf, size_t room, double value)
+static char *value_real_text(char *buf, size_t room, double value)
 {
     for (int precision = 1; precision <= 17; precision++) {
         snprintf(buf, room, "%.*g", precision, value);
@@ -331,7 +322,7 @@ void option_number_text(const struct epa_option *option, uint64_t value, struct 
     if (named != NULL && named->name != NULL)
         text_add(out, "%s", named->name);
     else if (option->type == EPA_OPTION_BYTES)
-        text_add(out, "%s", value_bytes_text(buf, sizeof(buf), value));
+        text_add(out, "%s", unscaled(buf, sizeof(buf), value, byte_units));
     else if (option->type == EPA_OPTION_DURATION)
         text_add(out, "%s", value_duration_text(buf, sizeof(buf), value));
     else
@@ -398,7 +389,7 @@ static bool parse_number(const struct epa_option *option, const char *text, uint
     if (named != NULL && named->name != NULL)
         number = (uint32_t)named->value, good = true;
     else if (option->type == EPA_OPTION_BYTES)
-        good = value_bytes(text, &number, error);
+        good = scaled(text, byte_units, "a size", error, &number);
     else if (option->type == EPA_OPTION_DURATION)
         good = value_duration(text, &number, error);
     else

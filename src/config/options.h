@@ -19,14 +19,10 @@ struct value_error {
 };
 
 bool value_u64(const char *text, uint64_t *out, struct value_error *);
-bool value_real(const char *text, double *out, struct value_error *);       /* 50% is 0.5 */
-bool value_bytes(const char *text, uint64_t *out, struct value_error *);    /* 64KiB */
 bool value_duration(const char *text, uint64_t *out, struct value_error *); /* ns of 10us */
 
-/* Texts that read back as the same value. Return buf. */
-char *value_bytes_text(char *buf, size_t room, uint64_t bytes);
+/* A text that reads back as the same value. Returns buf. */
 char *value_duration_text(char *buf, size_t room, uint64_t ns);
-char *value_real_text(char *buf, size_t room, double value);
 
 /* ---- options ---- */
 
