@@ -617,8 +617,8 @@ static enum epa_status do_file(struct config_command *c, const char *file)
     struct batch *batch = NULL;
     enum epa_status status;
 
-    status = batch_read(file, c->cli->set, c->cli->n_sets, base ? 0 : c->cli->max_runs, c->registry,
-                        c->diag, &batch);
+    status = batch_read(file, NULL, c->cli->set, c->cli->n_sets, &(struct batch_pick){0},
+                        base ? 0 : c->cli->max_runs, c->registry, c->diag, &batch);
     if (status != EPA_OK)
         return status;
     if (base)

@@ -117,8 +117,8 @@ enum epa_status runs_read(const struct cli *cli, struct registry *registry, stru
     out->batch = memory_alloc(cli->n_args, sizeof(struct batch *));
     for (uint32_t i = 0; i < cli->n_args; i++) {
         enum epa_status one =
-            batch_read_some(cli->arg[i], cli->text, cli->set, cli->n_sets, &pick, cli->max_runs,
-                            registry, diag, &out->batch[out->n_batches]);
+            batch_read(cli->arg[i], cli->text, cli->set, cli->n_sets, &pick, cli->max_runs,
+                       registry, diag, &out->batch[out->n_batches]);
 
         if (one == EPA_OK)
             out->n_batches++;

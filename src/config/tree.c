@@ -231,7 +231,8 @@ void tree_set(struct tree *tree, const char *argument)
         diag_error(tree->diag, &location, "for an empty string write \"\"", "no value behind '='");
         return;
     }
-    yaml_parse_value(tree->arena, "--set", set, (size_t)(equals + 1 - set), tree->diag, &value);
+    yaml_parse(tree->arena, "--set", set, strlen(set), (size_t)(equals + 1 - set), false,
+               tree->diag, &value);
     if (value == NULL)
         return;
     path = arena_strndup(tree->arena, set, (size_t)(equals - set));

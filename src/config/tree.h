@@ -92,17 +92,13 @@ struct node {
     struct node **item;    /* map: [n] values; list: [n] items */
 };
 
-/* A file's values may have ${NAME} in them, other text not. All errors go to diag. *out is NULL if
- * there is no tree to go on with. `name` is what messages call the text; text and name are copied
- * into the arena. */
+/* What is in `text` from byte `from` on: all before it is of its first line and one byte a column,
+ * as in --set key=value. expands: values may have ${NAME} in them, as those of a file. All errors
+ * go to diag. *out is NULL if there is no tree to go on with. `name` is what messages call the text;
+ * text and name are copied into the arena. */
 enum epa_status yaml_parse(struct arena *, const char *name, const char *text, size_t bytes,
-                           struct diag *, struct node **out);
+                           size_t from, bool expands, struct diag *, struct node **out);
 enum epa_status yaml_read(struct arena *, const char *path, struct diag *, struct node **out);
-
-/* As yaml_parse() of what is in the line `text` from byte `from` on (all before it is
- * one byte a column); places count from the start of the line. For --set key=value. */
-enum epa_status yaml_parse_value(struct arena *, const char *name, const char *text, size_t from,
-                                 struct diag *, struct node **out);
 
 /* The value of `key`; NULL if there is none, or `map` is NULL or no map. */
 struct node *node_find(const struct node *map, const char *key);

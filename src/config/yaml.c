@@ -243,32 +243,23 @@ static bool count_nodes(struct reader *reader, const struct source_location *loc
     return false;
 }
 
-/* A copy, so that --set can change one use of an alias and not the others. */
-static struct node *expand(struct reader *reader, const struct node *from, uint32_t depth,
-                           const struct source_location *location)
+/* Whether there may be a copy at this depth. */
+static bool may_expand(struct reader *reader, const struct node *from, uint32_t depth,
+                       const struct source_location *location)
 {
-    struct node *node;
+    bool may = true;
 
     if (++reader->expanded > MAX_EXPANDED || depth > MAX_DEPTH) {
         diag_error(reader->diag, location, NULL,
                    depth > MAX_DEPTH ? "aliases nest deeper than %d levels"
                                      : "aliases expand to more than %d values",
                    depth > MAX_DEPTH ? MAX_DEPTH : MAX_EXPANDED);
-        return NULL;
+        return false;
     }
-    if (!count_nodes(reader, location, 1))
-        return NULL;
-    node = arena_alloc(reader->arena, sizeof(*node));
-    *node = *from;
-    node->n = 0;
-    for (uint32_t i = 0; i < from->n; i++) {
-        struct node *item = expand(reader, from->item[i], depth + 1, location);
-
-        if (item == NULL)
-            return NULL;
-        node_append(reader->arena, node, from->kind == NODE_MAP ? from->key[i] : NULL, item);
-    }
-    return node;
+    may = count_nodes(reader, location, 1);
+    for (uint32_t i = 0; i < from->n && may; i++)
+        may = may_expand(reader, from->item[i], depth + 1, location);
+    return may;
 }
 
 static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
@@ -280,8 +271,10 @@ static struct node *read_alias(struct reader *reader, const yaml_event_t *event,
     for (const struct anchor *a = reader->anchors; a != NULL; a = a->before) {
         if (strcmp(a->name, name) != 0)
             continue;
-        if (a->node != NULL)
-            return expand(reader, a->node, reader->depth + 1, location);
+        if (a->node != NULL) /* copied, so that --set can change one use and not the others */
+            return may_expand(reader, a->node, reader->depth + 1, location)
+                       ? tree_copy(reader->arena, a->node)
+                       : NULL;
         diag_error(reader->diag, location, NULL, "alias '*%s' is inside of what it repeats", name);
         return NULL;
     }
@@ -525,9 +518,8 @@ static struct node *read_document(struct reader *reader)
     return going ? root : NULL;
 }
 
-/* Of a line that begins before byte `from`; expands: as in struct reader. */
-static enum epa_status parse(struct arena *arena, const char *name, const char *text, size_t bytes,
-                             size_t from, bool expands, struct diag *diag, struct node **out)
+enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text, size_t bytes,
+                           size_t from, bool expands, struct diag *diag, struct node **out)
 {
     struct reader reader = {
         .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}, .expands = expands};
@@ -553,18 +545,6 @@ static enum epa_status parse(struct arena *arena, const char *name, const char *
     return reader.failed ? EPA_ERR_CONFIG : EPA_OK;
 }
 
-enum epa_status yaml_parse(struct arena *arena, const char *name, const char *text, size_t bytes,
-                           struct diag *diag, struct node **out)
-{
-    return parse(arena, name, text, bytes, 0, false, diag, out);
-}
-
-enum epa_status yaml_parse_value(struct arena *arena, const char *name, const char *text,
-                                 size_t from, struct diag *diag, struct node **out)
-{
-    return parse(arena, name, text, strlen(text), from, false, diag, out);
-}
-
 enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *diag,
                           struct node **out)
 {
@@ -573,7 +553,7 @@ enum epa_status yaml_read(struct arena *arena, const char *path, struct diag *di
 
     *out = NULL;
     if (file_read(path, MAX_BYTES, &text, &err) == EPA_OK)
-        return parse(arena, path, text.data, text.bytes, 0, true, diag, out);
+        return yaml_parse(arena, path, text.data, text.bytes, 0, true, diag, out);
     diag_error(diag, &(struct source_location){.file = path}, NULL, "cannot read it: %s",
                err.text + strlen(path) + strlen(": "));
     return EPA_ERR_CONFIG;

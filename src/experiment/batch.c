@@ -494,9 +494,9 @@ static enum epa_status expand(struct reading *r, bool flawed)
     return status == EPA_OK && r->baseline != NULL ? check_baseline(r) : status;
 }
 
-enum epa_status batch_read_some(const char *file, const char *text, const char *const *sets,
-                                uint32_t n_sets, const struct batch_pick *pick, uint32_t max_runs,
-                                struct registry *registry, struct diag *diag, struct batch **out)
+enum epa_status batch_read(const char *file, const char *text, const char *const *sets,
+                           uint32_t n_sets, const struct batch_pick *pick, uint32_t max_runs,
+                           struct registry *registry, struct diag *diag, struct batch **out)
 {
     struct arena *arena = arena_create();
     struct batch *batch = arena_alloc(arena, sizeof(*batch));
@@ -516,7 +516,7 @@ enum epa_status batch_read_some(const char *file, const char *text, const char *
     if (text == NULL) {
         batch_read_tree(&r.tree, file, sets, n_sets);
     } else {
-        yaml_parse(arena, file, text, strlen(text), diag, &r.tree.root);
+        yaml_parse(arena, file, text, strlen(text), 0, false, diag, &r.tree.root);
         take_tree(&r.tree, sets, n_sets);
     }
     for (const struct batch_key *k = batch_keys; max_runs == 0 && k->name != NULL; k++)
@@ -532,20 +532,12 @@ enum epa_status batch_read_some(const char *file, const char *text, const char *
     return EPA_OK;
 }
 
-enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
-                           uint32_t max_runs, struct registry *registry, struct diag *diag,
-                           struct batch **out)
-{
-    static const struct batch_pick all = {NULL, 0};
-
-    return batch_read_some(file, NULL, sets, n_sets, &all, max_runs, registry, diag, out);
-}
-
 void batch_destroy(struct batch *batch)
 {
     if (batch == NULL)
         return;
     for (uint32_t i = 0; i < batch->n; i++)
-        experiment_destroy(batch->run[i].x);
+        if (batch->run[i].x != NULL)
+            arena_destroy(batch->run[i].x->arena);
     arena_destroy(batch->arena);
 }

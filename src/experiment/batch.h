@@ -42,17 +42,15 @@ struct batch {
     struct batch_run *run; /* in the order of the file */
 };
 
-/* Reads `file` and builds all its runs. `sets` go over what a run sets, but for those of
- * matrix, zip and repeat. max_runs 0: the base alone, as if it asked for no runs. Errors go to
- * `diag` and are EPA_ERR_CONFIG, or EPA_ERR_UNSUPPORTED if all there is to say is that plugins
- * cannot be loaded here; where there are several runs, one whose plugin is not here is no error. */
-enum epa_status batch_read(const char *file, const char *const *sets, uint32_t n_sets,
-                           uint32_t max_runs, struct registry *, struct diag *, struct batch **out);
-/* The same of those runs that are picked: what others have wrong is no error, and they have
- * no `x` then. text: YAML that is in no file, and `name` what messages call it; or NULL. */
-enum epa_status batch_read_some(const char *name, const char *text, const char *const *sets,
-                                uint32_t n_sets, const struct batch_pick *, uint32_t max_runs,
-                                struct registry *, struct diag *, struct batch **out);
+/* Reads a file, or YAML that is in none (text; then `name` is what messages call it), and builds
+ * the runs that are picked: what others have wrong is no error, and they have no `x` then. `sets` go
+ * over what a run sets, but for those of matrix, zip and repeat. max_runs 0: the base alone, as if
+ * it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or EPA_ERR_UNSUPPORTED if all
+ * there is to say is that plugins cannot be loaded here; where there are several runs, one whose
+ * plugin is not here is no error. */
+enum epa_status batch_read(const char *name, const char *text, const char *const *sets,
+                           uint32_t n_sets, const struct batch_pick *, uint32_t max_runs,
+                           struct registry *, struct diag *, struct batch **out);
 void batch_destroy(struct batch *);
 
 /* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is
@@ -83,7 +81,6 @@ extern const struct variant thorough_variants[];
  * not asked. *absent is set where all that is wrong is that plugins are not here. */
 enum epa_status experiment_build(const char *file, struct tree *, bool flawed, struct registry *,
                                  struct epa_error *absent, struct experiment **out);
-void experiment_destroy(struct experiment *);
 
 /* Calls the algorithm's plan() for a transport that gives `flags`; fills `footprint`. */
 enum epa_status experiment_plan(struct experiment *, uint32_t flags, struct epa_error *);

@@ -618,9 +618,3 @@ enum epa_status experiment_build(const char *file, struct tree *tree, bool flawe
         *absent = b.reason;
     return errors == b.unloadable ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG;
 }
-
-void experiment_destroy(struct experiment *x)
-{
-    if (x != NULL)
-        arena_destroy(x->arena);
-}

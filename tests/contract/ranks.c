@@ -340,7 +340,7 @@ const void *read_config(const struct epa_options *options, int n, const char *co
                             text[i][name] == '=' ? text[i] + name + 1 : "");
     }
     config = arena_alloc(arena, options->size);
-    yaml_parse(arena, "options", yaml, strlen(yaml), diag, &map);
+    yaml_parse(arena, "options", yaml, strlen(yaml), 0, false, diag, &map);
     options_read(options, "plugin", NULL, map, arena, diag, config);
     diag_print(diag, stderr);
     if (diag_errors(diag) > 0)

@@ -50,7 +50,7 @@ void fuzz_yaml(const uint8_t *data, size_t bytes)
     struct node *root;
     enum epa_status status;
 
-    status = yaml_parse(arena, "fuzz", (const char *)data, bytes, diag, &root);
+    status = yaml_parse(arena, "fuzz", (const char *)data, bytes, 0, false, diag, &root);
     demand((status == EPA_OK) == (diag_errors(diag) == 0));
     demand(status != EPA_OK || root != NULL);
     if (root != NULL)
@@ -99,11 +99,14 @@ static struct input cut(const uint8_t *data, size_t bytes)
     return in;
 }
 
+static const struct batch_pick all;
+
 static enum epa_status read_bytes(const char *text, size_t bytes, const char *const *sets,
                                   uint32_t n_sets, struct batch **out)
 {
     struct diag *diag = diag_create();
-    enum epa_status status = batch_read(fuzz_file(text, bytes), sets, n_sets, 0, NULL, diag, out);
+    enum epa_status status =
+        batch_read(fuzz_file(text, bytes), NULL, sets, n_sets, &all, 0, NULL, diag, out);
     char *said = NULL;
     size_t n = 0;
     FILE *file;
@@ -124,7 +127,7 @@ static void read_runs(const struct input *in)
     struct diag *diag = diag_create();
     struct batch *batch = NULL;
 
-    if (batch_read(path, in->set, in->n_sets, 64, NULL, diag, &batch) == EPA_OK) {
+    if (batch_read(path, NULL, in->set, in->n_sets, &all, 64, NULL, diag, &batch) == EPA_OK) {
         demand(batch->n > 0 && batch->n <= 64 && (batch->n > 1 || diag_errors(diag) == 0));
         for (uint32_t i = 0; i < batch->n; i++) {
             const struct batch_run *run = &batch->run[i];
