@@ -453,33 +453,10 @@ static void sum_paths(struct summing *s)
 
 /* ---- kernels ---- */
 
-static int by_phase(const void *left, const void *right)
-{
-    const struct trace_item *a = *(const struct trace_item *const *)left;
-    const struct trace_item *b = *(const struct trace_item *const *)right;
-    int order = a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : strcmp(a->name, b->name);
-
-    return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
-}
-
 static int by_end(const void *left, const void *right)
 {
     return compare_whole(trace_end_ns(*(const struct trace_item *const *)left),
                          trace_end_ns(*(const struct trace_item *const *)right));
-}
-
-/* A phase is a name; its slices are those of all lanes of one rank, by their begin. */
-struct phase {
-    const struct trace_item **slice;
-    size_t n;
-};
-
-static int by_begin(const void *left, const void *right)
-{
-    const struct trace_item *a = ((const struct phase *)left)->slice[0];
-    const struct trace_item *b = ((const struct phase *)right)->slice[0];
-
-    return a->pid != b->pid ? (a->pid < b->pid ? -1 : 1) : a < b ? -1 : 1;
 }
 
 static void print_phase(struct text *out, const struct trace_item **slice, size_t n, int64_t zero)
@@ -496,17 +473,17 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
+/* A phase is a name; its slices are those of all lanes of one rank. */
 static void print_kernels(struct summing *s)
 {
-    const struct trace_file *f = s->f;
     const struct trace_item **slice = s->item;
-    struct phase *phase = arena_alloc(s->arena, f->n * sizeof(*phase));
-    size_t n = 0, phases = 0;
+    const struct trace_item **phase = arena_alloc(s->arena, s->f->n * sizeof(struct trace_item *));
+    size_t n = 0, members;
     int64_t zero;
 
-    for (size_t i = 0; i < f->n; i++)
-        if (f->item[i].ph == 'X' && strcmp(f->item[i].cat, "kernel") == 0)
-            slice[n++] = &f->item[i];
+    for (size_t i = 0; i < s->f->n; i++)
+        if (s->f->item[i].ph == 'X' && strcmp(s->f->item[i].cat, "kernel") == 0)
+            slice[n++] = &s->f->item[i];
     if (n == 0)
         return;
     text_add(s->out,
@@ -515,16 +492,20 @@ static void print_kernels(struct summing *s)
              "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "", "first",
              "median", "median", "last", "mean");
     zero = slice[0]->ts_ns;
-    qsort(slice, n, sizeof(*slice), by_phase);
-    for (size_t i = 0; i < n; i++) {
-        if (i == 0 || slice[i]->pid != slice[i - 1]->pid ||
-            strcmp(slice[i]->name, slice[i - 1]->name) != 0)
-            phase[phases++].slice = &slice[i];
-        phase[phases - 1].n++;
-    }
-    qsort(phase, phases, sizeof(*phase), by_begin);
-    for (size_t i = 0; i < phases; i++)
-        print_phase(s->out, phase[i].slice, phase[i].n, zero);
+    for (uint32_t rank = 0; rank < s->ranks; rank++)
+        for (size_t i = 0; i < n; i++) { /* by their first begin */
+            const struct trace_item *first = slice[i];
+
+            members = 0;
+            for (size_t k = i; first != NULL && first->pid == rank && k < n; k++)
+                if (slice[k] != NULL && slice[k]->pid == rank &&
+                    strcmp(slice[k]->name, first->name) == 0) {
+                    phase[members++] = slice[k];
+                    slice[k] = NULL;
+                }
+            if (members > 0)
+                print_phase(s->out, phase, members, zero);
+        }
 }
 
 /* ---- proxies ---- */
