@@ -444,20 +444,13 @@ static uint64_t at_least(const struct bench_options *o)
     return least(o->min_iterations, o->iterations);
 }
 
-/* With a limit of time the first sample says how long samples take. */
-static uint64_t first_look(const struct bench_options *o)
-{
-    return o->max_time_ns > 0 ? 1 : at_least(o);
-}
-
 enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct epa_error *err)
 {
-    *s = (struct stop){.options = o, .next = first_look(o)};
+    /* With a limit of time the first sample says how long samples take. */
+    *s = (struct stop){.options = o, .next = o->max_time_ns > 0 ? 1 : at_least(o)};
     s->ns = calloc(o->iterations, sizeof(*s->ns));
-    s->sorted = calloc(o->iterations, sizeof(*s->sorted));
-    if (s->ns != NULL && s->sorted != NULL)
+    if (s->ns != NULL)
         return EPA_OK;
-    stop_finish(s);
     return epa_fail(err, EPA_ERR_NOMEM,
                     "no memory for the stop rule over %u samples: lower bench.iterations",
                     o->iterations);
@@ -466,7 +459,6 @@ enum epa_status stop_init(struct stop *s, const struct bench_options *o, struct 
 void stop_finish(struct stop *s)
 {
     free(s->ns);
-    free(s->sorted);
     *s = (struct stop){0};
 }
 
@@ -488,10 +480,8 @@ static bool is_narrow(struct stop *s, uint64_t elapsed_ns)
 {
     const struct bench_options *o = s->options;
 
-    if (!(o->ci95 > 0) || s->n < at_least(o) || elapsed_ns < o->min_time_ns)
-        return false;
-    memcpy(s->sorted, s->ns, s->n * sizeof(*s->ns));
-    return width_of(s->sorted, s->n) <= o->ci95;
+    return o->ci95 > 0 && s->n >= at_least(o) && elapsed_ns >= o->min_time_ns &&
+           width_of(s->ns, s->n) <= o->ci95;
 }
 
 /* Samples that take as long as from now to `at`, if they are like those before. */

@@ -92,9 +92,9 @@ enum stop_reason {
 
 struct stop {
     const struct bench_options *options;
-    double *ns, *sorted; /* [bench.iterations]; owned */
-    uint64_t n;          /* of them */
-    uint64_t next;       /* the rule looks again once there are so many */
+    double *ns;    /* [bench.iterations], in any order; owned */
+    uint64_t n;    /* of them */
+    uint64_t next; /* the rule looks again once there are so many */
 };
 
 /* Whether there is a rule but the number of samples. */
