@@ -94,8 +94,8 @@ struct node {
 
 /* What is in `text` from byte `from` on: all before it is of its first line and one byte a column,
  * as in --set key=value. expands: values may have ${NAME} in them, as those of a file. All errors
- * go to diag. *out is NULL if there is no tree to go on with. `name` is what messages call the text;
- * text and name are copied into the arena. */
+ * go to diag. *out is NULL if there is no tree to go on with. `name` is what messages call the
+ * text; text and name are copied into the arena. */
 enum epa_status yaml_parse(struct arena *, const char *name, const char *text, size_t bytes,
                            size_t from, bool expands, struct diag *, struct node **out);
 enum epa_status yaml_read(struct arena *, const char *path, struct diag *, struct node **out);

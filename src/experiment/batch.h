@@ -42,12 +42,12 @@ struct batch {
     struct batch_run *run; /* in the order of the file */
 };
 
-/* Reads a file, or YAML that is in none (text; then `name` is what messages call it), and builds
- * the runs that are picked: what others have wrong is no error, and they have no `x` then. `sets` go
- * over what a run sets, but for those of matrix, zip and repeat. max_runs 0: the base alone, as if
- * it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or EPA_ERR_UNSUPPORTED if all
- * there is to say is that plugins cannot be loaded here; where there are several runs, one whose
- * plugin is not here is no error. */
+/* Reads a file, or YAML that is in none (text; then `name` is what messages call it), and
+ * builds the runs that are picked: what others have wrong is no error, and they have no `x`
+ * then. `sets` go over what a run sets, but for those of matrix, zip and repeat. max_runs 0:
+ * the base alone, as if it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or
+ * EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here; where
+ * there are several runs, one whose plugin is not here is no error. */
 enum epa_status batch_read(const char *name, const char *text, const char *const *sets,
                            uint32_t n_sets, const struct batch_pick *, uint32_t max_runs,
                            struct registry *, struct diag *, struct batch **out);
