@@ -18,183 +18,16 @@
 #include "launch/process.h"
 #include "op/op.h"
 
-enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 4 };
-
-/* A command line being read. */
-struct line {
-    const struct command *command; /* NULL: none was named */
-    struct cli cli;
-    bool given[OPTIONS_MOST];
-    struct arena *arena; /* of all that cli points to */
-    size_t room;         /* of a list: for all of argv, what a sweep sets and a NULL */
-};
-
-/* An option that was not given, for options that take any number. */
-static const struct cli defaults = {.threshold = -1,
-                                    .alpha = -1,
-                                    .max_runs = BATCH_RUNS_MOST,
-                                    .shuffle_seed = UINT64_MAX,
-                                    .warmup = UINT64_MAX,
-                                    .layer = UINT32_MAX};
-
-/* The last of --context: NAME=TEXT, of one line, whose name none before has. */
-static enum epa_status check_context(const struct cli *cli, struct epa_error *err)
-{
-    const char *word = cli->context[cli->n_context - 1], *at = strchr(word, '=');
-    int bytes = at == NULL ? 0 : (int)(at - word);
-    uint32_t point = 0;
-
-    if (bytes == 0 || bytes > CONTEXT_NAME || (!isalpha((unsigned char)*word) && *word != '_'))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--context %.80s: NAME=TEXT is expected, a name of 1 to %d letters, "
-                        "digits, '_', '.' and '-': --context switch=b",
-                        word, CONTEXT_NAME);
-    for (const char *c = word; c < at; c++)
-        if (!isalnum((unsigned char)*c) && strchr("_.-", *c) == NULL)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "--context %.*s: a name has letters, digits, '_', '.' and '-', "
-                            "and not '%c'",
-                            bytes, word, *c);
-    at = text_not_a_line(at + 1, &point);
-    if (at != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--context %.*s: its text has byte 0x%02x; it must be one line of UTF-8",
-                        bytes, word, (unsigned char)*at);
-    for (uint32_t i = 0; i + 1 < cli->n_context; i++)
-        if (strncmp(cli->context[i], word, (size_t)bytes + 1) == 0)
-            return epa_fail(err, EPA_ERR_CONFIG, "--context %.*s is there twice", bytes, word);
-    if (cli->n_context > CONTEXT_MOST)
-        return epa_fail(err, EPA_ERR_CONFIG, "--context is there more than %d times", CONTEXT_MOST);
-    return EPA_OK;
-}
-
-/* ---- words ---- */
-
-static enum epa_status unknown_option(const char *text, struct epa_error *err)
-{
-    struct nearest nearest = {.want = text};
-    char name[64], hint[NEAREST_ROOM];
-
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "="), text);
-    nearest.want = name;
-    for (const struct option *o = options; o->is.name != NULL && nearest.name == NULL; o++)
-        if (name[1] != '-' && name[2] == '\0' && name[1] == o->is.name[2])
-            nearest.name = o->is.name;
-    if (nearest.name == NULL)
-        nearest_try_table(&nearest, options, sizeof(*options));
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no option %s; %s", name,
-                    nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
-}
-
-static void *field_of(struct line *line, size_t offset)
-{
-    return (char *)&line->cli + offset;
-}
-
-/* `value` is NULL for flags alone. */
-static enum epa_status store(struct line *line, const struct option *o, const char *value,
-                             struct epa_error *err)
-{
-    bool *given = &line->given[o - options];
-    struct value_error why = {"", ""};
-
-    if (*given && value != NULL && o->count == 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s is there twice", o->is.name);
-    *given = true;
-    if (value == NULL) {
-        *(bool *)field_of(line, o->is.offset) = true;
-    } else if (!option_parse(&o->is, value, &line->cli, &why)) {
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' %s; %s", o->is.name, value, why.what,
-                        why.hint);
-    } else if (o->count != 0) {
-        const char ***list = field_of(line, o->list);
-        uint32_t *n = field_of(line, o->count);
-
-        (*list)[(*n)++] = value;
-        if (list == &line->cli.context)
-            return check_context(&line->cli, err);
-    } else if (o->is.offset == offsetof(struct cli, threshold)) {
-        line->cli.threshold /= strchr(value, '%') == NULL ? 100 : 1;
-        if (line->cli.threshold > 1)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is out of range: above 0 to 100 %%",
-                            o->is.name, value);
-    }
-    return EPA_OK;
-}
-
-/* `next` is the argument behind, or NULL; *used says whether it was this option's value. */
-static enum epa_status read_option(struct line *line, const char *text, const char *next,
-                                   bool *used, struct epa_error *err)
-{
-    const char *value = strchr(text, '=') != NULL ? strchr(text, '=') + 1 : NULL;
-    const struct option *o = commands_option(text);
-
-    *used = false;
-    if (o == NULL)
-        return unknown_option(text, err);
-    if (o->value == NULL && value != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s takes no value", o->is.name);
-    if (o->value != NULL && value == NULL && next != NULL && strncmp(next, "--", 2) != 0) {
-        value = next;
-        *used = true;
-    }
-    if (o->is.offset == offsetof(struct cli, json) && value == NULL &&
-        (line->cli.version || (line->command != NULL && line->command->bit == STATUS)))
-        value = "-"; /* --version --json, status PID --json */
-    if (o->value != NULL && (value == NULL || *value == '\0'))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", o->is.name, o->is.name,
-                        o->value);
-    return store(line, o, value, err);
-}
-
-static enum epa_status find_command(const char *name, const struct command **out,
-                                    struct epa_error *err)
-{
-    struct nearest nearest = {.want = name};
-    const char *dot = strrchr(name, '.');
-    char hint[NEAREST_ROOM];
-
-    for (const struct command *c = commands; c->name != NULL; c++) {
-        if (strcmp(name, c->name) == 0) {
-            *out = c;
-            return EPA_OK;
-        }
-        nearest_try(&nearest, c->name);
-    }
-    if (nearest.name == NULL && dot != NULL &&
-        (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "put a command before the file: 'epa2a run %s' or 'epa2a bench %s'", name,
-                        name);
-    return epa_fail(err, EPA_ERR_CONFIG, "there is no command '%s'; %s", name,
-                    nearest_hint(&nearest, hint, "'epa2a --help' lists them"));
-}
-
 static enum epa_status read_line(struct line *line, int argc, char **argv, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
-    bool options_ended = false;
     enum epa_status status = EPA_OK;
 
-    cli->arg = arena_alloc(line->arena, line->room * sizeof(char *));
-    for (const struct option *o = options; o->is.name != NULL; o++)
-        if (o->count != 0)
-            *(const char ***)field_of(line, o->list) =
-                arena_alloc(line->arena, line->room * sizeof(char *));
     for (int i = 1; i < argc && status == EPA_OK; i++) {
-        const char *text = argv[i];
-        bool used = false;
+        bool used;
 
-        if (!options_ended && strcmp(text, "--") == 0) {
-            options_ended = true;
-        } else if (!options_ended && text[0] == '-' && text[1] != '\0') {
-            status = read_option(line, text, i + 1 < argc ? argv[i + 1] : NULL, &used, err);
-            i += used;
-        } else if (line->command == NULL) {
-            status = find_command(text, &line->command, err);
-        } else {
-            cli->arg[cli->n_args++] = text;
-        }
+        status = line_take(line, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used, err);
+        i += used;
     }
     for (uint32_t i = 0; i < cli->n_plugin_paths && status == EPA_OK; i++) {
         char *cwd = cli->plugin_path[i][0] == '/' ? NULL : getcwd(NULL, 0);
@@ -206,7 +39,7 @@ static enum epa_status read_line(struct line *line, int argc, char **argv, struc
                               strerror(errno));
         free(cwd);
     }
-    cli->shuffle = cli->shuffle_seed != defaults.shuffle_seed;
+    cli->shuffle = cli->shuffle_seed != UINT64_MAX;
     cli->judges = cli->threshold >= 0 || cli->alpha >= 0;
     cli->threshold = cli->threshold >= 0 ? cli->threshold : 0.03;
     cli->alpha = cli->alpha >= 0 ? cli->alpha : 0.01;
@@ -324,7 +157,7 @@ static enum epa_status sweep(struct line *line, struct epa_error *err)
     if (cli->iterations != 0)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,
                                                line->command->name, cli->iterations);
-    if (cli->warmup != defaults.warmup)
+    if (cli->warmup != UINT64_MAX)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "bench.warmup=%" PRIu64, cli->warmup);
     if (cli->timeout_ns != 0)
         cli->set[cli->n_sets++] =
@@ -416,18 +249,12 @@ static int run_line(struct line *line)
 
 static int read_and_run(int argc, char **argv)
 {
-    struct line line = {.cli = defaults,
-                        .arena = arena_create(),
-                        .room = (size_t)(argc > 0 ? argc : 1) + SWEEP_SETS};
+    struct line line;
     struct epa_error err = {EPA_OK, ""};
     int code;
 
-    line.cli.line = argv;
-    if (read_line(&line, argc, argv, &err) == EPA_OK) {
-        code = run_line(&line);
-    } else {
-        code = cli_fail(&err);
-    }
+    line_init(&line, argc, argv);
+    code = read_line(&line, argc, argv, &err) == EPA_OK ? run_line(&line) : cli_fail(&err);
     arena_destroy(line.arena);
     return code;
 }

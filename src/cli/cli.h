@@ -103,8 +103,8 @@ int cmd_version(const struct cli *); /* --version */
 int cli_fail(const struct epa_error *);
 /* Writes a document, which is taken, to --json, if that is asked for. */
 enum epa_status cli_write_json(const struct cli *, json_t *document, struct epa_error *);
-/* Before the command runs, whether its files may be written; and whether --json or --markdown is
- * standard output, where nothing else may be then. */
+/* Before the command runs, whether its files may be written; and whether one of them is standard
+ * output, where nothing else may be then. */
 enum epa_status cli_check_documents(const struct cli *, struct epa_error *);
 bool cli_has_stdout(const struct cli *);
 /* Writes a document, which is taken, to --json and text to --markdown, each where it is asked
@@ -172,6 +172,21 @@ struct option {
 };
 enum { OPTIONS_MOST = 64 };
 extern const struct option options[]; /* {0} ends the table */
+
+/* A command line being read: options may be anywhere, are never abbreviated, and end at "--". */
+struct line {
+    const struct command *command; /* NULL: none was named */
+    struct cli cli;
+    bool given[OPTIONS_MOST];
+    bool options_ended;
+    struct arena *arena; /* of all that cli points to */
+};
+
+/* Nothing is given yet; there is room for `argc` words. Its arena is the caller's to destroy. */
+void line_init(struct line *, int argc, char **argv);
+/* A word of it; `next` is the one behind it, or NULL; *used: it was this option's value. */
+enum epa_status line_take(struct line *, const char *word, const char *next, bool *used,
+                          struct epa_error *);
 
 /* The option that a word is, "--json=x" or "-o"; NULL: there is none. */
 const struct option *commands_option(const char *word);

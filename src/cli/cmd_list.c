@@ -20,6 +20,7 @@
 #include "op/op.h"
 #include "plugin/registry.h"
 #include "report/result.h"
+#include "report/summary.h"
 
 static const struct words {
     uint32_t bit;
@@ -40,86 +41,6 @@ static const struct words transport_words[] = {
     {0},
 };
 
-static void add_words(struct text *text, int indent, const char *before, const struct words *words,
-                      uint32_t bits)
-{
-    text_add(text, "%*s%s", indent, "", before);
-    before = "";
-    for (; words->text != NULL; words++) {
-        if ((bits & words->bit) == 0)
-            continue;
-        text_add(text, "%s%s", before, words->text);
-        before = ", ";
-    }
-    text_add(text, "%s\n", *before == '\0' ? "nothing in particular" : "");
-}
-
-/* Prints requirements or capabilities of a plugin, one per line, indented by `indent`. */
-static void add_facts(struct text *text, int indent, const struct epa_plugin *plugin)
-{
-    const struct epa_algorithm_plugin *algorithm = (const void *)plugin;
-    const struct epa_transport_plugin *transport = (const void *)plugin;
-    const struct epa_backend_plugin *backend = (const void *)plugin;
-
-    if (plugin->kind == EPA_PLUGIN_ALGORITHM) {
-        const struct operation *op = operation_of(algorithm->op);
-
-        text_add(text, "%*ssolves: %s\n", indent, "", op != NULL ? op->name : "?");
-        if ((algorithm->memory & EPA_MEMORY_HOST) != 0)
-            add_words(text, indent, "needs on host memory: a transport with ", transport_words,
-                      algorithm->needs_host);
-        if ((algorithm->memory & EPA_MEMORY_CUDA) != 0)
-            add_words(text, indent, "needs on CUDA memory: a transport with ", transport_words,
-                      algorithm->needs_cuda);
-    } else if (plugin->kind == EPA_PLUGIN_TRANSPORT) {
-        add_words(text, indent, "in: ", memory_words, transport->memory);
-        add_words(text, indent, "gives: ", transport_words, transport->flags);
-        if (transport->between_nodes != NULL)
-            text_add(text,
-                     "%*sbetween nodes (between_nodes): puts by any transport in host memory, data "
-                     "staged there\n",
-                     indent, "");
-    } else if (plugin->kind == EPA_PLUGIN_BACKEND) {
-        add_words(text, indent, "gives: ", memory_words, backend->memory);
-    }
-}
-
-static void add_entry(struct text *text, int indent, const struct registry_entry *entry)
-{
-    text_add(text, "  %-*s", indent - 2, entry->name);
-    if (entry->plugin != NULL) {
-        text_add(text, "%s\n", entry->plugin->summary);
-        add_facts(text, indent, entry->plugin);
-    } else {
-        text_add(text, "cannot be loaded: %s\n", entry->why);
-    }
-    text_add(text, "%*s%s\n", indent, "", entry->file == NULL ? "built in" : entry->file);
-    if (entry->hides != NULL)
-        text_add(text, "%*shides %s\n", indent, "", entry->hides);
-}
-
-static void add_table(struct text *text, const struct registry_entry *entry, uint32_t n, int only)
-{
-    uint32_t last = PLUGIN_KINDS;
-    int indent = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        int width = (int)strlen(entry[i].name) + 4;
-
-        if ((only < 0 || entry[i].kind == (enum epa_plugin_kind)only) && width > indent)
-            indent = width;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (only >= 0 && entry[i].kind != (enum epa_plugin_kind)only)
-            continue;
-        if (entry[i].kind != last)
-            text_add(text, "%s%ss\n", text->bytes == 0 ? "" : "\n",
-                     plugin_kind_name(entry[i].kind));
-        last = entry[i].kind;
-        add_entry(text, indent, &entry[i]);
-    }
-}
-
 static json_t *words_json(const struct words *words, uint32_t bits)
 {
     json_t *out = json_array();
@@ -130,7 +51,7 @@ static json_t *words_json(const struct words *words, uint32_t bits)
     return out;
 }
 
-/* The same as an object: "memory" and what it needs of a transport, or gives. */
+/* "memory", and what it needs of a transport, or gives. */
 static json_t *entry_json(const struct registry_entry *entry)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)entry->plugin;
@@ -154,6 +75,7 @@ static json_t *entry_json(const struct registry_entry *entry)
     } else if (entry->kind == EPA_PLUGIN_TRANSPORT) {
         json_object_set_new(out, "memory", words_json(memory_words, transport->memory));
         json_object_set_new(out, "gives", words_json(transport_words, transport->flags));
+        json_object_set_new(out, "between_nodes", json_boolean(transport->between_nodes != NULL));
     } else if (entry->kind == EPA_PLUGIN_BACKEND) {
         json_object_set_new(out, "memory", words_json(memory_words, backend->memory));
     }
@@ -171,6 +93,49 @@ static json_t *table_json(const struct registry_entry *entry, uint32_t n, int on
                           json_integer(EPA_ABI), "plugins", plugins, NULL);
 }
 
+#define NEEDS_CUDA "needs on CUDA memory: a transport with [{needs_cuda}|nothing in particular]"
+
+/* A plugin's facts for people, one a line; the first is beside its name. */
+static const char *const facts[] = {
+    "[{summary}|cannot be loaded: {why_not}]",
+    "{kind=algorithm}solves: [{solves}|?]",
+    "{kind=algorithm}{memory.0=host memory}needs on host memory: a transport with "
+    "[{needs_host}|nothing in particular]",
+    "{kind=algorithm}[{memory.0=CUDA memory}" NEEDS_CUDA "|{memory.1=CUDA memory}" NEEDS_CUDA "]",
+    "{kind=transport}in: [{memory}|nothing in particular]",
+    "{kind=transport}gives: [{gives}|nothing in particular]",
+    "{between_nodes=true}between nodes (between_nodes): puts by any transport in host memory, data "
+    "staged there",
+    "{kind=backend}gives: [{memory}|nothing in particular]",
+    "[{file}|built in]",
+    "hides {hides}",
+};
+
+static void add_table(struct text *text, const json_t *plugins)
+{
+    const char *last = "";
+    int indent = 0;
+
+    for (struct json_walk it = {plugins}; json_next(&it);) {
+        int width = (int)strlen(json_text_at(it.value, "name")) + 4;
+
+        indent = width > indent ? width : indent;
+    }
+    for (struct json_walk it = {plugins}; json_next(&it);) {
+        const char *kind = json_text_at(it.value, "kind");
+
+        if (strcmp(kind, last) != 0)
+            text_add(text, "%s%ss\n", it.n == 1 ? "" : "\n", kind);
+        last = kind;
+        text_add(text, "  %-*s", indent - 2, json_text_at(it.value, "name"));
+        for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++) {
+            text_auto line = {0};
+
+            if (fill_add(&line, facts[i], it.value, NULL))
+                text_add(text, "%*s%s\n", i == 0 ? 0 : indent, "", line.data);
+        }
+    }
+}
 /* -1: all kinds. */
 static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
 {
@@ -198,6 +163,7 @@ int cmd_list(const struct cli *cli)
     struct registry *registry = NULL;
     const struct registry_entry *entry;
     text_auto text = {0};
+    json_t *document;
     uint32_t n;
     int only, code = EXIT_OK;
     enum epa_status status = find_kind(cli, &only, &err);
@@ -207,13 +173,14 @@ int cmd_list(const struct cli *cli)
     if (status != EPA_OK)
         return cli_fail(&err);
     n = registry_list(registry, &entry);
-    add_table(&text, entry, n, only);
+    document = table_json(entry, n, only);
+    add_table(&text, json_object_get(document, "plugins"));
     if (text.bytes == 0)
         fprintf(stderr, "epa2a: there is no %s\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
     else if (!cli_has_stdout(cli))
         fwrite(text.data, 1, text.bytes, stdout);
-    if (cli_write_json(cli, table_json(entry, n, only), &err) != EPA_OK)
+    if (cli_write_json(cli, document, &err) != EPA_OK)
         code = cli_fail(&err);
     if (registry_empty(registry) != NULL) {
         fprintf(stderr, "epa2a: %s\n", registry_empty(registry));

@@ -246,7 +246,7 @@ static int report(struct run_command *c, const struct run *run, json_t *row,
 {
     int code = result_exit_code(result);
 
-    if (!c->cli->quiet && !documents_have_stdout(&c->documents))
+    if (!c->cli->quiet && !cli_has_stdout(c->cli))
         report_table(stdout, session, result);
     fflush(stdout);
     if (c->runs.n > 1)
@@ -425,11 +425,6 @@ static bool is_reporter(const struct run_command *c)
     return false;
 }
 
-static const char *verb_name(enum verb verb)
-{
-    return session_verb(&(struct session){.verb = verb});
-}
-
 /* By default repetitions are interleaved, so that slow drift of the machine affects all runs
  * equally. --resume keeps the order of its batch. The seed is the same for all processes. */
 static void order_runs(struct run_command *c)
@@ -461,7 +456,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     if (process_id_find(&job, &ignored) == EPA_OK) /* else who needs it says why */
         c->process_id = job.process_id;
     if (c->process_id.rank == 0)
-        status = documents_check(cli, err);
+        status = cli_check_documents(cli, err);
     c->live = live_create(cli);
     c->registry = cli->registry;
     if (status == EPA_OK && c->registry == NULL)
@@ -469,7 +464,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     if (status == EPA_OK)
         status = read_files(c, err);
     if (status == EPA_OK)
-        status = run_folder_check(&c->folder, cli, verb_name(c->verb), &c->runs, err);
+        status = run_folder_check(&c->folder, cli, session_verb_name(c->verb), &c->runs, err);
     if (status == EPA_OK) {
         order_runs(c);
         status = check_launchers(c);
@@ -477,7 +472,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
             status = check_sessions(c);
     }
     if (status == EPA_OK && c->process_id.rank > 0 && is_reporter(c))
-        status = documents_check(cli, err);
+        status = cli_check_documents(cli, err);
     if (status == EPA_OK)
         documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c));
     if (status == EPA_OK && !cli->dry_run)

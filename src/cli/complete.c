@@ -24,14 +24,9 @@
 
 /* A command line up to the cursor, and the candidates for it. */
 struct completing {
-    const struct command *command; /* NULL: none was named yet */
-    const char **file, **set;      /* what is before the cursor */
-    uint32_t n_files, n_sets;
-    const char **plugin_path; /* absolute; ends with NULL */
-    uint32_t n_plugin_paths;
+    struct line line;          /* what is before the cursor */
     struct registry *registry; /* NULL until a plugin is needed */
     const char *whole, *word;  /* what is completed; `word` is the last part of it */
-    struct arena *arena;
     struct text out;
 };
 
@@ -74,58 +69,43 @@ static void offer_files(struct completing *c, const char *ends)
              ends);
 }
 
-/* All plugins, loaded. */
+/* All plugins, loaded; of the folders of --plugin-path those that are there. */
 static uint32_t list_plugins(struct completing *c, const struct registry_entry **out)
 {
     struct epa_error ignored = {EPA_OK, ""};
+    const char **folder = c->line.cli.plugin_path;
+    uint32_t kept = 0;
 
     *out = NULL;
-    if (c->registry == NULL && registry_create(c->plugin_path, &c->registry, &ignored) != EPA_OK)
-        c->registry = NULL;
+    for (uint32_t i = 0; i < c->line.cli.n_plugin_paths && c->registry == NULL; i++) {
+        char path[PATH_MAX];
+
+        if (realpath(folder[i], path) != NULL)
+            folder[kept++] = arena_printf(c->line.arena, "%s", path);
+    }
+    if (c->registry == NULL) {
+        folder[kept] = NULL;
+        if (registry_create(folder, &c->registry, &ignored) != EPA_OK)
+            c->registry = NULL;
+    }
     return c->registry == NULL ? 0 : registry_list(c->registry, out);
 }
 
 /* ---- the line up to the cursor ---- */
 
-static void take_option(struct completing *c, const struct option *option, const char *value)
+/* Returns the option whose value the last word is, or NULL. Errors of the line say nothing yet. */
+static const struct option *read_words(struct completing *c, const char *const *word, uint32_t n)
 {
-    char path[PATH_MAX];
+    struct line *line = &c->line;
+    bool used = false;
 
-    if (option->list == offsetof(struct cli, set))
-        c->set[c->n_sets++] = value;
-    else if (option->list == offsetof(struct cli, plugin_path) && realpath(value, path) != NULL)
-        c->plugin_path[c->n_plugin_paths++] = arena_printf(c->arena, "%s", path);
-}
+    for (uint32_t i = 0; i + 1 < n; i += 1 + used) {
+        const struct option *option = line->options_ended ? NULL : commands_option(word[i]);
+        struct epa_error ignored = {EPA_OK, ""};
 
-static void take_word(struct completing *c, const char *word)
-{
-    if (c->command != NULL) {
-        c->file[c->n_files++] = word;
-        return;
-    }
-    for (const struct command *command = commands; command->name != NULL; command++)
-        if (strcmp(command->name, word) == 0)
-            c->command = command;
-}
-
-/* Returns the option whose value the last word is, or NULL; *ended: "--" was there. */
-static const struct option *read_words(struct completing *c, const char *const *word, uint32_t n,
-                                       bool *ended)
-{
-    *ended = false;
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        const struct option *option = *ended ? NULL : commands_option(word[i]);
-        const char *equals = strchr(word[i], '=');
-
-        if (!*ended && strcmp(word[i], "--") == 0) {
-            *ended = true;
-        } else if (*ended || word[i][0] != '-' || word[i][1] == '\0') {
-            take_word(c, word[i]);
-        } else if (option != NULL && option->value != NULL) {
-            if (equals == NULL && i + 2 == n)
-                return option;
-            take_option(c, option, equals == NULL ? word[++i] : equals + 1);
-        }
+        if (i + 2 == n && option != NULL && option->value != NULL && strchr(word[i], '=') == NULL)
+            return option;
+        (void)line_take(line, word[i], i + 2 < n ? word[i + 1] : NULL, &used, &ignored);
     }
     return NULL;
 }
@@ -135,18 +115,18 @@ static const struct option *read_words(struct completing *c, const char *const *
 /* The plugin of a section, as set by the files and --set before the cursor. */
 static const struct epa_plugin *chosen(struct completing *c, const struct section *section)
 {
-    struct tree tree = {.arena = c->arena, .diag = diag_create()};
+    struct tree tree = {.arena = c->line.arena, .diag = diag_create()};
     const char *name = section->chosen;
     const struct registry_entry *entry;
     struct source_location nowhere = {.file = ""};
     struct node *node;
 
-    for (uint32_t i = 0; i < c->n_files && tree.root == NULL; i++)
-        batch_read_tree(&tree, c->file[i], NULL, 0);
+    for (uint32_t i = 0; i < c->line.cli.n_args && tree.root == NULL; i++)
+        batch_read_tree(&tree, c->line.cli.arg[i], NULL, 0);
     if (tree.root == NULL || tree.root->kind != NODE_MAP)
         tree.root = node_make(tree.arena, NODE_MAP, &nowhere);
-    for (uint32_t i = 0; i < c->n_sets; i++)
-        tree_set(&tree, c->set[i]);
+    for (uint32_t i = 0; i < c->line.cli.n_sets; i++)
+        tree_set(&tree, c->line.cli.set[i]);
     diag_destroy(tree.diag);
     node = node_find(tree.root, section->name);
     if (node != NULL)
@@ -312,7 +292,8 @@ static void offer_commands(struct completing *c)
 static void offer_options(struct completing *c)
 {
     for (const struct option *o = options; o->is.name != NULL; o++)
-        if (c->command == NULL ? o->commands == ANY : (o->commands & c->command->bit) != 0)
+        if (c->line.command == NULL ? o->commands == ANY
+                                    : (o->commands & c->line.command->bit) != 0)
             offer(c, o->is.help, "%s", o->is.name);
 }
 
@@ -343,7 +324,7 @@ static void offer_topics(struct completing *c)
         const struct topic *topic = &topics.item[i];
 
         if (strchr(topic->name, '.') == NULL || strchr(c->word, '.') != NULL)
-            offer(c, arena_strndup(c->arena, topic->help, strcspn(topic->help, "\n")), "%s",
+            offer(c, arena_strndup(c->line.arena, topic->help, strcspn(topic->help, "\n")), "%s",
                   topic->name);
     }
     topics_free(&topics);
@@ -375,8 +356,8 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
     else if (strcmp(name, "DIR") == 0)
         text_add(&c->out, ":folders %zu\n", (size_t)(c->word - c->whole));
     else if (strcmp(name, "GLOB") == 0 || strcmp(name, "LABEL") == 0)
-        for (uint32_t i = 0; i < c->n_files; i++)
-            batch_labels(c->file[i], c->set, c->n_sets, offer_label, c);
+        for (uint32_t i = 0; i < c->line.cli.n_args; i++)
+            batch_labels(c->line.cli.arg[i], c->line.cli.set, c->line.cli.n_sets, offer_label, c);
     else if (strchr(name, '.') != NULL)
         offer_files(c, strchr(name, '.') + 1);
     else if (strcmp(name, "FILE") == 0)
@@ -385,28 +366,30 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
 
 static void offer_argument(struct completing *c)
 {
-    const char *kind = c->command->args, *last = kind;
+    const char *kind = c->line.command->args, *last = kind;
     uint32_t at = 0;
 
     while (*kind != '\0') {
         size_t bytes = strcspn(kind, " ");
 
         last = kind;
-        if (at++ == c->n_files)
+        if (at++ == c->line.cli.n_args)
             break;
         kind += bytes + strspn(kind + bytes, " ");
     }
     if (*kind == '\0' && (at == 0 || strstr(last, "...") == NULL))
         return;
-    if (strncmp(last, "FILE", 4) == 0 && (c->command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
+    if (strncmp(last, "FILE", 4) == 0 &&
+        (c->line.command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
         offer_files(c, "yaml yml");
     else
         offer_kind(c, last, strcspn(last, " "));
 }
 
-static void offer_word(struct completing *c, const struct option *pending, bool ended)
+static void offer_word(struct completing *c, const struct option *pending)
 {
     const char *equals = strchr(c->word, '=');
+    bool ended = c->line.options_ended;
 
     if (pending != NULL) {
         offer_kind(c, pending->value, strlen(pending->value));
@@ -418,7 +401,7 @@ static void offer_word(struct completing *c, const struct option *pending, bool 
             offer_kind(c, option->value, strlen(option->value));
     } else if (!ended && c->word[0] == '-') {
         offer_options(c);
-    } else if (c->command == NULL) {
+    } else if (c->line.command == NULL) {
         offer_commands(c);
     } else {
         offer_argument(c);
@@ -427,24 +410,21 @@ static void offer_word(struct completing *c, const struct option *pending, bool 
 
 int complete_main(int argc, char **argv)
 {
-    struct completing c = {.arena = arena_create()};
-    size_t bytes = ((size_t)argc + 1) * sizeof(char *);
-    const struct option *pending;
-    bool ended;
+    struct completing c = {.whole = NULL};
 
-    c.file = arena_alloc(c.arena, bytes);
-    c.set = arena_alloc(c.arena, bytes);
-    c.plugin_path = arena_alloc(c.arena, bytes);
+    line_init(&c.line, argc, argv);
     if (argc > 0) {
+        const struct option *pending;
+
         c.whole = c.word = argv[argc - 1];
-        pending = read_words(&c, (const char *const *)(const void *)argv, (uint32_t)argc, &ended);
-        offer_word(&c, pending, ended);
+        pending = read_words(&c, (const char *const *)(const void *)argv, (uint32_t)argc);
+        offer_word(&c, pending);
     }
     if (c.out.bytes != 0)
         fwrite(c.out.data, 1, c.out.bytes, stdout);
     text_free(&c.out);
     registry_destroy(c.registry);
-    arena_destroy(c.arena);
+    arena_destroy(c.line.arena);
     return EXIT_OK;
 }
 

@@ -31,6 +31,7 @@ static const struct {
     [DOCUMENT_JUNIT] = {"--junit", offsetof(struct cli, junit), NULL},
     [DOCUMENT_METRICS] = {"--openmetrics", offsetof(struct cli, openmetrics), NULL},
     [DOCUMENT_HTML] = {"--html", offsetof(struct cli, html), NULL},
+    [DOCUMENT_OUT] = {"--out", offsetof(struct cli, out), NULL},
     [DOCUMENT_FOLDER_CSV] = {"--out-dir", offsetof(struct cli, out_dir), "results.csv"},
     [DOCUMENT_FOLDER_MARKDOWN] = {"--out-dir", offsetof(struct cli, out_dir), "results.md"},
 };
@@ -63,12 +64,12 @@ static enum epa_status check_inputs(const struct cli *cli, enum document_kind ki
         return EPA_OK;
     for (uint32_t i = 0; i < cli->n_args; i++)
         if (stat(cli->arg[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-            return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is the file to be run",
+            return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a file to be read",
                             kinds[kind].option, path_of(cli, kind));
     return EPA_OK;
 }
 
-enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
+enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err)
 {
     enum epa_status status = EPA_OK;
 
@@ -78,7 +79,8 @@ enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
         if (path == NULL)
             continue;
         status = file_check(kinds[k].option, path, cli->force, err);
-        if (status == EPA_OK)
+        if (status == EPA_OK &&
+            k != DOCUMENT_OUT) /* tune may write over the file that it makes faster */
             status = check_inputs(cli, k, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
             if (path_of(cli, other) != NULL && strcmp(path, path_of(cli, other)) == 0)
@@ -89,6 +91,36 @@ enum epa_status documents_check(const struct cli *cli, struct epa_error *err)
     return status;
 }
 
+bool cli_has_stdout(const struct cli *cli)
+{
+    for (enum document_kind k = 0; k < DOCUMENT_OUT; k++)
+        if (is_stdout(cli, k))
+            return true;
+    return false;
+}
+
+enum epa_status cli_write_json(const struct cli *cli, json_t *document, struct epa_error *err)
+{
+    json_auto_t *taken = document;
+    text_auto out = {0};
+
+    if (cli->json == NULL)
+        return EPA_OK;
+    json_write(&out, taken, JSON_INDENT(2) | JSON_DIGITS);
+    text_add(&out, "\n");
+    return file_write("--json", cli->json, cli->force, &out, err);
+}
+
+enum epa_status cli_write_documents(const struct cli *cli, json_t *document,
+                                    const struct text *markdown, struct epa_error *err)
+{
+    enum epa_status status = cli_write_json(cli, document, err);
+
+    if (cli->markdown != NULL && status == EPA_OK)
+        status = file_write("--markdown", cli->markdown, cli->force, markdown, err);
+    return status;
+}
+
 void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
                     const struct runs *runs, bool ours)
 {
@@ -96,7 +128,7 @@ void documents_init(struct documents *d, const struct cli *cli, enum verb verb,
     for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         const char *path = path_of(cli, k), *name = kinds[k].name;
 
-        if (path != NULL)
+        if (path != NULL && k != DOCUMENT_OUT)
             d->path[k] = memory_printf(name == NULL ? "%s" : "%s/%s", path, name);
         d->is_ours[k] = name != NULL; /* who has the folder has them */
     }
@@ -178,14 +210,6 @@ void documents_add(struct documents *d, json_t *result)
         add_to_stream(d, result);
 }
 
-bool documents_have_stdout(const struct documents *d)
-{
-    for (enum document_kind k = 0; k < DOCUMENT_FOLDER; k++)
-        if (is_stdout(d->cli, k))
-            return true;
-    return false;
-}
-
 static enum epa_status write_one(struct documents *d, enum document_kind kind,
                                  const struct report_batch *batch, struct epa_error *err)
 {
@@ -248,7 +272,7 @@ bool documents_write(struct documents *d, bool last)
     if (!d->ours || (!last && now - d->written_ns < WRITE_PART * d->cost_ns))
         return true;
     /* What asks for results has a table of its own to end with. */
-    if (last && d->runs->n > 1 && !documents_have_stdout(d) &&
+    if (last && d->runs->n > 1 && !cli_has_stdout(d->cli) &&
         (!d->cli->quiet || d->cli->results_out == NULL))
         report_batch_text(stdout, &batch);
     fflush(stdout);
@@ -297,23 +321,14 @@ static const struct table_column stages[] = {{"name", "stage", .width = 0},
                                              {"rate.goodput", "goodput", "GB/s", 0, -2, 8},
                                              {"rate.wire", "wire", "GB/s", 0, -2, 8},
                                              {"rate.bottleneck", "bottleneck", "GB/s", 0, -2, 8},
+                                             {"peak_ns", "at peak", "us", 1e3, 1, 8},
                                              {"of_peak", "of peak", "%", 0.01, 1, 8},
                                              {0}};
 
-__attribute__((format(printf, 4, 5))) static void add_element(struct text *out, const char *begin,
-                                                              const char *end, const char *fmt, ...)
+/* A part of the page with values of JSON in it. */
+static void add(struct text *out, const char *form, const json_t *of)
 {
-    va_list args;
-    char *text = NULL;
-
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
-    va_end(args);
-    text_add(out, "%s", begin);
-    export_add_xml(out, text != NULL ? text : "");
-    text_add(out, "%s\n", end);
-    free(text);
+    (void)fill_add(out, form, of, export_add_xml);
 }
 
 /* What is fastest for each shape and size, as `epa2a best` says it. */
@@ -322,40 +337,29 @@ static void add_best(struct text *out, struct results *results)
     const struct best_wish wish = {.close = 0.03};
     struct epa_error ignored = {EPA_OK, ""};
     struct best *best = NULL;
-    json_t *d;
+    json_auto_t *d = NULL;
 
     if (best_create(results, &wish, &best, &ignored) != EPA_OK)
         return;
     d = best_json(best);
     for (struct json_walk group = {json_object_get(d, "best")}; json_next(&group);) {
-        json_t *rows = json_array();
+        json_auto_t *rows = json_array();
 
-        add_element(out, "<p class=note>", "", "%s", json_text_at(group.value, "title"));
+        add(out, "<p class=note>{title}\n", group.value);
         for (struct json_walk one = {json_object_get(group.value, "contests")}; json_next(&one);) {
-            const json_t *runs = json_object_get(one.value, "runs"),
-                         *first = json_array_get(runs, 0);
-            const json_t *second = json_array_get(runs, 1);
-            bool close = strcmp(json_text_at(second, "verdict"), "close") == 0;
-
-            add_element(out, "<p class=answer>", "", "%.0f %s: %s, %.2f us%s%s%s",
-                        json_number_at(one.value, "size"), results->run[0].operation->unit,
-                        json_text_at(first, "name"), json_number_at(first, "median_ns") / 1e3,
-                        second == NULL ? ""
-                        : close        ? "; as fast: "
-                                       : " is fastest, before ",
-                        second == NULL ? "" : json_text_at(second, "name"),
-                        close && json_array_size(runs) > 2 ? " and others" : "");
-            for (struct json_walk run = {runs}; json_next(&run);) {
-                json_t *row = json_copy((json_t *)run.value);
-
-                json_object_set(row, "size", json_object_get(one.value, "size"));
-                json_array_append_new(rows, row);
+            json_object_set_new(one.value, "unit", json_text(results->run[0].operation->unit));
+            add(out,
+                "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us"
+                "[{runs.1.verdict=close}; as fast: {runs.1.name}[{runs.2.median_ns>0} and others]"
+                "| is fastest, before {runs.1.name}]\n",
+                one.value);
+            for (struct json_walk run = {json_object_get(one.value, "runs")}; json_next(&run);) {
+                json_object_set(run.value, "size", json_object_get(one.value, "size"));
+                json_array_append(rows, run.value);
             }
         }
-        table_html(out, contest, rows, export_add_xml);
-        json_decref(rows);
+        table_html(out, contest, rows);
     }
-    json_decref(d);
     best_destroy(best);
 }
 
@@ -364,51 +368,38 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
 {
     const struct plot_wish wish = {.kind = kind, .form = PLOT_SVG};
     struct epa_error err = {EPA_OK, ""};
-    struct text script = {0}, drawn = {0};
-    const char *svg;
+    text_auto script = {0}, drawn = {0};
+    const char *svg = NULL;
 
     if (plot_script(results, &wish, &script, &err) == EPA_OK &&
-        cli_draw(&script, &drawn, &err) == EPA_OK && (svg = strstr(drawn.data, "<svg")) != NULL)
+        cli_draw(&script, &drawn, &err) == EPA_OK)
+        svg = strstr(drawn.data, "<svg");
+    if (svg != NULL) {
         text_add(out, "<div class=wide>%s</div>\n", svg);
-    else
-        add_element(out, "<p class=note>", "", "No chart: %s", err.text);
-    text_free(&script);
-    text_free(&drawn);
+        return;
+    }
+    text_add(out, "<p class=note>No chart: ");
+    export_add_xml(out, err.text);
+    text_add(out, "\n");
 }
 
 static void add_runs(struct text *out, const json_t *results)
 {
     text_add(out, "<h2>Runs</h2>\n");
     for (struct json_walk run = {results}; json_next(&run);) {
-        char *experiment = json_dumps(json_object_get(run.value, "experiment"), JSON_INDENT(1));
+        text_auto experiment = {0};
 
-        add_element(out, "<h3>", "</h3>", "%s", json_text_at(run.value, "label"));
-        if (*json_text_at(run.value, "error.text") != '\0')
-            add_element(out, "<p class=warn>", "", "%s", json_text_at(run.value, "error.text"));
+        add(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
         if (json_array_size(json_object_get(run.value, "stages")) > 0)
-            table_html(out, stages, json_object_get(run.value, "stages"), export_add_xml);
+            table_html(out, stages, json_object_get(run.value, "stages"));
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
-        for (char *line = strtok(experiment, "\n"); line != NULL; line = strtok(NULL, "\n"))
-            add_element(out, "", "", "%s", line);
+        json_write(&experiment, json_object_get(run.value, "experiment"), JSON_INDENT(1));
+        for (char *line = strtok(experiment.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+            export_add_xml(out, line);
+            text_add(out, "\n");
+        }
         text_add(out, "</pre></details>\n");
-        free(experiment);
     }
-}
-
-static void add_machine(struct text *out, const json_t *results)
-{
-    const json_t *m = json_object_get(json_array_get(results, 0), "machine");
-
-    text_add(out, "<h2>Machine</h2>\n");
-    add_element(out, "<p>", "", "%s, %.0f cores, %.1f GiB, %s%s, on %s; epa2a %s, %s, %s kernels",
-                json_text_at(m, "cpu"), json_number_at(m, "cores"),
-                json_number_at(m, "memory_bytes") / 1073741824, json_text_at(m, "kernel"),
-                json_text_at(m, "device.device"), json_text_at(m, "host"),
-                json_text_at(m, "build.version"), json_text_at(m, "build.compiler"),
-                json_text_at(m, "build.isa"));
-    if (json_number_at(m, "links.rate") > 0)
-        add_element(out, "<p>", "", "Link peak: %.2f GB/s out of a rank, %.2f us for a signal",
-                    json_number_at(m, "links.rate"), json_number_at(m, "links.latency_ns") / 1e3);
 }
 
 static void add_warnings(struct text *out, const struct documents *d)
@@ -423,8 +414,11 @@ static void add_warnings(struct text *out, const struct documents *d)
     fclose(file);
     if (bytes > 0)
         text_add(out, "<h2>Warnings</h2>\n");
-    for (char *line = strtok(data, "\n"); line != NULL; line = strtok(NULL, "\n"))
-        add_element(out, "<p class=warn>", "", "%s", line);
+    for (char *line = strtok(data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        text_add(out, "<p class=warn>");
+        export_add_xml(out, line);
+        text_add(out, "\n");
+    }
     free(data);
 }
 
@@ -434,12 +428,16 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     struct epa_error ignored = {EPA_OK, ""};
     struct results results = {0};
     const char *file = json_text_at(json_array_get(batch->rows, 0), "file");
+    json_auto_t *head = json_object_of("verb", json_text(session_verb_name(batch->verb)), "file",
+                                       json_text(file), NULL);
 
-    text_add(out, "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
-                  "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n");
-    add_element(out, "<title>", "</title>", "epa2a %s %s", session_verb_name(batch->verb), file);
+    add(out,
+        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
+        "<meta name=viewport content=\"width=device-width,initial-scale=1\">\n"
+        "<title>epa2a {verb} [{file}]</title>\n",
+        head);
     text_add(out, "%s", style);
-    add_element(out, "<h1>", "</h1>", "epa2a %s %s", session_verb_name(batch->verb), file);
+    add(out, "<h1>epa2a {verb} [{file}]</h1>\n", head);
     if (json_array_size(d->results) > 0 &&
         results_of(file, report_document(json_incref(d->results), NULL), &results, &ignored) !=
             EPA_OK)
@@ -447,7 +445,7 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     if (times && results.n > 0)
         add_best(out, &results);
     text_add(out, "<h2>All runs</h2>\n");
-    report_batch_html(out, batch, export_add_xml);
+    report_batch_html(out, batch);
     if (times && results.n > 0) {
         text_add(out, "<h2>Charts</h2>\n");
         add_chart(out, &results, PLOT_AUTO);
@@ -457,6 +455,11 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     }
     add_warnings(out, d);
     add_runs(out, d->results);
-    add_machine(out, d->results);
+    add(out,
+        "<h2>Machine</h2>\n<p>[{cpu}], {cores%.0f} cores[, {memory_bytes%size}], {kernel}"
+        "[, {device.device}], on [{host}]; epa2a {build.version}, {build.compiler}, {build.isa} "
+        "kernels\n[<p>Link peak: {links.rate%.2f} GB/s out of a rank, {links.latency_ns/1e3%.2f} "
+        "us for a signal\n]",
+        json_object_get(json_array_get(d->results, 0), "machine"));
     results_free(&results);
 }

@@ -107,6 +107,7 @@ enum document_kind {
     DOCUMENT_JUNIT,
     DOCUMENT_METRICS,
     DOCUMENT_HTML,
+    DOCUMENT_OUT, /* --out of other commands */
     DOCUMENT_FOLDER, /* the first of those in --out-dir */
     DOCUMENT_FOLDER_CSV = DOCUMENT_FOLDER,
     DOCUMENT_FOLDER_MARKDOWN,
@@ -129,9 +130,6 @@ struct documents {
     uint64_t written_ns, cost_ns;
 };
 
-/* Whether the files can be written. */
-enum epa_status documents_check(const struct cli *, struct epa_error *);
-
 /* With a row for each run; `runs` must outlive it. */
 void documents_init(struct documents *, const struct cli *, enum verb, const struct runs *,
                     bool ours);
@@ -144,9 +142,6 @@ void documents_line(struct text *out, json_t *result, const struct report_batch 
 
 /* Adds a result, which it takes, and leaves it in `one`. */
 void documents_add(struct documents *, json_t *result);
-
-/* One of them is standard output, where nothing else may be then. */
-bool documents_have_stdout(const struct documents *);
 
 /* Writes all; before the last time only if it was long enough ago that writing stays a small
  * part of the whole. Says what is wrong, and is false then. */

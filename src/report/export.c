@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "report/results.h"
 
 /* ---- JUnit ---- */
 
@@ -23,13 +24,6 @@ void export_add_xml(struct text *out, const char *text)
         else
             text_add_bytes(out, c < ' ' && c != '\t' ? "?" : text, 1);
     }
-}
-
-static void add_attribute(struct text *out, const char *name, const char *value)
-{
-    text_add(out, " %s=\"", name);
-    export_add_xml(out, value);
-    text_add(out, "\"");
 }
 
 static bool ended(const json_t *row, const char *end)
@@ -68,31 +62,22 @@ static void add_counts(struct text *out, const json_t *rows, const char *file)
 
 static void add_case(struct text *out, const json_t *row, const json_t *results)
 {
-    const char *file = json_text_at(row, "file"), *label = json_text_at(row, "label");
-    const char *what = is_failure(row) ? "failure" : is_skipped(row) ? "skipped" : "error";
-    double seconds = NAN;
+    json_auto_t *facts = json_copy((json_t *)(uintptr_t)row);
 
     for (struct json_walk result = {results}; json_next(&result);) {
-        if (strcmp(json_text_at(result.value, "label"), label) == 0 &&
-            strcmp(json_text_at(result.value, "file"), file) == 0)
-            seconds = json_number_at(result.value, "elapsed_s");
+        if (strcmp(json_text_at(result.value, "label"), json_text_at(row, "label")) == 0 &&
+            strcmp(json_text_at(result.value, "file"), json_text_at(row, "file")) == 0)
+            json_object_set(facts, "elapsed_s", json_object_get(result.value, "elapsed_s"));
     }
-    text_add(out, "    <testcase");
-    add_attribute(out, "classname", file);
-    add_attribute(out, "name", label);
-    if (!isnan(seconds))
-        text_add(out, " time=\"%.3f\"", seconds);
-    if (ended(row, REPORT_OK)) {
-        text_add(out, "/>\n");
-        return;
-    }
-    text_add(out, ">\n      <%s", what);
-    if (!is_skipped(row))
-        add_attribute(out, "type", json_text_at(row, "status"));
-    add_attribute(out, "message",
-                  *json_text_at(row, "error") != '\0' ? json_text_at(row, "error")
-                                                      : json_text_at(row, "end"));
-    text_add(out, "/>\n    </testcase>\n");
+    json_object_set_new(facts, "what",
+                        json_text(is_failure(row)   ? "failure"
+                                  : is_skipped(row) ? "skipped"
+                                                    : "error"));
+    fill_add(out,
+             "    <testcase classname=\"[{file}]\" name=\"[{label}]\"[ time=\"{elapsed_s%.3f}\"]"
+             "[{end=ok}/>\n|>\n      <{what}[{what!skipped} type=\"[{status}]\"] "
+             "message=\"[{error}|{end}]\"/>\n    </testcase>\n]",
+             facts, export_add_xml);
 }
 
 /* Whether this row is the first of its file. */
@@ -120,8 +105,7 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
 
         if (!begins_file(rows, i))
             continue;
-        text_add(out, "  <testsuite");
-        add_attribute(out, "name", file);
+        fill_add(out, "  <testsuite name=\"[{file}]\"", json_array_get(rows, i), export_add_xml);
         add_counts(out, rows, file);
         text_add(out, ">\n");
         for (struct json_walk row = {rows}; json_next(&row);) {
@@ -135,54 +119,44 @@ void export_junit(struct text *out, const struct report_batch *batch, const json
 
 /* ---- CSV ---- */
 
-/* Cells of a row by the names of their columns: of each stage "dispatch.p95_us", ..., and of the
- * experiment all keys. */
+/* Cells of a row by the names of their columns: of each stage "dispatch.p95_us", ... */
 static void add_figures(json_t *row, json_t *cells)
 {
-    static const struct {
-        const char *name, *path;
-        double scale;
-    } figures[] = {{"min_us", "ns.min", 1e-3},
-                   {"median_us", "ns.median", 1e-3},
-                   {"p95_us", "ns.p95", 1e-3},
-                   {"p99_us", "ns.p99", 1e-3},
-                   {"p999_us", "ns.p999", 1e-3},
-                   {"max_us", "ns.max", 1e-3},
-                   {"mean_us", "ns.mean", 1e-3},
-                   {"stdev_us", "ns.stdev", 1e-3},
-                   {"goodput_gb_s", "rate.goodput", 1},
-                   {"wire_gb_s", "rate.wire", 1},
-                   {"bottleneck_gb_s", "rate.bottleneck", 1},
-                   {"of_peak", "of_peak", 1}};
+    static const char *const figures[][2] = {{"min_us", "{ns.min/1e3%.6g}"},
+                                             {"median_us", "{ns.median/1e3%.6g}"},
+                                             {"p95_us", "{ns.p95/1e3%.6g}"},
+                                             {"p99_us", "{ns.p99/1e3%.6g}"},
+                                             {"p999_us", "{ns.p999/1e3%.6g}"},
+                                             {"max_us", "{ns.max/1e3%.6g}"},
+                                             {"mean_us", "{ns.mean/1e3%.6g}"},
+                                             {"stdev_us", "{ns.stdev/1e3%.6g}"},
+                                             {"goodput_gb_s", "{rate.goodput%.6g}"},
+                                             {"wire_gb_s", "{rate.wire%.6g}"},
+                                             {"bottleneck_gb_s", "{rate.bottleneck%.6g}"},
+                                             {"peak_us", "{peak_ns/1e3%.6g}"},
+                                             {"of_peak", "{of_peak%.6g}"}};
 
     for (struct json_walk stage = {json_object_get(row, "stages")}; json_next(&stage);) {
         for (uint32_t k = 0; k < sizeof(figures) / sizeof(figures[0]); k++) {
-            double value = json_number_at(stage.value, figures[k].path) * figures[k].scale;
-            char key[128];
+            text_auto cell = {0}, key = {0};
 
-            snprintf(key, sizeof(key), "%.60s.%s", json_text_at(stage.value, "name"),
-                     figures[k].name);
-            json_object_set_new(cells, key,
-                                isnan(value) ? json_text("") : json_sprintf("%.6g", value));
+            text_add(&key, "%s.%s", json_text_at(stage.value, "name"), figures[k][0]);
+            fill_add(&cell, figures[k][1], stage.value, NULL);
+            json_object_set_new(cells, key.data, json_text(cell.data));
         }
     }
 }
 
-static void add_keys(const json_t *from, const char *prefix, json_t *cells)
+/* All keys of the experiment. */
+static void add_keys(json_t *row, json_t *cells)
 {
-    for (struct json_walk it = {from}; json_next(&it);) {
-        char path[128], *text;
+    json_auto_t *keys = results_part(json_object_get(row, "experiment"), RESULTS_ALL);
 
-        snprintf(path, sizeof(path), "%s%s%.60s", prefix, *prefix != '\0' ? "." : "", it.key);
-        if (json_is_object(it.value)) {
-            add_keys(it.value, path, cells);
-        } else if (json_is_string(it.value)) {
-            json_object_set(cells, path, it.value);
-        } else {
-            text = json_dumps(it.value, JSON_ENCODE_ANY | JSON_COMPACT);
-            json_object_set_new(cells, path, json_text(text != NULL ? text : ""));
-            free(text);
-        }
+    for (struct json_walk it = {keys}; json_next(&it);) {
+        text_auto cell = {0};
+
+        results_add_value(&cell, it.value, false);
+        json_object_set_new(cells, it.key, json_text(cell.data));
     }
 }
 
@@ -190,27 +164,21 @@ json_t *export_cells(json_t *rows, bool stages)
 {
     json_t *names = json_object();
 
-    for (uint32_t pass = 0; pass < 2; pass++)
+    for (uint32_t pass = stages ? 0 : 1; pass < 2; pass++)
         for (struct json_walk row = {rows}; json_next(&row);) {
-            json_t *cells = json_object();
+            json_auto_t *cells = json_object();
 
-            if (pass == 0 && stages)
-                add_figures(row.value, cells);
-            if (pass == 1)
-                add_keys(json_object_get(row.value, "experiment"), "", cells);
+            (pass == 0 ? add_figures : add_keys)(row.value, cells);
             json_object_update_missing(names, cells);
             json_object_update_missing(row.value, cells);
-            json_decref(cells);
         }
     return names;
 }
 
 /* ---- OpenMetrics ---- */
 
-/* NAME="TEXT", behind a comma where others are before it. */
-static void add_label(struct text *out, const char *name, const char *text)
+static void add_label(struct text *out, const char *text)
 {
-    text_add(out, "%s%s=\"", out->data[out->bytes - 1] == '{' ? "" : ",", name);
     for (; *text != '\0'; text++) {
         if (*text == '\n')
             text_add(out, "\\n");
@@ -219,86 +187,67 @@ static void add_label(struct text *out, const char *name, const char *text)
         else
             text_add_bytes(out, text, 1);
     }
-    text_add(out, "\"");
 }
 
-/* A sample with the labels that tell runs apart; a value that is not known is left out. */
-static void add_sample(struct text *out, const char *name, const json_t *result, const char *stage,
-                       const char *label, const char *text, double value)
-{
-    if (isnan(value))
-        return;
-    text_add(out, "%s{", name);
-    add_label(out, "file", json_text_at(result, "file"));
-    add_label(out, "run", json_text_at(result, "label"));
-    add_label(out, "id", json_text_at(result, "id"));
-    add_label(out, "algorithm", json_text_at(result, "experiment.algorithm.name"));
-    add_label(out, "transport", json_text_at(result, "experiment.transport.name"));
-    add_label(out, "host", json_text_at(result, "machine.host"));
-    if (stage != NULL)
-        add_label(out, "stage", stage);
-    if (label != NULL)
-        add_label(out, label, text);
-    text_add(out, "} %.9g\n", value);
-}
+/* A sample has the labels that tell runs apart; a value that is not known is left out. */
+#define RUN \
+    "file=\"[{file}]\",run=\"[{label}]\",id=\"[{id}]\",algorithm=\"" \
+    "[{experiment.algorithm.name}]\",transport=\"[{experiment.transport.name}]\",host=\"" \
+    "[{machine.host}]\""
+#define STAGE RUN ",stage=\"{stage.name}\""
+#define SECONDS(quantile, key) \
+    "epa2a_stage_seconds{{" STAGE ",quantile=\"" quantile "\"} {stage.ns." key "/1e9%.9g}\n"
+#define RATE(key) \
+    "epa2a_stage_rate_bytes_per_second{{" STAGE ",rate=\"" key "\"} {stage.rate." key "/1e-9%.9g}\n"
+#define FIGURE(name, path, help) \
+    { \
+        "# TYPE " name " gauge\n# HELP " name " " help "\n", false, \
+        { \
+            name "{{" RUN "} {" path "%.9g}\n" \
+        } \
+    }
 
-static void add_times(struct text *out, const json_t *result, const json_t *stage)
-{
-    static const char name[] = "epa2a_stage_seconds";
-    static const char *const quantile[][2] = {{"0", "min"},    {"0.5", "median"}, {"0.95", "p95"},
-                                              {"0.99", "p99"}, {"0.999", "p999"}, {"1", "max"}};
-    const char *of = json_text_at(stage, "name");
-    const json_t *ns = json_object_get(stage, "ns");
-    double n = json_number_at(ns, "n");
-
-    if (!(n > 0))
-        return;
-    for (uint32_t i = 0; i < sizeof(quantile) / sizeof(quantile[0]); i++)
-        add_sample(out, name, result, of, "quantile", quantile[i][0],
-                   json_number_at(ns, quantile[i][1]) * 1e-9);
-    add_sample(out, "epa2a_stage_seconds_count", result, of, NULL, NULL, n);
-    add_sample(out, "epa2a_stage_seconds_sum", result, of, NULL, NULL,
-               json_number_at(ns, "mean") * 1e-9 * n);
-}
-
-static void add_rates(struct text *out, const json_t *result, const json_t *stage)
-{
-    static const char *const rate[] = {"goodput", "wire", "bottleneck"};
-
-    for (uint32_t i = 0; i < sizeof(rate) / sizeof(rate[0]); i++)
-        add_sample(out, "epa2a_stage_rate_bytes_per_second", result, json_text_at(stage, "name"),
-                   "rate", rate[i], json_number_at(json_object_get(stage, "rate"), rate[i]) * 1e9);
-}
+static const struct {
+    const char *head;
+    bool stages; /* of each stage of a run */
+    const char *sample[9];
+} families[] = {
+    {"# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
+     "# HELP epa2a_stage_seconds Time of a stage on the slowest rank of each iteration.\n",
+     true,
+     {SECONDS("0", "min"), SECONDS("0.5", "median"), SECONDS("0.95", "p95"), SECONDS("0.99", "p99"),
+      SECONDS("0.999", "p999"), SECONDS("1", "max"),
+      "{stage.ns.n>0}epa2a_stage_seconds_count{{" STAGE "} {stage.ns.n%.9g}\n",
+      "epa2a_stage_seconds_sum{{" STAGE "} {sum_ns/1e9%.9g}\n"}},
+    {"# TYPE epa2a_stage_rate_bytes_per_second gauge\n"
+     "# UNIT epa2a_stage_rate_bytes_per_second bytes_per_second\n"
+     "# HELP epa2a_stage_rate_bytes_per_second Bytes of a stage over its median.\n",
+     true,
+     {RATE("goodput"), RATE("wire"), RATE("bottleneck")}},
+    FIGURE("epa2a_verify_compared_elements", "verify.compared", "Elements that were compared."),
+    FIGURE("epa2a_verify_wrong_elements", "verify.wrong", "Elements that were wrong."),
+    FIGURE("epa2a_run_exit_code", "exit_code", "0: the run ended well."),
+};
 
 void export_openmetrics(struct text *out, const json_t *results)
 {
-    static void (*const of_stages[])(struct text *, const json_t *, const json_t *) = {add_times,
-                                                                                       add_rates};
-    static const char *const head[] = {
-        "# TYPE epa2a_stage_seconds summary\n# UNIT epa2a_stage_seconds seconds\n"
-        "# HELP epa2a_stage_seconds Time of a stage on the slowest rank of each iteration.\n",
-        "# TYPE epa2a_stage_rate_bytes_per_second gauge\n"
-        "# UNIT epa2a_stage_rate_bytes_per_second bytes_per_second\n"
-        "# HELP epa2a_stage_rate_bytes_per_second Bytes of a stage over its median.\n"};
-    static const char *const figures[][3] = {
-        {"epa2a_verify_compared_elements", "verify.compared", "Elements that were compared."},
-        {"epa2a_verify_wrong_elements", "verify.wrong", "Elements that were wrong."},
-        {"epa2a_run_exit_code", "exit_code", "0: the run ended well."}};
-
-    for (uint32_t of = 0; of < 2; of++) {
-        text_add(out, "%s", head[of]);
+    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
+        text_add(out, "%s", families[f].head);
         for (struct json_walk result = {results}; json_next(&result);) {
-            for (struct json_walk stage = {json_object_get(result.value, "stages")};
-                 json_next(&stage);)
-                of_stages[of](out, result.value, stage.value);
+            json_auto_t *facts = json_copy(result.value);
+            json_auto_t *once = json_pack("[{}]");
+
+            for (struct json_walk stage = {families[f].stages ? json_object_get(facts, "stages")
+                                                              : once};
+                 json_next(&stage);) {
+                json_object_set(facts, "stage", stage.value);
+                json_object_set_new(facts, "sum_ns",
+                                    json_number(json_number_at(stage.value, "ns.mean") *
+                                                json_number_at(stage.value, "ns.n")));
+                for (const char *const *form = families[f].sample; *form != NULL; form++)
+                    fill_add(out, *form, facts, add_label);
+            }
         }
-    }
-    for (uint32_t f = 0; f < sizeof(figures) / sizeof(figures[0]); f++) {
-        text_add(out, "# TYPE %s gauge\n# HELP %s %s\n", figures[f][0], figures[f][0],
-                 figures[f][2]);
-        for (struct json_walk result = {results}; json_next(&result);)
-            add_sample(out, figures[f][0], result.value, NULL, NULL, NULL,
-                       json_number_at(result.value, figures[f][1]));
     }
     text_add(out, "# EOF\n");
 }
@@ -429,54 +378,6 @@ void table_text(FILE *file, const struct table_column *columns, const json_t *ro
 
 /* ---- Markdown, HTML and CSV ---- */
 
-void table_markdown(struct text *out, const struct table_column *columns, const json_t *rows)
-{
-    text_add(out, "|");
-    for (const struct table_column *c = columns; c->key != NULL; c++)
-        text_add(out, c->unit != NULL ? " %s [%s] |" : " %s |", c->name != NULL ? c->name : "",
-                 c->unit);
-    text_add(out, "\n|");
-    for (const struct table_column *c = columns; c->key != NULL; c++)
-        text_add(out, is_text(c) ? "---|" : "---:|");
-    text_add(out, "\n");
-    for (struct json_walk row = {rows}; json_next(&row);) {
-        text_add(out, "|");
-        for (const struct table_column *c = columns; c->key != NULL; c++) {
-            text_auto cell = {0};
-
-            add_cell(&cell, c, row.value, "-", false);
-            text_add(out, " ");
-            if (cell.bytes > 0)
-                text_add_markdown(out, cell.data);
-            text_add(out, " |");
-        }
-        text_add(out, "\n");
-    }
-}
-
-void table_html(struct text *out, const struct table_column *columns, const json_t *rows,
-                void (*add)(struct text *, const char *))
-{
-    text_add(out, "<div class=wide><table>\n<tr>");
-    for (const struct table_column *c = columns; c->key != NULL; c++)
-        text_add(out, "<th%s>%s%s%s%s", is_text(c) ? " class=text" : "",
-                 c->name != NULL ? c->name : "", c->unit != NULL ? " [" : "",
-                 c->unit != NULL ? c->unit : "", c->unit != NULL ? "]" : "");
-    for (struct json_walk row = {rows}; json_next(&row);) {
-        text_add(out, "\n<tr>");
-        for (const struct table_column *c = columns; c->key != NULL; c++) {
-            struct text cell = {0};
-
-            add_cell(&cell, c, row.value, "-", false);
-            text_add(out, is_text(c) ? "<td class=text>" : "<td>");
-            if (cell.bytes > 0)
-                add(out, cell.data);
-            text_free(&cell);
-        }
-    }
-    text_add(out, "\n</table></div>\n");
-}
-
 static void add_csv(struct text *out, const char *text)
 {
     bool quoted = strpbrk(text, ",\"\r\n") != NULL;
@@ -487,19 +388,61 @@ static void add_csv(struct text *out, const char *text)
     text_add(out, quoted ? "\"" : "");
 }
 
-void table_csv(struct text *out, const struct table_column *columns, const json_t *rows)
+/* What is before and behind a table, its rows and its cells; [1]: those of text. */
+static const struct table_form {
+    const char *begin, *row, *head[2], *cell[2], *end_cell, *end_row, *end;
+    const char *none; /* a number that is not known */
+    void (*escape)(struct text *, const char *);
+} markdown = {"", "|", {" ", " "}, {" ", " "}, " |", "\n", "", "-", text_add_markdown},
+  html = {"<div class=wide><table>\n", "<tr>", {"<th>", "<th class=text>"},
+          {"<td>", "<td class=text>"}, "",     "\n",
+          "</table></div>\n",          "-",    export_add_xml},
+  csv = {"", "", {",", ","}, {",", ","}, "", "\n", "", "", add_csv};
+
+static void add_table(struct text *out, const struct table_form *form,
+                      const struct table_column *columns, const json_t *rows)
 {
-    for (const struct table_column *c = columns; c->key != NULL; c++)
-        text_add(out, "%s%s", c == columns ? "" : ",", c->name);
-    text_add(out, "\n");
+    bool commas = form == &csv;
+
+    text_add(out, "%s%s", form->begin, form->row);
+    for (const struct table_column *c = columns; c->key != NULL; c++) {
+        bool unit = c->unit != NULL && !commas;
+
+        text_add(out, "%s%s", commas && c == columns ? "" : form->head[is_text(c)],
+                 c->name != NULL ? c->name : "");
+        text_add(out, "%s%s%s%s", unit ? " [" : "", unit ? c->unit : "", unit ? "]" : "",
+                 form->end_cell);
+    }
+    text_add(out, "%s%s", form->end_row, form == &markdown ? "|" : "");
+    for (const struct table_column *c = columns; form == &markdown && c->key != NULL; c++)
+        text_add(out, is_text(c) ? "---|" : "---:|");
+    text_add(out, "%s", form == &markdown ? "\n" : "");
     for (struct json_walk row = {rows}; json_next(&row);) {
+        text_add(out, "%s", form->row);
         for (const struct table_column *c = columns; c->key != NULL; c++) {
             text_auto cell = {0};
 
-            add_cell(&cell, c, row.value, "", false);
-            text_add(out, "%s", c == columns ? "" : ",");
-            add_csv(out, cell.data != NULL ? cell.data : "");
+            add_cell(&cell, c, row.value, form->none, false);
+            text_add(out, "%s", commas && c == columns ? "" : form->cell[is_text(c)]);
+            form->escape(out, cell.data != NULL ? cell.data : "");
+            text_add(out, "%s", form->end_cell);
         }
-        text_add(out, "\n");
+        text_add(out, "%s", form->end_row);
     }
+    text_add(out, "%s", form->end);
+}
+
+void table_markdown(struct text *out, const struct table_column *columns, const json_t *rows)
+{
+    add_table(out, &markdown, columns, rows);
+}
+
+void table_html(struct text *out, const struct table_column *columns, const json_t *rows)
+{
+    add_table(out, &html, columns, rows);
+}
+
+void table_csv(struct text *out, const struct table_column *columns, const json_t *rows)
+{
+    add_table(out, &csv, columns, rows);
 }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/stats.h"
 #include "config/experiment.h"
+#include "report/summary.h"
 
 /* ---- expectations ---- */
 
@@ -49,107 +50,73 @@ static void judge(json_t *result, const char *name, const struct epa_option *fig
 
 /* ---- words ---- */
 
-struct unit {
-    double ns;
-    const char *name;
-};
+/* What was asked for; "131.4 us (+9.5 %)", or why there is none. */
+static const char wanted[] =
+    "[{of=elements}wrong <= {most%.0f} elements|{of=ns}{row} {figure} <= {most/scale%.10g} {in}"
+    "|{of=part}{row} >= {least/.01%.10g} % of its limit|{row} {figure} >= {least%.10g} GB/s]";
+static const char found[] =
+    "[{of=elements}{measured%.0f}|{of=ns}{measured/scale%.4g} {in}[ ({off/.01%+.1f} %)]"
+    "|{of=part}{measured/.01%.4g} %|{measured%.4g} GB/s[ ({off/.01%+.1f} %)]"
+    "|not known: [{of=elements}[{verify.unchecked}|nothing was compared]"
+    "|{no_sample=true}there is no sample"
+    "|{figure=p999}{stop.samples<1000}it needs 1000 samples (bench.iterations)"
+    "|{of=part}{no_links=true}the transport does not measure what its links can do"
+    "|this row has no such figure]]";
 
-/* The one in which `ns` is at least 1. */
-static struct unit unit_of(double ns)
+/* The result and a verdict, with a unit of time in which what was measured is at least 1. */
+static json_t *verdict_facts(const json_t *result, const json_t *v)
 {
-    static const struct unit units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    static const struct {
+        double ns;
+        const char *name;
+    } units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
+    double most = json_number_at(v, "most"), measured = json_number_at(v, "measured");
+    double bound = fmax(most, json_number_at(v, "least"));
     size_t i = 0;
 
-    while (i < 3 && !(ns >= units[i].ns))
+    while (i < 3 && !((isnan(measured) ? most : measured) >= units[i].ns))
         i++;
-    return units[i];
+    return json_object_of(
+        "verify", json_incref(json_object_get(result, "verify")), "stop",
+        json_incref(json_object_get(result, "stop")), "row", json_text(json_text_at(v, "stage")),
+        "figure", json_text(json_text_at(v, "figure")), "of", json_text(json_text_at(v, "unit")),
+        "most", json_number(most), "least", json_number(json_number_at(v, "least")), "measured",
+        json_number(measured), "off", json_number(bound > 0 ? measured / bound - 1 : NAN), "scale",
+        json_number(units[i].ns), "in", json_text(units[i].name), "no_sample",
+        json_boolean(!(json_number_at(result, "stop.samples") > 0)), "no_links",
+        json_boolean(json_is_null(json_at(result, "machine.links"))), NULL);
 }
 
-char *verdict_wanted(const json_t *v, char *buf, size_t room)
+void verdict_add(struct text *out, const json_t *result, const json_t *v, const char *between)
 {
-    const char *row = json_text_at(v, "stage"), *figure = json_text_at(v, "figure");
-    const char *of = json_text_at(v, "unit");
-    double most = json_number_at(v, "most"), least = json_number_at(v, "least");
-    double measured = json_number_at(v, "measured");
-    struct unit unit = unit_of(isnan(measured) ? most : measured);
+    json_auto_t *facts = verdict_facts(result, v);
 
-    if (strcmp(of, "elements") == 0)
-        snprintf(buf, room, "wrong <= %.0f elements", most);
-    else if (strcmp(of, "ns") == 0)
-        snprintf(buf, room, "%s %s <= %.10g %s", row, figure, most / unit.ns, unit.name);
-    else if (strcmp(of, "part") == 0)
-        snprintf(buf, room, "%s >= %.10g %% of its limit", row, 100 * least);
-    else
-        snprintf(buf, room, "%s %s >= %.10g GB/s", row, figure, least);
-    return buf;
-}
-
-/* The reason why a figure is missing. */
-static const char *why_not(const json_t *result, const json_t *v)
-{
-    const char *unchecked = json_text_at(result, "verify.unchecked");
-    double samples = json_number_at(result, "stop.samples");
-
-    if (strcmp(json_text_at(v, "unit"), "elements") == 0)
-        return unchecked[0] != '\0' ? unchecked : "nothing was compared";
-    if (!(samples > 0))
-        return "there is no sample";
-    if (strcmp(json_text_at(v, "figure"), "p999") == 0 && samples < STATS_P999_LEAST)
-        return "it needs 1000 samples (bench.iterations)";
-    if (strcmp(json_text_at(v, "unit"), "part") == 0 &&
-        json_is_null(json_at(result, "machine.links")))
-        return "the transport does not measure what its links can do";
-    return "this row has no such figure";
-}
-
-char *verdict_found(const json_t *result, const json_t *v, char *buf, size_t room)
-{
-    const char *of = json_text_at(v, "unit");
-    double measured = json_number_at(v, "measured");
-    double bound = fmax(json_number_at(v, "most"), json_number_at(v, "least"));
-    struct unit unit = unit_of(measured);
-    char off[32] = "";
-
-    if (bound > 0)
-        snprintf(off, sizeof(off), " (%+.1f %%)", 100 * (measured / bound - 1));
-    if (isnan(measured))
-        snprintf(buf, room, "not known: %s", why_not(result, v));
-    else if (strcmp(of, "elements") == 0)
-        snprintf(buf, room, "%.0f", measured);
-    else if (strcmp(of, "ns") == 0)
-        snprintf(buf, room, "%.4g %s%s", measured / unit.ns, unit.name, off);
-    else if (strcmp(of, "part") == 0)
-        snprintf(buf, room, "%.4g %%", 100 * measured);
-    else
-        snprintf(buf, room, "%.4g GB/s%s", measured, off);
-    return buf;
+    fill_add(out, wanted, facts, NULL);
+    text_add(out, "%s", between);
+    fill_add(out, found, facts, NULL);
 }
 
 /* "expected total median <= 120 us, it is 131.4 us (+9.5 %), and 1 more". */
 static void explain_missed(json_t *result)
 {
-    char wanted[128], found[256], more[32] = "";
-    const json_t *first = NULL;
+    text_auto text = {0};
     unsigned missed = 0;
 
     for (struct json_walk v = {json_object_get(result, "expect")}; json_next(&v);) {
-        if (json_is_true(json_object_get(v.value, "met")))
+        if (json_is_true(json_object_get(v.value, "met")) || missed++ > 0)
             continue;
-        first = missed++ == 0 ? v.value : first;
+        text_add(&text, "expected ");
+        verdict_add(&text, result, v.value, ", it is ");
     }
     if (missed == 0)
         return;
     if (missed > 1)
-        snprintf(more, sizeof(more), ", and %u more", missed - 1);
+        text_add(&text, ", and %u more", missed - 1);
     json_object_set_new(result, "status", json_text("missed"));
     json_object_set_new(result, "exit_code", json_integer(EXIT_WRONG));
     json_object_set_new(
         result, "error",
-        json_object_of("status", json_text("missed"), "text",
-                       json_sprintf("expected %s, it is %s%s",
-                                    verdict_wanted(first, wanted, sizeof(wanted)),
-                                    verdict_found(result, first, found, sizeof(found)), more),
-                       NULL));
+        json_object_of("status", json_text("missed"), "text", json_text(text.data), NULL));
 }
 
 /* verify takes no times: `wrong` alone. */
@@ -174,54 +141,65 @@ void verdicts_make(json_t *result, const struct session *s)
 
 /* ---- warnings ---- */
 
-/* A first sample this much above the median is slow, not noise. */
+/* A first sample this much above the median is slow, not noise. It is not the first iteration: that
+ * one is slow on every machine, and warm-up is there to take it. */
 static const double slow_first = 1.5;
 
-enum { WARMUP_LEAST = 20 }; /* of which a rate is made */
+static const char fault[] =
+    "[{fault.struck=0}a fault was planted, and the run ended before it struck: {fault.text}"
+    "|a fault was planted, this is a rehearsal: {fault.text}"
+    "[{fault.struck=1}; it struck once|{fault.struck>1}; it struck several times]]";
 
-__attribute__((format(printf, 2, 3))) static void warn(json_t *result, const char *fmt, ...)
+static const char isa[] = "EPA2A_ISA={machine.build.isa_refused} is not supported by this CPU; "
+                          "{machine.build.isa} was used";
+
+static const char *const of_bench[] = {
+    "{profiled=true}ranks were profiled: times are with that on; leave profile out to measure",
+    "{profiled=true}{timing.clock=graph}what is in graphs runs on the device: of the host only "
+    "launches and waits are in the trace, and of kernels the last call",
+    isa,
+    "{machine.build.debug=true}this program is a debug build ({machine.build.type}, sanitizers: "
+    "{machine.build.sanitizers}): its times are no benchmark; build with --buildtype=release",
+    "{share.ranks} ranks of {share.threads} thread{share.threads?s} share {share.cores} "
+    "core{share.cores?s}: times include waiting for a core, and are no measure of a machine that "
+    "has enough of them",
+    "{loose>0}{loose} of {world.size} ranks are not pinned: the system may move them between cores",
+    "{machine.governor!performance}the frequency governor is \"{machine.governor}\": times change "
+    "with the clock; set \"performance\" (cpupower frequency-set -g performance)",
+    "[{stop.samples=0}there is no sample: no iteration after warm-up was finished by all ranks"
+    "|{stop.samples<20}p95 and p99 of {stop.samples} sample{stop.samples?s} are the maximum: p95 "
+    "needs 20, p99 100, p99.9 1000 (bench.iterations)"
+    "|{stop.samples<100}p99 of {stop.samples} samples is the maximum: it needs 100, p99.9 1000 "
+    "(bench.iterations)"
+    "|{no_p999=true}p99.9 of {stop.samples} samples is not known: it needs 1000 "
+    "(bench.iterations)]",
+    "{total.ns.outliers>0}{total.ns.outliers} of {stop.samples} samples are outliers (more than "
+    "{outlier%.1f} median deviations off): something else may have run on these cores",
+    "{ci95>0}{stop.samples>0}{stop.reason!ci95}the 95 % interval of the median is not within "
+    "bench.ci95 ({ci95/.01%.3g} %): with {stop.samples} samples it is "
+    "[{stop.ci95/.01%.3g} % of it wide|too few for one]; "
+    "bench.[{stop.reason=time}max_time|{stop.reason}] was reached before it, raise it",
+    "{timing.arrivals.rate>0}{load>0}{warmup<20}bench.load is a part of what {warmup} iterations "
+    "of warm-up did a second: that is not known well from fewer than 20 (bench.warmup)",
+    "{queue_grows=true}{timing.arrivals.rate%.6g} were due a second, and a closed loop does "
+    "{timing.arrivals.closed_rate%.6g}: the queue grows as long as it is measured, and latency is "
+    "what bench.iterations makes it",
+    "{slow_first=true}the first sample took {total.samples_ns.0/1e3%.1f} us, "
+    "{total.samples_ns.0/total.ns.median%.1f} times the median: warm-up was too short "
+    "(bench.warmup is {warmup})",
+    "the clock moves in steps of {machine.timer_ns%.0f} ns[ ({machine.clocksource})], more than 1 "
+    "% of {short.name} ({short.ns.median/1e3%.2f} us): raise {size_key} or read it with care",
+};
+
+/* The node whose ranks have the fewest cores, where each has to share one: mpirun may have bound
+ * each to a core of its own, so those of all ranks of a node count. */
+static json_t *share_json(const struct session *s, const json_t *result)
 {
-    char text[1024];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    json_array_append_new(json_object_get(result, "warnings"), json_text(text));
-}
-
-static void about_build(json_t *result)
-{
-    const json_t *m = json_object_get(result, "machine");
-
-    if (json_is_true(json_at(m, "build.debug")))
-        warn(result,
-             "this program is a debug build (%s, sanitizers: %s): its times are no "
-             "benchmark; build with --buildtype=release",
-             json_text_at(m, "build.type"), json_text_at(m, "build.sanitizers"));
-}
-
-static void about_isa(json_t *result)
-{
-    const json_t *m = json_object_get(result, "machine");
-
-    if (*json_text_at(m, "build.isa_refused") != '\0')
-        warn(result, "EPA2A_ISA=%s is not supported by this CPU; %s was used",
-             json_text_at(m, "build.isa_refused"), json_text_at(m, "build.isa"));
-}
-
-static void about_cores(json_t *result, const struct session *s)
-{
-    const json_t *m = json_object_get(result, "machine");
-    const char *governor = json_text_at(m, "governor");
-    uint32_t ranks = s->experiment->ranks, loose = 0;
-    uint32_t threads = threads_of(s->experiment);
-    uint32_t near = ranks;
+    uint32_t near = s->experiment->ranks, threads = threads_of(s->experiment);
     uint32_t cores = (uint32_t)json_number_at(
-        m, "cores"); /* of this process, where ranks have not said theirs */
+        result, "machine.cores"); /* of this process, where ranks have not said theirs */
 
-    /* mpirun may have bound each to a core of its own: those of all ranks of a node count. */
-    for (uint32_t r = 0, known = 0; r < ranks; r++) {
+    for (uint32_t r = 0, known = 0; r < s->experiment->ranks; r++) {
         const struct session_rank *rank = session_rank(s, r);
 
         if (rank->local_size == 0 || (known++ > 0 && (uint64_t)rank->local_size * cores <=
@@ -230,194 +208,89 @@ static void about_cores(json_t *result, const struct session *s)
         near = rank->local_size;
         cores = rank->local_cores;
     }
-    if ((uint64_t)near * threads > cores)
-        warn(result,
-             "%u ranks of %u thread%s share %u core%s: times include waiting for a core, "
-             "and are no measure of a machine that has enough of them",
-             near, threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
-    for (uint32_t r = 0; r < ranks; r++)
-        loose += session_rank(s, r)->core < 0;
-    if (loose > 0)
-        warn(result, "%u of %u ranks are not pinned: the system may move them between cores", loose,
-             ranks);
-    if (*governor != '\0' && strcmp(governor, "performance") != 0)
-        warn(result,
-             "the frequency governor is \"%s\": times change with the clock; set "
-             "\"performance\" (cpupower frequency-set -g performance)",
-             governor);
+    if ((uint64_t)near * threads <= cores)
+        return json_null();
+    return json_object_of("ranks", json_count(near), "threads", json_count(threads), "cores",
+                          json_count(cores), NULL);
 }
 
-static void about_samples(json_t *result, const struct session *s)
+/* The first stage, but the last row, that takes less than 100 steps of the host's clock. */
+static json_t *short_json(const struct session *s, const json_t *result)
 {
-    double outliers = json_number_at(result_total(result), "ns.outliers");
-    unsigned long long n = (unsigned long long)json_number_at(result, "stop.samples");
-    const struct expect_bounds *bounds;
-    const char *row;
-    bool p999 = false;
-
-    for (uint32_t i = 0; (bounds = expect_row_at(&s->experiment->expect, i, &row)) != NULL; i++)
-        p999 = p999 || bounds->p999 != UINT64_MAX;
-    if (n == 0) {
-        warn(result, "there is no sample: no iteration after warm-up was finished by all ranks");
-        return;
-    }
-    if (n < 20)
-        warn(result,
-             "p95 and p99 of %llu sample%s are the maximum: p95 needs 20, p99 100, p99.9 "
-             "1000 (bench.iterations)",
-             n, n == 1 ? "" : "s");
-    else if (n < 100)
-        warn(result,
-             "p99 of %llu samples is the maximum: it needs 100, p99.9 1000 (bench.iterations)", n);
-    else if (n < STATS_P999_LEAST && p999)
-        warn(result, "p99.9 of %llu samples is not known: it needs 1000 (bench.iterations)", n);
-    if (outliers > 0)
-        warn(result,
-             "%.0f of %llu samples are outliers (more than %.1f median deviations off): "
-             "something else may have run on these cores",
-             outliers, n, STATS_OUTLIER);
-}
-
-/* Warns of a stop rule (ci95) that was not satisfied. */
-static void about_stop(json_t *result, const struct session *s)
-{
-    const struct bench_options *o = &s->experiment->bench;
-    const char *reason = json_text_at(result, "stop.reason");
-    double n = json_number_at(result, "stop.samples"), width = json_number_at(result, "stop.ci95");
-    char have[64] = "too few for one";
-
-    if (!(o->ci95 > 0) || n <= 0 || strcmp(reason, "ci95") == 0 || reason[0] == '\0')
-        return;
-    if (!isnan(width))
-        snprintf(have, sizeof(have), "%.3g %% of it wide", 100 * width);
-    warn(result,
-         "the 95 %% interval of the median is not within bench.ci95 (%.3g %%): with "
-         "%.0f samples it is %s; bench.%s was reached before it, raise it",
-         100 * o->ci95, n, have, strcmp(reason, "time") == 0 ? "max_time" : reason);
-}
-
-/* The first sample, not the first iteration: that one is slow on every machine, and warm-up
- * is there to take it. */
-static void about_first(json_t *result, const struct session *s)
-{
-    const json_t *total = result_total(result);
-    double first = json_number_at(total, "samples_ns.0"),
-           median = json_number_at(total, "ns.median");
-
-    if (json_number_at(total, "ns.n") < 3 || !(first > slow_first * median) ||
-        first - median <= STATS_OUTLIER * json_number_at(total, "ns.mad"))
-        return;
-    warn(result,
-         "the first sample took %.1f us, %.1f times the median: warm-up was too short "
-         "(bench.warmup is %u)",
-         first / 1e3, first / median, s->warmup);
-}
-
-static void about_timer(json_t *result, const struct session *s)
-{
-    double step = json_number_at(result, "machine.timer_ns");
     const json_t *stages = json_object_get(result, "stages");
 
-    if (s->notes->clock == CLOCK_EVENTS || s->notes->clock == CLOCK_GRAPH)
-        return; /* not this clock */
     for (size_t i = 0; i + 1 < json_array_size(stages); i++) {
-        const json_t *stage = json_array_get(stages, i);
-        double median = json_number_at(stage, "ns.median");
+        json_t *stage = json_array_get(stages, i);
 
-        if (!(median <= 100 * step))
-            continue;
-        warn(result,
-             "the clock moves in steps of %.0f ns (%s), more than 1 %% of %s (%.2f us): "
-             "raise %s or read it with care",
-             step, json_text_at(result, "machine.clocksource"), json_text_at(stage, "name"),
-             median / 1e3, session_operation(s)->size_key);
-        return;
+        if (s->notes->clock != CLOCK_EVENTS && s->notes->clock != CLOCK_GRAPH &&
+            json_number_at(stage, "ns.median") <= 100 * json_number_at(result, "machine.timer_ns"))
+            return json_incref(stage);
     }
+    return json_null();
 }
 
-/* Number of different input sets that iterations use. */
-static uint64_t inputs_made(const struct session *s)
+/* What bench alone warns of, beside what is in report_facts(). */
+static void add_facts(json_t *facts, const struct session *s)
 {
-    return s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
+    const json_t *total = json_object_get(facts, "total");
+    const struct session_arrivals *arrivals = &s->notes->arrivals;
+    const struct expect_bounds *bounds;
+    const char *row;
+    double first = json_number_at(total, "samples_ns.0");
+    double median = json_number_at(total, "ns.median");
+    uint32_t loose = 0;
+    bool p999 = false;
+
+    for (uint32_t r = 0; r < s->experiment->ranks; r++)
+        loose += session_rank(s, r)->core < 0;
+    for (uint32_t i = 0; (bounds = expect_row_at(&s->experiment->expect, i, &row)) != NULL; i++)
+        p999 = p999 || bounds->p999 != UINT64_MAX;
+    json_object_set_new(facts, "profiled", json_boolean(s->trace.lanes > 0));
+    json_object_set_new(facts, "share", share_json(s, facts));
+    json_object_set_new(facts, "loose", json_count(loose));
+    json_object_set_new(
+        facts, "no_p999",
+        json_boolean(p999 && json_number_at(facts, "stop.samples") < STATS_P999_LEAST));
+    json_object_set_new(facts, "outlier", json_number(STATS_OUTLIER));
+    json_object_set_new(facts, "load", json_number(s->experiment->bench.load));
+    json_object_set_new(
+        facts, "queue_grows",
+        json_boolean(session_is_open(s) && arrivals->rate >= arrivals->closed_rate));
+    json_object_set_new(
+        facts, "slow_first",
+        json_boolean(json_number_at(total, "ns.n") >= 3 && first > slow_first * median &&
+                     first - median > STATS_OUTLIER * json_number_at(total, "ns.mad")));
+    json_object_set_new(facts, "short", short_json(s, facts));
+    json_object_set_new(facts, "size_key", json_text(session_operation(s)->size_key));
 }
 
-/* Adds the warnings of the operation about its inputs. */
-static void about_inputs(json_t *result, const struct session *s)
+static void warn(json_t *result, const char *form, const json_t *facts)
 {
-    text_auto lines = {0};
+    text_auto text = {0};
 
-    if (session_operation(s)->warn == NULL)
-        return;
-    session_operation(s)->warn(s->experiment, s->source, inputs_made(s), &lines);
-    for (const char *at = lines.data; at != NULL && *at != '\0'; at += strcspn(at, "\n") + 1)
-        warn(result, "%.*s", (int)strcspn(at, "\n"), at);
-}
-
-/* Warns that tracing slows the measured iterations. */
-static void about_trace(json_t *result, const struct session *s)
-{
-    if (s->trace.lanes == 0)
-        return;
-    if (s->verb == VERB_BENCH)
-        warn(result, "ranks were profiled: times are with that on; leave profile out to measure");
-    if (s->verb == VERB_BENCH && s->notes->clock == CLOCK_GRAPH)
-        warn(result, "what is in graphs runs on the device: of the host only launches and waits "
-                     "are in the trace, and of kernels the last call");
-}
-
-/* Warns if the warm-up is too short for bench.load, or if more arrives than a closed loop
- * sustains: then the queue grows without bound. */
-static void about_arrivals(json_t *result, const struct session *s)
-{
-    const struct session_arrivals *a = &s->notes->arrivals;
-
-    if (!session_is_open(s))
-        return;
-    if (s->experiment->bench.load > 0 && s->warmup < WARMUP_LEAST)
-        warn(result,
-             "bench.load is a part of what %u iterations of warm-up did a second: that is "
-             "not known well from fewer than %d (bench.warmup)",
-             s->warmup, WARMUP_LEAST);
-    if (a->rate >= a->closed_rate)
-        warn(result,
-             "%.6g were due a second, and a closed loop does %.6g: the queue grows as long "
-             "as it is measured, and latency is what bench.iterations makes it",
-             a->rate, a->closed_rate);
-}
-
-/* Names the injected fault and says whether it took effect. */
-static void about_fault(json_t *result)
-{
-    const json_t *fault = json_object_get(result, "fault");
-    double struck = json_number_at(fault, "struck");
-
-    if (!json_is_object(fault))
-        return;
-    if (struck <= 0)
-        warn(result, "a fault was planted, and the run ended before it struck: %s",
-             json_text_at(fault, "text"));
-    else
-        warn(result, "a fault was planted, this is a rehearsal: %s%s", json_text_at(fault, "text"),
-             isnan(struck) ? ""
-             : struck <= 1 ? "; it struck once"
-                           : "; it struck several times");
+    if (fill_add(&text, form, facts, NULL))
+        json_array_append_new(json_object_get(result, "warnings"), json_text(text.data));
 }
 
 void result_warn(json_t *result, const struct session *s)
 {
-    about_fault(result);
-    about_inputs(result, s);
-    about_trace(result, s);
-    about_isa(result);
-    if (s->verb != VERB_BENCH)
+    uint64_t sets = s->verb == VERB_BENCH ? s->experiment->bench.input_sets : s->iterations;
+    json_auto_t *facts = report_facts(s, result);
+    text_auto lines = {0};
+
+    warn(result, fault, facts);
+    text_add(&lines, "%s", "");
+    if (session_operation(s)->warn != NULL)
+        session_operation(s)->warn(s->experiment, s->source, sets, &lines);
+    for (char *at = strtok(lines.data, "\n"); at != NULL; at = strtok(NULL, "\n"))
+        json_array_append_new(json_object_get(result, "warnings"), json_text(at));
+    if (s->verb != VERB_BENCH) {
+        warn(result, isa, facts);
         return;
-    about_build(result);
-    about_cores(result, s);
-    about_samples(result, s);
-    about_stop(result, s);
-    about_arrivals(result, s);
-    about_first(result, s);
-    about_timer(result, s);
+    }
+    add_facts(facts, s);
+    for (size_t i = 0; i < sizeof(of_bench) / sizeof(of_bench[0]); i++)
+        warn(result, of_bench[i], facts);
 }
 
 /* ---- printed ---- */

@@ -70,10 +70,9 @@ json_t *result_facts(const struct session_facts *);
  * "status", "exit_code" and "error". */
 void verdicts_make(json_t *result, const struct session *);
 
-/* "total median <= 120 us": what was asked for; and "131.4 us (+9.5 %)", or why there is
- * none. Both return buf. */
-char *verdict_wanted(const json_t *verdict, char *buf, size_t room);
-char *verdict_found(const json_t *result, const json_t *verdict, char *buf, size_t room);
+/* "total median <= 120 us", what was asked for, `between`, and "131.4 us (+9.5 %)", or why there is
+ * none. */
+void verdict_add(struct text *, const json_t *result, const json_t *verdict, const char *between);
 
 /* Fills "warnings". */
 void result_warn(json_t *result, const struct session *);
@@ -92,6 +91,9 @@ void warnings_add(struct warnings *, const char *who, const json_t *result);
 void warnings_print(FILE *, const struct warnings *);
 
 /* ---- report.c ---- */
+
+/* The result, and "total", "ci95", ... for sentences about it. */
+json_t *report_facts(const struct session *, const json_t *result);
 
 /* The table; for VERB_VERIFY the lines that say what was compared. Data only: no warnings.
  * Lines that begin with '#' explain, the others are rows. Fits 100 columns. */

@@ -3,6 +3,7 @@
  * what a run did not measure stays empty. */
 #include "report/summary.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +14,60 @@
 #include "report/results.h"
 
 /* ---- the row of a run ---- */
+
+/* Where a figure is shown: tables of text, Markdown and HTML, CSV, "summary" of JSON; of what was
+ * timed, and of what was verified. */
+enum {
+    TEXT = 1,
+    MARKDOWN = 2,
+    HTML = 4,
+    CSV = 8,
+    JSON = 16,
+    TABLES = TEXT | MARKDOWN | HTML,
+    TIMED = 32,
+    VERIFIED = 64,
+    BOTH = TIMED | VERIFIED,
+    OPTIONAL = 128, /* no column where no row has it */
+};
+
+/* What a row has, in the order of columns. */
+static const struct field {
+    struct table_column is;
+    const char *csv; /* its name there; NULL: that of the key */
+    int digits;      /* in CSV */
+    unsigned where;
+    const char *from; /* where a result has it; NULL: it is worked out */
+} fields[] = {
+    {{"who", "run"}, .where = TABLES | BOTH},
+    {{"file"}, .where = CSV | JSON | BOTH},
+    {{"label"}, .where = CSV | JSON | BOTH},
+    {{"id", "id"}, .where = MARKDOWN | CSV | JSON | BOTH},
+    {{"dispatch_ns", "dispatch", "us", 1e3, 1, 10}, "dispatch_us", 3, TABLES | CSV | JSON | TIMED},
+    {{"experts_ns", "experts", "us", 1e3, 1, 10},
+     "experts_us",
+     3,
+     TABLES | CSV | JSON | TIMED | OPTIONAL},
+    {{"combine_ns", "combine", "us", 1e3, 1, 10}, "combine_us", 3, TABLES | CSV | JSON | TIMED},
+    {{"total_ns", "total", "us", 1e3, 1, 10}, "total_us", 3, TABLES | CSV | JSON | TIMED},
+    {{"limit_ns", "limit", "us", 1e3, 1, 10}, NULL, 0, MARKDOWN | HTML | TIMED | OPTIONAL},
+    {{"ratio", "ratio", NULL, 0, 2, 10}, NULL, 2, TABLES | CSV | JSON | TIMED | OPTIONAL},
+    {{"spread", "spread", "%", 0.01, 1, 10}, NULL, 0, TABLES | TIMED | OPTIONAL},
+    {{"iterations", "iterations", NULL, 0, 0, 10},
+     NULL,
+     0,
+     TABLES | CSV | VERIFIED,
+     "verify.iterations"},
+    {{"elements", "elements", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED, "verify.compared"},
+    {{"wrong", "wrong", NULL, 0, 0, 10}, NULL, 0, TABLES | CSV | VERIFIED, "verify.wrong"},
+    {{"end"}, .where = CSV | JSON | BOTH},
+    {{"status"}, .where = CSV | BOTH},
+    {{"error"}, .where = CSV | JSON | BOTH},
+    {{"samples", .width = 1}, NULL, 0, CSV | TIMED, "stop.samples"},
+    {{"stop"}, NULL, 0, CSV | TIMED, "stop.reason"},
+    {{"ci95", .width = 1}, NULL, 6, CSV | TIMED, "stop.ci95"},
+    {{"ended"}, .where = TABLES | BOTH | OPTIONAL},
+    {{0}},
+};
 
 static const char *const times[] = {"dispatch_ns", "experts_ns", "combine_ns", "total_ns"};
 static const char *const counts[] = {"iterations", "elements", "wrong"};
@@ -98,32 +153,30 @@ static void fill_parts(json_t *row, const struct session *s, const json_t *resul
     }
 }
 
-static void set_counts(json_t *row, const json_t *result)
-{
-    static const char *const from[COUNTS] = {"verify.iterations", "verify.compared",
-                                             "verify.wrong"};
-    json_t *samples = json_at(result, "stop.samples");
-    bool any = json_integer_value(samples) > 0;
-
-    for (uint32_t i = 0; i < COUNTS; i++)
-        json_object_set(row, counts[i], json_at(result, from[i]));
-    json_object_set_new(row, "samples", any ? json_incref(samples) : json_null());
-    json_object_set_new(row, "stop",
-                        any ? json_incref(json_at(result, "stop.reason")) : json_null());
-    json_object_set_new(row, "ci95", any ? json_incref(json_at(result, "stop.ci95")) : json_null());
-}
-
-/* Columns for CSV and JSON only: the experiment and the figures of each stage. */
+/* What the result has; figures of stages, and the experiment, are for CSV and JSON. The limit is
+ * the largest of what products, weights and links take at least. */
 static void keep_all(json_t *row, const json_t *result)
 {
+    bool any = json_number_at(result, "stop.samples") > 0;
+    bool limited = json_is_object(json_at(result, "compute.limit"));
     json_t *stages = json_array();
 
-    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);)
-        json_array_append_new(
-            stages, json_object_of("name", json_incref(json_object_get(stage.value, "name")), "ns",
-                                   json_incref(json_object_get(stage.value, "ns")), "rate",
-                                   json_incref(json_object_get(stage.value, "rate")), "of_peak",
-                                   json_incref(json_object_get(stage.value, "of_peak")), NULL));
+    for (const struct field *f = fields; f->is.key != NULL; f++)
+        if (f->from != NULL)
+            json_object_set_new(row, f->is.key,
+                                any || (f->where & VERIFIED) != 0
+                                    ? json_incref(json_at(result, f->from))
+                                    : json_null());
+    json_object_set_new(row, "limit_ns",
+                        limited ? json_incref(json_at(result_total(result), "peak_ns"))
+                                : json_null());
+    for (struct json_walk stage = {json_object_get(result, "stages")}; json_next(&stage);) {
+        json_t *figures = json_copy(stage.value);
+
+        json_object_del(figures, "samples_ns");
+        json_object_del(figures, "ranks");
+        json_array_append_new(stages, figures);
+    }
     json_object_set_new(row, "stages", stages);
     json_object_set(row, "experiment", json_object_get(result, "experiment"));
 }
@@ -139,7 +192,6 @@ void report_row_fill(json_t *row, const struct session *s, const json_t *result)
         json_object_set_new(row, "status",
                             json_text(missed ? status_name(EPA_ERR_MISMATCH)
                                              : json_text_at(result, "error.status")));
-    set_counts(row, result);
     keep_all(row, result);
     fill_parts(row, s, result);
     json_object_set_new(row, "total_ns", json_whole(total));
@@ -148,7 +200,6 @@ void report_row_fill(json_t *row, const struct session *s, const json_t *result)
 void report_row_read(json_t *row, const json_t *result, const json_t *saved)
 {
     report_row_end(row, REPORT_OK, EPA_OK, "");
-    set_counts(row, result);
     keep_all(row, result);
     for (uint32_t i = 0; i < TIMES; i++)
         json_object_set(row, times[i], json_object_get(saved, times[i]));
@@ -219,7 +270,7 @@ static json_t *end_json(const json_t *row, size_t good, size_t n)
  * sums of counts, the end of the first that did not end well. */
 static json_t *line_of(const json_t *rows, size_t from, size_t end)
 {
-    json_t *line = json_deep_copy(json_array_get(rows, from));
+    json_t *line = json_copy(json_array_get(rows, from));
     const char *who = json_text_at(line, "who");
     size_t bytes = end - from > 1 ? results_label_bytes(who) : strlen(who), good = 0;
     double spread, sum[COUNTS] = {0};
@@ -314,71 +365,52 @@ static json_t *single_rows(const struct report_batch *batch)
 
 /* ---- tables ---- */
 
-enum { FIGURE = 10, COLUMNS = 10 };
-
-static const struct table_column timed[] = {
-    {"who", "run", .width = 0},
-    {"dispatch_ns", "dispatch", "us", 1e3, 1, FIGURE},
-    {"experts_ns", "experts", "us", 1e3, 1, FIGURE},
-    {"combine_ns", "combine", "us", 1e3, 1, FIGURE},
-    {"total_ns", "total", "us", 1e3, 1, FIGURE},
-    {"ratio", "ratio", NULL, 0, 2, FIGURE},
-    {"spread", "spread", "%", 0.01, 1, FIGURE},
-    {"ended", NULL, .width = 0},
-    {0},
-};
-static const struct table_column verified[] = {
-    {"who", "run", .width = 0},
-    {"iterations", "iterations", NULL, 0, 0, FIGURE},
-    {"elements", "elements", NULL, 0, 0, FIGURE},
-    {"wrong", "wrong", NULL, 0, 0, FIGURE},
-    {"ended", NULL, .width = 0},
-    {0},
-};
+enum { COLUMNS = 16 };
 
 struct layout {
     json_t *rows;
-    struct table_column column[COLUMNS + 1];
-    uint32_t n;
+    struct table_column column[COLUMNS];
     bool ratios, repeated;
 };
 
-/* Whether a column is needed: timed experts, several runs of a problem, repetitions. */
-static bool has_column(const struct layout *layout, const struct table_column *c)
+/* Whether some row has it; a ratio: several runs of a problem. */
+static bool has_figure(const struct layout *layout, const char *key)
 {
-    bool optional = strcmp(c->key, "experts_ns") == 0 || strcmp(c->key, "ratio") == 0 ||
-                    strcmp(c->key, "spread") == 0 || c->width == 0;
-    bool has = !optional || strcmp(c->key, "who") == 0;
-
-    for (size_t i = 0; i < json_array_size(layout->rows) && !has; i++) {
-        const json_t *row = json_array_get(layout->rows, i);
-
-        if (strcmp(c->key, "ratio") == 0)
-            has = json_number_at(row, "total_ns") > 0 &&
-                  base_of(layout->rows, json_object_get(row, "question")) != row;
-        else
-            has = !json_is_null(json_object_get(row, c->key));
-    }
-    return has;
+    for (struct json_walk row = {layout->rows}; json_next(&row);)
+        if (strcmp(key, "ratio") != 0
+                ? !json_is_null(json_object_get(row.value, key)) &&
+                      json_object_get(row.value, key) != NULL
+                : json_number_at(row.value, "total_ns") > 0 &&
+                      base_of(layout->rows, json_object_get(row.value, "question")) != row.value)
+            return true;
+    return false;
 }
 
-static struct layout layout_of(const struct report_batch *batch)
+static struct layout layout_of(const struct report_batch *batch, unsigned where)
 {
     struct layout out = {.rows = lines_of(batch)};
+    unsigned verb = batch->verb == VERB_VERIFY ? VERIFIED : TIMED;
     bool is_short = false;
+    uint32_t n = 0;
 
-    for (size_t i = 0; i < json_array_size(out.rows); i++)
+    for (struct json_walk row = {out.rows}; json_next(&row);)
         for (uint32_t k = 0; k < TIMES; k++)
-            is_short =
-                is_short || (k != 1 && json_number_at(json_array_get(out.rows, i), times[k]) < 1e4);
-    for (const struct table_column *c = batch->verb == VERB_VERIFY ? verified : timed;
-         c->key != NULL; c++) {
-        if (!has_column(&out, c))
+            is_short = is_short || (k != 1 && json_number_at(row.value, times[k]) < 1e4);
+    for (const struct field *f = fields; f->is.key != NULL; f++) {
+        bool is_ratio = strcmp(f->is.key, "ratio") == 0;
+
+        if ((f->where & where) == 0 || (f->where & verb) == 0 ||
+            ((f->where & OPTIONAL) != 0 && !has_figure(&out, f->is.key)))
             continue;
-        out.ratios = out.ratios || strcmp(c->key, "ratio") == 0;
-        out.column[out.n] = *c;
-        out.column[out.n++].digits += c->scale > 1 && is_short;
+        out.ratios = out.ratios || is_ratio;
+        out.column[n] = f->is;
+        if (where == MARKDOWN && f[1].is.key == NULL)
+            out.column[n].name = "end";
+        out.column[n++].digits += f->is.scale > 1 && is_short;
     }
+    for (struct json_walk row = {out.rows}; json_next(&row);)
+        if (where == MARKDOWN && json_is_null(json_object_get(row.value, "ended")))
+            json_object_set_new(row.value, "ended", json_string("ok"));
     out.repeated = json_array_size(out.rows) < json_array_size(batch->rows);
     return out;
 }
@@ -490,7 +522,7 @@ static bool is_mixed(const struct report_batch *batch)
 
 void report_batch_text(FILE *file, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch);
+    struct layout layout = layout_of(batch, TEXT);
     text_auto base = {0}, means = {0};
     static const char *const ends[] = {REPORT_OK, REPORT_FAILED, REPORT_SKIPPED, REPORT_NOT_RUN};
 
@@ -518,102 +550,63 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
     json_decref(layout.rows);
 }
 
+/* A paragraph; nothing: there is no such note. */
+static void add_note(struct text *out, bool html, struct text *note)
+{
+    if (note->bytes == 0)
+        return;
+    if (!html)
+        note->data[0] = (char)toupper((unsigned char)note->data[0]);
+    text_add(out, "%s", html ? "<p class=note>" : "\n");
+    (html ? export_add_xml : text_add_markdown)(out, note->data);
+    text_add(out, ".\n");
+    text_free(note);
+}
+
+static void add_page(struct text *out, const struct report_batch *batch, bool html)
+{
+    struct layout layout = layout_of(batch, html ? HTML : MARKDOWN);
+    text_auto note = {0};
+
+    (html ? table_html : table_markdown)(out, layout.column, layout.rows);
+    describe_base(&layout, &note);
+    add_note(out, html, &note);
+    describe_means(layout.rows, &note);
+    add_note(out, html, &note);
+    for (uint32_t i = 0; i < batch->n_context; i++)
+        text_add(&note, "%s%s", i == 0 ? "context: " : ", ", batch->context[i]);
+    add_note(out, html, &note);
+    if (is_mixed(batch))
+        text_add(&note, "order: %s, by seed %" PRIu64, batch->order, batch->seed);
+    add_note(out, html, &note);
+    json_decref(layout.rows);
+}
+
 void report_batch_markdown(struct text *out, const struct report_batch *batch)
 {
-    struct layout layout = layout_of(batch);
-    text_auto base = {0}, means = {0};
-    size_t i;
-
-    describe_base(&layout, &base);
-    memmove(&layout.column[2], &layout.column[1], (COLUMNS - 1) * sizeof(layout.column[0]));
-    layout.column[1] = (struct table_column){"id", "id", .width = 0};
-    if (layout.column[layout.n].width == 0)
-        layout.column[layout.n].name = "end";
-    for (struct json_walk row = {layout.rows}; json_next(&row);) {
-        if (json_is_null(json_object_get(row.value, "ended")))
-            json_object_set_new(row.value, "ended", json_string("ok"));
-    }
-    table_markdown(out, layout.column, layout.rows);
-    if (base.bytes > 0) {
-        text_add(out, "\n%c", base.data[0] - 'a' + 'A');
-        text_add_markdown(out, base.data + 1);
-        text_add(out, ".\n");
-    }
-    describe_means(layout.rows, &means);
-    if (means.bytes > 0) {
-        text_add(out, "\n%c", means.data[0] - 'a' + 'A');
-        text_add_markdown(out, means.data + 1);
-        text_add(out, ".\n");
-    }
-    for (i = 0; i < batch->n_context; i++) {
-        text_add(out, i == 0 ? "\nContext: " : ", ");
-        text_add_markdown(out, batch->context[i]);
-    }
-    if (batch->n_context > 0)
-        text_add(out, ".\n");
-    if (is_mixed(batch))
-        text_add(out, "\nOrder: %s, by seed %" PRIu64 ".\n", batch->order, batch->seed);
-    json_decref(layout.rows);
+    add_page(out, batch, false);
 }
 
-static void add_note(struct text *out, const char *first, const char *note,
-                     void (*add)(struct text *, const char *))
+void report_batch_html(struct text *out, const struct report_batch *batch)
 {
-    text_add(out, "<p class=note>%s", first);
-    add(out, note);
-    text_add(out, ".\n");
-}
-
-void report_batch_html(struct text *out, const struct report_batch *batch,
-                       void (*add)(struct text *, const char *))
-{
-    struct layout layout = layout_of(batch);
-    text_auto base = {0}, means = {0};
-
-    describe_base(&layout, &base);
-    table_html(out, layout.column, layout.rows, add);
-    if (base.bytes > 0)
-        add_note(out, "Medians; ", base.data, add);
-    describe_means(layout.rows, &means);
-    if (means.bytes > 0)
-        add_note(out, "", means.data, add);
-    json_decref(layout.rows);
+    add_page(out, batch, true);
 }
 
 void report_batch_csv(struct text *out, const struct report_batch *batch)
 {
-    static const struct table_column of_times[] = {{"dispatch_ns", "dispatch_us", NULL, 1e3, 3, 1},
-                                                   {"experts_ns", "experts_us", NULL, 1e3, 3, 1},
-                                                   {"combine_ns", "combine_us", NULL, 1e3, 3, 1},
-                                                   {"total_ns", "total_us", NULL, 1e3, 3, 1},
-                                                   {"ratio", "ratio", NULL, 0, 2, 1},
-                                                   {"end", "end"},
-                                                   {"status", "status"},
-                                                   {"error", "error"},
-                                                   {"samples", "samples", NULL, 0, 0, 1},
-                                                   {"stop", "stop"},
-                                                   {"ci95", "ci95", NULL, 0, 6, 1},
-                                                   {0}};
-    static const struct table_column of_checks[] = {{"iterations", "iterations", NULL, 0, 0, 1},
-                                                    {"elements", "elements", NULL, 0, 0, 1},
-                                                    {"wrong", "wrong", NULL, 0, 0, 1},
-                                                    {"end", "end"},
-                                                    {"status", "status"},
-                                                    {"error", "error"},
-                                                    {0}};
+    unsigned verb = batch->verb == VERB_VERIFY ? VERIFIED : TIMED;
     struct arena *arena = arena_create();
     json_auto_t *rows = single_rows(batch);
-    json_auto_t *names = export_cells(rows, batch->verb != VERB_VERIFY);
+    json_auto_t *names = export_cells(rows, verb == TIMED);
     struct table_column *column =
-        arena_alloc(arena, (batch->n_context + json_object_size(names) + 16) * sizeof(*column));
-    uint32_t n = 3;
+        arena_alloc(arena, (batch->n_context + json_object_size(names) + 32) * sizeof(*column));
+    uint32_t n = 0;
 
-    column[0] = (struct table_column){"file", "file"};
-    column[1] = (struct table_column){"label", "label"};
-    column[2] = (struct table_column){"id", "id"};
-    for (const struct table_column *c = batch->verb == VERB_VERIFY ? of_checks : of_times;
-         c->key != NULL; c++)
-        column[n++] = *c;
+    for (const struct field *f = fields; f->is.key != NULL; f++)
+        if ((f->where & CSV) != 0 && (f->where & verb) != 0)
+            column[n++] = (struct table_column){f->is.key, f->csv != NULL ? f->csv : f->is.key,
+                                                NULL,      f->is.scale,
+                                                f->digits, f->is.width};
     for (struct json_walk it = {names}; json_next(&it);)
         column[n++] = (struct table_column){it.key, it.key};
     for (uint32_t i = 0; i < batch->n_context; i++) {
@@ -633,9 +626,6 @@ json_t *report_document(json_t *results, const struct report_batch *batch)
     json_t *out =
         json_object_of("schema", json_integer(RESULT_SCHEMA), "program", json_text("epa2a"),
                        "percentiles", json_text("nearest rank"), "results", results, NULL);
-    static const char *const keys[] = {"file",     "label",       "id",         "end",
-                                       "error",    "dispatch_ns", "experts_ns", "combine_ns",
-                                       "total_ns", "ratio"};
     json_t *rows, *summary = json_array();
 
     if (batch == NULL) {
@@ -646,8 +636,10 @@ json_t *report_document(json_t *results, const struct report_batch *batch)
     for (size_t i = 0; i < json_array_size(rows); i++) {
         json_t *row = json_object();
 
-        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
-            json_object_set(row, keys[k], json_object_get(json_array_get(rows, i), keys[k]));
+        for (const struct field *f = fields; f->is.key != NULL; f++)
+            if ((f->where & JSON) != 0)
+                json_object_set(row, f->is.key,
+                                json_object_get(json_array_get(rows, i), f->is.key));
         json_array_append_new(summary, row);
     }
     json_decref(rows);

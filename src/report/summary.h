@@ -41,13 +41,20 @@ struct report_batch {
 
 void report_batch_text(FILE *, const struct report_batch *);
 void report_batch_markdown(struct text *, const struct report_batch *);
-void report_batch_html(struct text *, const struct report_batch *,
-                       void (*add)(struct text *, const char *));
+void report_batch_html(struct text *, const struct report_batch *);
 void report_batch_csv(struct text *, const struct report_batch *);
 
 /* The document of a list of results, which it takes; with the rows as `summary`, unless `batch` is
  * NULL. */
 json_t *report_document(json_t *results, const struct report_batch *);
+
+/* ---- fill.c: sentences with values of a JSON object in them ---- */
+
+/* Adds `form` with the values of `of`, each by `escape` (NULL: as it is); false: one is not known,
+ * and nothing was added. Then as a comment of text_comment(). */
+bool fill_add(struct text *out, const char *form, const json_t *of,
+              void (*escape)(struct text *, const char *));
+void fill_comment(FILE *, const char *form, const json_t *of);
 
 /* ---- export.c: JUnit XML for CI, OpenMetrics text for monitoring, cells of CSV ---- */
 
@@ -82,9 +89,7 @@ enum { TABLE_LABEL = 24 };
  * heading is not padded. The key "colour" of a row ("bad", "good") is for its last text. */
 void table_text(FILE *, const struct table_column *, const json_t *rows);
 void table_markdown(struct text *, const struct table_column *, const json_t *rows);
-/* A <table>; `add` escapes text. */
-void table_html(struct text *, const struct table_column *, const json_t *rows,
-                void (*add)(struct text *, const char *));
+void table_html(struct text *, const struct table_column *, const json_t *rows);
 /* CSV by RFC 4180; an unknown value is an empty cell. */
 void table_csv(struct text *, const struct table_column *, const json_t *rows);
 
