@@ -254,11 +254,15 @@ static const char *read_number(const char *at, char *name, json_t *out)
 }
 
 /* NULL: the line is one of that form, with those fields. Else where it is not, and `wanted` what
- * should stand there. */
+ * should stand there; NULL: it does not even begin so, up to the first value. */
 static const char *match(const char *form, const char *line, json_t *out, const char **wanted)
 {
+    bool begins = false;
+
+    *wanted = NULL;
     for (line = skip_blanks(line); *form != '\0'; form++) {
-        *wanted = form;
+        begins = begins || *form == '{' || strcmp(form, "*") == 0;
+        *wanted = begins ? form : NULL;
         if (strcmp(form, "*") == 0)
             return NULL;
         if (*form == ' ') {
@@ -285,21 +289,6 @@ static const char *match(const char *form, const char *line, json_t *out, const 
     *wanted = "the end of the line";
     line = skip_blanks(line);
     return *line == '\0' ? NULL : line;
-}
-
-/* Whether it begins as that form does, up to its first value. */
-static bool begins(const char *form, const char *line)
-{
-    for (line = skip_blanks(line); *form != '\0' && *form != '{' && strcmp(form, "*") != 0;
-         form++) {
-        if (*form == ' ')
-            line = skip_blanks(line);
-        else if (*form == *line)
-            line++;
-        else
-            return false;
-    }
-    return true;
 }
 
 /* ---- values of a line ---- */
@@ -384,14 +373,12 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
         json_auto_t *fields = json_object();
         const char *why, *end;
 
-        if (!begins(f->text, line))
-            continue;
         end = match(f->text, line, fields, &why);
         if (end == NULL) {
             *taken = true;
             return take_line(r, program, f, fields);
         }
-        if (furthest == NULL || end > furthest) {
+        if (why != NULL && (furthest == NULL || end > furthest)) {
             furthest = end;
             wanted = why;
         }
@@ -567,10 +554,9 @@ static void find_rows(struct found *run)
 static enum epa_status add_sets(struct reading *r, struct found *run, const char *const *set,
                                 uint32_t n)
 {
-    static const char *const numbers[] = {
-        "ranks", "ranks_per_node", "moe.max_tokens", "moe.hidden", "moe.experts", "moe.topk", NULL};
-    static const char *const delivered[] = {"delivers.layout", "delivers.rows", "delivers.outputs",
-                                            NULL};
+    static const char *const keys[] = {"ranks",           "ranks_per_node", "moe.max_tokens",
+                                       "moe.hidden",      "moe.experts",    "moe.topk",
+                                       "delivers.layout", "delivers.rows",  "delivers.outputs"};
 
     for (uint32_t i = 0; i < n; i++) {
         size_t bytes = strcspn(set[i], "=");
@@ -583,9 +569,9 @@ static enum epa_status add_sets(struct reading *r, struct found *run, const char
         const json_t *printed;
 
         snprintf(want, sizeof(want), "%.*s", (int)bytes, set[i]);
-        for (const char *const *k = word ? delivered : numbers; *k != NULL; k++) {
-            nearest_try(&nearest, *k);
-            key = strlen(*k) == bytes && memcmp(*k, set[i], bytes) == 0 ? *k : key;
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+            nearest_try(&nearest, keys[k]);
+            key = strcmp(keys[k], want) == 0 ? keys[k] : key;
         }
         if (key == NULL)
             return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: no key of an import; %s", set[i],
