@@ -347,13 +347,11 @@ static double seconds_left(struct live *live, uint64_t done, uint64_t all, uint6
 
 static void draw(struct live *live, uint64_t now)
 {
-    static const char *const verb[] = {
-        [VERB_RUN] = "run", [VERB_BENCH] = "bench", [VERB_VERIFY] = "verify"};
     const struct session *s = live->session;
     const char *slash = strrchr(live->run.file, '/');
     const char *file = slash != NULL ? slash + 1 : live->run.file;
     uint64_t all = (uint64_t)s->warmup + s->iterations, done = iterations_done(s);
-    struct progress_facts facts = {.verb = verb[s->verb],
+    struct progress_facts facts = {.verb = session_verb(s),
                                    .label = live->run.label[0] != '\0' ? live->run.label : file,
                                    .number = live->run.number,
                                    .of = live->run.of,

@@ -221,6 +221,15 @@ static void end(struct plot *p, const char *note, const char *plot)
     }
 }
 
+/* Points with bounds on a line for each name, both axes logarithmic. */
+static void end_whiskers(struct plot *p, const char *note)
+{
+    text_add(p->out, "set logscale xy 2\nset key left top\nset offsets graph 0.05, graph 0.05\n");
+    end(p, note,
+        "for [k=1:|T|] $d index k-1 using 1:2:3:4 with yerrorbars linetype k pointtype 0 notitle, "
+        "for [k=1:|T|] $d index k-1 using 1:2 with linespoints linetype k linewidth 2 title T[k]");
+}
+
 /* ---- samples ---- */
 
 static int by_label(const void *a, const void *b)
@@ -279,10 +288,8 @@ static enum epa_status draw_tokens(struct plot *p, struct epa_error *err)
     }
     begin(p, arena_printf(p->arena, "Latency against %s: %s", op->unit, p->run[0].timed->name),
           arena_printf(p->arena, "%s (%s)", op->size_label, op->size_key), "time [us]", 0);
-    text_add(p->out, "set logscale xy 2\nset key left top\nset offsets graph 0.05, graph 0.05\n");
-    end(p, "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20",
-        "for [k=1:|T|] $d index k-1 using 1:2:3:4 with yerrorbars linetype k pointtype 0 notitle, "
-        "for [k=1:|T|] $d index k-1 using 1:2 with linespoints linetype k linewidth 2 title T[k]");
+    end_whiskers(p,
+                 "medians; whiskers: 5 % to 95 % of samples, all of them where they are under 20");
     return EPA_OK;
 }
 
@@ -560,10 +567,7 @@ enum epa_status plot_prediction(const json_t *d, enum plot_form form, struct tex
         epa_fail(err, EPA_ERR_CONFIG, "no world of the sweep can be: there is nothing to draw");
     begin(&p, arena_printf(p.arena, "Predicted: %s", json_text_at(d, "file")), "ranks", "time [us]",
           0);
-    text_add(out, "set logscale xy 2\nset key left top\nset offsets graph 0.05, graph 0.05\n");
-    end(&p, "whiskers: what leaving out a measured world, and its error, make of it",
-        "for [k=1:|T|] $d index k-1 using 1:2:3:4 with yerrorbars linetype k pointtype 0 notitle, "
-        "for [k=1:|T|] $d index k-1 using 1:2 with linespoints linetype k linewidth 2 title T[k]");
+    end_whiskers(&p, "whiskers: what leaving out a measured world, and its error, make of it");
     text_free(&p.data);
     text_free(&p.below);
     arena_destroy(p.arena);
