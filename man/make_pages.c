@@ -7,9 +7,9 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "cli/cli.h"
 #include "config/options.h"
 #include "plugin/registry.h"
+#include "report/summary.h"
 
 /* What tables are made from. */
 struct page {
@@ -18,42 +18,36 @@ struct page {
 };
 
 /* Text as roff wants it; `like this` is bold. */
-static void put(const char *text)
+static void add_roff(struct text *out, const char *text)
 {
+    static const char *const escape[] = {
+        ['\\'] = "\\e", ['-'] = "\\-", ['\''] = "\\(aq", ['^'] = "\\(ha", ['~'] = "\\(ti"};
     bool bold = false;
 
     for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '\\':
-            printf("\\e");
-            break;
-        case '-':
-            printf("\\-");
-            break;
-        case '\'':
-            printf("\\(aq");
-            break;
-        case '^':
-            printf("\\(ha");
-            break;
-        case '~':
-            printf("\\(ti");
-            break;
-        case '`':
-            bold = !bold;
-            printf("\\f%c", bold ? 'B' : 'R');
-            break;
-        default:
-            putchar(*text);
-        }
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '`')
+            text_add(out, "\\f%c", (bold = !bold) ? 'B' : 'R');
+        else if (c < sizeof(escape) / sizeof(escape[0]) && escape[c] != NULL)
+            text_add(out, "%s", escape[c]);
+        else
+            text_add_bytes(out, text, 1);
     }
 }
 
-static void put_bold(const char *text)
+static void put(const char *form, json_t *of)
 {
-    printf("\\fB");
-    put(text);
-    printf("\\fR");
+    text_auto out = {0};
+
+    (void)fill_add(&out, form, of, add_roff);
+    fputs(out.data, stdout);
+    json_decref(of);
+}
+
+static json_t *item(const char *name, const char *help)
+{
+    return json_object_of("name", json_text(name), "help", json_text_or_null(help), NULL);
 }
 
 /* ---- the command line ---- */
@@ -62,13 +56,10 @@ static void put_commands(const struct page *page)
 {
     (void)page;
     for (const struct command *c = commands; c->name != NULL; c++) {
-        printf(".TP\n");
-        put_bold(c->name);
-        printf(" \\fI");
-        put(c->args);
-        printf("\\fR\n\\&");
-        put(c->help);
-        printf(".\n");
+        json_t *of = item(c->name, c->help);
+
+        json_object_set_new(of, "args", json_text(c->args));
+        put(".TP\n\\fB{name}\\fR \\fI[{args}]\\fR\n\\&{help}.\n", of);
     }
 }
 
@@ -76,87 +67,57 @@ static void put_options(const struct page *page)
 {
     (void)page;
     for (const struct option *o = options; o->is.name != NULL; o++) {
-        const char *comma = "";
+        json_t *of = item(o->is.name, o->is.help);
+        text_auto takers = {0};
 
-        printf(".TP\n");
-        if (o->letter != 0) {
-            put_bold((const char[]){'-', o->letter, 0});
-            printf(", ");
-        }
-        put_bold(o->is.name);
-        printf(" \\fI");
-        put(o->value == NULL ? "" : o->value);
-        printf("\\fR\n\\&");
-        put(o->is.help);
-        printf(".\n");
-        if (o->commands == ANY)
-            continue;
-        printf("Taken by");
-        for (const struct command *c = commands; c->name != NULL; c++) {
-            if ((o->commands & c->bit) == 0)
-                continue;
-            printf("%s ", comma);
-            put_bold(c->name);
-            comma = ",";
-        }
-        printf(".\n");
+        for (const struct command *c = commands; c->name != NULL && o->commands != ANY; c++)
+            if ((o->commands & c->bit) != 0)
+                text_add(&takers, "%s`%s`", takers.bytes > 0 ? ", " : "", c->name);
+        json_object_set_new(of, "letter", json_text_or_null((const char[]){o->letter, 0}));
+        json_object_set_new(of, "value", json_text_or_null(o->value));
+        json_object_set_new(of, "takers", json_text_or_null(takers.data));
+        put(".TP\n[\\fB\\-{letter}\\fR, ]\\fB{name}\\fR \\fI[{value}]\\fR\n\\&{help}.\n"
+            "[Taken by {takers}.\n]",
+            of);
     }
 }
 
 static void put_exit_codes(const struct page *page)
 {
     (void)page;
-    for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++) {
-        printf(".TP\n\\fB%d\\fR\n\\&", (int)m->code);
-        put(m->help);
-        printf("\n");
-    }
+    for (const struct exit_meaning *m = exit_meanings; m->help != NULL; m++)
+        put(".TP\n\\fB{code}\\fR\n\\&{help}\n",
+            json_object_of("code", json_integer(m->code), "help", json_text(m->help), NULL));
 }
 
 static void put_environment(const struct page *page)
 {
     (void)page;
-    for (const struct variable *v = environment; v->name != NULL; v++) {
-        printf(".TP\n");
-        put_bold(v->name);
-        printf("\n\\&");
-        put(v->help);
-        printf("\n");
-    }
+    for (const struct variable *v = environment; v->name != NULL; v++)
+        put(".TP\n\\fB{name}\\fR\n\\&{help}\n", item(v->name, v->help));
 }
 
 /* ---- keys ---- */
 
 static void put_key(const char *section, const struct epa_option *o, const void *defaults)
 {
-    struct text text = {0};
+    text_auto name = {0}, range = {0}, value = {0};
+    json_t *of;
 
-    text_add(&text, "%s%s%s", section, *section == '\0' ? "" : ".", o->name);
-    printf(".TP\n");
-    put_bold(text.data);
-    text_free(&text);
-    text_add(&text, " (%s", option_type(o));
-    option_range(o, ", ", &text);
-    if (option_is_set(o, defaults)) {
-        text_add(&text, "; default ");
-        option_text(o, defaults, &text);
-    }
-    text_add(&text, ")");
-    put(text.data);
-    text_free(&text);
-    printf("\n\\&");
-    put(o->help);
-    printf(".\n");
+    text_add(&name, "%s%s%s", section, *section == '\0' ? "" : ".", o->name);
+    option_range(o, ", ", &range);
+    if (option_is_set(o, defaults))
+        option_text(o, defaults, &value);
+    of = item(name.data, o->help);
+    json_object_set_new(of, "type", json_text(option_type(o)));
+    json_object_set_new(of, "range", json_text_or_null(range.data));
+    json_object_set_new(of, "default", json_text_or_null(value.data));
+    put(".TP\n\\fB{name}\\fR ({type}[{range}][; default {default}])\n\\&{help}.\n", of);
     if (o->choices == NULL)
         return;
     printf(".RS\n");
-    for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {
-        printf(".TP\n");
-        put_bold(c->name);
-        printf("\n\\&");
-        put(c->help == NULL ? "" : c->help);
-        printf("\n");
-    }
+    for (const struct epa_choice *c = o->choices; c->name != NULL; c++)
+        put(".TP\n\\fB{name}\\fR\n\\&[{help}]\n", item(c->name, c->help));
     printf(".RE\n");
 }
 
@@ -172,18 +133,14 @@ static void put_experiment(const struct page *page)
     printf(".SS At the top\n");
     put_keys("", &experiment_options);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        printf(".SS ");
-        put(s->name);
-        printf("\n");
-        put(s->help);
-        printf(".\n");
-        if (s->plugin) {
-            printf("A plugin's name (default \\fB%s\\fR), or a map of \\fBname\\fR and "
-                   "that plugin's options.\n",
-                   s->chosen);
-        } else if (s->main != NULL) {
-            printf("A value alone is the value of \\fB%s\\fR.\n", s->main);
-        }
+        json_t *of = item(s->name, s->help);
+
+        json_object_set_new(of, "chosen", json_text_or_null(s->plugin ? s->chosen : NULL));
+        json_object_set_new(of, "main", json_text_or_null(s->main));
+        put(".SS {name}\n{help}.\n[A plugin's name (default \\fB{chosen}\\fR), or a map of "
+            "\\fBname\\fR and that plugin's options.\n"
+            "|A value alone is the value of \\fB{main}\\fR.\n]",
+            of);
         put_keys(s->name, &s->options);
     }
 }
@@ -191,13 +148,8 @@ static void put_experiment(const struct page *page)
 static void put_batch(const struct page *page)
 {
     (void)page;
-    for (const struct batch_key *key = batch_keys; key->name != NULL; key++) {
-        printf(".TP\n");
-        put_bold(key->name);
-        printf("\n\\&");
-        put(key->help);
-        printf("\n");
-    }
+    for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
+        put(".TP\n\\fB{name}\\fR\n\\&{help}\n", item(key->name, key->help));
 }
 
 static void put_plugins(const struct page *page)
@@ -206,20 +158,14 @@ static void put_plugins(const struct page *page)
         const struct registry_entry *entry = &page->entry[i];
         const char *section = topics_section(entry->kind)->name;
 
-        printf(".SS ");
-        put(section);
-        printf(": ");
-        put(entry->name);
-        printf("\n");
-        if (entry->plugin == NULL) {
-            printf("It could not be loaded when this page was made; "
-                   "\\fBepa2a help %s\\fR lists its options.\n",
-                   entry->name);
-            continue;
-        }
-        put(entry->plugin->summary);
-        printf(".\n");
-        put_keys(section, &entry->plugin->options);
+        json_t *of = item(entry->name, entry->plugin != NULL ? entry->plugin->summary : NULL);
+
+        json_object_set_new(of, "section", json_text(section));
+        put(".SS {section}: {name}\n[{help}.\n|It could not be loaded when this page was made; "
+            "\\fBepa2a help {name}\\fR lists its options.\n]",
+            of);
+        if (entry->plugin != NULL)
+            put_keys(section, &entry->plugin->options);
     }
 }
 
@@ -228,23 +174,14 @@ static void put_pages(const struct page *page)
 {
     (void)page;
     for (const struct help_page *p = help_pages; p->topic != NULL; p++) {
-        const char *line = p->text;
-
         if (p->add != NULL)
             continue;
-        printf(".SS ");
-        put(p->topic);
-        printf("\n.nf\n");
-        while (*line != '\0') {
-            size_t bytes = strcspn(line, "\n");
-            struct text text = {0};
+        put(".SS {name}\n.nf\n", item(p->topic, NULL));
+        for (const char *line = p->text; *line != '\0'; line = strchr(line, '\n') + 1) {
+            text_auto text = {0};
 
-            text_add_bytes(&text, line, bytes);
-            printf("\\&");
-            put(text.data);
-            printf("\n");
-            text_free(&text);
-            line += bytes + (line[bytes] == '\n');
+            text_add(&text, "%.*s", (int)strcspn(line, "\n"), line);
+            put("\\&[{help}]\n", item("", text.data));
         }
         printf(".fi\n");
     }
