@@ -267,10 +267,7 @@ static void add_section(struct text *out, const json_t *x, const char *name, con
             continue;
         text_add(out, "%s %s ", first ? "" : ",", it.key);
         first = false;
-        if (json_is_string(it.value))
-            text_add(out, "%s", json_string_value(it.value));
-        else
-            json_write(out, it.value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_DIGITS);
+        results_add_value(out, it.value, false);
     }
     text_clean(out->data);
 }
@@ -407,15 +404,18 @@ static struct best_columns columns_of(const struct group *g)
                                   {"loss", "", .width = 0}}};
 }
 
-static char *describe_overall(const struct best *b, const struct group *g)
+/* What text and Markdown say of a group around its table. */
+static json_t *group_facts(const struct group *g)
 {
-    if (g->overall.name == NULL)
-        return NULL;
-    return arena_printf(b->arena,
-                        "one for all sizes: %s, %.1f %% behind the best of each on average, "
-                        "%.1f %% at worst",
-                        g->overall.name, 100 * (g->overall.mean - 1), 100 * (g->overall.worst - 1));
+    return json_object_of(
+        "title", json_text(g->title), "delivers", json_text_or_null(g->delivers), "note",
+        json_text_or_null(g->note), "overall", json_text_or_null(g->overall.name), "mean",
+        json_number(g->overall.mean - 1), "worst", json_number(g->overall.worst - 1), NULL);
 }
+
+static const char overall_form[] =
+    "one for all sizes: {overall}, {mean/.01%.1f} % behind the best of "
+    "each on average, {worst/.01%.1f} % at worst";
 
 /* Explains the figures, for text and Markdown. */
 static void add_legend(struct text *out, const struct best *b)
@@ -452,15 +452,13 @@ void best_text(FILE *file, const struct best *b)
         text_comment(file, "%s", at);
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
-        const char *overall = describe_overall(b, g), *before = "";
-        json_auto_t *rows = table_rows(g);
+        const char *before = "";
+        json_auto_t *rows = table_rows(g), *facts = group_facts(g);
 
         fprintf(file, "#\n");
-        text_comment(file, "%s", g->title);
-        if (g->delivers[0] != '\0')
-            text_comment(file, "delivers: %s", g->delivers);
-        if (g->note[0] != '\0')
-            text_comment(file, "differs from a group above: %s", g->note);
+        fill_comment(file, "{title}", facts);
+        fill_comment(file, "delivers: {delivers}", facts);
+        fill_comment(file, "differs from a group above: {note}", facts);
         for (struct json_walk row = {rows}; json_next(&row);) { /* a size is in its first line */
             const char *size = json_text_at(row.value, "size");
 
@@ -470,8 +468,7 @@ void best_text(FILE *file, const struct best *b)
                 before = size;
         }
         table_text(file, columns_of(g).column, rows);
-        if (overall != NULL)
-            text_comment(file, "%s", overall);
+        fill_comment(file, overall_form, facts);
     }
 }
 
@@ -479,25 +476,17 @@ void best_markdown(struct text *out, const struct best *b)
 {
     for (uint32_t i = 0; i < b->n_groups; i++) {
         const struct group *g = &b->group[i];
-        const char *overall = describe_overall(b, g);
-        json_auto_t *rows = table_rows(g);
+        json_auto_t *rows = table_rows(g), *facts = group_facts(g);
 
         text_add(out, "%s", i > 0 ? "\n" : "");
-        text_add_markdown(out, g->title);
-        text_add(out, "%s", g->delivers[0] != '\0' ? "; delivers: " : "");
-        text_add_markdown(out, g->delivers);
-        text_add(out, "%s", g->note[0] != '\0' ? "; " : "");
-        text_add_markdown(out, g->note);
-        text_add(out, "\n\n");
+        fill_add(out, "{title}[; delivers: {delivers}][; {note}]\n\n", facts, text_add_markdown);
         for (size_t k = json_array_size(rows); k > 0; k--)
             if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
                 json_array_remove(rows, k - 1);
         table_markdown(out, columns_of(g).column, rows);
-        if (overall != NULL) {
+        text_add(out, "%s", g->overall.name != NULL ? "\n" : "");
+        if (fill_add(out, overall_form, facts, text_add_markdown))
             text_add(out, "\n");
-            text_add_markdown(out, overall);
-            text_add(out, "\n");
-        }
     }
     text_add(out, "\n");
     add_legend(out, b);

@@ -251,18 +251,16 @@ static double merge(const json_t *rows, size_t from, size_t end, const char *key
 /* "failed (timeout): rank 1: ...", "2 of 3 ok, failed ..."; null: all went well. */
 static json_t *end_json(const json_t *row, size_t good, size_t n)
 {
-    const char *error = json_text_at(row, "error"), *status = json_text_at(row, "status");
+    bool more = strcmp(json_text_at(row, "error"), json_text_at(row, "status")) != 0;
     text_auto out = {0};
 
     if (ended(row, REPORT_OK))
         return json_null();
     if (good > 0)
         text_add(&out, "%zu of %zu ok, ", good, n);
-    text_add(&out, "%s", json_text_at(row, "end"));
-    if (ended(row, REPORT_FAILED))
-        text_add(&out, " (%s)", status);
-    if (error[0] != 0 && strcmp(error, status) != 0)
-        text_add(&out, ": %s", error);
+    fill_add(&out, "{end}[{end=failed} ({status})]", row, NULL);
+    if (more)
+        fill_add(&out, ": {error}", row, NULL);
     return json_text(out.data);
 }
 
