@@ -53,11 +53,10 @@ start_all() {
 
 # The process of rank R, once it is there.
 child_of() {
-    local c
     for _ in $(seq 4000); do
-        c=$(cat "/proc/${pid[$1]}/task/${pid[$1]}/children" 2>/dev/null)
-        [ -n "$c" ] && { echo $c; return; }
-        sleep 0.005
+        find_children "${pid[$1]}"
+        [ -n "$children_of" ] && { echo $children_of; return; }
+        rest 0.005
     done
 }
 
@@ -69,7 +68,7 @@ underway() {
     children=
     for r in $(seq 0 $((n - 1))); do
         children="$children $(child_of "$r")"
-        until iterates "$r" || ! kill -0 "${pid[$r]}" 2>/dev/null; do sleep 0.01; done
+        until iterates "$r" || ! kill -0 "${pid[$r]}" 2>/dev/null; do rest 0.01; done
     done
     sleep "0.$((RANDOM % 4))"
 }
@@ -169,6 +168,7 @@ meet_their_end() {
             return
         fi
         ends 4 $((9500 + limit_ms))
+        late_by_itself "$work/err.0" && return
         says 0 'rank [0-9], .*(of|for) rank 3'
         others_are_quiet ;;
     launcher)
@@ -269,7 +269,7 @@ meet_their_end() {
         done
         for _ in $(seq 4000); do
             (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-            sleep 0.005
+            rest 0.005
         done
         for i in $(seq 50); do
             head -c $((i * 37)) /dev/urandom | timeout 1 cat 2>/dev/null 1>"/dev/tcp/127.0.0.1/$port"

@@ -4,7 +4,21 @@
 # says is lost: set a longer timeout than late_ms.
 late_ms=60000 late='' failed=0
 
+# Without a process, unlike sleep: what is waited for needs the cores.
+exec {never}<> <(:)
+rest() { read -rt "$1" -u "$never"; }
+
+# The processes that PID has started, in $children_of.
+find_children() { children_of='' && read -r children_of 2>/dev/null <"/proc/$1/task/$1/children"; }
+
 now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+# late_by_itself FILE: who timed out there waited for nobody but had no core; then $limit_ms is longer.
+late_by_itself() {
+    grep -q 'which all had reached by then' "$1" || return
+    late="a rank had no core for $limit_ms ms"
+    limit_ms=$((4 * limit_ms))
+}
 
 # in_time MS LIMIT_MS
 in_time() {

@@ -42,10 +42,11 @@ start() {
         --set verify.iterations=1000000 --json "$work/out.json" >"$work/out" 2>"$work/err" &
     pid=$!
     for _ in $(seq 4000); do
-        ranks=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)
+        find_children "$pid"
+        ranks=$children_of
         set -- $ranks
         [ $# -ge 4 ] && return 0
-        sleep 0.005
+        rest 0.005
     done
     fail "the ranks never came"
     return 1
@@ -150,6 +151,7 @@ meet_their_end() {
         fi
         # They cannot leave by themselves: they are given up after their grace, which is longer with a device.
         uses_cuda && finish 4 $((14500 + limit_ms)) || finish 4 $((4500 + limit_ms))
+        late_by_itself "$work/err" && return
         grep -Eq 'rank [0-9]+[,:] .*(of|for) rank [0-9]+' "$work/err" || fail "nobody says whom it waited for"
         for r in $who; do
             grep -Eq "; rank [^;]*\\(pid $r\\)[^;]* did not stop when told to" "$work/err" || fail "nobody names process $r"
@@ -191,7 +193,7 @@ meet_their_end() {
         nap
         since=$(now_ms)
         kill -KILL "$pid"
-        while any_is_left && [ $(($(now_ms) - since)) -lt "$late_ms" ]; do sleep 0.1; done
+        while any_is_left && [ $(($(now_ms) - since)) -lt "$late_ms" ]; do rest 0.1; done
         finish 137 3000 ;;
     esac
 }
