@@ -591,7 +591,7 @@ try:
             for p in procs():
                 kill(p, signal.SIGKILL)
             stall = stalled() - before[0]
-            if stall == 0 or left == 0 or len(bad) == before[1] and count > before[2]:
+            if stall == 0 or left == 0 or len(bad) == before[1] and count > before[2] or re.search('damage|not valid', str(bad[before[1]:])):
                 break
             say(f'again: the machine gave nobody a core for {stall:.1f} s: {name}')
             del bad[before[1]:]
