@@ -14,7 +14,7 @@
 /* ---- messages ---- */
 
 enum {
-    CONN_PROTOCOL = 4,
+    CONN_PROTOCOL = 5,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
     CONN_MASK_MAX = 8192,           /* bytes of a mask of cores */
@@ -67,6 +67,8 @@ struct conn_word {
     int32_t status;  /* enum epa_status */
     uint32_t rank;   /* that was lost; UINT32_MAX: none */
     uint32_t signal; /* that asked to stop, or that killed the rank; 0: none */
+    uint32_t zero;
+    uint64_t died_ns; /* when the rank's process did, of CLOCK_REALTIME; 0: not known */
     char text[512];
 };
 

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -214,8 +215,10 @@ static void judge_process(struct launch_rank *rank, int code)
     enum epa_status word = EPA_OK;
     bool has_word = control_returned(l->control, rank->number, &word) && !kept;
     uint32_t number = WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0;
+    struct timespec now;
     char who[128];
 
+    clock_gettime(CLOCK_REALTIME, &now);
     snprintf(who, sizeof(who), "rank %u (%s%.64s%spid %d)", rank->number,
              l->host != NULL ? "host " : "", l->host != NULL ? l->host : "",
              l->host != NULL ? ", " : "", (int)rank->process.pid);
@@ -236,6 +239,7 @@ static void judge_process(struct launch_rank *rank, int code)
                                       has_word ? "%s was done and then left with exit code %d"
                                                : "%s left without a word (exit code %d)",
                                       who, WEXITSTATUS(code));
+        l->death.died_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
         launch_fail(l, l->death);
     }
 }

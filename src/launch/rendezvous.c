@@ -67,6 +67,17 @@ static void name_peer(const struct peer *peer, char *out, size_t room)
              peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
+/* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
+ * first. */
+static bool died_before(const struct conn_word *word, const struct conn_word *other)
+{
+    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
+        return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
+    if (word->died_ns != 0 && other->died_ns != 0)
+        return word->died_ns < other->died_ns;
+    return word->signal != SIGABRT && other->signal == SIGABRT;
+}
+
 static bool decides(const struct rendezvous *rdv, const struct conn_word *word, uint64_t now)
 {
     int32_t have = rdv->verdict.status, status = word->status;
@@ -75,11 +86,8 @@ static bool decides(const struct rendezvous *rdv, const struct conn_word *word, 
         return true;
     if (status != EPA_ERR_DIED || now - rdv->failed_ns >= blame_ns)
         return false;
-    /* Libraries abort their process when a peer is gone, and that may arrive first. */
     return have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
-           (have == EPA_ERR_DIED && rdv->verdict.signal == SIGABRT && word->signal != SIGABRT) ||
-           /* A rank reports that it has lost a peer; then it is known how that peer died. */
-           (have == EPA_ERR_DIED && rdv->verdict.rank == UINT32_MAX && word->rank != UINT32_MAX);
+           (have == EPA_ERR_DIED && died_before(word, &rdv->verdict));
 }
 
 static void fail(struct rendezvous *rdv, struct conn_word word)

@@ -206,6 +206,41 @@ TEST(words_of_others_are_not_believed)
     }
 }
 
+static struct conn_word death(uint32_t rank, uint32_t signal, uint64_t died_ns)
+{
+    struct conn_word word =
+        conn_word_of(EPA_ERR_DIED, rank, signal, "rank %u by signal %u", rank, signal);
+
+    word.died_ns = died_ns;
+    return word;
+}
+
+/* Libraries abort or crash when a peer is gone, and report that they lost one. */
+TEST(who_died_first_is_blamed)
+{
+    const struct conn_word cases[][3] = {
+        /* as they are heard of, and who is blamed */
+        {death(1, SIGABRT, 10), death(2, SIGSEGV, 20), death(1, SIGABRT, 10)},
+        {death(1, SIGSEGV, 20), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
+        {death(1, SIGABRT, 20), death(2, SIGKILL, 10), death(2, SIGKILL, 10)},
+        {death(1, SIGABRT, 10), death(2, 0, 0), death(2, 0, 0)},
+        {death(1, SIGABRT, 10), death(UINT32_MAX, 0, 0), death(1, SIGABRT, 10)},
+        {death(UINT32_MAX, 0, 0), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct game *g = begin(3);
+
+        join_all(g);
+        for (uint32_t r = 1; r < 3; r++) {
+            conn_put_word(&g->client[r], CONN_WORD, &cases[i][r - 1]);
+            conn_say(&g->client[r], CONN_DONE);
+        }
+        assert_end(g, &g->client[0], EPA_ERR_DIED, cases[i][2].text);
+        finish(g);
+    }
+}
+
 /* A rank that is told to leave a step may come to the next. */
 TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
 {
