@@ -1,10 +1,10 @@
 #!/bin/bash
 # Ranks that are started one by one, as torchrun and srun do, on this host: that all end alike,
 # whatever becomes of one of them, how soon, what they say, and that nothing is left behind.
-#   env.sh EPA2A CONFIG KIND
-#   KIND: well | few | kill | stop | launcher | rendezvous | never | other | token | int | term | garbage | several | silent | pause
+#   env.sh EPA2A CONFIG KIND [UNPACK]
+#   KIND: well | few | kill | stop | launcher | rendezvous | never | other | token | int | term | garbage | several | silent | pause | keys
 set -u
-epa2a=$1 config=$2 kind=$3 n=4
+epa2a=$1 config=$2 kind=$3 unpack=${4-} n=4
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 . "$(dirname "$0")/late.sh"
@@ -170,6 +170,12 @@ meet_their_end() {
         ends 4 $((9500 + limit_ms))
         late_by_itself "$work/err.0" && return
         says 0 'rank [0-9], .*(of|for) rank 3'
+        others_are_quiet ;;
+    keys) # over UCX: a rank dies where others are about to use its key
+        UCX_TLS=posix,self LD_PRELOAD=$unpack start_all "${endless[@]}"
+        since=$(now_ms)
+        ends 5 5000
+        says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
     launcher)
         start_all "${endless[@]}"
