@@ -189,3 +189,64 @@ TEST(what_was_not_written_is_found_and_what_is_behind_the_last_row)
     assert_int_equal(wrong_of(&f, 27 * N, "column 4 behind the last row (27 rows)"), 1);
     close_fixture(&f);
 }
+
+static enum epa_status device_peaks(struct epa_backend *b, enum epa_dtype dtype, double *flops,
+                                    double *bytes)
+{
+    (void)b;
+    *flops = dtype == EPA_F16 ? 700 : 1;
+    *bytes = 3;
+    return EPA_OK;
+}
+
+/* Three workers, one after the other. */
+static enum epa_status parallel_by_three(struct epa_backend *b,
+                                         void (*fn)(void *arg, uint32_t worker, uint32_t workers),
+                                         void *arg)
+{
+    (void)b;
+    for (uint32_t worker = 0; worker < 3; worker++)
+        fn(arg, worker, 3);
+    return EPA_OK;
+}
+
+static struct op_peaks peaks_by(struct fixture *f, uint32_t memory,
+                                const struct epa_backend_ops *ops)
+{
+    struct epa_error err = {EPA_OK, ""};
+    struct op_peaks peaks = {0, 0};
+
+    f->backend.memory = memory;
+    f->backend.ops = ops;
+    assert_int_equal(f->op->measure(f->rank[ME], &peaks, &err), EPA_OK);
+    f->backend.memory = EPA_MEMORY_HOST;
+    f->backend.ops = &host_ops;
+    return peaks;
+}
+
+/* Of a device what its backend says, of a host the sum over workers, who are measured again while
+ * other programs have the cores. */
+TEST(a_peak_is_that_of_the_device_or_of_all_workers)
+{
+    const struct epa_backend_ops device = {.peaks = device_peaks}, silent = {.peaks = NULL};
+    const struct epa_backend_ops three = {.parallel = parallel_by_three};
+    struct op_peaks one = {0, 0}, all = {0, 0}, none;
+    struct fixture f;
+
+    open_fixture(&f, &op_ag_gemm,
+                 (struct gemm_options){60, RANKS * N, K, EPA_F16, .values = GEMM_INTEGERS});
+    all = peaks_by(&f, EPA_MEMORY_CUDA, &device);
+    assert_true(all.flops_per_ns == 700 && all.bytes_per_ns == 3);
+    none = peaks_by(&f, EPA_MEMORY_CUDA, &silent);
+    assert_true(none.flops_per_ns == 0 && none.bytes_per_ns == 0);
+    all = none;
+    for (uint32_t try = 0; try < 20 && (try == 0 || all.flops_per_ns < 2 * one.flops_per_ns ||
+                                        all.bytes_per_ns < 2 * one.bytes_per_ns);
+         try++) {
+        one = peaks_by(&f, EPA_MEMORY_HOST, &host_ops);
+        all = peaks_by(&f, EPA_MEMORY_HOST, &three);
+    }
+    assert_true(all.bytes_per_ns > 0 && all.bytes_per_ns >= 2 * one.bytes_per_ns);
+    assert_true(all.flops_per_ns >= 2 * one.flops_per_ns);
+    close_fixture(&f);
+}
