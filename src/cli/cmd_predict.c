@@ -144,7 +144,6 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     struct runs *runs = &p->read[p->n_read];
     struct diag *diag = diag_create();
     struct cli one = *p->cli;
-    struct op_load load[OP_PHASES];
     const char **set = arena_alloc(p->arena, SETS_MOST * sizeof(*set));
     uint32_t n = 0;
     enum epa_status status;
@@ -169,7 +168,6 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     diag_destroy(diag);
     if (status != EPA_OK)
         return false;
-    prediction_count(runs->run[0].x, p->source, load);
     *m = (struct measured){.ranks = ranks,
                            .set = set,
                            .n_sets = n,
@@ -179,8 +177,9 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
                            .x = runs->run[0].x,
                            .total_ns = INFINITY,
                            .second_ns = INFINITY};
+    prediction_count(m->x, p->source, m->load);
     for (uint32_t i = 0; i < p->op->n_phases; i++) {
-        m->point[i] = prediction_point(m->x, &load[i], p->here);
+        m->point[i] = prediction_point(p, m->x, &m->load[i], p->here);
         m->point[i].ns = INFINITY;
         m->point[i].weight = prediction_is_whole(p, m) ? 1 : SIDE_WEIGHT;
     }
@@ -197,7 +196,7 @@ static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char wh
 
     if (!add_run(p, ranks, tokens, copies, checks, why))
         return false;
-    fewer = all->point[0].term[2] < all->point[0].term[3] && copies > 1 &&
+    fewer = all->load[0].rows < all->load[0].entries && copies > 1 &&
             p->x->routing.kind != ROUTING_FILE;
     if (!checks && tokens > 1 && !add_run(p, ranks, 1, copies, false, why)) {
         p->n = first;

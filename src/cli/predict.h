@@ -27,6 +27,7 @@ struct measured {
     uint32_t n_sets;
     bool checks; /* it is for --check alone */
     const struct experiment *x;
+    struct op_load load[OP_PHASES];
     struct predict_point point[OP_PHASES];
     double total_ns, second_ns; /* the fastest round, and the one after it */
 };
@@ -65,8 +66,8 @@ double prediction_threads(const struct experiment *);
 /* Means over iterations of what a world moves. */
 void prediction_count(const struct experiment *, const struct op_source *,
                       struct op_load mean[OP_PHASES]);
-struct predict_point prediction_point(const struct experiment *, const struct op_load *,
-                                      uint32_t cores);
+struct predict_point prediction_point(const struct prediction *, const struct experiment *,
+                                      const struct op_load *, uint32_t cores);
 /* Another world of the file, planned; or why there is none. */
 const char *prediction_resize(struct prediction *, uint32_t ranks, struct experiment *out,
                               uint32_t *planned);

@@ -52,12 +52,21 @@ void prediction_count(const struct experiment *x, const struct op_source *source
     }
 }
 
-struct predict_point prediction_point(const struct experiment *x, const struct op_load *load,
-                                      uint32_t cores)
+struct predict_point prediction_point(const struct prediction *p, const struct experiment *x,
+                                      const struct op_load *load, uint32_t cores)
 {
-    return (struct predict_point){.term = {1, x->ranks - 1, load->rows, load->entries},
-                                  .share = share_of(x, cores)};
+    struct predict_point out = {.share = share_of(x, cores)};
+    bool few = p->op->size(x) != p->op->size(p->x), shared = out.share > 1;
+
+    out.term[PREDICT_CALL] = 1;
+    out.term[PREDICT_PEER] = x->ranks - 1;
+    out.term[few ? PREDICT_FEW_ROW : PREDICT_ROW] = load->rows;
+    out.term[PREDICT_CHOICE] = few ? 0 : load->entries;
+    out.term[PREDICT_SHARED_CALL] = shared;
+    out.term[PREDICT_SHARED_ROW] = shared && !few ? load->rows : 0;
+    return out;
 }
+
 /* ---- predicting ---- */
 
 static double local_ns(const struct prediction *p, uint32_t fit, uint32_t phase,
@@ -129,7 +138,7 @@ static json_t *predict_stages(struct prediction *p, const struct experiment *x,
     json_t *stages = json_array();
 
     for (uint32_t phase = 0; phase < p->op->n_phases; phase++) {
-        struct predict_point point = prediction_point(x, &load[phase], p->cores);
+        struct predict_point point = prediction_point(p, x, &load[phase], p->cores);
         struct predict_time t, one;
         double from = INFINITY, to = 0, link_bytes = 0;
 
@@ -211,9 +220,7 @@ static json_t *find_scale(struct prediction *p, uint32_t first, json_t *worlds)
     uint32_t ranks = first, before = 0;
     const char *text = NULL;
 
-    for (; ranks <= (p->has_link ? RANKS_MOST : p->per_node) && text == NULL &&
-           p->err.status == EPA_OK;
-         ranks *= 2) {
+    for (; ranks <= (p->has_link ? RANKS_MOST : p->per_node) && text == NULL; ranks *= 2) {
         json_t *one = predict_world(p, ranks);
 
         ns = json_number_at(one, "total.ns");
@@ -256,8 +263,8 @@ static json_t *measured_json(const struct prediction *p)
                 stages, json_object_of("name", json_text(p->op->phase[k].name), "measured_ns",
                                        json_whole(m->point[k].ns), "predicted_ns",
                                        json_whole(local_ns(p, 0, k, &m->point[k])), "rows",
-                                       json_number(m->point[k].term[2]), "choices",
-                                       json_number(m->point[k].term[3]), NULL));
+                                       json_number(m->load[k].rows), "choices",
+                                       json_number(m->load[k].entries), NULL));
         json_array_append_new(out,
                               json_object_of("ranks", json_count(m->ranks), "size",
                                              json_count(m->tokens), "topk", json_count(m->copies),
@@ -269,52 +276,63 @@ static json_t *measured_json(const struct prediction *p)
 
 static json_t *costs_json(const struct prediction *p)
 {
+    static const char *const key[PREDICT_TERMS] = {
+        [PREDICT_CALL] = "call_ns",
+        [PREDICT_PEER] = "peer_ns",
+        [PREDICT_ROW] = "row_ns",
+        [PREDICT_CHOICE] = "choice_ns",
+        [PREDICT_FEW_ROW] = "few_row_ns",
+        [PREDICT_SHARED_CALL] = "shared_call_ns",
+        [PREDICT_SHARED_ROW] = "shared_row_ns",
+    };
     json_t *out = json_array();
 
-    for (uint32_t k = 0; k < p->op->n_phases; k++)
-        json_array_append_new(out,
-                              json_object_of("name", json_text(p->op->phase[k].name), "call_ns",
-                                             json_number(p->cost[0][k][0]), "peer_ns",
-                                             json_number(p->cost[0][k][1]), "row_ns",
-                                             json_number(p->cost[0][k][2]), "choice_ns",
-                                             json_number(p->cost[0][k][3]), NULL));
-    return out;
-}
+    for (uint32_t k = 0; k < p->op->n_phases; k++) {
+        json_t *costs = json_object_of("name", json_text(p->op->phase[k].name), NULL);
 
-static void add_check(json_t **out, const char *name, double predicted, double measured)
-{
-    json_array_append_new(*out,
-                          json_object_of("name", json_text(name), "predicted_ns",
-                                         json_whole(predicted), "measured_ns", json_whole(measured),
-                                         "ratio", json_number(predicted / measured), NULL));
-}
-
-/* --check: the world that was asked for, as it was measured here. */
-static json_t *check_here(const struct prediction *p, const json_t *world)
-{
-    json_t *out = json_array();
-
-    for (uint32_t i = 0; i < p->n && p->cli->check; i++) {
-        const struct measured *m = &p->run[i];
-        double sum = 0;
-
-        if (m->ranks != p->ranks || !prediction_is_whole(p, m))
-            continue;
-        for (uint32_t k = 0; k < p->op->n_phases; k++) {
-            const json_t *stage = json_array_get(json_object_get(world, "stages"), k);
-
-            add_check(&out, json_text_at(stage, "name"), json_number_at(stage, "ns"),
-                      m->point[k].ns);
-            sum += m->point[k].ns;
-        }
-        add_check(&out, "total", json_number_at(world, "total.ns"), sum);
-        break;
+        for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+            json_object_set_new(costs, key[t], json_number(p->cost[0][k][t]));
+        json_array_append_new(out, costs);
     }
     return out;
 }
 
+/* Rows of a world that was measured: its phases, and the total. */
+static void add_check(const struct prediction *p, json_t *out, const json_t *world,
+                      const double *phase_ns, double total_ns)
+{
+    for (uint32_t k = 0; k <= p->op->n_phases; k++) {
+        const json_t *row = k < p->op->n_phases
+                                ? json_array_get(json_object_get(world, "stages"), k)
+                                : json_object_get(world, "total");
+        double ns = k < p->op->n_phases ? phase_ns[k] : total_ns;
+
+        json_array_append_new(out,
+                              json_object_of("name", json_text(json_text_at(row, "name")),
+                                             "predicted_ns", json_whole(json_number_at(row, "ns")),
+                                             "measured_ns", json_whole(ns), "ratio",
+                                             json_number(json_number_at(row, "ns") / ns), NULL));
+    }
+}
+
+/* --check: the world that was asked for, as it was measured here. */
+static void check_here(const struct prediction *p, const json_t *world, json_t *out)
+{
+    for (uint32_t i = 0; i < p->n && p->cli->check; i++) {
+        const struct measured *m = &p->run[i];
+        double ns[OP_PHASES], sum = 0;
+
+        if (m->ranks != p->ranks || !prediction_is_whole(p, m))
+            continue;
+        for (uint32_t k = 0; k < p->op->n_phases; k++)
+            sum += ns[k] = m->point[k].ns;
+        add_check(p, out, world, ns, sum);
+        return;
+    }
+}
+
 /* --measured: results of that world, of the file's algorithm and size. */
-static enum epa_status check_there(struct prediction *p, const json_t *world, json_t **out)
+static enum epa_status check_there(struct prediction *p, const json_t *world, json_t *out)
 {
     struct results results = {0};
     bool found = false;
@@ -323,19 +341,15 @@ static enum epa_status check_there(struct prediction *p, const json_t *world, js
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
         const json_t *run = results.run[i].json, *x = json_object_get(run, "experiment");
+        double ns[OP_PHASES];
 
         found = results.run[i].ok && json_number_at(run, "world.size") == p->ranks &&
                 json_number_at(x, p->op->size_key) == (double)p->op->size(p->x) &&
                 strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
-        for (uint32_t k = 0; k < p->op->n_phases && found; k++) {
-            const json_t *stage = json_array_get(json_object_get(world, "stages"), k);
-            const char *name = json_text_at(stage, "name");
-
-            add_check(out, name, json_number_at(stage, "ns"), prediction_phase_ns(run, name));
-        }
+        for (uint32_t k = 0; k < p->op->n_phases; k++)
+            ns[k] = prediction_phase_ns(run, p->op->phase[k].name);
         if (found)
-            add_check(out, "total", json_number_at(world, "total.ns"),
-                      json_number_at(result_total(run), "ns.median"));
+            add_check(p, out, world, ns, json_number_at(result_total(run), "ns.median"));
     }
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
@@ -370,20 +384,17 @@ static const char *measured_text(const struct prediction *p)
 enum epa_status prediction_make(struct prediction *p)
 {
     uint32_t first = p->per_node < p->low ? p->per_node : p->low, node;
-    json_t *worlds = json_array(), *check, *link = json_null(), *scales, *asked = NULL;
+    json_t *worlds = json_array(), *check = json_array(), *link = json_null(), *scales,
+           *asked = NULL;
     const char *text;
     double times;
 
-    for (uint32_t ranks = p->low; ranks <= p->ranks && p->err.status == EPA_OK; ranks *= 2) {
+    for (uint32_t ranks = p->low; ranks <= p->ranks; ranks *= 2) {
         json_t *world = predict_world(p, ranks);
 
         if (*json_text_at(world, "why") == '\0')
             asked = world;
         json_array_append_new(worlds, world);
-    }
-    if (p->err.status != EPA_OK) {
-        json_decref(worlds);
-        return p->err.status;
     }
     scales = find_scale(p, first, worlds);
     node = p->ranks < p->per_node ? p->ranks : p->per_node;
@@ -406,9 +417,9 @@ enum epa_status prediction_make(struct prediction *p)
         json_array_append_new(
             p->notes, json_text("only one world could be measured: what a peer costs is not "
                                 "known, and taken to be nothing"));
-    check = check_here(p, asked);
-    if (p->cli->measured != NULL && p->err.status == EPA_OK)
-        (void)check_there(p, asked, &check);
+    check_here(p, asked, check);
+    if (p->cli->measured != NULL)
+        (void)check_there(p, asked, check);
     if (p->has_link)
         link = json_object_of("rate", json_number(p->link.bytes_per_ns), "latency_ns",
                               json_whole(p->link.latency_ns), "message_ns",

@@ -9,76 +9,8 @@
 
 /* ---- the fit ---- */
 
-/* Solves a x = b with n unknowns. False: the matrix is singular. */
-static bool solve(double a[PREDICT_TERMS][PREDICT_TERMS], double *b, uint32_t n, double *x)
-{
-    for (uint32_t c = 0; c < n; c++) {
-        uint32_t best = c;
-
-        for (uint32_t r = c + 1; r < n; r++)
-            best = fabs(a[r][c]) > fabs(a[best][c]) ? r : best;
-        if (!(fabs(a[best][c]) > 1e-9))
-            return false;
-        for (uint32_t k = 0; k < n; k++) {
-            double swap = a[c][k];
-
-            a[c][k] = a[best][k];
-            a[best][k] = swap;
-        }
-        x[0] = b[c];
-        b[c] = b[best];
-        b[best] = x[0];
-        for (uint32_t r = c + 1; r < n; r++) {
-            double times = a[r][c] / a[c][c];
-
-            for (uint32_t k = c; k < n; k++)
-                a[r][k] -= times * a[c][k];
-            b[r] -= times * b[c];
-        }
-    }
-    for (uint32_t c = n; c-- > 0;) {
-        x[c] = b[c];
-        for (uint32_t k = c + 1; k < n; k++)
-            x[c] -= a[c][k] * x[k];
-        x[c] /= a[c][c];
-    }
-    return true;
-}
-
-/* The weighted, scaled coefficient of a term at a measured point. */
-static double part_of(const struct predict_point *p, uint32_t term, const double *unit)
-{
-    return p->weight * p->share * p->term[term] / unit[term] / p->ns;
-}
-
-/* Costs of the terms in `mask` alone; false: they cannot be found, or one is below 0. */
-static bool fit_some(const struct predict_point *p, uint32_t n, uint32_t mask, const double *unit,
-                     double *cost)
-{
-    double a[PREDICT_TERMS][PREDICT_TERMS] = {{0}}, b[PREDICT_TERMS] = {0}, x[PREDICT_TERMS];
-    uint32_t term[PREDICT_TERMS], terms = 0;
-
-    memset(cost, 0, PREDICT_TERMS * sizeof(*cost));
-    for (uint32_t t = 0; t < PREDICT_TERMS; t++)
-        if ((mask >> t & 1) != 0)
-            term[terms++] = t;
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t r = 0; r < terms; r++) {
-            double part = part_of(&p[i], term[r], unit);
-
-            b[r] += p[i].weight * part;
-            for (uint32_t c = 0; c < terms; c++)
-                a[r][c] += part * part_of(&p[i], term[c], unit);
-        }
-    if (!solve(a, b, terms, x))
-        return false;
-    for (uint32_t r = 0; r < terms; r++) {
-        if (x[r] < 0)
-            return false;
-        cost[term[r]] = x[r] / unit[term[r]];
-    }
-    return true;
-}
+enum { SWEEPS = 500000 }; /* 20 ms: of terms that are nearly in proportion */
+static const double settled = 1e-13; /* of a term's part in the time */
 
 double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *p)
 {
@@ -89,32 +21,43 @@ double predict_local(const double cost[PREDICT_TERMS], const struct predict_poin
     return ns * p->share;
 }
 
-/* Tries every subset of terms (there are few) and takes the smallest of those that fit equally
- * well. */
+/* By turns each cost becomes what is best with the others as they are, and not below 0: of terms
+ * that nothing tells apart the first has all of it. */
 void predict_fit(const struct predict_point *p, uint32_t n, double cost[PREDICT_TERMS])
 {
-    double unit[PREDICT_TERMS] = {0}, least = INFINITY;
+    double unit[PREDICT_TERMS] = {0}, a[PREDICT_TERMS][PREDICT_TERMS] = {{0}};
+    double b[PREDICT_TERMS] = {0}, change = 1;
 
-    memset(cost, 0, PREDICT_TERMS * sizeof(*cost));
     for (uint32_t t = 0; t < PREDICT_TERMS; t++)
         for (uint32_t i = 0; i < n; i++)
-            unit[t] = fmax(unit[t], p[i].share * p[i].term[t] / p[i].ns);
-    for (uint32_t terms = 1; terms <= PREDICT_TERMS; terms++)
-        for (uint32_t mask = 1; mask < 1u << PREDICT_TERMS; mask++) {
-            double one[PREDICT_TERMS], sum = 0;
-            bool used = (uint32_t)__builtin_popcount(mask) == terms;
+            unit[t] = fmax(unit[t], p[i].weight * p[i].share * p[i].term[t] / p[i].ns);
+    for (uint32_t i = 0; i < n; i++) {
+        double part[PREDICT_TERMS] = {0};
 
-            for (uint32_t t = 0; t < PREDICT_TERMS; t++)
-                used = used && ((mask >> t & 1) == 0 || unit[t] > 0);
-            if (!used || !fit_some(p, n, mask, unit, one))
-                continue;
-            for (uint32_t i = 0; i < n; i++)
-                sum += pow(p[i].weight * (predict_local(one, &p[i]) / p[i].ns - 1), 2);
-            if (sum < least - 1e-9) {
-                least = sum;
-                memcpy(cost, one, sizeof(one));
-            }
+        for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+            if (unit[t] > 0)
+                part[t] = p[i].weight * p[i].share * p[i].term[t] / p[i].ns / unit[t];
+        for (uint32_t r = 0; r < PREDICT_TERMS; r++) {
+            b[r] += p[i].weight * part[r];
+            for (uint32_t c = 0; c < PREDICT_TERMS; c++)
+                a[r][c] += part[r] * part[c];
         }
+    }
+    memset(cost, 0, PREDICT_TERMS * sizeof(*cost));
+    for (uint32_t sweep = 0; sweep < SWEEPS && change > settled; sweep++) {
+        change = 0;
+        for (uint32_t t = 0; t < PREDICT_TERMS; t++) {
+            double rest = b[t], before = cost[t];
+
+            for (uint32_t k = 0; k < PREDICT_TERMS; k++)
+                rest -= a[t][k] * cost[k];
+            if (unit[t] > 0)
+                cost[t] = fmax(0, before + rest / a[t][t]);
+            change = fmax(change, fabs(cost[t] - before));
+        }
+    }
+    for (uint32_t t = 0; t < PREDICT_TERMS; t++)
+        cost[t] = unit[t] > 0 ? cost[t] / unit[t] : 0;
 }
 
 /* ---- the link ---- */

@@ -97,11 +97,22 @@ void table_csv(struct text *, const struct table_column *, const json_t *rows);
  * and its report. */
 
 /* Costs of a rank that add up: of a call, of each peer, of each row and each choice that it sends
- * or receives. */
-enum { PREDICT_TERMS = 4 };
+ * or receives. Of few rows, which caches hold, one costs less. Where ranks share a core, another
+ * has to run before one that waits goes on, and leaves it a cold cache: a call and a row cost more,
+ * besides the share of the core. */
+enum {
+    PREDICT_CALL,
+    PREDICT_PEER,
+    PREDICT_ROW,
+    PREDICT_CHOICE,
+    PREDICT_FEW_ROW,
+    PREDICT_SHARED_CALL,
+    PREDICT_SHARED_ROW,
+    PREDICT_TERMS
+};
 
 struct predict_point {
-    double term[PREDICT_TERMS]; /* how many of each; [0] is 1 */
+    double term[PREDICT_TERMS]; /* how many of each */
     double share;               /* threads that share a core: all costs are so many times as high */
     double ns;                  /* what was measured */
     double weight;              /* of its relative error */

@@ -6,7 +6,7 @@
 
 #include "report/summary.h"
 
-/* Worlds of 2, 4 and 8 ranks, with all tokens, one, and fewer choices. */
+/* Worlds of 2, 4 and 8 ranks on 4 cores, with all tokens, one, and fewer choices. */
 static uint32_t points(const double *cost, struct predict_point *out)
 {
     uint32_t n = 0;
@@ -15,9 +15,18 @@ static uint32_t points(const double *cost, struct predict_point *out)
         for (uint32_t kind = 0; kind < 3; kind++, n++) {
             double choices = kind == 0 ? 2048 : kind == 1 ? 16 : 512;
             double rows = choices * (1 - pow(0.5, ranks));
+            bool few = kind == 1, shared = ranks > 4;
 
-            out[n] = (struct predict_point){
-                {1, ranks - 1, rows, choices}, .share = ranks > 4 ? 2 : 1, .weight = 1};
+            out[n] =
+                (struct predict_point){.term = {[PREDICT_CALL] = 1,
+                                                [PREDICT_PEER] = ranks - 1,
+                                                [PREDICT_ROW] = few ? 0 : rows,
+                                                [PREDICT_CHOICE] = few ? 0 : choices,
+                                                [PREDICT_FEW_ROW] = few ? rows : 0,
+                                                [PREDICT_SHARED_CALL] = shared,
+                                                [PREDICT_SHARED_ROW] = shared && !few ? rows : 0},
+                                       .share = shared ? 2 : 1,
+                                       .weight = 1};
             out[n].ns = predict_local(cost, &out[n]);
         }
     return n;
@@ -25,23 +34,39 @@ static uint32_t points(const double *cost, struct predict_point *out)
 
 TEST(costs_are_found_again)
 {
-    static const double costs[][PREDICT_TERMS] = {
-        {1500, 120, 200, 40}, {0, 300, 0, 25}, {900, 0, 310, 0}, {700, 0, 0, 0}};
-    struct predict_point point[9], known = {{1, 7, 20, 30}, .share = 4};
+    static const double costs[][PREDICT_TERMS] = {{1500, 120, 200, 40, 80, 0, 0},
+                                                  {0, 300, 0, 25, 5, 0, 0},
+                                                  {900, 0, 310, 0, 30, 2700, 0},
+                                                  {700, 20, 100, 0, 100, 600, 180},
+                                                  {700, 0, 0, 0, 0, 0, 0}};
+    struct predict_point point[9], known = {{1, 7, 20, 30, 0, 1, 20}, .share = 4};
     double cost[PREDICT_TERMS];
 
     for (size_t i = 0; i < LENGTH(costs); i++) {
-        predict_fit(point, points(costs[i], point), cost);
+        uint32_t n = points(costs[i], point);
+
+        predict_fit(point, n, cost);
         for (uint32_t t = 0; t < PREDICT_TERMS; t++)
             assert_true(fabs(cost[t] - costs[i][t]) <= 1e-3 * (costs[i][t] + 1));
     }
-    /* 100 + 70 + 40 + 30, four times as long where four share a core */
-    assert_true(fabs(predict_local((double[]){100, 10, 2, 1}, &known) - 960) < 1e-9);
+    /* 100 + 70 + 40 + 30 + 5 + 60, four times as long where four share a core */
+    assert_true(fabs(predict_local((double[]){100, 10, 2, 1, 9, 5, 3}, &known) - 1220) < 1e-9);
+}
+
+/* What nothing tells apart is a call's, and not a peer's. */
+TEST(one_world_leaves_peers_without_a_cost)
+{
+    struct predict_point point[9];
+    double cost[PREDICT_TERMS];
+
+    (void)points((double[PREDICT_TERMS]){700, 50, 10}, point);
+    predict_fit(point, 2, cost);
+    assert_true(cost[PREDICT_PEER] < 1e-6 && cost[PREDICT_CALL] > 700);
 }
 
 TEST(no_cost_is_below_0)
 {
-    static const double truth[PREDICT_TERMS] = {1000, 10, 100, 0};
+    static const double truth[PREDICT_TERMS] = {1000, 10, 100, 0, 50, 2000, 30};
     struct predict_point point[9];
     double cost[PREDICT_TERMS];
     uint32_t n = points(truth, point);
