@@ -73,7 +73,8 @@ struct cli {
     json_t *results_out;       /* a list that gets all results, too; NULL: nothing */
     struct alternation *alternation; /* of a bench with another; NULL: it runs alone */
     uint32_t side;
-    char *failure; /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
+    bool times_only; /* a bench without what hardware can do at most */
+    char *failure;   /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
 };
 
 /* The commands; each returns an exit code. A failure to write standard output is reported by
@@ -296,6 +297,7 @@ struct turn {
     struct registry *registry;
     json_t *machine;
     char *why; /* [CLI_FAILURE] gets why it failed */
+    bool times_only;
 };
 /* Runs it by a command, quiet, its results in memory; returns the command's exit code. */
 int turns_run(const struct cli *, int (*command)(const struct cli *), const struct turn *,

@@ -20,11 +20,13 @@
 #include "report/result.h"
 
 enum {
-    ROUNDS = 6,  /* of a contest before it drops half */
-    WINNERS = 4, /* that are combined */
+    ROUNDS = 6,       /* of a contest before it drops half, at least; */
+    ROUNDS_MOST = 30, /* by then it is known well enough, or the machine is busy */
+    WINNERS = 4,      /* that are combined */
     PASSES = 4,
-    VERIFIED = 4,         /* iterations */
-    ITERATIONS_LEAST = 10 /* of a turn */
+    VERIFIED = 4,           /* iterations */
+    ITERATIONS_LEAST = 10,  /* of a turn */
+    ITERATIONS_MOST = 10000 /* beyond those of the file */
 };
 #define BUDGET_NS UINT64_C(60000000000)
 #define GAIN 0.005     /* of a median; with less one is no better than another */
@@ -65,7 +67,8 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
             set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
     }
     *code = turns_run(s->t.cli, verify ? cmd_verify : cmd_bench,
-                      &(struct turn){s->base[x->base].text, set, n, s->registry, s->machine, why},
+                      &(struct turn){s->base[x->base].text, set, n, s->registry, s->machine, why,
+                                     .times_only = true},
                       &results);
     if (is_interrupted(*code)) {
         results_free(&results);
@@ -128,7 +131,7 @@ static uint64_t turn_ns(const struct tune_search *s)
     return s->benches > 0 ? s->bench_ns / s->benches : s->took_ns;
 }
 
-/* When turns of the search have to end: the last comparison says nothing before 10 rounds of 4. */
+/* When turns of the search have to end: the last comparison says nothing before 10 rounds. */
 static uint64_t search_end(const struct tune_search *s)
 {
     double budget = (double)s->t.budget_ns, last = 48 * (double)turn_ns(s);
@@ -203,6 +206,11 @@ static int take_round(struct tune_search *s, struct tune_setting **list, uint32_
     return code;
 }
 
+static uint32_t half_of(uint32_t n, uint32_t keep)
+{
+    return (n + 1) / 2 > keep ? (n + 1) / 2 : n > keep ? keep : n;
+}
+
 static int by_ratio(const void *a, const void *b)
 {
     const struct tune_setting *x = *(struct tune_setting *const *)a;
@@ -212,7 +220,40 @@ static int by_ratio(const void *a, const void *b)
     return (of_x > of_y) - (of_x < of_y);
 }
 
-/* Rounds, and half of the list dropped, until `keep` are left, the best first. */
+/* Whether it is known which are kept, as the others are clearly behind, or how fast those are: to
+ * GAIN, or to a tenth of what they gain or lose. */
+static bool is_settled(struct tune_setting **list, uint32_t n, uint32_t keep)
+{
+    bool settled = true;
+
+    qsort(list, n, sizeof(struct tune_setting *), by_ratio);
+    if (keep > 0 && keep < n &&
+        tune_ratio(list[keep], list[keep]->from) -
+                tune_ratio(list[keep - 1], list[keep - 1]->from) >
+            3 * (tune_error(list[keep]) + tune_error(list[keep - 1])))
+        return true;
+    for (uint32_t i = 0; i < n && i < keep; i++)
+        settled = settled &&
+                  tune_error(list[i]) < fmax(GAIN, fabs(tune_ratio(list[i], list[i]->from)) / 10);
+    return settled;
+}
+
+/* Leaves in the list who had a turn; the others say why not. */
+static uint32_t keep_tried(struct tune_setting **list, uint32_t n)
+{
+    uint32_t m = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (!list[i]->dropped && list[i]->rounds > list[i]->from)
+            list[m++] = list[i];
+        else if (!list[i]->dropped)
+            list[i]->why = "not reached: the budget was spent";
+    }
+    return m;
+}
+
+/* Rounds until it is known which half of the list is faster, and the other half dropped, until
+ * `keep` are left, the best first. */
 static int hold_contest(struct tune_search *s, struct tune_setting **list, uint32_t *n,
                         uint32_t keep, uint64_t until_ns)
 {
@@ -226,25 +267,26 @@ static int hold_contest(struct tune_search *s, struct tune_setting **list, uint3
             list[i]->why = NULL;
         }
     }
-    for (uint32_t m = *n; m > keep; m = m / 2 > keep ? (m + 1) / 2 : keep)
+    for (uint32_t m = *n; m > keep; m = half_of(m, keep))
         cuts++;
     for (uint32_t cut = 0; (cut == 0 || cut < cuts) && code == EXIT_OK; cut++) {
         double left = until_ns > s->t.spent_ns ? (double)(until_ns - s->t.spent_ns) : 0;
-        double fit = left / (cuts > 0 ? cuts - cut : 1) / ((*n + 1) * (double)turn_ns(s));
-        uint32_t rounds = (uint32_t)fmax(1, fmin(ROUNDS, fit)), m = 0, next;
+        double part = left / (cuts > 0 ? cuts - cut : 1);
+        uint64_t end_ns = s->t.spent_ns + (uint64_t)part;
+        uint32_t m = *n, next;
+        uint32_t least = (uint32_t)fmax(1, fmin(ROUNDS, part / ((m + 1) * (double)turn_ns(s))));
 
-        for (uint32_t r = 0; r < rounds && code == EXIT_OK && s->t.spent_ns < until_ns &&
-                             s->t.setting[0]->rounds < TUNE_ROUNDS;
-             r++)
-            code = take_round(s, list, *n, r % 2 == 1, until_ns);
-        for (uint32_t i = 0; i < *n; i++) {
-            if (!list[i]->dropped && list[i]->rounds > list[i]->from)
-                list[m++] = list[i];
-            else if (!list[i]->dropped)
-                list[i]->why = "not reached: the budget was spent";
+        for (uint32_t r = 0;
+             r < ROUNDS_MOST && code == EXIT_OK && s->t.spent_ns < until_ns &&
+             s->t.setting[0]->rounds < TUNE_ROUNDS &&
+             (r < least || (s->t.spent_ns < end_ns && !is_settled(list, m, half_of(m, keep))));
+             r++) {
+            code = take_round(s, list, m, r % 2 == 1, until_ns);
+            m = keep_tried(list, m);
         }
+        m = keep_tried(list, m);
+        next = half_of(m, keep);
         qsort(list, m, sizeof(*list), by_ratio);
-        next = m > keep ? ((m + 1) / 2 > keep ? (m + 1) / 2 : keep) : m;
         for (uint32_t i = next; i < m; i++) {
             double behind = tune_ratio(list[i], list[i]->from) - tune_ratio(list[0], list[0]->from);
 
@@ -259,12 +301,13 @@ static int hold_contest(struct tune_search *s, struct tune_setting **list, uint3
 
 /* ---- the search ---- */
 
-/* The file's settings, and how long a turn is to be. */
+/* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
+ * as long as all else, so that short ones are not lost in what differs from second to second. */
 static int take_first(struct tune_search *s)
 {
     struct tune_setting *file = s->t.setting[0];
     const struct bench_options *bench = &file->x->bench;
-    double ns;
+    double ns, beside; /* all that a turn is but for its iterations */
     int code;
 
     s->longest_ns = s->t.budget_ns / 40;
@@ -273,7 +316,8 @@ static int take_first(struct tune_search *s)
         return code;
     ns = file->ns[0];
     file->rounds = 0;
-    s->iterations = (uint32_t)fmin(bench->iterations,
+    beside = fmax(0, (double)s->took_ns - ns * (double)(s->t.samples + bench->warmup));
+    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / ns, ITERATIONS_MOST)),
                                    fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
     s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
     s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
@@ -311,15 +355,15 @@ static uint64_t part_of_rest(const struct tune_search *s, double part)
     return end > spent ? spent + (uint64_t)(part * (double)(end - spent)) : spent;
 }
 
-/* In the median and in three quarters of the rounds: what comes and goes on a busy machine is not
- * combined. */
+/* In the median and in more rounds than the standard deviation of chance allows: what comes and goes
+ * on a busy machine is not combined. */
 static bool is_faster(const struct tune_setting *x, double before)
 {
-    uint32_t faster = 0;
+    int rounds = (int)(x->rounds - x->from), more = -rounds; /* rounds it won, less those it lost */
 
     for (uint32_t i = x->from; i < x->rounds; i++)
-        faster += x->log_ratio[i] < before;
-    return tune_ratio(x, x->from) < before - GAIN && 4 * faster >= 3 * (x->rounds - x->from);
+        more += x->log_ratio[i] < before ? 2 : 0;
+    return tune_ratio(x, x->from) < before - GAIN && more > 0 && more * more >= rounds;
 }
 
 /* One pass; *best is its best, and *more whether that is better than before. */

@@ -154,18 +154,27 @@ void tune_journal_close(struct tune_journal *j)
 
 /* ---- what is said ---- */
 
-static double median_of(const double *x, uint32_t n)
+static double percentile_of(const double *x, uint32_t n, uint32_t permille)
 {
     double sorted[TUNE_ROUNDS];
 
     memcpy(sorted, x, n * sizeof(*x));
     stats_sort(sorted, n);
-    return n > 0 ? stats_percentile(sorted, n, 500) : NAN;
+    return n > 0 ? stats_percentile(sorted, n, permille) : NAN;
 }
 
 double tune_ratio(const struct tune_setting *s, uint32_t from)
 {
-    return median_of(s->log_ratio + from, s->rounds - from);
+    return percentile_of(s->log_ratio + from, s->rounds - from, 500);
+}
+
+double tune_error(const struct tune_setting *s)
+{
+    uint32_t n = s->rounds - s->from;
+    double quartiles = percentile_of(s->log_ratio + s->from, n, 750) -
+                       percentile_of(s->log_ratio + s->from, n, 250);
+
+    return 0.93 * quartiles / sqrt(n); /* of a normal distribution */
 }
 
 static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
@@ -176,7 +185,7 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
         json_array_append_new(set, json_text(s->set[i]));
     return json_object_of("setting", json_text(s->name), "set", set, "pass", json_count(s->pass),
                           "rounds", json_count(s->rounds), "median_ns",
-                          json_whole(median_of(s->ns, s->rounds)), "ratio",
+                          json_whole(percentile_of(s->ns, s->rounds, 500)), "ratio",
                           json_number(exp(tune_ratio(s, 0))), "outcome",
                           json_text(s == t->best && s != t->setting[0] ? "best"
                                     : s->why != NULL                   ? s->why

@@ -7,7 +7,7 @@
 #include "cli/runs.h"
 #include "config/experiment.h"
 
-enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 512 /* that a setting takes part in */ };
+enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 1024 /* that a setting takes part in */ };
 
 /* What is tried: options over those of the file. */
 struct tune_setting {
@@ -42,6 +42,8 @@ struct tune {
 
 /* The ratio of a setting to the file's over its rounds from `from` on, as a logarithm. */
 double tune_ratio(const struct tune_setting *, uint32_t from);
+/* Its standard error in the contest under way, from quartiles: other load strikes some rounds. */
+double tune_error(const struct tune_setting *);
 
 void tune_print(FILE *, const struct tune *);
 json_t *tune_json(const struct tune *);

@@ -98,17 +98,16 @@ void rank_clear_heap(struct rank *r)
         (void)rank_transport(r, t->ops->reset(t));
 }
 
-/* A bench that takes turns with another is there for its times. */
-static bool has_peak(const struct session *s)
+static bool has_peaks(const struct session *s)
 {
-    return s->verb == VERB_BENCH && s->alternation == NULL;
+    return s->verb == VERB_BENCH && !s->times_only;
 }
 
 /* What the links can do, before anything lives in the heap. What was written is taken away again:
  * algorithms find the heap as open() left it. */
 static void measure_peak(struct rank *r)
 {
-    if (!rank_good(r) || !has_peak(r->session))
+    if (!rank_good(r) || !has_peaks(r->session))
         return;
     r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
                              &r->shared->peak, &r->err);
@@ -124,7 +123,7 @@ static void measure_peak_again(struct rank *r)
     struct session_rank *shared = r->shared;
     struct peak again;
 
-    if (!rank_goes_on(r) || !has_peak(r->session) || r->backend->memory != EPA_MEMORY_HOST)
+    if (!rank_goes_on(r) || !has_peaks(r->session) || r->backend->memory != EPA_MEMORY_HOST)
         return;
     r->status = peak_measure(r->boot, r->backend, r->transport, r->session->footprint.signals,
                              &again, &r->err);
@@ -153,7 +152,7 @@ static void create_operation(struct rank *r)
                                               .slots = session_slots(s),
                                               .hard_values = s->verb == VERB_VERIFY && exact},
                           &r->op, &r->err);
-    if (!rank_good(r) || s->verb != VERB_BENCH || r->op->operation->measure == NULL)
+    if (!rank_good(r) || !has_peaks(s) || r->op->operation->measure == NULL)
         return;
     boot_barrier(r);
     if (rank_good(r))

@@ -261,6 +261,7 @@ struct session {
     void *poll_arg;
     struct alternation *alternation; /* of this bench with another; NULL: it runs alone */
     uint32_t side;                   /* which of the two it is */
+    bool times_only;                 /* bench: no peaks, of links or of computing */
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */

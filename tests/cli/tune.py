@@ -104,6 +104,7 @@ def main(epa2a, plugins, inner):
         found, _ = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
                         "--out", "best.yaml")
         assert not found["better"] and pathlib.Path("best.yaml").read_text().startswith("# As it was"), found
+        assert found["samples"] > 5, found  # short iterations: as many as take as long as ranks take to start
         assert "settings fail: verify: rank" in tune("--only", "slow", "--set", "algorithm.wrong=true", code=1)[1].stderr
     return 0
 
