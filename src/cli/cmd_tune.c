@@ -136,7 +136,7 @@ static uint64_t search_end(const struct tune_search *s)
 {
     double budget = (double)s->t.budget_ns, last = 48 * (double)turn_ns(s);
 
-    return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), 0.6 * budget));
+    return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget));
 }
 
 /* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <fnmatch.h>
@@ -25,10 +24,9 @@
 
 static const char option[] = "--out-dir";
 
-/* Lines up to one that was cut short. */
-static json_t *read_lines(const struct text *text)
+/* Reads lines up to one that was cut short; returns how many bytes they have. */
+static size_t read_lines(const struct text *text, json_t *out)
 {
-    json_t *out = json_array();
     const char *at = text->data, *end;
 
     for (; at != NULL && (end = strchr(at, '\n')) != NULL; at = end + 1) {
@@ -38,16 +36,16 @@ static json_t *read_lines(const struct text *text)
             break;
         json_array_append_new(out, line);
     }
-    return out;
+    return at != NULL ? (size_t)(at - text->data) : 0;
 }
 
-/* What differs between two searches. */
-static enum epa_status check_head(const struct tune_journal *j, const json_t *head,
+enum epa_status tune_journal_next(struct tune_journal *j, const json_t *what, const json_t **out,
                                   struct epa_error *err)
 {
-    const json_t *old = json_array_get(j->old, 0);
+    const json_t *turn = json_array_get(j->old, j->at), *old = json_object_get(turn, "what");
 
-    for (struct json_walk it = {head}; json_next(&it);) {
+    *out = turn;
+    for (struct json_walk it = {turn != NULL ? what : NULL}; json_next(&it);) {
         const json_t *before = json_object_get(old, it.key);
         text_auto was = {0}, is = {0};
 
@@ -56,77 +54,12 @@ static enum epa_status check_head(const struct tune_journal *j, const json_t *he
         json_write(&was, before, JSON_ENCODE_ANY | JSON_COMPACT);
         json_write(&is, it.value, JSON_ENCODE_ANY | JSON_COMPACT);
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "--resume: the search in %s is another: %s was %s, and is %s; --force "
-                        "without --resume begins again",
-                        j->path, it.key, was.data != NULL ? was.data : "absent", is.data);
-    }
-    return EPA_OK;
-}
-
-static enum epa_status read_old(struct tune_journal *j, const struct cli *cli, const json_t *head,
-                                struct epa_error *err)
-{
-    text_auto text = {0};
-    struct stat at;
-    enum epa_status status;
-
-    if (stat(j->path, &at) != 0)
-        return EPA_OK;
-    if (!cli->resume)
-        return cli->force ? EPA_OK
-                          : epa_fail(err, EPA_ERR_CONFIG,
-                                     "%s %s: a search is there already: --resume goes on with it, "
-                                     "--force begins again",
-                                     option, cli->out_dir);
-    status = file_read(j->path, FILE_MOST, &text, err);
-    if (status == EPA_OK) {
-        json_decref(j->old);
-        j->old = read_lines(&text);
-        status = check_head(j, head, err);
-    }
-    return status;
-}
-
-enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli, json_t *head,
-                                  struct epa_error *err)
-{
-    text_auto text = {0};
-    enum epa_status status;
-
-    *j = (struct tune_journal){.fd = -1, .lock_fd = -1, .at = 1, .old = json_array()};
-    if (cli->out_dir == NULL)
-        return EPA_OK;
-    j->path = memory_printf("%s/tune.jsonl", cli->out_dir);
-    status = run_folder_lock(cli->out_dir, &j->lock_fd, err);
-    if (status == EPA_OK)
-        status = read_old(j, cli, head, err);
-    if (status == EPA_OK && json_array_size(j->old) == 0)
-        json_array_append(j->old, head);
-    for (size_t i = 0; i < json_array_size(j->old); i++) {
-        json_write(&text, json_array_get(j->old, i), JSON_COMPACT | JSON_DIGITS);
-        text_add(&text, "\n");
-    }
-    if (status == EPA_OK)
-        status = file_write(option, j->path, true, &text, err);
-    if (status == EPA_OK && (j->fd = open(j->path, O_WRONLY | O_APPEND | O_CLOEXEC)) < 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, j->path, strerror(errno));
-    return status;
-}
-
-enum epa_status tune_journal_next(struct tune_journal *j, const json_t *what, const json_t **out,
-                                  struct epa_error *err)
-{
-    const json_t *turn = json_array_get(j->old, j->at);
-
-    *out = turn;
-    if (turn == NULL)
-        return EPA_OK;
-    if (!json_equal(json_object_get(turn, "what"), what))
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "--resume: %s, line %zu: another turn than this search would take there; "
+                        "--resume: %s, line %zu, is of another search: %s was %s, and is %s; "
                         "--force without --resume begins again",
-                        j->path, j->at + 1);
-    j->at++;
+                        j->path, j->at + 1, it.key, was.data != NULL ? was.data : "absent",
+                        is.data);
+    }
+    j->at += turn != NULL;
     return EPA_OK;
 }
 
@@ -140,6 +73,38 @@ enum epa_status tune_journal_add(struct tune_journal *j, const json_t *turn, str
     json_write(&line, turn, JSON_COMPACT | JSON_DIGITS);
     text_add(&line, "\n");
     return file_stream_add(&stream, &line, err);
+}
+
+enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli, const json_t *head,
+                                  struct epa_error *err)
+{
+    json_auto_t *line = json_object_of("what", json_deep_copy(head), NULL);
+    const json_t *old = NULL;
+    text_auto text = {0};
+    enum epa_status status;
+    size_t bytes;
+
+    *j = (struct tune_journal){.fd = -1, .lock_fd = -1, .old = json_array()};
+    if (cli->out_dir == NULL)
+        return EPA_OK;
+    j->path = memory_printf("%s/tune.jsonl", cli->out_dir);
+    status = run_folder_lock(cli->out_dir, &j->lock_fd, err);
+    if (status == EPA_OK && !cli->resume && !cli->force && access(j->path, F_OK) == 0)
+        status = epa_fail(err, EPA_ERR_CONFIG,
+                          "%s %s: a search is there already: --resume goes on with it, --force "
+                          "begins again",
+                          option, cli->out_dir);
+    if (status == EPA_OK && cli->resume && access(j->path, F_OK) == 0)
+        status = file_read(j->path, FILE_MOST, &text, err);
+    bytes = read_lines(&text, j->old);
+    if (status == EPA_OK)
+        status = tune_journal_next(j, head, &old, err);
+    if (status != EPA_OK)
+        return status;
+    j->fd = open(j->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (j->fd < 0 || ftruncate(j->fd, (off_t)bytes) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, j->path, strerror(errno));
+    return old != NULL ? EPA_OK : tune_journal_add(j, line, err);
 }
 
 void tune_journal_close(struct tune_journal *j)
@@ -197,6 +162,7 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
 static void add_verdict(const struct tune *t, struct text *out)
 {
     const struct comparison *x = &t->last;
+    double mean_turn = t->turns > 0 ? (double)t->spent_ns / t->turns : 0;
     bool missed = false;
 
     for (uint32_t i = 1; i < t->n; i++)
@@ -210,8 +176,9 @@ static void add_verdict(const struct tune *t, struct text *out)
     else if (t->rounds == 0 || isnan(x->low))
         text_add(out,
                  "%s was faster, but %u rounds in turns with the file's settings are too few to "
-                 "know: they stay; a larger --budget decides",
-                 t->best->name, t->rounds);
+                 "know: they stay; --budget %.0fs decides",
+                 t->best->name, t->rounds,
+                 ceil(2 * turns_look(1) * mean_turn / TUNE_LAST_MOST / 1e9));
     else
         text_add(out,
                  "%s%s: %.3f of the median of the file's settings, %.3f to %.3f (%g %%), %u "

@@ -8,6 +8,7 @@
 #include "config/experiment.h"
 
 enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 1024 /* that a setting takes part in */ };
+#define TUNE_LAST_MOST 0.6 /* of the budget, for the last comparison */
 
 /* What is tried: options over those of the file. */
 struct tune_setting {
@@ -60,7 +61,7 @@ struct tune_journal {
 };
 
 /* Opens --out-dir, or nothing; `head`: what a search that goes on must have alike. */
-enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, json_t *head,
+enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, const json_t *head,
                                   struct epa_error *);
 /* The next turn of the search that goes on, which was `what`; NULL: it has to be taken. */
 enum epa_status tune_journal_next(struct tune_journal *, const json_t *what, const json_t **out,
