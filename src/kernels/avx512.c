@@ -28,7 +28,8 @@ INLINED void quantise_as(const uint16_t *x, uint32_t hidden, uint32_t group, con
 }
 
 enum {
-    FETCH_AHEAD = 512, /* bytes; in each row, in each destination */
+    FETCH_AHEAD = 512, /* bytes; in each row of codes, in each destination */
+    ROWS_AHEAD = 1024, /* the same in each row of two bytes a channel */
 };
 
 /* To two places in turn: one is often another core's and slow, one the own and quick, and
@@ -107,7 +108,7 @@ INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint3
             const uint16_t *at = row[i] + h + 32 * v;
             struct floats32 f = widen(at, last, f16);
 
-            _mm_prefetch((const char *)at + FETCH_AHEAD, _MM_HINT_T0);
+            _mm_prefetch((const char *)at + ROWS_AHEAD, _MM_HINT_T0);
             acc[v].a = _mm512_fmadd_ps(w, f.a, acc[v].a);
             acc[v].b = _mm512_fmadd_ps(w, f.b, acc[v].b);
         }
