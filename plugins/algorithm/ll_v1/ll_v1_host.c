@@ -320,12 +320,8 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     status = find_outputs(&task);
     if (status == EPA_OK)
         status = exchange(&task);
-    if (algo_phase(&h->a, status, "reduce")) {
-        algo_begin_work(&h->a);
+    if (algo_phase(&h->a, status, "reduce"))
         status = v1_reduce(&task);
-        if (h->again == NULL) /* called again it is not of the pair */
-            algo_end_work(&h->a, task.m->epoch, ALGO_COMBINE, task.m->tokens);
-    }
     algo_end(&h->a);
     task.set->s.state = ALGO_FREE;
     h->again = task.set;

@@ -395,7 +395,14 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
 
 enum epa_status v1_reduce(struct v1_task *task)
 {
-    for (uint32_t rank = 0; rank < task->h->l.size; rank++)
+    struct v1_host *h = task->h;
+    enum epa_status status;
+
+    for (uint32_t rank = 0; rank < h->l.size; rank++)
         locate_outputs(task, rank);
-    return in_parallel(task, reduce_tokens);
+    algo_begin_work(&h->a);
+    status = in_parallel(task, reduce_tokens);
+    if (h->again == NULL) /* called again it is not of the pair */
+        algo_end_work(&h->a, task->m->epoch, ALGO_COMBINE, task->m->tokens);
+    return status;
 }
