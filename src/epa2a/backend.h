@@ -93,8 +93,8 @@ struct epa_backend_ops {
     /* Queues a write of more memory than L2 holds; on the host each worker does so. */
     enum epa_status (*flush_cache)(struct epa_backend *);
     /* Experts between a dispatch and its combine, real ones (struct epa_mlp says what is computed,
-     * y is rounded) or synthetic ones. NULL, all four, and synthetic ones that create() does not
-     * support: the core computes them on the host, by copies.
+     * y is rounded) or synthetic ones. NULL, all four, on hosts, where the core computes them, and
+     * where algorithms must do so themselves.
      *
      * create() allocates all scratch memory; EPA_ERR_UNSUPPORTED and EPA_ERR_NOMEM with a
      * sentence. run() queues the work: `moe` is as its dispatch left it, its lists are read by

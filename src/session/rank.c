@@ -300,24 +300,16 @@ static void choose_clock(struct rank *r)
     const struct bench_options *o = &x->bench;
     const struct epa_backend_ops *ops = r->backend->ops;
     const char *backend = x->backend.plugin->name;
-    bool graphs = ops->capture_begin != NULL, graph = o->clock == CLOCK_GRAPH, captures = graphs;
+    bool graphs = ops->capture_begin != NULL, graph = o->clock == CLOCK_GRAPH;
 
     r->clock = r->backend->memory == EPA_MEMORY_HOST ? CLOCK_HOST : CLOCK_EVENTS;
     if (r->session->verb != VERB_BENCH)
         return;
-    /* Experts of the host follow the lists of a dispatch, which a graph has not made yet. */
-    for (uint32_t i = 0; i < r->n_stages; i++)
-        captures = captures && !(is_kind(r, i, EPA_STAGE_EXPERTS) && ops->experts_create == NULL);
     if (o->cache == CACHE_COLD && ops->flush_cache == NULL)
         rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.cache: cold: backend '%s' cannot flush a cache",
                   backend);
     if (graph && !graphs)
         rank_fail(r, EPA_ERR_UNSUPPORTED, "bench.clock: backend '%s' has no graphs; set events",
-                  backend);
-    if (graph && !captures)
-        rank_fail(r, EPA_ERR_UNSUPPORTED,
-                  "bench.clock: backend '%s' leaves real experts to the host, which no graph can "
-                  "hold; set events",
                   backend);
     if (graph && r->first_stages == 0)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
@@ -326,7 +318,7 @@ static void choose_clock(struct rank *r)
                   x->algorithm.plugin->name);
     if (o->clock == CLOCK_END_TO_END)
         r->clock = CLOCK_END_TO_END;
-    else if (graph || (o->clock == CLOCK_AUTO && captures && r->first_stages != 0))
+    else if (graph || (o->clock == CLOCK_AUTO && graphs && r->first_stages != 0))
         r->clock = CLOCK_GRAPH;
 }
 

@@ -139,8 +139,6 @@ void rank_stage(struct rank *r, uint32_t stage, uint32_t slot)
 {
     uint64_t begin = epa_trace_now(r->trace);
 
-    if (is_kind(r, stage, EPA_STAGE_EXPERTS) && r->backend->ops->experts_create == NULL)
-        rank_sync(r); /* the host looks at what was queued */
     if (!rank_good(r))
         return;
     if (is_kind(r, stage, EPA_STAGE_EXPERTS))

@@ -19,7 +19,7 @@ enum { MARKS = 16 };
 
 struct config {
     uint32_t fail_launch, fail_write;
-    bool graphs, experts;
+    bool graphs;
 };
 
 struct work {
@@ -306,7 +306,7 @@ static enum epa_status gpu_flush_cache(struct epa_backend *base)
     return push(&gpu->stream, run_flush, &(struct own){gpu, 0}, sizeof(struct own));
 }
 
-/* ---- real experts: bf16, layout expert, as slow as can be ---- */
+/* ---- experts: bf16, layout expert, as slow as can be ---- */
 
 struct epa_experts {
     struct gpu *gpu;
@@ -329,7 +329,22 @@ static float dot(const uint16_t *w, const float *x, uint32_t n)
     return sum;
 }
 
-static enum epa_status run_experts(void *arg)
+static enum epa_status run_synthetic(void *arg)
+{
+    const struct experts_call *c = arg;
+    const struct epa_moe *m = &c->moe;
+
+    for (uint32_t e = 0; e < c->x->p.experts; e++)
+        for (uint64_t i = m->recv_start[e]; i < m->recv_start[e] + m->recv_count[e]; i++) {
+            const uint16_t *x = (const void *)((const char *)m->recv + i * m->recv_stride);
+
+            for (uint32_t h = 0; h < m->hidden; h++)
+                c->y[i * m->hidden + h] = bf16_of_float(float_of_bf16(x[h]) * c->x->p.factor[e]);
+        }
+    return EPA_OK;
+}
+
+static enum epa_status run_real(void *arg)
 {
     const struct experts_call *c = arg;
     const struct epa_mlp *m = &c->x->moe.mlp;
@@ -367,11 +382,8 @@ static enum epa_status gpu_experts_create(struct epa_backend *base,
                                           const struct epa_experts_params *p,
                                           struct epa_experts **out, struct epa_error *err)
 {
-    struct epa_experts *x;
+    struct epa_experts *x = calloc(1, sizeof(*x));
 
-    if (p->factor != NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "fakegpu has no synthetic experts");
-    x = calloc(1, sizeof(*x));
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for experts");
     *x = (struct epa_experts){gpu_of(base), *p, *p->moe};
@@ -381,8 +393,8 @@ static enum epa_status gpu_experts_create(struct epa_backend *base,
 
 static enum epa_status gpu_experts_run(struct epa_experts *x, const struct epa_moe *moe, void *y)
 {
-    return push(&x->gpu->stream, run_experts, &(struct experts_call){x, *moe, y},
-                sizeof(struct experts_call));
+    return push(&x->gpu->stream, x->p.factor != NULL ? run_synthetic : run_real,
+                &(struct experts_call){x, *moe, y}, sizeof(struct experts_call));
 }
 
 static const char *gpu_experts_name(const struct epa_experts *x)
@@ -465,8 +477,6 @@ static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
     gpu->ops = ops;
     if (!gpu->config->graphs)
         gpu->ops.capture_begin = NULL;
-    if (!gpu->config->experts)
-        gpu->ops.experts_create = NULL;
     gpu->base = (struct epa_backend){.ops = &gpu->ops,
                                      .memory = EPA_MEMORY_CUDA,
                                      .device = (int)boot->world.local_rank,
@@ -493,7 +503,6 @@ static const struct epa_option options[] = {
      .help = "launch that fails; 0: none"},
     {.name = "fail_write", EPA_U32(struct config, fail_write), .help = "write that fails; 0: none"},
     {.name = "graphs", EPA_BOOL(struct config, graphs), .help = "whether it has graphs"},
-    {.name = "experts", EPA_BOOL(struct config, experts), .help = "has real experts"},
     {0},
 };
 

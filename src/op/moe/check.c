@@ -10,6 +10,303 @@
 
 #include "base/dtype.h"
 
+/* ---- views ----
+ *
+ * What an algorithm delivered, made readable: its views checked for being there and for
+ * lying within what plan() promised, before anyone follows them, and copied to the host
+ * where a device holds them. Of a device only what entries point to is copied: there may be
+ * far more room than rows. */
+
+enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
+
+enum { PIECES = 3 }; /* of a received row: token, scales, origin */
+
+/* A part of each element of a list: `bytes` at from, stride further on, and so on. */
+struct piece {
+    const char *from;
+    size_t stride, bytes; /* bytes 0: not wanted */
+};
+
+static bool on_host(const struct op_moe *op)
+{
+    return op->r.backend->memory == EPA_MEMORY_HOST;
+}
+
+static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size_t bytes,
+                             struct epa_error *err)
+{
+    return op_backend_done(op->r.backend, op->r.backend->ops->read(op->r.backend, to, from, bytes),
+                           err, "%zu bytes could not be read back", bytes);
+}
+
+/* Copies a piece of each element of these runs here, where elements of all runs follow one
+ * after the other. */
+static enum epa_status stage(struct op_moe *op, uint32_t which, const struct piece *p,
+                             const struct run *run, uint32_t runs, const void **out,
+                             struct epa_error *err)
+{
+    uint64_t n = 0;
+    enum epa_status status;
+    char *to;
+
+    for (uint32_t i = 0; i < runs; i++)
+        n += run[i].n;
+    status = op_moe_area(&op->staged[which], "reading rows back", n * p->stride + p->bytes, err);
+    if (status != EPA_OK)
+        return status;
+    to = op->staged[which].data;
+    *out = to;
+    for (uint32_t i = 0; i < runs && status == EPA_OK; i++) {
+        if (run[i].n != 0)
+            status = fetch(op, to, p->from + run[i].first * p->stride,
+                           (run[i].n - 1) * p->stride + p->bytes, err);
+        to += run[i].n * p->stride;
+    }
+    return status;
+}
+
+/* A list of which every element is wanted. */
+static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void *from, size_t bytes,
+                                  const struct run *run, uint32_t runs, const void **out,
+                                  struct epa_error *err)
+{
+    const struct piece p = {from, bytes, bytes};
+
+    if (!on_host(op))
+        return stage(op, which, &p, run, runs, out, err);
+    *out = from;
+    return EPA_OK;
+}
+
+static enum epa_status missing(const char *what, struct epa_error *err)
+{
+    return epa_fail(err, EPA_ERR_MISMATCH, "%s is NULL", what);
+}
+
+static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa_moe *m,
+                                       struct epa_error *err)
+{
+    const struct epa_moe_footprint *f = &op->footprint;
+    bool scales = f->recv_dtype == EPA_FP8_E4M3, ranks = f->layout == EPA_LAYOUT_RANK;
+
+    if (m->recv_count == NULL)
+        return missing("recv_count", err);
+    if (m->recv_start == NULL)
+        return missing("recv_start", err);
+    if (m->recv_rows > f->recv_rows || m->recv_entries > f->recv_entries)
+        return epa_fail(err, EPA_ERR_MISMATCH,
+                        "%llu rows and %llu entries; plan() said at "
+                        "most %llu and %llu",
+                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries,
+                        (unsigned long long)f->recv_rows, (unsigned long long)f->recv_entries);
+    if (!ranks && m->recv_rows != m->recv_entries)
+        return epa_fail(err, EPA_ERR_MISMATCH,
+                        "recv_rows is %llu, recv_entries is %llu; layout expert has as many "
+                        "of both",
+                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries);
+    if (m->recv_entries == 0)
+        return EPA_OK;
+    if (m->recv == NULL)
+        return missing("recv", err);
+    if (m->origin == NULL)
+        return missing("origin", err);
+    if (scales && m->recv_scale == NULL)
+        return missing("recv_scale", err);
+    if (scales && ((uintptr_t)m->recv_scale | m->scale_stride) % sizeof(float) != 0)
+        return epa_fail(err, EPA_ERR_MISMATCH, "scales are not aligned to float32");
+    if (!scales && ((uintptr_t)m->recv | m->recv_stride) % sizeof(uint16_t) != 0)
+        return epa_fail(err, EPA_ERR_MISMATCH, "rows are not aligned to %s",
+                        is_f16(op) ? "f16" : "bf16");
+    if (ranks && m->recv_row == NULL)
+        return missing("recv_row", err);
+    return ranks && m->recv_weight == NULL ? missing("recv_weight", err) : EPA_OK;
+}
+
+/* Ranges of entries; *entries is how many there are in all. */
+static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_moe *m,
+                                     uint64_t *entries, struct epa_error *err)
+{
+    uint64_t room = op->footprint.recv_entries, sum = 0;
+
+    for (uint32_t e = 0; e < op->local_experts; e++) {
+        uint64_t start = m->recv_start[e], count = m->recv_count[e];
+
+        sum += count;
+        if (count == 0)
+            continue;
+        if (start > room || count > room - start)
+            return epa_fail(err, EPA_ERR_MISMATCH,
+                            "expert %u (local %u) has %llu entries from "
+                            "%llu; plan() said at most %llu",
+                            op->r.world.rank * op->local_experts + e, e, (unsigned long long)count,
+                            (unsigned long long)start, (unsigned long long)room);
+    }
+    if (sum > m->recv_entries)
+        return epa_fail(err, EPA_ERR_MISMATCH, "counts add up to %llu, recv_entries is %llu",
+                        (unsigned long long)sum, (unsigned long long)m->recv_entries);
+    *entries = sum;
+    return EPA_OK;
+}
+
+/* Rows that entries are in; *end is past the last one. */
+static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v, uint64_t *end,
+                                   struct epa_error *err)
+{
+    const struct epa_moe *m = &v->m;
+
+    *end = 0;
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        for (uint32_t i = 0; i < m->recv_count[e]; i++) {
+            uint64_t row = m->recv_row[v->first[e] + i];
+
+            if (row >= m->recv_rows)
+                return epa_fail(err, EPA_ERR_MISMATCH,
+                                "entry %llu of expert %u is in row %llu; "
+                                "there are %llu",
+                                (unsigned long long)m->recv_start[e] + i,
+                                op->r.world.rank * op->local_experts + e, (unsigned long long)row,
+                                (unsigned long long)m->recv_rows);
+            *end = row >= *end ? row + 1 : *end;
+        }
+    return EPA_OK;
+}
+
+/* Where the entries of each expert will be here. Ranges that follow on each other over
+ * there are one run: compact rows are read in one go. */
+static void list_runs(struct op_moe *op, struct view *v)
+{
+    const struct epa_moe *m = &v->m;
+    uint64_t at = 0;
+
+    v->first = op->first;
+    v->n_runs = 0;
+    for (uint32_t e = 0; e < op->local_experts; e++) {
+        struct run *last = v->n_runs > 0 ? &op->run[v->n_runs - 1] : NULL;
+
+        op->first[e] = on_host(op) ? m->recv_start[e] : at;
+        at += m->recv_count[e];
+        if (last != NULL && last->first + last->n == m->recv_start[e])
+            last->n += m->recv_count[e];
+        else if (m->recv_count[e] != 0)
+            op->run[v->n_runs++] = (struct run){m->recv_start[e], m->recv_count[e]};
+    }
+}
+
+/* Whether all pieces are parts of one message, which is to be copied once then: *out. */
+static bool join(const struct piece *p, struct piece *out)
+{
+    uintptr_t low = (uintptr_t)p[0].from, high = low + p[0].bytes;
+
+    for (uint32_t i = 1; i < PIECES; i++) {
+        uintptr_t from = (uintptr_t)p[i].from;
+
+        if (p[i].bytes == 0)
+            continue;
+        if (p[i].stride != p[0].stride)
+            return false;
+        low = from < low ? from : low;
+        high = from + p[i].bytes > high ? from + p[i].bytes : high;
+    }
+    *out = (struct piece){(const char *)low, p[0].stride, high - low};
+    return out->bytes <= out->stride;
+}
+
+static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct run *run,
+                                 uint32_t runs, struct epa_error *err)
+{
+    const struct epa_moe *m = &v->m;
+    bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3, one;
+    const struct piece p[PIECES] = {
+        {m->recv, m->recv_stride, m->hidden * (fp8 ? 1 : sizeof(uint16_t))},
+        {(const char *)m->recv_scale, m->scale_stride, fp8 ? hidden_groups(op) * sizeof(float) : 0},
+        {(const char *)m->origin, m->origin_stride, sizeof(*m->origin)}};
+    struct piece message;
+    const void *here[PIECES] = {NULL}, *whole = NULL;
+    enum epa_status status = EPA_OK;
+
+    one = join(p, &message);
+    if (one)
+        status = stage(op, STAGE_DATA, &message, run, runs, &whole, err);
+    for (uint32_t i = 0; i < PIECES && status == EPA_OK; i++) {
+        if (p[i].bytes == 0)
+            continue;
+        if (one)
+            here[i] = (const char *)whole + ((uintptr_t)p[i].from - (uintptr_t)message.from);
+        else
+            status = stage(op, STAGE_DATA + i, &p[i], run, runs, &here[i], err);
+    }
+    v->rows = (struct row_view){here[0], here[1], here[2]};
+    return status;
+}
+
+static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct view *v,
+                            struct epa_error *err)
+{
+    struct run experts = {0, op->local_experts};
+    struct epa_moe *m = &v->m;
+    const void *count = NULL, *start = NULL, *row = NULL, *weight = NULL;
+    bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
+    enum epa_status status;
+
+    *v = (struct view){.m = s->problem.u.moe};
+    status = refuse_pointers(op, m, err);
+    if (status == EPA_OK)
+        status = stage_list(op, STAGE_COUNT, m->recv_count, sizeof(*m->recv_count), &experts, 1,
+                            &count, err);
+    if (status == EPA_OK)
+        status = stage_list(op, STAGE_START, m->recv_start, sizeof(*m->recv_start), &experts, 1,
+                            &start, err);
+    if (status != EPA_OK)
+        return status;
+    m->recv_count = count;
+    m->recv_start = start;
+    status = refuse_ranges(op, m, &v->entries, err);
+    if (status != EPA_OK)
+        return status;
+    list_runs(op, v);
+    if (by_rank && v->entries != 0) {
+        status = stage_list(op, STAGE_ROW, m->recv_row, sizeof(*m->recv_row), op->run, v->n_runs,
+                            &row, err);
+        if (status == EPA_OK)
+            status = stage_list(op, STAGE_WEIGHT, m->recv_weight, sizeof(*m->recv_weight), op->run,
+                                v->n_runs, &weight, err);
+    }
+    m->recv_row = row;
+    m->recv_weight = weight;
+    if (status == EPA_OK && row != NULL)
+        status = refuse_rows(op, v, &v->rows_end, err);
+    v->rows = (struct row_view){m->recv, (const char *)m->recv_scale, (const char *)m->origin};
+    if (status != EPA_OK || on_host(op) || v->entries == 0)
+        return status;
+    return read_runs(op, v, by_rank ? &(struct run){0, v->rows_end} : op->run,
+                     by_rank ? 1 : v->n_runs, err);
+}
+
+enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct view *out,
+                            struct epa_error *err)
+{
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = view(op, s, out, &why);
+
+    if (status == EPA_OK)
+        return EPA_OK;
+    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
+                    (unsigned long long)s->iteration, why.text);
+}
+
+enum epa_status op_moe_out(struct op_moe *op, const struct op_slot *s, const uint16_t **out,
+                           struct epa_error *err)
+{
+    size_t bytes = (size_t)op->r.x->moe.max_tokens * op->r.x->moe.hidden * sizeof(**out);
+
+    *out = s->array[ARRAY_OUT].here;
+    return op_backend_done(op->r.backend,
+                           op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], bytes), err,
+                           "outputs could not be read back");
+}
+
+/* ---- the checks ---- */
+
 static void lay_out(const struct experiment *x, struct check *c)
 {
     size_t hidden = x->moe.hidden, choices = (size_t)x->ranks * x->moe.max_tokens * x->moe.topk;
@@ -294,8 +591,6 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
     c = op->check;
     load_routing(op, s->iteration);
     status = op_moe_view(op, s, &v, err);
-    if (status == EPA_OK)
-        status = op_moe_read_all(op, &v, err);
     if (status == EPA_ERR_MISMATCH) {
         *compared += 1;
         *wrong += 1;
@@ -311,333 +606,4 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint6
         for (uint32_t t = 0; t < c->tokens[r]; t++)
             check_token(op, &v, r, t, &f);
     return op_finding_end(&f, compared, wrong);
-}
-
-/* What an algorithm delivered, made readable: its views checked for being there and for
- * lying within what plan() promised, before anyone follows them, and copied to the host
- * where a device holds them. Of a device only what entries point to is copied: there may be
- * far more room than rows. */
-
-enum { STAGE_COUNT, STAGE_START, STAGE_ROW, STAGE_WEIGHT, STAGE_DATA, STAGE_SCALE, STAGE_ORIGIN };
-
-enum { PIECES = 3 }; /* of a received row: token, scales, origin */
-
-/* A part of each element of a list: `bytes` at from, stride further on, and so on. */
-struct piece {
-    const char *from;
-    size_t stride, bytes; /* bytes 0: not wanted */
-};
-
-static bool on_host(const struct op_moe *op)
-{
-    return op->r.backend->memory == EPA_MEMORY_HOST;
-}
-
-static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size_t bytes,
-                             struct epa_error *err)
-{
-    return op_backend_done(op->r.backend, op->r.backend->ops->read(op->r.backend, to, from, bytes),
-                           err, "%zu bytes could not be read back", bytes);
-}
-
-/* Copies a piece of each element of these runs here, where elements of all runs follow one
- * after the other. */
-static enum epa_status stage(struct op_moe *op, uint32_t which, const struct piece *p,
-                             const struct run *run, uint32_t runs, const void **out,
-                             struct epa_error *err)
-{
-    uint64_t n = 0;
-    enum epa_status status;
-    char *to;
-
-    for (uint32_t i = 0; i < runs; i++)
-        n += run[i].n;
-    status = op_moe_area(&op->staged[which], "reading rows back", n * p->stride + p->bytes, err);
-    if (status != EPA_OK)
-        return status;
-    to = op->staged[which].data;
-    *out = to;
-    for (uint32_t i = 0; i < runs && status == EPA_OK; i++) {
-        if (run[i].n != 0)
-            status = fetch(op, to, p->from + run[i].first * p->stride,
-                           (run[i].n - 1) * p->stride + p->bytes, err);
-        to += run[i].n * p->stride;
-    }
-    return status;
-}
-
-/* A list of which every element is wanted. */
-static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void *from, size_t bytes,
-                                  const struct run *run, uint32_t runs, const void **out,
-                                  struct epa_error *err)
-{
-    const struct piece p = {from, bytes, bytes};
-
-    if (!on_host(op))
-        return stage(op, which, &p, run, runs, out, err);
-    *out = from;
-    return EPA_OK;
-}
-
-static enum epa_status missing(const char *what, struct epa_error *err)
-{
-    return epa_fail(err, EPA_ERR_MISMATCH, "%s is NULL", what);
-}
-
-static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa_moe *m,
-                                       struct epa_error *err)
-{
-    const struct epa_moe_footprint *f = &op->footprint;
-    bool scales = f->recv_dtype == EPA_FP8_E4M3, ranks = f->layout == EPA_LAYOUT_RANK;
-
-    if (m->recv_count == NULL)
-        return missing("recv_count", err);
-    if (m->recv_start == NULL)
-        return missing("recv_start", err);
-    if (m->recv_rows > f->recv_rows || m->recv_entries > f->recv_entries)
-        return epa_fail(err, EPA_ERR_MISMATCH,
-                        "%llu rows and %llu entries; plan() said at "
-                        "most %llu and %llu",
-                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries,
-                        (unsigned long long)f->recv_rows, (unsigned long long)f->recv_entries);
-    if (!ranks && m->recv_rows != m->recv_entries)
-        return epa_fail(err, EPA_ERR_MISMATCH,
-                        "recv_rows is %llu, recv_entries is %llu; layout expert has as many "
-                        "of both",
-                        (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries);
-    if (m->recv_entries == 0)
-        return EPA_OK;
-    if (m->recv == NULL)
-        return missing("recv", err);
-    if (m->origin == NULL)
-        return missing("origin", err);
-    if (scales && m->recv_scale == NULL)
-        return missing("recv_scale", err);
-    if (scales && ((uintptr_t)m->recv_scale | m->scale_stride) % sizeof(float) != 0)
-        return epa_fail(err, EPA_ERR_MISMATCH, "scales are not aligned to float32");
-    if (!scales && ((uintptr_t)m->recv | m->recv_stride) % sizeof(uint16_t) != 0)
-        return epa_fail(err, EPA_ERR_MISMATCH, "rows are not aligned to %s",
-                        is_f16(op) ? "f16" : "bf16");
-    if (ranks && m->recv_row == NULL)
-        return missing("recv_row", err);
-    return ranks && m->recv_weight == NULL ? missing("recv_weight", err) : EPA_OK;
-}
-
-/* Ranges of entries; *entries is how many there are in all. */
-static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_moe *m,
-                                     uint64_t *entries, struct epa_error *err)
-{
-    uint64_t room = op->footprint.recv_entries, sum = 0;
-
-    for (uint32_t e = 0; e < op->local_experts; e++) {
-        uint64_t start = m->recv_start[e], count = m->recv_count[e];
-
-        sum += count;
-        if (count == 0)
-            continue;
-        if (start > room || count > room - start)
-            return epa_fail(err, EPA_ERR_MISMATCH,
-                            "expert %u (local %u) has %llu entries from "
-                            "%llu; plan() said at most %llu",
-                            op->r.world.rank * op->local_experts + e, e, (unsigned long long)count,
-                            (unsigned long long)start, (unsigned long long)room);
-    }
-    if (sum > m->recv_entries)
-        return epa_fail(err, EPA_ERR_MISMATCH, "counts add up to %llu, recv_entries is %llu",
-                        (unsigned long long)sum, (unsigned long long)m->recv_entries);
-    *entries = sum;
-    return EPA_OK;
-}
-
-/* Rows that entries are in; *end is past the last one. */
-static enum epa_status refuse_rows(const struct op_moe *op, const struct view *v, uint64_t *end,
-                                   struct epa_error *err)
-{
-    const struct epa_moe *m = &v->m;
-
-    *end = 0;
-    for (uint32_t e = 0; e < op->local_experts; e++)
-        for (uint32_t i = 0; i < m->recv_count[e]; i++) {
-            uint64_t row = m->recv_row[v->first[e] + i];
-
-            if (row >= m->recv_rows)
-                return epa_fail(err, EPA_ERR_MISMATCH,
-                                "entry %llu of expert %u is in row %llu; "
-                                "there are %llu",
-                                (unsigned long long)m->recv_start[e] + i,
-                                op->r.world.rank * op->local_experts + e, (unsigned long long)row,
-                                (unsigned long long)m->recv_rows);
-            *end = row >= *end ? row + 1 : *end;
-        }
-    return EPA_OK;
-}
-
-/* Where the entries of each expert will be here. Ranges that follow on each other over
- * there are one run: compact rows are read in one go. */
-static void list_runs(struct op_moe *op, struct view *v)
-{
-    const struct epa_moe *m = &v->m;
-    uint64_t at = 0;
-
-    v->first = op->first;
-    v->n_runs = 0;
-    for (uint32_t e = 0; e < op->local_experts; e++) {
-        struct run *last = v->n_runs > 0 ? &op->run[v->n_runs - 1] : NULL;
-
-        op->first[e] = on_host(op) ? m->recv_start[e] : at;
-        at += m->recv_count[e];
-        if (last != NULL && last->first + last->n == m->recv_start[e])
-            last->n += m->recv_count[e];
-        else if (m->recv_count[e] != 0)
-            op->run[v->n_runs++] = (struct run){m->recv_start[e], m->recv_count[e]};
-    }
-}
-
-static enum epa_status view(struct op_moe *op, const struct op_slot *s, struct view *v,
-                            struct epa_error *err)
-{
-    struct run experts = {0, op->local_experts};
-    struct epa_moe *m = &v->m;
-    const void *count = NULL, *start = NULL, *row = NULL, *weight = NULL;
-    enum epa_status status;
-
-    *v = (struct view){.m = s->problem.u.moe};
-    status = refuse_pointers(op, m, err);
-    if (status == EPA_OK)
-        status = stage_list(op, STAGE_COUNT, m->recv_count, sizeof(*m->recv_count), &experts, 1,
-                            &count, err);
-    if (status == EPA_OK)
-        status = stage_list(op, STAGE_START, m->recv_start, sizeof(*m->recv_start), &experts, 1,
-                            &start, err);
-    if (status != EPA_OK)
-        return status;
-    m->recv_count = count;
-    m->recv_start = start;
-    status = refuse_ranges(op, m, &v->entries, err);
-    if (status != EPA_OK)
-        return status;
-    list_runs(op, v);
-    if (op->footprint.layout == EPA_LAYOUT_RANK && v->entries != 0) {
-        status = stage_list(op, STAGE_ROW, m->recv_row, sizeof(*m->recv_row), op->run, v->n_runs,
-                            &row, err);
-        if (status == EPA_OK)
-            status = stage_list(op, STAGE_WEIGHT, m->recv_weight, sizeof(*m->recv_weight), op->run,
-                                v->n_runs, &weight, err);
-    }
-    m->recv_row = row;
-    m->recv_weight = weight;
-    return status == EPA_OK && row != NULL ? refuse_rows(op, v, &v->rows_end, err) : status;
-}
-
-/* Says where it was. */
-static enum epa_status reported(const struct op_moe *op, uint64_t iteration, enum epa_status status,
-                                const struct epa_error *why, struct epa_error *err)
-{
-    if (status == EPA_OK)
-        return EPA_OK;
-    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
-                    (unsigned long long)iteration, why->text);
-}
-
-enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct view *out,
-                            struct epa_error *err)
-{
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = view(op, s, out, &why);
-
-    out->iteration = s->iteration;
-    return reported(op, s->iteration, status, &why, err);
-}
-
-/* Whether all pieces are parts of one message, which is to be copied once then: *out. */
-static bool join(const struct piece *p, struct piece *out)
-{
-    uintptr_t low = (uintptr_t)p[0].from, high = low + p[0].bytes;
-
-    for (uint32_t i = 1; i < PIECES; i++) {
-        uintptr_t from = (uintptr_t)p[i].from;
-
-        if (p[i].bytes == 0)
-            continue;
-        if (p[i].stride != p[0].stride)
-            return false;
-        low = from < low ? from : low;
-        high = from + p[i].bytes > high ? from + p[i].bytes : high;
-    }
-    *out = (struct piece){(const char *)low, p[0].stride, high - low};
-    return out->bytes <= out->stride;
-}
-
-static enum epa_status read_runs(struct op_moe *op, struct view *v, const struct run *run,
-                                 uint32_t runs, bool origins, struct epa_error *err)
-{
-    const struct epa_moe *m = &v->m;
-    bool fp8 = op->footprint.recv_dtype == EPA_FP8_E4M3, one;
-    const struct piece p[PIECES] = {
-        {m->recv, m->recv_stride, m->hidden * (fp8 ? 1 : sizeof(uint16_t))},
-        {(const char *)m->recv_scale, m->scale_stride, fp8 ? hidden_groups(op) * sizeof(float) : 0},
-        {(const char *)m->origin, m->origin_stride, origins ? sizeof(*m->origin) : 0}};
-    struct piece message;
-    const void *here[PIECES] = {NULL}, *whole = NULL;
-    enum epa_status status = EPA_OK;
-
-    one = join(p, &message);
-    if (one)
-        status = stage(op, STAGE_DATA, &message, run, runs, &whole, err);
-    for (uint32_t i = 0; i < PIECES && status == EPA_OK; i++) {
-        if (p[i].bytes == 0)
-            continue;
-        if (one)
-            here[i] = (const char *)whole + ((uintptr_t)p[i].from - (uintptr_t)message.from);
-        else
-            status = stage(op, STAGE_DATA + i, &p[i], run, runs, &here[i], err);
-    }
-    v->rows = (struct row_view){here[0], here[1], here[2], 0};
-    return status;
-}
-
-static void use_in_place(struct view *v)
-{
-    v->rows =
-        (struct row_view){v->m.recv, (const char *)v->m.recv_scale, (const char *)v->m.origin, 0};
-}
-
-enum epa_status op_moe_read_all(struct op_moe *op, struct view *v, struct epa_error *err)
-{
-    struct run all = {0, v->rows_end};
-    bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
-    struct epa_error why = {EPA_OK, ""};
-
-    use_in_place(v);
-    if (on_host(op) || v->entries == 0)
-        return EPA_OK;
-    return reported(op, v->iteration,
-                    read_runs(op, v, by_rank ? &all : op->run, by_rank ? 1 : v->n_runs, true, &why),
-                    &why, err);
-}
-
-enum epa_status op_moe_read_rows(struct op_moe *op, struct view *v, uint64_t first, uint64_t n,
-                                 struct epa_error *err)
-{
-    struct run run = {first, n};
-    struct epa_error why = {EPA_OK, ""};
-    enum epa_status status;
-
-    use_in_place(v);
-    if (on_host(op))
-        return EPA_OK;
-    status = read_runs(op, v, &run, 1, false, &why);
-    v->rows.first = first;
-    return reported(op, v->iteration, status, &why, err);
-}
-
-enum epa_status op_moe_out(struct op_moe *op, const struct op_slot *s, const uint16_t **out,
-                           struct epa_error *err)
-{
-    size_t bytes = (size_t)op->r.x->moe.max_tokens * op->r.x->moe.hidden * sizeof(**out);
-
-    *out = s->array[ARRAY_OUT].here;
-    return op_backend_done(op->r.backend,
-                           op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], bytes), err,
-                           "outputs could not be read back");
 }

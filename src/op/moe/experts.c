@@ -1,65 +1,12 @@
-/* The synthetic expert: multiplies each row by a factor of its own. Fast, by kernels, as it runs
- * between the stages of every iteration, on a device by those of its backend; the checks do not use
- * it. Layout rank: the output of a row is the weighted sum over the experts that want it. Rows of a
- * device are read and expert outputs written a window at a time, so that memory of the host does
- * not grow with what a rank receives; only rows in use are written. */
+/* The synthetic expert on hosts: multiplies each row by a factor of its own. Fast, by kernels, as it
+ * runs between the stages of every iteration; the checks do not use it. Layout rank: the output of a
+ * row is the weighted sum over the experts that want it. Only rows in use are written. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
 #include "op/moe/moe.h"
-
-/* Expert outputs on their way from a view to y. */
-struct outputs {
-    struct op_moe *op;
-    struct view *v;
-    uint16_t *there; /* y; where the backend is the host, expert outputs are made in it */
-    uint16_t *here;  /* NULL then; else those to the rows of the window */
-    uint64_t room;   /* rows in a window */
-};
-
-static enum epa_status outputs_init(struct op_moe *op, struct view *v, void *y, struct outputs *out,
-                                    struct epa_error *err)
-{
-    uint64_t row = v->m.hidden * sizeof(uint16_t);
-    enum epa_status status;
-
-    *out = (struct outputs){.op = op, .v = v, .there = y, .room = UINT64_MAX};
-    if (op->r.backend->memory == EPA_MEMORY_HOST)
-        return EPA_OK;
-    out->room = row < WINDOW_BYTES ? WINDOW_BYTES / row : 1;
-    status = op_moe_area(&op->window, "expert outputs on their way", out->room * row, err);
-    out->here = op->window.data;
-    return status;
-}
-
-static uint16_t *output_at(const struct outputs *a, uint64_t row)
-{
-    uint64_t hidden = a->v->m.hidden;
-
-    return a->here == NULL ? a->there + row * hidden : a->here + (row - a->v->rows.first) * hidden;
-}
-
-enum epa_status op_moe_write(const struct op_moe *op, uint16_t *there, const uint16_t *here,
-                             uint64_t n, struct epa_error *err)
-{
-    struct epa_backend *b = op->r.backend;
-    enum epa_status status = EPA_OK;
-
-    if (n > 0)
-        status = b->ops->write(b, there, here, n * op->r.x->moe.hidden * sizeof(*here));
-    return op_backend_done(b, status, err, "the expert outputs of %llu rows could not be written",
-                           (unsigned long long)n);
-}
-
-static enum epa_status write_outputs(const struct outputs *a, uint64_t first, uint64_t n,
-                                     struct epa_error *err)
-{
-    return a->here == NULL ? EPA_OK
-                           : op_moe_write(a->op, a->there + first * a->v->m.hidden,
-                                          output_at(a, first), n, err);
-}
 
 static const struct epa_kernels *kernels_of(const struct op_moe *op)
 {
@@ -72,34 +19,16 @@ static void output_row(const struct op_moe *op, const struct view *v, uint64_t r
 {
     const struct epa_kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
-    uint64_t at = row - v->rows.first;
-    const char *data = v->rows.data + at * m->recv_stride;
+    const char *data = v->rows.data + row * m->recv_stride;
     float factor = op_moe_factor(op, op->r.world.rank * op->local_experts + local_expert);
 
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
-        const void *scale = v->rows.scale + at * m->scale_stride;
+        const void *scale = v->rows.scale + row * m->scale_stride;
 
         kernels->output_fp8((const uint8_t *)data, scale, m->hidden, m->fp8_group_size, factor, y);
     } else {
         kernels->output((const void *)data, m->hidden, factor, y);
     }
-}
-
-static enum epa_status output_expert(const struct outputs *a, uint32_t e, struct epa_error *err)
-{
-    uint64_t row = a->v->m.recv_start[e], end = row + a->v->m.recv_count[e], n;
-    enum epa_status status = EPA_OK;
-
-    for (; row < end && status == EPA_OK; row += n) {
-        n = end - row < a->room ? end - row : a->room;
-        status = op_moe_read_rows(a->op, a->v, row, n, err);
-        if (status != EPA_OK)
-            return status;
-        for (uint64_t i = row; i < row + n; i++)
-            output_row(a->op, a->v, i, e, output_at(a, i));
-        status = write_outputs(a, row, n, err);
-    }
-    return status;
 }
 
 /* A counting sort. */
@@ -133,71 +62,31 @@ enum epa_status op_moe_sort_shares(struct op_moe *op, const struct view *v, stru
     return EPA_OK;
 }
 
-/* How many entries are in a row. */
-static uint32_t shares_of(const struct op_moe *op, uint64_t row)
-{
-    return op->row_first[row + 1] - op->row_first[row];
-}
-
-/* The outputs of this rank's experts to a row, weighted and added up. */
-static enum epa_status output_shares(const struct outputs *a, uint64_t row, struct epa_error *err)
-{
-    struct op_moe *op = a->op;
-    const struct epa_moe *m = &a->v->m;
-    const struct share *share = (const struct share *)op->share.data + op->row_first[row];
-    uint32_t n = shares_of(op, row);
-
-    if (n > m->topk)
-        return epa_fail(err, EPA_ERR_MISMATCH,
-                        "rank %u: %u entries share row %llu; a token has %u choices",
-                        op->r.world.rank, n, (unsigned long long)row, m->topk);
-    for (uint32_t i = 0; i < n; i++) {
-        uint16_t *output = op->output + (size_t)i * m->hidden;
-
-        output_row(op, a->v, row, share[i].expert, output);
-        op->part[i] = output;
-        op->part_weight[i] = m->recv_weight[share[i].entry];
-    }
-    kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, EPA_STORE_CACHED,
-                           output_at(a, row));
-    return EPA_OK;
-}
-
-/* Rows row to end - 1 with the holes among them, which stay as they are. */
-static enum epa_status output_window(const struct outputs *a, uint64_t row, uint64_t end,
+/* Each row's outputs of this rank's experts, weighted and added up. */
+static enum epa_status output_shares(struct op_moe *op, const struct view *v, uint16_t *y,
                                      struct epa_error *err)
 {
-    enum epa_status status = op_moe_read_rows(a->op, a->v, row, end - row, err);
-    uint64_t first = row;
+    const struct epa_moe *m = &v->m;
+    enum epa_status status = op_moe_sort_shares(op, v, err);
 
-    for (; row < end && status == EPA_OK; row++) {
-        if (shares_of(a->op, row) != 0) {
-            status = output_shares(a, row, err);
-            continue;
+    for (uint64_t row = 0; row < v->rows_end && status == EPA_OK; row++) {
+        const struct share *share = (const struct share *)op->share.data + op->row_first[row];
+        uint32_t n = op->row_first[row + 1] - op->row_first[row];
+
+        if (n > m->topk)
+            return epa_fail(err, EPA_ERR_MISMATCH,
+                            "rank %u: %u entries share row %llu; a token has %u choices",
+                            op->r.world.rank, n, (unsigned long long)row, m->topk);
+        for (uint32_t i = 0; i < n; i++) {
+            uint16_t *output = op->output + (size_t)i * m->hidden;
+
+            output_row(op, v, row, share[i].expert, output);
+            op->part[i] = output;
+            op->part_weight[i] = m->recv_weight[share[i].entry];
         }
-        if (row != first)
-            status = write_outputs(a, first, row - first, err);
-        first = row + 1;
-    }
-    if (status == EPA_OK && row != first)
-        status = write_outputs(a, first, row - first, err);
-    return status;
-}
-
-static enum epa_status output_rows(const struct outputs *a, struct epa_error *err)
-{
-    uint64_t end = a->v->rows_end;
-    enum epa_status status = op_moe_sort_shares(a->op, a->v, err);
-
-    for (uint64_t row = 0; row < end && status == EPA_OK;) {
-        uint64_t n = end - row < a->room ? end - row : a->room;
-
-        if (shares_of(a->op, row) == 0) {
-            row++;
-            continue;
-        }
-        status = output_window(a, row, row + n, err);
-        row += n;
+        if (n > 0)
+            kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, EPA_STORE_CACHED,
+                                   y + row * m->hidden);
     }
     return status;
 }
@@ -209,9 +98,8 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     struct epa_moe *moe = &op->r.slot[slot].problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
     bool apart = op->r.x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
-    struct outputs a;
     struct view v;
-    void *y;
+    uint16_t *y;
     enum epa_status status = EPA_OK;
 
     if (op->footprint.fused)
@@ -233,12 +121,12 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
         return status;
     if (op->mlp.ffn != 0)
         return op_moe_mlp_run(op, &v, y, err);
-    status = outputs_init(op, &v, y, &a, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
-        return status == EPA_OK ? output_rows(&a, err) : status;
-    for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
-        status = output_expert(&a, e, err);
-    return status;
+        return output_shares(op, &v, y, err);
+    for (uint32_t e = 0; e < op->local_experts; e++)
+        for (uint64_t i = v.m.recv_start[e]; i < v.m.recv_start[e] + v.m.recv_count[e]; i++)
+            output_row(op, &v, i, e, y + i * moe->hidden);
+    return EPA_OK;
 }
 
 /* ---- weights ---- */
@@ -342,12 +230,8 @@ enum epa_status op_moe_weights_make(struct op_moe *op, const struct mlp_weights 
 {
     const struct epa_backend_ops *ops = op->r.backend->ops;
     struct making k = {.op = op, .to = *to};
-    enum epa_status status = EPA_OK;
+    enum epa_status status = ops->parallel(op->r.backend, make_some, &k);
 
-    if (op->r.backend->memory == EPA_MEMORY_HOST)
-        status = ops->parallel(op->r.backend, make_some, &k);
-    else
-        make_some(&k, 0, 1);
     if (status != EPA_OK)
         ops->explain(op->r.backend, err);
     if (k.failed)

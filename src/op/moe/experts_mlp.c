@@ -12,7 +12,7 @@
  *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it
  *
  * FP8 with 64 channels to a scale: kernels know groups of 128, so each 64 channels are
- * followed by 64 zeros. Rows of a device are copied here and outputs back: slow, and right. */
+ * followed by 64 zeros. */
 #include "op/moe/moe.h"
 
 #include <stdlib.h>
@@ -54,9 +54,9 @@ struct mlp_experts {
     float *a_scale, *mid_scale; /* [rows][columns / 128] */
     struct segment *segment;    /* [local experts + rows / panel] */
     uint32_t n_segments;
-    float *c;                          /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
-    uint32_t workers, failed;          /* failed: a product of the library has */
-    struct area outputs, reduced_area; /* [entries][hidden], [rows][hidden], where they are not y */
+    float *c;                 /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
+    uint32_t workers, failed; /* failed: a product of the library has */
+    struct area outputs;      /* layout rank: [entries][hidden] */
 
     /* A step. */
     struct op_moe *op;
@@ -130,9 +130,7 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     x->kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
     x->activate = gemm_rows_get()->activate;
     x->w.down_columns = columns;
-    x->workers = 1;
-    if (op->r.backend->memory == EPA_MEMORY_HOST)
-        (void)op->r.backend->ops->parallel(op->r.backend, count_workers, &x->workers);
+    (void)op->r.backend->ops->parallel(op->r.backend, count_workers, &x->workers);
     if (is_by_library(op->r.x)) {
         const struct onednn_product product[] = {
             [WEIGHTS_UP] = {ONEDNN_COLUMNS, w->hidden, UP_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP, true},
@@ -181,7 +179,6 @@ static void host_destroy(struct mlp_experts *x)
     onednn_destroy(x->w.library);
     pool_free(&x->pool);
     free(x->outputs.data);
-    free(x->reduced_area.data);
     free(x);
 }
 
@@ -208,7 +205,7 @@ static enum epa_status run_tasks(struct mlp_experts *x,
     x->task = task;
     x->tasks = tasks;
     x->next = 0;
-    if (backend->memory == EPA_MEMORY_HOST && tasks > 1)
+    if (tasks > 1)
         status = backend->ops->parallel(backend, work, x);
     else
         work(x, 0, 1);
@@ -256,8 +253,8 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     const struct view *v = x->view;
     const struct epa_moe *m = &v->m;
     const struct op_moe *op = x->op;
-    const void *row = v->rows.data + (here - v->rows.first) * m->recv_stride;
-    const void *scale = v->rows.scale + (here - v->rows.first) * m->scale_stride;
+    const void *row = v->rows.data + here * m->recv_stride;
+    const void *scale = v->rows.scale + here * m->scale_stride;
     uint32_t hidden = m->hidden, groups = hidden / BLOCK;
     bool quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
@@ -471,118 +468,75 @@ static void reduce_rows(struct mlp_experts *x, uint64_t task, uint32_t worker)
     }
 }
 
-/* From the host to y on a device: rows in use. */
-static enum epa_status write_outputs(const struct mlp_experts *x, uint16_t *y,
-                                     struct epa_error *err)
-{
-    const struct op_moe *op = x->op;
-    const struct view *v = x->view;
-    size_t hidden = v->m.hidden;
-    enum epa_status status = EPA_OK;
-
-    if (op->footprint.layout == EPA_LAYOUT_RANK) {
-        for (uint64_t row = 0; row < v->rows_end && status == EPA_OK; row++)
-            if (op->row_first[row + 1] != op->row_first[row])
-                status = op_moe_write(op, y + row * hidden, x->reduced + row * hidden, 1, err);
-        return status;
-    }
-    for (uint32_t e = 0; e < op->local_experts && status == EPA_OK; e++)
-        status = op_moe_write(op, y + v->m.recv_start[e] * hidden, x->y + v->first[e] * hidden,
-                              v->m.recv_count[e], err);
-    return status;
-}
-
-enum epa_status op_moe_mlp_run(struct op_moe *op, struct view *v, uint16_t *y,
+enum epa_status op_moe_mlp_run(struct op_moe *op, const struct view *v, uint16_t *y,
                                struct epa_error *err)
 {
     struct mlp_experts *x = op->experts;
-    bool host = op->r.backend->memory == EPA_MEMORY_HOST;
     bool by_rank = op->footprint.layout == EPA_LAYOUT_RANK;
-    size_t row = v->m.hidden * sizeof(uint16_t);
     uint64_t end = 0;
-    enum epa_status status = op_moe_read_all(op, v, err);
+    enum epa_status status = EPA_OK;
 
     for (uint32_t e = 0; e < op->local_experts; e++)
         if (v->m.recv_count[e] != 0 && v->first[e] + v->m.recv_count[e] > end)
             end = v->first[e] + v->m.recv_count[e];
-    if (status == EPA_OK && (by_rank || !host))
-        status = op_moe_area(&x->outputs, "expert outputs", end * row, err);
-    if (status == EPA_OK && by_rank && !host)
-        status = op_moe_area(&x->reduced_area, "expert outputs", v->rows_end * row, err);
+    if (by_rank)
+        status = op_moe_area(&x->outputs, "expert outputs", end * v->m.hidden * sizeof(*y), err);
     if (status == EPA_OK && by_rank)
         status = op_moe_sort_shares(op, v, err);
     if (status != EPA_OK)
         return status;
     x->view = v;
-    x->y = by_rank || !host ? x->outputs.data : y;
-    x->reduced = host ? y : x->reduced_area.data;
+    x->y = by_rank ? x->outputs.data : y;
+    x->reduced = y;
     status = run_batches(x);
     if (status == EPA_OK && by_rank)
         status = run_tasks(x, reduce_rows, (v->rows_end + REDUCE_ROWS - 1) / REDUCE_ROWS);
     if (x->failed != 0)
         return epa_fail(err, status, "%s: a product of the experts has failed",
                         onednn_name(x->w.library));
-    if (status != EPA_OK) {
+    if (status != EPA_OK)
         op->r.backend->ops->explain(op->r.backend, err);
-        return status;
-    }
-    return host ? EPA_OK : write_outputs(x, y, err);
+    return status;
 }
 
 /* ---- for a rank's side ---- */
 
-/* `factor`: of synthetic ones, else NULL. */
-static enum epa_status device_create(struct op_moe *op, const float *factor, struct epa_error *err)
+static enum epa_status device_create(struct op_moe *op, struct epa_error *err)
 {
+    const struct epa_backend_ops *ops = op->r.backend->ops;
+    const float *factor = (const float *)op->factor.there + op->r.world.rank * op->local_experts;
     struct epa_problem problem;
 
+    if (ops->experts_create == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "backend '%s' computes no experts: take an algorithm that does",
+                        op->r.x->backend.plugin->name);
     op_moe.shape(op->r.x, &problem);
     problem.u.moe.mlp = op->mlp;
-    return op->r.backend->ops->experts_create(op->r.backend,
-                                              &(struct epa_experts_params){
-                                                  .moe = &problem.u.moe,
-                                                  .experts = op->local_experts,
-                                                  .recv_rows = op->footprint.recv_rows,
-                                                  .recv_entries = op->footprint.recv_entries,
-                                                  .layout = op->footprint.layout,
-                                                  .recv_dtype = op->footprint.recv_dtype,
-                                                  .factor = factor,
-                                              },
-                                              &op->device_experts, err);
-}
-
-/* Synthetic experts of a device, where its backend has them. */
-static enum epa_status synthetic_create(struct op_moe *op, struct epa_error *err)
-{
-    const float *factor = op->factor.there;
-    struct epa_error why = {EPA_ERR_UNSUPPORTED, "has none"};
-
-    if (op->footprint.fused || op->r.backend->memory == EPA_MEMORY_HOST)
-        return EPA_OK;
-    if (op->r.backend->ops->experts_create != NULL)
-        why.status = device_create(op, factor + op->r.world.rank * op->local_experts, &why);
-    if (why.status == EPA_ERR_UNSUPPORTED && op->r.x->bench.clock == CLOCK_END_TO_END)
-        return epa_fail(err, why.status,
-                        "bench.clock: end_to_end includes the experts, which the host computes "
-                        "here, not backend '%s' (%s): set events or graph, or an algorithm that "
-                        "computes them itself",
-                        op->r.x->backend.plugin->name, why.text);
-    if (why.status != EPA_OK && why.status != EPA_ERR_UNSUPPORTED)
-        return epa_fail(err, why.status, "%s", why.text);
-    return EPA_OK;
+    return ops->experts_create(op->r.backend,
+                               &(struct epa_experts_params){
+                                   .moe = &problem.u.moe,
+                                   .experts = op->local_experts,
+                                   .recv_rows = op->footprint.recv_rows,
+                                   .recv_entries = op->footprint.recv_entries,
+                                   .layout = op->footprint.layout,
+                                   .recv_dtype = op->footprint.recv_dtype,
+                                   .factor = op->mlp.ffn == 0 ? factor : NULL,
+                               },
+                               &op->device_experts, err);
 }
 
 enum epa_status op_moe_mlp_create(struct op_moe *op, struct epa_error *err)
 {
-    enum epa_status status;
+    bool host = op->r.backend->memory == EPA_MEMORY_HOST, fused = op->footprint.fused;
+    enum epa_status status = EPA_OK;
 
     op->mlp = op->weights.mlp;
-    if (op->mlp.ffn == 0)
-        return synthetic_create(op, err);
-    if (!op->footprint.fused && op->r.backend->ops->experts_create == NULL)
-        return host_create(op, err);
-    status = op_moe_weights_place(op, err);
-    return status != EPA_OK || op->footprint.fused ? status : device_create(op, NULL, err);
+    if (host && !fused)
+        return op->mlp.ffn == 0 ? EPA_OK : host_create(op, err);
+    if (op->mlp.ffn != 0)
+        status = op_moe_weights_place(op, err);
+    return status != EPA_OK || fused ? status : device_create(op, err);
 }
 
 void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
@@ -592,11 +546,10 @@ void op_moe_mlp_by(const struct op_rank *rank, char *out, size_t room)
     if (op->device_experts != NULL && op->mlp.ffn != 0)
         snprintf(out, room, "%s", op->r.backend->ops->experts_name(op->device_experts));
     else if (op->experts != NULL)
-        snprintf(out, room, "%s%s%s",
+        snprintf(out, room, "%s%s",
                  op->experts->w.library != NULL ? onednn_name(op->experts->w.library)
                                                 : op->experts->w.gemm->isa,
-                 op->experts->w.library != NULL ? "" : " kernels",
-                 op->r.backend->memory == EPA_MEMORY_HOST ? "" : " of the host, by copies");
+                 op->experts->w.library != NULL ? "" : " kernels");
     else
         out[0] = '\0';
 }

@@ -137,7 +137,6 @@ void op_moe_finish(struct op_rank *rank)
         free(op->staged[i].data);
     op_moe_check_destroy(op->check);
     pool_free(&op->scratch);
-    free(op->window.data);
     free(op->share.data);
 }
 
@@ -170,20 +169,14 @@ static uint64_t most_entries(const struct experiment *x, const struct epa_moe_fo
     return most < f->recv_entries ? most : f->recv_entries;
 }
 
-/* Copies on the host of what a device holds, other than inputs and outputs. */
-static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_footprint *f,
-                             bool checks)
+/* Copies on the host of what a device holds, other than inputs and outputs: for checks. */
+static uint64_t staged_bytes(const struct experiment *x, const struct epa_moe_footprint *f)
 {
-    uint64_t entries = most_entries(x, f), row = x->moe.hidden * sizeof(uint16_t);
-    uint64_t window = WINDOW_BYTES + row, bytes = 2 * window;
-    uint64_t rows =
-        (f->layout == EPA_LAYOUT_EXPERT ? entries : f->recv_rows) * f->dispatch_row_bytes;
+    uint64_t entries = most_entries(x, f);
 
-    if (checks && rows > window)
-        bytes += rows - window;
-    if (f->layout == EPA_LAYOUT_RANK)
-        bytes += entries * (sizeof(uint32_t) + sizeof(float));
-    return bytes;
+    if (f->layout == EPA_LAYOUT_EXPERT)
+        return entries * f->dispatch_row_bytes;
+    return f->recv_rows * f->dispatch_row_bytes + entries * (sizeof(uint32_t) + sizeof(float));
 }
 
 uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *footprint,
@@ -201,8 +194,8 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
         shared += (f->recv_rows + 1) * sizeof(uint32_t) +
                   most_entries(x, f) * sizeof(struct share) +
                   (uint64_t)x->moe.topk * x->moe.hidden * sizeof(uint16_t);
-    if (memory != EPA_MEMORY_HOST)
-        shared += staged_bytes(x, f, checks);
+    if (memory != EPA_MEMORY_HOST && checks)
+        shared += staged_bytes(x, f);
     return shared + (checks ? op_moe_check_bytes(x) : 0);
 }
 

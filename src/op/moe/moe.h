@@ -144,18 +144,15 @@ struct run {
     uint64_t first, n;
 };
 
-/* Received rows where the host can read them, from row `first` on. Strides are those of the
- * algorithm. */
+/* Received rows where the host can read them. Strides are those of the algorithm. */
 struct row_view {
     const char *data, *scale, *origin;
-    uint64_t first;
 };
 
-/* What an algorithm delivered, readable by the host: lists at once, rows on demand. On a
- * device only what is in use is copied, so that entries here follow one another,
- * experts ascending, whatever gaps there are over there. */
+/* What an algorithm delivered, readable by the host. On a device only what is in use is copied, for
+ * checks, so that entries here follow one another, experts ascending, whatever gaps there are over
+ * there. */
 struct view {
-    uint64_t iteration;
     struct epa_moe m;      /* recv_count, recv_start, recv_row and recv_weight are here */
     const uint64_t *first; /* [local experts]: the first entry of each in recv_row,
                               recv_weight and, layout expert, in rows */
@@ -170,9 +167,6 @@ struct view {
 struct row_ref {
     uint64_t row, here;
 };
-
-/* Windows on the rows of a device are about this large. */
-enum { WINDOW_BYTES = 4 << 20 };
 
 enum { STAGED = 7 };
 
@@ -203,8 +197,8 @@ struct op_moe {
     const uint16_t **part; /* [topk] */
     float *part_weight;    /* [topk] */
 
-    /* A device's: copies for the host of what it holds, and expert outputs on their way there. */
-    struct area staged[STAGED], window;
+    /* A device's: copies for the host of what it holds. */
+    struct area staged[STAGED];
     struct run *run; /* [local experts] */
     uint64_t *first; /* [local experts] */
 
@@ -257,26 +251,14 @@ static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local
     return (struct row_ref){v->m.recv_start[local_expert] + i, at};
 }
 
-/* The problem of a slot after dispatch, with its lists readable by the host, pointers set
- * and ranges within what plan() promised; else EPA_ERR_MISMATCH says which is not. Good
- * until the next call, as is what the two below read. */
+/* The problem of a slot after dispatch, readable by the host, pointers set and ranges within what plan() promised; else EPA_ERR_MISMATCH says which is not. Good
+ * until the next call. */
 enum epa_status op_moe_view(struct op_moe *, const struct op_slot *, struct view *out,
                             struct epa_error *err);
-
-/* All rows in use, with their origins, into view->rows. */
-enum epa_status op_moe_read_all(struct op_moe *, struct view *, struct epa_error *err);
-
-/* Rows `first` to first + n - 1, without origins. */
-enum epa_status op_moe_read_rows(struct op_moe *, struct view *, uint64_t first, uint64_t n,
-                                 struct epa_error *err);
 
 /* `out` of a slot, all max_tokens rows, for the host. */
 enum epa_status op_moe_out(struct op_moe *, const struct op_slot *, const uint16_t **out,
                            struct epa_error *);
-
-/* Expert outputs of n rows to a device, which has taken them when this returns. */
-enum epa_status op_moe_write(const struct op_moe *, uint16_t *there, const uint16_t *here,
-                             uint64_t n, struct epa_error *);
 
 /* ---- real experts: weights (experts.c), and the host's GEMM (experts_mlp.c) ---- */
 
@@ -300,14 +282,15 @@ enum epa_status op_moe_weights_place(struct op_moe *, struct epa_error *);
 /* Memory of the host that takes, where the backend is another. */
 uint64_t op_moe_weights_stage_bytes(const struct weights *);
 
-/* This rank's weights, and what the host computes its experts with, where it does. Nothing
- * where they are synthetic. */
+/* This rank's weights, and what its backend computes its experts with. Nothing where they are the
+ * algorithm's, or synthetic and of hosts. */
 enum epa_status op_moe_mlp_create(struct op_moe *, struct epa_error *);
 void op_moe_mlp_destroy(struct op_moe *);
 struct op_weights op_moe_mlp_bytes(const struct experiment *, const struct epa_footprint *,
                                    enum epa_memory);
 /* Outputs of the entries of a view to y, or, layout rank, of its rows. */
-enum epa_status op_moe_mlp_run(struct op_moe *, struct view *, uint16_t *y, struct epa_error *);
+enum epa_status op_moe_mlp_run(struct op_moe *, const struct view *, uint16_t *y,
+                               struct epa_error *);
 
 void op_moe_mlp_by(const struct op_rank *, char *out, size_t room);
 
