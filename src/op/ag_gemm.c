@@ -103,39 +103,23 @@ static struct gemm_values values_of(const struct experiment *x)
 
 /* ---- memory ---- */
 
-static bool is_fp8(const struct experiment *x)
-{
-    return x->gemm.dtype == EPA_FP8_E4M3;
-}
+/* Bytes of a row of A, of its scales, and of C; and of all of B, its scales and the bias. */
+struct sizes {
+    size_t row, row_scale, c_row, b, b_scale, bias;
+};
 
-static size_t row_bytes(const struct experiment *x)
+static struct sizes sizes_of(const struct experiment *x)
 {
-    return (size_t)x->gemm.k * (is_fp8(x) ? 1 : 2);
-}
+    size_t n = x->gemm.n / x->ranks, k = x->gemm.k;
+    bool fp8 = x->gemm.dtype == EPA_FP8_E4M3;
+    size_t row = fp8 ? k : 2 * k, row_scale = fp8 ? epa_ag_gemm_groups(k) * sizeof(float) : 0;
 
-static size_t row_scale_bytes(const struct experiment *x)
-{
-    return is_fp8(x) ? epa_ag_gemm_groups(x->gemm.k) * sizeof(float) : 0;
-}
-
-static size_t c_row_bytes(const struct experiment *x)
-{
-    return (size_t)x->gemm.n / x->ranks * sizeof(uint16_t);
-}
-
-static size_t b_bytes(const struct experiment *x)
-{
-    return (size_t)x->gemm.n / x->ranks * row_bytes(x);
-}
-
-static size_t b_scale_bytes(const struct experiment *x)
-{
-    return is_fp8(x) ? (size_t)epa_ag_gemm_groups(x->gemm.n / x->ranks) * row_scale_bytes(x) : 0;
-}
-
-static size_t bias_bytes(const struct experiment *x)
-{
-    return (size_t)x->gemm.n / x->ranks * sizeof(float);
+    return (struct sizes){.row = row,
+                          .row_scale = row_scale,
+                          .c_row = n * sizeof(uint16_t),
+                          .b = n * row,
+                          .b_scale = epa_ag_gemm_groups(n) * row_scale,
+                          .bias = n * sizeof(float)};
 }
 
 static uint64_t most_units(const struct experiment *x)
@@ -146,10 +130,12 @@ static uint64_t most_units(const struct experiment *x)
 /* Of C one row more than there can be, which must stay as it is. */
 static uint32_t arrays(const struct experiment *x, uint64_t rows, struct op_array *out)
 {
+    struct sizes size = sizes_of(x);
+
     out[GATHER_ROWS] = op_gather_array(x);
-    out[ARRAY_A] = (struct op_array){"a", rows * row_bytes(x)};
-    out[ARRAY_A_SCALE] = (struct op_array){"a_scale", rows * row_scale_bytes(x)};
-    out[ARRAY_C] = (struct op_array){"c", (all_rows(x) + 1) * c_row_bytes(x), .output = true};
+    out[ARRAY_A] = (struct op_array){"a", rows * size.row};
+    out[ARRAY_A_SCALE] = (struct op_array){"a_scale", rows * size.row_scale};
+    out[ARRAY_C] = (struct op_array){"c", (all_rows(x) + 1) * size.c_row, .output = true};
     return ARRAYS;
 }
 
@@ -157,7 +143,8 @@ static uint64_t bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct gemm_values v = values_of(x);
-    uint64_t all = b_bytes(x) + b_scale_bytes(x) + bias_bytes(x);
+    struct sizes size = sizes_of(x);
+    uint64_t all = size.b + size.b_scale + size.bias;
 
     (void)footprint;
     (void)memory;
@@ -181,8 +168,9 @@ static enum epa_status init(struct op_rank *rank, const struct op_params *p, str
     struct op_ag_gemm *op = op_of(rank);
     const struct experiment *x = p->x;
     const struct gemm_values *v = &op->values;
+    struct sizes size = sizes_of(x);
     struct op_buffer *const to[] = {&op->b, &op->b_scale, &op->bias};
-    const uint64_t n[] = {b_bytes(x), b_scale_bytes(x), bias_bytes(x)};
+    const uint64_t n[] = {size.b, size.b_scale, size.bias};
     enum epa_status status = EPA_OK;
 
     op->values = values_of(x);
@@ -191,8 +179,8 @@ static enum epa_status init(struct op_rank *rank, const struct op_params *p, str
     if (status != EPA_OK)
         return status;
     for (uint32_t j = 0; j < v->n; j++)
-        gemm_make_b(v, rank->world.rank, j, (char *)op->b.here + j * row_bytes(x));
-    if (is_fp8(x))
+        gemm_make_b(v, rank->world.rank, j, (char *)op->b.here + j * size.row);
+    if (size.b_scale != 0)
         gemm_make_b_scale(v, rank->world.rank, op->b_scale.here);
     gemm_make_bias(v, rank->world.rank, op->bias.here);
     for (uint32_t i = 0; i < 3 && status == EPA_OK; i++)
@@ -221,14 +209,14 @@ static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
     struct op_ag_gemm *op = op_of(rank);
     struct epa_ag_gemm *gemm = &s->problem.u.ag_gemm;
     uint32_t me = rank->world.rank, *counted = s->array[GATHER_ROWS].here;
-    size_t row = row_bytes(rank->x), scales = row_scale_bytes(rank->x);
+    struct sizes size = sizes_of(rank->x);
     char *a = s->array[ARRAY_A].here, *a_scale = s->array[ARRAY_A_SCALE].here;
 
     for (uint32_t r = 0; r < rank->world.size; r++)
         counted[r] = rows_of(rank->x, r, s->iteration);
     for (uint32_t i = 0; i < counted[me]; i++)
-        gemm_make_a(&op->values, me, s->iteration, i, a + i * row,
-                    scales == 0 ? NULL : (void *)(a_scale + i * scales));
+        gemm_make_a(&op->values, me, s->iteration, i, a + i * size.row,
+                    size.row_scale == 0 ? NULL : (void *)(a_scale + i * size.row_scale));
     set_weights(rank, &s->problem);
     gemm->rows = s->array[GATHER_ROWS].there;
     gemm->a = s->array[ARRAY_A].there;
@@ -260,7 +248,8 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     const struct epa_ag_gemm_footprint *f = &rank->footprint.u.ag_gemm;
     uint32_t me = op->r.world.rank, size = op->r.world.size, others = size - 1, local = 0;
     uint64_t rows = op_gather_rows(rank, s), own = s->units, sent = own * others;
-    uint64_t payload, control;
+    struct sizes bytes = sizes_of(op->r.x);
+    uint64_t payload = bytes.row + bytes.row_scale, control = others * f->control_bytes;
     struct op_traffic t = {.flops = 0};
 
     for (uint32_t r = 0; r < size; r++)
@@ -271,15 +260,13 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
             if (place_of(op, r) == place_of(op, me))
                 sent += (uint64_t)op_gather_counts(s)[r] * (local - 1);
     }
-    payload = row_bytes(op->r.x) + row_scale_bytes(op->r.x);
-    control = others * f->control_bytes;
     t.phase[0] = (struct op_bytes){
         .needed = (rows - own) * payload,
         .sent = sent * f->row_bytes + control,
         .received = (rows - own) * f->row_bytes + control,
         .least = others == 0 ? 0 : (own > rows - own ? own : rows - own) * payload};
     t.flops = rank->footprint.flops * (double)rows / (double)all_rows(op->r.x);
-    t.weights = b_bytes(op->r.x) + b_scale_bytes(op->r.x);
+    t.weights = bytes.b + bytes.b_scale;
     op_traffic_add(sum, &t);
 }
 
@@ -298,10 +285,11 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    status = op_backend_done(op->r.backend,
-                             op_buffer_read(op->r.backend, &s->array[ARRAY_C],
-                                            (op_gather_rows(&op->r, s) + 1) * c_row_bytes(op->r.x)),
-                             err, "C could not be read back");
+    status =
+        op_backend_done(op->r.backend,
+                        op_buffer_read(op->r.backend, &s->array[ARRAY_C],
+                                       (op_gather_rows(&op->r, s) + 1) * sizes_of(op->r.x).c_row),
+                        err, "C could not be read back");
     if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.x),
                                        &op->reference, err);

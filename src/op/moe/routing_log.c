@@ -132,33 +132,27 @@ static double distance(struct fit *f, int kind, double parameter)
     return sum / 2;
 }
 
+static void try_parameter(struct fit *f, int kind, double parameter, struct routing_fit *best)
+{
+    double d = parameter < 0 ? INFINITY : distance(f, kind, parameter);
+
+    if (d < best->distance) {
+        best->distance = d;
+        best->parameter = parameter;
+    }
+}
+
 /* The best parameter up to 4, to 0.01: by tenths, then around the best of these. */
 static struct routing_fit best_of(struct fit *f, int kind, const char *name, const char *key)
 {
-    struct routing_fit best = {.kind = name, .key = key, .parameter = 0};
+    struct routing_fit best = {.kind = name, .key = key, .distance = INFINITY};
     double centre;
 
-    best.distance = distance(f, kind, 0);
-    for (uint32_t i = 1; i <= 40; i++) {
-        double d = distance(f, kind, i / 10.0);
-
-        if (d < best.distance) {
-            best.distance = d;
-            best.parameter = i / 10.0;
-        }
-    }
+    for (int i = 0; i <= 40; i++)
+        try_parameter(f, kind, i / 10.0, &best);
     centre = best.parameter;
-    for (int i = -9; i <= 9; i++) {
-        double parameter = centre + i / 100.0, d;
-
-        if (parameter < 0)
-            continue;
-        d = distance(f, kind, parameter);
-        if (d < best.distance) {
-            best.distance = d;
-            best.parameter = parameter;
-        }
-    }
+    for (int i = -9; i <= 9; i++)
+        try_parameter(f, kind, centre + i / 100.0, &best);
     return best;
 }
 
