@@ -1,6 +1,8 @@
 /* allgather: the descriptor, the options and the layout of the heap. */
 #include "allgather.h"
 
+#include "../../common/algo_host.h"
+
 static const struct ag_config defaults = {
     .mode = AG_PUSH,
     .nontemporal = AG_NONTEMPORAL_AUTO,
@@ -48,11 +50,6 @@ static const struct epa_option options[] = {
     {0},
 };
 
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
 static enum epa_status check_shape(const struct epa_allgather *g, const struct epa_world *world,
                                    struct epa_error *err)
 {
@@ -98,8 +95,7 @@ static enum epa_status layout_make(const struct epa_allgather *g, const struct e
         .max_rows = g->max_rows,
         .row_bytes = g->row_bytes,
         .pull = c->mode == AG_PULL,
-        .puts = world->size > 1 && ((transport_flags & EPA_TRANSPORT_LOAD_STORE) == 0 ||
-                                    (transport_flags & EPA_TRANSPORT_NODES) != 0),
+        .puts = algo_puts(world, transport_flags),
     };
     enum epa_status status = check_shape(g, world, err);
 
@@ -110,7 +106,7 @@ static enum epa_status layout_make(const struct epa_allgather *g, const struct e
     l.chunk_rows = (g->max_rows + c->chunks - 1) / c->chunks;
     l.chunks = (g->max_rows + l.chunk_rows - 1) / l.chunk_rows;
     l.signals = l.size * l.chunks;
-    l.set_bytes = round_up((uint64_t)l.size * l.max_rows * l.row_bytes, AG_PAGE);
+    l.set_bytes = epa_round_up((uint64_t)l.size * l.max_rows * l.row_bytes, ALGO_PAGE);
     l.heap_bytes = AG_SETS * l.set_bytes;
     *out = l;
     return EPA_OK;

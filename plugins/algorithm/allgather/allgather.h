@@ -8,8 +8,6 @@
 
 #include <epa2a/algorithm.h>
 
-#include "allgather.h"
-
 enum ag_mode { AG_PUSH, AG_PULL };
 enum ag_nontemporal { AG_NONTEMPORAL_AUTO, AG_NONTEMPORAL_OFF, AG_NONTEMPORAL_ON };
 
@@ -19,7 +17,7 @@ struct ag_config {
     uint32_t blocks; /* CUDA code: at most; 0: as many as keep links busy */
 };
 
-enum { AG_SETS = 2, AG_PAGE = 4096, AG_RANKS = 64 };
+enum { AG_SETS = 2, AG_RANKS = 64 };
 
 struct ag_layout {
     uint32_t size, max_rows, row_bytes;

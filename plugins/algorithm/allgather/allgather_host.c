@@ -21,14 +21,10 @@
  *       frees the own set, from which puts read. */
 #include "allgather.h"
 
-#include <epa2a/quant.h>
-
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <epa2a/wait.h>
+#include "../../common/algo_host.h"
 
 /* A row block of this size stays in L1 and L2 between the copies to two peers. */
 enum { BLOCK_BYTES = 16 << 10, LINE = 64, ROW_ALIGN = 16 };
@@ -39,54 +35,17 @@ struct ag_names {
 };
 
 struct ag_host {
-    struct epa_algorithm base; /* first */
+    struct algo_host a; /* first */
     struct ag_layout l;
-    struct epa_world world;
-    struct epa_transport *t;
-    struct epa_backend *backend;
-    struct epa_trace *trace;
-    const struct epa_kernels *kernels;
-    enum epa_store store;
-    uint64_t heap, timeout_ns, epoch;
-    uint32_t signal;
     struct ag_names name;
     uint64_t start[AG_RANKS]; /* of each rank's rows in the output at hand, in bytes */
-    struct {                  /* for explain() */
-        const char *phase;
-        uint32_t peer, chunk;
-        enum epa_status status;
-        char text[200]; /* empty: it was the transport that failed */
-    } last;
 };
-
-static struct ag_host *host_of(struct epa_algorithm *a)
-{
-    return (struct ag_host *)a; /* base is the first member */
-}
-
-EPA_PRINTF(3, 4)
-static enum epa_status host_fail(struct ag_host *h, enum epa_status status, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(h->last.text, sizeof(h->last.text), fmt, args);
-    va_end(args);
-    h->last.status = status;
-    return status;
-}
 
 /* ---- the call at hand ---- */
 
 static uint64_t set_offset(const struct ag_host *h, uint64_t epoch)
 {
-    return h->heap + epoch % AG_SETS * h->l.set_bytes;
-}
-
-/* Everybody in turn, beginning after this rank, so that not all begin with rank 0. */
-static uint32_t peer_at(const struct ag_host *h, uint32_t i)
-{
-    return (h->world.rank + i) % h->l.size;
+    return h->a.heap + epoch % AG_SETS * h->l.set_bytes;
 }
 
 /* A chunk of a rank's rows: offset from the start of the output, and bytes, maybe none. */
@@ -112,7 +71,7 @@ static enum epa_status find_starts(struct ag_host *h, const struct epa_allgather
 
     for (uint32_t r = 0; r < h->l.size; r++) {
         if (g->rows[r] > h->l.max_rows)
-            return host_fail(h, EPA_ERR_CONFIG,
+            return algo_fail(&h->a, EPA_ERR_CONFIG,
                              "rank %u has %u rows, and there is room for %u of a rank", r,
                              g->rows[r], h->l.max_rows);
         h->start[r] = at;
@@ -153,7 +112,7 @@ static void copy_block(const struct ag_host *h, void *const *to, uint32_t n, con
                        uint64_t bytes, bool lines)
 {
     if (lines)
-        h->kernels->spread(to, n, from, bytes, h->store);
+        h->a.kernels->spread(to, n, from, bytes, h->a.store);
     else
         for (uint32_t i = 0; i < n; i++)
             memcpy(to[i], from, bytes);
@@ -182,18 +141,18 @@ static void copy_to_all(const struct copy *c, char *const *to, uint32_t n, const
 static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct copy *c = arg;
-    uint64_t begin = epa_trace_now(c->h->trace), bytes = 0;
+    struct epa_trace *trace = c->h->a.trace;
+    uint64_t begin = epa_trace_now(trace), bytes = 0;
 
     if (c->spread)
         copy_to_all(c, c->to, c->n, c->from[0], c->bytes[0], worker, workers);
     else
         for (uint32_t i = 0; i < c->n; i++)
             copy_to_all(c, &c->to[i], 1, c->from[i], c->bytes[i], worker, workers);
-    if (c->h->store == EPA_STORE_NONTEMPORAL)
-        epa_store_drain(); /* before the signal */
+    algo_drain(c->h->a.store); /* before the signal */
     for (uint32_t i = 0; i < c->n; i++)
         bytes += c->bytes[c->spread ? 0 : i];
-    (void)epa_trace_slice(c->h->trace, worker, c->spread ? c->h->name.copy : c->h->name.pull, begin,
+    (void)epa_trace_slice(trace, worker, c->spread ? c->h->name.copy : c->h->name.pull, begin,
                           EPA_TRACE_NOBODY, bytes / workers, 0);
 }
 
@@ -202,8 +161,7 @@ static enum epa_status run_copy(struct ag_host *h, struct copy *c)
     c->h = h;
     if (c->n == 0 || (c->spread && c->bytes[0] == 0))
         return EPA_OK;
-    h->last.phase = "copying rows";
-    return h->backend->ops->parallel(h->backend, copy_rows, c);
+    return algo_parallel(&h->a, copy_rows, c);
 }
 
 /* ---- sending ---- */
@@ -211,16 +169,16 @@ static enum epa_status run_copy(struct ag_host *h, struct copy *c)
 /* A chunk of this rank to its own set, and, pushed, to those of peers in reach. */
 static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather *g, struct span s)
 {
-    uint64_t at = set_offset(h, h->epoch) + s.at;
+    uint64_t at = set_offset(h, h->a.epoch) + s.at;
     struct copy c = {.spread = true, .bytes = {s.bytes}};
 
-    c.from[0] = h->t->heap + at;
+    c.from[0] = h->a.t->heap + at;
     if (g->in != NULL) {
-        c.from[0] = (const char *)g->in + (s.at - h->start[h->world.rank]);
-        c.to[c.n++] = h->t->heap + at;
+        c.from[0] = (const char *)g->in + (s.at - h->start[h->a.world.rank]);
+        c.to[c.n++] = h->a.t->heap + at;
     }
     for (uint32_t i = 1; i < h->l.size && !h->l.pull; i++) {
-        char *to = epa_peer(h->t, at, peer_at(h, i));
+        char *to = epa_peer(h->a.t, at, algo_peer(&h->a, i));
 
         if (to != NULL)
             c.to[c.n++] = to;
@@ -228,36 +186,16 @@ static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather
     return run_copy(h, &c);
 }
 
-/* Sends a chunk that is in the own set where loads and stores do not reach, and signals it to
- * all. Tries again while the transport has no room. */
+/* Puts a chunk that is in the own set where loads and stores do not reach, and signals it to all. */
 static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t chunk,
                                      uint32_t peer)
 {
-    uint64_t at = set_offset(h, h->epoch) + s.at, deadline = 0;
-    uint32_t signal = h->signal + ag_signal(&h->l, h->world.rank, chunk);
-    bool put = h->t->peer_heap[peer] == NULL && s.bytes != 0;
+    uint64_t at = set_offset(h, h->a.epoch) + s.at;
+    uint64_t bytes = algo_reachable(&h->a, peer) ? 0 : s.bytes;
 
-    h->last.phase = "sending";
-    h->last.peer = peer;
-    h->last.chunk = chunk;
-    epa_trace_flow_begin(h->trace, 0, peer, signal, h->epoch);
-    for (;;) {
-        enum epa_status status =
-            put ? epa_put_signal(h->t, at, h->t->heap + at, s.bytes, signal, h->epoch, peer)
-                : h->t->ops->signal(h->t, signal, h->epoch, EPA_SIGNAL_SET, peer);
-        if (status == EPA_AGAIN)
-            status = h->t->ops->progress(h->t);
-        else
-            return status;
-        if (status != EPA_OK)
-            return status;
-        if (deadline == 0)
-            deadline = epa_now_ns() + h->timeout_ns;
-        if (epa_now_ns() > deadline)
-            return host_fail(h, EPA_ERR_TIMEOUT,
-                             "for %.3f s the transport had no room for what goes to rank %u",
-                             (double)h->timeout_ns * 1e-9, peer);
-    }
+    h->a.last.row = chunk;
+    return algo_signal(&h->a, at, h->a.t->heap + at, bytes,
+                       ag_signal(&h->l, h->a.world.rank, chunk), h->a.epoch, peer);
 }
 
 static enum epa_status send_rows(struct ag_host *h, const struct epa_allgather *g)
@@ -265,14 +203,14 @@ static enum epa_status send_rows(struct ag_host *h, const struct epa_allgather *
     enum epa_status status = EPA_OK;
 
     for (uint32_t c = 0; c < h->l.chunks && status == EPA_OK; c++) {
-        struct span s = chunk_span(h, g, h->world.rank, c);
+        struct span s = chunk_span(h, g, h->a.world.rank, c);
         uint64_t begin;
 
         status = store_chunk(h, g, s);
-        begin = epa_trace_now(h->trace);
+        begin = epa_trace_now(h->a.trace);
         for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
-            status = send_chunk_to(h, s, c, peer_at(h, i));
-        (void)epa_trace_slice(h->trace, 0, h->name.put, begin, EPA_TRACE_NOBODY, 0, 0);
+            status = send_chunk_to(h, s, c, algo_peer(&h->a, i));
+        (void)epa_trace_slice(h->a.trace, 0, h->name.put, begin, EPA_TRACE_NOBODY, 0, 0);
     }
     return status;
 }
@@ -281,17 +219,13 @@ static enum epa_status send_rows(struct ag_host *h, const struct epa_allgather *
 
 static enum epa_status wait_for_chunk(struct ag_host *h, uint32_t peer, uint32_t chunk)
 {
-    uint32_t signal = h->signal + ag_signal(&h->l, peer, chunk);
-    uint64_t begin = epa_trace_now(h->trace), end;
-    enum epa_status status;
+    uint32_t signal = ag_signal(&h->l, peer, chunk);
+    uint64_t begin = epa_trace_now(h->a.trace), end;
+    enum epa_status status = algo_wait(&h->a, signal, h->a.epoch, "chunk", chunk, peer);
 
-    h->last.phase = "waiting";
-    h->last.peer = peer;
-    h->last.chunk = chunk;
-    status = epa_wait(h->t, signal, h->epoch, h->timeout_ns);
-    end = epa_trace_slice(h->trace, 0, h->name.wait, begin, peer, 0, 0);
+    end = epa_trace_slice(h->a.trace, 0, h->name.wait, begin, peer, 0, 0);
     if (status == EPA_OK)
-        epa_trace_flow_end(h->trace, 0, begin, end, peer, signal, h->epoch);
+        epa_trace_flow_end(h->a.trace, 0, begin, end, peer, h->a.signal + signal, h->a.epoch);
     return status;
 }
 
@@ -304,15 +238,15 @@ static enum epa_status receive_rows(struct ag_host *h, const struct epa_allgathe
         struct copy c = {.n = 0};
 
         for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
-            uint32_t peer = peer_at(h, i);
+            uint32_t peer = algo_peer(&h->a, i);
             struct span s = chunk_span(h, g, peer, chunk);
-            uint64_t at = set_offset(h, h->epoch) + s.at;
+            uint64_t at = set_offset(h, h->a.epoch) + s.at;
 
             status = wait_for_chunk(h, peer, chunk);
             if (!h->l.pull || s.bytes == 0)
                 continue;
-            c.from[c.n] = h->t->peer_heap[peer] + at;
-            c.to[c.n] = h->t->heap + at;
+            c.from[c.n] = algo_at(&h->a, peer, at);
+            c.to[c.n] = h->a.t->heap + at;
             c.bytes[c.n++] = s.bytes;
         }
         if (status == EPA_OK)
@@ -325,34 +259,39 @@ static enum epa_status receive_rows(struct ag_host *h, const struct epa_allgathe
 
 static void publish_views(const struct ag_host *h, struct epa_allgather *g)
 {
-    g->epoch = h->epoch;
-    g->out = h->t->heap + set_offset(h, h->epoch);
-    g->next_out = h->t->heap + set_offset(h, h->epoch + 1);
-    g->signal = h->signal;
+    g->epoch = h->a.epoch;
+    g->out = h->a.t->heap + set_offset(h, h->a.epoch);
+    g->next_out = h->a.t->heap + set_offset(h, h->a.epoch + 1);
+    g->signal = h->a.signal;
     g->chunks = h->l.pull ? 0 : h->l.chunks;
     g->chunk_rows = h->l.chunk_rows;
 }
 
 static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    struct ag_host *h = host_of(a);
+    struct ag_host *h = (struct ag_host *)a;
     struct epa_allgather *g = &problem->u.allgather;
-    enum epa_status status = find_starts(h, g);
+    enum epa_status status;
     uint64_t begin;
 
+    h->a.last.text[0] = '\0'; /* of a call that was refused before */
+    h->a.last.what = "chunk";
+    h->a.last.phase = "send";
+    status = find_starts(h, g);
     if (status != EPA_OK)
         return status;
-    h->epoch++;
+    h->a.epoch++;
     publish_views(h, g);
     status = send_rows(h, g);
+    h->a.last.phase = status == EPA_OK ? "wait" : h->a.last.phase;
     if (status == EPA_OK)
         status = receive_rows(h, g);
     if (status != EPA_OK)
         return status;
-    h->last.phase = "completing puts";
-    begin = epa_trace_now(h->trace);
-    status = h->t->ops->quiet(h->t);
-    (void)epa_trace_slice(h->trace, 0, h->name.quiet, begin, EPA_TRACE_NOBODY, 0, 0);
+    h->a.last.phase = "quiet";
+    begin = epa_trace_now(h->a.trace);
+    status = h->a.t->ops->quiet(h->a.t);
+    (void)epa_trace_slice(h->a.trace, 0, h->name.quiet, begin, EPA_TRACE_NOBODY, 0, 0);
     return status;
 }
 
@@ -360,57 +299,7 @@ static const struct epa_stage stages[] = {
     {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = gather},
 };
 
-/* Called within wait_for_chunk(), by its own thread. */
-static void wait_describe(const struct epa_algorithm *a, struct epa_wait_state *w)
-{
-    const struct ag_host *h = (const struct ag_host *)(const void *)a;
-
-    if (w->number < h->signal || w->number >= h->signal + h->l.signals)
-        return;
-    w->peer = (w->number - h->signal) / h->l.chunks;
-    w->what = "rows";
-}
-
-static void explain(struct epa_algorithm *a, struct epa_error *err)
-{
-    struct ag_host *h = host_of(a);
-    struct epa_error inner = {EPA_OK, ""};
-
-    if (h->last.text[0] != 0) {
-        (void)epa_fail(err, h->last.status, "%s", h->last.text);
-        return;
-    }
-    h->t->ops->explain(h->t, &inner);
-    (void)epa_fail(err, inner.status, "allgather/%s: chunk %u of rank %u: %s", h->last.phase,
-                   h->last.chunk, h->last.peer, inner.text);
-}
-
 /* ---- set-up ---- */
-
-static void destroy(struct epa_algorithm *a)
-{
-    free(host_of(a));
-}
-
-/* A transport may give less than its plugin says it can; plan() relied on what was said. */
-static enum epa_status check_heap(const struct epa_algorithm_params *p, const struct ag_layout *l,
-                                  struct epa_error *err)
-{
-    const struct epa_transport *t = p->transport;
-
-    if (p->heap + l->heap_bytes > t->heap_bytes)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather: the heap of %llu bytes is too small",
-                        (unsigned long long)t->heap_bytes);
-    for (uint32_t r = 0; r < t->size && l->pull; r++) {
-        if (t->peer_heap[r] == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "allgather with mode: pull: loads and stores do not reach rank "
-                            "%u, though the transport said that they reach all; set mode: "
-                            "push",
-                            r);
-    }
-    return EPA_OK;
-}
 
 /* Ordinary stores leave rows in the last-level cache for the reader; nontemporal stores are
  * faster once the outputs of all ranks of the host take more than a third of it. */
@@ -430,38 +319,26 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p, const struc
                                struct epa_algorithm **out, struct epa_error *err)
 {
     const struct ag_config *config = p->config;
-    enum epa_status status = check_heap(p, l, err);
-    struct ag_host *h;
+    const struct algo_setup setup = {.name = "allgather",
+                                     .stages = stages,
+                                     .n_stages = 1,
+                                     .state_bytes = sizeof(struct ag_host),
+                                     .signals = l->signals,
+                                     .heap_bytes = l->heap_bytes,
+                                     .puts = !l->pull};
+    struct algo_host *host = NULL;
+    enum epa_status status = algo_create(&setup, p, &host, err);
+    struct ag_host *h = (struct ag_host *)host; /* state_bytes */
 
     if (status != EPA_OK)
         return status;
-    h = calloc(1, sizeof(*h));
-    if (h == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "allgather: no memory");
-    *h = (struct ag_host){
-        .base = {.stages = stages,
-                 .n_stages = 1,
-                 .wait_describe = wait_describe,
-                 .explain = explain,
-                 .destroy = destroy},
-        .l = *l,
-        .world = p->world,
-        .t = p->transport,
-        .backend = p->backend,
-        .trace = p->trace,
-        .kernels = epa_kernels_get(EPA_BF16, NULL), /* rows are copied, whatever is in them */
-        .store = choose_store(l, &p->world, config->nontemporal),
-        .heap = p->heap,
-        .timeout_ns = p->timeout_ns,
-        .signal = p->signal,
-        .epoch = p->epoch,
-        .name = {.copy = epa_trace_name(p->trace, "copy"),
-                 .put = epa_trace_name(p->trace, "put"),
-                 .wait = epa_trace_name(p->trace, "wait"),
-                 .pull = epa_trace_name(p->trace, "pull"),
-                 .quiet = epa_trace_name(p->trace, "quiet")},
-        .last = {.phase = "create"},
-    };
-    *out = &h->base;
-    return EPA_OK;
+    h->l = *l;
+    host->store = choose_store(l, &p->world, config->nontemporal);
+    host->last.stage = "allgather";
+    h->name = (struct ag_names){.copy = epa_trace_name(p->trace, "copy"),
+                                .put = epa_trace_name(p->trace, "put"),
+                                .wait = epa_trace_name(p->trace, "wait"),
+                                .pull = epa_trace_name(p->trace, "pull"),
+                                .quiet = epa_trace_name(p->trace, "quiet")};
+    return algo_created(host, out, err);
 }

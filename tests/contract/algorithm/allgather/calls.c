@@ -138,7 +138,7 @@ int main(int argc, char **argv)
         {"outputs stay until the next call, pulled", make_calls, {RANKS}, .value = AG_PULL},
     };
 
-    return promises_main(
-        argc, argv, (struct ranks){.signals = RANKS * CHUNKS, .heap_bytes = 2 * (uint64_t)AG_PAGE},
-        promises, 2);
+    return promises_main(argc, argv,
+                         (struct ranks){.signals = RANKS * CHUNKS, .heap_bytes = 2 * 4096ull},
+                         promises, 2);
 }
