@@ -217,7 +217,7 @@ static enum epa_status compare(const struct segments *s, const struct segment_ca
 /* Elsewhere, file numbers mean other files. */
 static bool reaches(const struct segments *s, uint32_t r)
 {
-    return r == s->rank ||
+    return r == s->rank || s->params.reach == REACH_HOST ||
            (s->params.reach == REACH_NODE && epa_same_node(&s->params.boot->world, r));
 }
 
@@ -312,7 +312,9 @@ static enum epa_status open_all(struct segments *s, struct epa_error *err)
 
 void segments_finish(struct segments *s)
 {
-    for (uint32_t r = 0; s->peer != NULL && r < s->size; r++) {
+    if (s->peer == NULL)
+        return;
+    for (uint32_t r = 0; r < s->size; r++) {
         struct peer *peer = &s->peer[r];
 
         if (peer->segment == NULL)
@@ -363,4 +365,29 @@ enum epa_status segments_init(struct segments *out, const struct segments_params
     }
     *out = s;
     return EPA_OK;
+}
+
+/* Each rank counts its arrivals in its own segment and polls those of all others: one line to
+ * write, one to read for each other rank, and every rank knows which one is late. */
+enum epa_status segments_barrier(const struct segments *s, const struct epa_wait_config *wait,
+                                 uint64_t epoch, uint64_t timeout_ns, struct failure *f)
+{
+    uint64_t all_ns = 0;
+
+    *f = (struct failure){.at = FAILED_BARRIER, .compare = EPA_GE, .want = epoch};
+    /* Release: pairs with the acquire in wait_for_word(); what this rank has done comes first. */
+    __atomic_store_n(&s->peer[s->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
+    for (uint32_t i = 1; i < s->size && f->status == EPA_OK; i++) {
+        f->peer = (s->rank + i) % s->size; /* not all at the same line at once */
+        f->waited_ns = 0;
+        (void)wait_for_word(wait, &s->peer[f->peer].segment->arrived.word,
+                            timeout_ns > all_ns ? timeout_ns - all_ns : 0, f);
+        all_ns += f->waited_ns;
+    }
+    f->waited_ns = all_ns;
+    for (uint32_t r = 0; r < s->size && f->status != EPA_OK; r++) {
+        if (__atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED) < epoch)
+            wait_note_missing(f, r);
+    }
+    return f->status;
 }

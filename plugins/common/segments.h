@@ -1,9 +1,11 @@
-/* Memory that the ranks of a node have of each other; the transports shm and verbs are made
- * on it. */
+/* Memory that the ranks of a node have of each other: the transports shm and verbs are made on it, and
+ * nvlink has pages for its barriers. */
 #ifndef SEGMENTS_H
 #define SEGMENTS_H
 
 #include <epa2a/transport.h>
+
+struct failure; /* transport_wait.h */
 
 enum { LINE = 64 };
 
@@ -22,6 +24,7 @@ enum huge_kind { HUGE_AUTO, HUGE_ON, HUGE_OFF };
 
 enum segments_reach {
     REACH_NODE, /* the ranks of one node map each other */
+    REACH_HOST, /* all do: they are of one host, whatever the world calls nodes */
     REACH_OWN,  /* each has its own alone */
 };
 
@@ -64,6 +67,10 @@ uint64_t segments_bytes(const struct segments_params *);
 /* Collective. On failure `out` is finished already. */
 enum epa_status segments_init(struct segments *out, const struct segments_params *,
                               struct epa_error *);
-void segments_finish(struct segments *);
+void segments_finish(struct segments *); /* also of what was never begun, or twice */
+
+/* Barrier number `epoch`, counted from 1, of ranks that all reach each other. */
+enum epa_status segments_barrier(const struct segments *, const struct epa_wait_config *,
+                                 uint64_t epoch, uint64_t timeout_ns, struct failure *);
 
 #endif

@@ -1,6 +1,6 @@
 /* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes and
- * threads (memfds stand in for what a driver exports), pages that they map of each other, and which GPUs
- * it takes. With GPUs, or what passes for them: tests/contract, tests/gpu. */
+ * threads (memfds stand in for what a driver exports), and which GPUs it takes. With GPUs, or what
+ * passes for them: tests/contract, tests/gpu. */
 #include <fcntl.h>
 #include "test.h"
 #include <sys/mman.h>
@@ -66,46 +66,37 @@ static void all_good(struct shared *shared, uint32_t ranks)
 
 /* ---- descriptors ---- */
 
-struct given {
-    uint32_t rank, number;
-};
-
-static int make(uint32_t rank, uint32_t number)
+static int make(uint32_t rank)
 {
-    struct given given = {rank, number};
     int fd = memfd_create("nvlink-test", MFD_CLOEXEC);
 
-    if (fd < 0 || pwrite(fd, &given, sizeof(given), 0) != (ssize_t)sizeof(given))
+    if (fd < 0 || pwrite(fd, &rank, sizeof(rank), 0) != (ssize_t)sizeof(rank))
         abort();
     return fd;
 }
 
-static bool is_from(int fd, uint32_t rank, uint32_t number)
+static bool is_from(int fd, uint32_t rank)
 {
-    struct given given = {0, 0};
+    uint32_t given = UINT32_MAX;
 
     return fd >= 0 && pread(fd, &given, sizeof(given), 0) == (ssize_t)sizeof(given) &&
-           given.rank == rank && given.number == number && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+           given == rank && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
 }
 
-static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared, uint32_t n,
+static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *shared,
                                 uint64_t timeout_ns)
 {
     uint32_t me = boot->world.rank;
-    int mine[EXCHANGE_FDS] = {-1, -1}, out[EXCHANGE_FDS * MOST];
-    bool same[MOST];
+    int mine = make(me), out[MOST];
 
-    for (uint32_t i = 0; i < n; i++)
-        mine[i] = make(me, i);
-    shared->status[me] = exchange_fds(boot, mine, n, timeout_ns, out, same, &shared->err[me]);
-    for (uint32_t i = 0; i < n; i++)
-        close(mine[i]);
-    for (uint32_t i = 0; i < boot->world.size * n; i++) {
-        bool none = i / n == me || shared->status[me] != EPA_OK;
+    shared->status[me] = exchange_fds(boot, mine, timeout_ns, out, &shared->err[me]);
+    close(mine);
+    for (uint32_t r = 0; r < boot->world.size; r++) {
+        bool none = r == me || shared->status[me] != EPA_OK;
 
-        note_wrong(shared, me, none ? out[i] != -1 : !is_from(out[i], i / n, i % n));
-        if (out[i] >= 0)
-            close(out[i]);
+        note_wrong(shared, me, none ? out[r] != -1 : !is_from(out[r], r));
+        if (out[r] >= 0)
+            close(out[r]);
     }
     return shared->status[me];
 }
@@ -128,7 +119,7 @@ static bool intrude(const char *name, size_t bytes)
                              .msg_controllen = sizeof(control.bytes)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int passed = make(99, 0);
+    int passed = make(99);
     bool received;
 
     c->cmsg_level = SOL_SOCKET;
@@ -181,7 +172,7 @@ static enum epa_status gather_and_intrude(struct epa_bootstrap *boot, const void
 static enum epa_status pass_among_strangers(struct epa_bootstrap *boot, void *arg)
 {
     boot->allgather = gather_and_intrude;
-    return exchange(boot, arg, 2, default_timeout_ns);
+    return exchange(boot, arg, default_timeout_ns);
 }
 
 static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
@@ -210,7 +201,7 @@ static enum epa_status gather_and_stay_away(struct epa_bootstrap *boot, const vo
 static enum epa_status wait_in_vain(struct epa_bootstrap *boot, void *arg)
 {
     boot->allgather = gather_and_stay_away;
-    (void)exchange(boot, arg, 2, limit_ns);
+    (void)exchange(boot, arg, limit_ns);
     return boot->barrier(boot);
 }
 
@@ -223,7 +214,7 @@ static bool only_rank_3_stayed_away(void)
     for (uint32_t r = 0; r < 3; r++) {
         char want[96];
 
-        snprintf(want, sizeof(want), "nvlink: rank %u waited in vain for the descriptors of ", r);
+        snprintf(want, sizeof(want), "nvlink: rank %u waited in vain for the descriptor of ", r);
         assert_int_equal(shared->status[r], EPA_ERR_TIMEOUT);
         assert_int_equal(strncmp(shared->err[r].text, want, strlen(want)), 0);
         assert_int_equal(shared->wrong[r], 0);
@@ -250,49 +241,6 @@ static int learn_first(void **state)
 }
 
 TEST_GROUP(learn_first, NULL)
-
-/* ---- pages: who still uses what ---- */
-
-static enum epa_status send_what_can_shrink(struct epa_bootstrap *boot, void *arg)
-{
-    struct shared *shared = arg;
-    int fd = memfd_create("nvlink-test", MFD_CLOEXEC);
-    struct exchange_page b;
-    enum epa_status status = exchange_page_init(&b, boot, &shared->err[0]);
-
-    if (status != EPA_OK || fd < 0 || ftruncate(fd, 4096) != 0)
-        abort();
-    shared->status[0] = exchange_page_map(&b, 0, fd, &shared->err[0]);
-    close(fd);
-    exchange_page_finish(&b);
-    exchange_page_finish(&b); /* twice does no harm */
-    return EPA_OK;
-}
-
-TEST(a_page_that_its_owner_can_cut_short_is_refused)
-{
-    struct shared *shared = run_ranks(&launch_fork_plugin, 1, send_what_can_shrink);
-
-    assert_int_equal(shared->status[0], EPA_ERR_SYSTEM);
-    assert_string_equal(shared->err[0].text,
-                        "nvlink: what rank 0 sent is not a sealed page of memory");
-    give_back(shared);
-}
-
-TEST(the_last_to_leave_frees_and_nobody_joins_after)
-{
-    struct page page;
-
-    memset(&page, 0, sizeof(page));
-    assert_false(exchange_page_share(&page)); /* its owner has not made it */
-    page.users.word = 1;
-    assert_true(exchange_page_share(&page));
-    assert_true(exchange_page_share(&page));
-    assert_false(exchange_page_leave(&page));
-    assert_false(exchange_page_leave(&page));
-    assert_true(exchange_page_leave(&page));
-    assert_false(exchange_page_share(&page));
-}
 
 /* ---- GPUs ---- */
 

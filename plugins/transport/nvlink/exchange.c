@@ -6,7 +6,7 @@
  * know: a message counts only with the token of who gets it, from a process of the same
  * user. All that is needed of a peer is in its socket's queue once it has sent, so no rank
  * waits for another that waits for it: all connect and send first, then serve who comes,
- * then read expert outputs. */
+ * then read what they were answered. */
 #include "exchange.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include <epa2a/wait.h>
 
-enum { POLL_MS = 20, TOKEN_WORDS = 2 };
+enum { POLL_MS = 20, TOKEN_WORDS = 2, FDS_FIT = 2 /* in the room for one */ };
 
 /* For who has connected and says nothing; a rank sends at once. */
 static const uint64_t visit_ns = 2000000000u;
@@ -33,25 +33,23 @@ struct card {
 
 struct message {
     uint64_t token[TOKEN_WORDS]; /* of who gets it */
-    uint32_t from, fds;
+    uint32_t from;
 };
 
-/* Room for the descriptors of one message, aligned as the kernel's macros want it. */
+/* Room for the descriptor of one message, aligned as the kernel's macros want it. */
 union control {
-    char bytes[CMSG_SPACE(EXCHANGE_FDS * sizeof(int))];
+    char bytes[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
 };
 
 struct exchange {
     struct epa_bootstrap *boot;
     struct epa_error *err;
-    const int *mine;
-    uint32_t n, rank, size;
+    uint32_t rank, size;
     uint64_t end_ns;
-    int listener, to[EXCHANGE_RANKS];
+    int mine, listener, to[EXCHANGE_RANKS];
     struct card card[EXCHANGE_RANKS];
     int *out;
-    bool *same;
 };
 
 /* Until `fd` can be read, or end_ns. */
@@ -79,7 +77,7 @@ static enum epa_status await_rank(const struct exchange *x, int fd, uint32_t r)
 
     if (status == EPA_ERR_TIMEOUT)
         (void)epa_fail(x->err, status,
-                       "nvlink: rank %u waited in vain for the descriptors of rank %u", x->rank, r);
+                       "nvlink: rank %u waited in vain for the descriptor of rank %u", x->rank, r);
     return status;
 }
 
@@ -102,39 +100,36 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
     return EPA_OK;
 }
 
-/* Whether the process at the other end is this user's; its number goes to `pid`. */
-static bool is_ours(int fd, pid_t *pid)
+/* Whether the process at the other end is this user's. */
+static bool is_ours(int fd)
 {
     struct ucred cred;
     socklen_t bytes = sizeof(cred);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0 || bytes != sizeof(cred) ||
-        cred.uid != geteuid())
-        return false;
-    *pid = cred.pid;
-    return true;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) == 0 && bytes == sizeof(cred) &&
+           cred.uid == geteuid();
 }
 
 /* A socket takes one small message at once, or something is wrong with it. */
-static enum epa_status send_fds(const struct exchange *x, int fd, uint32_t to)
+static enum epa_status send_fd(const struct exchange *x, int fd, uint32_t to)
 {
-    struct message message = {.from = x->rank, .fds = x->n};
+    struct message message = {.from = x->rank};
     union control control = {{0}};
     struct iovec part = {&message, sizeof(message)};
     struct msghdr header = {.msg_iov = &part,
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
-                            .msg_controllen = CMSG_SPACE(x->n * sizeof(int))};
-    struct cmsghdr *fds = CMSG_FIRSTHDR(&header);
+                            .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&header);
 
     memcpy(message.token, x->card[to].token, sizeof(message.token));
-    fds->cmsg_level = SOL_SOCKET;
-    fds->cmsg_type = SCM_RIGHTS;
-    fds->cmsg_len = CMSG_LEN(x->n * sizeof(int));
-    memcpy(CMSG_DATA(fds), x->mine, x->n * sizeof(int));
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &x->mine, sizeof(int));
     if (sendmsg(fd, &header, MSG_NOSIGNAL) != (ssize_t)sizeof(message))
         return epa_fail(x->err, EPA_ERR_SYSTEM,
-                        "nvlink: rank %u cannot send its descriptors to rank %u: %s", x->rank, to,
+                        "nvlink: rank %u cannot send its descriptor to rank %u: %s", x->rank, to,
                         strerror(errno));
     return EPA_OK;
 }
@@ -150,7 +145,7 @@ static void close_all(int *fd, uint32_t n)
 
 /* Reads one message. Its sender, or `size` where it is not what a rank sends; nothing stays
  * open then. */
-static uint32_t receive_fds(const struct exchange *x, int fd, int *out)
+static uint32_t receive_fd(const struct exchange *x, int fd, int *out)
 {
     struct message message = {.from = 0};
     union control control;
@@ -160,7 +155,7 @@ static uint32_t receive_fds(const struct exchange *x, int fd, int *out)
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof(control.bytes)};
     ssize_t bytes = recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    int got[EXCHANGE_FDS];
+    int got[FDS_FIT];
     uint32_t n = 0;
 
     if (bytes < 0)
@@ -170,23 +165,22 @@ static uint32_t receive_fds(const struct exchange *x, int fd, int *out)
 
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
-        for (uint32_t i = 0; i < here && n < EXCHANGE_FDS; i++)
+        for (uint32_t i = 0; i < here && n < FDS_FIT; i++)
             memcpy(&got[n++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
     }
     if (bytes != (ssize_t)sizeof(message) || (header.msg_flags & MSG_CTRUNC) != 0 ||
-        message.from >= x->size || message.fds != x->n || n != x->n ||
+        message.from >= x->size || n != 1 ||
         memcmp(message.token, x->card[x->rank].token, sizeof(message.token)) != 0) {
         close_all(got, n);
         return x->size;
     }
-    memcpy(out, got, n * sizeof(int));
+    *out = got[0];
     return message.from;
 }
 
 static enum epa_status connect_to(struct exchange *x, uint32_t r)
 {
     const struct card *card = &x->card[r];
-    pid_t pid = 0;
 
     x->to[r] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->to[r] < 0)
@@ -207,13 +201,12 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
         return epa_fail(x->err, status, "nvlink: rank %u found no room in the queue of rank %u",
                         x->rank, r);
     }
-    if (!is_ours(x->to[r], &pid))
+    if (!is_ours(x->to[r]))
         return epa_fail(x->err, EPA_ERR_SYSTEM,
                         "nvlink: the socket of rank %u belongs to another user; all ranks "
                         "must run as one",
                         r);
-    x->same[r] = pid == getpid();
-    return send_fds(x, x->to[r], r);
+    return send_fd(x, x->to[r], r);
 }
 
 /* One who has come: a rank above this one that has not been here gets its answer; others
@@ -221,32 +214,30 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
 static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
 {
     enum epa_status status;
-    int got[EXCHANGE_FDS];
     uint32_t r = x->size;
-    pid_t pid = 0;
+    int got;
 
-    if (!is_ours(fd, &pid))
+    if (!is_ours(fd))
         return EPA_OK;
     status = await(x, fd, epa_now_ns() + visit_ns);
     if (status == EPA_OK)
-        r = receive_fds(x, fd, got);
+        r = receive_fd(x, fd, &got);
     if (r >= x->size)
         return status == EPA_ERR_TIMEOUT ? EPA_OK : status;
-    if (r <= x->rank || x->out[(size_t)r * x->n] >= 0) {
-        close_all(got, x->n);
+    if (r <= x->rank || x->out[r] >= 0) {
+        close(got);
         return EPA_OK;
     }
-    memcpy(&x->out[(size_t)r * x->n], got, x->n * sizeof(int));
-    x->same[r] = pid == getpid();
+    x->out[r] = got;
     (*missing)--;
-    return send_fds(x, fd, r);
+    return send_fd(x, fd, r);
 }
 
 static uint32_t first_missing(const struct exchange *x)
 {
     uint32_t r = x->rank + 1;
 
-    while (r + 1 < x->size && x->out[(size_t)r * x->n] >= 0)
+    while (r + 1 < x->size && x->out[r] >= 0)
         r++;
     return r;
 }
@@ -278,50 +269,43 @@ static enum epa_status read_outputs(struct exchange *x)
     enum epa_status status = EPA_OK;
 
     for (uint32_t r = 0; r < x->rank && status == EPA_OK; r++) {
-        int got[EXCHANGE_FDS];
         uint32_t from;
+        int got;
 
         status = await_rank(x, x->to[r], r);
         if (status != EPA_OK)
             break;
-        from = receive_fds(x, x->to[r], got);
+        from = receive_fd(x, x->to[r], &got);
         if (from == r) {
-            memcpy(&x->out[(size_t)r * x->n], got, x->n * sizeof(int));
+            x->out[r] = got;
             continue;
         }
         if (from < x->size)
-            close_all(got, x->n);
+            close(got);
         status = epa_fail(x->err, EPA_ERR_SYSTEM,
-                          "nvlink: rank %u did not send its descriptors to rank %u", r, x->rank);
+                          "nvlink: rank %u did not send its descriptor to rank %u", r, x->rank);
     }
     return status;
 }
 
-enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32_t n,
-                             uint64_t timeout_ns, int *out, bool *same, struct epa_error *err)
+enum epa_status exchange_fds(struct epa_bootstrap *boot, int mine, uint64_t timeout_ns, int *out,
+                             struct epa_error *err)
 {
     struct exchange x = {.boot = boot,
                          .err = err,
                          .mine = mine,
-                         .n = n,
                          .rank = boot->world.rank,
                          .size = boot->world.size,
                          .listener = -1,
-                         .out = out,
-                         .same = same};
+                         .out = out};
     struct card card = {.name_bytes = 0};
     enum epa_status status;
 
-    if (x.size > EXCHANGE_RANKS || n == 0 || n > EXCHANGE_FDS)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "nvlink: %u descriptors among %u ranks are more than %d among %d", n,
-                        x.size, EXCHANGE_FDS, EXCHANGE_RANKS);
-    for (uint32_t r = 0; r < x.size; r++) {
-        x.to[r] = -1;
-        same[r] = r == x.rank;
-    }
-    for (uint32_t i = 0; i < x.size * n; i++)
-        out[i] = -1;
+    if (x.size > EXCHANGE_RANKS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "nvlink: %u ranks are more than %d", x.size,
+                        EXCHANGE_RANKS);
+    for (uint32_t r = 0; r < x.size; r++)
+        x.to[r] = out[r] = -1;
     status = listen_for_peers(&x, &card);
     if (status == EPA_OK) {
         status = boot->allgather(boot, &card, sizeof(card), x.card);
@@ -337,6 +321,56 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const int *mine, uint32
     close_all(x.to, x.size);
     close_all(&x.listener, 1);
     if (status != EPA_OK)
-        close_all(out, x.size * n);
+        close_all(out, x.size);
     return status;
+}
+
+/* ---- which GPUs reach which ---- */
+
+int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu)
+{
+    for (int i = 0; i < n; i++) {
+        if (memcmp(seen[i].uuid, gpu->uuid, sizeof(gpu->uuid)) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static enum epa_status refuse(const struct gpu *gpu, enum reach how, uint32_t i, uint32_t j,
+                              struct epa_error *err)
+{
+    char from[64], to[64];
+
+    snprintf(from, sizeof(from), "GPU %d (rank %u, %s)", gpu[i].number, i, gpu[i].bus);
+    snprintf(to, sizeof(to), "GPU %d (rank %u, %s)", gpu[j].number, j, gpu[j].bus);
+    if (how == REACH_UNSEEN)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: %s and %s do not see each other; let each rank see all GPUs, "
+                        "with one CUDA_VISIBLE_DEVICES for all or none",
+                        from, to);
+    if (how == REACH_NO_ATOMICS)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "nvlink: %s accesses %s without atomics, so not over NVLink; take "
+                        "GPUs that NVLink joins (nvidia-smi topo -m shows them)",
+                        from, to);
+    return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                    "nvlink: %s cannot access %s directly; take GPUs that NVLink joins "
+                    "(nvidia-smi topo -m shows them)",
+                    from, to);
+}
+
+enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach, uint32_t size,
+                            struct epa_error *err)
+{
+    for (uint32_t i = 0; i < size; i++) {
+        for (uint32_t j = 0; j < size; j++) {
+            enum reach how = reach[i * size + j];
+
+            if (how == REACH_UNSEEN)
+                how = reach[j * size + i];
+            if (how != REACH_SELF && how != REACH_DIRECT)
+                return refuse(gpu, how, i, j, err);
+        }
+    }
+    return EPA_OK;
 }

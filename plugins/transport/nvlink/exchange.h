@@ -1,5 +1,5 @@
-/* File descriptors passed between the ranks of one host. Knows nothing of what they are
- * for. */
+/* File descriptors passed between the ranks of one host, and which GPUs reach which: what is asked of
+ * the driver elsewhere is decided here. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
@@ -8,56 +8,12 @@
 #include <epa2a/world.h>
 #include <epa2a/status.h>
 
-#include "../../common/transport_wait.h"
+enum { EXCHANGE_RANKS = 64 };
 
-enum { EXCHANGE_FDS = 2, EXCHANGE_RANKS = 64 };
-
-/* Collective. Every rank gives the same number of descriptors, and keeps them;
- * out[r * n + i] is this rank's own copy, close-on-exec, of descriptor i of rank r, and -1 where r
- * is itself. same[r]: rank r is a thread of this very process. */
-enum epa_status exchange_fds(struct epa_bootstrap *, const int *mine, uint32_t n,
-                             uint64_t timeout_ns, int *out, bool *same, struct epa_error *);
-
-/* A page of host memory of each rank, that all of them map: its barriers, and who uses its
- * GPU memory. */
-
-struct line {
-    _Alignas(64) uint64_t word;
-};
-
-struct page {
-    struct line arrived; /* barriers that the owner has come to; only it writes */
-    struct line mapped;  /* ranks in other processes that have the owner's memory open */
-    struct line users;   /* ranks of the owner's process that use it; the last one frees it */
-};
-
-struct exchange_page {
-    struct epa_wait_config wait;
-    uint32_t rank, size;
-    int fd;             /* of the own page, until all have mapped it */
-    uint64_t barriers;  /* begun by this rank */
-    struct page **page; /* [size]; NULL: not yet there */
-};
-
-/* Makes the own page. On failure `out` is finished already. */
-enum epa_status exchange_page_init(struct exchange_page *out, const struct epa_bootstrap *,
-                                   struct epa_error *);
-/* Maps the page of rank `r`, whose descriptor the caller keeps. */
-enum epa_status exchange_page_map(struct exchange_page *, uint32_t r, int fd, struct epa_error *);
-/* Everything is mapped: nobody else can get at the own page. */
-void exchange_page_close_fd(struct exchange_page *);
-void exchange_page_finish(struct exchange_page *);
-
-/* Until all have arrived. */
-enum epa_status exchange_page_barrier(struct exchange_page *, uint64_t timeout_ns,
-                                      struct failure *);
-
-/* A share in what the owner of the page has: false where it is gone already. */
-bool exchange_page_share(struct page *);
-/* True for the last: who frees it. */
-bool exchange_page_leave(struct page *);
-
-/* Which GPUs reach which: what is asked of the driver elsewhere, decided here. */
+/* Collective. Every rank gives a descriptor, and keeps it; out[r] is this rank's own copy,
+ * close-on-exec, of that of rank r, and -1 where r is itself. */
+enum epa_status exchange_fds(struct epa_bootstrap *, int mine, uint64_t timeout_ns, int *out,
+                             struct epa_error *);
 
 /* How rank i reaches the GPU of rank j. */
 enum reach {

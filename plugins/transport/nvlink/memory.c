@@ -3,7 +3,7 @@
  * With the driver's virtual memory API a region is a handle that a file descriptor stands
  * for in other processes; every rank maps it for itself, and the memory goes once nobody
  * maps it, in whatever order ranks leave. With CUDA IPC the owner must leave last: ranks
- * elsewhere are counted on its board, and waited for; ranks of the same process, for which
+ * elsewhere are counted on its page, and waited for; ranks of the same process, for which
  * IPC does not work, use the very address, and the last of them frees it. */
 #include "memory.h"
 
@@ -14,13 +14,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exchange.h"
 #include <epa2a/wait.h>
 
 enum {
     GRANULE = 2 << 20,     /* at least; pages of the GPU */
     HEAP_ALIGN = 64 << 10, /* words and the front of the heap may share a page */
-    FDS_MOST = EXCHANGE_FDS * EPA_DEVICE_RANKS,
+};
+
+/* Words of a rank's page. */
+enum {
+    PAGE_MAPPED, /* ranks in other processes that have the owner's memory open */
+    PAGE_USERS,  /* ranks of the owner's process that use it; the last one frees it */
+    PAGE_WORDS,
 };
 
 static const uint64_t exchange_ns = 60000000000u;
@@ -61,6 +66,11 @@ static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, u
     return epa_fail(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
                     "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
                     m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
+}
+
+static uint64_t *page_word(const struct memory *m, uint32_t r, uint32_t word)
+{
+    return &m->pages.peer[r].segment->signal[word].word;
 }
 
 /* ---- the driver's virtual memory ---- */
@@ -178,8 +188,19 @@ static enum epa_status create_ipc(struct memory *m, struct epa_error *err)
         return runtime_fail(m, error, m->rank, "allocation", err);
     m->region[m->rank] = (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
     /* Relaxed: the allgather orders it before anybody else looks. */
-    __atomic_store_n(&m->exchange_page.page[m->rank]->users.word, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(page_word(m, m->rank, PAGE_USERS), 1, __ATOMIC_RELAXED);
     return EPA_OK;
+}
+
+/* A share in what the owner of the page has: false where it is gone already. */
+static bool take_share(uint64_t *users)
+{
+    uint64_t n = __atomic_load_n(users, __ATOMIC_RELAXED);
+
+    while (n > 0 && !__atomic_compare_exchange_n(users, &n, n + 1, false, __ATOMIC_ACQ_REL,
+                                                 __ATOMIC_RELAXED)) {
+    }
+    return n > 0;
 }
 
 /* Its owner's address; where that is on another GPU, this one is let in. Access stays for
@@ -189,7 +210,7 @@ static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card
 {
     int other = m->params.gpu[r].number;
 
-    if (!exchange_page_share(m->exchange_page.page[r]))
+    if (!take_share(page_word(m, r, PAGE_USERS)))
         return epa_fail(err, EPA_ERR_ABORTED, "nvlink: rank %u has left during set-up", r);
     m->region[r] = (struct region){.kind = REGION_SHARED, .base = card->base, .bytes = card->bytes};
     if (other != m->params.device) {
@@ -215,20 +236,20 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
         return runtime_fail(m, error, r, "opening the IPC handle", err);
     m->region[r] = (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
     /* Relaxed: the owner looks at it only after the barrier that ends the set-up. */
-    __atomic_add_fetch(&m->exchange_page.page[r]->mapped.word, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(page_word(m, r, PAGE_MAPPED), 1, __ATOMIC_RELAXED);
     return EPA_OK;
 }
 
 /* To free what another process still has open is undefined. */
 static void wait_for_others(const struct memory *m)
 {
-    const uint64_t *mapped = &m->exchange_page.page[m->rank]->mapped.word;
+    const uint64_t *mapped = page_word(m, m->rank, PAGE_MAPPED);
     uint64_t begun = epa_now_ns(), now = begun;
 
     /* Acquire: pairs with the release in detach(). */
     while (__atomic_load_n(mapped, __ATOMIC_ACQUIRE) != 0 && now - begun < leave_ns &&
            !epa_aborted(m->params.boot)) {
-        epa_backoff(now - begun, m->exchange_page.wait.spin_ns);
+        epa_backoff(now - begun, m->wait.spin_ns);
         now = epa_now_ns();
     }
 }
@@ -238,7 +259,6 @@ static void wait_for_others(const struct memory *m)
 static void detach(struct memory *m, uint32_t r)
 {
     struct region *region = &m->region[r];
-    struct page *page = m->exchange_page.page != NULL ? m->exchange_page.page[r] : NULL;
 
     switch (region->kind) {
     case REGION_NONE:
@@ -249,13 +269,14 @@ static void detach(struct memory *m, uint32_t r)
     case REGION_OPENED:
         (void)cudaIpcCloseMemHandle(region->base);
         /* Release: pairs with the acquire in wait_for_others(). */
-        __atomic_sub_fetch(&page->mapped.word, 1, __ATOMIC_RELEASE);
+        __atomic_sub_fetch(page_word(m, r, PAGE_MAPPED), 1, __ATOMIC_RELEASE);
         break;
     case REGION_OWNED:
         wait_for_others(m);
         /* fall through */
     case REGION_SHARED:
-        if (exchange_page_leave(page))
+        /* Acquire and release: all that the others did with it comes before the end of it. */
+        if (__atomic_sub_fetch(page_word(m, r, PAGE_USERS), 1, __ATOMIC_ACQ_REL) == 0)
             (void)cudaFree(region->base);
         break;
     }
@@ -284,7 +305,7 @@ void memory_finish(struct memory *m)
     }
     detach(m, m->rank); /* last: others may wait for this rank to leave theirs */
     close_own(m);
-    exchange_page_finish(&m->exchange_page);
+    segments_finish(&m->pages);
     m->size = 0;
 }
 
@@ -325,27 +346,26 @@ static enum epa_status compare(const struct memory *m, const struct card *cards,
     return EPA_OK;
 }
 
+/* Pages of ranks of this process are not mapped anew. */
 static enum epa_status attach_all(struct memory *m, const struct card *cards, struct epa_error *err)
 {
-    bool vmm = m->params.kind == MEMORY_VMM, same[EPA_DEVICE_RANKS];
-    const int mine[EXCHANGE_FDS] = {m->exchange_page.fd, m->fd};
-    uint32_t n = vmm ? 2 : 1;
-    int fds[FDS_MOST];
-    enum epa_status status = exchange_fds(m->params.boot, mine, n, exchange_ns, fds, same, err);
+    bool vmm = m->params.kind == MEMORY_VMM;
+    int fds[EPA_DEVICE_RANKS];
+    enum epa_status status =
+        vmm ? exchange_fds(m->params.boot, m->fd, exchange_ns, fds, err) : EPA_OK;
 
     if (status != EPA_OK)
         return status;
     for (uint32_t r = 0; r < m->size && status == EPA_OK; r++) {
-        if (r == m->rank)
-            continue;
-        status = exchange_page_map(&m->exchange_page, r, fds[r * n], err);
-        if (status == EPA_OK)
-            status = vmm ? attach_vmm(m, r, &cards[r], fds[r * n + 1], same[r], err)
-                         : attach_ipc(m, r, &cards[r], same[r], err);
+        bool same = !m->pages.peer[r].mapped;
+
+        if (r != m->rank)
+            status = vmm ? attach_vmm(m, r, &cards[r], fds[r], same, err)
+                         : attach_ipc(m, r, &cards[r], same, err);
     }
-    for (uint32_t i = 0; i < m->size * n; i++) {
-        if (fds[i] >= 0)
-            close(fds[i]);
+    for (uint32_t r = 0; r < m->size && vmm; r++) {
+        if (fds[r] >= 0)
+            close(fds[r]);
     }
     return status;
 }
@@ -385,6 +405,11 @@ static enum epa_status meet(struct memory *m, struct epa_error *err)
 enum epa_status memory_init(struct memory *out, const struct memory_params *p,
                             struct epa_error *err)
 {
+    const struct segments_params pages = {.name = "nvlink",
+                                          .boot = p->boot,
+                                          .own_lines = PAGE_WORDS,
+                                          .reach = REACH_HOST,
+                                          .huge_pages = HUGE_OFF};
     struct memory *m = out;
     enum epa_status status;
 
@@ -395,7 +420,8 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
                         p->heap_bytes);
     m->heap_at = round_up(((uint64_t)p->signals + OWN_WORDS) * sizeof(uint64_t), HEAP_ALIGN);
     m->bytes = round_up(m->heap_at + p->heap_bytes, GRANULE);
-    status = exchange_page_init(&m->exchange_page, p->boot, err);
+    m->wait = wait_configure(p->boot, WAIT_AUTO);
+    status = segments_init(&m->pages, &pages, err);
     if (status != EPA_OK)
         return status;
     m->size = p->boot->world.size; /* from here on there is something to finish */
@@ -407,6 +433,5 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
         return status;
     }
     close_own(m); /* mappings hold the memory now, and nobody else can get at it */
-    exchange_page_close_fd(&m->exchange_page);
     return EPA_OK;
 }

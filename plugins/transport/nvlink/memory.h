@@ -2,6 +2,8 @@
 #ifndef MEMORY_H
 #define MEMORY_H
 
+#include "../../common/segments.h"
+#include "../../common/transport_wait.h"
 #include "exchange.h"
 #include "kernels.h"
 
@@ -62,7 +64,9 @@ struct memory_params {
 
 struct memory {
     struct memory_params params;
-    struct exchange_page exchange_page;
+    struct segments pages; /* of host memory: barriers, and who uses GPU memory */
+    struct epa_wait_config wait;
+    uint64_t barriers; /* begun by this rank */
     uint32_t rank, size;
     uint64_t bytes, heap_at; /* of a region; where the heap begins in it */
     uint64_t handle;         /* VMM: of the own region, until all have mapped it */

@@ -3,7 +3,7 @@
  * so within a node, and ranks of others are reached by a proxy (nvlink.h).
  *
  * Copies and signals go through one stream, whose order is all the order there is: what is
- * queued later is seen later. Barriers go through host memory (exchange_page.c). */
+ * queued later is seen later. Barriers go through host memory (segments.c). */
 #include "nvlink.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t tim
                              bool heeds_abort)
 {
     static const uint32_t never = 0;
-    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait_config config = n->memory.wait;
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     struct epa_wait_state state = {
         .kind = EPA_WAIT_DEVICE, .peer = EPA_WAIT_NOBODY, .number = EPA_WAIT_NOBODY};
@@ -186,7 +186,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
                                    enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
     struct nvlink *n = nvlink_of(t);
-    struct epa_wait_config config = n->memory.exchange_page.wait;
+    struct epa_wait_config config = n->memory.wait;
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     struct failure f = {.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
@@ -230,7 +230,8 @@ static uint64_t rest_of(uint64_t timeout_ns, uint64_t begun)
 static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t timeout_ns)
 {
     struct failure f;
-    enum epa_status status = exchange_page_barrier(&n->memory.exchange_page, timeout_ns, &f);
+    enum epa_status status =
+        segments_barrier(&n->memory.pages, &n->memory.wait, ++n->memory.barriers, timeout_ns, &f);
 
     if (status == EPA_OK)
         return status;

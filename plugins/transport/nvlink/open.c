@@ -37,8 +37,8 @@ static void destroy(struct nvlink *n, bool lost)
         if (n->pinned != NULL)
             (void)cudaFreeHost(n->pinned);
     }
-    exchange_page_finish(&n->memory.exchange_page);
-    (void)cudaGetLastError(); /* nobody else is to stumble over it */
+    segments_finish(&n->memory.pages); /* also what is lost has it */
+    (void)cudaGetLastError();          /* nobody else is to stumble over it */
     free(n);
 }
 

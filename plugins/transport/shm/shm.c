@@ -134,39 +134,16 @@ static enum epa_status progress(struct epa_transport *t)
     return epa_aborted(shm_of(t)->boot) ? EPA_ERR_ABORTED : EPA_OK;
 }
 
-static void find_missing(const struct shm *s, struct failure *failure)
-{
-    for (uint32_t r = s->base.size; r-- > 0;) {
-        uint64_t arrived = __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED);
-
-        if (arrived < s->barriers)
-            wait_note_missing(failure, r);
-    }
-}
-
-/* Each rank counts its arrivals in its own segment and polls those of all others: one line to
- * write, one to read for each other rank, and every rank knows which one is late. */
 static enum epa_status pass_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct shm *s = shm_of(t);
-    uint64_t epoch = ++s->barriers;
-    struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = epoch};
+    struct failure failure;
+    enum epa_status status =
+        segments_barrier(&s->segments, &s->wait, ++s->barriers, timeout_ns, &failure);
 
-    /* Release: pairs with the acquire in wait_for_word(); what this rank has done comes first. */
-    __atomic_store_n(&s->peer[t->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
-    for (uint32_t i = 1; i < t->size; i++) {
-        uint32_t r = (t->rank + i) % t->size; /* not all at the same line at once */
-        enum epa_status status;
-
-        failure.peer = r;
-        status = wait_for_word(&s->wait, &s->peer[r].segment->arrived.word, timeout_ns, &failure);
-        if (status != EPA_OK) {
-            find_missing(s, &failure);
-            remember(s, &failure);
-            return status;
-        }
-    }
-    return EPA_OK;
+    if (status != EPA_OK)
+        remember(s, &failure);
+    return status;
 }
 
 static enum epa_status reset_signals(struct epa_transport *t)

@@ -220,7 +220,6 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     v->config = *(const struct config *)p->config;
     v->base.rank = p->boot->world.rank;
     v->base.size = size;
-    v->segments.fd = -1;
     v->peer_heap = calloc(size, sizeof(*v->peer_heap));
     v->ordered = calloc(size, sizeof(*v->ordered));
     if (v->peer_heap == NULL || v->ordered == NULL)
