@@ -46,21 +46,19 @@ struct api {
     void (*omp_set_num_threads)(int); /* NULL: it runs without OpenMP */
 };
 
-struct matmul {
-    uint32_t rows; /* 0: none is made */
-    dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c, scratch;
-};
+/* What a primitive reads and writes. */
+enum { SRC, WEIGHTS, DST, SCRATCH, MEMORIES };
 
-struct reorder {
+struct primitive {
+    uint32_t rows; /* of a matmul; 0: none is made */
     dnnl_primitive_t primitive;
-    dnnl_memory_t from, to, scratch; /* to: packed */
+    dnnl_memory_t memory[MEMORIES]; /* a reorder has no WEIGHTS */
 };
 
 struct worker {
     dnnl_stream_t stream;
-    struct reorder reorder[ONEDNN_PRODUCTS];
-    struct matmul matmul[ONEDNN_PRODUCTS][KEPT];
+    struct primitive reorder[ONEDNN_PRODUCTS]; /* packs B */
+    struct primitive matmul[ONEDNN_PRODUCTS][KEPT];
 };
 
 struct onednn {
@@ -168,116 +166,93 @@ static dnnl_status_t plan_rows(const struct onednn *o, uint32_t product, uint32_
 {
     const struct api *d = &o->api;
     const struct onednn_product *p = &o->product[product];
-    dnnl_memory_desc_t desc[4]; /* A, B, bias, C */
+    enum { A, B, BIAS, C, DESCS };
+    const uint32_t shape[DESCS][2] = {{rows, p->k}, {p->k, p->n}, {1, p->n}, {rows, p->n}};
+    const dnnl_dims_t strides[DESCS] = {{p->k, 1}, {0}, {p->n, 1}, {p->ldc, 1}};
+    const dnnl_data_type_t type[DESCS] = {dnnl_bf16, dnnl_bf16, dnnl_f32,
+                                          p->f32 ? dnnl_f32 : dnnl_bf16};
+    dnnl_memory_desc_t desc[DESCS];
+    dnnl_status_t status = dnnl_success;
     uint32_t n = 0;
-    dnnl_status_t status = desc_init(d, &desc[n], rows, p->k, dnnl_bf16, (dnnl_dims_t){p->k, 1});
 
-    n += status == dnnl_success;
+    for (uint32_t i = 0; i < DESCS && status == dnnl_success; i++) {
+        status =
+            desc_init(d, &desc[i], shape[i][0], shape[i][1], type[i], i == B ? NULL : strides[i]);
+        n += status == dnnl_success;
+    }
     if (status == dnnl_success)
-        status = desc_init(d, &desc[n], p->k, p->n, dnnl_bf16, NULL);
-    n += status == dnnl_success;
-    if (status == dnnl_success)
-        status = desc_init(d, &desc[n], 1, p->n, dnnl_f32, (dnnl_dims_t){p->n, 1});
-    n += status == dnnl_success;
-    if (status == dnnl_success)
-        status = desc_init(d, &desc[n], rows, p->n, p->f32 ? dnnl_f32 : dnnl_bf16,
-                           (dnnl_dims_t){p->ldc, 1});
-    n += status == dnnl_success;
-    if (status == dnnl_success)
-        status = plan_matmul(o, ref_of(&desc[0]), b != NULL ? b : ref_of(&desc[1]),
-                             p->bias != NULL ? ref_of(&desc[2]) : NULL, ref_of(&desc[3]), out);
+        status = plan_matmul(o, ref_of(&desc[A]), b != NULL ? b : ref_of(&desc[B]),
+                             p->bias != NULL ? ref_of(&desc[BIAS]) : NULL, ref_of(&desc[C]), out);
     while (n > 0)
         desc_finish(d, &desc[--n]);
     return status;
 }
 
-static dnnl_status_t make_scratch(const struct onednn *o, dnnl_primitive_desc_t plan,
-                                  dnnl_memory_t *out)
+static void drop(const struct api *d, struct primitive *p)
 {
-    return o->api.memory_create(out,
-                                o->api.primitive_desc_query_md(plan, dnnl_query_scratchpad_md, 0),
-                                o->engine, DNNL_MEMORY_ALLOCATE);
+    (void)d->primitive_destroy(p->primitive);
+    for (uint32_t i = 0; i < MEMORIES; i++)
+        (void)d->memory_destroy(p->memory[i]);
+    *p = (struct primitive){0};
 }
 
-/* From [n][k], that is, k x n by columns, to `best`. */
-static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, desc_ref best,
-                                  struct reorder *r)
+/* Ends the plan. */
+static dnnl_status_t make(const struct onednn *o, dnnl_primitive_desc_t plan, bool weights,
+                          struct primitive *out)
+{
+    static const dnnl_query_t query[MEMORIES] = {dnnl_query_src_md, dnnl_query_weights_md,
+                                                 dnnl_query_dst_md, dnnl_query_scratchpad_md};
+    const struct api *d = &o->api;
+    dnnl_status_t status = d->primitive_create(&out->primitive, plan);
+
+    for (uint32_t i = 0; i < MEMORIES && status == dnnl_success; i++)
+        if (i != WEIGHTS || weights)
+            status =
+                d->memory_create(&out->memory[i], d->primitive_desc_query_md(plan, query[i], 0),
+                                 o->engine, i == SCRATCH ? DNNL_MEMORY_ALLOCATE : DNNL_MEMORY_NONE);
+    (void)d->primitive_desc_destroy(plan);
+    return status;
+}
+
+/* From [n][k], that is, k x n by columns, to what the library likes best for these rows; shared by
+ * all numbers of rows. */
+static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, struct primitive *out)
 {
     const struct api *d = &o->api;
     uint32_t k = o->product[product].k, n = o->product[product].n;
-    dnnl_primitive_desc_t plan;
+    dnnl_primitive_desc_t rows, plan;
     dnnl_memory_desc_t given;
     dnnl_status_t status = desc_init(d, &given, k, n, dnnl_bf16, (dnnl_dims_t){1, k});
 
     if (status != dnnl_success)
         return status;
-    status = d->reorder_primitive_desc_create(&plan, ref_of(&given), o->engine, best, o->engine,
-                                              o->attr);
+    status = plan_rows(o, product, o->product[product].rows, NULL, &rows);
     if (status == dnnl_success) {
-        status = d->primitive_create(&r->primitive, plan);
+        status = d->reorder_primitive_desc_create(
+            &plan, ref_of(&given), o->engine,
+            d->primitive_desc_query_md(rows, dnnl_query_weights_md, 0), o->engine, o->attr);
         if (status == dnnl_success)
-            status = make_scratch(o, plan, &r->scratch);
-        (void)d->primitive_desc_destroy(plan);
+            status = make(o, plan, false, out);
+        (void)d->primitive_desc_destroy(rows);
     }
-    if (status == dnnl_success)
-        status = d->memory_create(&r->from, ref_of(&given), o->engine, DNNL_MEMORY_NONE);
-    if (status == dnnl_success)
-        status = d->memory_create(&r->to, best, o->engine, DNNL_MEMORY_NONE);
     desc_finish(d, &given);
     return status;
 }
 
-/* The primitive that packs B, shared by all numbers of rows. */
-static dnnl_status_t make_packing(struct onednn *o, uint32_t product, struct reorder *r)
-{
-    const struct api *d = &o->api;
-    dnnl_primitive_desc_t plan;
-    dnnl_status_t status = plan_rows(o, product, o->product[product].rows, NULL, &plan);
-
-    if (status != dnnl_success)
-        return status;
-    status =
-        make_reorder(o, product, d->primitive_desc_query_md(plan, dnnl_query_weights_md, 0), r);
-    (void)d->primitive_desc_destroy(plan);
-    return status;
-}
-
-static void drop_matmul(const struct api *d, struct matmul *m)
-{
-    (void)d->primitive_destroy(m->primitive);
-    (void)d->memory_destroy(m->a);
-    (void)d->memory_destroy(m->b);
-    (void)d->memory_destroy(m->c);
-    (void)d->memory_destroy(m->scratch);
-    *m = (struct matmul){0};
-}
-
 static dnnl_status_t make_matmul(struct onednn *o, struct worker *w, uint32_t product,
-                                 uint32_t rows, struct matmul *out)
+                                 uint32_t rows, struct primitive *out)
 {
     const struct api *d = &o->api;
     dnnl_primitive_desc_t plan;
     desc_ref b;
     dnnl_status_t status;
 
-    drop_matmul(d, out);
-    status = d->memory_get_memory_desc(w->reorder[product].to, &b);
+    drop(d, out);
+    status = d->memory_get_memory_desc(w->reorder[product].memory[DST], &b);
     if (status == dnnl_success)
         status = plan_rows(o, product, rows, b, &plan);
-    if (status != dnnl_success)
-        return status;
-    status = d->primitive_create(&out->primitive, plan);
     if (status == dnnl_success)
-        status = d->memory_create(&out->a, d->primitive_desc_query_md(plan, dnnl_query_src_md, 0),
-                                  o->engine, DNNL_MEMORY_NONE);
-    if (status == dnnl_success)
-        status = d->memory_create(&out->b, b, o->engine, DNNL_MEMORY_NONE);
-    if (status == dnnl_success)
-        status = d->memory_create(&out->c, d->primitive_desc_query_md(plan, dnnl_query_dst_md, 0),
-                                  o->engine, DNNL_MEMORY_NONE);
-    if (status == dnnl_success)
-        status = make_scratch(o, plan, &out->scratch);
-    (void)d->primitive_desc_destroy(plan);
+        status = make(o, plan, true, out);
     out->rows = status == dnnl_success ? rows : 0;
     return status;
 }
@@ -287,19 +262,16 @@ static dnnl_status_t make_worker(struct onednn *o, struct worker *w)
     dnnl_status_t status = o->api.stream_create(&w->stream, o->engine, dnnl_stream_default_flags);
 
     for (uint32_t i = 0; i < o->products && status == dnnl_success; i++)
-        status = make_packing(o, i, &w->reorder[i]);
+        status = make_reorder(o, i, &w->reorder[i]);
     return status;
 }
 
 static void destroy_worker(const struct api *d, struct worker *w)
 {
     for (uint32_t i = 0; i < ONEDNN_PRODUCTS; i++) {
-        (void)d->primitive_destroy(w->reorder[i].primitive);
-        (void)d->memory_destroy(w->reorder[i].from);
-        (void)d->memory_destroy(w->reorder[i].to);
-        (void)d->memory_destroy(w->reorder[i].scratch);
+        drop(d, &w->reorder[i]);
         for (uint32_t k = 0; k < KEPT; k++)
-            drop_matmul(d, &w->matmul[i][k]);
+            drop(d, &w->matmul[i][k]);
     }
     (void)d->stream_destroy(w->stream);
 }
@@ -407,14 +379,28 @@ const char *onednn_name(const struct onednn *o)
     return o->name;
 }
 
-static enum epa_status run(const struct onednn *o, const struct worker *w, dnnl_primitive_t p,
-                           int n, const dnnl_exec_arg_t *arg)
+static enum epa_status run(const struct onednn *o, const struct worker *w,
+                           const struct primitive *p, void *const data[SCRATCH], dnnl_memory_t bias)
 {
-    dnnl_status_t status;
+    static const int name[MEMORIES] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                       DNNL_ARG_SCRATCHPAD};
+    dnnl_exec_arg_t arg[MEMORIES + 1];
+    dnnl_status_t status = dnnl_success;
+    int n = 0;
 
+    for (uint32_t i = 0; i < MEMORIES && status == dnnl_success; i++) {
+        if (p->memory[i] == NULL)
+            continue;
+        arg[n++] = (dnnl_exec_arg_t){name[i], p->memory[i]};
+        if (i < SCRATCH)
+            status = o->api.memory_set_data_handle(p->memory[i], data[i]);
+    }
+    if (bias != NULL)
+        arg[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, bias};
     if (o->api.omp_set_num_threads != NULL)
         o->api.omp_set_num_threads(1); /* of this thread */
-    status = o->api.primitive_execute(p, w->stream, n, arg);
+    if (status == dnnl_success)
+        status = o->api.primitive_execute(p->primitive, w->stream, n, arg);
     if (status == dnnl_success)
         status = o->api.stream_wait(w->stream);
     return status == dnnl_success ? EPA_OK : EPA_ERR_SYSTEM;
@@ -424,7 +410,8 @@ size_t onednn_packed_bytes(const struct onednn *o, uint32_t product)
 {
     desc_ref packed;
 
-    return o->api.memory_get_memory_desc(o->worker[0].reorder[product].to, &packed) == dnnl_success
+    return o->api.memory_get_memory_desc(o->worker[0].reorder[product].memory[DST], &packed) ==
+                   dnnl_success
                ? o->api.memory_desc_get_size(packed)
                : 0;
 }
@@ -433,17 +420,9 @@ enum epa_status onednn_pack(struct onednn *o, uint32_t worker, uint32_t product,
                             void *out)
 {
     const struct worker *mine = &o->worker[worker];
-    const struct reorder *r = &mine->reorder[product];
-    dnnl_status_t status = o->api.memory_set_data_handle(r->from, (void *)(uintptr_t)b);
 
-    if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(r->to, out);
-    if (status != dnnl_success)
-        return EPA_ERR_SYSTEM;
-    return run(o, mine, r->primitive, 3,
-               (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, r->from},
-                                   {DNNL_ARG_TO, r->to},
-                                   {DNNL_ARG_SCRATCHPAD, r->scratch}});
+    return run(o, mine, &mine->reorder[product],
+               (void *[SCRATCH]){[SRC] = (void *)(uintptr_t)b, [DST] = out}, NULL);
 }
 
 enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t product, const void *a,
@@ -451,27 +430,14 @@ enum epa_status onednn_multiply(struct onednn *o, uint32_t worker, uint32_t prod
 {
     struct worker *mine = &o->worker[worker];
     uint32_t step = o->product[product].step, steps = (m + step - 1) / step;
-    struct matmul *p = &mine->matmul[product][steps % KEPT];
-    dnnl_status_t status = dnnl_success;
+    struct primitive *p = &mine->matmul[product][steps % KEPT];
 
     if (m == 0)
         return EPA_OK;
-    if (p->rows != steps * step)
-        status = make_matmul(o, mine, product, steps * step, p);
-    if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(p->a, (void *)(uintptr_t)a);
-    if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(p->b, (void *)(uintptr_t)packed);
-    if (status == dnnl_success)
-        status = o->api.memory_set_data_handle(p->c, c);
-    if (status != dnnl_success)
+    if (p->rows != steps * step && make_matmul(o, mine, product, steps * step, p) != dnnl_success)
         return EPA_ERR_SYSTEM;
-    return run(o, mine, p->primitive, o->bias[product] != NULL ? 5 : 4,
-               (dnnl_exec_arg_t[]){{DNNL_ARG_SRC, p->a},
-                                   {DNNL_ARG_WEIGHTS, p->b},
-                                   {DNNL_ARG_DST, p->c},
-                                   {DNNL_ARG_SCRATCHPAD, p->scratch},
-                                   {DNNL_ARG_BIAS, o->bias[product]}});
+    return run(o, mine, p, (void *[SCRATCH]){(void *)(uintptr_t)a, (void *)(uintptr_t)packed, c},
+               o->bias[product]);
 }
 #else
 bool onednn_knows(const struct onednn_product *product)
