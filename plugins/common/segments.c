@@ -380,13 +380,16 @@ enum epa_status segments_barrier(const struct segments *s, const struct epa_wait
     for (uint32_t i = 1; i < s->size && f->status == EPA_OK; i++) {
         f->peer = (s->rank + i) % s->size; /* not all at the same line at once */
         f->waited_ns = 0;
+        if (s->peer[f->peer].segment == NULL)
+            continue;
         (void)wait_for_word(wait, &s->peer[f->peer].segment->arrived.word,
                             timeout_ns > all_ns ? timeout_ns - all_ns : 0, f);
         all_ns += f->waited_ns;
     }
     f->waited_ns = all_ns;
     for (uint32_t r = 0; r < s->size && f->status != EPA_OK; r++) {
-        if (__atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED) < epoch)
+        if (s->peer[r].segment != NULL &&
+            __atomic_load_n(&s->peer[r].segment->arrived.word, __ATOMIC_RELAXED) < epoch)
             wait_note_missing(f, r);
     }
     return f->status;

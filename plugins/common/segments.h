@@ -69,7 +69,7 @@ enum epa_status segments_init(struct segments *out, const struct segments_params
                               struct epa_error *);
 void segments_finish(struct segments *); /* also of what was never begun, or twice */
 
-/* Barrier number `epoch`, counted from 1, of ranks that all reach each other. */
+/* Barrier number `epoch`, counted from 1, of ranks that reach each other. */
 enum epa_status segments_barrier(const struct segments *, const struct epa_wait_config *,
                                  uint64_t epoch, uint64_t timeout_ns, struct failure *);
 

@@ -87,9 +87,10 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
                                 uint64_t timeout_ns)
 {
     uint32_t me = boot->world.rank;
+    const bool near[MOST] = {true, true, true, true, true, true, true, true};
     int mine = make(me), out[MOST];
 
-    shared->status[me] = exchange_fds(boot, mine, timeout_ns, out, &shared->err[me]);
+    shared->status[me] = exchange_fds(boot, near, mine, timeout_ns, out, &shared->err[me]);
     close(mine);
     for (uint32_t r = 0; r < boot->world.size; r++) {
         bool none = r == me || shared->status[me] != EPA_OK;

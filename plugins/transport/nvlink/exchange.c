@@ -45,6 +45,7 @@ union control {
 struct exchange {
     struct epa_bootstrap *boot;
     struct epa_error *err;
+    const bool *near;
     uint32_t rank, size;
     uint64_t end_ns;
     int mine, listener, to[EXCHANGE_RANKS];
@@ -224,7 +225,7 @@ static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
         r = receive_fd(x, fd, &got);
     if (r >= x->size)
         return status == EPA_ERR_TIMEOUT ? EPA_OK : status;
-    if (r <= x->rank || x->out[r] >= 0) {
+    if (r <= x->rank || !x->near[r] || x->out[r] >= 0) {
         close(got);
         return EPA_OK;
     }
@@ -237,16 +238,18 @@ static uint32_t first_missing(const struct exchange *x)
 {
     uint32_t r = x->rank + 1;
 
-    while (r + 1 < x->size && x->out[r] >= 0)
+    while (r + 1 < x->size && (!x->near[r] || x->out[r] >= 0))
         r++;
     return r;
 }
 
 static enum epa_status serve_all(struct exchange *x)
 {
-    uint32_t missing = x->size - 1 - x->rank;
     enum epa_status status = EPA_OK;
+    uint32_t missing = 0;
 
+    for (uint32_t r = x->rank + 1; r < x->size; r++)
+        missing += x->near[r];
     while (missing > 0 && status == EPA_OK) {
         int fd;
 
@@ -272,6 +275,8 @@ static enum epa_status read_outputs(struct exchange *x)
         uint32_t from;
         int got;
 
+        if (!x->near[r])
+            continue;
         status = await_rank(x, x->to[r], r);
         if (status != EPA_OK)
             break;
@@ -288,11 +293,12 @@ static enum epa_status read_outputs(struct exchange *x)
     return status;
 }
 
-enum epa_status exchange_fds(struct epa_bootstrap *boot, int mine, uint64_t timeout_ns, int *out,
-                             struct epa_error *err)
+enum epa_status exchange_fds(struct epa_bootstrap *boot, const bool *near, int mine,
+                             uint64_t timeout_ns, int *out, struct epa_error *err)
 {
     struct exchange x = {.boot = boot,
                          .err = err,
+                         .near = near,
                          .mine = mine,
                          .rank = boot->world.rank,
                          .size = boot->world.size,
@@ -313,7 +319,7 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, int mine, uint64_t time
     }
     x.end_ns = epa_now_ns() + timeout_ns;
     for (uint32_t r = 0; r < x.rank && status == EPA_OK; r++)
-        status = connect_to(&x, r);
+        status = near[r] ? connect_to(&x, r) : EPA_OK;
     if (status == EPA_OK)
         status = serve_all(&x);
     if (status == EPA_OK)

@@ -3,6 +3,7 @@
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <epa2a/world.h>
@@ -11,9 +12,10 @@
 enum { EXCHANGE_RANKS = 64 };
 
 /* Collective. Every rank gives a descriptor, and keeps it; out[r] is this rank's own copy,
- * close-on-exec, of that of rank r, and -1 where r is itself. */
-enum epa_status exchange_fds(struct epa_bootstrap *, int mine, uint64_t timeout_ns, int *out,
-                             struct epa_error *);
+ * close-on-exec, of that of rank r, and -1 where r is itself, or not near. near: [size], of all
+ * ranks that are near each other the same. */
+enum epa_status exchange_fds(struct epa_bootstrap *, const bool *near, int mine,
+                             uint64_t timeout_ns, int *out, struct epa_error *);
 
 /* How rank i reaches the GPU of rank j. */
 enum reach {
@@ -37,8 +39,9 @@ struct gpu {
 /* Which of the `n` GPUs that a process sees is `gpu`; -1: none. */
 int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu);
 
-/* reach[i * size + j], enum reach. Refuses in words, by the first pair that will not do;
- * the same on all ranks. What one of two ranks does not see, the other may have asked. */
+/* reach[i * size + j], enum reach; direct where the two are not near. Refuses in words, by the
+ * first pair that will not do; the same on all ranks. What one of two ranks does not see, the
+ * other may have asked. */
 enum epa_status pairs_check(const struct gpu *gpu, const unsigned char *reach, uint32_t size,
                             struct epa_error *);
 

@@ -9,63 +9,45 @@ enum {
     HOST_SLOTS = 256,
 };
 
-/* ---- a bootstrap of some ranks ---- */
+/* ---- the proxy's bootstrap ---- */
 
-static struct far_boot *far_boot_of(struct epa_bootstrap *boot)
+/* That of all ranks, who may look like those of one node. */
+struct far_boot {
+    struct epa_bootstrap base; /* first */
+    struct epa_bootstrap *real;
+};
+
+static struct epa_bootstrap *real_of(struct epa_bootstrap *boot)
 {
-    return (struct far_boot *)boot; /* base is the first member */
+    return ((struct far_boot *)boot)->real; /* base is the first member */
 }
 
 static enum epa_status gather(struct epa_bootstrap *boot, const void *mine, size_t bytes, void *all)
 {
-    struct far_boot *b = far_boot_of(boot);
-    char *every = malloc(b->real->world.size * bytes);
-    enum epa_status status =
-        every == NULL ? EPA_ERR_NOMEM : b->real->allgather(b->real, mine, bytes, every);
-
-    for (uint32_t i = 0; i < b->members && status == EPA_OK; i++)
-        memcpy((char *)all + i * bytes, every + b->member[i] * bytes, bytes);
-    free(every);
-    return status;
+    return real_of(boot)->allgather(real_of(boot), mine, bytes, all);
 }
 
 static enum epa_status meet(struct epa_bootstrap *boot)
 {
-    struct far_boot *b = far_boot_of(boot);
-
-    return b->real->barrier(b->real);
+    return real_of(boot)->barrier(real_of(boot));
 }
 
 static void raise_abort(struct epa_bootstrap *boot)
 {
-    struct far_boot *b = far_boot_of(boot);
-
-    b->real->abort(b->real);
+    real_of(boot)->abort(real_of(boot));
 }
 
 static void explain_boot(struct epa_bootstrap *boot, struct epa_error *err)
 {
-    struct far_boot *b = far_boot_of(boot);
-
-    b->real->explain(b->real, err);
+    real_of(boot)->explain(real_of(boot), err);
 }
 
-static void waits(struct epa_wait_observer *observer, const struct epa_wait_state *state)
+/* All ranks as those of one node, which they are to who looks at hosts. The proxy's thread does
+ * not say what it waits for: the rank's own does. */
+static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_boot *out)
 {
-    struct far_boot *b =
-        (struct far_boot *)(void *)((char *)observer - offsetof(struct far_boot, observer));
-    struct epa_wait_state real;
+    struct epa_world *world = &out->base.world;
 
-    if (state != NULL) {
-        real = *state;
-        real.peer = state->peer < b->members ? b->member[state->peer] : state->peer;
-    }
-    b->real->observer->waits(b->real->observer, state != NULL ? &real : NULL);
-}
-
-/* With the members filled in. */
-static void make_boot(struct epa_bootstrap *real, uint32_t rank, struct far_boot *out)
-{
     out->real = real;
     out->base = (struct epa_bootstrap){.world = real->world,
                                        .aborted = real->aborted,
@@ -73,38 +55,11 @@ static void make_boot(struct epa_bootstrap *real, uint32_t rank, struct far_boot
                                        .barrier = meet,
                                        .abort = raise_abort,
                                        .explain = explain_boot};
-    out->base.world.rank = out->base.world.local_rank = rank;
-    out->base.world.size = out->base.world.local_size = out->members;
-    out->base.world.node = NULL;
-}
-
-void far_boot_node(struct epa_bootstrap *real, struct far_boot *out)
-{
-    const struct epa_world *world = &real->world;
-    uint32_t rank = 0;
-
-    out->members = 0;
-    for (uint32_t r = 0; r < world->size; r++) {
-        if (!epa_same_node(world, r))
-            continue;
-        rank = r == world->rank ? out->members : rank;
-        out->member[out->members++] = r;
-    }
-    make_boot(real, rank, out);
-    out->observer.waits = waits;
-    out->base.observer = real->observer != NULL ? &out->observer : NULL;
-}
-
-/* All ranks as those of one node, which they are to who looks at hosts. The proxy's thread does
- * not say what it waits for: the rank's own does. */
-static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_boot *out)
-{
-    out->members = real->world.size;
-    for (uint32_t r = 0; r < out->members; r++)
-        out->member[r] = r;
-    make_boot(real, real->world.rank, out);
     if (!one_host)
-        out->base.world = real->world;
+        return;
+    world->local_rank = world->rank;
+    world->local_size = world->size;
+    world->node = NULL;
 }
 
 /* ---- rings, and the host's part ---- */

@@ -141,8 +141,8 @@ static enum epa_status list(const struct driver *d, struct gpu **out, int *n_out
     return EPA_OK;
 }
 
-enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, int device,
-                          struct gpu *out, struct epa_error *err)
+enum epa_status gpus_meet(struct epa_bootstrap *boot, const bool *near, const struct driver *d,
+                          int device, struct gpu *out, struct epa_error *err)
 {
     uint32_t size = boot->world.size;
     unsigned char row[EPA_DEVICE_RANKS] = {0}, rows[EPA_DEVICE_RANKS][EPA_DEVICE_RANKS];
@@ -158,10 +158,12 @@ enum epa_status gpus_meet(struct epa_bootstrap *boot, const struct driver *d, in
         return epa_fail(err, EPA_ERR_CONFIG, "nvlink: the backend has GPU %d of %d", device, n);
     }
     status = boot->allgather(boot, &seen[device], sizeof(*out), out);
-    for (uint32_t r = 0; r < size && status == EPA_OK; r++)
-        status = look_at(device, &seen[device], seen, n, &out[r], &row[r], err);
+    for (uint32_t r = 0; r < size && status == EPA_OK; r++) {
+        row[r] = REACH_DIRECT;
+        if (near[r])
+            status = look_at(device, &seen[device], seen, n, &out[r], &row[r], err);
+    }
     free(seen);
-    /* Whole rows: nodes may have different numbers of ranks, and all take part. */
     if (status == EPA_OK)
         status = boot->allgather(boot, row, sizeof(row), rows);
     if (status != EPA_OK) {

@@ -352,14 +352,14 @@ static enum epa_status attach_all(struct memory *m, const struct card *cards, st
     bool vmm = m->params.kind == MEMORY_VMM;
     int fds[EPA_DEVICE_RANKS];
     enum epa_status status =
-        vmm ? exchange_fds(m->params.boot, m->fd, exchange_ns, fds, err) : EPA_OK;
+        vmm ? exchange_fds(m->params.boot, m->params.near, m->fd, exchange_ns, fds, err) : EPA_OK;
 
     if (status != EPA_OK)
         return status;
     for (uint32_t r = 0; r < m->size && status == EPA_OK; r++) {
         bool same = !m->pages.peer[r].mapped;
 
-        if (r != m->rank)
+        if (r != m->rank && m->params.near[r])
             status = vmm ? attach_vmm(m, r, &cards[r], fds[r], same, err)
                          : attach_ipc(m, r, &cards[r], same, err);
     }
@@ -408,7 +408,7 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
     const struct segments_params pages = {.name = "nvlink",
                                           .boot = p->boot,
                                           .own_lines = PAGE_WORDS,
-                                          .reach = REACH_HOST,
+                                          .reach = p->far ? REACH_NODE : REACH_HOST,
                                           .huge_pages = HUGE_OFF};
     struct memory *m = out;
     enum epa_status status;

@@ -33,9 +33,9 @@ struct driver {
 enum epa_status driver_init(struct driver *out, struct epa_error *);
 
 /* Collective: who has which GPU, out[size]. Refuses, alike on all ranks, where one of them
- * does not reach another. */
-enum epa_status gpus_meet(struct epa_bootstrap *, const struct driver *, int device,
-                          struct gpu *out, struct epa_error *);
+ * does not reach another that is near. */
+enum epa_status gpus_meet(struct epa_bootstrap *, const bool *near, const struct driver *,
+                          int device, struct gpu *out, struct epa_error *);
 
 enum region_kind {
     REGION_NONE,
@@ -53,6 +53,8 @@ struct region {
 
 struct memory_params {
     struct epa_bootstrap *boot;
+    const bool *near; /* [size] whose memory is mapped */
+    bool far;         /* they are the node's, else all */
     const struct driver *driver;
     const struct gpu *gpu; /* [size] */
     int device;

@@ -86,7 +86,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
     if (bytes == 0) /* src may be NULL then */
         return EPA_OK;
-    if (n->near[peer] == FAR)
+    if (!n->near[peer])
         return ask_far(
             n, (struct epa_descriptor){
                    .op = EPA_RING_PUT, .peer = peer, .dst = dst, .src = src, .bytes = bytes});
@@ -106,7 +106,7 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, ui
     struct nvlink *n = nvlink_of(t);
 
     assert(signal < n->memory.params.signals && peer < t->size);
-    if (n->near[peer] == FAR)
+    if (!n->near[peer])
         return ask_far(n, (struct epa_descriptor){
                               .op = far_op(op), .peer = peer, .value = value, .signal = signal});
     return nvlink_cuda(n,
@@ -122,7 +122,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     struct nvlink *n = nvlink_of(t);
     enum epa_status status;
 
-    if (n->near[peer] == FAR)
+    if (!n->near[peer])
         return ask_far(n, (struct epa_descriptor){.op = EPA_RING_PUT | far_op(op),
                                                   .peer = peer,
                                                   .dst = dst,
@@ -139,7 +139,7 @@ static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 {
     struct nvlink *n = nvlink_of(t);
 
-    if (n->near[peer] == FAR)
+    if (!n->near[peer])
         far_fence(n->far, peer);
     return EPA_OK;
 }
@@ -233,11 +233,8 @@ static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t timeout_ns)
     enum epa_status status =
         segments_barrier(&n->memory.pages, &n->memory.wait, ++n->memory.barriers, timeout_ns, &f);
 
-    if (status == EPA_OK)
-        return status;
-    if (n->far != NULL && f.missing > 0) /* of this node */
-        f.first_missing = n->node_boot.member[f.first_missing];
-    n->failure = f;
+    if (status != EPA_OK)
+        n->failure = f;
     return status;
 }
 

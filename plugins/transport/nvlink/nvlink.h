@@ -41,18 +41,6 @@ bool copies_left(const struct copies *);
 /* Ranks of other nodes, for the transport over NVLink: the rings that kernels and the host write,
  * their proxy, and copies by CUDA for it. */
 
-/* Some ranks of a bootstrap as if they were all, on one node. Others take part in its collectives,
- * and only those of this rank's kind are looked at. */
-struct far_boot {
-    struct epa_bootstrap base; /* first */
-    struct epa_bootstrap *real;
-    struct epa_wait_observer observer; /* names real ranks */
-    uint32_t members, member[EPA_DEVICE_RANKS];
-};
-
-/* Ranks of this rank's node. */
-void far_boot_node(struct epa_bootstrap *real, struct far_boot *out);
-
 struct far_params {
     struct epa_bootstrap *boot; /* of all ranks */
     struct epa_backend *backend;
@@ -98,15 +86,12 @@ enum nvlink_failed_at {
 
 enum { PINNED_WORDS = 16 };
 
-#define FAR UINT32_MAX
-
 struct nvlink {
     struct epa_transport base; /* first: a pointer to it is one to all of this */
     struct epa_transport_ops ops;
-    struct epa_bootstrap *boot, *node; /* node: of the ranks that memory is mapped of */
-    struct far_boot node_boot;
-    struct far *far;                 /* NULL: all ranks are of this node */
-    uint32_t near[EPA_DEVICE_RANKS]; /* of each rank: its number in `node`, or FAR */
+    struct epa_bootstrap *boot;
+    bool near[EPA_DEVICE_RANKS]; /* ranks that memory is mapped of */
+    struct far *far;             /* NULL: all are near */
     struct epa_backend *backend;
     struct driver driver;
     struct gpu gpu[EPA_DEVICE_RANKS];

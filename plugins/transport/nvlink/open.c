@@ -115,7 +115,7 @@ static enum epa_status choose_memory(const struct nvlink *n, int asked, enum mem
                                      struct epa_error *err)
 {
     *out = asked == MEMORY_IPC ? MEMORY_IPC : MEMORY_VMM;
-    for (uint32_t r = 0; r < n->node->world.size && *out == MEMORY_VMM; r++) {
+    for (uint32_t r = 0; r < n->base.size && *out == MEMORY_VMM; r++) {
         if (n->gpu[r].passes_memory != 0)
             continue;
         if (asked == MEMORY_VMM)
@@ -156,12 +156,10 @@ static void show(struct nvlink *n)
                                        .stop = n->backend->stop,
                                        .fault = n->backend->device_fault};
     for (uint32_t r = 0; r < n->base.size; r++) {
-        const struct region *region = &m->region[n->near[r] == FAR ? 0 : n->near[r]];
-
-        if (n->near[r] == FAR)
+        if (!n->near[r])
             continue;
-        n->view.peer_heap[r] = region->base + m->heap_at;
-        n->view.peer_signal[r] = (uint64_t *)(void *)region->base;
+        n->view.peer_heap[r] = m->region[r].base + m->heap_at;
+        n->view.peer_signal[r] = (uint64_t *)(void *)m->region[r].base;
     }
     n->base.flags = FLAGS;
     n->base.heap = n->view.peer_heap[n->base.rank];
@@ -170,11 +168,13 @@ static void show(struct nvlink *n)
     n->base.view = &n->view;
 }
 
-static enum epa_status set_up(struct nvlink *n, const struct epa_transport_params *p,
+static enum epa_status set_up(struct nvlink *n, const struct epa_transport_params *p, bool far,
                               struct epa_error *err)
 {
     const struct config *config = p->config;
-    struct memory_params params = {.boot = n->node,
+    struct memory_params params = {.boot = n->boot,
+                                   .near = n->near,
+                                   .far = far,
                                    .driver = &n->driver,
                                    .gpu = n->gpu,
                                    .device = p->backend->device,
@@ -183,7 +183,7 @@ static enum epa_status set_up(struct nvlink *n, const struct epa_transport_param
     enum epa_status status = driver_init(&n->driver, err);
 
     if (status == EPA_OK)
-        status = gpus_meet(n->node, &n->driver, p->backend->device, n->gpu, err);
+        status = gpus_meet(n->boot, n->near, &n->driver, p->backend->device, n->gpu, err);
     if (status == EPA_OK)
         status = choose_memory(n, config->memory, &params.kind, err);
     if (status != EPA_OK)
@@ -201,20 +201,6 @@ static void describe(struct epa_transport *t,
                      void (*say)(void *arg, const char *key, const char *value), void *arg)
 {
     far_describe(nvlink_of(t)->far, say, arg);
-}
-
-/* Which ranks are near; the others are for the proxy. */
-static void split_ranks(struct nvlink *n, bool far)
-{
-    for (uint32_t r = 0; r < n->base.size; r++)
-        n->near[r] = far ? FAR : r;
-    n->node = n->boot;
-    if (!far)
-        return;
-    far_boot_node(n->boot, &n->node_boot);
-    n->node = &n->node_boot.base;
-    for (uint32_t i = 0; i < n->node_boot.members; i++)
-        n->near[n->node_boot.member[i]] = i;
 }
 
 /* Links to ranks of other nodes are not what device_peak() measures. */
@@ -260,8 +246,9 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     n->boot = p->boot;
     n->backend = p->backend;
     n->base = (struct epa_transport){.ops = &nvlink_ops, .rank = world->rank, .size = world->size};
-    split_ranks(n, far);
-    status = set_up(n, p, err);
+    for (uint32_t r = 0; r < world->size; r++) /* the others are for the proxy */
+        n->near[r] = !far || epa_same_node(world, r);
+    status = set_up(n, p, far, err);
     if (status == EPA_OK)
         show(n);
     if (status == EPA_OK && far)
