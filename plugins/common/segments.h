@@ -1,5 +1,5 @@
-/* Memory that the ranks of a node have of each other: the transports shm and verbs are made on it, and
- * nvlink has pages for its barriers. */
+/* Memory that the ranks of a node have of each other: the transports shm and verbs are made on it,
+ * and nvlink has pages for its barriers. */
 #ifndef SEGMENTS_H
 #define SEGMENTS_H
 

@@ -355,8 +355,8 @@ static uint64_t part_of_rest(const struct tune_search *s, double part)
     return end > spent ? spent + (uint64_t)(part * (double)(end - spent)) : spent;
 }
 
-/* In the median and in more rounds than the standard deviation of chance allows: what comes and goes
- * on a busy machine is not combined. */
+/* In the median and in more rounds than the standard deviation of chance allows: what comes and
+ * goes on a busy machine is not combined. */
 static bool is_faster(const struct tune_setting *x, double before)
 {
     int rounds = (int)(x->rounds - x->from), more = -rounds; /* rounds it won, less those it lost */

@@ -3,9 +3,15 @@
 #include "session/session.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <epa2a/wait.h>
 
 #include "session/status.h"
 
@@ -473,4 +479,101 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     if (err->status == EPA_ERR_TIMEOUT)
         report_silent(s, err);
     return err->status;
+}
+
+/* ---- two benches in turns ---- */
+
+/* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by the
+ * Thue-Morse sequence, so that drift and the state that a block leaves behind affect both sides
+ * equally often. All ranks of a side sleep while the other has its turn: on a busy machine they
+ * then get the cores at once and together, and load that changes from second to second is the
+ * same for both. */
+
+enum { ALL = INT32_MAX, BOTH = 3, LOOK_MS = 100 };
+
+struct alternation *alternation_create(void)
+{
+    struct alternation *a =
+        mmap(NULL, sizeof(*a), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return a == MAP_FAILED ? NULL : a;
+}
+
+void alternation_destroy(struct alternation *a)
+{
+    if (a != NULL)
+        munmap(a, sizeof(*a));
+}
+
+void alternation_begin(struct alternation *a, uint32_t block, uint64_t limit_ns)
+{
+    *a = (struct alternation){.block = block, .limit_ns = limit_ns};
+}
+
+/* Blocks 2 k and 2 k + 1 are a pair. */
+static uint32_t side_of(uint32_t turn)
+{
+    return (turn + (uint32_t)__builtin_parity(turn / 2)) % 2;
+}
+
+static void wake(struct alternation *a)
+{
+    syscall(SYS_futex, &a->turn, FUTEX_WAKE, ALL, NULL, NULL, 0);
+}
+
+bool alternation_is_here(struct alternation *a, uint32_t side)
+{
+    return (__atomic_load_n(&a->here, __ATOMIC_ACQUIRE) >> side & 1) != 0;
+}
+
+void alternation_leave(struct alternation *a, uint32_t side)
+{
+    if (!__atomic_exchange_n(&a->over, true, __ATOMIC_RELAXED) && a->start_ns != 0)
+        a->spent_ns = epa_now_ns() - a->start_ns;
+    __atomic_fetch_or(&a->left, 1u << side, __ATOMIC_RELEASE);
+    wake(a);
+}
+
+void alternation_pass(struct alternation *a, uint32_t side)
+{
+    uint32_t turn = a->turn;
+
+    if (!alternation_is_here(a, side)) { /* it is set up; whoever comes second starts the clock */
+        if ((__atomic_or_fetch(&a->here, 1u << side, __ATOMIC_ACQ_REL) & BOTH) != BOTH)
+            return;
+        a->start_ns = epa_now_ns();
+    } else if (turn % 2 == 0 && a->limit_ns != 0 && epa_now_ns() - a->start_ns >= a->limit_ns) {
+        a->spent_ns = epa_now_ns() - a->start_ns;
+        __atomic_store_n(&a->over, true, __ATOMIC_RELAXED);
+    }
+    /* Release: pairs with the acquire in alternation_wait() of the other side. */
+    __atomic_store_n(&a->turn, turn + 1, __ATOMIC_RELEASE);
+    wake(a);
+}
+
+/* Turn 0 is nobody's: a side is not there yet. */
+static bool is_mine(struct alternation *a, uint32_t side, uint32_t turn)
+{
+    return (__atomic_load_n(&a->left, __ATOMIC_ACQUIRE) & ~(1u << side)) != 0 ||
+           (turn > 0 && side_of(turn - 1) == side);
+}
+
+bool alternation_wait(struct alternation *a, uint32_t side, uint32_t *turn)
+{
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
+    uint32_t now = __atomic_load_n(&a->turn, __ATOMIC_ACQUIRE);
+
+    if (now == *turn || !is_mine(a, side, now)) {
+        syscall(SYS_futex, &a->turn, FUTEX_WAIT, now, &look, NULL, 0);
+        now = __atomic_load_n(&a->turn, __ATOMIC_ACQUIRE);
+    }
+    if ((now == *turn && !alternation_is_over(a)) || !is_mine(a, side, now))
+        return false;
+    *turn = now;
+    return true;
+}
+
+bool alternation_is_over(const struct alternation *a)
+{
+    return __atomic_load_n(&a->over, __ATOMIC_RELAXED);
 }

@@ -126,7 +126,7 @@ enum { PEAK_SIGNALS = 1 };
 enum epa_status peak_measure(struct epa_bootstrap *, struct epa_backend *, struct epa_transport *,
                              uint32_t signal, struct peak *out, struct epa_error *);
 
-/* ---- two benches in turns (alternate.c): processes of one host share a struct alternation; each
+/* ---- two benches in turns: processes of one host share a struct alternation; each
  * side takes a block of iterations while all ranks of the other sleep ---- */
 
 struct alternation {

@@ -186,7 +186,7 @@ static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather
     return run_copy(h, &c);
 }
 
-/* Puts a chunk that is in the own set where loads and stores do not reach, and signals it to all. */
+/* Puts a chunk of the own set where loads and stores do not reach, and signals it to all. */
 static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t chunk,
                                      uint32_t peer)
 {

@@ -1,5 +1,5 @@
-/* File descriptors passed between the ranks of one host, and which GPUs reach which: what is asked of
- * the driver elsewhere is decided here. */
+/* File descriptors passed between the ranks of one host, and which GPUs reach which: what is asked
+ * of the driver elsewhere is decided here. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 

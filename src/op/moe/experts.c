@@ -1,6 +1,6 @@
-/* The synthetic expert on hosts: multiplies each row by a factor of its own. Fast, by kernels, as it
- * runs between the stages of every iteration; the checks do not use it. Layout rank: the output of a
- * row is the weighted sum over the experts that want it. Only rows in use are written. */
+/* The synthetic expert on hosts: multiplies each row by a factor of its own. Fast, by kernels, as
+ * it runs between the stages of every iteration; the checks do not use it. Layout rank: the output
+ * of a row is the weighted sum over the experts that want it. Only rows in use are written. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -251,8 +251,8 @@ static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local
     return (struct row_ref){v->m.recv_start[local_expert] + i, at};
 }
 
-/* The problem of a slot after dispatch, readable by the host, pointers set and ranges within what plan() promised; else EPA_ERR_MISMATCH says which is not. Good
- * until the next call. */
+/* The problem of a slot after dispatch, readable by the host, pointers set and ranges within what
+ * plan() promised; else EPA_ERR_MISMATCH says which is not. Good until the next call. */
 enum epa_status op_moe_view(struct op_moe *, const struct op_slot *, struct view *out,
                             struct epa_error *err);
 
