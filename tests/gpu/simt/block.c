@@ -22,6 +22,7 @@ enum {
     PAGE = 4096,
     GARBAGE = 0xa5,
     COLOUR_BYTES = 192,
+    GUARD_EVERY = 8, /* stacks */
     MIN_BACKOFF_NS = 20000,
     MAX_BACKOFF_NS = 20000000,
     TOLD = 12, /* groups of threads */
@@ -258,12 +259,12 @@ static __attribute__((noinline)) bool context_is_kept(ucontext_t *out)
 }
 
 /* On the stack that begins at `stack`, but for `spare` bytes at its end. NULL: no memory. */
-static struct thread *thread_at(char *stack, size_t spare)
+static struct thread *thread_at(char *stack, bool guarded, size_t spare)
 {
     struct thread *t = (void *)(stack + SIMT_STACK - SIMT_SELF);
 
     _Static_assert(sizeof(*t) <= SIMT_SELF, "what is above a stack fits there");
-    if (mprotect(stack, PAGE, PROT_NONE) != 0 || !context_is_kept(&t->first))
+    if ((guarded && mprotect(stack, PAGE, PROT_NONE) != 0) || !context_is_kept(&t->first))
         return NULL;
     t->stack = stack + PAGE;
     t->stack_bytes = SIMT_STACK - SIMT_SELF - PAGE - spare;
@@ -274,7 +275,8 @@ static struct thread *thread_at(char *stack, size_t spare)
 }
 
 /* A warp's. Their stacks' ends are at different places of pages, as all of them would else
- * share a few lines of the cache. */
+ * share a few lines of the cache. Each page that guards them is a mapping more, of which Linux
+ * lets a process have 65,530: a recursion without end meets one in every few stacks as well. */
 static void threads_create(struct lane *lane)
 {
     char *at = mmap(NULL, (SIMT_WARP + 1) * (size_t)SIMT_STACK, PROT_READ | PROT_WRITE,
@@ -283,7 +285,9 @@ static void threads_create(struct lane *lane)
 
     for (size_t i = 0; i < SIMT_WARP; i++) {
         lane[i].thread =
-            at == MAP_FAILED ? NULL : thread_at(stack + i * SIMT_STACK, i * COLOUR_BYTES % PAGE);
+            at == MAP_FAILED ? NULL
+                             : thread_at(stack + i * SIMT_STACK, i % GUARD_EVERY == 0,
+                                         i * COLOUR_BYTES % PAGE);
         if (lane[i].thread == NULL) {
             fprintf(stderr, "simt: no memory for threads of a block\n");
             abort();
