@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,15 @@ json_t *json_count_or_null(uint64_t n)
 
 json_t *json_number(double x)
 {
-    return isfinite(x) ? json_real(x) : json_null();
+    char text[32];
+
+    if (!isfinite(x))
+        return json_null();
+    if (fabs(x) >= 1e9 || x != floor(x)) {
+        snprintf(text, sizeof(text), "%.9g", x); /* JSON_DIGITS */
+        x = strtod(text, NULL);
+    }
+    return json_real(x);
 }
 
 json_t *json_whole(double x)

@@ -14,7 +14,7 @@ json_t *json_text(const char *bytes);
 json_t *json_text_or_null(const char *bytes); /* null: NULL or empty */
 json_t *json_count(uint64_t);                 /* null: above INT64_MAX */
 json_t *json_count_or_null(uint64_t);         /* null: 0 */
-json_t *json_number(double);                  /* null: not finite */
+json_t *json_number(double); /* with JSON_DIGITS, as it is read again; null: not finite */
 json_t *json_whole(double);                   /* rounded; null: not finite */
 
 /* Keys (const char *) and values (json_t *, which are taken), ended by NULL. */

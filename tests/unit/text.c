@@ -1,6 +1,7 @@
-/* Nearest names, and sizes for people. */
+/* Nearest names, sizes for people, and numbers of documents. */
 #include "test.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 static bool near(const char *want, const char *have)
@@ -47,4 +48,19 @@ TEST(sizes_read_well)
 
     for (size_t i = 0; i < LENGTH(c); i++)
         assert_string_equal(text_size(buf, sizeof(buf), c[i].bytes), c[i].text);
+}
+
+/* Else what is printed of a run differs from what is printed when its document is read again. */
+TEST(a_number_is_what_is_read_of_it)
+{
+    static const double x[] = {1.0 / 3, 3.1124549996, 123456789.123, -2e18 / 7, 0.1 + 0.2, 1e-320};
+
+    for (size_t i = 0; i < LENGTH(x); i++) {
+        json_auto_t *number = json_number(x[i]), *again;
+        text_auto text = {0};
+
+        json_write(&text, number, JSON_ENCODE_ANY | JSON_DIGITS);
+        again = json_loads(text.data, JSON_DECODE_ANY, NULL);
+        assert_true(json_number_value(number) == json_number_value(again));
+    }
 }
