@@ -8,11 +8,13 @@ each rank. What arrives is checked once: every expert multiplies by 1 + its rank
     tests/bench/nccl.py [--ranks 4] [--tokens 128] [--hidden 7168] [--experts 256] [--topk 8]
                         [--dtype bf16|f16] [--routing FILE.jsonl [--skip N]]
                         [--wall [--random-tokens]] [--reference] [--iterations 50]
+                        [--ranks-per-node N]
 
 Prints a line of JSON, medians over iterations of the slowest rank by CUDA events, so that it is
 a --peer of tests/bench/run. --wall: the mean of rank 0's wall time, experts' work included,
 from a cold L2 to a barrier, as the contest of configs/gpumode-nvlink.yaml takes it. --reference: token
-by token in Python, as the contest's reference does it: nothing in it is optimised."""
+by token in Python, as the contest's reference does it: nothing in it is optimised.
+--ranks-per-node: nodes of so many ranks, between which NCCL takes the network, not NVLink."""
 
 import argparse
 import json
@@ -31,7 +33,7 @@ def arguments():
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in (("ranks", 4), ("tokens", 128), ("hidden", 7168), ("experts", 256),
                         ("topk", 8), ("skip", 0), ("warmup", 10), ("iterations", 50),
-                        ("port", 29531)):
+                        ("port", 29531), ("ranks-per-node", 0)):
         a.add_argument("--" + name, type=int, default=value)
     a.add_argument("--dtype", choices=DTYPES, default="bf16")
     a.add_argument("--routing", help="a log of captured routing, a JSON object a line")
@@ -210,6 +212,8 @@ def by_wall(layer, o):
 
 def rank_main(rank, o):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(o.port))
+    if o.ranks_per_node:
+        os.environ["NCCL_HOSTID"] = f"node {rank // o.ranks_per_node}"
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=o.ranks,
                             device_id=torch.device("cuda", rank))
