@@ -124,60 +124,51 @@ class Terminal:
         os.close(self.fd)
 
 
-def start_bash(folder, env, scripts, way):
-    loader = "/usr/share/bash-completion/bash_completion"
+LOADER = "/usr/share/bash-completion/bash_completion"  # of the package bash-completion
+# A shell that has no file of the user's, how it is set up, what loads a script that is printed or that
+# is installed in a folder, where it looks for that, and the keys that put every candidate in the line.
+SHELLS = {
+    "bash": {
+        "command": ["bash", "--norc", "--noprofile", "-i"],
+        "setup": "bind 'set bell-style none'; {load}; show-args $((40 + 2))",
+        "printed": ". <(epa2a completion bash)", "installed": f". {LOADER}",
+        "place": "bash-completion/completions", "file": "epa2a", "env": {"XDG_DATA_HOME": "{data}"}, "all": "\x1b*",
+    },
+    "zsh": {
+        "command": ["zsh", "-f", "-i"],
+        # Documented with _all_matches: every candidate goes into the line.
+        "setup": "unsetopt beep autolist; bindkey -e; {load}; "
+                 "zle -C all-matches complete-word _generic; bindkey '^Xa' all-matches; "
+                 "zstyle ':completion:all-matches:*' completer _all_matches _complete; "
+                 "zstyle ':completion:all-matches:*' insert true; show-args $((40 + 2))",
+        "printed": "autoload -Uz compinit; compinit -u -D; source <(epa2a completion zsh)",
+        "installed": "fpath=({data}/functions $fpath); autoload -Uz compinit; compinit -u -D",
+        "place": "functions", "file": "_epa2a", "env": {}, "all": "\x18a",
+    },
+    "fish": {
+        "command": ["fish", "--private"],
+        "setup": "function fish_prompt; end; set -g fish_autosuggestion_enabled 0; {load}; show-args (math 40 + 2)",
+        "printed": "epa2a completion fish | source", "installed": "true",
+        "place": "fish/vendor_completions.d", "file": "epa2a.fish",
+        "env": {"XDG_DATA_DIRS": "{data}:/usr/local/share:/usr/share"}, "all": None,  # it lists them by a word of its own
+    },
+}
+
+
+def start(name, folder, env, scripts, way):
+    """The shell, and what gives the words of a line with every candidate in it."""
+    how, data = SHELLS[name], folder / "data"
     if way == "installed":
-        if not os.path.exists(loader):
-            print("SKIP part: no bash-completion to load the script (package bash-completion)")
-            return None, None
-        place = folder / "data/bash-completion/completions"
-        place.mkdir(parents=True)
-        shutil.copy(scripts / "epa2a.bash", place / "epa2a")
-        env = dict(env, XDG_DATA_HOME=str(folder / "data"))
-        env.pop("BASH_COMPLETION_USER_DIR", None)
-        setup = f". {loader}"
-    else:
-        setup = '. <(epa2a completion bash)'
-    shell = Terminal(["bash", "--norc", "--noprofile", "-i"], env, folder / "cwd")
-    shell.type(f"bind 'set bell-style none'; {setup}; show-args $((40 + 2))\r")
-    shell.wait(r"<<\[42\]>>")
-    return shell, lambda line: shell.words(line + "\x1b*")
-
-
-def start_zsh(folder, env, scripts, way):
-    if way == "installed":
-        place = folder / "functions"
-        place.mkdir()
-        shutil.copy(scripts / "epa2a.zsh", place / "_epa2a")
-        setup = f"fpath=({place} $fpath); autoload -Uz compinit; compinit -u -D"
-    else:
-        setup = "autoload -Uz compinit; compinit -u -D; source <(epa2a completion zsh)"
-    shell = Terminal(["zsh", "-f", "-i"], env, folder / "cwd")
-    shell.type(f"unsetopt beep autolist; bindkey -e; {setup}\r")
-    # Documented with _all_matches: every candidate goes into the line.
-    shell.type("zle -C all-matches complete-word _generic; bindkey '^Xa' all-matches; "
-               "zstyle ':completion:all-matches:*' completer _all_matches _complete; "
-               "zstyle ':completion:all-matches:*' insert true; show-args $((40 + 2))\r")
-    shell.wait(r"<<\[42\]>>")
-    return shell, lambda line: shell.words(line + "\x18a")
-
-
-def start_fish(folder, env, scripts, way):
-    if way == "installed":
-        place = folder / "data/fish/vendor_completions.d"
-        place.mkdir(parents=True)
-        shutil.copy(scripts / "epa2a.fish", place)
-        env = dict(env, XDG_DATA_DIRS=f"{folder / 'data'}:/usr/local/share:/usr/share")
-        setup = "true"
-    else:
-        setup = "epa2a completion fish | source"
-    shell = Terminal(["fish", "--private"], env, folder / "cwd")
-    shell.type(f"function fish_prompt; end; set -g fish_autosuggestion_enabled 0; {setup}; "
-               "show-args (math 40 + 2)\r")
+        (data / how["place"]).mkdir(parents=True)
+        shutil.copy(scripts / f"epa2a.{name}", data / how["place"] / how["file"])
+        env = dict(env, **{key: value.format(data=data) for key, value in how["env"].items()})
+    shell = Terminal(how["command"], env, folder / "cwd")
+    shell.type(how["setup"].replace("{load}", how[way].replace("{data}", str(data))) + "\r")
     shell.wait(r"<<\[42\]>>")
 
     def candidates(line):
-        # What a Tab would list, by the shell's own word for it.
+        if how["all"] is not None:
+            return shell.words(line + how["all"])
         shell.type(f"show-args (complete -C '{line}' | string replace -r '\\t.*' '')\r")
         found = shell.wait(r"<<((?:\[[^\r\n]*\])?)>>")[1]
         before = line.split()[:len(line.split()) - (not line.endswith(" "))]
@@ -212,7 +203,9 @@ def bare(word):
 
 
 def try_shell(name, way, epa2a, scripts):
-    start = {"bash": start_bash, "zsh": start_zsh, "fish": start_fish}[name]
+    if (name, way) == ("bash", "installed") and not os.path.exists(LOADER):
+        print("SKIP part: no bash-completion to load the script (package bash-completion)")
+        return 0
     failed = 0
     with tempfile.TemporaryDirectory() as temp:
         folder = pathlib.Path(temp)
@@ -228,9 +221,7 @@ def try_shell(name, way, epa2a, scripts):
         env = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "HOME": str(folder / "home"),
                "LC_ALL": "C.UTF-8", "TERM": "xterm", "PS1": "", "COLUMNS": "200"}
         env.update((k, v) for k, v in os.environ.items() if k.endswith("SAN_OPTIONS"))
-        shell, candidates = start(folder, env, scripts, way)
-        if shell is None:
-            return 0
+        shell, candidates = start(name, folder, env, scripts, way)
         lines = list(LINES)
         first, typed, key = PLUGIN_OPTION
         lines.append((f"run --set {first} --set {typed}", ["run", "--set", first, "--set", key + "Z"]))

@@ -116,46 +116,32 @@ def check_limits(name, result, least):
                float(least[stage]))
 
 
+def check_clock(result, timing, stages, samples):
+    name = " ".join(map(str, timing))
+    expect(name, result["timing"], dict(zip(("clock", "calls", "cache", "total"), timing), arrivals=None))
+    expect(f"{name}, stages", [stage["name"] for stage in result["stages"]], stages)
+    expect(f"{name}, samples", [len(stage["samples_ns"]) for stage in result["stages"]], samples)
+    return result
+
+
 def check_graph(validator, epa2a, graph, plugins):
     """One token a rank that both ranks want: 128 bytes each way, sent twice to the other."""
     path = ("--plugin-path", plugins)
-    result = command(validator, epa2a, "bench", graph, "tokens=[1, 1]", "moe.topk=6",
-                     options=path)
-    expect("graph", result["status"], "ok")
-    expect("graph, timing", result["timing"],
-           {"clock": "graph", "calls": 20, "cache": "warm", "total": "measured",
-            "arrivals": None})
-    expect("graph, stages", [stage["name"] for stage in result["stages"]],
-           ["dispatch", "combine", "total"])
-    expect("graph, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
-           [20, 20, 20])
-    expect("graph, device", result["machine"]["device"]["device"], "no GPU at all")
-    expect("graph, places", [rank["device"]["place"] for rank in result["world"]["ranks"]],
-           ["0", "1"])
-    expect("graph, checks", result["verify"]["iterations"], 1)
-    expect("graph, wrong", result["verify"]["wrong"], 0)
-    check_limits("graph", result, {"dispatch": 128, "combine": 128, "total": 256})
-    result = command(validator, epa2a, "bench", graph, "bench.clock=events", options=path)
-    expect("events, timing", result["timing"],
-           {"clock": "events", "calls": 1, "cache": "warm", "total": "sum",
-            "arrivals": None})
-    result = command(validator, epa2a, "bench", graph, "bench.cache=cold",
-                     "algorithm.again=false", options=path)
-    expect("cold, timing", result["timing"],
-           {"clock": "graph", "calls": 1, "cache": "cold", "total": "measured",
-            "arrivals": None})
-    expect("cold, samples", [len(stage["samples_ns"]) for stage in result["stages"]],
-           [20, 0, 20])
-    result = command(validator, epa2a, "bench", graph, "bench.clock=end_to_end", "bench.cache=cold",
-                     "algorithm.fused=true", options=path)
-    expect("wall, timing", result["timing"],
-           {"clock": "end_to_end", "calls": 1, "cache": "cold", "total": "measured",
-            "arrivals": None})
-    expect("wall, stages", [stage["name"] for stage in result["stages"]], ["wall"])
-    expect("wall, skew", result["skew"], None)
-    expect("wall, medians of ranks",
-           [rank["median_ns"] is None for rank in result["stages"][0]["ranks"]],
-           [False, True])
+    layer = ["dispatch", "combine", "total"]
+    first, _, _, wall = [
+        check_clock(command(validator, epa2a, "bench", graph, *settings, options=path), *want) for settings, *want in (
+            (("tokens=[1, 1]", "moe.topk=6"), ("graph", 20, "warm", "measured"), layer, [20, 20, 20]),
+            (("bench.clock=events",), ("events", 1, "warm", "sum"), layer, [20, 20, 20]),
+            (("bench.cache=cold", "algorithm.again=false"), ("graph", 1, "cold", "measured"), layer, [20, 0, 20]),
+            (("bench.clock=end_to_end", "bench.cache=cold", "algorithm.fused=true"),
+             ("end_to_end", 1, "cold", "measured"), ["wall"], [20]))]
+    expect("graph", first["status"], "ok")
+    expect("graph, device", first["machine"]["device"]["device"], "no GPU at all")
+    expect("graph, places", [rank["device"]["place"] for rank in first["world"]["ranks"]], ["0", "1"])
+    expect("graph, checks", (first["verify"]["iterations"], first["verify"]["wrong"]), (1, 0))
+    check_limits("graph", first, {"dispatch": 128, "combine": 128, "total": 256})
+    expect("wall, skew", wall["skew"], None)
+    expect("wall, medians of ranks", [rank["median_ns"] is None for rank in wall["stages"][0]["ranks"]], [False, True])
 
 
 SPOILT = {  # what the schema must refuse: where it stands in a document, and what stands there; ...: nothing
