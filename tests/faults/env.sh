@@ -45,11 +45,14 @@ rank() {
 
 endless=(bench "$config" --set timeout=200s --set bench.iterations=1000000 --set bench.warmup=0)
 
-start_all() {
-    for r in $(seq 0 $((n - 1))); do
-        rank "$r" "$@"
-    done
+# some RANKS ARGS: starts these
+some() {
+    local r
+    for r in $1; do rank "$r" "${@:2}"; done
+    since=$(now_ms)
 }
+
+start_all() { some "$(seq 0 $((n - 1)))" "$@"; }
 
 # The process of rank R, once it is there.
 child_of() {
@@ -71,6 +74,13 @@ underway() {
         until iterates "$r" || ! kill -0 "${pid[$r]}" 2>/dev/null; do rest 0.01; done
     done
     sleep "0.$((RANDOM % 4))"
+}
+
+# go_on ARGS: a run without an end, until it is under way
+go_on() {
+    start_all "${endless[@]}" "$@"
+    underway
+    since=$(now_ms)
 }
 
 # ends WANT_CODE LIMIT_MS [RANKS]: since $since
@@ -100,12 +110,10 @@ others_are_quiet() {
 
 well() {
     start_all verify "$config"
-    since=$(now_ms)
     ends 0 60000
     grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing"
     others_are_quiet
     start_all bench "$config" --set bench.iterations=7 --json "$work/out.json"
-    since=$(now_ms)
     ends 0 60000
     command -v python3 >/dev/null || return
     python3 - "$work/out.json" $n <<'PYTHON' || fail "the JSON is not complete"
@@ -132,6 +140,15 @@ others_came() {
     says 0 "$1"
 }
 
+# lose RANK OTHERS WHO WORDS: its launcher is killed, the others end, and WHO says so
+lose() {
+    go_on
+    kill -KILL "${pid[$1]}"
+    ends 5 5000 "$2"
+    says "$3" "$4"
+    others_are_quiet
+}
+
 meet_their_end() {
     case $kind in
     well) well ;;
@@ -148,18 +165,14 @@ meet_their_end() {
         others_are_quiet ;;
     kill)
         for victim in 0 1 3; do
-            start_all "${endless[@]}"
-            underway
-            since=$(now_ms)
+            go_on
             kill -KILL "$(child_of $victim)"
             ends 5 5000
             says 0 "rank $victim \\(host .*, pid [0-9]+\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
             others_are_quiet
         done ;;
     stop)
-        start_all "${endless[@]}" --set "timeout=${limit_ms}ms"
-        underway
-        since=$(now_ms)
+        go_on --set "timeout=${limit_ms}ms"
         # Ranks that had no core for so long wait in vain for each other.
         if ! kill -STOP "${children##* }" 2>/dev/null || ! kill -0 "${pid[@]}" 2>/dev/null; then
             late="it ended before a rank was stopped, by a timeout of $limit_ms ms"
@@ -173,22 +186,12 @@ meet_their_end() {
         others_are_quiet ;;
     keys) # over UCX: a rank dies where others are about to use its key
         UCX_TLS=posix,self LD_PRELOAD=$unpack start_all "${endless[@]}"
-        since=$(now_ms)
         ends 5 5000
         says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
-    launcher)
-        start_all "${endless[@]}"
-        underway
-        since=$(now_ms)
-        kill -KILL "${pid[2]}"
-        ends 5 5000 "0 1 3"
-        says 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed'
-        others_are_quiet ;;
+    launcher) lose 2 "0 1 3" 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed' ;;
     silent) # as if its host were cut off
-        start_all "${endless[@]}" --set launcher.heartbeat=2s
-        underway
-        since=$(now_ms)
+        go_on --set launcher.heartbeat=2s
         kill -STOP "${pid[2]}"
         its=$children children=
         ends 5 8000 "0 1 3"
@@ -212,42 +215,23 @@ meet_their_end() {
             return
         fi
         ends 0 60000 ;;
-    rendezvous)
-        start_all "${endless[@]}"
-        underway
-        since=$(now_ms)
-        kill -KILL "${pid[0]}"
-        ends 5 5000 "1 2 3"
-        says 3 '^\[rank 3\] .*rank 0 \(host .*, pid [0-9]+\) is gone: '
-        others_are_quiet ;;
+    rendezvous) lose 0 "1 2 3" 3 '^\[rank 3\] .*rank 0 \(host .*, pid [0-9]+\) is gone: ' ;;
     never)
-        for r in 0 1 3; do
-            rank $r verify "$config" --set "launcher.start=${start_s}s"
-        done
-        since=$(now_ms)
+        some "0 1 3" verify "$config" --set "launcher.start=${start_s}s"
         ends 4 $((9000 + start_s * 1000)) "0 1 3"
         others_came "rank 2 of 4 did not connect within $start_s s" || return
-        for r in 1 2 3; do
-            rank $r verify "$config" --set launcher.start=1s
-        done
-        since=$(now_ms)
+        some "1 2 3" verify "$config" --set launcher.start=1s
         ends 4 10000 "1 2 3"
         says 3 "^\[rank 3\] .*cannot reach rank 0 within 1 s \\(launcher\\.start\\): 127.0.0.1 port $port: Connection refused" ;;
     other)
-        for r in 0 1 2; do
-            rank $r verify "$config"
-        done
-        rank 3 verify "$config" --set moe.hidden=512
-        since=$(now_ms)
+        some "0 1 2" verify "$config"
+        some 3 verify "$config" --set moe.hidden=512
         ends 2 10000
         says 0 'rank 3 \(host .*\) was started with another experiment: moe\.hidden: 512 there, 256 here'
         says 3 '^\[rank 3\] .*moe\.hidden: 512 there, 256 here' ;;
     token)
-        for r in 0 1 2; do
-            rank $r verify "$config" --set "launcher.start=${start_s}s"
-        done
-        EPA2A_JOB_TOKEN=guessed rank 3 verify "$config" --set "launcher.start=${start_s}s"
-        since=$(now_ms)
+        some "0 1 2" verify "$config" --set "launcher.start=${start_s}s"
+        EPA2A_JOB_TOKEN=guessed some 3 verify "$config" --set "launcher.start=${start_s}s"
         wait "${pid[3]}"
         code=$?
         ends 4 $((9000 + start_s * 1000)) "0 1 2"
@@ -256,23 +240,14 @@ meet_their_end() {
         says 3 '^\[rank 3\] .*another job: its token is not rank 0' ;;
     int | term)
         for victim in 0 2; do
-            start_all "${endless[@]}" --json "$work/out.json" --force
-            underway
-            since=$(now_ms)
-            if [ "$kind" = int ]; then
-                kill -INT "${pid[$victim]}"
-                ends 130 5000
-            else
-                kill -TERM "${pid[$victim]}"
-                ends 143 5000
-            fi
+            go_on --json "$work/out.json" --force
+            kill "-${kind^^}" "${pid[$victim]}"
+            ends "$([ "$kind" = int ] && echo 130 || echo 143)" 5000
             grep -q '"status": "interrupted"' "$work/out.json" || fail "the JSON does not say that it was interrupted"
             others_are_quiet
         done ;;
     garbage)
-        for r in 0 1 2; do
-            rank $r verify "$config"
-        done
+        some "0 1 2" verify "$config"
         for _ in $(seq 4000); do
             (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
             rest 0.005
@@ -282,8 +257,7 @@ meet_their_end() {
         done 2>/dev/null
         printf 'GET / HTTP/1.1\r\n\r\n' 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
         exec 9<>"/dev/tcp/127.0.0.1/$port" # somebody who says nothing
-        rank 3 verify "$config"
-        since=$(now_ms)
+        some 3 verify "$config"
         ends 0 60000
         exec 9>&-
         grep -q ' compared, 0 wrong$' "$work/out.0" || fail "rank 0 reports nothing" ;;
@@ -291,11 +265,9 @@ meet_their_end() {
         cp "$config" "$work/a.yaml"
         sed 's/^timeout:.*/timeout: 30s/' "$config" >"$work/b.yaml"
         start_all verify "$work/a.yaml" "$work/b.yaml" "$work/a.yaml"
-        since=$(now_ms)
         ends 0 60000
         [ "$(grep -c ' compared, 0 wrong$' "$work/out.0")" = 3 ] || fail "rank 0 does not report all three"
         start_all verify "$work/a.yaml" "$work/none.yaml"
-        since=$(now_ms)
         ends 2 10000
         others_are_quiet
         [ "$(wc -l <"$work/err.2")" = 1 ] || fail "rank 2 does not say one line" ;;
