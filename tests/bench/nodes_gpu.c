@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "contract/ranks.h"
-#include "nodes_gpu_kernels.h"
+#include "gpu/far_kernels.h"
 
 enum {
     REPEATS = 5,

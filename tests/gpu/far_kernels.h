@@ -1,4 +1,4 @@
-/* Kernels that put and signal to ranks of other nodes, for far.c. */
+/* Kernels that put and signal to ranks of other nodes, for far.c, and for ../bench/nodes_gpu.c. */
 #ifndef FAR_KERNELS_H
 #define FAR_KERNELS_H
 
@@ -26,6 +26,17 @@ struct far_run {
     unsigned long long *wrong; /* bytes, and 1 << 32 for a wait in vain */
 };
 
+struct nodes_run {
+    struct epa_device_view v;
+    struct epa_device_ring ring;
+    uint32_t peer, bytes, n; /* puts, or turns there and back */
+    uint64_t src, dst;       /* in the heap */
+    uint64_t room;           /* that puts of a stream go through, from dst on */
+    uint64_t value;          /* of the signal, before */
+    uint64_t timeout_ns;
+    uint64_t *ns; /* in the memory of the GPU: 0 where a wait was in vain */
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,6 +45,10 @@ extern "C" {
 cudaError_t far_queue_rounds(cudaStream_t, const struct far_run *);
 /* Signals without an answer, more than a ring holds. */
 cudaError_t far_queue_flood(cudaStream_t, const struct far_run *);
+/* Signal 0, one way n times each; the lower rank begins. */
+cudaError_t nodes_queue_ping(cudaStream_t, const struct nodes_run *);
+/* From rank 0; the last put is with a signal, which is answered. */
+cudaError_t nodes_queue_stream(cudaStream_t, const struct nodes_run *);
 #ifdef __cplusplus
 }
 #endif
