@@ -7,6 +7,7 @@
  * Each rank is a node. Medians of five. */
 #include <sys/mman.h>
 
+#include "base/stats.h"
 #include "contract/ranks.h"
 #include "gpu/far_kernels.h"
 
@@ -28,13 +29,6 @@ struct results {
 };
 
 static struct results *results; /* in memory that ranks share */
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 /* Why a kernel left: a proxy that failed says more than the kernel that it made leave. */
 static void explain_end(struct rank *r, struct epa_error *err)
@@ -77,15 +71,14 @@ static double median_of(struct rank *r, struct nodes_run run, uint64_t *value,
                         cudaError_t (*queue)(cudaStream_t, const struct nodes_run *))
 {
     uint32_t repeats = r->subject->percent < 100 ? 1 : REPEATS;
-    double ns[REPEATS];
+    double ns[REPEATS], scratch[REPEATS];
 
     for (uint32_t i = 0; i < repeats; i++) {
         run.value = *value;
         ns[i] = run_kernel(r, run, queue);
         *value += run.n + 2;
     }
-    qsort(ns, repeats, sizeof(*ns), by_size);
-    return ns[repeats / 2];
+    return stats_of(ns, repeats, scratch).median;
 }
 
 static void say(void *arg, const char *key, const char *value)

@@ -16,14 +16,6 @@ enum { VALUES = 65536 };
 cudaError_t quantise_queue(bool f16, const void *x, uint32_t n, uint32_t group, void *q,
                            float *scale);
 
-static uint64_t next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static void ok(cudaError_t code)
 {
     if (code != cudaSuccess)
@@ -89,7 +81,7 @@ static void beside_larger_ones(bool f16)
 
     assert_non_null(x);
     for (size_t i = 0; i < n; i++) {
-        uint64_t r = next(&random);
+        uint64_t r = next_random(&random);
         uint16_t amax = (uint16_t)((i / GROUP * 37) % infinity);
 
         x[i] = (uint16_t)((amax != 0 ? (r & 0x7fff) % amax : 0) | (r >> 20 & 0x8000));
