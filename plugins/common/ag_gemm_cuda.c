@@ -40,6 +40,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cublaslt.h"
 #include "device_setup.h"
 
 enum { MAPS = 4 };
@@ -75,7 +76,9 @@ struct ag_cuda {
     /* Copy engines; NULL: multiprocessors move rows. */
     cudaStream_t engines;
     cudaEvent_t begun, copied;
-    struct epa_error last; /* of the host's making */
+    struct cublaslt *library; /* multiplies; NULL: the kernel does */
+    char by[160];             /* what multiplies, in words */
+    struct epa_error last;    /* of the host's making */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -102,8 +105,11 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
         .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
         .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
                       .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
-                      .two_level = c->two_level},
+                      .two_level = c->two_level,
+                      .all_room = c->library != AG_GEMM_KERNELS},
     };
+    if (c->library != AG_GEMM_KERNELS) /* and C once more, while it is timed */
+        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->n * 2;
     return EPA_OK;
 }
 
@@ -222,6 +228,15 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
+/* The product alone, of rows that are gathered. */
+static enum epa_status multiply(struct ag_cuda *c, const struct epa_ag_gemm *g)
+{
+    const char *rows = c->t->peer_heap[c->t->rank] + c->heap + set_of(c) * c->l.set_bytes;
+
+    return c->library != NULL ? cublaslt_multiply(c->library, rows, g->c, &c->last)
+                              : launch(c, g, false, true);
+}
+
 static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem *problem,
                                  bool gathers, bool multiplies)
 {
@@ -236,10 +251,10 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
         device_check_call(&c->last, c->backend, cudaSetDevice(c->backend->device), "cudaSetDevice");
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend, push_by_engines(c, g), "queueing copies");
-    if (status == EPA_OK)
-        status = launch(c, g, gathers, multiplies && (c->config.overlap || !gathers));
-    if (status == EPA_OK && gathers && multiplies && !c->config.overlap)
-        status = launch(c, g, false, true);
+    if (status == EPA_OK && gathers)
+        status = launch(c, g, true, multiplies && c->config.overlap);
+    if (status == EPA_OK && multiplies && !(gathers && c->config.overlap))
+        status = multiply(c, g);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend,
                                    cudaStreamWaitEvent(c->backend->stream, c->copied, 0),
@@ -327,6 +342,7 @@ static void destroy(struct epa_algorithm *base)
 {
     struct ag_cuda *c = cuda_of(base);
 
+    cublaslt_destroy(c->library);
     if (c->begun != NULL)
         (void)cudaEventDestroy(c->begun);
     if (c->copied != NULL)
@@ -469,6 +485,40 @@ static enum epa_status make_maps(struct ag_cuda *c, const struct epa_ag_gemm *g,
                          c->backend->device);
 }
 
+/* cuBLASLt takes one matrix of all rows in order: so own rows, too, are copied into the set. What it
+ * cannot do is left to kernels, if it is not asked for. */
+static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm *g,
+                                    struct epa_error *err)
+{
+    const struct cublaslt_product product = {
+        .dtype = c->dtype,
+        .m = c->l.size * c->l.max_rows,
+        .n = g->n,
+        .k = g->k,
+        .a = c->t->peer_heap[c->t->rank] + c->heap,
+        .b = g->b,
+        .bias = g->bias ? g->bias_of : NULL,
+    };
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status;
+
+    snprintf(c->by, sizeof(c->by), "own kernels");
+    if (c->config.library == AG_GEMM_KERNELS)
+        return EPA_OK;
+    status = product.m == 0 ? epa_fail(&why, EPA_ERR_UNSUPPORTED, "there are no rows")
+                            : cublaslt_create(&product, c->backend, &c->library, &why);
+    if (status == EPA_OK) {
+        c->args->hop[0].store |= (uint16_t)(1u << c->t->rank);
+        c->early = false; /* the kernels before are not ours */
+        snprintf(c->by, sizeof(c->by), "%s", cublaslt_name(c->library));
+        return EPA_OK;
+    }
+    if (status != EPA_ERR_UNSUPPORTED || c->config.library == AG_GEMM_CUBLASLT)
+        return epa_fail(err, status, "%s: library: cublaslt: %s", c->name, why.text);
+    snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
+    return EPA_OK;
+}
+
 static void *zeroed(size_t bytes)
 {
     void *p = aligned_alloc(_Alignof(struct ag_gemm_args), bytes);
@@ -492,6 +542,7 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
                                      .n_stages = 1,
                                      .parts = parts,
                                      .n_parts = EPA_PARTS,
+                                     .products_by = c->by,
                                      .explain = explain,
                                      .destroy = destroy};
     c->name = name;
@@ -522,6 +573,8 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     }
     if (status == EPA_OK)
         status = make_maps(c, g, err);
+    if (status == EPA_OK)
+        status = open_library(c, g, err);
     if (status != EPA_OK) {
         destroy(&c->base);
         return status;

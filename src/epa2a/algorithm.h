@@ -67,6 +67,9 @@ struct epa_ag_gemm_footprint {
     /* Where there are several nodes, rows are sent between them to the rank of the same place,
      * which passes them on within its node; else each rank sends its rows to all others. */
     bool two_level;
+    /* C is written up to the last row for which there is room: what is behind the rows that there
+     * are is not of use. Else it stays as it is. */
+    bool all_room;
 };
 
 /* What an algorithm needs and does, of one rank. */

@@ -199,7 +199,9 @@ struct epa_ag_gemm {
      * ignored. */
     const void *a;
     const float *a_scale; /* FP8: [rows[rank]][k / 128, rounded up] */
-    void *c;              /* out: [rows[0] + ... + rows[size - 1]][n], of epa_ag_gemm_c_dtype() */
+    /* Out: [rows[0] + ... + rows[size - 1]][n], of epa_ag_gemm_c_dtype(); room for [size *
+     * max_rows][n]. */
+    void *c;
 };
 
 static inline enum epa_dtype epa_ag_gemm_c_dtype(const struct epa_ag_gemm *g)

@@ -281,15 +281,15 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
         .stage = "ag_gemm", .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
     enum epa_status status;
     const uint16_t *c = s->array[ARRAY_C].here;
-    uint64_t at = 0;
+    bool all_room = op->r.footprint.u.ag_gemm.all_room;
+    uint64_t at = 0, end = all_room ? all_rows(op->r.x) : op_gather_rows(&op->r, s);
 
     if (kind != EPA_STAGE_WHOLE)
         return EPA_OK;
-    status =
-        op_backend_done(op->r.backend,
-                        op_buffer_read(op->r.backend, &s->array[ARRAY_C],
-                                       (op_gather_rows(&op->r, s) + 1) * sizes_of(op->r.x).c_row),
-                        err, "C could not be read back");
+    status = op_backend_done(
+        op->r.backend,
+        op_buffer_read(op->r.backend, &s->array[ARRAY_C], (end + 1) * sizes_of(op->r.x).c_row), err,
+        "C could not be read back");
     if (status == EPA_OK && op->reference == NULL)
         status = gemm_reference_create(&op->values, op->r.world.rank, all_rows(op->r.x),
                                        &op->reference, err);
@@ -303,10 +303,11 @@ static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uin
         }
     f.compared = at * op->values.n;
     f.where[0] = 0;
+    c = (const uint16_t *)s->array[ARRAY_C].here + end * op->values.n;
     for (uint32_t j = 0; j < op->values.n; j++)
         if (c[j] != (OP_POISON | OP_POISON << 8))
             op_wrong(&f, "column %u behind the last row (%llu rows) was written", j,
-                     (unsigned long long)at);
+                     (unsigned long long)end);
     return op_finding_end(&f, compared, wrong);
 }
 

@@ -1,5 +1,6 @@
 /* ag_then_gemm: all rows first, then one product, as users write it; what ag_gemm_2d is measured
- * against. On GPUs the kernels of ag_gemm_2d gather, and then multiply; the rest is of hosts.
+ * against. On GPUs the kernel of ag_gemm_2d gathers, and cuBLASLt or that kernel multiplies
+ * (common/ag_gemm_cuda.c); the rest is of hosts.
  *
  * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those
  * of all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen
@@ -21,7 +22,7 @@
 #include "kernels/onednn.h"
 
 enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
-enum gemm_library { LIBRARY_AUTO, LIBRARY_ONEDNN, LIBRARY_KERNELS };
+enum gemm_library { LIBRARY_AUTO, LIBRARY_ONEDNN, LIBRARY_CUBLASLT, LIBRARY_KERNELS };
 
 struct config {
     int library;
@@ -258,8 +259,10 @@ static const struct epa_stage parts[EPA_PARTS] = {
 static const struct config defaults = {.library = LIBRARY_AUTO};
 
 static const struct epa_choice libraries[] = {
-    {"auto", LIBRARY_AUTO, "oneDNN where it was found and knows the data type"},
-    {"onednn", LIBRARY_ONEDNN, "oneDNN's matmul"},
+    {"auto", LIBRARY_AUTO,
+     "oneDNN, or on GPUs cuBLASLt, where it is there and knows the data type"},
+    {"onednn", LIBRARY_ONEDNN, "oneDNN's matmul, on hosts"},
+    {"cublaslt", LIBRARY_CUBLASLT, "cuBLASLt, on GPUs"},
     {"kernels", LIBRARY_KERNELS, "the kernels that ag_gemm_2d uses"},
     {0},
 };
@@ -268,7 +271,7 @@ static const struct epa_option options[] = {
     {.name = "library",
      EPA_CHOICE(struct config, library),
      .choices = libraries,
-     .help = "what multiplies; on GPUs kernels",
+     .help = "what multiplies",
      .tune = "*"},
     {0},
 };
@@ -306,6 +309,10 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
                         "ag_then_gemm needs gemm.k (%u) to be a multiple of 8, columns (%u) and "
                         "less than 2^31 rows",
                         g->k, g->n);
+    if (c->library == LIBRARY_CUBLASLT)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_then_gemm: algorithm.library: cublaslt is for GPUs; on hosts it "
+                        "multiplies with onednn or kernels");
     if (l.onednn && !knows)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ag_then_gemm was built without oneDNN, or it lacks gemm.dtype; set "
@@ -318,15 +325,6 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     return EPA_OK;
 }
 
-static enum epa_status check_device_options(const struct config *c, struct epa_error *err)
-{
-    return c->library == LIBRARY_ONEDNN
-               ? epa_fail(err, EPA_ERR_CONFIG,
-                          "ag_then_gemm: algorithm.library: onednn is for hosts; on GPUs it "
-                          "multiplies with kernels")
-               : EPA_OK;
-}
-
 static const struct ag_gemm_config on_gpus = {
     .mode = AG_GEMM_PUSH,
     .mover = AG_GEMM_AUTO,
@@ -337,6 +335,29 @@ static const struct ag_gemm_config on_gpus = {
     .panel = 16,
 };
 
+/* Of the experiment alone, so that all ranks agree on the layout. FP8: the library wants scales of A
+ * in another order than that in which rows have them. */
+static enum epa_status find_config(const struct epa_ag_gemm *g, const struct config *c,
+                                   struct ag_gemm_config *out, struct epa_error *err)
+{
+    bool fp8 = g->dtype == EPA_FP8_E4M3;
+
+    *out = on_gpus;
+    if (c->library == LIBRARY_ONEDNN)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_then_gemm: algorithm.library: onednn is for hosts; on GPUs it "
+                        "multiplies with cublaslt or kernels");
+    if (c->library == LIBRARY_CUBLASLT && fp8)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, as it "
+                        "wants scales in another order; set library: kernels");
+    if (c->library == LIBRARY_KERNELS || fp8)
+        return EPA_OK;
+    out->library = c->library == LIBRARY_CUBLASLT ? AG_GEMM_CUBLASLT : AG_GEMM_TRY_CUBLASLT;
+    out->mover = AG_GEMM_SM; /* rows of ranks follow each other */
+    return EPA_OK;
+}
+
 static const char *const stage_names[] = {"ag_gemm", NULL};
 
 static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
@@ -344,14 +365,15 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                             struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
+    struct ag_gemm_config device = on_gpus;
     struct layout l = {0};
     uint32_t all = world->size * g->max_rows;
     enum epa_status status;
 
     if (THEN_CUDA_MEMORY != 0 && (transport_flags & EPA_TRANSPORT_DEVICE) != 0) {
-        status = check_device_options(config, err);
+        status = find_config(g, config, &device, err);
         return status != EPA_OK ? status
-                                : ag_gemm_cuda_plan("ag_then_gemm", g, world, &on_gpus, out, err);
+                                : ag_gemm_cuda_plan("ag_then_gemm", g, world, &device, out, err);
     }
     status = layout_make(g, world, transport_flags, config, &l, err);
     if (status != EPA_OK)
@@ -424,11 +446,15 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
                                .signals = p->world.size,
                                .heap_bytes = l.heap_bytes,
                                .puts = l.puts};
+    struct ag_gemm_config config = on_gpus;
     struct algo_host *host = NULL;
     struct then *t;
 
-    if (THEN_CUDA_MEMORY != 0 && device)
-        return ag_gemm_cuda_create("ag_then_gemm", p, &on_gpus, out, err);
+    if (THEN_CUDA_MEMORY != 0 && device) {
+        status = find_config(g, p->config, &config, err);
+        return status == EPA_OK ? ag_gemm_cuda_create("ag_then_gemm", p, &config, out, err)
+                                : status;
+    }
     if (status == EPA_OK)
         status = algo_create(&setup, p, &host, err);
     if (status != EPA_OK)

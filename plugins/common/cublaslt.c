@@ -1,0 +1,359 @@
+/* cuBLASLt counts by columns: a row-major C [m][n] is its D, n x m, and D = B' * A' where B' is the
+ * k x n matrix of the weights' rows, transposed, and A' the k x m matrix of the rows of A.
+ *
+ * The number of rows is fixed when a call is queued, and only the device knows how many there are:
+ * so all rows for which there is room are multiplied. */
+#include "cublaslt.h"
+
+#ifdef EPA2A_CUBLASLT
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CANDIDATES = 8, /* of the heuristic, that are timed, */
+    TIMES = 3,      /* so often */
+    ALIGNMENT = 16
+};
+
+/* clang-format off */
+#define FUNCTIONS(X)                                                                               \
+    X(Create) X(Destroy) X(GetVersion) X(MatmulDescCreate) X(MatmulDescDestroy)                    \
+    X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                         \
+    X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute)           \
+    X(MatmulAlgoGetHeuristic) X(Matmul)
+/* clang-format on */
+
+struct api {
+#define MEMBER(name) __typeof__(&cublasLt##name) name;
+    FUNCTIONS(MEMBER)
+};
+
+enum { WEIGHTS, ROWS, OUT, MATRICES }; /* B', A' and D */
+
+struct cublaslt {
+    struct api api;
+    struct epa_backend *backend;
+    struct cublaslt_product product;
+    char name[32];
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t matrix[MATRICES];
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t candidate[CANDIDATES];
+    int candidates;
+    cublasLtMatmulAlgo_t algo;
+    void *workspace, *bias; /* bias: in dtype */
+};
+
+static enum epa_status load(struct api *out, struct epa_error *err)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } function[] = {
+#define ROW(name) {"cublasLt" #name, offsetof(struct api, name)},
+        FUNCTIONS(ROW)};
+    static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                          "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                          "/usr/local/cuda/lib64/libcublasLt.so.12"};
+    void *open = NULL, *at;
+
+    /* Never closed: the driver may call what it left there. */
+    for (size_t i = 0; i < sizeof(library) / sizeof(library[0]) && open == NULL; i++)
+        open = dlopen(library[i], RTLD_NOW | RTLD_LOCAL);
+    if (open == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "there is no libcublasLt.so.13 or .12 (set LD_LIBRARY_PATH to its folder)");
+    for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
+        at = dlsym(open, function[i].name);
+        if (at == NULL)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED, "libcublasLt has no %s", function[i].name);
+        memcpy((char *)out + function[i].offset, &at, sizeof(at));
+    }
+    return EPA_OK;
+}
+
+/* ---- what is multiplied ---- */
+
+static cudaDataType_t type_of(const struct cublaslt_product *p)
+{
+    return p->dtype == EPA_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static cublasStatus_t make_matrices(struct cublaslt *l)
+{
+    const struct cublaslt_product *p = &l->product;
+    const uint64_t shape[MATRICES][2] = {
+        [WEIGHTS] = {p->k, p->n}, [ROWS] = {p->k, p->m}, [OUT] = {p->n, p->m}};
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    for (int i = 0; i < MATRICES && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = l->api.MatrixLayoutCreate(&l->matrix[i], type_of(p), shape[i][0], shape[i][1],
+                                           (int64_t)shape[i][0]);
+    return status;
+}
+
+static cublasStatus_t make_operation(struct cublaslt *l)
+{
+    const struct api *d = &l->api;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t status = d->MatmulDescCreate(&l->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                           sizeof(transposed));
+    if (status == CUBLAS_STATUS_SUCCESS && l->bias != NULL)
+        status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                           sizeof(epilogue));
+    if (status == CUBLAS_STATUS_SUCCESS && l->bias != NULL)
+        status = d->MatmulDescSetAttribute(l->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                           &l->bias, sizeof(l->bias));
+    return status;
+}
+
+static cublasStatus_t find_candidates(struct cublaslt *l)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const struct api *d = &l->api;
+    const size_t workspace = CUBLASLT_WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+    cublasStatus_t status = d->MatmulPreferenceCreate(&l->preference);
+
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulPreferenceSetAttribute(
+            l->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    for (size_t i = 0; i < 4 && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = d->MatmulPreferenceSetAttribute(l->preference, alignments[i], &alignment,
+                                                 sizeof(alignment));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = d->MatmulAlgoGetHeuristic(l->handle, l->operation, l->matrix[WEIGHTS],
+                                           l->matrix[ROWS], l->matrix[OUT], l->matrix[OUT],
+                                           l->preference, CANDIDATES, l->candidate, &l->candidates);
+    return status == CUBLAS_STATUS_SUCCESS && l->candidates == 0 ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                                 : status;
+}
+
+/* The library adds a bias in the type of C: one that is not the same in it is left to others. */
+static enum epa_status convert_bias(struct cublaslt *l, struct epa_error *err)
+{
+    const struct cublaslt_product *p = &l->product;
+    struct epa_backend *b = l->backend;
+    float *from = malloc(p->n * sizeof(*from));
+    uint16_t *to = malloc(p->n * sizeof(*to));
+    bool same = true;
+    enum epa_status status = from != NULL && to != NULL ? EPA_OK : EPA_ERR_NOMEM;
+
+    if (status == EPA_OK)
+        status = b->ops->read(b, from, p->bias, p->n * sizeof(*from));
+    if (status == EPA_OK)
+        status = b->ops->sync(b);
+    for (uint32_t i = 0; i < p->n && status == EPA_OK; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &from[i], sizeof(bits));
+        to[i] = (uint16_t)(bits >> 16);
+        same = same && (bits & 0xffff) == 0;
+    }
+    if (status == EPA_OK && same && p->dtype == EPA_BF16)
+        status = b->ops->alloc(b, p->n * sizeof(*to), &l->bias);
+    if (status == EPA_OK && l->bias != NULL)
+        status = b->ops->write(b, l->bias, to, p->n * sizeof(*to));
+    if (status == EPA_OK && l->bias != NULL)
+        status = b->ops->sync(b);
+    free(from);
+    free(to);
+    if (status != EPA_OK)
+        return epa_fail(err, status, "cuBLASLt: the bias could not be converted");
+    return l->bias != NULL ? EPA_OK
+                           : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                      "%s adds a bias in the type of C, and this one, in float32, "
+                                      "would be rounded",
+                                      l->name);
+}
+
+/* ---- the fastest ---- */
+
+static cublasStatus_t queue(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, const void *a,
+                            void *c)
+{
+    const float one = 1.0f, none = 0.0f;
+
+    return l->api.Matmul(l->handle, l->operation, &one, l->product.b, l->matrix[WEIGHTS], a,
+                         l->matrix[ROWS], &none, c, l->matrix[OUT], c, l->matrix[OUT], algo,
+                         l->workspace, CUBLASLT_WORKSPACE, l->backend->stream);
+}
+
+/* Milliseconds; less than 0: it fails. */
+static float time_candidate(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, void *c,
+                            const cudaEvent_t event[2])
+{
+    cudaStream_t stream = l->backend->stream;
+    float ms = -1;
+    bool ok = queue(l, algo, l->product.a, c) == CUBLAS_STATUS_SUCCESS &&
+              cudaEventRecord(event[0], stream) == cudaSuccess;
+
+    for (int i = 0; i < TIMES && ok; i++)
+        ok = queue(l, algo, l->product.a, c) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && cudaEventRecord(event[1], stream) == cudaSuccess &&
+         l->backend->ops->sync(l->backend) == EPA_OK &&
+         cudaEventElapsedTime(&ms, event[0], event[1]) == cudaSuccess;
+    return ok ? ms : -1;
+}
+
+static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
+{
+    const struct cublaslt_product *p = &l->product;
+    cudaEvent_t event[2] = {NULL, NULL};
+    struct epa_backend *b = l->backend;
+    void *c = NULL;
+    float least = -1;
+    enum epa_status status = b->ops->alloc(b, (size_t)p->m * p->n * sizeof(uint16_t), &c);
+
+    for (int i = 0; i < 2 && status == EPA_OK; i++)
+        if (cudaEventCreateWithFlags(&event[i], cudaEventDefault) != cudaSuccess)
+            status = EPA_ERR_SYSTEM;
+    for (int i = 0; i < l->candidates && status == EPA_OK; i++) {
+        float ms = time_candidate(l, &l->candidate[i].algo, c, event);
+
+        if (ms >= 0 && (least < 0 || ms < least)) {
+            least = ms;
+            l->algo = l->candidate[i].algo;
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (event[i] != NULL)
+            (void)cudaEventDestroy(event[i]);
+    b->ops->free(b, c);
+    if (status != EPA_OK)
+        return epa_fail(err, status, "cuBLASLt: no memory or events to time it on GPU %d",
+                        b->device);
+    return least >= 0 ? EPA_OK
+                      : epa_fail(err, EPA_ERR_SYSTEM, "%s multiplies in none of %d ways on GPU %d",
+                                 l->name, l->candidates, b->device);
+}
+
+/* ---- all of it ---- */
+
+enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_backend *backend,
+                                struct cublaslt **out, struct epa_error *err)
+{
+    struct cublaslt *l = calloc(1, sizeof(*l));
+    cublasStatus_t done = CUBLAS_STATUS_SUCCESS;
+    enum epa_status status;
+    size_t version;
+
+    if (l == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "cuBLASLt: no memory");
+    l->backend = backend;
+    l->product = *p;
+    status = load(&l->api, err);
+    if (status == EPA_OK && cudaSetDevice(backend->device) != cudaSuccess)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "cuBLASLt: no GPU %d", backend->device);
+    if (status == EPA_OK) {
+        version = l->api.GetVersion(); /* 130002, or 120900 */
+        snprintf(l->name, sizeof(l->name), "cuBLASLt %zu.%zu.%zu", version / 10000,
+                 version / 100 % 100, version % 100);
+        done = l->api.Create(&l->handle);
+        if (done != CUBLAS_STATUS_SUCCESS)
+            status = epa_fail(err, EPA_ERR_UNSUPPORTED, "%s does not start on GPU %d (status %d)",
+                              l->name, backend->device, (int)done);
+        else if (p->bias != NULL)
+            status = convert_bias(l, err);
+    }
+    if (status == EPA_OK) {
+        done = make_matrices(l);
+        if (done == CUBLAS_STATUS_SUCCESS)
+            done = make_operation(l);
+        if (done == CUBLAS_STATUS_SUCCESS)
+            done = find_candidates(l);
+        if (done != CUBLAS_STATUS_SUCCESS)
+            status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                              "%s cannot multiply %u rows by %u columns, k %u, on GPU %d (status "
+                              "%d)",
+                              l->name, p->m, p->n, p->k, backend->device, (int)done);
+    }
+    if (status == EPA_OK) {
+        status = backend->ops->alloc(backend, CUBLASLT_WORKSPACE, &l->workspace);
+        if (status != EPA_OK)
+            (void)epa_fail(err, status, "%s: no memory for its workspace", l->name);
+    }
+    if (status == EPA_OK)
+        status = choose(l, err);
+    if (status != EPA_OK) {
+        cublaslt_destroy(l);
+        return status;
+    }
+    *out = l;
+    return EPA_OK;
+}
+
+void cublaslt_destroy(struct cublaslt *l)
+{
+    if (l == NULL)
+        return;
+    if (l->preference != NULL)
+        (void)l->api.MatmulPreferenceDestroy(l->preference);
+    for (int i = 0; i < MATRICES; i++)
+        if (l->matrix[i] != NULL)
+            (void)l->api.MatrixLayoutDestroy(l->matrix[i]);
+    if (l->operation != NULL)
+        (void)l->api.MatmulDescDestroy(l->operation);
+    if (l->handle != NULL)
+        (void)l->api.Destroy(l->handle);
+    if (l->workspace != NULL)
+        l->backend->ops->free(l->backend, l->workspace);
+    if (l->bias != NULL)
+        l->backend->ops->free(l->backend, l->bias);
+    free(l);
+}
+
+const char *cublaslt_name(const struct cublaslt *l)
+{
+    return l->name;
+}
+
+enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, void *c, struct epa_error *err)
+{
+    cublasStatus_t done;
+
+    if ((uintptr_t)a % ALIGNMENT != 0 || (uintptr_t)c % ALIGNMENT != 0)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: A at %p or C at %p is not at a multiple of %d",
+                        l->name, a, c, ALIGNMENT);
+    done = queue(l, &l->algo, a, c);
+    return done == CUBLAS_STATUS_SUCCESS
+               ? EPA_OK
+               : epa_fail(err, EPA_ERR_SYSTEM, "%s on GPU %d fails with status %d", l->name,
+                          l->backend->device, (int)done);
+}
+#else
+enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_backend *backend,
+                                struct cublaslt **out, struct epa_error *err)
+{
+    (void)p, (void)backend, (void)out;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "epa2a was built without cublasLt.h");
+}
+
+void cublaslt_destroy(struct cublaslt *l)
+{
+    (void)l;
+}
+
+const char *cublaslt_name(const struct cublaslt *l)
+{
+    (void)l;
+    return "cuBLASLt";
+}
+
+enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, void *c, struct epa_error *err)
+{
+    (void)l, (void)a, (void)c;
+    return epa_fail(err, EPA_ERR_UNSUPPORTED, "epa2a was built without cublasLt.h");
+}
+#endif

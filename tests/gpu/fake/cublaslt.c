@@ -1,0 +1,224 @@
+/* A libcublasLt.so.13 that multiplies on the CPU, in float and in the order of the stream, as its
+ * descriptors say; for the made-up CUDA. Its first candidate multiplies four
+ * times and then writes what is wrong: it must not be chosen. One column is
+ * what it cannot do. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_cuda.h"
+
+#define FAKE __attribute__((visibility("default")))
+
+struct matrix {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t ld;
+};
+
+struct operation {
+    bool transposed, bias;
+    const uint16_t *bias_of;
+};
+
+struct product {
+    struct operation o;
+    struct matrix a, b, d;
+    const uint16_t *a_at, *b_at;
+    uint16_t *d_at;
+    bool slow;
+};
+
+static float to_float(uint16_t v, cudaDataType_t type)
+{
+    uint32_t bits = (uint32_t)v << 16, exponent = v >> 10 & 31;
+    float f;
+
+    if (type == CUDA_R_16F) {
+        bits = (uint32_t)(v & 0x8000) << 16 | (v & 0x7fffu) << 13;
+        memcpy(&f, &bits, sizeof(f));
+        return exponent == 31 ? f : f * 0x1p112f;
+    }
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+/* To nearest, ties to even; of f16 the values that tests have. */
+static uint16_t from_float(float f, cudaDataType_t type)
+{
+    uint32_t bits, drop = type == CUDA_R_16F ? 13 : 16;
+
+    if (type == CUDA_R_16F)
+        f *= 0x1p-112f;
+    memcpy(&bits, &f, sizeof(bits));
+    bits += (1u << (drop - 1)) - 1 + (bits >> drop & 1);
+    return type == CUDA_R_16F ? (uint16_t)(bits >> 16 & 0x8000) | (bits >> 13 & 0x7fff)
+                              : (uint16_t)(bits >> 16);
+}
+
+static void multiply(void *data)
+{
+    const struct product *p = data;
+    uint32_t times = p->slow ? 4 : 1;
+    uint64_t k = p->a.rows;
+    float *row = malloc(k * sizeof(*row)), *weights = malloc(p->a.columns * k * sizeof(*weights));
+
+    for (uint64_t i = 0; i < p->a.columns; i++)
+        for (uint64_t x = 0; x < k; x++)
+            weights[i * k + x] = to_float(p->a_at[i * (uint64_t)p->a.ld + x], p->a.type);
+    for (uint64_t at = 0; at < p->b.columns * times; at++) {
+        uint64_t j = at % p->b.columns;
+
+        for (uint64_t x = 0; x < k; x++)
+            row[x] = to_float(p->b_at[j * (uint64_t)p->b.ld + x], p->b.type);
+        for (uint64_t i = 0; i < p->a.columns; i++) {
+            float sum = 0;
+
+            for (uint64_t x = 0; x < k; x++)
+                sum += weights[i * k + x] * row[x];
+            if (p->o.bias)
+                sum += to_float(p->o.bias_of[i], p->d.type);
+            p->d_at[j * (uint64_t)p->d.ld + i] = from_float(p->slow ? sum + 1 : sum, p->d.type);
+        }
+    }
+    free(weights);
+    free(row);
+}
+
+FAKE cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
+{
+    *out = malloc(1);
+    fake_count(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    fake_count(-1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE size_t cublasLtGetVersion(void)
+{
+    return 130203;
+}
+
+FAKE cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                             cudaDataType_t scale)
+{
+    *out = calloc(1, sizeof(**out));
+    fake_count(1);
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+FAKE cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    free(d);
+    fake_count(-1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                                   cublasLtMatmulDescAttributes_t which,
+                                                   const void *value, size_t bytes)
+{
+    struct operation *o = (void *)d;
+
+    if (which == CUBLASLT_MATMUL_DESC_TRANSA)
+        o->transposed = *(const cublasOperation_t *)value == CUBLAS_OP_T;
+    else if (which == CUBLASLT_MATMUL_DESC_EPILOGUE)
+        o->bias = *(const cublasLtEpilogue_t *)value == CUBLASLT_EPILOGUE_BIAS;
+    else if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        memcpy(&o->bias_of, value, bytes);
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                               uint64_t rows, uint64_t columns, int64_t ld)
+{
+    const struct matrix m = {type, rows, columns, ld};
+
+    *out = calloc(1, sizeof(**out));
+    memcpy(*out, &m, sizeof(m));
+    fake_count(1);
+    return rows > 0 && columns > 0 && ld >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS
+                                                          : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+FAKE cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t m)
+{
+    free(m);
+    fake_count(-1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = calloc(1, sizeof(**out));
+    fake_count(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    free(p);
+    fake_count(-1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                         cublasLtMatmulPreferenceAttributes_t which,
+                                                         const void *value, size_t bytes)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* D = A^T * B: their shapes must fit each other. */
+static bool fits(const struct operation *o, const struct matrix *a, const struct matrix *b,
+                 const struct matrix *d)
+{
+    return o->transposed && a->rows == b->rows && d->rows == a->columns && d->columns == b->columns;
+}
+
+FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t preference, int n, cublasLtMatmulHeuristicResult_t *out, int *found)
+{
+    if (!fits((void *)o, (void *)a, (void *)b, (void *)d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (((const struct matrix *)(void *)d)->rows == 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    *found = n < 2 ? n : 2;
+    for (int i = 0; i < *found; i++) {
+        out[i] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS};
+        out[i].algo.data[0] = (uint64_t)i;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t o,
+                                   const void *alpha, const void *a, cublasLtMatrixLayout_t a_of,
+                                   const void *b, cublasLtMatrixLayout_t b_of, const void *beta,
+                                   const void *c, cublasLtMatrixLayout_t c_of, void *d,
+                                   cublasLtMatrixLayout_t d_of, const cublasLtMatmulAlgo_t *algo,
+                                   void *workspace, size_t bytes, cudaStream_t stream)
+{
+    union {
+        struct product product;
+        char bytes[(sizeof(struct product) + 15) / 16 * 16]; /* as fake_queue() wants */
+    } x = {.product = {.a_at = a, .b_at = b, .d_at = d, .slow = algo->data[0] == 0}};
+
+    memcpy(&x.product.o, o, sizeof(x.product.o));
+    memcpy(&x.product.a, a_of, sizeof(x.product.a));
+    memcpy(&x.product.b, b_of, sizeof(x.product.b));
+    memcpy(&x.product.d, d_of, sizeof(x.product.d));
+    return fake_queue(stream, multiply, &x, sizeof(x)) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
+}
