@@ -485,7 +485,7 @@ static enum epa_status make_maps(struct ag_cuda *c, const struct epa_ag_gemm *g,
                          c->backend->device);
 }
 
-/* cuBLASLt takes one matrix of all rows in order: so own rows, too, are copied into the set. What it
+/* cuBLASLt takes one matrix of all rows in order: own rows, too, are copied into the set. What it
  * cannot do is left to kernels, if it is not asked for. */
 static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm *g,
                                     struct epa_error *err)

@@ -17,7 +17,7 @@ struct cublaslt_product {
 
 struct cublaslt;
 
-/* Takes the fastest of the heuristic's first candidates. EPA_ERR_UNSUPPORTED, with a sentence: built
+/* Takes the fastest of the first candidates. EPA_ERR_UNSUPPORTED, with a sentence: built
  * without its header, the library is not there, or it cannot do this. The rest are failures. */
 enum epa_status cublaslt_create(const struct cublaslt_product *, struct epa_backend *,
                                 struct cublaslt **out, struct epa_error *);

@@ -335,7 +335,7 @@ static const struct ag_gemm_config on_gpus = {
     .panel = 16,
 };
 
-/* Of the experiment alone, so that all ranks agree on the layout. FP8: the library wants scales of A
+/* Of the experiment alone, so that all ranks agree on it. FP8: the library wants scales of A
  * in another order than that in which rows have them. */
 static enum epa_status find_config(const struct epa_ag_gemm *g, const struct config *c,
                                    struct ag_gemm_config *out, struct epa_error *err)
