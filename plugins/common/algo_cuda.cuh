@@ -310,19 +310,35 @@ template <bool PROFILE> EPA_DEV uint32_t dev_begun(void)
     return PROFILE ? (uint32_t)epa_dev_time() : 0;
 }
 
-/* All lanes: a phase of this warp that began at `begun` ends, or has got as far as this. */
-template <bool PROFILE>
-EPA_DEV void dev_ended(const struct device_args &c, uint64_t call, uint32_t phase, uint32_t begun)
+EPA_DEV void dev_stamp(const struct device_args &c, uint64_t call, uint32_t phase, uint64_t end,
+                       uint32_t begun)
 {
-    if (!PROFILE)
-        return;
-    uint64_t now = epa_dev_time();
     uint32_t warp = blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
     struct device_stamp *stamp = &c.stamps[warp].phase[c.stage * DEVICE_PHASES + phase];
 
     if (epa_dev_lane() == 0)
         *reinterpret_cast<uint4 *>(stamp) =
-            make_uint4((uint32_t)now, (uint32_t)(now >> 32), (uint32_t)now - begun, (uint32_t)call);
+            make_uint4((uint32_t)end, (uint32_t)(end >> 32), (uint32_t)end - begun, (uint32_t)call);
+}
+
+/* All lanes: a phase of this warp that began at `begun` ends, or has got as far as this. */
+template <bool PROFILE>
+EPA_DEV void dev_ended(const struct device_args &c, uint64_t call, uint32_t phase, uint32_t begun)
+{
+    if (PROFILE)
+        dev_stamp(c, call, phase, epa_dev_time(), begun);
+}
+
+/* The same of a phase that has ended at `end`, and is noted with a later one. */
+template <bool PROFILE>
+EPA_DEV void dev_had_ended(const struct device_args &c, uint64_t call, uint32_t phase,
+                           uint32_t begun, uint32_t end)
+{
+    if (!PROFILE)
+        return;
+    uint64_t now = epa_dev_time();
+
+    dev_stamp(c, call, phase, now - ((uint32_t)now - end), begun);
 }
 
 /* Since when a warp that waits for each unit of a loop, and then works on it, has done so first. */

@@ -202,9 +202,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
     if ((PULL || block == 0) &&
         !dev_wait_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call, V1_WAIT_BEGUN))
         return;
-    if (threadIdx.x < EPA_DEV_WARP) /* the block waits as one */
-        dev_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun);
-    begun = dev_begun<PROFILE>();
+    uint32_t came = dev_begun<PROFILE>();
     while (u < all) {
         asked = dev_ask(a.c, DEV_RECEIVING, call, warps, all);
         if (PULL)
@@ -215,7 +213,9 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
         if (u < all)
             of = v1_choices_of(a, u / a.shares);
     }
-    dev_ended<PROFILE>(a.c, call, V1_REDUCE, begun);
+    dev_ended<PROFILE>(a.c, call, V1_REDUCE, came);
+    if (threadIdx.x < EPA_DEV_WARP) /* the block waits as one */
+        dev_had_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun, came);
 }
 
 /* Where expert outputs are pushed the last blocks only receive. In a kernel of one block it does

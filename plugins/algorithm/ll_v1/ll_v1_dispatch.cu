@@ -274,11 +274,11 @@ template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint6
     if (!v1_sort(a, s))
         return false;
     v1_send_splits(a, s, call);
-    if (threadIdx.x < EPA_DEV_WARP) /* the block sorts as one */
-        dev_ended<PROFILE>(a.c, call, V1_SORT, begun);
-    begun = dev_begun<PROFILE>();
+    uint32_t sorted = dev_begun<PROFILE>();
     send_chunks<IN>(a, s, call);
-    dev_ended<PROFILE>(a.c, call, V1_QUANTISE_AND_SEND, begun);
+    dev_ended<PROFILE>(a.c, call, V1_QUANTISE_AND_SEND, sorted);
+    if (threadIdx.x < EPA_DEV_WARP) /* the block sorts as one */
+        dev_had_ended<PROFILE>(a.c, call, V1_SORT, begun, sorted);
     return true;
 }
 
@@ -331,10 +331,15 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, u
         a.back[entry] = back;
 }
 
+/* Of the units of a warp: when it began to wait for the first, that came, and the last came. */
+struct v1_since {
+    uint32_t wait, work, came;
+};
+
 /* One warp: a part of the row of an entry, from its slot. False: it has not come. */
 template <int IN, bool PROFILE>
 EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entry,
-                             uint32_t unit, uint64_t call, struct dev_since *since,
+                             uint32_t unit, uint64_t call, struct v1_since *since,
                              uint64_t *payload)
 {
     enum { GROUPS = v1_groups(IN) };
@@ -349,10 +354,12 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
 
     if (!epa_dev_packets_read<GROUPS>(a.c, from, packets, call, w, v))
         return false;
-    dev_waited<PROFILE>(a.c, call, V1_WAIT, since);
+    if (PROFILE && epa_dev_lane() == 0) { /* who notes it */
+        since->came = dev_begun<PROFILE>();
+        since->work = since->work == 0 ? since->came : since->work;
+    }
     epa_dev_words_keep<GROUPS>(v, packets, payload);
     v1_copy_payload<IN>(a, p, entry, back, reinterpret_cast<const char *>(payload));
-    dev_ended<PROFILE>(a.c, call, V1_POSTPROCESS, since->work);
     return true;
 }
 
@@ -418,7 +425,7 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
 {
     struct v1_cells c = {a.c.experts, shared, shared + a.c.experts, shared + 2 * a.c.experts};
     uint32_t warps = gridDim.x * DEVICE_WARPS, total, all;
-    struct dev_since since = {};
+    struct v1_since since = {};
 
     if (!find_cells(a, call, c, &total))
         return;
@@ -433,6 +440,10 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
                                           payload_of(a)))
             return;
     }
+    if (since.work == 0)
+        return;
+    dev_had_ended<PROFILE>(a.c, call, V1_WAIT, since.wait, since.came);
+    dev_ended<PROFILE>(a.c, call, V1_POSTPROCESS, since.work);
 }
 
 template <int IN, bool PROFILE>
