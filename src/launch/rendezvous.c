@@ -68,11 +68,14 @@ static void name_peer(const struct peer *peer, char *out, size_t room)
 }
 
 /* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
- * first. */
+ * first, and be found first where a launcher waits for a core. Nobody but somebody outside sends
+ * SIGKILL to a rank that its launcher has not ended. */
 static bool died_before(const struct conn_word *word, const struct conn_word *other)
 {
     if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
         return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
+    if ((word->signal == SIGKILL) != (other->signal == SIGKILL))
+        return word->signal == SIGKILL;
     if (word->died_ns != 0 && other->died_ns != 0)
         return word->died_ns < other->died_ns;
     return word->signal != SIGABRT && other->signal == SIGABRT;

@@ -223,6 +223,7 @@ TEST(who_died_first_is_blamed)
         {death(1, SIGABRT, 10), death(2, SIGSEGV, 20), death(1, SIGABRT, 10)},
         {death(1, SIGSEGV, 20), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
         {death(1, SIGABRT, 20), death(2, SIGKILL, 10), death(2, SIGKILL, 10)},
+        {death(1, SIGABRT, 10), death(2, SIGKILL, 20), death(2, SIGKILL, 20)},
         {death(1, SIGABRT, 10), death(2, 0, 0), death(2, 0, 0)},
         {death(1, SIGABRT, 10), death(UINT32_MAX, 0, 0), death(1, SIGABRT, 10)},
         {death(UINT32_MAX, 0, 0), death(2, SIGABRT, 10), death(2, SIGABRT, 10)},
