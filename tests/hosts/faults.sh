@@ -31,7 +31,8 @@ fail() {
 
 # What every test is to leave: nothing.
 nothing_left() {
-    [ -z "$(processes)" ] || fail "left behind: $(processes)"
+    find_processes
+    [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
     [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 }
 
@@ -54,16 +55,32 @@ begin_only() {
     start "$launch" "$places" "$epa2a" "$verb" "$config" "${settings[@]}" \
         "${endless[@]}" "$@"
     for i in $(seq 1000); do
-        [ "$(processes | grep -c rank)" = 4 ] && break
-        sleep 0.01
+        find_processes
+        [ ${#ranks[@]} = 4 ] && return
+        rest 0.01
     done
-    [ "$i" != 1000 ] || fail "the ranks never came"
+    fail "the ranks never came"
 }
 
 # begin VERB ARGS: the same, until they are under way
 begin() {
     begin_only "$@"
-    sleep "$(awk "BEGIN { print ($whole_ms + 50 + $RANDOM % 200) / 1000 }")"
+    rest_ms $((whole_ms + 50 + RANDOM % 200))
+}
+
+rest_ms() { rest "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+
+# kill_one "RANK PID" ...: one of these, at $since; sets rank and pid. Who had no core for so long
+# that the limit of time has ended them all is late.
+kill_one() {
+    read -r rank pid <<<"${*:1 + RANDOM % ($# > 0 ? $# : 1):1}"
+    since=$(now_ms)
+    if [ -z "$pid" ]; then
+        finish
+        late="nothing was left to be killed"
+        return 1
+    fi
+    kill -KILL "$pid"
 }
 
 # ends WANT LIMIT_MS: every epa2a, since the fault at $since, with one of the exit codes WANT
@@ -84,7 +101,7 @@ says() { grep -Eq "$1" "$work"/err.* || fail "nobody says: $1"; }
 # what is left: it is seldom met, where they take as long as they do over tcp. Where it takes
 # seconds to begin, under mpirun and on GPUs, three times, whatever the stage.
 kill_in_each_stage() {
-    local seen="" slowest=0 i stage victim rank pid tries=24
+    local seen="" slowest=0 i stage rank pid tries=24
     [ "$launch" != mpirun ] && [ -z "$on_gpus" ] || tries=3
     for i in $(seq $tries); do
         # verify is between stages most of the time if rows are wide; bench is not.
@@ -93,10 +110,8 @@ kill_in_each_stage() {
         else
             begin bench
         fi
-        victim=$(processes | grep rank | shuf -n 1)
-        read -r rank pid _ <<<"$victim"
-        since=$(now_ms)
-        kill -KILL "$pid"
+        find_processes
+        kill_one "${ranks[@]}" || return
         ends 5 8000
         [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
         says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9 \(Killed\): "
@@ -120,10 +135,9 @@ kill_in_set_up() {
     local rank pid
     for _ in $([ "$launch" = mpirun ] && echo 1 2 || echo 1 2 3 4); do
         begin_only bench
-        sleep "0.$((RANDOM % 5))"
-        read -r rank pid _ <<<"$(processes | grep rank | shuf -n 1)"
-        since=$(now_ms)
-        kill -KILL "$pid"
+        rest "0.$((RANDOM % 5))"
+        find_processes
+        kill_one "${ranks[@]}" || return
         if [ "$launch" = mpirun ]; then
             ends "5 1" 15000
             says 'rank [0-3] \(host host[12], pid [0-9]+\) (was killed by signal 9|left without a word)'
@@ -135,13 +149,11 @@ kill_in_set_up() {
 }
 
 agent_is_lost() {
-    local victim rank pid
+    local rank pid
     begin bench
-    victim=$(processes | grep agent | shuf -n 1)
-    read -r rank pid _ <<<"$victim"
+    find_processes
+    kill_one "${agents[@]}" || return
     echo "killed: the agent of rank $rank"
-    since=$(now_ms)
-    kill -KILL "$pid"
     # mpirun itself ends all the rest.
     if [ "$launch" = mpirun ]; then
         ends 137 8000
@@ -158,8 +170,9 @@ host_is_cut_off() {
     since=$(now_ms)
     cut host2
     for i in $(seq 6000); do
-        [ -z "$(processes)" ] && break
-        sleep 0.01
+        find_processes
+        [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] && break
+        rest 0.01
     done
     echo "all ranks had ended after $(($(now_ms) - since)) ms"
     nothing_left
