@@ -131,7 +131,10 @@ struct epa_algorithm {
     /* What multiplies matrices, for reports, where there is a choice: "oneDNN 2.6.3". Or NULL. */
     const char *products_by;
     /* Discards the last dispatch, whose combine will not be called: to time dispatches
-     * alone. Before the next dispatch; on all ranks. NULL: not supported. */
+     * alone. Before the next dispatch; on all ranks. Another whole dispatch or combine must end
+     * before its buffers are taken again. Calls that are made one by one see to that, as they take
+     * buffers in turn. A graph keeps those of its capture, so it must not end by discarding what
+     * the next graph or call may begin with. NULL: not supported. */
     enum epa_status (*discard)(struct epa_algorithm *, struct epa_problem *);
     /* Whether combine may be called again for a dispatch that has been combined, with no
      * dispatch in between: to time combines alone. */
