@@ -24,3 +24,20 @@ TEST(a_long_wait_wakes_up_rarely)
     getrusage(RUSAGE_THREAD, &after);
     assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 1, 300);
 }
+
+static long sleeps_of(uint64_t waited_ns)
+{
+    struct rusage before, after;
+
+    getrusage(RUSAGE_THREAD, &before);
+    epa_backoff(waited_ns, 0);
+    getrusage(RUSAGE_THREAD, &after);
+    return after.ru_nvcsw - before.ru_nvcsw;
+}
+
+/* Who yields for longer keeps others from these cores: see epa_backoff(). */
+TEST(a_wait_sleeps_after_200_us)
+{
+    assert_int_equal(sleeps_of(100000), 0);
+    assert_int_equal(sleeps_of(200000), 1);
+}
