@@ -22,7 +22,6 @@ for setting in "$@"; do
 done
 endless=(--set timeout=200s --set bench.iterations=1000000 --set bench.warmup=0 --set verify.iterations=1000000)
 
-. "$(dirname "$0")/../faults/late.sh"
 fail() {
     echo "FAIL: $*"
     grep -v '^$' "$work"/err.* | sed "s|^$work/|    |" | tail -n 60
@@ -31,8 +30,7 @@ fail() {
 
 # What every test is to leave: nothing.
 nothing_left() {
-    find_processes
-    [ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
+    none_left
     [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 }
 

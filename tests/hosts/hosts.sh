@@ -15,9 +15,9 @@
 #                         that env leaves out. Output goes to $work/out.R and $work/err.R; of
 #                         mpirun all of it to out.0 and err.0. It has 100 s.
 #   finish                waits for it; $codes is the exit code of each rank, of mpirun its own
-#   find_processes        "RANK PID" of every epa2a that lives: of what was started in agents(), of
-#                         their children in ranks(). By bash itself: a process that looks may wait
-#                         for a core behind those that it looks for, for a minute.
+#   find_processes        see ../faults/late.sh
+
+. "$(dirname "$0")/../faults/late.sh"
 
 skip() {
     echo "SKIP: $*"
@@ -180,23 +180,4 @@ finish() {
         codes="$codes $?"
     done
     codes=${codes# }
-}
-
-find_processes() {
-    local stat pid name state parent word words
-    agents=() ranks=()
-    for stat in /proc/[0-9]*/stat; do
-        { read -r pid name state parent _ <"$stat" && [ "$name" = "(epa2a)" ] && [ "$state" != Z ] &&
-            mapfile -d '' -t words <"/proc/$pid/environ"; } 2>/dev/null || continue
-        for word in "${words[@]}"; do
-            case $word in OMPI_COMM_WORLD_RANK=* | RANK=*) break ;; esac
-        done
-        name=
-        { read -r name <"/proc/$parent/comm"; } 2>/dev/null
-        if [ "$name" = epa2a ]; then
-            ranks+=("${word#*=} $pid")
-        else
-            agents+=("${word#*=} $pid")
-        fi
-    done
 }

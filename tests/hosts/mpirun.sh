@@ -12,6 +12,7 @@ epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 export TMPDIR=$work
+. "$(dirname "$0")/../faults/late.sh"
 
 skip() {
     echo "SKIP: $*"
@@ -21,7 +22,6 @@ skip() {
 command -v mpirun >/dev/null || skip "mpirun is missing (Debian: openmpi-bin)"
 mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
 
-failed=0
 fail() {
     echo "FAIL: $*"
     sed 's/^/    /' "$work/err" "$work/out" | tail -n 40
@@ -50,33 +50,18 @@ ends() {
     wait "$pid"
     code=$?
     [ "$code" = "$1" ] || fail "exit code $code, not $1"
-    [ -z "$(ours)" ] || fail "left behind: $(ours)"
+    none_left
 }
 
-# Processes of epa2a that this test has started, by its folder: pid and parent.
-ours() {
-    local p
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' 2>/dev/null <"$p/environ" | grep -qx "TMPDIR=$work" || continue
-        [ "$(cat "$p/comm" 2>/dev/null)" = epa2a ] || continue
-        grep -q '^State:[[:space:]]*Z' "$p/status" 2>/dev/null ||
-            awk '{ print $1, $4 }' "$p/stat" 2>/dev/null
-    done
-}
-
-# Pids of agents, or of ranks: those whose parent is an agent.
-agents() { ours | awk '{ parent[$1] = $2 } END { for (p in parent) if (!(parent[p] in parent)) print p }'; }
-ranks() { ours | awk '{ parent[$1] = $2 } END { for (p in parent) if (parent[p] in parent) print p }'; }
-
-# Until all four ranks are there, and then some.
-under_way() {
+# Until all four ranks are there.
+all_come() {
     local i
-    for i in $(seq 500); do
-        [ "$(ranks | wc -l)" = 4 ] && break
-        sleep 0.02
+    for i in $(seq 2000); do
+        find_processes
+        [ ${#ranks[@]} = 4 ] && return
+        rest 0.005
     done
-    [ "$i" != 500 ] || fail "the ranks never came"
-    sleep 1
+    fail "the ranks never came"
 }
 
 mpi=(--set launcher=mpi)
@@ -108,27 +93,26 @@ refused)
     ;;
 kill)
     job 4 bench "$config" "$config" "${endless[@]}"
-    under_way
-    kill -KILL "$(ranks | shuf -n 1)"
+    all_come
+    rest 1
+    kill -KILL "${ranks[RANDOM % 4]#* }"
     ends 5
     says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
     says 'was lost in an earlier run, and cannot be started again'
     ;;
 setup) # a rank that dies while MPI starts: all know of it, and the document says so
     job 4 bench "$config" "${endless[@]}" --json "$work/out.json"
-    for _ in $(seq 2000); do
-        [ "$(ranks | wc -w)" = 4 ] && break
-        sleep 0.005
-    done
-    kill -KILL "$(ranks | tail -n 1)"
+    all_come
+    kill -KILL "${ranks[3]#* }"
     ends 5
     says 'rank [0-3] .*was killed by signal 9 \(Killed\)'
     grep -q '"status": "died"' "$work/out.json" || fail "no document says that a rank died"
     ;;
 term)
     job 4 bench "$config" "${endless[@]}"
-    under_way
-    kill -TERM "$(agents | shuf -n 1)"
+    all_come
+    rest 1
+    kill -TERM "${agents[RANDOM % 4]#* }"
     ends 143
     ;;
 esac

@@ -45,7 +45,6 @@ grep -Eq '^verified [0-9]+ iterations?: [0-9,]+ elements compared, 0 wrong$' "$w
     fail "rank 0 does not say that nothing is wrong"
 grep -q "^# $hosts nodes: host1 (rank" "$work/out.0" || fail "the report does not say $hosts nodes"
 [ "$link" != loss ] || [ "$(resent host2)" -gt 0 ] || fail "no packet was lost"
-find_processes
-[ $((${#agents[@]} + ${#ranks[@]})) = 0 ] || fail "left behind: ${agents[*]} ${ranks[*]}"
+none_left
 [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
 exit "$failed"
