@@ -452,12 +452,13 @@ static void set_way(struct algo_host *h, uint32_t way)
     h->own_store = ways[way].own;
 }
 
-void algo_choose_store(struct algo_host *h, int stores, double bytes, bool own)
+void algo_choose_store(struct algo_host *h, int stores, double bytes, bool own, uint32_t signal)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     double share = bytes / (double)(cache > 0 ? cache : 32 << 20);
 
     set_way(h, stores == ALGO_NONTEMPORAL_ON || (stores == ALGO_NONTEMPORAL_AUTO && share > 1));
+    h->tuner.signal = signal;
     if (stores == ALGO_NONTEMPORAL_AUTO && share <= 1)
         h->tuner.ways = own ? ALGO_WAYS : ALGO_WAYS - 1;
 }
@@ -495,34 +496,89 @@ static double quartile_trial(const struct algo_tuner *tuner, uint32_t way, bool 
     return n >= ALGO_TURN / 2 ? ns[n / 4] : 0;
 }
 
-/* By pairs, or where there were no combines by dispatches. */
-static void settle_store(struct algo_host *h)
+/* A word for each way: 1 + what a token took, in 1/1024 ns; 1 for all if one is not known. */
+static bool time_ways(const struct algo_tuner *tuner, bool pairs, uint64_t out[ALGO_WAYS])
 {
-    uint32_t best = 0;
-    double least = 0;
+    bool known = true;
 
-    for (int pairs = 1; pairs >= 0 && least == 0; pairs--) {
-        for (uint32_t way = 0; way < h->tuner.ways; way++) {
-            double ns = quartile_trial(&h->tuner, way, pairs != 0);
+    for (uint32_t way = 0; way < tuner->ways; way++) {
+        double ns = quartile_trial(tuner, way, pairs);
 
-            if (ns > 0 && (least == 0 || ns < least)) {
-                best = way;
-                least = ns;
-            }
-        }
+        known = known && ns > 0;
+        out[way] = 1 + (uint64_t)(ns * 1024);
     }
-    set_way(h, best);
-    h->tuner.ways = 0;
+    for (uint32_t way = 0; way < tuner->ways && !known; way++)
+        out[way] = 1;
+    return known;
 }
 
-void algo_set_store(struct algo_host *h, uint64_t epoch)
+static uint32_t time_signal(const struct algo_host *h, uint32_t way, uint32_t rank)
+{
+    return h->tuner.signal + way * h->world.size + rank;
+}
+
+static enum epa_status send_times(struct algo_host *h, const uint64_t mine[ALGO_WAYS])
+{
+    enum epa_status status = EPA_OK;
+
+    for (uint32_t i = 1; i < h->world.size; i++) {
+        uint32_t peer = algo_peer(h, i);
+
+        for (uint32_t way = 0; way < h->tuner.ways && epa_same_node(&h->world, peer); way++) {
+            uint32_t word = h->signal + time_signal(h, way, h->world.rank);
+            uint64_t deadline_ns = 0;
+
+            h->last.peer = peer;
+            do {
+                status = h->t->ops->signal(h->t, word, mine[way], EPA_SIGNAL_SET, peer);
+            } while (algo_again(h, &status, &deadline_ns));
+            if (status != EPA_OK)
+                return status;
+        }
+    }
+    return EPA_OK;
+}
+
+/* What is faster depends on where rows are that others have stored, so each trial was of all ranks.
+ * The ranks of a node take the way with the least sum of their times: by pairs, or where there were
+ * no combines by dispatches. */
+static enum epa_status settle_store(struct algo_host *h)
+{
+    uint64_t sum[ALGO_WAYS];
+    uint32_t best = 0;
+    enum epa_status status;
+
+    if (!time_ways(&h->tuner, true, sum))
+        (void)time_ways(&h->tuner, false, sum);
+    status = send_times(h, sum);
+    for (uint32_t i = 1; i < h->world.size; i++) {
+        uint32_t peer = algo_peer(h, i);
+
+        for (uint32_t way = 0; way < h->tuner.ways && epa_same_node(&h->world, peer); way++) {
+            uint32_t signal = time_signal(h, way, peer);
+
+            if (status == EPA_OK)
+                status = algo_wait(h, signal, 1, "store times", ALGO_NONE, peer);
+            if (status != EPA_OK)
+                return status;
+            sum[way] += h->t->ops->read(h->t, h->signal + signal);
+        }
+    }
+    for (uint32_t way = 1; way < h->tuner.ways; way++)
+        best = sum[way] < sum[best] ? way : best;
+    set_way(h, best);
+    h->tuner.ways = 0;
+    return EPA_OK;
+}
+
+enum epa_status algo_set_store(struct algo_host *h, uint64_t epoch)
 {
     if (h->tuner.ways == 0)
-        return;
+        return EPA_OK;
     if (epoch > 2 * h->tuner.ways * ALGO_TURN)
-        settle_store(h);
-    else
-        set_way(h, trial_way(epoch - 1, h->tuner.ways));
+        return settle_store(h);
+    set_way(h, trial_way(epoch - 1, h->tuner.ways));
+    return EPA_OK;
 }
 
 void algo_begin_work(struct algo_host *h)

@@ -86,6 +86,7 @@ struct algo_set {
 enum { ALGO_WAYS = 3, ALGO_TURN = 6, ALGO_TRIALS = 2 * ALGO_WAYS * ALGO_TURN };
 struct algo_tuner {
     uint32_t ways;             /* that are tried; 0: it is settled */
+    uint32_t signal;           /* [ALGO_WAYS][size]: what ranks say of each way */
     uint64_t begin_ns;         /* of the work that is timed */
     double ns[2][ALGO_TRIALS]; /* a token, of dispatch and of combine, by epoch; 0: not timed */
 };
@@ -365,14 +366,16 @@ enum epa_status algo_discard(struct epa_algorithm *, struct epa_problem *);
 
 /* Rows that no last level cache holds are stored past it; below that it is tried out. bytes: of the
  * rows that a token of each rank becomes; stores: enum algo_nontemporal. own: own_store is used,
- * and may be another. */
-void algo_choose_store(struct algo_host *, int stores, double bytes, bool own);
+ * and may be another. signal: the first of ALGO_WAYS * size of the algorithm's signals. */
+void algo_choose_store(struct algo_host *, int stores, double bytes, bool own, uint32_t signal);
 
 /* Which store is faster depends on the machine and on what else is in its caches, which no size
  * tells. What dispatch stores also decides what combine finds in which cache, so the two are timed
- * together. Until that is settled the first dispatches and their combines take turns, the same on
- * all ranks by their epoch. Sets both stores for a stage of dispatch `epoch`. */
-void algo_set_store(struct algo_host *, uint64_t epoch);
+ * together. The first dispatches and their combines take turns, the same on all ranks by their
+ * epoch; then the ranks of a node send each other their times, and all choose by the sum. Sets both
+ * stores for a stage of dispatch `epoch`; the dispatch after the last trial waits for the ranks of
+ * this node, which must be on their way to the same call. */
+enum epa_status algo_set_store(struct algo_host *, uint64_t epoch);
 /* What a stage does between them is timed, if it has to be; it may be several times. Waits for
  * other ranks stay outside. */
 void algo_begin_work(struct algo_host *);

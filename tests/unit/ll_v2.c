@@ -9,6 +9,9 @@
 #include "../../plugins/common/algo_host.h"
 #include <epa2a/both.h>
 
+#include <pthread.h>
+#include <sched.h>
+
 LAYOUTS(ll_layout, ll_config, ll_layout_make)
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
@@ -230,7 +233,7 @@ static void note_trials(struct algo_host *h, enum algo_half half, double cached,
 {
     h->tuner.ways = ALGO_WAYS;
     for (uint64_t i = 0; i < ALGO_TRIALS; i++) {
-        algo_set_store(h, i + 1);
+        assert_int_equal(algo_set_store(h, i + 1), EPA_OK);
         h->tuner.ns[half][i] = h->store == EPA_STORE_CACHED       ? cached
                                : h->own_store == EPA_STORE_CACHED ? own
                                                                   : past;
@@ -253,9 +256,91 @@ TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
         note_trials(&h, cases[i].half, cases[i].cached, cases[i].past, cases[i].own);
-        algo_set_store(&h, ALGO_TRIALS + 1);
+        assert_int_equal(algo_set_store(&h, ALGO_TRIALS + 1), EPA_OK);
         assert_int_equal(h.store, cases[i].store);
         assert_int_equal(h.own_store, cases[i].own_store);
         assert_int_equal(h.tuner.ways, 0);
+    }
+}
+
+/* Ranks of one node, each in a thread of its own, and the words between them. */
+enum { TUNERS = 2 };
+
+struct tuner {
+    struct epa_transport t; /* first */
+    struct algo_host h;
+    enum epa_status status;
+};
+
+static uint64_t tuner_words[TUNERS][ALGO_WAYS * TUNERS];
+
+static enum epa_status signal_tuner(struct epa_transport *t, uint32_t signal, uint64_t value,
+                                    enum epa_signal_op op, uint32_t peer)
+{
+    (void)t, (void)op;
+    __atomic_store_n(&tuner_words[peer][signal], value, __ATOMIC_RELEASE);
+    return EPA_OK;
+}
+
+static uint64_t read_tuner(struct epa_transport *t, uint32_t signal)
+{
+    return __atomic_load_n(&tuner_words[t->rank][signal], __ATOMIC_ACQUIRE);
+}
+
+static enum epa_status wait_tuner(struct epa_transport *t, uint32_t signal,
+                                  enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
+{
+    (void)compare, (void)timeout_ns;
+    while (read_tuner(t, signal) < value)
+        sched_yield();
+    return EPA_OK;
+}
+
+static void *settle_tuner(void *arg)
+{
+    struct tuner *tuner = arg;
+
+    tuner->status = algo_set_store(&tuner->h, ALGO_TRIALS + 1);
+    return NULL;
+}
+
+TEST(ranks_of_a_node_choose_the_store_by_the_sum_of_their_times)
+{
+    static const struct epa_transport_ops ops = {
+        .signal = signal_tuner, .read = read_tuner, .wait = wait_tuner};
+    static const struct {
+        double ns[TUNERS][ALGO_WAYS]; /* cached, past, own; 0: a rank that had no tokens */
+        enum epa_store store, own_store;
+    } cases[] = {
+        {{{400, 500, 600}, {900, 500, 600}}, EPA_STORE_NONTEMPORAL, EPA_STORE_NONTEMPORAL},
+        {{{400, 500, 600}, {600, 500, 450}}, EPA_STORE_CACHED, EPA_STORE_CACHED},
+        {{{400, 500, 401}, {600, 500, 450}}, EPA_STORE_NONTEMPORAL, EPA_STORE_CACHED},
+        {{{0, 0, 0}, {600, 500, 550}}, EPA_STORE_NONTEMPORAL, EPA_STORE_NONTEMPORAL},
+        {{{0, 0, 0}, {0, 0, 0}}, EPA_STORE_CACHED, EPA_STORE_CACHED},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct tuner *tuner = calloc(TUNERS, sizeof(*tuner));
+        pthread_t thread[TUNERS];
+
+        memset(tuner_words, 0, sizeof(tuner_words));
+        for (uint32_t r = 0; r < TUNERS; r++) {
+            const double *ns = cases[i].ns[r];
+
+            tuner[r].t = (struct epa_transport){.ops = &ops, .rank = r, .size = TUNERS};
+            tuner[r].h.t = &tuner[r].t;
+            tuner[r].h.world = (struct epa_world){.rank = r, .size = TUNERS};
+            note_trials(&tuner[r].h, ALGO_DISPATCH, ns[0], ns[1], ns[2]);
+        }
+        for (uint32_t r = 0; r < TUNERS; r++)
+            assert_int_equal(pthread_create(&thread[r], NULL, settle_tuner, &tuner[r]), 0);
+        for (uint32_t r = 0; r < TUNERS; r++)
+            assert_int_equal(pthread_join(thread[r], NULL), 0);
+        for (uint32_t r = 0; r < TUNERS; r++) {
+            assert_int_equal(tuner[r].status, EPA_OK);
+            assert_int_equal(tuner[r].h.store, cases[i].store);
+            assert_int_equal(tuner[r].h.own_store, cases[i].own_store);
+        }
+        free(tuner);
     }
 }

@@ -213,7 +213,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                                                    world->size - world->local_size)
                               : 0)
                 : 0,
-        .signals = V1_MODES * V1_POSITIONS * l.size,
+        .signals = (V1_MODES * V1_POSITIONS + (l.device ? 0 : ALGO_WAYS)) * l.size,
         .stages = stage_names,
         .u.moe.recv_rows = l.rows,
         .u.moe.recv_entries = l.rows,

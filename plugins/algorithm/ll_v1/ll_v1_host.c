@@ -259,8 +259,9 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
         return EPA_ERR_CONFIG;
     task.call = ++h->calls[V1_DISPATCH];
     h->again = NULL;
-    algo_set_store(&h->a, task.set->s.epoch);
-    status = v1_sort_and_quantise(&task);
+    status = algo_set_store(&h->a, task.set->s.epoch);
+    if (status == EPA_OK)
+        status = v1_sort_and_quantise(&task);
     if (algo_phase(&h->a, status, "send"))
         status = exchange(&task);
     if (algo_phase(&h->a, status, "postprocess"))
@@ -316,8 +317,9 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     if (task.set == NULL)
         return EPA_ERR_CONFIG;
     task.call = ++h->calls[V1_COMBINE];
-    algo_set_store(&h->a, task.m->epoch);
-    status = find_outputs(&task);
+    status = algo_set_store(&h->a, task.m->epoch);
+    if (status == EPA_OK)
+        status = find_outputs(&task);
     if (status == EPA_OK)
         status = exchange(&task);
     if (algo_phase(&h->a, status, "reduce"))
@@ -345,7 +347,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struc
         .state_bytes = sizeof(struct v1_host),
         .set_bytes = sizeof(struct v1_set),
         .buffers = l->buffers,
-        .signals = V1_MODES * V1_POSITIONS * l->size,
+        .signals = (V1_MODES * V1_POSITIONS + ALGO_WAYS) * l->size,
         .heap_bytes = l->heap_bytes,
         .puts = l->puts,
     };
@@ -364,7 +366,7 @@ enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struc
     algo_choose_store(a, ((const struct v1_config *)p->config)->nontemporal,
                       (double)p->world.local_size * l->max_tokens * l->topk *
                           (double)(l->row_bytes + l->scales_bytes + l->output_bytes),
-                      false);
+                      false, V1_MODES * V1_POSITIONS * l->size);
     for (uint32_t b = 0; b < l->buffers; b++) {
         struct v1_set *s = (struct v1_set *)a->set[b];
 

@@ -264,11 +264,11 @@ static void place_regions(struct ll_layout *l)
     l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
 }
 
-/* GPUs: rows that travel as lines need none. */
+/* GPUs: rows that travel as lines need none. Hosts: behind them those of algo_choose_store(). */
 static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
 {
     uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens : l->dedup ? 0 : l->entries;
-    uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : 0);
+    uint64_t all = LL_SIGNALS * l->size + (l->device ? rows * l->row_signals : ALGO_WAYS * l->size);
 
     if (all > UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,

@@ -290,9 +290,10 @@ enum epa_status ll_combine(struct epa_algorithm *a, struct epa_problem *problem)
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    algo_set_store(&h->a, s->s.epoch);
+    status = algo_set_store(&h->a, s->s.epoch);
     algo_begin_work(&h->a);
-    status = send_outputs(&task);
+    if (status == EPA_OK)
+        status = send_outputs(&task);
     algo_end_work(&h->a, s->s.epoch, ALGO_COMBINE, m->tokens);
     if (status == EPA_OK)
         status = ll_signal(h, LL_OUTPUT, s->s.epoch, s->from);

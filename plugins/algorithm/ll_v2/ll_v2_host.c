@@ -413,8 +413,9 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     status = ll_exchange(h, s, m);
     if (algo_phase(&h->a, status, "quant_and_put"))
         status = ll_give_places(h, s, m);
+    if (status == EPA_OK)
+        status = algo_set_store(&h->a, s->s.epoch);
     if (status == EPA_OK) {
-        algo_set_store(&h->a, s->s.epoch);
         algo_begin_work(&h->a);
         status = store_rows(h, &task);
         algo_end_work(&h->a, s->s.epoch, ALGO_DISPATCH, m->tokens);
@@ -462,7 +463,7 @@ enum epa_status ll_host_create(const struct epa_algorithm_params *p, const struc
     algo_choose_store(a, ((const struct ll_config *)p->config)->nontemporal,
                       (double)p->world.local_size * l->max_tokens * l->places *
                           (double)(l->message_bytes + l->output_bytes),
-                      true);
+                      true, LL_SIGNALS * l->size);
     for (uint32_t b = 0; b < l->buffers; b++) {
         struct ll_set *s = (struct ll_set *)a->set[b];
         size_t tokens = l->max_tokens;
