@@ -514,7 +514,8 @@ static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm 
         return EPA_OK;
     }
     if (status != EPA_ERR_UNSUPPORTED || c->config.library == AG_GEMM_CUBLASLT)
-        return epa_fail(err, status, "%s: library: cublaslt: %s", c->name, why.text);
+        return epa_fail(err, status, "%s: library: cublaslt: %s%s", c->name, why.text,
+                        status == EPA_ERR_UNSUPPORTED ? "; library: auto takes own kernels" : "");
     snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
     return EPA_OK;
 }

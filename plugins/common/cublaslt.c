@@ -190,21 +190,20 @@ static cublasStatus_t queue(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo
                          l->workspace, CUBLASLT_WORKSPACE, l->backend->stream);
 }
 
-/* Milliseconds; less than 0: it fails. */
-static float time_candidate(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, void *c,
-                            const cudaEvent_t event[2])
+/* *ms: what some calls take. */
+static cublasStatus_t time_candidate(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, void *c,
+                                     const cudaEvent_t event[2], float *ms)
 {
     cudaStream_t stream = l->backend->stream;
-    float ms = -1;
-    bool ok = queue(l, algo, l->product.a, c) == CUBLAS_STATUS_SUCCESS &&
-              cudaEventRecord(event[0], stream) == cudaSuccess;
+    cublasStatus_t done = queue(l, algo, l->product.a, c);
+    bool timed = cudaEventRecord(event[0], stream) == cudaSuccess;
 
-    for (int i = 0; i < TIMES && ok; i++)
-        ok = queue(l, algo, l->product.a, c) == CUBLAS_STATUS_SUCCESS;
-    ok = ok && cudaEventRecord(event[1], stream) == cudaSuccess &&
-         l->backend->ops->sync(l->backend) == EPA_OK &&
-         cudaEventElapsedTime(&ms, event[0], event[1]) == cudaSuccess;
-    return ok ? ms : -1;
+    for (int i = 0; i < TIMES && done == CUBLAS_STATUS_SUCCESS; i++)
+        done = queue(l, algo, l->product.a, c);
+    timed = timed && cudaEventRecord(event[1], stream) == cudaSuccess &&
+            l->backend->ops->sync(l->backend) == EPA_OK &&
+            cudaEventElapsedTime(ms, event[0], event[1]) == cudaSuccess;
+    return done != CUBLAS_STATUS_SUCCESS || timed ? done : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
@@ -213,16 +212,18 @@ static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
     cudaEvent_t event[2] = {NULL, NULL};
     struct epa_backend *b = l->backend;
     void *c = NULL;
-    float least = -1;
+    cublasStatus_t done = CUBLAS_STATUS_SUCCESS, last = done; /* last: of those that failed */
+    float ms = 0, least = -1;
     enum epa_status status = b->ops->alloc(b, (size_t)p->m * p->n * sizeof(uint16_t), &c);
 
     for (int i = 0; i < 2 && status == EPA_OK; i++)
         if (cudaEventCreateWithFlags(&event[i], cudaEventDefault) != cudaSuccess)
             status = EPA_ERR_SYSTEM;
     for (int i = 0; i < l->candidates && status == EPA_OK; i++) {
-        float ms = time_candidate(l, &l->candidate[i].algo, c, event);
-
-        if (ms >= 0 && (least < 0 || ms < least)) {
+        done = time_candidate(l, &l->candidate[i].algo, c, event, &ms);
+        if (done != CUBLAS_STATUS_SUCCESS) {
+            last = done;
+        } else if (least < 0 || ms < least) {
             least = ms;
             l->algo = l->candidate[i].algo;
         }
@@ -235,8 +236,9 @@ static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
         return epa_fail(err, status, "cuBLASLt: no memory or events to time it on GPU %d",
                         b->device);
     return least >= 0 ? EPA_OK
-                      : epa_fail(err, EPA_ERR_SYSTEM, "%s multiplies in none of %d ways on GPU %d",
-                                 l->name, l->candidates, b->device);
+                      : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                                 "%s multiplies in none of %d ways on GPU %d (status %d)", l->name,
+                                 l->candidates, b->device, (int)last);
 }
 
 /* ---- all of it ---- */

@@ -1,7 +1,7 @@
 /* A libcublasLt.so.13 that multiplies on the CPU, in float and in the order of the stream, as its
  * descriptors say; for the made-up CUDA. Its first candidate multiplies four
  * times and then writes what is wrong: it must not be chosen. One column is
- * what it cannot do. */
+ * what it cannot do; of two it says that it can, and then each call fails. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -214,6 +214,8 @@ FAKE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t
         char bytes[(sizeof(struct product) + 15) / 16 * 16]; /* as fake_queue() wants */
     } x = {.product = {.a_at = a, .b_at = b, .d_at = d, .slow = algo->data[0] == 0}};
 
+    if (((const struct matrix *)(void *)d_of)->rows == 2)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     memcpy(&x.product.o, o, sizeof(x.product.o));
     memcpy(&x.product.a, a_of, sizeof(x.product.a));
     memcpy(&x.product.b, b_of, sizeof(x.product.b));
