@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 
-enum { DOCTOR_SCHEMA = 3 };
+enum { DOCTOR_SCHEMA = 4 };
 
 /* {"machine", "memory", "devices"}. `root` is put before /proc, /sys and /dev: "" except in tests.
  * Programs are looked for on PATH whatever it is. Nothing fails: what is not known is null. */

@@ -1,6 +1,8 @@
 /* The machine: cores, memory and limits, RDMA ports, GPUs and networks as /proc, /sys and /dev have
- * them, the programs that start ranks; and what is wrong with it. No library is asked. */
+ * them, the programs that start ranks, the library that multiplies on GPUs; and what is wrong with
+ * it. No other library is asked. */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -268,6 +270,35 @@ static json_t *programs_json(void)
     return out;
 }
 
+/* Libraries that plugins load where they are there. */
+static json_t *libraries_json(void)
+{
+    /* As plugins/common/cublaslt.c finds it. */
+    static const char *const path[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                       "/usr/local/cuda/lib64/libcublasLt.so.13",
+                                       "/usr/local/cuda/lib64/libcublasLt.so.12"};
+    json_t *out = json_array();
+    size_t (*version)(void) = NULL, n;
+    char text[32] = "";
+    void *open = NULL, *at; /* never closed: the library may have left something with the driver */
+
+    for (size_t i = 0; i < sizeof(path) / sizeof(path[0]) && open == NULL; i++) {
+        open = dlopen(path[i], RTLD_LAZY | RTLD_LOCAL);
+        if (open == NULL)
+            continue;
+        at = dlsym(open, "cublasLtGetVersion");
+        memcpy(&version, &at, sizeof(at));
+        n = version != NULL ? version() : 0; /* 130002, or 120900 */
+        if (n != 0)
+            snprintf(text, sizeof(text), "%zu.%zu.%zu", n / 10000, n / 100 % 100, n % 100);
+        json_array_append_new(
+            out, json_object_of("name", json_text("cuBLASLt"), "path", json_text(path[i]),
+                                "version", json_text_or_null(text), "use",
+                                json_text("for algorithm.library of ag_then_gemm"), NULL));
+    }
+    return out;
+}
+
 static json_t *devices_json(const char *root)
 {
     json_t *rdma = json_array(), *gpus = json_array(), *networks = json_array();
@@ -279,7 +310,8 @@ static json_t *devices_json(const char *root)
     (void)sysfile_field(root, "/proc/driver/nvidia/version", "NVRM version", driver,
                         sizeof(driver));
     return json_object_of("rdma", rdma, "gpus", gpus, "gpu_driver", json_text_or_null(driver),
-                          "networks", networks, "programs", programs_json(), NULL);
+                          "networks", networks, "programs", programs_json(), "libraries",
+                          libraries_json(), NULL);
 }
 
 json_t *machine_collect(const char *root)
@@ -426,6 +458,9 @@ static void judge_devices(json_t *d)
     else if (*json_text_at(m, "gpu_driver") == '\0')
         find(d, missing, "apt install nvidia-driver (section non-free), then boot",
              "%zu GPUs of NVIDIA and no driver", gpus);
+    if (gpus != 0 && find_in(json_object_get(m, "libraries"), "name", "cuBLASLt") == NULL)
+        find(d, missing, "set LD_LIBRARY_PATH to its folder in a CUDA toolkit",
+             "no libcublasLt.so.13 or .12: on GPUs ag_then_gemm multiplies by own kernels");
     if (find_in(json_object_get(m, "programs"), "name", "mpirun") == NULL)
         find(d, missing, "apt install openmpi-bin", "no mpirun on PATH");
 }

@@ -34,7 +34,7 @@ COUNT, WHOLE = number(1, kind=int), number(0, kind=int)
 POSITIVE, FROM_0, FROM_1 = number(1e-9), number(0, False, int), number(1, False, int)
 FINDING = {"what": is_text, "fix": is_text_or_null}
 SHAPE = {  # null: not known, or no limit
-    "schema": lambda x: x == 3, "program": lambda x: x == "epa2a", "runs": is_yes_or_no,
+    "schema": lambda x: x == 4, "program": lambda x: x == "epa2a", "runs": is_yes_or_no,
     "machine": {  # as in a result, and what is below the next line
         **dict.fromkeys(("host", "kernel", "arch", "cpu", "governor", "clocksource", "huge_pages",
                          "shmem_huge_pages"), is_text_or_null),
@@ -58,7 +58,8 @@ SHAPE = {  # null: not known, or no limit
                   "link": is_text_or_null, "rate": is_text_or_null}],
         "gpus": [is_text], "gpu_driver": is_text_or_null,
         "networks": [{"name": is_text, "megabits": COUNT}],
-        "programs": [{"name": is_text, "path": is_text, "version": is_text_or_null}]},
+        "programs": [{"name": is_text, "path": is_text, "version": is_text_or_null}],
+        "libraries": [{"name": is_text, "path": is_text, "version": is_text_or_null, "use": is_text}]},
     "plugins": [{
         "kind": lambda x: x in ("backend", "launcher", "transport", "algorithm"), "name": is_text,
         "loaded": is_yes_or_no, "usable": is_yes_or_no, "text": is_text_or_null,

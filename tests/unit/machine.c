@@ -251,7 +251,8 @@ static const char good[] =
     " 'locked_bytes': null, 'open_files': 4096,"
     " 'dev_shm': {'bytes': 4294967296, 'free_bytes': 4294967296, 'left_files': 0}},"
     " 'devices': {'rdma': [{'device': 'mlx5_0', 'port': 1, 'state': 'ACTIVE'}],"
-    " 'gpus': ['0000:01:00.0'], 'gpu_driver': '580', 'programs': [{'name': 'mpirun'}]},"
+    " 'gpus': ['0000:01:00.0'], 'gpu_driver': '580', 'programs': [{'name': 'mpirun'}],"
+    " 'libraries': [{'name': 'cuBLASLt'}]},"
     " 'plugins': [{'name': 'cuda'}, {'name': 'mpi'}, {'name': 'nvlink'}, {'name': 'shm'},"
     " {'name': 'ucx', 'loaded': true}, {'name': 'verbs'}, {'name': 'alltoallv'}]}";
 
@@ -281,6 +282,8 @@ static const struct {
     {"devices.rdma.0.state='DOWN'", "warnings", "ACTIVE .. mlx5_0", "rdma link show"},
     {"devices.gpu_driver=null", "missing", "1 GPUs .. driver", "nvidia-driver"},
     {"devices.programs=[]", "missing", "mpirun .. PATH", "apt install openmpi-bin"},
+    {"devices.libraries=[]", "missing", "libcublasLt.so.13 .. ag_then_gemm .. own kernels",
+     "LD_LIBRARY_PATH"},
     {"plugins.4.name='other'", "missing", "transport ucx .. built",
      "UCX (Debian: libucx-dev) .. build"},
     {"plugins.4.loaded=false;plugins.4.text='its library libucp.so.0 is missing'", "missing",
