@@ -193,16 +193,53 @@ static void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices,
     };
 }
 
-/* One message for all experts that want token t. */
+/* Channels from `first` to `last` of token t; of all of it, or a part that is quantised. */
+static void write_part(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t first,
+                       uint32_t last, char *msg)
+{
+    const struct ll_layout *l = &task->h->l;
+    const uint16_t *x;
+
+    if (first == 0 && last == l->hidden) {
+        write_token(task, t, end, msg);
+        return;
+    }
+    x = (const uint16_t *)task->m->x + (size_t)t * l->hidden + first;
+    task->h->a.kernels->quantise(x, last - first, l->group, t + 1 < end ? x + l->hidden : NULL,
+                                 (uint8_t *)msg + LL_META_BYTES + first,
+                                 (float *)(void *)(msg + l->scales_at) + first / l->group);
+}
+
+/* Of a token that is quantised. */
+static uint32_t part_channels(const struct ll_task *task)
+{
+    const struct ll_layout *l = &task->h->l;
+
+    return l->fp8 && task->m->x_dtype != EPA_FP8_E4M3
+               ? (LL_PART_CHANNELS + l->group - 1) / l->group * l->group
+               : l->hidden;
+}
+
+/* `bytes` to n places, which move on. */
+static void spread_part(const struct ll_host *h, void **to, uint32_t n, const char *from,
+                        uint64_t bytes, enum epa_store store)
+{
+    h->a.kernels->spread(to, n, from, bytes, store);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = (char *)to[i] + bytes;
+}
+
+/* One message for all experts that want token t, a part at a time: while its lines are on their way
+ * out of this core the next part is quantised. */
 static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
-    uint64_t recv = recv_offset(h, task->set);
+    uint64_t recv = recv_offset(h, task->set), sent = 0, ready;
+    uint32_t n = 0, mine = 0, hidden = h->l.hidden, part = part_channels(task), last;
     bool apart = h->a.own_store != h->a.store;
     char *msg = NULL;
     void *to[LL_TOPK], *own[LL_TOPK];
-    uint32_t n = 0, mine = 0;
 
     for (uint32_t j = 0; j < h->l.places; j++) {
         if (place[j].rank == ALGO_NONE)
@@ -216,10 +253,14 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     }
     if (msg == NULL)
         msg = h->scratch + worker * h->l.message_bytes;
-    write_token(task, t, end, msg);
     write_meta(task, t, 0, msg);
-    h->a.kernels->spread(to, n, msg, h->l.message_bytes, h->a.store);
-    h->a.kernels->spread(own, mine, msg, h->l.message_bytes, h->a.own_store);
+    for (uint32_t first = 0; first < hidden; first = last, sent = ready) {
+        last = hidden - first > part ? first + part : hidden;
+        write_part(task, t, end, first, last, msg);
+        ready = last == hidden ? h->l.message_bytes : (LL_META_BYTES + last) / LL_LINE * LL_LINE;
+        spread_part(h, to, n, msg + sent, ready - sent, h->a.store);
+        spread_part(h, own, mine, msg + sent, ready - sent, h->a.own_store);
+    }
 }
 
 /* Token t once for each rank, with the choices of experts at that rank. */

@@ -61,6 +61,9 @@ struct ll_task {
 /* Fewer bytes than these wait for more, if more may be put with them. */
 enum { LL_BLOCK_BYTES = 64 << 10 };
 
+/* Of a token so many, in whole groups, are quantised and then stored. */
+enum { LL_PART_CHANNELS = 1024 };
+
 /* The first of what a worker does; of the worker after it: the end. */
 static inline uint32_t first_of(const struct ll_task *task, uint32_t worker, uint32_t workers)
 {

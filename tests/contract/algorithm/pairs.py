@@ -194,6 +194,8 @@ FILES = {
             ["dedup", "reorder", "three workers a rank"],
         ],
         "also": HOST_ALSO | {
+            "tokens in parts of whole groups of 96, all ways of storing": # while auto tries them
+                "moe.fp8_group_size: 96, moe.hidden: 2016, verify.iterations: 40",
             "room for twice the even share": "algorithm.capacity: 2",
             "room for twice the even share, by rank, reorder, pipelined":
                 "algorithm.capacity: 2, algorithm.layout: rank, transport: reorder, "
