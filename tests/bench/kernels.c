@@ -176,7 +176,6 @@ static const uint16_t *rows_of(const struct work *w, const struct row *row)
 
 static void run_quantise(struct work *w, const struct row *row, uint32_t turn)
 {
-    (void)turn;
     for (uint32_t t = 0; t < w->tokens; t++) {
         const uint16_t *x = rows_of(w, row) + (size_t)t * HIDDEN;
 
@@ -222,7 +221,6 @@ static void plain_quantise(const uint16_t *restrict x, uint8_t *restrict q, floa
 
 static void run_plain(struct work *w, const struct row *row, uint32_t turn)
 {
-    (void)row, (void)turn;
     for (size_t at = 0; at < (size_t)w->tokens * HIDDEN; at += GROUP)
         plain_quantise(w->x[0] + at, w->q + at, w->scale + at / GROUP);
 }
@@ -232,7 +230,6 @@ static void run_read(struct work *w, const struct row *row, uint32_t turn)
 {
     const uint64_t *word = (const uint64_t *)(const void *)w->x[0];
 
-    (void)row, (void)turn;
     for (uint64_t i = 0; i < (uint64_t)w->tokens * HIDDEN * 2 / 8; i++)
         w->seen |= word[i];
 }
@@ -273,7 +270,6 @@ static void run_reduce(struct work *w, const struct row *row, uint32_t turn)
 {
     const uint16_t *from[TOPK];
 
-    (void)turn;
     for (uint32_t t = 0; t < w->tokens; t++) {
         for (uint32_t k = 0; k < TOPK; k++)
             from[k] = rows_of(w, row) + (size_t)w->order[t * TOPK + k] * HIDDEN;
@@ -286,7 +282,6 @@ static void run_reduce_fp8(struct work *w, const struct row *row, uint32_t turn)
     const uint8_t *from[TOPK];
     const float *scale[TOPK];
 
-    (void)turn;
     for (uint32_t t = 0; t < w->tokens; t++) {
         for (uint32_t k = 0; k < TOPK; k++) {
             uint32_t at = w->order[t * TOPK + k] % 2048;
@@ -303,7 +298,6 @@ static void run_spread(struct work *w, const struct row *row, uint32_t turn)
 {
     void *to[TOPK];
 
-    (void)turn;
     for (uint32_t t = 0; t < w->tokens; t++) {
         for (uint32_t k = 0; k < w->n; k++)
             to[k] = w->slots + (size_t)w->order[t * w->n + k] * MESSAGE;
@@ -314,7 +308,6 @@ static void run_spread(struct work *w, const struct row *row, uint32_t turn)
 
 static void run_memcpy(struct work *w, const struct row *row, uint32_t turn)
 {
-    (void)row, (void)turn;
     for (uint32_t i = 0; i < w->tokens * w->n; i++)
         memcpy(w->slots + (size_t)w->order[i] * MESSAGE, w->q, MESSAGE);
 }

@@ -85,7 +85,6 @@ static void say(void *arg, const char *key, const char *value)
 {
     size_t n = strlen(results->facts);
 
-    (void)arg;
     snprintf(results->facts + n, FACTS - n, "# %s: %s\n", key, value);
 }
 

@@ -65,22 +65,16 @@ static uint64_t draw_of(struct held_copies *h, uint64_t n)
 
 static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t bytes)
 {
-    (void)copies;
-    (void)staging;
-    (void)bytes;
     return EPA_OK;
 }
 
 static bool leave(struct proxy_copies *copies)
 {
-    (void)copies;
     return true;
 }
 
 static bool reach(struct proxy_copies *copies, void *memory, size_t bytes)
 {
-    (void)memory;
-    (void)bytes;
     return held_of(copies)->reaches;
 }
 
@@ -173,13 +167,11 @@ static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane l
 
 static void explain(struct proxy_copies *copies, struct epa_error *err)
 {
-    (void)copies;
     (void)epa_fail(err, EPA_ERR_SYSTEM, "a copy that fails");
 }
 
 static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
 {
-    (void)status;
     __atomic_store_n(&held_of(copies)->stopped, 1, __ATOMIC_RELEASE);
 }
 

@@ -437,8 +437,6 @@ static enum epa_status barrier_of_liars(struct epa_bootstrap *boot)
 
 static void explain_nothing(struct epa_bootstrap *boot, struct epa_error *err)
 {
-    (void)boot;
-    (void)err;
 }
 
 enum epa_status open_with_lies(struct rank *r, uint64_t heap_bytes, size_t card_bytes,

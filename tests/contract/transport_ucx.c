@@ -272,7 +272,6 @@ static void move_away(struct rank *r, void *at)
 {
     struct card *card = at;
 
-    (void)r;
     card->base += (uint64_t)1 << 40;
 }
 

@@ -64,8 +64,6 @@ static enum epa_status fake_plan(const struct epa_problem *problem, const struct
     const struct epa_moe *m = &problem->u.moe;
     const struct fake_algorithm *c = config;
 
-    (void)world;
-    (void)transport_flags;
     if (c->dispatch_dtype == 0 && m->hidden % m->fp8_group_size != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ll_v2 with dispatch_dtype: fp8 needs moe.hidden (%u) to be a multiple of "
@@ -114,7 +112,6 @@ enum epa_status registry_find(struct registry *registry, enum epa_plugin_kind ki
                               const char *name, const struct epa_plugin **out,
                               struct epa_error *err)
 {
-    (void)registry;
     for (size_t i = 0; i < sizeof(fake_plugins) / sizeof(fake_plugins[0]); i++) {
         if (fake_plugins[i]->kind != kind || strcmp(fake_plugins[i]->name, name) != 0)
             continue;

@@ -18,7 +18,6 @@ static struct {
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
-    (void)args;
     assert_non_null(kernel);
     gpu.launches++;
     for (uint32_t i = 0; i < config->numAttrs; i++)
@@ -30,7 +29,6 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
                                                           size_t shared_bytes)
 {
-    (void)kernel, (void)threads, (void)shared_bytes;
     *out = gpu.full ? 0 : 2;
     return cudaSuccess;
 }
@@ -455,7 +453,6 @@ static const void *load(const char *path)
 
 static int load_plugins(void **state)
 {
-    (void)state;
     if (test_argc != 2 + ALGORITHMS)
         return -1;
     for (int i = 0; i < ALGORITHMS; i++)

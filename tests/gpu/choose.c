@@ -1,7 +1,6 @@
 /* Which GPU a rank gets, and every reason why it gets none. The few functions of the
  * CUDA runtime that are asked stand here, so that a machine can be made up: no GPU is
  * needed. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "../unit/test.h"
 
 #include "../../plugins/backend/cuda/cuda.h"

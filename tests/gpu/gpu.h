@@ -38,7 +38,6 @@ static inline int gpu_count(int wanted)
 /* For TEST_GROUP(). */
 static inline int want_gpu(void **state)
 {
-    (void)state;
     if (gpu_count(1) == 0)
         exit(GPU_SKIP);
     return 0;

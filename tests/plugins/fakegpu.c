@@ -210,8 +210,6 @@ static enum epa_status gpu_sync(struct epa_backend *base)
 static enum epa_status gpu_parallel(struct epa_backend *base,
                                     void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
-    (void)fn;
-    (void)arg;
     return epa_fail(fresh(gpu_of(base)), EPA_ERR_UNSUPPORTED, "fakegpu: no workers");
 }
 
@@ -399,7 +397,6 @@ static enum epa_status gpu_experts_run(struct epa_experts *x, const struct epa_m
 
 static const char *gpu_experts_name(const struct epa_experts *x)
 {
-    (void)x;
     return "one loop in another";
 }
 
@@ -491,7 +488,6 @@ static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
 
 static uint32_t gpu_threads(const void *config)
 {
-    (void)config;
     return 1;
 }
 

@@ -221,7 +221,6 @@ static enum epa_status queue_layer(struct epa_algorithm *base, struct epa_proble
 
 static enum epa_status give_back(struct epa_algorithm *base, struct epa_problem *problem)
 {
-    (void)problem;
     ((struct fakemoe *)base)->open--;
     return EPA_OK;
 }

@@ -68,8 +68,6 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     const struct epa_moe *m = &problem->u.moe;
     struct shape s = shape_of(m, world->size);
 
-    (void)transport_flags;
-    (void)config;
     if (m->x_dtype == EPA_FP8_E4M3 || world->size > 64)
         return epa_fail(err, EPA_ERR_CONFIG, "plainmoe moves 16 bits among 64 ranks at most");
     *out = (struct epa_footprint){.heap_bytes = s.heap,
@@ -302,8 +300,6 @@ static const struct epa_stage stages[] = {{"dispatch", EPA_STAGE_DISPATCH, dispa
 
 static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    (void)a;
-    (void)problem;
     return EPA_OK;
 }
 

@@ -9,20 +9,17 @@
 
 static enum epa_status host_alloc(struct epa_backend *b, size_t bytes, void **out)
 {
-    (void)b;
     *out = malloc(bytes);
     return EPA_OK;
 }
 
 static void host_free(struct epa_backend *b, void *p)
 {
-    (void)b;
     free(p);
 }
 
 static enum epa_status host_fill(struct epa_backend *b, void *to, int byte, size_t bytes)
 {
-    (void)b;
     memset(to, byte, bytes);
     return EPA_OK;
 }
@@ -31,7 +28,6 @@ static enum epa_status host_parallel(struct epa_backend *b,
                                      void (*fn)(void *arg, uint32_t worker, uint32_t workers),
                                      void *arg)
 {
-    (void)b;
     fn(arg, 0, 1);
     return EPA_OK;
 }

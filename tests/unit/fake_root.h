@@ -37,9 +37,6 @@ static inline void root_put(const char *root, const char *path, const char *text
 static inline int root_remove_one(const char *path, const struct stat *at, int type,
                                   struct FTW *ftw)
 {
-    (void)at;
-    (void)type;
-    (void)ftw;
     return remove(path);
 }
 

@@ -12,7 +12,6 @@
 
 static inline uint32_t fake_threads(const void *config)
 {
-    (void)config;
     return 1;
 }
 

@@ -165,7 +165,6 @@ static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
 {
     char c;
 
-    (void)boot, (void)arg;
     raise(SIGINT);
     raise(SIGTERM);
     raise(SIGHUP);
@@ -326,7 +325,6 @@ static void say(const char *text)
 
 static enum epa_status speak_and_die(struct epa_bootstrap *boot, void *arg)
 {
-    (void)arg;
     if (boot->world.rank == 0)
         say("one\n\ntwo");
     if (boot->world.rank == 1) {

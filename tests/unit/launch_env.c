@@ -101,7 +101,6 @@ static enum epa_status count_runs(struct epa_bootstrap *boot, void *arg)
 {
     struct started_rank *me = &s->rank[boot->world.rank];
 
-    (void)arg;
     me->runs += me->pid == 0 || me->pid == getpid();
     me->pid = getpid();
     return boot->barrier(boot);
@@ -121,7 +120,6 @@ static enum epa_status gather(struct epa_bootstrap *boot, void *arg)
     enum epa_status status = EPA_OK;
     uint32_t turn = 0;
 
-    (void)arg;
     for (size_t n = 1; status == EPA_OK; n = n * 5 < MANY ? n * 5 : MANY) {
         for (size_t i = 0; i < n; i++)
             mine[i] = word_of(boot->world.rank, i + n);
@@ -151,7 +149,6 @@ static enum epa_status leave_block_and_die(struct epa_bootstrap *boot, void *arg
 
 static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void *arg)
 {
-    (void)arg;
     if (boot->world.rank == 0)
         return EPA_ERR_MISMATCH;
     while (!epa_aborted(boot))
@@ -163,7 +160,6 @@ static enum epa_status rank_1_dies_of_an_abort(struct epa_bootstrap *boot, void 
 
 static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
 {
-    (void)arg;
     while (boot->world.rank == 1 && !epa_aborted(boot))
         usleep(1000);
     return EPA_OK;
@@ -175,7 +171,6 @@ typedef enum epa_status meeting(void *arg, struct launcher_contact *contact, str
 
 static enum epa_status meet(void *arg, struct launcher_contact *contact, struct epa_error *err)
 {
-    (void)err;
     if (arg == &s->rank[0]) {
         s->contact = *contact;
         /* Release: pairs with the acquire below; the contact is written. */

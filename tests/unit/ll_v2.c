@@ -179,7 +179,6 @@ static enum epa_status one_worker_then_spoil(struct epa_backend *b,
 {
     const uint32_t value = 99;
 
-    (void)b;
     fn(arg, 0, 1);
     if (!spoil.done)
         memcpy(spoil.heap + spoil.at, &value, sizeof(value));

@@ -178,7 +178,6 @@ static enum epa_status pass_among_strangers(struct epa_bootstrap *boot, void *ar
 
 static enum epa_status learn_allgather(struct epa_bootstrap *boot, void *arg)
 {
-    (void)arg;
     real_allgather = boot->allgather;
     return EPA_OK;
 }
@@ -236,7 +235,6 @@ TEST(a_rank_that_stays_away_is_named)
 /* In this very process, before any rank is forked. */
 static int learn_first(void **state)
 {
-    (void)state;
     give_back(run_ranks(&launch_thread_plugin, 1, learn_allgather));
     return 0;
 }

@@ -193,7 +193,6 @@ TEST(what_was_not_written_is_found_and_what_is_behind_the_last_row)
 static enum epa_status device_peaks(struct epa_backend *b, enum epa_dtype dtype, double *flops,
                                     double *bytes)
 {
-    (void)b;
     *flops = dtype == EPA_F16 ? 700 : 1;
     *bytes = 3;
     return EPA_OK;
@@ -204,7 +203,6 @@ static enum epa_status parallel_by_three(struct epa_backend *b,
                                          void (*fn)(void *arg, uint32_t worker, uint32_t workers),
                                          void *arg)
 {
-    (void)b;
     for (uint32_t worker = 0; worker < 3; worker++)
         fn(arg, worker, 3);
     return EPA_OK;

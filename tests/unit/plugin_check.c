@@ -30,14 +30,12 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                             uint32_t transport_flags, const void *config, struct epa_footprint *out,
                             struct epa_error *err)
 {
-    (void)problem, (void)world, (void)transport_flags, (void)config, (void)out;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "not called");
 }
 
 static enum epa_status create(const struct epa_algorithm_params *params, struct epa_algorithm **out,
                               struct epa_error *err)
 {
-    (void)params, (void)out;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "not called");
 }
 

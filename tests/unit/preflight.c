@@ -110,10 +110,6 @@ static enum epa_status plan_mirrors(const struct epa_problem *problem,
                                     const void *config, struct epa_footprint *out,
                                     struct epa_error *err)
 {
-    (void)problem;
-    (void)flags;
-    (void)config;
-    (void)err;
     *out = (struct epa_footprint){.heap_bytes = 1, .device_bytes = world->size - world->local_size};
     return EPA_OK;
 }

@@ -34,8 +34,6 @@ static enum epa_status meet(struct epa_bootstrap *boot)
 
 static void explain(struct epa_bootstrap *boot, struct epa_error *err)
 {
-    (void)boot;
-    (void)err;
 }
 
 static int32_t ended_process(void)

@@ -18,7 +18,6 @@ struct outcome {
 
 static double alike(uint64_t i)
 {
-    (void)i;
     return 100;
 }
 
@@ -38,7 +37,6 @@ static double either(uint64_t i)
 
 static double none(uint64_t i)
 {
-    (void)i;
     return 0;
 }
 

@@ -2,7 +2,6 @@
  * descriptors say; for the made-up CUDA. Its first candidate multiplies four
  * times and then writes what is wrong: it must not be chosen. One column is
  * what it cannot do; of two it says that it can, and then each call fails. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* The CUDA runtime as our plugins use it, in host memory: GPUs whose memory is memfds. What
  * is freed twice ends the test. Streams are in fake_stream.c, kernels in ../simt. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "fake_cuda.h"
 
 #include <epa2a/plugin.h>

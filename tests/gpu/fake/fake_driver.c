@@ -1,7 +1,6 @@
 /* The driver's virtual memory, as strict as the real one: what is mapped cannot be used
  * before it is made accessible, and a handle is a descriptor, so that a stale one is found
  * out. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "fake_cuda.h"
 #include "fake_tensor_map.h"
 

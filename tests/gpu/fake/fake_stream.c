@@ -5,7 +5,6 @@
  * A stream that waits for an event of a recorded one is recorded, too, into a branch of the graph,
  * and must be waited for before the recording ends. A branch runs on a stream of the graph's own.
  * Of a recorded event there is one wait. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

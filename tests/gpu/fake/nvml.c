@@ -1,7 +1,6 @@
 /* A libnvidia-ml.so.1 of four GPUs that no machine needs to have: 0 and 2 have NVLink to
  * each other through switches, 1 and 3 have none. FAKE_NVML=FUNCTION makes that function
  * fail. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #include <stdint.h>
 #include <stdio.h>

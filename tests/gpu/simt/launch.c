@@ -233,7 +233,6 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
 {
-    (void)kernel;
     memset(out, 0, sizeof(*out));
     out->maxThreadsPerBlock = SIMT_THREADS;
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
@@ -241,7 +240,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which, int value)
 {
-    (void)kernel;
     if (which == cudaFuncAttributeMaxDynamicSharedMemorySize && value > SIMT_SHARED_BYTES)
         return cudaErrorInvalidValue;
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
@@ -250,7 +248,6 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute whic
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
                                                           size_t shared_bytes)
 {
-    (void)kernel;
     *out = (int)blocks_that_fit((uint32_t)threads, shared_bytes);
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }

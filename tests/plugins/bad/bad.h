@@ -21,7 +21,6 @@ __attribute__((constructor)) static void leave_mark(void)
 
 static void swallow(int signal)
 {
-    (void)signal;
 }
 
 __attribute__((constructor)) static void take_signal(void)
@@ -35,8 +34,6 @@ __attribute__((constructor)) static void take_signal(void)
 static inline enum epa_status refuse_open(const struct epa_transport_params *params,
                                           struct epa_transport **out, struct epa_error *err)
 {
-    (void)params;
-    (void)out;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "this transport is there to be loaded, not used");
 }
 

@@ -4,8 +4,6 @@
 static enum epa_status launch(const void *config, const struct epa_launch *what,
                               struct epa_error *err)
 {
-    (void)config;
-    (void)what;
     return epa_fail(err, EPA_ERR_UNSUPPORTED, "this launcher is there to be refused");
 }
 
