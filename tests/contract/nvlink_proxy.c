@@ -515,8 +515,4 @@ static const struct promise promises[] = {
     {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = 1, .heap_bytes = 4096}, promises,
-                         sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(1, 4096)

@@ -72,6 +72,14 @@ struct promise {
 /* main() of a program for one table; `usual` has its signals and bytes of heap. */
 int promises_main(int argc, char **argv, struct ranks usual, const struct promise *, size_t n);
 
+#define PROMISES_MAIN(n_signals, bytes) \
+    int main(int argc, char **argv) \
+    { \
+        return promises_main(argc, argv, \
+                             (struct ranks){.signals = (n_signals), .heap_bytes = (bytes)}, \
+                             promises, sizeof(promises) / sizeof(promises[0])); \
+    }
+
 /* Opens the transport once more. */
 enum epa_status open_transport(struct rank *, struct epa_bootstrap *, uint64_t heap_bytes,
                                uint32_t signals, struct epa_transport **, struct epa_error *);

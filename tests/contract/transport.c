@@ -360,8 +360,4 @@ static const struct promise promises[] = {
     {"any source may lie outside the heap", send_from_elsewhere, {2}},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
-                         promises, sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(SIGNALS, HEAP)

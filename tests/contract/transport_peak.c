@@ -147,8 +147,4 @@ static const struct promise promises[] = {
     {"measuring waits no longer than set-up may", measure_in_vain, {2}, .fails = true},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
-                         promises, sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(SIGNALS, HEAP)

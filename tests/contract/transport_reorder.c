@@ -150,8 +150,4 @@ static const struct promise promises[] = {
     {"two threads at once are found out", call_from_two_threads, {1}},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = 4, .heap_bytes = HEAP}, promises,
-                         sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(4, HEAP)

@@ -180,8 +180,4 @@ static const struct promise promises[] = {
     {"a heap stays while peers may write to it", write_to_who_has_left, {4}, .fails = true},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = 4, .heap_bytes = HEAP}, promises,
-                         sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(4, HEAP)

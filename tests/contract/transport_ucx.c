@@ -298,8 +298,4 @@ static const struct promise promises[] = {
     {"it says what carries the data", describe_links, {2}},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
-                         promises, sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(SIGNALS, HEAP)

@@ -75,8 +75,4 @@ static const struct promise promises[] = {
     {"it tells what it runs on", describe, {2}},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
-                         promises, sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(SIGNALS, HEAP)

@@ -206,8 +206,4 @@ static const struct promise promises[] = {
     {"no heap and no signals are enough to meet", meet_with_nothing, {3}, .bare = true},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = SIGNALS, .heap_bytes = HEAP},
-                         promises, sizeof(promises) / sizeof(promises[0]));
-}
+PROMISES_MAIN(SIGNALS, HEAP)

@@ -50,8 +50,4 @@ static const struct promise promises[] = {
     {"a full ring makes kernels wait", flood_ring, {2}},
 };
 
-int main(int argc, char **argv)
-{
-    return promises_main(argc, argv, (struct ranks){.signals = FAR_SIGNALS, .heap_bytes = HEAP},
-                         promises, 2);
-}
+PROMISES_MAIN(FAR_SIGNALS, HEAP)
