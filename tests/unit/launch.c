@@ -38,11 +38,6 @@ static struct status_page *status_page_create(void)
     return status_page;
 }
 
-static void status_page_destroy(struct status_page *status_page)
-{
-    munmap(status_page, sizeof(*status_page));
-}
-
 static struct epa_launch
 launch_of(uint32_t ranks, enum epa_status (*rank_main)(struct epa_bootstrap *, void *), void *arg)
 {
@@ -266,7 +261,7 @@ TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
         assert_int_equal(status_page->at_exit, 0);
         assert_true(cases[i].rank_main == survive_signals || WEXITSTATUS(code) == 77 ||
                     status_page->status[0] == EPA_ERR_ABORTED);
-        status_page_destroy(status_page);
+        munmap(status_page, sizeof(*status_page));
     }
 }
 
@@ -290,7 +285,7 @@ TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
     assert_words(err.text, "pipe for the output of rank .. Too many open files");
     assert_no_child();
     assert_int_equal(open_files(), files);
-    status_page_destroy(status_page);
+    munmap(status_page, sizeof(*status_page));
 }
 
 /* ---- what ranks print, as it comes out of the launcher ---- */

@@ -475,23 +475,12 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
     for (size_t i = 0; i < LENGTH(cases); i++) {
         struct epa_launch asked = launch_of(4, count_runs);
         struct epa_error err = {EPA_OK, ""};
-        char text[256], *rest = text, *word;
+        const char *how = cases[i][0];
 
-        snprintf(text, sizeof(text), "%s", cases[i][0]);
-        word = strtok_r(rest, " ", &rest);
         clearenv();
-        if (strcmp(word, "none") != 0)
-            set_job(0, (uint32_t)(word[0] - '0'), (uint32_t)(word[1] - '0'), free_port());
-        while ((word = strtok_r(rest, " ", &rest)) != NULL) {
-            char *equals = strchr(word, '=');
-
-            if (equals == NULL) {
-                unsetenv(word);
-                continue;
-            }
-            *equals = 0;
-            setenv(word, equals + 1, 1);
-        }
+        if (strncmp(how, "none", 4) != 0)
+            set_job(0, (uint32_t)(how[0] - '0'), (uint32_t)(how[1] - '0'), free_port());
+        set_variables(how + strcspn(how, " "));
         assert_int_equal(env->launch(env->plugin.options.defaults, &asked, &err), EPA_ERR_CONFIG);
         assert_words(err.text, cases[i][1]);
     }

@@ -23,11 +23,6 @@ struct shared {
     struct epa_error err[MOST];
 };
 
-static void note_wrong(struct shared *shared, uint32_t rank, bool wrong)
-{
-    shared->wrong[rank] += wrong ? 1 : 0;
-}
-
 /* Runs the body on each rank; the caller gives the memory back. */
 static struct shared *run_ranks(const struct epa_launcher_plugin *launcher, uint32_t ranks,
                                 enum epa_status (*body)(struct epa_bootstrap *, void *))
@@ -95,7 +90,7 @@ static enum epa_status exchange(struct epa_bootstrap *boot, struct shared *share
     for (uint32_t r = 0; r < boot->world.size; r++) {
         bool none = r == me || shared->status[me] != EPA_OK;
 
-        note_wrong(shared, me, none ? out[r] != -1 : !is_from(out[r], r));
+        shared->wrong[me] += none ? out[r] != -1 : !is_from(out[r], r);
         if (out[r] >= 0)
             close(out[r]);
     }

@@ -3,43 +3,11 @@
 
 #include "launch/process.h"
 
-static const char *const all[] = {"OMPI_COMM_WORLD_RANK",
-                                  "OMPI_COMM_WORLD_SIZE",
-                                  "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                  "OMPI_MCA_ess_base_jobid",
-                                  "PMIX_NAMESPACE",
-                                  "PMI_RANK",
-                                  "PMI_SIZE",
-                                  "PMI_JOBID",
-                                  "MPI_LOCALNRANKS",
-                                  "RANK",
-                                  "WORLD_SIZE",
-                                  "LOCAL_RANK",
-                                  "LOCAL_WORLD_SIZE",
-                                  "MASTER_ADDR",
-                                  "MASTER_PORT",
-                                  "TORCHELASTIC_RUN_ID",
-                                  "SLURM_PROCID",
-                                  "SLURM_STEP_NUM_TASKS",
-                                  "SLURM_STEP_ID",
-                                  "SLURM_STEP_NUM_NODES",
-                                  "SLURM_JOB_ID",
-                                  "SLURM_NTASKS"};
-
-/* "A=1 B=2", and nothing else of the above. */
+/* "A=1 B=2", and nothing else. */
 static enum epa_status with(const char *variables, struct process_job *job, struct epa_error *err)
 {
-    char text[400], *rest = text;
-
-    for (size_t i = 0; i < LENGTH(all); i++)
-        unsetenv(all[i]);
-    snprintf(text, sizeof(text), "%s", variables);
-    for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
-        char *equals = strchr(word, '=');
-
-        *equals = 0;
-        setenv(word, equals + 1, 1);
-    }
+    clearenv();
+    set_variables(variables);
     memset(job, 0xff, sizeof(*job));
     *err = (struct epa_error){EPA_OK, ""};
     return process_id_find(job, err);

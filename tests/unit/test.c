@@ -58,6 +58,23 @@ void assert_words(const char *text, const char *words)
     }
 }
 
+void set_variables(const char *text)
+{
+    char copy[400], *rest = copy;
+
+    snprintf(copy, sizeof(copy), "%s", text);
+    for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
+        char *value = strchr(word, '=');
+
+        if (value == NULL) {
+            unsetenv(word);
+            continue;
+        }
+        *value++ = '\0';
+        setenv(word, value, 1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;

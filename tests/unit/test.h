@@ -21,6 +21,9 @@
  * how. */
 void assert_words(const char *text, const char *words);
 
+/* "A=1 B" sets the variable A and takes B away. */
+void set_variables(const char *text);
+
 /* xorshift64; the state is never 0. */
 static inline uint64_t next_random(uint64_t *state)
 {
