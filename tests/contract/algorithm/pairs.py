@@ -155,6 +155,23 @@ GPU_PROMISES = {name: PROMISES[name] for name in (
 
 NEVER_QUANTISED = [(UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
 
+TOKEN_FLAG_WAYS = [
+    {"inline reset": "", "reset by memset": "algorithm.counter_reset: memset"},
+    {"divided evenly": "", "divided by source": "algorithm.work_partition: by_source"},
+    {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
+    {"in one": "", "in 3 chunks": "algorithm.chunks: 3", "in 1024 chunks": "algorithm.chunks: 1024"},
+]
+TOKEN_FLAG_NEVER = [(["the caller places expert outputs"], ["fused"]),
+                    (["a flag a rank"], ["in 3 chunks", "in 1024 chunks"])]
+FUSED_WAYS = [
+    {"dedup": "", "no dedup": "algorithm.dedup: false"},
+    {"sorted": "", "not sorted": "algorithm.sort: false"},
+    {"scatter": "", "gather": "algorithm.combine_mode: gather", "serial": "algorithm.combine_mode: serial"},
+    {"ready by block": "", "ready by expert": "algorithm.ready: expert"},
+    {"one launch": "", "two launches": "algorithm.launches: two"},
+    {"dynamic": "", "static": "algorithm.queue: static"},
+]
+
 FILES = {
     "ll_v2": {
         "base": ["algorithm: ll_v2"],
@@ -259,18 +276,11 @@ FILES = {
             ORDERS,
             WIRES,
             DTYPES,
-            {"inline reset": "", "reset by memset": "algorithm.counter_reset: memset"},
-            {"divided evenly": "", "divided by source": "algorithm.work_partition: by_source"},
-            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
-            {"in one": "", "in 3 chunks": "algorithm.chunks: 3",
-             "in 1024 chunks": "algorithm.chunks: 1024"},
+            *TOKEN_FLAG_WAYS,
             {"cached stores": "", "streaming stores": "algorithm.nontemporal: on"},
             LAUNCHERS,
         ],
-        "never": NEVER_QUANTISED + [
-            (["the caller places expert outputs"], ["fused"]),
-            (["a flag a rank"], ["in 3 chunks", "in 1024 chunks"]),
-        ],
+        "never": NEVER_QUANTISED + TOKEN_FLAG_NEVER,
         "always": [[transport, *values] for values in (
             ["as it is", "bf16"],
             ["as it is", "bf16", "pipelined"],
@@ -279,14 +289,9 @@ FILES = {
             ["fused", "pipelined"],
             ["fused", "as FP8", "bf16", "in 3 chunks", "one buffer set"],
             ["in 3 chunks", "reset by memset", "divided by source", "pipelined"],
-            ["three workers a rank", "divided evenly", "a flag a rank"],
-            ["three workers a rank", "divided by source", "a flag a rank"],
-            ["three workers a rank", "divided evenly", "a flag a token"],
-            ["three workers a rank", "divided by source", "a flag a token"],
-            ["fused", "as FP8", "f16"],
-            ["fused", "as it is", "f16"],
-            ["separate experts", "as FP8", "f16"],
-            ["separate experts", "as it is", "f16"],
+            *[["three workers a rank", divided, flag] for flag in ("a flag a rank", "a flag a token")
+              for divided in ("divided evenly", "divided by source")],
+            *[[experts, wire, "f16"] for experts in ("fused", "separate experts") for wire in WIRES],
         ) for transport in TRANSPORTS] + [
             ["a flag a rank", "reset by memset", "divided by source", "streaming stores"],
             ["streaming stores", "fused", "reorder to half"],
@@ -311,13 +316,7 @@ FILES = {
         "axes": [
             MLP_PROMISES,
             TRANSPORTS,
-            {"dedup": "", "no dedup": "algorithm.dedup: false"},
-            {"sorted": "", "not sorted": "algorithm.sort: false"},
-            {"scatter": "", "gather": "algorithm.combine_mode: gather",
-             "serial": "algorithm.combine_mode: serial"},
-            {"ready by block": "", "ready by expert": "algorithm.ready: expert"},
-            {"one launch": "", "two launches": "algorithm.launches: two"},
-            {"dynamic": "", "static": "algorithm.queue: static"},
+            *FUSED_WAYS,
             {"one stage": "", "tail": "algorithm.tail: true"},
             {"padded": "", "packed": "algorithm.recv_layout: packed"},
             {"blocks of 128": "", "blocks of 32": "algorithm.block_rows: 32",
@@ -514,16 +513,10 @@ FILES = {
             ORDERS,
             {"as it is": "algorithm.dispatch_dtype: native", "as FP8": "algorithm.dispatch_dtype: fp8"},
             DTYPES,
-            {"inline reset": "", "reset by memset": "algorithm.counter_reset: memset"},
-            {"divided evenly": "", "divided by source": "algorithm.work_partition: by_source"},
-            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
-            {"in one": "", "in 3 chunks": "algorithm.chunks: 3", "in 1024 chunks": "algorithm.chunks: 1024"},
+            *TOKEN_FLAG_WAYS,
             {"all blocks": "", "one block": "algorithm.blocks: 1", "few blocks": "algorithm.blocks: 3"},
         ],
-        "never": GPU_NEVER + [
-            (["the caller places expert outputs"], ["fused"]),
-            (["a flag a rank"], ["in 3 chunks", "in 1024 chunks"]),
-        ],
+        "never": GPU_NEVER + TOKEN_FLAG_NEVER,
         "always": [
             ["a flag a rank", "reset by memset", "divided by source"],
             ["a flag a rank", "reset by memset", "divided by source", "pipelined"],
@@ -571,12 +564,7 @@ FILES = {
             {"in 16 bits": "", "FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
              "16 bits from FP8 rows": "algorithm.dispatch_dtype: fp8",
              "groups of 64": "algorithm.dispatch_dtype: fp8, expert.weights: fp8, expert.fp8_group_size: 64"},
-            {"sorted": "", "not sorted": "algorithm.sort: false"},
-            {"dedup": "", "no dedup": "algorithm.dedup: false"},
-            {"scatter": "", "gather": "algorithm.combine_mode: gather", "serial": "algorithm.combine_mode: serial"},
-            {"ready by block": "", "ready by expert": "algorithm.ready: expert"},
-            {"one launch": "", "two launches": "algorithm.launches: two"},
-            {"dynamic": "", "static": "algorithm.queue: static"},
+            *FUSED_WAYS,
             {"one stage": "", "tail": "algorithm.tail: true",
              "blocks for each role": "algorithm.tail: true, algorithm.dispatch_workers: 2, "
                  "algorithm.tail_workers: 1, algorithm.combine_workers: 3"},
