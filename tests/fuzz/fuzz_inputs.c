@@ -15,37 +15,37 @@ static const struct routing_shape fuzz_shapes[] = {
     {.topk = 2, .experts = 8, .layer = 1},
 };
 
-/* Refused with a sentence that begins with the name, or rows that hold. Frees the table. */
-static void fuzz_check_table(enum epa_status status, const struct epa_error *err,
-                             const struct routing_shape *shape, struct routing_table *t)
+/* Refused with a sentence that begins with the name, or rows that hold. */
+static void fuzz_tables(bool npy, const uint8_t *data, size_t bytes)
 {
-    uint32_t topk = shape->topk;
+    for (size_t s = 0; s < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); s++) {
+        const struct routing_shape *shape = &fuzz_shapes[s];
+        struct epa_error err = {EPA_OK, ""};
+        struct routing_table t;
+        enum epa_status status =
+            npy ? routing_parse_npy("f", data, bytes, shape, &t, &err)
+                : routing_parse_jsonl("f", (const char *)data, bytes, shape, &t, &err);
+        uint32_t topk = shape->topk;
 
-    if (status != EPA_OK) {
-        demand(err->status == status && err->text[0] == 'f' && err->text[1] == ':');
-        return;
+        if (status != EPA_OK) {
+            demand(err.status == status && err.text[0] == 'f' && err.text[1] == ':');
+            continue;
+        }
+        demand(t.tokens != 0);
+        for (uint64_t i = 0; i < t.tokens * topk; i++) {
+            demand(t.expert[i] >= -1 && t.expert[i] < (int32_t)shape->experts);
+            demand(t.weight[i] >= 0 && t.weight[i] <= 1e6f);
+            for (uint64_t j = i - i % topk; j < i && t.expert[i] >= 0; j++)
+                demand(t.expert[j] != t.expert[i]);
+        }
+        free(t.expert);
+        free(t.weight);
     }
-    demand(t->tokens != 0);
-    for (uint64_t i = 0; i < t->tokens * topk; i++) {
-        demand(t->expert[i] >= -1 && t->expert[i] < (int32_t)shape->experts);
-        demand(t->weight[i] >= 0 && t->weight[i] <= 1e6f);
-        for (uint64_t j = i - i % topk; j < i && t->expert[i] >= 0; j++)
-            demand(t->expert[j] != t->expert[i]);
-    }
-    free(t->expert);
-    free(t->weight);
 }
 
 void fuzz_jsonl(const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); i++) {
-        struct epa_error err = {EPA_OK, ""};
-        struct routing_table t;
-        enum epa_status status =
-            routing_parse_jsonl("f", (const char *)data, bytes, &fuzz_shapes[i], &t, &err);
-
-        fuzz_check_table(status, &err, &fuzz_shapes[i], &t);
-    }
+    fuzz_tables(false, data, bytes);
 }
 
 static void hidden(const unsigned char *data, size_t bytes, bool f16)
@@ -65,13 +65,7 @@ static void hidden(const unsigned char *data, size_t bytes, bool f16)
 
 void fuzz_npy(const uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < sizeof(fuzz_shapes) / sizeof(*fuzz_shapes); i++) {
-        struct epa_error err = {EPA_OK, ""};
-        struct routing_table t;
-        enum epa_status status = routing_parse_npy("f", data, bytes, &fuzz_shapes[i], &t, &err);
-
-        fuzz_check_table(status, &err, &fuzz_shapes[i], &t);
-    }
+    fuzz_tables(true, data, bytes);
     hidden(data, bytes, false);
     hidden(data, bytes, true);
 }

@@ -309,17 +309,24 @@ TEST(products_of_many_rows)
                             0});
 }
 
+/* A product whose rows have these scales in turn. */
+static void multiply_scaled(struct made *m, const float *scale, uint32_t scales)
+{
+    static const uint32_t rows[] = {5, 100};
+
+    begin(m, &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128, 2, 128, 128, rows, 0},
+          3);
+    for (uint64_t row = 0; row < m->rows; row++)
+        m->a_scale[row] = scale[row % scales];
+    ok(cudaMemcpy(m->device[2], m->a_scale, m->rows * sizeof(float), cudaMemcpyHostToDevice));
+    ok(gemm_launch(&m->args, EPA_FP8_E4M3, GEMM_OUT_FP8, false, blocks(), NULL));
+}
+
 TEST(scales_without_a_normal_reciprocal)
 {
-    const uint32_t rows[] = {5, 100};
     struct made m;
 
-    begin(&m, &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128, 2, 128, 128, rows, 0},
-          3);
-    for (uint64_t row = 0; row < m.rows; row++)
-        m.a_scale[row] = row % 3 == 0 ? 0x1p-130f : row % 3 == 1 ? 0x1p110f : 0;
-    ok(cudaMemcpy(m.device[2], m.a_scale, m.rows * sizeof(float), cudaMemcpyHostToDevice));
-    ok(gemm_launch(&m.args, EPA_FP8_E4M3, GEMM_OUT_FP8, false, blocks(), NULL));
+    multiply_scaled(&m, (const float[]){0x1p-130f, 0x1p110f, 0}, 3);
     compare(&m);
     finish(&m);
 }
@@ -327,17 +334,11 @@ TEST(scales_without_a_normal_reciprocal)
 /* Infinity becomes the largest code and does not count for the scale; NaN stays. */
 TEST(rows_that_are_not_finite)
 {
-    const uint32_t rows[] = {5, 100};
     uint8_t code[128], nan_code = 0x7f;
     struct made m;
     float scale;
 
-    begin(&m, &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128, 2, 128, 128, rows, 0},
-          4);
-    for (uint64_t row = 0; row < m.rows; row++)
-        m.a_scale[row] = row % 2 == 0 ? INFINITY : NAN;
-    ok(cudaMemcpy(m.device[2], m.a_scale, m.rows * sizeof(float), cudaMemcpyHostToDevice));
-    ok(gemm_launch(&m.args, EPA_FP8_E4M3, GEMM_OUT_FP8, false, blocks(), NULL));
+    multiply_scaled(&m, (const float[]){INFINITY, NAN}, 2);
     ok(cudaDeviceSynchronize());
     for (uint64_t row = 0; row < m.rows; row++) {
         ok(cudaMemcpy(code, m.args.out + row * 128, 128, cudaMemcpyDeviceToHost));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "fake_cuda.h"
 
 #define FAKE __attribute__((visibility("default")))
@@ -29,33 +30,6 @@ struct product {
     bool slow;
 };
 
-static float to_float(uint16_t v, cudaDataType_t type)
-{
-    uint32_t bits = (uint32_t)v << 16, exponent = v >> 10 & 31;
-    float f;
-
-    if (type == CUDA_R_16F) {
-        bits = (uint32_t)(v & 0x8000) << 16 | (v & 0x7fffu) << 13;
-        memcpy(&f, &bits, sizeof(f));
-        return exponent == 31 ? f : f * 0x1p112f;
-    }
-    memcpy(&f, &bits, sizeof(f));
-    return f;
-}
-
-/* To nearest, ties to even; of f16 the values that tests have. */
-static uint16_t from_float(float f, cudaDataType_t type)
-{
-    uint32_t bits, drop = type == CUDA_R_16F ? 13 : 16;
-
-    if (type == CUDA_R_16F)
-        f *= 0x1p-112f;
-    memcpy(&bits, &f, sizeof(bits));
-    bits += (1u << (drop - 1)) - 1 + (bits >> drop & 1);
-    return type == CUDA_R_16F ? (uint16_t)(bits >> 16 & 0x8000) | (bits >> 13 & 0x7fff)
-                              : (uint16_t)(bits >> 16);
-}
-
 static void multiply(void *data)
 {
     const struct product *p = data;
@@ -65,20 +39,22 @@ static void multiply(void *data)
 
     for (uint64_t i = 0; i < p->a.columns; i++)
         for (uint64_t x = 0; x < k; x++)
-            weights[i * k + x] = to_float(p->a_at[i * (uint64_t)p->a.ld + x], p->a.type);
+            weights[i * k + x] =
+                float_of_word(p->a.type == CUDA_R_16F, p->a_at[i * (uint64_t)p->a.ld + x]);
     for (uint64_t at = 0; at < p->b.columns * times; at++) {
         uint64_t j = at % p->b.columns;
 
         for (uint64_t x = 0; x < k; x++)
-            row[x] = to_float(p->b_at[j * (uint64_t)p->b.ld + x], p->b.type);
+            row[x] = float_of_word(p->b.type == CUDA_R_16F, p->b_at[j * (uint64_t)p->b.ld + x]);
         for (uint64_t i = 0; i < p->a.columns; i++) {
             float sum = 0;
 
             for (uint64_t x = 0; x < k; x++)
                 sum += weights[i * k + x] * row[x];
             if (p->o.bias)
-                sum += to_float(p->o.bias_of[i], p->d.type);
-            p->d_at[j * (uint64_t)p->d.ld + i] = from_float(p->slow ? sum + 1 : sum, p->d.type);
+                sum += float_of_word(p->d.type == CUDA_R_16F, p->o.bias_of[i]);
+            p->d_at[j * (uint64_t)p->d.ld + i] =
+                word_of_float(p->d.type == CUDA_R_16F, p->slow ? sum + 1 : sum);
         }
     }
     free(weights);
@@ -92,12 +68,17 @@ FAKE cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-FAKE cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
-{
-    free(handle);
-    fake_count(-1);
-    return CUBLAS_STATUS_SUCCESS;
-}
+#define DESTROY(name, type) \
+    FAKE cublasStatus_t name(type at) \
+    { \
+        free(at); \
+        fake_count(-1); \
+        return CUBLAS_STATUS_SUCCESS; \
+    }
+DESTROY(cublasLtDestroy, cublasLtHandle_t)
+DESTROY(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
+DESTROY(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
+DESTROY(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 
 FAKE size_t cublasLtGetVersion(void)
 {
@@ -111,13 +92,6 @@ FAKE cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCo
     fake_count(1);
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
                                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
-FAKE cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
-{
-    free(d);
-    fake_count(-1);
-    return CUBLAS_STATUS_SUCCESS;
 }
 
 FAKE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
@@ -149,24 +123,10 @@ FAKE cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cuda
                                                           : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-FAKE cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t m)
-{
-    free(m);
-    fake_count(-1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 FAKE cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     *out = calloc(1, sizeof(**out));
     fake_count(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-FAKE cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
-{
-    free(p);
-    fake_count(-1);
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -47,15 +47,16 @@ struct CUevent_st {
     uint32_t again;               /* made when the graph ran, less waits for it */
 };
 
-enum { BRANCHES = 2 };
+/* The first is that of the stream that records or launches. */
+enum { BRANCHES = 3 };
 
 struct CUgraph_st {
-    struct ops ops, branch[BRANCHES];
+    struct ops branch[BRANCHES];
 };
 
 struct CUgraphExec_st {
-    struct ops ops, branch[BRANCHES];
-    struct CUstream_st *stream[BRANCHES]; /* NULL: no such branch */
+    struct CUgraph_st graph;
+    struct CUstream_st *stream[BRANCHES]; /* NULL: no such branch, or the first */
 };
 
 static struct {
@@ -330,9 +331,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 static void run_event(void *data)
 {
-    struct CUevent_st *e;
+    struct CUevent_st *e = *(struct CUevent_st **)data;
 
-    memcpy(&e, data, sizeof(e));
     __atomic_store_n(&e->ns, epa_now_ns(), __ATOMIC_RELAXED);
     /* Release: pairs with the acquire in run_wait(). */
     __atomic_fetch_add(&e->made, 1, __ATOMIC_RELEASE);
@@ -342,27 +342,24 @@ static void run_event(void *data)
 /* In a graph: made each time that it runs; cudaGraphLaunch() queues it, not this. */
 static void run_event_again(void *data)
 {
-    struct CUevent_st *e;
+    struct CUevent_st *e = *(struct CUevent_st **)data;
 
-    memcpy(&e, data, sizeof(e));
     __atomic_store_n(&e->ns, epa_now_ns(), __ATOMIC_RELAXED);
 }
 
 /* In a graph: for the one wait for it, which takes it back. */
 static void run_post(void *data)
 {
-    struct CUevent_st *e;
+    struct CUevent_st *e = *(struct CUevent_st **)data;
 
-    memcpy(&e, data, sizeof(e));
     /* Release: pairs with the acquire in run_take(). */
     __atomic_fetch_add(&e->again, 1, __ATOMIC_RELEASE);
 }
 
 static void run_take(void *data)
 {
-    struct CUevent_st *e;
+    struct CUevent_st *e = *(struct CUevent_st **)data;
 
-    memcpy(&e, data, sizeof(e));
     while (__atomic_load_n(&e->again, __ATOMIC_ACQUIRE) == 0)
         backoff(BACKOFF_NS);
     __atomic_fetch_sub(&e->again, 1, __ATOMIC_RELAXED);
@@ -375,12 +372,11 @@ struct event_wait {
 
 static void run_wait(void *data)
 {
-    struct event_wait w;
+    const struct event_wait *w = data;
 
-    memcpy(&w, data, sizeof(w));
-    while (__atomic_load_n(&w.event->made, __ATOMIC_ACQUIRE) < w.made)
+    while (__atomic_load_n(&w->event->made, __ATOMIC_ACQUIRE) < w->made)
         backoff(BACKOFF_NS);
-    __atomic_fetch_sub(&w.event->pending, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&w->event->pending, 1, __ATOMIC_RELEASE);
 }
 
 /* What was queued before the event was recorded comes before what is queued next. */
@@ -489,14 +485,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
     struct CUgraph_st *graph = fake_fails() ? NULL : calloc(1, sizeof(*graph));
     cudaError_t code = cudaSuccess;
-    uint32_t branches = 0;
+    uint32_t branches = 1;
 
     *out = NULL;
     if (!s->records) {
         free(graph);
         return cudaErrorUnknown;
     }
-    end_recording(s, graph != NULL ? &graph->ops : NULL);
+    end_recording(s, graph != NULL ? &graph->branch[0] : NULL);
     pthread_mutex_lock(&streams.lock);
     for (struct CUstream_st *b = streams.first; b != NULL; b = b->next) {
         if (!b->records || b->graph != s->graph)
@@ -519,34 +515,34 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+static void branches_free(struct CUgraph_st *graph)
 {
-    ops_free(&graph->ops);
     for (uint32_t i = 0; i < BRANCHES; i++)
         ops_free(&graph->branch[i]);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    branches_free(graph);
     free(graph);
     fake_count(-1);
     return cudaSuccess;
 }
 
-/* With the stream that it runs on. */
-static bool copy_branch(const struct ops *from, struct ops *to, struct CUstream_st **stream)
-{
-    return from->first == NULL ||
-           (cudaStreamCreateWithFlags(stream, 0) == cudaSuccess && ops_copy(from, to));
-}
-
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
     struct CUgraphExec_st *exec = fake_fails() ? NULL : calloc(1, sizeof(*exec));
+    bool ok = true;
 
     if (exec == NULL)
         return cudaErrorUnknown;
     fake_count(1);
-    for (uint32_t i = 0; i <= BRANCHES; i++) {
-        if (i < BRANCHES ? copy_branch(&graph->branch[i], &exec->branch[i], &exec->stream[i])
-                         : ops_copy(&graph->ops, &exec->ops))
-            continue;
+    for (uint32_t i = 0; i < BRANCHES && ok; i++) {
+        if (i > 0 && graph->branch[i].first != NULL)
+            ok = cudaStreamCreateWithFlags(&exec->stream[i], 0) == cudaSuccess;
+        ok = ok && ops_copy(&graph->branch[i], &exec->graph.branch[i]);
+    }
+    if (!ok) {
         (void)cudaGraphExecDestroy(exec);
         return cudaErrorMemoryAllocation;
     }
@@ -556,12 +552,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
-    ops_free(&exec->ops);
-    for (uint32_t i = 0; i < BRANCHES; i++) {
+    for (uint32_t i = 1; i < BRANCHES; i++)
         if (exec->stream[i] != NULL)
             (void)cudaStreamDestroy(exec->stream[i]);
-        ops_free(&exec->branch[i]);
-    }
+    branches_free(&exec->graph);
     free(exec);
     fake_count(-1);
     return cudaSuccess;
@@ -575,15 +569,14 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 /* When the graph's turn has come: branches before may have waited for the same events. */
 static void run_branches(void *data)
 {
-    struct CUgraphExec_st *exec;
+    struct CUgraphExec_st *exec = *(struct CUgraphExec_st **)data;
 
-    memcpy(&exec, data, sizeof(exec));
-    for (uint32_t i = 0; i < BRANCHES; i++) {
+    for (uint32_t i = 1; i < BRANCHES; i++) {
         struct ops copy = {NULL, NULL};
 
         if (exec->stream[i] == NULL)
             continue;
-        if (!ops_copy(&exec->branch[i], &copy))
+        if (!ops_copy(&exec->graph.branch[i], &copy))
             abort();
         queue_all(exec->stream[i], &copy);
     }
@@ -592,21 +585,15 @@ static void run_branches(void *data)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     struct ops copy = {NULL, NULL};
+    cudaError_t code = fake_fails() ? cudaErrorUnknown : cudaSuccess;
 
-    if (fake_fails())
-        return cudaErrorUnknown;
-    if (!ops_copy(&exec->ops, &copy)) {
+    if (code == cudaSuccess && !ops_copy(&exec->graph.branch[0], &copy))
+        code = cudaErrorMemoryAllocation;
+    if (code == cudaSuccess && exec->stream[1] != NULL)
+        code = fake_queue(stream, run_branches, &exec, sizeof(exec));
+    if (code == cudaSuccess)
+        queue_all(stream, &copy);
+    else
         ops_free(&copy);
-        return cudaErrorMemoryAllocation;
-    }
-    if (exec->stream[0] != NULL) {
-        cudaError_t code = fake_queue(stream, run_branches, &exec, sizeof(exec));
-
-        if (code != cudaSuccess) {
-            ops_free(&copy);
-            return code;
-        }
-    }
-    queue_all(stream, &copy);
-    return cudaSuccess;
+    return code;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "block.h"
 
 enum {
@@ -70,35 +71,6 @@ struct matrix {
 
 /* ---- operands ---- */
 
-static float from_f16(uint16_t v)
-{
-    uint32_t sign = (uint32_t)(v & 0x8000) << 16, bits = v & 0x7fff;
-    float f;
-
-    if (bits >= 0x7c00) /* infinity, NaN */
-        bits = (bits << 13) + ((255 - 31) << 23);
-    else if (bits >= 0x400)
-        bits = (bits << 13) + ((127 - 15) << 23);
-    else {
-        f = (float)bits * 0x1p-24f;
-        memcpy(&bits, &f, sizeof(bits));
-    }
-    bits |= sign;
-    memcpy(&f, &bits, sizeof(f));
-    return f;
-}
-
-static float from_e4m3(uint32_t v)
-{
-    uint32_t exponent = v >> 3 & 15, fraction = v & 7;
-    float f = exponent == 0 ? (float)fraction * 0x1p-9f
-                            : (float)(8 + fraction) * 0x1p-10f * (float)(1u << exponent);
-
-    if ((v & 127) == 127)
-        f = __builtin_nanf("");
-    return (v & 128) != 0 ? -f : f;
-}
-
 /* The address of a row's 32 bytes: descriptors of this one kind, "128-byte swizzle", K first. */
 static uint32_t take_descriptor(struct worker *w, uint64_t descriptor, uint32_t rows)
 {
@@ -144,7 +116,7 @@ static void decode(const struct matrix *m, enum simt_type type, const unsigned c
         if (type == SIMT_BF16)
             memcpy(&to[i * step], &bits, sizeof(bits));
         else
-            to[i * step] = from_f16(half[i]);
+            to[i * step] = float_of_f16(half[i]);
     }
 }
 
@@ -354,7 +326,7 @@ static struct group *group_of(struct worker *w)
         if (m == NULL)
             simt_die(w, "no memory for wgmma");
         for (uint32_t i = 0; i < 256; i++)
-            m->e4m3[i] = from_e4m3(i);
+            m->e4m3[i] = float_of_e4m3((uint8_t)i);
         m->bits = bits == NULL ? 0 : atoi(bits);
         if (m->bits < 0 || m->bits > MOST_BITS)
             simt_die(w, "EPA2A_SIMT_FP8_BITS is %s", bits);

@@ -39,6 +39,13 @@ static constexpr dim3 cudaLaunchConfig_t::*simt_blockDim = &cudaLaunchConfig_t::
 #define blockDim (simt_place()->threads)
 #define gridDim (simt_place()->blocks)
 
+/* A function that is no more than an expression. */
+#define SIMT_IS(type, name, parameters, expression) \
+    static inline type name parameters \
+    { \
+        return expression; \
+    }
+
 /* ---- what threads do together ---- */
 
 static inline void __syncthreads(void)
@@ -46,40 +53,20 @@ static inline void __syncthreads(void)
     (void)simt_block(SIMT_SYNCTHREADS, 0);
 }
 
-static inline int __syncthreads_and(int value)
-{
-    return simt_block(SIMT_SYNC_AND, value);
-}
-
-static inline int __syncthreads_or(int value)
-{
-    return simt_block(SIMT_SYNC_OR, value);
-}
+SIMT_IS(int, __syncthreads_and, (int value), simt_block(SIMT_SYNC_AND, value))
+SIMT_IS(int, __syncthreads_or, (int value), simt_block(SIMT_SYNC_OR, value))
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
     (void)simt_warp(SIMT_SYNCWARP, mask, 0, 0);
 }
 
-static inline unsigned __ballot_sync(unsigned mask, int value)
-{
-    return (unsigned)simt_warp(SIMT_BALLOT, mask, value != 0, 0);
-}
-
-static inline int __all_sync(unsigned mask, int value)
-{
-    return __ballot_sync(mask, value) == mask;
-}
-
-static inline int __any_sync(unsigned mask, int value)
-{
-    return __ballot_sync(mask, value) != 0;
-}
-
-static inline unsigned __reduce_or_sync(unsigned mask, unsigned value)
-{
-    return (unsigned)simt_warp(SIMT_OR, mask, value, 0);
-}
+SIMT_IS(unsigned, __ballot_sync, (unsigned mask, int value),
+        (unsigned)simt_warp(SIMT_BALLOT, mask, value != 0, 0))
+SIMT_IS(int, __all_sync, (unsigned mask, int value), __ballot_sync(mask, value) == mask)
+SIMT_IS(int, __any_sync, (unsigned mask, int value), __ballot_sync(mask, value) != 0)
+SIMT_IS(unsigned, __reduce_or_sync, (unsigned mask, unsigned value),
+        (unsigned)simt_warp(SIMT_OR, mask, value, 0))
 
 template <class T> static inline T simt_shuffle(unsigned mask, T value, int from)
 {
@@ -92,10 +79,7 @@ template <class T> static inline T simt_shuffle(unsigned mask, T value, int from
     return value;
 }
 
-static inline int simt_lane(void)
-{
-    return (int)(simt_place()->number % SIMT_WARP);
-}
+SIMT_IS(int, simt_lane, (void), (int)(simt_place()->number % SIMT_WARP))
 
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int lane, int width = SIMT_WARP)
@@ -193,20 +177,9 @@ template <class A, class B> static inline typename std::common_type<A, B>::type 
     return y > x ? y : x;
 }
 
-static inline int __popc(unsigned v)
-{
-    return __builtin_popcount(v);
-}
-
-static inline int __ffs(int v)
-{
-    return __builtin_ffs(v);
-}
-
-static inline int __clz(int v)
-{
-    return v == 0 ? 32 : __builtin_clz((unsigned)v);
-}
+SIMT_IS(int, __popc, (unsigned v), __builtin_popcount(v))
+SIMT_IS(int, __ffs, (int v), __builtin_ffs(v))
+SIMT_IS(int, __clz, (int v), v == 0 ? 32 : __builtin_clz((unsigned)v))
 
 static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
 {
@@ -221,15 +194,10 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which)
     return out;
 }
 
-static inline unsigned __vmaxu2(unsigned a, unsigned b)
-{
-    return max(a >> 16, b >> 16) << 16 | max(a & 0xffff, b & 0xffff);
-}
-
-static inline unsigned __vcmpltu2(unsigned a, unsigned b)
-{
-    return (a >> 16 < b >> 16 ? 0xffff0000u : 0u) | ((a & 0xffff) < (b & 0xffff) ? 0xffffu : 0u);
-}
+SIMT_IS(unsigned, __vmaxu2, (unsigned a, unsigned b),
+        max(a >> 16, b >> 16) << 16 | max(a & 0xffff, b & 0xffff))
+SIMT_IS(unsigned, __vcmpltu2, (unsigned a, unsigned b),
+        (a >> 16 < b >> 16 ? 0xffff0000u : 0u) | ((a & 0xffff) < (b & 0xffff) ? 0xffffu : 0u))
 
 template <class To, class From> static inline To simt_bits(From from)
 {
@@ -240,40 +208,13 @@ template <class To, class From> static inline To simt_bits(From from)
     return to;
 }
 
-static inline float __uint_as_float(unsigned v)
-{
-    return simt_bits<float>(v);
-}
-
-static inline unsigned __float_as_uint(float v)
-{
-    return simt_bits<unsigned>(v);
-}
-
-static inline float __fmul_rn(float a, float b)
-{
-    return a * b;
-}
-
-static inline float __fmaf_rn(float a, float b, float c)
-{
-    return fmaf(a, b, c);
-}
-
-static inline float __fdiv_rn(float a, float b)
-{
-    return a / b;
-}
-
-static inline float __frcp_rn(float a)
-{
-    return 1.0f / a;
-}
-
-static inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
+SIMT_IS(float, __uint_as_float, (unsigned v), simt_bits<float>(v))
+SIMT_IS(unsigned, __float_as_uint, (float v), simt_bits<unsigned>(v))
+SIMT_IS(float, __fmul_rn, (float a, float b), a *b)
+SIMT_IS(float, __fmaf_rn, (float a, float b, float c), fmaf(a, b, c))
+SIMT_IS(float, __fdiv_rn, (float a, float b), a / b)
+SIMT_IS(float, __frcp_rn, (float a), 1.0f / a)
+SIMT_IS(float, __fdividef, (float a, float b), a / b)
 
 #define __expf(a) expf(a) /* of the C library's names */
 

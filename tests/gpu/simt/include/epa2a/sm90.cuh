@@ -17,6 +17,10 @@ enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 #define epa_dev_fence_async_shared simt_fence_async
 #define epa_dev_bulk_store simt_bulk_store
 #define epa_dev_bulk_commit simt_bulk_commit
+#define epa_dev_copy16 simt_copy16
+#define epa_dev_copy_commit simt_copy_commit
+#define epa_dev_add_release_gpu epa_dev_add_release32
+#define epa_dev_fence_async_global epa_dev_fence /* global memory is one for all */
 #define epa_dev_wgmma_begin simt_wgmma_begin
 #define epa_dev_wgmma_commit simt_wgmma_commit
 
@@ -45,12 +49,6 @@ EPA_DEV void epa_dev_mbar_wait(uint64_t *bar, uint32_t parity)
         ;
 }
 
-/* Global memory is one for all. */
-EPA_DEV void epa_dev_fence_async_global(void)
-{
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
 EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, uint64_t *bar,
                                uint64_t)
 {
@@ -73,16 +71,6 @@ template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
     simt_bulk_wait(PENDING, true);
 }
 
-EPA_DEV void epa_dev_copy16(void *shared, const void *from)
-{
-    simt_copy16(shared, from);
-}
-
-EPA_DEV void epa_dev_copy_commit(void)
-{
-    simt_copy_commit();
-}
-
 template <int PENDING> EPA_DEV void epa_dev_copy_wait(void)
 {
     simt_copy_wait(PENDING);
@@ -96,11 +84,6 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
                                uint64_t *bar, uint64_t)
 {
     simt_tile_load(shared, map, x, y, bar);
-}
-
-EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
-{
-    __atomic_fetch_add(word, by, __ATOMIC_RELEASE);
 }
 
 /* Element (r, c) is in lane r * 4 + c / 2, its half c % 2. */
