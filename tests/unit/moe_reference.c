@@ -23,21 +23,29 @@ struct expert {
     float x[HIDDEN], scale[GROUPS], low[HIDDEN], high[HIDDEN];
 };
 
-static struct expert *expert_create(const struct shape *s, uint64_t token)
+static struct weights weights_of(const struct shape *s, uint64_t seed, uint32_t ffn)
 {
     struct experiment x = {
-        .seed = 9,
+        .seed = seed,
         .moe = {.hidden = HIDDEN, .fp8_group_size = 128, .dtype = s->dtype},
         .expert = {.kind = EXPERT_MLP,
-                   .ffn = FFN,
+                   .ffn = ffn,
                    .activation = s->activation,
                    .weights = s->kind,
                    .fp8_group_size = s->group,
                    .values = s->values},
     };
+    struct weights w;
+
+    weights_init(&x, &w);
+    return w;
+}
+
+static struct expert *expert_create(const struct shape *s, uint64_t token)
+{
     struct expert *e = calloc(1, sizeof(*e));
 
-    weights_init(&x, &e->w);
+    e->w = weights_of(s, 9, FFN);
     e->f16 = s->dtype == EPA_F16;
     e->fp8 = s->kind == EXPERT_WEIGHTS_FP8;
     if (s->values == EXPERT_VALUES_INTEGERS)
@@ -101,26 +109,6 @@ TEST(intervals_are_narrow)
     }
 }
 
-/* ---- weights ---- */
-
-static struct weights weights_of(int kind, int activation, int values)
-{
-    struct experiment x = {
-        .seed = 5,
-        .moe = {.hidden = 256, .fp8_group_size = 128, .dtype = EPA_BF16},
-        .expert = {.kind = EXPERT_MLP,
-                   .ffn = 384,
-                   .activation = activation,
-                   .weights = kind,
-                   .fp8_group_size = 64,
-                   .values = values},
-    };
-    struct weights w;
-
-    weights_init(&x, &w);
-    return w;
-}
-
 /* All that a golden value can say: other compilers and machines make the same. */
 TEST(weights_are_the_same_bits_everywhere)
 {
@@ -129,7 +117,8 @@ TEST(weights_are_the_same_bits_everywhere)
 
     for (int kind = EXPERT_WEIGHTS_NATIVE; kind <= EXPERT_WEIGHTS_FP8; kind += 3)
         for (int values = EXPERT_VALUES_RANDOM; values <= EXPERT_VALUES_INTEGERS; values++) {
-            struct weights w = weights_of(kind, EPA_ACTIVATION_NONE, values);
+            const struct shape shape = {EPA_BF16, kind, EPA_ACTIVATION_NONE, values, 64, 0};
+            struct weights w = weights_of(&shape, 5, 384);
             uint8_t bytes[sizeof(row)];
 
             for (uint32_t r = 0; r < 384; r++) {
