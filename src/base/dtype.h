@@ -108,28 +108,6 @@ static inline uint16_t largest_finite_of(const uint16_t *x, uint32_t n, int16_t 
     return (uint16_t)amax;
 }
 
-/* The definition in epa2a/problem.h, for one group of n channels in bf16. */
-static inline float e4m3_group(const uint16_t *restrict x, uint32_t n, uint8_t *restrict q)
-{
-    uint16_t amax = largest_finite_of(x, n, 0x7f80);
-    float scale = amax != 0 ? float_of_bf16(amax) * (1.0f / 448.0f) : 1.0f;
-
-    for (uint32_t i = 0; i < n; i++)
-        q[i] = e4m3_of_float(float_of_bf16(x[i]) / scale);
-    return scale;
-}
-
-/* The same in f16. */
-static inline float e4m3_group_f16(const uint16_t *restrict x, uint32_t n, uint8_t *restrict q)
-{
-    uint16_t amax = largest_finite_of(x, n, 0x7c00);
-    float scale = amax != 0 ? float_of_f16(amax) * (1.0f / 448.0f) : 1.0f;
-
-    for (uint32_t i = 0; i < n; i++)
-        q[i] = e4m3_of_float(float_of_f16(x[i]) / scale);
-    return scale;
-}
-
 /* A word is a bf16 or an f16; compilers take the choice out of a loop in which it stays. */
 static inline float float_of_word(bool f16, uint16_t word)
 {
@@ -141,10 +119,23 @@ static inline uint16_t word_of_float(bool f16, float f)
     return f16 ? f16_of_float(f) : bf16_of_float(f);
 }
 
+/* The definition in epa2a/problem.h, for one group of n channels. */
+static inline __attribute__((always_inline)) float e4m3_group(bool f16, const uint16_t *restrict x,
+                                                              uint32_t n, uint8_t *restrict q)
+{
+    uint16_t amax = largest_finite_of(x, n, f16 ? 0x7c00 : 0x7f80);
+    float scale = amax != 0 ? float_of_word(f16, amax) * (1.0f / 448.0f) : 1.0f;
+
+    for (uint32_t i = 0; i < n; i++)
+        q[i] = e4m3_of_float(float_of_word(f16, x[i]) / scale);
+    return scale;
+}
+
+/* Two loops: no compiler takes the choice out of this one. */
 static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t n,
                                   uint8_t *restrict q)
 {
-    return f16 ? e4m3_group_f16(x, n, q) : e4m3_group(x, n, q);
+    return f16 ? e4m3_group(true, x, n, q) : e4m3_group(false, x, n, q);
 }
 
 /* The synthetic expert e multiplies by this: 251 values in [1, 4), exact in bf16 and f16, and

@@ -142,7 +142,7 @@ void gemm_make_a(const struct gemm_values *v, uint32_t rank, uint64_t iteration,
             uint16_t word[GROUP];
 
             random_words(random_at(key, g), n, false, word);
-            scale[g] = e4m3_group(word, n, (uint8_t *)out + (size_t)g * GROUP);
+            scale[g] = e4m3_group_of(false, word, n, (uint8_t *)out + (size_t)g * GROUP);
         }
     }
 }
