@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+from man import rendered
+
 FEW = " ".join(f"--set {key}" for key in ("bench.iterations=5", "bench.warmup=1", "verify.iterations=2",
                                           "run.iterations=2"))
 NARROW = "--set moe.hidden=512"
@@ -47,9 +49,7 @@ def of_help(epa2a):
 
 
 def of_page(page):
-    text = subprocess.run(["groff", "-mandoc", "-Tutf8", "-Kutf8", "-rLL=2000n", "-P-c", "-P-b", "-P-u", "-P-o", page],
-                          capture_output=True, check=True, text=True).stdout
-    text = re.sub("[\u2010\u2011\u2212]", "-", text).replace("\u2019", "'")
+    text = rendered(page)
     for section in re.findall(r"^EXAMPLES\n(.*?)^\S", text, re.M | re.S):
         for line in re.findall(r"^ {7}(\S.*)$", section, re.M):
             if COMMAND.match(line):
