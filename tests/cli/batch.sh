@@ -7,11 +7,8 @@ epa2a=$1 config=$2 launch=$3
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 if [ "$launch" = mpirun ]; then
-    if ! "$epa2a" list launcher | grep -q '^  mpi ' ||
-        ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
-        echo "SKIP: built without launcher mpi, or there is no mpirun of Open MPI (Debian: openmpi-bin)"
-        exit 77
-    fi
+    . "$(dirname "$0")/../contract/algorithm/mpirun.sh"
+    needs "$epa2a"
 fi
 cat >"$work/batch.yaml" <<END
 include: $config
