@@ -131,14 +131,9 @@ static void make_calls(struct rank *r)
     run.a->destroy(run.a);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct promise promises[] = {
-        {"outputs stay until the next call, pushed", make_calls, {RANKS}, .value = AG_PUSH},
-        {"outputs stay until the next call, pulled", make_calls, {RANKS}, .value = AG_PULL},
-    };
+static const struct promise promises[] = {
+    {"outputs stay until the next call, pushed", make_calls, {RANKS}, .value = AG_PUSH},
+    {"outputs stay until the next call, pulled", make_calls, {RANKS}, .value = AG_PULL},
+};
 
-    return promises_main(argc, argv,
-                         (struct ranks){.signals = RANKS * CHUNKS, .heap_bytes = 2 * 4096ull},
-                         promises, 2);
-}
+PROMISES_MAIN(RANKS * CHUNKS, 2 * 4096)
