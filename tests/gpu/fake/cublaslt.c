@@ -1,18 +1,17 @@
 /* A libcublasLt.so.13 that multiplies on the CPU, in float and in the order of the stream, as its
- * descriptors say; for the made-up CUDA. Its first candidate naps and then writes what is wrong: it must
- * not be chosen, and would be if each of the others was kept from its core for longer. One column is
- * what it cannot do; of two it says that it can, and then each call fails. */
+ * descriptors say; for the made-up CUDA. Its first candidate takes 10 s by the stream's clock and writes
+ * what is wrong: it must not be chosen. One column is what it cannot do; of two it says that it can, and
+ * then each call fails. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/dtype.h"
 #include "fake_cuda.h"
 
 #define FAKE __attribute__((visibility("default")))
 
-enum { CANDIDATES = 4, NAP_NS = 20000000 };
+enum { CANDIDATES = 2 };
 
 struct matrix {
     cudaDataType_t type;
@@ -30,7 +29,7 @@ struct product {
     struct matrix a, b, d;
     const uint16_t *a_at, *b_at;
     uint16_t *d_at;
-    bool naps;
+    bool slow;
 };
 
 static void multiply(void *data)
@@ -43,8 +42,8 @@ static void multiply(void *data)
         for (uint64_t x = 0; x < k; x++)
             weights[i * k + x] =
                 float_of_word(p->a.type == CUDA_R_16F, p->a_at[i * (uint64_t)p->a.ld + x]);
-    if (p->naps)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    if (p->slow)
+        fake_takes(10000000000u);
     for (uint64_t j = 0; j < p->b.columns; j++) {
         for (uint64_t x = 0; x < k; x++)
             row[x] = float_of_word(p->b.type == CUDA_R_16F, p->b_at[j * (uint64_t)p->b.ld + x]);
@@ -56,7 +55,7 @@ static void multiply(void *data)
             if (p->o.bias)
                 sum += float_of_word(p->d.type == CUDA_R_16F, p->o.bias_of[i]);
             p->d_at[j * (uint64_t)p->d.ld + i] =
-                word_of_float(p->d.type == CUDA_R_16F, p->naps ? sum + 1 : sum);
+                word_of_float(p->d.type == CUDA_R_16F, p->slow ? sum + 1 : sum);
         }
     }
     free(weights);
@@ -173,7 +172,7 @@ FAKE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t
     union {
         struct product product;
         char bytes[(sizeof(struct product) + 15) / 16 * 16]; /* as fake_queue() wants */
-    } x = {.product = {.a_at = a, .b_at = b, .d_at = d, .naps = algo->data[0] == 0}};
+    } x = {.product = {.a_at = a, .b_at = b, .d_at = d, .slow = algo->data[0] == 0}};
 
     if (((const struct matrix *)(void *)d_of)->rows == 2)
         return CUBLAS_STATUS_EXECUTION_FAILED;

@@ -39,5 +39,7 @@ int fake_file(size_t bytes);
 /* In the order of a stream, with a copy of `data`, which is a multiple of 16. Of NULL: at
  * once. */
 cudaError_t fake_queue(cudaStream_t, void (*run)(void *data), const void *data, size_t bytes);
+/* What was queued seems to take `ns` longer, by events of its stream. */
+void fake_takes(uint64_t ns);
 
 #endif
