@@ -90,6 +90,7 @@ static inline void epa_relax(void)
 }
 
 enum {
+    EPA_WAIT_SPIN_NS = 1000000,
     EPA_WAIT_YIELD_NS = 200000,
     EPA_WAIT_BACKOFF_NS = 20000,
     EPA_WAIT_BACKOFF_MAX_NS = 10000000
@@ -97,15 +98,16 @@ enum {
 
 /* What a thread does between two polls: spin, yield, then sleep. It yields only for a short
  * time: with ranks of two runs that yielded in each wait over TCP, for up to 1 ms, Linux 6.18 ran
- * nothing else on a core for 17 s, not even its own threads for the network; with 200 us, 0.4 s at
- * most. A sleep takes about 70 us with the kernel's slack. With fewer cores than threads (no time to spin) it grows with the wait: 63
- * ranks that wake up while they wait for the last one would occupy two cores. */
+ * nothing else on a core for 17 s, not even its own threads for the network; with 200 us, less
+ * than 1 s. A sleep takes about 70 us with the kernel's slack. With fewer cores than threads (no
+ * time to spin) it grows with the wait: 63 ranks that wake up while they wait for the last one
+ * would occupy two cores. */
 static inline void epa_backoff(uint64_t waited_ns, uint64_t spin_ns)
 {
     uint64_t ns = spin_ns > 0 ? 0 : waited_ns / 32;
     struct timespec sleep;
 
-    if (waited_ns < spin_ns && waited_ns < EPA_WAIT_YIELD_NS) {
+    if (waited_ns < spin_ns && waited_ns < EPA_WAIT_SPIN_NS) {
         epa_relax();
     } else if (waited_ns < EPA_WAIT_YIELD_NS) {
         sched_yield();

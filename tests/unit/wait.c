@@ -25,12 +25,12 @@ TEST(a_long_wait_wakes_up_rarely)
     assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 1, 300);
 }
 
-static long sleeps_of(uint64_t waited_ns)
+static long sleeps_of(uint64_t waited_ns, uint64_t spin_ns)
 {
     struct rusage before, after;
 
     getrusage(RUSAGE_THREAD, &before);
-    epa_backoff(waited_ns, 0);
+    epa_backoff(waited_ns, spin_ns);
     getrusage(RUSAGE_THREAD, &after);
     return after.ru_nvcsw - before.ru_nvcsw;
 }
@@ -38,6 +38,7 @@ static long sleeps_of(uint64_t waited_ns)
 /* Who yields for longer keeps others from these cores: see epa_backoff(). */
 TEST(a_wait_sleeps_after_200_us)
 {
-    assert_int_equal(sleeps_of(100000), 0);
-    assert_int_equal(sleeps_of(200000), 1);
+    assert_int_equal(sleeps_of(100000, 0), 0);
+    assert_int_equal(sleeps_of(200000, 0), 1);
+    assert_int_equal(sleeps_of(500000, UINT64_MAX), 0); /* it spins */
 }
