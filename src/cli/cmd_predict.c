@@ -285,18 +285,20 @@ static int measure_run(struct prediction *p, struct measured *m)
     return code;
 }
 
-/* Leaves out a world that failed, if there is another before it. */
-static bool drop_world(struct prediction *p, uint32_t ranks)
+/* Leaves out a world that failed, and those with more ranks, if there is one with fewer and none of
+ * them is to be checked. */
+static bool drop_worlds(struct prediction *p, uint32_t ranks)
 {
     uint32_t kept = 0;
 
-    if (p->n_worlds < 2 || p->world[0] == ranks || p->world[p->n_worlds - 1] != ranks)
+    if (p->n_worlds == 0 || p->world[0] >= ranks || (p->cli->check && p->ranks >= ranks))
         return false;
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->run[i].ranks != ranks)
+        if (p->run[i].ranks < ranks)
             p->run[kept++] = p->run[i];
     p->n = kept;
-    p->n_worlds--;
+    while (p->world[p->n_worlds - 1] >= ranks)
+        p->n_worlds--;
     json_array_append_new(p->notes, json_text(p->err.text));
     p->err = (struct epa_error){EPA_OK, ""};
     return true;
@@ -314,9 +316,9 @@ static int measure(struct prediction *p)
                         p->run[i].ranks);
             code = measure_run(p, &p->run[i]);
             if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
-                drop_world(p, p->run[i].ranks)) {
+                drop_worlds(p, p->run[i].ranks)) {
                 code = EXIT_OK;
-                break;
+                i--; /* what was behind it is in its place */
             }
         }
     if (progress)

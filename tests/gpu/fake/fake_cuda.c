@@ -14,7 +14,7 @@
 #include "../simt/asan.h"
 
 enum {
-    GPUS = 4,
+    GPUS = 4, /* or as FAKE_GPUS of the environment says, at most */
     MOST = 1024, /* blocks of memory */
     L2_BYTES = 64 << 10,
     GARBAGE = 0xa5, /* what memory has at first */
@@ -149,7 +149,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int number)
         __VA_ARGS__; \
         return fake_fails() ? failure : cudaSuccess; \
     }
-FAKE(cudaGetDeviceCount, (int *out), cudaErrorInitializationError, *out = GPUS)
+FAKE(cudaGetDeviceCount, (int *out), cudaErrorInitializationError,
+     const char *fewer = getenv("FAKE_GPUS");
+     *out = fewer != NULL ? atoi(fewer) : GPUS)
 FAKE(cudaDeviceGetPCIBusId, (char *out, int bytes, int device), cudaErrorInvalidDevice,
      snprintf(out, (size_t)bytes, "0000:%02x:00.0", 0x10 + device))
 FAKE(cudaDeviceCanAccessPeer, (int *out, int device, int peer), cudaErrorInvalidDevice,
