@@ -35,6 +35,7 @@ template <epa_dev_type TYPE, int BOXES> struct registers {
         LOAD = TYPE == EPA_DEV_E4M3 || BOXES == 1 ? 72 : 56,
         MATH = TYPE == EPA_DEV_E4M3 || BOXES == 1 ? 216 : 224
     };
+    static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
 };
 
 /* BOXES: of weights in a tile. */

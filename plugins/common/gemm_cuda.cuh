@@ -53,9 +53,14 @@ enum {
     GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
 };
 
-/* Of a thread: 128 * LOAD + 256 * MATH <= 64 Ki. Who loads scales needs more than who does not. */
+/* Of a block: what it is launched with, as many as 384 threads can have in multiples of 8. A block
+ * whose roles (128 threads that load, 256 that multiply) ask for more waits for ever. */
+enum { GEMM_REGISTERS = GEMM_THREADS * 168 };
+
+/* Of a thread. Who loads scales needs more than who does not. */
 template <epa_dev_type TYPE> struct gemm_registers {
     enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
+    static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
 };
 
 /* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
