@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <ucp/api/ucp.h>
 
@@ -287,6 +288,60 @@ static void open_with_a_wrong_base(struct rank *r)
     }
 }
 
+/* ---- in front of the C library: the longest message that UCX gives to a socket ---- */
+
+static size_t longest_send;
+
+OURS ssize_t send(int fd, const void *data, size_t bytes, int flags)
+{
+    ssize_t (*call)(int, const void *, size_t, int);
+    size_t seen = __atomic_load_n(&longest_send, __ATOMIC_RELAXED);
+
+    *(void **)&call = below("send");
+    while (seen < bytes && !__atomic_compare_exchange_n(&longest_send, &seen, bytes, true,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return call(fd, data, bytes, flags);
+}
+
+/* 0: nothing is put over TCP. */
+static size_t longest_segment(struct rank *r)
+{
+    struct epa_transport *t = over_tcp() ? open_another(r) : NULL;
+    size_t longest;
+
+    if (t == NULL)
+        return 0;
+    __atomic_store_n(&longest_send, 0, __ATOMIC_RELAXED);
+    if (r->me == 0)
+        claim(r, epa_put(t, MIB, t->heap, MIB, 1) == EPA_OK, "put");
+    claim(r, t->ops->barrier(t, DEFAULT_TIMEOUT_NS) == EPA_OK, "barrier");
+    longest = __atomic_load_n(&longest_send, __ATOMIC_RELAXED);
+    t->ops->close(t);
+    return r->me == 0 ? longest : 0;
+}
+
+/* Each segment costs three system calls. */
+static void put_in_long_segments(struct rank *r)
+{
+    size_t longest = longest_segment(r);
+
+    claim(r, longest == 0 || longest >= 128 << 10, "a MiB was put in segments of %zu", longest);
+}
+
+static void put_in_segments_of_the_user(struct rank *r)
+{
+    size_t longest;
+
+    if (strcmp(r->subject->launcher->plugin.name, "fork") != 0)
+        return;
+    setenv("UCX_TCP_TX_SEG_SIZE", "16k", 1);
+    longest = longest_segment(r);
+    unsetenv("UCX_TCP_TX_SEG_SIZE");
+    claim(r, longest == 0 || (longest >= 16 << 10 && longest < 32 << 10),
+          "UCX_TCP_TX_SEG_SIZE is 16k, and a MiB was put in segments of %zu", longest);
+}
+
 static const struct promise promises[] = {
     {"nobody waits for a rank that is elsewhere", put_to_who_is_elsewhere, {3}},
     {"who leaves without a word is reported by name", leave_without_a_word, {3}},
@@ -296,6 +351,8 @@ static const struct promise promises[] = {
     {"thousands under way all come", put_without_progress, {2}},
     {"an address that is not mapped is refused", open_with_a_wrong_base, {2}},
     {"it says what carries the data", describe_links, {2}},
+    {"a long put takes few messages over TCP", put_in_long_segments, {2}},
+    {"the user's segments are kept", put_in_segments_of_the_user, {2}},
 };
 
 PROMISES_MAIN(SIGNALS, HEAP)

@@ -87,10 +87,33 @@ static enum epa_status choose(const struct config *config, const char *interface
     return EPA_OK;
 }
 
+/* A put over TCP is cut into segments. Each is a system call here and two at the peer, which reads
+ * and acknowledges it, and UCX's 8 KiB make that most of the time. Receivers take two at a time. */
+static const char tcp_send[] = "128k", tcp_receive[] = "256k";
+
+static bool user_sets_segments(const char **send, const char **receive)
+{
+    *send = getenv("UCX_TCP_TX_SEG_SIZE");
+    *receive = getenv("UCX_TCP_RX_SEG_SIZE");
+    return *send != NULL || *receive != NULL;
+}
+
+static void name_segments(char *out, size_t room)
+{
+    const char *send, *receive;
+
+    if (user_sets_segments(&send, &receive))
+        snprintf(out, room, "%s/%s", send != NULL ? send : "", receive != NULL ? receive : "");
+    else
+        snprintf(out, room, "%s/%s", tcp_send, tcp_receive);
+}
+
 /* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
  * the environment does, else choose(). */
 static ucp_config_t *read_config(const struct choice *config, struct epa_error *err)
 {
+    const char *send, *receive;
+    bool leave = user_sets_segments(&send, &receive);
     const struct {
         const char *name, *value;
         bool must;
@@ -107,6 +130,11 @@ static ucp_config_t *read_config(const struct choice *config, struct epa_error *
         {"FENCE_MODE", "weak", false},
         /* Else no endpoint that tells of dead peers could use shared memory. */
         {"MM_ERROR_HANDLING", "y", false},
+        /* Without the prefix before 1.17, where no other transport has such names. */
+        {"TX_SEG_SIZE", leave ? "" : tcp_send, false},
+        {"RX_SEG_SIZE", leave ? "" : tcp_receive, false},
+        {"TCP_TX_SEG_SIZE", leave ? "" : tcp_send, false},
+        {"TCP_RX_SEG_SIZE", leave ? "" : tcp_receive, false},
     };
     ucp_config_t *out;
     ucs_status_t ucs = ucp_config_read(NULL, NULL, &out);
@@ -492,6 +520,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
         ucp_get_version(&major, &minor, &release);
         mine.version[0] = major;
         mine.version[1] = minor;
+        name_segments(mine.tcp_segments, sizeof(mine.tcp_segments));
         status = u->boot->allgather(u->boot, &mine, sizeof(mine), cards);
     }
     if (status == EPA_OK)
