@@ -288,58 +288,88 @@ static void open_with_a_wrong_base(struct rank *r)
     }
 }
 
-/* ---- in front of the C library: the longest message that UCX gives to a socket ---- */
+/* ---- in front of the C library: the messages that UCX gives to sockets ---- */
 
-static size_t longest_send;
+static struct {
+    size_t n, longest;
+} sent;
+
+static ssize_t note_sent(ssize_t bytes)
+{
+    size_t seen = __atomic_load_n(&sent.longest, __ATOMIC_RELAXED);
+
+    if (bytes <= 0)
+        return bytes;
+    __atomic_fetch_add(&sent.n, 1, __ATOMIC_RELAXED);
+    while (seen < (size_t)bytes &&
+           !__atomic_compare_exchange_n(&sent.longest, &seen, (size_t)bytes, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
+    return bytes;
+}
 
 OURS ssize_t send(int fd, const void *data, size_t bytes, int flags)
 {
     ssize_t (*call)(int, const void *, size_t, int);
-    size_t seen = __atomic_load_n(&longest_send, __ATOMIC_RELAXED);
 
     *(void **)&call = below("send");
-    while (seen < bytes && !__atomic_compare_exchange_n(&longest_send, &seen, bytes, true,
-                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-    return call(fd, data, bytes, flags);
+    return note_sent(call(fd, data, bytes, flags));
 }
 
-/* 0: nothing is put over TCP. */
-static size_t longest_segment(struct rank *r)
+OURS ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t (*call)(int, const struct msghdr *, int);
+
+    *(void **)&call = below("sendmsg");
+    return note_sent(call(fd, message, flags));
+}
+
+/* Counts what this process sends for `puts` of rank 0; false: nothing is put over TCP. */
+static bool count_sent(struct rank *r, uint32_t puts, size_t bytes)
 {
     struct epa_transport *t = over_tcp() ? open_another(r) : NULL;
-    size_t longest;
 
     if (t == NULL)
-        return 0;
-    __atomic_store_n(&longest_send, 0, __ATOMIC_RELAXED);
-    if (r->me == 0)
-        claim(r, epa_put(t, MIB, t->heap, MIB, 1) == EPA_OK, "put");
-    claim(r, t->ops->barrier(t, DEFAULT_TIMEOUT_NS) == EPA_OK, "barrier");
-    longest = __atomic_load_n(&longest_send, __ATOMIC_RELAXED);
+        return false;
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
+    memset(&sent, 0, sizeof(sent));
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
+    for (uint32_t i = 1; i <= puts && r->me == 0; i++)
+        claim(r, epa_put_signal(t, MIB, t->heap, bytes, 0, i, 1) == EPA_OK, "put_signal");
+    claim(r, r->me == 0 || t->ops->wait(t, 0, EPA_GE, puts, DEFAULT_TIMEOUT_NS) == EPA_OK, "wait");
+    claim(r, t->ops->quiet(t) == EPA_OK, "quiet");
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
     t->ops->close(t);
-    return r->me == 0 ? longest : 0;
+    return true;
 }
 
-/* Each segment costs three system calls. */
+/* Each segment costs system calls. */
 static void put_in_long_segments(struct rank *r)
 {
-    size_t longest = longest_segment(r);
+    if (count_sent(r, 1, MIB) && r->me == 0)
+        claim(r, sent.longest >= 64 << 10, "a MiB was put in segments of %zu", sent.longest);
+}
 
-    claim(r, longest == 0 || longest >= 128 << 10, "a MiB was put in segments of %zu", longest);
+/* And nobody acknowledges them one by one. */
+static void put_and_signal_in_one(struct rank *r)
+{
+    const bool threads = strcmp(r->subject->launcher->plugin.name, "thread") == 0;
+    const uint32_t puts = 32, most = puts + puts / 2;
+
+    if (count_sent(r, puts, 4096))
+        claim(r, sent.n <= (r->me == 0 || threads ? most : puts / 2), "rank %u sent %zu messages",
+              r->me, sent.n);
 }
 
 static void put_in_segments_of_the_user(struct rank *r)
 {
-    size_t longest;
-
     if (strcmp(r->subject->launcher->plugin.name, "fork") != 0)
         return;
     setenv("UCX_TCP_TX_SEG_SIZE", "16k", 1);
-    longest = longest_segment(r);
+    if (count_sent(r, 1, MIB) && r->me == 0)
+        claim(r, sent.longest >= 16 << 10 && sent.longest < 32 << 10,
+              "UCX_TCP_TX_SEG_SIZE is 16k, and a MiB was put in segments of %zu", sent.longest);
     unsetenv("UCX_TCP_TX_SEG_SIZE");
-    claim(r, longest == 0 || (longest >= 16 << 10 && longest < 32 << 10),
-          "UCX_TCP_TX_SEG_SIZE is 16k, and a MiB was put in segments of %zu", longest);
 }
 
 static const struct promise promises[] = {
@@ -352,6 +382,7 @@ static const struct promise promises[] = {
     {"an address that is not mapped is refused", open_with_a_wrong_base, {2}},
     {"it says what carries the data", describe_links, {2}},
     {"a long put takes few messages over TCP", put_in_long_segments, {2}},
+    {"a put and its signal are one message over TCP", put_and_signal_in_one, {2}},
     {"the user's segments are kept", put_in_segments_of_the_user, {2}},
 };
 
