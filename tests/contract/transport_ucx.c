@@ -372,6 +372,40 @@ static void put_in_segments_of_the_user(struct rank *r)
     unsetenv("UCX_TCP_TX_SEG_SIZE");
 }
 
+/* ---- in front of this machine's UCX: a message that leads out of the receiver's memory ---- */
+
+static _Thread_local uint64_t beyond; /* how far; threads are ranks, or their helpers */
+
+OURS ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
+                                      size_t header_bytes, const void *data, size_t bytes,
+                                      const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t (*call)(ucp_ep_h, unsigned, const void *, size_t, const void *, size_t,
+                             const ucp_request_param_t *);
+
+    *(void **)&call = below("ucp_am_send_nbx");
+    if (beyond != 0) /* it may be sent later, so in place; `at` is first */
+        *(uint64_t *)(uintptr_t)header += beyond;
+    return call(ep, id, header, header_bytes, data, bytes, param);
+}
+
+static void put_beyond_memory(struct rank *r)
+{
+    static const uint64_t far[] = {1ull << 40, -(1ull << 40), HEAP};
+
+    for (uint64_t i = 0; i < sizeof(far) / sizeof(*far) && over_tcp(); i++) {
+        if (r->me == 0) {
+            beyond = far[i];
+            claim(r, epa_put_signal(r->t, 0, r->t->heap, 64, 0, 1, 1) == EPA_OK, "put_signal");
+            beyond = 0;
+            claim(r, epa_put_signal(r->t, 0, r->t->heap, 64, 1, i + 1, 1) == EPA_OK, "put_signal");
+            claim(r, r->t->ops->quiet(r->t) == EPA_OK, "quiet");
+        } else if (await(r, 1, i + 1)) {
+            claim(r, r->t->ops->read(r->t, 0) == 0, "what leads out of memory was executed");
+        }
+    }
+}
+
 static const struct promise promises[] = {
     {"nobody waits for a rank that is elsewhere", put_to_who_is_elsewhere, {3}},
     {"who leaves without a word is reported by name", leave_without_a_word, {3}},
@@ -383,6 +417,7 @@ static const struct promise promises[] = {
     {"it says what carries the data", describe_links, {2}},
     {"a long put takes few messages over TCP", put_in_long_segments, {2}},
     {"a put and its signal are one message over TCP", put_and_signal_in_one, {2}},
+    {"a message that leads out of memory is not executed", put_beyond_memory, {2}},
     {"the user's segments are kept", put_in_segments_of_the_user, {2}},
 };
 

@@ -269,7 +269,7 @@ static uint32_t messages_for(const struct peer *peer, size_t bytes)
 {
     size_t n = (bytes + MESSAGE_MOST - 1) / MESSAGE_MOST;
 
-    return peer->messages && (n <= 1 || n <= peer->ucx->config.outstanding / 4) ? (uint32_t)n : 0;
+    return peer->messages && (n <= 1 || n <= peer->ucx->config.outstanding / 2) ? (uint32_t)n : 0;
 }
 
 /* The last brings the signal, if there is one. */
