@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <ucp/api/ucp.h>
 
@@ -287,6 +288,124 @@ static void open_with_a_wrong_base(struct rank *r)
     }
 }
 
+/* ---- in front of the C library: the messages that UCX gives to sockets ---- */
+
+static struct {
+    size_t n, longest;
+} sent;
+
+static ssize_t note_sent(ssize_t bytes)
+{
+    size_t seen = __atomic_load_n(&sent.longest, __ATOMIC_RELAXED);
+
+    if (bytes <= 0)
+        return bytes;
+    __atomic_fetch_add(&sent.n, 1, __ATOMIC_RELAXED);
+    while (seen < (size_t)bytes &&
+           !__atomic_compare_exchange_n(&sent.longest, &seen, (size_t)bytes, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
+    return bytes;
+}
+
+OURS ssize_t send(int fd, const void *data, size_t bytes, int flags)
+{
+    ssize_t (*call)(int, const void *, size_t, int);
+
+    *(void **)&call = below("send");
+    return note_sent(call(fd, data, bytes, flags));
+}
+
+OURS ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t (*call)(int, const struct msghdr *, int);
+
+    *(void **)&call = below("sendmsg");
+    return note_sent(call(fd, message, flags));
+}
+
+/* Counts what this process sends for `puts` of rank 0; false: nothing is put over TCP. */
+static bool count_sent(struct rank *r, uint32_t puts, size_t bytes)
+{
+    struct epa_transport *t = over_tcp() ? open_another(r) : NULL;
+
+    if (t == NULL)
+        return false;
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
+    memset(&sent, 0, sizeof(sent));
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
+    for (uint32_t i = 1; i <= puts && r->me == 0; i++)
+        claim(r, epa_put_signal(t, MIB, t->heap, bytes, 0, i, 1) == EPA_OK, "put_signal");
+    claim(r, r->me == 0 || t->ops->wait(t, 0, EPA_GE, puts, DEFAULT_TIMEOUT_NS) == EPA_OK, "wait");
+    claim(r, t->ops->quiet(t) == EPA_OK, "quiet");
+    claim(r, r->boot->barrier(r->boot) == EPA_OK, "barrier of the bootstrap");
+    t->ops->close(t);
+    return true;
+}
+
+/* Each segment costs system calls. */
+static void put_in_long_segments(struct rank *r)
+{
+    if (count_sent(r, 1, MIB) && r->me == 0)
+        claim(r, sent.longest >= 64 << 10, "a MiB was put in segments of %zu", sent.longest);
+}
+
+/* And nobody acknowledges them one by one. */
+static void put_and_signal_in_one(struct rank *r)
+{
+    const bool threads = strcmp(r->subject->launcher->plugin.name, "thread") == 0;
+    const uint32_t puts = 32, most = puts + puts / 2;
+
+    if (count_sent(r, puts, 4096))
+        claim(r, sent.n <= (r->me == 0 || threads ? most : puts / 2), "rank %u sent %zu messages",
+              r->me, sent.n);
+}
+
+static void put_in_segments_of_the_user(struct rank *r)
+{
+    if (strcmp(r->subject->launcher->plugin.name, "fork") != 0)
+        return;
+    setenv("UCX_TCP_TX_SEG_SIZE", "16k", 1);
+    if (count_sent(r, 1, MIB) && r->me == 0)
+        claim(r, sent.longest >= 16 << 10 && sent.longest < 32 << 10,
+              "UCX_TCP_TX_SEG_SIZE is 16k, and a MiB was put in segments of %zu", sent.longest);
+    unsetenv("UCX_TCP_TX_SEG_SIZE");
+}
+
+/* ---- in front of this machine's UCX: a message that leads out of the receiver's memory ---- */
+
+static _Thread_local uint64_t beyond; /* how far; threads are ranks, or their helpers */
+
+OURS ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
+                                      size_t header_bytes, const void *data, size_t bytes,
+                                      const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t (*call)(ucp_ep_h, unsigned, const void *, size_t, const void *, size_t,
+                             const ucp_request_param_t *);
+
+    *(void **)&call = below("ucp_am_send_nbx");
+    if (beyond != 0) /* it may be sent later, so in place; `at` is first */
+        *(uint64_t *)(uintptr_t)header += beyond;
+    return call(ep, id, header, header_bytes, data, bytes, param);
+}
+
+static void put_beyond_memory(struct rank *r)
+{
+    static const uint64_t far[] = {1ull << 40, -(1ull << 40), HEAP};
+
+    for (uint64_t i = 0; i < sizeof(far) / sizeof(*far) && over_tcp(); i++) {
+        if (r->me == 0) {
+            beyond = far[i];
+            claim(r, epa_put_signal(r->t, 0, r->t->heap, 64, 0, 1, 1) == EPA_OK, "put_signal");
+            beyond = 0;
+            claim(r, epa_put_signal(r->t, 0, r->t->heap, 64, 1, i + 1, 1) == EPA_OK, "put_signal");
+            claim(r, r->t->ops->quiet(r->t) == EPA_OK, "quiet");
+        } else if (await(r, 1, i + 1)) {
+            claim(r, r->t->ops->read(r->t, 0) == 0, "what leads out of memory was executed");
+        }
+    }
+}
+
 static const struct promise promises[] = {
     {"nobody waits for a rank that is elsewhere", put_to_who_is_elsewhere, {3}},
     {"who leaves without a word is reported by name", leave_without_a_word, {3}},
@@ -296,6 +415,10 @@ static const struct promise promises[] = {
     {"thousands under way all come", put_without_progress, {2}},
     {"an address that is not mapped is refused", open_with_a_wrong_base, {2}},
     {"it says what carries the data", describe_links, {2}},
+    {"a long put takes few messages over TCP", put_in_long_segments, {2}},
+    {"a put and its signal are one message over TCP", put_and_signal_in_one, {2}},
+    {"a message that leads out of memory is not executed", put_beyond_memory, {2}},
+    {"the user's segments are kept", put_in_segments_of_the_user, {2}},
 };
 
 PROMISES_MAIN(SIGNALS, HEAP)

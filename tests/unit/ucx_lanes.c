@@ -79,11 +79,12 @@ static const struct card good = {.base = 0x7f0000000000,
                                  .signals = 3,
                                  .address_bytes = 77,
                                  .key_bytes = 30,
-                                 .version = {1, 13}};
+                                 .version = {1, 13},
+                                 .tcp_segments = "128k/256k"};
 
 TEST(cards_that_cannot_be_are_refused)
 {
-    struct card bad[9];
+    struct card bad[10];
     static const char *const said[] = {"",
                                        "an address of 65537 bytes",
                                        "a key of 4294967295",
@@ -92,7 +93,8 @@ TEST(cards_that_cannot_be_are_refused)
                                        "cannot be",
                                        "cannot be",
                                        "4 signals",
-                                       "UCX 1.14"};
+                                       "UCX 1.14",
+                                       "segments of 16k/"};
 
     for (size_t i = 0; i < LENGTH(bad); i++)
         bad[i] = good;
@@ -104,6 +106,7 @@ TEST(cards_that_cannot_be_are_refused)
     bad[6].base++;
     bad[7].signals++;
     bad[8].version[1]++;
+    memcpy(bad[9].tcp_segments, "16k/", sizeof("16k/"));
     for (size_t i = 0; i < LENGTH(bad); i++) {
         const struct card cards[2] = {good, bad[i]};
         struct epa_error err = {EPA_OK, ""};

@@ -65,14 +65,30 @@ static void add_rdma_ports(char *list)
 /* Settings that the user leaves to us: `tls` and `devices` are "" if UCX_* in the environment
  * decides. */
 struct choice {
-    const char *tls;
+    const char *tls, *send, *receive; /* send, receive: TCP segments; NULL: UCX's */
     char devices[DEVICES];
 };
+
+/* A put over TCP is cut into segments. Each is a system call here and two at the peer, which reads
+ * and acknowledges it, and UCX's 8 KiB make that most of the time. Receivers take two at a time. */
+static const char tcp_send[] = "128k", tcp_receive[] = "256k";
+
+/* As UCX is told: what the user says in the environment, or the above. */
+static void choose_segments(const char **send, const char **receive)
+{
+    *send = getenv("UCX_TCP_TX_SEG_SIZE");
+    *receive = getenv("UCX_TCP_RX_SEG_SIZE");
+    if (*send == NULL && *receive == NULL) {
+        *send = tcp_send;
+        *receive = tcp_receive;
+    }
+}
 
 static enum epa_status choose(const struct config *config, const char *interface,
                               struct choice *out, struct epa_error *err)
 {
     *out = (struct choice){.tls = config->tls};
+    choose_segments(&out->send, &out->receive);
     if (config->tls[0] == '\0' && getenv("UCX_TLS") == NULL)
         out->tls = interface == NULL ? "posix,cma,self" : "^sysv";
     snprintf(out->devices, DEVICES, "%s", config->devices);
@@ -85,6 +101,22 @@ static enum epa_status choose(const struct config *config, const char *interface
     add_device(out->devices, interface == NULL ? "lo" : interface);
     add_rdma_ports(out->devices);
     return EPA_OK;
+}
+
+/* Whether each takes a message of ucx.c: else UCX would cut that, and put it together there. */
+static bool segments_are_long(void)
+{
+    const char *send, *receive;
+    char *unit;
+    uint64_t bytes;
+
+    choose_segments(&send, &receive);
+    bytes = send != NULL ? strtoull(send, &unit, 10) : 0;
+    if (bytes > 0 && *unit != '\0')
+        bytes = strchr("kK", *unit) != NULL     ? bytes << 10
+                : strchr("mMgG", *unit) != NULL ? UINT32_MAX
+                                                : 0;
+    return bytes >= 128 << 10;
 }
 
 /* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
@@ -107,6 +139,11 @@ static ucp_config_t *read_config(const struct choice *config, struct epa_error *
         {"FENCE_MODE", "weak", false},
         /* Else no endpoint that tells of dead peers could use shared memory. */
         {"MM_ERROR_HANDLING", "y", false},
+        /* Without the prefix before 1.17, where no other transport has such names. */
+        {"TX_SEG_SIZE", config->send, false},
+        {"RX_SEG_SIZE", config->receive, false},
+        {"TCP_TX_SEG_SIZE", config->send, false},
+        {"TCP_RX_SEG_SIZE", config->receive, false},
     };
     ucp_config_t *out;
     ucs_status_t ucs = ucp_config_read(NULL, NULL, &out);
@@ -134,7 +171,7 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                       UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64,
+        .features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM,
         .estimated_num_eps = u->base.size,
         .estimated_num_ppn = u->boot->world.local_size,
         .name = "epa2a",
@@ -163,6 +200,8 @@ static enum epa_status create_worker(struct ucx *u, struct epa_error *err)
                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucs_status_t ucs = ucp_worker_create(u->context, &params, &u->worker);
 
+    if (ucs == UCS_OK)
+        ucs = ucx_take_messages(u);
     if (ucs != UCS_OK)
         return epa_fail(err, EPA_ERR_SYSTEM, "ucx: ucp_worker_create: %s", ucs_status_string(ucs));
     return EPA_OK;
@@ -423,6 +462,8 @@ static void read_lanes(struct peer *peer)
     }
     peer->lanes = lanes_read(text != NULL ? text : "");
     peer->split = peer->lanes.puts && !peer->lanes.additions;
+    peer->messages = !peer->lanes.puts && strncmp(peer->lanes.names, "tcp/", 4) == 0 &&
+                     strchr(peer->lanes.names, ',') == NULL && segments_are_long();
     free(text);
 }
 
@@ -478,6 +519,7 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
     struct card *cards = calloc(u->base.size, sizeof(*cards));
     enum epa_status status = take_papers(u, &papers, err);
     unsigned major, minor, release;
+    const char *send, *receive;
 
     if (status == EPA_OK && cards == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
@@ -492,6 +534,9 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
         ucp_get_version(&major, &minor, &release);
         mine.version[0] = major;
         mine.version[1] = minor;
+        choose_segments(&send, &receive);
+        snprintf(mine.tcp_segments, sizeof(mine.tcp_segments), "%s/%s", send != NULL ? send : "",
+                 receive != NULL ? receive : "");
         status = u->boot->allgather(u->boot, &mine, sizeof(mine), cards);
     }
     if (status == EPA_OK)

@@ -10,6 +10,8 @@
 
 enum {
     STARTS = 64, /* operations between two turns of progress: acknowledgements come in */
+    MESSAGE_ID = 1,
+    MESSAGE_MOST = 120 << 10, /* bytes of payload: with headers, a segment of links.c */
 };
 
 /* Called by UCX within its progress or within what was started, so under the lock. */
@@ -76,7 +78,7 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
     return EPA_ERR_SYSTEM;
 }
 
-static enum epa_status start_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
+static enum epa_status start_ucx_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
 {
     const ucp_request_param_t param = {.op_attr_mask =
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -99,20 +101,20 @@ static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t valu
                         (op == EPA_SIGNAL_ADD ? UCP_OP_ATTR_FIELD_DATATYPE : 0),
         .cb.send = value_done,
         .user_data = slot,
-        .datatype = ucp_dt_make_contig(sizeof(slot->value)),
+        .datatype = ucp_dt_make_contig(sizeof(slot->u.value)),
     };
     ucs_status_ptr_t request;
 
     u->free_value = slot->next;
     slot->peer = peer;
-    slot->value = value;
+    slot->u.value = value;
     if (op == EPA_SIGNAL_ADD) {
         peer->added_since_flush = true;
-        request = ucp_atomic_op_nbx(peer->ep, UCP_ATOMIC_OP_ADD, &slot->value, 1, peer->remote + at,
-                                    peer->rkey, &param);
+        request = ucp_atomic_op_nbx(peer->ep, UCP_ATOMIC_OP_ADD, &slot->u.value, 1,
+                                    peer->remote + at, peer->rkey, &param);
     } else {
         peer->put_since_flush = true;
-        request = ucp_put_nbx(peer->ep, &slot->value, sizeof(slot->value), peer->remote + at,
+        request = ucp_put_nbx(peer->ep, &slot->u.value, sizeof(slot->u.value), peer->remote + at,
                               peer->rkey, &param);
     }
     if (!UCS_PTR_IS_PTR(request))
@@ -120,9 +122,40 @@ static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t valu
     return count(peer, request, op == EPA_SIGNAL_ADD ? "ucp_atomic_op_nbx" : "ucp_put_nbx");
 }
 
-static void store_value(const struct peer *peer, uint64_t at, uint64_t value, enum epa_signal_op op)
+/* ---- messages ----
+ *
+ * Over TCP a put of UCX is a message that the peer executes and acknowledges with another, and so
+ * is a signal. A message of ours is both, and not acknowledged: quiet() asks each peer at the end of
+ * the stream. Both kinds are in one stream, and executed in its order. */
+
+static enum epa_status start_message(struct peer *peer, struct message message, const void *src,
+                                     size_t bytes)
 {
-    uint64_t *word = (uint64_t *)(void *)(peer->map + at);
+    struct ucx *u = peer->ucx;
+    struct value *slot = u->free_value;
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
+        .cb.send = value_done,
+        .user_data = slot,
+    };
+    ucs_status_ptr_t request;
+
+    u->free_value = slot->next;
+    slot->peer = peer;
+    slot->u.message = message;
+    peer->message_since_flush = true;
+    request = ucp_am_send_nbx(peer->ep, MESSAGE_ID, &slot->u.message, sizeof(message), src, bytes,
+                              &param);
+    if (!UCS_PTR_IS_PTR(request))
+        free_value(slot);
+    return count(peer, request, "ucp_am_send_nbx");
+}
+
+static void store_value(char *base, uint64_t at, uint64_t value, enum epa_signal_op op)
+{
+    uint64_t *word = (uint64_t *)(void *)(base + at);
 
     /* Release: pairs with the acquire in poll_word() and read_signal(); what this rank stored
      * before, by put or by itself, is in place for whoever sees the value. */
@@ -130,6 +163,65 @@ static void store_value(const struct peer *peer, uint64_t at, uint64_t value, en
         __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
     else
         __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+/* Called by UCX within its progress. What no peer of ours sends is dropped. */
+static ucs_status_t execute_message(void *arg, const void *header, size_t header_bytes, void *data,
+                                    size_t bytes, const ucp_am_recv_param_t *param)
+{
+    struct ucx *u = arg;
+    const uint64_t region = u->region.bytes;
+    struct message m;
+
+    if (header_bytes != sizeof(m) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return UCS_OK;
+    memcpy(&m, header, sizeof(m)); /* it is not aligned */
+    if (m.at > region || bytes > region - m.at || m.signal_at > region - sizeof(m.value) ||
+        m.signal_at % sizeof(m.value) != 0)
+        return UCS_OK;
+    if (bytes > 0)
+        memcpy(u->region.base + m.at, data, bytes);
+    if (m.op != 0)
+        store_value(u->region.base, m.signal_at, m.value, (enum epa_signal_op)(m.op - 1));
+    return UCS_OK;
+}
+
+ucs_status_t ucx_take_messages(struct ucx *u)
+{
+    const ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = MESSAGE_ID,
+        .cb = execute_message,
+        .arg = u,
+    };
+
+    return ucp_worker_set_am_recv_handler(u->worker, &param);
+}
+
+/* A flush of the worker would not do: it waits for acknowledgements, of which there are none, and
+ * that of an endpoint asks for one. */
+void ucx_flush_messages(struct ucx *u)
+{
+    for (uint32_t r = 0; r < u->base.size; r++) {
+        struct peer *peer = &u->peer[r];
+        const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                           UCP_OP_ATTR_FIELD_USER_DATA,
+                                           .cb.send = put_done,
+                                           .user_data = peer};
+
+        if (peer->message_since_flush && peer->lost == UCS_OK)
+            (void)count(peer, ucp_ep_flush_nbx(peer->ep, &param), "ucp_ep_flush_nbx");
+    }
+}
+
+static enum epa_status start_signal(struct peer *peer, uint64_t at, uint64_t value,
+                                    enum epa_signal_op op)
+{
+    const struct message message = {.signal_at = at, .value = value, .op = (uint64_t)op + 1};
+
+    return peer->messages ? start_message(peer, message, NULL, 0)
+                          : start_value(peer, at, value, op);
 }
 
 /* Between a put that hardware executes and an addition that the peer's UCX does. */
@@ -150,7 +242,7 @@ enum epa_status ucx_raise(struct ucx *u, uint64_t at, uint64_t value, enum epa_s
     enum epa_status status = EPA_OK;
 
     if (peer->map != NULL) {
-        store_value(peer, at, value, op);
+        store_value(peer->map, at, value, op);
         return EPA_OK;
     }
     if (op == EPA_SIGNAL_ADD)
@@ -158,7 +250,10 @@ enum epa_status ucx_raise(struct ucx *u, uint64_t at, uint64_t value, enum epa_s
     if (status != EPA_OK)
         return status;
     ucx_lock(u);
-    status = has_room(u, peer, 1) ? start_value(peer, at, value, op) : EPA_AGAIN;
+    if (!has_room(u, peer, 1))
+        status = EPA_AGAIN;
+    else
+        status = start_signal(peer, at, value, op);
     ucx_unlock(u);
     return status;
 }
@@ -167,6 +262,39 @@ static uint64_t signal_at(const struct ucx *u, uint32_t signal)
 {
     assert(signal < u->signals);
     return u->region.signals_at + signal * sizeof(struct line);
+}
+
+/* How many messages a put takes; 0: UCX puts it, so that no put is without room for ever. */
+static uint32_t messages_for(const struct peer *peer, size_t bytes)
+{
+    size_t n = (bytes + MESSAGE_MOST - 1) / MESSAGE_MOST;
+
+    return peer->messages && (n <= 1 || n <= peer->ucx->config.outstanding / 2) ? (uint32_t)n : 0;
+}
+
+/* The last brings the signal, if there is one. */
+static enum epa_status start_messages(struct peer *peer, struct message last, const char *src,
+                                      size_t bytes)
+{
+    enum epa_status status = EPA_OK;
+
+    for (; bytes > MESSAGE_MOST && status == EPA_OK; bytes -= MESSAGE_MOST) {
+        status = start_message(peer, (struct message){.at = last.at}, src, MESSAGE_MOST);
+        last.at += MESSAGE_MOST;
+        src += MESSAGE_MOST;
+    }
+    return status == EPA_OK ? start_message(peer, last, src, bytes) : status;
+}
+
+/* A put alone. */
+static enum epa_status start_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
+{
+    uint32_t n = messages_for(peer, bytes);
+
+    if (!has_room(peer->ucx, peer, n > 0 ? n : 1))
+        return EPA_AGAIN;
+    return n > 0 ? start_messages(peer, (struct message){.at = at}, src, bytes)
+                 : start_ucx_put(peer, at, src, bytes);
 }
 
 static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
@@ -184,8 +312,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
         return EPA_OK;
     }
     ucx_lock(u);
-    status =
-        has_room(u, peer, 1) ? start_put(peer, u->region.heap_at + dst, src, bytes) : EPA_AGAIN;
+    status = start_put(peer, u->region.heap_at + dst, src, bytes);
     ucx_unlock(u);
     return status;
 }
@@ -225,11 +352,16 @@ static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *s
                                   uint64_t at, uint64_t value, enum epa_signal_op op)
 {
     struct ucx *u = peer->ucx;
+    uint32_t n = messages_for(peer, bytes);
+    const struct message last = {
+        .at = u->region.heap_at + dst, .signal_at = at, .value = value, .op = (uint64_t)op + 1};
     enum epa_status status;
 
-    if (!has_room(u, peer, 2))
+    if (!has_room(u, peer, n > 0 ? n : 2))
         return EPA_AGAIN;
-    status = start_put(peer, u->region.heap_at + dst, src, bytes);
+    if (n > 0)
+        return start_messages(peer, last, src, bytes);
+    status = start_ucx_put(peer, last.at, src, bytes);
     if (status == EPA_OK && op == EPA_SIGNAL_ADD && peer->split) {
         ucx_unlock(u); /* it waits, and nobody else starts anything meanwhile */
         status = flush_split(peer, true);
@@ -237,7 +369,7 @@ static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *s
     } else if (status == EPA_OK) {
         status = fence_locked(peer);
     }
-    return status == EPA_OK ? start_value(peer, at, value, op) : status;
+    return status == EPA_OK ? start_signal(peer, at, value, op) : status;
 }
 
 static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
@@ -254,7 +386,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
         return ucx_raise(u, at, value, op, number);
     if (peer->map != NULL) {
         memcpy(u->peer_heap[number] + dst, src, bytes);
-        store_value(peer, at, value, op);
+        store_value(peer->map, at, value, op);
         return EPA_OK;
     }
     ucx_lock(u);

@@ -49,16 +49,28 @@ struct peer {
     char *map;         /* its region, as this rank has it; NULL: reached by puts alone */
     ucs_status_t lost; /* why it is known to be gone */
     bool unfenced;     /* something was started since the last fence */
+    bool messages;     /* it gets messages of ours where UCX would send some itself */
+    bool message_since_flush;
     struct lanes lanes;
     /* Additions that the peer executes may pass puts that its hardware executes, so that a
      * fence between the two must be a flush. */
     bool split, put_since_flush, added_since_flush;
 };
 
-/* The value of a signal under way: UCX may read it late. */
+/* Header of a message: its payload goes to `at`, then `value` to the signal. Offsets of the
+ * receiver's region. */
+struct message {
+    uint64_t at, signal_at, value;
+    uint64_t op; /* enum epa_signal_op + 1; 0: no signal */
+};
+
+/* The value of a signal, or the header of a message, under way: UCX may read it late. */
 struct value {
     struct peer *peer;
-    uint64_t value;
+    union {
+        uint64_t value;
+        struct message message;
+    } u;
     struct value *next; /* free */
 };
 
@@ -175,6 +187,11 @@ extern const struct epa_transport_ops ucx_ops; /* ucx.c */
  * in the table. */
 enum epa_status ucx_raise(struct ucx *, uint64_t at, uint64_t value, enum epa_signal_op,
                           uint32_t peer);
+
+/* ucx.c: has the worker execute messages of peers. */
+ucs_status_t ucx_take_messages(struct ucx *);
+/* ucx.c: begins to wait for the messages to all peers; nothing is outstanding after it. */
+void ucx_flush_messages(struct ucx *);
 
 /* plugin.c: for the table. */
 void ucx_describe(struct epa_transport *,

@@ -207,6 +207,7 @@ static void note_flushed(struct ucx *u)
     for (uint32_t r = 0; r < u->base.size; r++) {
         u->peer[r].put_since_flush = false;
         u->peer[r].added_since_flush = false;
+        u->peer[r].message_since_flush = false;
     }
 }
 
@@ -220,6 +221,7 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure 
     if (!u->unflushed)
         return EPA_OK;
     ucx_lock(u);
+    ucx_flush_messages(u);
     request = ucp_worker_flush_nbx(u->worker, &param);
     ucx_unlock(u);
     if (UCS_PTR_IS_ERR(request)) {
