@@ -131,16 +131,21 @@ static void forget(struct peer *peer)
     peer->state = FREE;
 }
 
-/* Where strangers have all slots, the first of them makes room. */
+/* Where strangers have all slots, the first of them makes room. Who has proved that it knows the
+ * token does not: its launcher takes a connection that is closed then for the loss of rank 0. */
 static void add_peer(struct rendezvous *rdv, int fd, const char *address)
 {
     struct peer *at = NULL;
 
     for (struct peer *p = rdv->peer; p < rdv->peer + rdv->slots; p++)
-        if (p->state != JOINED &&
+        if (p->state != JOINED && p->state != PROVED &&
             (at == NULL || (at->state != FREE && (p->state == FREE || p->since_ns < at->since_ns))))
             at = p;
-    if (at->state != FREE) /* there are more slots than ranks */
+    if (at == NULL) { /* there are more slots than ranks */
+        close(fd);
+        return;
+    }
+    if (at->state != FREE)
         forget(at);
     *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns()};
     conn_init(&at->conn, fd, CONN_GREET_MAX);

@@ -368,6 +368,23 @@ TEST(liars_are_dropped)
     }
 }
 
+/* Its launcher would report that rank 0 is gone, and would not connect again. */
+TEST_OF_GAME(strangers_push_out_nobody_who_has_proved_to_know_the_token, 2)
+{
+    int ends[2];
+
+    prove(g, connect_one(g), "token", CONN_PROOF);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+        rendezvous_adopt(g->rendezvous, ends[0]);
+        close(ends[1]);
+    }
+    hello_as(&g->client[0], 0, 2, EPA_ABI, "a: 1\n");
+    join(g, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        expect(g, &g->client[r], CONN_WELCOME);
+}
+
 TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
 {
     join_all(g);
