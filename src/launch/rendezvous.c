@@ -9,7 +9,6 @@
 #include "launch/rendezvous.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -28,8 +27,7 @@ enum {
     REFUSALS = 5,    /* that are printed */
 };
 
-/* A death explains what others saw of it in this time. */
-static const uint64_t second = 1000000000, blame_ns = 1000000000;
+static const uint64_t second = 1000000000;
 
 struct peer {
     enum { FREE, STRANGER, GREETED, PROVED, JOINED, REFUSED } state;
@@ -67,40 +65,13 @@ static void name_peer(const struct peer *peer, char *out, size_t room)
              peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
-/* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
- * first, and be found first where a launcher waits for a core. Nobody but somebody outside sends
- * SIGKILL to a rank that its launcher has not ended. */
-static bool died_before(const struct conn_word *word, const struct conn_word *other)
-{
-    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
-        return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
-    if ((word->signal == SIGKILL) != (other->signal == SIGKILL))
-        return word->signal == SIGKILL;
-    if (word->died_ns != 0 && other->died_ns != 0)
-        return word->died_ns < other->died_ns;
-    return word->signal != SIGABRT && other->signal == SIGABRT;
-}
-
-static bool decides(const struct rendezvous *rdv, const struct conn_word *word, uint64_t now)
-{
-    int32_t have = rdv->verdict.status, status = word->status;
-
-    if (have == EPA_OK || (have == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED))
-        return true;
-    if (status != EPA_ERR_DIED || now - rdv->failed_ns >= blame_ns)
-        return false;
-    return have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
-           (have == EPA_ERR_DIED && died_before(word, &rdv->verdict));
-}
-
 static void fail(struct rendezvous *rdv, struct conn_word word)
 {
     uint64_t now = epa_now_ns();
 
     if (rdv->reported)
         return;
-    if (decides(rdv, &word, now))
-        rdv->verdict = word;
+    conn_blame(&rdv->verdict, &word, rdv->failed_ns != 0 ? now - rdv->failed_ns : 0);
     if (rdv->failed_ns != 0)
         return;
     rdv->failed_ns = now;

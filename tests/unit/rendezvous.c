@@ -242,6 +242,21 @@ TEST(who_died_first_is_blamed)
     }
 }
 
+/* UCX crashes where it takes the key of a peer that is gone, and on a machine whose cores are busy
+ * the launcher of a rank finds its death when it finds it. */
+TEST_OF_GAME(all_ranks_that_crashed_are_named, 4)
+{
+    const struct conn_word dead[] = {death(1, SIGABRT, 30), death(2, SIGSEGV, 20), death(3, 0, 40)};
+
+    join_all(g);
+    for (uint32_t i = 0; i < LENGTH(dead); i++) {
+        conn_put_word(&g->client[i + 1], CONN_WORD, &dead[i]);
+        conn_say(&g->client[i + 1], CONN_DONE);
+    }
+    assert_end(g, &g->client[0], EPA_ERR_DIED,
+               "rank 2 by signal 11, and rank 1 by signal 6, and rank 3 by signal 0");
+}
+
 /* A rank that is told to leave a step may come to the next. */
 TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
 {
