@@ -424,6 +424,44 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
     }
 }
 
+/* Whoever reads standard error may have stopped: the launcher goes on, and passes on what comes once
+ * there is room again. */
+TEST(what_nobody_reads_holds_up_no_launcher)
+{
+    static char line[100], text[1 << 17];
+    int from[2], out[2], saved = dup(STDERR_FILENO);
+    struct relay relay;
+    ssize_t n;
+
+    assert_int_equal(pipe2(from, O_NONBLOCK), 0);
+    assert_int_equal(pipe2(out, O_NONBLOCK), 0);
+    while (write(out[1], "x", 1) == 1)
+        continue;
+    assert_int_equal(fcntl(out[1], F_SETFL, 0), 0);
+    memset(line, 'x', sizeof(line));
+    line[sizeof(line) - 1] = '\n';
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(write(from[1], line, sizeof(line)), sizeof(line));
+    relay_init(&relay, from[0], 7, true);
+    alarm(60); /* else for ever */
+    dup2(out[1], STDERR_FILENO);
+    relay_turn(&relay);
+    assert_true(read(out[0], text, sizeof(text)) > 0);
+    assert_int_equal(write(from[1], "again\n", 6), 6);
+    relay_turn(&relay);
+    dup2(saved, STDERR_FILENO);
+    alarm(0);
+    n = read(out[0], text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_string_equal(text, "[rank 7] again\n");
+    close(from[1]);
+    relay_finish(&relay);
+    close(out[0]);
+    close(out[1]);
+    close(saved);
+}
+
 /* More than one turn takes, as a rank may have written between the last turn and its death;
  * a second writer holds the pipe open. */
 TEST(all_that_was_in_the_pipe_comes_out_at_the_end)
