@@ -310,12 +310,11 @@ void conn_close(struct conn *conn, const char *fmt, ...)
     va_end(args);
 }
 
-void conn_make_greet(struct conn_greet *out)
+bool conn_make_greet(struct conn_greet *out)
 {
     *out = (struct conn_greet){.protocol = CONN_PROTOCOL};
     memcpy(out->magic, conn_magic, sizeof(out->magic));
-    while (getrandom(out->nonce, sizeof(out->nonce), 0) != (ssize_t)sizeof(out->nonce))
-        continue;
+    return getrandom(out->nonce, sizeof(out->nonce), 0) == (ssize_t)sizeof(out->nonce);
 }
 
 void conn_seal(struct conn *conn, const char *token, const struct conn_greet *launcher,

@@ -156,8 +156,8 @@ EPA_PRINTF(2, 3) void conn_close(struct conn *, const char *fmt, ...);
 void conn_seal(struct conn *, const char *token, const struct conn_greet *launcher,
                const struct conn_greet *rendezvous, bool is_launcher);
 
-/* A greeting with a nonce of its own. */
-void conn_make_greet(struct conn_greet *out);
+/* A greeting with a nonce of its own. False, with errno: a sandbox refuses getrandom(). */
+bool conn_make_greet(struct conn_greet *out);
 
 /* What poll() is to look for; reading and writing what is possible without waiting. */
 short conn_events(const struct conn *);

@@ -155,7 +155,10 @@ static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struc
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
-    conn_make_greet(&mine);
+    if (!conn_make_greet(&mine)) {
+        conn_close(&peer->conn, "getrandom: %s", strerror(errno));
+        return;
+    }
     conn_put(&peer->conn, CONN_CHALLENGE, &mine, sizeof(mine), NULL, 0);
     if (greet.protocol != CONN_PROTOCOL) {
         snprintf(why, sizeof(why), "another version of epa2a: it speaks protocol %u, rank 0 has %d",

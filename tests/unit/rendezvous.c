@@ -1,8 +1,11 @@
 /* The rendezvous against launchers that are none: silent ones, late ones, liars. With those that are, and
  * with strangers: tests/faults. */
 #include "test.h"
+#include <errno.h>
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -408,6 +411,33 @@ TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
     conn_say(&g->client[0], CONN_DONE);
     conn_say(&g->client[1], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
+}
+
+static bool no_random; /* as in a sandbox that refuses it */
+
+ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
+{
+    errno = ENOSYS;
+    return no_random ? -1 : (ssize_t)syscall(SYS_getrandom, out, bytes, flags);
+}
+
+TEST(who_has_no_random_numbers_says_so)
+{
+    static const struct launcher_contact contact = {.token = "token", .address = {"127.0.0.1"}};
+    struct net_dial dial;
+    struct conn conn;
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    alarm(60); /* else for ever */
+    no_random = true;
+    net_dial_init(&dial, &contact, ends[0]);
+    no_random = false;
+    alarm(0);
+    assert_int_equal(net_dial_turn(&dial, 0, epa_now_ns(), &conn), NET_TRYING);
+    assert_words(dial.why, "getrandom: Function not implemented");
+    net_dial_finish(&dial);
+    close(ends[1]);
 }
 
 /* RFC 4231, test case 2. */
