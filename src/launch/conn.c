@@ -206,8 +206,8 @@ void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_
     }
     used = strlen(verdict->text);
     if (crashed(verdict) && crashed(&other) &&
-        used + strlen(", and ") + strlen(other.text) < sizeof(verdict->text))
-        snprintf(verdict->text + used, sizeof(verdict->text) - used, ", and %s", other.text);
+        used + strlen("; ") + strlen(other.text) < sizeof(verdict->text))
+        snprintf(verdict->text + used, sizeof(verdict->text) - used, "; %s", other.text);
 }
 
 bool conn_get_word(const struct conn_message *m, struct conn_word *out)

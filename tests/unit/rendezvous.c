@@ -257,7 +257,7 @@ TEST_OF_GAME(all_ranks_that_crashed_are_named, 4)
         conn_say(&g->client[i + 1], CONN_DONE);
     }
     assert_end(g, &g->client[0], EPA_ERR_DIED,
-               "rank 2 by signal 11, and rank 1 by signal 6, and rank 3 by signal 0");
+               "rank 2 by signal 11; rank 1 by signal 6; rank 3 by signal 0");
 }
 
 /* A rank that is told to leave a step may come to the next. */
