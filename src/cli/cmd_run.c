@@ -6,6 +6,8 @@
  * process of rank 0 reports; each other process prints at most one line, with what only it
  * knows. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,8 @@
 #include "launch/process.h"
 #include "report/result.h"
 #include "session/session.h"
+
+enum { UNREAD_MS = 1000 }; /* for whoever reads standard error to go on, after a stop */
 
 struct run_command {
     const struct cli *cli;
@@ -230,6 +234,22 @@ static int stop_signal(const struct run_command *c)
     return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
 }
 
+/* After a stop, who does not read standard error any more is not waited for: the next signal would
+ * not end that. */
+static void drop_unread(void)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    int null;
+
+    if (poll(&out, 1, UNREAD_MS) != 0)
+        return;
+    null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0)
+        (void)dup2(null, STDERR_FILENO);
+    if (null >= 0)
+        close(null);
+}
+
 /* Exit code `code`, unless the run was skipped. */
 static int settle(const struct run *run, json_t *row, enum epa_status status, int code)
 {
@@ -286,6 +306,8 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
     end.signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
+    if (*status == EPA_ERR_INTERRUPTED)
+        drop_unread();
     if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')
             print_end(run, &run->process_id, *status, err.text);

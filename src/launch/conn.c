@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,11 @@
 
 #include <epa2a/wait.h>
 
-enum { READ_AHEAD = 4096, KEY_MOST = 64 };
+enum {
+    READ_AHEAD = 4096,
+    KEY_MOST = 64,
+    BLAME_NS = 1000000000, /* a death explains what others saw of it in this time */
+};
 
 struct head {
     uint32_t type, bytes;
@@ -158,6 +163,53 @@ struct conn_word conn_word_of(enum epa_status status, uint32_t failed_rank, uint
     return word;
 }
 
+/* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
+ * first, and be found first where a launcher waits for a core. Nobody but somebody outside sends
+ * SIGKILL to a rank that its launcher has not ended. */
+static bool died_before(const struct conn_word *word, const struct conn_word *other)
+{
+    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
+        return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
+    if ((word->signal == SIGKILL) != (other->signal == SIGKILL))
+        return word->signal == SIGKILL;
+    if (word->died_ns != 0 && other->died_ns != 0)
+        return word->died_ns < other->died_ns;
+    return word->signal != SIGABRT && other->signal == SIGABRT;
+}
+
+static bool decides(const struct conn_word *word, const struct conn_word *verdict)
+{
+    int32_t have = verdict->status, status = word->status;
+
+    if (have == EPA_OK || (have == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED))
+        return true;
+    return status == EPA_ERR_DIED && (have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
+                                      (have == EPA_ERR_DIED && died_before(word, verdict)));
+}
+
+/* By itself or because a peer is gone: nobody can tell which. */
+static bool crashed(const struct conn_word *word)
+{
+    return word->status == EPA_ERR_DIED && word->died_ns != 0 && word->signal != SIGKILL;
+}
+
+void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_t since_ns)
+{
+    struct conn_word other = *word;
+    size_t used;
+
+    if (since_ns >= BLAME_NS && verdict->status != EPA_ERR_ABORTED)
+        return;
+    if (decides(word, verdict)) {
+        other = *verdict;
+        *verdict = *word;
+    }
+    used = strlen(verdict->text);
+    if (crashed(verdict) && crashed(&other) &&
+        used + strlen("; ") + strlen(other.text) < sizeof(verdict->text))
+        snprintf(verdict->text + used, sizeof(verdict->text) - used, "; %s", other.text);
+}
+
 bool conn_get_word(const struct conn_message *m, struct conn_word *out)
 {
     struct conn_message rest;
@@ -258,12 +310,11 @@ void conn_close(struct conn *conn, const char *fmt, ...)
     va_end(args);
 }
 
-void conn_make_greet(struct conn_greet *out)
+bool conn_make_greet(struct conn_greet *out)
 {
     *out = (struct conn_greet){.protocol = CONN_PROTOCOL};
     memcpy(out->magic, conn_magic, sizeof(out->magic));
-    while (getrandom(out->nonce, sizeof(out->nonce), 0) != (ssize_t)sizeof(out->nonce))
-        continue;
+    return getrandom(out->nonce, sizeof(out->nonce), 0) == (ssize_t)sizeof(out->nonce);
 }
 
 void conn_seal(struct conn *conn, const char *token, const struct conn_greet *launcher,

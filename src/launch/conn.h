@@ -105,6 +105,12 @@ struct conn_word conn_word_of(enum epa_status, uint32_t failed_rank, uint32_t si
                               const char *fmt, ...);
 bool conn_get_word(const struct conn_message *, struct conn_word *out);
 
+/* How a launch ends of which `verdict` is what has failed so far, first since_ns ago (status 0:
+ * nothing), once `word` is heard of, too. A rank that died is blamed rather than what others saw of
+ * that, and of several the first. Which that is nobody knows of ranks that crashed, if their
+ * launchers waited for a core: all of them are named. */
+void conn_blame(struct conn_word *verdict, const struct conn_word *word, uint64_t since_ns);
+
 /* A step of the set-up: at most `most` bytes of one of so many ranks. */
 bool conn_get_step(const struct conn_message *, uint32_t ranks, size_t most, struct conn_piece *out,
                    struct conn_message *data);
@@ -150,8 +156,8 @@ EPA_PRINTF(2, 3) void conn_close(struct conn *, const char *fmt, ...);
 void conn_seal(struct conn *, const char *token, const struct conn_greet *launcher,
                const struct conn_greet *rendezvous, bool is_launcher);
 
-/* A greeting with a nonce of its own. */
-void conn_make_greet(struct conn_greet *out);
+/* A greeting with a nonce of its own. False, with errno: a sandbox refuses getrandom(). */
+bool conn_make_greet(struct conn_greet *out);
 
 /* What poll() is to look for; reading and writing what is possible without waiting. */
 short conn_events(const struct conn *);

@@ -3,10 +3,10 @@
  *
  * The launching thread runs no rank: it sleeps in poll() on stop_fd, a pidfd and an output pipe of
  * each process, an eventfd that ranks write, and the connections of a launcher to ranks of other
- * processes. The first failure that is not ABORTED decides; any failure, and the wish to stop, make
- * all ranks leave and start their grace period. A process that has not returned then is killed. A
- * thread cannot be: it is reported and left behind; whoever is last, it or the launching thread,
- * frees the launch. */
+ * processes. The first failure that is not ABORTED decides, or the death that it was due
+ * to; any failure, and the wish to stop, make all ranks leave and start their grace period. A
+ * process that has not returned then is killed. A thread cannot be: it is reported and left behind;
+ * whoever is last, it or the launching thread, frees the launch. */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -29,11 +29,13 @@ enum { POLL_MS = 100 }; /* a rank can raise `aborted` and then hang, which only 
 
 void launch_fail(struct launch *l, struct conn_word word)
 {
+    uint64_t now = epa_now_ns();
+
     control_abort(l->control);
     l->abort_known = true;
-    if (l->failure.status == EPA_OK ||
-        (l->failure.status == EPA_ERR_ABORTED && word.status != EPA_ERR_ABORTED))
-        l->failure = word;
+    if (l->failure.status == EPA_OK)
+        l->failed_ns = now;
+    conn_blame(&l->failure, &word, now - l->failed_ns);
     if (l->launcher != NULL)
         launcher_report(l->launcher, &word);
 }

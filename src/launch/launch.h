@@ -31,6 +31,7 @@ struct launch {
     uint32_t n, live;
     struct conn_word failure; /* what went wrong here first, for a reason of its own */
     struct conn_word death;   /* of a rank here; status 0: none died */
+    uint64_t failed_ns;       /* when that was */
     bool abort_known;         /* to the launcher */
     int stop_fd;              /* -1: no more */
     bool stopping;            /* because it could be read */

@@ -595,8 +595,14 @@ static void end_process(struct launcher *l)
     (void)eventfd_write(l->orders, ORDER_LEAVE);
     while (!process_ended(&l->process, EPA_OK, &code)) {
         relay_turn(&l->process.relay);
-        if (epa_now_ns() > kill_ns)
+        if (epa_now_ns() > kill_ns && !l->process.killed) {
             process_kill(&l->process);
+            if (l->verdict.status == EPA_OK)
+                fprintf(stderr,
+                        "warning: rank %u (host %s, pid %d) did not leave within %g s of its last "
+                        "run, and was killed\n",
+                        my_rank(l), l->host.name, (int)l->process.pid, (double)ms * 1e-3);
+        }
         (void)poll(NULL, 0, 1);
     }
     process_finish(&l->process);

@@ -319,7 +319,8 @@ int net_accept(int listener, char *from, size_t room)
 static void greet(struct net_dial *dial, int fd)
 {
     conn_init(&dial->conn, fd, CONN_GREET_MAX);
-    conn_make_greet(&dial->greet);
+    if (!conn_make_greet(&dial->greet))
+        conn_close(&dial->conn, "getrandom: %s", strerror(errno));
     conn_put(&dial->conn, CONN_GREET, &dial->greet, sizeof(dial->greet), NULL, 0);
     dial->state = NET_GREETING;
 }

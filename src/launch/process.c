@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,30 +25,32 @@
 enum {
     TURN_READS = 16,    /* of one rank at a time: it may write faster than we read */
     FINISH_READS = 256, /* more than a pipe holds: someone it left behind may write on */
-    FULL_WAIT_MS = 100,
+    FULL_WAIT_MS = 100, /* for whoever reads standard error to go on */
 };
 
 /* ---- output ---- */
 
-static void pass_on(const struct relay *relay, char *data, size_t bytes)
+/* In pieces that never wait where poll() sees room: ranks matter more than their words. */
+static void pass_on(struct relay *relay, char *data, size_t bytes)
 {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
     if (isatty(
             STDERR_FILENO)) /* what libraries of a rank print is no more to be trusted than files */
         bytes = terminal_clean(data, bytes, true);
     if (relay->before != NULL)
         relay->before(relay->arg);
     while (bytes > 0) {
-        ssize_t n = write(STDERR_FILENO, data, bytes);
+        ssize_t n;
 
+        relay->unread = poll(&out, 1, relay->unread ? 0 : FULL_WAIT_MS) <= 0;
+        if (relay->unread)
+            return;
+        n = write(STDERR_FILENO, data, bytes < PIPE_BUF ? bytes : PIPE_BUF);
         if (n > 0) {
             data += n;
             bytes -= (size_t)n;
-        } else if (n < 0 && errno == EAGAIN) {
-            struct pollfd full = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-            if (poll(&full, 1, FULL_WAIT_MS) <= 0)
-                return; /* nobody reads; ranks matter more than their words */
-        } else if (n == 0 || errno != EINTR) {
+        } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
             return;
         }
     }
@@ -112,6 +115,7 @@ void relay_init(struct relay *out, int from, uint32_t rank, bool prefix)
     out->from = from;
     out->prefix = prefix;
     out->held = 0;
+    out->unread = false;
     out->before = NULL;
     out->head = (size_t)snprintf(out->line, sizeof(out->line), "[rank %u] ", rank);
 }

@@ -10,7 +10,7 @@
 #include <epa2a/plugin.h>
 #include <epa2a/status.h>
 
-/* What a rank prints, passed on line by line with its number. */
+/* What a rank prints, passed on line by line with its number. What nobody reads is dropped. */
 enum { RELAY_LINE = 4096 };
 
 struct relay {
@@ -18,6 +18,7 @@ struct relay {
     bool prefix; /* "[rank 3] " before each line; without, bytes are passed on as they are */
     size_t head; /* bytes of the prefix at the start of `line` */
     size_t held; /* bytes of a line that has no end yet, behind the prefix */
+    bool unread; /* the last line was dropped, as nobody read those before */
     char line[RELAY_LINE];
     /* Called before anything is written; NULL: nobody minds. */
     void (*before)(void *arg);

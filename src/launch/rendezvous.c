@@ -9,7 +9,6 @@
 #include "launch/rendezvous.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -28,8 +27,7 @@ enum {
     REFUSALS = 5,    /* that are printed */
 };
 
-/* A death explains what others saw of it in this time. */
-static const uint64_t second = 1000000000, blame_ns = 1000000000;
+static const uint64_t second = 1000000000;
 
 struct peer {
     enum { FREE, STRANGER, GREETED, PROVED, JOINED, REFUSED } state;
@@ -67,40 +65,13 @@ static void name_peer(const struct peer *peer, char *out, size_t room)
              peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
-/* Of two that are lost: libraries abort or crash where a peer is gone, and that may be heard of
- * first, and be found first where a launcher waits for a core. Nobody but somebody outside sends
- * SIGKILL to a rank that its launcher has not ended. */
-static bool died_before(const struct conn_word *word, const struct conn_word *other)
-{
-    if (word->rank == UINT32_MAX || other->rank == UINT32_MAX) /* a rank says that it lost a peer */
-        return word->rank != UINT32_MAX && other->rank == UINT32_MAX;
-    if ((word->signal == SIGKILL) != (other->signal == SIGKILL))
-        return word->signal == SIGKILL;
-    if (word->died_ns != 0 && other->died_ns != 0)
-        return word->died_ns < other->died_ns;
-    return word->signal != SIGABRT && other->signal == SIGABRT;
-}
-
-static bool decides(const struct rendezvous *rdv, const struct conn_word *word, uint64_t now)
-{
-    int32_t have = rdv->verdict.status, status = word->status;
-
-    if (have == EPA_OK || (have == EPA_ERR_ABORTED && status != EPA_ERR_ABORTED))
-        return true;
-    if (status != EPA_ERR_DIED || now - rdv->failed_ns >= blame_ns)
-        return false;
-    return have == EPA_ERR_SYSTEM || have == EPA_ERR_TIMEOUT ||
-           (have == EPA_ERR_DIED && died_before(word, &rdv->verdict));
-}
-
 static void fail(struct rendezvous *rdv, struct conn_word word)
 {
     uint64_t now = epa_now_ns();
 
     if (rdv->reported)
         return;
-    if (decides(rdv, &word, now))
-        rdv->verdict = word;
+    conn_blame(&rdv->verdict, &word, rdv->failed_ns != 0 ? now - rdv->failed_ns : 0);
     if (rdv->failed_ns != 0)
         return;
     rdv->failed_ns = now;
@@ -131,16 +102,21 @@ static void forget(struct peer *peer)
     peer->state = FREE;
 }
 
-/* Where strangers have all slots, the first of them makes room. */
+/* Where strangers have all slots, the first of them makes room. Who has proved that it knows the
+ * token does not: its launcher takes a connection that is closed then for the loss of rank 0. */
 static void add_peer(struct rendezvous *rdv, int fd, const char *address)
 {
     struct peer *at = NULL;
 
     for (struct peer *p = rdv->peer; p < rdv->peer + rdv->slots; p++)
-        if (p->state != JOINED &&
+        if (p->state != JOINED && p->state != PROVED &&
             (at == NULL || (at->state != FREE && (p->state == FREE || p->since_ns < at->since_ns))))
             at = p;
-    if (at->state != FREE) /* there are more slots than ranks */
+    if (at == NULL) { /* there are more slots than ranks */
+        close(fd);
+        return;
+    }
+    if (at->state != FREE)
         forget(at);
     *at = (struct peer){.state = STRANGER, .since_ns = epa_now_ns()};
     conn_init(&at->conn, fd, CONN_GREET_MAX);
@@ -179,7 +155,10 @@ static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struc
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
-    conn_make_greet(&mine);
+    if (!conn_make_greet(&mine)) {
+        conn_close(&peer->conn, "getrandom: %s", strerror(errno));
+        return;
+    }
     conn_put(&peer->conn, CONN_CHALLENGE, &mine, sizeof(mine), NULL, 0);
     if (greet.protocol != CONN_PROTOCOL) {
         snprintf(why, sizeof(why), "another version of epa2a: it speaks protocol %u, rank 0 has %d",

@@ -353,12 +353,13 @@ static void report_lost(const struct session *s, uint32_t failed_rank, const cha
                         struct epa_error *err)
 {
     const struct session_rank *rank = session_rank(s, failed_rank);
+    size_t first = strcspn(how, ";"); /* others that crashed may follow */
 
     if (rank->pid == 0)
         (void)epa_fail(err, EPA_ERR_DIED, "%s", how);
     else
-        (void)epa_fail(err, EPA_ERR_DIED, "%s: %s, iteration %llu", how, where(s, failed_rank),
-                       (unsigned long long)rank->iteration);
+        (void)epa_fail(err, EPA_ERR_DIED, "%.*s: %s, iteration %llu%s", (int)first, how,
+                       where(s, failed_rank), (unsigned long long)rank->iteration, how + first);
 }
 
 /* Of ranks that wait for each other some wait for one that does nothing any more. It is found once

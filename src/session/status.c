@@ -187,8 +187,8 @@ static enum epa_status open_page(pid_t pid, int *out, struct epa_error *err)
         to[n < 0 ? 0 : n] = ' '; /* "(deleted)" may follow */
         to[n < 0 ? 1 : n + 1] = '\0';
         found = strncmp(to, is, sizeof(is) - 1) == 0;
-        if (found)
-            *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_CLOEXEC);
+        if (found) /* it may be a FIFO: any file may have that name in a container */
+            *out = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
     if (found && *out < 0)
         (void)epa_fail(err, EPA_ERR_SYSTEM, "process %d cannot be read: %s", (int)pid,

@@ -501,7 +501,9 @@ def f_anytime(launch, transport, n, verb, sig, target):
             return dict(want={0})
         time.sleep(R.random() * whole[key] * 1.1)
         run.since = time.time()
-        kill(run.rank_of(r) if target == 'a rank' else run.agent_of(r), sig)
+        if not kill(run.rank_of(r) if target == 'a rank' else run.agent_of(r), sig):  # not there yet, or no more: nothing is hit
+            run.wait(60 * A.slow)
+            return dict(want={0})
         want = {5, 0} if target == 'a rank' else {-sig, 0, 143, 130} if launch == 'fork' else {5, 0, 4, -sig, 143, 130}
         return dict(want=want | (ANY if launch == 'mpi' else set()), limit=limit_of(launch, whole[key] + (START if launch != 'fork' else 0)),
                     json_must=target == 'a rank' and launch == 'fork', parent_killed=target != 'a rank' or launch != 'fork')

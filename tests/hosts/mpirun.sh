@@ -1,12 +1,13 @@
 #!/bin/bash
 # mpirun on one host: what launcher mpi promises where no network is needed.
-#   mpirun.sh EPA2A CONFIG KIND
+#   mpirun.sh EPA2A CONFIG KIND [FINALIZE]
 #     KIND: verify    a report by rank 0 alone, that says who launched
 #           again     several launches of one command, in the processes of the first
 #           refused   outside of mpirun, with another size, with variables of another job
 #           kill      a rank in mid-run, and what is left of the launches after it
 #           setup     a rank while MPI starts
 #           term      one of the processes is told to stop
+#           leave     a rank that is stopped as it leaves MPI: FINALIZE is loaded before that
 set -u
 epa2a=$1 config=$2 kind=$3
 work=$(mktemp -d) || exit 99
@@ -114,6 +115,12 @@ term)
     rest 1
     kill -TERM "${agents[RANDOM % 4]#* }"
     ends 143
+    ;;
+leave) # MPI itself has no limit, and mpirun says that some process did not finalize
+    LD_PRELOAD=$4 job 4 verify "$config" "${mpi[@]}"
+    ends 1
+    says 'rank 2 \(host .*, pid [0-9]+\) did not leave within 30 s of its last run, and was killed'
+    grep -q '^# epa2a verify' "$work/out" || fail "no report"
     ;;
 esac
 exit "$failed"

@@ -265,6 +265,71 @@ TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
     }
 }
 
+/* Two ranks that end as they are told, once the launcher is where it looks at neither. */
+struct ends {
+    uint32_t signal[2]; /* 0: it returns EPA_ERR_DIED, having lost a peer */
+    pid_t pid[2];
+    uint32_t ready, go;
+};
+
+static enum epa_status end_as_told(struct epa_bootstrap *boot, void *arg)
+{
+    struct ends *ends = arg;
+    uint32_t signal = ends->signal[boot->world.rank];
+
+    ends->pid[boot->world.rank] = getpid();
+    __atomic_add_fetch(&ends->ready, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&ends->go, __ATOMIC_ACQUIRE) == 0)
+        usleep(1000);
+    if (signal != 0)
+        raise((int)signal);
+    return EPA_ERR_DIED;
+}
+
+static bool wait_for_both(void *arg, enum epa_poll_reason why)
+{
+    struct ends *ends = arg;
+    siginfo_t info;
+
+    if (__atomic_load_n(&ends->ready, __ATOMIC_ACQUIRE) < 2 || ends->go != 0)
+        return false;
+    __atomic_store_n(&ends->go, 1, __ATOMIC_RELEASE);
+    for (uint32_t r = 0; r < 2; r++)
+        (void)waitid(P_PID, (id_t)ends->pid[r], &info, WEXITED | WNOWAIT);
+    return false;
+}
+
+/* A launcher that waits for a core finds several ranks dead at once: one is why another crashed. */
+TEST(of_ranks_that_are_found_dead_at_once_the_cause_is_named)
+{
+    static const struct {
+        uint32_t signal[2], blamed;
+        const char *words;
+    } cases[] = {
+        {{SIGABRT, SIGKILL}, 1, "rank 1 (pid .. by signal 9"},
+        {{SIGABRT, SIGABRT}, 0, "rank 0 (pid .. by signal 6 .. rank 1 (pid .. by signal 6"},
+        {{0, SIGABRT}, 1, "rank 1 (pid .. by signal 6"},
+    };
+
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        struct ends *ends =
+            mmap(NULL, sizeof(*ends), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        struct epa_launch launch = launch_of(2, end_as_told, ends);
+        uint32_t failed_rank = UINT32_MAX;
+        struct epa_error err;
+
+        assert_ptr_not_equal(ends, MAP_FAILED);
+        memcpy(ends->signal, cases[i].signal, sizeof(ends->signal));
+        launch.poll_launch = wait_for_both;
+        launch.poll_arg = ends;
+        launch.failed_rank = &failed_rank;
+        assert_int_equal(run(&launch, &err), EPA_ERR_DIED);
+        assert_words(err.text, cases[i].words);
+        assert_int_equal(failed_rank, cases[i].blamed);
+        munmap(ends, sizeof(*ends));
+    }
+}
+
 /* Room for some ranks' pipes and pidfds, not for all; those that run wait for the others. */
 TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
 {
@@ -357,6 +422,44 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
         assert_words(text, "[rank 0] one\n .. [rank 0] \n .. [rank 0] two\n");
         assert_words(text, "[rank 1] to stdout\n .. [rank 1] last words\n");
     }
+}
+
+/* Whoever reads standard error may have stopped: the launcher goes on, and passes on what comes once
+ * there is room again. */
+TEST(what_nobody_reads_holds_up_no_launcher)
+{
+    static char line[100], text[1 << 17];
+    int from[2], out[2], saved = dup(STDERR_FILENO);
+    struct relay relay;
+    ssize_t n;
+
+    assert_int_equal(pipe2(from, O_NONBLOCK), 0);
+    assert_int_equal(pipe2(out, O_NONBLOCK), 0);
+    while (write(out[1], "x", 1) == 1)
+        continue;
+    assert_int_equal(fcntl(out[1], F_SETFL, 0), 0);
+    memset(line, 'x', sizeof(line));
+    line[sizeof(line) - 1] = '\n';
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(write(from[1], line, sizeof(line)), sizeof(line));
+    relay_init(&relay, from[0], 7, true);
+    alarm(60); /* else for ever */
+    dup2(out[1], STDERR_FILENO);
+    relay_turn(&relay);
+    assert_true(read(out[0], text, sizeof(text)) > 0);
+    assert_int_equal(write(from[1], "again\n", 6), 6);
+    relay_turn(&relay);
+    dup2(saved, STDERR_FILENO);
+    alarm(0);
+    n = read(out[0], text, sizeof(text) - 1);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_string_equal(text, "[rank 7] again\n");
+    close(from[1]);
+    relay_finish(&relay);
+    close(out[0]);
+    close(out[1]);
+    close(saved);
 }
 
 /* More than one turn takes, as a rank may have written between the last turn and its death;

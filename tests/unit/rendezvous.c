@@ -1,8 +1,11 @@
 /* The rendezvous against launchers that are none: silent ones, late ones, liars. With those that are, and
  * with strangers: tests/faults. */
 #include "test.h"
+#include <errno.h>
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -242,6 +245,21 @@ TEST(who_died_first_is_blamed)
     }
 }
 
+/* UCX crashes where it takes the key of a peer that is gone, and on a machine whose cores are busy
+ * the launcher of a rank finds its death when it finds it. */
+TEST_OF_GAME(all_ranks_that_crashed_are_named, 4)
+{
+    const struct conn_word dead[] = {death(1, SIGABRT, 30), death(2, SIGSEGV, 20), death(3, 0, 40)};
+
+    join_all(g);
+    for (uint32_t i = 0; i < LENGTH(dead); i++) {
+        conn_put_word(&g->client[i + 1], CONN_WORD, &dead[i]);
+        conn_say(&g->client[i + 1], CONN_DONE);
+    }
+    assert_end(g, &g->client[0], EPA_ERR_DIED,
+               "rank 2 by signal 11; rank 1 by signal 6; rank 3 by signal 0");
+}
+
 /* A rank that is told to leave a step may come to the next. */
 TEST_OF_GAME(a_step_after_a_failure_blames_nobody_else, 2)
 {
@@ -368,6 +386,23 @@ TEST(liars_are_dropped)
     }
 }
 
+/* Its launcher would report that rank 0 is gone, and would not connect again. */
+TEST_OF_GAME(strangers_push_out_nobody_who_has_proved_to_know_the_token, 2)
+{
+    int ends[2];
+
+    prove(g, connect_one(g), "token", CONN_PROOF);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+        rendezvous_adopt(g->rendezvous, ends[0]);
+        close(ends[1]);
+    }
+    hello_as(&g->client[0], 0, 2, EPA_ABI, "a: 1\n");
+    join(g, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        expect(g, &g->client[r], CONN_WELCOME);
+}
+
 TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
 {
     join_all(g);
@@ -376,6 +411,33 @@ TEST_OF_GAME(pieces_of_other_lengths_end_the_launch, 2)
     conn_say(&g->client[0], CONN_DONE);
     conn_say(&g->client[1], CONN_DONE);
     assert_verdict(g, &g->client[0], EPA_ERR_SYSTEM, "bytes to gather where another has");
+}
+
+static bool no_random; /* as in a sandbox that refuses it */
+
+ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
+{
+    errno = ENOSYS;
+    return no_random ? -1 : (ssize_t)syscall(SYS_getrandom, out, bytes, flags);
+}
+
+TEST(who_has_no_random_numbers_says_so)
+{
+    static const struct launcher_contact contact = {.token = "token", .address = {"127.0.0.1"}};
+    struct net_dial dial;
+    struct conn conn;
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    alarm(60); /* else for ever */
+    no_random = true;
+    net_dial_init(&dial, &contact, ends[0]);
+    no_random = false;
+    alarm(0);
+    assert_int_equal(net_dial_turn(&dial, 0, epa_now_ns(), &conn), NET_TRYING);
+    assert_words(dial.why, "getrandom: Function not implemented");
+    net_dial_finish(&dial);
+    close(ends[1]);
 }
 
 /* RFC 4231, test case 2. */
