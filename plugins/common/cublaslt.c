@@ -8,10 +8,11 @@
 #ifdef EPA2A_CUBLASLT
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/libraries.h"
 
 enum {
     CANDIDATES = 8, /* of the heuristic, that are timed, */
@@ -51,30 +52,14 @@ struct cublaslt {
 
 static enum epa_status load(struct api *out, struct epa_error *err)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } function[] = {
+    static const struct library_function function[] = {
 #define ROW(name) {"cublasLt" #name, offsetof(struct api, name)},
         FUNCTIONS(ROW)};
-    static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                          "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                          "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    void *open = NULL, *at;
 
-    /* Never closed: the driver may call what it left there. */
-    for (size_t i = 0; i < sizeof(library) / sizeof(library[0]) && open == NULL; i++)
-        open = dlopen(library[i], RTLD_NOW | RTLD_LOCAL);
-    if (open == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "there is no libcublasLt.so.13 or .12 (set LD_LIBRARY_PATH to its folder)");
-    for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
-        at = dlsym(open, function[i].name);
-        if (at == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED, "libcublasLt has no %s", function[i].name);
-        memcpy((char *)out + function[i].offset, &at, sizeof(at));
-    }
-    return EPA_OK;
+    return library_load(LIBRARY_ID_CUBLASLT, function, sizeof(function) / sizeof(*function), out,
+                        err) != NULL
+               ? EPA_OK
+               : EPA_ERR_UNSUPPORTED;
 }
 
 /* ---- what is multiplied ---- */

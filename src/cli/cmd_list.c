@@ -90,7 +90,8 @@ static json_t *table_json(const struct registry_entry *entry, uint32_t n, int on
         if (only < 0 || entry[i].kind == (enum epa_plugin_kind)only)
             json_array_append_new(plugins, entry_json(&entry[i]));
     return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "plugin_abi",
-                          json_integer(EPA_ABI), "plugins", plugins, NULL);
+                          json_integer(EPA_ABI), "plugins", plugins, "libraries",
+                          only < 0 ? libraries_json() : json_array(), NULL);
 }
 
 #define NEEDS_CUDA "needs on CUDA memory: a transport with [{needs_cuda}|nothing in particular]"
@@ -136,6 +137,18 @@ static void add_table(struct text *text, const json_t *plugins)
         }
     }
 }
+
+static void add_libraries(struct text *text, const json_t *libraries)
+{
+    if (json_array_size(libraries) > 0)
+        text_add(text, "\nlibraries\n");
+    for (struct json_walk it = {libraries}; json_next(&it);) {
+        text_add(text, "  %-12s  ", json_text_at(it.value, "name"));
+        fill_add(text, "{version}, {path}, {use}", it.value, NULL);
+        text_add(text, "\n");
+    }
+}
+
 /* -1: all kinds. */
 static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_error *err)
 {
@@ -175,6 +188,7 @@ int cmd_list(const struct cli *cli)
     n = registry_list(registry, &entry);
     document = table_json(entry, n, only);
     add_table(&text, json_object_get(document, "plugins"));
+    add_libraries(&text, json_object_get(document, "libraries"));
     if (text.bytes == 0)
         fprintf(stderr, "epa2a: there is no %s\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));

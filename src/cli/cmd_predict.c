@@ -25,8 +25,7 @@
 /* ---- the worlds ---- */
 
 /* "ranks=8" of --set, which may be more than an experiment may have; others stay. */
-static bool take_set(const char *set, const char *key, uint32_t most, uint32_t *out,
-                     struct epa_error *err)
+static bool take_set(const char *set, const char *key, uint32_t *out, struct epa_error *err)
 {
     size_t bytes = strlen(key);
     struct value_error why;
@@ -34,8 +33,9 @@ static bool take_set(const char *set, const char *key, uint32_t most, uint32_t *
 
     if (strncmp(set, key, bytes) != 0 || set[bytes] != '=')
         return false;
-    if (!value_u64(set + bytes + 1, &value, &why) || value > most)
-        epa_fail(err, EPA_ERR_CONFIG, "--set %s: a whole number is expected, up to %u", set, most);
+    if (!value_u64(set + bytes + 1, &value, &why) || value > RANKS_MOST)
+        epa_fail(err, EPA_ERR_CONFIG, "--set %s: a whole number is expected, up to %u", set,
+                 RANKS_MOST);
     else
         *out = (uint32_t)value;
     return true;
@@ -90,8 +90,8 @@ static enum epa_status read_file(struct prediction *p)
     enum epa_status status;
 
     for (uint32_t i = 0; i < cli->n_sets; i++)
-        if (!take_set(cli->set[i], "ranks", RANKS_MOST, &ranks, &p->err) &&
-            !take_set(cli->set[i], "ranks_per_node", RANKS_MOST, &per_node, &p->err))
+        if (!take_set(cli->set[i], "ranks", &ranks, &p->err) &&
+            !take_set(cli->set[i], "ranks_per_node", &per_node, &p->err))
             set[n++] = cli->set[i];
     rest.set = set;
     rest.n_sets = n;

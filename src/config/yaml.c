@@ -234,10 +234,9 @@ struct reader {
     bool failed;  /* something was refused, though there may be a tree */
 };
 
-static bool count_nodes(struct reader *reader, const struct source_location *location, uint32_t n)
+static bool count_node(struct reader *reader, const struct source_location *location)
 {
-    reader->nodes += n;
-    if (reader->nodes <= MAX_NODES)
+    if (++reader->nodes <= MAX_NODES)
         return true;
     diag_error(reader->diag, location, NULL, "more than %d values in one file", MAX_NODES);
     return false;
@@ -256,7 +255,7 @@ static bool may_expand(struct reader *reader, const struct node *from, uint32_t 
                    depth > MAX_DEPTH ? MAX_DEPTH : MAX_EXPANDED);
         return false;
     }
-    may = count_nodes(reader, location, 1);
+    may = count_node(reader, location);
     for (uint32_t i = 0; i < from->n && may; i++)
         may = may_expand(reader, from->item[i], depth + 1, location);
     return may;
@@ -456,13 +455,13 @@ static bool take(struct reader *reader, const yaml_event_t *event)
     switch (event->type) {
     case YAML_MAPPING_START_EVENT:
     case YAML_SEQUENCE_START_EVENT:
-        return count_nodes(reader, &location, 1) && begin(reader, event, &location);
+        return count_node(reader, &location) && begin(reader, event, &location);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
         end(reader);
         return true;
     case YAML_SCALAR_EVENT:
-        if (!count_nodes(reader, &location, 1))
+        if (!count_node(reader, &location))
             return false;
         refuse_tag(reader, event->data.scalar.tag, &location);
         anchor = add_anchor(reader, event->data.scalar.anchor);

@@ -9,6 +9,7 @@
 #include <epa2a/algorithm.h>
 
 #include "plugin/registry.h"
+#include "report/summary.h"
 #include "session/session.h"
 
 enum { PLUGINS = 48, RANKS_MOST = 8, HEAP_BYTES = 4 << 20 };
@@ -398,24 +399,17 @@ static void print_section(FILE *to, const char *name, const json_t *section)
 
 static void print_plugin(FILE *to, const json_t *p)
 {
-    const char *text = json_text_at(p, "text");
+    static const char how[] =
+        "[{usable=true}can be used|{loaded=true}cannot be used|cannot be loaded][: {text}]";
+    static const char speed[] =
+        "links: {links.rate%.1f} GB/s out of each rank while all send, [{links.latency_ns/1e3%.2f} "
+        "us for a signal|the time of a signal is not known, as other programs have the cores]";
     text_auto line = {0}, links = {0};
 
-    text_add(&line, "%s%s%s",
-             json_is_true(json_at(p, "usable"))   ? "can be used"
-             : json_is_true(json_at(p, "loaded")) ? "cannot be used"
-                                                  : "cannot be loaded",
-             *text != '\0' ? ": " : "", text);
+    (void)fill_add(&line, how, p, NULL);
     print_row(to, json_text_at(p, "name"), line.data);
-    if (json_is_object(json_at(p, "links"))) {
-        text_add(&links, "links: %.1f GB/s out of each rank while all send, ",
-                 json_number_at(p, "links.rate"));
-        if (json_is_number(json_at(p, "links.latency_ns")))
-            text_add(&links, "%.2f us for a signal", json_number_at(p, "links.latency_ns") / 1e3);
-        else
-            text_add(&links, "the time of a signal is not known, as other programs have the cores");
+    if (fill_add(&links, speed, p, NULL))
         print_row(to, "", links.data);
-    }
     for (struct json_walk it = {json_at(p, "facts")}; json_next(&it);) {
         text_auto fact = {0};
 

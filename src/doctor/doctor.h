@@ -16,6 +16,9 @@ enum { DOCTOR_SCHEMA = 4 };
  * Programs are looked for on PATH whatever it is. Nothing fails: what is not known is null. */
 json_t *machine_collect(const char *root);
 
+/* [{"name", "path", "version", "use"}] of libraries that multiply and are here. */
+json_t *libraries_json(void);
+
 /* Adds "warnings" and "missing" to a document that has "plugins", too. `no_plugins`: which folders
  * hold none; NULL: there are some. */
 void machine_judge(json_t *document, const char *no_plugins);

@@ -1,8 +1,7 @@
 /* The machine: cores, memory and limits, RDMA ports, GPUs and networks as /proc, /sys and /dev have
- * them, the programs that start ranks, the library that multiplies on GPUs; and what is wrong with
+ * them, the programs that start ranks, the libraries that multiply; and what is wrong with
  * it. No other library is asked. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include "base/file.h"
 #include "doctor/doctor.h"
 #include "epa2a/gemm.h"
+#include "kernels/libraries.h"
 #include "plugin/registry.h"
 #include "report/result.h"
 
@@ -270,32 +270,17 @@ static json_t *programs_json(void)
     return out;
 }
 
-/* Libraries that plugins load where they are there. */
-static json_t *libraries_json(void)
+json_t *libraries_json(void)
 {
-    /* As plugins/common/cublaslt.c finds it. */
-    static const char *const path[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                       "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                       "/usr/local/cuda/lib64/libcublasLt.so.12"};
     json_t *out = json_array();
-    size_t (*version)(void) = NULL, n;
-    char text[32] = "";
-    void *open = NULL, *at; /* never closed: the library may have left something with the driver */
+    struct library_found at;
 
-    for (size_t i = 0; i < sizeof(path) / sizeof(path[0]) && open == NULL; i++) {
-        open = dlopen(path[i], RTLD_LAZY | RTLD_LOCAL);
-        if (open == NULL)
-            continue;
-        at = dlsym(open, "cublasLtGetVersion");
-        memcpy(&version, &at, sizeof(at));
-        n = version != NULL ? version() : 0; /* 130002, or 120900 */
-        if (n != 0)
-            snprintf(text, sizeof(text), "%zu.%zu.%zu", n / 10000, n / 100 % 100, n % 100);
-        json_array_append_new(
-            out, json_object_of("name", json_text("cuBLASLt"), "path", json_text(path[i]),
-                                "version", json_text_or_null(text), "use",
-                                json_text("for algorithm.library of ag_then_gemm"), NULL));
-    }
+    for (int i = 0; i < LIBRARY_IDS; i++)
+        if (library_find((enum library_id)i, &at))
+            json_array_append_new(out, json_object_of("name", json_text(at.name), "path",
+                                                      json_text(at.file), "version",
+                                                      json_text(at.version), "use",
+                                                      json_text(at.use), NULL));
     return out;
 }
 

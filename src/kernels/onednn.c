@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT(a) #a
-#define TEXT_OF(a) TEXT(a)
-#define LIBRARY "libdnnl.so." TEXT_OF(DNNL_VERSION_MAJOR)
+#include "kernels/libraries.h"
 
 enum { KEPT = 8 /* matmuls of a worker and product */ };
 
@@ -76,27 +74,15 @@ struct onednn {
 
 static enum epa_status load(struct api *out, struct epa_error *err)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } function[] = {
+    static const struct library_function function[] = {
 #define ROW(name) {"dnnl_" #name, offsetof(struct api, name)},
         FUNCTIONS(ROW)};
-    /* Never closed: threads may have run its code. */
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *at;
+    void *library =
+        library_load(LIBRARY_ID_ONEDNN, function, sizeof(function) / sizeof(*function), out, err);
+    void *at = library != NULL ? dlsym(library, "omp_set_num_threads") : NULL;
 
-    if (library == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s", dlerror());
-    for (size_t i = 0; i < sizeof(function) / sizeof(function[0]); i++) {
-        at = dlsym(library, function[i].name);
-        if (at == NULL)
-            return epa_fail(err, EPA_ERR_UNSUPPORTED, "library: onednn: %s has no %s", LIBRARY,
-                            function[i].name);
-        memcpy((char *)out + function[i].offset, &at, sizeof(at));
-    }
-    at = dlsym(library, "omp_set_num_threads");
     memcpy(&out->omp_set_num_threads, &at, sizeof(at));
-    return EPA_OK;
+    return library != NULL ? EPA_OK : EPA_ERR_UNSUPPORTED;
 }
 
 #if DNNL_VERSION_MAJOR >= 3

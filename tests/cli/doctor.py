@@ -115,6 +115,9 @@ def main(epa2a):
                  "cannot be used" if plugin["loaded"] else "cannot be loaded")
         if not any(line.split()[:1] == [plugin["name"]] and words in line for line in table):
             failures.append(f"the table does not say: {plugin['name']} {words}")
+    listed = subprocess.run([epa2a, "list", "--json", "-"], capture_output=True, text=True, timeout=120, check=True)
+    if json.loads(listed.stdout)["libraries"] != document["devices"]["libraries"]:
+        failures.append("list has other libraries")
     alone = run("--quick", "--json", "-")
     failures += [*differences(json.loads(alone.stdout), SHAPE), *alone.stderr.splitlines()]
     print(*failures, f"{len(document['plugins'])} plugins, {len(failures)} failures", sep="\n")

@@ -19,7 +19,7 @@ Needs: Linux, Python 3; a faulty run takes 1 to 8 s. The seed is that of
 the day unless it is given; after --seconds no further fault is begun. As root it has a /dev/shm, System V segments and
 a network of its own: what other programs leave there is not counted.
 It ends no process but those that carry its own mark in their environment."""
-import argparse, glob, json, multiprocessing, os, random, re, shutil, signal, subprocess, sys, tempfile, time
+import argparse, collections, glob, json, multiprocessing, os, random, re, shutil, signal, subprocess, sys, tempfile, time
 ap = argparse.ArgumentParser()
 ap.add_argument('build')
 ap.add_argument('--algorithm', default='ll_v2', choices=['ll_v2', 'll_v1', 'token_flag', 'fused', 'ag_gemm_2d'])
@@ -223,8 +223,7 @@ class Run:
             k = sorted((x for x in p if p[x] == self.p[0].pid))
             return k[r] if len(k) > r else 0
         a = self.agent_of(r)
-        k = [x for x in p if p[x] == a]
-        return k[0] if k else 0
+        return next((x for x in p if p[x] == a), 0)
 
     def until(self, what, limit=15 * A.slow):
         """'ranks': all are there; 'under way': the first iterations are done."""
@@ -236,8 +235,7 @@ class Run:
                 if what == 'ranks':
                     return True
                 s = subprocess.run([EPA, 'status', '--json', '-', str(agents(p)[0])], capture_output=True, text=True, timeout=10)
-                m = re.findall('"iteration":\\s*(\\d+)', s.stdout)
-                if m and max(map(int, m)) >= 2:
+                if any(int(i) >= 2 for i in re.findall('"iteration":\\s*(\\d+)', s.stdout)):
                     return True
             time.sleep(0.004 if what == 'ranks' else 0.03)
         return False
@@ -265,7 +263,6 @@ bad = []
 leftovers = set()  # removed in the end: until then they may be of somebody else who makes them now
 known = []
 count = 0
-done_in = {}
 STAGE = '(set-up|between stages|dispatch|combine|layer|gemm|gather|warm|inputs|check|report|barrier|before|after)'
 
 
@@ -291,16 +288,12 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
             v.append(f'status itself: {x!r}')
         v += [f'process {p}: {where(p)}' for p in sorted(procs())]
     else:
-        for i, c in enumerate(codes):
-            if only_codes_of is not None and i not in only_codes_of:
-                continue
-            if c not in want:
-                v.append(f"exit code {c} of {(i if len(codes) > 1 else 'it')}, not {sorted(want)}")
+        for i in range(len(codes)) if only_codes_of is None else only_codes_of:
+            if codes[i] not in want:
+                v.append(f"exit code {codes[i]} of {i if len(codes) > 1 else 'it'}, not {sorted(want)}")
     end = time.time() + 1.5
-    left = procs()
-    while left and time.time() < end:
+    while (left := procs()) and time.time() < end:
         time.sleep(0.02)
-        left = procs()
     if ended and left:
         v.append(f'{len(left)} processes left behind')
     run.clean()
@@ -333,10 +326,9 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
     seg = sysv() - run.before[1]
     for f in sorted(new):
         try:
-            own = os.stat('/dev/shm/' + f).st_mtime >= run.t0 - 5
+            if os.stat('/dev/shm/' + f).st_mtime < run.t0 - 5:
+                continue
         except OSError:
-            continue
-        if not own:
             continue
         if re.match('ucx_shm_posix|vader_|osc_|open_mpi|sm_segment', f):
             known.append((name, '/dev/shm/' + re.sub('[0-9a-f]{6,}', '*', f)))
@@ -356,7 +348,6 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
     global count
     count += 1
     k = codes[0] if len(codes) == 1 else '/'.join(sorted({str(c) for c in codes}))
-    done_in.setdefault(name.split(' | ')[0], []).append(ms)
     if v:
         bad.append((name, v))
         say(f"VIOLATION {name}: {'; '.join(v)} (codes {codes}, {ms} ms)")
@@ -523,20 +514,17 @@ def f_mpirun(transport, n, verb, sig, when):
 
 
 whole = {}
-SIZES = [2, 3, 4, 8]
 
 
 def pick():
-    return (R.choice(SIZES), R.choice(['bench', 'bench', 'verify', 'run']))
-T = list(TRANSPORTS)
-ucx = [t for t in T if t.startswith('ucx')]
+    return (R.choice([2, 3, 4, 8]), R.choice(['bench', 'bench', 'verify', 'run']))
 
 
 def plan(n):
     """A list of n faults, the same for a seed; every kind in turn, so that any prefix is balanced."""
     out = []
     kinds = []
-    for t in T:
+    for t in TRANSPORTS:
         for when in ('at start', 'in set-up', 'under way', 'under way'):
             kinds.append(lambda t=t, w=when: f_rank('fork', t, *pick(), w, R.choice(KILLS)))
         for when in ('at start', 'in set-up', 'under way'):
@@ -562,7 +550,7 @@ def plan(n):
     if 'mpi' in LAUNCH:
         for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
             for w in ('in set-up', 'under way'):
-                kinds.append(lambda s=s, w=w: f_mpirun(R.choice(T), *pick(), s, w))
+                kinds.append(lambda s=s, w=w: f_mpirun(R.choice(list(TRANSPORTS)), *pick(), s, w))
     while len(out) < n:
         order = kinds[:]
         R.shuffle(order)
@@ -598,10 +586,7 @@ try:
             say(f'again: the machine gave nobody a core for {stall:.1f} s: {name}')
             del bad[before[1]:]
             count = before[2]
-    kn = {}
-    for n_, w in known:
-        kn[w] = kn.get(w, 0) + 1
-    for w, c in sorted(kn.items()):
+    for w, c in sorted(collections.Counter(w for _, w in known).items()):
         say(f'known: {w}: {c} times')
 finally:
     for p in procs():

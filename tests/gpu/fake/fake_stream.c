@@ -170,14 +170,6 @@ cudaError_t fake_queue(cudaStream_t stream, void (*run)(void *), const void *dat
     return cudaSuccess;
 }
 
-static void drain(struct CUstream_st *s)
-{
-    pthread_mutex_lock(&s->lock);
-    while (s->queue.first != NULL || s->busy)
-        pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* ---- streams ---- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
@@ -253,29 +245,26 @@ static void backoff(uint32_t ns)
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* Who asks in vain asks again, so he is kept a while. */
-static bool stays_busy(struct CUstream_st *s)
-{
-    if (!is_busy(s))
-        return false;
-    backoff(QUESTION_NS);
-    return is_busy(s);
-}
-
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     if (s != NULL && s->records)
         return cudaErrorStreamCaptureUnsupported;
     if (fake_fails())
         return cudaErrorUnknown;
-    return s != NULL && stays_busy(s) ? cudaErrorNotReady : cudaSuccess;
+    if (s == NULL || !is_busy(s))
+        return cudaSuccess;
+    backoff(QUESTION_NS); /* who asks in vain asks again */
+    return is_busy(s) ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     if (s->records)
         return cudaErrorStreamCaptureUnsupported;
-    drain(s);
+    pthread_mutex_lock(&s->lock);
+    while (s->queue.first != NULL || s->busy)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 

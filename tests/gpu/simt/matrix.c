@@ -367,6 +367,12 @@ static void check_operand(struct worker *w, uint64_t descriptor, uint32_t rows,
     simt_async_check(w, tile - SIMT_SHARED_BASE, rows * TILE_ROW, "wgmma");
 }
 
+/* Field by field: a lane's padding is whatever was on its stack. */
+static bool is_same(const struct simt_product *a, const struct simt_product *b)
+{
+    return a->a == b->a && a->b == b->b && a->n == b->n && a->type == b->type && a->sum == b->sum;
+}
+
 /* The first lane says what the others are to say, too. */
 static struct instruction *instruction_of(struct worker *w, struct group *g, float *d,
                                           const struct simt_product *what)
@@ -383,7 +389,7 @@ static struct instruction *instruction_of(struct worker *w, struct group *g, flo
         in->chain = chain_of(w, g, lane, d, in);
         in->chain->last = number;
         g->known++;
-    } else if (memcmp(&in->what, what, sizeof(*what)) != 0) {
+    } else if (!is_same(&in->what, what)) {
         simt_die(w, "thread %u issues another wgmma than the first lane of its warpgroup",
                  w->now->number);
     }

@@ -50,6 +50,7 @@ TEST(a_fault_is_said)
         {PROBE_BEHIND_MEMORY, "AddressSanitizer"},
 #endif
         {TILES_RIGHT, NULL},
+        {TILES_PADDING, NULL},
         {TILES_NO_FULL, "none of its threads has waited for"},
         {TILES_PARITY, "phase of parity 0, which misses 4 arrivals and 0 bytes"},
         {TILES_BYTES, "misses 0 arrivals and 16 bytes"},

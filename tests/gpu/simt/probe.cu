@@ -214,6 +214,20 @@ EPA_DEV void release(struct product_shared &s, uint32_t stage)
         epa_dev_mbar_arrive(&s.empty[stage]);
 }
 
+/* As epa_dev_wgmma(), from a struct between whose members is what each lane had there. */
+EPA_DEV void multiply_from_padding(float *sum, uint64_t a, uint64_t b, bool add)
+{
+    struct simt_product what;
+
+    memset(&what, (int)threadIdx.x, sizeof(what));
+    what.a = a;
+    what.b = b;
+    what.n = COLUMNS;
+    what.type = SIMT_BF16;
+    what.sum = add;
+    simt_wgmma(sum, &what);
+}
+
 EPA_DEV void multiply(struct product_shared &s, const struct product_args &g, float (&sum)[HALF])
 {
     uint32_t phase = 0;
@@ -234,8 +248,12 @@ EPA_DEV void multiply(struct product_shared &s, const struct product_args &g, fl
         if (g.fault == TILES_ODD_LANE && threadIdx.x == MATH_END - 1)
             continue;
         for (uint32_t j = 0; j < BLOCK; j += 32)
-            epa_dev_wgmma<EPA_DEV_BF16, COLUMNS>(sum, epa_dev_descriptor_add(a, j),
-                                                 epa_dev_descriptor_add(b, j), i + j > 0);
+            if (g.fault == TILES_PADDING)
+                multiply_from_padding(sum, epa_dev_descriptor_add(a, j),
+                                      epa_dev_descriptor_add(b, j), i + j > 0);
+            else
+                epa_dev_wgmma<EPA_DEV_BF16, COLUMNS>(sum, epa_dev_descriptor_add(a, j),
+                                                     epa_dev_descriptor_add(b, j), i + j > 0);
         epa_dev_wgmma_commit();
         if (g.fault == TILES_EARLY_RELEASE)
             release(s, stage);

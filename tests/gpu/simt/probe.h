@@ -18,6 +18,7 @@ enum probe_fault {
     PROBE_BEHIND_MEMORY,
     /* Of a product of tiles, as kernels for Hopper are written. */
     TILES_RIGHT,
+    TILES_PADDING,       /* right as well: lanes' structs differ in bytes that are nobody's */
     TILES_EARLY_SUM,     /* sums are read before wgmma is waited for */
     TILES_EARLY_RELEASE, /* a stage is given back before */
     TILES_NO_FULL,       /* nobody waits for loads */
