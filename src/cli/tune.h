@@ -7,7 +7,11 @@
 #include "cli/runs.h"
 #include "config/experiment.h"
 
-enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 1024 /* that a setting takes part in */ };
+enum {
+    TUNE_SETTINGS = 4096,
+    TUNE_ROUNDS = 1024, /* that a setting takes part in */
+    TUNE_VERIFIED = 4   /* iterations that are verified */
+};
 #define TUNE_LAST_MOST 0.6 /* of the budget, for the last comparison */
 
 /* What is tried: options over those of the file. */
@@ -83,8 +87,17 @@ struct tune_kept {
     struct runs runs;
 };
 
+/* What a turn came to. */
+struct tune_turn {
+    double median_ns;
+    uint64_t took_ns, samples; /* took_ns 0: it was interrupted */
+    const char *why;           /* it failed */
+};
+
 struct tune_search {
     struct tune t; /* for the report */
+    /* Takes a turn. Exit codes are those of the setting; with `err` they end the search. */
+    int (*take)(struct tune_search *, const struct tune_setting *, bool verify, struct tune_turn *);
     struct registry *registry;
     json_t *machine;
     struct tune_base *base;
@@ -121,5 +134,11 @@ struct tune_setting *tune_add_setting(struct tune_search *, uint32_t base, const
 /* Adds to a list all that differ from `from` in a value. */
 void tune_add_changes(struct tune_search *, const struct tune_setting *from, uint32_t pass,
                       struct tune_setting **list, uint32_t *n);
+
+/* ---- the search (tune_search.c) ---- */
+
+bool tune_is_interrupted(int code);
+/* From setting 0, the file's, to t.best and whether it is better. */
+int tune_search(struct tune_search *);
 
 #endif
