@@ -18,24 +18,25 @@
 /* ---- turns ---- */
 
 /* What a turn came to, for the journal; NULL: it was interrupted, with *code. */
-static json_t *run_turn(const struct tune_search *s, const struct tune_setting *x, bool verify,
-                        const json_t *what, int *code)
+static json_t *run_turn(const struct tune_search *s, const struct tune_setting *x,
+                        enum tune_verb verb, const json_t *what, int *code)
 {
     const struct experiment *file = s->base[0].x;
+    bool verify = verb == TUNE_VERIFY;
     bool may_stop = file->bench.arrivals == ARRIVALS_CLOSED && file->bench.min_time_ns == 0;
     struct results results = {0};
     const char **set = arena_alloc(s->t.arena, (x->n + 5) * sizeof(*set));
     uint32_t n = x->n;
     uint64_t start = epa_now_ns(), samples = 0;
     char why[CLI_FAILURE] = "";
-    double median = NAN;
+    double median = NAN, fastest = NAN;
     json_t *turn;
 
     memcpy(set, x->set, n * sizeof(*set));
     if (verify) {
         set[n++] = arena_printf(s->t.arena, "verify.iterations=%d", TUNE_VERIFIED);
     } else {
-        set[n++] = "bench.check=false";
+        set[n++] = verb == TUNE_CHECKED ? "bench.check=true" : "bench.check=false";
         if (may_stop)
             set[n++] = arena_printf(s->t.arena, "bench.max_time=%" PRIu64 "ns", s->longest_ns);
         if (s->iterations > 0)
@@ -51,30 +52,35 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
         results_free(&results);
         return NULL;
     }
-    if (*code == EXIT_OK && !verify)
+    if (*code == EXIT_OK && !verify) {
         median = turns_percentile(&results, s->stage, 500, &samples);
+        fastest = turns_percentile(&results, s->stage, TURNS_FASTEST, &samples);
+    }
     turn = json_object_of("what", json_deep_copy(what), "code", json_integer(*code), "error",
-                          json_text(why), "median_ns", json_whole(median), "samples",
-                          json_count(samples), "took_ns", json_count(epa_now_ns() - start), NULL);
+                          json_text(why), "median_ns", json_whole(median), "fastest_ns",
+                          json_whole(fastest), "samples", json_count(samples), "took_ns",
+                          json_count(epa_now_ns() - start), NULL);
     results_free(&results);
     return turn;
 }
 
 /* For struct tune_search: from the journal if it is there. */
-static int take_turn(struct tune_search *s, const struct tune_setting *x, bool verify,
+static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
                      struct tune_turn *out)
 {
+    static const char *const name[] = {"bench", "check", "verify"};
+    bool verify = verb == TUNE_VERIFY;
     json_t *set = json_array(), *what, *made = NULL;
     const json_t *turn = NULL;
     int code = EXIT_OK;
 
     for (uint32_t i = 0; i < x->n; i++)
         json_array_append_new(set, json_text(x->set[i]));
-    what = json_object_of("verb", json_text(verify ? "verify" : "bench"), "base",
-                          json_text(s->base[x->base].name), "set", set, "iterations",
+    what = json_object_of("verb", json_text(name[verb]), "base", json_text(s->base[x->base].name),
+                          "set", set, "iterations",
                           json_count(verify ? TUNE_VERIFIED : s->iterations), NULL);
     if (tune_journal_next(&s->journal, what, &turn, &s->err) == EPA_OK && turn == NULL) {
-        turn = made = run_turn(s, x, verify, what, &code);
+        turn = made = run_turn(s, x, verb, what, &code);
         if (turn != NULL)
             (void)tune_journal_add(&s->journal, turn, &s->err);
     }
@@ -84,6 +90,7 @@ static int take_turn(struct tune_search *s, const struct tune_setting *x, bool v
         code = (int)json_integer_value(json_object_get(turn, "code"));
         *out = (struct tune_turn){
             .median_ns = json_number_at(turn, "median_ns"),
+            .fastest_ns = json_number_at(turn, "fastest_ns"),
             .took_ns = (uint64_t)json_integer_value(json_object_get(turn, "took_ns")),
             .samples = (uint64_t)json_integer_value(json_object_get(turn, "samples")),
             .why = arena_printf(s->t.arena, "%s: %s", verify ? "verify" : "bench",

@@ -1,8 +1,11 @@
-/* The search of `epa2a tune`: a pass tries each value of each option alone, drops the slower half
- * again and again, and then tries those that won together; the next pass begins with the best. In a
- * round all settings that are left take turns with the file's own, so that what drifts is in all of
- * them; each is verified first. At the end the best and the file's settings take turns as in
- * `compare --run`.
+/* The search of `epa2a tune`. Each value of each option has a turn alone. Then settings are drawn at
+ * random: for each option a value, the more often the faster it seems, and the more often the less
+ * is known of it. So each turn says something of all options, and two that only gain together meet.
+ * What a value is worth is what least squares make of all turns (effects of values, as logarithms,
+ * add up); what a setting is worth is their sum, and what its own turns say beyond that. Turns go by
+ * rounds, which have a level of their own, as machines drift; each has one of the file's settings and
+ * one of the best so far. A setting is checked in its first turn, and the best is verified. At the end
+ * the best and the file's settings take turns as in `compare --run`.
  *
  * Every decision follows from what turns measured and how long they took, and from nothing else:
  * --resume reads those of a journal and comes to where the search was. */
@@ -12,19 +15,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "cli/cli.h"
 #include "cli/tune.h"
 
 enum {
-    ROUNDS = 6,       /* of a contest before it drops half, at least; */
-    ROUNDS_MOST = 30, /* by then it is known well enough, or the machine is busy */
-    WINNERS = 4,      /* that are combined */
-    PASSES = 4,
+    ROUND = 5,        /* settings that take turns, beside the file's */
+    ROUNDS = 4,       /* at least, */
+    ROUNDS_MOST = 80, /* and at most, after each value alone */
+    FIT_PASSES = 12,
+    OWN = 2,                /* turns of a setting say as much as the sum of effects */
     ITERATIONS_LEAST = 10,  /* of a turn */
     ITERATIONS_MOST = 10000 /* beyond those of the file */
 };
-#define GAIN 0.005     /* of a median; with less one is no better than another */
+#define GAIN 0.005 /* of a median; with less one is no better than another */
+#define NOISE 0.03 /* of a turn, until it is known from more than NOISE_TURNS */
+#define NOISE_TURNS 10
 #define THRESHOLD 0.01 /* of the last comparison */
+
+/* A value of an option, or another algorithm. */
+struct effect {
+    const struct tune_setting *alone;
+    double log, error;
+    uint32_t turns;
+};
+
+struct measured {
+    struct tune_setting *x;
+    uint32_t round;
+    double log_ns, left; /* left: of the level of its round and of effects */
+};
+
+struct search {
+    struct tune_search *s;
+    struct effect *effect;
+    struct measured *turn;
+    uint32_t effects, turns, rounds;
+    double noise, file_ns; /* of a turn, as a logarithm; file_ns: in this round */
+    uint64_t drawn;        /* random numbers */
+};
 
 /* ---- turns ---- */
 
@@ -34,10 +63,11 @@ bool tune_is_interrupted(int code)
            code == exit_code(EPA_ERR_INTERRUPTED, SIGTERM);
 }
 
-static int take_turn(struct tune_search *s, const struct tune_setting *x, bool verify,
+static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
                      struct tune_turn *out)
 {
-    int code = s->take(s, x, verify, out);
+    bool verify = verb == TUNE_VERIFY;
+    int code = s->take(s, x, verb, out);
 
     s->took_ns = out->took_ns;
     s->t.spent_ns += out->took_ns;
@@ -59,285 +89,341 @@ static uint64_t turn_ns(const struct tune_search *s)
 /* When turns of the search have to end: the last comparison says nothing before 10 rounds. */
 static uint64_t search_end(const struct tune_search *s)
 {
-    double budget = (double)s->t.budget_ns, last = 48 * (double)turn_ns(s);
+    double budget = (double)s->t.budget_ns, last = 40 * (double)turn_ns(s);
 
     return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget));
 }
 
 /* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it
  * is the file's. */
-static int settle(struct tune_search *s, struct tune_setting *x, int code, const char *why)
+static int settle(struct tune_search *s, struct tune_setting *x, int code,
+                  const struct tune_turn *turn)
 {
     if (code == EXIT_OK || s->err.status != EPA_OK || tune_is_interrupted(code))
         return code;
     x->dropped = true;
-    x->why = why;
+    x->why = turn->why;
     if (x != s->t.setting[0])
         return EXIT_OK;
-    epa_fail(&s->err, EPA_ERR_CONFIG, "%s: the file's settings fail: %s", s->t.cli->arg[0], why);
+    epa_fail(&s->err, EPA_ERR_CONFIG, "%s: the file's settings fail: %s", s->t.cli->arg[0],
+             turn->why);
     return code;
 }
 
-/* Before its first turn that is measured. */
-static int verify(struct tune_search *s, struct tune_setting *x)
+static double figure_of(const struct tune_search *s, const struct tune_turn *turn)
 {
-    struct tune_turn turn = {0};
-    int code = x->verified ? EXIT_OK : take_turn(s, x, true, &turn);
-
-    x->verified = true;
-    return settle(s, x, code, turn.why);
+    return s->t.permille == TURNS_FASTEST ? turn->fastest_ns : turn->median_ns;
 }
 
-/* One setting's turn in a round. */
-static int take_part(struct tune_search *s, struct tune_setting *x, double file_ns)
+/* One setting's turn in a round; its first is checked. */
+static int take_part(struct search *q, struct tune_setting *x)
 {
     struct tune_turn turn = {0};
-    int code = verify(s, x);
+    int code = take_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
 
-    if (code != EXIT_OK || x->dropped)
-        return code;
-    code = take_turn(s, x, false, &turn);
+    double ns;
+
     if (code != EXIT_OK)
-        return settle(s, x, code, turn.why);
-    x->ns[x->rounds] = turn.median_ns;
-    x->log_ratio[x->rounds++] = isnan(file_ns) ? 0 : log(turn.median_ns / file_ns);
+        return settle(q->s, x, code, &turn);
+    ns = figure_of(q->s, &turn);
+    if (x == q->s->t.setting[0])
+        q->file_ns = ns;
+    x->ns[x->rounds] = ns;
+    x->log_ratio[x->rounds++] = log(ns / q->file_ns);
+    q->turn[q->turns++] = (struct measured){x, q->rounds, log(ns), 0};
     return EXIT_OK;
 }
 
-static void show_progress(const struct tune_search *s, const char *what)
+static bool may_go_on(const struct search *q)
 {
-    if (turns_show_progress(s->t.cli))
-        fprintf(stderr, what == NULL ? "\r\033[K" : "\r\033[Kturn %u: %.60s", s->t.turns, what);
+    return q->s->t.spent_ns + turn_ns(q->s) < search_end(q->s) && q->rounds < TUNE_ROUNDS;
 }
 
-static int take_round(struct tune_search *s, struct tune_setting **list, uint32_t n, bool back,
-                      uint64_t until_ns)
+static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
 {
-    struct tune_setting *file = s->t.setting[0];
-    int code = take_part(s, file, NAN);
+    bool shown = turns_show_progress(q->s->t.cli);
+    int code = take_part(q, q->s->t.setting[0]);
 
-    for (uint32_t i = 0; i < n && code == EXIT_OK; i++) {
-        struct tune_setting *x = list[back ? n - 1 - i : i];
-
-        if (s->t.spent_ns + turn_ns(s) > until_ns)
-            break;
-        show_progress(s, x->name);
-        if (!x->dropped && x->rounds < TUNE_ROUNDS)
-            code = take_part(s, x, file->ns[file->rounds - 1]);
+    for (uint32_t i = 0; i < n && code == EXIT_OK && may_go_on(q); i++) {
+        if (shown)
+            fprintf(stderr, "\r\033[Kturn %u: %.60s", q->s->t.turns, list[i]->name);
+        if (!list[i]->dropped)
+            code = take_part(q, list[i]);
     }
-    show_progress(s, NULL);
+    if (shown)
+        fprintf(stderr, "\r\033[K");
+    q->rounds++;
     return code;
 }
-
-static uint32_t half_of(uint32_t n, uint32_t keep)
-{
-    return (n + 1) / 2 > keep ? (n + 1) / 2 : n > keep ? keep : n;
-}
-
-static int by_ratio(const void *a, const void *b)
-{
-    const struct tune_setting *x = *(struct tune_setting *const *)a;
-    const struct tune_setting *y = *(struct tune_setting *const *)b;
-    double of_x = tune_ratio(x, x->from), of_y = tune_ratio(y, y->from);
-
-    return (of_x > of_y) - (of_x < of_y);
-}
-
-/* Whether it is known which are kept, as the others are clearly behind, or how fast those are: to
- * GAIN, or to a tenth of what they gain or lose. */
-static bool is_settled(struct tune_setting **list, uint32_t n, uint32_t keep)
-{
-    bool settled = true;
-
-    qsort(list, n, sizeof(struct tune_setting *), by_ratio);
-    if (keep > 0 && keep < n &&
-        tune_ratio(list[keep], list[keep]->from) -
-                tune_ratio(list[keep - 1], list[keep - 1]->from) >
-            3 * (tune_error(list[keep]) + tune_error(list[keep - 1])))
-        return true;
-    for (uint32_t i = 0; i < n && i < keep; i++)
-        settled = settled &&
-                  tune_error(list[i]) < fmax(GAIN, fabs(tune_ratio(list[i], list[i]->from)) / 10);
-    return settled;
-}
-
-/* Leaves in the list who had a turn; the others say why not. */
-static uint32_t keep_tried(struct tune_setting **list, uint32_t n)
-{
-    uint32_t m = 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        if (!list[i]->dropped && list[i]->rounds > list[i]->from)
-            list[m++] = list[i];
-        else if (!list[i]->dropped)
-            list[i]->why = "not reached: the budget was spent";
-    }
-    return m;
-}
-
-/* Rounds until it is known which half of the list is faster, and the other half dropped, until
- * `keep` are left, the best first. */
-static int hold_contest(struct tune_search *s, struct tune_setting **list, uint32_t *n,
-                        uint32_t keep, uint64_t until_ns)
-{
-    uint32_t cuts = 0;
-    int code = EXIT_OK;
-
-    for (uint32_t i = 0; i < *n; i++) {
-        list[i]->from = list[i]->rounds;
-        if (list[i]->rounds > 0) { /* dropped by another contest at most */
-            list[i]->dropped = false;
-            list[i]->why = NULL;
-        }
-    }
-    for (uint32_t m = *n; m > keep; m = half_of(m, keep))
-        cuts++;
-    for (uint32_t cut = 0; (cut == 0 || cut < cuts) && code == EXIT_OK; cut++) {
-        double left = until_ns > s->t.spent_ns ? (double)(until_ns - s->t.spent_ns) : 0;
-        double part = left / (cuts > 0 ? cuts - cut : 1);
-        uint64_t end_ns = s->t.spent_ns + (uint64_t)part;
-        uint32_t m = *n, next;
-        uint32_t least = (uint32_t)fmax(1, fmin(ROUNDS, part / ((m + 1) * (double)turn_ns(s))));
-
-        for (uint32_t r = 0;
-             r < ROUNDS_MOST && code == EXIT_OK && s->t.spent_ns < until_ns &&
-             s->t.setting[0]->rounds < TUNE_ROUNDS &&
-             (r < least || (s->t.spent_ns < end_ns && !is_settled(list, m, half_of(m, keep))));
-             r++) {
-            code = take_round(s, list, m, r % 2 == 1, until_ns);
-            m = keep_tried(list, m);
-        }
-        m = keep_tried(list, m);
-        next = half_of(m, keep);
-        qsort(list, m, sizeof(*list), by_ratio);
-        for (uint32_t i = next; i < m; i++) {
-            double behind = tune_ratio(list[i], list[i]->from) - tune_ratio(list[0], list[0]->from);
-
-            list[i]->dropped = true;
-            list[i]->why = arena_printf(s->t.arena, "dropped, %.1f %% behind the best of %u",
-                                        100 * expm1(behind), m);
-        }
-        *n = next;
-    }
-    return code;
-}
-
-/* ---- the search ---- */
 
 /* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
- * as long as all else, so that short ones are not lost in what differs from second to second. */
-static int take_first(struct tune_search *s)
+ * a third of the time of all else, so that short ones are not lost in what differs from launch to
+ * launch, and there are many turns. */
+static int take_first(struct search *q)
 {
+    struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
     const struct bench_options *bench = &file->x->bench;
+    struct tune_turn turn = {0};
     double ns, beside; /* all that a turn is but for its iterations */
-    int code;
+    int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
 
     s->longest_ns = s->t.budget_ns / 40;
-    code = take_part(s, file, NAN);
+    if (code == EXIT_OK)
+        code = settle(s, file, take_turn(s, file, TUNE_BENCH, &turn), &turn);
     if (code != EXIT_OK)
         return code;
-    ns = file->ns[0];
-    file->rounds = 0;
-    beside = fmax(0, (double)s->took_ns - ns * (double)(s->t.samples + bench->warmup));
-    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / ns, ITERATIONS_MOST)),
+    s->t.permille = turns_are_busy(turn.median_ns, turn.fastest_ns) ? TURNS_FASTEST : 500;
+    ns = figure_of(s, &turn);
+    beside = fmax(0, (double)s->took_ns - turn.median_ns * (double)(turn.samples + bench->warmup));
+    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / 3 / ns, ITERATIONS_MOST)),
                                    fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
     s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
     s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
     return EXIT_OK;
 }
 
-/* Several changes to one setting, that won each alone. */
-static void combine(struct tune_search *s, struct tune_setting **winner, uint32_t n, uint32_t pass,
-                    struct tune_setting **list, uint32_t *n_list)
-{
-    for (uint32_t mask = 1; mask < 1u << n; mask++) {
-        const struct tune_setting *parent = winner[0]->parent;
-        const char **set = arena_alloc(s->t.arena, (parent->n + n + 1) * sizeof(*set));
-        uint32_t size = parent->n, changes = 0;
-        struct tune_setting *one;
+/* ---- what a value is worth ---- */
 
-        memcpy(set, parent->set, size * sizeof(*set));
-        for (uint32_t i = 0; i < n; i++) {
-            if ((mask >> i & 1) == 0)
-                continue;
-            size = tune_merge(s, winner[0]->base, set, size, winner[i]->change);
-            changes++;
+static bool has_effect(const struct tune_setting *x, const struct effect *e)
+{
+    if (x->base != e->alone->base || e->alone->change == NULL)
+        return x->base == e->alone->base;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (strcmp(x->set[i], e->alone->change) == 0)
+            return true;
+    return false;
+}
+
+/* Its mean over turns with e (NULL: those of one round, from *k on, which it goes beyond) is taken
+ * from what is left of them. Other programs' load counts as 3 deviations at most. */
+static double take_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
+{
+    uint32_t first = e != NULL ? 0 : *k, end = first;
+    double sum = 0, mean;
+
+    *n = 0;
+    for (; end < q->turns && (e != NULL || q->turn[end].round == q->turn[first].round); end++) {
+        if (e != NULL && !has_effect(q->turn[end].x, e))
+            continue;
+        sum += fmin(fmax(q->turn[end].left, -3 * q->noise), 3 * q->noise);
+        (*n)++;
+    }
+    mean = *n > 0 ? sum / *n : 0;
+    for (uint32_t i = first; i < end; i++)
+        q->turn[i].left -= e == NULL || has_effect(q->turn[i].x, e) ? mean : 0;
+    if (k != NULL)
+        *k = end;
+    return mean;
+}
+
+/* Effects and levels by least squares, each in turn from what the others leave. */
+static void fit(struct search *q)
+{
+    double *left = arena_alloc(q->s->t.arena, q->turns * sizeof(*left));
+    uint32_t n;
+
+    for (uint32_t i = 0; i < q->effects; i++)
+        q->effect[i].log = 0;
+    for (uint32_t k = 0; k < q->turns; k++)
+        q->turn[k].left = q->turn[k].log_ns;
+    for (uint32_t pass = 0; pass < FIT_PASSES; pass++) {
+        double noise = q->noise;
+
+        if (pass < FIT_PASSES / 2) /* no clipping */
+            q->noise = INFINITY;
+        for (uint32_t k = 0; k < q->turns;)
+            (void)take_mean(q, NULL, &k, &n);
+        for (uint32_t i = 0; i < q->effects; i++) {
+            q->effect[i].log += take_mean(q, &q->effect[i], NULL, &n);
+            q->effect[i].turns = n;
         }
-        one = changes < 2 ? NULL
-                          : tune_add_setting(s, winner[0]->base, set, size, parent, NULL, pass);
-        if (one != NULL)
-            list[(*n_list)++] = one;
+        q->noise = noise;
+    }
+    for (uint32_t k = 0; k < q->turns; k++)
+        left[k] = fabs(q->turn[k].left);
+    stats_sort(left, q->turns);
+    q->noise = (1.48 * stats_percentile(left, q->turns, 500) * q->turns + NOISE * NOISE_TURNS) /
+               (q->turns + NOISE_TURNS);
+    for (uint32_t i = 0; i < q->effects; i++) {
+        struct effect *e = &q->effect[i];
+
+        e->error =
+            e->turns == 0 ? 0 : q->noise * sqrt(1.0 / e->turns + 1.0 / (q->turns - e->turns + 1));
     }
 }
 
-static uint64_t part_of_rest(const struct tune_search *s, double part)
+/* What all settings are worth; returns the best. */
+static struct tune_setting *find_best(struct search *q)
 {
-    uint64_t end = search_end(s), spent = s->t.spent_ns;
+    struct tune *t = &q->s->t;
+    struct tune_setting *best = t->setting[0];
 
-    return end > spent ? spent + (uint64_t)(part * (double)(end - spent)) : spent;
+    fit(q);
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct tune_setting *x = t->setting[i];
+        double sum = 0;
+
+        x->log = 0;
+        for (uint32_t k = 0; k < q->effects; k++)
+            x->log += has_effect(x, &q->effect[k]) ? q->effect[k].log : 0;
+        for (uint32_t k = 0; k < q->turns; k++)
+            sum += q->turn[k].x == x ? fmin(fmax(q->turn[k].left, -3 * q->noise), 3 * q->noise) : 0;
+        x->log += sum / (x->rounds + OWN);
+        if (x->rounds > 0 && !x->dropped && x->log < best->log - (best == t->setting[0] ? GAIN : 0))
+            best = x;
+    }
+    return best;
 }
 
-/* In the median and in more rounds than the standard deviation of chance allows: what comes and
- * goes on a busy machine is not combined. */
-static bool is_faster(const struct tune_setting *x, double before)
+/* Whether more turns would hardly change which values are taken: it is known of each that it gains,
+ * that it does not, or that it is worth little. */
+static bool is_settled(const struct search *q, const struct tune_setting *best)
 {
-    int rounds = (int)(x->rounds - x->from), more = -rounds; /* rounds it won, less those it lost */
+    bool settled = best->rounds >= ROUNDS;
 
-    for (uint32_t i = x->from; i < x->rounds; i++)
-        more += x->log_ratio[i] < before ? 2 : 0;
-    return tune_ratio(x, x->from) < before - GAIN && more > 0 && more * more >= rounds;
+    for (uint32_t i = 0; i < q->effects; i++) {
+        const struct effect *e = &q->effect[i];
+
+        settled = settled &&
+                  (e->error < GAIN || e->log + 2 * e->error < 0 || e->log - 2 * e->error > -GAIN);
+    }
+    return settled;
 }
 
-/* One pass; *best is its best, and *more whether that is better than before. */
-static int take_pass(struct tune_search *s, uint32_t pass, struct tune_setting **best, bool *more)
+/* ---- the search ---- */
+
+/* From a normal distribution, by Box and Muller. */
+static double draw_normal(struct search *q)
 {
-    struct tune_setting **list =
-        arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
-    struct tune_setting *winner[WINNERS], *file = s->t.setting[0];
-    uint32_t n = 0, winners = 0;
-    double before;
+    double a = (double)((random_mix(++q->drawn) >> 11) + 1) * 0x1p-53;
+    double b = (double)(random_mix(++q->drawn) >> 11) * 0x1p-53;
+
+    return sqrt(-2 * log(a)) * cos(2 * acos(-1) * b);
+}
+
+/* The values that seem fastest, `random`: by as much as their errors let them; NULL: they cannot be
+ * together. */
+static struct tune_setting *draw_setting(struct search *q, bool random)
+{
+    struct tune_search *s = q->s;
+    const char **set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set)), **best_set;
+    uint32_t best_n = 0, best_base = 0;
+    double best = INFINITY;
+
+    best_set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set));
+    for (uint32_t base = 0; base < s->n_bases; base++) {
+        const char *key = "", *value = NULL;
+        double sum = base > 0 ? INFINITY : 0, least = 0; /* until it had a turn itself */
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i <= q->effects; i++) {
+            const struct effect *e = i < q->effects ? &q->effect[i] : NULL;
+            const char *change = e != NULL ? e->alone->change : NULL;
+            double log;
+
+            if (e != NULL && (e->alone->base != base || e->turns == 0 || e->alone->dropped))
+                continue;
+            if (e == NULL || change == NULL ||
+                strncmp(change, key, strcspn(change, "=") + 1) != 0) {
+                sum += least;
+                if (value != NULL)
+                    n = tune_merge(s, base, set, n, value);
+                value = NULL;
+                least = 0;
+                key = change != NULL ? change : "";
+            }
+            if (e == NULL)
+                break;
+            log =
+                e->log + (random ? 2 * draw_normal(q) * fmax(e->error, e->log / 2 / sqrt(e->turns))
+                                 : GAIN / 2);
+            if (change == NULL)
+                sum = log;
+            else if (log < least)
+                least = log, value = change;
+        }
+        if (sum < best) {
+            best = sum;
+            best_n = n;
+            best_base = base;
+            memcpy(best_set, set, n * sizeof(*set));
+        }
+    }
+    return tune_add_setting(s, best_base, best_set, best_n, NULL, NULL, 2);
+}
+
+/* Each of a list alone. */
+static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
+{
     int code = EXIT_OK;
 
-    *more = false;
-    for (uint32_t i = 0; i < s->n_bases && pass == 1 && code == EXIT_OK; i++) {
-        struct tune_setting *base =
-            i == 0 ? file : tune_add_setting(s, i, NULL, 0, NULL, NULL, pass);
+    for (uint32_t i = 0; i < n && code == EXIT_OK; i += ROUND) {
+        if (may_go_on(q))
+            code = take_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i]->rounds > 0)
+            q->effect[q->effects++].alone = list[i];
+        else if (!list[i]->dropped)
+            list[i]->why = "not reached: the budget was spent";
+    }
+    return code;
+}
 
-        if (base == NULL)
-            continue;
-        code = verify(s, base);
-        if (i > 0)
-            list[n++] = base;
-        if (!base->dropped)
-            tune_add_changes(s, base, pass, list, &n);
+/* Settings for a round: the best so far, what seems to be best, and others at random. */
+static uint32_t draw_round(struct search *q, struct tune_setting *best, struct tune_setting **out)
+{
+    struct tune_setting *file = q->s->t.setting[0];
+    uint32_t n = 0;
+
+    if (best != file)
+        out[n++] = best;
+    for (uint32_t i = 0; i < 2 * ROUND && n < ROUND; i++) {
+        struct tune_setting *x = draw_setting(q, i > 0);
+        bool is_new = x != NULL && x != file && !x->dropped;
+
+        for (uint32_t k = 0; k < n; k++)
+            is_new = is_new && out[k] != x;
+        if (is_new)
+            out[n++] = x;
     }
-    if (pass > 1 && *best != file)
-        list[n++] = *best;
-    if (pass > 1)
-        tune_add_changes(s, *best, pass, list, &n);
-    if (n <= (pass > 1 ? 1u : 0u) || code != EXIT_OK)
-        return code;
-    code = hold_contest(s, list, &n, WINNERS, part_of_rest(s, 0.6));
-    before = *best == file ? 0 : tune_ratio(*best, (*best)->from);
-    for (uint32_t i = 0; i < n && code == EXIT_OK; i++) {
-        if (!is_faster(list[i], before) && list[i] != *best)
-            list[i]->why = "dropped, no faster than before";
-        else if (list[i] != *best && (winners == 0 || (list[i]->parent == winner[0]->parent &&
-                                                       list[i]->change != NULL)))
-            winner[winners++] = list[i];
+    return n;
+}
+
+static int take_rounds(struct search *q)
+{
+    struct tune_search *s = q->s;
+    struct tune_setting **list = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*list));
+    struct tune_setting *file = s->t.setting[0], *best = file;
+    uint32_t n = 0, bases;
+    int code;
+
+    for (uint32_t i = 1; i < s->n_bases; i++) {
+        list[n] = tune_add_setting(s, i, NULL, 0, NULL, NULL, 1);
+        n += list[n] != NULL;
     }
-    if (winners == 0 || code != EXIT_OK)
-        return code;
-    list[0] = winner[0];
-    n = 1;
-    if (winner[0]->change != NULL)
-        combine(s, winner, winners, pass, list, &n);
-    if (n > 1)
-        code = hold_contest(s, list, &n, 1, part_of_rest(s, 0.6));
-    if (code == EXIT_OK && n > 0) {
-        *best = list[0];
-        *more = s->t.spent_ns < search_end(s);
+    code = try_alone(q, list, n);
+    bases = n;
+    tune_add_changes(s, file, 1, list, &n);
+    for (uint32_t i = 0; i < bases; i++) {
+        if (!list[i]->dropped)
+            tune_add_changes(s, list[i], 1, list, &n);
+    }
+    if (code == EXIT_OK)
+        code = try_alone(q, list + bases, n - bases);
+    for (uint32_t r = 0; code == EXIT_OK && r < ROUNDS_MOST && may_go_on(q); r++) {
+        struct tune_setting *before = best;
+
+        best = find_best(q);
+        n = 0;
+        if (best != before) /* what only goes with that */
+            tune_add_changes(s, best, 2, list, &n);
+        code = try_alone(q, list, n);
+        n = draw_round(q, best, list);
+        if (code != EXIT_OK || n == 0 || (r >= ROUNDS && is_settled(q, best)))
+            break;
+        code = take_round(q, list, n);
     }
     return code;
 }
@@ -352,8 +438,8 @@ static int take_last(void *arg, uint32_t first, double median[][2], double *figu
         uint32_t side = (i + first) % 2;
         struct tune_turn turn = {0};
 
-        code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, false, &turn);
-        median[0][side] = turn.median_ns;
+        code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, TUNE_BENCH, &turn);
+        median[0][side] = figure_of(s, &turn);
         s->turns.spent_ns += s->took_ns;
         if (code != EXIT_OK && !tune_is_interrupted(code) && s->err.status == EPA_OK)
             epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s",
@@ -383,21 +469,46 @@ static int compare_last(struct tune_search *s)
     return code;
 }
 
+/* The best that is right. */
+static int verify_best(struct search *q, struct tune_setting **best)
+{
+    struct tune_search *s = q->s;
+    int code = EXIT_OK;
+
+    do {
+        struct tune_turn turn = {0};
+
+        *best = find_best(q);
+        if (*best == s->t.setting[0])
+            break;
+        code = settle(s, *best, take_turn(s, *best, TUNE_VERIFY, &turn), &turn);
+    } while (code == EXIT_OK && (*best)->dropped);
+    return code;
+}
+
 int tune_search(struct tune_search *s)
 {
+    struct search q = {.s = s, .noise = NOISE};
     struct tune_setting *best = s->t.setting[0];
-    bool more = true;
-    int code = take_first(s);
+    int code;
 
-    for (uint32_t pass = 1; pass <= PASSES && more && code == EXIT_OK; pass++)
-        code = take_pass(s, pass, &best, &more);
-    for (uint32_t i = 0; i < s->t.n && tune_is_interrupted(code); i++) {
+    q.effect = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*q.effect));
+    q.turn = arena_alloc(s->t.arena, TUNE_ROUNDS * (ROUND + 1) * sizeof(*q.turn));
+    code = take_first(&q);
+    if (code == EXIT_OK)
+        code = take_rounds(&q);
+    if (code == EXIT_OK)
+        code = verify_best(&q, &best);
+    else if (tune_is_interrupted(code) && q.turns > 0)
+        best = find_best(&q);
+    s->t.best = best;
+    for (uint32_t i = 1; i < s->t.n; i++) {
         struct tune_setting *x = s->t.setting[i];
 
-        if (x->rounds > 0 && !x->dropped && tune_ratio(x, 0) < tune_ratio(best, 0))
-            best = x;
+        if (x->rounds > 0 && !x->dropped && x != best)
+            x->why = arena_printf(s->t.arena, "dropped, %.1f %% behind the best",
+                                  100 * expm1(x->log - best->log));
     }
-    s->t.best = best;
     if (code == EXIT_OK && best != s->t.setting[0])
         code = compare_last(s);
     if (tune_is_interrupted(code))
