@@ -515,7 +515,8 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
                                  .ns = arena_alloc(t->arena, TUNE_ROUNDS * sizeof(double)),
                                  .pass = pass};
     out->set = arena_alloc(t->arena, (n + 1) * sizeof(*out->set));
-    memcpy(out->set, set, n * sizeof(*set));
+    if (n > 0)
+        memcpy(out->set, set, n * sizeof(*set));
     return out;
 }
 
