@@ -257,6 +257,10 @@ void compared_add(json_t *compared, const struct results_run *, const char *stag
                   const struct comparison *, enum compare_verdict, bool judged);
 bool compared_is_slower(const json_t *);
 
+enum { TURNS_FASTEST = 10 /* per mille of the samples of a turn, where a machine is busy */ };
+/* Whether other programs have the cores, by a turn's samples. */
+bool turns_are_busy(double median, double fastest);
+
 /* Two sides that take turns, in rounds of A B or B A. */
 enum { TURNS_STAGES = 32, TURNS_ROUNDS = 4096 };
 struct turns {

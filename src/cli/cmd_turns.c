@@ -34,14 +34,18 @@ enum {
     BLOCK_MOST = 256,
     BLOCK_NS = 2500000, /* less than what Linux lets one run who has slept */
     LOOK_MS = 5,
-    TAKEN = 256,
-    FASTEST = 10 /* per mille of the samples of a turn, where a machine is busy */
+    TAKEN = 256
 };
 #define BUDGET_NS UINT64_C(60000000000)
 /* A median that is so many times the fastest samples says what else runs on the machine: with 40
  * runnable threads on 2 cores the logarithm of a round's ratio had a deviation of 0.7 by medians,
  * 0.12 by the fastest 5 % and 0.03 by the fastest 1 % of 100 to 370 samples that alternated. */
 static const double BUSY = 1.5;
+
+bool turns_are_busy(double median, double fastest)
+{
+    return median > BUSY * fastest;
+}
 
 /* ---- rounds ---- */
 
@@ -520,8 +524,8 @@ static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
     rounds = budget_ns / (3 * aside);
     rounds = rounds < ROUNDS_LEAST ? ROUNDS_LEAST : rounds < ROUNDS_WANTED ? rounds : ROUNDS_WANTED;
     round = budget_ns / rounds;
-    fastest = fmin(turns_percentile(&s->first[0], total, FASTEST, &n),
-                   turns_percentile(&s->first[1], total, FASTEST, &n));
+    fastest = fmin(turns_percentile(&s->first[0], total, TURNS_FASTEST, &n),
+                   turns_percentile(&s->first[1], total, TURNS_FASTEST, &n));
     s->limit_ns = round > 2 * aside ? round - aside : round / 2;
     s->block = (uint32_t)fmin(BLOCK_MOST, fmax(BLOCK_LEAST, BLOCK_NS / fastest));
 }
@@ -535,8 +539,8 @@ static bool is_busy(const struct sides *s)
     for (uint32_t side = 0; side < 2; side++) {
         uint64_t n;
 
-        busy = busy && turns_percentile(&s->first[side], total, 500, &n) >
-                           BUSY * turns_percentile(&s->first[side], total, FASTEST, &n);
+        busy = busy && turns_are_busy(turns_percentile(&s->first[side], total, 500, &n),
+                                      turns_percentile(&s->first[side], total, TURNS_FASTEST, &n));
     }
     return busy;
 }
@@ -564,7 +568,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
         return exit_code(err->status, 0);
     t->spent_ns = epa_now_ns() - start;
     cut_turns(s, t->spent_ns, budget_ns);
-    s->permille = is_busy(s) ? FASTEST : 500;
+    s->permille = is_busy(s) ? TURNS_FASTEST : 500;
     code = turns_take(t, budget_ns, &verdict);
     if (t->rounds == 0 && code == EXIT_OK) {
         epa_fail(err, EPA_ERR_CONFIG,

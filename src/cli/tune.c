@@ -119,27 +119,13 @@ void tune_journal_close(struct tune_journal *j)
 
 /* ---- what is said ---- */
 
-static double percentile_of(const double *x, uint32_t n, uint32_t permille)
+static double median_of(const double *x, uint32_t n)
 {
     double sorted[TUNE_ROUNDS];
 
     memcpy(sorted, x, n * sizeof(*x));
     stats_sort(sorted, n);
-    return n > 0 ? stats_percentile(sorted, n, permille) : NAN;
-}
-
-double tune_ratio(const struct tune_setting *s, uint32_t from)
-{
-    return percentile_of(s->log_ratio + from, s->rounds - from, 500);
-}
-
-double tune_error(const struct tune_setting *s)
-{
-    uint32_t n = s->rounds - s->from;
-    double quartiles = percentile_of(s->log_ratio + s->from, n, 750) -
-                       percentile_of(s->log_ratio + s->from, n, 250);
-
-    return 0.93 * quartiles / sqrt(n); /* of a normal distribution */
+    return n > 0 ? stats_percentile(sorted, n, 500) : NAN;
 }
 
 static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
@@ -150,8 +136,9 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
         json_array_append_new(set, json_text(s->set[i]));
     return json_object_of("setting", json_text(s->name), "set", set, "pass", json_count(s->pass),
                           "rounds", json_count(s->rounds), "median_ns",
-                          json_whole(percentile_of(s->ns, s->rounds, 500)), "ratio",
-                          json_number(exp(tune_ratio(s, 0))), "outcome",
+                          json_whole(median_of(s->ns, s->rounds)), "ratio",
+                          json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
+                          json_number(s->rounds > 0 ? exp(s->log) : NAN), "outcome",
                           json_text(s == t->best && s != t->setting[0] ? "best"
                                     : s->why != NULL                   ? s->why
                                                                        : "kept"),
@@ -192,14 +179,18 @@ static void add_head(const struct tune *t, struct text *out)
 {
     text_add(out, "%u settings in %u turns of %llu samples, %.1f s of %.1f s", t->n, t->turns,
              (unsigned long long)t->samples, (double)t->spent_ns / 1e9, (double)t->budget_ns / 1e9);
+    if (t->permille == TURNS_FASTEST)
+        text_add(out, "; other programs have the cores, so a turn is as fast as its fastest 1 %%, "
+                      "and not as its median");
 }
 
 void tune_print(FILE *file, const struct tune *t)
 {
     static const struct table_column columns[] = {{"setting", "setting", .width = 0},
                                                   {"rounds", "rounds", NULL, 0, 0, 6},
-                                                  {"median_ns", "median", "us", 1e3, 2, 10},
+                                                  {"median_ns", "time", "us", 1e3, 2, 10},
                                                   {"ratio", "ratio", NULL, 0, 3, 7},
+                                                  {"estimate", "estimate", NULL, 0, 3, 8},
                                                   {"outcome", "", .width = 0},
                                                   {0}};
     json_auto_t *rows = json_array();
@@ -208,13 +199,20 @@ void tune_print(FILE *file, const struct tune *t)
 
     add_head(t, &text);
     text_comment(file, "epa2a tune: %s: %s", t->cli->arg[0], text.data);
-    text_comment(file, "ratio: to the file's settings, median over rounds in which all took turns");
+    text_comment(file,
+                 "ratio: to the file's settings in the same rounds, median; estimate: the same, "
+                 "from the turns of all settings");
     for (uint32_t k = 0; k < t->n; k++) {
-        if (t->setting[k]->pass != pass)
+        const struct tune_setting *x = t->setting[k];
+
+        if (x->pass == 2 && x->rounds < TUNE_SHOWN && x != t->best)
+            continue;
+        if (x->pass != pass)
             json_array_append_new(
-                rows, json_object_of("setting",
-                                     json_sprintf("pass %u:", pass = t->setting[k]->pass), NULL));
-        json_array_append_new(rows, setting_json(t, t->setting[k]));
+                rows,
+                json_object_of("setting", json_text(x->pass == 1 ? "alone:" : "together:"), NULL));
+        pass = x->pass;
+        json_array_append_new(rows, setting_json(t, x));
     }
     table_text(file, columns, rows);
     for (struct json_walk row = {t->not_tried}; json_next(&row);)
@@ -235,13 +233,14 @@ json_t *tune_json(const struct tune *t)
                                "best_ns", json_whole(t->last.b), "ratio",
                                json_number(t->last.ratio), "low", json_number(t->last.low), "high",
                                json_number(t->last.high), "p", json_number(t->last.p), NULL);
-    return json_object_of(
-        "schema", json_integer(1), "program", json_text("epa2a"), "file", json_text(t->cli->arg[0]),
-        "budget_s", json_number((double)t->budget_ns / 1e9), "spent_s",
-        json_number((double)t->spent_ns / 1e9), "turns", json_count(t->turns), "samples",
-        json_count(t->samples), "settings", settings, "not_tried", json_incref(t->not_tried),
-        "best", setting_json(t, t->best), "in_turns", turns, "better", json_boolean(t->is_better),
-        "interrupted", json_boolean(t->stopped != EXIT_OK), "machine", facts_collect(""), NULL);
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
+                          json_text(t->cli->arg[0]), "percentile", json_number(t->permille / 10.0),
+                          "budget_s", json_number((double)t->budget_ns / 1e9), "spent_s",
+                          json_number((double)t->spent_ns / 1e9), "turns", json_count(t->turns),
+                          "samples", json_count(t->samples), "settings", settings, "not_tried",
+                          json_incref(t->not_tried), "best", setting_json(t, t->best), "in_turns",
+                          turns, "better", json_boolean(t->is_better), "interrupted",
+                          json_boolean(t->stopped != EXIT_OK), "machine", facts_collect(""), NULL);
 }
 
 void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
@@ -264,7 +263,7 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
     add_verdict(t, &lines);
     text_add(&lines, "\n");
     if (t->rounds > 0)
-        text_add(&lines, "Medians in turns: %.2f us with the file's settings, %.2f us with %s\n",
+        text_add(&lines, "Times in turns: %.2f us with the file's settings, %.2f us with %s\n",
                  t->last.a / 1e3, t->last.b / 1e3, t->best->name);
     for (char *save = NULL, *line = strtok_r(lines.data, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save))
@@ -275,8 +274,6 @@ void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
 /* What `epa2a tune` can try: the runs of its file, other algorithms, and settings that differ from
  * them in options with candidates (epa2a/plugin.h, `tune`). All are read, and refused, as a file
  * would be. */
-
-#define HOPELESS 0.1 /* alone so much slower: not tried with others */
 
 /* ---- experiments ---- */
 
@@ -499,7 +496,7 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
         text_add(&name, "%sthe file's settings", s->n_bases > 1 ? ": " : "");
     for (uint32_t i = 0; i < t->n; i++)
         if (strcmp(t->setting[i]->name, name.data) == 0)
-            return NULL;
+            return t->setting[i];
     runs = tune_read_runs(s, s->base[base].text, set, n, why);
     if (runs == NULL || delivers_other(s, runs->run[0].x, why) || t->n == TUNE_SETTINGS) {
         if (pass == 1 && change != NULL)
@@ -518,18 +515,18 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
                                  .ns = arena_alloc(t->arena, TUNE_ROUNDS * sizeof(double)),
                                  .pass = pass};
     out->set = arena_alloc(t->arena, (n + 1) * sizeof(*out->set));
-    memcpy(out->set, set, n * sizeof(*set));
+    if (n > 0)
+        memcpy(out->set, set, n * sizeof(*set));
     return out;
 }
 
-/* Whether that change alone was much slower than what it was made to. */
-static bool is_hopeless(const struct tune_search *s, uint32_t base, const char *change)
+static bool was_tried(const struct tune_search *s, uint32_t base, const char *change)
 {
     for (uint32_t i = 0; i < s->t.n; i++) {
         const struct tune_setting *x = s->t.setting[i];
 
-        if (x->base == base && x->n == 1 && x->pass == 1 && strcmp(x->set[0], change) == 0)
-            return x->rounds == 0 || tune_ratio(x, 0) - tune_ratio(x->parent, 0) > HOPELESS;
+        if (x->base == base && x->change != NULL && strcmp(x->change, change) == 0)
+            return true;
     }
     return false;
 }
@@ -568,8 +565,7 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
                 struct tune_setting *one = NULL;
 
                 memcpy(set, from->set, from->n * sizeof(*set));
-                if (strcmp(value.data, now.data) != 0 &&
-                    (pass == 1 || !is_hopeless(s, from->base, change)))
+                if (strcmp(value.data, now.data) != 0 && !was_tried(s, from->base, change))
                     one = tune_add_setting(s, from->base, set,
                                            tune_merge(s, from->base, set, from->n, change), from,
                                            change, pass);

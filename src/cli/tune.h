@@ -7,8 +7,13 @@
 #include "cli/runs.h"
 #include "config/experiment.h"
 
-enum { TUNE_SETTINGS = 4096, TUNE_ROUNDS = 1024 /* that a setting takes part in */ };
-#define TUNE_LAST_MOST 0.6 /* of the budget, for the last comparison */
+enum {
+    TUNE_SETTINGS = 4096,
+    TUNE_ROUNDS = 1024, /* that a setting takes part in */
+    TUNE_VERIFIED = 4,  /* iterations that are verified */
+    TUNE_SHOWN = 3      /* turns of what is tried together, to be in the table */
+};
+#define TUNE_LAST_MOST 0.45 /* of the budget, for the last comparison */
 
 /* What is tried: options over those of the file. */
 struct tune_setting {
@@ -20,10 +25,11 @@ struct tune_setting {
     const struct tune_setting *parent;
     const struct experiment *x;
     double *log_ratio, *ns; /* [rounds] over the file's settings in the same round; medians */
-    uint32_t rounds, from;  /* from: the first of the contest under way */
-    bool verified, dropped;
+    double log;             /* of what it takes over the file's settings, as far as it is known */
+    uint32_t rounds;
+    bool dropped;
     const char *why; /* it was dropped; NULL: it was not */
-    uint32_t pass;   /* in which it was first tried, from 1; 0: the file's */
+    uint32_t pass;   /* 0: the file's; 1: a value alone; 2: several together */
 };
 
 struct tune {
@@ -38,13 +44,9 @@ struct tune {
     uint32_t rounds;
     uint64_t budget_ns, spent_ns, samples; /* samples of a turn */
     uint32_t turns;
-    int stopped; /* exit code of what ended the search early; 0: nothing */
+    uint32_t permille; /* of the samples of a turn: what it counts as */
+    int stopped;       /* exit code of what ended the search early; 0: nothing */
 };
-
-/* The ratio of a setting to the file's over its rounds from `from` on, as a logarithm. */
-double tune_ratio(const struct tune_setting *, uint32_t from);
-/* Its standard error in the contest under way, from quartiles: other load strikes some rounds. */
-double tune_error(const struct tune_setting *);
 
 void tune_print(FILE *, const struct tune *);
 json_t *tune_json(const struct tune *);
@@ -83,8 +85,20 @@ struct tune_kept {
     struct runs runs;
 };
 
+enum tune_verb { TUNE_BENCH, TUNE_CHECKED /* one iteration of a bench */, TUNE_VERIFY };
+
+/* What a turn came to. */
+struct tune_turn {
+    double median_ns, fastest_ns; /* fastest: TURNS_FASTEST */
+    uint64_t took_ns, samples;    /* took_ns 0: it was interrupted */
+    const char *why;              /* it failed */
+};
+
 struct tune_search {
     struct tune t; /* for the report */
+    /* Takes a turn. Exit codes are those of the setting; with `err` they end the search. */
+    int (*take)(struct tune_search *, const struct tune_setting *, enum tune_verb,
+                struct tune_turn *);
     struct registry *registry;
     json_t *machine;
     struct tune_base *base;
@@ -121,5 +135,11 @@ struct tune_setting *tune_add_setting(struct tune_search *, uint32_t base, const
 /* Adds to a list all that differ from `from` in a value. */
 void tune_add_changes(struct tune_search *, const struct tune_setting *from, uint32_t pass,
                       struct tune_setting **list, uint32_t *n);
+
+/* ---- the search (tune_search.c) ---- */
+
+bool tune_is_interrupted(int code);
+/* From setting 0, the file's, to t.best and whether it is better. */
+int tune_search(struct tune_search *);
 
 #endif

@@ -1,0 +1,517 @@
+/* The search of `epa2a tune`. Each value of each option has a turn alone. Then settings are drawn at
+ * random: for each option a value, the more often the faster it seems, and the more often the less
+ * is known of it. So each turn says something of all options, and two that only gain together meet.
+ * What a value is worth is what least squares make of all turns (effects of values, as logarithms,
+ * add up); what a setting is worth is their sum, and what its own turns say beyond that. Turns go by
+ * rounds, which have a level of their own, as machines drift; each has one of the file's settings and
+ * one of the best so far. A setting is checked in its first turn, and the best is verified. At the end
+ * the best and the file's settings take turns as in `compare --run`.
+ *
+ * Every decision follows from what turns measured and how long they took, and from nothing else:
+ * --resume reads those of a journal and comes to where the search was. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "cli/cli.h"
+#include "cli/tune.h"
+
+enum {
+    ROUND = 5,        /* settings that take turns, beside the file's */
+    ROUNDS = 4,       /* at least, */
+    ROUNDS_MOST = 80, /* and at most, after each value alone */
+    FIT_PASSES = 12,
+    OWN = 2,                /* turns of a setting say as much as the sum of effects */
+    ITERATIONS_LEAST = 10,  /* of a turn */
+    ITERATIONS_MOST = 10000 /* beyond those of the file */
+};
+#define GAIN 0.005 /* of a median; with less one is no better than another */
+#define NOISE 0.03 /* of a turn, until it is known from more than NOISE_TURNS */
+#define NOISE_TURNS 10
+#define THRESHOLD 0.01 /* of the last comparison */
+
+/* A value of an option, or another algorithm. */
+struct effect {
+    const struct tune_setting *alone;
+    double log, error;
+    uint32_t turns;
+};
+
+struct measured {
+    struct tune_setting *x;
+    uint32_t round;
+    double log_ns, left; /* left: of the level of its round and of effects */
+};
+
+struct search {
+    struct tune_search *s;
+    struct effect *effect;
+    struct measured *turn;
+    uint32_t effects, turns, rounds;
+    double noise, file_ns; /* of a turn, as a logarithm; file_ns: in this round */
+    uint64_t drawn;        /* random numbers */
+};
+
+/* ---- turns ---- */
+
+bool tune_is_interrupted(int code)
+{
+    return code == exit_code(EPA_ERR_INTERRUPTED, SIGINT) ||
+           code == exit_code(EPA_ERR_INTERRUPTED, SIGTERM);
+}
+
+static int take_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
+                     struct tune_turn *out)
+{
+    bool verify = verb == TUNE_VERIFY;
+    int code = s->take(s, x, verb, out);
+
+    s->took_ns = out->took_ns;
+    s->t.spent_ns += out->took_ns;
+    s->t.turns += out->took_ns > 0;
+    if (!verify && code == EXIT_OK)
+        s->t.samples = out->samples;
+    if (!verify && out->took_ns > 0 && s->iterations > 0) {
+        s->bench_ns += out->took_ns;
+        s->benches++;
+    }
+    return code;
+}
+
+static uint64_t turn_ns(const struct tune_search *s)
+{
+    return s->benches > 0 ? s->bench_ns / s->benches : s->took_ns;
+}
+
+/* When turns of the search have to end: the last comparison says nothing before 10 rounds. */
+static uint64_t search_end(const struct tune_search *s)
+{
+    double budget = (double)s->t.budget_ns, last = 40 * (double)turn_ns(s);
+
+    return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget));
+}
+
+/* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it
+ * is the file's. */
+static int settle(struct tune_search *s, struct tune_setting *x, int code,
+                  const struct tune_turn *turn)
+{
+    if (code == EXIT_OK || s->err.status != EPA_OK || tune_is_interrupted(code))
+        return code;
+    x->dropped = true;
+    x->why = turn->why;
+    if (x != s->t.setting[0])
+        return EXIT_OK;
+    epa_fail(&s->err, EPA_ERR_CONFIG, "%s: the file's settings fail: %s", s->t.cli->arg[0],
+             turn->why);
+    return code;
+}
+
+static double figure_of(const struct tune_search *s, const struct tune_turn *turn)
+{
+    return s->t.permille == TURNS_FASTEST ? turn->fastest_ns : turn->median_ns;
+}
+
+/* One setting's turn in a round; its first is checked. */
+static int take_part(struct search *q, struct tune_setting *x)
+{
+    struct tune_turn turn = {0};
+    int code = take_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
+
+    double ns;
+
+    if (code != EXIT_OK)
+        return settle(q->s, x, code, &turn);
+    ns = figure_of(q->s, &turn);
+    if (x == q->s->t.setting[0])
+        q->file_ns = ns;
+    x->ns[x->rounds] = ns;
+    x->log_ratio[x->rounds++] = log(ns / q->file_ns);
+    q->turn[q->turns++] = (struct measured){x, q->rounds, log(ns), 0};
+    return EXIT_OK;
+}
+
+static bool may_go_on(const struct search *q)
+{
+    return q->s->t.spent_ns + turn_ns(q->s) < search_end(q->s) && q->rounds < TUNE_ROUNDS;
+}
+
+static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
+{
+    bool shown = turns_show_progress(q->s->t.cli);
+    int code = take_part(q, q->s->t.setting[0]);
+
+    for (uint32_t i = 0; i < n && code == EXIT_OK && may_go_on(q); i++) {
+        if (shown)
+            fprintf(stderr, "\r\033[Kturn %u: %.60s", q->s->t.turns, list[i]->name);
+        if (!list[i]->dropped)
+            code = take_part(q, list[i]);
+    }
+    if (shown)
+        fprintf(stderr, "\r\033[K");
+    q->rounds++;
+    return code;
+}
+
+/* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
+ * a third of the time of all else, so that short ones are not lost in what differs from launch to
+ * launch, and there are many turns. */
+static int take_first(struct search *q)
+{
+    struct tune_search *s = q->s;
+    struct tune_setting *file = s->t.setting[0];
+    const struct bench_options *bench = &file->x->bench;
+    struct tune_turn turn = {0};
+    double ns, beside; /* all that a turn is but for its iterations */
+    int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
+
+    s->longest_ns = s->t.budget_ns / 40;
+    if (code == EXIT_OK)
+        code = settle(s, file, take_turn(s, file, TUNE_BENCH, &turn), &turn);
+    if (code != EXIT_OK)
+        return code;
+    s->t.permille = turns_are_busy(turn.median_ns, turn.fastest_ns) ? TURNS_FASTEST : 500;
+    ns = figure_of(s, &turn);
+    beside = fmax(0, (double)s->took_ns - turn.median_ns * (double)(turn.samples + bench->warmup));
+    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / 3 / ns, ITERATIONS_MOST)),
+                                   fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
+    s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
+    s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
+    return EXIT_OK;
+}
+
+/* ---- what a value is worth ---- */
+
+static bool has_effect(const struct tune_setting *x, const struct effect *e)
+{
+    if (x->base != e->alone->base || e->alone->change == NULL)
+        return x->base == e->alone->base;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (strcmp(x->set[i], e->alone->change) == 0)
+            return true;
+    return false;
+}
+
+/* Its mean over turns with e (NULL: those of one round, from *k on, which it goes beyond) is taken
+ * from what is left of them. Other programs' load counts as 3 deviations at most. */
+static double take_mean(struct search *q, const struct effect *e, uint32_t *k, uint32_t *n)
+{
+    uint32_t first = e != NULL ? 0 : *k, end = first;
+    double sum = 0, mean;
+
+    *n = 0;
+    for (; end < q->turns && (e != NULL || q->turn[end].round == q->turn[first].round); end++) {
+        if (e != NULL && !has_effect(q->turn[end].x, e))
+            continue;
+        sum += fmin(fmax(q->turn[end].left, -3 * q->noise), 3 * q->noise);
+        (*n)++;
+    }
+    mean = *n > 0 ? sum / *n : 0;
+    for (uint32_t i = first; i < end; i++)
+        q->turn[i].left -= e == NULL || has_effect(q->turn[i].x, e) ? mean : 0;
+    if (k != NULL)
+        *k = end;
+    return mean;
+}
+
+/* Effects and levels by least squares, each in turn from what the others leave. */
+static void fit(struct search *q)
+{
+    double *left = arena_alloc(q->s->t.arena, q->turns * sizeof(*left));
+    uint32_t n;
+
+    for (uint32_t i = 0; i < q->effects; i++)
+        q->effect[i].log = 0;
+    for (uint32_t k = 0; k < q->turns; k++)
+        q->turn[k].left = q->turn[k].log_ns;
+    for (uint32_t pass = 0; pass < FIT_PASSES; pass++) {
+        double noise = q->noise;
+
+        if (pass < FIT_PASSES / 2) /* no clipping */
+            q->noise = INFINITY;
+        for (uint32_t k = 0; k < q->turns;)
+            (void)take_mean(q, NULL, &k, &n);
+        for (uint32_t i = 0; i < q->effects; i++) {
+            q->effect[i].log += take_mean(q, &q->effect[i], NULL, &n);
+            q->effect[i].turns = n;
+        }
+        q->noise = noise;
+    }
+    for (uint32_t k = 0; k < q->turns; k++)
+        left[k] = fabs(q->turn[k].left);
+    stats_sort(left, q->turns);
+    q->noise = (1.48 * stats_percentile(left, q->turns, 500) * q->turns + NOISE * NOISE_TURNS) /
+               (q->turns + NOISE_TURNS);
+    for (uint32_t i = 0; i < q->effects; i++) {
+        struct effect *e = &q->effect[i];
+
+        e->error =
+            e->turns == 0 ? 0 : q->noise * sqrt(1.0 / e->turns + 1.0 / (q->turns - e->turns + 1));
+    }
+}
+
+/* What all settings are worth; returns the best. */
+static struct tune_setting *find_best(struct search *q)
+{
+    struct tune *t = &q->s->t;
+    struct tune_setting *best = t->setting[0];
+
+    fit(q);
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct tune_setting *x = t->setting[i];
+        double sum = 0;
+
+        x->log = 0;
+        for (uint32_t k = 0; k < q->effects; k++)
+            x->log += has_effect(x, &q->effect[k]) ? q->effect[k].log : 0;
+        for (uint32_t k = 0; k < q->turns; k++)
+            sum += q->turn[k].x == x ? fmin(fmax(q->turn[k].left, -3 * q->noise), 3 * q->noise) : 0;
+        x->log += sum / (x->rounds + OWN);
+        if (x->rounds > 0 && !x->dropped && x->log < best->log - (best == t->setting[0] ? GAIN : 0))
+            best = x;
+    }
+    return best;
+}
+
+/* Whether more turns would hardly change which values are taken: it is known of each that it gains,
+ * that it does not, or that it is worth little. */
+static bool is_settled(const struct search *q, const struct tune_setting *best)
+{
+    bool settled = best->rounds >= ROUNDS;
+
+    for (uint32_t i = 0; i < q->effects; i++) {
+        const struct effect *e = &q->effect[i];
+
+        settled = settled &&
+                  (e->error < GAIN || e->log + 2 * e->error < 0 || e->log - 2 * e->error > -GAIN);
+    }
+    return settled;
+}
+
+/* ---- the search ---- */
+
+/* From a normal distribution, by Box and Muller. */
+static double draw_normal(struct search *q)
+{
+    double a = (double)((random_mix(++q->drawn) >> 11) + 1) * 0x1p-53;
+    double b = (double)(random_mix(++q->drawn) >> 11) * 0x1p-53;
+
+    return sqrt(-2 * log(a)) * cos(2 * acos(-1) * b);
+}
+
+/* The values that seem fastest, `random`: by as much as their errors let them; NULL: they cannot be
+ * together. */
+static struct tune_setting *draw_setting(struct search *q, bool random)
+{
+    struct tune_search *s = q->s;
+    const char **set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set)), **best_set;
+    uint32_t best_n = 0, best_base = 0;
+    double best = INFINITY;
+
+    best_set = arena_alloc(s->t.arena, (q->effects + 1) * sizeof(*set));
+    for (uint32_t base = 0; base < s->n_bases; base++) {
+        const char *key = "", *value = NULL;
+        double sum = base > 0 ? INFINITY : 0, least = 0; /* until it had a turn itself */
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i <= q->effects; i++) {
+            const struct effect *e = i < q->effects ? &q->effect[i] : NULL;
+            const char *change = e != NULL ? e->alone->change : NULL;
+            double log;
+
+            if (e != NULL && (e->alone->base != base || e->turns == 0 || e->alone->dropped))
+                continue;
+            if (e == NULL || change == NULL ||
+                strncmp(change, key, strcspn(change, "=") + 1) != 0) {
+                sum += least;
+                if (value != NULL)
+                    n = tune_merge(s, base, set, n, value);
+                value = NULL;
+                least = 0;
+                key = change != NULL ? change : "";
+            }
+            if (e == NULL)
+                break;
+            log =
+                e->log + (random ? 2 * draw_normal(q) * fmax(e->error, e->log / 2 / sqrt(e->turns))
+                                 : GAIN / 2);
+            if (change == NULL)
+                sum = log;
+            else if (log < least)
+                least = log, value = change;
+        }
+        if (sum < best) {
+            best = sum;
+            best_n = n;
+            best_base = base;
+            memcpy(best_set, set, n * sizeof(*set));
+        }
+    }
+    return tune_add_setting(s, best_base, best_set, best_n, NULL, NULL, 2);
+}
+
+/* Each of a list alone. */
+static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
+{
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < n && code == EXIT_OK; i += ROUND) {
+        if (may_go_on(q))
+            code = take_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i]->rounds > 0)
+            q->effect[q->effects++].alone = list[i];
+        else if (!list[i]->dropped)
+            list[i]->why = "not reached: the budget was spent";
+    }
+    return code;
+}
+
+/* Settings for a round: the best so far, what seems to be best, and others at random. */
+static uint32_t draw_round(struct search *q, struct tune_setting *best, struct tune_setting **out)
+{
+    struct tune_setting *file = q->s->t.setting[0];
+    uint32_t n = 0;
+
+    if (best != file)
+        out[n++] = best;
+    for (uint32_t i = 0; i < 2 * ROUND && n < ROUND; i++) {
+        struct tune_setting *x = draw_setting(q, i > 0);
+        bool is_new = x != NULL && x != file && !x->dropped;
+
+        for (uint32_t k = 0; k < n; k++)
+            is_new = is_new && out[k] != x;
+        if (is_new)
+            out[n++] = x;
+    }
+    return n;
+}
+
+static int take_rounds(struct search *q)
+{
+    struct tune_search *s = q->s;
+    struct tune_setting **list = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*list));
+    struct tune_setting *file = s->t.setting[0], *best = file;
+    uint32_t n = 0, bases;
+    int code;
+
+    for (uint32_t i = 1; i < s->n_bases; i++) {
+        list[n] = tune_add_setting(s, i, NULL, 0, NULL, NULL, 1);
+        n += list[n] != NULL;
+    }
+    code = try_alone(q, list, n);
+    bases = n;
+    tune_add_changes(s, file, 1, list, &n);
+    for (uint32_t i = 0; i < bases; i++) {
+        if (!list[i]->dropped)
+            tune_add_changes(s, list[i], 1, list, &n);
+    }
+    if (code == EXIT_OK)
+        code = try_alone(q, list + bases, n - bases);
+    for (uint32_t r = 0; code == EXIT_OK && r < ROUNDS_MOST && may_go_on(q); r++) {
+        struct tune_setting *before = best;
+
+        best = find_best(q);
+        n = 0;
+        if (best != before) /* what only goes with that */
+            tune_add_changes(s, best, 2, list, &n);
+        code = try_alone(q, list, n);
+        n = draw_round(q, best, list);
+        if (code != EXIT_OK || n == 0 || (r >= ROUNDS && is_settled(q, best)))
+            break;
+        code = take_round(q, list, n);
+    }
+    return code;
+}
+
+/* For turns_take(). */
+static int take_last(void *arg, uint32_t first, double median[][2], double *figure)
+{
+    struct tune_search *s = arg;
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < 2 && code == EXIT_OK; i++) {
+        uint32_t side = (i + first) % 2;
+        struct tune_turn turn = {0};
+
+        code = take_turn(s, side == 0 ? s->t.setting[0] : s->t.best, TUNE_BENCH, &turn);
+        median[0][side] = figure_of(s, &turn);
+        s->turns.spent_ns += s->took_ns;
+        if (code != EXIT_OK && !tune_is_interrupted(code) && s->err.status == EPA_OK)
+            epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s",
+                     side == 0 ? "the file's settings" : s->t.best->name, turn.why);
+    }
+    figure[0] = log(median[0][1] / median[0][0]);
+    return code;
+}
+
+static int compare_last(struct tune_search *s)
+{
+    enum compare_verdict verdict;
+    int code;
+
+    s->turns = (struct turns){.take = take_last,
+                              .arg = s,
+                              .threshold = THRESHOLD,
+                              .alpha = s->t.cli->alpha,
+                              .spent_ns = s->t.spent_ns,
+                              .progress = turns_show_progress(s->t.cli)};
+    turns_init(&s->turns, s->t.arena, 1);
+    code = turns_take(&s->turns, s->t.budget_ns, &verdict);
+    s->t.rounds = s->turns.rounds;
+    if (s->t.rounds > 0)
+        (void)turns_result(&s->turns, 0, &s->t.last);
+    s->t.is_better = s->t.rounds > 0 && s->t.last.high < 1;
+    return code;
+}
+
+/* The best that is right. */
+static int verify_best(struct search *q, struct tune_setting **best)
+{
+    struct tune_search *s = q->s;
+    int code = EXIT_OK;
+
+    do {
+        struct tune_turn turn = {0};
+
+        *best = find_best(q);
+        if (*best == s->t.setting[0])
+            break;
+        code = settle(s, *best, take_turn(s, *best, TUNE_VERIFY, &turn), &turn);
+    } while (code == EXIT_OK && (*best)->dropped);
+    return code;
+}
+
+int tune_search(struct tune_search *s)
+{
+    struct search q = {.s = s, .noise = NOISE};
+    struct tune_setting *best = s->t.setting[0];
+    int code;
+
+    q.effect = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(*q.effect));
+    q.turn = arena_alloc(s->t.arena, TUNE_ROUNDS * (ROUND + 1) * sizeof(*q.turn));
+    code = take_first(&q);
+    if (code == EXIT_OK)
+        code = take_rounds(&q);
+    if (code == EXIT_OK)
+        code = verify_best(&q, &best);
+    else if (tune_is_interrupted(code) && q.turns > 0)
+        best = find_best(&q);
+    s->t.best = best;
+    for (uint32_t i = 1; i < s->t.n; i++) {
+        struct tune_setting *x = s->t.setting[i];
+
+        if (x->rounds > 0 && !x->dropped && x != best)
+            x->why = arena_printf(s->t.arena, "dropped, %.1f %% behind the best",
+                                  100 * expm1(x->log - best->log));
+    }
+    if (code == EXIT_OK && best != s->t.setting[0])
+        code = compare_last(s);
+    if (tune_is_interrupted(code))
+        s->t.stopped = code;
+    return code;
+}

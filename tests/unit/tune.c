@@ -1,0 +1,201 @@
+/* The search of `epa2a tune`, over turns with made-up times: what each setting takes is known, so it
+ * is known whether the fastest was found. */
+#include "test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "cli/tune.h"
+
+/* What a value changes, as a logarithm; two with " ": what both change beyond that together. */
+struct effect {
+    const char *what;
+    double log;
+};
+
+struct made_up {
+    const struct effect *effect; /* ends with a NULL */
+    double ns, noise;            /* of the file's settings; of a turn, as a logarithm */
+    uint64_t beside_ns;          /* of a turn */
+    double burst;                /* probability that other load strikes a turn */
+    uint64_t random;
+    double drift;
+};
+
+static struct made_up *now;
+
+static double uniform(void)
+{
+    return (double)(next_random(&now->random) >> 11) * 0x1p-53;
+}
+
+static double normal(void)
+{
+    return sqrt(-2 * log(1 - uniform())) * cos(2 * acos(-1) * uniform());
+}
+
+static bool has(const struct tune_setting *x, const char *what, size_t bytes)
+{
+    for (uint32_t i = 0; i < x->n; i++)
+        if (strlen(x->set[i]) == bytes && memcmp(x->set[i], what, bytes) == 0)
+            return true;
+    return false;
+}
+
+static double log_of(const struct tune_setting *x)
+{
+    double out = 0;
+
+    for (const struct effect *e = now->effect; e->what != NULL; e++) {
+        bool all = true;
+
+        for (const char *at = e->what; *at != '\0'; at += strcspn(at, " "), at += *at == ' ')
+            all = all && has(x, at, strcspn(at, " "));
+        out += all ? e->log : 0;
+    }
+    return out;
+}
+
+static int take(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
+                struct tune_turn *out)
+{
+    double ns = now->ns * exp(log_of(x));
+    uint32_t n = verb == TUNE_VERIFY ? TUNE_VERIFIED
+                 : s->iterations > 0 ? s->iterations + s->warmup
+                                     : 60;
+
+    now->drift = 0.9 * now->drift + 0.4 * now->noise * normal();
+    *out = (struct tune_turn){
+        .took_ns = now->beside_ns + (uint64_t)fmin(n * ns, (double)s->longest_ns), .samples = n};
+    out->fastest_ns = out->median_ns = ns * exp(now->noise * normal() + now->drift +
+                                                (uniform() < now->burst ? 0.3 * uniform() : 0));
+    return EXIT_OK;
+}
+
+static const char text[] =
+    "version: 1\nranks: 2\ntransport: shm\nalgorithm: {name: ll_v2, dispatch_dtype: fp8}\n"
+    "moe: {max_tokens: 128, hidden: 1024, experts: 256, topk: 8}\n"
+    "bench: {warmup: 20, iterations: 40}\n";
+
+/* The logarithm of what the search found over the file's settings; `found` says what that is. */
+static double search_over(struct made_up *m, double budget_s, char *found, size_t room)
+{
+    char path[] = "/tmp/epa2a-tune-XXXXXX";
+    int fd = mkstemp(path);
+    const char *arg[] = {path};
+    struct cli cli = {.arg = arg, .n_args = 1, .alpha = 0.01, .progress = PROGRESS_NEVER};
+    struct tune_search s = {.t = {.cli = &cli,
+                                  .arena = arena_create(),
+                                  .not_tried = json_array(),
+                                  .budget_ns = (uint64_t)(budget_s * 1e9)},
+                            .take = take};
+    double out;
+
+    assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+    close(fd);
+    now = m;
+    s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
+    assert_int_equal(registry_create(NULL, &s.registry, &s.err), EPA_OK);
+    assert_int_equal(tune_read_bases(&s), EPA_OK);
+    s.delivers = tune_delivered(&s, s.base[0].x);
+    assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, NULL, 0));
+    assert_int_equal(tune_search(&s), EXIT_OK);
+    out = log_of(s.t.is_better ? s.t.best : s.t.setting[0]);
+    snprintf(found, room, "%s%s, %u turns %u last %.1f s, %.3f..%.3f", s.t.is_better ? "" : "not ",
+             s.t.best->name, s.t.turns, s.t.rounds, (double)s.t.spent_ns / 1e9, s.t.last.low,
+             s.t.last.high);
+    unlink(path);
+    for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
+        runs_finish(&k->runs);
+    json_decref(s.t.not_tried);
+    json_decref(s.delivers);
+    registry_destroy(s.registry);
+    arena_destroy(s.t.arena);
+    return out;
+}
+
+#define SLOW \
+    {"backend.workers=2", 0.5}, {"backend.workers=4", 1}, {"backend.workers=8", 1.5}, \
+        {"backend.workers=16", 2}, {"algorithm.nontemporal=on", 0.5}, \
+        {"transport.wait=yield", 0.04}, \
+    { \
+        "launcher.pin=none", 0.02 \
+    }
+
+/* Neither gains alone. */
+static const struct effect together[] = {SLOW,
+                                         {"algorithm.nontemporal=off", -0.01},
+                                         {"algorithm.nontemporal=off transport.wait=spin", -0.1},
+                                         {"algorithm.recv_layout=padded", 0.12},
+                                         {"algorithm.dedup=true", 0.03},
+                                         {0}};
+/* One loses alone. */
+static const struct effect valley[] = {SLOW,
+                                       {"transport.wait=spin", 0.05},
+                                       {"algorithm.nontemporal=off transport.wait=spin", -0.15},
+                                       {"algorithm.recv_layout=padded", 0.05},
+                                       {"algorithm.dedup=true", 0.2},
+                                       {0}};
+static const struct effect apart[] = {SLOW,
+                                      {"transport.wait=spin", -0.04},
+                                      {"algorithm.nontemporal=off", -0.06},
+                                      {"algorithm.recv_layout=padded", 0.12},
+                                      {"algorithm.dedup=true", 0.03},
+                                      {0}};
+/* Each gains alone, and both lose. */
+static const struct effect against[] = {SLOW,
+                                        {"transport.wait=spin", -0.05},
+                                        {"algorithm.nontemporal=off", -0.06},
+                                        {"algorithm.nontemporal=off transport.wait=spin", 0.11},
+                                        {0}};
+static const struct effect none[] = {SLOW,
+                                     {"transport.wait=spin", 0.01},
+                                     {"algorithm.nontemporal=off", 0.8},
+                                     {"algorithm.recv_layout=padded", 0.05},
+                                     {"algorithm.dedup=true", 0.2},
+                                     {0}};
+
+/* How many of 10 searches ended more than 2 % from the best. */
+static uint32_t misses(const struct effect *effect, double budget_s, double noise, double best)
+{
+    uint32_t out = 0;
+
+    for (uint64_t k = 0; k < 10; k++) {
+        struct made_up m = {.effect = effect,
+                            .ns = 60000,
+                            .noise = noise,
+                            .beside_ns = 100000000,
+                            .burst = 0.04,
+                            .random = random_mix(k + 1)};
+        char found[400];
+        double behind = search_over(&m, budget_s, found, sizeof(found)) - best;
+
+        out += behind > 0.02;
+        if (behind > 0.02)
+            print_message("%.0f s, noise %.3f: %.3f from the best: %s\n", budget_s, noise, behind,
+                          found);
+    }
+    return out;
+}
+
+TEST(what_gains_only_together_is_found)
+{
+    assert_true(misses(together, 60, 0.015, -0.11) <= 1);
+    assert_true(misses(together, 60, 0.04, -0.11) <= 1);
+    assert_true(misses(together, 15, 0.015, -0.11) <= 2);
+    assert_true(misses(valley, 60, 0.015, -0.1) <= 3);
+}
+
+TEST(what_gains_alone_is_found_and_combined_where_it_still_gains)
+{
+    assert_true(misses(apart, 60, 0.04, -0.1) <= 1);
+    assert_true(misses(apart, 15, 0.015, -0.1) <= 2);
+    assert_true(misses(against, 60, 0.015, -0.06) <= 1);
+}
+
+TEST(the_files_settings_stay_where_nothing_gains)
+{
+    assert_int_equal(misses(none, 60, 0.04, 0), 0);
+    assert_int_equal(misses(none, 15, 0.04, 0), 0);
+}
