@@ -347,19 +347,20 @@ static const char *where(const struct session *s, uint32_t rank)
     return session_stage(s->notes, session_rank(s, rank)->stage);
 }
 
-/* What the launcher saw of a lost rank, and where that rank last was: nothing of it has reached
- * this process where its pid is 0. */
+/* What the launcher saw of a lost rank, and where that rank last was. Where its pid is 0 it has
+ * not begun or, where ranks are started one by one, nothing of it has reached this process. */
 static void report_lost(const struct session *s, uint32_t failed_rank, const char *how,
                         struct epa_error *err)
 {
     const struct session_rank *rank = session_rank(s, failed_rank);
     size_t first = strcspn(how, ";"); /* others that crashed may follow */
 
-    if (rank->pid == 0)
+    if (rank->pid == 0 && s->process_id.size > 0)
         (void)epa_fail(err, EPA_ERR_DIED, "%s", how);
     else
         (void)epa_fail(err, EPA_ERR_DIED, "%.*s: %s, iteration %llu%s", (int)first, how,
-                       where(s, failed_rank), (unsigned long long)rank->iteration, how + first);
+                       rank->pid == 0 ? "set-up" : where(s, failed_rank),
+                       (unsigned long long)rank->iteration, how + first);
 }
 
 /* Of ranks that wait for each other some wait for one that does nothing any more. It is found once
