@@ -91,7 +91,7 @@ static bool mac_is(const unsigned char *a, const unsigned char *b)
 
 /* ---- messages: what another host sent is checked here and nowhere else ---- */
 
-static const char conn_magic[8] = "epa2ahub";
+const char conn_magic[8] = "epa2ahub";
 
 bool conn_get(const struct conn_message *m, void *out, size_t bytes, struct conn_message *rest)
 {

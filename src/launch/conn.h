@@ -47,6 +47,7 @@ struct conn_greet {
     uint32_t protocol, zero;
     unsigned char nonce[32];
 };
+extern const char conn_magic[8];
 
 struct conn_hello {
     uint32_t rank, size, pid, abi;
