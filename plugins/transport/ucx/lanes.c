@@ -130,9 +130,9 @@ enum epa_status cards_check(const struct card *cards, uint32_t ranks, uint32_t m
         /* UCX (1.13 to 1.22) writes a segment that is longer past the end of its buffer. */
         if (strncmp(card->tcp_segments, mine->tcp_segments, sizeof(card->tcp_segments)) != 0)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "ucx: rank %u has TCP segments of %.31s, rank %u of %.31s; all ranks "
-                            "need the same UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE",
-                            r, card->tcp_segments, me, mine->tcp_segments);
+                            "ucx: rank %u has other TCP segments than rank %u; all ranks need the "
+                            "same UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE",
+                            r, me);
         if (card->address_bytes == 0 || card->address_bytes > CARD_ADDRESS_MOST ||
             card->key_bytes == 0 || card->key_bytes > CARD_KEY_MOST ||
             card->region_bytes != mine->region_bytes || card->base % 8 != 0 ||
