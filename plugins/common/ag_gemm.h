@@ -12,8 +12,8 @@ enum ag_gemm_mode { AG_GEMM_PUSH, AG_GEMM_PULL };
 enum ag_gemm_mover { AG_GEMM_AUTO, AG_GEMM_COPY_ENGINE, AG_GEMM_SM };
 /* Of tiles. */
 enum ag_gemm_order { AG_GEMM_ARRIVAL, AG_GEMM_SWIZZLE, AG_GEMM_NONE };
-/* What multiplies gathered rows, where nothing overlaps: own kernels; cuBLASLt where it is there and
- * can; cuBLASLt or nothing. */
+/* What multiplies gathered rows, where nothing overlaps: own kernels; cuBLASLt where it is there
+ * and can; cuBLASLt or nothing. */
 enum ag_gemm_library { AG_GEMM_KERNELS, AG_GEMM_TRY_CUBLASLT, AG_GEMM_CUBLASLT };
 
 struct ag_gemm_config {

@@ -1,11 +1,11 @@
-/* The search of `epa2a tune`. Each value of each option has a turn alone. Then settings are drawn at
- * random: for each option a value, the more often the faster it seems, and the more often the less
- * is known of it. So each turn says something of all options, and two that only gain together meet.
- * What a value is worth is what least squares make of all turns (effects of values, as logarithms,
- * add up); what a setting is worth is their sum, and what its own turns say beyond that. Turns go by
- * rounds, which have a level of their own, as machines drift; each has one of the file's settings and
- * one of the best so far. A setting is checked in its first turn, and the best is verified. At the end
- * the best and the file's settings take turns as in `compare --run`.
+/* The search of `epa2a tune`. Each value of each option has a turn alone. Then settings are drawn
+ * at random: for each option a value, the more often the faster it seems, and the more often the
+ * less is known of it. So each turn says something of all options, and two that only gain together
+ * meet. What a value is worth is what least squares make of all turns (effects of values, as
+ * logarithms, add up); what a setting is worth is their sum, and what its own turns say beyond
+ * that. Turns go by rounds, which have a level of their own, as machines drift; each has one of
+ * the file's settings and one of the best so far. A setting is checked in its first turn, and the
+ * best is verified. At the end the best and the file's settings take turns as in `compare --run`.
  *
  * Every decision follows from what turns measured and how long they took, and from nothing else:
  * --resume reads those of a journal and comes to where the search was. */

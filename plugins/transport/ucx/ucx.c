@@ -125,8 +125,8 @@ static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t valu
 /* ---- messages ----
  *
  * Over TCP a put of UCX is a message that the peer executes and acknowledges with another, and so
- * is a signal. A message of ours is both, and not acknowledged: quiet() asks each peer at the end of
- * the stream. Both kinds are in one stream, and executed in its order. */
+ * is a signal. A message of ours is both, and not acknowledged: quiet() asks each peer at the end
+ * of the stream. Both kinds are in one stream, and executed in its order. */
 
 static enum epa_status start_message(struct peer *peer, struct message message, const void *src,
                                      size_t bytes)
