@@ -52,7 +52,7 @@ struct search {
     struct measured *turn;
     uint32_t effects, turns, rounds;
     double noise, file_ns; /* of a turn, as a logarithm; file_ns: in this round */
-    uint64_t drawn;        /* random numbers */
+    struct random random;
 };
 
 /* ---- turns ---- */
@@ -120,7 +120,6 @@ static int take_part(struct search *q, struct tune_setting *x)
 {
     struct tune_turn turn = {0};
     int code = take_turn(q->s, x, x->rounds > 0 ? TUNE_BENCH : TUNE_CHECKED, &turn);
-
     double ns;
 
     if (code != EXIT_OK)
@@ -296,10 +295,9 @@ static bool is_settled(const struct search *q, const struct tune_setting *best)
 /* From a normal distribution, by Box and Muller. */
 static double draw_normal(struct search *q)
 {
-    double a = (double)((random_mix(++q->drawn) >> 11) + 1) * 0x1p-53;
-    double b = (double)(random_mix(++q->drawn) >> 11) * 0x1p-53;
+    double radius = sqrt(-2 * log(1 - random_unit(&q->random)));
 
-    return sqrt(-2 * log(a)) * cos(2 * acos(-1) * b);
+    return radius * cos(2 * acos(-1) * random_unit(&q->random));
 }
 
 /* The values that seem fastest, `random`: by as much as their errors let them; NULL: they cannot be

@@ -45,6 +45,7 @@ def main(epa2a, plugins, inner):
         found, done = tune("--out", "best.yaml", "--out-dir", "dir")
         assert found["best"]["set"] == FASTEST and found["better"] and found["in_turns"]["high"] < 0.9, found
         settings = {" ".join(s["set"]): s for s in found["settings"]}
+        assert found["settings"][0]["estimate"] == 1, found["settings"][0]  # as its ratio: to itself
         assert settings["algorithm.wrong=true"]["outcome"].startswith("bench: rank "), settings
         assert settings["algorithm.wrong=true"]["rounds"] == 0, settings
         assert settings["algorithm.delay_us=30000"]["outcome"].startswith("dropped, "), settings
