@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A command whose standard error nobody reads any more ends when it is told to.
+"""A command whose standard error nobody reads any more ends on a signal.
 
 unread.py EPA2A EXPERIMENT"""
 import os

@@ -36,7 +36,7 @@ enum { CARD_ADDRESS_MOST = 1 << 16, CARD_KEY_MOST = 1 << 15 };
 struct card {
     uint64_t base, heap_bytes, region_bytes;
     uint32_t signals, address_bytes, key_bytes, version[2];
-    char tcp_segments[32]; /* "128k/256k": to send and to receive, as UCX is told */
+    char tcp_segments[32]; /* "128k/256k": to send and to receive, UCX's settings */
 };
 
 /* Whether all cards are valid, and equal in the fields that must be. */

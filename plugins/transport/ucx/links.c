@@ -73,7 +73,7 @@ struct choice {
  * and acknowledges it, and UCX's 8 KiB make that most of the time. Receivers take two at a time. */
 static const char tcp_send[] = "128k", tcp_receive[] = "256k";
 
-/* As UCX is told: what the user says in the environment, or the above. */
+/* What the user sets in the environment, or the above. */
 static void choose_segments(const char **send, const char **receive)
 {
     *send = getenv("UCX_TCP_TX_SEG_SIZE");
