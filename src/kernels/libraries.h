@@ -30,4 +30,37 @@ struct library_found {
 /* False: it is not there, or this program was built without. */
 bool library_find(enum library_id, struct library_found *out);
 
+/* ---- oneDNN: products of bf16, for experts of hosts and for ag_then_gemm ---- */
+
+enum { ONEDNN_PRODUCTS = 2 };
+
+/* C = A * B^T + bias: rows of A, [k], and of B, [n][k]. */
+struct onednn_product {
+    uint32_t n, k, ldc; /* ldc: elements from a row of C to the next */
+    uint32_t rows;      /* that B is packed for */
+    uint32_t step;      /* rows are read and written up to the next multiple of it */
+    bool f32;           /* C; else it is bf16 */
+    const float *bias;  /* [n]; NULL: none */
+};
+
+struct onednn;
+
+/* Whether the library is there, and multiplies bf16 on this CPU. */
+bool onednn_knows(const struct onednn_product *);
+
+/* `products` of them. EPA_ERR_UNSUPPORTED: built without, or the library cannot do it. */
+enum epa_status onednn_create(const struct onednn_product *, uint32_t products, uint32_t workers,
+                              struct onednn **out, struct epa_error *);
+void onednn_destroy(struct onednn *);           /* takes NULL */
+const char *onednn_name(const struct onednn *); /* "oneDNN 2.6.3" */
+
+/* B, packed to so many bytes at `out`. */
+size_t onednn_packed_bytes(const struct onednn *, uint32_t product);
+enum epa_status onednn_pack(struct onednn *, uint32_t worker, uint32_t product, const void *b,
+                            void *out);
+
+/* m rows, on the thread of that worker. */
+enum epa_status onednn_multiply(struct onednn *, uint32_t worker, uint32_t product, const void *a,
+                                uint32_t m, const void *packed, void *c);
+
 #endif

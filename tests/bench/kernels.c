@@ -19,7 +19,7 @@
 #include "base/dtype.h"
 #include "epa2a/gemm.h"
 #include "epa2a/quant.h"
-#include "kernels/onednn.h"
+#include "kernels/libraries.h"
 
 enum {
     HIDDEN = 7168,

@@ -19,7 +19,7 @@
 #include "../../common/ag_gemm.h"
 #include "../../common/algo_host.h"
 #include "../../common/gemm_host.h"
-#include "kernels/onednn.h"
+#include "kernels/libraries.h"
 
 enum { SETS = 2, RANKS = 64, TILE_ROWS = 256, TILE_COLS = 256 };
 enum gemm_library { LIBRARY_AUTO, LIBRARY_ONEDNN, LIBRARY_CUBLASLT, LIBRARY_KERNELS };

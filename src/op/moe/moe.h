@@ -15,7 +15,7 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "op/moe/routing.h"
-#include "kernels/onednn.h"
+#include "kernels/libraries.h"
 #include "op/op.h"
 #include "config/experiment.h"
 
