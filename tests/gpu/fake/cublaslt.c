@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "fake_cuda.h"
 
-#define FAKE __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 
 enum { CANDIDATES = 2 };
 
@@ -62,15 +62,18 @@ static void multiply(void *data)
     free(row);
 }
 
-FAKE cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
-{
-    *out = malloc(1);
-    fake_count(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
+#define CREATE(name, type, bytes) \
+    EXPORTED cublasStatus_t name(type *out) \
+    { \
+        *out = calloc(1, bytes); \
+        fake_count(1); \
+        return CUBLAS_STATUS_SUCCESS; \
+    }
+CREATE(cublasLtCreate, cublasLtHandle_t, 1)
+CREATE(cublasLtMatmulPreferenceCreate, cublasLtMatmulPreference_t, sizeof(**out))
 
 #define DESTROY(name, type) \
-    FAKE cublasStatus_t name(type at) \
+    EXPORTED cublasStatus_t name(type at) \
     { \
         free(at); \
         fake_count(-1); \
@@ -81,12 +84,12 @@ DESTROY(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
 DESTROY(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
 DESTROY(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 
-FAKE size_t cublasLtGetVersion(void)
+EXPORTED size_t cublasLtGetVersion(void)
 {
     return 130203;
 }
 
-FAKE cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+EXPORTED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                              cudaDataType_t scale)
 {
     *out = calloc(1, sizeof(**out));
@@ -95,7 +98,7 @@ FAKE cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCo
                                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-FAKE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
                                                    cublasLtMatmulDescAttributes_t which,
                                                    const void *value, size_t bytes)
 {
@@ -112,7 +115,7 @@ FAKE cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-FAKE cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+EXPORTED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
                                                uint64_t rows, uint64_t columns, int64_t ld)
 {
     const struct matrix m = {type, rows, columns, ld};
@@ -124,14 +127,7 @@ FAKE cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cuda
                                                           : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-FAKE cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
-{
-    *out = calloc(1, sizeof(**out));
-    fake_count(1);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-FAKE cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+EXPORTED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
                                                          cublasLtMatmulPreferenceAttributes_t which,
                                                          const void *value, size_t bytes)
 {
@@ -145,7 +141,7 @@ static bool fits(const struct operation *o, const struct matrix *a, const struct
     return o->transposed && a->rows == b->rows && d->rows == a->columns && d->columns == b->columns;
 }
 
-FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int n, cublasLtMatmulHeuristicResult_t *out, int *found)
@@ -162,7 +158,7 @@ FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-FAKE cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t o,
+EXPORTED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t o,
                                    const void *alpha, const void *a, cublasLtMatrixLayout_t a_of,
                                    const void *b, cublasLtMatrixLayout_t b_of, const void *beta,
                                    const void *c, cublasLtMatrixLayout_t c_of, void *d,

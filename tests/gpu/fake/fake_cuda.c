@@ -14,7 +14,7 @@
 #include "../simt/asan.h"
 
 enum {
-    GPUS = 4, /* or as FAKE_GPUS of the environment says, at most */
+    GPUS = 4,    /* or as FAKE_GPUS of the environment says, at most */
     MOST = 1024, /* blocks of memory */
     L2_BYTES = 64 << 10,
     GARBAGE = 0xa5, /* what memory has at first */
@@ -108,12 +108,6 @@ cudaError_t cudaSetDevice(int number)
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDevice(int *out)
-{
-    *out = here;
-    return cudaSuccess;
-}
-
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr which, int number)
 {
     static const int value[] = {
@@ -142,13 +136,10 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int number)
     return fake_fails() || number >= GPUS ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
-/* A function that does no more than that, or fails so. */
-#define FAKE(name, parameters, failure, ...) \
-    cudaError_t name parameters \
-    { \
-        __VA_ARGS__; \
-        return fake_fails() ? failure : cudaSuccess; \
-    }
+FAKE_SAFE(cudaGetDevice, (int *out), *out = here)
+FAKE_SAFE(cudaDriverGetVersion, (int *out), *out = CUDART_VERSION)
+FAKE_SAFE(cudaRuntimeGetVersion, (int *out), *out = CUDART_VERSION)
+FAKE_SAFE(cudaMemGetInfo, (size_t * available, size_t *all), *available = *all = (size_t)1 << 30)
 FAKE(cudaGetDeviceCount, (int *out), cudaErrorInitializationError,
      const char *fewer = getenv("FAKE_GPUS");
      *out = fewer != NULL ? atoi(fewer) : GPUS)
@@ -160,23 +151,6 @@ FAKE(cudaDeviceGetP2PAttribute, (int *out, enum cudaDeviceP2PAttr attribute, int
      cudaErrorInvalidDevice, *out = attribute == cudaDevP2PAttrNativeAtomicSupported)
 FAKE(cudaHostGetDevicePointer, (void **out, void *memory, unsigned flags), cudaErrorInvalidValue,
      *out = memory)
-
-cudaError_t cudaDriverGetVersion(int *out)
-{
-    *out = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *out)
-{
-    return cudaDriverGetVersion(out);
-}
-
-cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
-{
-    *available = *all = (size_t)1 << 30;
-    return cudaSuccess;
-}
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
@@ -192,12 +166,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t cudaFreeHost(void *memory)
-{
-    fake_count(memory != NULL ? -1 : 0);
-    free(memory);
-    return cudaSuccess;
-}
+FAKE_SAFE(cudaFreeHost, (void *memory), fake_count(memory != NULL ? -1 : 0); free(memory))
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {

@@ -36,6 +36,20 @@ void fake_count(int by);
 void fake_last_error(cudaError_t);
 int fake_file(size_t bytes);
 
+/* A function that does no more than that: it may be the one that fails, or always works. */
+#define FAKE(name, parameters, failure, ...) \
+    cudaError_t name parameters \
+    { \
+        __VA_ARGS__; \
+        return fake_fails() ? failure : cudaSuccess; \
+    }
+#define FAKE_SAFE(name, parameters, ...) \
+    cudaError_t name parameters \
+    { \
+        __VA_ARGS__; \
+        return cudaSuccess; \
+    }
+
 /* In the order of a stream, with a copy of `data`, which is a multiple of 16. Of NULL: at
  * once. */
 cudaError_t fake_queue(cudaStream_t, void (*run)(void *data), const void *data, size_t bytes);

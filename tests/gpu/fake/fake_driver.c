@@ -13,37 +13,24 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static CUresult CUDAAPI error_string(CUresult error, const char **out)
-{
-    *out = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "made up";
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI device_get(CUdevice_v1 *out, int number)
-{
-    *out = number;
-    return fake_fails() ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI device_uuid(CUuuid *out, CUdevice_v1 device)
-{
-    memset(out, 'A' + device, sizeof(*out));
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI device_attribute(int *out, CUdevice_attribute attribute, CUdevice_v1 device)
-{
-    *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
-           !fake_cuda.no_descriptors;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI granularity(size_t *out, const CUmemAllocationProp_v1 *prop,
-                                    CUmemAllocationGranularity_flags flags)
-{
-    *out = 2 << 20;
-    return fake_fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-}
+/* A function that does no more than that, or fails so; with CUDA_SUCCESS it never does. */
+#define DRIVER(name, parameters, failure, ...) \
+    static CUresult CUDAAPI name parameters \
+    { \
+        __VA_ARGS__; \
+        return failure != CUDA_SUCCESS && fake_fails() ? failure : CUDA_SUCCESS; \
+    }
+DRIVER(error_string, (CUresult error, const char **out), CUDA_SUCCESS,
+       *out = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "made up")
+DRIVER(device_get, (CUdevice_v1 * out, int number), CUDA_ERROR_INVALID_DEVICE, *out = number)
+DRIVER(device_uuid, (CUuuid * out, CUdevice_v1 device), CUDA_SUCCESS,
+       memset(out, 'A' + device, sizeof(*out)))
+DRIVER(device_attribute, (int *out, CUdevice_attribute attribute, CUdevice_v1 device), CUDA_SUCCESS,
+       *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
+              !fake_cuda.no_descriptors)
+DRIVER(granularity,
+       (size_t * out, const CUmemAllocationProp_v1 *prop, CUmemAllocationGranularity_flags flags),
+       CUDA_ERROR_UNKNOWN, *out = 2 << 20)
 
 static CUresult CUDAAPI create(CUmemGenericAllocationHandle_v1 *out, size_t bytes,
                                const CUmemAllocationProp_v1 *prop, unsigned long long flags)
@@ -100,12 +87,9 @@ static CUresult CUDAAPI reserve(CUdeviceptr_v2 *out, size_t bytes, size_t alignm
     return CUDA_SUCCESS;
 }
 
-static CUresult CUDAAPI address_free(CUdeviceptr_v2 at, size_t bytes)
-{
-    munmap((void *)(uintptr_t)at, bytes);
-    fake_count(-1);
-    return CUDA_SUCCESS;
-}
+DRIVER(address_free, (CUdeviceptr_v2 at, size_t bytes), CUDA_SUCCESS,
+       munmap((void *)(uintptr_t)at, bytes);
+       fake_count(-1))
 
 static CUresult CUDAAPI map(CUdeviceptr_v2 at, size_t bytes, size_t offset,
                             CUmemGenericAllocationHandle_v1 handle, unsigned long long flags)

@@ -199,12 +199,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     return cudaStreamCreateWithFlags(out, flags);
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = 0;
-    *greatest = -5;
-    return cudaSuccess;
-}
+FAKE_SAFE(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), *least = 0; *greatest = -5)
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
@@ -557,10 +552,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
+FAKE(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), cudaErrorUnknown, )
 
 /* When the graph's turn has come: branches before may have waited for the same events. */
 static void run_branches(void *data)

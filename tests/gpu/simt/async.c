@@ -57,20 +57,11 @@ struct async {
     char *view;
 };
 
-/* Of the worker that calls; made when it is first needed. */
-static struct async *async_of(struct worker *w)
+struct async *simt_async_create(void)
 {
-    struct async *a = w->async;
+    struct async *a = simt_alloc(sizeof(*a));
 
-    if (a != NULL)
-        return a;
-    a = calloc(1, sizeof(*a));
-    if (a != NULL)
-        a->view = malloc(SIMT_SHARED_BYTES);
-    if (a == NULL || a->view == NULL)
-        simt_die(w, "no memory for bulk copies");
-    memcpy(a->view, w->shared, w->shared_bytes);
-    w->async = a;
+    a->view = simt_alloc(SIMT_SHARED_BYTES);
     return a;
 }
 
@@ -120,7 +111,7 @@ void simt_fence_async(void)
     struct worker *w = simt_place()->worker;
     uint32_t number = w->now->number;
 
-    async_of(w)->fences++;
+    w->async->fences++;
     w->fenced = true;
     if (number % SIMT_WARP == SIMT_WARP - 1 ||
         w->ready[number / SIMT_WARP] >> number % SIMT_WARP == 1)
@@ -146,11 +137,9 @@ static void check_granule(struct worker *w, uint32_t at, uint32_t bytes, const c
 
 void simt_async_check(struct worker *w, uint32_t at, uint32_t bytes, const char *what)
 {
-    struct async *a = async_of(w);
-
     if (w->fenced)
         simt_async_publish(w);
-    if (memcmp(w->shared + at, a->view + at, bytes) == 0)
+    if (memcmp(w->shared + at, w->async->view + at, bytes) == 0)
         return;
     while (bytes > 0) {
         uint32_t n = GRANULE - at % GRANULE < bytes ? GRANULE - at % GRANULE : bytes;
@@ -237,13 +226,13 @@ void simt_mbar_init(uint64_t *bar, uint32_t arrivals)
     if ((uintptr_t)bar % 8 != 0 || arrivals == 0 || arrivals > COUNT_MASK)
         simt_die(w, "thread %u makes an mbarrier of %u arrivals at %p", w->now->number, arrivals,
                  (void *)bar);
-    async_of(w)->inits = true;
+    w->async->inits = true;
     *bar = pack(&b);
 }
 
 void simt_mbar_init_done(void)
 {
-    async_of(simt_place()->worker)->inits = false;
+    simt_place()->worker->async->inits = false;
 }
 
 void simt_mbar_arrive(uint64_t *bar, uint32_t bytes)
@@ -256,7 +245,7 @@ void simt_mbar_arrive(uint64_t *bar, uint32_t bytes)
 
 static struct unseen *unseen_of(struct worker *w, const uint64_t *bar)
 {
-    struct async *a = async_of(w);
+    struct async *a = w->async;
 
     for (uint32_t i = 0; i < a->barriers; i++)
         if (a->unseen[i].bar == bar)
@@ -270,7 +259,7 @@ static struct unseen *unseen_of(struct worker *w, const uint64_t *bar)
 /* A phase has ended, and with it all loads but those in flight. */
 static bool see(struct worker *w, const uint64_t *bar)
 {
-    struct async *a = async_of(w);
+    struct async *a = w->async;
     uint32_t loads = 0;
 
     for (uint32_t i = 0; i < a->copies; i++)
@@ -346,9 +335,7 @@ static void run_read(struct worker *w, struct copy *c)
 {
     if (c->read != NULL)
         return;
-    c->read = malloc(c->bytes);
-    if (c->read == NULL)
-        simt_die(w, "no memory for bulk copies");
+    c->read = simt_alloc(c->bytes);
     memcpy(c->read, w->shared + c->at, c->bytes);
 }
 
@@ -389,7 +376,7 @@ static void run_copy(struct worker *w, uint32_t i)
 
 void simt_async_round(struct worker *w)
 {
-    for (uint32_t i = 0; w->async != NULL && i < w->async->copies;) {
+    for (uint32_t i = 0; i < w->async->copies;) {
         uint32_t copies = w->async->copies;
 
         if (w->async->copy[i].due <= w->round)
@@ -403,7 +390,7 @@ bool simt_async_next(struct worker *w)
     struct async *a = w->async;
     uint32_t next = 0;
 
-    if (a == NULL || a->copies == 0)
+    if (a->copies == 0)
         return false;
     for (uint32_t i = 1; i < a->copies; i++)
         if (a->copy[i].due < a->copy[next].due)
@@ -416,7 +403,7 @@ bool simt_async_next(struct worker *w)
 /* `c` has all but `due` and, of a store, its thread and group. */
 static void issue(struct worker *w, struct copy *c)
 {
-    struct async *a = async_of(w);
+    struct async *a = w->async;
 
     while (a->copies == COPIES)
         (void)simt_async_next(w);
@@ -496,7 +483,7 @@ void simt_bulk_wait(uint32_t pending, bool read)
 {
     struct worker *w = simt_place()->worker;
     struct lane *self = w->now;
-    struct async *a = async_of(w);
+    struct async *a = w->async;
 
     if (self->bulk_groups < pending)
         return;
@@ -564,8 +551,6 @@ void simt_async_begin(struct worker *w)
     struct async *a = w->async;
 
     w->fenced = false;
-    if (a == NULL)
-        return;
     memset(a->view, GARBAGE, w->shared_bytes);
     a->copies = a->barriers = a->fences = 0;
     a->inits = false;
@@ -578,8 +563,6 @@ void simt_async_end(struct worker *w)
     for (uint32_t i = 0; i < w->lanes; i++)
         if (w->lane[i].laters > 0)
             simt_die(w, "thread %u has ended, and has not waited for its copies", i);
-    if (a == NULL)
-        return;
     for (uint32_t i = 0; i < w->lanes; i++)
         if (w->lane[i].bulk_open || w->lane[i].bulk_read < w->lane[i].bulk_groups)
             simt_die(w, "thread %u has ended, and its bulk stores may still read shared memory", i);

@@ -111,6 +111,15 @@ void simt_die(const struct worker *w, const char *fmt, ...)
     abort();
 }
 
+void *simt_alloc(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
 /* ---- turns ---- */
 
 /* The next lane from `number` on that can go on; NULL: no more in this round. */
@@ -258,14 +267,14 @@ static __attribute__((noinline)) bool context_is_kept(ucontext_t *out)
     return getcontext(out) == 0;
 }
 
-/* On the stack that begins at `stack`, but for `spare` bytes at its end. NULL: no memory. */
+/* On the stack that begins at `stack`, but for `spare` bytes at its end. */
 static struct thread *thread_at(char *stack, bool guarded, size_t spare)
 {
     struct thread *t = (void *)(stack + SIMT_STACK - SIMT_SELF);
 
     _Static_assert(sizeof(*t) <= SIMT_SELF, "what is above a stack fits there");
     if ((guarded && mprotect(stack, PAGE, PROT_NONE) != 0) || !context_is_kept(&t->first))
-        return NULL;
+        abort();
     t->stack = stack + PAGE;
     t->stack_bytes = SIMT_STACK - SIMT_SELF - PAGE - spare;
     t->first.uc_stack.ss_sp = t->stack;
@@ -283,29 +292,23 @@ static void threads_create(struct lane *lane)
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     char *stack = at + (SIMT_STACK - (uintptr_t)at % SIMT_STACK);
 
-    for (size_t i = 0; i < SIMT_WARP; i++) {
-        lane[i].thread =
-            at == MAP_FAILED ? NULL
-                             : thread_at(stack + i * SIMT_STACK, i % GUARD_EVERY == 0,
-                                         i * COLOUR_BYTES % PAGE);
-        if (lane[i].thread == NULL) {
-            fprintf(stderr, "simt: no memory for threads of a block\n");
-            abort();
-        }
-    }
+    if (at == MAP_FAILED)
+        abort();
+    for (size_t i = 0; i < SIMT_WARP; i++)
+        lane[i].thread = thread_at(stack + i * SIMT_STACK, i % GUARD_EVERY == 0,
+                                   i * COLOUR_BYTES % PAGE);
 }
 
 /* ---- a block ---- */
 
 struct worker *simt_worker_create(void)
 {
-    struct worker *w = calloc(1, sizeof(*w));
+    struct worker *w = simt_alloc(sizeof(*w));
 
-    for (uint32_t i = 0; w != NULL && i < SIMT_THREADS / SIMT_WARP; i++) {
-        w->warp[i].snapshot = calloc(SIMT_SNAPSHOTS, sizeof(*w->warp[i].snapshot));
-        if (w->warp[i].snapshot == NULL)
-            return NULL; /* and the test with it */
-    }
+    for (uint32_t i = 0; i < SIMT_THREADS / SIMT_WARP; i++)
+        w->warp[i].snapshot = simt_alloc(SIMT_SNAPSHOTS * sizeof(*w->warp[i].snapshot));
+    w->async = simt_async_create();
+    w->matrix = simt_matrix_create();
     return w;
 }
 

@@ -144,8 +144,8 @@ struct worker {
     uint32_t idle;         /* times in a row that no thread could go on */
     bool looked;           /* at the clock or at global memory, since then */
     bool fenced;           /* simt_async_publish() is due */
-    struct async *async;   /* NULL: never used */
-    struct matrix *matrix; /* NULL: never used */
+    struct async *async;
+    struct matrix *matrix;
 };
 
 /* The lane that calls. */
@@ -195,8 +195,13 @@ static inline void simt_is_not_ready(struct worker *w, struct lane *lane, enum l
     w->ready[lane->number / SIMT_WARP] &= ~(1u << lane->number % SIMT_WARP);
 }
 
+/* Zeros, or the end of the program. */
+void *simt_alloc(size_t bytes);
+
 /* ---- async.c, matrix.c ---- */
 
+struct async *simt_async_create(void);
+struct matrix *simt_matrix_create(void);
 void simt_async_begin(struct worker *);
 /* Copies of the block come to their end; it ends the program if it should have waited for some. */
 void simt_async_end(struct worker *);

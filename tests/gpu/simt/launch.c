@@ -74,8 +74,6 @@ static void *hand_main(void *arg)
     struct hand *hand = arg;
     struct worker *w = simt_worker_create();
 
-    if (w == NULL)
-        abort();
     for (;;) {
         struct run *run = wait_for_work(hand);
 
@@ -95,11 +93,9 @@ static void *hand_main(void *arg)
 
 static void hand_create(struct run *run)
 {
-    struct hand *hand = calloc(1, sizeof(*hand));
+    struct hand *hand = simt_alloc(sizeof(*hand));
     pthread_t thread;
 
-    if (hand == NULL)
-        abort();
     hand->run = run;
     pthread_cond_init(&hand->called, NULL);
     if (pthread_create(&thread, NULL, hand_main, hand) != 0)
@@ -231,12 +227,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
     return cudaErrorInvalidDeviceFunction;
 }
 
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
-{
-    memset(out, 0, sizeof(*out));
-    out->maxThreadsPerBlock = SIMT_THREADS;
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
+FAKE(cudaFuncGetAttributes, (struct cudaFuncAttributes * out, const void *kernel), cudaErrorUnknown,
+     *out = (struct cudaFuncAttributes){.maxThreadsPerBlock = SIMT_THREADS})
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute which, int value)
 {
@@ -245,9 +237,6 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute whic
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
-                                                          size_t shared_bytes)
-{
-    *out = (int)blocks_that_fit((uint32_t)threads, shared_bytes);
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
+FAKE(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
+     (int *out, const void *kernel, int threads, size_t shared_bytes), cudaErrorUnknown,
+     *out = (int)blocks_that_fit((uint32_t)threads, shared_bytes))

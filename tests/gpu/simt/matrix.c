@@ -297,9 +297,7 @@ static struct chain *chain_of(struct worker *w, struct group *g, uint32_t lane, 
 
     for (uint32_t i = 0; i < CHAINS; i++) {
         if (g->chain[i] == NULL)
-            g->chain[i] = calloc(1, sizeof(*g->chain[i]));
-        if (g->chain[i] == NULL)
-            simt_die(w, "no memory for sums of wgmma");
+            g->chain[i] = simt_alloc(sizeof(*g->chain[i]));
         if (g->chain[i]->registers[lane] == d)
             return g->chain[i];
         if (g->chain[i]->lanes == 0)
@@ -313,26 +311,24 @@ static struct chain *chain_of(struct worker *w, struct group *g, uint32_t lane, 
 
 /* ---- instructions ---- */
 
+struct matrix *simt_matrix_create(void)
+{
+    struct matrix *m = simt_alloc(sizeof(*m));
+    const char *bits = getenv("EPA2A_SIMT_FP8_BITS");
+
+    for (uint32_t i = 0; i < 256; i++)
+        m->e4m3[i] = float_of_e4m3((uint8_t)i);
+    m->bits = bits == NULL ? 0 : atoi(bits);
+    if (m->bits < 0 || m->bits > MOST_BITS)
+        abort();
+    return m;
+}
+
 static struct group *group_of(struct worker *w)
 {
-    struct matrix *m = w->matrix;
-
     if (w->lanes - w->now->number / SIMT_WARPGROUP * SIMT_WARPGROUP < SIMT_WARPGROUP)
         simt_die(w, "thread %u is in no whole warpgroup", w->now->number);
-    if (m == NULL) {
-        const char *bits = getenv("EPA2A_SIMT_FP8_BITS");
-
-        m = calloc(1, sizeof(*m));
-        if (m == NULL)
-            simt_die(w, "no memory for wgmma");
-        for (uint32_t i = 0; i < 256; i++)
-            m->e4m3[i] = float_of_e4m3((uint8_t)i);
-        m->bits = bits == NULL ? 0 : atoi(bits);
-        if (m->bits < 0 || m->bits > MOST_BITS)
-            simt_die(w, "EPA2A_SIMT_FP8_BITS is %s", bits);
-        w->matrix = m;
-    }
-    return &m->group[w->now->number / SIMT_WARPGROUP];
+    return &w->matrix->group[w->now->number / SIMT_WARPGROUP];
 }
 
 void simt_wgmma_begin(void)
@@ -476,7 +472,7 @@ void simt_wgmma_wait(uint32_t pending)
 
 void simt_matrix_begin(struct worker *w)
 {
-    for (uint32_t i = 0; w->matrix != NULL && i < GROUPS; i++) {
+    for (uint32_t i = 0; i < GROUPS; i++) {
         struct group *g = &w->matrix->group[i];
 
         g->known = g->done = g->batches = 0;
@@ -489,7 +485,7 @@ void simt_matrix_begin(struct worker *w)
 
 void simt_matrix_end(struct worker *w)
 {
-    for (uint32_t i = 0; w->matrix != NULL && i < w->lanes / SIMT_WARPGROUP; i++) {
+    for (uint32_t i = 0; i < w->lanes / SIMT_WARPGROUP; i++) {
         const struct group *g = &w->matrix->group[i];
 
         for (uint32_t j = 0; j < CHAINS; j++)
