@@ -10,56 +10,26 @@ static struct {
     cudaError_t count, set;
 } machine;
 
-cudaError_t cudaDriverGetVersion(int *out)
-{
-    *out = machine.driver;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *out)
-{
-    *out = 13000;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *out)
-{
-    *out = machine.devices;
-    return machine.count;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
-{
-    *out = attribute == cudaDevAttrComputeMode              ? machine.mode
-           : attribute == cudaDevAttrComputeCapabilityMajor ? machine.capability / 10
-                                                            : machine.capability % 10;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-    return machine.set;
-}
-
-cudaError_t cudaFree(void *memory)
-{
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-const char *cudaGetErrorName(cudaError_t why)
-{
-    return why == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver" : "cudaErrorX";
-}
-
-const char *cudaGetErrorString(cudaError_t why)
-{
-    return "it is so";
-}
+#define MADE_UP(type, name, parameters, result, ...) \
+    type name parameters \
+    { \
+        __VA_ARGS__; \
+        return result; \
+    }
+MADE_UP(cudaError_t, cudaDriverGetVersion, (int *out), cudaSuccess, *out = machine.driver)
+MADE_UP(cudaError_t, cudaRuntimeGetVersion, (int *out), cudaSuccess, *out = 13000)
+MADE_UP(cudaError_t, cudaGetDeviceCount, (int *out), machine.count, *out = machine.devices)
+MADE_UP(cudaError_t, cudaDeviceGetAttribute, (int *out, enum cudaDeviceAttr attribute, int device),
+        cudaSuccess,
+        *out = attribute == cudaDevAttrComputeMode              ? machine.mode
+               : attribute == cudaDevAttrComputeCapabilityMajor ? machine.capability / 10
+                                                                : machine.capability % 10)
+MADE_UP(cudaError_t, cudaSetDevice, (int device), machine.set, )
+MADE_UP(cudaError_t, cudaFree, (void *memory), cudaSuccess, )
+MADE_UP(cudaError_t, cudaGetLastError, (void), cudaSuccess, )
+MADE_UP(const char *, cudaGetErrorString, (cudaError_t why), "it is so", )
+MADE_UP(const char *, cudaGetErrorName, (cudaError_t why),
+        why == cudaErrorInsufficientDriver ? "cudaErrorInsufficientDriver" : "cudaErrorX", )
 
 static int of_devices(void **state)
 {
@@ -72,33 +42,29 @@ static int of_devices(void **state)
 }
 
 static enum epa_status choose(const struct cuda_config *config, uint32_t rank, uint32_t ranks,
-                              struct cuda_place *out, struct epa_error *err)
+                              struct cuda_place *out)
 {
     struct epa_world world = {
         .rank = rank, .size = ranks, .local_rank = rank, .local_size = ranks, .local_cores = 1};
 
-    *err = (struct epa_error){EPA_OK, ""};
     *out = (struct cuda_place){0};
-    return cuda_choose(config, &world, out, err);
+    return cuda_choose(config, &world, out, test_error());
 }
 
 static void assert_refused(const struct cuda_config *config, uint32_t ranks, enum epa_status status,
                            const char *text)
 {
     struct cuda_place place;
-    struct epa_error err;
 
-    assert_int_equal(choose(config, 0, ranks, &place, &err), status);
-    assert_words(err.text, text);
+    assert_status(choose(config, 0, ranks, &place), status, text);
 }
 
 static void assert_place(const struct cuda_config *config, uint32_t rank, uint32_t ranks,
                          int device, uint32_t sharers)
 {
     struct cuda_place place;
-    struct epa_error err;
 
-    assert_int_equal(choose(config, rank, ranks, &place, &err), EPA_OK);
+    assert_status(choose(config, rank, ranks, &place), EPA_OK, "");
     assert_int_equal(place.device, device);
     assert_int_equal(place.sharers, sharers);
 }
@@ -125,13 +91,12 @@ TEST_IN(of_devices, NULL, ranks_of_several_nodes_of_a_host_have_gpus_of_their_ow
                                   .node = node,
                                   .local_cores = 1};
         struct cuda_place place;
-        struct epa_error err = {EPA_OK, ""};
 
-        assert_int_equal(cuda_choose(&plain, &world, &place, &err), EPA_OK);
+        assert_int_equal(cuda_choose(&plain, &world, &place, NULL), EPA_OK);
         assert_int_equal(place.device, rank);
         assert_int_equal(place.sharers, 1);
         world.interface = "eth0";
-        assert_int_equal(cuda_choose(&plain, &world, &place, &err), EPA_OK);
+        assert_int_equal(cuda_choose(&plain, &world, &place, NULL), EPA_OK);
         assert_int_equal(place.device, rank % 2);
     }
     machine.devices = 2;
@@ -194,10 +159,7 @@ TEST_IN(of_devices, NULL, a_driver_without_gpus_is_refused)
 
 static void assert_not_taken(enum epa_status status, const char *text)
 {
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(cuda_take(1, &err), status);
-    assert_words(err.text, text);
+    assert_status(cuda_take(1, test_error()), status, text);
 }
 
 TEST_IN(of_devices, NULL, a_gpu_that_cannot_be_used_is_refused)

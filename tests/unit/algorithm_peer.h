@@ -101,12 +101,11 @@ static inline struct epa_world world_of(uint32_t ranks)
 
 /* Nothing promises that a heap holds zeros: it is filled with `fill`. */
 static inline struct fixture *fixture_try(struct shape s, const void *config, int fill,
-                                          enum epa_status want, struct epa_error *err)
+                                          enum epa_status want, const char *words)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     struct epa_world world = world_of(s.ranks);
     struct epa_footprint plan;
-    enum epa_status status;
 
     f->shape = s;
     f->x = calloc((size_t)s.tokens * s.hidden, sizeof(*f->x));
@@ -126,9 +125,8 @@ static inline struct fixture *fixture_try(struct shape s, const void *config, in
                                                 .expert = f->expert,
                                                 .weight = f->weight,
                                                 .out = f->out}};
-    *err = (struct epa_error){EPA_OK, ""};
-    if (epa_plugin.plan(&f->problem, &world, s.flags, config, &plan, err) != EPA_OK)
-        fail_msg("%s", err->text);
+    assert_status(epa_plugin.plan(&f->problem, &world, s.flags, config, &plan, test_error()),
+                  EPA_OK, "");
     f->backend = (struct epa_backend){.ops = &backend_ops, .memory = EPA_MEMORY_HOST};
     f->peer_heap[0] = aligned_alloc(4096, (plan.heap_bytes + 4095) / 4096 * 4096);
     memset(f->peer_heap[0], fill, plan.heap_bytes);
@@ -138,24 +136,21 @@ static inline struct fixture *fixture_try(struct shape s, const void *config, in
                                   .heap = f->peer_heap[0],
                                   .heap_bytes = plan.heap_bytes,
                                   .peer_heap = f->peer_heap};
-    status = epa_plugin.create(&(struct epa_algorithm_params){.problem = &f->problem,
-                                                              .world = world,
-                                                              .transport = &f->t,
-                                                              .backend = &f->backend,
-                                                              .config = config,
-                                                              .transport_flags = s.flags,
-                                                              .timeout_ns = 1000000},
-                               &f->a, err);
-    if (status != want)
-        fail_msg("%d: %s", status, err->text);
+    assert_status(epa_plugin.create(&(struct epa_algorithm_params){.problem = &f->problem,
+                                                                   .world = world,
+                                                                   .transport = &f->t,
+                                                                   .backend = &f->backend,
+                                                                   .config = config,
+                                                                   .transport_flags = s.flags,
+                                                                   .timeout_ns = 1000000},
+                                    &f->a, test_error()),
+                  want, words);
     return f;
 }
 
 static inline struct fixture *fixture_of(struct shape s, const void *config)
 {
-    struct epa_error err;
-
-    return fixture_try(s, config, 0, EPA_OK, &err);
+    return fixture_try(s, config, 0, EPA_OK, "");
 }
 
 static inline void finish(struct fixture *f)
@@ -179,11 +174,10 @@ static inline enum epa_status run(struct fixture *f, uint32_t stage)
 
 static inline void assert_explained(struct fixture *f, enum epa_status status, const char *why)
 {
-    struct epa_error err = {EPA_OK, ""};
+    struct epa_error *err = test_error();
 
-    f->a->explain(f->a, &err);
-    assert_int_equal(err.status, status);
-    assert_words(err.text, why);
+    f->a->explain(f->a, err);
+    assert_status(err->status, status, why);
 }
 
 /* Calls in turn: d dispatches, cN combines and xN discards the N-th dispatch; a capital is
@@ -217,15 +211,12 @@ static inline void run_calls(struct fixture *f, const char *calls, const char *w
 /* A transport that does not reach what the plan counted on. */
 static inline void assert_unreachable_peer_is_refused(struct shape s, const void *config)
 {
-    struct epa_error err;
-    struct fixture *f;
+    char words[64];
 
     s.ranks = 2;
     s.flags = EPA_TRANSPORT_LOAD_STORE;
-    f = fixture_try(s, config, 0, EPA_ERR_UNSUPPORTED, &err);
-    assert_words(err.text, epa_plugin.plugin.name);
-    assert_words(err.text, "rank 1");
-    finish(f);
+    snprintf(words, sizeof(words), "%s .. rank 1", epa_plugin.plugin.name);
+    finish(fixture_try(s, config, 0, EPA_ERR_UNSUPPORTED, words));
 }
 
 #endif

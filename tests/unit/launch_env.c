@@ -285,12 +285,12 @@ static void run(const struct plan *p)
         pid[r] = fork();
         assert_true(pid[r] >= 0);
         if (pid[r] == 0) {
-            struct epa_error err = {EPA_OK, ""};
+            struct epa_error *err = test_error();
 
             s->rank[r].failed_rank = UINT32_MAX;
             s->rank[r].status =
-                p->meet != NULL ? launch_kept(p, r, &err) : launch_by_env(p, r, port, &err);
-            memcpy(s->rank[r].text, err.text, sizeof(err.text));
+                p->meet != NULL ? launch_kept(p, r, err) : launch_by_env(p, r, port, err);
+            memcpy(s->rank[r].text, err->text, sizeof(err->text));
             _exit(0);
         }
     }
@@ -474,15 +474,14 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
         struct epa_launch asked = launch_of(4, count_runs);
-        struct epa_error err = {EPA_OK, ""};
         const char *how = cases[i][0];
 
         clearenv();
         if (strncmp(how, "none", 4) != 0)
             set_job(0, (uint32_t)(how[0] - '0'), (uint32_t)(how[1] - '0'), free_port());
         set_variables(how + strcspn(how, " "));
-        assert_int_equal(env->launch(env->plugin.options.defaults, &asked, &err), EPA_ERR_CONFIG);
-        assert_words(err.text, cases[i][1]);
+        assert_status(env->launch(env->plugin.options.defaults, &asked, test_error()),
+                      EPA_ERR_CONFIG, cases[i][1]);
     }
     clearenv();
 }

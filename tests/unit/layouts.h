@@ -53,22 +53,19 @@ static const struct refusal {
  * above, for the layout of one algorithm. */
 #define LAYOUTS(layout, config, layout_make) \
     static enum epa_status make(const struct epa_moe *m, uint32_t ranks, uint32_t over, \
-                                const struct config *c, struct layout *out, struct epa_error *err) \
+                                const struct config *c, struct layout *out) \
     { \
         struct epa_world world = {.size = ranks, .local_size = ranks, .local_cores = 1}; \
 \
-        *err = (struct epa_error){EPA_OK, ""}; \
-        return layout_make(m, &world, over, c, out, err); \
+        return layout_make(m, &world, over, c, out, test_error()); \
     } \
 \
     __attribute__((unused)) static struct layout made(const struct epa_moe *m, uint32_t ranks, \
                                                       uint32_t over, const struct config *c) \
     { \
         struct layout l; \
-        struct epa_error err; \
 \
-        if (make(m, ranks, over, c, &l, &err) != EPA_OK) \
-            fail_msg("%s", err.text); \
+        assert_status(make(m, ranks, over, c, &l), EPA_OK, ""); \
         return l; \
     } \
 \
@@ -76,10 +73,8 @@ static const struct refusal {
                                const struct config *c, const char *why) \
     { \
         struct layout l; \
-        struct epa_error err; \
 \
-        assert_int_equal(make(m, ranks, over, c, &l, &err), EPA_ERR_CONFIG); \
-        assert_words(err.text, why); \
+        assert_status(make(m, ranks, over, c, &l), EPA_ERR_CONFIG, why); \
     } \
 \
     static void assert_refusals(const char *name, const struct config *c) \

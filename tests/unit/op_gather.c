@@ -28,7 +28,6 @@ static struct epa_problem *problem_of(const struct fixture *f, uint32_t rank)
 static void open_fixture(struct fixture *f, const struct operation *op, struct gemm_options gemm)
 {
     struct epa_footprint footprint = {.in_flight = 1};
-    struct epa_error err = {EPA_OK, ""};
 
     if (op == &op_allgather)
         footprint.u.allgather.control_bytes = CONTROL;
@@ -49,7 +48,7 @@ static void open_fixture(struct fixture *f, const struct operation *op, struct g
                                    .backend = &f->backend,
                                    .slots = 1};
 
-        assert_int_equal(op_create(op, &params, &f->rank[r], &err), EPA_OK);
+        assert_int_equal(op_create(op, &params, &f->rank[r], NULL), EPA_OK);
         assert_int_equal(op_inputs(f->rank[r], 0, ITERATION), EPA_OK);
     }
 }
@@ -63,14 +62,11 @@ static void close_fixture(struct fixture *f)
 /* Checks; how many are wrong, and what is said of the first. */
 static uint64_t wrong_of(struct fixture *f, uint64_t elements, const char *words)
 {
-    struct epa_error err = {EPA_OK, ""};
     uint64_t compared = 0, wrong = 0;
-    enum epa_status status = f->op->check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, &err);
 
-    assert_int_equal(status, words == NULL ? EPA_OK : EPA_ERR_MISMATCH);
+    assert_status(f->op->check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, test_error()),
+                  words[0] == '\0' ? EPA_OK : EPA_ERR_MISMATCH, words);
     assert_int_equal(compared, elements);
-    if (words != NULL)
-        assert_words(err.text, words);
     return wrong;
 }
 
@@ -85,7 +81,7 @@ TEST(a_byte_that_was_not_gathered_is_named)
         to += counts[r] * ROW_BYTES;
     }
     problem_of(&f, ME)->u.allgather.out = f.gathered;
-    assert_int_equal(wrong_of(&f, sizeof(f.gathered), NULL), 0);
+    assert_int_equal(wrong_of(&f, sizeof(f.gathered), ""), 0);
     f.gathered[8 * ROW_BYTES + 7] ^= 0x10;
     assert_int_equal(wrong_of(&f, sizeof(f.gathered),
                               "rank 1, iteration 6, allgather: byte 7 of row 1 of rank 2 is 0x"),
@@ -170,7 +166,7 @@ TEST(an_element_that_is_wrong_is_named)
                      (struct gemm_options){60, RANKS * c[i].n, c[i].k, c[i].dtype, .bias = true,
                                            .values = c[i].values});
         multiply(&f);
-        assert_int_equal(wrong_of(&f, 27 * c[i].n, NULL), 0);
+        assert_int_equal(wrong_of(&f, 27 * c[i].n, ""), 0);
         *c_at(&f, c[i].row, c[i].column) ^= c[i].mask;
         assert_int_equal(wrong_of(&f, 27 * c[i].n, c[i].said), 1);
         close_fixture(&f);
@@ -211,12 +207,11 @@ static enum epa_status parallel_by_three(struct epa_backend *b,
 static struct op_peaks peaks_by(struct fixture *f, uint32_t memory,
                                 const struct epa_backend_ops *ops)
 {
-    struct epa_error err = {EPA_OK, ""};
     struct op_peaks peaks = {0, 0};
 
     f->backend.memory = memory;
     f->backend.ops = ops;
-    assert_int_equal(f->op->measure(f->rank[ME], &peaks, &err), EPA_OK);
+    assert_int_equal(f->op->measure(f->rank[ME], &peaks, NULL), EPA_OK);
     f->backend.memory = EPA_MEMORY_HOST;
     f->backend.ops = &host_ops;
     return peaks;

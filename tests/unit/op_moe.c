@@ -49,11 +49,11 @@ static struct world made(enum epa_layout layout, enum epa_dtype wire)
     };
 }
 
-static enum epa_status try_open(struct world *w, struct epa_error *err)
+static enum epa_status try_open(struct world *w)
 {
     enum epa_status status = EPA_OK;
+    struct epa_error *err = test_error();
 
-    *err = (struct epa_error){EPA_OK, ""};
     for (uint32_t r = 0; r < RANKS && status == EPA_OK; r++) {
         struct epa_world world = {.rank = r, .size = RANKS};
 
@@ -66,10 +66,7 @@ static enum epa_status try_open(struct world *w, struct epa_error *err)
 
 static void open_world(struct world *w)
 {
-    struct epa_error err;
-
-    if (try_open(w, &err) != EPA_OK)
-        fail_msg("%s", err.text);
+    assert_status(try_open(w), EPA_OK, "");
 }
 
 static void close_world(struct world *w)
@@ -171,15 +168,13 @@ TEST(what_cannot_be_checked_is_refused)
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct world w = made(c[i].layout, c[i].wire);
-        struct epa_error err;
 
         w.footprint.u.moe.output_dtype = c[i].output;
         w.footprint.u.moe.fused = c[i].fused;
         w.x.moe.dtype = c[i].dtype;
         w.x.moe.fp8_group_size = c[i].group;
         w.x.moe.input_dtype = c[i].fp8_input ? MOE_INPUT_FP8 : MOE_INPUT_NATIVE;
-        assert_int_equal(try_open(&w, &err), c[i].status);
-        assert_words(err.text, c[i].said);
+        assert_status(try_open(&w), c[i].status, c[i].said);
         close_world(&w);
     }
 }

@@ -100,11 +100,10 @@ TEST(the_longest_of_copy_bytes_and_messages_counts)
     };
 
     for (size_t i = 0; i < LENGTH(c); i++) {
-        struct epa_error err = {EPA_OK, ""};
         struct predict_link link;
         struct predict_time t;
 
-        assert_int_equal(predict_link_read(c[i].link, &link, &err), EPA_OK);
+        assert_int_equal(predict_link_read(c[i].link, &link, NULL), EPA_OK);
         t = predict_time(c[i].local_ns, &load, &link, c[i].latency_ns);
         assert_true(fabs(t.ns - c[i].ns) < 1 && (int)t.bound == c[i].bound);
     }

@@ -12,7 +12,6 @@
 struct fixture {
     char root[512];
     struct fake fake;
-    struct epa_error err;
 };
 
 static struct fixture *fixture_create(void)
@@ -34,12 +33,6 @@ static void fixture_destroy(struct fixture *x)
 
 #define TEST_OF_MACHINE(name) TEST_OF(name, struct fixture, x, fixture_create(), fixture_destroy)
 
-static enum epa_status check(struct fixture *x)
-{
-    x->err = (struct epa_error){EPA_OK, ""};
-    return preflight_memory(x->root, &x->fake.session, &x->err);
-}
-
 /* What is said of a machine with so many MiB for 8 ranks with 1 GiB each. Memory of a device is not
  * that of the host; of 1 GiB not all is kept free: small machines have work too. */
 TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
@@ -49,24 +42,25 @@ TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
         enum verb verb;
         uint32_t ranks_here, iterations;
         bool cold, device;
-        const char *said; /* NULL: it fits */
+        const char *said; /* "": it fits */
     } c[] = {
         {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, false,
          "8 ranks x (heap 1.00 GiB + inputs  ..  + reference  ..  but 7.50 GiB is available "
          "(MemAvailable 8.00 GiB less 512.0 MiB kept free) .. lower moe.max_tokens, ranks"},
         {8192, 1ull << 30, 512ull << 20, VERB_RUN, 0, 10, false, false,
          "8 ranks x (heap and buffers 1.50 GiB + inputs "},
-        {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, NULL}, /* others are elsewhere */
+        {8192, 1ull << 30, 0, VERB_RUN, 2, 10, false, false, ""}, /* others are elsewhere */
         {8192, UINT64_MAX / 4, 0, VERB_RUN, 0, 10, false, false, "more than 64 bits count"},
         {65536, 1ull << 30, 0, VERB_BENCH, 0, UINT32_MAX, false, false,
          " + samples 2 .. bench.iterations"},
         {1024, 1ull << 30, 0, VERB_BENCH, 0, 10, true, false, " + cold caches "},
-        {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, true, NULL},
+        {8192, 1ull << 30, 0, VERB_RUN, 0, 10, false, true, ""},
         {1, 1ull << 30, 0, VERB_BENCH, 0, 10, true, true, "8 ranks x (inputs "},
     };
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct epa_backend_plugin backend = fake_backend;
+        struct epa_error *err = test_error();
         char text[64];
 
         snprintf(text, sizeof(text), "MemAvailable: %llu kB\n", (unsigned long long)c[i].mib << 10);
@@ -80,12 +74,12 @@ TEST_OF_MACHINE(a_refusal_shows_the_sum_and_the_limit)
         x->fake.session.footprint.private_bytes = c[i].private_bytes;
         x->fake.session.process_id = (struct epa_process_id){.size = c[i].ranks_here > 0 ? 8 : 0,
                                                              .local_size = c[i].ranks_here};
-        assert_int_equal(check(x), c[i].said == NULL ? EPA_OK : EPA_ERR_NOMEM);
-        assert_words(x->err.text, c[i].said == NULL ? "" : c[i].said);
+        assert_status(preflight_memory(x->root, &x->fake.session, err),
+                      c[i].said[0] == '\0' ? EPA_OK : EPA_ERR_NOMEM, c[i].said);
         if (!c[i].cold || c[i].device)
-            assert_null(strstr(x->err.text, "cold caches"));
+            assert_null(strstr(err->text, "cold caches"));
         if (c[i].device)
-            assert_null(strstr(x->err.text, "heap"));
+            assert_null(strstr(err->text, "heap"));
     }
 }
 
@@ -95,14 +89,14 @@ TEST_OF_MACHINE(a_cgroup_is_named_as_the_limit)
     root_put(x->root, "/proc/self/cgroup", "0::/\n");
     root_put(x->root, "/sys/fs/cgroup/memory.max", "1073741824\n");
     root_put(x->root, "/sys/fs/cgroup/memory.current", "0\n");
-    assert_int_equal(check(x), EPA_ERR_NOMEM);
-    assert_non_null(strstr(x->err.text, "(room in the cgroup 1.00 GiB less "));
+    assert_status(preflight_memory(x->root, &x->fake.session, test_error()), EPA_ERR_NOMEM,
+                  "(room in the cgroup 1.00 GiB less ");
     x->fake.session.footprint.heap_bytes = 4096; /* a quarter is kept free at most */
     x->fake.experiment.ranks = x->fake.experiment.moe.max_tokens = 1;
     x->fake.experiment.moe.hidden = 128;
     x->fake.experiment.moe.experts = 8;
     root_put(x->root, "/sys/fs/cgroup/memory.max", "134217728\n");
-    assert_int_equal(check(x), EPA_OK);
+    assert_int_equal(preflight_memory(x->root, &x->fake.session, NULL), EPA_OK);
 }
 
 static enum epa_status plan_mirrors(const struct epa_problem *problem,

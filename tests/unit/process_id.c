@@ -4,13 +4,12 @@
 #include "launch/process.h"
 
 /* "A=1 B=2", and nothing else. */
-static enum epa_status with(const char *variables, struct process_job *job, struct epa_error *err)
+static enum epa_status with(const char *variables, struct process_job *job)
 {
     clearenv();
     set_variables(variables);
     memset(job, 0xff, sizeof(*job));
-    *err = (struct epa_error){EPA_OK, ""};
-    return process_id_find(job, err);
+    return process_id_find(job, test_error());
 }
 
 /* mpirun within a Slurm step counts; RANK and WORLD_SIZE alone may count nodes, and a shell within a
@@ -49,9 +48,8 @@ TEST(each_launcher_is_known_by_its_variables)
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct process_job job;
-        struct epa_error err;
 
-        assert_int_equal(with(c[i].variables, &job, &err), EPA_OK);
+        assert_status(with(c[i].variables, &job), EPA_OK, "");
         assert_int_equal(job.process_id.rank, c[i].rank);
         assert_int_equal(job.process_id.size, c[i].size);
         assert_int_equal(job.mpi, c[i].mpi);
@@ -75,9 +73,7 @@ TEST(sets_that_make_no_sense_are_refused_with_their_names)
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct process_job job;
-        struct epa_error err;
 
-        assert_int_equal(with(c[i][0], &job, &err), EPA_ERR_CONFIG);
-        assert_words(err.text, c[i][1]);
+        assert_status(with(c[i][0], &job), EPA_ERR_CONFIG, c[i][1]);
     }
 }

@@ -277,7 +277,6 @@ TEST(files_are_dealt_in_order_and_begin_again)
         npy_of("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2)}", states, sizeof(states));
     char path[] = "/tmp/epa2a-routing-XXXXXX", hidden[] = "/tmp/epa2a-hidden-XXXXXX";
     struct experiment x = experiment_of(ROUTING_FILE);
-    struct epa_error err = {EPA_OK, ""};
     struct op_source *source;
 
     x.ranks = x.moe.max_tokens = x.moe.hidden = 2;
@@ -286,7 +285,7 @@ TEST(files_are_dealt_in_order_and_begin_again)
     x.routing.hidden_states = file_of(hidden, npy.data, npy.n);
     for (uint32_t skip = 0; skip < 2; skip++) {
         x.routing.skip = 3 * skip;
-        assert_int_equal(routing_open(&x, &source, &err), EPA_OK);
+        assert_int_equal(routing_open(&x, &source, NULL), EPA_OK);
         assert_int_equal(routing_tokens(source), skip != 0 ? 2 : 5);
         assert_int_equal(routing_period(source, &x), skip != 0 ? 0 : 1);
         for (uint32_t i = 0; i < 12; i++) {
@@ -303,8 +302,8 @@ TEST(files_are_dealt_in_order_and_begin_again)
         routing_close(source);
     }
     x.routing.skip = 5;
-    assert_int_equal(routing_open(&x, &source, &err), EPA_ERR_CONFIG);
-    assert_words(err.text, "routing.skip is 5, and  ..  has 5 tokens: nothing would be left");
+    assert_status(routing_open(&x, &source, test_error()), EPA_ERR_CONFIG,
+                  "routing.skip is 5, and  ..  has 5 tokens: nothing would be left");
     unlink(path);
     unlink(hidden);
 }
@@ -317,15 +316,11 @@ struct bad {
 static void assert_bad_lines(const struct routing_shape *shape, const struct bad *bad, size_t n)
 {
     for (; n > 0; n--, bad++) {
-        struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
-        enum epa_status status =
-            routing_parse_jsonl("f", bad->text, strlen(bad->text), shape, &t, &err);
 
-        if (strstr(bad->message, "no JSON: ") != NULL)
-            err.text[strlen(bad->message)] = 0;
-        assert_words(err.text, bad->message);
-        assert_int_equal(status, EPA_ERR_CONFIG);
+        assert_status(
+            routing_parse_jsonl("f", bad->text, strlen(bad->text), shape, &t, test_error()),
+            EPA_ERR_CONFIG, bad->message);
     }
 }
 
@@ -341,7 +336,6 @@ TEST(npy_of_every_integer_type_is_read)
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         unsigned char data[32] = {0};
         char dict[128];
-        struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
         struct bytes b;
 
@@ -351,7 +345,7 @@ TEST(npy_of_every_integer_type_is_read)
                  "{'descr': '%s', 'fortran_order': False, 'shape': (2, 2), }          \n",
                  types[i].descr);
         b = npy_of(dict, data, (size_t)4 * types[i].bytes);
-        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err), EPA_OK);
+        assert_int_equal(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, NULL), EPA_OK);
         assert_int_equal(t.tokens, 2);
         assert_memory_equal(t.expert, ids, sizeof(ids));
         assert_true(t.weight[0] == 0.5f);
@@ -394,12 +388,10 @@ TEST(bad_npy_headers_are_reported)
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         struct bytes b = npy_of(bad[i].text, data, sizeof(data));
-        struct epa_error err = {EPA_OK, ""};
         struct routing_table t;
-        enum epa_status status = routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, &err);
 
-        assert_words(err.text, bad[i].message);
-        assert_int_equal(status, EPA_ERR_CONFIG);
+        assert_status(routing_parse_npy("f", b.data, b.n, &two_of_eight, &t, test_error()),
+                      EPA_ERR_CONFIG, bad[i].message);
     }
 }
 
@@ -412,12 +404,10 @@ TEST(hidden_states_round_to_dtype)
     struct bytes b[] = {npy_of(f2, halves, sizeof(halves)), npy_of(f4, floats, sizeof(floats))};
 
     for (size_t i = 0; i < 4; i++) {
-        struct epa_error err = {EPA_OK, ""};
         bool f16 = i >= 2;
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, 3, f16, &t, &err),
-                         EPA_OK);
+        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, 3, f16, &t, NULL), 0);
         assert_int_equal(t.tokens, 2);
         for (uint32_t v = 0; v < 6; v++)
             assert_int_equal(t.x[v], f16 ? halves[v] : bf16_of_float(floats[v]));
@@ -451,12 +441,10 @@ TEST(bad_hidden_states_are_reported)
 
     for (size_t i = 0; i < LENGTH(bad); i++) {
         struct bytes b = npy_of(bad[i].dict, bad[i].data, sizeof(bad[i].data));
-        struct epa_error err = {EPA_OK, ""};
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b.data, b.n, 2, bad[i].f16, &t, &err),
-                         EPA_ERR_CONFIG);
-        assert_words(err.text, bad[i].said);
+        assert_status(hidden_parse_npy("f", b.data, b.n, 2, bad[i].f16, &t, test_error()),
+                      EPA_ERR_CONFIG, bad[i].said);
     }
 }
 
@@ -475,10 +463,8 @@ TEST(json_lines_give_ids_and_weights)
     static const int32_t ids[] = {7, 0, -1, 4, 1, -1};
     static const float weights[] = {0.75f, 0.5f, 0, 1, 1, 0};
     struct routing_table t;
-    struct epa_error err = {EPA_OK, ""};
 
-    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, &err),
-                     EPA_OK);
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &two_of_eight, &t, NULL), 0);
     assert_int_equal(t.tokens, 3);
     assert_memory_equal(t.expert, ids, sizeof(ids));
     assert_memory_equal(t.weight, weights, sizeof(weights));
@@ -539,10 +525,9 @@ TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
                                "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
                                "{\"layer\": 0, \"topk_ids\": [4, 5]}\n";
     struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
-    struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
-    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, &err), EPA_OK);
+    assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, NULL), EPA_OK);
     assert_int_equal(t.tokens, 1);
     assert_int_equal(t.expert[0], 2);
     free_table(&t);
@@ -553,11 +538,10 @@ TEST(a_line_without_end_is_refused)
 {
     size_t n = (1 << 20) + 100;
     char *text = malloc(n);
-    struct epa_error err = {EPA_OK, ""};
     struct routing_table t;
 
     memset(text, '[', n);
-    assert_int_equal(routing_parse_jsonl("f", text, n, &two_of_eight, &t, &err), EPA_ERR_CONFIG);
-    assert_string_equal(err.text, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
+    assert_status(routing_parse_jsonl("f", text, n, &two_of_eight, &t, test_error()),
+                  EPA_ERR_CONFIG, "f:1:1: a line of 1048676 bytes; up to 1 MiB are read");
     free(text);
 }

@@ -56,7 +56,7 @@ static void *tell(void *arg)
     return NULL;
 }
 
-static enum epa_status opened(struct launcher *l, struct epa_error *err)
+static enum epa_status opened(struct launcher *l)
 {
     const struct segments_params params = {
         .name = "shm", .boot = &l->boot, .heap_bytes = 4096, .signals = 1, .huge_pages = HUGE_OFF};
@@ -68,26 +68,25 @@ static enum epa_status opened(struct launcher *l, struct epa_error *err)
                                      .allgather = gather,
                                      .barrier = meet,
                                      .explain = explain};
-    return segments_init(&s, &params, err);
+    return segments_init(&s, &params, test_error());
 }
 
 TEST(a_death_that_is_known_a_moment_later_ends_the_set_up)
 {
     struct launcher l = {0};
-    struct epa_error err = {0};
+    enum epa_status status;
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, tell, &l), 0);
-    assert_int_equal(opened(&l, &err), EPA_ERR_ABORTED);
+    status = opened(&l);
     pthread_join(thread, NULL);
-    assert_string_equal(err.text, "");
+    assert_status(status, EPA_ERR_ABORTED, "");
 }
 
 TEST(memory_out_of_reach_is_an_error_of_its_own)
 {
     struct launcher l = {0};
-    struct epa_error err = {0};
 
-    assert_int_equal(opened(&l, &err), EPA_ERR_SYSTEM);
-    assert_non_null(strstr(err.text, "shm: rank 0 cannot open the memory of rank 1, /proc/"));
+    assert_status(opened(&l), EPA_ERR_SYSTEM,
+                  "shm: rank 0 cannot open the memory of rank 1, /proc/");
 }

@@ -24,7 +24,6 @@ static struct fixture *fixture_create(void)
 {
     static struct fixture fixture;
     struct fixture *f = &fixture;
-    struct epa_error err = {EPA_OK, ""};
 
     *f = (struct fixture){.run = {.began_ns = epa_now_ns(),
                                   .verb = VERB_BENCH,
@@ -36,7 +35,7 @@ static struct fixture *fixture_create(void)
                                   .block_bytes = sizeof(struct session_rank),
                                   .file = "a.yaml",
                                   .label = "topk=8"}};
-    assert_int_equal(status_page_create(&f->status_page, &err), EPA_OK);
+    assert_int_equal(status_page_create(&f->status_page, NULL), EPA_OK);
     f->notes = status_page_map(f->status_page, sizeof(*f->notes), &f->run.notes_at);
     f->rank = status_page_map(f->status_page, RANKS * sizeof(*f->rank), &f->run.block_at);
     assert_non_null(f->notes);
@@ -79,11 +78,10 @@ static void waits_for(const struct session_wait *note, const char *want)
 {
     struct fixture *f = fixture_create();
     struct status s;
-    struct epa_error err = {EPA_OK, ""};
     char text[200];
 
     f->rank[2].waiting = *note;
-    assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
+    assert_int_equal(status_read(status_page_file(f->status_page), &s, NULL), EPA_OK);
     status_waits_for(&s, 2, text, sizeof(text));
     assert_string_equal(text, want);
     status_finish(&s);
@@ -127,13 +125,11 @@ TEST(who_waits_says_for_what_and_whom)
 
 static void refused(const struct fixture *f, off_t at, const void *bytes, size_t n, const char *why)
 {
-    struct epa_error err = {EPA_OK, ""};
     struct status status;
 
     assert_int_equal(pwrite(status_page_file(f->status_page), bytes, n, at), n);
-    assert_int_equal(status_read(status_page_file(f->status_page), &status, &err),
-                     EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, why));
+    assert_status(status_read(status_page_file(f->status_page), &status, test_error()),
+                  EPA_ERR_UNSUPPORTED, why);
 }
 
 TEST_OF_STATUS_PAGE(another_build_is_refused_by_its_version)
@@ -151,7 +147,6 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
     uint64_t random = 88172645463325252u;
 
     for (uint32_t i = 0; i < 2000; i++) {
-        struct epa_error err = {EPA_OK, ""};
         struct text text = {0};
         struct status_page_run run = f->run;
         struct status s;
@@ -169,7 +164,7 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
                 ((unsigned char *)&run)[k] = (unsigned char)next_random(&random);
         run.ranks %= 100;
         status_page_show(f->status_page, &run);
-        assert_int_equal(status_read(status_page_file(f->status_page), &s, &err), EPA_OK);
+        assert_int_equal(status_read(status_page_file(f->status_page), &s, NULL), EPA_OK);
         status_print(&s, "", &text);
         assert_non_null(text.data);
         for (size_t k = 0; k < text.bytes; k++)
@@ -196,7 +191,6 @@ static void hold_fifo(int ready)
 
 TEST(who_reads_pages_is_held_up_by_no_fifo)
 {
-    struct epa_error err = {EPA_OK, ""};
     enum epa_status status = EPA_OK;
     struct status s;
     int ends[2];
@@ -214,13 +208,12 @@ TEST(who_reads_pages_is_held_up_by_no_fifo)
     is_there = read(ends[0], &c, 1) == 1;
     alarm(60); /* else for ever */
     if (is_there)
-        status = status_read_pid(pid, &s, &err);
+        status = status_read_pid(pid, &s, test_error());
     alarm(0);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     close(ends[0]);
     if (!is_there) /* who may not mount */
         skip();
-    assert_int_equal(status, EPA_ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "is an epa2a whose version is not known here"));
+    assert_status(status, EPA_ERR_UNSUPPORTED, "is an epa2a whose version is not known here");
 }

@@ -43,10 +43,9 @@ static double none(uint64_t i)
 static struct outcome run(const struct bench_options *options, const struct series *series)
 {
     struct outcome out = {STOP_NOT, 0, 0};
-    struct epa_error err = {EPA_OK, ""};
     struct stop stop;
 
-    assert_int_equal(stop_init(&stop, options, &err), EPA_OK);
+    assert_int_equal(stop_init(&stop, options, NULL), EPA_OK);
     while (out.reason == STOP_NOT) {
         assert_true(stop.next > stop.n && stop.next <= options->iterations);
         for (; stop.n < stop.next; stop.n++)

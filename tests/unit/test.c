@@ -58,6 +58,21 @@ void assert_words(const char *text, const char *words)
     }
 }
 
+static struct epa_error error;
+
+struct epa_error *test_error(void)
+{
+    error = (struct epa_error){EPA_OK, ""};
+    return &error;
+}
+
+void assert_status(enum epa_status have, enum epa_status want, const char *words)
+{
+    if (have != want || (words[0] == '\0' && error.text[0] != '\0'))
+        fail_msg("status %d, not %d: %s", have, want, error.text);
+    assert_words(error.text, words);
+}
+
 void set_variables(const char *text)
 {
     char copy[400], *rest = copy;

@@ -14,12 +14,18 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <epa2a/status.h>
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 /* `text` has these words in this order, which have " .. " between: what must be said, and not
  * how. */
 void assert_words(const char *text, const char *words);
+
+/* For a call that must end with a status and say these words, or nothing where they are "": its error is
+ * test_error(), emptied. */
+struct epa_error *test_error(void);
+void assert_status(enum epa_status have, enum epa_status want, const char *words);
 
 /* "A=1 B" sets the variable A and takes B away. */
 void set_variables(const char *text);

@@ -134,9 +134,8 @@ TEST(rows_come_from_all_sources_in_turn_however_many_each_has)
 static struct fixture *alone(uint32_t buffers)
 {
     struct tf_config c = config_of(TF_FLAG_PER_TOKEN, buffers);
-    struct epa_error err;
 
-    return fixture_try((struct shape){1, OVER_LOADS, 1, 64, 1, 1, 1}, &c, 0xff, EPA_OK, &err);
+    return fixture_try((struct shape){1, OVER_LOADS, 1, 64, 1, 1, 1}, &c, 0xff, EPA_OK, "");
 }
 
 static void assert_says(struct fixture *f, uint32_t stage, const char *words)

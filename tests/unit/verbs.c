@@ -40,23 +40,18 @@ TEST(a_port_is_chosen_or_those_that_there_are_are_named)
          "active .. mlx5_0 port 1: mlx5_0 port 1 is DOWN .. `ibv_devinfo` and `rdma link`"},
     };
     const struct port refused = {.device = "rxe0", .refused = "cannot be opened: no"};
-    struct epa_error err = {EPA_OK, ""};
     const struct port *port = NULL;
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         const struct port_wish wish = {.device = c[i].device, .number = c[i].number};
 
         port = NULL;
-        err = (struct epa_error){EPA_OK, ""};
-        assert_int_equal(choose_port(ports, c[i].n, &wish, &port, &err),
-                         c[i].chosen >= 0 ? EPA_OK : EPA_ERR_UNSUPPORTED);
+        assert_status(choose_port(ports, c[i].n, &wish, &port, test_error()),
+                      c[i].chosen >= 0 ? EPA_OK : EPA_ERR_UNSUPPORTED, c[i].said);
         assert_ptr_equal(port, c[i].chosen >= 0 ? &ports[c[i].chosen] : NULL);
-        assert_words(err.text, c[i].said);
     }
-    err = (struct epa_error){EPA_OK, ""};
-    assert_int_equal(choose_port(&refused, 1, &(struct port_wish){.device = NULL}, &port, &err),
-                     EPA_ERR_UNSUPPORTED);
-    assert_words(err.text, "rxe0 cannot be opened: no");
+    assert_status(choose_port(&refused, 1, &(struct port_wish){NULL}, &port, test_error()),
+                  EPA_ERR_UNSUPPORTED, "rxe0 cannot be opened: no");
 }
 
 static const struct gid gids[] = {
@@ -100,12 +95,10 @@ TEST(a_gid_is_chosen_or_those_that_there_are_are_named)
     struct gid out;
 
     for (size_t i = 0; i < LENGTH(c); i++) {
-        struct epa_error err = {EPA_OK, ""};
-
         out = (struct gid){.index = 99};
-        assert_int_equal(choose_gid(gids, c[i].n, &ports[2], c[i].wish, &out, &err), c[i].status);
+        assert_status(choose_gid(gids, c[i].n, &ports[2], c[i].wish, &out, test_error()),
+                      c[i].status, c[i].said);
         assert_int_equal(out.index, c[i].index);
-        assert_words(err.text, c[i].said);
     }
     assert_int_equal(choose_gid(table, 2, &ports[1], NULL, &out, NULL), EPA_OK);
     assert_int_equal(out.index, 0);
@@ -134,36 +127,31 @@ TEST(a_partition_is_found_by_its_key)
     static const struct {
         const char *wish;
         uint32_t index;
-        const char *said; /* NULL: it is there */
-    } c[] = {{"auto", 0, NULL},
-             {"0x8001", 2, NULL},
-             {"0x0002", 3, NULL},
+        const char *said; /* "": it is there */
+    } c[] = {{"auto", 0, ""},
+             {"0x8001", 2, ""},
+             {"0x0002", 3, ""},
              {"0x8003", 0, "mlx5_1 .. 1 .. P_Key .. 0x8003 .. 0xffff .. 0x0001 .. 0x8002"},
              {"blue", 0, "transport.pkey .. 'blue' .. P_Key .. 0x8001"}};
     const uint16_t pkey[] = {0xffff, 0, 0x0001, 0x8002};
 
     for (size_t i = 0; i < LENGTH(c); i++) {
-        struct epa_error err = {EPA_OK, ""};
         uint32_t index = 0;
 
-        assert_int_equal(choose_pkey(pkey, 4, &ports[1], c[i].wish, &index, &err),
-                         c[i].said == NULL ? EPA_OK : EPA_ERR_CONFIG);
+        assert_status(choose_pkey(pkey, 4, &ports[1], c[i].wish, &index, test_error()),
+                      c[i].said[0] == '\0' ? EPA_OK : EPA_ERR_CONFIG, c[i].said);
         assert_int_equal(index, c[i].index);
-        assert_words(err.text, c[i].said == NULL ? "" : c[i].said);
     }
 }
 
 TEST(memory_that_may_not_be_pinned_is_refused_by_arithmetic)
 {
-    struct epa_error err = {EPA_OK, ""};
-
-    assert_int_equal(check_memlock(65536, 65536, false, &err), EPA_OK);
-    assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, &err), EPA_OK);
-    assert_int_equal(check_memlock((uint64_t)1 << 60, 65536, true, &err), EPA_OK);
-    assert_int_equal(check_memlock(65537, 65536, false, &err), EPA_ERR_UNSUPPORTED);
-    assert_words(err.text,
-                 "65 .. 64 .. RLIMIT_MEMLOCK .. `ulimit -l unlimited` .. 'memlock unlimited' .. "
-                 "etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
+    assert_int_equal(check_memlock(65536, 65536, false, NULL), EPA_OK);
+    assert_int_equal(check_memlock((uint64_t)1 << 60, UINT64_MAX, false, NULL), EPA_OK);
+    assert_int_equal(check_memlock((uint64_t)1 << 60, 65536, true, NULL), EPA_OK);
+    assert_status(check_memlock(65537, 65536, false, test_error()), EPA_ERR_UNSUPPORTED,
+                  "65 .. 64 .. RLIMIT_MEMLOCK .. `ulimit -l unlimited` .. 'memlock unlimited' .. "
+                  "etc/security .. limits.conf .. LimitMEMLOCK=infinity .. --ulimit .. -1");
 }
 
 /* ---- words ---- */
