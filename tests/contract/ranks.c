@@ -302,21 +302,16 @@ void ranks_run(const struct subject *subject, const struct ranks *ranks)
     munmap(shared, sizeof(*shared));
 }
 
-/* The plugin of a file that stays open. */
-static const void *load_plugin(const char *path)
+const void *load_symbol(const char *path, const char *name)
 {
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const void *plugin = file != NULL ? dlsym(file, EPA_PLUGIN_SYMBOL) : NULL;
+    const void *found = file != NULL ? dlsym(file, name) : NULL;
 
-    if (file == NULL) {
-        fprintf(stderr, "skipped: %s\n", dlerror());
-        exit(77);
+    if (found == NULL) {
+        fprintf(stderr, "%s%s\n", file == NULL ? "skipped: " : "", dlerror());
+        exit(file == NULL ? 77 : 2);
     }
-    if (plugin == NULL) {
-        fprintf(stderr, "%s exports no plugin\n", path);
-        exit(2);
-    }
-    return plugin;
+    return found;
 }
 
 /* The defaults and over them each "name=value", read as from a file; what is wrong is told. */
@@ -385,7 +380,7 @@ static void take_backend(struct subject *subject, const char *path)
     const char *share = "share=true"; /* where there are too few GPUs */
     const struct epa_options *options;
 
-    subject->backend = load_plugin(path);
+    subject->backend = load_symbol(path, EPA_PLUGIN_SYMBOL);
     subject->most = 4;
     options = &subject->backend->plugin.options;
     subject->backend_config =
@@ -485,12 +480,13 @@ struct subject ranks_subject(int argc, char **argv)
         subject.percent = strtoul(percent, NULL, 10);
     if (per_node != NULL)
         subject.per_node = (uint32_t)strtoul(per_node, NULL, 10);
-    subject.plugin = load_plugin(argv[1]);
+    subject.plugin = load_symbol(argv[1], EPA_PLUGIN_SYMBOL);
     subject.config = read_config(&subject.plugin->plugin.options, argc - first,
                                  (const char *const *)(argv + first));
     if (subject.plugin->between_nodes != NULL &&
         subject.plugin->between_nodes(subject.config) != NULL)
-        subject.between = load_plugin(subject.plugin->between_nodes(subject.config));
+        subject.between =
+            load_symbol(subject.plugin->between_nodes(subject.config), EPA_PLUGIN_SYMBOL);
     need_transport(&subject);
     if (first == 4)
         take_backend(&subject, argv[3]);

@@ -104,6 +104,9 @@ void ranks_run(const struct subject *, const struct ranks *);
  * it cannot. */
 struct subject ranks_subject(int argc, char **argv);
 
+/* Of a file that stays open. Exits: 77 where that is not there, else 2. */
+const void *load_symbol(const char *path, const char *name);
+
 /* The defaults and over them each "name=value"; they stay. Exits where one is wrong. */
 const void *read_config(const struct epa_options *, int n, const char *const *text);
 

@@ -1,7 +1,6 @@
 /* Algorithms on GPUs, as far as the host alone decides: which calls are refused, what is launched how,
  * and what is said where a call of the CUDA runtime or a kernel fails. Plugins and runtime are those for
  * made-up GPUs (simt), but for the launch of kernels, which here do nothing. */
-#include <dlfcn.h>
 #include "../unit/test.h"
 
 #include <cuda_runtime_api.h>
@@ -9,6 +8,7 @@
 #include "../../plugins/algorithm/ll_v1/ll_v1_cuda.h"
 #include "../../plugins/algorithm/ll_v2/ll_v2_cuda.h"
 #include "../../plugins/algorithm/token_flag/token_flag_cuda.h"
+#include "../contract/ranks.h"
 #include "fake/fake_cuda.h"
 
 static struct {
@@ -236,11 +236,11 @@ TEST(kernels_are_set_up_early_where_nobody_shares_the_device)
 
 static void assert_refused(struct fixture *f, enum epa_status status, const char *why)
 {
-    struct epa_error err = {EPA_OK, ""};
+    struct epa_error *err = test_error();
 
-    f->p.backend->ops->explain(f->p.backend, &err);
+    f->p.backend->ops->explain(f->p.backend, err);
     assert_int_equal(status, EPA_ERR_UNSUPPORTED);
-    assert_words(err.text, why);
+    assert_words(err->text, why);
 }
 
 TEST(what_waits_cannot_be_recorded)
@@ -442,22 +442,13 @@ TEST(a_fault_is_reported_though_a_call_was_refused_before)
     }
 }
 
-static const void *load(const char *path)
-{
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-
-    if (module == NULL)
-        fail_msg("%s", dlerror());
-    return dlsym(module, EPA_PLUGIN_SYMBOL);
-}
-
 static int load_plugins(void **state)
 {
     if (test_argc != 2 + ALGORITHMS)
         return -1;
     for (int i = 0; i < ALGORITHMS; i++)
-        algorithms[i] = load(test_argv[1 + i]);
-    backend = load(test_argv[1 + ALGORITHMS]);
+        algorithms[i] = load_symbol(test_argv[1 + i], EPA_PLUGIN_SYMBOL);
+    backend = load_symbol(test_argv[1 + ALGORITHMS], EPA_PLUGIN_SYMBOL);
     return 0;
 }
 

@@ -54,6 +54,7 @@ struct layer {
     struct op_rank *op[INPUTS];
     uint64_t iteration; /* of inputs made so far, the same on all ranks */
     struct epa_algorithm *a;
+    struct epa_error err;
 };
 
 /* All of them side by side in one heap. */
@@ -120,24 +121,17 @@ static void run(void **state, uint32_t ranks, void (*body)(struct rank *))
 }
 
 /* False once something has failed, which is claimed, and the other ranks are told. */
-static bool done(struct layer *l, enum epa_status status, struct epa_error *err, const char *what)
+static bool works_out(struct layer *l, enum epa_status status, const char *what)
 {
     if (status == EPA_OK)
         return true;
     if (l->a != NULL)
-        l->a->explain(l->a, err);
-    l->r->backend->ops->explain(l->r->backend, err); /* the first to say something wins */
+        l->a->explain(l->a, &l->err);
+    l->r->backend->ops->explain(l->r->backend, &l->err); /* the first to say something wins */
     claim(l->r, false, "%s: %s: status %d: %s", l->x[0]->algorithm.plugin->name, what, status,
-          err->text);
+          l->err.text);
     l->r->boot->abort(l->r->boot);
     return false;
-}
-
-static bool works_out(struct layer *l, enum epa_status status, const char *what)
-{
-    struct epa_error err = {EPA_OK, ""};
-
-    return done(l, status, &err, what);
 }
 
 static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
@@ -145,34 +139,33 @@ static bool layer_open(struct layer *l, uint64_t heap, uint32_t signal)
     const struct experiment *x = l->x[0];
     const struct epa_algorithm_plugin *plugin =
         (const struct epa_algorithm_plugin *)x->algorithm.plugin;
-    struct epa_error err = {EPA_OK, ""};
     struct epa_problem problem = {.op = EPA_OP_MOE};
 
     operation_of(EPA_OP_MOE)->shape(x, &problem);
-    for (uint32_t k = 0; k < INPUTS; k++)
-        if (!done(l,
-                  op_create(operation_of(EPA_OP_MOE),
-                            &(struct op_params){.x = l->x[k],
-                                                .world = &l->r->boot->world,
-                                                .footprint = &l->x[k]->footprint,
-                                                .backend = l->r->backend,
-                                                .slots = SLOTS},
-                            &l->op[k], &err),
-                  &err, "inputs"))
+    for (uint32_t k = 0; k < INPUTS; k++) {
+        const struct op_params params = {.x = l->x[k],
+                                         .world = &l->r->boot->world,
+                                         .footprint = &l->x[k]->footprint,
+                                         .backend = l->r->backend,
+                                         .slots = SLOTS};
+
+        if (!works_out(l, op_create(operation_of(EPA_OP_MOE), &params, &l->op[k], &l->err),
+                       "inputs"))
             return false;
-    return done(l,
-                plugin->create(
-                    &(struct epa_algorithm_params){.problem = &problem,
-                                                   .world = l->r->boot->world,
-                                                   .transport = l->r->t,
-                                                   .backend = l->r->backend,
-                                                   .config = x->algorithm.config,
-                                                   .transport_flags = l->r->subject->plugin->flags,
-                                                   .heap = heap,
-                                                   .signal = signal,
-                                                   .timeout_ns = x->timeout_ns},
-                    &l->a, &err),
-                &err, "create");
+    }
+    return works_out(l,
+                     plugin->create(&(struct epa_algorithm_params){.problem = &problem,
+                                                                   .world = l->r->boot->world,
+                                                                   .transport = l->r->t,
+                                                                   .backend = l->r->backend,
+                                                                   .config = x->algorithm.config,
+                                                                   .transport_flags =
+                                                                       l->r->subject->plugin->flags,
+                                                                   .heap = heap,
+                                                                   .signal = signal,
+                                                                   .timeout_ns = x->timeout_ns},
+                                    &l->a, &l->err),
+                     "create");
 }
 
 static bool scene_open(struct rank *r, struct scene *s)
@@ -260,10 +253,9 @@ static bool dispatch(struct layer *l, uint32_t slot)
 
 static bool combine(struct layer *l, uint32_t slot)
 {
-    struct epa_error err = {EPA_OK, ""};
+    struct op_rank *op = op_of(l, slot);
 
-    return done(l, op_of(l, slot)->operation->between(op_of(l, slot), slot % SLOTS, &err), &err,
-                "experts") &&
+    return works_out(l, op->operation->between(op, slot % SLOTS, &l->err), "experts") &&
            run_stages(l, slot, dispatch_stages(l->a), l->a->n_stages);
 }
 
@@ -279,13 +271,12 @@ static bool sync_all(struct layer *l)
 
 static bool check(struct layer *l, uint32_t slot, const char *when)
 {
-    struct epa_error err = {EPA_OK, ""};
+    struct op_rank *op = op_of(l, slot);
     uint64_t compared = 0, wrong = 0;
 
-    return done(l,
-                op_of(l, slot)->operation->check(op_of(l, slot), EPA_STAGE_COMBINE, slot % SLOTS,
-                                                 &compared, &wrong, &err),
-                &err, when);
+    return works_out(
+        l, op->operation->check(op, EPA_STAGE_COMBINE, slot % SLOTS, &compared, &wrong, &l->err),
+        when);
 }
 
 /* ---- several shapes ---- */

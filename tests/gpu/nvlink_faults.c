@@ -2,7 +2,6 @@
  * every call in turn, in whatever rank it falls. Each time all ranks come back, who first
  * knew says why, and nothing is left. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include "../unit/test.h"
 
 #include <epa2a/transport.h>
@@ -225,31 +224,16 @@ TEST(gpus_that_cannot_pass_descriptors_use_ipc)
     }
 }
 
-static const void *symbol(const char *path, const char *name)
-{
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *found = file != NULL ? dlsym(file, name) : NULL;
-
-    if (found == NULL) {
-        fprintf(stderr, "%s: %s\n", path, dlerror());
-        exit(2);
-    }
-    return found;
-}
-
 static int take_arguments(void **state)
 {
     static struct simulated subject;
 
-    if (test_argc != 4) {
-        fprintf(stderr, "usage: %s NVLINK.so BACKEND.so SHM.so, the first two made up\n",
-                test_argv[0]);
-        exit(2);
-    }
-    subject.plugin = symbol(test_argv[1], EPA_PLUGIN_SYMBOL);
-    subject.backend = symbol(test_argv[2], EPA_PLUGIN_SYMBOL);
-    subject.between = symbol(test_argv[3], EPA_PLUGIN_SYMBOL);
-    subject.cuda = (struct fake_cuda *)symbol(test_argv[1], FAKE_CUDA_SYMBOL);
+    if (test_argc != 4) /* NVLINK.so BACKEND.so SHM.so, the first two made up */
+        return -1;
+    subject.plugin = load_symbol(test_argv[1], EPA_PLUGIN_SYMBOL);
+    subject.backend = load_symbol(test_argv[2], EPA_PLUGIN_SYMBOL);
+    subject.between = load_symbol(test_argv[3], EPA_PLUGIN_SYMBOL);
+    subject.cuda = (struct fake_cuda *)load_symbol(test_argv[1], FAKE_CUDA_SYMBOL);
     *state = &subject;
     return 0;
 }

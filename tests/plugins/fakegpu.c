@@ -73,10 +73,8 @@ static struct epa_error *fresh(struct gpu *gpu)
 static enum epa_status append(struct list *list, enum epa_status (*run)(void *), const void *arg,
                               size_t bytes)
 {
-    struct work *work = malloc(sizeof(*work) + bytes);
+    struct work *work = fakegpu_alloc(sizeof(*work) + bytes);
 
-    if (work == NULL)
-        return EPA_ERR_NOMEM;
     *work = (struct work){.run = run, .bytes = bytes};
     memcpy(work->arg, arg, bytes);
     if (list->last != NULL)
@@ -124,14 +122,9 @@ static enum epa_status while_recording(struct gpu *gpu, const char *what)
 
 static enum epa_status gpu_alloc(struct epa_backend *base, size_t bytes, void **out)
 {
-    struct gpu *gpu = gpu_of(base);
-    void *memory = gpu->recording ? NULL : calloc(1, bytes + 1);
-
-    if (gpu->recording)
-        return while_recording(gpu, "alloc");
-    if (memory == NULL)
-        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for %zu bytes", bytes);
-    *out = memory;
+    if (gpu_of(base)->recording)
+        return while_recording(gpu_of(base), "alloc");
+    *out = fakegpu_alloc(bytes + 1);
     return EPA_OK;
 }
 
@@ -256,13 +249,9 @@ static enum epa_status gpu_capture_begin(struct epa_backend *base)
 static enum epa_status gpu_capture_end(struct epa_backend *base, struct epa_graph **out)
 {
     struct gpu *gpu = gpu_of(base);
-    struct epa_graph *graph = calloc(1, sizeof(*graph));
+    struct epa_graph *graph = fakegpu_alloc(sizeof(*graph));
 
     gpu->recording = false;
-    if (graph == NULL) {
-        clear(&gpu->recorded);
-        return epa_fail(fresh(gpu), EPA_ERR_NOMEM, "fakegpu: no memory for a graph");
-    }
     graph->list = gpu->recorded;
     gpu->recorded = (struct list){0};
     *out = graph;
@@ -330,15 +319,8 @@ static float dot(const uint16_t *w, const float *x, uint32_t n)
 static enum epa_status run_synthetic(void *arg)
 {
     const struct experts_call *c = arg;
-    const struct epa_moe *m = &c->moe;
 
-    for (uint32_t e = 0; e < c->x->p.experts; e++)
-        for (uint64_t i = m->recv_start[e]; i < m->recv_start[e] + m->recv_count[e]; i++) {
-            const uint16_t *x = (const void *)((const char *)m->recv + i * m->recv_stride);
-
-            for (uint32_t h = 0; h < m->hidden; h++)
-                c->y[i * m->hidden + h] = bf16_of_float(float_of_bf16(x[h]) * c->x->p.factor[e]);
-        }
+    fakegpu_experts(&c->moe, c->x->p.experts, c->x->p.factor, c->y);
     return EPA_OK;
 }
 
@@ -347,10 +329,8 @@ static enum epa_status run_real(void *arg)
     const struct experts_call *c = arg;
     const struct epa_mlp *m = &c->x->moe.mlp;
     uint32_t hidden = c->moe.hidden, ffn = m->ffn, rows = epa_mlp_up_rows(m);
-    float *v = calloc(hidden + ffn, sizeof(*v)), *a = v + hidden;
+    float *v = fakegpu_alloc((hidden + ffn) * sizeof(*v)), *a = v + hidden;
 
-    if (v == NULL)
-        return EPA_ERR_NOMEM;
     for (uint32_t e = 0; e < c->x->p.experts; e++) {
         const uint16_t *up = (const uint16_t *)m->up + (size_t)e * rows * hidden;
         const uint16_t *down = (const uint16_t *)m->down + (size_t)e * hidden * ffn;
@@ -380,10 +360,8 @@ static enum epa_status gpu_experts_create(struct epa_backend *base,
                                           const struct epa_experts_params *p,
                                           struct epa_experts **out, struct epa_error *err)
 {
-    struct epa_experts *x = calloc(1, sizeof(*x));
+    struct epa_experts *x = fakegpu_alloc(sizeof(*x));
 
-    if (x == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for experts");
     *x = (struct epa_experts){gpu_of(base), *p, *p->moe};
     *out = x;
     return EPA_OK;
@@ -464,10 +442,8 @@ static const struct epa_backend_ops ops = {
 static enum epa_status gpu_open(const void *config, struct epa_bootstrap *boot,
                                 struct epa_backend **out, struct epa_error *err)
 {
-    struct gpu *gpu = calloc(1, sizeof(*gpu));
+    struct gpu *gpu = fakegpu_alloc(sizeof(*gpu));
 
-    if (gpu == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "fakegpu: no memory for a backend");
     gpu->stream.push = push;
     gpu->config = config;
     gpu->boot = boot;

@@ -2,7 +2,10 @@
 #ifndef FAKEGPU_H
 #define FAKEGPU_H
 
+#include <stdlib.h>
+
 #include <epa2a/backend.h>
+#include "base/dtype.h"
 
 /* `run` is called later, in order, with a copy of `arg`: what a kernel and its parameters
  * are to a GPU. What it returns, if not EPA_OK, ends all that was queued after it. */
@@ -10,5 +13,28 @@ struct fakegpu_stream {
     enum epa_status (*push)(struct fakegpu_stream *, enum epa_status (*run)(void *arg),
                             const void *arg, size_t bytes);
 };
+
+/* What the synthetic experts make of the rows of a dispatch. */
+static inline void fakegpu_experts(const struct epa_moe *m, uint32_t experts, const float *factor,
+                                   uint16_t *y)
+{
+    for (uint32_t e = 0; e < experts; e++)
+        for (uint64_t i = m->recv_start[e]; i < m->recv_start[e] + m->recv_count[e]; i++) {
+            const uint16_t *x = (const void *)((const char *)m->recv + i * m->recv_stride);
+
+            for (uint32_t h = 0; h < m->hidden; h++)
+                y[i * m->hidden + h] = bf16_of_float(float_of_bf16(x[h]) * factor[e]);
+        }
+}
+
+/* Zeros, or the end of the test. */
+static inline void *fakegpu_alloc(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+
+    if (memory == NULL)
+        abort();
+    return memory;
+}
 
 #endif

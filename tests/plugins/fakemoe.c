@@ -99,18 +99,8 @@ static enum epa_status receive_tokens(void *arg)
 /* What experts make of rows, where no others are to do it. */
 static void run_experts(struct plain *p, struct epa_moe *m)
 {
-    uint32_t set = (uint32_t)(m->epoch % SETS);
-    const uint16_t *x = (const void *)((const char *)m->recv);
-    uint16_t *y = m->y_space;
-
-    for (uint32_t e = 0; e < p->s.local; e++)
-        for (uint64_t i = 0; i < (uint64_t)p->recv_count[set * p->s.local + e] * m->hidden; i++) {
-            uint64_t at = p->recv_start[set * p->s.local + e] * m->hidden + i;
-
-            y[at] = bf16_of_float(float_of_bf16(x[at]) *
-                                  m->expert_factor[p->world.rank * p->s.local + e]);
-        }
-    m->y = y;
+    fakegpu_experts(m, p->s.local, m->expert_factor + p->world.rank * p->s.local, m->y_space);
+    m->y = m->y_space;
 }
 
 static enum epa_status queued_outputs(void *arg)
@@ -273,11 +263,8 @@ static enum epa_status create_queued(const struct epa_algorithm_params *p,
     for (uint64_t i = 0; i < shape_of(&p->problem->u.moe, p->world.size).heap; i++)
         if (p->transport->heap[p->heap + i] != 0)
             return epa_fail(err, EPA_ERR_CONFIG, "fakemoe: the heap is not empty");
-    a = calloc(1, sizeof(*a));
-    if (a == NULL || create(p, &plain, err) != EPA_OK) {
-        free(a);
-        return epa_fail(err, EPA_ERR_NOMEM, "fakemoe: no memory");
-    }
+    a = fakegpu_alloc(sizeof(*a));
+    (void)create(p, &plain, err);
     *a = (struct fakemoe){.base = {.stages = c->whole   ? layer
                                              : c->split ? halves
                                                         : two,

@@ -325,12 +325,10 @@ static void destroy(struct epa_algorithm *a)
 static enum epa_status create(const struct epa_algorithm_params *params, struct epa_algorithm **out,
                               struct epa_error *err)
 {
-    struct plain *p = calloc(1, sizeof(*p));
+    struct plain *p = malloc(sizeof(*p));
     struct shape s = shape_of(&params->problem->u.moe, params->world.size);
     size_t rows = (size_t)SETS * s.size * s.most, local = (size_t)SETS * s.local;
 
-    if (p == NULL)
-        return epa_fail(err, EPA_ERR_NOMEM, "plainmoe: no memory");
     *p = (struct plain){.base = {.stages = stages,
                                  .n_stages = 2,
                                  .discard = discard,
