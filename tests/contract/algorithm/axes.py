@@ -68,6 +68,7 @@ GIVEN_UP = {
 LAUNCHERS = {"processes": "", "threads": "launcher: thread"}
 WIRES = {"as FP8": "algorithm.dispatch_dtype: fp8", "as it is": "algorithm.dispatch_dtype: native"}
 DTYPES = {"bf16": "", "f16": "moe.dtype: f16"}
+DTYPES_OF_GEMM = {"bf16": "", "f16": "gemm.dtype: f16", "fp8": "gemm.dtype: fp8"}
 STORES = {
     "stores by size": "",
     "cached stores": "algorithm.nontemporal: off",
@@ -112,8 +113,8 @@ MLP_PROMISES |= {
     "full speed, few iterations checked": "ranks: 2, moe.hidden: 128, moe.max_tokens: 4, "
         "verify.iterations: 1000, verify.check_every: 97",
 }
-SOME_RANKS = "backend.workers: 4, ranks: 2, algorithm.dispatch_workers: 1, algorithm.tail: true, " \
-    "algorithm.tail_workers: 1, algorithm.combine_workers: 1"
+ROLES = "algorithm: {tail: true, dispatch_workers: 1, tail_workers: 1, combine_workers: 1}, "
+SOME_RANKS = ROLES + "backend.workers: 4, ranks: 2"
 
 GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
 GPU_ALSO = {"room for twice the even share": "algorithm.capacity: 2"} | GIVEN_UP
@@ -426,6 +427,96 @@ FILES = {
             WIRES,
             LAUNCHERS,
         ],
+    },
+    # Of fused the layer with experts of small integers, each element to the bit.
+    "fused_layer": {
+        "base": ["ranks: 3", "algorithm: {name: fused, block_rows: 32}", "seed: 5",
+                 "moe: {max_tokens: 40, hidden: 256, experts: 9}",
+                 "expert: {kind: mlp, ffn: 128, activation: none, values: integers}",
+                 "routing: {kind: masked, share: 0.2, weights: uniform}", "verify: {iterations: 12}",
+                 "bench: {warmup: 0, iterations: 3}"],
+        "axes": [
+            {"one worker": "", "two workers": "backend.workers: 2", "three workers": "backend.workers: 3"},
+            *FUSED_WAYS,
+            {"one stage": "", "tail": "algorithm.tail: true"},
+            {"padded": "", "packed": "algorithm.recv_layout: packed"},
+            {"columns in one": "", "columns in three": "algorithm.column_splits: 3"},
+            {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
+            {"weights as rows": "", "FP8 weights": "expert.weights: fp8"},
+        ],
+        "also": {
+            "a worker for each role": ROLES + "backend.workers: 5",
+            "a worker for each role, static": ROLES + "backend.workers: 4, algorithm.queue: static",
+            "worker 0 combines": "algorithm.combine_workers: 1, backend.workers: 2",
+            "room for 2.5 times the even share": "algorithm.capacity: 2.5, algorithm.recv_layout: packed",
+        },
+    },
+    "allgather": {
+        "base": [],
+        "axes": [
+            {"counts change with every iteration": "", "one rank": "ranks: 1", "two ranks": "ranks: 2",
+             "eight ranks": "ranks: 8, verify.iterations: 20", "no rank has rows": "tokens: [0, 0, 0, 0]",
+             "some ranks have no rows": "tokens: [16, 0, 3, 0]", "all rows there is room for": "tokens: full",
+             "one row": "allgather.max_rows: 1, tokens: full",
+             "rows of 16 bytes": "allgather.row_bytes: 16, allgather.max_rows: 100",
+             "rows of lines": "allgather.row_bytes: 14336, verify.iterations: 10",
+             "many rows": "allgather.max_rows: 2000, allgather.row_bytes: 256, verify.iterations: 5",
+             "ranks straggle": "verify.straggle: 2ms, verify.iterations: 60",
+             "three workers a rank": "backend.workers: 3, ranks: 2, allgather.max_rows: 100",
+             "full speed, few iterations checked":
+                 "ranks: 2, allgather.max_rows: 4, verify.iterations: 2000, verify.check_every: 97"},
+            TRANSPORTS,
+            {"pushed": "", "pulled": "algorithm.mode: pull"},
+            {"one chunk": "", "in 3 chunks": "algorithm.chunks: 3", "in 1024 chunks": "algorithm.chunks: 1024"},
+            {"stores by size": "", "streaming stores": "algorithm.nontemporal: on"},
+            LAUNCHERS,
+        ],
+        "never": [(["pulled"], ["reorder", "reorder to half"])],
+        "also": {
+            "64 ranks": "ranks: 64, verify.iterations: 3, allgather.max_rows: 4",
+            "two nodes": TWO_NODES,
+            "three nodes, in chunks": "ranks: 6, algorithm.chunks: 4, " + TWO_NODES,
+            "room for one put at a time": "transport: reorder, transport.room: 1, algorithm.chunks: 16",
+        },
+    },
+    "ag_gemm_2d": {
+        "base": ["algorithm: {name: ag_gemm_2d, tile_rows: 32, tile_cols: 64}"],
+        "axes": [
+            {"rows change with every iteration": "", "random values": "gemm.values: random",
+             "too many to compare each":
+                 "gemm: {values: random, m: 600, n: 800, k: 1096}, ranks: 2, verify.iterations: 3",
+             "whole tiles": "gemm: {m: 256, n: 512, k: 256}, tokens: full", "one rank": "ranks: 1",
+             "two ranks, three workers each": "ranks: 2, backend.workers: 3, gemm.m: 700",
+             "a worker for communication":
+                 "ranks: 2, backend.workers: 2, algorithm.comm_worker: true, gemm.m: 300",
+             "eight ranks, straddling tiles": "ranks: 8, gemm: {m: 50, n: 64, k: 8}",
+             "sixteen ranks": "ranks: 16, gemm: {m: 100, n: 80, k: 72}, verify.iterations: 5",
+             "no rank has rows": "tokens: [0, 0, 0, 0]", "some ranks have no rows": "tokens: [61, 0, 3, 0]",
+             "rows that ranks do not divide": "tokens: full, gemm.m: 131",
+             "one row of all ranks": "tokens: full, gemm.m: 1", "k of one step": "gemm: {k: 8, n: 4}",
+             "ranks straggle": "verify.straggle: 2ms, verify.iterations: 40",
+             "full speed, few iterations checked": "ranks: 2, gemm: {m: 40, n: 64, k: 64}, "
+                 "verify.iterations: 1000, verify.check_every: 97"},
+            TRANSPORTS | {"two nodes": TWO_NODES},
+            {"pushed": "", "pulled": "algorithm.mode: pull"},
+            DTYPES_OF_GEMM,
+            {"no bias": "", "bias": "gemm.bias: true"},
+            {"across ranks": "", "each rank's rows begin a tile": "algorithm.across_ranks: false"},
+            {"in order": "", "order none": "algorithm.order: none", "swizzle": "algorithm.order: swizzle"},
+            {"some chunks": "", "one chunk": "algorithm.chunks: 1", "64 chunks": "algorithm.chunks: 64"},
+            {"small tiles": "", "large tiles": "algorithm: {tile_rows: 4096, tile_cols: 4096}"},
+            LAUNCHERS,
+        ],
+        "never": [(["pulled"], ["reorder"]), (["one rank"], ["two nodes"])],
+        "also": {
+            "two nodes, each to all": TWO_NODES + ", algorithm.gather: 1d",
+            "three nodes, in chunks": "ranks: 6, gemm.n: 396, algorithm.chunks: 7, " + TWO_NODES,
+            "three nodes of three, swizzle": "ranks: 9, gemm.n: 396, ranks_per_node: 3, algorithm.order: swizzle, "
+                "verify.iterations: 10, " + NODES,
+            "four nodes of one rank": "ranks_per_node: 1, transport: reorder",
+            "two nodes, puts within, fp8": "ranks_per_node: 2, transport: reorder, gemm.dtype: fp8",
+            "room for one put at a time": "transport: reorder, transport.room: 1, algorithm.chunks: 16",
+        },
     },
     # On GPUs, of tests/gpu/verify.yaml; also where kernels run on CPUs.
     "gpu_ll_v2": {
