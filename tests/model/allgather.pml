@@ -123,9 +123,7 @@ inline receive_from(q)
     if
     :: q == p
     :: else ->
-#if !MUTANT_NO_WAIT
-        CAME(p, q, e);
-#endif
+        (MUTANT_NO_WAIT || CAME(p, q, e));
 #if PULL
         atomic {
             assert(PART(q, e, q) == e);
@@ -187,9 +185,7 @@ proctype Rank(byte p)
         EACH(i, N, atomic { signal_to(i) });
 #endif
         EACH(i, N, receive_from(i));
-#if !MUTANT_NO_QUIET
-        QUIET(p);
-#endif
+        (MUTANT_NO_QUIET || QUIET(p));
         atomic {
             consume();
             ended[p] = e;

@@ -53,11 +53,8 @@ inline index_rows(r, e)
     :: s < N ->
         if
         :: s != r ->
-#if !MUTANT_NO_HEADS
-            head_flag[PAIR(r, s)] >= e;
-            READ(head[AT(r, s, e)], e);
-#endif
-            skip
+            (MUTANT_NO_HEADS || head_flag[PAIR(r, s)] >= e);
+            READ(head[AT(r, s, e)], e)
         :: else
         fi;
         left[PAIR(r, s)] = (has[s * B + SET(e)] -> BLOCKS : 0);
@@ -69,19 +66,13 @@ inline index_rows(r, e)
 
 inline multiply_up(r, b, e)
 {
-#if !MUTANT_NO_RING
-    b < RING || down[r * BLOCKS + b - RING] == 1;
-#endif
+    (MUTANT_NO_RING || b < RING || down[r * BLOCKS + b - RING] == 1);
     s = 0;
     do
     :: s < N ->
         if
         :: s != r && has[s * B + SET(e)] ->
-#if MUTANT_STALE_ROWS
-            row_flag[PAIR(r, s)] >= e - 1;
-#else
-            row_flag[PAIR(r, s)] >= e;
-#endif
+            row_flag[PAIR(r, s)] >= e - MUTANT_STALE_ROWS;
             READ(row[AT(r, s, e)], e)
         :: else
         fi;
@@ -102,9 +93,7 @@ inline give_back(r, p, e)
 
 inline multiply_down(r, b, e)
 {
-#if !MUTANT_NO_UP
-    up[r * BLOCKS + b] == 1;
-#endif
+    (MUTANT_NO_UP || up[r * BLOCKS + b] == 1);
     READ(inter[r * RING + b % RING], e * BLOCKS + b);
     WRITE(slot[r * BLOCKS + b], e);
     down[r * BLOCKS + b] = 1;
@@ -123,11 +112,7 @@ inline multiply_down(r, b, e)
         };
 #endif
         if
-#if MUTANT_FIRST_RETURNS
-        :: c == BLOCKS - 1 -> give_back(r, s, e)
-#else
-        :: c == 0 -> give_back(r, s, e)
-#endif
+        :: c == (MUTANT_FIRST_RETURNS -> BLOCKS - 1 : 0) -> give_back(r, s, e)
         :: else
         fi;
         s++

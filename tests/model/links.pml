@@ -53,16 +53,8 @@ byte ended[N]; /* stages */
     assert(word[at] < epoch); /* signals never go back */ \
     word[at] = epoch
 
-#if MUTANT_NO_DATA_FENCE
-#define DATA_FENCE
-#else
-#define DATA_FENCE issue(FENCE, 0);
-#endif
-#if MUTANT_NO_OUTPUT_FENCE
-#define OUTPUT_FENCE
-#else
-#define OUTPUT_FENCE issue(FENCE, 0);
-#endif
+#define DATA_FENCE IF(!MUTANT_NO_DATA_FENCE, issue(FENCE, 0))
+#define OUTPUT_FENCE IF(!MUTANT_NO_OUTPUT_FENCE, issue(FENCE, 0))
 
 /* quiet(): what this rank has issued is in place; puts come with the signals after them. Stores
  * into y are no business of the transport. */
@@ -84,9 +76,7 @@ inline find_ready(c)
             since = 0
         :: IS_SIGNAL(KIND(link[c].op[i])) ->
             IF(before == 0, link[c].ready = link[c].ready | (1 << i));
-#if !MUTANT_FENCE_PUTS_ONLY
-            since++
-#endif
+            IF(!MUTANT_FENCE_PUTS_ONLY, since++)
         :: else
         fi;
         i++

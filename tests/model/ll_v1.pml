@@ -113,7 +113,7 @@ inline send_rows(call)
     issue(PUT_ROWS, call)
 #else
     issue(PUT_ROWS, call);
-    DATA_FENCE
+    DATA_FENCE;
     issue(PUT_LAST_ROWS, call);
     issue(SIGNAL_DATA, call)
 #endif
@@ -123,11 +123,8 @@ inline send_rows(call)
  * its own; what is put from y has been put. */
 inline store_y(epoch)
 {
-#if PULL
-    issue(PUT_OUTPUTS, epoch);
-#else
-    SOURCE_FREE(outputs);
-#endif
+    IF(PULL, issue(PUT_OUTPUTS, epoch));
+    IF(!PULL, SOURCE_FREE(outputs))
 }
 
 proctype rank(byte from)
@@ -142,9 +139,7 @@ proctype rank(byte from)
             inside[from] = true;
             opened++;
             send_rows(opened);
-#if MUTANT_Y_BEFORE_DATA
-            store_y(opened)
-#endif
+            IF(MUTANT_Y_BEFORE_DATA, store_y(opened))
         }
         d_step {
             DATA_CAME(opened) -> skip
@@ -154,19 +149,15 @@ proctype rank(byte from)
             READ_ALL(rows, SLOT, opened); /* copied to where experts read */
             READ_ALL(last_rows, SLOT, opened);
             rows_read[from] = opened;
-#if !MUTANT_Y_BEFORE_DATA
-            store_y(opened);
-#endif
+            IF(!MUTANT_Y_BEFORE_DATA, store_y(opened));
             END_STAGE
         }
     :: step < S && (act[step] == COMBINE || act[step] == AGAIN) && MAY_BEGIN ->
         d_step {
             inside[from] = true;
             combined++;
-#if !PULL
-            issue(PUT_OUTPUTS, combined);
-#endif
-            OUTPUT_FENCE
+            IF(!PULL, issue(PUT_OUTPUTS, combined));
+            OUTPUT_FENCE;
             issue(SIGNAL_OUTPUT, combined)
         }
         d_step {

@@ -25,13 +25,8 @@ byte set[S + 1], had[S + 1];
 #define AGAIN 3
 #define DISCARD 4
 
-#if MUTANT_ONE_POSITION
-#define POSITION(call) 0
-#define BEFORE(call) ((call) - 1)
-#else
-#define POSITION(call) ((call) % 2)
-#define BEFORE(call) ((call) > 2 -> (call) - 2 : 0)
-#endif
+#define POSITION(call) (MUTANT_ONE_POSITION -> 0 : ((call) % 2))
+#define BEFORE(call) (MUTANT_ONE_POSITION -> ((call) - 1) : ((call) > 2 -> (call) - 2 : 0))
 
 /* At p, of a call: what s has stored there, by its count. */
 #define SLOT(p, call, s) (((p) * 2 + POSITION(call)) * N + (s))
@@ -119,15 +114,9 @@ inline read_y(epoch)
 
 inline begin_combine(call)
 {
-#if MUTANT_NO_FENCE
+    IF(!MUTANT_NO_FENCE, issue(FENCE, 0));
     issue(BEGUN, call);
-#else
-    issue(FENCE, 0);
-    issue(BEGUN, call);
-#endif
-#if !PULL && !BARE
-    issue(LINES, call)
-#endif
+    IF(!PULL && !BARE, issue(LINES, call))
 }
 
 proctype rank(byte from)
@@ -141,20 +130,14 @@ proctype rank(byte from)
         d_step {
             opened++;
             issue(SPLITS, opened);
-#if !BARE
-            issue(ROWS, opened);
-#endif
-#if MUTANT_STARTS_BEFORE_SPLITS
-            issue(PUT_OUTPUTS, opened)
-#endif
+            IF(!BARE, issue(ROWS, opened));
+            IF(MUTANT_STARTS_BEFORE_SPLITS, issue(PUT_OUTPUTS, opened))
         }
         d_step {
             SPLITS_CAME(opened) && ROWS_CAME(opened) ->
             READ_WANTED(rows, opened);
             rows_read[from] = opened;
-#if PULL && !MUTANT_STARTS_BEFORE_SPLITS
-            issue(PUT_OUTPUTS, opened); /* starts, and what experts write */
-#endif
+            IF(PULL && !MUTANT_STARTS_BEFORE_SPLITS, issue(PUT_OUTPUTS, opened)); /* starts, and what experts write */
             step++
         }
     :: step < S && (act[step] == COMBINE || act[step] == AGAIN) ->

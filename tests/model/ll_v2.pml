@@ -30,13 +30,8 @@
  *   2  every order with at most two dispatches open; spin chooses */
 
 #if PUBLISH
-#if MUTANT_ONE_PLACE
-#define TURN(e) 0
-#define COUNTS_HAD(e) ((e) - 1)
-#else
-#define TURN(e) ((e) % 2)
-#define COUNTS_HAD(e) ((e) > 2 -> (e) - 2 : 0)
-#endif
+#define TURN(e) (MUTANT_ONE_PLACE -> 0 : ((e) % 2))
+#define COUNTS_HAD(e) (MUTANT_ONE_PLACE -> ((e) - 1) : ((e) > 2 -> (e) - 2 : 0))
 #define COUNT_WORD(p, e, s) (((p) * 2 + TURN(e)) * N + (s))
 #define COUNT_SLOT(p, e, s) COUNT_WORD(p, e, s)
 #define WANTS(s, p, e) (((s) + 2 * (p) + (e)) % 3 != 0) /* s has rows for p in epoch e */
@@ -161,10 +156,8 @@ inline send_rows(epoch)
     issue(PUT_ROWS, epoch)
 #else
     issue(PUT_ROWS, epoch);
-    DATA_FENCE
-#if BLOCKS
-    issue(PUT_LAST_ROWS, epoch);
-#endif
+    DATA_FENCE;
+    IF(BLOCKS, issue(PUT_LAST_ROWS, epoch));
     issue(SIGNAL_DATA, epoch)
 #endif
 }
@@ -177,20 +170,14 @@ inline send_rows(epoch)
 inline store_y(epoch)
 {
     SOURCE_FREE(outputs, epoch);
-#if PULL
-    issue(PUT_OUTPUTS, epoch);
-#endif
+    IF(PULL, issue(PUT_OUTPUTS, epoch))
 }
 
 inline send_outputs(epoch)
 {
-#if !PULL
-    issue(PUT_OUTPUTS, epoch);
-#endif
-    OUTPUT_FENCE
-#if BLOCKS && !PULL
-    issue(PUT_LAST_OUTPUTS, epoch);
-#endif
+    IF(!PULL, issue(PUT_OUTPUTS, epoch));
+    OUTPUT_FENCE;
+    IF(BLOCKS && !PULL, issue(PUT_LAST_OUTPUTS, epoch));
     issue(SIGNAL_OUTPUT, epoch)
 }
 
@@ -205,24 +192,16 @@ proctype rank(byte from)
         d_step {
             inside[from] = true;
             opened++;
-#if MUTANT_Y_BEFORE_COUNTS
-            store_y(opened);
-#endif
+            IF(MUTANT_Y_BEFORE_COUNTS, store_y(opened));
             send_counts(opened);
-#if MUTANT_ROWS_BEFORE_COUNTS
-            send_rows(opened)
-#endif
+            IF(MUTANT_ROWS_BEFORE_COUNTS, send_rows(opened))
         }
         d_step {
             COUNTS_CAME(opened) ->
             READ(counts, COUNT_SLOT, opened, ASKS(i, opened)); /* the copy from which places are computed */
             counts_read[from] = opened;
-#if !MUTANT_ROWS_BEFORE_COUNTS
-            send_rows(opened);
-#endif
-#if MUTANT_EXPERTS_BEFORE_DATA
-            READ_ALL(recv, opened);
-#endif
+            IF(!MUTANT_ROWS_BEFORE_COUNTS, send_rows(opened));
+            IF(MUTANT_EXPERTS_BEFORE_DATA, READ_ALL(recv, opened))
         }
         d_step {
             DATA_CAME(opened) ->
@@ -233,9 +212,7 @@ proctype rank(byte from)
         }
         d_step {
             QUIET ->
-#if !MUTANT_Y_BEFORE_COUNTS
-            store_y(opened);
-#endif
+            IF(!MUTANT_Y_BEFORE_COUNTS, store_y(opened));
             END_STAGE
         }
     :: step < 2 * E && !dispatch_next[step] && MAY_BEGIN ->
@@ -274,10 +251,8 @@ init
             dispatch_next[a] = true;
             opened++;
             open++;
-#if !MUTANT_ONE_SET
-            b = (taken[0] -> 1 : 0);
+            b = (taken[0] && !MUTANT_ONE_SET -> 1 : 0);
             assert(b < B);
-#endif
             set[opened] = b;
             taken[b] = true;
             had[opened] = last[b];

@@ -79,9 +79,7 @@ bool closed;
 bool given_up[2]; /* by X, and no D or C since */
 byte last_parity; /* 1 + that of the last C, if no D has begun and ended since */
 bool straddles;   /* half a D was queued before that C's end */
-#if MUTANT_DISCARD_LATE
-byte last_dispatch; /* its set */
-#endif
+byte last_dispatch; /* its set, where MUTANT_DISCARD_LATE asks for it */
 
 hidden byte item, peer, token, slot, before; /* not more than a step long */
 
@@ -135,32 +133,16 @@ short flag_at[N * NT], flag_due[N * NT];
 #define BEGIN(slot) \
     assert(slot == FREE); /* whoever reads it is done, and so is the network */ \
     slot = TORN
-#define IN_PLACE(slot) slot = (slot == TORN -> FULL : slot)
+#define IN_PLACE_UNLESS(mutant, slot) slot = (slot == TORN && !mutant -> FULL : slot)
+#define IN_PLACE(slot) IN_PLACE_UNLESS(false, slot)
 
 /* Rank 0 has no rows for others, all know it, and nobody waits for its counts or reads them. */
-#if MUTANT_COUNT_OF_ALL_BUT_ONE
-#define MUTE(q) ((q) == 0 && me != 0)
-#define SAYS(p) (me != 0 || (p) == 0)
-#else
-#define MUTE(q) false
-#define SAYS(p) true
-#endif
+#define MUTE(q) (MUTANT_COUNT_OF_ALL_BUT_ONE && (q) == 0 && me != 0)
+#define SAYS(p) (!MUTANT_COUNT_OF_ALL_BUT_ONE || me != 0 || (p) == 0)
 
-#if MUTANT_NO_COUNT_FENCE
-#define COUNT_BRINGS(slot) skip
-#else
-#define COUNT_BRINGS(slot) IN_PLACE(slot)
-#endif
-#if MUTANT_NO_ROW_FENCE
-#define ROW_BRINGS(slot) skip
-#else
-#define ROW_BRINGS(slot) IN_PLACE(slot)
-#endif
-#if MUTANT_NO_OUTPUT_FENCE
-#define OUTPUT_BRINGS(slot) skip
-#else
-#define OUTPUT_BRINGS(slot) IN_PLACE(slot)
-#endif
+#define COUNT_BRINGS(slot) IN_PLACE_UNLESS(MUTANT_NO_COUNT_FENCE, slot)
+#define ROW_BRINGS(slot) IN_PLACE_UNLESS(MUTANT_NO_ROW_FENCE, slot)
+#define OUTPUT_BRINGS(slot) IN_PLACE_UNLESS(MUTANT_NO_OUTPUT_FENCE, slot)
 
 #define ISSUE(due, entry) \
     assert(due < DUE_BASE); /* else there is a third */ \
@@ -315,13 +297,9 @@ inline begin_op()
     :: KIND(NOW) == SEND_COMBINE ->
         give_up_rows();
         start_combine();
-#if PULL || !AGAIN
-        held[me * 2 + MY_SET] = 0
-#endif
+        IF(PULL || !AGAIN, held[me * 2 + MY_SET] = 0)
     :: KIND(NOW) == SEND_AGAIN ->
-#if MUTANT_EXPERTS_AGAIN
-        run_experts();
-#endif
+        IF(MUTANT_EXPERTS_AGAIN, run_experts());
         start_combine()
     :: KIND(NOW) == DROP ->
         give_up_rows();

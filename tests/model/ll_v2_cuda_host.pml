@@ -6,13 +6,8 @@
 
 #define RULE_S(s) (MUTANT_DISCARD_SAME_SET -> true : !given_up[s])
 #define RULE_A(a) (PULL || MUTANT_OUTPUTS_DO_NOT_ALTERNATE -> (a == 0) : (last_parity != 1 + a))
-#if MUTANT_DISCARD_LATE
-#define RULE_X(s) (last_dispatch != s)
-#define GIVES_UP false
-#else
-#define RULE_X(s) true
-#define GIVES_UP true
-#endif
+#define RULE_X(s) (!MUTANT_DISCARD_LATE || last_dispatch != s)
+#define GIVES_UP (!MUTANT_DISCARD_LATE)
 
 #define MAY_DISPATCH(s) \
     (s < SETS && half_dispatch == NO_HALF && (SPLIT || half_combine == NO_HALF) && \
@@ -40,9 +35,7 @@ inline call_send_dispatch(s)
     closed = !OPENED(1 - s) && half_combine != 2 - s;
     state[s] = OPENED_SET;
     half_dispatch = 1 + s;
-#if MUTANT_DISCARD_LATE
-    last_dispatch = s;
-#endif
+    last_dispatch = (MUTANT_DISCARD_LATE -> s : 0);
     call(OP(SEND_DISPATCH, s, 0))
 }
 

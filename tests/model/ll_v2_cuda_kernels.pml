@@ -69,15 +69,9 @@ inline start_dispatch()
         peer++
     :: else -> break
     od;
-#if MUTANT_OUTPUT_BEFORE_EXPERTS
-    send_output();
-#endif
-#if MUTANT_PLACE_WITHOUT_COUNTS
-    ASSERT_COUNTS;
-    send_rows()
-#elif !DIRECT
-    send_rows()
-#endif
+    IF(MUTANT_OUTPUT_BEFORE_EXPERTS, send_output());
+    IF(MUTANT_PLACE_WITHOUT_COUNTS, ASSERT_COUNTS);
+    IF(MUTANT_PLACE_WITHOUT_COUNTS || !DIRECT, send_rows())
 }
 
 inline run_experts()
@@ -135,10 +129,7 @@ inline give_up_rows()
 
 inline start_combine()
 {
-#if !MUTANT_OUTPUT_BEFORE_EXPERTS
-    send_output();
-#endif
-    skip;
+    IF(!MUTANT_OUTPUT_BEFORE_EXPERTS, send_output());
 #if !PULL
     EACH(item, NT,
         peer = item / T;

@@ -48,9 +48,7 @@ inline write_turn() { ring[t % SLOTS].turn = t + 1 }
 inline ask(h)
 {
     d_step { t = ticket; ticket++ };
-#if !MUTANT_NO_ROOM
-    t - taken < SLOTS;
-#endif
+    (MUTANT_NO_ROOM || t - taken < SLOTS);
 #if MUTANT_TURN_FIRST
     write_turn();
 #endif
@@ -207,9 +205,7 @@ proctype lane_in()
             at = 0;
             do
             :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == COPY -> at++
-#if MUTANT_SIGNAL_PASSES
-            :: at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == SET -> at++
-#endif
+            :: MUTANT_SIGNAL_PASSES && at + 1 < lane[IN].n && lane[IN].op[at].kind == COPY && lane[IN].op[at + 1].kind == SET -> at++
             :: break
             od;
             if

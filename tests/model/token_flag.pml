@@ -110,9 +110,8 @@ bool ordered;
 inline row_comes()
 {
     COME(rows, rows_new, AT(to, SET(row_due[LINK(from, to)]), from), row_due[LINK(from, to)]);
-#if TOKEN && !MUTANT_FLAG_BEFORE_ROW
-    row_flag[AT(to, FLAG_SET(row_due[LINK(from, to)]), from)] = row_due[LINK(from, to)];
-#endif
+    IF(TOKEN && !MUTANT_FLAG_BEFORE_ROW,
+        row_flag[AT(to, FLAG_SET(row_due[LINK(from, to)]), from)] = row_due[LINK(from, to)]);
     row_due[LINK(from, to)] = 0
 }
 
@@ -152,9 +151,7 @@ inline issue_row(e)
     assert(sent[LINK(p, to)] == 0); /* the first row of its buffer */
     sent[LINK(p, to)]++;
     BEGIN(rows, rows_new, AT(to, SET(e), p), e);
-#if MUTANT_FLAG_BEFORE_ROW
-    row_flag[AT(to, FLAG_SET(e), p)] = e;
-#endif
+    IF(MUTANT_FLAG_BEFORE_ROW, row_flag[AT(to, FLAG_SET(e), p)] = e);
     row_due[LINK(p, to)] = e
 }
 
@@ -207,33 +204,23 @@ inline clear_sent()
 /* What a dispatch_send does before its rows leave. */
 inline reset_at_send()
 {
-#if !FOLDED && !MUTANT_NO_RESET
-    clear_sent();
-#endif
-#if !MUTANT_TAKEN_NOT_RESET
-    taken[p] = 0;
-#endif
+    IF(!FOLDED && !MUTANT_NO_RESET, clear_sent());
+    IF(!MUTANT_TAKEN_NOT_RESET, taken[p] = 0);
     to = 0
 }
 
 inline reset_at_recv()
 {
-#if FOLDED && !MUTANT_NO_RESET
-    clear_sent();
-#endif
+    IF(FOLDED && !MUTANT_NO_RESET, clear_sent());
     to = 0
 }
 
 inline dispatch_send(e)
 {
     reset_at_send();
-#if TOKEN || MUTANT_COUNTS_BEFORE_ROWS
-    EACH_OTHER(issue_counts(e));
-#endif
+    IF(TOKEN || MUTANT_COUNTS_BEFORE_ROWS, EACH_OTHER(issue_counts(e)));
     EACH_OTHER(if :: sent_to[AT(p, set[e], to)] -> issue_row(e) :: else fi);
-#if !TOKEN && !MUTANT_COUNTS_BEFORE_ROWS
-    EACH_OTHER(issue_counts(e))
-#endif
+    IF(!TOKEN && !MUTANT_COUNTS_BEFORE_ROWS, EACH_OTHER(issue_counts(e)))
 }
 
 /* The counts of one rank. What the flag says is what the words say. */
@@ -242,9 +229,7 @@ inline take_counts(e)
     READ(counts, counts_new, AT(p, ODD(e), to), e);
     assert(count_flag[AT(p, ODD(e), to)] / 4 == e);
     got_from[AT(p, set[e], to)] = count_flag[AT(p, ODD(e), to)] % 4 - 1;
-#if MUTANT_CLEARED
-    count_flag[AT(p, ODD(e), to)] = 0
-#endif
+    IF(MUTANT_CLEARED, count_flag[AT(p, ODD(e), to)] = 0)
 }
 
 inline take_row(e)
