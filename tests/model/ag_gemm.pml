@@ -140,9 +140,7 @@ inline look(x)
 
 inline pass_on(x)
 {
-#if !MUTANT_PASS_EARLY
-    EACH_RANK(signal_to(x, q));
-#endif
+    IF(!MUTANT_PASS_EARLY, EACH_RANK(signal_to(x, q)));
     STATE(x) = DONE;
     done[p]++
 }
@@ -161,9 +159,7 @@ inline begin_placing(x)
     :: !OWN(p, x) -> EACH_RANK(put_to(x, q)) /* own rows are put when the call begins */
     :: else
     fi;
-#if MUTANT_PASS_EARLY
-    EACH_RANK(signal_to(x, q));
-#endif
+    IF(MUTANT_PASS_EARLY, EACH_RANK(signal_to(x, q)));
     if
     :: HAS_ROWS(x) && !ARRIVES_BY_STORES(p, x) ->
         look(x);
@@ -225,12 +221,8 @@ proctype Rank(byte p)
         :: atomic { tile == 1 -> read_rows(); tile = 2 }
         :: atomic { tile == 2 && done[p] == K -> break }
         od;
-#if MUTANT_NO_QUIET
-        inside[p] = (e == E)
-#else
-        on_way[p] == 0;
-        inside[p] = false
-#endif
+        (MUTANT_NO_QUIET || on_way[p] == 0);
+        inside[p] = (MUTANT_NO_QUIET && e == E)
     :: else -> break
     od
 }

@@ -171,13 +171,8 @@ inline take(r, t)
 inline gemm(r, g, e)
 {
     indexed[r] == e;
-#if LAG == 0
-    b = (g) / 2;
-    up_next = ((g) % 2 == 0);
-#else
-    b = (g) % 2;
-    up_next = ((g) < BLOCKS);
-#endif
+    b = (LAG == 0 -> (g) / 2 : (g) % 2);
+    up_next = (LAG == 0 -> (g) % 2 == 0 : (g) < BLOCKS);
     if
     :: up_next -> multiply_up(r, b, e)
     :: else -> multiply_down(r, b, e)

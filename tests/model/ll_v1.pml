@@ -43,6 +43,7 @@ byte rows[2 * N * N], last_rows[2 * N * N];
 #define OUTPUT_SLOT(p, call, s) SLOT(p, call, s)
 #define BEFORE_OUTPUT(call) BEFORE(call)
 #endif
+#define OUTPUTS_OF(step) (PULL -> epoch_of[step] : combined)
 byte outputs[2 * N * N];
 
 /* The call that had a position before; 0: none. */
@@ -80,12 +81,8 @@ inline come(kind, epoch)
 
 CARRIER
 
-#if MUTANT_EQ
-#define CMP ==
-#else
-#define CMP >=
-#endif
-#define CAME_OF(s, word, call, but) (s == but || word[WORD(from, call, s)] CMP call)
+#define CAME_OF(s, word, call, but) \
+    (s == but || word[WORD(from, call, s)] == call || (!MUTANT_EQ && word[WORD(from, call, s)] > call))
 #define CAME(word, call, but) OF_ALL(CAME_OF, word, call, but)
 #define NOBODY N
 
@@ -107,16 +104,10 @@ inline send_rows(call)
 {
     SOURCE_FREE(rows);
     SOURCE_FREE(last_rows);
-#if MUTANT_DATA_BEFORE_ROWS
+    IF(!MUTANT_DATA_BEFORE_ROWS, issue(PUT_ROWS, call); DATA_FENCE);
     issue(PUT_LAST_ROWS, call);
     issue(SIGNAL_DATA, call);
-    issue(PUT_ROWS, call)
-#else
-    issue(PUT_ROWS, call);
-    DATA_FENCE;
-    issue(PUT_LAST_ROWS, call);
-    issue(SIGNAL_DATA, call)
-#endif
+    IF(MUTANT_DATA_BEFORE_ROWS, issue(PUT_ROWS, call))
 }
 
 /* From here on `starts` is written, and y by experts. Peers that load them see each store on
@@ -165,13 +156,8 @@ proctype rank(byte from)
         }
         d_step {
             QUIET ->
-#if PULL
-            READ_ALL(outputs, OUTPUT_SLOT, epoch_of[step]);
-            outputs_read[from] = epoch_of[step];
-#else
-            READ_ALL(outputs, OUTPUT_SLOT, combined);
-            outputs_read[from] = combined;
-#endif
+            READ_ALL(outputs, OUTPUT_SLOT, OUTPUTS_OF(step));
+            outputs_read[from] = OUTPUTS_OF(step);
             END_STAGE
         }
     :: step < S && act[step] == DISCARD ->

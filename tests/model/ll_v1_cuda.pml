@@ -147,11 +147,8 @@ proctype rank(byte from)
         }
         d_step {
             ALL_BEGUN(combined) && LINES_CAME(combined) ->
-#if PULL
-            read_y(epoch_of[step]);
-#else
-            READ_WANTED(lines, combined);
-#endif
+            IF(PULL, read_y(epoch_of[step]));
+            IF(!PULL, READ_WANTED(lines, combined));
             outputs_read[from] = combined;
             step++
         }

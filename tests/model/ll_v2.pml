@@ -150,16 +150,12 @@ inline send_counts(epoch)
 inline send_rows(epoch)
 {
     SOURCE_FREE(recv, epoch);
-#if MUTANT_DATA_BEFORE_ROWS
-    issue(FENCE, 0);
-    issue(SIGNAL_DATA, epoch);
-    issue(PUT_ROWS, epoch)
-#else
+    IF(MUTANT_DATA_BEFORE_ROWS, issue(FENCE, 0); issue(SIGNAL_DATA, epoch));
     issue(PUT_ROWS, epoch);
-    DATA_FENCE;
-    IF(BLOCKS, issue(PUT_LAST_ROWS, epoch));
-    issue(SIGNAL_DATA, epoch)
-#endif
+    IF(!MUTANT_DATA_BEFORE_ROWS,
+        DATA_FENCE;
+        IF(BLOCKS, issue(PUT_LAST_ROWS, epoch));
+        issue(SIGNAL_DATA, epoch))
 }
 
 /* Experts store into y. Where peers load from y these stores are what they wait for, and they

@@ -62,11 +62,7 @@ byte at[N];
 #define MY_SET SET(NOW)
 #define MY_PARITY PARITY(NOW)
 #define CLOSED 1 /* "parity" of DISPATCH: the other set is, and nothing reads it any more */
-#if DIRECT
-#define WAITS (KIND(NOW) == SEND_DISPATCH || KIND(NOW) == DISPATCH || KIND(NOW) == COMBINE)
-#else
-#define WAITS (KIND(NOW) == DISPATCH || KIND(NOW) == COMBINE)
-#endif
+#define WAITS ((DIRECT && KIND(NOW) == SEND_DISPATCH) || KIND(NOW) == DISPATCH || KIND(NOW) == COMBINE)
 
 /* What decides which op may come next. */
 #define IDLE 0
@@ -232,17 +228,12 @@ proctype carrier(byte from; byte to)
 #define ROW_CAME(q, t) (!WANTS(q, MY_SET, me, t) || ROW_IS_THERE(q, t))
 #define ROWS_CAME(q) OF_ALL_TOKENS(ROW_CAME, q)
 
-#if MUTANT_OUTPUT_EQ
-#define OUTPUT_CAME(q) (output_at[WORD(me, q)] == 1)
-#elif MUTANT_NO_OUTPUT_WAIT
-#define OUTPUT_CAME(q) true
-#elif MUTANT_OUTPUT_OF_HOLDERS
 #define NOT_MINE(q, t) !WANTS(me, MY_SET, q, t)
 #define OUTPUT_CAME(q) \
-    (OF_ALL_TOKENS(NOT_MINE, q) || CAME(output_at[WORD(me, q)], output_due[WORD(me, q)]))
-#else
-#define OUTPUT_CAME(q) CAME(output_at[WORD(me, q)], output_due[WORD(me, q)])
-#endif
+    (MUTANT_OUTPUT_EQ -> (output_at[WORD(me, q)] == 1) : \
+     (MUTANT_NO_OUTPUT_WAIT -> true : \
+     ((MUTANT_OUTPUT_OF_HOLDERS && OF_ALL_TOKENS(NOT_MINE, q)) || \
+     CAME(output_at[WORD(me, q)], output_due[WORD(me, q)]))))
 
 #define FLAG_IS_THERE(q, t) \
     (MUTANT_FLAG_EQ -> (flag_at[FLAG(me, q, t)] == 1) : \

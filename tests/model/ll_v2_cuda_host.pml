@@ -62,10 +62,8 @@ inline call_combine()
     call(OP(COMBINE, half_combine - 1, half_parity));
     state[half_combine - 1] = (half_dispatch == NO_HALF -> COMBINED : IDLE);
     half_combine = NO_HALF;
-#if !PULL
-    last_parity = 1 + half_parity;
-    straddles = half_dispatch != NO_HALF;
-#endif
+    last_parity = (PULL -> 0 : 1 + half_parity);
+    straddles = !PULL && half_dispatch != NO_HALF;
     half_parity = 0;
     given_up[0] = false;
     given_up[1] = false

@@ -24,24 +24,10 @@
 #include "common.pml"
 
 /* The ranks that may have no row for another. */
-#if defined(NONE_FREE)
-#define FREE(p) false
-#elif defined(ONE_FREE)
-#define FREE(p) (p == 0)
-#else
-#define FREE(p) true
-#endif
+#define FREE(p) (!NONE_FREE && (!ONE_FREE || p == 0))
 
-#if ORDER == 3
-#define STEPS (2 * E)
-#else
-#define STEPS (4 * E)
-#endif
-#ifdef TURNS
-#define NEXT_SET (n[0] % 2)
-#else
-#define NEXT_SET (used[0] -> 1 : 0)
-#endif
+#define STEPS ((4 - 2 * (ORDER == 3)) * E)
+#define NEXT_SET (TURNS -> n[0] % 2 : (used[0] -> 1 : 0))
 
 #define TORN 64
 
@@ -51,11 +37,7 @@
 
 /* Which slot rank s answers to: a flat token's choice changes from epoch to epoch, and with
  * it the rank that its slot is written by. */
-#if N == 2
-#define SLOT(e, p, s) (s)
-#else
-#define SLOT(e, p, s) ((e) % 2 -> (s) : 3 - (p) - (s))
-#endif
+#define SLOT(e, p, s) (N == 2 || (e) % 2 -> (s) : 3 - (p) - (s))
 #define OUTPUT_AT(x, e, p, s) AT(p, x, SLOT(e, p, s))
 
 byte rows[N * 2 * N], counts[N * 2 * N], outputs[N * 2 * N];
@@ -95,11 +77,7 @@ bool ordered;
     assert(memory[at] == epoch); \
     unread[at] = false
 
-#if FAR
-#define MAY_COME inside[from]
-#else
-#define MAY_COME true
-#endif
+#define MAY_COME (!FAR || inside[from])
 
 /* flag_granularity: rank: the counts are behind a fence. */
 #define ROWS_BEFORE \
@@ -311,19 +289,8 @@ proctype rank(byte p)
 /* How far each epoch is: calls that it has had. A dispatch needs a free set, and that the one
  * before has been received; all else comes in the order of epochs. */
 #define OPEN (n[0] - n[3])
-#if ORDER == 0
-#define MAY_SEND (OPEN == 0)
-#define MAY_OUTPUT true
-#elif ORDER == 1
-#define MAY_SEND (OPEN < 2)
-#define MAY_OUTPUT (OPEN == 2 || n[0] == E)
-#elif ORDER == 3
-#define MAY_SEND true
-#define MAY_OUTPUT false
-#else
-#define MAY_SEND (OPEN < B)
-#define MAY_OUTPUT true
-#endif
+#define MAY_SEND (ORDER == 3 || OPEN < (ORDER == 0 -> 1 : (ORDER == 1 -> 2 : B)))
+#define MAY_OUTPUT (ORDER != 3 && (ORDER != 1 || OPEN == 2 || n[0] == E))
 
 init
 {
