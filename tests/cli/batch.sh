@@ -8,7 +8,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 if [ "$launch" = mpirun ]; then
     . "$(dirname "$0")/../contract/algorithm/mpirun.sh"
-    needs "$epa2a"
+    needs_mpirun "$epa2a"
 fi
 cat >"$work/batch.yaml" <<END
 include: $config

@@ -525,32 +525,27 @@ def plan(n):
     out = []
     kinds = []
     for t in TRANSPORTS:
-        for when in ('at start', 'in set-up', 'under way', 'under way'):
-            kinds.append(lambda t=t, w=when: f_rank('fork', t, *pick(), w, R.choice(KILLS)))
-        for when in ('at start', 'in set-up', 'under way'):
-            kinds.append(lambda t=t, w=when: f_stop('fork', t, *pick(), w))
+        whens = ['at start', 'in set-up', 'under way']
+        kinds += [lambda t=t, w=w: f_rank('fork', t, *pick(), w, R.choice(KILLS)) for w in whens + ['under way']]
+        kinds += [lambda t=t, w=w: f_stop('fork', t, *pick(), w) for w in whens]
         kinds.append(lambda t=t: f_pause('fork', t, *pick(), 'a rank'))
-        for when in ('at start', 'in set-up', 'under way'):
-            kinds.append(lambda t=t, w=when: f_parent('fork', t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV, signal.SIGABRT])))
+        kinds += [lambda t=t, w=w: f_parent('fork', t, *pick(), w, R.choice(KILLS[:3] + [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])) for w in whens]
         kinds.append(lambda t=t: f_pause('fork', t, *pick(), 'the command'))
-        for stage in (STAGES[0], STAGES[-1], None):
-            for kind in ('kill', 'stop'):
-                kinds.append(lambda t=t, s=stage, k=kind: f_planted('fork', t, *pick(), k, s, R.choice([0, 1, 7, 40] if MOE == PROBLEM else [0, 1, 3])))
+        kinds += [lambda t=t, s=s, k=k: f_planted('fork', t, *pick(), k, s, R.choice([0, 1, 7, 40] if MOE == PROBLEM else [0, 1, 3]))
+                  for s in (STAGES[0], STAGES[-1], None) for k in ('kill', 'stop')]
         kinds.append(lambda t=t: f_anytime('fork', t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), 'a rank'))
         kinds.append(lambda t=t: f_anytime('fork', t, *pick(), R.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), 'the command'))
         for launch in [l for l in LAUNCH if l != 'fork']:
-            for when in ('in set-up', 'under way'):
-                kinds.append(lambda t=t, w=when, l=launch: f_rank(l, t, *pick(), w, R.choice(KILLS)))
+            kinds += [lambda t=t, w=w, l=launch: f_rank(l, t, *pick(), w, R.choice(KILLS)) for w in whens[1:]]
             kinds.append(lambda t=t, l=launch: f_stop(l, t, *pick(), 'under way'))
-            for when in ('in set-up', 'under way'):
-                kinds.append(lambda t=t, w=when, l=launch: f_parent(l, t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])))
+            kinds += [lambda t=t, w=w, l=launch: f_parent(l, t, *pick(), w, R.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV]))
+                      for w in whens[1:]]
             kinds.append(lambda t=t, l=launch: f_planted(l, t, *pick(), R.choice(['kill', 'stop']), R.choice(STAGES), R.choice([0, 9])))
             kinds.append(lambda t=t, l=launch: f_anytime(l, t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), R.choice(['a rank', 'an agent'])))
         kinds.append(lambda t=t: f_agent_stop('env', t, *pick()))
     if 'mpi' in LAUNCH:
-        for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-            for w in ('in set-up', 'under way'):
-                kinds.append(lambda s=s, w=w: f_mpirun(R.choice(list(TRANSPORTS)), *pick(), s, w))
+        kinds += [lambda s=s, w=w: f_mpirun(R.choice(list(TRANSPORTS)), *pick(), s, w)
+                  for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT) for w in ('in set-up', 'under way')]
     while len(out) < n:
         order = kinds[:]
         R.shuffle(order)

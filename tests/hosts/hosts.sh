@@ -18,19 +18,12 @@
 #   find_processes        see ../faults/late.sh
 
 . "$(dirname "$0")/../faults/late.sh"
-
-skip() {
-    echo "SKIP: $*"
-    exit 77
-}
+. "$(dirname "$0")/../contract/algorithm/mpirun.sh"
 
 # needs EPA2A LAUNCH TRANSPORT: what was not built, or is not installed, is skipped
 needs() {
     "$1" list transport | grep -q "^  $3 " || skip "built without transport $3"
-    [ "$2" != mpirun ] && return
-    "$1" list launcher | grep -q '^  mpi ' || skip "built without launcher mpi"
-    command -v mpirun >/dev/null || skip "mpirun is missing (Debian: openmpi-bin)"
-    mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
+    [ "$2" != mpirun ] || needs_mpirun "$1"
 }
 
 enter() {

@@ -14,14 +14,8 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 export TMPDIR=$work
 . "$(dirname "$0")/../faults/late.sh"
-
-skip() {
-    echo "SKIP: $*"
-    exit 77
-}
-"$epa2a" list launcher | grep -q '^  mpi ' || skip "built without launcher mpi"
-command -v mpirun >/dev/null || skip "mpirun is missing (Debian: openmpi-bin)"
-mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
+. "$(dirname "$0")/../contract/algorithm/mpirun.sh"
+needs_mpirun "$epa2a"
 
 fail() {
     echo "FAIL: $*"

@@ -9,8 +9,8 @@ skip() {
     exit 77
 }
 
-# needs EPA2A
-needs() {
+# needs_mpirun EPA2A
+needs_mpirun() {
     "$1" list launcher | grep -q '^  mpi ' || skip "built without launcher mpi"
     command -v mpirun >/dev/null || skip "mpirun is missing (Debian: openmpi-bin)"
     mpirun --version | grep -q 'Open MPI' || skip "this mpirun is not that of Open MPI"
@@ -28,7 +28,7 @@ run() {
 if [ "$0" = "${BASH_SOURCE[0]}" ]; then
     epa2a=$1 ranks=$2
     shift 2
-    needs "$epa2a"
+    needs_mpirun "$epa2a"
     [ "$ranks" != cases ] || exec "$@"
     run "$ranks" "$epa2a" "$@"
 fi
