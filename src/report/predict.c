@@ -9,7 +9,7 @@
 
 /* ---- the fit ---- */
 
-enum { SWEEPS = 500000 }; /* 20 ms: of terms that are nearly in proportion */
+enum { SWEEPS = 500000 };            /* 20 ms: of terms that are nearly in proportion */
 static const double settled = 1e-13; /* of a term's part in the time */
 
 double predict_local(const double cost[PREDICT_TERMS], const struct predict_point *p)
@@ -195,28 +195,21 @@ static bool is_sweep(const json_t *d)
 /* "256 ranks, 32 nodes of 8" */
 static void add_world(struct text *out, const json_t *world)
 {
-    double ranks = json_number_at(world, "ranks"), nodes = json_number_at(world, "nodes");
-
-    text_add(out, "%.0f rank%s, ", ranks, ranks > 1 ? "s" : "");
-    if (nodes > 1)
-        text_add(out, "%.0f nodes of %.0f", nodes, ranks / nodes);
-    else
-        text_add(out, "one node");
+    (void)fill_add(out,
+                   "{ranks%.0f} rank{ranks?s}, "
+                   "[{nodes=1}one node|{nodes%.0f} nodes of {ranks/nodes%.0f}]",
+                   world, NULL);
 }
 
 static void add_head(struct text *out, const json_t *d)
 {
-    const json_t *link = json_object_get(d, "link"), *world = asked(d);
-
     text_add(out, "epa2a predict: %s: ", json_text_at(d, "file"));
-    add_world(out, world);
-    if (is_sweep(d))
-        text_add(out, ", and as few as %.0f", json_number_at(d, "worlds.0.ranks"));
-    if (json_is_object(link))
-        text_add(out, "; link %.4g GB/s, %.4g us%s, of a %s", json_number_at(link, "rate"),
-                 json_number_at(link, "latency_ns") / 1e3,
-                 json_number_at(link, "message_ns") > 0 ? " and a time between messages" : "",
-                 json_text_at(link, "of"));
+    add_world(out, asked(d));
+    (void)fill_add(out,
+                   "[{sweep=true}, and as few as {worlds.0.ranks%.0f}]"
+                   "[; link {link.rate%.4g} GB/s, {link.latency_ns/1e3%.4g} us"
+                   "[{link.message_ns>0} and a time between messages], of a {link.of}]",
+                   d, NULL);
 }
 
 static void add_answer(struct text *out, const json_t *d)
@@ -224,13 +217,13 @@ static void add_answer(struct text *out, const json_t *d)
     const json_t *world = asked(d);
 
     add_world(out, world);
-    text_add(out, ": %.1f us, %.1f to %.1f", json_number_at(world, "total.ns") / 1e3,
-             json_number_at(world, "total.low_ns") / 1e3,
-             json_number_at(world, "total.high_ns") / 1e3);
-    for (struct json_walk stage = {json_object_get(world, "stages")}; json_next(&stage);)
-        text_add(out, "%s %s %.1f us by %s", stage.n == 1 ? ":" : ",",
-                 json_text_at(stage.value, "name"), json_number_at(stage.value, "ns") / 1e3,
-                 json_text_at(stage.value, "bound"));
+    (void)fill_add(out,
+                   ": {total.ns/1e3%.1f} us, {total.low_ns/1e3%.1f} to {total.high_ns/1e3%.1f}",
+                   world, NULL);
+    for (struct json_walk stage = {json_object_get(world, "stages")}; json_next(&stage);) {
+        text_add(out, stage.n == 1 ? ": " : ", ");
+        (void)fill_add(out, "{name} {ns/1e3%.1f} us by {bound}", stage.value, NULL);
+    }
     text_add(out, "; %s", json_text_at(d, "scales.text"));
 }
 
