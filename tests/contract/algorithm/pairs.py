@@ -3,7 +3,7 @@
 occur together at least once. That finds what a full product would, but for faults that need three
 settings at a time, in a fiftieth of the runs.
 
-    pairs.py NAME BASE      NAME: one of FILES of axes.py; BASE: the experiment that its runs start from
+    pairs.py NAME BASE      NAME: one of FILES of axes.py or gpu_axes.py; BASE: the experiment that its runs start from
 """
 
 import collections
@@ -11,7 +11,10 @@ import itertools
 import re
 import sys
 
-from axes import FILES
+import axes
+import gpu_axes
+
+FILES = axes.FILES | gpu_axes.FILES
 
 
 class Family:

@@ -1,0 +1,220 @@
+"""What pairs.py combines of GPUs; also where kernels run on CPUs. axes.py says how it is written."""
+
+from axes import (PROMISES, ORDERS, GIVEN_UP, WIRES, DTYPES, TOKEN_FLAG_WAYS, TOKEN_FLAG_NEVER, FUSED_WAYS)
+
+GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
+GPU_ALSO = {"room for twice the even share": "algorithm.capacity: 2"} | GIVEN_UP
+GPU_NEVER = [(GPU_UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
+# Of kernels; those that have more rows or channels than a block takes at a time are the last.
+MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, verify.iterations: 2"
+GPU_PROMISES = {name: PROMISES[name] for name in (
+    "counts change with every iteration", "one rank is a world", "three ranks", "one expert gets everything",
+    "most want one expert", "popularity is skewed", "choices are dropped", "all choices are dropped",
+    "all tokens there is room for", "one token", "one choice", "32 choices", "every expert is chosen",
+    "small groups", "input is quantised already", "the caller places expert outputs", "a width of 16",
+    "an odd width")} | {
+    "ranks straggle": "verify.straggle: 1ms, verify.iterations: 30",
+    "full speed, few iterations checked":
+        "moe.hidden: 128, moe.max_tokens: 4, verify.iterations: 300, verify.check_every: 37",
+    "four ranks": "ranks: 4",
+    "4 experts": "moe.experts: 4, moe.topk: 2",
+    "one token or none": "moe.max_tokens: 1, verify.iterations: 40",
+    "48 channels": "moe.hidden: 48",
+    "groups of 32": "moe.fp8_group_size: 32, moe.hidden: 288",
+    "groups of 64": "moe.fp8_group_size: 64, moe.hidden: 320",
+    "groups of 256": "moe.fp8_group_size: 256, moe.hidden: 768",
+    "4096 experts": "moe.experts: 4096, moe.topk: 8, verify.iterations: 3",
+    "1000 tokens": "moe.max_tokens: 1000, moe.hidden: 128, verify.iterations: 2",
+    "4096 tokens": "moe.max_tokens: 4096, moe.hidden: 128, moe.topk: 2, tokens: full, verify.iterations: 2",
+    "7168 channels": "moe.hidden: 7168, verify.iterations: 3",
+    "20480 channels": "moe.hidden: 20480, moe.max_tokens: 4, verify.iterations: 3",
+}
+
+FILES = {
+    "gpu_ll_v2": {
+        "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v2"],
+        "axes": [
+            GPU_PROMISES,
+            {"by expert": "", "by rank": "algorithm.layout: rank", "dedup": "algorithm.dedup: true"},
+            {"auto": "", "pulled": "algorithm.combine_mode: pull", "pushed": "algorithm.combine_mode: push"},
+            ORDERS,
+            WIRES,
+            DTYPES,
+            {"packed": "", "padded": "algorithm.recv_layout: padded"},
+            {"outputs as they are": "", "FP8 outputs": "algorithm.combine_dtype: fp8"},
+            {"separate experts": "", "fused": "algorithm.fuse_expert: true"},
+            {"whole": "", "split": "algorithm.split_phase: true"},
+            {"all blocks": "", "few blocks": "algorithm.blocks: 3", "no early launch": "algorithm.pdl: false"},
+        ],
+        "never": GPU_NEVER + [
+            (GPU_UNQUANTISED, ["FP8 outputs"]),
+            (["dedup", "FP8 outputs"], ["pulled", "pushed"]),
+            (["fused"], ["by rank", "FP8 outputs", "the caller places expert outputs"]),
+        ],
+        "always": [
+            ["dedup", "padded", "FP8 outputs", "pipelined"],
+            ["by rank", "padded", "FP8 outputs", "pipelined"],
+            ["by expert", "padded", "FP8 outputs"],
+            *[[dtype, wire, *values] for dtype in DTYPES for wire in WIRES for values in (
+                ["by expert", "pulled", "fused"], ["by expert", "pushed", "fused"], ["dedup", "fused"],
+                ["by expert", "FP8 outputs"], ["dedup", "FP8 outputs"], ["by rank", "FP8 outputs"])],
+            ["by rank", "split", "pipelined"],
+            ["by expert", "split", "pipelined"],
+        ],
+        "also": GPU_ALSO | {
+            f"real experts, {name}, {way}": f"expert: {{kind: mlp, {expert}}}, verify.iterations: 4, {more}{settings}"
+            for way, settings in {
+                "by expert": "algorithm.layout: expert",
+                "padded, outputs elsewhere": "algorithm.recv_layout: padded, expert.output: separate",
+                "by rank, outputs elsewhere": "algorithm.layout: rank, expert.output: separate",
+            }.items() for name, (expert, more) in {
+                "FP8": ("weights: fp8, ffn: 256", ""),
+                "FP8 of native rows": ("weights: fp8, ffn: 128", "algorithm.dispatch_dtype: native, "),
+                "bf16": ("ffn: 256", "algorithm.dispatch_dtype: native, "),
+                "f16": ("ffn: 256", "moe.dtype: f16, algorithm.dispatch_dtype: native, "),
+                "f16 of FP8 rows": ("ffn: 384, activation: none, values: integers", "moe.dtype: f16, "),
+                "scales of 64, more than 64 rows": ("weights: fp8, fp8_group_size: 64, ffn: 384",
+                                                    "moe.max_tokens: 150, moe.experts: 4, "),
+            }.items()},
+    },
+    "gpu_ll_v1": {
+        "base": ["ranks: 2", "launcher: thread", "algorithm: ll_v1"],
+        "axes": [
+            GPU_PROMISES | {"5 choices": "moe.topk: 5, moe.experts: 12", "600 experts": "moe.experts: 600, "
+                                "moe.topk: 8, verify.iterations: 3", "1152 channels": "moe.hidden: 1152",
+                            "groups of 16 in parts": "moe.fp8_group_size: 16, moe.hidden: 1040"},
+            {"auto": "", "pulled": "algorithm.exchange: pull", "pushed": "algorithm.exchange: push"},
+            ORDERS,
+            WIRES,
+            DTYPES,
+            {"all blocks": "", "one block": "algorithm.blocks: 1", "few blocks": "algorithm.blocks: 3"},
+            {"early launch": "", "no early launch": "algorithm.pdl: false"},
+        ],
+        "never": GPU_NEVER,
+        "always": [[way, dtype, wire] for way in ("pulled", "pushed") for dtype in DTYPES for wire in WIRES],
+        "also": GPU_ALSO,
+    },
+    "gpu_token_flag": {
+        "base": ["ranks: 2", "launcher: thread", "algorithm: token_flag"],
+        "axes": [
+            GPU_PROMISES,
+            {"a flag a token": "", "a flag a rank": "algorithm.flag_granularity: rank"},
+            ORDERS,
+            {"as it is": "algorithm.dispatch_dtype: native", "as FP8": "algorithm.dispatch_dtype: fp8"},
+            DTYPES,
+            *TOKEN_FLAG_WAYS,
+            {"all blocks": "", "one block": "algorithm.blocks: 1", "few blocks": "algorithm.blocks: 3"},
+        ],
+        "never": GPU_NEVER + TOKEN_FLAG_NEVER,
+        "always": [
+            ["a flag a rank", "reset by memset", "divided by source"],
+            ["a flag a rank", "reset by memset", "divided by source", "pipelined"],
+            ["fused", "divided by source", "one buffer set", "few blocks"],
+            ["as FP8", "fused", "in 3 chunks", "pipelined"],
+            ["in 3 chunks", "divided by source", "reset by memset"],
+            *[[experts, dtype, wire] for experts in ("separate experts", "fused")
+              for dtype in DTYPES for wire in WIRES],
+        ],
+        "also": {"discarded dispatches": "verify.order: discard"},
+    },
+    "gpu_allgather": {
+        "base": ["ranks: 2", "launcher: thread"],
+        "axes": [
+            {"counts change with every iteration": "", "all rows there is room for": "tokens: full",
+             "rows of 16 bytes": "allgather.row_bytes: 16", "one row": "allgather.max_rows: 1, tokens: full",
+             "no rows": "tokens: [0, 0]", "some ranks have no rows": "ranks: 3, tokens: [13, 0, 1]",
+             "one rank is a world": "ranks: 1", "three ranks": "ranks: 3", "four ranks": "ranks: 4",
+             "300 rows": "allgather.max_rows: 300",
+             "ranks straggle": "verify.straggle: 2ms, verify.iterations: 30"},
+            {"pushed": "", "pulled": "algorithm.mode: pull"},
+            {"one chunk": "algorithm.chunks: 1", "3 chunks": "algorithm.chunks: 3", "7 chunks": "algorithm.chunks: 7",
+             "a chunk a row": "algorithm.chunks: 1024"},
+            {"all blocks": "", "one block": "algorithm.blocks: 1", "few blocks": "algorithm.blocks: 3"},
+        ],
+    },
+    "gpu_ag_gemm": {
+        "base": ["backend: cuda", "transport: nvlink", "launcher: thread", "ranks: 3", "gemm: {m: 420, n: 399}",
+                 "algorithm: {name: ag_gemm_2d, panel: 2}", "timeout: 60s", "verify: {iterations: 6}"],
+        "axes": [
+            {"rows change with every iteration": "",
+             "straddling tiles": "ranks: 4, gemm: {m: 100, n: 64, k: 72}, verify.iterations: 12",
+             "random values": "gemm.values: random",
+             "several groups, whole tiles": "gemm: {m: 384, n: 768, k: 512}, tokens: full",
+             "whole tiles": "gemm: {m: 384, n: 1536, k: 128}, tokens: full",
+             "one rank": "ranks: 1, gemm.m: 300", "no rank has rows": "tokens: [0, 0, 0]",
+             "some ranks have no rows": "tokens: [130, 0, 3]",
+             "one row of all ranks": "tokens: full, gemm.m: 1", "k of one step": "gemm: {k: 8, n: 3}",
+             "two nodes of two": "ranks: 4, gemm.n: 400, ranks_per_node: 2",
+             "ranks straggle": "verify: {straggle: 2ms, iterations: 20}, gemm.k: 72",
+             "full speed, few iterations checked":
+                 "ranks: 2, gemm: {m: 40, n: 64, k: 64}, verify: {iterations: 200, check_every: 19}"},
+            {"sm": "algorithm.mover: sm", "copy engines": "algorithm.mover: copy_engine",
+             "pulled": "algorithm: {mover: sm, mode: pull}"},
+            {"bf16": "", "f16": "gemm.dtype: f16", "fp8": "gemm: {dtype: fp8, k: 336}"},
+            {"no bias": "", "bias": "gemm.bias: true"},
+            {"across ranks": "", "each rank's rows begin a tile": "algorithm.across_ranks: false"},
+            {"in order": "", "order none": "algorithm.order: none", "swizzle": "algorithm.order: swizzle"},
+            {"some chunks": "", "one chunk": "algorithm.chunks: 1", "64 chunks": "algorithm.chunks: 64"},
+            {"wide tiles": "", "narrow tiles": "algorithm.tile_cols: 128"},
+            {"all blocks": "", "one block": "algorithm.blocks: 1", "a block for communication": "algorithm.comm_blocks: 1"},
+            {"panels of two tiles": "", "panels of one": "algorithm.panel: 1", "large panels": "algorithm.panel: 64"},
+        ],
+        "never": [(["straddling tiles", "several groups, whole tiles", "whole tiles", "k of one step", "ranks straggle",
+                    "full speed, few iterations checked"], ["fp8"])],
+        "also": {
+            "two nodes of two, each to all, pulled within":
+                "ranks: 4, gemm.n: 400, ranks_per_node: 2, algorithm: {mode: pull, gather: 1d}",
+            "four nodes of one": "ranks: 4, gemm.n: 400, ranks_per_node: 1",
+            "several groups, whole tiles, fp8": "gemm: {dtype: fp8, m: 384, n: 768, k: 512}, tokens: full",
+            **{f"the baseline{name}": f"algorithm: {{name: ag_then_gemm{library}}}{more}" for name, library, more in (
+                ("", "", ""), (", own kernels", ", library: kernels", ""),
+                (", bias, threads straggle", "", ", gemm.bias: true, verify.straggle: 2ms"),
+                (", f16, some ranks have no rows", "", ", gemm: {dtype: f16, values: random}, tokens: [0, 130, 3]"),
+                (", one rank", "", ", ranks: 1, gemm.m: 130"),
+                (", two nodes", "", ", ranks: 4, gemm.n: 400, ranks_per_node: 2"),
+                (", fp8, bias, two nodes", "", ", ranks: 4, ranks_per_node: 2, "
+                    "gemm: {n: 400, dtype: fp8, k: 336, bias: true}"))},
+        },
+    },
+    "gpu_fused": {
+        "base": ["ranks: 2", "launcher: thread", "algorithm: fused",
+                 "expert: {kind: mlp, ffn: 128, values: integers}", "moe: {hidden: 256}", "verify: {iterations: 3}"],
+        "axes": [
+            {"counts change with every iteration": "",
+             "many tokens": MANY_LAYER_TOKENS,
+             "many tokens in waves": MANY_LAYER_TOKENS + ", algorithm.waves: 3",
+             "one rank, many tokens": MANY_LAYER_TOKENS + ", ranks: 1",
+             "three ranks": "ranks: 3, moe.experts: 15",
+             "popularity is skewed": "routing: {kind: zipf, exponent: 1.5}",
+             "one expert gets everything": "routing: {kind: hot, share: 1}, moe.topk: 1",
+             "choices are dropped": "routing: {kind: masked, share: 0.5}",
+             "all choices are dropped": "routing: {kind: masked, share: 1}",
+             "32 choices": "moe.topk: 32, moe.experts: 64",
+             "600 experts": "moe.experts: 600, moe.topk: 8, verify.iterations: 2",
+             "one token or none": "moe.max_tokens: 1, verify.iterations: 12",
+             "640 channels, 384 within": "moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
+             "ranks straggle": "verify.straggle: 1ms, verify.iterations: 8, moe.hidden: 128"},
+            {"in 16 bits": "", "FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
+             "16 bits from FP8 rows": "algorithm.dispatch_dtype: fp8",
+             "groups of 64": "algorithm.dispatch_dtype: fp8, expert.weights: fp8, expert.fp8_group_size: 64"},
+            *FUSED_WAYS,
+            {"one stage": "", "tail": "algorithm.tail: true",
+             "blocks for each role": "algorithm.tail: true, algorithm.dispatch_workers: 2, "
+                 "algorithm.tail_workers: 1, algorithm.combine_workers: 3"},
+            {"all blocks": "", "few blocks": "algorithm.blocks: 1, algorithm.lag: 1"},
+            {"SwiGLU": "", "no activation": "expert.activation: none"},
+            {"integers": "", "dense": "expert.values: random"},
+            DTYPES,
+        ],
+        "also": {
+            "usual kernels": "",
+            "usual kernels, FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
+            "usual kernels, f16, FP8, many tokens":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.dtype: f16, " + MANY_LAYER_TOKENS,
+            "usual kernels, f16, not sorted, many tokens":
+                "moe.dtype: f16, algorithm.sort: false, " + MANY_LAYER_TOKENS,
+            "usual kernels, FP8, the input is quantised already":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.input_dtype: fp8",
+        },
+    },
+}
