@@ -29,7 +29,8 @@ struct constants {
     __m512i magnitude, low_byte, eight, sign, octave_code, order;
 };
 
-/* The same for all channels of a group: the tables for its amax, whose biased exponent is here, too. */
+/* The same for all channels of a group: the tables for its amax, whose biased exponent is here,
+ * too. */
 struct context {
     const struct constants *k;
     uint32_t exponent;

@@ -1,6 +1,6 @@
 /* Where libraries of others are found, and oneDNN 2 and 3: each worker has primitives of its own, a
- * reorder for each product, and a matmul for each of the last numbers of rows, made when it is first
- * wanted. OpenMP, where the library uses it, gets one thread. */
+ * reorder for each product, and a matmul for each of the last numbers of rows, made when it is
+ * first wanted. OpenMP, where the library uses it, gets one thread. */
 #include "kernels/libraries.h"
 
 #include <dlfcn.h>

@@ -55,7 +55,8 @@ struct ranks {
     const struct promise *promise;
 };
 
-/* A row of a table of promises: a body, and the worlds of ranks that keep it, one after the other. */
+/* A row of a table of promises: a body, and the worlds of ranks that keep it, one after the
+ * other. */
 struct promise {
     const char *name;
     void (*body)(struct rank *);

@@ -18,8 +18,8 @@ static bool has_arrived(const struct rank *r, uint64_t round)
     return true;
 }
 
-/* Rank 0 puts and signals as the promise's send() does; counts the rounds in which the signal came first,
- * or something else was there. */
+/* Rank 0 puts and signals as the promise's send() does; counts the rounds in which the signal came
+ * first, or something else was there. */
 static void count_wrong(struct rank *r)
 {
     uint64_t wrong = 0;

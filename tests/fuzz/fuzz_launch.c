@@ -10,9 +10,9 @@
 
 #include "../../plugins/transport/ucx/lanes.h"
 
-/* ---- what a peer says once it has proved that it knows the token: all messages of the
- * rendezvous and of launchers, and the cards of the ucx transport. Bytes of kind, of ranks, and of how much
- * a right message of that kind is cut short; then what is put over it by XOR, and behind it. What is
+/* ---- what a peer says once it has proved that it knows the token: all messages of the rendezvous
+ * and of launchers, and the cards of the ucx transport. Bytes of kind, of ranks, and of how much a
+ * right message of that kind is cut short; then what is put over it by XOR, and behind it. What is
  * accepted must be safe to use, and what is right be accepted. */
 
 enum kind { GREET, HELLO, WELCOME, WORD, STEP, BLOCK, CARDS /* of ucx; no message */, KINDS };
@@ -251,11 +251,10 @@ void fuzz_messages(const uint8_t *data, size_t bytes)
     (void)hear(kind, &m, data[1] % RANKS + 1);
 }
 
-/* ---- what somebody who has the token may say to a rendezvous of two ranks, over four connections: a
- * byte that says which and how, a type, a length, and these bytes. Connections prove the token
+/* ---- what somebody who has the token may say to a rendezvous of two ranks, over four connections:
+ * a byte that says which and how, a type, a length, and these bytes. Connections prove the token
  * before their first message, but for the last. Whatever comes, the rendezvous goes on, and no
- * block is written beyond its end. corpus/rendezvous/well has what they say
- * where all is well. */
+ * block is written beyond its end. corpus/rendezvous/well has what they say where all is well. */
 
 enum { PARTIES = 2, BLOCK_ROOM = 100, CONNECTIONS = 4, POLLS = 128 };
 enum {

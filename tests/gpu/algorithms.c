@@ -1,6 +1,6 @@
-/* Algorithms on GPUs, as far as the host alone decides: which calls are refused, what is launched how,
- * and what is said where a call of the CUDA runtime or a kernel fails. Plugins and runtime are those for
- * made-up GPUs (simt), but for the launch of kernels, which here do nothing. */
+/* Algorithms on GPUs, as far as the host alone decides: which calls are refused, what is launched
+ * how, and what is said where a call of the CUDA runtime or a kernel fails. Plugins and runtime are
+ * those for made-up GPUs (simt), but for the launch of kernels, which here do nothing. */
 #include "../unit/test.h"
 
 #include <cuda_runtime_api.h>
@@ -170,8 +170,8 @@ TEST(what_will_not_do_is_refused_in_the_name_of_the_algorithm)
     }
 }
 
-/* Each in turn: of set-up, of a dispatch, and of a combine of expert outputs that stand elsewhere. But
- * for those of no matter: how many multiprocessors there are, whether a stream is recorded. */
+/* Each in turn: of set-up, of a dispatch, and of a combine of expert outputs that stand elsewhere.
+ * But for those of no matter: how many multiprocessors there are, whether a stream is recorded. */
 TEST(any_call_of_the_runtime_may_fail)
 {
     struct fixture f;

@@ -1,11 +1,11 @@
-/* Calls of ll_v2 in orders that verify does not make: three shapes interleaved over one transport, and
- * graphs launched again and again between eager calls. Inputs are those of verify, new ones each time,
- * and every output is compared as verify does.
+/* Calls of ll_v2 in orders that verify does not make: three shapes interleaved over one transport,
+ * and graphs launched again and again between eager calls. Inputs are those of verify, new ones
+ * each time, and every output is compared as verify does.
  *
  *   gpu-calls TRANSPORT.so fork|thread [BACKEND.so [OPTION=VALUE...]]
  *
- * ll_v2 and the shapes' backend are those of EPA2A_PLUGIN_PATH. Without a backend it runs on the host,
- * less the graphs. */
+ * ll_v2 and the shapes' backend are those of EPA2A_PLUGIN_PATH. Without a backend it runs on the
+ * host, less the graphs. */
 #include "../unit/test.h"
 #include <unistd.h>
 
@@ -29,8 +29,8 @@ enum {
     PAGE = 4096,
 };
 
-/* One of each way that expert outputs add up, with sizes that differ in everything; combine computes the
- * experts, or they are real, in the algorithm's memory or elsewhere. */
+/* One of each way that expert outputs add up, with sizes that differ in everything; combine
+ * computes the experts, or they are real, in the algorithm's memory or elsewhere. */
 static const struct {
     const char *algorithm, *on_gpus, *rest;
 } shapes[LAYERS] = {
@@ -85,11 +85,11 @@ static const struct experiment *read_shape(const struct subject *subject, uint32
 
     snprintf(list, sizeof(list), "%.*s%s", tokens_of[0] == '[' ? (int)(3 * ranks - 1) : 20,
              tokens_of, tokens_of[0] == '[' ? "]" : "");
-    text_add(
-        &text,
-        "version: 1\nranks: %u\nlauncher: %s\nbackend: %s\ntransport: %s\ntokens: %s\ntimeout: 20s\n",
-        ranks, subject->launcher->plugin.name, subject->backend->plugin.name,
-        subject->plugin->plugin.name, list);
+    text_add(&text,
+             "version: 1\nranks: %u\nlauncher: %s\nbackend: %s\ntransport: %s\ntokens: %s\n"
+             "timeout: 20s\n",
+             ranks, subject->launcher->plugin.name, subject->backend->plugin.name,
+             subject->plugin->plugin.name, list);
     text_add(&text, "algorithm: {name: ll_v2, buffers: 2, %s%s}\n%s", shapes[i].algorithm,
              on_host(subject) ? "" : shapes[i].on_gpus, shapes[i].rest);
     if ((registry == NULL && registry_create(NULL, &registry, &err) != EPA_OK) ||
@@ -346,8 +346,9 @@ static bool give_up(struct layer *l, uint32_t slot)
     return dispatch(l, slot) && works_out(l, l->a->discard(l->a, problem_of(l, slot)), "discard");
 }
 
-/* Three pairs of one layer, one ahead of the other, with two of another layer between, and of each a
- * dispatch that is given up. Never last: what comes behind a launch may take its buffers (algorithm.h). */
+/* Three pairs of one layer, one ahead of the other, with two of another layer between, and of each
+ * a dispatch that is given up. Never last: what comes behind a launch may take its buffers
+ * (algorithm.h). */
 static bool many(struct scene *s)
 {
     struct layer *a = &s->layer[0], *b = &s->layer[2];
@@ -370,8 +371,8 @@ static bool for_many(struct scene *s, bool checks)
     return good;
 }
 
-/* New inputs for each few launches, and eager calls now and then, with nothing but the stream's order
- * between them and the graph. */
+/* New inputs for each few launches, and eager calls now and then, with nothing but the stream's
+ * order between them and the graph. */
 static void replay_many(struct rank *r)
 {
     const struct epa_backend_ops *ops = r->backend->ops;

@@ -12,7 +12,8 @@
 
 enum { VALUES = 65536 };
 
-/* quantise_kernels.cu: [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group] scales. */
+/* quantise_kernels.cu: [n] bf16 or f16, n a multiple of 512, to [n] codes and [n / group]
+ * scales. */
 cudaError_t quantise_queue(bool f16, const void *x, uint32_t n, uint32_t group, void *q,
                            float *scale);
 

@@ -1,5 +1,6 @@
 /* What only the nvlink transport promises, beside what tests/contract asks of every transport:
- * refusals in words, and an error where a rank has gone. Ranks share a GPU where there are too few. */
+ * refusals in words, and an error where a rank has gone. Ranks share a GPU where there are too
+ * few. */
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* Loaded into ranks before MPI: rank 2 is stopped as it is about to leave MPI, which the others then
- * wait for. */
+/* Loaded into ranks before MPI: rank 2 is stopped as it is about to leave MPI, which the others
+ * then wait for. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
-/* The kernels of every set for kernels.py, which makes inputs and works out again what comes of them:
- * arrays as they stand in memory, from standard input to standard output.
+/* The kernels of every set for kernels.py, which makes inputs and works out again what comes of
+ * them: arrays as they stand in memory, from standard input to standard output.
  *     kernels                          the sets that this CPU has, ISA-TYPE each
- *     kernels scalars                  float32 to bf16, f16 and e4m3; all of e4m3 and of f16 to float32
- *     kernels ISA-TYPE rows GROUP      rows of WIDTH: quantised, an expert's output of that, sums of it
+ * kernels scalars                  float32 to bf16, f16 and e4m3; all of e4m3 and of f16 to float32
+ * kernels ISA-TYPE rows GROUP      rows of WIDTH: quantised, an expert's output of that, sums of it
  *     kernels ISA-TYPE sum N           N rows and their weights to their sum */
 #include <stdbool.h>
 #include <stdint.h>

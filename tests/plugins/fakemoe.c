@@ -1,6 +1,6 @@
-/* plainmoe for fakegpu: what a GPU's algorithm does for graphs, with kernels that are functions of the
- * host. `whole` makes one stage of dispatch and combine, with the experts' work in between, which runs
- * on the host, too.
+/* plainmoe for fakegpu: what a GPU's algorithm does for graphs, with kernels that are functions of
+ * the host. `whole` makes one stage of dispatch and combine, with the experts' work in between,
+ * which runs on the host, too.
  *
  * Kernels count their calls in memory of their own, as a launch that is repeated must go on
  * counting; which of the two buffer sets a call uses is fixed when it is queued, and a

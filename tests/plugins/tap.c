@@ -1,10 +1,10 @@
 /* An algorithm that is another one, by its path and with its defaults (but for dispatch_dtype, if
  * fp8_rows, and layout, if by_rank). With a folder it writes what each rank was given and what it
  * made of it to files, for a test that works it out again; with delays it is slow, and with `wrong`
- * it computes nothing: for tests of tune; with `harm` it breaks one thing, for tests of what `verify`
- * says (tests/cli/harms.case). Arrays as they are in memory: FOLDER/RANK.up, .down, .up_scale, .down_scale of an
- * algorithm that computes experts; FOLDER/RANK-CALL.x, .expert, .weight, .out of each call. On
- * hosts and GPUs. */
+ * it computes nothing: for tests of tune; with `harm` it breaks one thing, for tests of what
+ * `verify` says (tests/cli/harms.case). Arrays as they are in memory: FOLDER/RANK.up, .down,
+ * .up_scale, .down_scale of an algorithm that computes experts; FOLDER/RANK-CALL.x, .expert,
+ * .weight, .out of each call. On hosts and GPUs. */
 #include <epa2a/algorithm.h>
 
 #include <dlfcn.h>

@@ -67,8 +67,8 @@ static void run_sides(struct alternation *a, const uint32_t blocks[2], char orde
     }
 }
 
-/* By Thue and Morse, and no block beside another. The shorter side ends both, and its last block has a
- * partner; a limit of a nanosecond ends both after a pair. */
+/* By Thue and Morse, and no block beside another. The shorter side ends both, and its last block
+ * has a partner; a limit of a nanosecond ends both after a pair. */
 TEST(blocks_alternate_until_a_side_or_the_limit_ends_both)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* src/base and epa2a/wait.h: random values, which look like what they say (that a place has one value all
- * checks of `verify` need); statistics, as far as tests/cli/results.py does not work them out again of
- * real samples; texts and numbers of documents; how a thread waits. */
+/* src/base and epa2a/wait.h: random values, which look like what they say (that a place has one
+ * value all checks of `verify` need); statistics, as far as tests/cli/results.py does not work them
+ * out again of real samples; texts and numbers of documents; how a thread waits. */
 #include "test.h"
 
 #include <epa2a/wait.h>

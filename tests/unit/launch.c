@@ -420,8 +420,8 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
     }
 }
 
-/* Whoever reads standard error may have stopped: the launcher goes on, and passes on what comes once
- * there is room again. */
+/* Whoever reads standard error may have stopped: the launcher goes on, and passes on what comes
+ * once there is room again. */
 TEST(what_nobody_reads_holds_up_no_launcher)
 {
     static char line[100], text[1 << 17];

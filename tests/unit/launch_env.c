@@ -447,8 +447,8 @@ TEST(other_users_are_not_let_in_at_a_local_name)
 
 /* ---- what is refused at once ---- */
 
-/* Rank 0 of 4, by variables NAME=VALUE, and NAME for one of set_job()'s that is not set; without "none" these
- * are of as many ranks and ranks of this host as its two digits say. */
+/* Rank 0 of 4, by variables NAME=VALUE, and NAME for one of set_job()'s that is not set; without
+ * "none" these are of as many ranks and ranks of this host as its two digits say. */
 TEST(what_cannot_be_found_is_reported_with_what_to_set)
 {
     static const char *const cases[][2] = {

@@ -35,7 +35,8 @@ static const struct epa_moe largest = {
 };
 
 /* A field of `decode` with a value that no experiment can have, or none with GPUs, and words of the
- * refusal, which begins with the algorithm's name. What experiments can have is in tests/cli/refusals.py. */
+ * refusal, which begins with the algorithm's name. What experiments can have is in
+ * tests/cli/refusals.py. */
 static const struct refusal {
     size_t field;
     uint32_t value, ranks, over;

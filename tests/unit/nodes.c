@@ -1,5 +1,5 @@
-/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like, and which cores a
- * launcher gives to whom: on made-up orders, and on whatever this machine has. */
+/* Nodes, shares and cores of ranks that somebody has spread over hosts as they like, and which
+ * cores a launcher gives to whom: on made-up orders, and on whatever this machine has. */
 #include "test.h"
 
 #include <sched.h>

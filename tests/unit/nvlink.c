@@ -1,6 +1,6 @@
-/* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes and
- * threads (memfds stand in for what a driver exports), and which GPUs it takes. With GPUs, or what
- * passes for them: tests/contract, tests/gpu. */
+/* What the nvlink transport does without a GPU: descriptors passed between real ranks, processes
+ * and threads (memfds stand in for what a driver exports), and which GPUs it takes. With GPUs, or
+ * what passes for them: tests/contract, tests/gpu. */
 #include <fcntl.h>
 #include "test.h"
 #include <sys/mman.h>

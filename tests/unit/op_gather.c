@@ -1,6 +1,6 @@
-/* allgather and ag_gemm: what their checks say of the first wrong byte or element, and no less: with
- * integers one bit, with random values what rounding does not explain. That they pass what is right and
- * find what algorithms do wrong is in tests/contract and tests/mutants. */
+/* allgather and ag_gemm: what their checks say of the first wrong byte or element, and no less:
+ * with integers one bit, with random values what rounding does not explain. That they pass what is
+ * right and find what algorithms do wrong is in tests/contract and tests/mutants. */
 #include "test.h"
 
 #include "base/dtype.h"
@@ -137,8 +137,9 @@ static uint16_t *c_at(struct fixture *f, uint32_t row, uint32_t column)
     return (uint16_t *)g->c + (size_t)row * g->n + column;
 }
 
-/* A product of ME, its element at (row, column) changed by `mask`, and what is said. 515 x 1032 is too
- * much to compare each element. Of the three last places of a random value two are rounding's. */
+/* A product of ME, its element at (row, column) changed by `mask`, and what is said. 515 x 1032 is
+ * too much to compare each element. Of the three last places of a random value two are
+ * rounding's. */
 TEST(an_element_that_is_wrong_is_named)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* op_moe without an algorithm: the values that are hard for numerics, what it refuses to check, memory
- * that is planned, and the contest's reference with its tolerances. What verify says of each thing that
- * an algorithm does wrong is in tests/cli/harms.case, thorough.py and tests/mutants. */
+/* op_moe without an algorithm: the values that are hard for numerics, what it refuses to check,
+ * memory that is planned, and the contest's reference with its tolerances. What verify says of each
+ * thing that an algorithm does wrong is in tests/cli/harms.case, thorough.py and tests/mutants. */
 #include "test.h"
 
 #include <math.h>
@@ -199,7 +199,8 @@ TEST(memory_of_the_host_does_not_grow_with_gaps)
     assert_true(bench < (2ull * 4096 * 7168 * 2));
 }
 
-/* Where each rank is a node of its own, all that leaves it crosses links; within one nothing does. */
+/* Where each rank is a node of its own, all that leaves it crosses links; within one nothing
+ * does. */
 TEST(the_load_of_a_world_is_that_of_its_busiest_rank)
 {
     for (uint64_t i = 0; i < 20; i++) {

@@ -12,8 +12,8 @@ static enum epa_status with(const char *variables, struct process_job *job)
     return process_id_find(job, test_error());
 }
 
-/* mpirun within a Slurm step counts; RANK and WORLD_SIZE alone may count nodes, and a shell within a
- * Slurm job is no rank. */
+/* mpirun within a Slurm step counts; RANK and WORLD_SIZE alone may count nodes, and a shell within
+ * a Slurm job is no rank. */
 TEST(each_launcher_is_known_by_its_variables)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* The rendezvous against launchers that are none: silent ones, late ones, liars. With those that are, and
- * with strangers: tests/faults. */
+/* The rendezvous against launchers that are none: silent ones, late ones, liars. With those that
+ * are, and with strangers: tests/faults. */
 #include "test.h"
 #include <errno.h>
 #include <signal.h>

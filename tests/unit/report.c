@@ -1,7 +1,8 @@
-/* Results from sessions made by hand, where a real one cannot be made to be so: which rank was slowest
- * in which iteration, who failed first, what a reader is warned of; and tables with names and figures
- * that are hard to fit in. Statistics, rates, traffic, limits and expectations are worked out again from
- * real results in tests/cli/results.py and stop.case, documents are held to their schema there. */
+/* Results from sessions made by hand, where a real one cannot be made to be so: which rank was
+ * slowest in which iteration, who failed first, what a reader is warned of; and tables with names
+ * and figures that are hard to fit in. Statistics, rates, traffic, limits and expectations are
+ * worked out again from real results in tests/cli/results.py and stop.case, documents are held to
+ * their schema there. */
 #include "test.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
-/* Routing: what each kind promises of the choices that it makes, how windows of a file are dealt out,
- * what is read of files of choices and hidden states, and what is said of those that are bad. Statistics
- * of routing, and generators fitted to files, are in tests/cli/routing.case and results.py. */
+/* Routing: what each kind promises of the choices that it makes, how windows of a file are dealt
+ * out, what is read of files of choices and hidden states, and what is said of those that are bad.
+ * Statistics of routing, and generators fitted to files, are in tests/cli/routing.case and
+ * results.py. */
 #include "test.h"
 
 #include <math.h>
@@ -263,8 +264,8 @@ static char *file_of(char *path, const void *data, size_t bytes)
     return path;
 }
 
-/* Five tokens on 2 ranks of 2, whose choice is 10 + their number, and whose hidden states begin with
- * it; with the first three left out, or all. */
+/* Five tokens on 2 ranks of 2, whose choice is 10 + their number, and whose hidden states begin
+ * with it; with the first three left out, or all. */
 TEST(files_are_dealt_in_order_and_begin_again)
 {
     static const int32_t want[2][3][2][2] = {

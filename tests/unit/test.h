@@ -22,8 +22,8 @@
  * how. */
 void assert_words(const char *text, const char *words);
 
-/* For a call that must end with a status and say these words, or nothing where they are "": its error is
- * test_error(), emptied. */
+/* For a call that must end with a status and say these words, or nothing where they are "": its
+ * error is test_error(), emptied. */
 struct epa_error *test_error(void);
 void assert_status(enum epa_status have, enum epa_status want, const char *words);
 

@@ -1,5 +1,5 @@
-/* token_flag: its layout on hosts and on GPUs, its signals, which row comes when, what it refuses, and
- * calls that come out of turn. */
+/* token_flag: its layout on hosts and on GPUs, its signals, which row comes when, what it refuses,
+ * and calls that come out of turn. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 

@@ -1,6 +1,6 @@
-/* What a rank notes: what does not fit, names; and the events of all ranks on one
- * clock: offsets and drift, flows that are whole, and records that were left half done or by somebody
- * else. What becomes of them is in tests/trace. */
+/* What a rank notes: what does not fit, names; and the events of all ranks on one clock: offsets
+ * and drift, flows that are whole, and records that were left half done or by somebody else. What
+ * becomes of them is in tests/trace. */
 #include "test.h"
 
 #include "fake_session.h"

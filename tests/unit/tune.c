@@ -1,5 +1,5 @@
-/* The search of `epa2a tune`, over turns with made-up times: what each setting takes is known, so it
- * is known whether the fastest was found. */
+/* The search of `epa2a tune`, over turns with made-up times: what each setting takes is known, so
+ * it is known whether the fastest was found. */
 #include "test.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* The verbs transport without a device: which port, GID and P_Key it takes, what it says of a failure,
- * when a signal counts; and its queues over a device that is made up: it takes requests and completes
- * them when a test says so. Over a real device: tests/contract, in tests/vm. */
+/* The verbs transport without a device: which port, GID and P_Key it takes, what it says of a
+ * failure, when a signal counts; and its queues over a device that is made up: it takes requests
+ * and completes them when a test says so. Over a real device: tests/contract, in tests/vm. */
 #include <errno.h>
 #include "test.h"
 
@@ -64,8 +64,8 @@ static const struct gid gids[] = {
 };
 enum { GIDS = LENGTH(gids) };
 
-/* Of RoCE the best GID is taken whatever its number, of InfiniBand the first; or that which is asked
- * for by number or address. */
+/* Of RoCE the best GID is taken whatever its number, of InfiniBand the first; or that which is
+ * asked for by number or address. */
 TEST(a_gid_is_chosen_or_those_that_there_are_are_named)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* A libcublasLt.so.13 that multiplies on the CPU, in float and in the order of the stream, as its
- * descriptors say; for the made-up CUDA. Its first candidate takes 10 s by the stream's clock and writes
- * what is wrong: it must not be chosen. One column is what it cannot do; of two it says that it can, and
- * then each call fails. */
+ * descriptors say; for the made-up CUDA. Its first candidate takes 10 s by the stream's clock and
+ * writes what is wrong: it must not be chosen. One column is what it cannot do; of two it says that
+ * it can, and then each call fails. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +89,8 @@ EXPORTED size_t cublasLtGetVersion(void)
     return 130203;
 }
 
-EXPORTED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
-                                             cudaDataType_t scale)
+EXPORTED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                                 cublasComputeType_t compute, cudaDataType_t scale)
 {
     *out = calloc(1, sizeof(**out));
     fake_count(1);
@@ -99,8 +99,8 @@ EXPORTED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cubl
 }
 
 EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
-                                                   cublasLtMatmulDescAttributes_t which,
-                                                   const void *value, size_t bytes)
+                                                       cublasLtMatmulDescAttributes_t which,
+                                                       const void *value, size_t bytes)
 {
     struct operation *o = (void *)d;
 
@@ -116,7 +116,7 @@ EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
 }
 
 EXPORTED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
-                                               uint64_t rows, uint64_t columns, int64_t ld)
+                                                   uint64_t rows, uint64_t columns, int64_t ld)
 {
     const struct matrix m = {type, rows, columns, ld};
 
@@ -127,9 +127,9 @@ EXPORTED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, 
                                                           : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-EXPORTED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
-                                                         cublasLtMatmulPreferenceAttributes_t which,
-                                                         const void *value, size_t bytes)
+EXPORTED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t which, const void *value,
+    size_t bytes)
 {
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -158,12 +158,11 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EXPORTED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t o,
-                                   const void *alpha, const void *a, cublasLtMatrixLayout_t a_of,
-                                   const void *b, cublasLtMatrixLayout_t b_of, const void *beta,
-                                   const void *c, cublasLtMatrixLayout_t c_of, void *d,
-                                   cublasLtMatrixLayout_t d_of, const cublasLtMatmulAlgo_t *algo,
-                                   void *workspace, size_t bytes, cudaStream_t stream)
+EXPORTED cublasStatus_t cublasLtMatmul(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t o, const void *alpha, const void *a,
+    cublasLtMatrixLayout_t a_of, const void *b, cublasLtMatrixLayout_t b_of, const void *beta,
+    const void *c, cublasLtMatrixLayout_t c_of, void *d, cublasLtMatrixLayout_t d_of,
+    const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes, cudaStream_t stream)
 {
     union {
         struct product product;

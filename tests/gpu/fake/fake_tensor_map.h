@@ -1,5 +1,5 @@
-/* What cuTensorMapEncodeTiled() of the made-up driver puts into a CUtensorMap: of two dimensions, with
- * boxes of rows of 128 bytes, swizzled. */
+/* What cuTensorMapEncodeTiled() of the made-up driver puts into a CUtensorMap: of two dimensions,
+ * with boxes of rows of 128 bytes, swizzled. */
 #ifndef FAKE_TENSOR_MAP_H
 #define FAKE_TENSOR_MAP_H
 

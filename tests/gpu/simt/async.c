@@ -295,8 +295,8 @@ void simt_mbar_tell(const struct worker *w, const uint64_t *bar, uint32_t parity
 
 /* ---- boxes of tensors ---- */
 
-/* A box of a tensor, 0 where that has nothing, into shared memory; of each row of 128 bytes pieces of 16
- * change places by the number of the row. */
+/* A box of a tensor, 0 where that has nothing, into shared memory; of each row of 128 bytes pieces
+ * of 16 change places by the number of the row. */
 static void load_box(const struct copy *c, char *image)
 {
     const struct fake_tensor_map *m = &c->map;

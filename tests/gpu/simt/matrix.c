@@ -3,11 +3,11 @@
  * sums of a chain of instructions are kept here meanwhile; who overwrites an operand too early
  * spoils it.
  *
- * Products and sums are those of float32, in order of K, but for FP8 with EPA2A_SIMT_FP8_BITS=13
- * in the environment: then, as Hopper's tensor cores do, the products of an instruction and the
- * sum so far are aligned to the largest of their exponents, cut to so many fraction bits, and
- * added; the sum is cut to as many fraction bits of its own. The exponent of a product is the sum of
- * those of its codes. An H200 gave the same bits for 262,144 sums of 32 and of 128 random products. */
+ * Products and sums are those of float32, in order of K, but for FP8 with EPA2A_SIMT_FP8_BITS=13 in
+ * the environment: then, as Hopper's tensor cores do, the products of an instruction and the sum so
+ * far are aligned to the largest of their exponents, cut to so many fraction bits, and added; the
+ * sum is cut to as many fraction bits of its own. The exponent of a product is the sum of those of
+ * its codes. An H200 gave the same bits for 262,144 sums of 32 and of 128 random products. */
 #include <stdlib.h>
 #include <string.h>
 

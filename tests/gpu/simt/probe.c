@@ -1,14 +1,15 @@
-/* What is wrong in a kernel is found: by what is said at its end, which ends the process, so that each
- * probe runs in one of its own; or by wrong results. That what is right comes out right is what
- * gpu/gemm.c, tests/oracle/layer.py and all runs of `epa2a verify` on CPUs show. And a wait whose time is up
- * looks once more, as its kernel may not have run for that long. */
+/* What is wrong in a kernel is found: by what is said at its end, which ends the process, so that
+ * each probe runs in one of its own; or by wrong results. That what is right comes out right is
+ * what gpu/gemm.c, tests/oracle/layer.py and all runs of `epa2a verify` on CPUs show. And a wait
+ * whose time is up looks once more, as its kernel may not have run for that long. */
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../unit/test.h"
 #include "probe.h"
 
-/* In a process of its own, which ends in failure and says so; or in silence, if there are no words. */
+/* In a process of its own, which ends in failure and says so; or in silence, if there are no
+ * words. */
 static void expect(enum probe_fault fault, const char *words)
 {
     char said[8192];

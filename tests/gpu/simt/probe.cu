@@ -155,7 +155,8 @@ unsigned probe_torn_line(void)
     return looks_of(l);
 }
 
-/* ---- a product of tiles: of a block's three warpgroups one loads, one multiplies, and one does nothing ---- */
+/* ---- a product of tiles: of a block's three warpgroups one loads, one multiplies, and one does
+ * nothing ---- */
 
 enum {
     TILES_THREADS = 384,

@@ -41,7 +41,8 @@ enum probe_fault {
 /* Launches such a kernel and waits for it. Elements of its product that are wrong. */
 unsigned probe_run(enum probe_fault);
 
-/* Looks until a row that comes as the time is up is found, by its first or its last packet; 0: never. */
+/* Looks until a row that comes as the time is up is found, by its first or its last packet; 0:
+ * never. */
 unsigned probe_late_row(bool last);
 /* Polls until a word that never comes is given up. */
 unsigned probe_late_word(void);
