@@ -337,7 +337,7 @@ int cmd_status(const struct cli *cli)
     if (cli->n_args == 1)
         status = read_one(cli->arg[0], &shown, &err);
     else
-        status_each(add_command, &shown);
+        status = status_each(add_command, &shown, &err);
     if (status == EPA_OK)
         status = cli_write_json(
             cli, json_pack("{s:s,s:O}", "schema", "epa2a-status-1", "commands", shown.commands),

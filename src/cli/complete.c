@@ -350,7 +350,7 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
     else if (strcmp(name, "TOPIC") == 0)
         offer_topics(c);
     else if (strcmp(name, "PID") == 0)
-        status_each(offer_command_that_runs, c);
+        (void)status_each(offer_command_that_runs, c, NULL);
     else if (strcmp(name, "RESULTS") == 0)
         offer_files(c, "json");
     else if (strcmp(name, "DIR") == 0)

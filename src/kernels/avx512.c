@@ -95,7 +95,8 @@ static inline void store(uint16_t *out, __mmask32 lanes, __m512i v, bool stream)
 
 /* `vectors` times 32 channels of all rows; the last vector has `last` of its lanes. */
 INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
-                          uint32_t vectors, __mmask32 last, bool stream, bool f16, uint16_t *out)
+                          uint32_t vectors, __mmask32 last, bool fetch, bool stream, bool f16,
+                          uint16_t *out)
 {
     struct floats32 acc[4];
 
@@ -108,7 +109,8 @@ INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint3
             const uint16_t *at = row[i] + h + 32 * v;
             struct floats32 f = widen(at, last, f16);
 
-            _mm_prefetch((const char *)at + ROWS_AHEAD, _MM_HINT_T0);
+            if (fetch)
+                _mm_prefetch((const char *)at + ROWS_AHEAD, _MM_HINT_T0);
             acc[v].a = _mm512_fmadd_ps(w, f.a, acc[v].a);
             acc[v].b = _mm512_fmadd_ps(w, f.b, acc[v].b);
         }
@@ -117,15 +119,18 @@ INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint3
         store(out + h + 32 * v, last, narrow(acc[v], f16), stream);
 }
 
+/* What is behind a row is nobody's here, and lines of other cores take long: it is not fetched. */
 INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32_t n,
                          uint32_t hidden, bool stream, bool f16, uint16_t *out)
 {
     uint32_t h = 0;
 
+    for (; h + 128 + ROWS_AHEAD / sizeof(**row) <= hidden; h += 128)
+        reduce_block(row, weight, n, h, 4, ~0u, true, stream, f16, out);
     for (; h + 128 <= hidden; h += 128)
-        reduce_block(row, weight, n, h, 4, ~0u, stream, f16, out);
+        reduce_block(row, weight, n, h, 4, ~0u, false, stream, f16, out);
     for (; h < hidden; h += 32)
-        reduce_block(row, weight, n, h, 1, first(hidden - h), false, f16, out);
+        reduce_block(row, weight, n, h, 1, first(hidden - h), false, false, f16, out);
 }
 
 /* The usual numbers of rows are constants to the compiler: it unrolls them and keeps

@@ -346,12 +346,18 @@ static bool is_command(const char *name, struct status *out)
     return false;
 }
 
-void status_each(void (*visit)(void *arg, const struct status *), void *arg)
+enum epa_status status_each(void (*visit)(void *arg, const struct status *), void *arg,
+                            struct epa_error *err)
 {
     const struct dirent *entry;
     DIR *folder = opendir("/proc");
 
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+    if (folder == NULL || access("/proc/self", F_OK) != 0) {
+        if (folder != NULL)
+            closedir(folder);
+        return epa_fail(err, EPA_ERR_SYSTEM, "commands are found in /proc, which is not mounted");
+    }
+    while ((entry = readdir(folder)) != NULL) {
         struct status status;
 
         if (!is_command(entry->d_name, &status))
@@ -359,8 +365,8 @@ void status_each(void (*visit)(void *arg, const struct status *), void *arg)
         visit(arg, &status);
         status_finish(&status);
     }
-    if (folder != NULL)
-        closedir(folder);
+    closedir(folder);
+    return EPA_OK;
 }
 
 /* ---- words ---- */

@@ -90,7 +90,8 @@ void status_finish(struct status *);
  * page; EPA_ERR_SYSTEM: it is not ours to read. */
 enum epa_status status_read_pid(pid_t, struct status *out, struct epa_error *);
 /* Each command of this user that runs experiments; what visit() gets ends with the call. */
-void status_each(void (*visit)(void *arg, const struct status *), void *arg);
+enum epa_status status_each(void (*visit)(void *arg, const struct status *), void *arg,
+                            struct epa_error *);
 
 const char *status_state_name(enum status_state);
 const char *status_verb(const struct status *); /* "bench"; "?": none that is known */

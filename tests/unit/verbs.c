@@ -1,8 +1,11 @@
 /* The verbs transport without a device: which port, GID and P_Key it takes, what it says of a
  * failure, when a signal counts; and its queues over a device that is made up: it takes requests
  * and completes them when a test says so. Over a real device: tests/contract, in tests/vm. */
-#include <errno.h>
 #include "test.h"
+#include <errno.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "../../plugins/transport/verbs/queue.h"
 #include "../../plugins/transport/verbs/verbs.h"
@@ -523,4 +526,27 @@ TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(q->done == 0x100000005);
     assert_true(queue_is_done(q, q->built));
+}
+
+static bool no_random; /* as in a sandbox that refuses it */
+
+ssize_t getrandom(void *out, size_t bytes, unsigned int flags)
+{
+    errno = ENOSYS;
+    return no_random ? -1 : (ssize_t)syscall(SYS_getrandom, out, bytes, flags);
+}
+
+TEST(who_has_no_random_numbers_has_no_first_packet_number)
+{
+    struct epa_error err = {EPA_OK, ""};
+    uint32_t psn = UINT32_MAX;
+
+    assert_int_equal(choose_psn(&psn, &err), EPA_OK);
+    assert_true(psn <= 0xffffff);
+    alarm(60); /* else for ever */
+    no_random = true;
+    assert_int_equal(choose_psn(&psn, &err), EPA_ERR_SYSTEM);
+    no_random = false;
+    alarm(0);
+    assert_words(err.text, "getrandom: Function not implemented");
 }

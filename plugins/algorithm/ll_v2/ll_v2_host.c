@@ -220,6 +220,19 @@ static uint32_t part_channels(const struct ll_task *task)
                : l->hidden;
 }
 
+void ll_write_ahead(struct ll_task *task)
+{
+    const struct ll_host *h = task->h;
+    uint32_t tokens = task->m->tokens, ahead = LL_PARTS_AHEAD * part_channels(task);
+
+    /* Workers share the tokens out, messages for ranks out of reach are made elsewhere, and rows
+     * that are sent once are written whole. */
+    if (tokens == 0 || h->a.workers != 1 || h->a.far != 0 || h->l.dedup)
+        return;
+    task->written = ahead < h->l.hidden ? ahead : h->l.hidden;
+    write_part(task, 0, tokens, 0, task->written, h->scratch);
+}
+
 /* `bytes` to n places, which move on. */
 static void spread_part(const struct ll_host *h, void **to, uint32_t n, const char *from,
                         uint64_t bytes, enum epa_store store)
@@ -256,7 +269,8 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     write_meta(task, t, 0, msg);
     for (uint32_t first = 0; first < hidden; first = last, sent = ready) {
         last = hidden - first > part ? first + part : hidden;
-        write_part(task, t, end, first, last, msg);
+        if (t != 0 || last > task->written)
+            write_part(task, t, end, first, last, msg);
         ready = last == hidden ? h->l.message_bytes : (LL_META_BYTES + last) / LL_LINE * LL_LINE;
         spread_part(h, to, n, msg + sent, ready - sent, h->a.store);
         spread_part(h, own, mine, msg + sent, ready - sent, h->a.own_store);
@@ -451,7 +465,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     if (s == NULL)
         return EPA_ERR_CONFIG;
     task = (struct ll_task){.h = h, .set = s, .m = m};
-    status = ll_exchange(h, s, m);
+    status = ll_exchange(&task);
     if (algo_phase(&h->a, status, "quant_and_put"))
         status = ll_give_places(h, s, m);
     if (status == EPA_OK)

@@ -55,14 +55,16 @@ struct ll_task {
     /* combine: makes expert outputs in the outbox; NULL: they are sent as they are */
     void (*make)(void *, uint32_t worker, uint32_t workers);
     uint32_t begin, end; /* what is done now: tokens, rows or experts */
+    uint32_t written;    /* dispatch: channels of the first token that are in scratch already */
     uint64_t wrong;      /* 1 + a row that came and says what cannot be; 0: none */
 };
 
 /* Fewer bytes than these wait for more, if more may be put with them. */
 enum { LL_BLOCK_BYTES = 64 << 10 };
 
-/* Of a token so many, in whole groups, are quantised and then stored. */
-enum { LL_PART_CHANNELS = 1024 };
+/* Of a token so many, in whole groups, are quantised and then stored; of the first, so many parts
+ * while routes are on their way. */
+enum { LL_PART_CHANNELS = 1024, LL_PARTS_AHEAD = 2 };
 
 /* The first of what a worker does; of the worker after it: the end. */
 static inline uint32_t first_of(const struct ll_task *task, uint32_t worker, uint32_t workers)
@@ -142,8 +144,11 @@ enum epa_status ll_wait(struct ll_host *, enum ll_signal kind, uint64_t epoch, u
 enum epa_status ll_wait_and_leave(struct ll_host *, enum ll_signal kind, uint64_t epoch,
                                   uint64_t ranks);
 
+/* Writes the beginning of the first token, which needs no place yet, where it is made. */
+void ll_write_ahead(struct ll_task *);
+
 /* ll_v2_routes.c: who has how many rows for whom, and where they go. */
-enum epa_status ll_exchange(struct ll_host *, struct ll_set *, const struct epa_moe *);
+enum epa_status ll_exchange(struct ll_task *);
 enum epa_status ll_give_places(struct ll_host *, struct ll_set *, const struct epa_moe *);
 
 enum epa_status ll_combine(struct epa_algorithm *, struct epa_problem *);

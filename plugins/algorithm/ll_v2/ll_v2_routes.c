@@ -218,8 +218,11 @@ static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
     return status;
 }
 
-enum epa_status ll_exchange(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
+enum epa_status ll_exchange(struct ll_task *task)
 {
+    struct ll_host *h = task->h;
+    struct ll_set *s = task->set;
+    const struct epa_moe *m = task->m;
     uint32_t words = h->l.experts + (h->l.dedup ? h->l.size : 0), me = h->a.world.rank;
     enum epa_status status;
 
@@ -230,6 +233,7 @@ enum epa_status ll_exchange(struct ll_host *h, struct ll_set *s, const struct ep
         return put_counts(h, s, m);
     publish(h, s->s.epoch, m);
     status = add_routes(h, s, me, routes_of(h, me, s->s.epoch));
+    ll_write_ahead(task); /* while others' routes are on their way */
     return algo_phase(&h->a, status, "wait") ? load_routes(h, s) : status;
 }
 
@@ -247,21 +251,21 @@ static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
 static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
 {
     const struct ll_layout *l = &h->l;
-    uint32_t *restrict all = h->sum, *restrict next = h->next;
-    uint32_t experts = l->experts, local = l->local, mine = h->a.world.rank * local;
+    uint32_t *restrict all = h->sum, *restrict next = h->next, me = h->a.world.rank;
+    uint64_t *restrict start = s->s.recv_start;
 
-    for (uint32_t first = 0; first < experts; first += local) {
+    for (uint32_t rank = 0; rank < l->size; rank++, all += l->local, next += l->local) {
         uint64_t end = 0;
 
-        for (uint32_t e = first; e < first + local; e++) {
-            next[e] += (uint32_t)end;
-            end += all[e];
+        for (uint32_t i = 0; i < l->local; i++) {
+            if (rank == me)
+                start[i] = end;
+            next[i] += (uint32_t)end;
+            end += all[i];
         }
         if (end > l->entries)
-            return too_full(h, first / local, end);
+            return too_full(h, rank, end);
     }
-    for (uint32_t i = 0; i < local; i++)
-        s->s.recv_start[i] = i == 0 ? 0 : s->s.recv_start[i - 1] + all[mine + i - 1];
     return EPA_OK;
 }
 

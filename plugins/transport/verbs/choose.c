@@ -2,6 +2,7 @@
 #include "choose.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,13 +89,14 @@ enum epa_status choose_port(const struct port *port, uint32_t n, const struct po
 
 /* ---- GIDs ---- */
 
-uint32_t choose_psn(void)
+enum epa_status choose_psn(uint32_t *out, struct epa_error *err)
 {
     uint32_t psn;
 
-    while (getrandom(&psn, sizeof(psn), 0) != (ssize_t)sizeof(psn))
-        continue;
-    return psn & PSN_MASK;
+    if (getrandom(&psn, sizeof(psn), 0) != (ssize_t)sizeof(psn))
+        return epa_fail(err, EPA_ERR_SYSTEM, "verbs: getrandom: %s", strerror(errno));
+    *out = psn & PSN_MASK;
+    return EPA_OK;
 }
 
 const char *gid_text(const uint8_t raw[GID_BYTES], char *out, uint32_t room)

@@ -56,7 +56,7 @@ enum epa_status choose_pkey(const uint16_t *pkey, uint32_t n, const struct port 
 
 /* The first packet sequence number of each queue pair is random (24 bits): packets of an earlier
  * pair with the same number are not accepted, and an attacker cannot guess it. */
-uint32_t choose_psn(void);
+enum epa_status choose_psn(uint32_t *out, struct epa_error *);
 
 /* "::ffff:10.0.0.1" */
 const char *gid_text(const uint8_t raw[GID_BYTES], char *out, uint32_t room);

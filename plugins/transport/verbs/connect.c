@@ -212,10 +212,12 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
     return EPA_OK;
 }
 
-static void fill_card(const struct connect_params *p, const struct queues *q, struct card *out)
+static enum epa_status fill_card(const struct connect_params *p, const struct queues *q,
+                                 struct card *out, struct epa_error *err)
 {
     const struct device *d = p->device;
     uint32_t mtu = p->config->mtu != 0 ? (uint32_t)p->config->mtu : d->port.mtu;
+    enum epa_status status = EPA_OK;
 
     *out = (struct card){.base = p->base,
                          .key = p->key,
@@ -224,8 +226,11 @@ static void fill_card(const struct connect_params *p, const struct queues *q, st
                          .link = d->port.link,
                          .reads = least(READS_MOST, (uint32_t)d->attr.max_qp_rd_atom)};
     memcpy(out->gid, d->gid.raw, GID_BYTES);
-    for (uint32_t r = 0; r < q->n; r++)
-        out->to[r] = (struct card_pair){q->queue[r].qp->qp_num, choose_psn()};
+    for (uint32_t r = 0; r < q->n && status == EPA_OK; r++) {
+        out->to[r].number = q->queue[r].qp->qp_num;
+        status = choose_psn(&out->to[r].first_psn, err);
+    }
+    return status;
 }
 
 static enum epa_status join_all(const struct connect_params *p, struct queues *q, const char *cards,
@@ -257,10 +262,11 @@ enum epa_status connect_all(const struct connect_params *p, struct queues *q, ui
     char *cards = calloc(q->n, bytes);
     enum epa_status status;
 
-    if (mine == NULL || cards == NULL) {
+    if (mine == NULL || cards == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "verbs: no memory for %u ranks", q->n);
-    } else {
-        fill_card(p, q, mine);
+    else
+        status = fill_card(p, q, mine, err);
+    if (status == EPA_OK) {
         status = boot->allgather(boot, mine, bytes, cards);
         if (status == EPA_OK)
             status = join_all(p, q, cards, bytes, mtu, err);
