@@ -141,6 +141,14 @@ def nodes():
     rows = text[text.index('# proxies'):].splitlines()[2:6]
     assert all(abs(sum(map(float, row.split()[1:6])) - 100) < 0.5 and int(row.split()[6]) > 0 for row in rows), rows
     assert '# kernels of the last call' in text and 'waits for network' in text
+    run('trace', 'merge', *files('n'), '--out', 'merged.json')
+    assert sorted(map(str, load('merged.json')['traceEvents'])) == sorted(map(str, whole['traceEvents']))
+    for stage in ('dispatch_recv', 'combine_send'):
+        run('trace', 'merge', *files('n'), '--stage', stage, '--out', stage + '.json')
+        sound(stage + '.json')
+        part = load(stage + '.json')['traceEvents']
+        assert {e['name'] for e in part if e.get('cat') == 'stage'} == {stage}
+        assert any(e.get('cat') == 'kernel' for e in part), stage
 
 
 def spoil(document, how):
@@ -205,8 +213,13 @@ def tools():
             spans.setdefault(e['pid'], []).append((e['ts'] - 1e-3, e['ts'] + e['dur'] + 1e-3))
     inside = lambda e: any(a <= e['ts'] <= b for a, b in spans[e['pid']])
     flows = {e['id'] for e in whole['traceEvents'] if e['ph'] in 'sf' and inside(e)}
-    wanted = [e for e in whole['traceEvents'] if e['ph'] == 'M' or inside(e) or e.get('id') in flows]
-    assert sorted(map(key, part)) == sorted(map(key, wanted)) and 0 < len(flows) < len(part) < len(whole['traceEvents'])
+    wanted = {key(e) for e in whole['traceEvents'] if e['ph'] == 'M' or inside(e) or e.get('id') in flows}
+    more = [e for e in part if key(e) not in wanted]
+    assert len(part) - len(more) == len(wanted) and 0 < len(flows) < len(part) < len(whole['traceEvents'])
+    ends = [e for e in part if e['ph'] in 'sf' and not inside(e)]  # each with its slice
+    assert all(any((a['pid'], a['tid']) == (e['pid'], e['tid']) and a['ts'] <= e['ts'] <= a['ts'] + a['dur'] + 2e-3
+                   for e in ends) for a in more)
+    sound('part.json')
     assert 'dispatch' in run('trace', 'merge', *files('p'), '--stage', 'x', '--out', 'y', want=2).stderr
     assert '--stage' in run('trace', 'check', 'p.json', '--stage', 'combine', want=2).stderr
     assert 'rank 1 is in' in run('trace', 'merge', 'p.1.json', 'p.json', '--out', 'x', want=2).stderr
