@@ -99,9 +99,10 @@ static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *
     }
 }
 
-/* Stamps of the last calls; a failure is reported on stderr, as the run itself went well. */
-static void write_trace(const struct device *d)
+/* Stamps of the last calls, once; a failure is reported on stderr, as the run itself went well. */
+static void write_trace(struct epa_algorithm *a)
 {
+    struct device *d = (struct device *)a;
     uint32_t n = d->args.stamped * PHASES;
     size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
     struct device_stamps *stamps = malloc(bytes);
@@ -109,6 +110,7 @@ static void write_trace(const struct device *d)
     struct epa_error why = {EPA_OK, ""};
     enum epa_status status = EPA_ERR_NOMEM;
 
+    a->trace_end = NULL;
     if (at != NULL && stamps != NULL)
         status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
     if (status == EPA_OK)
@@ -132,8 +134,9 @@ void device_destroy(struct epa_algorithm *a)
 
     if (d == NULL)
         return;
-    if (d->stamps && d->memory != NULL && d->epoch > 0 && d->backend->fault.status == EPA_OK)
-        write_trace(d);
+    if (a->trace_end != NULL && d->memory != NULL && d->epoch > 0 &&
+        d->backend->fault.status == EPA_OK)
+        write_trace(a);
     if (d->memory != NULL)
         d->backend->ops->free(d->backend, d->memory);
     if (d->mirrors != NULL)
@@ -160,6 +163,7 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     d->sets = sets;
     d->trace = p->trace;
     d->stamps = p->trace != NULL && p->backend->ops->clock != NULL;
+    d->base.trace_end = d->stamps ? write_trace : NULL;
     status = device_check(kind->name, p, heap_bytes, false, err);
     if (status != EPA_OK) {
         free(d);

@@ -149,6 +149,14 @@ def nodes():
         part = load(stage + '.json')['traceEvents']
         assert {e['name'] for e in part if e.get('cat') == 'stage'} == {stage}
         assert any(e.get('cat') == 'kernel' for e in part), stage
+    # In bench kernels are those of the last iteration, not of the check that comes a while after it.
+    profile('bench', 'b', 'transport.between_nodes=shm', 'launcher=thread', 'bench.iterations=3', 'bench.warmup=1',
+            'bench.clock=events', 'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3',
+            'timeout=60s')
+    events = load('b.json')['traceEvents']
+    last = max(e['ts'] + e['dur'] for e in events if e.get('cat') == 'core' and e['args']['iteration'] == 3)
+    kernels = [e for e in events if e.get('cat') == 'kernel']
+    assert kernels and all(e['ts'] < last + off + e['args']['error_ns'] / 1e3 for e in kernels), last
 
 
 def spoil(document, how):
