@@ -149,6 +149,18 @@ def nodes():
         part = load(stage + '.json')['traceEvents']
         assert {e['name'] for e in part if e.get('cat') == 'stage'} == {stage}
         assert any(e.get('cat') == 'kernel' for e in part), stage
+    # Each token that was sent, each row and output that arrived; and whose were waited for.
+    noted = [e for e in whole['traceEvents'] if e.get('cat') == 'kernel' and 'token' in e['args']]
+    by_stage = {stage: [e for e in noted if e['name'] == stage + ', token'] for stage in
+                ('dispatch_send', 'dispatch_recv', 'combine_recv')}
+    assert [len(some) for some in by_stage.values()] == [4 * 9, 4 * 9 * 3, 4 * 9 * 3], len(noted)
+    assert {(e['pid'], e['args']['token']) for e in by_stage['dispatch_send']} == {(r, t) for r in range(4) for t in range(9)}
+    for stage in ('dispatch_recv', 'combine_recv'):
+        assert {e['args']['peer'] for e in by_stage[stage]} == {0, 1, 2, 3}
+    profile('verify', 'slow', 'ranks_per_node=0', 'launcher=thread', 'verify.iterations=3', 'tokens=full', 'moe.max_tokens=9',
+            'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s',
+            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
+    assert 'slowest source of tokens: rank 2' in run('trace', 'summary', 'slow.json').stdout
     # In bench kernels are those of the last iteration, not of the check that comes a while after it.
     profile('bench', 'b', 'transport.between_nodes=shm', 'launcher=thread', 'bench.iterations=3', 'bench.warmup=1',
             'bench.clock=events', 'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3',
