@@ -79,6 +79,46 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
     return status;
 }
 
+/* Of tokens, where an algorithm notes them: those of the last call of their stage. */
+static enum epa_status note_tokens(const struct device *d)
+{
+    uint32_t n = d->args.notes, last[DEVICE_STAGES] = {0};
+    struct device_note *note = malloc(n * sizeof(*note));
+    enum epa_status status = EPA_ERR_NOMEM;
+    int64_t low = 0, high = 0;
+    uint64_t ahead;
+
+    if (note != NULL)
+        status = d->backend->ops->read(d->backend, note, d->args.note, n * sizeof(*note));
+    if (status == EPA_OK)
+        status = d->backend->ops->clock(d->backend, &low, &high);
+    ahead = (uint64_t)(low + (high - low) / 2);
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++)
+        if (note[i].end != 0 && note[i].call > last[note[i].stage])
+            last[note[i].stage] = note[i].call;
+    for (uint32_t i = 0; i < n && status == EPA_OK; i++) {
+        uint32_t phase = note[i].stage * DEVICE_PHASES + DEVICE_TOKENS, warp = note[i].warp;
+
+        if (note[i].end == 0 || note[i].call != last[note[i].stage])
+            continue;
+        epa_trace_add_beside(
+            &d->trace->beside[EPA_TRACE_KERNELS],
+            &(struct epa_trace_event){
+                .begin_ns = note[i].end - note[i].took_ns - ahead,
+                .end_ns = note[i].end - ahead,
+                .bytes = (uint64_t)(high - low + 1) / 2,
+                .value = (uint64_t)(warp / d->args.warps) << 32 | warp % d->args.warps,
+                .tokens = note[i].token + 1,
+                .peer = note[i].peer,
+                .signal = warp * PHASES + phase,
+                .name = epa_trace_name(d->trace, d->kind->phase[phase]),
+                .kind = EPA_TRACE_SLICE,
+            });
+    }
+    free(note);
+    return status;
+}
+
 /* Leaves in `at`, for each warp and phase, what is of the last call of the stage, else 0. */
 static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *at)
 {
@@ -99,9 +139,10 @@ static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *
     }
 }
 
-/* Stamps of the last calls; a failure is reported on stderr, as the run itself went well. */
-static void write_trace(const struct device *d)
+/* Stamps of the last calls, once; a failure is reported on stderr, as the run itself went well. */
+static void write_trace(struct epa_algorithm *a)
 {
+    struct device *d = (struct device *)a;
     uint32_t n = d->args.stamped * PHASES;
     size_t bytes = d->args.stamped * sizeof(*d->args.stamps);
     struct device_stamps *stamps = malloc(bytes);
@@ -109,10 +150,13 @@ static void write_trace(const struct device *d)
     struct epa_error why = {EPA_OK, ""};
     enum epa_status status = EPA_ERR_NOMEM;
 
+    a->trace_end = NULL;
     if (at != NULL && stamps != NULL)
         status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
     if (status == EPA_OK)
         keep_last(stamps, d->args.stamped, at);
+    if (status == EPA_OK && d->args.notes > 0) /* first: where there is room for one they go */
+        status = note_tokens(d);
     if (status == EPA_OK)
         status = note_kernels(d, at, n);
     if (status != EPA_OK && at != NULL && stamps != NULL)
@@ -132,8 +176,9 @@ void device_destroy(struct epa_algorithm *a)
 
     if (d == NULL)
         return;
-    if (d->stamps && d->memory != NULL && d->epoch > 0 && d->backend->fault.status == EPA_OK)
-        write_trace(d);
+    if (a->trace_end != NULL && d->memory != NULL && d->epoch > 0 &&
+        d->backend->fault.status == EPA_OK)
+        write_trace(a);
     if (d->memory != NULL)
         d->backend->ops->free(d->backend, d->memory);
     if (d->mirrors != NULL)
@@ -160,6 +205,7 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
     d->sets = sets;
     d->trace = p->trace;
     d->stamps = p->trace != NULL && p->backend->ops->clock != NULL;
+    d->base.trace_end = d->stamps ? write_trace : NULL;
     status = device_check(kind->name, p, heap_bytes, false, err);
     if (status != EPA_OK) {
         free(d);
@@ -199,6 +245,8 @@ static uint64_t place_private(struct device *d, char *memory)
     /* Last: without them all else is where it is with them. */
     d->args.stamped = d->stamps ? d->args.most_blocks * d->args.warps : 0;
     d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
+    d->args.notes = d->stamps ? d->args.notes : 0;
+    d->args.note = device_take(memory, &at, d->args.notes * sizeof(*d->args.note));
     return at;
 }
 

@@ -341,6 +341,21 @@ EPA_DEV void dev_had_ended(const struct device_args &c, uint64_t call, uint32_t 
     dev_stamp(c, call, phase, now - ((uint32_t)now - end), begun);
 }
 
+/* One thread: token `token` has left, or come from `peer`, and note `at` is for it. */
+template <bool PROFILE>
+EPA_DEV void dev_note(const struct device_args &c, uint64_t call, uint32_t at, uint32_t begun,
+                      uint32_t peer, uint32_t token)
+{
+    if (!PROFILE)
+        return;
+    uint32_t warp = blockIdx.x * c.warps + threadIdx.x / EPA_DEV_WARP;
+    uint64_t now = epa_dev_time();
+    uint4 *to = reinterpret_cast<uint4 *>(c.note + at);
+
+    to[0] = make_uint4((uint32_t)now, (uint32_t)(now >> 32), (uint32_t)now - begun, (uint32_t)call);
+    to[1] = make_uint4(warp, c.stage, peer, token);
+}
+
 /* Since when a warp that waits for each unit of a loop, and then works on it, has done so first. */
 struct dev_since {
     uint32_t wait, work;

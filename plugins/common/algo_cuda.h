@@ -17,7 +17,8 @@ enum {
     DEVICE_WARPS = DEVICE_THREADS / 32,
     DEVICE_MOST_WARPS = 16, /* where a kernel takes other blocks */
     DEVICE_STAGES = 4,      /* kernels of an algorithm, at most */
-    DEVICE_PHASES = 4,      /* of a kernel, that are stamped */
+    DEVICE_PHASES = 5,      /* of a kernel, that are stamped */
+    DEVICE_TOKENS = 4,      /* of these, what struct device_note is of */
     DEVICE_COUNTERS = 2     /* of the work of a kernel */
 };
 
@@ -61,6 +62,13 @@ struct device_stamps {
     struct device_stamp phase[DEVICE_STAGES * DEVICE_PHASES];
 };
 
+/* Of a token or row: when a warp of a stage had sent it or seen it arrive, and how long that took. */
+struct device_note {
+    uint64_t end; /* 0: never */
+    uint32_t took_ns, call;
+    uint32_t warp, stage, peer, token; /* token UINT32_MAX: of the counts of a peer */
+};
+
 /* What kernels are given, by value. */
 struct device_args {
     struct epa_device_view v;
@@ -90,6 +98,8 @@ struct device_args {
     uint32_t (*taken)[DEVICE_COUNTERS];
     struct device_stamps *stamps; /* of `stamped` warps, `warps` a block */
     uint32_t stamped, warps;
+    struct device_note *note; /* [notes], each for one token or row */
+    uint32_t notes;
 };
 
 /* Views of what a dispatch received; rows: how many. */

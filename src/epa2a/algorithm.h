@@ -142,6 +142,9 @@ struct epa_algorithm {
     /* Fills `peer` and `what` of a wait for a signal of this algorithm; called by who waits.
      * NULL: they are not known. */
     void (*wait_describe)(const struct epa_algorithm *, struct epa_wait_state *);
+    /* The calls that a profile is about have ended, and others may follow: what the device has
+     * noted of them goes to the trace. Called between calls. NULL: it is there already. */
+    void (*trace_end)(struct epa_algorithm *);
     void (*explain)(struct epa_algorithm *, struct epa_error *);
     void (*destroy)(struct epa_algorithm *);
 };

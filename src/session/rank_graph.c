@@ -304,6 +304,8 @@ void rank_bench_graph(struct rank *r)
     record_all(g);
     if (rank_good(r))
         (void)rank_loop(r, BLOCK, take_block);
+    if (r->trace != NULL) /* kernels of the last calls: of one iteration, right behind others */
+        launch_block(g, iterations_of(g), BLOCK, NULL);
     rank_trace_pause(r);
     check(g);
     for (uint32_t i = 0; i < r->algorithm->n_parts && rank_good(r); i++)

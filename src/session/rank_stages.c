@@ -327,8 +327,11 @@ void rank_trace_end(struct rank *r)
 
 void rank_trace_pause(struct rank *r)
 {
-    if (r->trace != NULL)
-        recorder_turn_none(&r->recorder);
+    if (r->trace == NULL)
+        return;
+    if (rank_good(r) && r->algorithm->trace_end != NULL)
+        r->algorithm->trace_end(r->algorithm);
+    recorder_turn_none(&r->recorder);
 }
 
 /* ---- what a rank waits for, where others can see it. Several threads of a rank may wait at once;

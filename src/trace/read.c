@@ -447,14 +447,24 @@ static bool is_in_stage(const struct trace_item *i, const struct trace_item *las
     return strncmp(i->name, stage, bytes) == 0 && strchr(",_", i->name[bytes]) != NULL;
 }
 
-/* Leaves what is of the stage, with both ends of each flow that begins or ends there. */
+static int by_address(const void *left, const void *right)
+{
+    const struct trace_item *a = *(const struct trace_item *const *)left;
+    const struct trace_item *b = *(const struct trace_item *const *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* Leaves what is of the stage, with both ends of each flow that begins or ends there, and the slices
+ * that these are in. */
 static enum epa_status keep_stage(const struct trace_item **item, size_t *n, const char *stage,
                                   struct epa_error *err)
 {
     const struct trace_item **last = memory_alloc(TRACE_RANKS, sizeof(*last));
+    const struct trace_item **around = memory_alloc(*n, sizeof(*around));
     bool *kept = memory_alloc(*n, sizeof(*kept));
     json_t *flows = json_object(), *others = json_object();
-    size_t slices = 0, to = 0;
+    size_t slices = 0, rounds = 0, to = 0;
 
     for (size_t k = 0; k < *n; k++) {
         const struct trace_item *i = item[k];
@@ -472,7 +482,14 @@ static enum epa_status keep_stage(const struct trace_item **item, size_t *n, con
             json_object_set_new(flows, i->id, json_true());
     }
     for (size_t k = 0; k < *n; k++)
-        if (kept[k] || (is_flow(item[k]) && json_object_get(flows, item[k]->id) != NULL))
+        if (is_flow(item[k]) && json_object_get(flows, item[k]->id) != NULL) {
+            kept[k] = true;
+            if (item[k]->in != NULL)
+                around[rounds++] = item[k]->in;
+        }
+    qsort(around, rounds, sizeof(*around), by_address);
+    for (size_t k = 0; k < *n; k++)
+        if (kept[k] || bsearch(&item[k], around, rounds, sizeof(*around), by_address) != NULL)
             item[to++] = item[k];
     *n = to;
     if (slices == 0) {
@@ -486,6 +503,7 @@ static enum epa_status keep_stage(const struct trace_item **item, size_t *n, con
     json_decref(flows);
     json_decref(others);
     free(kept);
+    free((void *)around);
     free((void *)last);
     return slices > 0 ? EPA_OK : EPA_ERR_CONFIG;
 }

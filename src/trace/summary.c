@@ -473,6 +473,28 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
              (double)(trace_end_ns(slice[n - 1]) - zero) * 1e-3, sum / (double)n * 1e-3);
 }
 
+/* Of tokens that kernels noted: whose they waited for longest. */
+static void print_slow_peer(struct summing *s, const struct trace_item **slice, size_t n)
+{
+    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all = 0;
+    uint32_t slow = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *peer = json_object_get(json_object_get(slice[i]->json, "args"), "peer");
+        json_int_t rank = json_is_integer(peer) ? json_integer_value(peer) : -1;
+
+        if (rank < 0 || rank >= s->ranks)
+            continue;
+        ns[rank] += (double)slice[i]->dur_ns;
+        all += (double)slice[i]->dur_ns;
+    }
+    for (uint32_t rank = 1; rank < s->ranks; rank++)
+        slow = ns[rank] > ns[slow] ? rank : slow;
+    if (all > 0)
+        text_add(s->out, "# slowest source of tokens: rank %u, %.1f %% of the waits for one\n",
+                 slow, 100 * ns[slow] / all);
+}
+
 /* A phase is a name; its slices are those of all lanes of one rank. */
 static void print_kernels(struct summing *s)
 {
@@ -491,6 +513,7 @@ static void print_kernels(struct summing *s)
              "# rank  %-28s %7s %9s %9s %9s %9s %9s\n# %5s %-28s %7s %9s %9s %9s %9s %9s\n",
              "phase", "slices", "begins", "begin", "end", "ends", "lasts", "", "", "", "first",
              "median", "median", "last", "mean");
+    print_slow_peer(s, slice, n);
     zero = slice[0]->ts_ns;
     for (uint32_t rank = 0; rank < s->ranks; rank++)
         for (size_t i = 0; i < n; i++) { /* by their first begin */

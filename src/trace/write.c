@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
-enum { ALL = -1, KERNEL_LANES = 1 << 16 };
+enum { ALL = -1, KERNEL_LANES = 1 << 17 };
 
 /* ---- clocks ---- */
 
@@ -425,7 +425,9 @@ static json_t *slice_args(const struct gathered_event *e)
         json_object_set_new(args, "peer", json_integer(e->event->peer));
     if (e->event->bytes != 0 && e->beside != EPA_TRACE_KERNELS)
         json_object_set_new(args, "bytes", json_integer((json_int_t)e->event->bytes));
-    if (e->event->tokens != 0)
+    if (e->event->tokens != 0 && e->beside == EPA_TRACE_KERNELS)
+        json_object_set_new(args, "token", json_integer(e->event->tokens - 1));
+    else if (e->event->tokens != 0)
         json_object_set_new(args, e->beside == EPA_TRACE_PROXY ? "descriptors" : "tokens",
                             json_integer(e->event->tokens));
     if (e->beside == EPA_TRACE_KERNELS) {

@@ -5,7 +5,8 @@
  * writer's cells are used again two calls later. The first writers' puts are inline, the others'
  * are copied from such cells on rank 0. The reader of a writer waits for its signal with >= and
  * must find both cells of that call. Staging is rank 1's, which both proxies reach: the network
- * only signals. */
+ * only signals. That a message is done, it says at any time after, by a signal or with a message of
+ * its own: to rank 0 these are the same. */
 
 #include "common.pml"
 

@@ -141,6 +141,34 @@ def nodes():
     rows = text[text.index('# proxies'):].splitlines()[2:6]
     assert all(abs(sum(map(float, row.split()[1:6])) - 100) < 0.5 and int(row.split()[6]) > 0 for row in rows), rows
     assert '# kernels of the last call' in text and 'waits for network' in text
+    run('trace', 'merge', *files('n'), '--out', 'merged.json')
+    assert sorted(map(str, load('merged.json')['traceEvents'])) == sorted(map(str, whole['traceEvents']))
+    for stage in ('dispatch_recv', 'combine_send'):
+        run('trace', 'merge', *files('n'), '--stage', stage, '--out', stage + '.json')
+        sound(stage + '.json')
+        part = load(stage + '.json')['traceEvents']
+        assert {e['name'] for e in part if e.get('cat') == 'stage'} == {stage}
+        assert any(e.get('cat') == 'kernel' for e in part), stage
+    # Each token that was sent, each row and output that arrived; and whose were waited for.
+    noted = [e for e in whole['traceEvents'] if e.get('cat') == 'kernel' and 'token' in e['args']]
+    by_stage = {stage: [e for e in noted if e['name'] == stage + ', token'] for stage in
+                ('dispatch_send', 'dispatch_recv', 'combine_recv')}
+    assert [len(some) for some in by_stage.values()] == [4 * 9, 4 * 9 * 3, 4 * 9 * 3], len(noted)
+    assert {(e['pid'], e['args']['token']) for e in by_stage['dispatch_send']} == {(r, t) for r in range(4) for t in range(9)}
+    for stage in ('dispatch_recv', 'combine_recv'):
+        assert {e['args']['peer'] for e in by_stage[stage]} == {0, 1, 2, 3}
+    profile('verify', 'slow', 'ranks_per_node=0', 'launcher=thread', 'verify.iterations=3', 'tokens=full', 'moe.max_tokens=9',
+            'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s',
+            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
+    assert 'slowest source of tokens: rank 2' in run('trace', 'summary', 'slow.json').stdout
+    # In bench kernels are those of the last iteration, not of the check that comes a while after it.
+    profile('bench', 'b', 'transport.between_nodes=shm', 'launcher=thread', 'bench.iterations=3', 'bench.warmup=1',
+            'bench.clock=events', 'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3',
+            'timeout=60s')
+    events = load('b.json')['traceEvents']
+    last = max(e['ts'] + e['dur'] for e in events if e.get('cat') == 'core' and e['args']['iteration'] == 3)
+    kernels = [e for e in events if e.get('cat') == 'kernel']
+    assert kernels and all(e['ts'] < last + off + e['args']['error_ns'] / 1e3 for e in kernels), last
 
 
 def spoil(document, how):
@@ -205,8 +233,13 @@ def tools():
             spans.setdefault(e['pid'], []).append((e['ts'] - 1e-3, e['ts'] + e['dur'] + 1e-3))
     inside = lambda e: any(a <= e['ts'] <= b for a, b in spans[e['pid']])
     flows = {e['id'] for e in whole['traceEvents'] if e['ph'] in 'sf' and inside(e)}
-    wanted = [e for e in whole['traceEvents'] if e['ph'] == 'M' or inside(e) or e.get('id') in flows]
-    assert sorted(map(key, part)) == sorted(map(key, wanted)) and 0 < len(flows) < len(part) < len(whole['traceEvents'])
+    wanted = {key(e) for e in whole['traceEvents'] if e['ph'] == 'M' or inside(e) or e.get('id') in flows}
+    more = [e for e in part if key(e) not in wanted]
+    assert len(part) - len(more) == len(wanted) and 0 < len(flows) < len(part) < len(whole['traceEvents'])
+    ends = [e for e in part if e['ph'] in 'sf' and not inside(e)]  # each with its slice
+    assert all(any((a['pid'], a['tid']) == (e['pid'], e['tid']) and a['ts'] <= e['ts'] <= a['ts'] + a['dur'] + 2e-3
+                   for e in ends) for a in more)
+    sound('part.json')
     assert 'dispatch' in run('trace', 'merge', *files('p'), '--stage', 'x', '--out', 'y', want=2).stderr
     assert '--stage' in run('trace', 'check', 'p.json', '--stage', 'combine', want=2).stderr
     assert 'rank 1 is in' in run('trace', 'merge', 'p.1.json', 'p.json', '--out', 'x', want=2).stderr

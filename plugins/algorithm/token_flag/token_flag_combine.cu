@@ -192,12 +192,12 @@ EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
 
 /* One warp: a part of a token's expert outputs, weighted and added up, one at a time: with few
  * registers more warps have one on its way. False: one has not arrived. */
-template <bool F16>
+template <bool F16, bool PROFILE>
 EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
                          const struct tf_part &p, const struct dev_choices &of, struct sum *s)
 {
     struct epa_dev_poll poll = {0, 0, 0};
-    uint32_t list = of.list;
+    uint32_t list = of.list, begun = dev_begun<PROFILE>();
 
     while (list != 0) {
         uint32_t k = __ffs(list) - 1, expert = __shfl_sync(EPA_DEV_ALL, of.expert, k);
@@ -213,6 +213,11 @@ EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token
                 return false;
             continue;
         }
+        if (PROFILE && p.unit == 0 && epa_dev_lane() == 0)
+            dev_note<PROFILE>(a.c, epoch,
+                              a.c.max_tokens + a.c.v.size * a.source_rows + token * a.c.topk + k,
+                              begun, expert / a.c.local, token);
+        begun = dev_begun<PROFILE>();
         add<F16>(v, __shfl_sync(EPA_DEV_ALL, of.weight, k), s);
         list &= list - 1;
     }
@@ -246,7 +251,7 @@ EPA_DEV void reduce_tokens(const struct tf_args &a, uint64_t epoch)
         struct sum s = {};
 
         asked = dev_ask(a.c, 0, epoch, warps, all);
-        if (!add_outputs<F16>(a, epoch, u / units, p, of, &s))
+        if (!add_outputs<F16, PROFILE>(a, epoch, u / units, p, of, &s))
             return;
         store_sum<F16>(a, u / units, p, s);
     }

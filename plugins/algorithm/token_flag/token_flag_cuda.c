@@ -425,6 +425,9 @@ static const struct device_kind token_flag_kind = {
             [TF_COMBINE_RECV * DEVICE_PHASES + TF_SENDING] = "combine_recv, send",
             [TF_COMBINE_RECV * DEVICE_PHASES + TF_AWAITING] = "combine_recv, wait",
             [TF_COMBINE_RECV * DEVICE_PHASES + TF_RECEIVING] = "combine_recv, receive",
+            [TF_DISPATCH_SEND * DEVICE_PHASES + DEVICE_TOKENS] = "dispatch_send, token",
+            [TF_DISPATCH_RECV * DEVICE_PHASES + DEVICE_TOKENS] = "dispatch_recv, token",
+            [TF_COMBINE_RECV * DEVICE_PHASES + DEVICE_TOKENS] = "combine_recv, token",
         },
     .place = place_sets,
     .explain = explain_fault,
@@ -492,6 +495,7 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     c->l = *l;
     c->f16 = p->problem->u.moe.dtype == EPA_F16;
     fill_args(c, config);
+    c->d.args.notes = l->max_tokens + l->size * (l->source_rows + 1) + l->max_tokens * l->topk;
     for (int i = 0; i < TF_STAGES; i++)
         kernel[i] = (struct device_kernel){kernel_of(c, (enum tf_stage)i, EPA_BF16), NULL,
                                            call_name[i], warps_of(config, (enum tf_stage)i) * 32};

@@ -17,6 +17,12 @@ struct tf_received {
 
 /* ---- counts ---- */
 
+/* Behind those of tokens sent, rows and outputs. */
+EPA_DEV uint32_t tf_notes_of_counts(const struct tf_args &a)
+{
+    return a.c.notes - a.c.v.size;
+}
+
 /* Rows that `source` has for an expert here; waits until it has said so. One thread. */
 EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
                       uint32_t *out)
@@ -35,11 +41,14 @@ EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, 
 }
 
 /* base[expert][source] is the first row of that source for that expert, base[all] the end;
- * rows[source] how many that has. False: not all counts have arrived. */
+ * rows[source] how many that has. False: not all counts have arrived. `notes`: this block notes
+ * when those of each source did, for its first expert. */
+template <bool PROFILE>
 static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uint32_t *base,
-                                    uint32_t *rows)
+                                    uint32_t *rows, bool notes)
 {
     uint32_t all = a.c.experts, total = 0; /* as many pairs as there are experts */
+    uint32_t begun = __shfl_sync(EPA_DEV_ALL, dev_begun<PROFILE>(), 0);
     bool ok = true;
 
     if (threadIdx.x < EPA_DEVICE_RANKS)
@@ -49,6 +58,8 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
 
         if (i < all && ok)
             ok = tf_count(a, epoch, i % a.c.v.size, i / a.c.v.size, &count);
+        if (notes && i < a.c.v.size)
+            dev_note<PROFILE>(a.c, epoch, tf_notes_of_counts(a) + i, begun, i, UINT32_MAX);
         before = dev_scan_of(dev_warps(), count, &sum); /* and rows[] are 0 for all */
         if (i < all)
             base[i] = total + before;
@@ -163,6 +174,7 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
     struct epa_dev_wait w = {a.c.stage, TF_WAIT_ROW, source, row};
     struct tf_row r = {source, row, 0, 0, 0, 0};
     struct epa_dev_words v[TF_FOURS], meta;
+    uint32_t begun = dev_begun<PROFILE>();
 
     if (!tf_await_part(a, message, p, epoch, w, v, &meta))
         return false;
@@ -173,6 +185,9 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
             epa_dev_fault(a.c.v, EPA_ERR_MISMATCH, w, r.token, r.expert, 0);
         return false;
     }
+    if (unit == 0 && epa_dev_lane() == 0)
+        dev_note<PROFILE>(a.c, epoch, a.c.max_tokens + source * a.source_rows + row, begun, source,
+                          r.token);
     tf_copy_part(a, r, p, epoch, v, payload);
     dev_ended<PROFILE>(a.c, epoch, TF_RECEIVING, since->work);
     return true;
@@ -274,7 +289,7 @@ EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
 
     if (now && a.far != 0)
         ok = wait_far(a, epoch);
-    if (!ok || !tf_count_all(a, epoch, base, received.rows))
+    if (!ok || !tf_count_all<PROFILE>(a, epoch, base, received.rows, block == 0 && !now))
         return;
     if (block == 0 && !now)
         tf_publish_views(a, base, received.rows);
@@ -326,7 +341,7 @@ template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint6
         dev_ended<PROFILE>(a.c, epoch, TF_COUNTING, begun);
         begun = dev_begun<PROFILE>();
     }
-    tf_send<IN>(a, epoch, block, a.senders, shared, payload_of(a));
+    tf_send<IN, PROFILE>(a, epoch, block, a.senders, shared, payload_of(a));
     if (!a.by_token)
         tf_signal_when_all_sent(a, epoch);
     dev_ended<PROFILE>(a.c, epoch, TF_SENDING, begun);

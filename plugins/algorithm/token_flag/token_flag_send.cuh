@@ -270,7 +270,7 @@ EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, ch
 }
 
 /* Tokens, by blocks that call themselves `block` of `blocks`. */
-template <int IN>
+template <int IN, bool PROFILE>
 EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,
                      uint32_t *before, char *payload)
 {
@@ -282,7 +282,7 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
     __syncthreads();
     for (uint32_t token = a.begin + block, done = 0; token < a.end; done = token, token = next) {
         bool asks = threadIdx.x == EPA_DEV_WARP;
-        uint32_t asked = 0;
+        uint32_t asked = 0, begun = dev_begun<PROFILE>();
 
         if (asks)
             asked = dev_ask(a.c, 0, epoch, blocks, a.end - a.begin);
@@ -296,6 +296,8 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
         if (asks)
             next = a.end - a.begin <= blocks ? a.end : a.begin + blocks + asked;
         __syncthreads(); /* what is shared is used anew */
+        if (threadIdx.x == 0)
+            dev_note<PROFILE>(a.c, epoch, token, begun, UINT32_MAX, token);
     }
 }
 

@@ -4,10 +4,11 @@
  * message to each peer, as far as it has room.
  *
  * Message s of a rank to a peer has slot s % SLOTS, and a signal of the network's transport for
- * each slot says that it has arrived (s); another, in the other direction, that it is done with: in
- * place in the peer's memory. A slot is used again once its message is done, so no two settings of
- * a signal are under way at a time, and nothing is asked of the network but that a signal comes
- * after the payload that it was put with.
+ * each slot says that it has arrived (s). That it is done with, in place in the peer's memory, is
+ * acknowledged once: by the next message in the other direction, if there is one soon, else by
+ * another signal of the slot. A slot is used again once its message is acknowledged, so no two
+ * settings of a signal are under way at a time, and nothing is asked of the network but that a
+ * signal comes after the payload that it was put with.
  *
  * In place. Data and signals of a message are queued on lane IN in the order of its records; a
  * signal is seen after all that was queued before it. That order is the whole proof: no wait of the
@@ -28,6 +29,7 @@ enum {
     PART_LEAST = 16 << 10,   /* of a row that is longer than the rest of a message */
     LONG = 64 << 10,         /* a message is marked by itself */
     BURST = 64,              /* descriptors of a ring that are taken in one turn */
+    HELD_MOST = 2,           /* messages whose acknowledgement waits for one that takes it along */
 };
 
 /* For a signal that was read already. */
@@ -37,6 +39,8 @@ static const uint64_t acquire_ns = 1000000000u;
 struct message {
     uint64_t bytes; /* of its records */
     uint32_t records;
+    uint32_t acks; /* so many messages in the other direction, the last of them `acked`, are done */
+    uint64_t acked;
 };
 
 struct record {
@@ -54,15 +58,17 @@ struct channel_out {
     uint64_t copied[SLOTS];   /* of lane OUT: operations that must be done first */
     uint64_t bytes[SLOTS];    /* to send */
     uint64_t begun_ns[SLOTS]; /* with a profile: when the first copy was queued */
+    bool done[SLOTS];         /* sent, and acknowledged by a message; but not in `acked` yet */
     struct message open;      /* the one that was begun and is not closed */
     char *direct;             /* this rank's slots at the peer; NULL: staging is here */
     uint64_t quiet;           /* that must be acked for the PROXY_QUIET under way */
     bool fence;               /* before the next record */
 };
 
-/* Messages of a rank. done <= begun. */
+/* Messages of a rank. acked <= done <= begun. */
 struct channel_in {
-    uint64_t begun, done;
+    uint64_t begun, done, acked;
+    uint64_t held_since_ns; /* of the first that is done and not acknowledged */
     struct message
         now; /* number begun + 1, once it has arrived: records left, and where they are */
     uint64_t queued[SLOTS];                 /* of lane IN: operations that must be done first */
@@ -209,9 +215,12 @@ static bool next_part(const struct reading *r, uint64_t room, struct record *out
 static enum epa_status close_message(struct messages *m, uint32_t peer)
 {
     struct channel_out *c = &m->out[peer];
+    struct channel_in *in = &m->in[peer];
 
     if (c->closed == c->begun)
         return EPA_OK;
+    c->open.acks = (uint32_t)(in->done - in->acked);
+    c->open.acked = in->acked = in->done;
     memcpy(out_slot(m, peer, c->begun), &c->open, sizeof(c->open));
     c->bytes[c->begun % SLOTS] = HEADER + c->open.bytes;
     c->closed = c->begun;
@@ -375,11 +384,14 @@ static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved
     bool there = true;
 
     while (c->acked < c->sent) {
-        enum epa_status status = look(m, done_signal(m, peer, c->acked + 1), c->acked + 1, &there);
+        uint64_t next = c->acked + 1;
+        enum epa_status status =
+            c->done[next % SLOTS] ? EPA_OK : look(m, done_signal(m, peer, next), next, &there);
 
         if (status != EPA_OK || !there)
             return status;
-        c->acked++;
+        c->done[next % SLOTS] = false;
+        c->acked = next;
         *moved = true;
         proxy_trace_slice(&m->trace, PROXY_COMPLETES, begin, peer, c->bytes[c->acked % SLOTS], 0);
         begin = proxy_trace_now(&m->trace);
@@ -444,6 +456,8 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
             if (status != EPA_OK || !there)
                 return status;
             memcpy(&c->now, slot, sizeof(c->now));
+            for (uint32_t i = 0; i < c->now.acks && i < SLOTS; i++)
+                m->out[source].done[(c->now.acked - i) % SLOTS] = true;
             c->now.bytes = HEADER; /* where the next record is, from here on */
             c->arrive[next % SLOTS] = 0;
         }
@@ -477,28 +491,54 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
     return EPA_OK;
 }
 
-static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *moved)
+/* Notes which are in place. */
+static void count_landed(struct messages *m, uint32_t source, bool *moved)
 {
     struct channel_in *c = &m->in[source];
 
     while (c->done < c->begun) {
-        uint64_t next = c->done + 1, begin = proxy_trace_now(&m->trace);
-        enum epa_status status;
+        uint64_t next = c->done + 1;
 
         if (m->lane_done[PROXY_IN] < c->queued[next % SLOTS])
-            return EPA_OK;
+            return;
         if (c->arrive[next % SLOTS] != 0)
             /* Release: pairs with the acquire in the host's barrier. */
             __atomic_store_n(&m->arrived[source], c->arrive[next % SLOTS], __ATOMIC_RELEASE);
-        status = m->net->ops->signal(m->net, done_signal(m, m->rank, next), next, EPA_SIGNAL_SET,
-                                     source);
-        if (status != EPA_OK)
-            return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
+        if (c->acked == c->done)
+            c->held_since_ns = epa_now_ns();
         c->done = next;
         *moved = true;
-        proxy_trace_slice(&m->trace, PROXY_DELIVERS, begin, source, c->bytes[next % SLOTS], 0);
         proxy_trace_copies(&m->trace, false, c->begun_ns[next % SLOTS], source,
                            c->bytes[next % SLOTS]);
+    }
+}
+
+/* A kernel that was signalled often puts something in return: a signal here would keep the proxy,
+ * by a system call over TCP, from what the kernel is about to ask for. In mapped memory a signal
+ * is a store. */
+static bool holds_acks(const struct messages *m, uint32_t source)
+{
+    const struct channel_in *c = &m->in[source];
+
+    return m->out[source].direct == NULL && c->done - c->acked <= HELD_MOST &&
+           c->bytes[c->done % SLOTS] < LONG && m->params->hold_acks_ns != 0 &&
+           epa_now_ns() - c->held_since_ns < m->params->hold_acks_ns;
+}
+
+static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *moved)
+{
+    struct channel_in *c = &m->in[source];
+
+    while (c->acked < c->done && !holds_acks(m, source)) {
+        uint64_t next = c->acked + 1, begin = proxy_trace_now(&m->trace);
+        enum epa_status status = m->net->ops->signal(m->net, done_signal(m, m->rank, next), next,
+                                                     EPA_SIGNAL_SET, source);
+
+        if (status != EPA_OK)
+            return status == EPA_AGAIN ? EPA_OK : messages_net_failed(m, status);
+        c->acked = next;
+        *moved = true;
+        proxy_trace_slice(&m->trace, PROXY_DELIVERS, begin, source, c->bytes[next % SLOTS], 0);
     }
     return EPA_OK;
 }
@@ -544,6 +584,7 @@ enum epa_status messages_turn(struct messages *m, bool *moved)
             status = count_acks(m, r, moved);
         if (status == EPA_OK)
             status = land(m, r, moved);
+        count_landed(m, r, moved);
         if (status == EPA_OK)
             status = acknowledge(m, r, moved);
     }
@@ -569,7 +610,7 @@ enum proxy_slice messages_wait_for(const struct messages *m)
 bool messages_are_done(const struct messages *m)
 {
     for (uint32_t i = 0; i < m->size; i++)
-        if (m->out[i].acked < m->out[i].begun || m->in[i].done < m->in[i].begun)
+        if (m->out[i].acked < m->out[i].begun || m->in[i].acked < m->in[i].begun)
             return false;
     return m->reading[0].now.op == 0 && m->reading[1].now.op == 0;
 }

@@ -13,6 +13,7 @@
 enum {
     SPIN_NS = 20000000, /* a proxy with nothing to do polls for so long, where it has a core, */
     IDLE_NS = 3200000,  /* and then sleeps; else for a 32nd of this at most */
+    HOLD_ACKS_NS = 20000,
 };
 
 /* For the messages of this rank to be done when all ranks close, and for the others to close. */
@@ -200,6 +201,8 @@ enum epa_status proxy_start(const struct proxy_params *params, struct proxy **ou
     p->params = *params;
     p->wait = wait_configure(params->boot, WAIT_AUTO);
     p->has_core = 2 * world->local_size <= world->local_cores;
+    if (p->has_core && params->hold_acks_ns == 0)
+        p->params.hold_acks_ns = HOLD_ACKS_NS;
     status = messages_init(&p->messages, &p->params)
                  ? start_thread(p, err)
                  : epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for a proxy");

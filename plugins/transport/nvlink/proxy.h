@@ -59,6 +59,7 @@ struct proxy_params {
     uint32_t signals;
     struct epa_host_ring ring[2]; /* of kernels and of the host */
     struct epa_trace *trace;      /* NULL: no profile */
+    uint64_t hold_acks_ns;        /* 0: as long as is good here */
 };
 
 struct proxy;
