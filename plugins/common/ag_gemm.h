@@ -24,6 +24,7 @@ struct ag_gemm_config {
     bool overlap;       /* tiles start as rows arrive; else a kernel gathers, another multiplies */
     uint32_t chunks;    /* of a rank's rows; 0: as many as pay */
     uint32_t tile_cols; /* 128, 256 or 0: 128 where 256 leaves blocks without a tile */
+    uint32_t cluster;   /* blocks that load weights together: 1, 2 or 0: 2 where that pays */
     uint32_t panel;     /* tiles down before the next column of tiles */
     uint32_t comm_blocks; /* that move rows and multiply nothing; 0: a warp of each block moves */
     uint32_t blocks;      /* at most; 0: one for each multiprocessor */

@@ -43,7 +43,7 @@
 #include "cublaslt.h"
 #include "device_setup.h"
 
-enum { MAPS = 4 };
+enum { MAPS = 4, CLUSTER_K = 4096 };
 
 _Static_assert((int)AG_GEMM_TILE_ROWS == (int)GEMM_ROWS, "rows of a tile");
 _Static_assert((int)AG_GEMM_TILE_COLS == 2 * (int)GEMM_BOX, "columns of a tile, at most");
@@ -63,7 +63,8 @@ struct ag_cuda {
     struct epa_backend *backend;
     uint64_t heap;
     int dtype;
-    uint32_t blocks;
+    const void *kernel;
+    uint32_t blocks, shared_bytes;
     uint32_t far; /* bits of ranks of other nodes to which this one's rows are put */
     bool early;   /* a kernel may be set up while the one before runs: no copies are between them */
     uint64_t calls; /* that were queued; this one's set is calls % AG_GEMM_SETS */
@@ -189,24 +190,34 @@ static cudaError_t put_far(const struct ag_cuda *c, const struct ag_gemm_args *a
     return ag_gemm_far_queue(c->backend->stream, c->backend->multiprocessors, &far);
 }
 
+static cudaLaunchAttribute cluster_attribute(const struct ag_cuda *c)
+{
+    return (cudaLaunchAttribute){.id = cudaLaunchAttributeClusterDimension,
+                                 .val.clusterDim = {c->config.cluster, 1, 1}};
+}
+
 /* A kernel that gathers, multiplies, or both. */
 static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bool moves,
                               bool multiplies)
 {
     const struct gemm_rows_map *own = map_own(c, g);
     struct ag_gemm_args a = *c->args;
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val.programmaticStreamSerializationAllowed = 1};
+    cudaLaunchAttribute attrs[2];
     cudaLaunchConfig_t config = {.gridDim = {c->blocks, 1, 1},
                                  .blockDim = {AG_GEMM_THREADS, 1, 1},
-                                 .dynamicSmemBytes = ag_gemm_shared_bytes(c->config.tile_cols),
+                                 .dynamicSmemBytes = c->shared_bytes,
                                  .stream = c->backend->stream,
-                                 .attrs = &early,
-                                 .numAttrs = c->early ? 1 : 0};
+                                 .attrs = attrs};
     cudaError_t code = cudaSuccess;
 
     if (own == NULL)
         return epa_fail(&c->last, EPA_ERR_CONFIG, "A at %p is not at a multiple of 16 bytes", g->a);
+    if (c->early)
+        attrs[config.numAttrs++] =
+            (cudaLaunchAttribute){.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                  .val.programmaticStreamSerializationAllowed = 1};
+    if (c->config.cluster > 1)
+        attrs[config.numAttrs++] = cluster_attribute(c);
     a.own = *own;
     a.gathered = c->gathered[set_of(c)];
     a.set_rows = c->heap + set_of(c) * c->l.set_bytes;
@@ -223,8 +234,7 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
     if (moves && c->far != 0)
         code = put_far(c, &a);
     if (code == cudaSuccess)
-        code = cudaLaunchKernelExC(&config, ag_gemm_kernel(c->dtype, c->config.tile_cols),
-                                   (void *[]){&a});
+        code = cudaLaunchKernelExC(&config, c->kernel, (void *[]){&a});
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
@@ -357,27 +367,76 @@ static void destroy(struct epa_algorithm *base)
     free(c);
 }
 
+static enum epa_status take_kernel(struct ag_cuda *c, struct epa_error *err)
+{
+    struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
+    uint32_t n = 0;
+
+    c->kernel = ag_gemm_kernel(c->dtype, c->config.tile_cols, c->config.cluster);
+    c->shared_bytes = ag_gemm_shared_bytes(c->config.tile_cols, c->config.cluster);
+    code.kernel = c->kernel;
+    code.shared_bytes = c->shared_bytes;
+    return device_load_kernel(c->name, c->backend, &code, &n, err);
+}
+
+/* Are tiles long, of 16 bits, and do clusters need no more rounds of them than single blocks? */
+static bool clusters_pay(const struct ag_cuda *c, const struct epa_ag_gemm *g, uint64_t bands,
+                         uint64_t columns)
+{
+    uint64_t blocks = c->blocks - c->config.comm_blocks, pairs = (bands + 1) / 2 * columns;
+
+    return c->config.tile_cols == 2 * GEMM_BOX && c->config.comm_blocks % 2 == 0 &&
+           g->dtype != EPA_FP8_E4M3 && g->k >= CLUSTER_K && device_is_whole(c->backend) &&
+           blocks >= 2 &&
+           (pairs + blocks / 2 - 1) / (blocks / 2) <= (bands * columns + blocks - 1) / blocks;
+}
+
+/* Clusters, all of which are resident. */
+static enum epa_status count_clusters(struct ag_cuda *c, struct epa_error *err)
+{
+    cudaLaunchAttribute size = cluster_attribute(c);
+    cudaLaunchConfig_t config = {.gridDim = {c->blocks - c->blocks % c->config.cluster, 1, 1},
+                                 .blockDim = {AG_GEMM_THREADS, 1, 1},
+                                 .dynamicSmemBytes = c->shared_bytes,
+                                 .attrs = &size,
+                                 .numAttrs = 1};
+    int n = 0;
+    cudaError_t code;
+
+    code = cudaOccupancyMaxActiveClusters(&n, c->kernel, &config);
+    if (code != cudaSuccess)
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s: clusters of %u blocks on GPU %d: %s", c->name,
+                        c->config.cluster, c->backend->device, cudaGetErrorString(code));
+    if (c->blocks > (uint32_t)n * c->config.cluster)
+        c->blocks = (uint32_t)n * c->config.cluster;
+    c->blocks -= c->blocks % c->config.cluster;
+    return EPA_OK;
+}
+
 /* Blocks, all of which are resident, the tiles for as many, and their kernel. */
 static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *g,
                                    struct epa_error *err)
 {
     uint64_t bands = ((uint64_t)c->l.size * c->l.max_rows + GEMM_ROWS - 1) / GEMM_ROWS;
-    uint64_t wide = bands * ((g->n + 2 * GEMM_BOX - 1) / (2 * GEMM_BOX));
-    struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
-    uint32_t n = 0;
+    uint64_t columns = (g->n + 2 * GEMM_BOX - 1) / (2 * GEMM_BOX);
+    bool asked = c->config.cluster == 2;
+    enum epa_status status;
 
     c->blocks = c->backend->multiprocessors;
     if (c->config.blocks != 0 && c->config.blocks < c->blocks)
         c->blocks = c->config.blocks;
-    if (c->config.comm_blocks >= c->blocks)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: algorithm.comm_blocks (%u) leaves none of %u blocks to multiply",
-                        c->name, c->config.comm_blocks, c->blocks);
     if (c->config.tile_cols == 0)
-        c->config.tile_cols = wide < c->blocks ? GEMM_BOX : 2 * GEMM_BOX;
-    code.kernel = ag_gemm_kernel(c->dtype, c->config.tile_cols);
-    code.shared_bytes = ag_gemm_shared_bytes(c->config.tile_cols);
-    return device_load_kernel(c->name, c->backend, &code, &n, err);
+        c->config.tile_cols = bands * columns < c->blocks && !asked ? GEMM_BOX : 2 * GEMM_BOX;
+    if (c->config.cluster == 0)
+        c->config.cluster = clusters_pay(c, g, bands, columns) ? 2 : 1;
+    status = take_kernel(c, err);
+    if (status == EPA_OK && c->config.cluster > 1)
+        status = count_clusters(c, err);
+    if (status == EPA_OK && c->config.comm_blocks >= c->blocks)
+        status = epa_fail(err, EPA_ERR_CONFIG,
+                          "%s: algorithm.comm_blocks (%u) leaves none of %u blocks to multiply",
+                          c->name, c->config.comm_blocks, c->blocks);
+    return status;
 }
 
 /* Where ranks share a GPU, their kernels leave no room for the small kernels by which its own
@@ -458,7 +517,8 @@ static void fill_args(struct ag_cuda *c, const struct epa_algorithm_params *p)
     a->k_blocks = (g->k + block - 1) / block;
     a->step = c->config.tile_cols;
     a->columns = (g->n + a->step - 1) / a->step;
-    a->panel = c->config.panel;
+    a->panel = (c->config.panel + c->config.cluster - 1) / c->config.cluster;
+    a->tile_rows = c->config.cluster * GEMM_ROWS;
     a->panels = l->panels;
     a->order = (uint32_t)c->config.order;
     a->comm_blocks = c->config.comm_blocks;

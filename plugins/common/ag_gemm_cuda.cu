@@ -18,6 +18,10 @@
  * blocks take tiles of the first panel whose rows have all arrived, and only wait where there is
  * none.
  *
+ * Clusters of two blocks have two tiles below each other: each block loads one of the two boxes of
+ * their weights, into both. The first block takes both tiles and tells the second one. A tile
+ * without rows beside one that has some is computed as that one again, and not stored.
+ *
  * A tile all of whose rows are this rank's own reads them where they were given. */
 #include "gemm_cuda.cuh"
 
@@ -38,13 +42,14 @@ template <epa_dev_type TYPE, int BOXES> struct registers {
     static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
 };
 
-/* BOXES: of weights in a tile. */
-template <int BOXES> struct shared_head {
-    gemm_shared<BOXES == 2 ? 4 : 6, 1, BOXES> ring;
+/* BOXES: of weights in a tile. CLUSTER: blocks, whose tiles are below each other. */
+template <int BOXES_, int CLUSTER_> struct shared_head {
+    enum { BOXES = BOXES_, CLUSTER = CLUSTER_ };
+    gemm_shared<BOXES == 2 ? 4 : 6, 1, BOXES, CLUSTER> ring;
     alignas(16) struct state state;
 };
 
-static_assert(sizeof(shared_head<1>) <= 227 * 1024 && sizeof(shared_head<2>) <= 227 * 1024,
+static_assert(sizeof(shared_head<1, 1>) <= 227 * 1024 && sizeof(shared_head<2, 2>) <= 227 * 1024,
               "shared memory of a block");
 static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
@@ -75,21 +80,18 @@ template <int BOXES> EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, con
 }
 
 /* One lane. */
-template <epa_dev_type TYPE, int BOXES>
-EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
-                        uint64_t call, uint32_t *taken)
+template <epa_dev_type TYPE, class HEAD>
+EPA_DEV void take_tiles(const struct ag_gemm_args &a, HEAD &head, uint64_t call, uint32_t *taken)
 {
     struct state &s = head.state;
-    const uint32_t block = blockIdx.x - a.comm_blocks, blocks = gridDim.x - a.comm_blocks;
-    /* Own rows, or where nothing is waited for, all. */
-    const uint32_t there = s.segment[a.moves ? 1 : a.v.size].tiles_before;
-    struct cursor c = {block, min(blocks, there), 0, 0, 0, 0, 0, taken, false};
+    struct cursor &c = s.cursor; /* registers are few */
     struct gemm_at at = {0, 0}, ring = {0, 0};
     struct job j;
     bool any;
 
+    c = first_tile<HEAD::CLUSTER>(a, s, taken);
     do {
-        any = next_job(a, s, c, call, &j);
+        any = next_job<HEAD::CLUSTER>(a, s, c, call, &j);
         epa_dev_mbar_wait(&s.free[ring.stage], ring.phase ^ 1);
         j.rows = any ? j.rows : 0;
         s.job[ring.stage] = j;
@@ -100,13 +102,13 @@ EPA_DEV void take_tiles(const struct ag_gemm_args &a, struct shared_head<BOXES> 
         }
         if (any)
             gemm_load_weights<TYPE>(head.ring, at, &a.weights, j.column, j.column + GEMM_BOX,
-                                    a.k_blocks, EPA_L2_NORMAL, boxes_of<BOXES>(a, j));
+                                    a.k_blocks, EPA_L2_NORMAL, boxes_of<HEAD::BOXES>(a, j));
     } while (any);
 }
 
 /* One lane. */
-template <epa_dev_type TYPE, int BOXES>
-EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call)
+template <epa_dev_type TYPE, class HEAD>
+EPA_DEV void load_rows(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
 {
     struct state &s = head.state;
     struct gemm_at at = {0, 0}, ring = {0, 0};
@@ -124,9 +126,8 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, struct shared_head<BOXES> &
 }
 
 /* A warp. A box beyond C has the scales of the first: its sums are not used. */
-template <int BOXES>
-EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
-                         uint64_t call)
+template <class HEAD>
+EPA_DEV void load_scales(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
 {
     struct state &s = head.state;
     const float *gathered = reinterpret_cast<const float *>(a.v.peer_heap[a.v.rank] + a.set_scales);
@@ -146,7 +147,7 @@ EPA_DEV void load_scales(const struct ag_gemm_args &a, struct shared_head<BOXES>
                   : gathered + (size_t)j.row * a.groups,
             a.groups,
             j.rows,
-            {box, box + (boxes_of<BOXES>(a, j) == 2 ? a.groups : 0)},
+            {box, box + (boxes_of<HEAD::BOXES>(a, j) == 2 ? a.groups : 0)},
         };
 
         gemm_load_scales<GEMM_FP8_GROUP>(head.ring, at, of, a.k_blocks);
@@ -189,17 +190,18 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <bool F16, bool SWAPPED, int BOXES, int N>
-EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
-                        const struct job &j, const float (&sum)[2][N])
+template <bool F16, bool SWAPPED, class HEAD, int N>
+EPA_DEV void store_tile(const struct ag_gemm_args &a, HEAD &head, const struct job &j,
+                        const float (&sum)[2][N])
 {
-    const uint32_t boxes = boxes_of<BOXES>(a, j);
+    const struct ag_gemm_places &p = head.state.places;
+    const uint32_t boxes = j.spare ? 0 : boxes_of<HEAD::BOXES>(a, j);
 
 #pragma unroll
     for (int b = 0; b < 2; b++) {
         uint32_t first = j.column + (uint32_t)b * GEMM_BOX;
 
-        if (b == 1 && boxes == 1)
+        if ((uint32_t)b >= boxes)
             break;
         /* Not in place: ptxas would let each wgmma wait for the one before (C7515). */
         float v[N];
@@ -224,8 +226,8 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, const struct ag_gemm_place
     }
 }
 
-template <epa_dev_type TYPE, int BOXES>
-EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
+template <epa_dev_type TYPE, class HEAD>
+EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 {
     struct state &s = head.state;
     enum { F16 = TYPE == EPA_DEV_F16 };
@@ -242,21 +244,20 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, struct shared_head<BOXES> &h
             float sum[2][64];
 
             gemm_multiply<TYPE, GEMM_FP8_GROUP>(head.ring, at, a.k_blocks, sum,
-                                                boxes_of<BOXES>(a, known));
-            store_tile<F16, false, BOXES>(a, s.places, known_job(s, ring, true), sum);
+                                                boxes_of<HEAD::BOXES>(a, known));
+            store_tile<F16, false>(a, head, known_job(s, ring, true), sum);
         } else {
             float sum[2][SMALL / 2];
 
             gemm_multiply_small<TYPE, GEMM_FP8_GROUP, SMALL>(head.ring, at, a.k_blocks, sum);
-            store_tile<F16, true, BOXES>(a, s.places, known_job(s, ring, true), sum);
+            store_tile<F16, true>(a, head, known_job(s, ring, true), sum);
         }
     }
 }
 
 /* A warp; in a block that does nothing else, `alone`, one of four, which have the stages. */
-template <int BOXES>
-EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head<BOXES> &head, uint64_t call,
-                  bool alone)
+template <class HEAD>
+EPA_DEV void move(const struct ag_gemm_args &a, HEAD &head, uint64_t call, bool alone)
 {
     struct state &s = head.state;
     const uint32_t warp = alone ? threadIdx.x / EPA_DEV_WARP : 0;
@@ -274,9 +275,18 @@ EPA_DEV void move(const struct ag_gemm_args &a, struct shared_head<BOXES> &head,
         ag_gemm_wait_all(a, call);
 }
 
+/* All threads of the cluster. */
+template <int CLUSTER> EPA_DEV void meet(void)
+{
+    if constexpr (CLUSTER == 1)
+        __syncthreads();
+    else
+        epa_dev_cluster_sync();
+}
+
 /* Calls that gathered, with this one, and kernels before this one. */
-template <epa_dev_type TYPE, int BOXES>
-EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_head<BOXES> &head)
+template <epa_dev_type TYPE, class HEAD>
+EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
 {
     struct state &s = head.state;
     struct ag_gemm_count count;
@@ -291,6 +301,8 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_h
             /* Who loads rows, who loads scales, who multiplies. */
             epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
         }
+        for (uint32_t i = 0; i < TOLD && HEAD::CLUSTER > 1; i++)
+            epa_dev_mbar_init(&s.told_bar[i], 1);
     }
     gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
     if (threadIdx.x < EPA_DEV_WARP) {
@@ -312,16 +324,16 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, struct shared_h
     if (blockIdx.x == 0) /* of the kernel before */
         for (uint32_t i = threadIdx.x; i < a.panels; i += GEMM_THREADS)
             a.taken[1 - count.kernels % 2][i] = 0;
-    __syncthreads();
+    meet<HEAD::CLUSTER>();
     return count;
 }
 
-template <epa_dev_type TYPE, int BOXES>
+template <epa_dev_type TYPE, int BOXES, int CLUSTER>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     ag_gemm(const __grid_constant__ struct ag_gemm_args a)
 {
     extern __shared__ __align__(1024) char shared[];
-    auto &s = *reinterpret_cast<struct shared_head<BOXES> *>(shared);
+    auto &s = *reinterpret_cast<struct shared_head<BOXES, CLUSTER> *>(shared);
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
     const bool alone = blockIdx.x < a.comm_blocks, multiplies = a.multiplies && !alone;
     const struct ag_gemm_count count = begin<TYPE>(a, s);
@@ -342,7 +354,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         if (multiplies)
             multiply<TYPE>(a, s);
     }
-    __syncthreads();
+    meet<CLUSTER>();
     if (threadIdx.x == 0) {
         a.count[blockIdx.x] = {call, count.kernels + 1};
         if (blockIdx.x == 0 && a.moves)
@@ -350,21 +362,25 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     }
 }
 
-} // namespace
-
-extern "C" const void *ag_gemm_kernel(int dtype, uint32_t tile_cols)
+template <epa_dev_type TYPE> const void *kernel_of(uint32_t tile_cols, uint32_t cluster)
 {
-    const bool wide = tile_cols == 2 * GEMM_BOX;
-
-    return dtype == EPA_FP8_E4M3 ? wide ? (const void *)ag_gemm<EPA_DEV_E4M3, 2>
-                                        : (const void *)ag_gemm<EPA_DEV_E4M3, 1>
-           : dtype == EPA_F16 ? wide ? (const void *)ag_gemm<EPA_DEV_F16, 2>
-                                     : (const void *)ag_gemm<EPA_DEV_F16, 1>
-           : wide ? (const void *)ag_gemm<EPA_DEV_BF16, 2>
-                                 : (const void *)ag_gemm<EPA_DEV_BF16, 1>;
+    return tile_cols == GEMM_BOX ? (const void *)ag_gemm<TYPE, 1, 1>
+           : cluster == 1        ? (const void *)ag_gemm<TYPE, 2, 1>
+                                 : (const void *)ag_gemm<TYPE, 2, 2>;
 }
 
-extern "C" uint32_t ag_gemm_shared_bytes(uint32_t tile_cols)
+} // namespace
+
+extern "C" const void *ag_gemm_kernel(int dtype, uint32_t tile_cols, uint32_t cluster)
 {
-    return (uint32_t)(tile_cols == 2 * GEMM_BOX ? sizeof(shared_head<2>) : sizeof(shared_head<1>));
+    return dtype == EPA_FP8_E4M3 ? kernel_of<EPA_DEV_E4M3>(tile_cols, cluster)
+           : dtype == EPA_F16    ? kernel_of<EPA_DEV_F16>(tile_cols, cluster)
+                                 : kernel_of<EPA_DEV_BF16>(tile_cols, cluster);
+}
+
+extern "C" uint32_t ag_gemm_shared_bytes(uint32_t tile_cols, uint32_t cluster)
+{
+    return (uint32_t)(tile_cols == GEMM_BOX ? sizeof(shared_head<1, 1>)
+                      : cluster == 1        ? sizeof(shared_head<2, 1>)
+                                            : sizeof(shared_head<2, 2>));
 }

@@ -50,7 +50,8 @@ struct ag_gemm_args {
     uint32_t signal, chunks, chunk_rows, max_rows;
     uint32_t row_bytes, groups;                 /* of a row; groups: scales of it, 0: not FP8 */
     uint32_t n, k_blocks, columns, step, panel; /* columns: tiles across, of `step` columns */
-    uint32_t order, comm_blocks, turns;
+    uint32_t tile_rows;                         /* of a cluster's tiles; panel: so many down */
+    uint32_t order, comm_blocks;
     bool padded;  /* rank r's rows begin at r * max_rows, else behind those of the rank before */
     bool across;  /* tiles go across the borders of ranks */
     bool engines; /* copy engines push own rows */
@@ -92,9 +93,10 @@ extern "C" {
 cudaError_t ag_gemm_far_load(void);
 cudaError_t ag_gemm_far_queue(cudaStream_t, uint32_t blocks, const struct ag_gemm_far_args *);
 
-/* Takes a struct ag_gemm_args; dtype: of A and B; tile_cols: 128 or 256. */
-const void *ag_gemm_kernel(int dtype, uint32_t tile_cols);
-uint32_t ag_gemm_shared_bytes(uint32_t tile_cols);
+/* Takes a struct ag_gemm_args; dtype: of A and B; tile_cols: 128 or 256; cluster: blocks, 1, or
+ * with 256 columns 1 or 2. */
+const void *ag_gemm_kernel(int dtype, uint32_t tile_cols, uint32_t cluster);
+uint32_t ag_gemm_shared_bytes(uint32_t tile_cols, uint32_t cluster);
 
 #ifdef __cplusplus
 }

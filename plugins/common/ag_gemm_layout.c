@@ -40,6 +40,15 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s on GPUs needs algorithm.tile_cols of %d or %d, not %u", name, GEMM_BOX,
                         2 * GEMM_BOX, c->tile_cols);
+    if (c->cluster == 2 && c->tile_cols == GEMM_BOX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: algorithm.cluster: 2 needs algorithm.tile_cols of %d, not %u", name,
+                        2 * GEMM_BOX, c->tile_cols);
+    if (c->cluster == 2 && (c->comm_blocks % 2 != 0 || c->blocks == 1))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: algorithm.cluster: 2 needs algorithm.blocks (%u) of two or more, and "
+                        "algorithm.comm_blocks (%u) that are even",
+                        name, c->blocks, c->comm_blocks);
     if (c->mode == AG_GEMM_PULL && c->mover == AG_GEMM_COPY_ENGINE)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s: copy engines push rows; set algorithm.mode: push, or "
@@ -69,7 +78,7 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
                                     const struct epa_world *world, const struct ag_gemm_config *c,
                                     struct ag_gemm_layout *out, struct epa_error *err)
 {
-    uint32_t bands = (g->max_rows + ROWS - 1) / ROWS + 1;
+    uint32_t bands = (g->max_rows + ROWS - 1) / ROWS + 2; /* of a rank, in whole clusters */
     uint64_t all = (uint64_t)world->size * g->max_rows;
     bool fp8 = g->dtype == EPA_FP8_E4M3;
     struct ag_gemm_layout l = {
@@ -91,7 +100,7 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
     l.chunk_rows = l.chunk_rows > 0 ? l.chunk_rows : 1;
     l.chunks = (g->max_rows + l.chunk_rows - 1) / l.chunk_rows;
     l.chunks = l.chunks > 0 ? l.chunks : 1;
-    l.panels = l.size * ((bands + c->panel - 1) / c->panel);
+    l.panels = l.size * ((bands + c->panel - 1) / c->panel + 1);
     l.scales_at = epa_round_up(all * l.row_bytes, PAGE);
     l.set_bytes = l.scales_at + epa_round_up(all * l.groups * sizeof(float), PAGE);
     l.set_bytes = l.set_bytes > 0 ? l.set_bytes : PAGE;

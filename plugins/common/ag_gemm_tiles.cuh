@@ -10,6 +10,8 @@ namespace
 
 enum {
     RING = 4,
+    TOLD = 8,  /* tiles that the first block of a cluster can be ahead of the second: the ring of
+               * stages, which they share, lets it be 5, where tiles have one block of K */
     MOVERS = 4 /* of a block that does nothing else */
 };
 
@@ -24,11 +26,27 @@ struct job {
     uint32_t c_row;  /* of the first row that exists, in C */
     bool own;        /* all rows are own ones */
     bool whole;      /* all rows exist and follow each other in C */
+    bool spare;      /* another block has it, too: nothing is stored */
 };
 
-/* Tiles and panels of a rank's rows, which are rows `first` on of a set. */
+constexpr uint64_t NO_TILE = ~0ull;
+
+/* Tiles and panels of a rank's rows, which are rows `first` on of a set. (A tile here is all that a
+ * cluster computes at a time.) */
 struct segment {
     uint32_t first, end, tiles_before, panels_before;
+};
+
+/* Of who takes tiles. */
+struct cursor {
+    uint32_t next;  /* of all tiles: in a fixed order the next, in that of arrival the first */
+    uint32_t step;  /* clusters; the first `given` of them begin with tiles that nobody takes */
+    uint32_t given; /* order of arrival */
+    uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
+    uint32_t low_segment, low_panel; /* before this one there are no tiles left */
+    uint32_t told;                   /* in a cluster */
+    uint32_t *taken;
+    bool late; /* a wait has ended in vain */
 };
 
 /* Of a block, beside the ring of stages; in shared memory. */
@@ -38,6 +56,8 @@ struct state {
     struct ag_gemm_finish last[MOVERS];
     uint64_t known[RING], free[RING];
     struct job job[RING];
+    struct cursor cursor;
+    uint64_t told_bar[TOLD], told[TOLD]; /* a segment << 32 and a tile of it; NO_TILE: no more */
     struct ag_gemm_places places;
     struct segment segment[AG_GEMM_RANKS + 1];
     uint64_t seen[SEERS][AG_GEMM_RANKS]; /* bits of chunks whose word that thread has seen */
@@ -47,7 +67,7 @@ struct state {
 EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
 {
     const struct ag_gemm_places &p = s.places;
-    const uint32_t lane = epa_dev_lane(), size = a.v.size;
+    const uint32_t lane = epa_dev_lane(), size = a.v.size, height = a.tile_rows;
     uint32_t first = 0, end = 0, tiles, panels, tiles_before = 0, panels_before = 0;
 
     if (lane < size) {
@@ -56,11 +76,11 @@ EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
         first = p.start[r];
         end = first + p.rows[r];
         if (a.across) {
-            first = (first + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
-            end = min((p.start[r + 1] + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS, p.start[size]);
+            first = (first + height - 1) / height * height;
+            end = min((p.start[r + 1] + height - 1) / height * height, p.start[size]);
         }
     }
-    tiles = first < end ? (end - first + GEMM_ROWS - 1) / GEMM_ROWS : 0;
+    tiles = first < end ? (end - first + height - 1) / height : 0;
     panels = (tiles + a.panel - 1) / a.panel;
     tiles *= a.columns;
     for (uint32_t i = 0; i < size; i++) {
@@ -86,18 +106,18 @@ EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uin
     return low < high ? high - low : 0;
 }
 
-/* Tile `at` of segment `i`. False: no row of it exists. */
+/* Block `block`'s part of tile `at` of segment `i`. False: no row of it exists. */
 EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint32_t i, uint32_t at,
-                      struct job *out)
+                      uint32_t block, struct job *out)
 {
     const struct ag_gemm_places &p = s.places;
     const struct segment g = s.segment[i];
-    uint32_t bands = (g.end - g.first + GEMM_ROWS - 1) / GEMM_ROWS;
+    uint32_t bands = (g.end - g.first + a.tile_rows - 1) / a.tile_rows;
     uint32_t panel = at / (a.panel * a.columns), height = min(a.panel, bands - panel * a.panel);
     uint32_t end, ranks = 0, last = 0, rows = 0;
 
     at -= panel * a.panel * a.columns;
-    out->row = g.first + (panel * a.panel + at % height) * GEMM_ROWS;
+    out->row = g.first + (panel * a.panel + at % height) * a.tile_rows + block * GEMM_ROWS;
     out->column = at / height * a.step;
     end = min(out->row + (uint32_t)GEMM_ROWS, g.end);
     out->own = false;
@@ -114,6 +134,7 @@ EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint3
     }
     out->rows = ranks == 0 ? 0 : last - out->row;
     out->whole = rows == out->rows;
+    out->spare = false;
     return ranks != 0;
 }
 
@@ -187,23 +208,34 @@ EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32
 
 /* ---- which tile is next: one thread ---- */
 
-struct cursor {
-    uint32_t
-        next; /* of all tiles: the block's next in a fixed order, its first in that of arrival */
-    uint32_t given;                  /* order of arrival: tiles that blocks begin with, one each */
-    uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
-    uint32_t low_segment, low_panel; /* before this one there are no tiles left */
-    uint32_t *taken;
-    bool late; /* a wait has ended in vain */
-};
+template <int CLUSTER>
+EPA_DEV struct cursor first_tile(const struct ag_gemm_args &a, const struct state &s,
+                                 uint32_t *taken)
+{
+    const uint32_t step = (gridDim.x - a.comm_blocks) / CLUSTER;
+    /* Own rows, or where nothing is waited for, all. */
+    const uint32_t there = s.segment[a.moves ? 1 : a.v.size].tiles_before;
+
+    return {(blockIdx.x - a.comm_blocks) / CLUSTER,
+            step,
+            min(step, there),
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            taken,
+            false};
+}
 
 /* Tiles of a panel of a segment; 0: there is none. *row, *end: its rows. */
 EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
                              uint32_t *row, uint32_t *end)
 {
-    *row = g.first + panel * a.panel * GEMM_ROWS;
-    *end = min(*row + a.panel * (uint32_t)GEMM_ROWS, g.end);
-    return *row < g.end ? (*end - *row + GEMM_ROWS - 1) / GEMM_ROWS * a.columns : 0;
+    *row = g.first + panel * a.panel * a.tile_rows;
+    *end = min(*row + a.panel * a.tile_rows, g.end);
+    return *row < g.end ? (*end - *row + a.tile_rows - 1) / a.tile_rows * a.columns : 0;
 }
 
 /* How many of a panel's tiles are given to blocks from the beginning: they are not counted as
@@ -332,25 +364,56 @@ EPA_DEV bool take_tile(const struct ag_gemm_args &a, struct state &s, struct cur
     return true;
 }
 
-/* False: there are no more tiles. */
+EPA_DEV bool next_tile(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
+                       uint64_t call, uint32_t *segment, uint32_t *at)
+{
+    if (a.order == AG_GEMM_ARRIVAL)
+        return take_tile(a, s, c, call, segment, at);
+    if (c.next >= s.segment[a.v.size].tiles_before)
+        return false;
+    *at = c.next;
+    *segment = segment_of(s, at);
+    c.next += c.step;
+    return true;
+}
+
+/* This block's part of a tile, `rank` in its cluster; where that has no rows, the other block's.
+ * False: neither has. */
+template <int CLUSTER>
+EPA_DEV bool share_tile(const struct ag_gemm_args &a, const struct state &s, uint32_t segment,
+                        uint32_t at, uint32_t rank, struct job *out)
+{
+    if (make_job(a, s, segment, at, rank, out))
+        return true;
+    if (CLUSTER == 1 || !make_job(a, s, segment, at, 1 - rank, out))
+        return false;
+    out->spare = true;
+    return true;
+}
+
+/* False: there are no more tiles. The first block of a cluster tells the second one. */
+template <int CLUSTER>
 EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                       uint64_t call, struct job *out)
 {
+    const uint32_t slot = c.told % TOLD, phase = c.told / TOLD % 2;
     uint32_t segment, at;
+    uint64_t tile = NO_TILE;
 
-    do {
-        if (a.order == AG_GEMM_ARRIVAL) {
-            if (!take_tile(a, s, c, call, &segment, &at))
-                return false;
-        } else {
-            at = c.next;
-            if (at >= s.segment[a.v.size].tiles_before)
-                return false;
-            segment = segment_of(s, &at);
-            c.next += gridDim.x - a.comm_blocks;
-        }
-    } while (!make_job(a, s, segment, at, out));
-    return true;
+    c.told++;
+    if (CLUSTER > 1 && epa_dev_cluster_rank() == 1) {
+        epa_dev_mbar_expect(&s.told_bar[slot], sizeof(tile));
+        epa_dev_mbar_wait(&s.told_bar[slot], phase);
+        tile = s.told[slot];
+        return tile != NO_TILE &&
+               share_tile<CLUSTER>(a, s, (uint32_t)(tile >> 32), (uint32_t)tile, 1, out);
+    }
+    while (tile == NO_TILE && next_tile(a, s, c, call, &segment, &at))
+        if (share_tile<CLUSTER>(a, s, segment, at, 0, out))
+            tile = (uint64_t)segment << 32 | at;
+    if (CLUSTER > 1)
+        epa_dev_cluster_store(&s.told[slot], tile, &s.told_bar[slot], 1);
+    return tile != NO_TILE;
 }
 
 } // namespace

@@ -65,8 +65,8 @@ template <epa_dev_type TYPE> struct gemm_registers {
 
 /* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
  * most. BOXES 1: tiles have one; pass that to gemm_load_weights() and gemm_multiply(). */
-template <int STAGES_, int GROUPS = 2, int BOXES_ = 2> struct gemm_shared {
-    enum { STAGES = STAGES_, BOXES = BOXES_ };
+template <int STAGES_, int GROUPS = 2, int BOXES_ = 2, int CLUSTER_ = 1> struct gemm_shared {
+    enum { STAGES = STAGES_, BOXES = BOXES_, CLUSTER = CLUSTER_ };
     char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */
     /* FP8: [box][group of a block of K]: of a row times the box's */
     float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS];
@@ -99,7 +99,7 @@ template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < S::STAGES; i++) {
             epa_dev_mbar_init(&s.full[i], TYPE == EPA_DEV_E4M3 ? 3 : 2);
-            epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS);
+            epa_dev_mbar_init(&s.empty[i], GEMM_MATH_WARPS * S::CLUSTER);
         }
         epa_dev_mbar_init_done();
     }
@@ -116,7 +116,8 @@ template <class S> EPA_DEV void gemm_wait_empty(S &s, const struct gemm_at &at)
 
 /* Boxes of weights from rows `first` and `second` of the map on; one lane. `boxes` 1: only the
  * first, where the second is beyond C; what is in its place is multiplied or not, and must not be
- * used. */
+ * used. Of a cluster of two, whose blocks multiply the same weights, each loads one box into
+ * both. */
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map, uint32_t first,
                                uint32_t second, uint32_t k_blocks, uint64_t l2, uint32_t boxes = 2)
@@ -128,9 +129,17 @@ EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map,
 
         gemm_wait_empty(s, at);
         epa_dev_mbar_expect(full, boxes * GEMM_BOX_BYTES);
-        epa_dev_tile_load(to, map, x, (int32_t)first, full, l2);
-        if (boxes == 2)
-            epa_dev_tile_load(to + GEMM_BOX_BYTES, map, x, (int32_t)second, full, l2);
+        if constexpr (S::CLUSTER == 2) {
+            uint32_t mine = epa_dev_cluster_rank();
+
+            if (mine < boxes)
+                epa_dev_tile_multicast(to + mine * GEMM_BOX_BYTES, map, x,
+                                       (int32_t)(mine == 0 ? first : second), full, 3, l2);
+        } else {
+            epa_dev_tile_load(to, map, x, (int32_t)first, full, l2);
+            if (boxes == 2)
+                epa_dev_tile_load(to + GEMM_BOX_BYTES, map, x, (int32_t)second, full, l2);
+        }
         gemm_next<S>(at);
     }
 }
@@ -306,8 +315,12 @@ EPA_DEV uint32_t gemm_small_column(int i)
 template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
 {
     __syncwarp();
-    if (epa_dev_lane() == 0)
-        epa_dev_mbar_arrive(&s.empty[stage]);
+    if (epa_dev_lane() < S::CLUSTER) {
+        if constexpr (S::CLUSTER == 1)
+            epa_dev_mbar_arrive(&s.empty[stage]);
+        else
+            epa_dev_cluster_arrive(&s.empty[stage], epa_dev_lane());
+    }
 }
 
 struct gemm_nothing {

@@ -214,6 +214,60 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
         : "memory");
 }
 
+/* ---- clusters: blocks on multiprocessors side by side, which reach each other's shared memory.
+ * What is at an address in one is at the same address in all of them. ---- */
+
+/* Of this block in its cluster. */
+EPA_DEV uint32_t epa_dev_cluster_rank(void)
+{
+    uint32_t rank;
+
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* All threads of all blocks of the cluster. Before one reaches another block, and before one ends
+ * that others may reach. */
+EPA_DEV void epa_dev_cluster_sync(void)
+{
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* Arrives at block `rank`'s mbarrier. */
+EPA_DEV void epa_dev_cluster_arrive(uint64_t *bar, uint32_t rank)
+{
+    asm volatile(
+        "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(epa_dev_shared_address(bar)),
+        "r"(rank)
+        : "memory");
+}
+
+/* Stores to block `rank`'s shared memory; 8 bytes arrive at its mbarrier. */
+EPA_DEV void epa_dev_cluster_store(uint64_t *shared, uint64_t value, uint64_t *bar, uint32_t rank)
+{
+    asm volatile(
+        "{ .reg .b32 to, at; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 at, %2, "
+        "%3; st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [to], %1, [at]; }" ::
+            "r"(epa_dev_shared_address(shared)),
+        "l"(value), "r"(epa_dev_shared_address(bar)), "r"(rank)
+        : "memory");
+}
+
+/* epa_dev_tile_load() into all blocks whose bit is in `blocks`; each one's mbarrier is told. */
+EPA_DEV void epa_dev_tile_multicast(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                    uint64_t *bar, uint32_t blocks, uint64_t l2)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+                 "multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(
+                     epa_dev_shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(epa_dev_shared_address(bar)), "h"((uint16_t)blocks),
+                 "l"(l2)
+                 : "memory");
+}
+
 /* ---- counters of one GPU ---- */
 
 /* Release: pairs with epa_dev_load_acquire32(). */

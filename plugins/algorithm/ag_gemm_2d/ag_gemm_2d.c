@@ -90,6 +90,13 @@ static const struct epa_option options[] = {
      .choices = movers,
      .help = "on GPUs, what moves a rank's own rows",
      .tune = "cuda: *"},
+    {.name = "cluster",
+     EPA_U32(struct ag2_config, cluster),
+     .max = 2,
+     .help =
+         "on GPUs, thread blocks of a cluster, which load the weights of their tiles together: 1 or "
+         "2; 0 takes 2 in 16 bits with k of 4096 and more",
+     .tune = "cuda: 0 1"},
     {.name = "panel",
      EPA_U32(struct ag2_config, panel),
      .min = 1,
@@ -161,10 +168,10 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     enum epa_status status;
 
     if (c->mover != defaults.mover || c->panel != defaults.panel || c->comm_blocks != 0 ||
-        c->blocks != 0)
+        c->blocks != 0 || c->cluster != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d: algorithm.mover, panel, comm_blocks and blocks are options of "
-                        "GPUs");
+                        "ag_gemm_2d: algorithm.mover, cluster, panel, comm_blocks and blocks are "
+                        "options of GPUs");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -214,6 +221,7 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
         .overlap = true,
         .chunks = c->chunks,
         .tile_cols = c->tile_cols,
+        .cluster = c->cluster,
         .panel = c->panel,
         .comm_blocks = c->comm_blocks,
         .blocks = c->blocks,

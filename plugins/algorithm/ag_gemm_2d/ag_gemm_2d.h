@@ -17,7 +17,7 @@ struct ag2_config {
     uint32_t chunks, tile_rows, tile_cols; /* of a tile; 0: 256 on hosts, 128 and 256 on GPUs */
     bool across_ranks, comm_worker;
     int mover; /* CUDA code: enum ag_gemm_mover, and the next three */
-    uint32_t panel, comm_blocks, blocks;
+    uint32_t cluster, panel, comm_blocks, blocks;
 };
 
 enum { AG2_SETS = 2, AG2_RANKS = 64 };

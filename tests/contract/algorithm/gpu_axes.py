@@ -155,13 +155,18 @@ FILES = {
             {"across ranks": "", "each rank's rows begin a tile": "algorithm.across_ranks: false"},
             {"in order": "", "order none": "algorithm.order: none", "swizzle": "algorithm.order: swizzle"},
             {"some chunks": "", "one chunk": "algorithm.chunks: 1", "64 chunks": "algorithm.chunks: 64"},
-            {"wide tiles": "", "narrow tiles": "algorithm.tile_cols: 128"},
+            {"wide tiles": "", "narrow tiles": "algorithm.tile_cols: 128", "clusters": "algorithm.cluster: 2"},
             {"all blocks": "", "one block": "algorithm.blocks: 1", "a block for communication": "algorithm.comm_blocks: 1"},
             {"panels of two tiles": "", "panels of one": "algorithm.panel: 1", "large panels": "algorithm.panel: 64"},
         ],
         "never": [(["straddling tiles", "several groups, whole tiles", "whole tiles", "k of one step", "ranks straggle",
-                    "full speed, few iterations checked"], ["fp8"])],
+                    "full speed, few iterations checked"], ["fp8"]),
+                  (["clusters"], ["one block", "a block for communication"])],
         "also": {
+            "clusters, blocks for communication, two nodes of two":
+                "ranks: 4, gemm.n: 400, ranks_per_node: 2, algorithm: {cluster: 2, comm_blocks: 2}",
+            "clusters, tiles of one block of k": "gemm: {m: 1200, n: 1536, k: 64}, algorithm.cluster: 2",
+            "clusters take themselves": "ranks: 1, gemm: {m: 512, n: 512, k: 4096}, verify.iterations: 1",
             "two nodes of two, each to all, pulled within":
                 "ranks: 4, gemm.n: 400, ranks_per_node: 2, algorithm: {mode: pull, gather: 1d}",
             "four nodes of one": "ranks: 4, gemm.n: 400, ranks_per_node: 1",

@@ -197,8 +197,7 @@ static bool waits_for(const struct lane *lane, const void *bar)
     return lane->bar == bar;
 }
 
-/* Returns how many threads go on. */
-static uint32_t change_mbar(struct worker *w, uint64_t *bar, uint32_t arrivals, int64_t bytes)
+uint32_t simt_mbar_change(struct worker *w, uint64_t *bar, uint32_t arrivals, int64_t bytes)
 {
     struct mbar b = unpack(load_mbar(w, bar));
     bool ends;
@@ -239,7 +238,7 @@ void simt_mbar_arrive(uint64_t *bar, uint32_t bytes)
 {
     struct worker *w = simt_place()->worker;
 
-    if (simt_random(w, change_mbar(w, bar, 1, bytes) > 0 ? 2 : 8) == 0)
+    if (simt_random(w, simt_mbar_change(w, bar, 1, bytes) > 0 ? 2 : 8) == 0)
         simt_hold(w);
 }
 
@@ -328,7 +327,7 @@ static void run_load(struct worker *w, const struct copy *c)
     else
         load_box(c, to);
     memcpy(w->async->view + c->at, to, c->bytes);
-    (void)change_mbar(w, c->bar, 0, -(int64_t)c->bytes);
+    (void)simt_mbar_change(w, c->bar, 0, -(int64_t)c->bytes);
 }
 
 static void run_read(struct worker *w, struct copy *c)
@@ -454,9 +453,9 @@ void simt_bulk_store(void *to, const void *from, uint32_t bytes)
     issue(w, &c);
 }
 
-void simt_tile_load(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint64_t *bar)
+void simt_tile_issue(struct worker *w, void *to, const CUtensorMap *map, int32_t x, int32_t y,
+                     uint64_t *bar)
 {
-    struct worker *w = simt_place()->worker;
     struct copy c = {.kind = COPY_LOAD, .bar = bar, .x = x, .y = y};
     struct fake_tensor_map *m = &c.map;
 
@@ -469,6 +468,11 @@ void simt_tile_load(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint
         simt_die(w, "thread %u: a box at %#x of shared memory, not a multiple of 128",
                  w->now->number, c.at);
     issue(w, &c);
+}
+
+void simt_tile_load(void *to, const CUtensorMap *map, int32_t x, int32_t y, uint64_t *bar)
+{
+    simt_tile_issue(simt_place()->worker, to, map, x, y, bar);
 }
 
 void simt_bulk_commit(void)

@@ -381,7 +381,7 @@ static uint32_t look_again(struct worker *w)
 /* No thread can go on: bulk copies come to their end, or there is nothing that could. */
 static void none_is_ready(struct worker *w, uint64_t *since)
 {
-    if (simt_async_next(w) || release_held(w)) {
+    if (simt_cluster_next(w, *since) || simt_async_next(w) || release_held(w)) {
         *since = 0;
         return;
     }
@@ -413,6 +413,7 @@ static void block_begin(struct worker *w, const struct simt_grid *grid, uint3 bl
 
 static void block_end(struct worker *w)
 {
+    simt_cluster_end(w);
     simt_registers_end(w);
     simt_matrix_end(w);
     simt_async_end(w);
@@ -420,13 +421,15 @@ static void block_end(struct worker *w)
 }
 
 void simt_block_run(struct worker *w, const struct simt_grid *grid,
-                    const struct simt_kernel *kernel, const void *args, uint3 block)
+                    const struct simt_kernel *kernel, const void *args, uint3 block,
+                    struct simt_cluster *cluster)
 {
     uint64_t since = 0;
 
     w->kernel = kernel;
     w->args = args;
     block_begin(w, grid, block);
+    simt_cluster_begin(w, cluster, block.x);
     while (w->left < w->lanes) {
         struct lane *first = ready_from(w, 0);
 
@@ -440,6 +443,7 @@ void simt_block_run(struct worker *w, const struct simt_grid *grid,
         if (w->hold_rounds == 1)
             (void)release_held(w);
         w->hold_rounds -= w->hold_rounds > 0;
+        simt_cluster_round(w);
         simt_async_round(w);
         if (!all_wait(w)) {
             since = 0;

@@ -144,6 +144,8 @@ struct worker {
     uint32_t idle;         /* times in a row that no thread could go on */
     bool looked;           /* at the clock or at global memory, since then */
     bool fenced;           /* simt_async_publish() is due */
+    struct simt_cluster *cluster; /* NULL: the block is alone */
+    uint32_t place_in_cluster;
     struct async *async;
     struct matrix *matrix;
 };
@@ -159,7 +161,7 @@ static inline struct lane *simt_self(void)
 struct worker *simt_worker_create(void);
 /* One block from beginning to end. */
 void simt_block_run(struct worker *, const struct simt_grid *, const struct simt_kernel *,
-                    const void *args, uint3 block);
+                    const void *args, uint3 block, struct simt_cluster *);
 /* Lanes that wait so, where `which` is true of them, go on. */
 uint32_t simt_wake(struct worker *, enum lane_state,
                    bool (*which)(const struct lane *, const void *), const void *with);
@@ -198,7 +200,7 @@ static inline void simt_is_not_ready(struct worker *w, struct lane *lane, enum l
 /* Zeros, or the end of the program. */
 void *simt_alloc(size_t bytes);
 
-/* ---- async.c, matrix.c ---- */
+/* ---- async.c, cluster.c, matrix.c ---- */
 
 struct async *simt_async_create(void);
 struct matrix *simt_matrix_create(void);
@@ -216,6 +218,19 @@ void simt_async_publish(struct worker *);
 void simt_async_check(struct worker *, uint32_t at, uint32_t bytes, const char *what);
 /* Says on standard error what is missing to end that phase. */
 void simt_mbar_tell(const struct worker *, const uint64_t *bar, uint32_t parity);
+/* Arrivals and bytes for the block, whoever sent them; returns how many threads go on. */
+uint32_t simt_mbar_change(struct worker *, uint64_t *bar, uint32_t arrivals, int64_t bytes);
+void simt_tile_issue(struct worker *, void *to, const CUtensorMap *, int32_t x, int32_t y,
+                     uint64_t *bar);
+/* NULL: no memory. Of `n` clusters; free() it. */
+struct simt_cluster *simt_clusters_create(uint64_t n);
+struct simt_cluster *simt_cluster_at(struct simt_cluster *all, uint64_t block);
+void simt_cluster_begin(struct worker *, struct simt_cluster *, uint64_t block);
+void simt_cluster_end(struct worker *);
+/* What the other block has sent: some of it; or all, as no thread can go on, since then. False:
+ * there was nothing; `looked` says whether something may come. */
+void simt_cluster_round(struct worker *);
+bool simt_cluster_next(struct worker *, uint64_t since);
 void simt_matrix_begin(struct worker *);
 /* Ends the program where a warpgroup has not done together what it should. */
 void simt_matrix_end(struct worker *);

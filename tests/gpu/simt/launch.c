@@ -16,6 +16,7 @@ struct run {
     const struct simt_grid *grid;
     const struct simt_kernel *kernel;
     const void *args;
+    struct simt_cluster *clusters; /* NULL: blocks are alone */
     uint64_t next, blocks;
     uint32_t busy; /* hands */
     pthread_mutex_t lock;
@@ -54,7 +55,8 @@ static void run_blocks(struct worker *w, struct run *run)
     while ((i = __atomic_fetch_add(&run->next, 1, __ATOMIC_RELAXED)) < run->blocks)
         simt_block_run(
             w, run->grid, run->kernel, run->args,
-            (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y), (unsigned)(i / n.x / n.y)});
+            (uint3){(unsigned)(i % n.x), (unsigned)(i / n.x % n.y), (unsigned)(i / n.x / n.y)},
+            simt_cluster_at(run->clusters, i));
 }
 
 static struct run *wait_for_work(struct hand *hand)
@@ -147,6 +149,8 @@ static void run_kernel(void *data)
 
     run.blocks = (uint64_t)l->grid.blocks.x * l->grid.blocks.y * l->grid.blocks.z;
     run.busy = (uint32_t)(run.blocks < room ? run.blocks : room);
+    if (l->grid.cluster > 1 && (run.clusters = simt_clusters_create(run.blocks / 2)) == NULL)
+        abort();
     pthread_mutex_init(&run.lock, NULL);
     pthread_cond_init(&run.done, NULL);
     for (uint32_t i = 0, n = run.busy; i < n; i++)
@@ -155,6 +159,7 @@ static void run_kernel(void *data)
     while (run.busy > 0)
         pthread_cond_wait(&run.done, &run.lock);
     pthread_mutex_unlock(&run.lock);
+    free(run.clusters);
     pthread_cond_destroy(&run.done);
     pthread_mutex_destroy(&run.lock);
 }
@@ -215,11 +220,27 @@ static bool find_params(const void *kernel, struct simt_kernel *out)
     return found;
 }
 
+/* Blocks of a cluster. */
+static uint32_t cluster_of(const cudaLaunchConfig_t *config)
+{
+    for (uint32_t i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            return config->attrs[i].val.clusterDim.x * config->attrs[i].val.clusterDim.y *
+                   config->attrs[i].val.clusterDim.z;
+    return 1;
+}
+
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
 {
-    struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes};
+    struct simt_grid grid = {config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                             cluster_of(config)};
     struct simt_kernel k;
 
+    if (grid.cluster > 2 || config->gridDim.x % grid.cluster != 0) {
+        fprintf(stderr,
+                "simt: clusters of 1 or 2 blocks that follow each other in x are emulated\n");
+        return cudaErrorInvalidClusterSize;
+    }
     if (find_params(kernel, &k))
         return simt_queue(&grid, &k, args[0], config->stream);
     fprintf(stderr, "simt: nobody has said what this module's kernels take: see "
@@ -240,3 +261,9 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute whic
 FAKE(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
      (int *out, const void *kernel, int threads, size_t shared_bytes), cudaErrorUnknown,
      *out = (int)blocks_that_fit((uint32_t)threads, shared_bytes))
+
+FAKE(cudaOccupancyMaxActiveClusters,
+     (int *out, const void *kernel, const cudaLaunchConfig_t *config), cudaErrorUnknown,
+     *out = (int)(FAKE_MULTIPROCESSORS *
+                  blocks_that_fit(config->blockDim.x, config->dynamicSmemBytes) /
+                  cluster_of(config)))

@@ -50,6 +50,10 @@ TEST(a_fault_is_said)
 #ifdef __SANITIZE_ADDRESS__
         {PROBE_BEHIND_MEMORY, "AddressSanitizer"},
 #endif
+        {PROBE_CLUSTER, NULL},
+        {PROBE_CLUSTER_EARLY, "of its cluster, which may not run yet"},
+        {PROBE_CLUSTER_ENDED, "of its cluster, which has ended"},
+        {PROBE_CLUSTER_UNTOLD, "which misses 0 arrivals and 8 bytes"},
         {TILES_RIGHT, NULL},
         {TILES_PADDING, NULL},
         {TILES_NO_FULL, "none of its threads has waited for"},

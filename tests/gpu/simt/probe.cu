@@ -32,6 +32,34 @@ static __global__ void threads(int *words, enum probe_fault fault)
     words[t] = __shfl_sync(all, t, 3);
 }
 
+/* Blocks of a cluster send each other a number; the second is late. */
+static __global__ void talk(int *words, enum probe_fault fault)
+{
+    extern __shared__ __align__(1024) char shared[];
+    uint64_t *bar = reinterpret_cast<uint64_t *>(shared), *told = bar + 1;
+    const uint32_t me = epa_dev_cluster_rank();
+
+    if (threadIdx.x == 0) {
+        epa_dev_mbar_init(bar, 1);
+        epa_dev_mbar_init_done();
+    }
+    __syncthreads();
+    if (fault != PROBE_CLUSTER_EARLY)
+        epa_dev_cluster_sync();
+    if (threadIdx.x == 0) {
+        for (uint64_t since = simt_time(); me == 1 && simt_time() - since < 20000000;)
+            ;
+        if (fault != PROBE_CLUSTER_UNTOLD || me == 0)
+            epa_dev_cluster_store(told, 7 + me, bar, 1 - me);
+        epa_dev_mbar_expect(bar, sizeof(*told));
+        if (fault != PROBE_CLUSTER_ENDED)
+            epa_dev_mbar_wait(bar, 0);
+        words[me] = (int)*told;
+    }
+    if (fault != PROBE_CLUSTER_ENDED)
+        epa_dev_cluster_sync();
+}
+
 /* Device memory, zeroed. */
 template <class T> static T *create(size_t n)
 {
@@ -379,8 +407,13 @@ unsigned probe_run(enum probe_fault fault)
     if (fault >= TILES_RIGHT)
         return multiply_tiles(fault);
     words = create<int>(THREADS);
-    threads<<<1, THREADS>>>(words, fault);
+    if (fault >= PROBE_CLUSTER)
+        (void)simt_queue_call(talk, {dim3(2), dim3(THREADS), 1024, 2}, nullptr, words, fault);
+    else
+        threads<<<1, THREADS>>>(words, fault);
     (void)cudaDeviceSynchronize();
+    if (fault == PROBE_CLUSTER && (words[0] != 8 || words[1] != 7))
+        abort();
     (void)cudaFree(words);
     return 0;
 }

@@ -80,6 +80,7 @@ SIMT_EXPORT void *simt_shared(void);
 struct simt_grid {
     dim3 blocks, threads;
     size_t shared_bytes;
+    uint32_t cluster; /* blocks: 1 or 2 */
 };
 
 /* A kernel with its arguments: run(args) in each thread. */
@@ -115,6 +116,14 @@ SIMT_EXPORT void simt_copy16(void *to, const void *from);
 SIMT_EXPORT void simt_copy_commit(void);
 SIMT_EXPORT void simt_copy_wait(uint32_t pending);
 SIMT_EXPORT void simt_tile_load(void *to, const CUtensorMap *, int32_t x, int32_t y, uint64_t *bar);
+
+/* Clusters of two blocks. */
+SIMT_EXPORT uint32_t simt_cluster_rank(void);
+SIMT_EXPORT void simt_cluster_sync(void);
+SIMT_EXPORT void simt_cluster_arrive(uint64_t *bar, uint32_t rank);
+SIMT_EXPORT void simt_cluster_store(uint64_t *to, uint64_t value, uint64_t *bar, uint32_t rank);
+SIMT_EXPORT void simt_tile_multicast(void *to, const CUtensorMap *, int32_t x, int32_t y,
+                                     uint64_t *bar, uint32_t blocks);
 
 /* wgmma: D = A * B^T (+ D if `sum`), 64 x n, over 32 bytes of K. */
 enum simt_type { SIMT_BF16, SIMT_F16, SIMT_E4M3 };

@@ -14,6 +14,10 @@ enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 #define epa_dev_mbar_expect simt_mbar_arrive
 #define epa_dev_mbar_try simt_mbar_try
 #define epa_dev_mbar_test simt_mbar_try
+#define epa_dev_cluster_rank simt_cluster_rank
+#define epa_dev_cluster_sync simt_cluster_sync
+#define epa_dev_cluster_arrive simt_cluster_arrive
+#define epa_dev_cluster_store simt_cluster_store
 #define epa_dev_fence_async_shared simt_fence_async
 #define epa_dev_bulk_store simt_bulk_store
 #define epa_dev_bulk_commit simt_bulk_commit
@@ -84,6 +88,12 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
                                uint64_t *bar, uint64_t)
 {
     simt_tile_load(shared, map, x, y, bar);
+}
+
+EPA_DEV void epa_dev_tile_multicast(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
+                                    uint64_t *bar, uint32_t blocks, uint64_t)
+{
+    simt_tile_multicast(shared, map, x, y, bar, blocks);
 }
 
 /* Element (r, c) is in lane r * 4 + c / 2, its half c % 2. */
