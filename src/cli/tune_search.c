@@ -26,6 +26,7 @@ enum {
     FIT_PASSES = 12,
     OWN = 2,                /* turns of a setting say as much as the sum of effects */
     ITERATIONS_LEAST = 10,  /* of a turn */
+    GRAPHS_LEAST = 20,      /* samples, of graphs */
     ITERATIONS_MOST = 10000 /* beyond those of the file */
 };
 #define GAIN 0.005 /* of a median; with less one is no better than another */
@@ -155,16 +156,25 @@ static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
     return code;
 }
 
+/* Calls in a sample: graphs have many. */
+static double calls_of(const struct experiment *x)
+{
+    const struct bench_options *bench = &x->bench;
+    bool graphs = !is_on_hosts(x) && (bench->clock == CLOCK_AUTO || bench->clock == CLOCK_GRAPH);
+
+    return graphs && bench->cache != CACHE_COLD ? bench->calls_per_graph : 1;
+}
+
 /* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
  * a third of the time of all else, so that short ones are not lost in what differs from launch to
- * launch, and there are many turns. */
+ * launch, and there are many turns. Of graphs a few do: each has many calls. */
 static int take_first(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
     const struct bench_options *bench = &file->x->bench;
     struct tune_turn turn = {0};
-    double ns, beside; /* all that a turn is but for its iterations */
+    double ns, beside, least; /* of a sample; all that a turn is but for its samples */
     int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
 
     s->longest_ns = s->t.budget_ns / 40;
@@ -173,9 +183,11 @@ static int take_first(struct search *q)
     if (code != EXIT_OK)
         return code;
     s->t.permille = turns_are_busy(turn.median_ns, turn.fastest_ns) ? TURNS_FASTEST : 500;
-    ns = figure_of(s, &turn);
-    beside = fmax(0, (double)s->took_ns - turn.median_ns * (double)(turn.samples + bench->warmup));
-    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / 3 / ns, ITERATIONS_MOST)),
+    ns = figure_of(s, &turn) * calls_of(file->x);
+    beside = fmax(0, (double)s->took_ns - turn.median_ns * calls_of(file->x) *
+                                              (double)(turn.samples + bench->warmup));
+    least = calls_of(file->x) > 1 ? fmin(bench->iterations, GRAPHS_LEAST) : bench->iterations;
+    s->iterations = (uint32_t)fmin(fmax(least, fmin(beside / 3 / ns, ITERATIONS_MOST)),
                                    fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
     s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
     s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
