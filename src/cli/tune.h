@@ -28,6 +28,7 @@ struct tune_setting {
     double log;             /* of what it takes over the file's settings, as far as it is known */
     uint32_t rounds;
     bool dropped;
+    bool hopeless; /* it lost much alone, and no other setting has its change */
     const char *why; /* it was dropped; NULL: it was not */
     uint32_t pass;   /* 0: the file's; 1: a value alone; 2: several together */
 };
