@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "report/results.h"
 #include "experiment/batch.h"
+#include "session/session.h"
 #include "base/stats.h"
 
 enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
@@ -73,7 +74,7 @@ struct cli {
     json_t *results_out;       /* a list that gets all results, too; NULL: nothing */
     struct alternation *alternation; /* of a bench with another; NULL: it runs alone */
     uint32_t side;
-    bool times_only; /* a bench without what hardware can do at most */
+    enum bench_scope scope;
     char *failure;   /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
 };
 
@@ -301,7 +302,7 @@ struct turn {
     struct registry *registry;
     json_t *machine;
     char *why; /* [CLI_FAILURE] gets why it failed */
-    bool times_only;
+    enum bench_scope scope;
 };
 /* Runs it by a command, quiet, its results in memory; returns the command's exit code. */
 int turns_run(const struct cli *, int (*command)(const struct cli *), const struct turn *,

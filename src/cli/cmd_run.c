@@ -301,7 +301,9 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
                c->stop_fd);
     session->alternation = c->cli->alternation;
     session->side = c->cli->side;
-    session->times_only = c->cli->times_only || c->cli->alternation != NULL;
+    session->scope = c->cli->scope;
+    if (c->cli->alternation != NULL)
+        session->scope = BENCH_TIMES;
     *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;

@@ -1,11 +1,19 @@
 /* epa2a tune FILE: which values of the options that tables mark (epa2a/plugin.h, `tune`) are
  * fastest. What a turn of a setting is, and all of the command but its search (tune_search.c) and
  * its report (tune.c). */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <epa2a/wait.h>
 #include "base/file.h"
@@ -15,21 +23,196 @@
 
 #define BUDGET_NS UINT64_C(60000000000)
 
-/* ---- turns ---- */
+/* What a turn came to. */
+static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
+                       bool verify)
+{
+    struct results results = {0};
+    char why[CLI_FAILURE] = "";
+    double median = NAN, fastest = NAN;
+    uint64_t samples = 0;
+    int code = turns_run(s->t.cli, verify ? cmd_verify : cmd_bench,
+                         &(struct turn){s->base[base].text, set, n, s->registry, s->machine, why,
+                                        .scope = BENCH_TOTAL},
+                         &results);
+
+    if (code == EXIT_OK && !verify) {
+        median = turns_percentile(&results, s->stage, 500, &samples);
+        fastest = turns_percentile(&results, s->stage, TURNS_FASTEST, &samples);
+    }
+    results_free(&results);
+    return json_object_of("code", json_integer(code), "error", json_text(why), "median_ns",
+                          json_whole(median), "fastest_ns", json_whole(fastest), "samples",
+                          json_count(samples), NULL);
+}
+
+/* ---- turns of one process ---- */
+
+/* On GPUs most of a turn is the start of CUDA. So ranks are threads there, of a process that lives
+ * on from turn to turn: what graphs take is the device's time, whoever launches them. A turn that
+ * fails is its last, as what a kernel holds is free only then. */
+
+/* By which the launcher of a base is that of threads; [2]. */
+static void add_threads(const struct experiment *x, struct arena *arena, const char **set)
+{
+    const struct epa_options *table = &x->launcher.plugin->options;
+    text_auto pin = {0};
+
+    option_text(option_find(table, "pin"), x->launcher.config, &pin);
+    set[0] = "launcher=thread";
+    set[1] = arena_printf(arena, "launcher.pin=%s", pin.data);
+}
+
+static bool can_be_threads(struct tune_search *s)
+{
+    const char *set[2];
+    char why[CLI_FAILURE];
+
+    for (uint32_t i = 0; i < s->n_bases; i++) {
+        const struct experiment *x = s->base[i].x;
+
+        if (is_on_hosts(x) || strcmp(x->launcher.plugin->name, "fork") != 0 ||
+            (x->ranks_per_node != 0 && x->ranks_per_node < x->ranks) ||
+            (x->bench.clock != CLOCK_AUTO && x->bench.clock != CLOCK_GRAPH))
+            return false;
+        add_threads(x, s->t.arena, set);
+        if (tune_read_runs(s, s->base[i].text, set, 2, why) == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Turns that are asked for, {"base", "set", "verify"} each, until nobody asks. */
+static int serve(struct tune_search *s, int fd)
+{
+    static char order[1 << 16];
+    ssize_t bytes;
+
+    /* A kernel that is loaded as it is first launched might wait for kernels of other threads,
+     * which wait for it. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    while ((bytes = recv(fd, order, sizeof(order), 0)) > 0) {
+        json_auto_t *asked = json_loadb(order, (size_t)bytes, 0, NULL), *out = NULL;
+        const json_t *list = json_object_get(asked, "set");
+        uint32_t n = (uint32_t)json_array_size(list),
+                 base = (uint32_t)json_integer_value(json_object_get(asked, "base"));
+        const char **set = memory_alloc(n + 2, sizeof(*set));
+        text_auto reply = {0};
+
+        add_threads(s->base[base].x, s->t.arena, set);
+        for (uint32_t i = 0; i < n; i++)
+            set[2 + i] = json_string_value(json_array_get(list, i));
+        out = measure(s, base, set, n + 2, json_is_true(json_object_get(asked, "verify")));
+        free(set);
+        json_write(&reply, out, JSON_COMPACT | JSON_DIGITS);
+        if (send(fd, reply.data, reply.bytes, MSG_NOSIGNAL) < 0)
+            break;
+    }
+    return EXIT_OK;
+}
+
+static void end_process(struct tune_process *p)
+{
+    if (p->pid == 0)
+        return;
+    close(p->fd);
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+    p->pid = 0;
+}
+
+static enum epa_status start_process(struct tune_search *s)
+{
+    struct tune_process *p = &s->process;
+    pid_t parent = getpid();
+    sigset_t signals, mask;
+    int fd[2];
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, &mask);
+    if (p->signals < 0)
+        p->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (p->signals < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)
+        return epa_fail(&s->err, EPA_ERR_SYSTEM, "a socket for turns: %s", strerror(errno));
+    fflush(stdout);
+    p->pid = fork();
+    if (p->pid == 0) {
+        close(fd[0]);
+        /* Signals of the terminal are the parent's to pass on. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
+            _exit(EXIT_INTERNAL);
+        sigprocmask(SIG_UNBLOCK, &signals, NULL);
+        _exit(serve(s, fd[1]));
+    }
+    close(fd[1]);
+    p->fd = fd[0];
+    if (p->pid > 0)
+        return EPA_OK;
+    p->pid = 0;
+    close(p->fd);
+    return epa_fail(&s->err, EPA_ERR_SYSTEM, "fork: %s", strerror(errno));
+}
+
+/* measure() by the process of all turns. NULL: it could not be asked. */
+static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint32_t n, bool verify)
+{
+    struct tune_process *p = &s->process;
+    json_t *list = json_array(), *out;
+    json_auto_t *order =
+        json_object_of("base", json_count(base), "set", list, "verify", json_boolean(verify), NULL);
+    static char reply[1 << 16];
+    struct signalfd_siginfo info = {0};
+    text_auto text = {0};
+    ssize_t bytes;
+    int signal = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_text(set[i]));
+    json_write(&text, order, JSON_COMPACT);
+    if (p->pid == 0 && start_process(s) != EPA_OK)
+        return NULL;
+    bytes = send(p->fd, text.data, text.bytes, MSG_NOSIGNAL);
+    while (bytes > 0) {
+        struct pollfd fd[2] = {{.fd = p->fd, .events = POLLIN},
+                               {.fd = p->signals, .events = POLLIN}};
+
+        (void)poll(fd, 2, -1);
+        if (read(p->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+            signal = (int)info.ssi_signo;
+            kill(p->pid, signal);
+        }
+        if (fd[0].revents == 0)
+            continue;
+        bytes = recv(p->fd, reply, sizeof(reply), 0);
+        break;
+    }
+    out = bytes > 0 ? json_loadb(reply, (size_t)bytes, 0, NULL) : NULL;
+    if (out == NULL) {
+        enum epa_status how = signal != 0 ? EPA_ERR_INTERRUPTED : EPA_ERR_DIED;
+
+        out = json_object_of("code", json_integer(exit_code(how, signal)), "error",
+                             json_text("the process of the ranks died"), NULL);
+    }
+    if (json_integer_value(json_object_get(out, "code")) != EXIT_OK)
+        end_process(p);
+    return out;
+}
+
+/* ---- a turn ---- */
 
 /* What a turn came to, for the journal; NULL: it was interrupted, with *code. */
-static json_t *run_turn(const struct tune_search *s, const struct tune_setting *x,
-                        enum tune_verb verb, const json_t *what, int *code)
+static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enum tune_verb verb,
+                        const json_t *what, int *code)
 {
     const struct experiment *file = s->base[0].x;
     bool verify = verb == TUNE_VERIFY;
     bool may_stop = file->bench.arrivals == ARRIVALS_CLOSED && file->bench.min_time_ns == 0;
-    struct results results = {0};
     const char **set = arena_alloc(s->t.arena, (x->n + 5) * sizeof(*set));
     uint32_t n = x->n;
-    uint64_t start = epa_now_ns(), samples = 0;
-    char why[CLI_FAILURE] = "";
-    double median = NAN, fastest = NAN;
+    uint64_t start = epa_now_ns();
     json_t *turn;
 
     memcpy(set, x->set, n * sizeof(*set));
@@ -44,23 +227,14 @@ static json_t *run_turn(const struct tune_search *s, const struct tune_setting *
         if (s->iterations > 0)
             set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
     }
-    *code = turns_run(s->t.cli, verify ? cmd_verify : cmd_bench,
-                      &(struct turn){s->base[x->base].text, set, n, s->registry, s->machine, why,
-                                     .times_only = true},
-                      &results);
-    if (tune_is_interrupted(*code)) {
-        results_free(&results);
+    turn = (s->t.threads ? ask : measure)(s, x->base, set, n, verify);
+    *code = turn != NULL ? (int)json_integer_value(json_object_get(turn, "code")) : EXIT_RESOURCE;
+    if (turn == NULL || tune_is_interrupted(*code)) {
+        json_decref(turn);
         return NULL;
     }
-    if (*code == EXIT_OK && !verify) {
-        median = turns_percentile(&results, s->stage, 500, &samples);
-        fastest = turns_percentile(&results, s->stage, TURNS_FASTEST, &samples);
-    }
-    turn = json_object_of("what", json_deep_copy(what), "code", json_integer(*code), "error",
-                          json_text(why), "median_ns", json_whole(median), "fastest_ns",
-                          json_whole(fastest), "samples", json_count(samples), "took_ns",
-                          json_count(epa_now_ns() - start), NULL);
-    results_free(&results);
+    json_object_set_new(turn, "what", json_deep_copy(what));
+    json_object_set_new(turn, "took_ns", json_count(epa_now_ns() - start));
     return turn;
 }
 
@@ -125,6 +299,7 @@ static enum epa_status prepare(struct tune_search *s)
         if (tune_add_setting(s, 0, NULL, 0, NULL, NULL, 0) == NULL)
             status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
                               tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
+        s->t.threads = can_be_threads(s);
         s->stage = s->base[0].x->bench.arrivals != ARRIVALS_CLOSED ? "latency"
                    : s->base[0].x->bench.clock == CLOCK_END_TO_END ? "wall"
                                                                    : "total";
@@ -166,6 +341,7 @@ int cmd_tune(const struct cli *cli)
                                   .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : BUDGET_NS},
                             .machine = facts_collect(""),
                             .take = take_turn,
+                            .process = {.signals = -1},
                             .journal = {.fd = -1, .lock_fd = -1}};
     bool to_stdout = !cli_has_stdout(cli) && (cli->out == NULL || strcmp(cli->out, "-") != 0);
     enum epa_status status;
@@ -184,6 +360,7 @@ int cmd_tune(const struct cli *cli)
     }
     if (s.err.status != EPA_OK)
         (void)cli_fail(&s.err);
+    end_process(&s.process);
     tune_journal_close(&s.journal);
     json_decref(s.t.not_tried);
     json_decref(s.delivers);

@@ -194,7 +194,7 @@ int turns_run(const struct cli *cli, int (*command)(const struct cli *), const s
     run.registry = turn->registry;
     run.machine = turn->machine;
     run.failure = turn->why;
-    run.times_only = turn->times_only;
+    run.scope = turn->scope;
     code = run_for_results(&run, command, cli->arg[0], out);
     return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
 }

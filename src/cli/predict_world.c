@@ -75,6 +75,18 @@ static double local_ns(const struct prediction *p, uint32_t fit, uint32_t phase,
     return predict_local(p->cost[fit][phase], point);
 }
 
+/* Whether a world is the only one whose ranks have cores of their own. Without it nothing tells what
+ * a call costs from what sharing cores does, so it is not left out. */
+static bool is_alone(const struct prediction *p, uint32_t ranks)
+{
+    bool alone = true;
+
+    for (uint32_t i = 0; i < p->n; i++)
+        if (!p->run[i].checks)
+            alone = alone && (p->run[i].point[0].share > 1) == (p->run[i].ranks != ranks);
+    return alone;
+}
+
 /* Costs by all runs, and without those of each world; what they are off is of the whole iteration
  * with all tokens: for others nobody asks. */
 void prediction_fit(struct prediction *p)
@@ -87,7 +99,8 @@ void prediction_fit(struct prediction *p)
 
             for (uint32_t i = 0; i < p->n; i++)
                 if (!p->run[i].checks &&
-                    (without == 0 || p->n_worlds == 1 || p->run[i].ranks != p->world[without - 1]))
+                    (without == 0 || p->n_worlds == 1 || p->run[i].ranks != p->world[without - 1] ||
+                     is_alone(p, p->run[i].ranks)))
                     some[n++] = p->run[i].point[phase];
             predict_fit(some, n, p->cost[without][phase]);
         }

@@ -160,20 +160,63 @@ void topics_free(struct topics *topics)
     *topics = (struct topics){0};
 }
 
-/* The value that an example gives an option: its default, or one that it may have. */
+static bool in_range(const struct epa_option *option, double value)
+{
+    if (option->type == EPA_OPTION_REAL)
+        return (option->least == 0 && option->most == 0) ||
+               (value >= option->least && value <= option->most);
+    return value >= (double)option->min && (option->max == 0 || value <= (double)option->max);
+}
+
+/* A number that is not the default: twice or half of it, or one above the least. */
+static void add_other_number(const struct epa_option *option, const void *defaults,
+                             struct text *out)
+{
+    const void *at = (const char *)defaults + option->offset;
+    double value = option->type == EPA_OPTION_REAL  ? *(const double *)at
+                   : option->type == EPA_OPTION_U32 ? *(const uint32_t *)at
+                                                    : (double)*(const uint64_t *)at;
+
+    if (value == 0)
+        value = option->type == EPA_OPTION_REAL && option->most > 0 ? option->most / 2
+                : option->type == EPA_OPTION_DURATION               ? 1e9
+                                                                    : 1;
+    else
+        value = in_range(option, 2 * value) ? 2 * value : value / 2;
+    if (option->type == EPA_OPTION_REAL)
+        text_add(out, "%g", value);
+    else
+        option_number_text(option, (uint64_t)value, out);
+}
+
+/* The value that an example gives an option: one that it may have, and not its default. */
 static void add_example(const struct epa_option *option, const void *defaults, struct text *out)
 {
-    size_t before = out->bytes;
+    text_auto usual = {0}, other = {0};
 
     if (option_is_set(option, defaults))
-        option_text(option, defaults, out);
-    if (option->type == EPA_OPTION_STRING && out->bytes == before)
+        option_text(option, defaults, &usual);
+    for (uint32_t i = 0; option_candidate(option, true, i, &other); i++) {
+        if (usual.data == NULL || strcmp(other.data, usual.data) != 0) {
+            text_add(out, "%s", other.data);
+            return;
+        }
+        text_free(&other);
+    }
+    if (option->type == EPA_OPTION_STRING)
         text_add(out, "TEXT");
-    else if (out->bytes != before)
-        return;
+    else if (option->type == EPA_OPTION_BOOL)
+        text_add(out, "%s", strcmp(usual.data, "true") == 0 ? "false" : "true");
+    else if (option->type == EPA_OPTION_CHOICE)
+        text_add(
+            out, "%s",
+            option->choices[usual.data != NULL && strcmp(option->choices[0].name, usual.data) == 0]
+                .name);
     else if (option->type == EPA_OPTION_U32_LIST)
         text_add(out, "[%llu, %llu]", (unsigned long long)option->min,
                  (unsigned long long)option->min + 1);
+    else if (usual.data != NULL)
+        add_other_number(option, defaults, out);
     else if (option->type == EPA_OPTION_REAL)
         text_add(out, "%g", option->least);
     else /* a number: the least is as good as any */

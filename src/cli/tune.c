@@ -179,6 +179,8 @@ static void add_head(const struct tune *t, struct text *out)
 {
     text_add(out, "%u settings in %u turns of %llu samples, %.1f s of %.1f s", t->n, t->turns,
              (unsigned long long)t->samples, (double)t->spent_ns / 1e9, (double)t->budget_ns / 1e9);
+    if (t->threads)
+        text_add(out, "; ranks were threads of one process");
     if (t->permille == TURNS_FASTEST)
         text_add(out, "; other programs have the cores, so a turn is as fast as its fastest 1 %%, "
                       "and not as its median");
@@ -550,7 +552,8 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
         const struct epa_options *table = of->plugin ? &chosen->plugin->options : &of->options;
         const void *values = of->plugin ? chosen->config : chosen;
 
-        if (!section_is_for(of, (const void *)x->algorithm.plugin))
+        if (!section_is_for(of, (const void *)x->algorithm.plugin) ||
+            (s->t.threads && strcmp(of->name, "launcher") == 0)) /* another one runs turns */
             continue;
         for (const struct epa_option *o = table->table; o != NULL && o->name != NULL; o++) {
             const char *key = arena_printf(s->t.arena, "%s.%s", of->name, o->name);

@@ -28,6 +28,7 @@ struct tune_setting {
     double log;             /* of what it takes over the file's settings, as far as it is known */
     uint32_t rounds;
     bool dropped;
+    bool hopeless; /* it lost much alone, and no other setting has its change */
     const char *why; /* it was dropped; NULL: it was not */
     uint32_t pass;   /* 0: the file's; 1: a value alone; 2: several together */
 };
@@ -44,6 +45,7 @@ struct tune {
     uint32_t rounds;
     uint64_t budget_ns, spent_ns, samples; /* samples of a turn */
     uint32_t turns;
+    bool threads;      /* ranks were threads of one process, which was kept */
     uint32_t permille; /* of the samples of a turn: what it counts as */
     int stopped;       /* exit code of what ended the search early; 0: nothing */
 };
@@ -85,6 +87,12 @@ struct tune_kept {
     struct runs runs;
 };
 
+/* One that runs the ranks of all turns as its threads (cmd_tune.c). */
+struct tune_process {
+    pid_t pid;       /* 0: it has to be started */
+    int fd, signals; /* a socket; those that ask to stop */
+};
+
 enum tune_verb { TUNE_BENCH, TUNE_CHECKED /* one iteration of a bench */, TUNE_VERIFY };
 
 /* What a turn came to. */
@@ -99,6 +107,7 @@ struct tune_search {
     /* Takes a turn. Exit codes are those of the setting; with `err` they end the search. */
     int (*take)(struct tune_search *, const struct tune_setting *, enum tune_verb,
                 struct tune_turn *);
+    struct tune_process process;
     struct registry *registry;
     json_t *machine;
     struct tune_base *base;

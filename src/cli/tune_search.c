@@ -4,8 +4,9 @@
  * meet. What a value is worth is what least squares make of all turns (effects of values, as
  * logarithms, add up); what a setting is worth is their sum, and what its own turns say beyond
  * that. Turns go by rounds, which have a level of their own, as machines drift; each has one of
- * the file's settings and one of the best so far. A setting is checked in its first turn, and the
- * best is verified. At the end the best and the file's settings take turns as in `compare --run`.
+ * the file's settings and one of the best so far. What loses much alone is left at that. A setting
+ * is checked in its first turn, and the best is verified. At the end the best and the file's
+ * settings take turns as in `compare --run`.
  *
  * Every decision follows from what turns measured and how long they took, and from nothing else:
  * --resume reads those of a journal and comes to where the search was. */
@@ -26,10 +27,12 @@ enum {
     FIT_PASSES = 12,
     OWN = 2,                /* turns of a setting say as much as the sum of effects */
     ITERATIONS_LEAST = 10,  /* of a turn */
+    GRAPHS_LEAST = 20,      /* samples, of graphs */
     ITERATIONS_MOST = 10000 /* beyond those of the file */
 };
-#define GAIN 0.005 /* of a median; with less one is no better than another */
-#define NOISE 0.03 /* of a turn, until it is known from more than NOISE_TURNS */
+#define GAIN 0.005   /* of a median; with less one is no better than another */
+#define HOPELESS 1.0 /* of a value alone: what loses so much is not tried with others */
+#define NOISE 0.03   /* of a turn, until it is known from more than NOISE_TURNS */
 #define NOISE_TURNS 10
 #define THRESHOLD 0.01 /* of the last comparison */
 
@@ -155,16 +158,25 @@ static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
     return code;
 }
 
+/* Calls in a sample: graphs have many. */
+static double calls_of(const struct experiment *x)
+{
+    const struct bench_options *bench = &x->bench;
+    bool graphs = !is_on_hosts(x) && (bench->clock == CLOCK_AUTO || bench->clock == CLOCK_GRAPH);
+
+    return graphs && bench->cache != CACHE_COLD ? bench->calls_per_graph : 1;
+}
+
 /* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
  * a third of the time of all else, so that short ones are not lost in what differs from launch to
- * launch, and there are many turns. */
+ * launch, and there are many turns. Of graphs a few do: each has many calls. */
 static int take_first(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
     const struct bench_options *bench = &file->x->bench;
     struct tune_turn turn = {0};
-    double ns, beside; /* all that a turn is but for its iterations */
+    double ns, beside, least; /* of a sample; all that a turn is but for its samples */
     int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
 
     s->longest_ns = s->t.budget_ns / 40;
@@ -173,9 +185,11 @@ static int take_first(struct search *q)
     if (code != EXIT_OK)
         return code;
     s->t.permille = turns_are_busy(turn.median_ns, turn.fastest_ns) ? TURNS_FASTEST : 500;
-    ns = figure_of(s, &turn);
-    beside = fmax(0, (double)s->took_ns - turn.median_ns * (double)(turn.samples + bench->warmup));
-    s->iterations = (uint32_t)fmin(fmax(bench->iterations, fmin(beside / 3 / ns, ITERATIONS_MOST)),
+    ns = figure_of(s, &turn) * calls_of(file->x);
+    beside = fmax(0, (double)s->took_ns - turn.median_ns * calls_of(file->x) *
+                                              (double)(turn.samples + bench->warmup));
+    least = calls_of(file->x) > 1 ? fmin(bench->iterations, GRAPHS_LEAST) : bench->iterations;
+    s->iterations = (uint32_t)fmin(fmax(least, fmin(beside / 3 / ns, ITERATIONS_MOST)),
                                    fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
     s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
     s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
@@ -263,6 +277,8 @@ static struct tune_setting *find_best(struct search *q)
         struct tune_setting *x = t->setting[i];
         double sum = 0;
 
+        if (x->hopeless)
+            continue;
         x->log = 0;
         for (uint32_t k = 0; k < q->effects; k++)
             x->log += has_effect(x, &q->effect[k]) ? q->effect[k].log : 0;
@@ -351,6 +367,28 @@ static struct tune_setting *draw_setting(struct search *q, bool random)
     return tune_add_setting(s, best_base, best_set, best_n, NULL, NULL, 2);
 }
 
+static bool is_known(const struct search *q, const struct tune_setting *x)
+{
+    for (uint32_t i = 0; i < q->effects; i++)
+        if (q->effect[i].alone == x)
+            return true;
+    return false;
+}
+
+/* What takes many times as long is no part of the fit: one such turn would say more than all others,
+ * and what it is off counts as noise. */
+static void forget(struct search *q, struct tune_setting *x)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < q->turns; i++)
+        if (q->turn[i].x != x)
+            q->turn[n++] = q->turn[i];
+    q->turns = n;
+    x->log = x->log_ratio[0];
+    x->hopeless = true;
+}
+
 /* Each of a list alone. */
 static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
 {
@@ -361,10 +399,14 @@ static int try_alone(struct search *q, struct tune_setting **list, uint32_t n)
             code = take_round(q, &list[i], n - i < ROUND ? n - i : ROUND);
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (list[i]->rounds > 0)
-            q->effect[q->effects++].alone = list[i];
-        else if (!list[i]->dropped)
+        if (list[i]->rounds == 0 && !list[i]->dropped)
             list[i]->why = "not reached: the budget was spent";
+        if (list[i]->rounds == 0 || is_known(q, list[i]))
+            continue;
+        if (list[i]->change != NULL && list[i]->rounds == 1 && list[i]->log_ratio[0] > HOPELESS)
+            forget(q, list[i]);
+        else
+            q->effect[q->effects++].alone = list[i];
     }
     return code;
 }

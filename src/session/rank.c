@@ -100,7 +100,7 @@ void rank_clear_heap(struct rank *r)
 
 static bool has_peaks(const struct session *s)
 {
-    return s->verb == VERB_BENCH && !s->times_only;
+    return s->verb == VERB_BENCH && s->scope == BENCH_ALL;
 }
 
 /* What the links can do, before anything lives in the heap. What was written is taken away again:

@@ -122,23 +122,24 @@ static void record_all(struct graphs *g)
     struct rank *r = g->rank;
     const struct epa_algorithm *a = r->algorithm;
     uint32_t first = r->first_stages, last = r->n_stages - 1;
-    bool whole = is_whole(g);
+    bool whole = is_whole(g), stages = r->session->scope != BENCH_TOTAL;
 
     record_figure(g, iterations_of(g), whole ? last : (uint32_t)SESSION_PAIR);
     for (uint32_t i = 0; i < KEPT && i < options_of(g)->input_sets; i++)
         g->problem[i] = *problem_of(r, i);
     if (whole)
         return;
-    if (is_kind(r, first, EPA_STAGE_EXPERTS))
+    if (stages && is_kind(r, first, EPA_STAGE_EXPERTS))
         record_figure(g, &g->figure[FIGURE_EXPERTS], first);
-    if (a->combines_again)
+    if (stages && a->combines_again)
         record_figure(g, &g->figure[FIGURE_COMBINE], last);
-    if (a->discard != NULL)
+    if (stages && a->discard != NULL)
         record_figure(g, &g->figure[FIGURE_DISPATCH], first - 1);
     if (r->boot->world.rank != 0)
         return;
-    r->session->notes->not_alone[FIGURE_COMBINE] = !a->combines_again;
-    r->session->notes->not_alone[FIGURE_DISPATCH] = a->discard == NULL;
+    r->session->notes->not_alone[FIGURE_EXPERTS] = !stages;
+    r->session->notes->not_alone[FIGURE_COMBINE] = !stages || !a->combines_again;
+    r->session->notes->not_alone[FIGURE_DISPATCH] = !stages || a->discard == NULL;
 }
 
 static void destroy_figure(const struct rank *r, const struct figure *figure)
@@ -309,5 +310,6 @@ void rank_bench_graph(struct rank *r)
     rank_trace_pause(r);
     check(g);
     for (uint32_t i = 0; i < r->algorithm->n_parts && rank_good(r); i++)
-        time_part(g, i);
+        if (r->session->scope != BENCH_TOTAL)
+            time_part(g, i);
 }

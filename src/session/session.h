@@ -162,6 +162,10 @@ struct status_page_run;
 
 enum verb { VERB_RUN, VERB_BENCH, VERB_VERIFY };
 
+/* What a bench measures: peaks of links and of computing as well; times; or, where it launches
+ * graphs, times of whole iterations alone. */
+enum bench_scope { BENCH_ALL, BENCH_TIMES, BENCH_TOTAL };
+
 enum {
     SESSION_STAGES = 8,
     SESSION_ELSEWHERE = SESSION_STAGES, /* in no stage */
@@ -261,7 +265,7 @@ struct session {
     void *poll_arg;
     struct alternation *alternation; /* of this bench with another; NULL: it runs alone */
     uint32_t side;                   /* which of the two it is */
-    bool times_only;                 /* bench: no peaks, of links or of computing */
+    enum bench_scope scope;          /* bench: what is measured */
 
     /* Shared between processes. */
     char *block; /* [ranks][block_bytes], what each rank writes; NULL: not mapped yet */

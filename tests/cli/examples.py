@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """examples.py EPA2A SOURCE: every key of an experiment and every option of a plugin has help with a type, a
-default and an example, and `config check` takes the example and each value that `epa2a tune` tries. Every variable EPA2A_... that the sources
+default and an example that is another value, and `config check` takes the example and each value that `epa2a tune` tries. Every variable EPA2A_... that the sources
 read is told by `help environment`."""
 import pathlib
 import re
@@ -49,6 +49,10 @@ def main(epa2a, source):
                 print(f"{key}: no default or no example: {text}")
                 failed += 1
                 continue
+            default = re.search(r"^  default   (.*)$", text, re.M)
+            if default and shlex.split(example[1])[-1].split("=", 1)[1] == default[1]:
+                print(f"{key}: the example is the default: {example[1]}")
+                failed += 1
             done = run(epa2a, "config", "check", file, *shlex.split(example[1]))
             if re.search(OF_ITS_FORM, done.stderr):  # else it wants others beside it, or another machine
                 print(f"{key}: {example[1]}: {done.stderr}")

@@ -179,6 +179,88 @@ static uint32_t misses(const struct effect *effect, double budget_s, double nois
     return out;
 }
 
+/* ---- effects at random: of values alone, a few of them large, and of some pairs ---- */
+
+enum { VALUES = 10, PAIRED = VALUES * VALUES / 2, EFFECTS = VALUES + PAIRED + 4 };
+static const char *const values[VALUES] = {
+    "transport.wait=spin",      "transport.wait=yield", "algorithm.nontemporal=off",
+    "algorithm.nontemporal=on", "launcher.pin=none",    "algorithm.recv_layout=padded",
+    "algorithm.dedup=true",     "backend.workers=2",    "transport.huge_pages=off",
+    "backend.huge_pages=false",
+};
+
+static void draw_effects(struct made_up *m, struct effect out[EFFECTS], char name[PAIRED][80])
+{
+    static const struct effect slow[] = {
+        {"backend.workers=4", 1}, {"backend.workers=8", 2}, {"backend.workers=16", 4}};
+    uint32_t n = 0, pairs = 0;
+
+    now = m;
+    for (size_t i = 0; i < LENGTH(slow); i++)
+        out[n++] = slow[i];
+    for (uint32_t i = 0; i < VALUES; i++) {
+        double size = uniform() < 0.15 ? 0.4 : 0.05;
+
+        out[n++] = (struct effect){values[i], uniform() < 0.4 ? 0 : size * normal()};
+        for (uint32_t k = 0; k < i; k++) {
+            const char *a = values[k], *b = values[i], *first = strcmp(a, b) < 0 ? a : b;
+
+            if (uniform() > 0.2)
+                continue;
+            snprintf(name[pairs], 80, "%s %s", first, first == a ? b : a);
+            out[n++] = (struct effect){name[pairs++], 0.035 * normal()};
+        }
+    }
+    out[n] = (struct effect){NULL, 0};
+}
+
+/* Of all combinations; those of one option are side by side. */
+static double find_least(uint32_t from, const char **set, uint32_t n)
+{
+    struct tune_setting x = {.set = set, .n = n};
+    double least = log_of(&x);
+
+    for (uint32_t i = from; i < VALUES; i++) {
+        uint32_t next = i + 1;
+        size_t bytes = strcspn(values[i], "=") + 1;
+
+        while (next < VALUES && strncmp(values[next], values[i], bytes) == 0)
+            next++;
+        set[n] = values[i];
+        least = fmin(least, find_least(next, set, n + 1));
+    }
+    return least;
+}
+
+/* How far 20 searches end from the best, on average. */
+static double mean_behind(double budget_s, double noise)
+{
+    static char name[PAIRED][80], found[400];
+    struct effect effects[EFFECTS];
+    const char *set[VALUES];
+    double sum = 0;
+
+    for (uint64_t k = 0; k < 20; k++) {
+        struct made_up m = {.effect = effects,
+                            .ns = 50000,
+                            .noise = noise,
+                            .beside_ns = 60000000,
+                            .burst = 0.03,
+                            .random = random_mix(k + 100)};
+
+        draw_effects(&m, effects, name);
+        sum += search_over(&m, budget_s, found, sizeof(found)) - find_least(0, set, 0);
+    }
+    print_message("%.0f s, noise %.3f: %.4f behind the best\n", budget_s, noise, sum / 20);
+    return sum / 20;
+}
+
+TEST(whatever_the_effects_the_best_is_near)
+{
+    assert_true(mean_behind(30, 0.01) < 0.015);
+    assert_true(mean_behind(8, 0.01) < 0.025);
+}
+
 TEST(what_gains_only_together_is_found)
 {
     assert_true(misses(together, 60, 0.015, -0.11) <= 1);

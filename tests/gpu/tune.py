@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""tune.py EPA2A: `epa2a tune` of ranks on GPUs, which are threads of one process that is kept: over kernels on CPUs."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+FILE = """version: 1
+ranks: 2
+backend: {name: cuda, share: true}
+transport: nvlink
+algorithm: ll_v2
+moe: {max_tokens: 4, hidden: 256, experts: 8, topk: 2, fp8_group_size: 128}
+timeout: 20s
+bench: {warmup: 2, iterations: 40, calls_per_graph: 2}
+"""
+
+
+def children(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def main(epa2a):
+    epa2a = os.path.abspath(epa2a)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("x.yaml").write_text(FILE)
+        journal = pathlib.Path("dir/tune.jsonl")
+
+        def turns():
+            lines = journal.read_text().splitlines()[1:] if journal.exists() else []
+            return [json.loads(line) for line in lines]
+
+        def wait_for(n):
+            while len(turns()) < n:
+                assert job.poll() is None, job.communicate()
+                time.sleep(0.01)
+
+        job = subprocess.Popen([epa2a, "tune", "x.yaml", "--keys", "algorithm.*", "--budget", "600s", "--out-dir", "dir",
+                                "--json", "x.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # One process for all turns. A setting of which it dies is dropped, and another process goes on. (Stopped, tune
+        # waits for a turn of the first round, and the one after it is not the file's, without which there is nothing.)
+        wait_for(3)
+        (first,) = children(job.pid)
+        wait_for(4)
+        job.send_signal(signal.SIGSTOP)
+        assert children(job.pid) == [first] and len(turns()) <= 6, turns()
+        os.kill(first, signal.SIGKILL)
+        job.send_signal(signal.SIGCONT)
+        while not any(turn["code"] for turn in turns()):
+            wait_for(len(turns()) + 1)
+        wait_for(len(turns()) + 3)
+        (second,) = children(job.pid)
+        assert second != first
+        # Interrupted it says what it has, and leaves no process.
+        job.send_signal(signal.SIGINT)
+        printed = job.communicate()[0]
+        assert job.returncode == 130 and "ranks were threads of one" in " ".join(printed.split("\n#   ")), printed
+        assert not pathlib.Path(f"/proc/{second}").exists()
+        (lost,) = [turn for turn in turns() if turn["code"] != 0]
+        assert "died" in lost["error"], lost
+        # A sample is a graph of two calls: twenty are enough, or as many as take a third of a turn.
+        whole, third = turns()[1], turns()[2]["what"]
+        assert third["iterations"] <= max(20, whole["took_ns"] / 3 / (2 * whole["fastest_ns"])), (whole, third)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
