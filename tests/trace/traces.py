@@ -159,8 +159,13 @@ def nodes():
         assert {e['args']['peer'] for e in by_stage[stage]} == {0, 1, 2, 3}
     profile('verify', 'slow', 'ranks_per_node=0', 'launcher=thread', 'verify.iterations=3', 'tokens=full', 'moe.max_tokens=9',
             'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s',
-            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 200ms}')
-    assert 'slowest source of tokens: rank 2' in run('trace', 'summary', 'slow.json').stdout
+            'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 1s}')
+    counts = [e for e in load('slow.json')['traceEvents'] if e.get('cat') == 'kernel' and 'peer' in e['args'] and
+              'token' not in e['args']]
+    assert {(e['pid'], e['args']['peer']) for e in counts} == {(a, b) for a in range(4) for b in range(4)}
+    longest = max(counts, key=lambda e: e['dur'])  # of those that had a core in time
+    assert longest['args']['peer'] == 2 and longest['pid'] != 2, counts
+    assert 'slowest source of tokens: rank' in run('trace', 'summary', 'slow.json').stdout
     # In bench kernels are those of the last iteration, not of the check that comes a while after it.
     profile('bench', 'b', 'transport.between_nodes=shm', 'launcher=thread', 'bench.iterations=3', 'bench.warmup=1',
             'bench.clock=events', 'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3',
