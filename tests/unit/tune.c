@@ -194,8 +194,8 @@ static int take_made_up(void *arg, uint32_t first, double median[][2], double *f
     return EXIT_OK;
 }
 
-/* After 19 rounds p is 0.0012: more than look 3 of many may err with, which is 0.01 / 12, and less than
- * the last one may, which is 0.01 / 3. */
+/* After 19 rounds p is 0.0012: more than look 3 of many may err with, which is 0.01 / 12, and less
+ * than the last one may, which is 0.01 / 3. */
 TEST(the_last_look_may_err_as_far_as_those_before_did_not)
 {
     struct turns t = {.take = take_made_up, .arg = &t, .threshold = 0.01, .alpha = 0.01};
