@@ -274,6 +274,7 @@ struct turns {
     double *figure[TURNS_STAGES];    /* [rounds] logarithms of B / A */
     double *median[TURNS_STAGES][2]; /* [rounds] ns */
     uint32_t rounds, look;           /* look: as in turns_judge() */
+    bool is_last;                    /* the budget is spent, and it is not decided */
     uint64_t spent_ns;
     bool progress; /* is shown */
 };

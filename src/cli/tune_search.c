@@ -375,8 +375,8 @@ static bool is_known(const struct search *q, const struct tune_setting *x)
     return false;
 }
 
-/* What takes many times as long is no part of the fit: one such turn would say more than all others,
- * and what it is off counts as noise. */
+/* What takes many times as long is no part of the fit: one such turn would say more than all
+ * others, and what it is off counts as noise. */
 static void forget(struct search *q, struct tune_setting *x)
 {
     uint32_t n = 0;

@@ -179,6 +179,39 @@ static uint32_t misses(const struct effect *effect, double budget_s, double nois
     return out;
 }
 
+/* ---- the last comparison ---- */
+
+/* One round is slower by far, all others are faster. */
+static int take_made_up(void *arg, uint32_t first, double median[][2], double *figure)
+{
+    struct turns *t = arg;
+
+    (void)first;
+    t->spent_ns += 1000000000;
+    median[0][0] = 100;
+    median[0][1] = 90;
+    figure[0] = t->rounds == 0 ? 0.3 : -0.1 - 0.001 * t->rounds;
+    return EXIT_OK;
+}
+
+/* After 19 rounds p is 0.0012: more than look 3 of many may err with, which is 0.01 / 12, and less
+ * than the last one may, which is 0.01 / 3. */
+TEST(the_last_look_may_err_as_far_as_those_before_did_not)
+{
+    struct turns t = {.take = take_made_up, .arg = &t, .threshold = 0.01, .alpha = 0.01};
+    struct arena *arena = arena_create();
+    enum compare_verdict verdict;
+    struct comparison x = {0};
+
+    turns_init(&t, arena, 1);
+    assert_int_equal(turns_take(&t, UINT64_C(19000000000), &verdict), EXIT_OK);
+    assert_int_equal(t.rounds, 19);
+    assert_int_equal(verdict, COMPARE_UNCLEAR);
+    assert_int_equal(turns_result(&t, 0, &x), COMPARE_FASTER);
+    assert_true(x.high < 1 && x.p > 0.01 / 12);
+    arena_destroy(arena);
+}
+
 /* ---- effects at random: of values alone, a few of them large, and of some pairs ---- */
 
 enum { VALUES = 10, PAIRED = VALUES * VALUES / 2, EFFECTS = VALUES + PAIRED + 4 };
