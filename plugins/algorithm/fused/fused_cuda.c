@@ -501,8 +501,11 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->part_channels = l->part_channels;
     a->batch = BATCH_BYTES / l->message_bytes;
     a->batch = a->batch < 4 ? 4 : a->batch > 16 ? 16 : a->batch;
-    a->sums =
-        l->parts == 1 && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks ? SUMS : 1;
+    /* Few tokens, by one: who adds one up waits for its outputs (fused_early()). */
+    a->sums = l->parts == 1 && !l->spread &&
+                      (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks
+                  ? SUMS
+                  : 1;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     fill_ways(c, &a->ways);
     a->up_scale = mlp->up_scale;
