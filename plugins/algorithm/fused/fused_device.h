@@ -120,7 +120,7 @@ struct fused_args {
     uint32_t waves;  /* that tokens are sent in; more than one only if sorted */
     uint32_t direct; /* one rank: sums are outputs */
     uint32_t few;    /* rows of all ranks together (fused_few.cuh); 0: an expert has its own */
-    uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
+    uint32_t spread; /* all warps that multiply send a token together */
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
     uint32_t stages;               /* of a warp that sends and adds up; 1 to FUSED_STAGES */

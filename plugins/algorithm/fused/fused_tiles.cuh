@@ -184,8 +184,7 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tabl
     if (task.kind == FUSED_UP)
         return fused_wait_count(
             a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
-            task.rows * (a.spread != 0 ? FUSED_MATH_WARPS : 1),
-            {0, FUSED_WAIT_ROWS, task.expert, task.block});
+            task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
     return fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
                             {0, FUSED_WAIT_ACTS, task.expert, task.block});
 }

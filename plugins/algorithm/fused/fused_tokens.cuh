@@ -549,12 +549,11 @@ EPA_DEV bool fused_wait_arrived(const struct fused_args &a, const struct fused_t
 {
     const uint32_t *arrived = reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived));
     uint32_t expert, rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
-    uint32_t each = a.spread != 0 ? FUSED_MATH_WARPS : 1;
 
     if (a.ways.by_expert != 0)
-        return fused_wait_count(a, arrived + expert, t.rows[expert] * each,
+        return fused_wait_count(a, arrived + expert, t.rows[expert],
                                 {0, FUSED_WAIT_EXPERT, expert, block});
-    return fused_wait_count(a, arrived + block, rows * each, {0, FUSED_WAIT_ROWS, expert, block});
+    return fused_wait_count(a, arrived + block, rows, {0, FUSED_WAIT_ROWS, expert, block});
 }
 
 /* One warp. */
