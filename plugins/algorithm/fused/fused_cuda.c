@@ -172,8 +172,7 @@ static uint32_t choose_few(const struct cuda_layout *l, const struct fused_confi
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
 
-    /* Tiles of more rows are not swapped, and take longer. */
-    return rows <= (l->kind.fp8 ? FUSED_FEW : FUSED_FEW / 2) && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
+    return rows <= FUSED_FEW && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }
@@ -260,10 +259,10 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
     l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
     l.arrived_at = algo_place(&l.heap_bytes, counters * 4 + l.few * sizeof(uint64_t), 1);
-    l.partial_at = algo_place(
-        &l.heap_bytes,
-        l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden * (l.few != 0 ? 4 : 2),
-        1);
+    l.partial_at = algo_place(&l.heap_bytes,
+                              l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden *
+                                  (l.few != 0 ? 4 : 2),
+                              1);
     l.flags_at = algo_place(&l.heap_bytes, l.returns * l.parts * sizeof(uint64_t), 1);
     *out = l;
     return EPA_OK;
@@ -502,10 +501,10 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->batch = BATCH_BYTES / l->message_bytes;
     a->batch = a->batch < 4 ? 4 : a->batch > 16 ? 16 : a->batch;
     /* Few tokens, by one: who adds one up waits for its outputs (fused_early()). */
-    a->sums = l->parts == 1 && !l->spread &&
-                      (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks
-                  ? SUMS
-                  : 1;
+    a->sums =
+        l->parts == 1 && !l->spread && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks
+            ? SUMS
+            : 1;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     fill_ways(c, &a->ways);
     a->up_scale = mlp->up_scale;

@@ -29,7 +29,7 @@ enum {
     FUSED_PIECE = 2048,
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
-    FUSED_FEW = 64, /* tokens of all ranks, at most, where each expert multiplies all */
+    FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };

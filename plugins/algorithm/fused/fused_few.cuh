@@ -2,10 +2,10 @@
  * what a layer waits for is not bytes.
  *
  * Every expert that has a row multiplies the rows of all ranks, as a tile of one row takes as long
- * as one of 64: its weights are read once. So a row needs no place among those of its expert: it
- * stands where its rank and its token say, once for all experts of a rank, and leaves before
- * anything has arrived. All ranks get the choices of all tokens instead of counts, and from them
- * know which rows and which experts a sum has: nothing is queued.
+ * as one of 32 (one of 64 takes longer): its weights are read once. So a row needs no place among
+ * those of its expert: it stands where its rank and its token say, once for all experts of a rank,
+ * and leaves before anything has arrived. All ranks get the choices of all tokens instead of
+ * counts, and from them know which rows and which experts a sum has: nothing is queued.
  *
  * Rows and choices stand in two sets, as counts do (fused_layer.cuh): who begins call n + 2 had
  * everybody's choices of n + 1, so their kernels n have ended. Flags carry the call. */
@@ -32,29 +32,13 @@ EPA_DEV uint64_t fused_few_choice(const struct fused_args &a, uint32_t i)
 {
     if (i >= a.c.tokens * a.c.topk)
         return ~0u;
-    return (uint32_t)__ldg(a.c.expert + i) |
-           (uint64_t)__float_as_uint(__ldg(a.c.weight + i)) << 32;
+    return (uint32_t)__ldg(a.c.expert + i) | (uint64_t)__float_as_uint(__ldg(a.c.weight + i)) << 32;
 }
 
 /* Own tokens that this block sends: not the first block, if there are others. */
 EPA_DEV uint32_t fused_few_token(void)
 {
     return (blockIdx.x + gridDim.x - 1) % gridDim.x;
-}
-
-/* What is read first is on its way from memory while the call's number is. */
-template <int IN> EPA_DEV void fused_few_fetch(const struct fused_args &a)
-{
-    uint32_t choices = a.c.tokens * a.c.topk * 4, i = threadIdx.x * 32;
-    uint32_t bytes = a.c.hidden * (IN == DEVICE_FP8 ? 1 : 2);
-
-    for (; blockIdx.x == 0 && i < choices; i += FUSED_THREADS * 32) {
-        epa_dev_prefetch(reinterpret_cast<const char *>(a.c.expert) + i);
-        epa_dev_prefetch(reinterpret_cast<const char *>(a.c.weight) + i);
-    }
-    for (i = threadIdx.x * 32; fused_few_token() < a.c.tokens && i < bytes;
-         i += FUSED_THREADS * 32)
-        epa_dev_prefetch(static_cast<const char *>(a.c.x) + (size_t)fused_few_token() * bytes + i);
 }
 
 /* The first block: all ranks get the choices of this one. Who has read them may add to counters
@@ -111,7 +95,7 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
     }
 }
 
-/* One warp, after a barrier behind fused_few_send() of all: what it stored has arrived before the
+/* One warp, behind a barrier after fused_few_send(): what all have stored has arrived before the
  * flags. */
 EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
 {
@@ -262,8 +246,7 @@ EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t 
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* those beyond are read again, for nothing */
             r = left != 0 ? __ffs(left) - 1 : r;
-            const char *from =
-                fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, part);
+            const char *from = fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, part);
 
             epa_dev_load_pair(from, &v[i][0], &seen[0]);
             epa_dev_load_pair(from + 16, &v[i][1], &seen[1]);

@@ -26,6 +26,7 @@
  *      sum at the token's rank, with a flag. Few tokens are queued when their rows have arrived,
  *      and who adds up one waits for its outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
+ * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh.
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
  * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
@@ -45,7 +46,8 @@
 extern __shared__ __align__(1024) uint32_t shared[];
 
 /* At the beginning of shared memory; then tables. */
-template <class S> struct __align__(16) fused_shared {
+template <class S> struct __align__(16) fused_shared
+{
     typename S::ring ring;
     struct fused_pipe pipe;
 };
@@ -127,8 +129,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
     bool few = !S::WAYS && a.few != 0;
 
-    if (few)
-        fused_few_fetch<IN>(a);
+    if (!S::WAYS && a.spread != 0)
+        fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
     uint64_t call = dev_begin(a.c, false, true);
 
     if (threadIdx.x == 0)
@@ -137,8 +139,12 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     if (few) {
         if (blockIdx.x == 0)
             fused_few_publish(a, call);
-        if (group != 0)
+        if (group != 0) {
             fused_few_send<IN>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+            epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        }
+        if (warp == 4)
+            fused_few_arrive(a, call);
     } else if (a.sorted != 0 && dispatches) {
         fused_publish_share<S>(a, call, scratch, t);
         if (a.waves == 1) {
@@ -197,12 +203,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
-        if (few) {
-            if (warp == 4)
-                fused_few_arrive(a, call);
-        } else if (a.spread && dispatches)
+        if (!few && a.spread && dispatches)
             fused_dispatch_spread<IN, S>(a, t, warp - 4, p->rows, m.staged);
-        else if (!a.sorted && dispatches)
+        else if (!few && !a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
         if (begins)
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);

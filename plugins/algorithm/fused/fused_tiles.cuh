@@ -20,7 +20,7 @@ struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
-    const uint32_t *wants;  /* few tokens: fused_tables' */
+    const uint32_t *wants;       /* few tokens: fused_tables' */
     uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
 };
 
@@ -54,6 +54,8 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     }
     if (index >= t.unit_at[units] * (a.up_tiles + a.down_tiles))
         return task;
+    /* The first `lag` steps are up tiles alone. */
+    *step = max(*step, device_cell_of(t.unit_at, min(units, lag), index / a.up_tiles));
     while (fused_step_at(a, t, *step + 1) <= index)
         ++*step;
     index -= fused_step_at(a, t, *step);
@@ -101,15 +103,14 @@ EPA_DEV struct fused_task fused_take_tile(const struct fused_args &a, const stru
     return task;
 }
 
-/* Of the i-th tile of this block. Few tokens: the first is by number, as an atomic takes a while. */
+/* Of the i-th tile of this block. The first is by number, as an atomic takes a while. */
 template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a, uint32_t i)
 {
     uint32_t counter = S::WAYS && a.ways.part == FUSED_PART_DOWN ? FUSED_TICKET_DOWN : FUSED_TICKET;
-    uint32_t first = !S::WAYS && a.few != 0 ? gridDim.x : 0;
 
-    if (first != 0 && i == 0)
+    if (i == 0)
         return blockIdx.x;
-    return a.dynamic != 0 ? first + atomicInc(a.state + counter, INT32_MAX) : 0;
+    return a.dynamic != 0 ? gridDim.x + atomicInc(a.state + counter, INT32_MAX) : 0;
 }
 
 /* The first row that a tile multiplies: received, or of the intermediate. */
@@ -142,25 +143,28 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
 }
 
 /* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
- * while the one before is loaded, so that nothing waits for its ticket. */
+ * while the one before is loaded, so that nothing waits for its ticket; where tiles are few, not
+ * before that is multiplied, as another block may have nothing to do. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, typename S::ring &ring)
 {
-    enum { STAGE = 2 * GEMM_BOX_BYTES };
+    enum { STAGE = 2 * GEMM_BOX_BYTES, STAGES = S::ring::STAGES };
     struct gemm_at at = {0, 0};
-    uint32_t step = 0;
+    uint32_t step = 0, tiles = t.unit_at[t.scalars[FUSED_UNITS]] * (a.up_tiles + a.down_tiles);
+    bool late = tiles <= 2 * gridDim.x;
     struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a, 0), &step);
 
     for (uint32_t i = 1; next.kind != FUSED_END; i++) {
         struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
-        uint32_t steps = up ? a.up_steps : a.down_steps;
+        uint32_t steps = up ? a.up_steps : a.down_steps,
+                 first = late && steps > STAGES ? STAGES + 1 : 1;
         const char *from =
             (up ? a.up : a.down) +
             ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) * steps * STAGE;
 
-        gemm_load_packed(ring, at, from, 1, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from, first, EPA_L2_NORMAL);
         next = fused_take_tile<S>(a, t, p, i, fused_ticket<S>(a, i), &step);
         if (S::FP8 && next.kind != FUSED_END) {
             struct gemm_scales of = fused_scales<S>(a, next, 0);
@@ -168,7 +172,7 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             for (uint32_t b = 0; b < 2; b++)
                 gemm_fetch_scales(of.box[b], next.kind == FUSED_UP ? a.up_steps : a.down_steps);
         }
-        gemm_load_packed(ring, at, from + STAGE, steps - 1, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from + first * STAGE, steps - first, EPA_L2_NORMAL);
     }
 }
 

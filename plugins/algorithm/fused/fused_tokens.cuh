@@ -360,8 +360,7 @@ static __device__ __noinline__ void fused_publish_share(const struct fused_args 
 EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32_t source,
                                uint32_t index, uint32_t each, uint64_t *out)
 {
-    const char *from =
-        dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * each + index) * 16;
+    const char *from = dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * each + index) * 16;
     uint32_t what = a.few != 0 ? FUSED_WAIT_CHOICES : FUSED_WAIT_COUNTS;
     struct epa_dev_wait w = {0, what, source, index};
     struct epa_dev_poll poll = {};

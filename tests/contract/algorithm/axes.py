@@ -572,7 +572,7 @@ FILES = {
             "usual kernels, few tokens, one rank": "ranks: 1, routing: {kind: masked, share: 0.5}",
             "usual kernels, FP8, few tokens, three ranks, 640 channels":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 3, moe.experts: 15, "
-                "moe.hidden: 640, expert.ffn: 384",
+                "moe.max_tokens: 10, moe.hidden: 640, expert.ffn: 384",
             "usual kernels, f16, FP8, many tokens":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.dtype: f16, " + MANY_LAYER_TOKENS,
             "usual kernels, f16, not sorted, many tokens":
