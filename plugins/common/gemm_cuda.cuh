@@ -546,7 +546,13 @@ struct gemm_out {
     char *row;     /* of the tile's first row and first column of a box */
     size_t stride; /* bytes */
     uint32_t rows; /* of the tile, that exist */
+    uint64_t skip; /* of a swapped tile: rows that are not stored, a bit each */
 };
+
+EPA_DEV bool gemm_stores(const struct gemm_out &to, uint32_t row)
+{
+    return row < to.rows && (to.skip >> row & 1) == 0;
+}
 
 /* The 128 columns of a box in 16 bits, or in float32 where FLOAT. */
 template <bool F16, bool FLOAT>
@@ -599,7 +605,7 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
                 uint32_t row = gemm_small_row(4 * c + i);
                 float *at = reinterpret_cast<float *>(to.row + row * to.stride) + column + lane / 4;
 
-                if (row < to.rows) {
+                if (gemm_stores(to, row)) {
                     at[0] = v[4 * c + i];
                     at[8] = v[4 * c + 2 + i];
                 }
@@ -611,7 +617,7 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
             uint32_t low = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c], v[4 * c + 1]));
             uint32_t high = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c + 2], v[4 * c + 3]));
 
-            if (row < to.rows) {
+            if (gemm_stores(to, row)) {
                 at[0] = low;
                 at[4] = high;
             }
@@ -746,7 +752,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
             float scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f, high = v[4 * c + 2 + i];
             float by = gemm_quotient_factor(scale);
 
-            if (lane / 4 == 0 && column % GROUP == 0 && of < to.rows)
+            if (lane / 4 == 0 && column % GROUP == 0 && gemm_stores(to, of))
                 scale_to[of * scale_stride + group] = scale;
             scale *= by;
             low = isinf(low) ? copysignf(448.0f * scale, low) : low * by;
@@ -755,7 +761,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
         }
         /* Rows and columns change places; a half word has columns j and j + 8. */
         word = epa_dev_transpose(word);
-        if (row < to.rows) {
+        if (gemm_stores(to, row)) {
             char *at = to.row + row * to.stride + column + 2 * (lane % 4);
 
             *reinterpret_cast<uint16_t *>(at) = (uint16_t)__byte_perm(word, 0, 0x20);

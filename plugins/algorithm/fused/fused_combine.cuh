@@ -177,9 +177,10 @@ EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
 
 /* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
  * pointer and its weight, in their order. 512 bytes, SWEEPS times, of MANY rows are on their way
- * together. One warp. */
-template <bool F16, int SWEEPS, int MANY>
-EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *to, uint32_t bytes)
+ * together. store(at, sum): a lane's 16 bytes. One warp. */
+template <bool F16, int SWEEPS, int MANY, class STORE>
+EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, uint32_t bytes,
+                          STORE store)
 {
     uint32_t lane = epa_dev_lane();
 
@@ -221,7 +222,7 @@ EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, char *t
 #pragma unroll
         for (int s = 0; s < SWEEPS; s++)
             if (from + s * 512 + lane * 16 < bytes)
-                epa_dev_store16(to + from + s * 512 + lane * 16, epa_dev_pack<F16>(sum[s]));
+                store(from + s * 512 + lane * 16, epa_dev_pack<F16>(sum[s]));
     }
 }
 
@@ -486,11 +487,13 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
                 struct fused_place place = next;
 
                 next = fused_place_of(a, fused_item<S>(a, item, min(k + 1, n - 1)));
+                char *to = fused_sum_to<S>(a, s) + fused_part_at(a, part);
+
                 fused_reduce<S::F16, SWEEPS, MANY>(
                     s.n == 32 ? ~0u : (1u << s.n) - 1,
                     a.y + (uint64_t)place.row * a.c.hidden * 2 + fused_part_at(a, part),
-                    place.weight, fused_sum_to<S>(a, s) + fused_part_at(a, part),
-                    fused_part_bytes(a, part));
+                    place.weight, fused_part_bytes(a, part),
+                    [to](uint32_t at, uint4 v) { epa_dev_store16(to + at, v); });
             }
         }
         __syncwarp();
@@ -558,11 +561,13 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
         __syncwarp();
         if (S::WAYS && (ranks >> lane & 1) == 0)
             source = a.c.v.rank; /* its pointer is not used */
+        char *to =
+            static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part);
+
         fused_reduce<S::F16, SWEEPS, MANY>(
             ranks, fused_partial<S>(a, a.c.v.rank, token, source, lane) + fused_part_at(a, part),
-            weight,
-            static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part),
-            fused_part_bytes(a, part));
+            weight, fused_part_bytes(a, part),
+            [to](uint32_t at, uint4 v) { epa_dev_store16(to + at, v); });
     }
     return true;
 }

@@ -21,6 +21,7 @@ struct cuda_layout {
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
     bool sorted, spread, swiglu, direct;
+    uint32_t few; /* rows of all ranks together, or 0 */
     uint32_t waves;
     bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
     struct fused_ways ways;
@@ -166,11 +167,23 @@ static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
     return waves > 1 ? (uint32_t)waves : 1;
 }
 
+/* Rows of few tokens, which each expert multiplies all of (fused_few.cuh). */
+static uint32_t choose_few(const struct cuda_layout *l, const struct fused_config *c)
+{
+    uint64_t rows = (uint64_t)l->size * l->max_tokens;
+
+    return rows <= FUSED_FEW && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
+               ? (uint32_t)rows
+               : 0;
+}
+
 /* Shared memory of a thread block, and what of the arguments it depends on. */
 static uint32_t shared_bytes(const struct cuda_layout *l, struct fused_args *a)
 {
     a->c.experts = l->experts;
     a->c.local = l->local;
+    a->c.topk = l->topk;
+    a->few = l->few;
     a->waves = l->waves;
     a->sorted = l->sorted;
     a->scales = l->scales;
@@ -225,6 +238,7 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.spread = l.max_tokens <= SPREAD_TOKENS;
+    l.few = choose_few(&l, c);
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
@@ -238,15 +252,17 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
                         "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
                         FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
     l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
-    words = (uint64_t)l.waves * l.experts + l.size;
+    words = l.few != 0 ? (uint64_t)l.max_tokens * l.topk : (uint64_t)l.waves * l.experts + l.size;
     l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
     counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
     l.counts_bytes = l.size * words * 16;
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
     l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
-    l.arrived_at = algo_place(&l.heap_bytes, counters * 4, 1);
-    l.partial_at = algo_place(
-        &l.heap_bytes, l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden * 2, 1);
+    l.arrived_at = algo_place(&l.heap_bytes, counters * 4 + l.few * sizeof(uint64_t), 1);
+    l.partial_at = algo_place(&l.heap_bytes,
+                              l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden *
+                                  (l.few != 0 ? 4 : 2),
+                              1);
     l.flags_at = algo_place(&l.heap_bytes, l.returns * l.parts * sizeof(uint64_t), 1);
     *out = l;
     return EPA_OK;
@@ -333,6 +349,17 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         (void)epa_fail(err, status,
                        "call %llu: waited %.3f s for counts of rank %u: the last are of call %llu",
                        wanted, waited, f->peer, seen);
+        return;
+    case FUSED_WAIT_CHOICES:
+        (void)epa_fail(err, status,
+                       "call %llu: waited %.3f s for choices of rank %u: the last are of call %llu",
+                       wanted, waited, f->peer, seen);
+        return;
+    case FUSED_WAIT_TOKEN:
+        (void)epa_fail(err, status,
+                       "tiles of rank %u: waited %.3f s for the row of token %u of rank %u: its "
+                       "flag is %llu, not %llu",
+                       rank, waited, f->index, f->peer, seen, wanted);
         return;
     case FUSED_WAIT_ROWS:
         (void)epa_fail(err, status,
@@ -467,13 +494,17 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->sorted = l->sorted;
     a->waves = l->waves;
     a->direct = l->direct;
+    a->few = l->few;
     a->spread = l->spread;
     a->parts = l->parts;
     a->part_channels = l->part_channels;
     a->batch = BATCH_BYTES / l->message_bytes;
     a->batch = a->batch < 4 ? 4 : a->batch > 16 ? 16 : a->batch;
+    /* Few tokens, by one: who adds one up waits for its outputs (fused_early()). */
     a->sums =
-        l->parts == 1 && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks ? SUMS : 1;
+        l->parts == 1 && !l->spread && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks
+            ? SUMS
+            : 1;
     a->dynamic = config->queue == FUSED_DYNAMIC;
     fill_ways(c, &a->ways);
     a->up_scale = mlp->up_scale;
@@ -520,7 +551,7 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
                   .layout = EPA_LAYOUT_EXPERT,
                   .recv_dtype = l->sends_fp8 ? EPA_FP8_E4M3 : (enum epa_dtype)m->dtype,
                   .sum = l->ways.apart ? EPA_SUM_ORDERED : EPA_SUM_BY_RANK,
-                  .dedup = l->ways.once,
+                  .dedup = l->ways.once || l->few != 0,
                   .output_dtype = (enum epa_dtype)m->dtype,
                   .fused = true,
                   .fp8_sum_bits = l->kind.fp8 ? 13 : 0,
@@ -528,7 +559,7 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
                   .dispatch_token_bytes = l->scales_at,
                   .combine_row_bytes = l->hidden * 2,
                   .combine_token_bytes = l->hidden * 2,
-                  .control_bytes = (l->waves * (uint64_t)l->experts + l->size) * 16},
+                  .control_bytes = l->counts_bytes / l->size},
     };
     return EPA_OK;
 }

@@ -29,6 +29,7 @@ enum {
     FUSED_PIECE = 2048,
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
+    FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
@@ -43,7 +44,9 @@ enum fused_wait {
     FUSED_WAIT_BLOCK,   /* all outputs of block `index` */
     FUSED_WAIT_PARTIAL, /* from rank `peer`, of token `index` */
     FUSED_WAIT_EXPERT,  /* all rows of expert `peer`, for block `index` */
-    FUSED_WAIT_COPIES   /* of rows of block `index`, expert `peer`, by tail warps */
+    FUSED_WAIT_COPIES,  /* of rows of block `index`, expert `peer`, by tail warps */
+    FUSED_WAIT_CHOICES, /* few tokens: of rank `peer` */
+    FUSED_WAIT_TOKEN    /* few tokens: the row of token `index` of rank `peer` */
 };
 
 /* Of a received row, behind its channels and scales; 16 bytes. */
@@ -103,7 +106,8 @@ struct fused_ways {
 struct fused_args {
     struct gemm_rows_map rows, act; /* that are multiplied: received rows, the intermediate */
     struct device_args c;
-    /* [source][waves * experts + size] packets: rows of a wave, or tokens; call */
+    /* [source][waves * experts + size] packets: rows of a wave, or tokens; call. Few tokens:
+     * [source][max_tokens][topk] expert, weight; call. */
     uint64_t counts[2];
     uint64_t recv, arrived, partial, flags;
     uint32_t message_bytes, scales_at, meta_at, scales; /* scales: of a row, rounded up to 4 */
@@ -115,7 +119,8 @@ struct fused_args {
     uint32_t sorted, dynamic;
     uint32_t waves;  /* that tokens are sent in; more than one only if sorted */
     uint32_t direct; /* one rank: sums are outputs */
-    uint32_t spread; /* all warps that multiply send a token together, and each counts its rows */
+    uint32_t few;    /* rows of all ranks together (fused_few.cuh); 0: an expert has its own */
+    uint32_t spread; /* all warps that multiply send a token together */
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
     uint32_t stages;               /* of a warp that sends and adds up; 1 to FUSED_STAGES */

@@ -43,6 +43,7 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_
     uint32_t bytes;
 
     tables += a->waves > 1 ? a->units + 1 : a->sorted ? a->c.experts : 0;
+    tables += a->few != 0 ? 2 * (a->few * a->c.topk + a->c.local) : 0;
     tables += a->sorted ? 0 : FUSED_MATH_WARPS * a->scales;
     bytes = (uint32_t)head + device_up16(4 * tables);
     a->stages = 1;

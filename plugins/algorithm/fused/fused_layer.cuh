@@ -26,6 +26,7 @@
  *      sum at the token's rank, with a flag. Few tokens are queued when their rows have arrived,
  *      and who adds up one waits for its outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
+ * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh.
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
  * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
@@ -45,13 +46,14 @@
 extern __shared__ __align__(1024) uint32_t shared[];
 
 /* At the beginning of shared memory; then tables. */
-template <class S> struct fused_shared {
+template <class S> struct __align__(16) fused_shared
+{
     typename S::ring ring;
     struct fused_pipe pipe;
 };
 
 /* One thread. */
-EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
+EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struct fused_pipe *p)
 {
     for (uint32_t i = 0; i < FUSED_RING; i++) {
         epa_dev_mbar_init(&p->known[i], 1);
@@ -60,6 +62,7 @@ EPA_DEV void fused_init(const struct fused_args &a, struct fused_pipe *p)
     }
     epa_dev_mbar_init_done();
     p->uncounted[0] = p->uncounted[1] = NULL;
+    p->wants = wants;
     for (uint32_t i = 0; i < GEMM_HEIGHTS; i++) {
         epa_dev_map_prefetch(&a.rows.height[i]);
         epa_dev_map_prefetch(&a.act.height[i]);
@@ -124,12 +127,25 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
+    bool few = !S::WAYS && a.few != 0;
+
+    if (!S::WAYS && a.spread != 0)
+        fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
     uint64_t call = dev_begin(a.c, false, true);
 
     if (threadIdx.x == 0)
-        fused_init(a, p);
+        fused_init(a, few ? t.wants : NULL, p);
     gemm_begin<S::TYPE>(s->ring);
-    if (a.sorted != 0 && dispatches) {
+    if (few) {
+        if (blockIdx.x == 0)
+            fused_few_publish(a, call);
+        if (group != 0) {
+            fused_few_send<IN>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+            epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        }
+        if (warp == 4)
+            fused_few_arrive(a, call);
+    } else if (a.sorted != 0 && dispatches) {
         fused_publish_share<S>(a, call, scratch, t);
         if (a.waves == 1) {
             fused_list<S>(a, t, scratch);
@@ -140,7 +156,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_publish<S>(a, call, scratch);
     }
     __syncthreads();
-    if (!fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
+    if (few ? !fused_few_prepare<S>(a, call, t)
+            : !fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
         dev_end(a.c, call, ends);
         return;
     }
@@ -164,10 +181,10 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         if (threadIdx.x == 0)
             fused_load_weights<S>(a, t, p, s->ring);
         else if (warp == 1)
-            fused_load_rows<S>(a, t, p, s->ring);
+            fused_load_rows<S>(a, call, t, p, s->ring);
         else if (S::WAYS && warp >= 2)
             fused_move<IN, S>(a, call, t, own, slots);
-        else if (warp >= 2) {
+        else if (warp >= 2 && !few) {
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, slots);
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
@@ -186,9 +203,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
-        if (a.spread && dispatches)
+        if (!few && a.spread && dispatches)
             fused_dispatch_spread<IN, S>(a, t, warp - 4, p->rows, m.staged);
-        else if (!a.sorted && dispatches)
+        else if (!few && !a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
         if (begins)
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
@@ -197,7 +214,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_stamp(a, call, FUSED_PHASE_TILES, false);
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
-        if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
+        if (few)
+            fused_few_end<S>(a, call, t);
+        else if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }
     dev_end(a.c, call, ends);

@@ -6,16 +6,20 @@
 
 /* Where 128 channels of a tile go, and their scales. */
 template <class S>
-EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused_task &task,
-                                  uint32_t group, float **scale)
+EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused_pipe *p,
+                                  const struct fused_task &task, uint32_t group, float **scale)
 {
     uint64_t row = (uint64_t)task.block * S::ROWS;
     bool up = task.kind == FUSED_UP;
     size_t stride = up ? a.ffn * S::BYTES : a.c.hidden * 2;
+    uint64_t skip = 0;
 
+    /* Few tokens: rows that did not choose this expert. */
+    if (!S::WAYS && p->wants != NULL)
+        skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
     *scale = a.act_row_scales + row * a.act_groups + group * S::SUBS;
     return {(up ? a.act_rows : a.y) + row * stride + group * FUSED_GROUP * (up ? S::BYTES : 2),
-            stride, task.rows};
+            stride, task.rows, skip};
 }
 
 template <int N>
@@ -64,7 +68,7 @@ EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
     for (int b = 0; b < 2; b++) {
         if (b == 1 && !both)
             break;
-        struct gemm_out out = fused_out<S>(a, task, group[b], &scale);
+        struct gemm_out out = fused_out<S>(a, p, task, group[b], &scale);
 
         if (S::FP8 && up)
             gemm_quantise<FUSED_GROUP / S::SUBS>(out, scale, a.act_groups, sum[b]);
@@ -75,8 +79,9 @@ EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
 
 /* A tile of at most N rows: `turn` as gemm_quantise_small() takes it. */
 template <class S, int N>
-EPA_DEV void fused_small_tile(const struct fused_args &a, typename S::ring &ring,
-                              struct gemm_at &at, const struct fused_task &task, uint32_t *turn)
+EPA_DEV void fused_small_tile(const struct fused_args &a, const struct fused_pipe *p,
+                              typename S::ring &ring, struct gemm_at &at,
+                              const struct fused_task &task, uint32_t *turn)
 {
     float sum[2][N / 2], *scale;
     uint32_t group[2];
@@ -91,7 +96,7 @@ EPA_DEV void fused_small_tile(const struct fused_args &a, typename S::ring &ring
     for (int b = 0; b < 2; b++) {
         if (b == 1 && !both)
             break;
-        struct gemm_out out = fused_out<S>(a, task, group[b], &scale);
+        struct gemm_out out = fused_out<S>(a, p, task, group[b], &scale);
 
         if (S::FP8 && up) {
             gemm_quantise_small<FUSED_GROUP / S::SUBS, N>(ring, *turn, out, scale, a.act_groups,
@@ -131,11 +136,11 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         if (task.rows > S::SMALL_ROWS)
             fused_wide_tile<S>(a, p, ring, at, task);
         else if (task.rows > 32)
-            fused_small_tile<S, S::SMALL_ROWS>(a, ring, at, task, &turn);
+            fused_small_tile<S, S::SMALL_ROWS>(a, p, ring, at, task, &turn);
         else if (task.rows > 16)
-            fused_small_tile<S, 32>(a, ring, at, task, &turn);
+            fused_small_tile<S, 32>(a, p, ring, at, task, &turn);
         else
-            fused_small_tile<S, 16>(a, ring, at, task, &turn);
+            fused_small_tile<S, 16>(a, p, ring, at, task, &turn);
         /* Each warpgroup counts what all of its threads have stored: a wide tile of 16 bits while
          * the next is multiplied, so that nobody waits for the stores. */
         epa_dev_named_sync(FUSED_NAMED_STORED + gemm_warpgroup(), 128);

@@ -3,7 +3,7 @@
 #ifndef FUSED_TILES_CUH
 #define FUSED_TILES_CUH
 
-#include "fused_tokens.cuh"
+#include "fused_few.cuh"
 
 enum fused_task_kind { FUSED_END, FUSED_UP, FUSED_DOWN };
 
@@ -20,6 +20,7 @@ struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
+    const uint32_t *wants;       /* few tokens: fused_tables' */
     uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
 };
 
@@ -53,6 +54,8 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     }
     if (index >= t.unit_at[units] * (a.up_tiles + a.down_tiles))
         return task;
+    /* The first `lag` steps are up tiles alone. */
+    *step = max(*step, device_cell_of(t.unit_at, min(units, lag), index / a.up_tiles));
     while (fused_step_at(a, t, *step + 1) <= index)
         ++*step;
     index -= fused_step_at(a, t, *step);
@@ -100,19 +103,32 @@ EPA_DEV struct fused_task fused_take_tile(const struct fused_args &a, const stru
     return task;
 }
 
-template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a)
+/* Of the i-th tile of this block. The first is by number, as an atomic takes a while. */
+template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a, uint32_t i)
 {
     uint32_t counter = S::WAYS && a.ways.part == FUSED_PART_DOWN ? FUSED_TICKET_DOWN : FUSED_TICKET;
 
-    return a.dynamic != 0 ? atomicInc(a.state + counter, INT32_MAX) : 0;
+    if (i == 0)
+        return blockIdx.x;
+    return a.dynamic != 0 ? gridDim.x + atomicInc(a.state + counter, INT32_MAX) : 0;
 }
 
-/* The scales of the rows of a tile, and of its weights. */
+/* The first row that a tile multiplies: received, or of the intermediate. */
 template <class S>
-EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task)
+EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
+                                 const struct fused_task &task)
+{
+    return !S::WAYS && a.few != 0 && task.kind == FUSED_UP ? fused_few_rows(call)
+                                                           : task.block * S::ROWS;
+}
+
+/* The scales of the rows of a tile, from `row` on, and of its weights. */
+template <class S>
+EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task,
+                                        uint32_t row)
 {
     bool up = task.kind == FUSED_UP, pairs = up && a.swiglu != 0;
-    uint32_t row = task.block * S::ROWS, steps = up ? a.up_steps : a.down_steps;
+    uint32_t steps = up ? a.up_steps : a.down_steps;
     uint32_t groups = (up ? a.up_rows : a.c.hidden) / GEMM_BOX, at = task.tile * (pairs ? 1 : 2);
     const float *boxes = (up ? a.up_scale : a.down_scale) + (size_t)task.expert * groups * steps;
     /* Sums of a box beyond the weights are not used. */
@@ -127,33 +143,36 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
 }
 
 /* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
- * while the one before is loaded, so that nothing waits for its ticket. */
+ * while the one before is loaded, so that nothing waits for its ticket; where tiles are few, not
+ * before that is multiplied, as another block may have nothing to do. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, typename S::ring &ring)
 {
-    enum { STAGE = 2 * GEMM_BOX_BYTES };
+    enum { STAGE = 2 * GEMM_BOX_BYTES, STAGES = S::ring::STAGES };
     struct gemm_at at = {0, 0};
-    uint32_t step = 0;
-    struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a), &step);
+    uint32_t step = 0, tiles = t.unit_at[t.scalars[FUSED_UNITS]] * (a.up_tiles + a.down_tiles);
+    bool late = tiles <= 2 * gridDim.x;
+    struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a, 0), &step);
 
     for (uint32_t i = 1; next.kind != FUSED_END; i++) {
         struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
-        uint32_t steps = up ? a.up_steps : a.down_steps;
+        uint32_t steps = up ? a.up_steps : a.down_steps,
+                 first = late && steps > STAGES ? STAGES + 1 : 1;
         const char *from =
             (up ? a.up : a.down) +
             ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) * steps * STAGE;
 
-        gemm_load_packed(ring, at, from, 1, EPA_L2_NORMAL);
-        next = fused_take_tile<S>(a, t, p, i, fused_ticket<S>(a), &step);
+        gemm_load_packed(ring, at, from, first, EPA_L2_NORMAL);
+        next = fused_take_tile<S>(a, t, p, i, fused_ticket<S>(a, i), &step);
         if (S::FP8 && next.kind != FUSED_END) {
-            struct gemm_scales of = fused_scales<S>(a, next);
+            struct gemm_scales of = fused_scales<S>(a, next, 0);
 
             for (uint32_t b = 0; b < 2; b++)
                 gemm_fetch_scales(of.box[b], next.kind == FUSED_UP ? a.up_steps : a.down_steps);
         }
-        gemm_load_packed(ring, at, from + STAGE, steps - 1, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from + first * STAGE, steps - first, EPA_L2_NORMAL);
     }
 }
 
@@ -169,20 +188,20 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tabl
     if (task.kind == FUSED_UP)
         return fused_wait_count(
             a, reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived)) + task.block,
-            task.rows * (a.spread != 0 ? FUSED_MATH_WARPS : 1),
-            {0, FUSED_WAIT_ROWS, task.expert, task.block});
+            task.rows, {0, FUSED_WAIT_ROWS, task.expert, task.block});
     return fused_wait_count(a, fused_acts(a) + task.block, 2 * a.up_tiles,
                             {0, FUSED_WAIT_ACTS, task.expert, task.block});
 }
 
 /* One warp: loads the rows of tiles, once they are there, and their scales. */
 template <class S>
-EPA_DEV void fused_load_rows(const struct fused_args &a, const struct fused_tables &t,
-                             struct fused_pipe *p, typename S::ring &ring)
+EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
+                             const struct fused_tables &t, struct fused_pipe *p,
+                             typename S::ring &ring)
 {
+    bool few = !S::WAYS && a.few != 0, ok = !few || fused_few_wait(a, call, t);
     struct gemm_at at = {0, 0};
     uint32_t lane = epa_dev_lane();
-    bool ok = true;
 
     for (uint32_t i = 0;; i++) {
         uint32_t slot = i % FUSED_RING, height, steps, row;
@@ -198,16 +217,16 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, const struct fused_tabl
             return;
         up = task.kind == FUSED_UP;
         steps = up ? a.up_steps : a.down_steps;
-        row = task.block * S::ROWS;
+        row = fused_first_row<S>(a, call, task);
         height = gemm_height(task.rows);
-        if (lane == 0 && ok)
+        if (lane == 0 && ok && !(few && up))
             ok = fused_wait_rows<S>(a, t, task);
         ok = __shfl_sync(EPA_DEV_ALL, ok, 0);
         epa_dev_fence_async_global();
         __syncwarp();
         const struct gemm_rows_map *map = up ? &a.rows : &a.act;
         if constexpr (S::FP8) {
-            struct gemm_scales of = fused_scales<S>(a, task);
+            struct gemm_scales of = fused_scales<S>(a, task, row);
 
             if (S::SUBS == 1 || up)
                 gemm_load_scaled_rows<FUSED_GROUP>(ring, at, map, height, row, of, steps,

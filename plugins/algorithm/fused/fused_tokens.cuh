@@ -34,10 +34,14 @@ struct fused_tables {
     uint32_t *block_at; /* [local + 1] blocks of rows before my expert */
     uint32_t *unit_at;  /* [units + 1] blocks before a unit; it is of one expert */
     uint32_t *unit_block; /* [units] its first block; one wave: unit_at */
+    uint32_t *choice;     /* few tokens: [few][topk] experts */
+    float *weight;        /* of those */
+    uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
     uint32_t *scalars;
 };
 
-enum { FUSED_UNITS, FUSED_LAG, FUSED_ITEMS, FUSED_CHOICES, FUSED_SCALARS };
+/* FUSED_HERE, and the next: few tokens: which have an expert here, a bit each. */
+enum { FUSED_UNITS, FUSED_LAG, FUSED_ITEMS, FUSED_CHOICES, FUSED_HERE, FUSED_SCALARS = 6 };
 
 EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at)
 {
@@ -50,6 +54,9 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.block_at = t.rows + a.c.local;
     t.unit_at = t.block_at + a.c.local + 1;
     t.unit_block = t.unit_at + (a.waves > 1 ? a.units + 1 : 0);
+    t.choice = t.unit_block + a.units + 1;
+    t.weight = reinterpret_cast<float *>(t.choice + a.few * a.c.topk);
+    t.wants = t.choice + 2 * a.few * a.c.topk;
     return t;
 }
 
@@ -349,12 +356,13 @@ static __device__ __noinline__ void fused_publish_share(const struct fused_args 
     fused_clear(next, words + 1);
 }
 
-EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_t source,
-                              uint32_t word, uint32_t *out)
+/* The index-th of the `each` packets that a rank sends to all. One thread. */
+EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32_t source,
+                               uint32_t index, uint32_t each, uint64_t *out)
 {
-    const char *from =
-        dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * fused_count_words(a) + word) * 16;
-    struct epa_dev_wait w = {0, FUSED_WAIT_COUNTS, source, word};
+    const char *from = dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * each + index) * 16;
+    uint32_t what = a.few != 0 ? FUSED_WAIT_CHOICES : FUSED_WAIT_COUNTS;
+    struct epa_dev_wait w = {0, what, source, index};
     struct epa_dev_poll poll = {};
     uint64_t value, seen;
 
@@ -365,8 +373,18 @@ EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_
         if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns, w, seen, call))
             return false;
     }
-    *out = (uint32_t)value;
+    *out = value;
     return true;
+}
+
+EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_t source,
+                              uint32_t word, uint32_t *out)
+{
+    uint64_t value = 0;
+    bool ok = fused_read_packet(a, call, source, word, fused_count_words(a), &value);
+
+    *out = (uint32_t)value;
+    return ok;
 }
 
 /* One warp: where rows of a rank's experts begin, `total` of each; experts begin at a block. */
@@ -530,12 +548,11 @@ EPA_DEV bool fused_wait_arrived(const struct fused_args &a, const struct fused_t
 {
     const uint32_t *arrived = reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.arrived));
     uint32_t expert, rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
-    uint32_t each = a.spread != 0 ? FUSED_MATH_WARPS : 1;
 
     if (a.ways.by_expert != 0)
-        return fused_wait_count(a, arrived + expert, t.rows[expert] * each,
+        return fused_wait_count(a, arrived + expert, t.rows[expert],
                                 {0, FUSED_WAIT_EXPERT, expert, block});
-    return fused_wait_count(a, arrived + block, rows * each, {0, FUSED_WAIT_ROWS, expert, block});
+    return fused_wait_count(a, arrived + block, rows, {0, FUSED_WAIT_ROWS, expert, block});
 }
 
 /* One warp. */

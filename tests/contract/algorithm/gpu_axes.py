@@ -197,6 +197,7 @@ FILES = {
              "32 choices": "moe.topk: 32, moe.experts: 64",
              "600 experts": "moe.experts: 600, moe.topk: 8, verify.iterations: 2",
              "one token or none": "moe.max_tokens: 1, verify.iterations: 12",
+             "more tokens than few": "moe.max_tokens: 40, verify.iterations: 2",
              "640 channels, 384 within": "moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
              "ranks straggle": "verify.straggle: 1ms, verify.iterations: 8, moe.hidden: 128"},
             {"in 16 bits": "", "FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
@@ -214,6 +215,16 @@ FILES = {
         "also": {
             "usual kernels": "",
             "usual kernels, FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
+            "usual kernels, more tokens than few": "moe.max_tokens: 40",
+            "usual kernels, FP8, more tokens than few":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 40",
+            "usual kernels, 200 tokens": "moe.max_tokens: 200, verify.iterations: 2",
+            "usual kernels, few tokens, ranks straggle": "moe.max_tokens: 4, verify.straggle: 1ms, verify.iterations: 8",
+            "usual kernels, few tokens, one block": "algorithm.blocks: 1, moe.max_tokens: 4",
+            "usual kernels, few tokens, one rank": "ranks: 1, routing: {kind: masked, share: 0.5}",
+            "usual kernels, FP8, few tokens, three ranks, 640 channels":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 3, moe.experts: 15, "
+                "moe.max_tokens: 10, moe.hidden: 640, expert.ffn: 384",
             "usual kernels, f16, FP8, many tokens":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.dtype: f16, " + MANY_LAYER_TOKENS,
             "usual kernels, f16, not sorted, many tokens":

@@ -1,0 +1,323 @@
+/* Of the kernel of fused: calls of few tokens, those of all ranks no more than FUSED_FEW, where
+ * what a layer waits for is not bytes.
+ *
+ * Every expert that has a row multiplies the rows of all ranks, as a tile of one row takes as long
+ * as one of 32 (one of 64 takes longer): its weights are read once. So a row needs no place among
+ * those of its expert: it stands where its rank and its token say, once for all experts of a rank,
+ * and leaves before anything has arrived. All ranks get the choices of all tokens instead of
+ * counts, and from them know which rows and which experts a sum has: nothing is queued.
+ *
+ * Rows and choices stand in two sets, as counts do (fused_layer.cuh): who begins call n + 2 had
+ * everybody's choices of n + 1, so their kernels n have ended. Flags carry the call. */
+#ifndef FUSED_FEW_CUH
+#define FUSED_FEW_CUH
+
+#include "fused_combine.cuh"
+#include "fused_store.cuh"
+
+/* The first row of the set. */
+EPA_DEV uint32_t fused_few_rows(uint64_t call)
+{
+    return call % 2 * FUSED_FEW;
+}
+
+/* Of a row at a rank: that it has arrived. */
+EPA_DEV uint64_t *fused_few_flag(const struct fused_args &a, uint32_t rank, uint32_t slot)
+{
+    return reinterpret_cast<uint64_t *>(a.c.v.peer_heap[rank] + a.arrived) + slot;
+}
+
+/* An own choice: expert, weight << 32; none of tokens that do not exist. */
+EPA_DEV uint64_t fused_few_choice(const struct fused_args &a, uint32_t i)
+{
+    if (i >= a.c.tokens * a.c.topk)
+        return ~0u;
+    return (uint32_t)__ldg(a.c.expert + i) | (uint64_t)__float_as_uint(__ldg(a.c.weight + i)) << 32;
+}
+
+/* Own tokens that this block sends: not the first block, if there are others. */
+EPA_DEV uint32_t fused_few_token(void)
+{
+    return (blockIdx.x + gridDim.x - 1) % gridDim.x;
+}
+
+/* The first block: all ranks get the choices of this one. Who has read them may add to counters
+ * here, which are 0 before. */
+static __device__ __noinline__ void fused_few_publish(const struct fused_args &a, uint64_t call)
+{
+    uint32_t each = a.c.max_tokens * a.c.topk;
+    uint64_t choice = fused_few_choice(a, threadIdx.x);
+
+    fused_clear(a.state, FUSED_COUNTERS + a.c.experts + 2 * a.blocks);
+    __threadfence();
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < each; i += FUSED_THREADS) {
+        for (uint32_t r = 0; r < a.c.v.size; r++)
+            epa_dev_store_pair(a.c.v.peer_heap[r] + a.counts[call % 2] +
+                                   ((uint64_t)a.c.v.rank * each + i) * 16,
+                               choice, call);
+        choice = fused_few_choice(a, i + FUSED_THREADS);
+    }
+}
+
+/* The ranks that a token goes to. One warp. */
+EPA_DEV uint32_t fused_few_ranks(const struct fused_args &a, uint32_t token)
+{
+    uint32_t lane = epa_dev_lane(), rank = ~0u, ranks = 0;
+
+    if (lane < a.c.topk) {
+        uint32_t e = (uint32_t)__ldg(a.c.expert + (size_t)token * a.c.topk + lane);
+
+        rank = e < a.c.experts ? e / a.c.local : ~0u;
+    }
+    for (uint32_t r = 0; r < a.c.v.size; r++)
+        ranks |= __any_sync(EPA_DEV_ALL, rank == r) ? 1u << r : 0;
+    return ranks;
+}
+
+/* The warps that multiply, `warp` of them this one, share a token. */
+template <int IN>
+EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t warp, float *staged)
+{
+    uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane();
+    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_GROUP;
+    uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
+
+    if (begin == end)
+        return;
+    for (uint32_t token = fused_few_token(); token < a.c.tokens; token += gridDim.x) {
+        uint32_t row = fused_few_rows(call) + a.c.v.rank * a.c.max_tokens + token;
+        uint32_t ranks = fused_few_ranks(a, token), to = min(lane, a.c.v.size - 1);
+
+        fused_store_row<IN, 2>(a, token, begin, end, ranks,
+                               a.c.v.peer_heap[to] + a.recv + (uint64_t)row * a.message_bytes,
+                               staged);
+    }
+}
+
+/* One warp, behind a barrier after fused_few_send(): what all have stored has arrived before the
+ * flags. */
+EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
+{
+    for (uint32_t token = fused_few_token(); token < a.c.tokens; token += gridDim.x)
+        if ((fused_few_ranks(a, token) >> epa_dev_lane() & 1) != 0)
+            epa_dev_store_release(
+                fused_few_flag(a, epa_dev_lane(), a.c.v.rank * a.c.max_tokens + token), call);
+}
+
+/* The choices of all ranks, and blocks for the experts here that have rows: one each. All of the
+ * block. */
+template <class S>
+static __device__ __noinline__ bool fused_few_prepare(const struct fused_args &a, uint64_t call,
+                                                      const struct fused_tables &t)
+{
+    uint32_t lane = epa_dev_lane(), each = a.c.max_tokens * a.c.topk, base = 0, sum;
+    bool ok = true;
+
+    fused_clear(t.rows, a.c.local);
+    fused_clear(t.wants, 2 * a.c.local);
+    fused_clear(t.scalars + FUSED_HERE, 2);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < a.few * a.c.topk && ok; i += FUSED_THREADS) {
+        uint64_t choice = ~0u;
+        uint32_t expert;
+
+        ok = fused_read_packet(a, call, i / each, i % each, each, &choice);
+        expert = (uint32_t)choice;
+        t.choice[i] = expert;
+        t.weight[i] = __uint_as_float((uint32_t)(choice >> 32));
+        if (expert / a.c.local == a.c.v.rank) {
+            uint32_t slot = i / a.c.topk;
+
+            t.rows[expert % a.c.local] = a.few;
+            atomicOr(&t.wants[expert % a.c.local * 2 + slot / 32], 1u << slot % 32);
+            atomicOr(&t.scalars[FUSED_HERE + slot / 32], 1u << slot % 32);
+        }
+    }
+    if (!__syncthreads_and(ok))
+        return false;
+    if (threadIdx.x < EPA_DEV_WARP) {
+        for (uint32_t i = lane; i - lane < a.c.local; i += EPA_DEV_WARP) {
+            uint32_t at = base + fused_scan(i < a.c.local && t.rows[i] != 0 ? 1 : 0, &sum);
+
+            if (i < a.c.local)
+                t.block_at[i] = at;
+            base += sum;
+        }
+        if (lane == 0)
+            t.block_at[a.c.local] = base;
+        __syncwarp();
+        fused_place_units<S>(a, NULL, t);
+    }
+    __syncthreads();
+    return true;
+}
+
+/* Until all rows that come here have. One warp. */
+EPA_DEV bool fused_few_wait(const struct fused_args &a, uint64_t call, const struct fused_tables &t)
+{
+    bool ok = true;
+    uint64_t seen;
+
+    for (uint32_t slot = epa_dev_lane(); slot < a.few && ok; slot += EPA_DEV_WARP)
+        if ((t.scalars[FUSED_HERE + slot / 32] >> slot % 32 & 1) != 0)
+            ok = fused_wait_epoch(
+                a, fused_few_flag(a, a.c.v.rank, slot), call,
+                {0, FUSED_WAIT_TOKEN, slot / a.c.max_tokens, slot % a.c.max_tokens}, &seen);
+    return __all_sync(EPA_DEV_ALL, ok);
+}
+
+/* ---- combine ----
+ *
+ * A sum returns in packets of 16 bytes, half of which are the call: nobody waits until it has
+ * arrived to say so. A warp takes FUSED_FEW_CHANNELS of a token, 16 bytes a lane. */
+
+enum { FUSED_FEW_CHANNELS = EPA_DEV_WARP * 8 };
+
+EPA_DEV uint32_t fused_few_parts(const struct fused_args &a)
+{
+    return (a.c.hidden + FUSED_FEW_CHANNELS - 1) / FUSED_FEW_CHANNELS;
+}
+
+/* Of an own token's sum from a rank: this lane's two packets of a part. */
+EPA_DEV char *fused_few_packets(const struct fused_args &a, uint32_t slot, uint32_t source,
+                                uint32_t part)
+{
+    uint32_t owner = slot / a.c.max_tokens, token = slot % a.c.max_tokens;
+
+    return a.c.v.peer_heap[owner] + a.partial +
+           ((uint64_t)token * a.c.v.size + source) * a.c.hidden * 4 +
+           part * FUSED_FEW_CHANNELS * 4 + epa_dev_lane() * 32;
+}
+
+/* Sums of the outputs here, to the ranks of the tokens. One warp. */
+template <class S>
+EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
+                               const struct fused_tables &t)
+{
+    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
+
+    while ((i = fused_take(a, FUSED_SENDING)) < a.few * parts) {
+        uint32_t slot = i / parts, part = i % parts, at = part * FUSED_FEW_CHANNELS * 2;
+        uint32_t block = 0, lanes, bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
+        float weight = 0.0f;
+        bool here = false;
+
+        if (lane < a.c.topk) {
+            uint32_t expert = t.choice[slot * a.c.topk + lane];
+
+            here = expert / a.c.local == a.c.v.rank;
+            weight = t.weight[slot * a.c.topk + lane];
+            block = here ? t.block_at[expert % a.c.local] : 0;
+        }
+        lanes = __ballot_sync(EPA_DEV_ALL, here);
+        if (lanes == 0)
+            continue;
+        if (!fused_wait_block(a, here, block))
+            return false;
+        fused_reduce<S::F16, 1, 8>(
+            lanes, a.y + ((uint64_t)block * S::ROWS + slot) * a.c.hidden * 2 + at, weight, bytes,
+            [&](uint32_t, uint4 sum) {
+                if (a.direct != 0) {
+                    epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
+                                        at + lane * 16,
+                                    sum);
+                    return;
+                }
+                char *to = fused_few_packets(a, slot, a.c.v.rank, part);
+
+                epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
+                epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
+            });
+    }
+    return true;
+}
+
+/* This lane's packets from up to four ranks, those in `ranks`, when all are here. One warp. */
+EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t token,
+                            uint32_t part, uint32_t ranks, uint64_t (&v)[4][2])
+{
+    struct epa_dev_poll poll = {};
+
+    for (;;) {
+        uint64_t seen[2], least = call;
+        uint32_t left = ranks, missing = 0, r = 0;
+
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* those beyond are read again, for nothing */
+            r = left != 0 ? __ffs(left) - 1 : r;
+            const char *from = fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, part);
+
+            epa_dev_load_pair(from, &v[i][0], &seen[0]);
+            epa_dev_load_pair(from + 16, &v[i][1], &seen[1]);
+            if (min(seen[0], seen[1]) < least) {
+                least = min(seen[0], seen[1]);
+                missing = r;
+            }
+            left &= left - 1;
+        }
+        if (least >= call)
+            return true;
+        if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
+                                 {0, FUSED_WAIT_PARTIAL, missing, token}, least, call))
+            return false;
+    }
+}
+
+/* Own tokens. One warp. */
+template <class S> EPA_DEV bool fused_few_receive(const struct fused_args &a, uint64_t call)
+{
+    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
+
+    while ((i = fused_take(a, FUSED_SUMMING)) < a.c.tokens * parts) {
+        uint32_t token = i / parts, part = i % parts, left = fused_few_ranks(a, token);
+        uint32_t channel = part * FUSED_FEW_CHANNELS + lane * 8;
+        bool ok = true, has = channel < a.c.hidden;
+        float sum[8] = {};
+
+        while (left != 0) {
+            uint64_t v[4][2];
+
+            ok = ok && (!has || fused_few_read(a, call, token, part, left, v));
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                float value[8];
+
+                if (left == 0 || !ok || !has)
+                    break;
+                epa_dev_unpack<S::F16>(make_uint4((uint32_t)v[r][0], (uint32_t)(v[r][0] >> 32),
+                                                  (uint32_t)v[r][1], (uint32_t)(v[r][1] >> 32)),
+                                       value);
+                dev_add8(value, 1.0f, sum);
+                left &= left - 1;
+            }
+            if (!has || !ok)
+                break;
+        }
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return false;
+        if (has)
+            epa_dev_store16(static_cast<char *>(a.c.out) +
+                                ((size_t)token * a.c.hidden + channel) * 2,
+                            epa_dev_pack<S::F16>(sum));
+    }
+    return true;
+}
+
+template <class S>
+EPA_DEV void fused_few_end(const struct fused_args &a, uint64_t call, const struct fused_tables &t)
+{
+    bool ok;
+
+    fused_stamp(a, call, FUSED_PHASE_SEND, false);
+    ok = fused_few_combine<S>(a, call, t);
+    fused_stamp(a, call, FUSED_PHASE_SEND, true);
+    fused_stamp(a, call, FUSED_PHASE_SUM, false);
+    if (ok && a.direct != 0)
+        fused_combine_none(a);
+    else if (ok)
+        (void)fused_few_receive<S>(a, call);
+    fused_stamp(a, call, FUSED_PHASE_SUM, true);
+}
+
+#endif
