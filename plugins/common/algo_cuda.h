@@ -62,7 +62,7 @@ struct device_stamps {
     struct device_stamp phase[DEVICE_STAGES * DEVICE_PHASES];
 };
 
-/* Of a token or row: when a warp of a stage had sent it or seen it arrive, and how long that took. */
+/* Of a token or row: when a warp of a stage had sent it or seen it arrive, and how long it took. */
 struct device_note {
     uint64_t end; /* 0: never */
     uint32_t took_ns, call;

@@ -75,7 +75,7 @@ static double local_ns(const struct prediction *p, uint32_t fit, uint32_t phase,
     return predict_local(p->cost[fit][phase], point);
 }
 
-/* Whether a world is the only one whose ranks have cores of their own. Without it nothing tells what
+/* Is a world the only one whose ranks have cores of their own? Without it nothing tells what
  * a call costs from what sharing cores does, so it is not left out. */
 static bool is_alone(const struct prediction *p, uint32_t ranks)
 {

@@ -138,7 +138,8 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
                           "rounds", json_count(s->rounds), "median_ns",
                           json_whole(median_of(s->ns, s->rounds)), "ratio",
                           json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
-                          json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN), "outcome",
+                          json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN),
+                          "outcome",
                           json_text(s == t->best && s != t->setting[0] ? "best"
                                     : s->why != NULL                   ? s->why
                                                                        : "kept"),

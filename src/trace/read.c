@@ -455,7 +455,7 @@ static int by_address(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Leaves what is of the stage, with both ends of each flow that begins or ends there, and the slices
+/* Leaves what is of the stage, both ends of each flow that begins or ends there, and the slices
  * that these are in. */
 static enum epa_status keep_stage(const struct trace_item **item, size_t *n, const char *stage,
                                   struct epa_error *err)

@@ -94,7 +94,7 @@ static const struct epa_option options[] = {
      EPA_U32(struct ag2_config, cluster),
      .max = 2,
      .help =
-         "on GPUs, thread blocks of a cluster, which load the weights of their tiles together: 1 or "
+         "on GPUs, thread blocks of a cluster, which load their tiles' weights together: 1 or "
          "2; 0 takes 2 in 16 bits with k of 4096 and more",
      .tune = "cuda: 0 1"},
     {.name = "panel",
