@@ -8,7 +8,7 @@
 #include "block.h"
 #include "epa2a/wait.h"
 
-enum { NOTES = 1024, PATIENCE_S = 10 /* beyond that nothing will come */ };
+enum { NOTES = 1024, PATIENCE_S = 60 /* beyond that nothing will come */ };
 
 enum note_kind { NOTE_ARRIVE, NOTE_STORE, NOTE_LOAD };
 

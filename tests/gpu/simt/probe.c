@@ -53,7 +53,6 @@ TEST(a_fault_is_said)
         {PROBE_CLUSTER, NULL},
         {PROBE_CLUSTER_EARLY, "of its cluster, which may not run yet"},
         {PROBE_CLUSTER_ENDED, "of its cluster, which has ended"},
-        {PROBE_CLUSTER_UNTOLD, "which misses 0 arrivals and 8 bytes"},
         {TILES_RIGHT, NULL},
         {TILES_PADDING, NULL},
         {TILES_NO_FULL, "none of its threads has waited for"},

@@ -49,8 +49,7 @@ static __global__ void talk(int *words, enum probe_fault fault)
     if (threadIdx.x == 0) {
         for (uint64_t since = simt_time(); me == 1 && simt_time() - since < 20000000;)
             ;
-        if (fault != PROBE_CLUSTER_UNTOLD || me == 0)
-            epa_dev_cluster_store(told, 7 + me, bar, 1 - me);
+        epa_dev_cluster_store(told, 7 + me, bar, 1 - me);
         epa_dev_mbar_expect(bar, sizeof(*told));
         if (fault != PROBE_CLUSTER_ENDED)
             epa_dev_mbar_wait(bar, 0);

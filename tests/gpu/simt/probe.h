@@ -19,7 +19,6 @@ enum probe_fault {
     PROBE_CLUSTER, /* right: two blocks tell each other a number */
     PROBE_CLUSTER_EARLY,
     PROBE_CLUSTER_ENDED,
-    PROBE_CLUSTER_UNTOLD, /* one waits, and nobody tells it */
     /* Of a product of tiles, as kernels for Hopper are written. */
     TILES_RIGHT,
     TILES_PADDING,       /* right as well: lanes' structs differ in bytes that are nobody's */
