@@ -19,8 +19,8 @@
  * none.
  *
  * Clusters of two blocks have two tiles below each other: each block loads one of the two boxes of
- * their weights, into both. The first block takes both tiles and tells the second one. A tile
- * without rows beside one that has some is computed as that one again, and not stored.
+ * their weights, into both. The first block takes both tiles and sends the second one its own. A
+ * tile without rows beside one that has some is computed as that one again, and not stored.
  *
  * A tile all of whose rows are this rank's own reads them where they were given. */
 #include "gemm_cuda.cuh"
@@ -301,8 +301,8 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
             /* Who loads rows, who loads scales, who multiplies. */
             epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
         }
-        for (uint32_t i = 0; i < TOLD && HEAD::CLUSTER > 1; i++)
-            epa_dev_mbar_init(&s.told_bar[i], 1);
+        for (uint32_t i = 0; i < SENT && HEAD::CLUSTER > 1; i++)
+            epa_dev_mbar_init(&s.tile_bar[i], 1);
     }
     gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
     if (threadIdx.x < EPA_DEV_WARP) {

@@ -10,7 +10,7 @@ namespace
 
 enum {
     RING = 4,
-    TOLD = 8,  /* tiles that the first block of a cluster can be ahead of the second: the ring of
+    SENT = 8,  /* tiles that the first block of a cluster can be ahead of the second: the ring of
                * stages, which they share, lets it be 5, where tiles have one block of K */
     MOVERS = 4 /* of a block that does nothing else */
 };
@@ -44,7 +44,7 @@ struct cursor {
     uint32_t given; /* order of arrival */
     uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
     uint32_t low_segment, low_panel; /* before this one there are no tiles left */
-    uint32_t told;                   /* in a cluster */
+    uint32_t tiles_sent;             /* in a cluster */
     uint32_t *taken;
     bool late; /* a wait has ended in vain */
 };
@@ -57,7 +57,7 @@ struct state {
     uint64_t known[RING], free[RING];
     struct job job[RING];
     struct cursor cursor;
-    uint64_t told_bar[TOLD], told[TOLD]; /* a segment << 32 and a tile of it; NO_TILE: no more */
+    uint64_t tile_bar[SENT], tile[SENT]; /* a segment << 32 and a tile of it; NO_TILE: no more */
     struct ag_gemm_places places;
     struct segment segment[AG_GEMM_RANKS + 1];
     uint64_t seen[SEERS][AG_GEMM_RANKS]; /* bits of chunks whose word that thread has seen */
@@ -391,20 +391,20 @@ EPA_DEV bool share_tile(const struct ag_gemm_args &a, const struct state &s, uin
     return true;
 }
 
-/* False: there are no more tiles. The first block of a cluster tells the second one. */
+/* False: there are no more tiles. The first block of a cluster sends its tiles to the second. */
 template <int CLUSTER>
 EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                       uint64_t call, struct job *out)
 {
-    const uint32_t slot = c.told % TOLD, phase = c.told / TOLD % 2;
+    const uint32_t slot = c.tiles_sent % SENT, phase = c.tiles_sent / SENT % 2;
     uint32_t segment, at;
     uint64_t tile = NO_TILE;
 
-    c.told++;
+    c.tiles_sent++;
     if (CLUSTER > 1 && epa_dev_cluster_rank() == 1) {
-        epa_dev_mbar_expect(&s.told_bar[slot], sizeof(tile));
-        epa_dev_mbar_wait(&s.told_bar[slot], phase);
-        tile = s.told[slot];
+        epa_dev_mbar_expect(&s.tile_bar[slot], sizeof(tile));
+        epa_dev_mbar_wait(&s.tile_bar[slot], phase);
+        tile = s.tile[slot];
         return tile != NO_TILE &&
                share_tile<CLUSTER>(a, s, (uint32_t)(tile >> 32), (uint32_t)tile, 1, out);
     }
@@ -412,7 +412,7 @@ EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct curs
         if (share_tile<CLUSTER>(a, s, segment, at, 0, out))
             tile = (uint64_t)segment << 32 | at;
     if (CLUSTER > 1)
-        epa_dev_cluster_store(&s.told[slot], tile, &s.told_bar[slot], 1);
+        epa_dev_cluster_store(&s.tile[slot], tile, &s.tile_bar[slot], 1);
     return tile != NO_TILE;
 }
 

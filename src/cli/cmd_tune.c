@@ -125,14 +125,14 @@ static enum epa_status start_process(struct tune_search *s)
 {
     struct tune_process *p = &s->process;
     pid_t parent = getpid();
-    sigset_t signals, mask;
+    sigset_t signals;
     int fd[2];
 
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, &mask);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
     if (p->signals < 0)
         p->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (p->signals < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)

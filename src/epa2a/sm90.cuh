@@ -256,7 +256,7 @@ EPA_DEV void epa_dev_cluster_store(uint64_t *shared, uint64_t value, uint64_t *b
         : "memory");
 }
 
-/* epa_dev_tile_load() into all blocks whose bit is in `blocks`; each one's mbarrier is told. */
+/* epa_dev_tile_load() into all blocks whose bit is in `blocks`, each with its mbarrier. */
 EPA_DEV void epa_dev_tile_multicast(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
                                     uint64_t *bar, uint32_t blocks, uint64_t l2)
 {
