@@ -47,9 +47,7 @@ launched() {
         both "$@" -- "$@"
         return
     fi
-    env -u MASTER_ADDR -u MASTER_PORT -u WORLD_SIZE -u LOCAL_WORLD_SIZE \
-        timeout -k 5 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 \
-        "$epa2a" "$@" >"$work/out" 2>"$work/err" </dev/null
+    run "$work/out" "$work/err" 2 env -u MASTER_ADDR -u MASTER_PORT -u WORLD_SIZE -u LOCAL_WORLD_SIZE "$epa2a" "$@"
     code=$? code1=0
 }
 

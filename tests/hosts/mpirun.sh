@@ -33,6 +33,13 @@ job() {
     pid=$!
 }
 
+# good ARGS: what ends well
+good() {
+    run "$work/out" "$work/err" 4 "$epa2a" "$@" &
+    pid=$!
+    ends 0
+}
+
 # alone VARIABLES: the program as if in a shell of a job, or in none
 alone() {
     env "$@" timeout -k 5 100 "$epa2a" verify "$config" --set launcher=mpi \
@@ -63,16 +70,14 @@ mpi=(--set launcher=mpi)
 endless=(--set launcher=mpi --set bench.iterations=1000000)
 case $kind in
 verify) # as users start it: the launcher is found
-    job 4 verify "$config"
-    ends 0
+    good verify "$config"
     [ "$(grep -c '^# epa2a verify' "$work/out")" = 1 ] || fail "not one report"
     grep -q '4 ranks by mpi' "$work/out" || fail "the report does not say that it was mpi"
     grep -q 'Open MPI: OMPI_COMM_WORLD_RANK=0 of OMPI_COMM_WORLD_SIZE=4' "$work/out" ||
         fail "the report does not say how it was found"
     ;;
 again)
-    job 4 bench "$config" "$config" "$config" "${mpi[@]}"
-    ends 0
+    good bench "$config" "$config" "$config" "${mpi[@]}"
     [ "$(grep -c '^# epa2a bench' "$work/out")" = 3 ] || fail "not three reports"
     ;;
 refused)
