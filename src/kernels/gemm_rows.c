@@ -132,6 +132,7 @@ static void sum(const float *const *row, const float *weight, uint32_t n, uint32
                 enum epa_dtype dtype, uint16_t *restrict out)
 {
     for (uint32_t h = 0; h < hidden; h += GROUP) {
+        uint16_t *restrict to = out + h; /* out[h + j] might wrap: no vectors */
         float acc[GROUP] = {0};
 
         for (uint32_t i = 0; i < n; i++) {
@@ -146,10 +147,10 @@ static void sum(const float *const *row, const float *weight, uint32_t n, uint32
         }
         if (dtype == EPA_F16) {
             for (uint32_t j = 0; j < GROUP; j++)
-                out[h + j] = f16_of_float(acc[j]);
+                to[j] = f16_of_float(acc[j]);
         } else {
             for (uint32_t j = 0; j < GROUP; j++)
-                out[h + j] = bf16_of_float(acc[j]);
+                to[j] = bf16_of_float(acc[j]);
         }
     }
 }
