@@ -36,8 +36,11 @@ for setting in "$@"; do
     args+=(--set "$setting")
 done
 
-start "$launch" "$places" "$epa2a" verify "$config" "${args[@]}"
-finish
+for _ in 1 2 3; do
+    start "$launch" "$places" "$epa2a" verify "$config" "${args[@]}"
+    finish
+    [ "$launch" = mpirun ] && [ "${codes// /}" != 0 ] && mpirun_failed "$work/err.0" || break
+done
 cat "$work/out.0"
 [ -z "$(tr -d '0 ' <<<"$codes")" ] || fail "exit codes $codes"
 [ "$(cat "$work"/out.* | grep -c '^# epa2a verify')" = 1 ] || fail "not one report"
