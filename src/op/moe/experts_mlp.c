@@ -387,16 +387,13 @@ static void down_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     uint32_t hidden = x->op->weights.hidden, m = rows_of_task(x, s, row);
     uint32_t h = column * DOWN_COLUMNS;
     uint32_t n = hidden - h < DOWN_COLUMNS ? hidden - h : DOWN_COLUMNS;
-    bool f16 = is_f16(x->op);
     float *c = scratch_of(x, worker);
 
     multiply(x, worker, s, row, m, false, h, n, c);
     for (uint32_t i = 0; i < m; i++) {
         uint64_t entry = x->view->first[s->expert] + s->first + row + i;
-        uint16_t *restrict y = x->y + entry * hidden + h;
 
-        for (uint32_t k = 0; k < n; k++)
-            y[k] = word_of_float(f16, c[(size_t)i * DOWN_COLUMNS + k]);
+        x->kernels->round(c + (size_t)i * DOWN_COLUMNS, NULL, n, x->y + entry * hidden + h);
     }
 }
 
