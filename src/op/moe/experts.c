@@ -14,10 +14,9 @@ static const struct epa_kernels *kernels_of(const struct op_moe *op)
 }
 
 /* The expert output of one of this rank's experts to a received row. */
-static void output_row(const struct op_moe *op, const struct view *v, uint64_t row,
-                       uint32_t local_expert, uint16_t *y)
+static void output_row(const struct op_moe *op, const struct epa_kernels *kernels,
+                       const struct view *v, uint64_t row, uint32_t local_expert, uint16_t *y)
 {
-    const struct epa_kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
     const char *data = v->rows.data + row * m->recv_stride;
     float factor = op_moe_factor(op, op->r.world.rank * op->local_experts + local_expert);
@@ -66,6 +65,7 @@ enum epa_status op_moe_sort_shares(struct op_moe *op, const struct view *v, stru
 static enum epa_status output_shares(struct op_moe *op, const struct view *v, uint16_t *y,
                                      struct epa_error *err)
 {
+    const struct epa_kernels *kernels = kernels_of(op);
     const struct epa_moe *m = &v->m;
     enum epa_status status = op_moe_sort_shares(op, v, err);
 
@@ -80,13 +80,13 @@ static enum epa_status output_shares(struct op_moe *op, const struct view *v, ui
         for (uint32_t i = 0; i < n; i++) {
             uint16_t *output = op->output + (size_t)i * m->hidden;
 
-            output_row(op, v, row, share[i].expert, output);
+            output_row(op, kernels, v, row, share[i].expert, output);
             op->part[i] = output;
             op->part_weight[i] = m->recv_weight[share[i].entry];
         }
         if (n > 0)
-            kernels_of(op)->reduce(op->part, op->part_weight, n, m->hidden, EPA_STORE_CACHED,
-                                   y + row * m->hidden);
+            kernels->reduce(op->part, op->part_weight, n, m->hidden, EPA_STORE_CACHED,
+                            y + row * m->hidden);
     }
     return status;
 }
@@ -98,6 +98,7 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     struct epa_moe *moe = &op->r.slot[slot].problem.u.moe;
     uint64_t bytes = op_moe_rows(&op->footprint) * moe->hidden * sizeof(uint16_t);
     bool apart = op->r.x->expert.output == OUTPUT_SEPARATE || moe->y_space == NULL;
+    const struct epa_kernels *kernels;
     struct view v;
     uint16_t *y;
     enum epa_status status = EPA_OK;
@@ -123,9 +124,10 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
         return op_moe_mlp_run(op, &v, y, err);
     if (op->footprint.layout == EPA_LAYOUT_RANK)
         return output_shares(op, &v, y, err);
+    kernels = kernels_of(op);
     for (uint32_t e = 0; e < op->local_experts; e++)
         for (uint64_t i = v.m.recv_start[e]; i < v.m.recv_start[e] + v.m.recv_count[e]; i++)
-            output_row(op, &v, i, e, y + i * moe->hidden);
+            output_row(op, kernels, &v, i, e, y + i * moe->hidden);
     return EPA_OK;
 }
 
