@@ -74,7 +74,6 @@ struct cli {
     json_t *results_out;       /* a list that gets all results, too; NULL: nothing */
     struct alternation *alternation; /* of a bench with another; NULL: it runs alone */
     uint32_t side;
-    enum bench_scope scope;
     char *failure;   /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
 };
 
@@ -288,14 +287,13 @@ enum compare_verdict turns_result(struct turns *, uint32_t stage, struct compari
 /* Whether a progress line goes to standard error. */
 bool turns_show_progress(const struct cli *);
 
-/* Of a stage of the only run; NAN: it has none. */
-double turns_percentile(const struct results *, const char *stage, uint32_t permille,
-                        uint64_t *samples);
 /* Runs a command and reads its results, which are called `path`; returns its exit code. *out has no
  * root where it left none. */
 int run_for_results(struct cli *, int (*command)(const struct cli *), const char *path,
                     struct results *out);
 
+/* It writes and prints nothing. */
+void turns_make_quiet(struct cli *);
 /* An experiment as text with settings that replace those of the command line. */
 struct turn {
     const char *text, **set;
@@ -303,11 +301,9 @@ struct turn {
     struct registry *registry;
     json_t *machine;
     char *why; /* [CLI_FAILURE] gets why it failed */
-    enum bench_scope scope;
 };
-/* Runs it by a command, quiet, its results in memory; returns the command's exit code. */
-int turns_run(const struct cli *, int (*command)(const struct cli *), const struct turn *,
-              struct results *out);
+/* A bench of it, quiet, its results in memory; returns its exit code. */
+int turns_run(const struct cli *, const struct turn *, struct results *out);
 /* Refuses to start ranks where this is one of several processes already. */
 enum epa_status turns_check_alone(const char *command, struct epa_error *);
 

@@ -257,8 +257,8 @@ static int measure_run(struct prediction *p, struct measured *m)
     m->set[n++] = "bench.check=false";
     m->set[n++] = "bench.iterations=200";
     m->set[n++] = "bench.max_time=200ms";
-    code = turns_run(p->cli, cmd_bench,
-                     &(struct turn){p->text, m->set, n, p->registry, p->machine, why}, &results);
+    code = turns_run(p->cli, &(struct turn){p->text, m->set, n, p->registry, p->machine, why},
+                     &results);
     for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
         double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
 

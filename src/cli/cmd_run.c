@@ -301,7 +301,6 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
                c->stop_fd);
     session->alternation = c->cli->alternation;
     session->side = c->cli->side;
-    session->scope = c->cli->scope;
     if (c->cli->alternation != NULL)
         session->scope = BENCH_TIMES;
     *status = end.status = session_run(session, c->stop_fd, &err);

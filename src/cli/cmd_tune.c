@@ -23,27 +23,57 @@
 
 #define BUDGET_NS UINT64_C(60000000000)
 
-/* What a turn came to. */
+/* The signal that asked to stop. */
+static int stop_signal(const struct tune_process *p)
+{
+    struct signalfd_siginfo info = {0};
+
+    if (read(p->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return 0;
+    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
+}
+
+/* What a turn came to: a session of its own, of whose result its total is all that is made. */
 static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
                        bool verify)
 {
-    struct results results = {0};
     char why[CLI_FAILURE] = "";
-    double median = NAN, fastest = NAN;
+    const struct runs *runs = tune_read_runs(s, s->base[base].text, set, n, why);
+    struct tune_kept *kept = s->kept;
+    struct epa_error err = {EPA_OK, ""};
+    struct session *session = NULL;
+    struct arena *arena = arena_create();
+    double median = NAN, fastest = NAN, *sample;
+    enum epa_status status = EPA_ERR_CONFIG;
     uint64_t samples = 0;
-    int code = turns_run(s->t.cli, verify ? cmd_verify : cmd_bench,
-                         &(struct turn){s->base[base].text, set, n, s->registry, s->machine, why,
-                                        .scope = BENCH_TOTAL},
-                         &results);
+    int signal = 0;
 
-    if (code == EXIT_OK && !verify) {
-        median = turns_percentile(&results, s->stage, 500, &samples);
-        fastest = turns_percentile(&results, s->stage, TURNS_FASTEST, &samples);
+    if (runs != NULL)
+        status = session_create_on(NULL, runs->run[0].x, verify ? VERB_VERIFY : VERB_BENCH,
+                                   &session, &err);
+    if (status == EPA_OK) {
+        session->scope = BENCH_TOTAL;
+        status = session_run(session, s->process.signals, &err);
     }
-    results_free(&results);
-    return json_object_of("code", json_integer(code), "error", json_text(why), "median_ns",
-                          json_whole(median), "fastest_ns", json_whole(fastest), "samples",
-                          json_count(samples), NULL);
+    if (status == EPA_OK && !verify) {
+        samples = result_samples(session, arena, &sample);
+        stats_sort(sample, samples);
+        median = samples > 0 ? stats_percentile(sample, samples, 500) : NAN;
+        fastest = samples > 0 ? stats_percentile(sample, samples, TURNS_FASTEST) : NAN;
+    }
+    if (err.status != EPA_OK)
+        snprintf(why, sizeof(why), "%.*s", CLI_FAILURE - 1, err.text);
+    if (status == EPA_ERR_INTERRUPTED)
+        signal = stop_signal(&s->process);
+    if (!session_in_use(session)) {
+        session_destroy(session);
+        runs_finish(&kept->runs);
+        s->kept = kept->next;
+    }
+    arena_destroy(arena);
+    return json_object_of("code", json_integer(exit_code(status, signal != 0 ? signal : SIGINT)),
+                          "error", json_text(why), "median_ns", json_whole(median), "fastest_ns",
+                          json_whole(fastest), "samples", json_count(samples), NULL);
 }
 
 /* ---- turns of one process ---- */
@@ -121,21 +151,32 @@ static void end_process(struct tune_process *p)
     p->pid = 0;
 }
 
+/* Signals of the terminal that ask to stop end a turn and not the program. */
+static enum epa_status catch_signals(struct tune_search *s)
+{
+    struct sigaction action;
+    sigset_t signals;
+
+    live_catch();
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    if (sigaction(SIGHUP, NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+        sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    s->process.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->process.signals < 0)
+        return epa_fail(&s->err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+    return EPA_OK;
+}
+
 static enum epa_status start_process(struct tune_search *s)
 {
     struct tune_process *p = &s->process;
     pid_t parent = getpid();
-    sigset_t signals;
     int fd[2];
 
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    if (p->signals < 0)
-        p->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (p->signals < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)
         return epa_fail(&s->err, EPA_ERR_SYSTEM, "a socket for turns: %s", strerror(errno));
     fflush(stdout);
     p->pid = fork();
@@ -144,7 +185,6 @@ static enum epa_status start_process(struct tune_search *s)
         /* Signals of the terminal are the parent's to pass on. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || setpgid(0, 0) != 0)
             _exit(EXIT_INTERNAL);
-        sigprocmask(SIG_UNBLOCK, &signals, NULL);
         _exit(serve(s, fd[1]));
     }
     close(fd[1]);
@@ -164,10 +204,9 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
     json_auto_t *order =
         json_object_of("base", json_count(base), "set", list, "verify", json_boolean(verify), NULL);
     static char reply[1 << 16];
-    struct signalfd_siginfo info = {0};
     text_auto text = {0};
     ssize_t bytes;
-    int signal = 0;
+    int signal = 0, now;
 
     for (uint32_t i = 0; i < n; i++)
         json_array_append_new(list, json_text(set[i]));
@@ -180,10 +219,9 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
                                {.fd = p->signals, .events = POLLIN}};
 
         (void)poll(fd, 2, -1);
-        if (read(p->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-            signal = (int)info.ssi_signo;
-            kill(p->pid, signal);
-        }
+        now = stop_signal(p);
+        if (now != 0)
+            kill(p->pid, signal = now);
         if (fd[0].revents == 0)
             continue;
         bytes = recv(p->fd, reply, sizeof(reply), 0);
@@ -222,10 +260,8 @@ static json_t *run_turn(struct tune_search *s, const struct tune_setting *x, enu
         set[n++] = verb == TUNE_CHECKED ? "bench.check=true" : "bench.check=false";
         if (may_stop)
             set[n++] = arena_printf(s->t.arena, "bench.max_time=%" PRIu64 "ns", s->longest_ns);
-        if (s->iterations > 0)
-            set[n++] = arena_printf(s->t.arena, "bench.iterations=%u", s->iterations);
-        if (s->iterations > 0)
-            set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
+        set[n++] = arena_printf(s->t.arena, "bench.iterations=%u", s->iterations);
+        set[n++] = arena_printf(s->t.arena, "bench.warmup=%u", s->warmup);
     }
     turn = (s->t.threads ? ask : measure)(s, x->base, set, n, verify);
     *code = turn != NULL ? (int)json_integer_value(json_object_get(turn, "code")) : EXIT_RESOURCE;
@@ -300,9 +336,6 @@ static enum epa_status prepare(struct tune_search *s)
             status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
                               tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
         s->t.threads = can_be_threads(s);
-        s->stage = s->base[0].x->bench.arrivals != ARRIVALS_CLOSED ? "latency"
-                   : s->base[0].x->bench.clock == CLOCK_END_TO_END ? "wall"
-                                                                   : "total";
     }
     for (uint32_t i = 0; i < s->n_bases; i++)
         json_array_append_new(ids, json_text(s->base[i].x->id));
@@ -339,7 +372,6 @@ int cmd_tune(const struct cli *cli)
                                   .arena = arena_create(),
                                   .not_tried = json_array(),
                                   .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : BUDGET_NS},
-                            .machine = facts_collect(""),
                             .take = take_turn,
                             .process = {.signals = -1},
                             .journal = {.fd = -1, .lock_fd = -1}};
@@ -349,6 +381,8 @@ int cmd_tune(const struct cli *cli)
 
     s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
     status = prepare(&s);
+    if (status == EPA_OK)
+        status = catch_signals(&s);
     code = status == EPA_OK ? tune_search(&s) : exit_code(status, SIGINT);
     if (status == EPA_OK && s.err.status == EPA_OK && (code == EXIT_OK || s.t.stopped != 0)) {
         tune_print(to_stdout ? stdout : stderr, &s.t);
@@ -364,7 +398,6 @@ int cmd_tune(const struct cli *cli)
     tune_journal_close(&s.journal);
     json_decref(s.t.not_tried);
     json_decref(s.delivers);
-    json_decref(s.machine);
     for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
     registry_destroy(s.registry);

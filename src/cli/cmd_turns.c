@@ -37,107 +37,6 @@ enum {
     TAKEN = 256
 };
 #define BUDGET_NS UINT64_C(60000000000)
-/* A median that is so many times the fastest samples says what else runs on the machine: with 40
- * runnable threads on 2 cores the logarithm of a round's ratio had a deviation of 0.7 by medians,
- * 0.12 by the fastest 5 % and 0.03 by the fastest 1 % of 100 to 370 samples that alternated. */
-static const double BUSY = 1.5;
-
-bool turns_are_busy(double median, double fastest)
-{
-    return median > BUSY * fastest;
-}
-
-/* ---- rounds ---- */
-
-void turns_init(struct turns *t, struct arena *arena, uint32_t n_stages)
-{
-    t->n_stages = n_stages;
-    for (uint32_t i = 0; i < n_stages; i++) {
-        t->figure[i] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
-        t->median[i][0] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
-        t->median[i][1] = arena_alloc(arena, TURNS_ROUNDS * sizeof(double));
-    }
-}
-
-/* A B, B A, B A, A B, and so on by Thue and Morse: what drifts, and what the turn before leaves, is
- * as often on one side. */
-static int take_round(struct turns *t)
-{
-    uint32_t first = (uint32_t)__builtin_parity(t->rounds);
-    double median[TURNS_STAGES][2], figure[TURNS_STAGES];
-    int code = t->take(t->arg, first, median, figure);
-
-    for (uint32_t s = 0; s < t->n_stages && code == EXIT_OK; s++) {
-        t->median[s][0][t->rounds] = median[s][0];
-        t->median[s][1][t->rounds] = median[s][1];
-        t->figure[s][t->rounds] = figure[s];
-    }
-    t->rounds += code == EXIT_OK;
-    return code;
-}
-
-bool turns_show_progress(const struct cli *cli)
-{
-    return cli->progress == PROGRESS_ALWAYS ||
-           (cli->progress == PROGRESS_AUTO && isatty(STDERR_FILENO) != 0);
-}
-
-static void show_progress(const struct turns *t, const struct comparison *x)
-{
-    if (!t->progress)
-        return;
-    if (x == NULL)
-        fprintf(stderr, "\r\033[K");
-    else
-        fprintf(stderr, "\r\033[Kround %u: B / A %.3f", t->rounds, x->ratio);
-    fflush(stderr);
-}
-
-int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdict)
-{
-    struct comparison x = {.ratio = 1};
-    uint64_t longest = 0;
-    int code = EXIT_OK;
-
-    t->look = 1;
-    *verdict = COMPARE_UNCLEAR;
-    while (*verdict == COMPARE_UNCLEAR && t->spent_ns + longest <= budget_ns &&
-           t->rounds < TURNS_ROUNDS && code == EXIT_OK) {
-        uint64_t before = t->spent_ns;
-
-        code = take_round(t);
-        if (code != EXIT_OK)
-            break;
-        longest = t->spent_ns - before > longest ? t->spent_ns - before : longest;
-        if (t->rounds < turns_look(t->look)) {
-            x.ratio = exp(t->figure[t->total][t->rounds - 1]);
-        } else {
-            *verdict =
-                turns_judge(t->figure[t->total], t->rounds, t->look, t->threshold, t->alpha, &x);
-            t->look += *verdict == COMPARE_UNCLEAR;
-        }
-        show_progress(t, &x);
-    }
-    show_progress(t, NULL);
-    t->is_last = *verdict == COMPARE_UNCLEAR;
-    return code;
-}
-
-enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct comparison *x)
-{
-    uint64_t turns = t->rounds;
-    /* Looks before the k-th may err with alpha (1 - 1 / k); no look comes after the last. */
-    double alpha = t->is_last ? t->alpha * (t->look + 1) : t->alpha;
-    enum compare_verdict verdict =
-        turns_judge(t->figure[stage], t->rounds, t->look, t->threshold, alpha, x);
-
-    x->runs_a = x->runs_b = (uint32_t)turns;
-    stats_sort(t->median[stage][0], turns);
-    stats_sort(t->median[stage][1], turns);
-    x->a = stats_percentile(t->median[stage][0], turns, 500);
-    x->b = stats_percentile(t->median[stage][1], turns, 500);
-    return verdict;
-}
 
 /* ---- running ---- */
 
@@ -172,36 +71,6 @@ int run_for_results(struct cli *cli, int (*command)(const struct cli *), const c
     return read_list(path, list, code, out);
 }
 
-/* ---- one turn ---- */
-
-/* It writes and prints nothing. */
-static void make_quiet(struct cli *cli)
-{
-    cli->quiet = true;
-    cli->progress = PROGRESS_NEVER;
-    cli->json = cli->markdown = cli->csv = cli->out = cli->out_dir = NULL;
-    cli->resume = false;
-}
-
-int turns_run(const struct cli *cli, int (*command)(const struct cli *), const struct turn *turn,
-              struct results *out)
-{
-    struct cli run = *cli;
-    int code;
-
-    make_quiet(&run);
-    run.text = turn->text;
-    run.set = turn->set;
-    run.n_sets = turn->n_sets;
-    run.n_only = 0;
-    run.registry = turn->registry;
-    run.machine = turn->machine;
-    run.failure = turn->why;
-    run.scope = turn->scope;
-    code = run_for_results(&run, command, cli->arg[0], out);
-    return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
-}
-
 /* `scratch` has room for n. */
 static double percentile_of(const double *sample, uint64_t n, uint32_t permille, double *scratch)
 {
@@ -210,8 +79,8 @@ static double percentile_of(const double *sample, uint64_t n, uint32_t permille,
     return stats_percentile(scratch, n, permille);
 }
 
-double turns_percentile(const struct results *results, const char *name, uint32_t permille,
-                        uint64_t *samples)
+static double percentile(const struct results *results, const char *name, uint32_t permille,
+                         uint64_t *samples)
 {
     const struct results_stage *stage = results_stage(&results->run[0], name);
     double *scratch, out;
@@ -223,18 +92,6 @@ double turns_percentile(const struct results *results, const char *name, uint32_
     out = percentile_of(stage->sample, stage->n, permille, scratch);
     free(scratch);
     return out;
-}
-
-enum epa_status turns_check_alone(const char *command, struct epa_error *err)
-{
-    struct process_job job = {0};
-    enum epa_status status = process_id_find(&job, err);
-
-    if (status == EPA_OK && job.process_id.size > 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s starts ranks itself, and this is one process of %u already (%s)",
-                        command, job.process_id.size, job.process_id.source);
-    return status;
 }
 
 /* ---- compare --run ---- */
@@ -315,7 +172,7 @@ static int run_side(const struct sides *s, uint32_t side, int fd)
     const char **set = memory_alloc(s->cli->n_sets + 1, sizeof(*set));
     int code;
 
-    make_quiet(&bench);
+    turns_make_quiet(&bench);
     memcpy(set, s->cli->set, s->cli->n_sets * sizeof(*set));
     snprintf(text, sizeof(text), "bench.iterations=%u", s->iterations);
     set[s->cli->n_sets] = text;
@@ -478,8 +335,7 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
             break;
         }
         for (uint32_t side = 0; side < 2; side++)
-            median[i][side] =
-                turns_percentile(&results[side], s->stage[i], s->permille, &s->samples);
+            median[i][side] = percentile(&results[side], s->stage[i], s->permille, &s->samples);
         figure[i] = pair_figure(s, a, b);
     }
     for (uint32_t side = 0; side < 2; side++)
@@ -527,8 +383,8 @@ static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
     rounds = budget_ns / (3 * aside);
     rounds = rounds < ROUNDS_LEAST ? ROUNDS_LEAST : rounds < ROUNDS_WANTED ? rounds : ROUNDS_WANTED;
     round = budget_ns / rounds;
-    fastest = fmin(turns_percentile(&s->first[0], total, TURNS_FASTEST, &n),
-                   turns_percentile(&s->first[1], total, TURNS_FASTEST, &n));
+    fastest = fmin(percentile(&s->first[0], total, TURNS_FASTEST, &n),
+                   percentile(&s->first[1], total, TURNS_FASTEST, &n));
     s->limit_ns = round > 2 * aside ? round - aside : round / 2;
     s->block = (uint32_t)fmin(BLOCK_MOST, fmax(BLOCK_LEAST, BLOCK_NS / fastest));
 }
@@ -542,8 +398,8 @@ static bool is_busy(const struct sides *s)
     for (uint32_t side = 0; side < 2; side++) {
         uint64_t n;
 
-        busy = busy && turns_are_busy(turns_percentile(&s->first[side], total, 500, &n),
-                                      turns_percentile(&s->first[side], total, TURNS_FASTEST, &n));
+        busy = busy && turns_are_busy(percentile(&s->first[side], total, 500, &n),
+                                      percentile(&s->first[side], total, TURNS_FASTEST, &n));
     }
     return busy;
 }

@@ -28,7 +28,7 @@ struct tune_setting {
     double log;             /* of what it takes over the file's settings, as far as it is known */
     uint32_t rounds;
     bool dropped;
-    bool hopeless; /* it lost much alone, and no other setting has its change */
+    bool hopeless;   /* it lost much alone, and no other setting has its change */
     const char *why; /* it was dropped; NULL: it was not */
     uint32_t pass;   /* 0: the file's; 1: a value alone; 2: several together */
 };
@@ -90,7 +90,7 @@ struct tune_kept {
 /* One that runs the ranks of all turns as its threads (cmd_tune.c). */
 struct tune_process {
     pid_t pid;       /* 0: it has to be started */
-    int fd, signals; /* a socket; those that ask to stop */
+    int fd, signals; /* a socket; a signalfd, for turns without this process, too */
 };
 
 enum tune_verb { TUNE_BENCH, TUNE_CHECKED /* one iteration of a bench */, TUNE_VERIFY };
@@ -109,15 +109,13 @@ struct tune_search {
                 struct tune_turn *);
     struct tune_process process;
     struct registry *registry;
-    json_t *machine;
     struct tune_base *base;
     uint32_t n_bases;
     struct tune_kept *kept;              /* own all experiments */
     json_t *delivers;                    /* of the file's settings, without --across */
-    const char *stage;                   /* that of whole iterations */
-    uint32_t iterations, warmup;         /* of a turn; iterations 0: as the file has them */
+    uint32_t iterations, warmup;         /* of a turn */
     uint64_t longest_ns;                 /* all samples of a turn */
-    uint64_t took_ns, bench_ns, benches; /* the last turn; those of `iterations` */
+    uint64_t took_ns, bench_ns, benches; /* the last turn; benches of that size */
     struct tune_journal journal;
     struct turns turns; /* at the end */
     struct epa_error err;

@@ -25,10 +25,11 @@ enum {
     ROUNDS = 4,       /* at least, */
     ROUNDS_MOST = 80, /* and at most, after each value alone */
     FIT_PASSES = 12,
-    OWN = 2,                /* turns of a setting say as much as the sum of effects */
-    ITERATIONS_LEAST = 10,  /* of a turn */
-    GRAPHS_LEAST = 20,      /* samples, of graphs */
-    ITERATIONS_MOST = 10000 /* beyond those of the file */
+    OWN = 2,               /* turns of a setting say as much as the sum of effects */
+    ITERATIONS_LEAST = 20, /* of a turn, and where the file and the budget have so many, */
+    HOSTS_LEAST = 100,
+    GRAPHS_LEAST = 20, /* samples */
+    ITERATIONS_MOST = 10000
 };
 #define GAIN 0.005   /* of a median; with less one is no better than another */
 #define HOPELESS 1.0 /* of a value alone: what loses so much is not tried with others */
@@ -77,7 +78,7 @@ static int take_turn(struct tune_search *s, const struct tune_setting *x, enum t
     s->t.turns += out->took_ns > 0;
     if (!verify && code == EXIT_OK)
         s->t.samples = out->samples;
-    if (!verify && out->took_ns > 0 && s->iterations > 0) {
+    if (!verify && out->took_ns > 0) {
         s->bench_ns += out->took_ns;
         s->benches++;
     }
@@ -167,33 +168,54 @@ static double calls_of(const struct experiment *x)
     return graphs && bench->cache != CACHE_COLD ? bench->calls_per_graph : 1;
 }
 
-/* The file's settings, and how long a turn is to be: as many iterations as the file has, or as take
- * a third of the time of all else, so that short ones are not lost in what differs from launch to
- * launch, and there are many turns. Of graphs a few do: each has many calls. */
+/* Of turns from now on. */
+static void set_iterations(struct tune_search *s, double n)
+{
+    uint32_t warmup = s->t.setting[0]->x->bench.warmup;
+
+    s->iterations = (uint32_t)n;
+    s->warmup = warmup < s->iterations / 2 ? warmup : s->iterations / 2;
+}
+
+/* The file's settings, and how long a turn is to be. Short ones say less, and of long ones there
+ * are few: as many iterations as take a third of the time of all else, and some at least. What one
+ * takes, with all of it that is not timed, is known from turns of few and of many. */
 static int take_first(struct search *q)
 {
     struct tune_search *s = q->s;
     struct tune_setting *file = s->t.setting[0];
-    const struct bench_options *bench = &file->x->bench;
+    double all = file->x->bench.iterations, calls = calls_of(file->x);
+    double few = fmax(1, fmin(all / 10, ITERATIONS_LEAST)), iterations = few, few_ns = INFINITY;
+    double n_few = 0, ns = 0; /* of an iteration */
+    uint32_t busy = 0;
     struct tune_turn turn = {0};
-    double ns, beside, least; /* of a sample; all that a turn is but for its samples */
     int code = settle(s, file, take_turn(s, file, TUNE_VERIFY, &turn), &turn);
 
     s->longest_ns = s->t.budget_ns / 40;
-    if (code == EXIT_OK)
+    for (uint32_t i = 0; i < 3 && code == EXIT_OK; i++) {
+        double n;
+
+        set_iterations(s, iterations);
         code = settle(s, file, take_turn(s, file, TUNE_BENCH, &turn), &turn);
-    if (code != EXIT_OK)
-        return code;
-    s->t.permille = turns_are_busy(turn.median_ns, turn.fastest_ns) ? TURNS_FASTEST : 500;
-    ns = figure_of(s, &turn) * calls_of(file->x);
-    beside = fmax(0, (double)s->took_ns - turn.median_ns * calls_of(file->x) *
-                                              (double)(turn.samples + bench->warmup));
-    least = calls_of(file->x) > 1 ? fmin(bench->iterations, GRAPHS_LEAST) : bench->iterations;
-    s->iterations = (uint32_t)fmin(fmax(least, fmin(beside / 3 / ns, ITERATIONS_MOST)),
-                                   fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
-    s->warmup = bench->warmup < s->iterations / 2 ? bench->warmup : s->iterations / 2;
-    s->longest_ns = (uint64_t)fmax(1e7, 5 * s->iterations * ns);
-    return EXIT_OK;
+        n = s->warmup + (double)turn.samples;
+        busy += turns_are_busy(turn.median_ns, turn.fastest_ns);
+        ns = turn.median_ns * calls;
+        if (i == 2) {
+            ns = fmax(ns, ((double)s->took_ns - few_ns) / fmax(n - n_few, 1));
+        } else {
+            few_ns = fmin(few_ns, (double)s->took_ns);
+            n_few = n;
+            iterations = i == 0 ? few : fmax(5 * few, fmin(few_ns / 2 / ns, ITERATIONS_MOST));
+        }
+    }
+    s->t.permille = busy > 1 ? TURNS_FASTEST : 500;
+    iterations = fmax(fmin(all, calls > 1 ? GRAPHS_LEAST : HOSTS_LEAST),
+                      fmin((few_ns / ns - n_few) / 3, ITERATIONS_MOST));
+    iterations = fmin(iterations, fmax(ITERATIONS_LEAST, (double)s->t.budget_ns / 200 / ns));
+    set_iterations(s, iterations);
+    s->longest_ns = (uint64_t)fmax(1e7, 5 * iterations * ns);
+    s->bench_ns = s->benches = 0;
+    return code;
 }
 
 /* ---- what a value is worth ---- */

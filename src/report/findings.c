@@ -1,7 +1,7 @@
-/* Findings of a result: missed expectations, and warnings. An expectation on a figure that was
- * not measured is missed: a user who asks for a rate must learn that there is none. Each warning
- * states the condition with its figures and what to do about it. Most warnings concern measured
- * times, so only bench prints them. */
+/* Findings of a result: how it ended, missed expectations, and warnings. An expectation on a figure
+ * that was not measured is missed: a user who asks for a rate must learn that there is none. Each
+ * warning states the condition with its figures and what to do about it. Most warnings concern
+ * measured times, so only bench prints them. */
 #include "report/result.h"
 
 #include <math.h>
@@ -13,6 +13,47 @@
 #include "base/stats.h"
 #include "config/experiment.h"
 #include "report/summary.h"
+
+/* ---- its end ---- */
+
+/* The message of the caller, else of the first rank that failed by itself. */
+json_t *result_error(const struct session *s, const struct result_end *end)
+{
+    const struct session_rank *first = NULL;
+    char words[sizeof(first->text) + 1] = "";
+
+    if (end->status == EPA_OK)
+        return json_null();
+    for (uint32_t r = 0; r < s->experiment->ranks; r++) {
+        const struct session_rank *rank = session_rank(s, r);
+
+        if (rank->status != EPA_OK && rank->status != EPA_ERR_ABORTED &&
+            (first == NULL || rank->failed_ns < first->failed_ns))
+            first = rank;
+    }
+    if (first != NULL)
+        snprintf(words, sizeof(words), "%.*s", (int)sizeof(first->text), first->text);
+    return json_object_of(
+        "status", json_text(status_name(end->status)), "text",
+        json_text(end->error != NULL && end->error[0] != '\0' ? end->error : words), NULL);
+}
+
+/* "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
+const char *result_outcome(const struct experiment *x, enum epa_status status)
+{
+    switch (status) {
+    case EPA_ERR_UNSUPPORTED:
+        return x->label != NULL ? "skipped" : "failed"; /* of a batch, or alone */
+    case EPA_OK:
+    case EPA_ERR_MISMATCH:
+    case EPA_ERR_TIMEOUT:
+    case EPA_ERR_DIED:
+    case EPA_ERR_INTERRUPTED:
+        return status_name(status);
+    default:
+        return "failed";
+    }
+}
 
 /* ---- expectations ---- */
 

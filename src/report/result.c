@@ -75,13 +75,23 @@ static uint32_t total_row(const struct session *s)
                                                   : EPA_STAGE_SEND);
 }
 
+/* Of whole iterations. */
+static uint32_t last_row(const struct session *s)
+{
+    uint32_t total = total_row(s), n = s->notes->n_stages;
+
+    if (total != UINT32_MAX)
+        return total;
+    return session_is_open(s) && n > 0 ? n + OPEN_LATENCY : n;
+}
+
 /* Ranks whose times count. */
 static uint32_t timed(const struct making *m)
 {
     return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
-/* Times of each rank in one row. The last row has times of its own where pairs were measured,
+/* Times of each rank in one row, and of the slowest. The last row has times of its own where pairs were measured,
  * else the sum of the stages. */
 static void gather(const struct making *m, uint32_t row, uint64_t n)
 {
@@ -97,6 +107,11 @@ static void gather(const struct making *m, uint32_t row, uint64_t n)
             for (uint64_t k = 0; k < n; k++)
                 m->rank_ns[r * n + k] += from[k];
         }
+    }
+    for (uint64_t k = 0; k < n; k++) {
+        m->sample[k] = m->rank_ns[k];
+        for (uint32_t r = 1; r < timed(m); r++)
+            m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
     }
 }
 
@@ -131,12 +146,8 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
     json_t *samples = json_array(), *ranks = json_array();
     struct stats slowest;
 
-    for (uint64_t k = 0; k < n; k++) {
-        m->sample[k] = m->rank_ns[k];
-        for (uint32_t r = 1; r < timed(m); r++)
-            m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
+    for (uint64_t k = 0; k < n; k++)
         json_array_append_new(samples, json_whole(m->sample[k]));
-    }
     for (uint32_t r = 0; r < m->ranks; r++) {
         struct stats rank = stats_of(m->rank_ns + r * n, r < timed(m) ? n : 0, m->sorted);
 
@@ -223,15 +234,14 @@ static void add_graph_rows(struct making *m, json_t *stages)
 static json_t *stages_json(struct making *m)
 {
     const struct session *s = m->s;
-    uint32_t total = total_row(s), last = total != UINT32_MAX ? total : s->notes->n_stages;
+    uint32_t last = last_row(s);
     bool open = session_is_open(s);
     json_t *stages = json_array();
 
-    if (s->notes->clock == CLOCK_GRAPH && total == FIGURE_PAIR) {
+    if (s->notes->clock == CLOCK_GRAPH && last == FIGURE_PAIR) {
         add_graph_rows(m, stages);
         return stages;
     }
-    last += open && last > 0 ? OPEN_LATENCY : 0;
     for (uint32_t i = 0; i < last; i++) {
         bool stage = i < s->notes->n_stages;
 
@@ -494,45 +504,6 @@ static json_t *verify_json(const struct making *m)
                           json_text_or_null(counts ? s->uncounted : NULL), NULL);
 }
 
-/* The message of the caller, else of the first rank that failed by itself. */
-static json_t *error_json(const struct making *m, const struct result_end *end)
-{
-    const struct session_rank *first = NULL;
-    char words[sizeof(first->text) + 1] = "";
-
-    if (end->status == EPA_OK)
-        return json_null();
-    for (uint32_t r = 0; r < m->ranks; r++) {
-        const struct session_rank *rank = session_rank(m->s, r);
-
-        if (rank->status != EPA_OK && rank->status != EPA_ERR_ABORTED &&
-            (first == NULL || rank->failed_ns < first->failed_ns))
-            first = rank;
-    }
-    if (first != NULL)
-        snprintf(words, sizeof(words), "%.*s", (int)sizeof(first->text), first->text);
-    return json_object_of(
-        "status", json_text(status_name(end->status)), "text",
-        json_text(end->error != NULL && end->error[0] != '\0' ? end->error : words), NULL);
-}
-
-/* "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
-static const char *outcome(const struct experiment *x, enum epa_status status)
-{
-    switch (status) {
-    case EPA_ERR_UNSUPPORTED:
-        return x->label != NULL ? "skipped" : "failed"; /* of a batch, or alone */
-    case EPA_OK:
-    case EPA_ERR_MISMATCH:
-    case EPA_ERR_TIMEOUT:
-    case EPA_ERR_DIED:
-    case EPA_ERR_INTERRUPTED:
-        return status_name(status);
-    default:
-        return "failed";
-    }
-}
-
 /* ---- the result ---- */
 
 static json_t *make(struct making *m, const struct facts *facts, const struct result_end *end)
@@ -550,9 +521,9 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
         "name", json_text(x->name), "file", json_text(x->file), "label",
         json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "run",
         json_text_or_null(x->run_name), "verb", json_text(session_verb(s)), "operation",
-        json_text(m->op->name), "status", json_text(outcome(x, end->status)), "exit_code",
+        json_text(m->op->name), "status", json_text(result_outcome(x, end->status)), "exit_code",
         json_integer(exit_code(end->status, end->signal != 0 ? end->signal : SIGINT)), "error",
-        error_json(m, end), "started", result_time(end->started), "elapsed_s",
+        result_error(s, end), "started", result_time(end->started), "elapsed_s",
         json_number(end->elapsed_s), "warmup", json_count(s->warmup), "iterations",
         json_count(s->iterations), NULL);
     result_put_origin(out, s, facts);
@@ -582,18 +553,34 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
     return out;
 }
 
+static void init(struct making *m, const struct session *s, struct arena *arena)
+{
+    *m = (struct making){.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
+    m->n_samples = finished(m);
+    m->rank_ns = arena_alloc(arena, m->ranks * m->n_samples * sizeof(*m->rank_ns));
+    m->sample = arena_alloc(arena, m->n_samples * sizeof(*m->sample));
+    m->sorted = arena_alloc(arena, m->n_samples * sizeof(*m->sorted));
+    m->wins = arena_alloc(arena, m->ranks * sizeof(*m->wins));
+}
+
+uint64_t result_samples(const struct session *s, struct arena *arena, double **out)
+{
+    struct making m;
+
+    init(&m, s, arena);
+    gather(&m, last_row(s), m.n_samples);
+    *out = m.sample;
+    return m.n_samples;
+}
+
 json_t *result_make(const struct session *s, const struct facts *facts,
                     const struct result_end *end)
 {
     struct arena *arena = arena_create();
-    struct making m = {.s = s, .op = session_operation(s), .ranks = s->experiment->ranks};
+    struct making m;
     json_t *out;
 
-    m.n_samples = finished(&m);
-    m.rank_ns = arena_alloc(arena, m.ranks * m.n_samples * sizeof(*m.rank_ns));
-    m.sample = arena_alloc(arena, m.n_samples * sizeof(*m.sample));
-    m.sorted = arena_alloc(arena, m.n_samples * sizeof(*m.sorted));
-    m.wins = arena_alloc(arena, m.ranks * sizeof(*m.wins));
+    init(&m, s, arena);
     out = make(&m, facts, end);
     arena_destroy(arena);
     verdicts_make(out, s);

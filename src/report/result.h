@@ -35,6 +35,9 @@ struct result_end {
 
 json_t *result_make(const struct session *, const struct facts *, const struct result_end *);
 
+/* Its last row alone, in the order in which samples were taken; returns how many. */
+uint64_t result_samples(const struct session *, struct arena *, double **out);
+
 /* Its exit code, and its last row: "total", "wall" or "latency". */
 int result_exit_code(const json_t *result);
 const json_t *result_total(const json_t *result);
@@ -65,6 +68,10 @@ json_t *result_time(time_t);
 json_t *result_facts(const struct session_facts *);
 
 /* ---- findings.c ---- */
+
+/* "error": null where it ended well; and "status". */
+json_t *result_error(const struct session *, const struct result_end *);
+const char *result_outcome(const struct experiment *, enum epa_status);
 
 /* Fills "expect" of a result that ended well, with all else in it; where something is missed, also
  * "status", "exit_code" and "error". */

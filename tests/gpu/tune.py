@@ -44,11 +44,11 @@ def main(epa2a):
                                 "--json", "x.json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # One process for all turns. A setting of which it dies is dropped, and another process goes on. (Stopped, tune
         # waits for a turn of the first round, and the one after it is not the file's, without which there is nothing.)
-        wait_for(3)
+        wait_for(5)
         (first,) = children(job.pid)
-        wait_for(4)
+        wait_for(6)
         job.send_signal(signal.SIGSTOP)
-        assert children(job.pid) == [first] and len(turns()) <= 6, turns()
+        assert children(job.pid) == [first] and len(turns()) <= 8, turns()
         os.kill(first, signal.SIGKILL)
         job.send_signal(signal.SIGCONT)
         while not any(turn["code"] for turn in turns()):
@@ -64,8 +64,9 @@ def main(epa2a):
         (lost,) = [turn for turn in turns() if turn["code"] != 0]
         assert "died" in lost["error"], lost
         # A sample is a graph of two calls: twenty are enough, or as many as take a third of a turn.
-        whole, third = turns()[1], turns()[2]["what"]
-        assert third["iterations"] <= max(20, whole["took_ns"] / 3 / (2 * whole["fastest_ns"])), (whole, third)
+        first, usual = turns()[1:4], turns()[4]["what"]
+        most = max(turn["took_ns"] for turn in first) / 3 / (2 * min(turn["fastest_ns"] for turn in first))
+        assert usual["iterations"] <= max(20, most), (first, usual)
     return 0
 
 

@@ -61,9 +61,7 @@ static int take(struct tune_search *s, const struct tune_setting *x, enum tune_v
                 struct tune_turn *out)
 {
     double ns = now->ns * exp(log_of(x));
-    uint32_t n = verb == TUNE_VERIFY ? TUNE_VERIFIED
-                 : s->iterations > 0 ? s->iterations + s->warmup
-                                     : 60;
+    uint32_t n = verb == TUNE_VERIFY ? TUNE_VERIFIED : s->iterations + s->warmup;
 
     now->drift = 0.9 * now->drift + 0.4 * now->noise * normal();
     *out = (struct tune_turn){
