@@ -331,7 +331,7 @@ static void place_lanes(struct worker *w, const struct simt_grid *grid, uint3 bl
         };
         lane->number = i;
         lane->polls = 0;
-        lane->word = lane->pair = (struct poll_launch){NULL, 0, 0};
+        lane->word = lane->pair = (struct look){NULL, 0, 0, 0};
         lane->bulk_open = false;
         lane->bulk_groups = lane->bulk_read = lane->registers = 0;
         simt_is_ready(w, lane);

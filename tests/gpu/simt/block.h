@@ -43,9 +43,10 @@ enum lane_state {
 };
 
 /* What a lane looked at last, and what it found. */
-struct poll_launch {
+struct look {
     const void *at;
     uint64_t first, second;
+    uint32_t again; /* looks that found the same */
 };
 
 /* A thread of the block. */
@@ -66,7 +67,7 @@ struct lane {
     uint32_t mask;
     uint32_t polls; /* of other things, since it last met others */
     const void *caller;
-    struct poll_launch word, pair;
+    struct look word, pair;
     const uint64_t *bar; /* LANE_IN_MBAR: whose phase of that parity does not end */
     uint32_t parity;
     bool bulk_open;       /* it has bulk stores that are in no group */

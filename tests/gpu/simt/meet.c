@@ -255,16 +255,17 @@ uint64_t simt_time(void)
     return epa_now_ns();
 }
 
-/* True: the lane found the same there when it last looked, so it waits. */
-static bool is_in_vain(struct worker *w, struct poll_launch *last, const void *at, uint64_t first,
+/* True: the lane has found the same there three times, so it waits. What has come is looked at
+ * twice: to see that it has, and to take it. */
+static bool is_in_vain(struct worker *w, struct look *last, const void *at, uint64_t first,
                        uint64_t second)
 {
     bool same = last->at == at && last->first == first && last->second == second;
 
     if (!same && last->at == at) /* it has come */
         warp_of(w, w->now)->meetings = SIMT_MEETINGS;
-    *last = (struct poll_launch){at, first, second};
-    return same;
+    *last = (struct look){at, first, second, same ? last->again + 1 : 0};
+    return last->again > 1;
 }
 
 /* Acquire, also where the kernel asks for less: who waits for what is told is elsewhere. */
