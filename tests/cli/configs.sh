@@ -75,6 +75,8 @@ for config in "$folder"/*.yaml; do
     if [ $checked != 0 ]; then
         cat "$out/why"
         failed=$((failed + 1))
+    elif [ "$kind" = cuda ] && [ ! -e /dev/nvidiactl ]; then
+        skipped=$((skipped + 1))
     elif verify "$config" "$@" 2>"$out/why"; then
         if grep -q '^profile:' "$config"; then
             "$epa2a" trace check "$out/${config##*/}.json" || failed=$((failed + 1))
@@ -90,6 +92,7 @@ for config in "$folder"/*.yaml; do
     fi
 done
 echo "$ran verified, $skipped skipped, $failed failed"
+[ -e /dev/nvidiactl ] || [ "$kind" != cuda ] || echo "SKIP: this machine has no GPU of NVIDIA"
 [ $((ran + skipped + failed)) != 0 ] || exit 99
 [ $failed = 0 ] || exit 1
 [ $ran != 0 ] || exit 77
