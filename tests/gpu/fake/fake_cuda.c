@@ -29,26 +29,54 @@ static _Thread_local cudaError_t last_error;
 
 EPA_PLUGIN_EXPORT struct fake_cuda fake_cuda = {.unreachable = -1};
 
-/* What cudaMalloc and cudaIpcOpenMemHandle gave. */
+/* Memory that somebody has: no two overlap. */
 struct block {
-    void *at;
+    char *at; /* NULL: none */
     size_t bytes;
     int fd;
 };
-
-static struct {
+struct table {
     pthread_mutex_t lock;
     struct block block[MOST];
-} blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+};
+static struct table blocks = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* from cudaMalloc and IPC */
+static struct table pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What is pinned, of which no part can be pinned again. */
-static struct {
-    pthread_mutex_t lock;
-    struct pages {
-        char *at;
-        size_t bytes; /* 0: none */
-    } pages[MOST];
-} pinned = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static bool table_add(struct table *t, struct block b)
+{
+    struct block *empty = NULL;
+    bool apart = true;
+
+    pthread_mutex_lock(&t->lock);
+    for (struct block *p = t->block; p < t->block + MOST; p++) {
+        if (p->at == NULL)
+            empty = p;
+        else
+            apart = apart && (b.at >= p->at + p->bytes || p->at >= b.at + b.bytes);
+    }
+    if (apart && empty != NULL)
+        *empty = b;
+    pthread_mutex_unlock(&t->lock);
+    fake_count(apart && empty != NULL);
+    return apart && empty != NULL;
+}
+
+/* The block at `at`, which is in the table no more if it is taken. */
+static struct block table_find(struct table *t, const void *at, bool take)
+{
+    struct block found = {NULL, 0, -1};
+
+    pthread_mutex_lock(&t->lock);
+    for (struct block *p = t->block; p < t->block + MOST; p++) {
+        if (at == NULL || p->at != at)
+            continue;
+        found = *p;
+        p->at = take ? NULL : p->at;
+    }
+    pthread_mutex_unlock(&t->lock);
+    fake_count(take && found.at != NULL ? -1 : 0);
+    return found;
+}
 
 bool fake_fails(void)
 {
@@ -170,42 +198,17 @@ FAKE_SAFE(cudaFreeHost, (void *memory), fake_count(memory != NULL ? -1 : 0); fre
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
-    cudaError_t error = fake_fails() ? cudaErrorMemoryAllocation : cudaSuccess;
-    struct pages *empty = NULL;
-
-    pthread_mutex_lock(&pinned.lock);
-    for (int i = 0; i < MOST; i++) {
-        struct pages *p = &pinned.pages[i];
-
-        if (p->bytes == 0)
-            empty = p;
-        else if ((char *)memory < p->at + p->bytes && p->at < (char *)memory + bytes)
-            error = cudaErrorHostMemoryAlreadyRegistered;
-    }
-    if (error == cudaSuccess && empty == NULL)
-        error = cudaErrorMemoryAllocation;
-    if (error == cudaSuccess)
-        *empty = (struct pages){memory, bytes};
-    pthread_mutex_unlock(&pinned.lock);
-    if (error == cudaSuccess)
-        fake_count(1);
-    return error;
+    if (fake_fails())
+        return cudaErrorMemoryAllocation;
+    return table_add(&pinned, (struct block){memory, bytes, -1})
+               ? cudaSuccess
+               : cudaErrorHostMemoryAlreadyRegistered;
 }
 
 cudaError_t cudaHostUnregister(void *memory)
 {
-    cudaError_t error = cudaErrorHostMemoryNotRegistered;
-
-    pthread_mutex_lock(&pinned.lock);
-    for (int i = 0; i < MOST; i++)
-        if (pinned.pages[i].bytes != 0 && pinned.pages[i].at == memory) {
-            pinned.pages[i].bytes = 0;
-            error = cudaSuccess;
-        }
-    pthread_mutex_unlock(&pinned.lock);
-    if (error == cudaSuccess)
-        fake_count(-1);
-    return error;
+    return table_find(&pinned, memory, true).at != NULL ? cudaSuccess
+                                                        : cudaErrorHostMemoryNotRegistered;
 }
 
 /* ---- cudaMalloc and IPC ---- */
@@ -226,31 +229,9 @@ static void *map_block(int fd, size_t bytes)
         return NULL;
     }
     SIMT_POISON((char *)at + bytes, mapped_bytes(bytes) - bytes);
-    pthread_mutex_lock(&blocks.lock);
-    for (int i = 0; i < MOST; i++) {
-        if (blocks.block[i].at != NULL)
-            continue;
-        blocks.block[i] = (struct block){at, bytes, fd};
-        break;
-    }
-    pthread_mutex_unlock(&blocks.lock);
-    fake_count(1);
+    if (!table_add(&blocks, (struct block){at, bytes, fd}))
+        abort();
     return at;
-}
-
-static struct block take_block(const void *at)
-{
-    struct block found = {NULL, 0, -1};
-
-    pthread_mutex_lock(&blocks.lock);
-    for (int i = 0; i < MOST && found.at == NULL; i++) {
-        if (blocks.block[i].at != at)
-            continue;
-        found = blocks.block[i];
-        blocks.block[i].at = NULL;
-    }
-    pthread_mutex_unlock(&blocks.lock);
-    return found;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -272,13 +253,12 @@ cudaError_t cudaFree(void *at)
     if (at == NULL)
         return fake_fails() ? cudaErrorUnknown : cudaSuccess;
     (void)cudaDeviceSynchronize();
-    block = take_block(at);
+    block = table_find(&blocks, at, true);
     if (block.at == NULL)
         abort(); /* twice, or what nobody allocated */
-    SIMT_UNPOISON((char *)block.at, mapped_bytes(block.bytes));
+    SIMT_UNPOISON(block.at, mapped_bytes(block.bytes));
     munmap(block.at, mapped_bytes(block.bytes));
     close(block.fd);
-    fake_count(-1);
     return cudaSuccess;
 }
 
@@ -289,16 +269,9 @@ struct ipc {
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *at)
 {
-    struct ipc ipc = {.pid = getpid(), .fd = -1};
+    struct block block = table_find(&blocks, at, false);
+    struct ipc ipc = {getpid(), block.fd, block.bytes};
 
-    pthread_mutex_lock(&blocks.lock);
-    for (int i = 0; i < MOST; i++) {
-        if (blocks.block[i].at == at) {
-            ipc.fd = blocks.block[i].fd;
-            ipc.bytes = blocks.block[i].bytes;
-        }
-    }
-    pthread_mutex_unlock(&blocks.lock);
     memset(out, 0, sizeof(*out));
     memcpy(out, &ipc, sizeof(ipc));
     return fake_fails() || ipc.fd < 0 ? cudaErrorInvalidValue : cudaSuccess;
