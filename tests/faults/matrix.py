@@ -12,15 +12,15 @@ What documents of epa2a or of UCX and Open MPI say stays behind is reported as `
 waits for itself or ends by a signal after all of epa2a has ended: Open MPI 4.1 does that with any MPI program of which a rank
 is killed in MPI_Init (PMIx_server_finalize waits for a mutex that is never given back).
 
-A fault that is a violation while others, or the host of a virtual machine, have more than a quarter of the cores' time is
-tried again, five times at most and when they have less, if they do within half a minute: a rank that cannot run for longer
-than the time limit of its peers is lost to them.
+A fault that is a violation while the machine gives nobody a core for more than half a second, or while others have more than
+a quarter of its cores' time, is tried again, five times at most and when others have less, if they do within half a minute: a
+rank that cannot run for longer than the time limit of its peers is lost to them.
 
 Needs: Linux, Python 3; a faulty run takes 1 to 8 s. The seed is that of
 the day unless it is given; after --seconds no further fault is begun. As root it has a /dev/shm, System V segments and
 a network of its own: what other programs leave there is not counted.
 It ends no process but those that carry its own mark in their environment."""
-import argparse, collections, ctypes, glob, json, os, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
+import argparse, collections, ctypes, glob, json, multiprocessing, os, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
 ap = argparse.ArgumentParser()
 ap.add_argument('build')
 ap.add_argument('--algorithm', default='ll_v2', choices=['ll_v2', 'll_v1', 'token_flag', 'fused', 'ag_gemm_2d'])
@@ -75,6 +75,26 @@ open(FILE, 'w').write(YAML)
 
 def say(*a):
     print(*a, flush=True)
+
+
+CORES = sorted(os.sched_getaffinity(0))
+STALL = 0.5
+STALLED = multiprocessing.RawArray('d', len(CORES))  # seconds in which a process of ours got no turn on this core
+TURN = multiprocessing.RawArray('d', len(CORES))  # when it last got one
+
+
+def watch_core(i, parent):
+    os.sched_setaffinity(0, [CORES[i]])
+    while os.getppid() == parent:
+        time.sleep(0.02)
+        gap = time.monotonic() - TURN[i]
+        STALLED[i] += gap if gap > STALL else 0
+        TURN[i] += gap
+
+
+def stalled():
+    now = time.monotonic()
+    return max(STALLED[i] + (now - TURN[i] if now - TURN[i] > STALL else 0) for i in range(len(CORES)))
 
 
 OTHERS = 0.25
@@ -561,13 +581,18 @@ try:
         for i, (name, go) in todo:
             print(i, name)
         sys.exit(0)
+    for i in range(len(CORES)):
+        TURN[i] = time.monotonic()
+        if os.fork() == 0:
+            watch_core(i, os.getppid())
+            os._exit(0)
     begun = time.time()
     for i, (name, go) in todo:
         if time.time() - begun > A.seconds:
             break
         for left in range(4, -1, -1):
             R.seed(A.seed * 100003 + i)
-            before = len(bad), count
+            before = stalled(), len(bad), count
             since, theirs = time.monotonic(), time_of_others()
             try:
                 go()
@@ -580,17 +605,17 @@ try:
                     break
                 time.sleep(0.01)
             reap()
-            share = share_of_others(since, theirs)
-            if share < OTHERS or left == 0 or len(bad) == before[0] and count > before[1] or re.search('damage|not valid', str(bad[before[0]:])):
+            stall, share = stalled() - before[0], share_of_others(since, theirs)
+            if stall == 0 and share < OTHERS or left == 0 or len(bad) == before[1] and count > before[2] or re.search('damage|not valid', str(bad[before[1]:])):
                 break
-            say(f'again: others had {share:.0%} of the cores: {name}')
+            say(f'again: the machine gave nobody a core for {stall:.1f} s, and others {share:.0%} of its cores: {name}')
             patience = time.monotonic() + 30
             while share >= OTHERS and time.monotonic() < patience:
                 since, theirs = time.monotonic(), time_of_others()
                 time.sleep(1)
                 share = share_of_others(since, theirs)
-            del bad[before[0]:]
-            count = before[1]
+            del bad[before[1]:]
+            count = before[2]
     for w, c in sorted(collections.Counter(w for _, w in known).items()):
         say(f'known: {w}: {c} times')
 finally:
