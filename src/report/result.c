@@ -207,14 +207,13 @@ static const struct traffic *stage_traffic(const struct making *m, uint32_t stag
 /* Figures of graphs, and pairs of them. */
 static void add_graph_rows(struct making *m, json_t *stages)
 {
-    static const char *const name[] = {[FIGURE_DISPATCH] = "dispatch",
-                                       [FIGURE_EXPERTS] = "experts",
-                                       [FIGURE_COMBINE] = "combine",
-                                       [FIGURE_PAIR] = "total"};
-    static const enum epa_stage_kind kind[] = {[FIGURE_DISPATCH] = EPA_STAGE_DISPATCH,
-                                               [FIGURE_EXPERTS] = EPA_STAGE_EXPERTS,
-                                               [FIGURE_COMBINE] = EPA_STAGE_COMBINE,
-                                               [FIGURE_PAIR] = EPA_STAGE_WHOLE};
+    static const struct {
+        const char *name;
+        enum epa_stage_kind kind;
+    } figures[] = {[FIGURE_DISPATCH] = {"dispatch", EPA_STAGE_DISPATCH},
+                   [FIGURE_EXPERTS] = {"experts", EPA_STAGE_EXPERTS},
+                   [FIGURE_COMBINE] = {"combine", EPA_STAGE_COMBINE},
+                   [FIGURE_PAIR] = {"total", EPA_STAGE_WHOLE}};
     enum session_figure figure = FIGURES;
 
     for (uint32_t i = 0; figure != FIGURE_PAIR; i++) {
@@ -224,8 +223,7 @@ static void add_graph_rows(struct making *m, json_t *stages)
         n = m->s->notes->not_alone[figure] ? 0 : m->n_samples;
         gather(m, (uint32_t)figure, n);
         json_array_append_new(
-            stages, stage_json(m, name[figure], n,
-                               figure != FIGURE_EXPERTS ? kind_traffic(m, kind[figure]) : NULL,
+            stages, stage_json(m, figures[figure].name, n, kind_traffic(m, figures[figure].kind),
                                figure == FIGURE_EXPERTS));
     }
 }
@@ -310,13 +308,6 @@ static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_
         sum.least = fmax(sum.least, (double)all.least / times);
     }
     return sum;
-}
-
-static void count_traffic(struct making *m)
-{
-    for (uint32_t i = 0; i < m->op->n_phases; i++)
-        m->phase[i] = traffic_of(m, i, i + 1);
-    m->total = traffic_of(m, 0, m->op->n_phases);
 }
 
 /* The best link and GEMM peak of all ranks, so that percentages of peak are not too high, and
@@ -513,7 +504,9 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
     const struct epa_footprint *f = &s->footprint;
     json_t *out, *stages, *total, *machine;
 
-    count_traffic(m);
+    for (uint32_t i = 0; i < m->op->n_phases; i++)
+        m->phase[i] = traffic_of(m, i, i + 1);
+    m->total = traffic_of(m, 0, m->op->n_phases);
     find_peaks(m);
     stages = stages_json(m);
     total = json_array_get(stages, json_array_size(stages) - 1);

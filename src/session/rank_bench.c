@@ -96,8 +96,7 @@ uint64_t rank_loop(struct rank *r, uint32_t block,
         uint32_t n;
 
         if (s->alternation != NULL && i == next) {
-            over = !take_turns(r, &turn);
-            if (over)
+            if ((over = !take_turns(r, &turn)))
                 break;
             next += s->alternation->block;
         }
@@ -206,11 +205,11 @@ void rank_bench(struct rank *r)
 
     make_inputs(r);
     n = rank_loop(r, 1, end_to_end ? run_end_to_end : run_marked);
-    if (!rank_good(r))
-        return;
-    rank_at(r, n, SESSION_ELSEWHERE);
-    rank_trace_pause(r);
-    if (!end_to_end && r->session->alternation == NULL)
+    if (rank_good(r)) {
+        rank_at(r, n, SESSION_ELSEWHERE);
+        rank_trace_pause(r);
+    }
+    if (rank_good(r) && !end_to_end && r->session->alternation == NULL)
         time_parts(r);
     if (rank_good(r))
         check_once(r, n);
@@ -258,8 +257,7 @@ static double warm_up(struct rank *r)
     uint64_t n = r->session->warmup, half = n / 2, start = 0;
 
     for (uint64_t i = 0; i < n && rank_goes_on(r); i++) {
-        if (i == half)
-            start = epa_now_ns();
+        start = i == half ? epa_now_ns() : start;
         iterate(r, i);
         if (i == 0)
             r->shared->first_ns = rank_total_ns(r);
@@ -273,7 +271,6 @@ static void plan(struct rank *r, double period_ns, struct schedule *out)
     const struct bench_options *o = &experiment_of(r)->bench;
     struct closed_loop mine = {.now_ns = epa_now_ns(), .period_ns = period_ns};
     struct closed_loop *all = memory_alloc(r->boot->world.size, sizeof(*all));
-    struct session_notes *notes = r->session->notes;
 
     *out = (struct schedule){
         .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
@@ -281,8 +278,7 @@ static void plan(struct rank *r, double period_ns, struct schedule *out)
     (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
     for (uint32_t i = 0; i < r->boot->world.size && rank_good(r); i++) {
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
-        if (all[i].now_ns > out->start_ns)
-            out->start_ns = all[i].now_ns;
+        out->start_ns = all[i].now_ns > out->start_ns ? all[i].now_ns : out->start_ns;
         if (strcmp(all[i].boot, all[0].boot) != 0)
             rank_fail(r, EPA_ERR_UNSUPPORTED,
                       "bench.arrivals: ranks 0 and %u are on hosts whose clocks are not one; an "
@@ -292,10 +288,10 @@ static void plan(struct rank *r, double period_ns, struct schedule *out)
     free(all);
     out->start_ns += lead_ns;
     out->gap_ns = o->load > 0 ? period_ns / o->load : 1e9 / o->rate;
-    if (!rank_good(r) || r->boot->world.rank != 0)
-        return;
-    notes->arrivals.rate = 1e9 / out->gap_ns;
-    notes->arrivals.closed_rate = 1e9 / period_ns;
+    if (rank_good(r) && r->boot->world.rank == 0) {
+        r->session->notes->arrivals.rate = 1e9 / out->gap_ns;
+        r->session->notes->arrivals.closed_rate = 1e9 / period_ns;
+    }
 }
 
 /* When the next one is due: the first at the start. */
@@ -388,15 +384,6 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
     keep_samples(r, iteration + 1);
 }
 
-/* With inputs of its own, which the dispatch after it must not deliver. */
-static void discard_one(struct rank *r, uint64_t iteration, uint32_t slot)
-{
-    rank_make(r, slot, iteration + r->session->iterations);
-    run_stages(r, iteration, slot, 0, r->first_stages);
-    if (rank_good(r))
-        (void)rank_algorithm(r, r->algorithm->discard(r->algorithm, problem_of(r, slot)));
-}
-
 /* Pipelined: what the first stage of iteration i left is looked at, and the rest of i done,
  * after the first stage of i + 1. */
 void rank_verify(struct rank *r)
@@ -410,8 +397,13 @@ void rank_verify(struct rank *r)
 
         if (i < s->iterations) {
             rank_at(r, i, SESSION_ELSEWHERE);
-            if (order == ORDER_DISCARD)
-                discard_one(r, i, slot);
+            if (order == ORDER_DISCARD) { /* inputs that the dispatch after it must not deliver */
+                rank_make(r, slot, i + s->iterations);
+                run_stages(r, i, slot, 0, r->first_stages);
+                if (rank_good(r))
+                    (void)rank_algorithm(r,
+                                         r->algorithm->discard(r->algorithm, problem_of(r, slot)));
+            }
             rank_inputs(r, slot, i);
             rank_guard_inputs(r, slot);
             if (rank_good(r))
@@ -476,14 +468,6 @@ static double width_of(double *ns, uint64_t n)
     return median > 0 ? (ns[n - k] - ns[k - 1]) / median : INFINITY;
 }
 
-static bool is_narrow(struct stop *s, uint64_t elapsed_ns)
-{
-    const struct bench_options *o = s->options;
-
-    return o->ci95 > 0 && s->n >= at_least(o) && elapsed_ns >= o->min_time_ns &&
-           width_of(s->ns, s->n) <= o->ci95;
-}
-
 /* Samples that take as long as from now to `at`, if they are like those before. */
 static uint64_t samples_until(const struct stop *s, uint64_t elapsed_ns, uint64_t at)
 {
@@ -516,7 +500,8 @@ enum stop_reason stop_poll(struct stop *s, uint64_t elapsed_ns)
 {
     const struct bench_options *o = s->options;
 
-    if (is_narrow(s, elapsed_ns))
+    if (o->ci95 > 0 && s->n >= at_least(o) && elapsed_ns >= o->min_time_ns &&
+        width_of(s->ns, s->n) <= o->ci95)
         return STOP_CI95;
     if (o->max_time_ns > 0 && elapsed_ns >= o->max_time_ns)
         return STOP_TIME;
@@ -528,12 +513,10 @@ enum stop_reason stop_poll(struct stop *s, uint64_t elapsed_ns)
 
 const char *stop_name(enum stop_reason reason)
 {
-    static const char *const name[] = {[STOP_NOT] = NULL,
-                                       [STOP_ITERATIONS] = "iterations",
-                                       [STOP_CI95] = "ci95",
-                                       [STOP_TIME] = "time"};
-
-    return name[reason];
+    return reason == STOP_ITERATIONS ? "iterations"
+           : reason == STOP_CI95     ? "ci95"
+           : reason == STOP_TIME     ? "time"
+                                     : NULL;
 }
 
 /* ---- between ranks ---- */

@@ -32,13 +32,6 @@ static bool on_host(const struct op_moe *op)
     return op->r.backend->memory == EPA_MEMORY_HOST;
 }
 
-static enum epa_status fetch(struct op_moe *op, void *to, const void *from, size_t bytes,
-                             struct epa_error *err)
-{
-    return op_backend_done(op->r.backend, op->r.backend->ops->read(op->r.backend, to, from, bytes),
-                           err, "%zu bytes could not be read back", bytes);
-}
-
 /* Copies a piece of each element of these runs here, where elements of all runs follow one
  * after the other. */
 static enum epa_status stage(struct op_moe *op, uint32_t which, const struct piece *p,
@@ -56,11 +49,15 @@ static enum epa_status stage(struct op_moe *op, uint32_t which, const struct pie
         return status;
     to = op->staged[which].data;
     *out = to;
-    for (uint32_t i = 0; i < runs && status == EPA_OK; i++) {
+    for (uint32_t i = 0; i < runs && status == EPA_OK; to += run[i++].n * p->stride) {
+        const struct epa_backend_ops *ops = op->r.backend->ops;
+        size_t bytes = (run[i].n - 1) * p->stride + p->bytes;
+
         if (run[i].n != 0)
-            status = fetch(op, to, p->from + run[i].first * p->stride,
-                           (run[i].n - 1) * p->stride + p->bytes, err);
-        to += run[i].n * p->stride;
+            status = op_backend_done(
+                op->r.backend,
+                ops->read(op->r.backend, to, p->from + run[i].first * p->stride, bytes), err,
+                "%zu bytes could not be read back", bytes);
     }
     return status;
 }
@@ -78,21 +75,24 @@ static enum epa_status stage_list(struct op_moe *op, uint32_t which, const void 
     return EPA_OK;
 }
 
-static enum epa_status missing(const char *what, struct epa_error *err)
-{
-    return epa_fail(err, EPA_ERR_MISMATCH, "%s is NULL", what);
-}
-
 static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa_moe *m,
                                        struct epa_error *err)
 {
     const struct epa_moe_footprint *f = &op->footprint;
     bool scales = f->recv_dtype == EPA_FP8_E4M3, ranks = f->layout == EPA_LAYOUT_RANK;
+    bool any = m->recv_entries != 0;
+    const struct {
+        const char *name;
+        bool needed;
+        const void *is;
+    } list[] = {{"recv_count", true, m->recv_count},         {"recv_start", true, m->recv_start},
+                {"recv", any, m->recv},                      {"origin", any, m->origin},
+                {"recv_scale", any && scales, m->recv_scale}, {"recv_row", any && ranks, m->recv_row},
+                {"recv_weight", any && ranks, m->recv_weight}};
 
-    if (m->recv_count == NULL)
-        return missing("recv_count", err);
-    if (m->recv_start == NULL)
-        return missing("recv_start", err);
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        if (list[i].needed && list[i].is == NULL)
+            return epa_fail(err, EPA_ERR_MISMATCH, "%s is NULL", list[i].name);
     if (m->recv_rows > f->recv_rows || m->recv_entries > f->recv_entries)
         return epa_fail(err, EPA_ERR_MISMATCH,
                         "%llu rows and %llu entries; plan() said at "
@@ -104,22 +104,12 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
                         "recv_rows is %llu, recv_entries is %llu; layout expert has as many "
                         "of both",
                         (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries);
-    if (m->recv_entries == 0)
-        return EPA_OK;
-    if (m->recv == NULL)
-        return missing("recv", err);
-    if (m->origin == NULL)
-        return missing("origin", err);
-    if (scales && m->recv_scale == NULL)
-        return missing("recv_scale", err);
-    if (scales && ((uintptr_t)m->recv_scale | m->scale_stride) % sizeof(float) != 0)
+    if (any && scales && ((uintptr_t)m->recv_scale | m->scale_stride) % sizeof(float) != 0)
         return epa_fail(err, EPA_ERR_MISMATCH, "scales are not aligned to float32");
-    if (!scales && ((uintptr_t)m->recv | m->recv_stride) % sizeof(uint16_t) != 0)
+    if (any && !scales && ((uintptr_t)m->recv | m->recv_stride) % sizeof(uint16_t) != 0)
         return epa_fail(err, EPA_ERR_MISMATCH, "rows are not aligned to %s",
                         is_f16(op) ? "f16" : "bf16");
-    if (ranks && m->recv_row == NULL)
-        return missing("recv_row", err);
-    return ranks && m->recv_weight == NULL ? missing("recv_weight", err) : EPA_OK;
+    return EPA_OK;
 }
 
 /* Ranges of entries; *entries is how many there are in all. */
