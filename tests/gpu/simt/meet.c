@@ -278,7 +278,8 @@ uint64_t simt_load(const uint64_t *word)
     w->looked = true;
     if (is_in_vain(w, &self->word, word, value, 0)) {
         let_others(w);
-        value = self->word.first = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        (void)is_in_vain(w, &self->word, word, value, 0); /* it may have come meanwhile */
     }
     warp_of(w, self)->snapshots = 0;
     return value;
