@@ -121,6 +121,12 @@ struct epa_transport_params {
     uint32_t signals;
     const struct epa_transport_plugin *between; /* what between_nodes() named, for its defaults */
     struct epa_trace *trace; /* NULL: no profile; for lanes beside the iterations (trace.h) */
+    /* Where takes() allows it: the heap is this memory, of backend->memory, and not the transport's.
+     * It outlives the transport, is page-aligned, and is neither zeroed nor written by itself.
+     * Puts read from anywhere then (EPA_TRANSPORT_ANY_SOURCE), and an aligned one of 8 bytes is
+     * seen whole, and after what a fence before it orders, as a signal is.
+     * NULL: the transport allocates the heap. */
+    void *heap;
 };
 
 struct epa_transport_plugin {
@@ -133,6 +139,11 @@ struct epa_transport_plugin {
     /* The transport that this one takes to ranks of other nodes, by name, in host memory; NULL:
      * none. Its own flags are then without LOAD_STORE and with NODES. NULL: never any. */
     const char *(*between_nodes)(const void *config);
+    /* Whether open() takes a heap that it does not allocate, in memory of this kind, here; if not
+     * it explains. Collective, unless the bootstrap is NULL: then for `doctor`, which asks what the
+     * machine has. NULL: never. */
+    enum epa_status (*takes)(struct epa_bootstrap *, const void *config, enum epa_memory,
+                             struct epa_error *);
     enum epa_status (*open)(const struct epa_transport_params *, struct epa_transport **out,
                             struct epa_error *);
 };

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../../common/transport_wait.h"
 
@@ -43,6 +44,8 @@ struct reorder {
     struct held held[ROOM];
     uint64_t *fences; /* [size] so far */
     char **peer_heap;
+    char **to;  /* [size] heaps that puts land in */
+    bool given; /* they are not shm's */
     struct epa_error error;
 };
 
@@ -108,16 +111,25 @@ static void land(struct reorder *w)
     struct epa_transport *inner = w->inner;
     uint32_t i = (uint32_t)draw(w, w->n);
     struct held *held;
+    char *to;
 
     while (is_held_by_fence(w, &w->held[i])) /* what has fewest fences is not */
         i = (i + 1) % w->n;
     held = &w->held[i];
-    if (held->left != 0) {
+    to = w->to[held->peer] + held->dst;
+    if (w->given && held->left == sizeof(uint64_t) && (uintptr_t)to % sizeof(uint64_t) == 0) {
+        uint64_t word;
+
+        memcpy(&word, held->src, sizeof(word));
+        /* Release: pairs with the acquire of who polls it, as a signal; what it was put after is in
+         * place. */
+        __atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELEASE);
+        held->left = 0;
+    } else if (held->left != 0) {
         size_t piece = 1 + draw(w, held->left);
 
         held->left -= piece;
-        memcpy(inner->peer_heap[held->peer] + held->dst + held->left, held->src + held->left,
-               piece);
+        memcpy(to + held->left, held->src + held->left, piece);
         if (held->left != 0)
             return;
     }
@@ -149,7 +161,8 @@ static enum epa_status check(struct reorder *w, const struct held *held)
         return EPA_OK;
     if (held->dst >= t->heap_bytes || held->left > t->heap_bytes - held->dst)
         return wrong(w, "heap offset of the last byte", held->dst + held->left - 1, t->heap_bytes);
-    if (src < heap || src - heap >= t->heap_bytes || held->left > t->heap_bytes - (src - heap))
+    if (!w->given &&
+        (src < heap || src - heap >= t->heap_bytes || held->left > t->heap_bytes - (src - heap)))
         return wrong(w, "a source outside the heap, offset", src - heap, t->heap_bytes);
     return EPA_OK;
 }
@@ -316,6 +329,7 @@ static void close_all(struct epa_transport *t)
         w->inner->ops->close(w->inner);
     free(w->fences);
     free(w->peer_heap);
+    free(w->to);
     free(w);
 }
 
@@ -358,6 +372,73 @@ static void set_base(struct reorder *w, const struct config *config)
     w->base.peer_heap = w->peer_heap;
 }
 
+/* ---- a heap that the caller has ---- */
+
+/* Who is where; heaps of one process reach each other. */
+struct place {
+    int64_t pid;
+    char *heap;
+};
+
+static enum epa_status places_meet(struct epa_bootstrap *boot, char *heap, struct place **out,
+                                   struct epa_error *err)
+{
+    const struct place mine = {getpid(), heap};
+    struct place *all = calloc(boot->world.size, sizeof(*all));
+    enum epa_status status = all != NULL ? boot->allgather(boot, &mine, sizeof(mine), all)
+                                         : epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory");
+
+    if (all != NULL && status != EPA_OK)
+        boot->explain(boot, err);
+    for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++)
+        if (all[r].pid != mine.pid)
+            status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                              "reorder takes memory of others where ranks are threads alone");
+    *out = status == EPA_OK ? all : NULL;
+    if (status != EPA_OK)
+        free(all);
+    return status;
+}
+
+static enum epa_status takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
+                             struct epa_error *err)
+{
+    struct place *places = NULL;
+    enum epa_status status;
+
+    (void)config;
+    if (memory != EPA_MEMORY_HOST)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "reorder takes memory of hosts alone");
+    status = boot != NULL ? places_meet(boot, NULL, &places, err) : EPA_OK;
+    free(places);
+    return status;
+}
+
+static enum epa_status find_heaps(struct reorder *w, const struct epa_transport_params *p,
+                                  struct epa_error *err)
+{
+    struct place *places;
+    enum epa_status status;
+
+    for (uint32_t r = 0; r < w->inner->size; r++)
+        w->to[r] = w->inner->peer_heap[r];
+    if (p->heap == NULL)
+        return EPA_OK;
+    status = places_meet(p->boot, p->heap, &places, err);
+    if (status != EPA_OK)
+        return status;
+    for (uint32_t r = 0; r < w->inner->size; r++) {
+        w->to[r] = places[r].heap;
+        w->peer_heap[r] = r == w->base.rank ? p->heap : NULL;
+    }
+    free(places);
+    w->given = true;
+    w->base.flags |= EPA_TRANSPORT_ANY_SOURCE;
+    w->base.heap = p->heap;
+    w->base.heap_bytes = p->heap_bytes;
+    return EPA_OK;
+}
+
 static enum epa_status open_all(const struct epa_transport_params *p, struct epa_transport **out,
                                 struct epa_error *err)
 {
@@ -376,8 +457,10 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     w->random = (config->seed + p->boot->world.rank + 1) * 0x9e3779b97f4a7c15u | 1;
     w->fences = calloc(size, sizeof(*w->fences));
     w->peer_heap = calloc(size, sizeof(*w->peer_heap));
+    w->to = calloc(size, sizeof(*w->to));
     inner.config = shm_plugin.plugin.options.defaults;
-    if (w->fences == NULL || w->peer_heap == NULL)
+    inner.heap_bytes = p->heap == NULL ? p->heap_bytes : 0;
+    if (w->fences == NULL || w->peer_heap == NULL || w->to == NULL)
         status = epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory for %u ranks", size);
     else
         status = EPA_OK;
@@ -393,6 +476,11 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
         return status;
     }
     set_base(w, config);
+    status = find_heaps(w, p, err);
+    if (status != EPA_OK) {
+        close_all(&w->base);
+        return status;
+    }
     *out = &w->base;
     return EPA_OK;
 }
@@ -428,5 +516,6 @@ const struct epa_transport_plugin epa_plugin = {
                .options = {options, sizeof(struct config), &defaults}},
     .flags = EPA_TRANSPORT_HOST | EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_NODES,
     .memory = EPA_MEMORY_HOST,
+    .takes = takes,
     .open = open_all,
 };

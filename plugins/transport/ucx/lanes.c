@@ -135,7 +135,10 @@ enum epa_status cards_check(const struct card *cards, uint32_t ranks, uint32_t m
                             r, me);
         if (card->address_bytes == 0 || card->address_bytes > CARD_ADDRESS_MOST ||
             card->key_bytes == 0 || card->key_bytes > CARD_KEY_MOST ||
+            card->heap_key_bytes > CARD_KEY_MOST ||
+            (card->heap_key_bytes == 0) != (mine->heap_key_bytes == 0) ||
             card->region_bytes != mine->region_bytes || card->base % 8 != 0 ||
+            card->heap % 8 != 0 || card->heap > UINT64_MAX - card->heap_bytes ||
             card->base > UINT64_MAX - card->region_bytes)
             return epa_fail(err, EPA_ERR_SYSTEM,
                             "ucx: rank %u says that its memory of %" PRIu64 " bytes is at %#" PRIx64
@@ -150,8 +153,11 @@ size_t cards_stride(const struct card *cards, uint32_t ranks)
 {
     size_t most = 0;
 
-    for (uint32_t r = 0; r < ranks; r++)
-        if ((size_t)cards[r].address_bytes + cards[r].key_bytes > most)
-            most = (size_t)cards[r].address_bytes + cards[r].key_bytes;
+    for (uint32_t r = 0; r < ranks; r++) {
+        size_t bytes =
+            (size_t)cards[r].address_bytes + cards[r].key_bytes + cards[r].heap_key_bytes;
+
+        most = bytes > most ? bytes : most;
+    }
     return (most + 7) / 8 * 8;
 }

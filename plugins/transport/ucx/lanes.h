@@ -34,8 +34,9 @@ enum { CARD_ADDRESS_MOST = 1 << 16, CARD_KEY_MOST = 1 << 15 };
 
 /* Of fixed size; an address and a key of these lengths follow in a second round. */
 struct card {
-    uint64_t base, heap_bytes, region_bytes;
-    uint32_t signals, address_bytes, key_bytes, version[2];
+    uint64_t base, heap, heap_bytes, region_bytes;
+    /* heap_key_bytes: of a heap that was given to open(), whose key follows the region's; else 0 */
+    uint32_t signals, address_bytes, key_bytes, heap_key_bytes, version[2];
     char tcp_segments[32]; /* "128k/256k": to send and to receive, UCX's settings */
 };
 

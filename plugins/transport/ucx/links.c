@@ -225,6 +225,35 @@ static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct
                     u->region.bytes, u->signals, ucs_status_string(ucs), hint);
 }
 
+/* Memory that UCX does not allocate. */
+static ucs_status_t map_given(struct ucx *u, void *at, uint64_t bytes, bool on_gpu, ucp_mem_h *out)
+{
+    const ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+        .address = at,
+        .length = bytes,
+        .memory_type = on_gpu ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST,
+    };
+
+    return ucp_mem_map(u->context, &params, out);
+}
+
+/* Signals and heap both, so that UCX has one way to both and puts are in order with signals. */
+static enum epa_status map_with_heap(struct ucx *u, void *heap, struct epa_error *err)
+{
+    ucs_status_t ucs;
+
+    u->region.heap = heap;
+    u->region.base = aligned_alloc(PAGE, u->region.heap_at);
+    if (u->region.base == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u signals", u->signals);
+    ucs = map_given(u, u->region.base, u->region.heap_at, false, &u->region.mem);
+    if (ucs == UCS_OK)
+        ucs = map_given(u, heap, u->base.heap_bytes, u->region.on_gpu, &u->region.heap_mem);
+    return ucs == UCS_OK ? EPA_OK : explain_map(u, ucs, err);
+}
+
 static enum epa_status map(struct ucx *u, struct epa_error *err)
 {
     const ucp_mem_map_params_t params = {
@@ -240,13 +269,18 @@ static enum epa_status map(struct ucx *u, struct epa_error *err)
     if (ucs != UCS_OK)
         return explain_map(u, ucs, err);
     u->region.base = attr.address;
+    u->region.heap = u->region.base + u->region.heap_at;
     return EPA_OK;
 }
 
-enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error *err)
+enum epa_status region_init(struct ucx *u, const struct epa_transport_params *p,
+                            struct epa_error *err)
 {
+    uint64_t heap_bytes = p->heap_bytes;
     enum epa_status status;
 
+    u->region.given = p->heap != NULL;
+    u->region.on_gpu = u->region.given && p->backend->memory == EPA_MEMORY_CUDA;
     if (heap_bytes > INT64_MAX / 2)
         return epa_fail(err, EPA_ERR_CONFIG, "ucx: a heap of %" PRIu64 " bytes is too large",
                         heap_bytes);
@@ -257,8 +291,8 @@ enum epa_status region_init(struct ucx *u, uint64_t heap_bytes, struct epa_error
     if (status == EPA_OK)
         status = create_worker(u, err);
     if (status == EPA_OK)
-        status = map(u, err);
-    if (status == EPA_OK)
+        status = u->region.given ? map_with_heap(u, p->heap, err) : map(u, err);
+    if (status == EPA_OK && !u->region.given)
         status = touch_memory("ucx", u->boot, u->region.base, u->region.bytes, false, err);
     if (status == EPA_OK)
         memset(u->region.base, 0, u->region.heap_at);
@@ -269,10 +303,61 @@ void region_finish(struct ucx *u)
 {
     if (u->region.mem != NULL)
         (void)ucp_mem_unmap(u->context, u->region.mem);
+    if (u->region.heap_mem != NULL)
+        (void)ucp_mem_unmap(u->context, u->region.heap_mem);
+    if (u->region.given)
+        free(u->region.base);
     if (u->worker != NULL)
         ucp_worker_destroy(u->worker);
     if (u->context != NULL)
         ucp_cleanup(u->context);
+}
+
+/* A device of the network that writes by itself: rc or dc of InfiniBand and RoCE. */
+static bool has_rdma(ucp_context_h context)
+{
+    char *text = NULL, choices[1024];
+    size_t n;
+    FILE *stream = open_memstream(&text, &n);
+
+    if (stream != NULL) {
+        ucp_context_print_info(context, stream);
+        fclose(stream);
+    }
+    lanes_choices(text != NULL ? text : "", choices, sizeof(choices));
+    free(text);
+    return strstr(choices, "rc_") != NULL || strstr(choices, "dc_") != NULL;
+}
+
+/* Memory of GPUs is put to by RDMA alone: UCX would have the peer's CPU copy it elsewhere, and a
+ * kernel that polls would not see such copies in order. */
+enum epa_status region_takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
+                             struct epa_error *err)
+{
+    /* As between hosts, so that it looks at all that it has. */
+    struct epa_bootstrap none = {.world = {.size = 1, .local_size = 1, .interface = "lo"}};
+    struct ucx u = {.boot = boot != NULL ? boot : &none, .config = *(const struct config *)config};
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    enum epa_status status;
+
+    if (memory == EPA_MEMORY_HOST)
+        return EPA_OK;
+    u.base.size = u.boot->world.size;
+    status = create_context(&u, err);
+    if (status != EPA_OK)
+        return status;
+    if (ucp_context_query(u.context, &attr) != UCS_OK ||
+        (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "UCX %s takes no memory of GPUs here: it was built without CUDA, or may "
+                          "not use it",
+                          ucp_get_version_string());
+    else if (!has_rdma(u.context))
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "UCX %s has no RDMA device here that could write to memory of GPUs",
+                          ucp_get_version_string());
+    ucp_cleanup(u.context);
+    return status;
 }
 
 /* ---- peers ---- */
@@ -303,8 +388,8 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 /* The second message of a rank: its address, then its key. */
 struct papers {
     ucp_address_t *address;
-    size_t address_bytes, key_bytes;
-    void *key;
+    size_t address_bytes, key_bytes, heap_key_bytes;
+    void *key, *heap_key;
 };
 
 static enum epa_status take_papers(struct ucx *u, struct papers *out, struct epa_error *err)
@@ -313,6 +398,8 @@ static enum epa_status take_papers(struct ucx *u, struct papers *out, struct epa
 
     if (ucs == UCS_OK)
         ucs = ucp_rkey_pack(u->context, u->region.mem, &out->key, &out->key_bytes);
+    if (ucs == UCS_OK && u->region.given)
+        ucs = ucp_rkey_pack(u->context, u->region.heap_mem, &out->heap_key, &out->heap_key_bytes);
     if (ucs != UCS_OK)
         return epa_fail(err, EPA_ERR_SYSTEM, "ucx: the worker's address and memory's key: %s",
                         ucs_status_string(ucs));
@@ -325,6 +412,8 @@ static void drop_papers(struct ucx *u, struct papers *papers)
         ucp_worker_release_address(u->worker, papers->address);
     if (papers->key != NULL)
         ucp_rkey_buffer_release(papers->key);
+    if (papers->heap_key != NULL)
+        ucp_rkey_buffer_release(papers->heap_key);
 }
 
 static enum epa_status create_endpoint(struct peer *peer, const char *address, bool watched,
@@ -413,19 +502,22 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
 {
     for (uint32_t r = 0; r < u->base.size; r++) {
         struct peer *peer = &u->peer[r];
+        const char *key = papers + r * stride + cards[r].address_bytes;
         void *at = NULL;
         ucs_status_t ucs;
 
         peer->remote = cards[r].base;
+        peer->remote_heap = cards[r].heap;
         if (r == u->base.rank)
             continue;
-        ucs =
-            ucp_ep_rkey_unpack(peer->ep, papers + r * stride + cards[r].address_bytes, &peer->rkey);
+        ucs = ucp_ep_rkey_unpack(peer->ep, key, &peer->rkey);
+        if (ucs == UCS_OK && u->region.given)
+            ucs = ucp_ep_rkey_unpack(peer->ep, key + cards[r].key_bytes, &peer->heap_rkey);
         if (ucs != UCS_OK)
             return epa_fail(err, EPA_ERR_SYSTEM,
                             "ucx: rank %u cannot use the key to the memory of rank %u: %s",
                             u->base.rank, r, ucs_status_string(ucs));
-        if (u->config.direct && epa_same_node(&u->boot->world, r) &&
+        if (u->config.direct && !u->region.given && epa_same_node(&u->boot->world, r) &&
             ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK) {
             /* It adds what the peer says to what it has mapped, wherever that leads. */
             if (!maps_hold(at, u->region.bytes, 0, 0))
@@ -462,7 +554,9 @@ static void read_lanes(struct peer *peer)
     }
     peer->lanes = lanes_read(text != NULL ? text : "");
     peer->split = peer->lanes.puts && !peer->lanes.additions;
-    peer->messages = !peer->lanes.puts && strncmp(peer->lanes.names, "tcp/", 4) == 0 &&
+    /* A message is executed by the CPU. */
+    peer->messages = !peer->lanes.puts && !peer->ucx->region.on_gpu &&
+                     strncmp(peer->lanes.names, "tcp/", 4) == 0 &&
                      strchr(peer->lanes.names, ',') == NULL && segments_are_long();
     free(text);
 }
@@ -482,6 +576,11 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
     for (uint32_t r = 0; r < u->base.size; r++) {
         if (r != u->base.rank)
             read_lanes(&u->peer[r]);
+        if (r != u->base.rank && u->region.on_gpu && !u->peer[r].lanes.puts)
+            return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                            "ucx: rank %u reaches rank %u by %s, which does not write to memory of "
+                            "GPUs by itself",
+                            u->base.rank, r, u->peer[r].lanes.names);
         u->all_mapped = u->all_mapped && u->peer[r].map != NULL;
     }
     return EPA_OK;
@@ -504,6 +603,9 @@ static enum epa_status exchange(struct ucx *u, const struct papers *mine, const 
     } else {
         memcpy(own, mine->address, mine->address_bytes);
         memcpy(own + mine->address_bytes, mine->key, mine->key_bytes);
+        if (mine->heap_key != NULL)
+            memcpy(own + mine->address_bytes + mine->key_bytes, mine->heap_key,
+                   mine->heap_key_bytes);
         status = u->boot->allgather(u->boot, own, stride, all);
     }
     if (status == EPA_OK)
@@ -525,11 +627,13 @@ enum epa_status links_init(struct ucx *u, struct epa_error *err)
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);
     if (status == EPA_OK) {
         struct card mine = {.base = (uintptr_t)u->region.base,
+                            .heap = (uintptr_t)u->region.heap,
                             .heap_bytes = u->base.heap_bytes,
                             .region_bytes = u->region.bytes,
                             .signals = u->signals,
                             .address_bytes = (uint32_t)papers.address_bytes,
-                            .key_bytes = (uint32_t)papers.key_bytes};
+                            .key_bytes = (uint32_t)papers.key_bytes,
+                            .heap_key_bytes = (uint32_t)papers.heap_key_bytes};
 
         ucp_get_version(&major, &minor, &release);
         mine.version[0] = major;
@@ -561,5 +665,7 @@ void links_finish(struct ucx *u)
     for (uint32_t r = 0; r < u->base.size; r++) {
         if (u->peer[r].rkey != NULL)
             ucp_rkey_destroy(u->peer[r].rkey);
+        if (u->peer[r].heap_rkey != NULL)
+            ucp_rkey_destroy(u->peer[r].heap_rkey);
     }
 }

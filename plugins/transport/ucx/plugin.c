@@ -208,8 +208,9 @@ static void set_base(struct ucx *u)
         if (u->peer[r].map != NULL)
             u->peer_heap[r] = u->peer[r].map + u->region.heap_at;
     }
+    u->peer_heap[u->base.rank] = u->region.heap;
     u->base.flags = FLAGS | (u->all_mapped ? EPA_TRANSPORT_LOAD_STORE : 0);
-    u->base.heap = u->region.base + u->region.heap_at;
+    u->base.heap = u->region.heap;
     u->base.peer_heap = u->peer_heap;
 }
 
@@ -256,7 +257,7 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 
     log_to_stderr();
     if (status == EPA_OK)
-        status = region_init(u, p->heap_bytes, err);
+        status = region_init(u, p, err);
     if (status == EPA_OK)
         status = links_init(u, err);
     if (status == EPA_OK) {
@@ -325,5 +326,6 @@ const struct epa_transport_plugin epa_plugin = {
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS | EPA_TRANSPORT_LOAD_STORE,
     .memory = EPA_MEMORY_HOST,
+    .takes = region_takes,
     .open = open_all,
 };

@@ -78,6 +78,7 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
     return EPA_ERR_SYSTEM;
 }
 
+/* `at`: of the heap. */
 static enum epa_status start_ucx_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
 {
     const ucp_request_param_t param = {.op_attr_mask =
@@ -86,7 +87,10 @@ static enum epa_status start_ucx_put(struct peer *peer, uint64_t at, const void 
                                        .user_data = peer};
 
     peer->put_since_flush = true;
-    return count(peer, ucp_put_nbx(peer->ep, src, bytes, peer->remote + at, peer->rkey, &param),
+    return count(peer,
+                 ucp_put_nbx(peer->ep, src, bytes,
+                             peer->remote_heap + (at - peer->ucx->region.heap_at),
+                             peer->heap_rkey != NULL ? peer->heap_rkey : peer->rkey, &param),
                  "ucp_put_nbx");
 }
 
@@ -172,15 +176,22 @@ static ucs_status_t execute_message(void *arg, const void *header, size_t header
     struct ucx *u = arg;
     const uint64_t region = u->region.bytes;
     struct message m;
+    uint64_t word;
+    char *to;
 
     if (header_bytes != sizeof(m) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
         return UCS_OK;
     memcpy(&m, header, sizeof(m)); /* it is not aligned */
-    if (m.at > region || bytes > region - m.at || m.signal_at > region - sizeof(m.value) ||
-        m.signal_at % sizeof(m.value) != 0)
+    if (m.at > region || bytes > region - m.at || (bytes > 0 && m.at < u->region.heap_at) ||
+        m.signal_at > u->region.heap_at - sizeof(m.value) || m.signal_at % sizeof(m.value) != 0)
         return UCS_OK;
-    if (bytes > 0)
-        memcpy(u->region.base + m.at, data, bytes);
+    to = u->region.heap + (m.at - u->region.heap_at);
+    if (bytes == sizeof(word) && (uintptr_t)to % sizeof(word) == 0) {
+        memcpy(&word, data, sizeof(word));
+        store_value(to, 0, word, EPA_SIGNAL_SET); /* it may be one's signal (heap of the params) */
+    } else if (bytes > 0) {
+        memcpy(to, data, bytes);
+    }
     if (m.op != 0)
         store_value(u->region.base, m.signal_at, m.value, (enum epa_signal_op)(m.op - 1));
     return UCS_OK;

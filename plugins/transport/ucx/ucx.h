@@ -32,11 +32,13 @@ struct line {
 };
 
 /* Layout of a rank's memory: one cache line for each rank, in which that rank counts its
- * barriers; the signals; the heap. Offsets are the same on all ranks. */
+ * barriers; the signals; the heap. Offsets are the same on all ranks, also where the heap was given
+ * to open() and is elsewhere. */
 struct region {
-    ucp_mem_h mem;
-    char *base;
+    ucp_mem_h mem, heap_mem; /* heap_mem: of a heap that was given, else NULL */
+    char *base, *heap;
     uint64_t bytes, signals_at, heap_at;
+    bool given, on_gpu; /* the heap */
 };
 
 struct ucx;
@@ -44,12 +46,12 @@ struct ucx;
 struct peer {
     struct ucx *ucx;
     ucp_ep_h ep;
-    ucp_rkey_h rkey;
-    uint64_t remote;   /* its region, as its rank has it */
-    char *map;         /* its region, as this rank has it; NULL: reached by puts alone */
-    ucs_status_t lost; /* why it is known to be gone */
-    bool unfenced;     /* something was started since the last fence */
-    bool messages;     /* it gets messages of ours where UCX would send some itself */
+    ucp_rkey_h rkey, heap_rkey;   /* heap_rkey: of a heap that was given */
+    uint64_t remote, remote_heap; /* its region and heap, as its rank has them */
+    char *map;                    /* its region, as this rank has it; NULL: reached by puts alone */
+    ucs_status_t lost;            /* why it is known to be gone */
+    bool unfenced;                /* something was started since the last fence */
+    bool messages;                /* it gets messages of ours where UCX would send some itself */
     bool message_since_flush;
     struct lanes lanes;
     /* Additions that the peer executes may pass puts that its hardware executes, so that a
@@ -157,8 +159,12 @@ static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *pee
 }
 
 /* links.c. On failure what there is stays, for region_finish(). */
-enum epa_status region_init(struct ucx *, uint64_t heap_bytes, struct epa_error *);
+enum epa_status region_init(struct ucx *, const struct epa_transport_params *, struct epa_error *);
 void region_finish(struct ucx *);
+
+/* links.c: for the table of the plugin. */
+enum epa_status region_takes(struct epa_bootstrap *, const void *config, enum epa_memory,
+                             struct epa_error *);
 
 /* links.c: collective. On failure what there is stays, for links_finish(). */
 enum epa_status links_init(struct ucx *, struct epa_error *);
