@@ -1,7 +1,8 @@
 /* The proxy of nvlink without a GPU: threads stand for kernels, and copies to and from what stands
  * for a GPU's memory are held back and reordered as far as proxy.h allows. All ranks are nodes of
  * their own; every second one writes to its peers' staging at once, where the transport has mapped
- * that. */
+ * that. Promises of value DIRECT are kept without staging, where the transport takes memory that it
+ * does not allocate. */
 #include <pthread.h>
 
 #include "../../plugins/transport/nvlink/proxy.h"
@@ -14,6 +15,9 @@ enum {
     HEAP = RANKS_MOST * WRITERS * PART,
     SIGNALS = 64,
     HELD = 24, /* operations of a lane, with marks */
+    PAGE = 4096,
+    REGION = PAGE + HEAP + WRITERS * PART, /* signals, heap, what is put */
+    DIRECT = 1,
 };
 
 enum kind { COPY, SET, ADD, MARK };
@@ -46,9 +50,9 @@ struct gpu {
     _Alignas(64) uint64_t taken[2], ticket[2];
     struct epa_host_ring ring[2];
     char payload[SLOTS][EPA_RING_PAYLOAD];
-    uint64_t signal[SIGNALS];
     bool far[RANKS_MOST];
-    char *heap;
+    uint64_t *signal;
+    char *region, *heap, *own;
     struct proxy *proxy;
     uint64_t hold_acks_ns; /* 0: as short as the random number says */
 };
@@ -176,23 +180,42 @@ static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
     __atomic_store_n(&held_of(copies)->stopped, 1, __ATOMIC_RELEASE);
 }
 
+/* Over a transport that takes no such memory nothing is promised. */
+static bool is_direct(const struct rank *r)
+{
+    return r->promise->value == DIRECT;
+}
+
 static bool open_gpu(struct gpu *g, struct rank *r)
 {
+    const struct epa_transport_plugin *net = r->subject->plugin;
     struct epa_error err = {EPA_OK, ""};
     struct proxy_params params = {.boot = r->boot,
                                   .net = r->subject->plugin,
                                   .net_config = r->subject->config,
                                   .far = g->far,
                                   .copies = &g->copies.base,
-                                  .signal = g->signal,
                                   .heap_bytes = HEAP,
                                   .signals = SIGNALS,
                                   .hold_acks_ns = g->hold_acks_ns};
 
+    if (is_direct(r) && (net->takes == NULL ||
+                         net->takes(r->boot, r->subject->config, EPA_MEMORY_HOST, &err) != EPA_OK))
+        return false;
     g->r = r;
     if (params.hold_acks_ns == 0)
         params.hold_acks_ns = r->me % 3 * 100000; /* ranks need not do it alike */
-    g->heap = calloc(1, HEAP);
+    g->region = aligned_alloc(PAGE, REGION);
+    if (!claim(r, g->region != NULL, "no memory"))
+        return false;
+    memset(g->region, 0, REGION);
+    g->signal = (uint64_t *)(void *)g->region;
+    g->heap = g->region + PAGE;
+    g->own = g->heap + HEAP;
+    if (is_direct(r))
+        params.region =
+            (struct proxy_region){.base = g->region, .bytes = REGION, .memory = EPA_MEMORY_HOST};
+    params.signal = g->signal;
     g->copies.base = (struct proxy_copies){.enter = enter,
                                            .leave = leave,
                                            .reach = reach,
@@ -218,7 +241,7 @@ static bool open_gpu(struct gpu *g, struct rank *r)
 static void close_gpu(struct gpu *g)
 {
     proxy_stop(g->proxy);
-    free(g->heap);
+    free(g->region);
 }
 
 /* Whoever yields in a loop keeps other tests from running (epa_backoff()). */
@@ -302,7 +325,7 @@ static void *write_rounds(void *arg)
     struct rank *r = g->r;
     uint32_t to = next_of(r), from = previous_of(r);
     uint32_t signal = w->number, answered = WRITERS + w->number;
-    char *own = malloc(PART), *here = g->heap + part_of(from, w->number);
+    char *own = g->own + w->number * PART, *here = g->heap + part_of(from, w->number);
     uint64_t n = 18;
 
     for (uint64_t round = 1; round <= n && proxy_status(g->proxy) == EPA_OK; round++) {
@@ -321,7 +344,6 @@ static void *write_rounds(void *arg)
         ask_signal(g, EPA_RING_SET, from, answered, round);
         await_word(g, answered, round);
     }
-    free(own);
     return NULL;
 }
 
@@ -344,11 +366,13 @@ static void let_kernels_put(struct rank *r)
 
 /* ---- order ---- */
 
-/* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum. */
+/* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum, or,
+ * where data go straight, the word of each peer the last value. */
 static void count_without_answers(struct rank *r)
 {
     struct gpu g = {.r = r};
-    uint64_t n = 120, seen = 0;
+    uint64_t n = 120, seen = 0, sum = (r->size - 1) * n * (n + 1) / 2;
+    bool adds = !is_direct(r);
 
     if (!open_gpu(&g, r))
         return;
@@ -361,13 +385,14 @@ static void count_without_answers(struct rank *r)
         ask_signal(&g, EPA_RING_SET, next_of(r), 0, i);
         for (uint32_t peer = 0; peer < r->size; peer++)
             if (peer != r->me)
-                ask_signal(&g, EPA_RING_ADD, peer, 1, i);
+                ask_signal(&g, adds ? EPA_RING_ADD : EPA_RING_SET, peer, 1 + (adds ? 0 : r->me), i);
     }
     await_word(&g, 0, n);
-    await_word(&g, 1, (r->size - 1) * n * (n + 1) / 2);
-    claim(r, g.signal[0] == n && g.signal[1] == (r->size - 1) * n * (n + 1) / 2,
-          "signals %llu and %llu", (unsigned long long)g.signal[0],
-          (unsigned long long)g.signal[1]);
+    for (uint32_t peer = 0; peer < r->size; peer++)
+        if (adds || peer != r->me)
+            await_word(&g, 1 + (adds ? 0 : peer), adds ? sum : n);
+    claim(r, g.signal[0] == n && (!adds || g.signal[1] == sum), "signals %llu and %llu",
+          (unsigned long long)g.signal[0], (unsigned long long)g.signal[1]);
     close_gpu(&g);
 }
 
@@ -377,12 +402,14 @@ static void put_fence_put(struct rank *r)
 {
     struct gpu g = {.r = r};
     uint32_t to = next_of(r), from = previous_of(r);
-    char *own = calloc(2, PART);
-    uint64_t *mark = (uint64_t *)(void *)own;
+    uint64_t *mark;
+    char *own;
 
     if (!open_gpu(&g, r))
         return;
-    for (uint64_t round = 1; round <= 20 && own != NULL; round++) {
+    own = g.own;
+    mark = (uint64_t *)(void *)own;
+    for (uint64_t round = 1; round <= 20; round++) {
         char *here = g.heap + part_of(from, 0);
         uint64_t wrong = 0;
 
@@ -406,7 +433,35 @@ static void put_fence_put(struct rank *r)
         await_word(&g, 3, round);
     }
     close_gpu(&g);
-    free(own);
+}
+
+/* Puts whose data are in the ring, many times as many as it has places, to a byte range of each. */
+static void put_from_places(struct rank *r)
+{
+    struct gpu g = {.r = r};
+    uint64_t n = 200, bytes = 512, wrong = 0;
+    uint32_t to = next_of(r), from = previous_of(r);
+    const char *here;
+    char data[512];
+
+    if (!open_gpu(&g, r))
+        return;
+    for (uint64_t i = 0; i < n; i++) {
+        memset(data, (int)(i + r->me), bytes);
+        ask(&g, 0,
+            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_INLINE,
+                                    .peer = to,
+                                    .dst = part_of(r->me, 0) + i * bytes,
+                                    .src = data,
+                                    .bytes = bytes});
+    }
+    ask_signal(&g, EPA_RING_SET, to, 5, 1);
+    await_word(&g, 5, 1);
+    here = g.heap + part_of(from, 0);
+    for (uint64_t i = 0; i < n * bytes; i++)
+        wrong += here[i] != (char)(i / bytes + from);
+    claim(r, wrong == 0, "%llu bytes are wrong", (unsigned long long)wrong);
+    close_gpu(&g);
 }
 
 /* ---- acknowledgements ---- */
@@ -487,10 +542,11 @@ static void put_and_quiet(struct rank *r)
 {
     struct gpu g = {.r = r};
     uint32_t slow;
-    char *own = malloc(PART);
+    char *own;
 
     if (!open_gpu(&g, r))
         return;
+    own = g.own;
     for (uint64_t round = 1; round <= 10; round++) {
         uint64_t wrong = 0;
 
@@ -520,7 +576,6 @@ static void put_and_quiet(struct rank *r)
         if (peer != r->me)
             claim(r, await_count(&g, proxy_arrived(g.proxy, peer), 5) == 5, "rank %u", peer);
     close_gpu(&g);
-    free(own);
 }
 
 /* ---- failures ---- */
@@ -577,6 +632,15 @@ static const struct promise promises[] = {
     {"a fence keeps what is after it from overtaking", put_fence_put, {2}},
     {"an answer brings the acknowledgement", answers_acknowledge, {2}},
     {"after quiet all is in place", put_and_quiet, {3}},
+    {"data in a ring stay until they are put", put_from_places, {2}},
+    {"direct: data are in place before their signal", let_kernels_put, {2, 3}, .value = DIRECT},
+    {"direct: signals of a ring are given in its order",
+     count_without_answers,
+     {3},
+     .value = DIRECT},
+    {"direct: a fence keeps what is after it from overtaking", put_fence_put, {2}, .value = DIRECT},
+    {"direct: after quiet all is in place", put_and_quiet, {3}, .value = DIRECT},
+    {"direct: data in a ring stay until they are put", put_from_places, {2}, .value = DIRECT},
     {"a failure is told and ends all proxies", ask_for_too_much, {2}, .fails = true},
     {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
 };

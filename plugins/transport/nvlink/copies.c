@@ -258,7 +258,7 @@ static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t 
     struct copies *c = copies_of(copies);
     enum epa_status status = check(c, cudaSetDevice(c->device), "choosing it");
 
-    if (status == EPA_OK)
+    if (status == EPA_OK && bytes > 0) /* else data are not staged */
         status = check(c, pin(c, staging, bytes), "pinning staging memory");
     if (status == EPA_OK)
         status = make_lanes(c);

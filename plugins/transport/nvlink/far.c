@@ -64,6 +64,8 @@ static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_
 
 /* ---- rings, and the host's part ---- */
 
+enum { REASON = 224 };
+
 struct far {
     struct far_params params;
     struct far_boot net_boot;
@@ -82,6 +84,8 @@ struct far {
     struct epa_host_ring host_ring;
     struct proxy *proxy;
     uint64_t quiets, arrivals;
+    struct proxy_region region; /* base NULL: data are staged, as */
+    char staged[REASON];
 };
 
 static enum epa_status make_rings(struct far *f, struct epa_error *err)
@@ -123,6 +127,91 @@ static enum epa_status make_rings(struct far *f, struct epa_error *err)
     return EPA_OK;
 }
 
+/* ---- direct or staged ---- */
+
+/* What the region is for a NIC; or why it cannot have it. */
+static enum epa_status direct_gpu(const struct far *f, enum epa_memory *out, struct epa_error *why)
+{
+    const struct driver *d = f->params.driver;
+    const struct region *region = f->params.region;
+    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
+    int rdma = 0, vmm = 1, ordering = 0, device = f->params.backend->device;
+
+    *out = EPA_MEMORY_HOST; /* a made-up GPU's */
+    if (d->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                             (CUdeviceptr)(uintptr_t)region->base) == CUDA_SUCCESS &&
+        type == CU_MEMORYTYPE_HOST)
+        return EPA_OK;
+    *out = EPA_MEMORY_CUDA;
+    if (d->device_attribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, device) !=
+        CUDA_SUCCESS)
+        rdma = 0;
+    if (region->kind == REGION_VMM &&
+        d->device_attribute(&vmm, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                            device) != CUDA_SUCCESS)
+        vmm = 0;
+    if (rdma == 0 || vmm == 0)
+        return epa_fail(why, EPA_ERR_UNSUPPORTED, "GPU %d has no GPUDirect RDMA for %s", device,
+                        rdma == 0 ? "its memory" : "memory: vmm; memory: ipc may do");
+    /* A kernel polls a signal that a NIC has written after the data. The GPU sees both in that order
+     * only where it says at least OWNER; with less each would need cuFlushGPUDirectRDMAWrites()
+     * between them, which puts of a NIC leave no room for. */
+    if (d->device_attribute(&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
+                            device) != CUDA_SUCCESS ||
+        ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
+        return epa_fail(why, EPA_ERR_UNSUPPORTED, "GPU %d does not see what a NIC writes in order",
+                        device);
+    return EPA_OK;
+}
+
+static enum epa_status can_direct(struct far *f, struct epa_error *why)
+{
+    const struct epa_transport_plugin *net = f->params.net;
+    enum epa_status status = direct_gpu(f, &f->region.memory, why), met;
+
+    if (net->takes == NULL)
+        return epa_fail(why, EPA_ERR_UNSUPPORTED, "%s takes no memory that it did not allocate",
+                        net->plugin.name);
+    /* Collective, so also where the GPU has said no. */
+    met = net->takes(&f->net_boot.base, net->plugin.options.defaults, f->region.memory,
+                     status == EPA_OK ? why : &(struct epa_error){EPA_OK, ""});
+    return status == EPA_OK ? met : status;
+}
+
+/* Collective: all ranks alike. */
+static enum epa_status choose_way(struct far *f, struct epa_error *err)
+{
+    struct epa_bootstrap *boot = f->params.boot;
+    const struct region *region = f->params.region;
+    char(*all)[REASON] = calloc(boot->world.size, REASON), mine[REASON] = "";
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status;
+
+    if (all == NULL)
+        return epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for a proxy");
+    if (f->params.direct == DIRECT_OFF)
+        snprintf(f->staged, REASON, "transport.direct is off");
+    else if (can_direct(f, &why) != EPA_OK)
+        snprintf(mine, REASON, "%.*s", REASON - 1, why.text);
+    status = boot->allgather(boot, mine, REASON, all);
+    if (status != EPA_OK)
+        boot->explain(boot, err);
+    for (uint32_t r = 0; r < boot->world.size && f->staged[0] == '\0' && status == EPA_OK; r++)
+        if (all[r][0] != '\0')
+            snprintf(f->staged, REASON, "%.*s", REASON - 1, all[r]);
+    free(all);
+    if (status != EPA_OK)
+        return status;
+    if (f->staged[0] != '\0')
+        return f->params.direct != DIRECT_ON
+                   ? EPA_OK
+                   : epa_fail(err, EPA_ERR_UNSUPPORTED,
+                              "nvlink: transport.direct: on, but %s; auto stages data", f->staged);
+    f->region.base = region->base;
+    f->region.bytes = (uint64_t)(f->params.heap - region->base) + f->params.heap_bytes;
+    return EPA_OK;
+}
+
 static void destroy(struct far *f, bool lost)
 {
     if (f->counters != NULL)
@@ -148,6 +237,8 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
     copies_init(&f->copies, params->driver, params->backend);
     status = make_rings(f, err);
     if (status == EPA_OK)
+        status = choose_way(f, err);
+    if (status == EPA_OK)
         status = proxy_start(
             &(struct proxy_params){
                 .boot = &f->net_boot.base,
@@ -159,6 +250,7 @@ enum epa_status far_open(const struct far_params *params, struct far **out, stru
                 .signal = params->signal,
                 .heap_bytes = params->heap_bytes,
                 .signals = params->signals,
+                .region = f->region,
                 .trace = params->trace,
                 .ring = {{.slot = f->words->kernel,
                           .taken = &f->words->kernel_taken,
@@ -190,6 +282,11 @@ bool far_close(struct far *f)
 const struct epa_device_ring *far_ring(const struct far *f)
 {
     return &f->ring;
+}
+
+bool far_adds(const struct far *f)
+{
+    return f->region.base == NULL;
 }
 
 enum epa_status far_status(const struct far *f)
@@ -320,7 +417,7 @@ enum epa_status far_await(struct far *f, uint64_t timeout_ns, struct failure *fa
 void far_describe(const struct far *f, void (*say)(void *arg, const char *key, const char *value),
                   void *arg)
 {
-    char text[192];
+    char text[REASON + 64];
     uint32_t far = 0;
 
     for (uint32_t r = 0; r < f->params.boot->world.size; r++)
@@ -328,11 +425,14 @@ void far_describe(const struct far *f, void (*say)(void *arg, const char *key, c
     snprintf(text, sizeof(text), "%u of %u peers, by %s", far, f->params.boot->world.size - 1,
              f->params.net->plugin.name);
     say(arg, "between nodes", text);
-    snprintf(
-        text, sizeof(text),
-        "staged in pinned host memory, as %s has no heap in a GPU's; copied to the staging of %u "
-        "of these peers at once",
-        f->params.net->plugin.name, proxy_direct(f->proxy));
+    if (f->region.base != NULL)
+        snprintf(text, sizeof(text), "direct: %s puts from and to GPU memory",
+                 f->params.net->plugin.name);
+    else
+        snprintf(text, sizeof(text), "staged in pinned host memory: %s", f->staged);
     say(arg, "data between nodes", text);
+    snprintf(text, sizeof(text), "of %u of these peers", proxy_reaches(f->proxy));
+    if (f->region.base == NULL)
+        say(arg, "copies reach the staging", text);
     proxy_describe(f->proxy, say, arg);
 }

@@ -23,6 +23,7 @@ static const struct {
     FUNCTION(device_get, "cuDeviceGet"),
     FUNCTION(device_uuid, "cuDeviceGetUuid"),
     FUNCTION(device_attribute, "cuDeviceGetAttribute"),
+    FUNCTION(pointer_attribute, "cuPointerGetAttribute"),
     FUNCTION(granularity, "cuMemGetAllocationGranularity"),
     FUNCTION(create, "cuMemCreate"),
     FUNCTION(release, "cuMemRelease"),

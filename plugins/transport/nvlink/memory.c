@@ -131,15 +131,20 @@ static enum epa_status map_vmm(struct memory *m, uint32_t r, CUmemGenericAllocat
 static enum epa_status create_vmm(struct memory *m, struct epa_error *err)
 {
     const struct driver *d = m->params.driver;
-    const CUmemAllocationProp prop = {
+    CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->params.device}};
     CUmemGenericAllocationHandle handle = 0;
     size_t granule = GRANULE;
-    CUresult result = d->granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    int fd = -1;
+    CUresult result;
+    int fd = -1, rdma = 0;
 
+    if (m->params.far &&
+        d->device_attribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                            m->params.device) == CUDA_SUCCESS)
+        prop.allocFlags.gpuDirectRDMACapable = rdma != 0;
+    result = d->granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (result != CUDA_SUCCESS)
         return driver_fail(m, result, m->rank, "asking for the granularity", err);
     m->bytes = round_up(m->bytes, granule);

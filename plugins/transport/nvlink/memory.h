@@ -17,6 +17,7 @@ struct driver {
     PFN_cuDeviceGet_v2000 device_get;
     PFN_cuDeviceGetUuid_v11040 device_uuid;
     PFN_cuDeviceGetAttribute_v2000 device_attribute;
+    PFN_cuPointerGetAttribute_v4000 pointer_attribute;
     PFN_cuMemGetAllocationGranularity_v10020 granularity;
     PFN_cuMemCreate_v10020 create;
     PFN_cuMemRelease_v10020 release;
@@ -54,7 +55,7 @@ struct region {
 struct memory_params {
     struct epa_bootstrap *boot;
     const bool *near; /* [size] whose memory is mapped */
-    bool far;         /* they are the node's, else all */
+    bool far;         /* they are the node's, else all; a NIC may be given it, too */
     const struct driver *driver;
     const struct gpu *gpu; /* [size] */
     int device;

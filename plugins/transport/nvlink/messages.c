@@ -62,7 +62,6 @@ struct channel_out {
     struct message open;      /* the one that was begun and is not closed */
     char *direct;             /* this rank's slots at the peer; NULL: staging is here */
     uint64_t quiet;           /* that must be acked for the PROXY_QUIET under way */
-    bool fence;               /* before the next record */
 };
 
 /* Messages of a rank. acked <= done <= begun. */
@@ -113,7 +112,7 @@ static uint64_t round_up(uint64_t bytes)
 
 /* ---- failures ---- */
 
-static enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
+enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
 {
     struct epa_error why = {EPA_OK, ""};
 
@@ -149,8 +148,7 @@ static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
 
 /* ---- out: descriptors become records of messages ---- */
 
-/* A descriptor that was just read. What is no record is dealt with here. */
-static enum epa_status begin_descriptor(struct messages *m, struct reading *r)
+enum epa_status messages_begin(struct messages *m, struct reading *r)
 {
     struct epa_descriptor *d = &r->now;
     const uint32_t signals = EPA_RING_SET | EPA_RING_ADD;
@@ -182,7 +180,7 @@ static enum epa_status begin_descriptor(struct messages *m, struct reading *r)
                         m->rank, d->rows, d->bytes, d->dst, d->peer, d->signal,
                         m->params->heap_bytes, m->params->signals);
     if (d->op == EPA_RING_FENCE)
-        m->out[d->peer].fence = true;
+        m->fence[d->peer] = true;
     if (d->op == EPA_RING_FENCE ||
         ((d->op & signals) == 0 && (d->op & EPA_RING_PUT) != 0 && d->bytes == 0))
         d->op = 0;
@@ -274,7 +272,7 @@ static enum epa_status add_record(struct messages *m, struct reading *r)
         r->row += record.rows;
         r->at = 0;
     }
-    record.op = c->fence ? EPA_RING_FENCE : 0;
+    record.op = m->fence[d->peer] ? EPA_RING_FENCE : 0;
     if (r->row == d->rows) { /* the last of it */
         record.op |= d->op & ~(uint32_t)(EPA_RING_PUT | EPA_RING_INLINE);
         record.value = d->value;
@@ -283,7 +281,7 @@ static enum epa_status add_record(struct messages *m, struct reading *r)
     }
     record.size = HEADER + round_up(record.bytes * record.rows);
     memcpy(to, &record, sizeof(record));
-    c->fence = false;
+    m->fence[d->peer] = false;
     c->open.records++;
     c->open.bytes += record.size;
     return EPA_OK;
@@ -302,7 +300,7 @@ static enum epa_status take_burst(struct messages *m, uint32_t ring, uint32_t *t
                 return EPA_OK;
             if (!epa_ring_peek(from, &r->now, &r->payload))
                 return EPA_OK;
-            status = begin_descriptor(m, r);
+            status = messages_begin(m, r);
             *moved = true;
         }
         while (status == EPA_OK && r->now.op != 0) {
@@ -370,8 +368,7 @@ static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *mo
     return EPA_OK;
 }
 
-/* Whether `signal`, of the network, has come to `value`; if so, what came before it can be read. */
-static enum epa_status look(struct messages *m, uint32_t signal, uint64_t value, bool *there)
+enum epa_status messages_look(struct messages *m, uint32_t signal, uint64_t value, bool *there)
 {
     *there = m->net->ops->read(m->net, signal) >= value;
     return *there ? messages_net_failed(m, epa_wait(m->net, signal, value, acquire_ns)) : EPA_OK;
@@ -385,8 +382,9 @@ static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved
 
     while (c->acked < c->sent) {
         uint64_t next = c->acked + 1;
-        enum epa_status status =
-            c->done[next % SLOTS] ? EPA_OK : look(m, done_signal(m, peer, next), next, &there);
+        enum epa_status status = c->done[next % SLOTS]
+                                     ? EPA_OK
+                                     : messages_look(m, done_signal(m, peer, next), next, &there);
 
         if (status != EPA_OK || !there)
             return status;
@@ -452,7 +450,7 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
         if (c->now.records == 0) {
             bool there;
 
-            status = look(m, arrived_signal(source, next), next, &there);
+            status = messages_look(m, arrived_signal(source, next), next, &there);
             if (status != EPA_OK || !there)
                 return status;
             memcpy(&c->now, slot, sizeof(c->now));
@@ -564,7 +562,7 @@ static uint64_t messages_sent(const struct messages *m)
     return n;
 }
 
-enum epa_status messages_turn(struct messages *m, bool *moved)
+static enum epa_status turn(struct messages *m, bool *moved)
 {
     enum epa_status status = messages_net_failed(m, m->net->ops->progress(m->net));
 
@@ -596,7 +594,7 @@ enum epa_status messages_turn(struct messages *m, bool *moved)
     return status;
 }
 
-enum proxy_slice messages_wait_for(const struct messages *m)
+static enum proxy_slice wait_for(const struct messages *m)
 {
     for (int lane = 0; lane < PROXY_LANES; lane++)
         if (m->lane_done[lane] != m->params->copies->queued[lane])
@@ -607,7 +605,7 @@ enum proxy_slice messages_wait_for(const struct messages *m)
     return messages_sent(m) > 0 ? PROXY_WAITS_NETWORK : PROXY_IDLE;
 }
 
-bool messages_are_done(const struct messages *m)
+static bool are_done(const struct messages *m)
 {
     for (uint32_t i = 0; i < m->size; i++)
         if (m->out[i].acked < m->out[i].begun || m->in[i].acked < m->in[i].begun)
@@ -615,7 +613,7 @@ bool messages_are_done(const struct messages *m)
     return m->reading[0].now.op == 0 && m->reading[1].now.op == 0;
 }
 
-uint32_t messages_direct(const struct messages *m)
+uint32_t messages_reach(const struct messages *m)
 {
     uint32_t n = 0;
 
@@ -624,23 +622,22 @@ uint32_t messages_direct(const struct messages *m)
     return n;
 }
 
-uint64_t messages_staging_bytes(const struct messages *m)
+static uint64_t staging_bytes(const struct messages *m)
 {
     return out_offset(m, m->size, 0);
 }
 
-uint32_t messages_signals(const struct messages *m)
+static uint32_t count_signals(const struct messages *m)
 {
     return 2 * m->size * SLOTS;
 }
 
-void messages_connect(struct messages *m, struct epa_transport *net)
+static void connect(struct messages *m)
 {
     struct proxy_copies *copies = m->params->copies;
 
-    m->net = net;
     for (uint32_t r = 0; r < m->size; r++) {
-        char *slots = epa_peer(net, in_offset(m, m->rank, 0), r);
+        char *slots = epa_peer(m->net, in_offset(m, m->rank, 0), r);
 
         if (m->params->far[r] && slots != NULL &&
             copies->reach(copies, slots, SLOTS * (HEADER + m->piece)))
@@ -648,22 +645,39 @@ void messages_connect(struct messages *m, struct epa_transport *net)
     }
 }
 
-bool messages_init(struct messages *m, const struct proxy_params *params)
+static bool init(struct messages *m)
+{
+    m->piece = STAGING_MOST / SLOTS / m->size / ALIGN * ALIGN;
+    m->piece = m->piece > PIECE_MOST ? PIECE_MOST : m->piece < PIECE_LEAST ? PIECE_LEAST : m->piece;
+    return true;
+}
+
+const struct proxy_way proxy_staged_way = {
+    .init = init,
+    .heap_bytes = staging_bytes,
+    .signals = count_signals,
+    .connect = connect,
+    .turn = turn,
+    .wait_for = wait_for,
+    .are_done = are_done,
+};
+
+bool messages_init(struct messages *m, const struct proxy_params *params,
+                   const struct proxy_way *way)
 {
     uint32_t size = params->boot->world.size;
 
     *m = (struct messages){.params = params, .rank = params->boot->world.rank, .size = size};
     proxy_trace_init(&m->trace, params->trace);
-    m->piece = STAGING_MOST / SLOTS / size / ALIGN * ALIGN;
-    m->piece = m->piece > PIECE_MOST ? PIECE_MOST : m->piece < PIECE_LEAST ? PIECE_LEAST : m->piece;
     m->out = calloc(size, sizeof(*m->out));
     m->in = calloc(size, sizeof(*m->in));
     m->arrived = calloc(size, sizeof(*m->arrived));
-    return m->out != NULL && m->in != NULL && m->arrived != NULL;
+    return m->out != NULL && m->in != NULL && m->arrived != NULL && way->init(m);
 }
 
 void messages_finish(struct messages *m)
 {
+    free(m->direct);
     free(m->arrived);
     free(m->out);
     free(m->in);

@@ -41,6 +41,9 @@ bool copies_left(const struct copies *);
 /* Ranks of other nodes, for the transport over NVLink: the rings that kernels and the host write,
  * their proxy, and copies by CUDA for it. */
 
+/* Whether data go straight between the network and GPU memory, or are staged. */
+enum direct_kind { DIRECT_AUTO, DIRECT_ON, DIRECT_OFF };
+
 struct far_params {
     struct epa_bootstrap *boot; /* of all ranks */
     struct epa_backend *backend;
@@ -51,7 +54,9 @@ struct far_params {
     uint64_t *signal;
     uint64_t heap_bytes;
     uint32_t signals;
-    struct epa_trace *trace; /* NULL: no profile */
+    struct epa_trace *trace;     /* NULL: no profile */
+    int direct;                  /* enum direct_kind */
+    const struct region *region; /* of signals and heap */
 };
 
 struct far;
@@ -62,6 +67,9 @@ enum epa_status far_open(const struct far_params *, struct far **out, struct epa
 bool far_close(struct far *);
 /* For kernels; as long as it is open. */
 const struct epa_device_ring *far_ring(const struct far *);
+
+/* EPA_SIGNAL_ADD: by copies alone. */
+bool far_adds(const struct far *);
 
 /* As the transport's functions, for ranks of other nodes. */
 enum epa_status far_ask(struct far *, struct epa_descriptor);

@@ -18,6 +18,7 @@ static const uint64_t leave_ns = 10000000000u;
 struct config {
     int memory; /* enum memory_kind */
     const char *between_nodes;
+    int direct; /* enum direct_kind */
 };
 
 /* Also of what is half open. Lost: a GPU that does not finish keeps what it may still use
@@ -216,7 +217,9 @@ static enum epa_status open_far(struct nvlink *n, const struct epa_transport_par
                                       .signal = n->view.peer_signal[n->base.rank],
                                       .heap_bytes = p->heap_bytes,
                                       .signals = p->signals,
-                                      .trace = p->trace};
+                                      .trace = p->trace,
+                                      .direct = ((const struct config *)p->config)->direct,
+                                      .region = &n->memory.region[n->base.rank]};
     enum epa_status status = far_open(&params, &n->far, err);
 
     if (status != EPA_OK)
@@ -226,6 +229,8 @@ static enum epa_status open_far(struct nvlink *n, const struct epa_transport_par
     n->ops.describe = describe;
     n->base.ops = &n->ops;
     n->base.flags = (n->base.flags & ~(uint32_t)EPA_TRANSPORT_LOAD_STORE) | EPA_TRANSPORT_NODES;
+    if (!far_adds(n->far))
+        n->base.flags &= ~(uint32_t)EPA_TRANSPORT_SIGNAL_ADD;
     n->base.ring = far_ring(n->far);
     return EPA_OK;
 }
@@ -273,7 +278,15 @@ static const struct epa_choice memories[] = {
     {0},
 };
 
-static const struct config defaults = {.memory = MEMORY_AUTO};
+static const struct epa_choice directs[] = {
+    {"auto", DIRECT_AUTO,
+     "direct where every GPU and the transport between nodes can, else staged"},
+    {"on", DIRECT_ON, "direct; fail where one cannot"},
+    {"off", DIRECT_OFF, "staged"},
+    {0},
+};
+
+static const struct config defaults = {.memory = MEMORY_AUTO, .direct = DIRECT_AUTO};
 
 static const struct epa_option options[] = {
     {.name = "memory",
@@ -282,9 +295,11 @@ static const struct epa_option options[] = {
      .help = "mechanism that maps GPU memory of other ranks"},
     {.name = "between_nodes",
      EPA_STRING(struct config, between_nodes),
-     .help =
-         "transport to ranks of other nodes, such as ucx, with its defaults; data are staged in "
-         "pinned host memory"},
+     .help = "transport to ranks of other nodes, such as ucx, with its defaults"},
+    {.name = "direct",
+     EPA_CHOICE(struct config, direct),
+     .choices = directs,
+     .help = "data to other nodes go straight from GPU memory, or by pinned host memory"},
     {0},
 };
 

@@ -21,6 +21,7 @@ static const uint64_t leave_ns = 2000000000u;
 
 struct proxy {
     struct proxy_params params;
+    const struct proxy_way *way;
     struct messages messages;
     struct epa_transport *net;
     struct epa_wait_config wait;
@@ -54,10 +55,10 @@ static enum epa_status serve(struct proxy *p)
         bool stops = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE) != 0, moved = false;
         struct proxy_trace *trace = &p->messages.trace;
         uint64_t begin = proxy_trace_now(trace), now;
-        enum epa_status status = messages_turn(&p->messages, &moved);
+        enum epa_status status = p->way->turn(&p->messages, &moved);
 
         if (trace->to != NULL)
-            proxy_trace_state(trace, moved ? PROXY_BUSY : messages_wait_for(&p->messages), begin);
+            proxy_trace_state(trace, moved ? PROXY_BUSY : p->way->wait_for(&p->messages), begin);
         if (status != EPA_OK)
             return status;
         if (moved && !stops) {
@@ -67,7 +68,7 @@ static enum epa_status serve(struct proxy *p)
         now = epa_now_ns();
         if (stops) {
             stop_since = stop_since == 0 ? now : stop_since;
-            if ((!moved && messages_are_done(&p->messages)) || now - stop_since > leave_ns)
+            if ((!moved && p->way->are_done(&p->messages)) || now - stop_since > leave_ns)
                 return EPA_OK;
         }
         idle_since = idle_since == 0 ? now : idle_since;
@@ -109,21 +110,27 @@ static enum epa_status pin_own(struct proxy *p, uint64_t bytes)
 static enum epa_status open_net(struct proxy *p)
 {
     /* Nobody allocates by it: it says where the heap is. */
-    struct epa_backend host = {.memory = EPA_MEMORY_HOST, .device = -1};
+    const struct proxy_region *region = &p->params.region;
+    bool direct = region->base != NULL;
+    struct epa_backend heap = {.memory = direct ? region->memory : EPA_MEMORY_HOST, .device = -1};
     const struct epa_transport_params params = {.boot = p->params.boot,
-                                                .backend = &host,
+                                                .backend = &heap,
                                                 .config = p->params.net_config,
-                                                .heap_bytes = messages_staging_bytes(&p->messages),
-                                                .signals = messages_signals(&p->messages)};
-    enum epa_status status = p->params.net->open(&params, &p->net, &p->messages.err);
+                                                .heap_bytes = p->way->heap_bytes(&p->messages),
+                                                .signals = p->way->signals(&p->messages),
+                                                .heap = region->base};
+    struct epa_error why = {EPA_OK, ""};
+    enum epa_status status = p->params.net->open(&params, &p->net, &why);
 
     if (status != EPA_OK)
-        return status;
+        return epa_fail(&p->messages.err, status, "%s%s", why.text,
+                        direct ? "; transport.direct: off stages data" : "");
     if (p->net->ops->describe != NULL)
         p->net->ops->describe(p->net, keep_fact, p);
-    status = pin_own(p, params.heap_bytes);
+    p->messages.net = p->net;
+    status = pin_own(p, direct ? 0 : params.heap_bytes);
     if (status == EPA_OK)
-        messages_connect(&p->messages, p->net);
+        p->way->connect(&p->messages);
     else
         p->net->ops->close(p->net);
     return status;
@@ -203,7 +210,8 @@ enum epa_status proxy_start(const struct proxy_params *params, struct proxy **ou
     p->has_core = 2 * world->local_size <= world->local_cores;
     if (p->has_core && params->hold_acks_ns == 0)
         p->params.hold_acks_ns = HOLD_ACKS_NS;
-    status = messages_init(&p->messages, &p->params)
+    p->way = params->region.base != NULL ? &proxy_direct_way : &proxy_staged_way;
+    status = messages_init(&p->messages, &p->params, p->way)
                  ? start_thread(p, err)
                  : epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for a proxy");
     if (status != EPA_OK) {
@@ -250,9 +258,9 @@ void proxy_describe(const struct proxy *p,
         say(arg, p->fact[i].key, p->fact[i].value);
 }
 
-uint32_t proxy_direct(const struct proxy *p)
+uint32_t proxy_reaches(const struct proxy *p)
 {
-    return messages_direct(&p->messages);
+    return messages_reach(&p->messages);
 }
 
 const uint64_t *proxy_quiet(const struct proxy *p, uint32_t *slow)

@@ -47,6 +47,13 @@ struct proxy_copies {
     uint64_t queued[PROXY_LANES]; /* operations so far, marks not counted */
 };
 
+/* Memory that the transport between hosts takes as its heap, so that data go straight. */
+struct proxy_region {
+    char *base; /* of signals and heap; NULL: data are staged */
+    uint64_t bytes;
+    enum epa_memory memory;
+};
+
 struct proxy_params {
     struct epa_bootstrap *boot; /* of all ranks; the proxy's own while proxy_start() runs */
     const struct epa_transport_plugin *net;
@@ -58,6 +65,7 @@ struct proxy_params {
     uint64_t heap_bytes;
     uint32_t signals;
     struct epa_host_ring ring[2]; /* of kernels and of the host */
+    struct proxy_region region;   /* on all ranks or on none */
     struct epa_trace *trace;      /* NULL: no profile */
     uint64_t hold_acks_ns;        /* 0: as long as is good here */
 };
@@ -76,7 +84,7 @@ void proxy_explain(const struct proxy *, struct epa_error *);
 void proxy_describe(const struct proxy *,
                     void (*say)(void *arg, const char *key, const char *value), void *arg);
 /* How many ranks' staging copies go to at once, as the transport between hosts has mapped it. */
-uint32_t proxy_direct(const struct proxy *);
+uint32_t proxy_reaches(const struct proxy *);
 
 /* What the proxy counts up: PROXY_QUIETs done, and arrivals of other ranks. *slow: the rank that
  * the last PROXY_QUIET waits for. */
@@ -105,7 +113,9 @@ struct messages {
     uint64_t piece; /* bytes of records in a message, at most */
     struct channel_out *out;
     struct channel_in *in;
+    struct direct *direct; /* where data are not staged */
     struct reading reading[MESSAGES_RINGS];
+    bool fence[EPA_DEVICE_RANKS]; /* before what is next to that rank */
     uint64_t lane_done[PROXY_LANES], marked[PROXY_LANES];
     uint64_t quiets, quiet_wanted; /* done; under way if not the same */
     uint32_t slow;                 /* the rank that a quiet waits for */
@@ -114,25 +124,36 @@ struct messages {
     struct proxy_trace trace;
 };
 
+/* Staged by messages (messages.c), or straight (direct.c). */
+struct proxy_way {
+    bool (*init)(struct messages *); /* false: no memory */
+    /* What the transport between hosts must have, and that it is open: m->net. */
+    uint64_t (*heap_bytes)(const struct messages *);
+    uint32_t (*signals)(const struct messages *);
+    void (*connect)(struct messages *);
+    /* Does what can be done at once. */
+    enum epa_status (*turn)(struct messages *, bool *moved);
+    /* What a turn in which nothing moved waits for. */
+    enum proxy_slice (*wait_for)(const struct messages *);
+    /* Whether all that this rank was asked for is done, and messages to it that have come. */
+    bool (*are_done)(const struct messages *);
+};
+
+extern const struct proxy_way proxy_staged_way, proxy_direct_way;
+
 /* False: no memory. */
-bool messages_init(struct messages *, const struct proxy_params *);
+bool messages_init(struct messages *, const struct proxy_params *, const struct proxy_way *);
 void messages_finish(struct messages *);
-
-/* What the transport between hosts must have, and that it is open. */
-uint64_t messages_staging_bytes(const struct messages *);
-uint32_t messages_signals(const struct messages *);
-void messages_connect(struct messages *, struct epa_transport *net);
-
-/* Does what can be done at once. */
-enum epa_status messages_turn(struct messages *, bool *moved);
-/* What a turn in which nothing moved waits for. */
-enum proxy_slice messages_wait_for(const struct messages *);
-/* Whether all messages of this rank are done, and those to it that have come. */
-bool messages_are_done(const struct messages *);
 /* How many ranks' staging this rank's GPU writes to. */
-uint32_t messages_direct(const struct messages *);
+uint32_t messages_reach(const struct messages *);
+
+/* A descriptor that was just read. What is no put and no signal is dealt with here. */
+enum epa_status messages_begin(struct messages *, struct reading *);
+/* Whether `signal`, of the network, has come to `value`; if so, what came before it can be read. */
+enum epa_status messages_look(struct messages *, uint32_t signal, uint64_t value, bool *there);
 
 /* What a call of the transport between hosts, or of copies, returned; a failure goes to `err`. */
+enum epa_status messages_net_failed(struct messages *, enum epa_status);
 enum epa_status messages_copies_failed(struct messages *, enum epa_status);
 
 #endif

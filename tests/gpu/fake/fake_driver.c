@@ -28,6 +28,9 @@ DRIVER(device_uuid, (CUuuid * out, CUdevice_v1 device), CUDA_SUCCESS,
 DRIVER(device_attribute, (int *out, CUdevice_attribute attribute, CUdevice_v1 device), CUDA_SUCCESS,
        *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
               !fake_cuda.no_descriptors)
+/* It is this process's own. */
+DRIVER(pointer_attribute, (void *out, CUpointer_attribute attribute, CUdeviceptr_v2 at),
+       CUDA_SUCCESS, *(CUmemorytype *)out = CU_MEMORYTYPE_HOST)
 DRIVER(granularity,
        (size_t * out, const CUmemAllocationProp_v1 *prop, CUmemAllocationGranularity_flags flags),
        CUDA_ERROR_UNKNOWN, *out = 2 << 20)
@@ -168,6 +171,7 @@ static cudaError_t entry(const char *name, void **out, enum cudaDriverEntryPoint
     ENTRY("cuDeviceGet", PFN_cuDeviceGet_v2000, device_get)
     ENTRY("cuDeviceGetUuid", PFN_cuDeviceGetUuid_v11040, device_uuid)
     ENTRY("cuDeviceGetAttribute", PFN_cuDeviceGetAttribute_v2000, device_attribute)
+    ENTRY("cuPointerGetAttribute", PFN_cuPointerGetAttribute_v4000, pointer_attribute)
     ENTRY("cuMemGetAllocationGranularity", PFN_cuMemGetAllocationGranularity_v10020, granularity)
     ENTRY("cuMemCreate", PFN_cuMemCreate_v10020, create)
     ENTRY("cuMemRelease", PFN_cuMemRelease_v10020, release)
