@@ -56,6 +56,7 @@ static json_t *entry_json(const struct registry_entry *entry)
 {
     const struct epa_algorithm_plugin *algorithm = (const void *)entry->plugin;
     const struct epa_transport_plugin *transport = (const void *)entry->plugin;
+    char way[256];
     const struct epa_backend_plugin *backend = (const void *)entry->plugin;
     json_t *out = json_object_of(
         "kind", json_text(plugin_kind_name(entry->kind)), "name", json_text(entry->name), "file",
@@ -76,6 +77,9 @@ static json_t *entry_json(const struct registry_entry *entry)
         json_object_set_new(out, "memory", words_json(memory_words, transport->memory));
         json_object_set_new(out, "gives", words_json(transport_words, transport->flags));
         json_object_set_new(out, "between_nodes", json_boolean(transport->between_nodes != NULL));
+        json_object_set_new(
+            out, "data_of_gpus",
+            json_text_or_null(doctor_gpu_data(transport, way, sizeof(way)) ? way : NULL));
     } else if (entry->kind == EPA_PLUGIN_BACKEND) {
         json_object_set_new(out, "memory", words_json(memory_words, backend->memory));
     }
@@ -105,8 +109,9 @@ static const char *const facts[] = {
     "{kind=algorithm}[{memory.0=CUDA memory}" NEEDS_CUDA "|{memory.1=CUDA memory}" NEEDS_CUDA "]",
     "{kind=transport}in: [{memory}|nothing in particular]",
     "{kind=transport}gives: [{gives}|nothing in particular]",
-    "{between_nodes=true}between nodes (between_nodes): puts by any transport in host memory, data "
-    "staged there",
+    "{between_nodes=true}between nodes (between_nodes): puts by any transport, where it is said whether data "
+    "of GPUs go direct or staged",
+    "{kind=transport}data of GPUs: {data_of_gpus}",
     "{kind=backend}gives: [{memory}|nothing in particular]",
     "[{file}|built in]",
     "hides {hides}",

@@ -33,12 +33,30 @@ struct asked {
     struct leaves *leaves;                        /* [ranks] */
 };
 
+bool doctor_gpu_data(const struct epa_transport_plugin *plugin, char *out, size_t room)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if ((plugin->flags & EPA_TRANSPORT_NODES) == 0 || plugin->between_nodes != NULL)
+        return false;
+    if (plugin->takes == NULL)
+        (void)epa_fail(&why, EPA_ERR_UNSUPPORTED, "it takes no memory that it does not allocate");
+    else
+        (void)plugin->takes(NULL, plugin->plugin.options.defaults, EPA_MEMORY_CUDA, &why);
+    if (why.status == EPA_OK)
+        snprintf(out, room, "direct, where GPUs have GPUDirect RDMA: it takes their memory");
+    else
+        snprintf(out, room, "staged in host memory: %s", why.text);
+    return true;
+}
+
 static enum epa_status with_transport(const struct asked *asked, struct epa_bootstrap *boot,
                                       struct epa_backend *backend, struct leaves *out,
                                       struct epa_error *err)
 {
     const struct epa_transport_plugin *plugin = asked->transport;
     struct epa_transport *t = NULL;
+    char way[256];
     enum epa_status status =
         plugin->open(&(struct epa_transport_params){.boot = boot,
                                                     .backend = backend,
@@ -51,6 +69,8 @@ static enum epa_status with_transport(const struct asked *asked, struct epa_boot
         return status;
     if (t->ops->describe != NULL)
         t->ops->describe(t, session_keep_fact, &out->facts);
+    if (doctor_gpu_data(plugin, way, sizeof(way)))
+        session_keep_fact(&out->facts, "data of GPUs", way);
     if (!asked->quick)
         status = peak_measure(boot, backend, t, 0, &out->peak, err);
     if (status == EPA_OK)
@@ -209,7 +229,7 @@ static enum epa_status examine_transport(const struct exam *x,
                         "no backend that can be used here has memory for it");
     text_add(how, "%u ranks, backend %s%s", ranks, backend->plugin.name,
              transport->between_nodes != NULL
-                 ? "; between nodes data are staged: transports there take host memory alone"
+                 ? "; between nodes data go as the transport there says of data of GPUs"
                  : "");
     return probe(backend, transport, x->quick, ranks, out, err);
 }

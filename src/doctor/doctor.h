@@ -19,6 +19,11 @@ json_t *machine_collect(const char *root);
 /* [{"name", "path", "version", "use"}] of libraries that multiply and are here. */
 json_t *libraries_json(void);
 
+/* How data of GPUs go to other nodes by a transport, where nvlink's between_nodes names it: direct
+ * or staged, and why. False: it does not go to other nodes, or not by itself. */
+struct epa_transport_plugin;
+bool doctor_gpu_data(const struct epa_transport_plugin *, char *out, size_t room);
+
 /* Adds "warnings" and "missing" to a document that has "plugins", too. `no_plugins`: which folders
  * hold none; NULL: there are some. */
 void machine_judge(json_t *document, const char *no_plugins);
