@@ -1,0 +1,66 @@
+#!/bin/bash
+# srun.sh EPA2A CONFIG: ranks that srun starts, by a Slurm of one node that is made here: they verify, and one that
+# is killed ends all by its name. 77 where there is no Slurm, or who runs this is not root, as its daemons must be.
+set -u
+epa2a=$1 config=$2
+PATH=$PATH:/usr/sbin:/sbin
+for program in srun slurmctld slurmd munged; do
+    [ "$(id -u)" = 0 ] && type "$program" >/dev/null 2>&1 || { echo "SKIP: no $program, or not root"; exit 77; }
+done
+work=$(mktemp -d)
+chmod 755 "$work" # or munged takes no socket in it
+mkdir "$work/state" "$work/spool"
+host=$(hostname -s) port=$((20000 + $$ % 10000))
+daemons=
+end() {
+    [ -z "$daemons" ] || kill $daemons 2>/dev/null
+    wait
+    rm -rf "$work"
+}
+trap end EXIT
+cat >"$work/slurm.conf" <<CONF
+ClusterName=one
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$work/munge
+CredType=cred/munge
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.pid
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+MpiDefault=none
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES State=UP
+CONF
+export SLURM_CONF=$work/slurm.conf
+(umask 077 && head -c 1024 /dev/urandom >"$work/key")
+munged --foreground --force --key-file="$work/key" --socket="$work/munge" --pid-file="$work/munged.pid" \
+    --seed-file="$work/seed" --log-file="$work/munged.log" >"$work/log" 2>&1 &
+daemons=$!
+for _ in $(seq 100); do [ -S "$work/munge" ] && break || sleep 0.1; done
+slurmctld -D >>"$work/log" 2>&1 &
+daemons+=" $!"
+slurmd -D >>"$work/log" 2>&1 &
+daemons+=" $!"
+for _ in $(seq 100); do sinfo -h -t idle 2>/dev/null | grep -q . && break || sleep 0.1; done
+
+# run CODE WORDS SETTING...
+run() {
+    local want=$1 words=$2 code
+    shift 2
+    timeout 100 srun -n 4 --overcommit "$epa2a" verify "$config" --set launcher=env --set ranks=4 \
+        --set moe.max_tokens=16 --set moe.hidden=512 --set verify.iterations=20 --timeout 60s "$@" >"$work/out" 2>&1
+    code=$?
+    [ "$code" = "$want" ] && grep -q "$words" "$work/out" && return
+    echo "FAIL: exit code $code, not $want, or not '$words':"
+    cat "$work/out" "$work/log"
+    exit 1
+}
+run 0 'verified 20 iterations: .* 0 wrong'
+run 5 'rank 2 .*was killed by signal 9' --set 'fault={kind: kill, rank: 2, iteration: 1}'
+echo "4 ranks by srun verify, and end by the name of one that is killed"
