@@ -154,7 +154,8 @@ static void add_verdict(const struct tune *t, struct text *out)
     bool missed = false;
 
     for (uint32_t i = 1; i < t->n; i++)
-        missed = missed || (t->setting[i]->rounds == 0 && !t->setting[i]->dropped);
+        missed = missed || (t->setting[i]->rounds == 0 && t->setting[i]->why != NULL &&
+                            !t->setting[i]->dropped);
     if (t->stopped != EXIT_OK)
         text_add(out, "the search was interrupted; best so far, not compared in turns: %s",
                  t->best->name);

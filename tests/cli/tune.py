@@ -102,8 +102,9 @@ def main(epa2a, plugins, inner):
         assert [s["setting"] for s in tune("--keys", "none", "--budget", "1s")[0]["settings"]][1:] == ["fast"]
         assert "has another task" in tune("--set", "matrix.moe.topk=[1, 2]", "--only", "*topk*", code=2)[1].stderr
         # The file's settings stay where nothing is faster, and must be right themselves.
-        found, _ = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
-                        "--out", "best.yaml", "--out-dir", "long")
+        found, done = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
+                           "--out", "best.yaml", "--out-dir", "long")
+        assert "not reached" not in done.stdout, done.stdout  # what was drawn when all was known
         assert not found["better"] and pathlib.Path("best.yaml").read_text().startswith("# As it was"), found
         # Short iterations: a turn has more than the file, as many as take as long as ranks take to start.
         turns = [json.loads(line)["what"] for line in pathlib.Path("long/tune.jsonl").read_text().splitlines()[1:]]
