@@ -85,9 +85,12 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
         const char *name;
         bool needed;
         const void *is;
-    } list[] = {{"recv_count", true, m->recv_count},         {"recv_start", true, m->recv_start},
-                {"recv", any, m->recv},                      {"origin", any, m->origin},
-                {"recv_scale", any && scales, m->recv_scale}, {"recv_row", any && ranks, m->recv_row},
+    } list[] = {{"recv_count", true, m->recv_count},
+                {"recv_start", true, m->recv_start},
+                {"recv", any, m->recv},
+                {"origin", any, m->origin},
+                {"recv_scale", any && scales, m->recv_scale},
+                {"recv_row", any && ranks, m->recv_row},
                 {"recv_weight", any && ranks, m->recv_weight}};
 
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
@@ -95,8 +98,7 @@ static enum epa_status refuse_pointers(const struct op_moe *op, const struct epa
             return epa_fail(err, EPA_ERR_MISMATCH, "%s is NULL", list[i].name);
     if (m->recv_rows > f->recv_rows || m->recv_entries > f->recv_entries)
         return epa_fail(err, EPA_ERR_MISMATCH,
-                        "%llu rows and %llu entries; plan() said at "
-                        "most %llu and %llu",
+                        "%llu rows and %llu entries; plan() said at most %llu and %llu",
                         (unsigned long long)m->recv_rows, (unsigned long long)m->recv_entries,
                         (unsigned long long)f->recv_rows, (unsigned long long)f->recv_entries);
     if (!ranks && m->recv_rows != m->recv_entries)
@@ -126,8 +128,8 @@ static enum epa_status refuse_ranges(const struct op_moe *op, const struct epa_m
             continue;
         if (start > room || count > room - start)
             return epa_fail(err, EPA_ERR_MISMATCH,
-                            "expert %u (local %u) has %llu entries from "
-                            "%llu; plan() said at most %llu",
+                            "expert %u (local %u) has %llu entries from %llu; plan() said at most "
+                            "%llu",
                             op->r.world.rank * op->local_experts + e, e, (unsigned long long)count,
                             (unsigned long long)start, (unsigned long long)room);
     }
