@@ -51,13 +51,12 @@ static enum epa_status stage(struct op_moe *op, uint32_t which, const struct pie
     *out = to;
     for (uint32_t i = 0; i < runs && status == EPA_OK; to += run[i++].n * p->stride) {
         const struct epa_backend_ops *ops = op->r.backend->ops;
+        const char *from = p->from + run[i].first * p->stride;
         size_t bytes = (run[i].n - 1) * p->stride + p->bytes;
 
         if (run[i].n != 0)
-            status = op_backend_done(
-                op->r.backend,
-                ops->read(op->r.backend, to, p->from + run[i].first * p->stride, bytes), err,
-                "%zu bytes could not be read back", bytes);
+            status = op_backend_done(op->r.backend, ops->read(op->r.backend, to, from, bytes), err,
+                                     "%zu bytes could not be read back", bytes);
     }
     return status;
 }
@@ -280,10 +279,10 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
     struct epa_error why = {EPA_OK, ""};
     enum epa_status status = view(op, s, out, &why);
 
-    if (status == EPA_OK)
-        return EPA_OK;
-    return epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
-                    (unsigned long long)s->iteration, why.text);
+    if (status != EPA_OK)
+        (void)epa_fail(err, status, "rank %u, iteration %llu, dispatch: %.400s", op->r.world.rank,
+                       (unsigned long long)s->iteration, why.text);
+    return status;
 }
 
 enum epa_status op_moe_out(struct op_moe *op, const struct op_slot *s, const uint16_t **out,
