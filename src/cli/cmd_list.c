@@ -109,7 +109,8 @@ static const char *const facts[] = {
     "{kind=algorithm}[{memory.0=CUDA memory}" NEEDS_CUDA "|{memory.1=CUDA memory}" NEEDS_CUDA "]",
     "{kind=transport}in: [{memory}|nothing in particular]",
     "{kind=transport}gives: [{gives}|nothing in particular]",
-    "{between_nodes=true}between nodes (between_nodes): puts by any transport, where it is said whether data "
+    "{between_nodes=true}between nodes (between_nodes): puts by any transport, where it is said "
+    "whether data "
     "of GPUs go direct or staged",
     "{kind=transport}data of GPUs: {data_of_gpus}",
     "{kind=backend}gives: [{memory}|nothing in particular]",

@@ -121,7 +121,7 @@ struct epa_transport_params {
     uint32_t signals;
     const struct epa_transport_plugin *between; /* what between_nodes() named, for its defaults */
     struct epa_trace *trace; /* NULL: no profile; for lanes beside the iterations (trace.h) */
-    /* Where takes() allows it: the heap is this memory, of backend->memory, and not the transport's.
+    /* Where takes() allows it: the heap is this memory, of backend->memory, not the transport's.
      * It outlives the transport, is page-aligned, and is neither zeroed nor written by itself.
      * Puts read from anywhere then (EPA_TRANSPORT_ANY_SOURCE), and an aligned one of 8 bytes is
      * seen whole, and after what a fence before it orders, as a signal is.

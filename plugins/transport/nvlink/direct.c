@@ -4,7 +4,7 @@
  *
  * So a place of a ring is read by the network, and is given back only once what was asked for in it
  * is done. What is done the proxies tell each other by checkpoints: at one that is wanted, for
- * quiet() or because a quarter of a ring is not given back, this rank asks each peer that it has put
+ * quiet() or because a quarter of a ring is not given back, this rank asks each peer that it put
  * something to since the last, by a signal behind a fence; the peer's proxy answers by another. All
  * that this rank read before the checkpoint is in place then. One is under way at a time, and each
  * has its number, so no two settings of a signal are.

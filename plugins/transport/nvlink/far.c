@@ -153,7 +153,7 @@ static enum epa_status direct_gpu(const struct far *f, enum epa_memory *out, str
     if (rdma == 0 || vmm == 0)
         return epa_fail(why, EPA_ERR_UNSUPPORTED, "GPU %d has no GPUDirect RDMA for %s", device,
                         rdma == 0 ? "its memory" : "memory: vmm; memory: ipc may do");
-    /* A kernel polls a signal that a NIC has written after the data. The GPU sees both in that order
+    /* A kernel polls a signal that a NIC wrote after the data. The GPU sees both in that order
      * only where it says at least OWNER; with less each would need cuFlushGPUDirectRDMAWrites()
      * between them, which puts of a NIC leave no room for. */
     if (d->device_attribute(&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
