@@ -58,6 +58,7 @@ struct launcher {
     struct process process;        /* that is kept, between launches */
     bool met;                      /* meet() has returned, or there is none */
     bool lost;                     /* the process was to be kept, and is gone */
+    pid_t parent;
     struct rendezvous *rendezvous; /* rank 0; stays until the next launch, as its connections do */
     struct net_dial dial;
     struct conn conn; /* to the rendezvous */
@@ -85,6 +86,12 @@ struct launcher {
 bool launcher_keeps_process(const struct launcher *l)
 {
     return l->params.meet != NULL;
+}
+
+/* mpirun is gone, and so may be all that this rank would wait for. */
+static bool is_orphan(const struct launcher *l)
+{
+    return l->params.meet != NULL && getppid() != l->parent;
 }
 
 static uint32_t my_rank(const struct launcher *l)
@@ -246,7 +253,7 @@ static void dial_turn(struct launcher *l, short revents, uint64_t now)
         say_hello(l);
     } else if (dialed == NET_REFUSED) {
         judge(l, conn_word_of(EPA_ERR_CONFIG, UINT32_MAX, 0, "%s", l->dial.why));
-    } else if (now - l->began_ns > l->settings->start_ns) {
+    } else if (is_orphan(l) || now - l->began_ns > l->settings->start_ns) {
         if (l->launch->failure.status != EPA_OK)
             judge(l, l->launch->failure);
         else
@@ -419,7 +426,12 @@ static void look_at_rank(struct launcher *l)
         conn_put_piece(&l->conn, CONN_STEP, my_rank(l), ++l->sent, data, bytes);
     if (control_aborted(l->control) && !launch->abort_known)
         launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, UINT32_MAX, 0, "%s", ""));
-    if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
+    if (l->phase < RUNNING && !l->judged && is_orphan(l))
+        launch_fail(launch, conn_word_of(EPA_ERR_DIED, UINT32_MAX, 0,
+                                         "rank %u (host %.64s): mpirun was gone before all ranks "
+                                         "had met",
+                                         my_rank(l), l->host.name));
+    else if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
         launch_fail(
             launch,
             conn_word_of(
@@ -663,6 +675,7 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
 
     l->params = *params;
     l->met = params->meet == NULL;
+    l->parent = getppid();
     process_init(&l->process);
     l->conn.fd = l->dial.conn.fd = l->listener = -1;
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

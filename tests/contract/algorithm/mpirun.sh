@@ -17,10 +17,15 @@ needs_mpirun() {
 }
 
 # mpirun_failed ERR: mpirun ended badly, and nobody of epa2a says why. That of Open MPI 4.1 may as ranks leave: it crashes
-# in a thread of its own, or misses a rank that does not wait for longer than 2 s where the machine stands still.
+# in a thread of PMIx, or misses a rank that does not wait for longer than 2 s where the machine stands still.
 mpirun_failed() {
-    grep -qE 'Process received signal|exiting improperly' "$1" && ! grep -qE 'error:|killed by signal|exited on signal' "$1" &&
-        echo "again: mpirun itself ended badly"
+    local crashed
+    crashed=$(sed -nE 's/^\[[^]:]*:([0-9]+)\] \*\*\* Process received signal.*/\1/p' "$1" | head -n 1)
+    if [ -n "$crashed" ]; then
+        ! grep -q "pid $crashed\b" "$1"
+    else
+        grep -q 'exiting improperly' "$1" && ! grep -qE 'error:|killed by signal|exited on signal' "$1"
+    fi && echo "again: mpirun itself ended badly"
 }
 
 # run OUT ERR RANKS COMMAND...: by mpirun, again where it fails itself, three times at most. As root Open MPI wants to be asked
