@@ -91,8 +91,8 @@ static uint32_t timed(const struct making *m)
     return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
-/* Times of each rank in one row, and of the slowest. The last row has times of its own where pairs were measured,
- * else the sum of the stages. */
+/* Times of each rank in one row, and of the slowest. The last row has times of its own where pairs
+ * were measured, else the sum of the stages. */
 static void gather(const struct making *m, uint32_t row, uint64_t n)
 {
     const struct session *s = m->s;
