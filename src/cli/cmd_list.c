@@ -110,8 +110,7 @@ static const char *const facts[] = {
     "{kind=transport}in: [{memory}|nothing in particular]",
     "{kind=transport}gives: [{gives}|nothing in particular]",
     "{between_nodes=true}between nodes (between_nodes): puts by any transport, where it is said "
-    "whether data "
-    "of GPUs go direct or staged",
+    "whether data of GPUs go direct or staged",
     "{kind=transport}data of GPUs: {data_of_gpus}",
     "{kind=backend}gives: [{memory}|nothing in particular]",
     "[{file}|built in]",
