@@ -25,12 +25,33 @@ DRIVER(error_string, (CUresult error, const char **out), CUDA_SUCCESS,
 DRIVER(device_get, (CUdevice_v1 * out, int number), CUDA_ERROR_INVALID_DEVICE, *out = number)
 DRIVER(device_uuid, (CUuuid * out, CUdevice_v1 device), CUDA_SUCCESS,
        memset(out, 'A' + device, sizeof(*out)))
+/* FAKE_RDMA: what a NIC may do with memory that is said to be a GPU's: "none", "memory", "vmm" as
+ * well, or all of it in "order"; without it memory is this process's own, as it is. */
+static int rdma_attribute(CUdevice_attribute attribute)
+{
+    const char *may = getenv("FAKE_RDMA");
+    int so_far = may == NULL || strcmp(may, "none") == 0 ? 0
+                 : strcmp(may, "memory") == 0            ? 1
+                 : strcmp(may, "vmm") == 0               ? 2
+                                                         : 3;
+
+    if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED)
+        return so_far >= 1;
+    if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+        return so_far >= 2;
+    return attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING && so_far >= 3
+               ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER
+               : 0;
+}
+
 DRIVER(device_attribute, (int *out, CUdevice_attribute attribute, CUdevice_v1 device), CUDA_SUCCESS,
-       *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED &&
-              !fake_cuda.no_descriptors)
-/* It is this process's own. */
+       *out = attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+                  ? !fake_cuda.no_descriptors
+                  : rdma_attribute(attribute))
 DRIVER(pointer_attribute, (void *out, CUpointer_attribute attribute, CUdeviceptr_v2 at),
-       CUDA_SUCCESS, *(CUmemorytype *)out = CU_MEMORYTYPE_HOST)
+       CUDA_SUCCESS,
+       *(CUmemorytype *)out =
+           getenv("FAKE_RDMA") != NULL ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST)
 DRIVER(granularity,
        (size_t * out, const CUmemAllocationProp_v1 *prop, CUmemAllocationGranularity_flags flags),
        CUDA_ERROR_UNKNOWN, *out = 2 << 20)
