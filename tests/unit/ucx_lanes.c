@@ -7,7 +7,7 @@ TEST(lanes_say_what_the_network_does_itself)
 {
     static const struct {
         const char *text;
-        bool puts, additions;
+        bool puts, additions, rdma;
         const char *names;
     } c[] = {
         {"#\n# UCP endpoint \n#\n#               peer: host:1234\n"
@@ -18,21 +18,32 @@ TEST(lanes_say_what_the_network_does_itself)
          "#                  put[0]: 0..<short>..4294967296..<bcopy>..(inf)\n"
          "#                  get[0]: 0..<bcopy>..(inf)\n"
          "#                  put[1]: 0..<short>..4294967296..<bcopy>..(inf)\n",
-         true, true, "sysv/memory, posix/memory"},
+         true, true, false, "sysv/memory, posix/memory"},
         /* TCP has neither and is named for its messages. */
         {"#                 lane[0]:  1:tcp/lo.0 md[1]                -> "
          "md[1]/tcp/sysdev[255] am am_bw#0 wireup\n"
          "#                 lane[1]:  2:tcp/eth0.100.0 md[1]          -> "
          "md[1]/tcp/sysdev[255] am_bw#1\n#\n",
-         false, false, "tcp/lo"},
+         false, false, false, "tcp/lo"},
         /* A network that puts may leave additions to the peer. */
         {"#                 lane[0]:  2:rc_verbs/rxe0:1.0 md[1]       -> "
          "md[1]/ib/sysdev[255] rma_bw#0 am am_bw#0 wireup{ud_verbs/rxe0:1}\n#\n"
          "#                  put[0]: 0..<short>..33..<bcopy>..1024..<zcopy>..(inf)\n",
-         true, false, "rc_verbs/rxe0:1"},
+         true, false, true, "rc_verbs/rxe0:1"},
         {"# lane[0]:  1:tcp/eth0.100.0 md[1] -> md[1]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n", false,
-         false, "tcp/eth0.100"},
-        {"", false, false, "what this UCX does not tell"},
+         false, false, "tcp/eth0.100"},
+        /* As the protocols that put from memory of GPUs are described. */
+        {"# lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] rma_bw#0 am am_bw#0\n", false,
+         false, true, "rc_mlx5/mlx5_0:1"},
+        {"# lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] rma_bw#0 am am_bw#0\n"
+         "# lane[1]: 3:cuda_ipc/cuda.0 md[2] -> md[2]/cuda_ipc/sysdev[1] rma_bw#1\n",
+         false, false, false, "rc_mlx5/mlx5_0:1"},
+        /* Within a host a device may serve additions alone. */
+        {"# lane[0]:  4:posix/memory.0 md[3] -> md[3]/posix/sysdev[255] am am_bw#0\n"
+         "# lane[1]:  2:rc_mlx5/mlx5_0:1.0 md[1] -> md[1]/ib/sysdev[1] amo#0\n"
+         "# put[0]: 0..<short>..4294967296..<bcopy>..(inf)\n",
+         true, true, false, "posix/memory"},
+        {"", false, false, false, "what this UCX does not tell"},
     };
     char text[4096] = "";
     size_t n = 0;
@@ -42,6 +53,7 @@ TEST(lanes_say_what_the_network_does_itself)
         lanes = lanes_read(c[i].text);
         assert_int_equal(lanes.puts, c[i].puts);
         assert_int_equal(lanes.additions, c[i].additions);
+        assert_int_equal(lanes.rdma, c[i].rdma);
         assert_string_equal(lanes.names, c[i].names);
     }
     lanes = lanes_read("lane[99]: 1:tcp/lo.0\nlane[0]:\nlane[\n put[77]: 0..<short>\n put[3]: 0");
@@ -52,7 +64,7 @@ TEST(lanes_say_what_the_network_does_itself)
                               "amo#%d\n#  put[%d]: 0\n",
                               i, i, i, i, i);
     lanes = lanes_read(text);
-    assert_true(lanes.puts && lanes.additions);
+    assert_true(lanes.puts && lanes.additions && !lanes.rdma);
     assert_int_equal(strlen(lanes.names), LANES_NAMES - 1);
 }
 

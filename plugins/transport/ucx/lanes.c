@@ -2,7 +2,8 @@
  *     #   lane[0]:  1:posix/memory.0 md[1]   -> md[1]/posix/sysdev[255] amo#0 am am_bw#0
  *     #   lane[1]:  2:tcp/eth0.0 md[2]       -> md[2]/tcp/sysdev[255] am_bw#1 wireup
  *     #        put[0]: 0..<short>..4294967296..<bcopy>..(inf)
- * A lane has a line put[] where its transport writes into the memory of peers by itself. */
+ * A lane has a line put[] where its transport writes into the memory of peers by itself. Those
+ * protocols that put from memory of GPUs have no such lines; their lanes have rma_bw. */
 #include "lanes.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@ enum { LANES = 64, NAME = 48 };
 
 struct lane {
     char name[NAME];
-    bool there, puts, additions, messages;
+    bool there, puts, moves, additions, messages;
 };
 
 static void read_lane(const char *line, struct lane *lanes)
@@ -33,6 +34,7 @@ static void read_lane(const char *line, struct lane *lanes)
     if (at == NULL)
         return;
     lanes[lane].additions = strstr(at, " amo#") != NULL;
+    lanes[lane].moves = strstr(at, " rma_bw#") != NULL;
     for (at = strstr(at, " am"); at != NULL; at = strstr(at + 1, " am")) {
         if (at[3] == '\0' || at[3] == ' ')
             lanes[lane].messages = true;
@@ -56,10 +58,16 @@ static void add_name(char *names, const char *name)
         snprintf(names + n, LANES_NAMES - n, "%s%s", n > 0 ? ", " : "", name);
 }
 
+static bool is_rdma(const char *name)
+{
+    return strncmp(name, "rc_", 3) == 0 || strncmp(name, "dc_", 3) == 0;
+}
+
 struct lanes lanes_read(const char *text)
 {
     struct lane lanes[LANES] = {{.there = false}};
     struct lanes out = {.puts = false};
+    unsigned movers = 0;
 
     while (*text != '\0') {
         size_t n = strcspn(text, "\n");
@@ -72,6 +80,8 @@ struct lanes lanes_read(const char *text)
     }
     for (unsigned i = 0; i < LANES; i++) {
         out.puts |= lanes[i].there && lanes[i].puts;
+        if (lanes[i].there && (lanes[i].puts || lanes[i].moves))
+            out.rdma = movers++ == 0 && is_rdma(lanes[i].name);
         out.additions |= lanes[i].additions;
     }
     for (unsigned i = 0; i < LANES; i++) {

@@ -18,6 +18,7 @@ struct lanes {
     char names[LANES_NAMES]; /* "posix/memory", "sysv/memory, posix/memory", "tcp/eth0" */
     bool puts;               /* by the transport; else a message that the peer executes */
     bool additions;          /* same */
+    bool rdma; /* one lane alone moves data: rc or dc, of InfiniBand or RoCE */
 };
 
 /* A lane that it cannot parse counts as emulated, which is slower but always correct. */

@@ -84,13 +84,13 @@ static void choose_segments(const char **send, const char **receive)
     }
 }
 
-static enum epa_status choose(const struct config *config, const char *interface,
+static enum epa_status choose(const struct config *config, const char *interface, bool on_gpu,
                               struct choice *out, struct epa_error *err)
 {
     *out = (struct choice){.tls = config->tls};
     choose_segments(&out->send, &out->receive);
     if (config->tls[0] == '\0' && getenv("UCX_TLS") == NULL)
-        out->tls = interface == NULL ? "posix,cma,self" : "^sysv";
+        out->tls = interface == NULL ? "posix,cma,self" : on_gpu ? "^sysv,cuda_ipc" : "^sysv";
     snprintf(out->devices, DEVICES, "%s", config->devices);
     if (config->devices[0] != '\0' || getenv("UCX_NET_DEVICES") != NULL)
         return EPA_OK;
@@ -121,7 +121,7 @@ static bool segments_are_long(void)
 
 /* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
  * the environment does, else choose(). */
-static ucp_config_t *read_config(const struct choice *config, struct epa_error *err)
+static ucp_config_t *read_config(const struct choice *config, bool on_gpu, struct epa_error *err)
 {
     const struct {
         const char *name, *value;
@@ -134,9 +134,13 @@ static ucp_config_t *read_config(const struct choice *config, struct epa_error *
         /* From 1.16 on UCX has other protocols by default. They have no additions by the peer's CPU
          * over endpoints that tell of dead peers, and a fence between them, as one of FENCE_MODE
          * strong, is a flush without a time limit: a peer that is stopped would hold it for ever.
-         * 1.13 knows no FENCE_MODE, and needs none. */
-        {"PROTO_ENABLE", "n", true},
+         * 1.13 knows no FENCE_MODE, and needs none. But only they put from memory of GPUs: the
+         * others have the CPU read what is short. */
+        {"PROTO_ENABLE", on_gpu ? "y" : "n", true},
         {"FENCE_MODE", "weak", false},
+        /* Data and the signal behind them by one lane, where such a fence orders both. */
+        {"MAX_RMA_RAILS", on_gpu ? "1" : NULL, false},
+        {"MAX_RNDV_RAILS", on_gpu ? "1" : NULL, false},
         /* Else no endpoint that tells of dead peers could use shared memory. */
         {"MM_ERROR_HANDLING", "y", false},
         /* Without the prefix before 1.17, where no other transport has such names. */
@@ -171,14 +175,15 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                       UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM,
+        .features = UCP_FEATURE_RMA | UCP_FEATURE_AM | (u->region.on_gpu ? 0 : UCP_FEATURE_AMO64),
         .estimated_num_eps = u->base.size,
         .estimated_num_ppn = u->boot->world.local_size,
         .name = "epa2a",
     };
     struct choice choice;
-    enum epa_status status = choose(&u->config, u->boot->world.interface, &choice, err);
-    ucp_config_t *config = status == EPA_OK ? read_config(&choice, err) : NULL;
+    enum epa_status status =
+        choose(&u->config, u->boot->world.interface, u->region.on_gpu, &choice, err);
+    ucp_config_t *config = status == EPA_OK ? read_config(&choice, u->region.on_gpu, err) : NULL;
     ucs_status_t ucs;
 
     if (config == NULL)
@@ -334,6 +339,8 @@ static bool has_rdma(ucp_context_h context)
 enum epa_status region_takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
                              struct epa_error *err)
 {
+    enum { PUTS_OF_GPUS = 16 }; /* UCX 1.16: from then on its protocols put from memory of GPUs */
+    unsigned major, minor, release;
     /* As between hosts, so that it looks at all that it has. */
     struct epa_bootstrap none = {.world = {.size = 1, .local_size = 1, .interface = "lo"}};
     struct ucx u = {.boot = boot != NULL ? boot : &none, .config = *(const struct config *)config};
@@ -343,15 +350,21 @@ enum epa_status region_takes(struct epa_bootstrap *boot, const void *config, enu
     if (memory == EPA_MEMORY_HOST)
         return EPA_OK;
     u.base.size = u.boot->world.size;
+    u.region.on_gpu = true;
     status = create_context(&u, err);
     if (status != EPA_OK)
         return status;
+    ucp_get_version(&major, &minor, &release);
     if (ucp_context_query(u.context, &attr) != UCS_OK ||
         (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                           "UCX %s takes no memory of GPUs here: it was built without CUDA, or may "
                           "not use it",
                           ucp_get_version_string());
+    else if (major == 1 && minor < PUTS_OF_GPUS)
+        status = epa_fail(err, EPA_ERR_UNSUPPORTED,
+                          "UCX %s does not put from memory of GPUs, from 1.%d on it does",
+                          ucp_get_version_string(), PUTS_OF_GPUS);
     else if (!has_rdma(u.context))
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                           "UCX %s has no RDMA device here that could write to memory of GPUs",
@@ -553,6 +566,8 @@ static void read_lanes(struct peer *peer)
         fclose(stream);
     }
     peer->lanes = lanes_read(text != NULL ? text : "");
+    if (peer->ucx->region.on_gpu) /* else it is refused */
+        peer->lanes.puts = peer->lanes.rdma;
     peer->split = peer->lanes.puts && !peer->lanes.additions;
     /* A message is executed by the CPU. */
     peer->messages = !peer->lanes.puts && !peer->ucx->region.on_gpu &&
@@ -576,10 +591,10 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
     for (uint32_t r = 0; r < u->base.size; r++) {
         if (r != u->base.rank)
             read_lanes(&u->peer[r]);
-        if (r != u->base.rank && u->region.on_gpu && !u->peer[r].lanes.puts)
+        if (r != u->base.rank && u->region.on_gpu && !u->peer[r].lanes.rdma)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "ucx: rank %u reaches rank %u by %s, which does not write to memory of "
-                            "GPUs by itself",
+                            "ucx: rank %u reaches rank %u by %s, and not by one RDMA device alone, "
+                            "as memory of GPUs has to be; set transport.direct: off",
                             u->base.rank, r, u->peer[r].lanes.names);
         u->all_mapped = u->all_mapped && u->peer[r].map != NULL;
     }
