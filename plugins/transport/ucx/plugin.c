@@ -26,7 +26,7 @@ static ucs_log_func_rc_t print(const char *file, unsigned line, const char *func
     (void)function;
     if (level <= ucs_global_opts.log_level_trigger || ucs_global_opts.log_file[0] != '\0')
         return UCS_LOG_FUNC_RC_CONTINUE;
-    /* That no transport took what links.c sets for some of them. */
+    /* That no transport took what region.c sets for some of them. */
     if (__atomic_load_n(&muted, __ATOMIC_RELAXED) > 0 ||
         strncmp(format, "invalid configuration", 21) == 0)
         return UCS_LOG_FUNC_RC_STOP;

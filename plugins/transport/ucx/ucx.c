@@ -11,7 +11,7 @@
 enum {
     STARTS = 64, /* operations between two turns of progress: acknowledgements come in */
     MESSAGE_ID = 1,
-    MESSAGE_MOST = 120 << 10, /* bytes of payload: with headers, a segment of links.c */
+    MESSAGE_MOST = 120 << 10, /* bytes of payload: with headers, a segment of region.c */
 };
 
 /* Called by UCX within its progress or within what was started, so under the lock. */

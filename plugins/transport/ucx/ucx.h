@@ -1,6 +1,7 @@
 /* What the parts of the ucx transport share.
  *
- *   links.c    a rank's memory, and who is where: addresses, keys, endpoints, pointers
+ *   region.c   what UCX may use, and a rank's memory
+ *   links.c    who is where: addresses, keys, endpoints, pointers
  *   waits.c    all that goes on until something has happened, and the helper thread
  *   ucx.c      the functions of the data path
  *   plugin.c   opening and the options; describe, explain, what UCX prints */
@@ -158,13 +159,18 @@ static inline uint32_t ucx_number_of(const struct ucx *u, const struct peer *pee
     return (uint32_t)(peer - u->peer);
 }
 
-/* links.c. On failure what there is stays, for region_finish(). */
+/* region.c. On failure what there is stays, for region_finish(). */
 enum epa_status region_init(struct ucx *, const struct epa_transport_params *, struct epa_error *);
 void region_finish(struct ucx *);
 
-/* links.c: for the table of the plugin. */
+/* region.c: for the table of the plugin. */
 enum epa_status region_takes(struct epa_bootstrap *, const void *config, enum epa_memory,
                              struct epa_error *);
+
+/* region.c: UCX's settings of TCP segments, of the user's environment or ours; NULL: UCX decides. */
+void region_segments(const char **send, const char **receive);
+/* Whether each takes a message of ucx.c: else UCX would cut that, and put it together there. */
+bool region_segments_are_long(void);
 
 /* links.c: collective. On failure what there is stays, for links_finish(). */
 enum epa_status links_init(struct ucx *, struct epa_error *);
