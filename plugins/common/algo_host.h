@@ -9,8 +9,8 @@
  *     ... host is the algorithm's own struct; algo_alloc() what it needs ...
  *     return algo_created(host, out, err);
  *
- * What stages call for each row or token is inline; the rest is in algo_host.c. One thread
- * calls, the rank's own, except where a function says otherwise. */
+ * What stages call for each row or token is inline; the rest is in algo_host.c and, of stores, in
+ * algo_store.c. One thread calls, the rank's own, except where a function says otherwise. */
 #ifndef ALGO_HOST_H
 #define ALGO_HOST_H
 
@@ -82,13 +82,21 @@ struct algo_set {
 };
 
 /* Which way of storing rows is faster here, tried out by the first dispatches and their combines,
- * each way in two turns. */
-enum { ALGO_WAYS = 3, ALGO_TURN = 6, ALGO_TRIALS = 2 * ALGO_WAYS * ALGO_TURN };
+ * each way in two turns of a cycle. */
+enum {
+    ALGO_WAYS = 3,
+    ALGO_TURN = 6,
+    ALGO_TRIALS = 2 * ALGO_WAYS * ALGO_TURN, /* of a cycle */
+    ALGO_CYCLES = 4
+};
 struct algo_tuner {
-    uint32_t ways;             /* that are tried; 0: it is settled */
-    uint32_t signal;           /* [ALGO_WAYS][size]: what ranks say of each way */
-    uint64_t begin_ns;         /* of the work that is timed */
-    double ns[2][ALGO_TRIALS]; /* a token, of dispatch and of combine, by epoch; 0: not timed */
+    uint32_t ways, way[ALGO_WAYS]; /* that are tried; 0: it is settled */
+    uint32_t cycles;               /* of trials that have ended */
+    uint32_t signal;               /* [ALGO_WAYS][size]: what ranks say of each way */
+    uint64_t first;                /* epoch of the cycle's first trial */
+    uint64_t sum[ALGO_WAYS];       /* of the times of all ranks in all cycles */
+    uint64_t begin_ns;             /* of the work that is timed */
+    double ns[2][ALGO_TRIALS];     /* a token, of dispatch and of combine, by trial; 0: not timed */
 };
 enum algo_half { ALGO_DISPATCH, ALGO_COMBINE };
 
@@ -372,9 +380,10 @@ void algo_choose_store(struct algo_host *, int stores, double bytes, bool own, u
 /* Which store is faster depends on the machine and on what else is in its caches, which no size
  * tells. What dispatch stores also decides what combine finds in which cache, so the two are timed
  * together. The first dispatches and their combines take turns, the same on all ranks by their
- * epoch; then the ranks of a node send each other their times, and all choose by the sum. Sets both
- * stores for a stage of dispatch `epoch`; the dispatch after the last trial waits for the ranks of
- * this node, which must be on their way to the same call. */
+ * epoch; after each cycle the ranks of a node send each other their times, and all go on with the
+ * ways that are near the least sum, until one is left or ALGO_CYCLES have ended. Sets both stores
+ * for a stage of dispatch `epoch`; the dispatch after a cycle waits for the ranks of this node,
+ * which must be on their way to the same call. */
 enum epa_status algo_set_store(struct algo_host *, uint64_t epoch);
 /* What a stage does between them is timed, if it has to be; it may be several times. Waits for
  * other ranks stay outside. */
