@@ -397,6 +397,32 @@ enum compare_verdict compare_judge(const struct comparison *x, double threshold,
 
 /* ---- two sides in turns ---- */
 
+static double log_percentile(const double *sample, uint64_t n, uint32_t permille, double *scratch)
+{
+    memcpy(scratch, sample, n * sizeof(*scratch));
+    stats_sort(scratch, n);
+    return log(stats_percentile(scratch, n, permille));
+}
+
+double turns_figure(const struct compare_run *a, const struct compare_run *b, uint64_t block,
+                    uint32_t permille)
+{
+    uint64_t shorter = a->n < b->n ? a->n : b->n, pairs = block > 0 ? shorter / block : 0;
+    double *figure = memory_alloc(pairs + a->n + b->n, sizeof(*figure)), *scratch = figure + pairs;
+    uint64_t first = pairs > 1 ? 1 : 0, n = pairs - first;
+    double out;
+
+    for (uint64_t k = first; k < pairs; k++)
+        figure[k - first] = log_percentile(b->sample + k * block, block, permille, scratch) -
+                            log_percentile(a->sample + k * block, block, permille, scratch);
+    stats_sort(figure, n);
+    out = n > 0 ? (figure[(n - 1) / 2] + figure[n / 2]) / 2
+                : log_percentile(b->sample, b->n, permille, scratch) -
+                      log_percentile(a->sample, a->n, permille, scratch);
+    free(figure);
+    return out;
+}
+
 uint32_t turns_look(uint32_t k)
 {
     double rounds = 10;

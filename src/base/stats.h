@@ -92,6 +92,13 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
  * the interval. UNCLEAR: it may be chance. */
 enum compare_verdict compare_judge(const struct comparison *, double threshold, double alpha);
 
+/* What a round of two sides says: the logarithm of b / a, by so many per mille of their samples in
+ * order; block: these alternated, block by block, and it is the middle of what pairs of blocks say,
+ * but for the first pair, in which caches and cores are still cold; 0: of all. The other way round
+ * it is the negative of it. */
+double turns_figure(const struct compare_run *a, const struct compare_run *b, uint64_t block,
+                    uint32_t permille);
+
 /* Two sides that took turns: each round is A B or B A, and
  * its figure the logarithm of b / a. By signed ranks (Hodges and Lehmann; Wilcoxon), which assume
  * no more than rounds that are as likely above as below the truth. Looks are taken after rounds

@@ -32,6 +32,7 @@ enum {
     FIRST_BLOCK = 16, /* iterations of a turn, where those alternate: in the first pair, */
     BLOCK_LEAST = 32, /* and then as many as take so long */
     BLOCK_MOST = 256,
+    BLOCKS = 6,         /* of a side, where it has so many iterations */
     BLOCK_NS = 2500000, /* less than what Linux lets one run who has slept */
     LOOK_MS = 5,
     TAKEN = 256
@@ -276,7 +277,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     sigprocmask(SIG_BLOCK, &signals, &mask);
     s->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->alternation != NULL)
-        alternation_begin(s->alternation, s->block, s->limit_ns);
+        alternation_begin(s->alternation, s->block, first, s->limit_ns);
     for (uint32_t i = 0; i < 2 && status == EPA_OK && code == EXIT_OK; i++) {
         uint32_t side = (i + first) % 2;
 
@@ -302,28 +303,11 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     return code;
 }
 
-/* The logarithm of B / A: of blocks that followed each other where they alternate, else of all. */
-static double pair_figure(const struct sides *s, const struct results_stage *a,
-                          const struct results_stage *b)
-{
-    uint64_t shorter = a->n < b->n ? a->n : b->n, block = s->alternation != NULL ? s->block : 0;
-    uint64_t n = block > 0 && s->permille == 500 ? shorter / block : 0;
-    double *figure = memory_alloc(n + 2 * (a->n + b->n), sizeof(*figure)), out;
-
-    for (uint64_t k = 0; k < n; k++)
-        figure[k] = log(percentile_of(b->sample + k * block, block, s->permille, figure + n) /
-                        percentile_of(a->sample + k * block, block, s->permille, figure + n));
-    out = n > 0 ? percentile_of(figure, n, 500, figure + n)
-                : log(percentile_of(b->sample, b->n, s->permille, figure) /
-                      percentile_of(a->sample, a->n, s->permille, figure));
-    free(figure);
-    return out;
-}
-
 static int take_pair(void *arg, uint32_t first, double median[][2], double *figure)
 {
     struct sides *s = arg;
     struct results results[2];
+    uint32_t block = s->alternation != NULL && s->permille == 500 ? s->block : 0;
     int code = run_pair(s, first, results);
 
     for (uint32_t i = 0; i < s->turns.n_stages && code == EXIT_OK; i++) {
@@ -336,7 +320,8 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
         }
         for (uint32_t side = 0; side < 2; side++)
             median[i][side] = percentile(&results[side], s->stage[i], s->permille, &s->samples);
-        figure[i] = pair_figure(s, a, b);
+        figure[i] = turns_figure(&(struct compare_run){a->sample, a->n},
+                                 &(struct compare_run){b->sample, b->n}, block, s->permille);
     }
     for (uint32_t side = 0; side < 2; side++)
         results_free(&results[side]);
@@ -386,7 +371,8 @@ static void cut_turns(struct sides *s, uint64_t pair_ns, uint64_t budget_ns)
     fastest = fmin(percentile(&s->first[0], total, TURNS_FASTEST, &n),
                    percentile(&s->first[1], total, TURNS_FASTEST, &n));
     s->limit_ns = round > 2 * aside ? round - aside : round / 2;
-    s->block = (uint32_t)fmin(BLOCK_MOST, fmax(BLOCK_LEAST, BLOCK_NS / fastest));
+    s->block = (uint32_t)fmin(BLOCK_MOST, BLOCK_NS / fastest);
+    s->block = (uint32_t)fmax(BLOCK_LEAST, fmin(s->block, iterations / BLOCKS));
 }
 
 /* By the turns that count for nothing, so that what is judged has no part in it. */

@@ -486,7 +486,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
 /* ---- two benches in turns ---- */
 
 /* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by the
- * Thue-Morse sequence, so that drift and the state that a block leaves behind affect both sides
+ * Thue-Morse sequence, or B A, A B, ..., so that drift and the state that a block leaves behind affect both sides
  * equally often. All ranks of a side sleep while the other has its turn: on a busy machine they
  * then get the cores at once and together, and load that changes from second to second is the
  * same for both. */
@@ -507,15 +507,15 @@ void alternation_destroy(struct alternation *a)
         munmap(a, sizeof(*a));
 }
 
-void alternation_begin(struct alternation *a, uint32_t block, uint64_t limit_ns)
+void alternation_begin(struct alternation *a, uint32_t block, uint32_t first, uint64_t limit_ns)
 {
-    *a = (struct alternation){.block = block, .limit_ns = limit_ns};
+    *a = (struct alternation){.block = block, .first = first, .limit_ns = limit_ns};
 }
 
 /* Blocks 2 k and 2 k + 1 are a pair. */
-static uint32_t side_of(uint32_t turn)
+static uint32_t side_of(const struct alternation *a, uint32_t turn)
 {
-    return (turn + (uint32_t)__builtin_parity(turn / 2)) % 2;
+    return (turn + a->first + (uint32_t)__builtin_parity(turn / 2)) % 2;
 }
 
 static void wake(struct alternation *a)
@@ -557,7 +557,7 @@ void alternation_pass(struct alternation *a, uint32_t side)
 static bool is_mine(struct alternation *a, uint32_t side, uint32_t turn)
 {
     return (__atomic_load_n(&a->left, __ATOMIC_ACQUIRE) & ~(1u << side)) != 0 ||
-           (turn > 0 && side_of(turn - 1) == side);
+           (turn > 0 && side_of(a, turn - 1) == side);
 }
 
 bool alternation_wait(struct alternation *a, uint32_t side, uint32_t *turn)

@@ -132,7 +132,7 @@ enum epa_status peak_measure(struct epa_bootstrap *, struct epa_backend *, struc
 struct alternation {
     uint32_t turn;               /* a futex; from 1, once both are here */
     uint32_t here, left;         /* a bit for each side: it is set up; it takes no more part */
-    uint32_t block;              /* iterations of a turn */
+    uint32_t block, first;       /* iterations of a turn; the side that has the first one */
     uint64_t start_ns, limit_ns; /* after so long no pair of turns begins; 0: no limit */
     uint64_t spent_ns;           /* from the first turn to the end */
     bool over;
@@ -142,7 +142,7 @@ struct alternation {
 struct alternation *alternation_create(void);
 void alternation_destroy(struct alternation *);
 /* Before the processes of both are started. */
-void alternation_begin(struct alternation *, uint32_t block, uint64_t limit_ns);
+void alternation_begin(struct alternation *, uint32_t block, uint32_t first, uint64_t limit_ns);
 
 bool alternation_is_here(struct alternation *, uint32_t side);
 

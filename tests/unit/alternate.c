@@ -72,16 +72,19 @@ static void run_sides(struct alternation *a, const uint32_t blocks[2], char orde
 TEST(blocks_alternate_until_a_side_or_the_limit_ends_both)
 {
     static const struct {
-        uint32_t blocks[2];
+        uint32_t blocks[2], first;
         uint64_t limit_ns;
         const char *order;
-    } c[] = {{{8, 8}, 0, "ABBABAABBAABABBA"}, {{3, 40}, 0, "ABBABA"}, {{40, 40}, 1, "AB"}};
+    } c[] = {{{8, 8}, 0, 0, "ABBABAABBAABABBA"},
+             {{8, 8}, 1, 0, "BAABABBAABBABAAB"},
+             {{3, 40}, 0, 0, "ABBABA"},
+             {{40, 40}, 0, 1, "AB"}};
 
     for (size_t i = 0; i < LENGTH(c); i++) {
         struct alternation *a = alternation_create();
         char order[MOST];
 
-        alternation_begin(a, 1, c[i].limit_ns);
+        alternation_begin(a, 1, c[i].first, c[i].limit_ns);
         run_sides(a, c[i].blocks, order);
         assert_string_equal(order, c[i].order);
         assert_true(a->spent_ns > 0);
@@ -94,7 +97,7 @@ TEST(a_side_that_died_ends_the_other)
     struct alternation *a = alternation_create();
     uint32_t turn = 0;
 
-    alternation_begin(a, 1, 0);
+    alternation_begin(a, 1, 0, 0);
     alternation_pass(a, 0);
     assert_true(alternation_is_here(a, 0));
     assert_false(alternation_is_here(a, 1));

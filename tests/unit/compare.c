@@ -84,6 +84,19 @@ TEST(the_interval_of_equals_holds_one)
 
 /* ---- turns ---- */
 
+TEST(what_a_round_says_turns_round_with_its_sides)
+{
+    static const double samples[2][10] = {{100, 100, 110, 110, 90, 90, 100, 100, 100, 100},
+                                          {50, 50, 100, 100, 100, 100, 100, 100, 96, 96}};
+    struct compare_run a = {samples[0], 10}, b = {samples[1], 10};
+
+    /* Without the first pair of blocks the middle of 10/11, 96/100, 1 and 10/9. */
+    assert_true(fabs(turns_figure(&a, &b, 2, 500) - log(0.96) / 2) < 1e-12);
+    for (uint64_t block = 0; block <= 11; block++)
+        assert_true(fabs(turns_figure(&a, &b, block, 500) + turns_figure(&b, &a, block, 500)) <
+                    1e-12);
+}
+
 /* The verdict of rounds whose noise has heavy tails, and how many it took. */
 static enum compare_verdict take_turns(uint64_t key, double slower, double noise, uint32_t most,
                                        uint32_t *rounds)
