@@ -55,6 +55,7 @@ struct search {
     struct effect *effect;
     struct measured *turn;
     uint32_t effects, turns, rounds;
+    uint64_t begun_ns;     /* what was spent before that has no part in when the search ends */
     double noise, file_ns; /* of a turn, as a logarithm; file_ns: in this round */
     struct random random;
 };
@@ -91,11 +92,12 @@ static uint64_t turn_ns(const struct tune_search *s)
 }
 
 /* When turns of the search have to end: the last comparison says nothing before 10 rounds. */
-static uint64_t search_end(const struct tune_search *s)
+static uint64_t search_end(const struct search *q)
 {
-    double budget = (double)s->t.budget_ns, last = 40 * (double)turn_ns(s);
+    double budget = (double)(q->s->t.budget_ns - q->begun_ns), last = 40 * (double)turn_ns(q->s);
+    double reserved = fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget);
 
-    return (uint64_t)(budget - fmin(fmax(last, 0.3 * budget), TUNE_LAST_MOST * budget));
+    return q->s->t.budget_ns - (uint64_t)reserved;
 }
 
 /* What becomes of a setting after a turn: a failure of its own drops it, and ends the search if it
@@ -137,9 +139,27 @@ static int take_part(struct search *q, struct tune_setting *x)
     return EXIT_OK;
 }
 
-static bool may_go_on(const struct search *q)
+/* A setting did better than the file's when it last had a turn. */
+static bool is_any_faster(const struct tune *t)
 {
-    return q->s->t.spent_ns + turn_ns(q->s) < search_end(q->s) && q->rounds < TUNE_ROUNDS;
+    for (uint32_t i = 1; i < t->n; i++) {
+        const struct tune_setting *x = t->setting[i];
+
+        if (x->rounds > 0 && !x->dropped && x->log_ratio[x->rounds - 1] < -GAIN)
+            return true;
+    }
+    return false;
+}
+
+/* Where there is nothing to compare yet, what is left of the budget is one of its own. */
+static bool may_go_on(struct search *q)
+{
+    const struct tune *t = &q->s->t;
+    uint64_t next_ns = t->spent_ns + turn_ns(q->s);
+
+    if (next_ns >= search_end(q) && next_ns < t->budget_ns && !is_any_faster(t))
+        q->begun_ns = t->spent_ns;
+    return next_ns < search_end(q) && q->rounds < TUNE_ROUNDS;
 }
 
 static int take_round(struct search *q, struct tune_setting **list, uint32_t n)

@@ -20,6 +20,7 @@ struct made_up {
     uint64_t beside_ns;          /* of a turn */
     double untimed_ns;           /* of an iteration */
     uint32_t iterations;         /* of the last turn; set by it */
+    uint32_t unreached;          /* values that had no turn alone; set by the search */
     double burst;                /* probability that other load strikes a turn */
     uint64_t random;
     double drift;
@@ -107,6 +108,8 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     snprintf(found, room, "%s%s, %u turns %u last %.1f s, %.3f..%.3f", s.t.is_better ? "" : "not ",
              s.t.best->name, s.t.turns, s.t.rounds, (double)s.t.spent_ns / 1e9, s.t.last.low,
              s.t.last.high);
+    for (uint32_t i = 0; i < s.t.n; i++)
+        m->unreached += s.t.setting[i]->pass == 1 && s.t.setting[i]->rounds == 0;
     unlink(path);
     for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
         runs_finish(&k->runs);
@@ -315,6 +318,17 @@ TEST(the_files_settings_stay_where_nothing_gains)
 {
     assert_int_equal(misses(none, 60, 0.04, 0), 0);
     assert_int_equal(misses(none, 15, 0.04, 0), 0);
+}
+
+/* Nothing is compared at the end, and 30 turns are twice what it takes to try each value. */
+TEST(a_budget_is_for_the_search_where_nothing_seems_faster)
+{
+    struct made_up m = {
+        .effect = none, .ns = 60000, .beside_ns = 600000000, .random = random_mix(1)};
+    char found[400];
+
+    (void)search_over(&m, 18, found, sizeof(found));
+    assert_int_equal(m.unreached, 0);
 }
 
 /* Experts and barriers take five times what is timed. Had they counted as time beside iterations,
