@@ -10,8 +10,11 @@
 #include <epa2a/transport.h>
 
 /* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop
- * word. */
-enum { EPA_DEV_POLLS = 32, EPA_DEV_STOP_POLLS = 64 };
+ * word. Where polls take milliseconds, as in an emulator, the latter are fewer. */
+enum { EPA_DEV_POLLS = 32 };
+#ifndef EPA_DEV_STOP_POLLS
+#define EPA_DEV_STOP_POLLS 64
+#endif
 
 /* What is waited for, for the host's error message. */
 struct epa_dev_wait {
