@@ -486,10 +486,10 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
 /* ---- two benches in turns ---- */
 
 /* Two benches whose blocks of iterations alternate: A B, B A, B A, A B, and so on by the
- * Thue-Morse sequence, or B A, A B, ..., so that drift and the state that a block leaves behind affect both sides
- * equally often. All ranks of a side sleep while the other has its turn: on a busy machine they
- * then get the cores at once and together, and load that changes from second to second is the
- * same for both. */
+ * Thue-Morse sequence, or B A, A B, ..., so that drift and the state that a block leaves behind
+ * affect both sides equally often. All ranks of a side sleep while the other has its turn: on a
+ * busy machine they then get the cores at once and together, and load that changes from second to
+ * second is the same for both. */
 
 enum { ALL = INT32_MAX, BOTH = 3, LOOK_MS = 100 };
 

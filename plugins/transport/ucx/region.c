@@ -346,7 +346,6 @@ enum epa_status region_takes(struct epa_bootstrap *boot, const void *config, enu
     if (memory == EPA_MEMORY_HOST)
         return EPA_OK;
     u.base.size = u.boot->world.size;
-    u.region.on_gpu = true;
     status = create_context(&u, err);
     if (status != EPA_OK)
         return status;

@@ -167,7 +167,7 @@ void region_finish(struct ucx *);
 enum epa_status region_takes(struct epa_bootstrap *, const void *config, enum epa_memory,
                              struct epa_error *);
 
-/* region.c: UCX's settings of TCP segments, of the user's environment or ours; NULL: UCX decides. */
+/* region.c: UCX's settings of TCP segments, of the environment or ours; NULL: UCX decides. */
 void region_segments(const char **send, const char **receive);
 /* Whether each takes a message of ucx.c: else UCX would cut that, and put it together there. */
 bool region_segments_are_long(void);
