@@ -1,6 +1,6 @@
 /* Kernels that quantise and reduce rows: every set that this CPU has is held, to the bit, to a
- * loop over the definitions in dtype.h, for rows of bf16 and of f16. tests/oracle holds dtype.h and
- * the same kernels to NumPy; here are the widths, places and values that it leaves out. */
+ * loop over the definitions in dtype.h, for rows of bf16 and of f16, any width, group and place.
+ * tests/oracle holds dtype.h to NumPy. */
 #include "kernel_rows.h"
 
 #include "epa2a/gemm.h"
