@@ -1,11 +1,5 @@
 /* Status pages: what is shown of ranks, and that no bytes in them do harm. */
 #include "test.h"
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <epa2a/wait.h>
@@ -172,48 +166,4 @@ TEST_OF_STATUS_PAGE(random_bytes_do_no_harm)
         text_free(&text);
         status_finish(&s);
     }
-}
-
-/* In a container of its own somebody has a file by the name of a page. Which file system it is on
- * /proc does not say. */
-static void hold_fifo(int ready)
-{
-    static const char path[] = "/tmp/memfd:" STATUS_PAGE_NAME " ";
-
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("none", "/tmp", "tmpfs", 0, NULL) != 0 || mkfifo(path, 0600) != 0 ||
-        open(path, O_RDONLY | O_NONBLOCK) < 0 || umount2("/tmp", MNT_DETACH) != 0 ||
-        write(ready, "x", 1) != 1)
-        _exit(77);
-    pause();
-    _exit(0);
-}
-
-TEST(who_reads_pages_is_held_up_by_no_fifo)
-{
-    enum epa_status status = EPA_OK;
-    struct status s;
-    int ends[2];
-    char c;
-    bool is_there;
-    pid_t pid;
-
-    assert_int_equal(pipe(ends), 0);
-    pid = fork();
-    if (pid == 0) {
-        close(ends[0]);
-        hold_fifo(ends[1]);
-    }
-    close(ends[1]);
-    is_there = read(ends[0], &c, 1) == 1;
-    alarm(60); /* else for ever */
-    if (is_there)
-        status = status_read_pid(pid, &s, test_error());
-    alarm(0);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    close(ends[0]);
-    if (!is_there) /* who may not mount */
-        skip();
-    assert_status(status, EPA_ERR_UNSUPPORTED, "is an epa2a whose version is not known here");
 }
