@@ -1,14 +1,18 @@
 /* Collects errors. Each is formatted when it is reported, with its source line, because the
  * source may be gone when it is printed. Source lines are cleaned for the terminal: control
- * characters and invalid UTF-8 become '?'. */
+ * characters and invalid UTF-8 become '?'. Where an error belongs: which values of an experiment a
+ * sentence is about, and where they were written. */
 #include "config/tree.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "config/experiment.h"
+#include "config/options.h"
 
 enum { ERRORS_SHOWN = 20, NOTES_SHOWN = 4, LINE_SHOWN = 84, TEXT_SHOWN = 600 };
 
@@ -291,4 +295,149 @@ void diag_print(const struct diag *diag, FILE *file)
     }
     if (diag->errors > ERRORS_SHOWN)
         fprintf(file, "and %u more errors\n", diag->errors - ERRORS_SHOWN);
+}
+
+/* ---- where values came from ---- */
+
+const struct node *origin_find(const struct experiment *x, const char *key)
+{
+    const char *dot = strchr(key, '.');
+    char section[64];
+
+    if (x->origin == NULL || dot == NULL) /* made by hand, not read */
+        return node_find(x->origin, key);
+    snprintf(section, sizeof(section), "%.*s", (int)(dot - key), key);
+    return node_find(node_find(x->origin, section), dot + 1);
+}
+
+/* Ways in which a sentence may name a key, most reliable first. */
+enum spelling {
+    WITH_SECTION,    /* moe.hidden */
+    OF_ALGORITHM,    /* "mode: shared", "tail_workers (2)": of the algorithm's section */
+    AT_TOP,          /* "ranks_per_node: 2" */
+    NAMED,           /* "transport 'shm'" */
+    OF_ALGORITHM_IN, /* anywhere: "profile is for" */
+    AT_TOP_IN,       /* "ranks" */
+    SPELLINGS,
+};
+
+/* The key that these letters are, with what follows them, if they are one. */
+static const struct node *find_spelt(const struct experiment *x, const char *word, size_t n,
+                                     enum spelling how)
+{
+    static const char *const before[SPELLINGS] = {
+        [OF_ALGORITHM] = "algorithm.", [OF_ALGORITHM_IN] = "algorithm."};
+    const char *end = word + n;
+    bool dotted = memchr(word, '.', n) != NULL;
+    char key[128];
+
+    if (dotted != (how == WITH_SECTION) ||
+        ((how == OF_ALGORITHM || how == AT_TOP) && *end != ':' && strncmp(end, " (", 2) != 0) ||
+        (how == NAMED && strncmp(end, " '", 2) != 0))
+        return NULL;
+    snprintf(key, sizeof(key), "%s%.*s%s", before[how] != NULL ? before[how] : "", (int)n, word,
+             how == NAMED ? ".name" : "");
+    if ((how == AT_TOP || how == AT_TOP_IN) && option_find(&experiment_options, key) == NULL)
+        return NULL;
+    return origin_find(x, key);
+}
+
+static const struct node *find_in(const struct experiment *x, const char *sentence,
+                                  enum spelling how, bool files)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+
+    for (const char *at = sentence + strcspn(sentence, letters); *at != '\0';
+         at += strcspn(at, letters)) {
+        size_t n = strspn(at, letters), stop = at[n - 1] == '.';
+        const struct node *node = n > stop ? find_spelt(x, at, n - stop, how) : NULL;
+
+        if (node != NULL && !(files && strcmp(node->location.file, "--set") == 0))
+            return node;
+        at += n;
+    }
+    return NULL;
+}
+
+const struct node *origin_of(const struct experiment *x, const char *sentence)
+{
+    return find_in(x, sentence, WITH_SECTION, true);
+}
+
+/* A sentence about what is in a file that is read begins with its path. */
+static const struct node *find_file(const struct experiment *x, const char *sentence)
+{
+    const struct routing_options *r = &x->routing;
+
+    if (r->path != NULL && strncmp(sentence, r->path, strlen(r->path)) == 0)
+        return origin_find(x, "routing.path");
+    if (r->hidden_states != NULL &&
+        strncmp(sentence, r->hidden_states, strlen(r->hidden_states)) == 0)
+        return origin_find(x, "routing.hidden_states");
+    return NULL;
+}
+
+struct source_location origin_of_refusal(const struct experiment *x, const char *sentence)
+{
+    const struct node *node = find_file(x, sentence);
+
+    for (enum spelling how = WITH_SECTION; node == NULL && how < SPELLINGS; how++)
+        node = find_in(x, sentence, how, false);
+    if (node == NULL)
+        node = origin_find(x, "algorithm.name");
+    return node != NULL ? node->location : (struct source_location){.file = x->file};
+}
+
+const char *check_value(const struct config_check *c, const char *key, uint64_t value)
+{
+    return arena_printf(c->x->arena, "%s (%llu%s)", key, (unsigned long long)value,
+                        origin_find(c->x, key) == NULL ? ", the default" : "");
+}
+
+const char *check_multiples(const struct config_check *c, uint32_t value, uint32_t of)
+{
+    uint32_t below = value / of * of;
+
+    if (below == 0)
+        return arena_printf(c->x->arena, "write %u", of);
+    return arena_printf(c->x->arena, "write %u or %u", below, below + of);
+}
+
+void check_conflict(const struct config_check *c, const char *wrong, const char *other,
+                    const char *hint, const char *fmt, ...)
+{
+    const struct node *w = origin_find(c->x, wrong);
+    const struct node *o = other == NULL ? NULL : origin_find(c->x, other);
+    const struct source_location nowhere = {.file = c->x->file};
+    char text[512];
+    va_list args;
+
+    if ((w != NULL && w->refused) || (o != NULL && o->refused))
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    diag_error(c->diag,
+               w != NULL   ? &w->location
+               : o != NULL ? &o->location
+                           : &nowhere,
+               hint, "%s", text);
+    if (w != NULL && o != NULL)
+        diag_note(c->diag, &o->location, "'%s' was set here", other);
+}
+
+void check_rules(const struct config_check *c, const struct section *section)
+{
+    const char *last = "";
+
+    for (const struct option_rule *r = option_rules; r->section != NULL; r++) {
+        const char *key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
+
+        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0 ||
+            origin_find(c->x, key) == NULL || option_rule_holds(r, c->x))
+            continue;
+        check_conflict(c, key, arena_printf(c->x->arena, "%s.%s", r->section, r->other),
+                       "remove it, or set that", "%s needs %s", key, r->needs);
+        last = r->option;
+    }
 }

@@ -316,6 +316,10 @@ EPA_PRINTF(5, 6)
 void check_conflict(const struct config_check *, const char *wrong, const char *other,
                     const char *hint, const char *fmt, ...);
 
+/* Reports options that have no effect with the values of other options, each with its first
+ * reason. */
+void check_rules(const struct config_check *, const struct section *);
+
 /* ---- faults ---- */
 
 bool fault_is_planted(const struct experiment *);

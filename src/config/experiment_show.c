@@ -1,9 +1,13 @@
 /* The resolved experiment, value by value: as YAML that reads back as the same experiment, as
- * JSON for reports, and as a hash. Options that are not set or have no effect are left out. */
+ * JSON for reports, and as a hash. Options that are not set or have no effect are left out. Behind
+ * it the bounds of `expect`, and options as text. */
 #include "config/experiment.h"
 
-#include <string.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "config/tree.h"
@@ -326,4 +330,136 @@ void expect_read(const struct node *map, struct arena *arena, struct diag *diag,
     options_read(&section->options, section->name, NULL, others, arena, diag, out);
     out->row = row;
     out->n_rows = n;
+}
+
+/* ---- options as text ---- */
+
+static char *value_real_text(char *buf, size_t room, double value)
+{
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(buf, room, "%.*g", precision, value);
+        bool small = value == 0.0 || (fabs(value) >= 1e-4 && fabs(value) < 1e15);
+
+        if (strtod(buf, NULL) == value && (!small || strchr(buf, 'e') == NULL))
+            break;
+    }
+    if (strpbrk(buf, ".e") == NULL && strlen(buf) + 2 < room)
+        strcat(buf, ".0");
+    return buf;
+}
+
+/* A whole number, alone or in a list, a size or a duration. */
+static bool is_number(const struct epa_option *option)
+{
+    return option->type == EPA_OPTION_U32 || option->type == EPA_OPTION_U64 ||
+           option->type == EPA_OPTION_BYTES || option->type == EPA_OPTION_DURATION ||
+           option->type == EPA_OPTION_U32_LIST;
+}
+
+void option_range(const struct epa_option *option, const char *before, struct text *out)
+{
+    char least[64], most[64];
+
+    if (option->type == EPA_OPTION_REAL && option_is_bounded(option))
+        text_add(out, "%s%s to %s", before, value_real_text(least, sizeof(least), option->least),
+                 value_real_text(most, sizeof(most), option->most));
+    if (!is_number(option) || (option->min == 0 && option->max == 0))
+        return;
+    text_add(out, "%s%s", before, option->max == 0 ? "at least " : "");
+    option_number_text(option, option->min, out);
+    if (option->max != 0) {
+        text_add(out, " to ");
+        option_number_text(option, option->max, out);
+    }
+}
+
+static uint64_t number_at(const struct epa_option *option, const void *from)
+{
+    const void *field = (const char *)from + option->offset;
+
+    return option->type == EPA_OPTION_U32 ? *(const uint32_t *)field : *(const uint64_t *)field;
+}
+
+bool option_is_set(const struct epa_option *option, const void *from)
+{
+    const void *field = (const char *)from + option->offset;
+    double real;
+
+    switch (option->type) {
+    case EPA_OPTION_STRING:
+        return *(const char *const *)field != NULL;
+    case EPA_OPTION_U32_LIST:
+        return ((const struct epa_u32_list *)field)->item != NULL;
+    case EPA_OPTION_REAL:
+        real = *(const double *)field;
+        return !option_is_bounded(option) || (real >= option->least && real <= option->most);
+    default:
+        return !is_number(option) || (number_at(option, from) >= option->min &&
+                                      number_at(option, from) <= option_greatest(option));
+    }
+}
+
+static void list_text(const struct epa_u32_list *list, struct text *out)
+{
+    text_add(out, "[");
+    for (uint32_t i = 0; i < list->n; i++)
+        text_add(out, "%s%" PRIu32, i == 0 ? "" : ", ", list->item[i]);
+    text_add(out, "]");
+}
+
+void option_text(const struct epa_option *option, const void *from, struct text *out)
+{
+    const void *field = (const char *)from + option->offset;
+    char buf[64];
+
+    switch (option->type) {
+    case EPA_OPTION_BOOL:
+        text_add(out, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case EPA_OPTION_REAL:
+        text_add(out, "%s", value_real_text(buf, sizeof(buf), *(const double *)field));
+        break;
+    case EPA_OPTION_STRING:
+        text_add(out, "%s", *(const char *const *)field);
+        break;
+    case EPA_OPTION_CHOICE:
+        for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
+            if (c->value == *(const int *)field)
+                text_add(out, "%s", c->name);
+        break;
+    case EPA_OPTION_U32_LIST:
+        list_text(field, out);
+        break;
+    default:
+        option_number_text(option, number_at(option, from), out);
+    }
+}
+
+bool option_candidate(const struct epa_option *o, bool on_gpus, uint32_t i, struct text *out)
+{
+    static const char gpus[] = "cuda: ";
+    bool gpus_only = o->tune != NULL && strncmp(o->tune, gpus, sizeof(gpus) - 1) == 0;
+    const char *at = gpus_only ? o->tune + sizeof(gpus) - 1 : o->tune;
+
+    if (at == NULL || (gpus_only && !on_gpus))
+        return false;
+    if (strcmp(at, "*") == 0 && o->type == EPA_OPTION_BOOL) {
+        if (i < 2)
+            text_add(out, "%s", i == 0 ? "false" : "true");
+        return i < 2;
+    }
+    if (strcmp(at, "*") == 0) {
+        const struct epa_choice *c = o->choices;
+
+        while (c->name != NULL && i-- > 0)
+            c++;
+        if (c->name != NULL)
+            text_add(out, "%s", c->name);
+        return c->name != NULL;
+    }
+    for (; i > 0 && *at != '\0'; i--)
+        at += strcspn(at, " ") + strspn(at + strcspn(at, " "), " ");
+    if (*at != '\0')
+        text_add(out, "%.*s", (int)strcspn(at, " "), at);
+    return *at != '\0';
 }

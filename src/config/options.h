@@ -66,6 +66,9 @@ void option_range(const struct epa_option *, const char *before, struct text *ou
 /* "ns, us, ms or s"; NULL: numbers of that type are without. */
 const char *option_unit(const struct epa_option *);
 
+/* Of a real number: it has bounds. */
+bool option_is_bounded(const struct epa_option *);
+
 /* The largest that a number may be; one in that option's notation. */
 uint64_t option_greatest(const struct epa_option *);
 void option_number_text(const struct epa_option *, uint64_t value, struct text *out);

@@ -272,8 +272,7 @@ struct file {
     uint32_t depth;
 };
 
-/* Relative to the folder of the file that names it. */
-static const char *beside(struct arena *arena, const char *file, const char *path)
+const char *tree_beside(struct arena *arena, const char *file, const char *path)
 {
     const char *slash = strrchr(file, '/');
 
@@ -335,7 +334,7 @@ static enum epa_status read_below(struct arena *arena, const struct file *readin
         return status;
     if (!is_file_name(diag, value))
         return EPA_ERR_CONFIG;
-    next.file = beside(arena, reading->file, value->text);
+    next.file = tree_beside(arena, reading->file, value->text);
     if (!may_include(&next, value, diag))
         return EPA_ERR_CONFIG;
     below = read_below(arena, &next, diag, &tree.root);

@@ -66,6 +66,9 @@ struct node *tree_whole(struct arena *, const struct section *, struct node *val
  * of the section `bench`. `over` is copied. */
 void tree_lay(struct tree *, const struct node *over, bool dotted);
 
+/* A path as it is seen from the folder of the file that names it. */
+const char *tree_beside(struct arena *, const char *file, const char *path);
+
 /* As yaml_read(), with what the file includes, and `include` no longer. */
 enum epa_status tree_read_file(struct arena *, const char *file, struct diag *, struct node **out);
 

@@ -82,10 +82,10 @@ extern const struct variant thorough_variants[];
 enum epa_status experiment_build(const char *file, struct tree *, bool flawed, struct registry *,
                                  struct epa_error *absent, struct experiment **out);
 
+/* ---- points.c ---- */
+
 /* Calls the algorithm's plan() for a transport that gives `flags`; fills `footprint`. */
 enum epa_status experiment_plan(struct experiment *, uint32_t flags, struct epa_error *);
-
-/* ---- points.c ---- */
 
 /* The same for another number of ranks, which may be more than this machine can run. Between
  * nodes, a transport of one node is assumed to have puts. Beyond the ranks that the algorithm

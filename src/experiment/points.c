@@ -276,6 +276,19 @@ const struct variant thorough_variants[] = {
     {0},
 };
 
+enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)
+{
+    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
+    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
+    struct epa_problem problem = operation_problem(x);
+    enum epa_status status =
+        algorithm_of(x)->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
+
+    if (status != EPA_OK) /* in case it did not say why */
+        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm_of(x)->plugin.name);
+    return status;
+}
+
 /* An experiment in another world than its own, by arithmetic alone. */
 
 /* Plans for fewer ranks, half as many each time, until the algorithm takes them, and for half of

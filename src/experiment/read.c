@@ -234,17 +234,16 @@ static void count_ranks(struct building *b)
 static const char *absolute(struct building *b, const char *key, const char *path)
 {
     const struct node *node = origin_find(b->x, key);
-    const char *file = node != NULL ? node->location.file : "", *slash = strrchr(file, '/');
-    int folder = slash != NULL ? (int)(slash - file) + 1 : 0;
     char *cwd;
 
     if (path == NULL || *path == '/')
         return path;
     while (strncmp(path, "./", 2) == 0)
         path += 2;
-    cwd = folder > 0 && *file == '/' ? NULL : getcwd(NULL, 0);
-    path = arena_printf(b->arena, "%s%s%.*s%s", cwd != NULL ? cwd : "", cwd != NULL ? "/" : "",
-                        folder, file, path);
+    path = tree_beside(b->arena, node != NULL ? node->location.file : "", path);
+    cwd = *path == '/' ? NULL : getcwd(NULL, 0);
+    if (cwd != NULL)
+        path = arena_printf(b->arena, "%s/%s", cwd, path);
     free(cwd);
     return path;
 }
@@ -260,24 +259,6 @@ static const char *name_of_file(struct arena *arena, const char *file)
 
 /* ---- checks between values: each error is at the value that is wrong, with a note where the
  * other was set ---- */
-
-/* Reports options that have no effect with the values of other options, each with its first
- * reason. */
-static void check_rules(const struct config_check *c, const struct section *section)
-{
-    const char *last = "";
-
-    for (const struct option_rule *r = option_rules; r->section != NULL; r++) {
-        const char *key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
-
-        if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0 ||
-            origin_find(c->x, key) == NULL || option_rule_holds(r, c->x))
-            continue;
-        check_conflict(c, key, arena_printf(c->x->arena, "%s.%s", r->section, r->other),
-                       "remove it, or set that", "%s needs %s", key, r->needs);
-        last = r->option;
-    }
-}
 
 static void check_tokens(const struct config_check *c, const struct operation *op)
 {
@@ -462,19 +443,6 @@ static enum epa_status check_plugins(const struct experiment *x, struct epa_erro
                         "%u splits %u ranks into several",
                         x->transport.plugin->name, x->ranks_per_node, x->ranks);
     return EPA_OK;
-}
-
-enum epa_status experiment_plan(struct experiment *x, uint32_t flags, struct epa_error *err)
-{
-    uint32_t local = x->ranks_per_node == 0 ? x->ranks : x->ranks_per_node;
-    const struct epa_world world = {.size = x->ranks, .local_size = local, .local_cores = 1};
-    struct epa_problem problem = operation_problem(x);
-    enum epa_status status =
-        algorithm_of(x)->plan(&problem, &world, flags, x->algorithm.config, &x->footprint, err);
-
-    if (status != EPA_OK) /* in case it did not say why */
-        epa_fail(err, status, "algorithm '%s' refuses this shape", algorithm_of(x)->plugin.name);
-    return status;
 }
 
 /* Whether the stage that a fault is for is one of the algorithm's, or of the core's own. */

@@ -298,8 +298,7 @@ static json_t *line_of(const json_t *rows, size_t from, size_t end)
     return line;
 }
 
-/* That which ratios of a question are over; NULL: none has a total. */
-static const json_t *base_of(const json_t *lines, const json_t *question)
+const json_t *report_base(const json_t *lines, const json_t *question)
 {
     const json_t *first = NULL;
 
@@ -318,7 +317,7 @@ static const json_t *base_of(const json_t *lines, const json_t *question)
 static void finish_rows(const struct report_batch *batch, const json_t *lines, json_t *rows)
 {
     for (struct json_walk row = {rows}; json_next(&row);) {
-        const json_t *base = base_of(lines, json_object_get(row.value, "question"));
+        const json_t *base = report_base(lines, json_object_get(row.value, "question"));
 
         json_object_set_new(
             row.value, "ratio",
@@ -379,7 +378,7 @@ static bool has_figure(const struct layout *layout, const char *key)
                 ? !json_is_null(json_object_get(row.value, key)) &&
                       json_object_get(row.value, key) != NULL
                 : json_number_at(row.value, "total_ns") > 0 &&
-                      base_of(layout->rows, json_object_get(row.value, "question")) != row.value)
+                      report_base(layout->rows, json_object_get(row.value, "question")) != row.value)
             return true;
     return false;
 }
@@ -420,7 +419,7 @@ static void describe_base(const struct layout *layout, struct text *out)
     bool several = false, asked = false;
 
     for (struct json_walk row = {layout->rows}; json_next(&row);) {
-        const json_t *mine = base_of(layout->rows, json_object_get(row.value, "question"));
+        const json_t *mine = report_base(layout->rows, json_object_get(row.value, "question"));
 
         several = several || (base != NULL && mine != NULL && mine != base);
         base = base != NULL ? base : mine;
@@ -436,81 +435,6 @@ static void describe_base(const struct layout *layout, struct text *out)
                         "launcher");
 }
 
-/* ---- geometric means ---- */
-
-/* Runs by one algorithm, transport, backend and launcher: logarithms of their totals, summed over
- * shapes. */
-struct means {
-    json_t *keys; /* results_part() */
-    double sum;
-    uint32_t n;
-};
-
-static const json_t *means_algorithm(const struct means *m)
-{
-    return json_object_get(m->keys, "algorithm.name");
-}
-
-/* "ll_v2", or "ll_v2 buffers=1" where others of that algorithm have another value. */
-static void add_means_name(struct text *out, const struct means *all, uint32_t n,
-                           const struct means *of)
-{
-    text_add(out, "%s", json_string_value(means_algorithm(of)));
-    for (struct json_walk it = {of->keys}; json_next(&it);) {
-        bool differs = false;
-
-        for (uint32_t i = 0; i < n; i++)
-            differs = differs || (json_equal(means_algorithm(&all[i]), means_algorithm(of)) &&
-                                  !json_equal(json_object_get(all[i].keys, it.key), it.value));
-        if (!differs)
-            continue;
-        text_add(out, " %s=", strncmp(it.key, "algorithm.", 10) == 0 ? it.key + 10 : it.key);
-        results_add_value(out, it.value, false);
-    }
-}
-
-static void add_total(struct means *means, uint32_t *n, const json_t *line)
-{
-    json_t *keys = results_part(json_object_get(line, "experiment"), RESULTS_MEANS);
-    uint32_t k = 0;
-
-    while (k < *n && !json_equal(means[k].keys, keys))
-        k++;
-    if (k == *n)
-        means[(*n)++].keys = json_incref(keys);
-    means[k].sum += log(json_number_at(line, "total_ns"));
-    means[k].n++;
-    json_decref(keys);
-}
-
-/* "geometric means of totals over 3 shapes: ll_v2 12.3 us, ll_v1 14.1 us", of all that have a total
- * at each shape; nothing: there is one shape, or fewer than two have. */
-static void describe_means(const json_t *lines, struct text *out)
-{
-    struct means *means = memory_alloc(json_array_size(lines) + 1, sizeof(*means));
-    uint32_t n = 0, shapes = 0, whole = 0;
-
-    for (struct json_walk line = {lines}; json_next(&line);) {
-        shapes += base_of(lines, json_object_get(line.value, "question")) == line.value;
-        if (json_number_at(line.value, "total_ns") > 0)
-            add_total(means, &n, line.value);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        whole += means[i].n == shapes;
-    for (uint32_t i = 0, done = 0; i < n && shapes > 1 && whole > 1; i++) {
-        if (means[i].n != shapes)
-            continue;
-        if (done++ == 0)
-            text_add(out, "geometric means of totals over %u shapes: ", shapes);
-        else
-            text_add(out, ", ");
-        add_means_name(out, means, n, &means[i]);
-        text_add(out, " %.1f us", exp(means[i].sum / shapes) / 1e3);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        json_decref(means[i].keys);
-    free(means);
-}
 
 /* Whether the order is another than the declared one. */
 static bool is_mixed(const struct report_batch *batch)
@@ -542,7 +466,7 @@ void report_batch_text(FILE *file, const struct report_batch *batch)
         text_comment(file, "%s%s", layout.repeated ? "" : "medians; ", base.data);
     fprintf(file, "#\n");
     table_text(file, layout.column, layout.rows);
-    describe_means(layout.rows, &means);
+    report_means(layout.rows, &means);
     if (means.bytes > 0)
         text_comment(file, "%s", means.data);
     json_decref(layout.rows);
@@ -569,7 +493,7 @@ static void add_page(struct text *out, const struct report_batch *batch, bool ht
     (html ? table_html : table_markdown)(out, layout.column, layout.rows);
     describe_base(&layout, &note);
     add_note(out, html, &note);
-    describe_means(layout.rows, &note);
+    report_means(layout.rows, &note);
     add_note(out, html, &note);
     for (uint32_t i = 0; i < batch->n_context; i++)
         text_add(&note, "%s%s", i == 0 ? "context: " : ", ", batch->context[i]);

@@ -44,6 +44,12 @@ void report_batch_markdown(struct text *, const struct report_batch *);
 void report_batch_html(struct text *, const struct report_batch *);
 void report_batch_csv(struct text *, const struct report_batch *);
 
+/* The line which ratios of a question are over; NULL: none has a total. */
+const json_t *report_base(const json_t *lines, const json_t *question);
+
+/* findings.c: "geometric means of totals over 3 shapes: ...", or nothing. */
+void report_means(const json_t *lines, struct text *out);
+
 /* The document of a list of results, which it takes; with the rows as `summary`, unless `batch` is
  * NULL. */
 json_t *report_document(json_t *results, const struct report_batch *);
