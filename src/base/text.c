@@ -13,13 +13,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <sys/random.h>
-#include <signal.h>
 #include <stddef.h>
 
-enum {
-    NAME_MAX_BYTES = 64, /* longer names are near to nothing */
-    COLUMNS = 100        /* of a line that is folded */
-};
+enum { NAME_MAX_BYTES = 64 }; /* longer names are near to nothing */
 
 static void reserve(struct text *text, size_t more)
 {
@@ -78,56 +74,6 @@ char *text_clean(char *text)
 {
     text[terminal_clean(text, strlen(text), false)] = 0;
     return text;
-}
-
-void text_print_clean(FILE *file, const char *text)
-{
-    char *copy = memory_printf("%s", text);
-
-    fputs(text_clean(copy), file);
-    free(copy);
-}
-
-void text_fold(FILE *file, const char *lead, const char *next, const char *text)
-{
-    for (; *text != 0; lead = next) {
-        size_t room = COLUMNS - strlen(lead), cut = strlen(text);
-
-        if (cut > room) {
-            for (cut = room; cut > 0 && text[cut] != ' '; cut--)
-                ;
-            cut = cut > 0 ? cut : strcspn(text, " ");
-        }
-        fprintf(file, "%s%.*s\n", lead, (int)cut, text);
-        text += cut;
-        text += strspn(text, " ");
-    }
-}
-
-void text_comment(FILE *file, const char *fmt, ...)
-{
-    va_list args;
-    char *text = NULL;
-
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
-    va_end(args);
-    if (text != NULL)
-        text_fold(file, "# ", "#   ", text_clean(text));
-    free(text);
-}
-
-void text_add_markdown(struct text *text, const char *bytes)
-{
-    for (; *bytes != 0; bytes++) {
-        if ((unsigned char)*bytes < ' ' || *bytes == 0x7f)
-            text_add(text, " ");
-        else if (strchr("|\\`*_<>[]#", *bytes) != NULL)
-            text_add(text, "\\%c", *bytes);
-        else
-            text_add_bytes(text, bytes, 1);
-    }
 }
 
 bool write_whole(int fd, const char *data, size_t bytes)
@@ -617,51 +563,6 @@ void terminal_guard(void)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
     stdout = guard(stdout, STDOUT_FILENO);
     stderr = guard(stderr, STDERR_FILENO);
-}
-
-/* Status to exit code. */
-
-const struct exit_meaning exit_meanings[] = {
-    {EXIT_OK, "success"},
-    {EXIT_WRONG, "the data is wrong, or a figure is not what `expect` asks for"},
-    {EXIT_USAGE, "usage or configuration error"},
-    {EXIT_RESOURCE,
-     "a resource is missing: memory, a device, a library of a plugin, a file that cannot be "
-     "written"},
-    {EXIT_TIMEOUT, "timeout: a rank waited longer than the experiment allows"},
-    {EXIT_DIED, "a rank died"},
-    {EXIT_INTERNAL, "an internal error: please report it"},
-    {EXIT_SLOWER, "compare: something became slower"},
-    {EXIT_SKIPPED, "all runs were skipped: a plugin or device that they need is missing"},
-    {EXIT_SIGINT, "stopped by SIGINT; results so far were written"},
-    {EXIT_SIGTERM, "stopped by SIGTERM or SIGHUP; results so far were written"},
-    {EXIT_OK, NULL},
-};
-
-int exit_code(enum epa_status status, int signal)
-{
-    switch (status) {
-    case EPA_OK:
-        return EXIT_OK;
-    case EPA_ERR_MISMATCH:
-        return EXIT_WRONG;
-    case EPA_ERR_CONFIG:
-        return EXIT_USAGE;
-    case EPA_ERR_UNSUPPORTED:
-    case EPA_ERR_NOMEM:
-    case EPA_ERR_SYSTEM:
-        return EXIT_RESOURCE;
-    case EPA_ERR_TIMEOUT:
-        return EXIT_TIMEOUT;
-    case EPA_ERR_DIED:
-        return EXIT_DIED;
-    case EPA_ERR_INTERRUPTED:
-        return signal == SIGTERM ? EXIT_SIGTERM : EXIT_SIGINT;
-    case EPA_ERR_ABORTED:
-    case EPA_AGAIN:
-        break;
-    }
-    return EXIT_INTERNAL;
 }
 
 const char *status_name(enum epa_status status)

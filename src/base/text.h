@@ -18,8 +18,6 @@ struct text {
 
 __attribute__((format(printf, 2, 3))) void text_add(struct text *, const char *fmt, ...);
 void text_add_bytes(struct text *, const char *, size_t);
-/* Text that Markdown shows as it is, on one line. */
-void text_add_markdown(struct text *, const char *);
 void text_free(struct text *);
 /* All of it, in as many calls as that takes; false: errno says why. */
 bool write_whole(int fd, const char *data, size_t bytes);
@@ -30,12 +28,6 @@ const char *text_not_a_line(const char *text, uint32_t *point);
 
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
 char *text_clean(char *text);
-void text_print_clean(FILE *, const char *text);
-
-/* Lines of 100 columns, folded at blanks: `lead` begins the first, `next` the others. */
-void text_fold(FILE *, const char *lead, const char *next, const char *text);
-/* A comment of such lines, with "# " and "#   ", cleaned as text_clean() does. */
-__attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
 
 /* The nearest name by edits and swaps (Damerau-Levenshtein), of which there may be max(1, min(2,
  * strlen(want) / 3)), of those that are given one after the other, or in tables of structs that
@@ -139,16 +131,6 @@ enum epa_exit {
     EXIT_SIGINT = 130,
     EXIT_SIGTERM = 143,
 };
-
-/* What each means, for help and the man page. */
-struct exit_meaning {
-    enum epa_exit code;
-    const char *help; /* NULL ends the list */
-};
-extern const struct exit_meaning exit_meanings[];
-
-/* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
-int exit_code(enum epa_status, int signal);
 
 /* "ok", "mismatch", "timeout", "died", "interrupted", ...: the status by name, for reports. */
 const char *status_name(enum epa_status);

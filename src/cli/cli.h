@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "base/json.h"
+#include "report/result.h"
 #include "report/results.h"
 #include "experiment/batch.h"
 #include "session/session.h"

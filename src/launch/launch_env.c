@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "plugin/registry.h"
-#include "launch/rendezvous.h"
 #include "launch/process.h"
 #include "launch/launch.h"
 

@@ -18,7 +18,6 @@
 #include "base/text.h"
 #include "launch/conn.h"
 #include "launch/process.h"
-#include "launch/rendezvous.h"
 
 enum {
     POLL_MS = 20,

@@ -2,7 +2,7 @@
  *
  * Ranks of one host that have no token meet at an abstract unix socket: there the kernel says
  * whose process the other one is, both ways. */
-#include "launch/rendezvous.h"
+#include "launch/launch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

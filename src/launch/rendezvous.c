@@ -6,7 +6,7 @@
  * No message may be longer than its sender's state allows: a few bytes before the proof, an
  * experiment before the rank is known, a step of the set-up from then on. Who fails the proof is
  * dropped and the launch goes on; a failure of a rank is one of all. */
-#include "launch/rendezvous.h"
+#include "launch/launch.h"
 
 #include <errno.h>
 #include <stdlib.h>

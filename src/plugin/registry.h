@@ -58,7 +58,7 @@ extern const struct plugin_part {
     const char *name, *build, *run;
 } plugin_parts[];
 
-/* ---- whether a plugin may be loaded, and whether its descriptor can be worked
+/* ---- check.c: whether a plugin may be loaded, and whether its descriptor can be worked
  * with. Each check refuses with the reason, to stand behind "... cannot be loaded: ". ---- */
 
 /* The name as file names and `epa2a list` have it: "transport". */

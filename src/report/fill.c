@@ -7,10 +7,14 @@
  * {PATH%count} "12,345", {PATH?s} an s, unless the number is 1. {PATH/1e3} divides, by another path
  * too, as often as wanted. {PATH=WORD}, {PATH!WORD} (there, and another), {PATH>0} and {PATH<0} are
  * conditions and print nothing. Parts in [ ] are left out if a value is unknown or a condition does
- * not hold; of [A|B] the first that can be said is. They nest. {{ is one brace. */
+ * not hold; of [A|B] the first that can be said is. They nest. {{ is one brace.
+ *
+ * Behind them, text as terminals, comments and Markdown have it. */
 #include "report/summary.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,4 +177,58 @@ void fill_comment(FILE *file, const char *form, const json_t *of)
 
     if (fill_add(&line, form, of, NULL))
         text_comment(file, "%s", line.data);
+}
+
+/* ---- lines for people ---- */
+
+enum { COLUMNS = 100 }; /* of a line that is folded */
+
+void text_print_clean(FILE *file, const char *text)
+{
+    char *copy = memory_printf("%s", text);
+
+    fputs(text_clean(copy), file);
+    free(copy);
+}
+
+void text_fold(FILE *file, const char *lead, const char *next, const char *text)
+{
+    for (; *text != 0; lead = next) {
+        size_t room = COLUMNS - strlen(lead), cut = strlen(text);
+
+        if (cut > room) {
+            for (cut = room; cut > 0 && text[cut] != ' '; cut--)
+                ;
+            cut = cut > 0 ? cut : strcspn(text, " ");
+        }
+        fprintf(file, "%s%.*s\n", lead, (int)cut, text);
+        text += cut;
+        text += strspn(text, " ");
+    }
+}
+
+void text_comment(FILE *file, const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+
+    va_start(args, fmt);
+    if (vasprintf(&text, fmt, args) < 0)
+        text = NULL;
+    va_end(args);
+    if (text != NULL)
+        text_fold(file, "# ", "#   ", text_clean(text));
+    free(text);
+}
+
+void text_add_markdown(struct text *text, const char *bytes)
+{
+    for (; *bytes != 0; bytes++) {
+        if ((unsigned char)*bytes < ' ' || *bytes == 0x7f)
+            text_add(text, " ");
+        else if (strchr("|\\`*_<>[]#", *bytes) != NULL)
+            text_add(text, "\\%c", *bytes);
+        else
+            text_add_bytes(text, bytes, 1);
+    }
 }

@@ -97,6 +97,18 @@ struct warnings {
 void warnings_add(struct warnings *, const char *who, const json_t *result);
 void warnings_print(FILE *, const struct warnings *);
 
+/* ---- exit codes ---- */
+
+/* What each means, for help and the man page. */
+struct exit_meaning {
+    enum epa_exit code;
+    const char *help; /* NULL ends the list */
+};
+extern const struct exit_meaning exit_meanings[];
+
+/* The one of a status; `signal` says who asked to stop (SIGINT or SIGTERM). */
+int exit_code(enum epa_status, int signal);
+
 /* ---- report.c ---- */
 
 /* The result, and "total", "ci95", ... for sentences about it. */

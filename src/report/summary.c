@@ -378,7 +378,8 @@ static bool has_figure(const struct layout *layout, const char *key)
                 ? !json_is_null(json_object_get(row.value, key)) &&
                       json_object_get(row.value, key) != NULL
                 : json_number_at(row.value, "total_ns") > 0 &&
-                      report_base(layout->rows, json_object_get(row.value, "question")) != row.value)
+                      report_base(layout->rows, json_object_get(row.value, "question")) !=
+                          row.value)
             return true;
     return false;
 }

@@ -62,6 +62,15 @@ bool fill_add(struct text *out, const char *form, const json_t *of,
               void (*escape)(struct text *, const char *));
 void fill_comment(FILE *, const char *form, const json_t *of);
 
+/* Text from files: as it is shown on a terminal, and as Markdown shows it as it is, on one line. */
+void text_print_clean(FILE *, const char *text);
+void text_add_markdown(struct text *, const char *);
+
+/* Lines of 100 columns, folded at blanks: `lead` begins the first, `next` the others. */
+void text_fold(FILE *, const char *lead, const char *next, const char *text);
+/* A comment of such lines, with "# " and "#   ", cleaned as text_clean() does. */
+__attribute__((format(printf, 2, 3))) void text_comment(FILE *, const char *fmt, ...);
+
 /* ---- export.c: JUnit XML for CI, OpenMetrics text for monitoring, cells of CSV ---- */
 
 /* Text as XML and HTML have it, in attributes too. */

@@ -3,6 +3,7 @@
  * looks after a rank was killed finds each turn whole or not at all. */
 #include "session/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -262,4 +263,46 @@ enum epa_status record_compare_clocks(struct epa_bootstrap *boot, struct record_
     if (status == EPA_OK)
         *out = clock;
     return status;
+}
+
+static double middle(const struct record_clock *c)
+{
+    return ((double)c->low_ns + (double)c->high_ns) / 2;
+}
+
+static double half(const struct record_clock *c)
+{
+    return fabs((double)c->high_ns - (double)c->low_ns) / 2;
+}
+
+struct record_offset record_offset(const struct record *record)
+{
+    const struct record_clock *before = &record->clock[RECORD_BEFORE];
+    const struct record_clock *after = &record->clock[RECORD_AFTER];
+    struct record_offset out = {0};
+
+    if (record->near)
+        return out;
+    out.error_ns = out.drift = NAN;
+    if (!before->known)
+        return out;
+    out.offset_ns = llround(middle(before));
+    out.error_ns = half(before);
+    if (!after->known || after->at_ns <= before->at_ns)
+        return out;
+    out.offset_ns = llround(middle(after));
+    out.error_ns = fmax(half(before), half(after));
+    out.drift = (middle(after) - middle(before)) / ((double)(after->at_ns - before->at_ns) * 1e-9);
+    return out;
+}
+
+uint64_t record_on_common_clock(const struct record *record, const struct record_offset *is,
+                                uint64_t ns)
+{
+    int64_t offset = is->offset_ns;
+
+    if (!record->near && isfinite(is->drift))
+        offset -=
+            llround((double)(int64_t)(record->clock[RECORD_AFTER].at_ns - ns) * 1e-9 * is->drift);
+    return ns - (uint64_t)offset;
 }

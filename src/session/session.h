@@ -66,6 +66,15 @@ void record_each_beside(const struct record *, const struct record_shape *, uint
  * rank is of another host than rank 0. out is known on return if all went well. */
 enum epa_status record_compare_clocks(struct epa_bootstrap *, struct record_clock *out);
 
+struct record_offset {
+    int64_t offset_ns; /* its clock less that of rank 0, at the end */
+    double error_ns;   /* of that; NAN: not known */
+    double drift;      /* how much the offset grew a second; NAN: not known */
+};
+struct record_offset record_offset(const struct record *);
+/* Between the two comparisons the offset is taken to grow evenly. */
+uint64_t record_on_common_clock(const struct record *, const struct record_offset *, uint64_t ns);
+
 /* What a rank writes it with. */
 struct recorder {
     struct epa_trace trace; /* for algorithms */

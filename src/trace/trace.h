@@ -73,9 +73,7 @@ struct gathered_event {
 
 struct gathered_rank {
     const struct record *record; /* NULL: it left nothing */
-    int64_t offset_ns;           /* its clock less that of rank 0, at the end */
-    double error_ns;             /* of that; NAN: not known */
-    double drift;                /* how much the offset grew a second; NAN: not known */
+    struct record_offset clock;
     uint64_t *begin_ns;          /* [iterations that are kept], by its own clock; 0: none */
     uint64_t end_ns;             /* of the last of them, by that; 0: none */
     uint64_t dropped;

@@ -18,7 +18,7 @@
 
 enum { ALL = -1, KERNEL_LANES = 1 << 17 };
 
-/* ---- clocks ---- */
+/* ---- the events of all ranks ---- */
 
 static const struct record *record_of(const struct session *s, uint32_t rank)
 {
@@ -30,48 +30,6 @@ static const struct record *record_of(const struct session *s, uint32_t rank)
                ? record
                : NULL;
 }
-
-static double middle(const struct record_clock *c)
-{
-    return ((double)c->low_ns + (double)c->high_ns) / 2;
-}
-
-static double half(const struct record_clock *c)
-{
-    return fabs((double)c->high_ns - (double)c->low_ns) / 2;
-}
-
-static void learn_clock(struct gathered_rank *to)
-{
-    const struct record_clock *before = &to->record->clock[RECORD_BEFORE];
-    const struct record_clock *after = &to->record->clock[RECORD_AFTER];
-
-    if (to->record->near)
-        return;
-    to->error_ns = to->drift = NAN;
-    if (!before->known)
-        return;
-    to->offset_ns = llround(middle(before));
-    to->error_ns = half(before);
-    if (!after->known || after->at_ns <= before->at_ns)
-        return;
-    to->offset_ns = llround(middle(after));
-    to->error_ns = fmax(half(before), half(after));
-    to->drift = (middle(after) - middle(before)) / ((double)(after->at_ns - before->at_ns) * 1e-9);
-}
-
-/* Between the two comparisons the offset is taken to grow evenly. */
-static uint64_t on_common_clock(const struct gathered_rank *r, uint64_t ns)
-{
-    const struct record_clock *after = &r->record->clock[RECORD_AFTER];
-    int64_t offset = r->offset_ns;
-
-    if (!r->record->near && isfinite(r->drift))
-        offset -= llround((double)(int64_t)(after->at_ns - ns) * 1e-9 * r->drift);
-    return ns - (uint64_t)offset;
-}
-
-/* ---- the events of all ranks ---- */
 
 static bool is_sound(const struct session *s, const struct record *record,
                      const struct epa_trace_event *e)
@@ -109,8 +67,9 @@ static void add_event(struct gathered *g, const struct epa_trace_event *e, uint6
     if ((g->n & (g->n - 1)) == 0)
         g->event = memory_grow(g->event, (g->n == 0 ? 1 : 2 * g->n) * sizeof(*g->event));
     event.event = e;
-    event.begin_ns = on_common_clock(r, at);
-    event.end_ns = is_flow(e) ? event.begin_ns : on_common_clock(r, e->end_ns);
+    event.begin_ns = record_on_common_clock(r->record, &r->clock, at);
+    event.end_ns =
+        is_flow(e) ? event.begin_ns : record_on_common_clock(r->record, &r->clock, e->end_ns);
     g->slices += e->kind == EPA_TRACE_SLICE;
     g->event[g->n++] = event;
 }
@@ -277,7 +236,7 @@ struct gathered trace_gather(const struct session *s)
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {
         g.rank[r].record = record_of(s, r);
         if (g.rank[r].record != NULL)
-            learn_clock(&g.rank[r]);
+            g.rank[r].clock = record_offset(g.rank[r].record);
         else
             g.missing++;
     }
@@ -317,8 +276,9 @@ static json_t *clock_json(uint32_t r, const struct gathered_rank *rank)
     return json_pack("{s:i,s:s,s:I,s:o,s:o}", "rank", (int)r, "method",
                      rank->record->near ? "the host of rank 0: CLOCK_MONOTONIC is one"
                                         : "exchanged with rank 0 before and after",
-                     "offset_ns", (json_int_t)rank->offset_ns, "error_ns",
-                     real_or_null(rank->error_ns), "drift_ns_per_s", real_or_null(rank->drift));
+                     "offset_ns", (json_int_t)rank->clock.offset_ns, "error_ns",
+                     real_or_null(rank->clock.error_ns), "drift_ns_per_s",
+                     real_or_null(rank->clock.drift));
 }
 
 /* Of a rank, or ALL. */
@@ -595,8 +555,8 @@ static void sum_up(const struct session *s, const struct gathered *g, struct tra
         if (rank->record == NULL)
             continue;
         out->event_ns = fmax(out->event_ns, rank->record->event_ns);
-        if (!(rank->error_ns <= out->error_ns)) /* not a number wins, and stays */
-            out->error_ns = isnan(out->error_ns) ? NAN : rank->error_ns;
+        if (!(rank->clock.error_ns <= out->error_ns)) /* not a number wins, and stays */
+            out->error_ns = isnan(out->error_ns) ? NAN : rank->clock.error_ns;
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "fuzz.h"
 #include "launch/conn.h"
-#include "launch/rendezvous.h"
+#include "launch/launch.h"
 
 #include "../../plugins/transport/ucx/lanes.h"
 

@@ -15,7 +15,6 @@
 #include "epa2a/wait.h"
 #include "launch/conn.h"
 #include "launch/launch.h"
-#include "launch/rendezvous.h"
 #include "plugin/registry.h"
 
 static const struct epa_launcher_plugin *const env = &launch_env_plugin;

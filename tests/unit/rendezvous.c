@@ -10,7 +10,7 @@
 
 #include <epa2a/wait.h>
 #include "launch/conn.h"
-#include "launch/rendezvous.h"
+#include "launch/launch.h"
 
 enum { MOST = 8, ROOM = 64 };
 

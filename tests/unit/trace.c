@@ -110,8 +110,8 @@ TEST_OF_NOTES(a_clock_that_drifts_is_put_right)
     assert_int_equal(g->event[1].rank, 1);
     assert_int_equal(g->event[1].begin_ns, 15 * s + 10);
     assert_int_equal(g->event[1].end_ns, 15 * s + 110);
-    assert_true(g->rank[1].error_ns == 200);
-    assert_true(g->rank[1].drift > 99 && g->rank[1].drift < 101);
+    assert_true(g->rank[1].clock.error_ns == 200);
+    assert_true(g->rank[1].clock.drift > 99 && g->rank[1].clock.drift < 101);
 }
 
 TEST_OF_NOTES(what_makes_no_sense_is_left_out)
@@ -184,7 +184,7 @@ TEST_OF_NOTES(a_rank_that_left_nothing_is_missing)
     add(n, 0, EPA_TRACE_SLICE, 100, 200, 0);
     session_trace(&n->fake.session, 1)->near = false; /* and its clock was never compared */
     g = gather(n);
-    assert_true(g->rank[1].error_ns != g->rank[1].error_ns);
+    assert_true(g->rank[1].clock.error_ns != g->rank[1].clock.error_ns);
     session_trace(&n->fake.session, 1)->ready = 0;
     g = gather(n);
     assert_int_equal(g->missing, 1);
