@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """live.py EPA2A CONFIG KIND: what a command shows of itself while it runs, on a terminal and to
-others. KIND: progress | pipes | colour | signal | status | others | twice. Nothing here is timed: each
-thing that must come is waited for, LIMIT seconds at most."""
+others. KIND: progress | pipes | unread | colour | signal | status | others | twice. Nothing here is timed:
+each thing that must come is waited for, LIMIT seconds at most."""
 import fcntl
 import json
 import os
@@ -26,7 +26,7 @@ ENV = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM", "COL
 class Command:
     """A command with its standard error, or all it prints, on a terminal or in a pipe."""
 
-    def __init__(self, *args, terminal=(), env=None, columns=100):
+    def __init__(self, *args, terminal=(), env=None, columns=100, full=""):
         self.seen, self.fds = {"out": b"", "err": b""}, {}
         ends = {}
         if terminal:
@@ -38,6 +38,8 @@ class Command:
                 self.fds[name] = master if name == terminal[0] else None
             else:
                 self.fds[name], ends[name] = os.pipe()
+            if name == full:
+                os.write(ends[name], bytes(fcntl.fcntl(ends[name], 1032)))  # F_GETPIPE_SZ
         self.process = subprocess.Popen([EPA2A, *args], stdin=subprocess.DEVNULL, stdout=ends["out"],
                                         stderr=ends["err"], env=dict(ENV, **(env or {"TERM": "xterm"})),
                                         start_new_session=True)
@@ -151,6 +153,17 @@ def pipes():
     os.kill(command.process.pid, signal.SIGTERM)
     check(command.finish() == 143, command.seen)
     check(b"\x1b" not in command.seen["out"], command.seen["out"])
+
+
+def unread():
+    """Its standard error nobody reads any more: a signal ends it none the less."""
+    command = Command("bench", CONFIG, *ENDLESS, full="err")
+    command.ranks()
+    os.kill(command.process.pid, signal.SIGTERM)
+    try:
+        check(command.process.wait(LIMIT) == 143, command.process.returncode)
+    finally:
+        command.process.kill()
 
 
 def colour():
@@ -363,5 +376,5 @@ def twice():
     check(not os.path.exists(f"/proc/{stop}"), "the rank that was stopped is left")
 
 
-{"progress": progress, "pipes": pipes, "colour": colour, "signal": by_signal, "status": by_status,
- "others": others, "twice": twice}[KIND]()
+{"progress": progress, "pipes": pipes, "unread": unread, "colour": colour, "signal": by_signal,
+ "status": by_status, "others": others, "twice": twice}[KIND]()
