@@ -2,7 +2,8 @@
 # An experiment over ucx between hosts that are namespaces: every rank of every launch must be right.
 #   verify.sh EPA2A CABLE CONFIG LAUNCH LINK PLACES [SETTING ...]
 #     LAUNCH: mpirun | env, see hosts.sh
-#     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way
+#     LINK    of host2: good | delay, 1 ms each way | loss, 1 % of packets each way | second: there is another
+#             network, and ranks listen at the one that leads to rank 0 and nowhere else
 set -u
 . "$(dirname "$0")/hosts.sh"
 enter "$@"
@@ -17,6 +18,9 @@ fail() {
     failed=1
 }
 
+# listens HOST: local addresses of TCP sockets that listen there, as /proc/net has them
+listens() { on "$1" awk '$4 == "0A" { sub(":.*", "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6; }
+
 # resent HOST: segments that its TCP has sent again
 resent() {
     on "$1" awk '$1 == "Tcp:" && n++ { print $13 }' /proc/net/snmp
@@ -28,9 +32,15 @@ hosts_up "$hosts" "$cable"
 case $link in
 delay) link_is host2 1000 0 ;;
 loss) link_is host2 0 1 ;;
+second)
+    for i in 1 2; do
+        ip link add "second_$i" up type veth peer name eth1 netns "$(cat "$work/host$i")" || exit 99
+        on "host$i" ip address add "10.2.0.$i/24" dev eth1
+        on "host$i" ip link set dev eth1 up
+    done ;;
 esac
 
-export UCX_TLS=${UCX_TLS-tcp,self} UCX_NET_DEVICES=eth0
+[ "$link" = second ] || export UCX_TLS=${UCX_TLS-tcp,self} UCX_NET_DEVICES=eth0
 args=(--set "ranks=$size" --set transport=ucx --set verify.iterations=200 --timeout 20s)
 for setting in "$@"; do
     args+=(--set "$setting")
@@ -38,6 +48,10 @@ done
 
 for _ in 1 2 3; do
     start "$launch" "$places" "$epa2a" verify "$config" "${args[@]}"
+    while [ "$link" = second ] && kill -0 $pids 2>/dev/null; do
+        found=$(printf '%s\n' ${found-} $(listens host1) $(listens host2) | sort -u)
+        rest 0.05
+    done
     finish
     [ "$launch" = mpirun ] && [ "${codes// /}" != 0 ] && mpirun_failed "$work/err.0" || break
 done
@@ -47,6 +61,10 @@ cat "$work/out.0"
 grep -Eq '^verified [0-9]+ iterations?: [0-9,]+ elements compared, 0 wrong$' "$work/out.0" ||
     fail "rank 0 does not say that nothing is wrong"
 grep -q "^# $hosts nodes: host1 (rank" "$work/out.0" || fail "the report does not say $hosts nodes"
+if [ "$link" = second ]; then
+    grep -q 'tcp/eth0' "$work/out.0" || fail "not over tcp/eth0"
+    [ "$(echo $found)" = "0100010A 0200010A" ] || fail "they listened at $found, not at 10.1.0.1 and 10.1.0.2 alone"
+fi
 [ "$link" != loss ] || [ "$(resent host2)" -gt 0 ] || fail "no packet was lost"
 none_left
 [ -z "$(ls /dev/shm)" ] || fail "left in /dev/shm: $(ls /dev/shm)"
