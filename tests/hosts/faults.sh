@@ -1,9 +1,10 @@
 #!/bin/bash
 # What goes wrong between hosts: how each rank's program ends, how soon, what it says, and that
-# nothing is left behind. What one host is enough for, ranks in their set-up and who started them among
-# it, is in tests/faults (env.sh, matrix.py) and mpirun.sh.
+# nothing is left behind. What one host is enough for is in tests/faults/env.sh.
 #   faults.sh EPA2A CABLE CONFIG LAUNCH KIND [SETTING ...]     LAUNCH: mpirun | env
 #     KIND: kill      a rank in each stage
+#           setup     a rank as soon as all are there
+#           agent     the process that was started for a rank
 #           cut       the cable of a host is pulled in mid-run
 # Limits grow with the time that this machine takes for one iteration from start to end.
 set -u
@@ -45,30 +46,49 @@ passes() {
     nothing_left
 }
 
-# begin VERB ARGS: what does not end by itself, until all ranks are under way
-begin() {
+# begin_only VERB ARGS: what does not end by itself, until all ranks are there
+begin_only() {
     local i verb=$1
     shift
     start "$launch" "$places" "$epa2a" "$verb" "$config" "${settings[@]}" \
         "${endless[@]}" "$@"
     for i in $(seq 1000); do
         find_processes
-        [ ${#ranks[@]} = 4 ] && break
+        [ ${#ranks[@]} = 4 ] && return
         rest 0.01
     done
-    [ ${#ranks[@]} = 4 ] || fail "the ranks never came"
-    i=$((whole_ms + 50 + RANDOM % 200))
-    rest "$((i / 1000)).$(printf %03d $((i % 1000)))"
+    fail "the ranks never came"
 }
 
-# ends WANT LIMIT_MS: every epa2a, since the fault at $since, with the exit code WANT
+# begin VERB ARGS: the same, until they are under way
+begin() {
+    begin_only "$@"
+    rest_ms $((whole_ms + 50 + RANDOM % 200))
+}
+
+rest_ms() { rest "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"; }
+
+# kill_one "RANK PID" ...: one of these, at $since; sets rank and pid. Who had no core for so long
+# that the limit of time has ended them all is late.
+kill_one() {
+    read -r rank pid <<<"${*:1 + RANDOM % ($# > 0 ? $# : 1):1}"
+    since=$(now_ms)
+    if [ -z "$pid" ]; then
+        finish
+        late="nothing was left to be killed"
+        return 1
+    fi
+    kill -KILL "$pid"
+}
+
+# ends WANT LIMIT_MS: every epa2a, since the fault at $since, with one of the exit codes WANT
 ends() {
     local code limit=$(($2 + 3 * whole_ms))
     finish
     last_ms=$(($(now_ms) - since))
     in_time "$last_ms" "$limit"
     for code in $codes; do
-        [ "$code" = "$1" ] || fail "exit codes $codes, not $1"
+        case " $1 " in *" $code "*) ;; *) fail "exit codes $codes, not $1" ;; esac
     done
     nothing_left
 }
@@ -89,14 +109,7 @@ kill_in_each_stage() {
             begin bench
         fi
         find_processes
-        read -r rank pid <<<"${ranks[RANDOM % (${#ranks[@]} + (${#ranks[@]} == 0))]-}"
-        since=$(now_ms)
-        if [ -z "$pid" ]; then # who had no core for so long that the limit of time has ended them all
-            finish
-            late="nothing was left to be killed"
-            return
-        fi
-        kill -KILL "$pid"
+        kill_one "${ranks[@]}" || return
         ends 5 8000
         [ "$last_ms" -gt "$slowest" ] && slowest=$last_ms
         says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9 \(Killed\): "
@@ -112,6 +125,40 @@ kill_in_each_stage() {
     *) fail "killed in $seen only" ;;
     esac
     echo "killed in: ${seen#, }; slowest end $slowest ms"
+}
+
+# Where mpirun has started it, it may be on its way into MPI, with the others: what MPI and
+# mpirun make of that is theirs, but they end, and it is said that a rank was killed.
+kill_in_set_up() {
+    local rank pid
+    for _ in $([ "$launch" = mpirun ] && echo 1 2 || echo 1 2 3 4); do
+        begin_only bench
+        rest "0.$((RANDOM % 5))"
+        find_processes
+        kill_one "${ranks[@]}" || return
+        if [ "$launch" = mpirun ]; then
+            ends "5 1" 15000
+            says 'rank [0-3] \(host host[12], pid [0-9]+\) (was killed by signal 9|left without a word)'
+        else
+            ends 5 8000
+            says "rank $rank \(host host$((rank / 2 + 1)), pid $pid\) was killed by signal 9"
+        fi
+    done
+}
+
+agent_is_lost() {
+    local rank pid
+    begin bench
+    find_processes
+    kill_one "${agents[@]}" || return
+    echo "killed: the agent of rank $rank"
+    # mpirun itself ends all the rest.
+    if [ "$launch" = mpirun ]; then
+        ends 137 8000
+    else
+        ends "137 5" 8000
+        says "rank $rank \(host host$((rank / 2 + 1)), pid [0-9]+[^)]*\) is gone: its connection was closed"
+    fi
 }
 
 # Neither side can tell the other, and each must end.
@@ -137,7 +184,7 @@ hosts_up 2 "$cable"
 passes first
 [ "$failed" = 0 ] || exit 1
 echo "one iteration from start to end: $whole_ms ms"
-declare -A kinds=([kill]=kill_in_each_stage [cut]=host_is_cut_off)
+declare -A kinds=([kill]=kill_in_each_stage [setup]=kill_in_set_up [agent]=agent_is_lost [cut]=host_is_cut_off)
 until_in_time "${kinds[$kind]}"
 [ "$failed" = 0 ] && passes afterwards
 exit "$failed"
