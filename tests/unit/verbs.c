@@ -233,11 +233,20 @@ TEST(a_signal_counts_once_two_looks_saw_the_same)
 
 /* ---- queues ---- */
 
-enum { SLOTS = 16, PEERS = 2, MOST = 4096, LOG = 4096, OWN_KEY = 7, PINNED_KEY = 9 };
+enum {
+    SLOTS = 16,
+    PEERS = 2,
+    MOST = 4096,
+    LOG = 4096,
+    OWN_KEY = 7,
+    PINNED_KEY = 9,
+    LINES_KEY = 11,
+    HEAP_KEY = 13,
+};
 
 struct request {
     uint64_t id, to, from, added;
-    uint32_t flags, bytes, key;
+    uint32_t flags, bytes, key, to_key;
     enum ibv_wr_opcode opcode;
 };
 
@@ -286,6 +295,7 @@ static int post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **
             r->key = wr->sg_list->lkey;
         }
         r->to = adds ? wr->wr.atomic.remote_addr : wr->wr.rdma.remote_addr;
+        r->to_key = adds ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
         r->added = adds ? wr->wr.atomic.compare_add : 0;
         assert_true(r->bytes <= MOST);
         if (f->posted[peer] - f->done[peer] > f->deepest)
@@ -328,7 +338,6 @@ static struct fake *make(uint32_t batch)
     f->queues = (struct queues){.cq = &f->cq,
                                 .queue = f->queue,
                                 .n = PEERS,
-                                .key = OWN_KEY,
                                 .pinned_key = PINNED_KEY,
                                 .ask_every = SLOTS / 4,
                                 .batch = batch,
@@ -342,9 +351,16 @@ static struct fake *make(uint32_t batch)
                                      .wr = f->wr[p],
                                      .sge = f->sge[p],
                                      .value = f->value[p],
-                                     .dump = &f->dump[p]};
+                                     .dump = &f->dump[p],
+                                     .remote_key = LINES_KEY,
+                                     .heap_key = HEAP_KEY};
     }
     return f;
+}
+
+static struct queue_source heap_of(const struct fake *f)
+{
+    return (struct queue_source){.at = f->heap, .key = OWN_KEY, .readable = true};
 }
 
 #define TEST_OF_QUEUES(name, begin) TEST_OF(name, struct fake, f, begin, free)
@@ -359,7 +375,7 @@ TEST_OF_QUEUES(a_put_is_cut_into_what_the_port_takes, make(16))
     assert_int_equal(queue_pieces(&f->queues, MOST), 1);
     assert_int_equal(queue_pieces(&f->queues, MOST + 1), 2);
     assert_int_equal(queue_pieces(&f->queues, bytes), 3);
-    queue_write(&f->queues, &f->queue[1], f->heap, bytes, 1 << 20);
+    queue_write(&f->queues, &f->queue[1], heap_of(f), bytes, 1 << 20);
     queue_set(&f->queues, &f->queue[1], 0x123456789a, 128, false);
     queue_post(&f->queues, &f->queue[1]);
     assert_int_equal(f->posted[1], 4);
@@ -412,7 +428,7 @@ TEST_OF_QUEUES(a_queue_never_holds_more_than_it_was_made_for, make(5))
 
         n = queue_pieces(&f->queues, bytes) + 1;
         if (queue_has_room(q, n)) {
-            queue_write(&f->queues, q, f->heap, bytes, 0);
+            queue_write(&f->queues, q, heap_of(f), bytes, 0);
             queue_set(&f->queues, q, ++begun, 0, false);
             if (rand() % 2 == 0)
                 queue_post(&f->queues, q);
@@ -437,12 +453,12 @@ TEST_OF_QUEUES(what_nobody_asked_for_can_be_waited_for, make(16))
 {
     struct queue *q = &f->queue[0];
 
-    queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_write(&f->queues, q, heap_of(f), 64, 0);
     queue_ask(&f->queues, q); /* still here: it asks itself */
     queues_post(&f->queues);
     assert_int_equal(f->posted[0], 1);
     assert_true(f->log[0][0].flags & IBV_SEND_SIGNALED);
-    queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_write(&f->queues, q, heap_of(f), 64, 0);
     queues_post(&f->queues);
     queue_ask(&f->queues, q); /* gone: a request of no bytes asks for it */
     queue_ask(&f->queues, q);
@@ -464,11 +480,11 @@ TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
     const struct request *r = f->log[0];
     uint64_t mark;
 
-    queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_write(&f->queues, q, heap_of(f), 64, 0);
     assert_true(queue_is_done(q, q->atomics)); /* there is none */
     queue_add(&f->queues, q, 3, 640);
     mark = q->atomics;
-    queue_write(&f->queues, q, f->heap, 64, 0);
+    queue_write(&f->queues, q, heap_of(f), 64, 0);
     assert_int_equal(r[1].opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
     assert_int_equal(r[1].added, 3);
     assert_int_equal(r[1].to, 640);
@@ -488,9 +504,9 @@ TEST_OF_QUEUES(an_addition_is_known_to_be_done_by_its_count, make(1))
 
 TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
 {
-    queue_write(&f->queues, &f->queue[0], f->heap, 64, 0);
-    queue_write(&f->queues, &f->queue[1], f->heap, 333, 0);
-    queue_write(&f->queues, &f->queue[1], f->heap, 444, 0);
+    queue_write(&f->queues, &f->queue[0], heap_of(f), 64, 0);
+    queue_write(&f->queues, &f->queue[1], heap_of(f), 333, 0);
+    queue_write(&f->queues, &f->queue[1], heap_of(f), 444, 0);
     complete(f, 0, 1, IBV_WC_WR_FLUSH_ERR); /* of another queue, and polled first */
     complete(f, 1, 1, IBV_WC_RETRY_EXC_ERR);
     complete(f, 1, 1, IBV_WC_WR_FLUSH_ERR);
@@ -506,12 +522,34 @@ TEST_OF_QUEUES(the_first_failure_is_reported_with_its_peer_and_request, make(1))
 TEST_OF_QUEUES(a_device_that_takes_nothing_is_a_failure, make(1))
 {
     f->refuse = EINVAL;
-    queue_write(&f->queues, &f->queue[1], f->heap, 64, 0);
+    queue_write(&f->queues, &f->queue[1], heap_of(f), 64, 0);
     assert_int_equal(queues_poll(&f->queues), EPA_ERR_SYSTEM);
     assert_true(f->queues.failure.posting);
     assert_int_equal(f->queues.failure.error, EINVAL);
     assert_int_equal(f->queues.failure.peer, 1);
     assert_int_equal(f->queues.held, 0);
+}
+
+/* The CPU reads inline data, and may not read all that the device does; heap and lines are of two
+ * registrations. */
+TEST_OF_QUEUES(what_the_cpu_may_not_read_is_not_inline, make(1))
+{
+    const struct request *r = f->log[1];
+    struct queue_source from = heap_of(f);
+
+    queue_write(&f->queues, &f->queue[1], from, 8, 64);
+    from.readable = false;
+    queue_write(&f->queues, &f->queue[1], from, 8, 64);
+    queue_set(&f->queues, &f->queue[1], 1, 128, false);
+    queue_add(&f->queues, &f->queue[1], 1, 128);
+    queue_post(&f->queues, &f->queue[1]);
+    assert_true(r[0].flags & IBV_SEND_INLINE);
+    assert_false(r[1].flags & IBV_SEND_INLINE);
+    assert_true(r[2].flags & IBV_SEND_INLINE);
+    assert_int_equal(r[0].to_key, HEAP_KEY);
+    assert_int_equal(r[1].to_key, HEAP_KEY);
+    assert_int_equal(r[2].to_key, LINES_KEY);
+    assert_int_equal(r[3].to_key, LINES_KEY);
 }
 
 /* A completion tells the low half of its count. */
@@ -521,7 +559,7 @@ TEST_OF_QUEUES(counts_go_on_beyond_32_bits, make(1))
 
     q->built = q->posted = q->done = q->asked = 0xfffffffd;
     for (int i = 0; i < 8; i++)
-        queue_write(&f->queues, q, f->heap, 64, 0);
+        queue_write(&f->queues, q, heap_of(f), 64, 0);
     complete(f, 1, 8, IBV_WC_SUCCESS);
     assert_int_equal(queues_poll(&f->queues), EPA_OK);
     assert_true(q->done == 0x100000005);

@@ -209,6 +209,8 @@ static enum epa_status join(const struct connect_params *p, struct queue *queue,
         return refuse_pair(p, peer, queue->peer, "send to", error, err);
     queue->remote = peer->base;
     queue->remote_key = peer->key;
+    queue->heap = peer->heap;
+    queue->heap_key = peer->heap_key;
     return EPA_OK;
 }
 
@@ -220,7 +222,9 @@ static enum epa_status fill_card(const struct connect_params *p, const struct qu
     enum epa_status status = EPA_OK;
 
     *out = (struct card){.base = p->base,
+                         .heap = p->heap,
                          .key = p->key,
+                         .heap_key = p->heap_key,
                          .lid = d->port.lid,
                          .mtu = least(mtu, d->port.mtu),
                          .link = d->port.link,

@@ -39,6 +39,9 @@ void verbs_close(struct epa_transport *t)
     if (v->connected)
         leave(v);
     disconnect_all(&v->queues);
+    sources_finish(&v->sources);
+    if (v->heap_mr != NULL)
+        ibv_dereg_mr(v->heap_mr);
     if (v->mr != NULL)
         ibv_dereg_mr(v->mr);
     if (v->pinned_mr != NULL)
@@ -109,23 +112,50 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
     return EPA_OK;
 }
 
+/* The caller's heap, and what registers what its puts read. */
+static enum epa_status take_heap(struct verbs *v, const struct epa_transport_params *p,
+                                 uint64_t pinned, struct epa_error *err)
+{
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    struct dmabuf_range range = {.bytes = p->heap_bytes};
+    enum epa_status status = EPA_OK;
+
+    if (!v->on_gpu) {
+        status =
+            device_register(&v->device, p->heap, p->heap_bytes, access, pinned, &v->heap_mr, err);
+    } else {
+        status = dmabuf_init(&v->dmabuf, err);
+        if (status == EPA_OK) {
+            dmabuf_find(&v->dmabuf, p->heap, &range);
+            range.start = (uintptr_t)p->heap;
+            range.bytes = p->heap_bytes;
+            status = dmabuf_register(&v->dmabuf, &v->device, &range, access, &v->heap_mr, err);
+        }
+    }
+    if (status == EPA_OK)
+        status =
+            sources_init(&v->sources, &v->device, v->on_gpu ? &v->dmabuf : NULL, &v->queues, err);
+    return status;
+}
+
 static enum epa_status make_memory(struct verbs *v, const struct epa_transport_params *p,
                                    struct epa_error *err)
 {
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     const struct segments_params params = {.name = "verbs",
                                            .boot = p->boot,
-                                           .heap_bytes = p->heap_bytes,
+                                           .heap_bytes = v->given ? 0 : p->heap_bytes,
                                            .signals = p->signals,
                                            .own_lines = v->base.size,
-                                           .reach = v->config.direct ? REACH_NODE : REACH_OWN,
+                                           .reach = v->config.direct && !v->given ? REACH_NODE
+                                                                                  : REACH_OWN,
                                            .huge_pages = HUGE_AUTO,
                                            .prefault = true};
     uint64_t pinned = v->pinned_bytes;
     enum epa_status status = EPA_OK;
 
     if (p->heap_bytes <= INT64_MAX / 2) { /* else segments_init() refuses it */
-        pinned += segments_bytes(&params);
+        pinned += segments_bytes(&params) + (v->given && !v->on_gpu ? p->heap_bytes : 0);
         status = device_may_pin(pinned, err);
     }
     if (status == EPA_OK)
@@ -138,6 +168,9 @@ static enum epa_status make_memory(struct verbs *v, const struct epa_transport_p
     if (status == EPA_OK)
         status = device_register(&v->device, v->pinned, v->pinned_bytes, IBV_ACCESS_LOCAL_WRITE,
                                  pinned, &v->pinned_mr, err);
+    if (status == EPA_OK && v->given)
+        status = take_heap(v, p, pinned, err);
+    v->heap_key = status != EPA_OK ? 0 : v->given ? v->heap_mr->lkey : v->mr->lkey;
     return status;
 }
 
@@ -147,11 +180,12 @@ static enum epa_status connect(struct verbs *v, uint32_t slots, struct epa_error
                                           .config = &v->config,
                                           .device = &v->device,
                                           .base = (uintptr_t)v->peer[v->base.rank].segment,
+                                          .heap = (uintptr_t)v->base.heap,
                                           .key = v->mr->rkey,
+                                          .heap_key = v->given ? v->heap_mr->rkey : v->mr->rkey,
                                           .slots = slots};
     enum epa_status status;
 
-    v->queues.key = v->mr->lkey;
     v->queues.pinned_key = v->pinned_mr->lkey;
     status = connect_create(&params, &v->queues, err);
     if (status == EPA_OK)
@@ -177,13 +211,15 @@ static void set_base(struct verbs *v, const struct epa_transport_params *p)
     uint32_t near = 0;
 
     for (uint32_t r = 0; r < v->base.size; r++) {
-        v->peer_heap[r] = v->peer[r].heap;
+        v->peer_heap[r] = !v->given ? v->peer[r].heap : r == v->base.rank ? p->heap : NULL;
         near += v->peer_heap[r] != NULL;
     }
     v->base.ops = &verbs_ops;
     v->base.flags = AT_BEST;
     if (near < v->base.size)
         v->base.flags &= ~(uint32_t)EPA_TRANSPORT_LOAD_STORE;
+    if (v->given)
+        v->base.flags |= EPA_TRANSPORT_ANY_SOURCE;
     v->base.heap = v->peer_heap[v->base.rank];
     v->base.heap_bytes = p->heap_bytes;
     v->base.peer_heap = v->peer_heap;
@@ -220,6 +256,8 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     v->config = *(const struct config *)p->config;
     v->base.rank = p->boot->world.rank;
     v->base.size = size;
+    v->given = p->heap != NULL;
+    v->on_gpu = v->given && p->backend->memory == EPA_MEMORY_CUDA;
     v->peer_heap = calloc(size, sizeof(*v->peer_heap));
     v->ordered = calloc(size, sizeof(*v->ordered));
     if (v->peer_heap == NULL || v->ordered == NULL)
@@ -237,6 +275,24 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
 static enum epa_status check(const void *config, struct epa_error *err)
 {
     return device_check(config, err);
+}
+
+/* Host memory by any device; memory of GPUs by one that is hardware, where it can be exported. */
+static enum epa_status takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
+                             struct epa_error *err)
+{
+    struct device device;
+    enum epa_status status;
+
+    (void)boot;
+    if (memory == EPA_MEMORY_HOST)
+        return device_check(config, err);
+    status = device_open(config, &device, err);
+    if (status != EPA_OK)
+        return status;
+    status = dmabuf_check(&device, err);
+    device_close(&device);
+    return status;
 }
 
 static const struct epa_choice waits[] = {
@@ -343,5 +399,6 @@ const struct epa_transport_plugin epa_plugin = {
     .flags = AT_BEST,
     .memory = EPA_MEMORY_HOST,
     .check = check,
+    .takes = takes,
     .open = open_all,
 };

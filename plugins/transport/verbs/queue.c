@@ -51,26 +51,26 @@ static struct ibv_send_wr *build(struct queues *all, struct queue *q, enum ibv_w
     return wr;
 }
 
-static void build_write(struct queues *all, struct queue *q, const void *from, uint32_t bytes,
-                        uint32_t key, uint64_t to, bool asking)
+static void build_write(struct queues *all, struct queue *q, struct queue_source from,
+                        uint32_t bytes, uint64_t to, uint32_t to_key, bool asking)
 {
     struct ibv_send_wr *wr = build(all, q, IBV_WR_RDMA_WRITE, asking);
 
-    *wr->sg_list = (struct ibv_sge){.addr = (uintptr_t)from, .length = bytes, .lkey = key};
+    *wr->sg_list = (struct ibv_sge){.addr = (uintptr_t)from.at, .length = bytes, .lkey = from.key};
     wr->wr.rdma.remote_addr = to;
-    wr->wr.rdma.rkey = q->remote_key;
-    if (bytes <= q->inline_bytes)
+    wr->wr.rdma.rkey = to_key;
+    if (from.readable && bytes <= q->inline_bytes)
         wr->send_flags |= IBV_SEND_INLINE;
 }
 
-void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t bytes, uint64_t to)
+void queue_write(struct queues *all, struct queue *q, struct queue_source from, uint64_t bytes,
+                 uint64_t to)
 {
-    const char *src = from;
-
     for (uint64_t at = 0; at < bytes; at += all->most_bytes) {
         uint64_t piece = bytes - at < all->most_bytes ? bytes - at : all->most_bytes;
 
-        build_write(all, q, src + at, (uint32_t)piece, all->key, to + at, false);
+        build_write(all, q, from, (uint32_t)piece, to + at, q->heap_key, false);
+        from.at = (const char *)from.at + piece;
     }
     if (q->built - q->posted >= all->batch)
         queue_post(all, q);
@@ -81,9 +81,10 @@ void queue_write(struct queues *all, struct queue *q, const void *from, uint64_t
 void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to, bool asking)
 {
     uint64_t *room = &q->value[q->built % q->slots];
+    const struct queue_source from = {.at = room, .key = all->pinned_key, .readable = true};
 
     *room = value;
-    build_write(all, q, room, sizeof(*room), all->pinned_key, to, asking);
+    build_write(all, q, from, sizeof(*room), to, q->remote_key, asking);
 }
 
 void queue_add(struct queues *all, struct queue *q, uint64_t value, uint64_t to)

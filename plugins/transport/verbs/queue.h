@@ -26,8 +26,15 @@ struct queue {
     struct ibv_sge *sge;          /* [slots] */
     uint64_t *value;              /* [slots] in pinned memory: what signals carry */
     uint64_t *dump;               /* in pinned memory: what additions bring back */
-    uint64_t remote;              /* address of the peer's segment */
-    uint32_t remote_key;
+    uint64_t remote, heap;        /* addresses of the peer's segment and heap */
+    uint32_t remote_key, heap_key;
+};
+
+/* What a write reads. */
+struct queue_source {
+    const void *at;
+    uint32_t key;  /* as registered; no matter where all of it is inline */
+    bool readable; /* by the CPU, which inline data is read by */
 };
 
 /* The first request that failed; those behind it are flushed and say nothing. */
@@ -44,7 +51,6 @@ struct queues {
     struct ibv_cq *cq;
     struct queue *queue; /* [n], by rank */
     uint32_t n;
-    uint32_t key;        /* of the own segment */
     uint32_t pinned_key; /* of what `value` and `dump` are in */
     uint32_t ask_every;  /* requests from one completion to the next */
     uint32_t batch;      /* puts held back before they are posted together */
@@ -62,7 +68,9 @@ bool queue_is_done(const struct queue *, uint64_t mark);
 
 /* Each needs room for what it builds. Requests are posted by queue_post() or, once there are
  * enough of them, by themselves; a failure is kept in queues->failure. */
-void queue_write(struct queues *, struct queue *, const void *from, uint64_t bytes, uint64_t to);
+/* Into the peer's heap. */
+void queue_write(struct queues *, struct queue *, struct queue_source, uint64_t bytes, uint64_t to);
+/* Into the lines of its segment. */
 void queue_set(struct queues *, struct queue *, uint64_t value, uint64_t to, bool ask);
 void queue_add(struct queues *, struct queue *, uint64_t value, uint64_t to);
 void queue_post(struct queues *, struct queue *);

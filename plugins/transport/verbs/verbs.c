@@ -17,7 +17,10 @@
  * been seen to stand still with it for tens of seconds, once a packet was sent again.
  * Where a rank stores (to peer_heap, or by a put) and then signals by the device, the store is
  * first: posting a request orders what was stored before, as the device reads requests and
- * data by the same rule. */
+ * data by the same rule.
+ *
+ * A heap that is given, memory of a GPU or of the host, is registered by itself, and nobody maps it:
+ * puts, signals, and puts of words that somebody polls all go by the one queue pair to a peer. */
 #include "verbs.h"
 
 #include <assert.h>
@@ -83,16 +86,43 @@ static bool is_own(const struct epa_transport *t, const void *src, size_t bytes)
     return at >= heap && at - heap <= t->heap_bytes && bytes <= t->heap_bytes - (at - heap);
 }
 
-static enum epa_status refuse_source(struct verbs *v, uint32_t peer, size_t bytes)
+static enum epa_status refuse_source(struct verbs *v, enum epa_status status, uint32_t peer,
+                                     size_t bytes)
 {
-    v->failure = (struct failure){
-        .at = FAILED_SOURCE, .status = EPA_ERR_CONFIG, .peer = peer, .want = bytes};
-    return EPA_ERR_CONFIG;
+    v->failure =
+        (struct failure){.at = FAILED_SOURCE, .status = status, .peer = peer, .want = bytes};
+    return status;
 }
 
-static void build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src, size_t bytes)
+/* All that has been built asks for completions: some of it must be done before a source finds room. */
+static enum epa_status push_all(struct verbs *v)
 {
-    queue_write(&v->queues, q, src, bytes, q->remote + v->segments.heap_at + dst);
+    for (uint32_t r = 0; r < v->queues.n; r++)
+        queue_ask(&v->queues, &v->queues.queue[r]);
+    queues_post(&v->queues);
+    return failed(v);
+}
+
+/* There is room for it. EPA_AGAIN: but not for its source. */
+static enum epa_status build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src,
+                                 size_t bytes)
+{
+    struct queue_source from = {.at = src, .key = v->heap_key, .readable = !v->on_gpu};
+    struct source *entry = NULL;
+    enum epa_status status = EPA_OK;
+
+    if (!is_own(&v->base, src, bytes))
+        status = sources_find(&v->sources, src, bytes, q->peer, &from, &entry, &v->source_err);
+    if (status == EPA_AGAIN) {
+        status = push_all(v);
+        return status == EPA_OK ? EPA_AGAIN : status;
+    }
+    if (status != EPA_OK)
+        return refuse_source(v, status, q->peer, bytes);
+    queue_write(&v->queues, q, from, bytes, q->heap + dst);
+    if (entry != NULL)
+        sources_note(&v->sources, entry, q->peer);
+    return EPA_OK;
 }
 
 static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *src, size_t bytes,
@@ -105,8 +135,8 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
     if (bytes == 0) /* src may be NULL then */
         return EPA_OK;
-    if (!is_own(t, src, bytes))
-        return refuse_source(v, peer, bytes);
+    if (!v->given && !is_own(t, src, bytes))
+        return refuse_source(v, EPA_ERR_CONFIG, peer, bytes);
     status = find_turn(v, peer);
     if (status == EPA_OK && is_direct(v, peer)) {
         memcpy(t->peer_heap[peer] + dst, src, bytes);
@@ -114,9 +144,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     }
     if (status == EPA_OK)
         status = find_room(v, q, queue_pieces(&v->queues, bytes));
-    if (status == EPA_OK)
-        build_put(v, q, dst, src, bytes);
-    return status;
+    return status == EPA_OK ? build_put(v, q, dst, src, bytes) : status;
 }
 
 /* To a direct peer it is copied here, but an addition is the device's all the same. */
@@ -131,8 +159,8 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
 
     assert(signal < v->segments.params.signals && peer < t->size);
     assert(bytes == 0 || (dst <= t->heap_bytes && bytes <= t->heap_bytes - dst));
-    if (bytes != 0 && !is_own(t, src, bytes))
-        return refuse_source(v, peer, bytes);
+    if (bytes != 0 && !v->given && !is_own(t, src, bytes))
+        return refuse_source(v, EPA_ERR_CONFIG, peer, bytes);
     if (bytes != 0 || op == EPA_SIGNAL_SET) /* additions are in order by themselves */
         status = find_turn(v, peer);
     if (status == EPA_OK && !stores)
@@ -142,7 +170,9 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     if (bytes != 0 && direct)
         memcpy(t->peer_heap[peer] + dst, src, bytes);
     else if (bytes != 0)
-        build_put(v, q, dst, src, bytes);
+        status = build_put(v, q, dst, src, bytes);
+    if (status != EPA_OK)
+        return status;
     if (stores) {
         /* Release: pairs with the acquire in look(); what this rank stored is in place. */
         __atomic_store_n(word_at(v, signal, peer), value, __ATOMIC_RELEASE);

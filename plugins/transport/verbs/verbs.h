@@ -51,6 +51,72 @@ enum epa_status device_register(const struct device *, void *at, uint64_t bytes,
 /* Before anything is made: whether `bytes` can be pinned. */
 enum epa_status device_may_pin(uint64_t bytes, struct epa_error *);
 
+/* ---- dmabuf.c: memory of GPUs, which the driver exports to the device ---- */
+
+/* What is called of libcuda, and of libibverbs where it is new enough. */
+struct dmabuf {
+    int (*init)(unsigned flags);
+    int (*error_string)(int error, const char **out);
+    int (*count)(int *out);
+    int (*device_attribute)(int *out, int attribute, int device);
+    int (*retain)(void **context, int device);
+    int (*release)(int device);
+    int (*push)(void *context);
+    int (*pop)(void **context);
+    int (*pointer_attributes)(unsigned n, int *attribute, void **value, unsigned long long at);
+    int (*export_range)(void *out, unsigned long long at, size_t bytes, int kind,
+                        unsigned long long flags);
+    struct ibv_mr *(*reg)(struct ibv_pd *, uint64_t offset, size_t bytes, uint64_t iova, int fd,
+                          int access);
+};
+
+/* An allocation. One that goes and another that comes at its place have different ids; 0: it has
+ * none, as memory of which CUDA knows nothing. */
+struct dmabuf_range {
+    uint64_t start, bytes, id;
+    bool on_gpu; /* else of the host */
+    int device;
+};
+
+enum epa_status dmabuf_init(struct dmabuf *out, struct epa_error *);
+enum epa_status dmabuf_check(const struct device *, struct epa_error *);
+void dmabuf_find(const struct dmabuf *, const void *at, struct dmabuf_range *out);
+/* Of memory of a GPU. */
+enum epa_status dmabuf_register(const struct dmabuf *, const struct device *,
+                                const struct dmabuf_range *, int access, struct ibv_mr **out,
+                                struct epa_error *);
+
+/* ---- sources.c: registrations of what puts read outside of the heap ---- */
+
+enum { SOURCES_MOST = 64 };
+
+struct source {
+    struct ibv_mr *mr; /* NULL: there is none */
+    struct dmabuf_range range;
+    uint64_t used;  /* sources.uses, when it last was */
+    uint64_t *last; /* [queues.n] requests built to each peer after the last put from it */
+};
+
+struct sources {
+    const struct device *device;
+    const struct dmabuf *dmabuf; /* NULL: all memory is the host's */
+    struct queues *queues;
+    uint64_t uses, *last; /* last: of all entries */
+    struct source entry[SOURCES_MOST];
+};
+
+enum epa_status sources_init(struct sources *out, const struct device *, const struct dmabuf *,
+                             struct queues *, struct epa_error *);
+/* Once no queue pair is left; also of what was never begun. */
+void sources_finish(struct sources *);
+
+/* What a put of `bytes` to `peer` from there is for the device; *entry: for sources_note(), or NULL.
+ * EPA_AGAIN: all registrations are of puts under way. */
+enum epa_status sources_find(struct sources *, const void *at, uint64_t bytes, uint32_t peer,
+                             struct queue_source *out, struct source **entry, struct epa_error *);
+/* The put is built. */
+void sources_note(struct sources *, struct source *, uint32_t peer);
+
 /* ---- connect.c: queue pairs between all ranks: made, exchanged, connected ---- */
 
 /* Of the queue pair to one rank. */
@@ -60,8 +126,8 @@ struct card_pair {
 
 /* The card that a rank sends to all others. */
 struct card {
-    uint64_t base; /* address of its segment */
-    uint32_t key;
+    uint64_t base, heap; /* addresses of its segment and its heap */
+    uint32_t key, heap_key;
     uint32_t lid, mtu, link, reads; /* reads: additions in flight that it takes */
     uint8_t gid[GID_BYTES];
     struct card_pair to[]; /* each rank */
@@ -71,8 +137,8 @@ struct connect_params {
     struct epa_bootstrap *boot;
     const struct config *config;
     const struct device *device;
-    uint64_t base; /* of the own segment */
-    uint32_t key, slots;
+    uint64_t base, heap; /* of the own segment and heap */
+    uint32_t key, heap_key, slots;
 };
 
 /* A queue pair for each rank, this one included, and the completion queue. What there is of
@@ -100,7 +166,14 @@ struct verbs {
     struct segments segments;
     struct peer *peer; /* segments.peer */
     char **peer_heap;
+    bool given;                    /* the heap is the caller's, and apart from the segment */
+    bool on_gpu;                   /* and in memory of a GPU */
     struct ibv_mr *mr, *pinned_mr; /* the own segment; what signals carry */
+    struct ibv_mr *heap_mr;        /* of a heap that is given */
+    uint32_t heap_key;             /* of the own heap, for puts from it */
+    struct dmabuf dmabuf;
+    struct sources sources;
+    struct epa_error source_err; /* why the last source was not taken */
     void *pinned;
     uint64_t pinned_bytes;
     struct queues queues;
@@ -119,10 +192,11 @@ static inline uint32_t line_arrived(const struct verbs *v, uint32_t from)
     return v->segments.params.signals + from;
 }
 
-/* Memory that loads and stores reach; always one's own. */
+/* Memory that loads and stores reach; always one's own, unless the heap is given: then data and
+ * signals both go by the device, which keeps their order. */
 static inline bool is_direct(const struct verbs *v, uint32_t peer)
 {
-    return v->peer_heap[peer] != NULL;
+    return v->peer_heap[peer] != NULL && !v->given;
 }
 
 static inline uint64_t *word_at(const struct verbs *v, uint32_t line, uint32_t peer)

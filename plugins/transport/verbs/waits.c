@@ -314,6 +314,11 @@ void verbs_explain(struct epa_transport *t, struct epa_error *err)
         explain_request(v, f, err);
         break;
     case FAILED_SOURCE:
+        if (v->given) {
+            (void)epa_fail(err, f->status, "verbs: rank %u puts %" PRIu64 " bytes to rank %u: %s",
+                           t->rank, f->want, f->peer, v->source_err.text);
+            break;
+        }
         (void)epa_fail(err, f->status,
                        "verbs: rank %u puts %" PRIu64 " bytes to rank %u that are not in "
                        "its heap; only that is registered with the device",
