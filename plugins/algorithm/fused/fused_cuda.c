@@ -16,12 +16,13 @@ struct cuda_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
     uint32_t blocks;        /* of all experts here, at most */
     uint64_t capacity;      /* rows, of those blocks */
+    uint64_t rows;          /* that are received */
     uint32_t element_bytes; /* of what is multiplied */
     uint32_t row_bytes;     /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
     uint32_t parts, part_channels;
     bool sorted, spread, swiglu, direct;
-    uint32_t few; /* rows of all ranks together, or 0 */
+    uint32_t few; /* tokens of all ranks together, or 0 */
     uint32_t waves;
     bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
     struct fused_ways ways;
@@ -167,12 +168,12 @@ static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
     return waves > 1 ? (uint32_t)waves : 1;
 }
 
-/* Rows of few tokens, which each expert multiplies all of (fused_few.cuh). */
+/* Few tokens of all ranks, whose rows have fixed places (fused_few.cuh). */
 static uint32_t choose_few(const struct cuda_layout *l, const struct fused_config *c)
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
 
-    return rows <= FUSED_FEW && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
+    return rows <= FUSED_PICKED && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }
@@ -239,12 +240,19 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.spread = l.max_tokens <= SPREAD_TOKENS;
     l.few = choose_few(&l, c);
+    l.kind.picks = l.few > FUSED_FEW;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
     l.waves = choose_waves(&l, c->waves);
     shared = shared_bytes(&l, &tables);
+    if (shared > FUSED_SHARED_BYTES && l.kind.picks) {
+        l.few = 0;
+        l.kind.picks = false;
+        shared = shared_bytes(&l, &tables);
+    }
+    l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
@@ -257,7 +265,7 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
     l.counts_bytes = l.size * words * 16;
     l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
-    l.recv_at = algo_place(&l.heap_bytes, l.capacity * l.message_bytes, 1);
+    l.recv_at = algo_place(&l.heap_bytes, l.rows * l.message_bytes, 1);
     l.arrived_at = algo_place(&l.heap_bytes, counters * 4 + l.few * sizeof(uint64_t), 1);
     l.partial_at = algo_place(&l.heap_bytes,
                               l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden *
@@ -434,7 +442,7 @@ static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
     char *rows = l->widens ? a->ways.widened : device_own(&c->d, a->recv);
     uint64_t stride = l->widens ? 2 * (uint64_t)l->hidden : l->message_bytes;
 
-    if (!gemm_map_rows(&a->rows, dtype, rows, l->capacity, l->hidden, stride) ||
+    if (!gemm_map_rows(&a->rows, dtype, rows, l->rows, l->hidden, stride) ||
         !gemm_map_rows(&a->act, dtype, a->act_rows, l->capacity, l->ffn,
                        (size_t)l->ffn * l->element_bytes))
         return epa_fail(err, EPA_ERR_UNSUPPORTED,

@@ -30,6 +30,7 @@ enum {
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
     FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
+    FUSED_PICKED = 256, /* of all ranks, at most, whose rows have places but are picked */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
@@ -119,7 +120,7 @@ struct fused_args {
     uint32_t sorted, dynamic;
     uint32_t waves;  /* that tokens are sent in; more than one only if sorted */
     uint32_t direct; /* one rank: sums are outputs */
-    uint32_t few;    /* rows of all ranks together (fused_few.cuh); 0: an expert has its own */
+    uint32_t few;    /* tokens of all ranks together (fused_few.cuh); 0: an expert has its rows */
     uint32_t spread; /* all warps that multiply send a token together */
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
@@ -150,6 +151,7 @@ struct fused_args {
 
 struct fused_kernel_kind {
     bool fp8, f16, ways;
+    bool picks;    /* fused_picks.cuh */
     bool groups64; /* an FP8 intermediate has a scale for each 64 channels */
     enum device_input input;
 };
@@ -161,6 +163,7 @@ extern "C" {
 const void *fused_kernel(struct fused_kernel_kind);
 const void *fused_ways_kernel(struct fused_kernel_kind);
 const void *fused_groups_kernel(struct fused_kernel_kind);
+const void *fused_picks_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(void);
 uint32_t fused_shared_bytes(struct fused_kernel_kind, struct fused_args *);
 #ifdef __cplusplus

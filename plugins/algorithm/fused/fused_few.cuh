@@ -76,7 +76,7 @@ EPA_DEV uint32_t fused_few_ranks(const struct fused_args &a, uint32_t token)
 }
 
 /* The warps that multiply, `warp` of them this one, share a token. */
-template <int IN>
+template <int IN, bool PICKS>
 EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t warp, float *staged)
 {
     uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane();
@@ -86,7 +86,8 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
     if (begin == end)
         return;
     for (uint32_t token = fused_few_token(); token < a.c.tokens; token += gridDim.x) {
-        uint32_t row = fused_few_rows(call) + a.c.v.rank * a.c.max_tokens + token;
+        uint32_t row =
+            (PICKS ? call % 2 * a.few : fused_few_rows(call)) + a.c.v.rank * a.c.max_tokens + token;
         uint32_t ranks = fused_few_ranks(a, token), to = min(lane, a.c.v.size - 1);
 
         fused_store_row<IN, 2>(a, token, begin, end, ranks,

@@ -30,7 +30,10 @@ extern "C" const void *fused_pack_kernel(void)
 
 extern "C" const void *fused_kernel(struct fused_kernel_kind k)
 {
-    return k.groups64 ? fused_groups_kernel(k) : k.ways ? fused_ways_kernel(k) : of_kind<false>(&k);
+    return k.groups64 ? fused_groups_kernel(k)
+           : k.ways   ? fused_ways_kernel(k)
+           : k.picks  ? fused_picks_kernel(k)
+                      : of_kind<false>(&k);
 }
 
 extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_args *a)
@@ -43,11 +46,15 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_
     uint32_t bytes;
 
     tables += a->waves > 1 ? a->units + 1 : a->sorted ? a->c.experts : 0;
-    tables += a->few != 0 ? 2 * (a->few * a->c.topk + a->c.local) : 0;
+    tables += a->few != 0 && !k.picks ? 2 * (a->few * a->c.topk + a->c.local) : 0;
+    if (k.picks)
+        tables += 2 * a->few * a->c.topk + a->c.local * ((a->few + 31) / 32) + a->c.local + 1 +
+                  (a->few * (a->c.topk + 3) + 3) / 4;
     tables += a->sorted ? 0 : FUSED_MATH_WARPS * a->scales;
     bytes = (uint32_t)head + device_up16(4 * tables);
-    a->stages = 1;
-    while (a->stages < FUSED_STAGES && bytes + (a->stages + 1) * STAGE <= FUSED_SHARED_BYTES)
+    a->stages = k.picks ? 0 : 1;
+    while (!k.picks && a->stages < FUSED_STAGES &&
+           bytes + (a->stages + 1) * STAGE <= FUSED_SHARED_BYTES)
         a->stages++;
     return bytes + a->stages * STAGE;
 }

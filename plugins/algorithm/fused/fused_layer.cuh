@@ -26,7 +26,8 @@
  *      sum at the token's rank, with a flag. Few tokens are queued when their rows have arrived,
  *      and who adds up one waits for its outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
- * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh.
+ * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh, or of
+ * fused_picks.cuh.
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
  * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
@@ -53,6 +54,7 @@ template <class S> struct __align__(16) fused_shared
 };
 
 /* One thread. */
+template <class S>
 EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struct fused_pipe *p)
 {
     for (uint32_t i = 0; i < FUSED_RING; i++) {
@@ -60,6 +62,8 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
         epa_dev_mbar_init(&p->free[i],
                           1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
+    if (S::PICKS)
+        epa_dev_mbar_init(&p->ordered, FUSED_TOKEN_WARPS);
     epa_dev_mbar_init_done();
     p->uncounted[0] = p->uncounted[1] = NULL;
     p->wants = wants;
@@ -127,20 +131,30 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
-    bool few = !S::WAYS && a.few != 0;
+    bool few = S::PICKS || (!S::WAYS && a.few != 0);
 
     if (!S::WAYS && a.spread != 0)
         fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
     uint64_t call = dev_begin(a.c, false, true);
 
     if (threadIdx.x == 0)
-        fused_init(a, few ? t.wants : NULL, p);
+        fused_init<S>(a, few && !S::PICKS ? t.wants : NULL, p);
     gemm_begin<S::TYPE>(s->ring);
-    if (few) {
+    if (S::PICKS) {
+        fused_clear(t.wants, a.c.local * fused_picks_words(a));
+        if (blockIdx.x == 0)
+            fused_picks_reset(a, call);
+        if (warp == 1)
+            fused_picks_publish(a, call);
+        if (group != 0) {
+            fused_few_send<IN, true>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+            epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        }
+    } else if (few) {
         if (blockIdx.x == 0)
             fused_few_publish(a, call);
         if (group != 0) {
-            fused_few_send<IN>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+            fused_few_send<IN, false>(a, call, warp - 4, scales + (warp - 4) * a.scales);
             epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
         }
         if (warp == 4)
@@ -156,12 +170,15 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_publish<S>(a, call, scratch);
     }
     __syncthreads();
-    if (few ? !fused_few_prepare<S>(a, call, t)
-            : !fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
+    if (S::PICKS && warp == 4)
+        fused_few_arrive(a, call);
+    if (S::PICKS ? !fused_picks_prepare<S>(a, call, t)
+        : few    ? !fused_few_prepare<S>(a, call, t)
+                 : !fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
         dev_end(a.c, call, ends);
         return;
     }
-    if (a.waves > 1 && dispatches)
+    if (!S::PICKS && a.waves > 1 && dispatches)
         fused_dispatch_wave<IN, S>(
             a, t, 0, warp, WARPS,
             {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
@@ -184,7 +201,11 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_load_rows<S>(a, call, t, p, s->ring);
         else if (S::WAYS && warp >= 2)
             fused_move<IN, S>(a, call, t, own, slots);
-        else if (warp >= 2 && !few) {
+        else if (S::PICKS && warp >= 2) {
+            fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
+            fused_picks_order(a, t, &p->ordered);
+            fused_picks_end<S>(a, call, t, &p->ordered);
+        } else if (warp >= 2 && !few) {
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, slots);
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
@@ -203,7 +224,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         epa_dev_fence_async_shared();
         __syncwarp();
         epa_dev_named_sync(4, FUSED_THREADS);
-        if (!few && a.spread && dispatches)
+        if (S::PICKS)
+            fused_picks_copy<S>(a, call, t, warp - 4);
+        else if (!few && a.spread && dispatches)
             fused_dispatch_spread<IN, S>(a, t, warp - 4, p->rows, m.staged);
         else if (!few && !a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
@@ -214,7 +237,9 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_stamp(a, call, FUSED_PHASE_TILES, false);
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
-        if (few)
+        if (S::PICKS)
+            fused_picks_end<S>(a, call, t, &p->ordered);
+        else if (few)
             fused_few_end<S>(a, call, t);
         else if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
@@ -241,13 +266,14 @@ template <class S> static const void *of_input(enum device_input input)
     return NULL;
 }
 
-template <bool WAYS> static const void *of_kind(const struct fused_kernel_kind *k)
+template <bool WAYS, bool PICKS = false>
+static const void *of_kind(const struct fused_kernel_kind *k)
 {
     if (k->fp8)
-        return k->f16 ? of_input<fused_shape<EPA_DEV_E4M3, true, WAYS>>(k->input)
-                      : of_input<fused_shape<EPA_DEV_E4M3, false, WAYS>>(k->input);
-    return k->f16 ? of_input<fused_shape<EPA_DEV_F16, true, WAYS>>(k->input)
-                  : of_input<fused_shape<EPA_DEV_BF16, false, WAYS>>(k->input);
+        return k->f16 ? of_input<fused_shape<EPA_DEV_E4M3, true, WAYS, 1, PICKS>>(k->input)
+                      : of_input<fused_shape<EPA_DEV_E4M3, false, WAYS, 1, PICKS>>(k->input);
+    return k->f16 ? of_input<fused_shape<EPA_DEV_F16, true, WAYS, 1, PICKS>>(k->input)
+                  : of_input<fused_shape<EPA_DEV_BF16, false, WAYS, 1, PICKS>>(k->input);
 }
 
 #endif

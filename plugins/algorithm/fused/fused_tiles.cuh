@@ -3,7 +3,7 @@
 #ifndef FUSED_TILES_CUH
 #define FUSED_TILES_CUH
 
-#include "fused_few.cuh"
+#include "fused_picks.cuh"
 
 enum fused_task_kind { FUSED_END, FUSED_UP, FUSED_DOWN };
 
@@ -21,6 +21,7 @@ struct fused_pipe {
     struct fused_task task[FUSED_RING];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
     const uint32_t *wants;       /* few tokens: fused_tables' */
+    uint64_t ordered;            /* picks: the tables' order is there */
     uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
 };
 
@@ -116,8 +117,10 @@ template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a, uin
 /* The first row that a tile multiplies: received, or of the intermediate. */
 template <class S>
 EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
-                                 const struct fused_task &task)
+                                 const struct fused_tables &t, const struct fused_task &task)
 {
+    if (S::PICKS && task.kind == FUSED_UP)
+        return fused_picks_first<S>(a, call, t, task.expert, task.block);
     return !S::WAYS && a.few != 0 && task.kind == FUSED_UP ? fused_few_rows(call)
                                                            : task.block * S::ROWS;
 }
@@ -180,7 +183,7 @@ template <class S>
 EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tables &t,
                              const struct fused_task &task)
 {
-    if (S::WAYS && task.kind == FUSED_UP && a.ways.tail != 0)
+    if (task.kind == FUSED_UP && (S::PICKS || (S::WAYS && a.ways.tail != 0)))
         return fused_wait_count(a, fused_copied(a) + task.block, task.rows,
                                 {0, FUSED_WAIT_COPIES, task.expert, task.block});
     if (S::WAYS && task.kind == FUSED_UP)
@@ -199,7 +202,7 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
                              const struct fused_tables &t, struct fused_pipe *p,
                              typename S::ring &ring)
 {
-    bool few = !S::WAYS && a.few != 0, ok = !few || fused_few_wait(a, call, t);
+    bool few = !S::PICKS && !S::WAYS && a.few != 0, ok = !few || fused_few_wait(a, call, t);
     struct gemm_at at = {0, 0};
     uint32_t lane = epa_dev_lane();
 
@@ -217,7 +220,7 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
             return;
         up = task.kind == FUSED_UP;
         steps = up ? a.up_steps : a.down_steps;
-        row = fused_first_row<S>(a, call, task);
+        row = fused_first_row<S>(a, call, t, task);
         height = gemm_height(task.rows);
         if (lane == 0 && ok && !(few && up))
             ok = fused_wait_rows<S>(a, t, task);

@@ -11,9 +11,10 @@
 
 /* What a kernel is made for. WAYS: with the switches of struct fused_ways; those without, the
  * defaults, have no code for them. SUBS: scales of 128 channels of an FP8 intermediate. */
-template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1> struct fused_shape {
+template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false> struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
+    static constexpr bool PICKS = PICKS_; /* few tokens: fused_picks.cuh */
     enum {
         ROWS = GEMM_ROWS,
         /* Tiles of no more are swapped; of 64 rows of 16 bits they take too many registers. */
@@ -37,6 +38,11 @@ struct fused_tables {
     uint32_t *choice;     /* few tokens: [few][topk] experts */
     float *weight;        /* of those */
     uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
+    /* Picks: wants is [local][few / 32]. */
+    uint32_t *pick_at; /* [local + 1] where rows of my expert begin in `pick` */
+    uint8_t *pick;     /* [few * topk] rows that my experts multiply */
+    uint8_t *order;    /* [few] tokens by their last expert here */
+    uint16_t *last;    /* [few] that expert, + 1, or 0 */
     uint32_t *scalars;
 };
 
@@ -57,6 +63,10 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.choice = t.unit_block + a.units + 1;
     t.weight = reinterpret_cast<float *>(t.choice + a.few * a.c.topk);
     t.wants = t.choice + 2 * a.few * a.c.topk;
+    t.pick_at = t.wants + a.c.local * ((a.few + 31) / 32);
+    t.last = reinterpret_cast<uint16_t *>(t.pick_at + a.c.local + 1);
+    t.order = reinterpret_cast<uint8_t *>(t.last + a.few);
+    t.pick = t.order + a.few;
     return t;
 }
 

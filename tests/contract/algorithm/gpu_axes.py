@@ -219,6 +219,23 @@ FILES = {
             "usual kernels, FP8, more tokens than few":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 40",
             "usual kernels, 200 tokens": "moe.max_tokens: 200, verify.iterations: 2",
+            "usual kernels, rows are counted": "algorithm.capacity: 64",
+            "usual kernels, FP8, rows are counted":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.capacity: 64",
+            "usual kernels, FP8, rows are picked, ranks straggle, skewed":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 100, verify.straggle: 1ms, "
+                "routing: {kind: zipf, exponent: 1.5}",
+            "usual kernels, FP8, rows are picked, one expert gets everything":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 128, moe.topk: 1, "
+                "routing: {kind: hot, share: 1}",
+            "usual kernels, rows are picked, one rank": "ranks: 1, moe.max_tokens: 250, routing: {kind: masked, share: 0.5}",
+            "usual kernels, f16, rows are picked, one block": "moe.dtype: f16, algorithm.blocks: 1, moe.max_tokens: 50",
+            "usual kernels, FP8, rows are picked, three ranks, 640 channels":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 3, moe.experts: 15, "
+                "moe.max_tokens: 80, moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
+            "usual kernels, FP8, choices of 128 tokens have no room":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 128, moe.experts: 64, "
+                "moe.topk: 32, verify.iterations: 2",
             "usual kernels, few tokens, ranks straggle": "moe.max_tokens: 4, verify.straggle: 1ms, verify.iterations: 8",
             "usual kernels, few tokens, one block": "algorithm.blocks: 1, moe.max_tokens: 4",
             "usual kernels, few tokens, one rank": "ranks: 1, routing: {kind: masked, share: 0.5}",

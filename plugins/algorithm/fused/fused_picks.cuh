@@ -1,0 +1,385 @@
+/* Of the kernel of fused: calls of few tokens, but more than fused_few.cuh takes: up to FUSED_PICKED
+ * of all ranks. As there, a row stands where its rank and its token say, once for all experts of a
+ * rank, and leaves before anything has arrived; all ranks get the choices of all tokens instead of
+ * counts, and sums return in packets.
+ *
+ * An expert multiplies only rows that chose it, in the order in which they stand. From the choices
+ * each block knows them, and which experts a sum has: nothing is counted or queued.
+ *
+ * Sets and flags are those of fused_few.cuh. */
+#ifndef FUSED_PICKS_CUH
+#define FUSED_PICKS_CUH
+
+#include "fused_few.cuh"
+
+/* Words of a bit for each token. */
+EPA_DEV uint32_t fused_picks_words(const struct fused_args &a)
+{
+    return (a.few + 31) / 32;
+}
+
+/* The first row of the set. */
+EPA_DEV uint32_t fused_picks_rows(const struct fused_args &a, uint64_t call)
+{
+    return call % 2 * a.few;
+}
+
+/* Of this call: counters here are 0. */
+EPA_DEV uint64_t *fused_picks_cleared(const struct fused_args &a)
+{
+    return reinterpret_cast<uint64_t *>(a.sum[0]);
+}
+
+/* The first block: counters that others add to when they have seen that they are 0. */
+static __device__ __noinline__ void fused_picks_reset(const struct fused_args &a, uint64_t call)
+{
+    fused_clear(a.state, FUSED_COUNTERS + a.c.experts + 3 * a.blocks);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        epa_dev_store_release(fused_picks_cleared(a), call);
+}
+
+/* All ranks get the choices of the tokens that this block sends. One warp. */
+EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
+{
+    for (uint32_t token = fused_few_token(); token < a.c.max_tokens; token += gridDim.x) {
+        uint32_t i = token * a.c.topk + epa_dev_lane();
+        uint64_t choice = fused_few_choice(a, i);
+
+        for (uint32_t r = 0; r < a.c.v.size && epa_dev_lane() < a.c.topk; r++)
+            epa_dev_store_pair(a.c.v.peer_heap[r] + a.counts[call % 2] +
+                                   ((uint64_t)a.c.v.rank * a.c.max_tokens * a.c.topk + i) * 16,
+                               choice, call);
+    }
+}
+
+/* How many of the tokens before `slot` have my expert. */
+EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fused_tables &t,
+                                    uint32_t expert, uint32_t slot)
+{
+    const uint32_t *wants = t.wants + expert * fused_picks_words(a);
+    uint32_t n = __popc(wants[slot / 32] & ((1u << slot % 32) - 1));
+
+    for (uint32_t w = 0; w < slot / 32; w++)
+        n += __popc(wants[w]);
+    return n;
+}
+
+/* `EACH` choices, the i-th and those that follow by FUSED_THREADS, when all are here. Only the
+ * first is looked at again and again. */
+template <int EACH>
+EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint32_t i,
+                                 uint32_t all, uint64_t (&value)[EACH])
+{
+    const char *from = dev_own(a.c.v, a.counts[call % 2]);
+    uint32_t each = a.c.max_tokens * a.c.topk;
+    struct epa_dev_poll poll = {};
+
+    for (;;) {
+        uint64_t seen[EACH], least;
+        uint32_t missing = i;
+
+        epa_dev_load_pair(from + (uint64_t)i * 16, &value[0], &seen[0]);
+        least = seen[0];
+        if (least >= call) {
+#pragma unroll
+            for (int j = 1; j < EACH; j++) { /* those beyond are read again, for nothing */
+                uint32_t own = i + j * FUSED_THREADS;
+
+                epa_dev_load_pair(from + (uint64_t)(own < all ? own : i) * 16, &value[j], &seen[j]);
+            }
+#pragma unroll
+            for (int j = 1; j < EACH; j++)
+                if (seen[j] < least) {
+                    least = seen[j];
+                    missing = i + j * FUSED_THREADS;
+                }
+            if (least >= call)
+                return true;
+        }
+        if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
+                                 {0, FUSED_WAIT_CHOICES, missing / each, missing % each}, least,
+                                 call))
+            return false;
+    }
+}
+
+/* Those choices are noted. */
+template <int EACH>
+EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
+                              const struct fused_tables &t)
+{
+    uint32_t all = a.few * a.c.topk, words = fused_picks_words(a);
+    bool ok = true;
+
+    for (uint32_t i = threadIdx.x; i < all; i += EACH * FUSED_THREADS) {
+        uint64_t value[EACH];
+
+        ok = ok && fused_picks_choices<EACH>(a, call, i, all, value);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            uint32_t own = i + j * FUSED_THREADS, expert = ok ? (uint32_t)value[j] : ~0u;
+            uint32_t slot = own / a.c.topk, at = expert - a.c.v.rank * a.c.local;
+
+            if (own >= all)
+                break;
+            t.choice[own] = expert;
+            t.weight[own] = __uint_as_float((uint32_t)(value[j] >> 32));
+            if (at < a.c.local) {
+                atomicOr(&t.wants[at * words + slot / 32], 1u << slot % 32);
+            }
+        }
+    }
+    return ok;
+}
+
+/* One warp: blocks for the experts here that have rows. */
+template <class S>
+EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_tables &t)
+{
+    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), base = 0, rows = 0, sum;
+
+    for (uint32_t i = lane; i - lane < a.c.local; i += EPA_DEV_WARP) {
+        uint32_t n = 0, at;
+
+        for (uint32_t w = 0; i < a.c.local && w < words; w++)
+            n += __popc(t.wants[i * words + w]);
+        at = base + fused_scan((n + S::ROWS - 1) / S::ROWS, &sum);
+        base += sum;
+        if (i < a.c.local) {
+            t.rows[i] = n;
+            t.block_at[i] = at;
+        }
+        at = rows + fused_scan(n, &sum);
+        rows += sum;
+        if (i < a.c.local)
+            t.pick_at[i] = at;
+    }
+    if (lane == 0)
+        t.block_at[a.c.local] = base;
+    if (lane == 0)
+        t.pick_at[a.c.local] = rows;
+    __syncwarp();
+}
+
+/* Rows that an expert multiplies, those whose bits are set. One warp. */
+EPA_DEV void fused_picks_pick(const struct fused_args &a, const struct fused_tables &t,
+                              uint32_t expert)
+{
+    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), at = t.pick_at[expert];
+
+    for (uint32_t w = 0; w < words; w++) {
+        uint32_t wants = t.wants[expert * words + w];
+
+        if ((wants >> lane & 1) != 0)
+            t.pick[at + __popc(wants & ((1u << lane) - 1))] = (uint8_t)(w * 32 + lane);
+        at += __popc(wants);
+    }
+}
+
+/* The choices of all ranks, and what follows from them: blocks, units, and which rows an expert
+ * multiplies. All of the block, which meets before it uses them. */
+template <class S>
+static __device__ __noinline__ bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
+                                                        const struct fused_tables &t)
+{
+    uint32_t warp = threadIdx.x / EPA_DEV_WARP;
+    bool ok = a.few * a.c.topk <= FUSED_THREADS ? fused_picks_note<1>(a, call, t)
+                                                : fused_picks_note<6>(a, call, t);
+
+    uint64_t seen;
+
+    if (threadIdx.x == FUSED_THREADS - 1)
+        ok = ok && fused_wait_epoch(a, fused_picks_cleared(a), call,
+                                    {0, FUSED_WAIT_CHOICES, a.c.v.rank, 0}, &seen);
+    if (!__syncthreads_and(ok))
+        return false;
+    if (warp == 0)
+        fused_picks_place<S>(a, t);
+    __syncthreads();
+    if (warp == 0)
+        fused_place_units<S>(a, NULL, t);
+    else
+        for (uint32_t e = warp - 1; e < a.c.local; e += FUSED_THREADS / EPA_DEV_WARP - 1)
+            fused_picks_pick(a, t, e);
+    return true;
+}
+
+/* Until the row of a token that comes here has. One thread. */
+EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uint32_t slot)
+{
+    uint64_t seen;
+
+    return fused_wait_epoch(a, fused_few_flag(a, a.c.v.rank, slot), call,
+                            {0, FUSED_WAIT_TOKEN, slot / a.c.max_tokens, slot % a.c.max_tokens},
+                            &seen);
+}
+
+/* ---- picked rows ----
+ *
+ * A tile loads rows that follow each other. Those of an expert mostly do not, so they are copied to
+ * where they do, behind the two sets; those of a block that do stay where they are. Both are
+ * counted for their block. */
+
+/* The rows of a block of an expert: t.pick[first] and those that follow. */
+struct fused_picked {
+    uint32_t first, rows;
+};
+
+template <uint32_t ROWS>
+EPA_DEV struct fused_picked fused_picks_block(const struct fused_tables &t, uint32_t expert,
+                                              uint32_t block)
+{
+    uint32_t before = (block - t.block_at[expert]) * ROWS;
+
+    return {t.pick_at[expert] + before, min(ROWS, t.rows[expert] - before)};
+}
+
+EPA_DEV bool fused_picks_follow(const struct fused_tables &t, const struct fused_picked &p)
+{
+    return t.pick[p.first + p.rows - 1] - t.pick[p.first] + 1u == p.rows;
+}
+
+/* The warps that multiply, `warp` of them this one, before they do. */
+template <class S>
+EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
+                              const struct fused_tables &t, uint32_t warp)
+{
+    char *recv = dev_own(a.c.v, a.recv);
+
+    for (uint32_t i = blockIdx.x + warp * gridDim.x; i < t.pick_at[a.c.local];
+         i += FUSED_MATH_WARPS * gridDim.x) {
+        uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), slot = t.pick[i];
+        uint32_t block = t.block_at[expert] + (i - t.pick_at[expert]) / S::ROWS;
+        struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
+        uint64_t row = 2 * a.few + (uint64_t)block * S::ROWS + i - p.first;
+        bool ok = true;
+
+        if (epa_dev_lane() == 0)
+            ok = fused_picks_wait_row(a, call, slot);
+        if (!__all_sync(EPA_DEV_ALL, ok))
+            return;
+        __syncwarp();
+        if (!fused_picks_follow(t, p))
+            fused_copy_rows(1,
+                            recv + (uint64_t)(fused_picks_rows(a, call) + slot) * a.message_bytes,
+                            recv + row * a.message_bytes, a.meta_at);
+        __syncwarp();
+        if (epa_dev_lane() == 0)
+            epa_dev_add_release_gpu(fused_copied(a) + block, 1);
+    }
+}
+
+/* The first row of an up tile. */
+template <class S>
+EPA_DEV uint32_t fused_picks_first(const struct fused_args &a, uint64_t call,
+                                   const struct fused_tables &t, uint32_t expert, uint32_t block)
+{
+    struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
+
+    return fused_picks_follow(t, p) ? fused_picks_rows(a, call) + t.pick[p.first]
+                                    : 2 * a.few + block * S::ROWS;
+}
+
+/* ---- combine ---- */
+
+/* Where experts have rows of their own, warps 2 and 3 add up while tiles run: first the tokens
+ * whose last expert here comes first. Both of them: that order. */
+EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_tables &t,
+                               uint64_t *ordered)
+{
+    enum { THREADS = FUSED_TOKEN_WARPS * EPA_DEV_WARP, FUSED_NAMED_ORDER = 2 };
+    uint32_t first = threadIdx.x % THREADS;
+
+    for (uint32_t slot = first; slot < a.few; slot += THREADS) {
+        uint32_t last = 0;
+
+        for (uint32_t k = 0; k < a.c.topk; k++) {
+            uint32_t expert = t.choice[slot * a.c.topk + k];
+
+            if (expert / a.c.local == a.c.v.rank)
+                last = max(last, expert % a.c.local + 1);
+        }
+        t.last[slot] = (uint16_t)last;
+    }
+    epa_dev_named_sync(FUSED_NAMED_ORDER, THREADS);
+    for (uint32_t slot = first; slot < a.few; slot += THREADS) {
+        uint32_t before = 0, own = t.last[slot] * FUSED_PICKED + slot;
+
+        for (uint32_t other = 0; other < a.few; other++)
+            before += t.last[other] * FUSED_PICKED + other < own;
+        t.order[before] = (uint8_t)slot;
+    }
+    __syncwarp();
+    if (epa_dev_lane() == 0)
+        epa_dev_mbar_arrive(ordered);
+}
+
+/* Sums of the outputs here, to the ranks of the tokens. One warp. */
+template <class S>
+EPA_DEV bool fused_picks_combine(const struct fused_args &a, uint64_t call,
+                                 const struct fused_tables &t, uint64_t *ordered)
+{
+    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
+
+    epa_dev_mbar_wait(ordered, 0);
+    while ((i = fused_take(a, FUSED_SENDING)) < a.few * parts) {
+        uint32_t slot = t.order[i / parts], part = i % parts;
+        uint32_t at = part * FUSED_FEW_CHANNELS * 2;
+        uint32_t block = 0, row = 0, lanes,
+                 bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
+        float weight = 0.0f;
+        bool here = false;
+
+        if (lane < a.c.topk) {
+            uint32_t expert = t.choice[slot * a.c.topk + lane];
+
+            here = expert / a.c.local == a.c.v.rank;
+            weight = t.weight[slot * a.c.topk + lane];
+            if (here) {
+                row = fused_picks_before(a, t, expert % a.c.local, slot);
+                block = t.block_at[expert % a.c.local] + row / S::ROWS;
+            }
+        }
+        lanes = __ballot_sync(EPA_DEV_ALL, here);
+        if (lanes == 0)
+            continue;
+        if (!fused_wait_block(a, here, block))
+            return false;
+        fused_reduce<S::F16, 1, 8>(
+            lanes, a.y + ((uint64_t)block * S::ROWS + row % S::ROWS) * a.c.hidden * 2 + at, weight,
+            bytes, [&](uint32_t, uint4 sum) {
+                if (a.direct != 0) {
+                    epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
+                                        at + lane * 16,
+                                    sum);
+                    return;
+                }
+                char *to = fused_few_packets(a, slot, a.c.v.rank, part);
+
+                epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
+                epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
+            });
+    }
+    return true;
+}
+
+template <class S>
+EPA_DEV void fused_picks_end(const struct fused_args &a, uint64_t call,
+                             const struct fused_tables &t, uint64_t *ordered)
+{
+    bool ok;
+
+    fused_stamp(a, call, FUSED_PHASE_SEND, false);
+    ok = fused_picks_combine<S>(a, call, t, ordered);
+    fused_stamp(a, call, FUSED_PHASE_SEND, true);
+    fused_stamp(a, call, FUSED_PHASE_SUM, false);
+    if (ok && a.direct != 0)
+        fused_combine_none(a);
+    else if (ok)
+        (void)fused_few_receive<S>(a, call);
+    fused_stamp(a, call, FUSED_PHASE_SUM, true);
+}
+
+#endif
