@@ -1,9 +1,10 @@
-/* Loaded into ranks before libibverbs, and by its name in place of libcuda.so.1: a NIC that is hardware,
- * and the driver of GPUs that exports their memory to it, over soft-RoCE and the process's own memory.
- * FAKE_NIC: what is missing, "driver" (the device's has no dma-buf) or "export" (the GPU's has none).
+/* Loaded into ranks before libibverbs, and by its name in place of libcuda.so.1: a NIC that is
+ * hardware, and the driver of GPUs that exports their memory to it, over soft-RoCE and the
+ * process's own memory. FAKE_NIC: what is missing, "driver" (the device's has no dma-buf) or
+ * "export" (the GPU's has none).
  *
- * Memory of a GPU is what is mapped of a file, as in fake/, and each mapping is an allocation of its own.
- * The descriptor of a range that is exported says which it is. */
+ * Memory of a GPU is what is mapped of a file, as in fake/, and each mapping is an allocation of
+ * its own. The descriptor of a range that is exported says which it is. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* What the verbs transport registers for puts from outside of a heap that is given: of memory of GPUs,
- * pinned memory and other memory of the host, over a device and a driver of GPUs that are made up. */
+/* What the verbs transport registers for puts from outside of a heap that is given: of memory of
+ * GPUs, pinned memory and other memory of the host, over a device and a driver of GPUs that are
+ * made up. */
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>

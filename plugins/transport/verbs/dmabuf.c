@@ -1,7 +1,7 @@
-/* Memory of GPUs for the device: the driver exports a range of it as a dma-buf, libibverbs registers
- * that, and the descriptor is closed. libcuda.so.1 is loaded where a GPU's memory is asked about, and
- * ibv_reg_dmabuf_mr() is looked for then: rdma-core has it from version 34 on. So the plugin is built
- * without CUDA, and is loaded by machines that have neither. */
+/* Memory of GPUs for the device: the driver exports a range of it as a dma-buf, libibverbs
+ * registers that, and the descriptor is closed. libcuda.so.1 is loaded where a GPU's memory is
+ * asked about, and ibv_reg_dmabuf_mr() is looked for then: rdma-core has it from version 34 on. So
+ * the plugin is built without CUDA, and is loaded by machines that have neither. */
 #include "verbs.h"
 
 #include <dlfcn.h>

@@ -2,8 +2,8 @@
  *
  * Memory that CUDA allocated, of a GPU or pinned, is registered once for each allocation, which is
  * known by its id: another that comes at the place of one that is gone has a new id, and is
- * registered anew. Memory of which CUDA knows nothing has no such id. Who puts keeps the source until
- * the put is done, and not longer: so its registration serves that put alone.
+ * registered anew. Memory of which CUDA knows nothing has no such id. Who puts keeps the source
+ * until the put is done, and not longer: so its registration serves that put alone.
  *
  * A registration goes once no put from it is under way: where another needs its place the one that
  * was longest not used, and before, where other memory is at its place. */

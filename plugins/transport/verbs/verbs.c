@@ -19,8 +19,8 @@
  * first: posting a request orders what was stored before, as the device reads requests and
  * data by the same rule.
  *
- * A heap that is given, memory of a GPU or of the host, is registered by itself, and nobody maps it:
- * puts, signals, and puts of words that somebody polls all go by the one queue pair to a peer. */
+ * A heap that is given, memory of a GPU or of the host, is registered by itself, and nobody maps
+ * it: puts, signals, and puts of words that are polled go by the one queue pair to a peer. */
 #include "verbs.h"
 
 #include <assert.h>
@@ -94,7 +94,7 @@ static enum epa_status refuse_source(struct verbs *v, enum epa_status status, ui
     return status;
 }
 
-/* All that has been built asks for completions: some of it must be done before a source finds room. */
+/* All that has been built asks for completions: some must be done before a source finds room. */
 static enum epa_status push_all(struct verbs *v)
 {
     for (uint32_t r = 0; r < v->queues.n; r++)

@@ -110,8 +110,8 @@ enum epa_status sources_init(struct sources *out, const struct device *, const s
 /* Once no queue pair is left; also of what was never begun. */
 void sources_finish(struct sources *);
 
-/* What a put of `bytes` to `peer` from there is for the device; *entry: for sources_note(), or NULL.
- * EPA_AGAIN: all registrations are of puts under way. */
+/* What a put of `bytes` to `peer` from there is for the device; *entry: for sources_note(), or
+ * NULL. EPA_AGAIN: all registrations are of puts under way. */
 enum epa_status sources_find(struct sources *, const void *at, uint64_t bytes, uint32_t peer,
                              struct queue_source *out, struct source **entry, struct epa_error *);
 /* The put is built. */
