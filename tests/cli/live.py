@@ -2,6 +2,7 @@
 """live.py EPA2A CONFIG KIND: what a command shows of itself while it runs, on a terminal and to
 others. KIND: progress | pipes | unread | colour | signal | status | others | twice. Nothing here is timed:
 each thing that must come is waited for, LIMIT seconds at most."""
+import atexit
 import fcntl
 import json
 import os
@@ -43,6 +44,7 @@ class Command:
         self.process = subprocess.Popen([EPA2A, *args], stdin=subprocess.DEVNULL, stdout=ends["out"],
                                         stderr=ends["err"], env=dict(ENV, **(env or {"TERM": "xterm"})),
                                         start_new_session=True)
+        atexit.register(self.process.kill)  # where a check fails; it would go on for ever
         for end in set(ends.values()):
             os.close(end)
 
