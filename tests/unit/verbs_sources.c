@@ -10,7 +10,7 @@
 
 enum { PEERS = 2, INLINE = 64, KIB = 1 << 10, GPU = 3, ALLOCATIONS = 80 };
 
-/* What stands where; addresses are but numbers. */
+/* Which range is where; addresses are but numbers. */
 static struct allocation {
     uint64_t start, bytes, id;
     bool on_gpu;

@@ -1,9 +1,9 @@
 /* Of the kernel of fused: calls of few tokens, but more than fused_few.cuh takes: up to
- * FUSED_PICKED of all ranks. As there, a row stands where its rank and its token say, once for all
+ * FUSED_PICKED of all ranks. As there, a row is stored where its rank and token say, once for all
  * experts of a rank, and leaves before anything has arrived; all ranks get the choices of all
  * tokens instead of counts, and sums return in packets.
  *
- * An expert multiplies only rows that chose it, in the order in which they stand. From the choices
+ * An expert multiplies only rows that chose it, in the order of their places. From the choices
  * each block knows them, and which experts a sum has: nothing is counted or queued.
  *
  * Sets and flags are those of fused_few.cuh. */
