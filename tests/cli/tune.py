@@ -103,12 +103,9 @@ def main(epa2a, plugins, inner):
         assert "has another task" in tune("--set", "matrix.moe.topk=[1, 2]", "--only", "*topk*", code=2)[1].stderr
         # The file's settings stay where nothing is faster, and must be right themselves.
         found, done = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
-                           "--out", "best.yaml", "--out-dir", "long")
+                           "--out", "best.yaml")
         assert "not reached" not in done.stdout, done.stdout  # what was drawn when all was known
         assert not found["better"] and pathlib.Path("best.yaml").read_text().startswith("# As it was"), found
-        # Short iterations: a turn has more than the file, as many as take as long as ranks take to start.
-        turns = [json.loads(line)["what"] for line in pathlib.Path("long/tune.jsonl").read_text().splitlines()[1:]]
-        assert max(turn["iterations"] for turn in turns if turn["verb"] != "verify") > 5, turns
         assert "settings fail: verify: rank" in tune("--only", "slow", "--set", "algorithm.wrong=true", code=1)[1].stderr
     return 0
 

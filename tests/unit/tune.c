@@ -331,6 +331,17 @@ TEST(a_budget_is_for_the_search_where_nothing_seems_faster)
     assert_int_equal(m.unreached, 0);
 }
 
+/* As many iterations as take a third of the 600 ms beside them, where the file has 40. */
+TEST(a_turn_has_many_iterations_where_they_are_short)
+{
+    struct made_up m = {
+        .effect = none, .ns = 60000, .beside_ns = 600000000, .random = random_mix(1)};
+    char found[400];
+
+    (void)search_over(&m, 60, found, sizeof(found));
+    assert_in_range(m.iterations, 2000, 5000);
+}
+
 /* Experts and barriers take five times what is timed. Had they counted as time beside iterations,
  * a turn would have 500 of them. */
 TEST(a_turn_has_few_iterations_where_most_of_them_is_not_timed)
