@@ -191,6 +191,22 @@ EPA_DEV char *fused_few_packets(const struct fused_args &a, uint32_t slot, uint3
            part * FUSED_FEW_CHANNELS * 4 + epa_dev_lane() * 32;
 }
 
+/* This lane's 16 bytes of a part of a sum, to the rank of the token; of one rank, to its output. */
+EPA_DEV void fused_few_store(const struct fused_args &a, uint64_t call, uint32_t slot,
+                             uint32_t part, uint4 sum)
+{
+    if (a.direct != 0) {
+        epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
+                            part * FUSED_FEW_CHANNELS * 2 + epa_dev_lane() * 16,
+                        sum);
+        return;
+    }
+    char *to = fused_few_packets(a, slot, a.c.v.rank, part);
+
+    epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
+    epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
+}
+
 /* Sums of the outputs here, to the ranks of the tokens. One warp. */
 template <class S>
 EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
@@ -218,18 +234,7 @@ EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
             return false;
         fused_reduce<S::F16, 1, 8>(
             lanes, a.y + ((uint64_t)block * S::ROWS + slot) * a.c.hidden * 2 + at, weight, bytes,
-            [&](uint32_t, uint4 sum) {
-                if (a.direct != 0) {
-                    epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
-                                        at + lane * 16,
-                                    sum);
-                    return;
-                }
-                char *to = fused_few_packets(a, slot, a.c.v.rank, part);
-
-                epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
-                epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
-            });
+            [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
     }
     return true;
 }

@@ -349,18 +349,7 @@ EPA_DEV bool fused_picks_combine(const struct fused_args &a, uint64_t call,
             return false;
         fused_reduce<S::F16, 1, 8>(
             lanes, a.y + ((uint64_t)block * S::ROWS + row % S::ROWS) * a.c.hidden * 2 + at, weight,
-            bytes, [&](uint32_t, uint4 sum) {
-                if (a.direct != 0) {
-                    epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
-                                        at + lane * 16,
-                                    sum);
-                    return;
-                }
-                char *to = fused_few_packets(a, slot, a.c.v.rank, part);
-
-                epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
-                epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
-            });
+            bytes, [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
     }
     return true;
 }
