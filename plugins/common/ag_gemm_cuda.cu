@@ -23,7 +23,7 @@
  * tile without rows beside one that has some is computed as that one again, and not stored.
  *
  * A tile all of whose rows are this rank's own reads them where they were given. */
-#include "gemm_cuda.cuh"
+#include "gemm_epilogue.cuh"
 
 #include "ag_gemm_tiles.cuh"
 

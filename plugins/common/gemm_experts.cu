@@ -1,6 +1,6 @@
 /* Products of the rows of all experts (gemm_experts.h), out of the main loops of gemm_cuda.cuh. */
 #include "gemm_experts.h"
-#include "gemm_cuda.cuh"
+#include "gemm_epilogue.cuh"
 
 namespace
 {

@@ -2,6 +2,7 @@
 #ifndef FUSED_MULTIPLY_CUH
 #define FUSED_MULTIPLY_CUH
 
+#include "../../common/gemm_epilogue.cuh"
 #include "fused_tiles.cuh"
 
 /* Where 128 channels of a tile go, and their scales. */
