@@ -38,6 +38,15 @@ static void explain_device(struct epa_algorithm *a, struct epa_error *err)
         (void)epa_fail(err, d->last.status, "%s", d->last.text);
 }
 
+void device_explain_ring(const struct epa_fault *f, const char *stage, struct epa_error *err)
+{
+    (void)epa_fail(err, (enum epa_status)f->status,
+                   "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
+                   "%llu are taken, wants %llu",
+                   stage, (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,
+                   (unsigned long long)f->wanted);
+}
+
 /* ---- the trace ---- */
 
 enum { PHASES = DEVICE_STAGES * DEVICE_PHASES };
@@ -290,15 +299,20 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
 }
 
 enum epa_status device_make_mirrors(struct device *d, uint64_t heap_bytes, uint32_t signals,
-                                    struct epa_error *err)
+                                    struct device_far between, struct epa_error *err)
 {
+    const struct device_code code = {between.kernel, "puts", EPA_DEVICE_RANKS, 0};
     const struct epa_device_view *v = d->t->view;
     uint64_t stride = (heap_bytes + 4095) / 4096 * 4096;
-    uint32_t far = 0, at = 0;
+    uint32_t far = 0, at = 0, blocks;
     enum epa_status status;
 
     if (d->t->ring == NULL)
         return EPA_OK;
+    d->queue_far = between.queue;
+    status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
+    if (status != EPA_OK)
+        return status;
     for (uint32_t r = 0; r < v->size; r++)
         far += v->peer_heap[r] == NULL;
     status = device_alloc_cleared(d->kind->name, d->backend,
@@ -311,6 +325,15 @@ enum epa_status device_make_mirrors(struct device *d, uint64_t heap_bytes, uint3
             (uint64_t *)(void *)((char *)d->mirrors + far * stride) - d->args.signal;
     }
     d->early = false; /* kernels of a call follow each other */
+    return status;
+}
+
+enum epa_status device_created(struct device *d, enum epa_status status, struct epa_algorithm **out)
+{
+    if (status == EPA_OK)
+        *out = &d->base;
+    else
+        d->base.destroy(&d->base);
     return status;
 }
 
@@ -423,6 +446,15 @@ enum epa_status device_launch(struct device *d, const void *kernel, struct devic
 
     if (code == cudaSuccess)
         code = cudaLaunchKernelExC(&config, kernel, (void *[]){args});
+    return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
+}
+
+enum epa_status device_launch_far(struct device *d, const void *args)
+{
+    int code = cudaSetDevice(d->backend->device);
+
+    if (code == cudaSuccess)
+        code = d->queue_far(d->backend->stream, args);
     return code == cudaSuccess ? EPA_OK : device_call_failed(d, "launching a kernel", code);
 }
 

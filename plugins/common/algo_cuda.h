@@ -130,14 +130,15 @@ struct device {
     const struct device_kind *kind;
     struct epa_transport *t;
     struct epa_backend *backend;
-    uint64_t heap;           /* the algorithm's part: offset from the start of any rank's heap */
-    bool early;              /* a kernel may be set up while the one before runs */
-    void *memory;            /* of this rank alone */
-    void *mirrors;           /* NULL: kernels reach the heaps of all ranks */
-    struct epa_error last;   /* of the host's making */
-    struct epa_trace *trace; /* NULL: no profile of the run */
-    bool stamps;             /* kernels stamp their phases for it */
-    struct device_args args; /* what is the same in all calls */
+    uint64_t heap; /* the algorithm's part: offset from the start of any rank's heap */
+    bool early;    /* a kernel may be set up while the one before runs */
+    void *memory;  /* of this rank alone */
+    void *mirrors; /* NULL: kernels reach the heaps of all ranks */
+    int (*queue_far)(void *stream, const void *args);
+    struct epa_error last;            /* of the host's making */
+    struct epa_trace *trace;          /* NULL: no profile of the run */
+    bool stamps;                      /* kernels stamp their phases for it */
+    struct device_args args;          /* what is the same in all calls */
     uint32_t resident[DEVICE_STAGES]; /* blocks that fit on the device at once */
     uint32_t threads[DEVICE_STAGES];  /* of a block */
     uint32_t shared_bytes[DEVICE_STAGES];
@@ -176,15 +177,26 @@ struct device_kernel {
 enum epa_status device_set_up(struct device *, const struct device_kernel *, uint32_t most,
                               struct epa_error *);
 
+/* A kernel between those of a call, one block, a thread for each rank: it has what these have
+ * stored in mirrors put to other nodes, and waits for what comes from there. `args`: the struct
+ * that it takes; queue() returns a cudaError_t. */
+struct device_far {
+    const void *kernel;
+    int (*queue)(void *stream, const void *args);
+};
+
 /* Where the transport has other nodes: in args.v, heaps and signals of their ranks are memory of
- * this one's GPU, mirrors of what is the algorithm's of a heap. */
+ * this one's GPU, mirrors of what is the algorithm's of a heap. Loads the kernel between nodes. */
 enum epa_status device_make_mirrors(struct device *, uint64_t heap_bytes, uint32_t signals,
-                                    struct epa_error *);
+                                    struct device_far, struct epa_error *);
 
 /* Bytes of device memory beside the heap for a state that has kind, sets and args.local, and what
  * kind->place() reads. Counters of blocks, a few KiB, are not included: only the device knows how
  * many blocks fit. */
 uint64_t device_scratch_bytes(struct device *);
+
+/* The end of a set-up: gives the algorithm out, or destroys it where `status` is a failure. */
+enum epa_status device_created(struct device *, enum epa_status, struct epa_algorithm **out);
 
 /* When it returns the bytes are 0. */
 enum epa_status device_clear(const struct device *, void *to, uint64_t bytes, struct epa_error *);
@@ -237,6 +249,9 @@ struct device_args device_args_of(const struct device *, const struct epa_moe *,
 enum epa_status device_launch(struct device *, const void *kernel, struct device_args *args,
                               uint32_t blocks, bool waits);
 
+/* Where there are mirrors: queues the kernel of struct device_far. */
+enum epa_status device_launch_far(struct device *, const void *args);
+
 /* Expert outputs `y` elsewhere are copied to offset `at` of this rank's heap. */
 enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y, uint64_t bytes);
 
@@ -244,6 +259,9 @@ enum epa_status device_copy_outputs(struct device *, uint64_t at, const void *y,
 EPA_PRINTF(3, 4)
 enum epa_status device_fail(struct device *, enum epa_status, const char *fmt, ...);
 enum epa_status device_call_failed(struct device *, const char *what, int code);
+
+/* Of a kernel of device_launch_far() that found no room. */
+void device_explain_ring(const struct epa_fault *, const char *stage, struct epa_error *);
 
 /* What is said behind the number that was found, of what arrives in several packets: the end
  * of them is looked at. */

@@ -620,10 +620,5 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     }
     if (status == EPA_OK)
         status = pack_weights(c, err);
-    if (status != EPA_OK) {
-        destroy(&c->d.base);
-        return status;
-    }
-    *out = &c->d.base;
-    return EPA_OK;
+    return device_created(&c->d, status, out);
 }

@@ -139,20 +139,15 @@ static enum epa_status launch_call(struct v1_cuda *c, const struct epa_moe *m, e
         mode == V1_DISPATCH ? launch_dispatch : launch_combine;
     struct v1_far_args far;
     enum epa_status status;
-    cudaError_t code;
 
     if (c->d.mirrors == NULL)
         return launch(c, m, set, V1_SEND | V1_RECEIVE);
     far = (struct v1_far_args){
         .a = args_of(c, m, mode, set), .v = *c->d.t->view, .ring = *c->d.t->ring};
     status = launch(c, m, set, V1_SEND);
-    if (status != EPA_OK)
-        return status;
-    code = cudaSetDevice(c->d.backend->device);
-    if (code == cudaSuccess)
-        code = v1_far_queue(c->d.backend->stream, &far);
-    return code == cudaSuccess ? launch(c, m, set, V1_RECEIVE)
-                               : device_call_failed(&c->d, "launching a kernel", code);
+    if (status == EPA_OK)
+        status = device_launch_far(&c->d, &far);
+    return status == EPA_OK ? launch(c, m, set, V1_RECEIVE) : status;
 }
 
 /* ---- stages ---- */
@@ -226,10 +221,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "%llu from each: raise algorithm.capacity, or set it to 0",
                        rank, seen, f->peer, call);
     else if (f->what == V1_WAIT_RING)
-        (void)epa_fail(err, status,
-                       "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
-                       "%llu were taken, wants %llu",
-                       stage, seconds, f->peer, seen, call);
+        device_explain_ring(f, stage, err);
     else if (f->what == V1_WAIT_ROW)
         (void)epa_fail(err, status,
                        "%s: call %llu, rank %u: waited %.3f s for row %u of its block, "
@@ -347,14 +339,7 @@ enum epa_status v1_cuda_create(const struct epa_algorithm_params *p, const struc
                                {v1_combine_kernel(l->f16, l->pull, c->d.stamps), NULL, "combine"}},
                            config->blocks, err);
     if (status == EPA_OK)
-        status = device_make_mirrors(&c->d, l->heap_bytes, V1_MODES * V1_POSITIONS * l->size, err);
-    if (status == EPA_OK && c->d.mirrors != NULL && v1_far_load() != cudaSuccess)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "ll_v1: loading a kernel on GPU %d",
-                          c->d.backend->device);
-    if (status != EPA_OK) {
-        device_destroy(&c->d.base);
-        return status;
-    }
-    *out = &c->d.base;
-    return EPA_OK;
+        status = device_make_mirrors(&c->d, l->heap_bytes, V1_MODES * V1_POSITIONS * l->size,
+                                     v1_far(), err);
+    return device_created(&c->d, status, out);
 }

@@ -69,8 +69,7 @@ extern "C" {
 const void *v1_dispatch_kernel(enum device_input, bool profile);
 const void *v1_combine_kernel(bool f16, bool pull, bool profile);
 /* Sends what the kernel before has stored for other nodes, and waits for what comes from there. */
-cudaError_t v1_far_load(void);
-cudaError_t v1_far_queue(cudaStream_t, const struct v1_far_args *);
+struct device_far v1_far(void);
 #ifdef __cplusplus
 }
 #endif

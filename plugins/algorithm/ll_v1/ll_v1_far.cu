@@ -58,15 +58,14 @@ static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
     a.far_slice[2 * peer + 1] = rows;
 }
 
-cudaError_t v1_far_load(void)
+static int queue(void *stream, const void *args)
 {
-    cudaFuncAttributes attributes;
-
-    return cudaFuncGetAttributes(&attributes, exchange);
+    exchange<<<1, EPA_DEVICE_RANKS, 0, static_cast<cudaStream_t>(stream)>>>(
+        *static_cast<const struct v1_far_args *>(args));
+    return cudaGetLastError();
 }
 
-cudaError_t v1_far_queue(cudaStream_t stream, const struct v1_far_args *args)
+struct device_far v1_far(void)
 {
-    exchange<<<1, EPA_DEVICE_RANKS, 0, stream>>>(*args);
-    return cudaGetLastError();
+    return {(const void *)exchange, queue};
 }

@@ -42,6 +42,8 @@
 
 #include <stdlib.h>
 
+#include <epa2a/packets.h>
+
 #include "ll_v2_cuda.h"
 
 /* What a dispatch leaves for its combine. */
@@ -205,7 +207,6 @@ static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
         stage == LL_DISPATCH ? launch_dispatch_half : launch_combine_half;
     enum epa_status status = EPA_OK;
     struct ll_far_args far;
-    cudaError_t code;
 
     if (c->d.mirrors == NULL)
         return launch_half(c, m, set, halves);
@@ -215,14 +216,11 @@ static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
                                .arrives = c->mode == LL_DEDUP};
     if ((halves & LL_SEND) != 0)
         status = launch_half(c, m, set, LL_SEND);
-    if (status != EPA_OK)
-        return status;
-    code = cudaSetDevice(c->d.backend->device);
-    if (code == cudaSuccess)
-        code = ll_far_queue(c->d.backend->stream, &far);
-    if (code != cudaSuccess)
-        return device_call_failed(&c->d, "launching a kernel", code);
-    return (halves & LL_RECEIVE) != 0 ? launch_half(c, m, set, LL_RECEIVE) : EPA_OK;
+    if (status == EPA_OK)
+        status = device_launch_far(&c->d, &far);
+    if (status == EPA_OK && (halves & LL_RECEIVE) != 0)
+        status = launch_half(c, m, set, LL_RECEIVE);
+    return status;
 }
 
 static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe *m)
@@ -234,10 +232,7 @@ static void publish_views(const struct ll_cuda *c, uint32_t set, struct epa_moe 
     m->recv_rows = l->rows;
     m->recv_row = l->by_rank ? c->set[set].recv_row : NULL;
     m->recv_weight = l->by_rank ? c->set[set].recv_weight : NULL;
-    m->recv = recv + l->token_at;
-    m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
-    m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
-    m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
+    epa_publish_messages(m, recv, l->token_at, l->fp8, l->scales_at, l->meta_at, l->message_bytes);
     m->y_space = l->fused ? NULL : device_own(&c->d, y_offset(c, set));
 }
 
@@ -381,43 +376,35 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 {
     bool dispatch = f->stage == LL_DISPATCH;
     const char *stage = dispatch ? "dispatch/wait" : "combine/recv_wait";
+    double waited = (double)f->waited_ns * 1e-9;
+    unsigned long long seen = f->seen, wanted = f->wanted;
+    enum epa_status status = (enum epa_status)f->status;
 
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
         (void)epa_fail(err, EPA_ERR_CONFIG,
                        "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
                        "raise it, or set it to 0 for the worst case",
-                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
+                       seen, wanted);
     else if (f->what == LL_WAIT_RING)
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
-                       "%llu are taken, wants %llu",
-                       dispatch ? "dispatch" : "combine", (double)f->waited_ns * 1e-9, f->peer,
-                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        device_explain_ring(f, dispatch ? "dispatch" : "combine", err);
     else if (f->what == LL_WAIT_ENTRY)
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(err, status,
                        "dispatch/wait: waited %.3f s for the row of entry %u: its signal is "
                        "%llu, not %llu",
-                       (double)f->waited_ns * 1e-9, f->index, (unsigned long long)f->seen,
-                       (unsigned long long)f->wanted);
+                       waited, f->index, seen, wanted);
     else if (f->what == LL_DATA)
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(err, status,
                        "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
                        "not %llu%s",
-                       stage, (double)f->waited_ns * 1e-9,
-                       dispatch ? "the row"
-                                : "the expert "
-                                  "output",
-                       f->peer, dispatch ? "for its" : "to my", f->index,
-                       (unsigned long long)f->seen, (unsigned long long)f->wanted,
-                       device_missing(f));
+                       stage, waited, dispatch ? "the row" : "the expert output", f->peer,
+                       dispatch ? "for its" : "to my", f->index, seen, wanted, device_missing(f));
     else
-        (void)epa_fail(err, (enum epa_status)f->status,
+        (void)epa_fail(err, status,
                        "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
                        "%llu",
-                       stage, (unsigned long long)f->wanted,
-                       f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
-                       (double)f->waited_ns * 1e-9, (unsigned long long)f->seen);
+                       stage, wanted, f->what == LL_COUNT ? "counts" : "expert outputs", f->peer,
+                       waited, seen);
 }
 
 /* ---- set-up ----
@@ -489,40 +476,25 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     }
 }
 
-/* The same in mirrors, whose slots of this rank's tokens are put whole. */
-static cudaError_t copy_origins(struct ll_cuda *c, uint64_t first)
-{
-    const struct ll_layout *l = &c->l;
-    cudaError_t code = cudaSuccess;
-
-    for (uint32_t r = 0; r < l->size && code == cudaSuccess; r++)
-        if ((c->args.far >> r & 1) != 0)
-            code = cudaMemcpy2DAsync(c->d.args.v.peer_heap[r] + first, l->message_bytes,
-                                     device_own(&c->d, first), l->message_bytes,
-                                     sizeof(struct ll_meta), l->max_tokens,
-                                     cudaMemcpyDeviceToDevice, c->d.backend->stream);
-    return code;
-}
-
-/* Layout rank: a slot is of one token of one rank for ever, so its META is written once. */
+/* Layout rank: a slot is of one token of one rank for ever, so its META is written once; in
+ * mirrors, too, whose slots of this rank's tokens are put whole. */
 static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
 {
     const struct ll_layout *l = &c->l;
     uint32_t slots = l->size * l->max_tokens;
-    uint64_t recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
-    char *to = device_own(&c->d, recv + l->meta_at);
+    uint64_t at = device_region(&c->d, l->recv_at, l->recv_bytes, set) + l->meta_at;
     struct ll_meta *meta = calloc(slots, sizeof(*meta));
-    cudaError_t code;
+    cudaError_t code = cudaSuccess;
 
     if (meta == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "ll_v2: no memory for %u origins", slots);
     for (uint32_t i = 0; i < slots; i++)
         meta[i].origin = (struct epa_origin){i / l->max_tokens, i % l->max_tokens};
-    code = cudaMemcpy2DAsync(to, l->message_bytes, meta, sizeof(*meta), sizeof(*meta), slots,
-                             cudaMemcpyHostToDevice, c->d.backend->stream);
-    if (code == cudaSuccess)
-        code = copy_origins(c, recv + l->meta_at +
-                                   ll_slot(l->max_tokens, c->d.t->rank, 0) * l->message_bytes);
+    for (uint32_t r = 0; r < l->size && code == cudaSuccess; r++)
+        if (r == c->d.t->rank || (c->args.far >> r & 1) != 0)
+            code = cudaMemcpy2DAsync(c->d.args.v.peer_heap[r] + at, l->message_bytes, meta,
+                                     sizeof(*meta), sizeof(*meta), slots, cudaMemcpyHostToDevice,
+                                     c->d.backend->stream);
     if (code == cudaSuccess)
         code = cudaStreamSynchronize(c->d.backend->stream);
     free(meta);
@@ -616,18 +588,10 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
                                  {combine_kernel(c), NULL, "combine"}},
         config->blocks, err);
     if (status == EPA_OK)
-        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, err);
+        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, ll_far(), err);
     for (uint32_t r = 0; r < l->size; r++)
         c->args.far |= p->transport->view->peer_heap[r] == NULL ? 1u << r : 0;
     for (uint32_t i = 0; i < l->buffers && l->by_rank && status == EPA_OK; i++)
         status = write_origins(c, i, err);
-    if (status == EPA_OK && c->d.mirrors != NULL && ll_far_load() != cudaSuccess)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "ll_v2: loading a kernel on GPU %d",
-                          c->d.backend->device);
-    if (status != EPA_OK) {
-        device_destroy(&c->d.base);
-        return status;
-    }
-    *out = &c->d.base;
-    return EPA_OK;
+    return device_created(&c->d, status, out);
 }

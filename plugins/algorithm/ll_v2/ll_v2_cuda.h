@@ -90,8 +90,7 @@ const void *ll_dispatch_dedup_kernel(enum device_input, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
 /* Sends what the kernel before has stored for other nodes, waits for what comes from there, or
  * both. */
-cudaError_t ll_far_load(void);
-cudaError_t ll_far_queue(cudaStream_t, const struct ll_far_args *);
+struct device_far ll_far(void);
 #ifdef __cplusplus
 }
 #endif

@@ -43,6 +43,8 @@
  * stage that received what filled it, so all of it has left. */
 #include <cuda_runtime_api.h>
 
+#include <epa2a/packets.h>
+
 #include "token_flag_cuda.h"
 
 /* The calls that an iteration has made of its four. */
@@ -153,15 +155,11 @@ static enum epa_status clear_counters(struct tf_cuda *c)
 static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
 {
     struct tf_far_args far;
-    cudaError_t code;
 
     if (c->d.mirrors == NULL)
         return EPA_OK;
     far = (struct tf_far_args){.a = *a, .v = *c->d.t->view, .ring = *c->d.t->ring};
-    code = cudaSetDevice(c->d.backend->device);
-    if (code == cudaSuccess)
-        code = tf_far_queue(c->d.backend->stream, &far);
-    return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "launching a kernel", code);
+    return device_launch_far(&c->d, &far);
 }
 
 /* Where there are other nodes in chunks, so that the network has one while the next is sent. */
@@ -214,10 +212,7 @@ static void publish_views(const struct tf_cuda *c, uint32_t set, struct epa_moe 
         device_own(&c->d, device_region(&c->d, l->grouped_at, l->grouped_bytes, set));
 
     m->recv_rows = m->recv_entries = l->rows; /* at most */
-    m->recv = recv;
-    m->recv_scale = l->fp8 ? (const float *)(const void *)(recv + l->scales_at) : NULL;
-    m->origin = (const struct epa_origin *)(const void *)(recv + l->meta_at);
-    m->recv_stride = m->scale_stride = m->origin_stride = l->message_bytes;
+    epa_publish_messages(m, recv, 0, l->fp8, l->scales_at, l->meta_at, l->message_bytes);
     m->y_space =
         l->fused ? NULL : device_own(&c->d, device_region(&c->d, l->y_at, l->y_bytes, set));
 }
@@ -365,14 +360,15 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        (unsigned long long)(f->seen >> TF_ROW_BITS));
         return;
     }
-    if (f->what == TF_WAIT_RING || f->what == TF_WAIT_OUTPUTS) {
-        bool ring = f->what == TF_WAIT_RING;
-
+    if (f->what == TF_WAIT_RING) {
+        device_explain_ring(f, stage, err);
+        return;
+    }
+    if (f->what == TF_WAIT_OUTPUTS) {
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s/%s: waited %.3f s for %s rank %u%s: %s %llu, wants %llu", stage, phase,
-                       waited, ring ? "room in the ring of puts between nodes, for" : "those of",
-                       f->peer, ring ? "" : ", of another node",
-                       ring ? "taken are" : "its signal is", (unsigned long long)f->seen,
+                       "%s/%s: waited %.3f s for those of rank %u, of another node: its signal is "
+                       "%llu, wants %llu",
+                       stage, phase, waited, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
         return;
     }
@@ -508,18 +504,10 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     /* No transport promises what is in its heap at first, and lines are not to be of calls to
      * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
     if (status == EPA_OK && l->far)
-        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, err);
+        status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, tf_far(), err);
     for (uint32_t r = 0; r < l->size; r++)
         c->args.far |= p->transport->view->peer_heap[r] == NULL ? (uint64_t)1 << r : 0;
-    if (status == EPA_OK && c->d.mirrors != NULL && tf_far_load() != cudaSuccess)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "token_flag: loading its kernels on GPU %d failed",
-                          c->d.backend->device);
     if (status == EPA_OK)
         status = device_clear(&c->d, device_own(&c->d, c->d.heap), c->l.heap_bytes, err);
-    if (status != EPA_OK) {
-        device_destroy(&c->d.base);
-        return status;
-    }
-    *out = &c->d.base;
-    return EPA_OK;
+    return device_created(&c->d, status, out);
 }

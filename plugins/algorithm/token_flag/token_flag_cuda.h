@@ -108,8 +108,7 @@ const void *tf_combine_send_kernel(enum tf_output, bool f16, bool profile);
 const void *tf_combine_recv_kernel(bool f16, bool profile);
 /* Of a stage that sends: has what its kernel has stored put to other nodes. Of one that receives:
  * waits for what arrives from there. */
-cudaError_t tf_far_load(void);
-cudaError_t tf_far_queue(cudaStream_t, const struct tf_far_args *);
+struct device_far tf_far(void);
 #ifdef __cplusplus
 }
 #endif

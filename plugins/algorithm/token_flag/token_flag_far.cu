@@ -69,15 +69,14 @@ static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
                                {stage, TF_WAIT_OUTPUTS, peer, 0});
 }
 
-cudaError_t tf_far_load(void)
+static int queue(void *stream, const void *args)
 {
-    cudaFuncAttributes attributes;
-
-    return cudaFuncGetAttributes(&attributes, exchange);
+    exchange<<<1, EPA_DEVICE_RANKS, 0, static_cast<cudaStream_t>(stream)>>>(
+        *static_cast<const struct tf_far_args *>(args));
+    return cudaGetLastError();
 }
 
-cudaError_t tf_far_queue(cudaStream_t stream, const struct tf_far_args *args)
+struct device_far tf_far(void)
 {
-    exchange<<<1, EPA_DEVICE_RANKS, 0, stream>>>(*args);
-    return cudaGetLastError();
+    return {(const void *)exchange, queue};
 }
