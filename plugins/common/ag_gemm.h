@@ -72,6 +72,10 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
                                     const struct ag_gemm_config *, const struct epa_world *,
                                     struct ag_gemm_args *out, struct epa_error *);
 
+/* What a kernel gave up waiting for. */
+void ag_gemm_explain_fault(const struct ag_gemm_layout *, const struct ag_gemm_args *,
+                           const struct epa_fault *, struct epa_error *);
+
 #ifdef __cplusplus
 }
 #endif

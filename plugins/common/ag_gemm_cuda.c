@@ -87,33 +87,6 @@ static struct ag_cuda *cuda_of(struct epa_algorithm *a)
     return (struct ag_cuda *)a; /* base is the first member */
 }
 
-enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
-                                  const struct epa_world *world, const struct ag_gemm_config *c,
-                                  struct epa_footprint *out, struct epa_error *err)
-{
-    uint64_t *next_call[AG_GEMM_SETS];
-    struct ag_gemm_args none;
-    struct ag_gemm_layout l;
-    enum epa_status status = ag_gemm_layout_make(name, g, world, c, &l, err);
-
-    if (status != EPA_OK)
-        return status;
-    *out = (struct epa_footprint){
-        .heap_bytes = AG_GEMM_SETS * l.set_bytes,
-        .device_bytes = ag_gemm_place_private(&l, 0, NULL, &none, next_call),
-        .signals = l.size * l.chunks,
-        .in_flight = 1,
-        .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
-        .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
-                      .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
-                      .two_level = c->two_level,
-                      .all_room = c->library != AG_GEMM_KERNELS},
-    };
-    if (c->library != AG_GEMM_KERNELS) /* and C once more, while it is timed */
-        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->n * 2;
-    return EPA_OK;
-}
-
 /* ---- calls ---- */
 
 /* The map of rows at `a`: made when they are first given there. */
@@ -298,50 +271,12 @@ static const struct epa_stage parts[EPA_PARTS] = {
 
 /* ---- what went wrong ---- */
 
-static void explain_fault(const struct ag_cuda *c, const struct epa_fault *f, struct epa_error *err)
-{
-    uint32_t first = f->index * c->l.chunk_rows, rows = f->what >> 8;
-    uint32_t end =
-        first + c->l.chunk_rows < c->l.max_rows ? first + c->l.chunk_rows : c->l.max_rows;
-    uint32_t sender = c->args->sender[f->peer % AG_GEMM_RANKS];
-    char what[64] = "";
-
-    switch ((enum ag_gemm_wait)(f->what & 0xff)) {
-    case AG_GEMM_WAIT_TILE:
-        snprintf(what, sizeof(what), "tile of rows %u to %u: ", f->stage, f->stage + rows - 1);
-        break;
-    case AG_GEMM_WAIT_PANEL:
-        snprintf(what, sizeof(what), "tile with row %u: ", f->stage);
-        break;
-    case AG_GEMM_WAIT_PASS:
-        snprintf(what, sizeof(what), "to pass on: ");
-        break;
-    case AG_GEMM_WAIT_LOAD:
-        snprintf(what, sizeof(what), "to load: ");
-        break;
-    case AG_GEMM_WAIT_RING:
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "waited %.3f s for room in the ring of puts between nodes, for rows %u to "
-                       "%u to rank %u: %llu are taken, wants %llu",
-                       (double)f->waited_ns * 1e-9, first, end > first ? end - 1 : first, f->peer,
-                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
-        return;
-    case AG_GEMM_WAIT_END:
-        break;
-    }
-    (void)epa_fail(err, (enum epa_status)f->status,
-                   "waited %.3f s: %srows %u to %u of rank %u, from rank %u (its signal is %llu, "
-                   "wants %llu)",
-                   (double)f->waited_ns * 1e-9, what, first, end > first ? end - 1 : first, f->peer,
-                   sender, (unsigned long long)f->seen, (unsigned long long)f->wanted);
-}
-
 static void explain(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct ag_cuda *c = cuda_of(a);
 
     if (c->backend->fault.status != EPA_OK)
-        explain_fault(c, &c->backend->fault, err);
+        ag_gemm_explain_fault(&c->l, c->args, &c->backend->fault, err);
     else if (c->last.status != EPA_OK)
         (void)epa_fail(err, c->last.status, "%s", c->last.text);
 }

@@ -1,9 +1,14 @@
-/* AllGather and GEMM on GPUs: the layout of the heap, who sends to whom, and in which order. */
+/* AllGather and GEMM on GPUs: the layout of the heap, who sends to whom, and in which order; and
+ * what is said of rows that have not arrived. */
 #include "ag_gemm_cuda.h"
+
+#include <stdio.h>
 
 #include <epa2a/packets.h>
 
+#include "cublaslt.h"
 #include "device_setup.h"
+#include "gemm_host.h"
 
 enum {
     PAGE = 4096,
@@ -123,56 +128,34 @@ uint64_t ag_gemm_place_private(const struct ag_gemm_layout *l, uint32_t blocks, 
     return at;
 }
 
-/* ---- who sends to whom ---- */
-
-struct routes {
-    uint32_t node[AG_GEMM_RANKS], place[AG_GEMM_RANKS], nodes, per_node;
-};
-
-static enum epa_status find_places(const char *name, const struct ag_gemm_layout *l,
-                                   const struct epa_world *w, struct routes *out,
-                                   struct epa_error *err)
+enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
+                                  const struct epa_world *world, const struct ag_gemm_config *c,
+                                  struct epa_footprint *out, struct epa_error *err)
 {
-    uint32_t ranks_of[AG_GEMM_RANKS] = {0};
+    uint64_t *next_call[AG_GEMM_SETS];
+    struct ag_gemm_args none;
+    struct ag_gemm_layout l;
+    enum epa_status status = ag_gemm_layout_make(name, g, world, c, &l, err);
 
-    *out = (struct routes){.nodes = 0};
-    for (uint32_t r = 0; r < w->size; r++) {
-        uint32_t node = w->node != NULL ? w->node[r] : 0;
-
-        out->node[r] = node;
-        out->place[r] = ranks_of[node]++;
-        out->nodes = node + 1 > out->nodes ? node + 1 : out->nodes;
-    }
-    out->per_node = ranks_of[out->node[w->rank]];
-    for (uint32_t i = 0; i < out->nodes && l->two_level; i++)
-        if (ranks_of[i] != out->per_node)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s with gather: 2d needs as many ranks on each node: node %u has %u, "
-                            "and that of rank %u has %u; set gather: 1d",
-                            name, i, ranks_of[i], w->rank, out->per_node);
+    if (status != EPA_OK)
+        return status;
+    *out = (struct epa_footprint){
+        .heap_bytes = AG_GEMM_SETS * l.set_bytes,
+        .device_bytes = ag_gemm_place_private(&l, 0, NULL, &none, next_call),
+        .signals = l.size * l.chunks,
+        .in_flight = 1,
+        .flops = 2.0 * world->size * g->max_rows * g->n * g->k,
+        .u.ag_gemm = {.row_bytes = l.row_bytes + l.groups * sizeof(float),
+                      .control_bytes = (uint64_t)l.chunks * sizeof(uint64_t),
+                      .two_level = c->two_level,
+                      .all_room = c->library != AG_GEMM_KERNELS},
+    };
+    if (c->library != AG_GEMM_KERNELS) /* and C once more, while it is timed */
+        out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->n * 2;
     return EPA_OK;
 }
 
-static uint8_t rank_at(const struct routes *r, uint32_t node, uint32_t place)
-{
-    uint8_t rank = 0;
-
-    while (r->node[rank] != node || r->place[rank] != place)
-        rank++;
-    return rank;
-}
-
-/* Own rows' tiles first, then those of the ranks after this one in its node, then of the nodes
- * after it: as the ranks after this one push to it first, their rows are the first to arrive. */
-static uint32_t turn_of(const struct ag_gemm_config *c, const struct routes *r, uint32_t size,
-                        uint32_t me, uint32_t rank)
-{
-    uint32_t node = (r->node[rank] + r->nodes - r->node[me]) % r->nodes;
-
-    if (c->order == AG_GEMM_NONE)
-        return rank;
-    return node * size + (r->place[rank] + size - r->place[me]) % size;
-}
+/* ---- who sends to whom ---- */
 
 enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layout *l,
                                     const struct ag_gemm_config *c, const struct epa_world *w,
@@ -180,8 +163,8 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
 {
     uint32_t me = w->rank, size = w->size, mates = 0, far = 0, turn[AG_GEMM_RANKS];
     bool pull = c->mode == AG_GEMM_PULL;
-    struct routes places, *r = &places;
-    enum epa_status status = find_places(name, l, w, r, err);
+    struct gemm_places places, *r = &places;
+    enum epa_status status = gemm_find_places(name, w, l->two_level, r, err);
 
     if (status != EPA_OK)
         return status;
@@ -194,10 +177,10 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
             mates |= 1u << s;
         else if (s != me && !passed)
             far |= 1u << s;
-        a->sender[s] = passed ? rank_at(r, r->node[me], r->place[s]) : (uint8_t)s;
+        a->sender[s] = (uint8_t)(passed ? gemm_rank_at(r, r->node[me], r->place[s]) : s);
         if (pull && s != me && (near || passed))
             a->loaded |= (uint16_t)(1u << s);
-        turn[s] = turn_of(c, r, size, me, s);
+        turn[s] = c->order == AG_GEMM_NONE ? s : gemm_turn_of(r, me, s);
         for (; i > 0 && turn[a->turn[i - 1]] > turn[s]; i--)
             a->turn[i] = a->turn[i - 1];
         a->turn[i] = (uint8_t)s;
@@ -215,4 +198,44 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
                                                      .store = (uint16_t)(pull ? 0 : mates),
                                                      .signal = (uint16_t)mates};
     return EPA_OK;
+}
+
+/* ---- what went wrong ---- */
+
+void ag_gemm_explain_fault(const struct ag_gemm_layout *l, const struct ag_gemm_args *a,
+                           const struct epa_fault *f, struct epa_error *err)
+{
+    uint32_t first = f->index * l->chunk_rows, rows = f->what >> 8;
+    uint32_t end = first + l->chunk_rows < l->max_rows ? first + l->chunk_rows : l->max_rows;
+    uint32_t sender = a->sender[f->peer % AG_GEMM_RANKS];
+    char what[64] = "";
+
+    switch ((enum ag_gemm_wait)(f->what & 0xff)) {
+    case AG_GEMM_WAIT_TILE:
+        snprintf(what, sizeof(what), "tile of rows %u to %u: ", f->stage, f->stage + rows - 1);
+        break;
+    case AG_GEMM_WAIT_PANEL:
+        snprintf(what, sizeof(what), "tile with row %u: ", f->stage);
+        break;
+    case AG_GEMM_WAIT_PASS:
+        snprintf(what, sizeof(what), "to pass on: ");
+        break;
+    case AG_GEMM_WAIT_LOAD:
+        snprintf(what, sizeof(what), "to load: ");
+        break;
+    case AG_GEMM_WAIT_RING:
+        (void)epa_fail(err, (enum epa_status)f->status,
+                       "waited %.3f s for room in the ring of puts between nodes, for rows %u to "
+                       "%u to rank %u: %llu are taken, wants %llu",
+                       (double)f->waited_ns * 1e-9, first, end > first ? end - 1 : first, f->peer,
+                       (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        return;
+    case AG_GEMM_WAIT_END:
+        break;
+    }
+    (void)epa_fail(err, (enum epa_status)f->status,
+                   "waited %.3f s: %srows %u to %u of rank %u, from rank %u (its signal is %llu, "
+                   "wants %llu)",
+                   (double)f->waited_ns * 1e-9, what, first, end > first ? end - 1 : first, f->peer,
+                   sender, (unsigned long long)f->seen, (unsigned long long)f->wanted);
 }

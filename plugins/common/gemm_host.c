@@ -110,3 +110,37 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
                            w->bias != NULL ? w->bias + t->column : NULL, columns,
                            t->c + (size_t)i * w->n + t->column);
 }
+
+/* ---- ranks and nodes ---- */
+
+enum epa_status gemm_find_places(const char *name, const struct epa_world *w, bool two_level,
+                                 struct gemm_places *out, struct epa_error *err)
+{
+    uint32_t ranks_of[GEMM_PLACES] = {0}, per_node;
+
+    *out = (struct gemm_places){.size = w->size};
+    for (uint32_t r = 0; r < w->size; r++) {
+        uint32_t node = w->node != NULL ? w->node[r] : 0;
+
+        out->node[r] = node;
+        out->place[r] = ranks_of[node]++;
+        out->nodes = node + 1 > out->nodes ? node + 1 : out->nodes;
+    }
+    per_node = ranks_of[out->node[w->rank]];
+    for (uint32_t i = 0; i < out->nodes && two_level; i++)
+        if (ranks_of[i] != per_node)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s with gather: 2d needs as many ranks on each node: node %u has %u, "
+                            "and that of rank %u has %u; set gather: 1d",
+                            name, i, ranks_of[i], w->rank, per_node);
+    return EPA_OK;
+}
+
+uint32_t gemm_rank_at(const struct gemm_places *p, uint32_t node, uint32_t place)
+{
+    uint32_t rank = 0;
+
+    while (p->node[rank] != node || p->place[rank] != place)
+        rank++;
+    return rank;
+}

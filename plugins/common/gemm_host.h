@@ -1,8 +1,10 @@
 /* What AllGather-GEMM plugins share on hosts: weights packed once, rows of A packed with k padded
- * to what the kernels take, and a tile of C from panels of A. */
+ * to what the kernels take, and a tile of C from panels of A. And what those of GPUs share with
+ * them: which rank is where. */
 #ifndef GEMM_HOST_H
 #define GEMM_HOST_H
 
+#include <epa2a/algorithm.h>
 #include <epa2a/backend.h>
 #include <epa2a/gemm.h>
 #include <epa2a/quant.h>
@@ -61,5 +63,30 @@ struct gemm_tile {
 
 /* scratch: [rows][columns] floats, at the start of a line. */
 void gemm_tile_run(const struct gemm_weights *, const struct gemm_tile *, float *scratch);
+
+/* ---- ranks and nodes ---- */
+
+enum { GEMM_PLACES = 64 };
+
+struct gemm_places {
+    uint32_t node[GEMM_PLACES], place[GEMM_PLACES]; /* of each rank; place: in its node */
+    uint32_t size, nodes;
+};
+
+/* Refuses nodes of different sizes where rows go in two levels, in words that begin with `name`. */
+enum epa_status gemm_find_places(const char *name, const struct epa_world *, bool two_level,
+                                 struct gemm_places *out, struct epa_error *);
+
+uint32_t gemm_rank_at(const struct gemm_places *, uint32_t node, uint32_t place);
+
+/* Whose tiles come first: own rows, then those of the ranks after this one in its node, then of the
+ * nodes after it. As the ranks after this one push to it first, their rows are the first to
+ * arrive. */
+static inline uint32_t gemm_turn_of(const struct gemm_places *p, uint32_t me, uint32_t rank)
+{
+    uint32_t node = (p->node[rank] + p->nodes - p->node[me]) % p->nodes;
+
+    return node * p->size + (p->place[rank] + p->size - p->place[me]) % p->size;
+}
 
 #endif

@@ -8,6 +8,7 @@
 #define AG_GEMM_2D_H
 
 #include "../../common/ag_gemm.h"
+#include "../../common/gemm_host.h"
 
 enum ag2_gather { AG2_TWO_LEVEL, AG2_DIRECT };
 
@@ -20,7 +21,7 @@ struct ag2_config {
     uint32_t cluster, panel, comm_blocks, blocks;
 };
 
-enum { AG2_SETS = 2, AG2_RANKS = 64 };
+enum { AG2_SETS = 2, AG2_RANKS = GEMM_PLACES };
 
 struct ag2_layout {
     uint32_t size, max_rows, n, k;
@@ -52,8 +53,8 @@ enum ag2_way { AG2_OWN, AG2_STORED, AG2_LOADED, AG2_PUT };
 
 /* Between this rank and the others; the same in all calls. */
 struct ag2_routes {
-    uint32_t node[AG2_RANKS], place[AG2_RANKS]; /* of each rank; place: in its node */
-    uint32_t me, nodes, per_node;
+    struct gemm_places at;
+    uint32_t me;
     uint32_t sender[AG2_RANKS]; /* of each source's chunks, to this rank */
     enum ag2_way way[AG2_RANKS];
     bool passes_on[AG2_RANKS];              /* this rank does, a source's chunks within its node */

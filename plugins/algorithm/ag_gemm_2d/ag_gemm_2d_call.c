@@ -1,8 +1,6 @@
 /* What ag_gemm_2d.h declares. */
 #include "ag_gemm_2d.h"
 
-#include "../../common/gemm_host.h"
-
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -10,52 +8,24 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* ---- who sends to whom ---- */
 
-static enum epa_status find_places(const struct ag2_layout *l, const struct epa_world *w,
-                                   struct ag2_routes *r, struct epa_error *err)
-{
-    uint32_t ranks_of[AG2_RANKS] = {0};
-
-    for (uint32_t i = 0; i < w->size; i++) {
-        r->node[i] = w->node != NULL ? w->node[i] : 0;
-        r->place[i] = ranks_of[r->node[i]]++;
-        r->nodes = r->node[i] + 1 > r->nodes ? r->node[i] + 1 : r->nodes;
-    }
-    r->per_node = ranks_of[r->node[w->rank]];
-    for (uint32_t i = 0; i < r->nodes && l->two_level; i++)
-        if (ranks_of[i] != r->per_node)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "ag_gemm_2d with gather: 2d needs as many ranks on each node: node %u "
-                            "has %u, and that of rank %u has %u; set gather: 1d",
-                            i, ranks_of[i], w->rank, r->per_node);
-    return EPA_OK;
-}
-
-static uint32_t rank_at(const struct ag2_routes *r, uint32_t node, uint32_t place)
-{
-    uint32_t rank = 0;
-
-    while (r->node[rank] != node || r->place[rank] != place)
-        rank++;
-    return rank;
-}
-
 enum epa_status ag2_find_routes(const struct ag2_layout *l, const struct epa_world *w,
                                 char *const *peer_heap, struct ag2_routes *out,
                                 struct epa_error *err)
 {
     struct ag2_routes r = {.me = w->rank};
     uint32_t me = w->rank;
-    enum epa_status status = find_places(l, w, &r, err);
+    enum epa_status status = gemm_find_places("ag_gemm_2d", w, l->two_level, &r.at, err);
 
     if (status != EPA_OK)
         return status;
     for (uint32_t i = 0; i < w->size; i++) {
         uint32_t s = (me + i) % w->size;
-        bool mate = r.node[s] == r.node[me], counterpart = r.place[s] == r.place[me];
+        bool mate = r.at.node[s] == r.at.node[me], counterpart = r.at.place[s] == r.at.place[me];
         bool in_reach = mate && peer_heap[s] != NULL;
 
-        r.sender[s] =
-            l->two_level && !mate && !counterpart ? rank_at(&r, r.node[me], r.place[s]) : s;
+        r.sender[s] = l->two_level && !mate && !counterpart
+                          ? gemm_rank_at(&r.at, r.at.node[me], r.at.place[s])
+                          : s;
         r.passes_on[s] = s == me || (l->two_level && !mate && counterpart);
         if (s == me)
             continue;
@@ -69,10 +39,10 @@ enum epa_status ag2_find_routes(const struct ag2_layout *l, const struct epa_wor
     for (uint32_t s = 0; s < w->size; s++) {
         uint32_t sender = r.sender[s];
 
-        r.way[s] = s == me                                                     ? AG2_OWN
-                   : r.node[sender] != r.node[me] || peer_heap[sender] == NULL ? AG2_PUT
-                   : l->config.mode == AG_GEMM_PULL                            ? AG2_LOADED
-                                                                               : AG2_STORED;
+        r.way[s] = s == me                                                           ? AG2_OWN
+                   : r.at.node[sender] != r.at.node[me] || peer_heap[sender] == NULL ? AG2_PUT
+                   : l->config.mode == AG_GEMM_PULL                                  ? AG2_LOADED
+                                                                                     : AG2_STORED;
     }
     *out = r;
     return EPA_OK;
@@ -90,15 +60,6 @@ static void find_starts(struct ag2_call *c, const struct ag2_layout *l, const ui
     }
 }
 
-/* When a rank's rows have their turn: those of this rank first, then of the ranks after it in this
- * node, then of the nodes after it. */
-static uint32_t turn_of(const struct ag2_routes *r, uint32_t size, uint32_t rank)
-{
-    uint32_t node = (r->node[rank] + r->nodes - r->node[r->me]) % r->nodes;
-
-    return node * size + (r->place[rank] + size - r->place[r->me]) % size;
-}
-
 static void add_blocks(struct ag2_call *c, const struct ag2_layout *l, const struct ag2_routes *r,
                        uint32_t row, uint32_t rows, uint32_t c_row)
 {
@@ -112,7 +73,7 @@ static void add_blocks(struct ag2_call *c, const struct ag2_layout *l, const str
                                 .c_row = c_row + done};
         while (c->raw_start[rank + 1] <= b->c_row)
             rank++;
-        b->turn = l->config.order == AG_GEMM_NONE ? 0 : turn_of(r, l->size, rank);
+        b->turn = l->config.order == AG_GEMM_NONE ? 0 : gemm_turn_of(&r->at, r->me, rank);
         c->order[c->n_blocks] = c->n_blocks;
         c->n_blocks++;
     }
