@@ -348,24 +348,35 @@ enum epa_status algo_wait_for_ranks(struct algo_host *h, uint32_t first, uint64_
 /* Between two looks at the clock and the transport; with cores enough, before others may run. */
 enum { LOOKS = 64, LOOK_SPIN_NS = 20000 };
 
-enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
+bool algo_look_pause(struct algo_host *h, struct algo_look *look)
+{
+    epa_backoff(look->waited_ns, h->crowded ? 0 : LOOK_SPIN_NS);
+    return ++look->turns % LOOKS == 0 || h->crowded;
+}
+
+void algo_look_report(struct algo_host *h, struct algo_look *look)
 {
     struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
                                .what = look->what,
-                               .number = EPA_WAIT_NOBODY,
+                               .number = look->number,
                                .peer = look->peer,
                                .seen = look->seen,
                                .wanted = look->wanted};
-    enum epa_status status;
 
-    epa_backoff(look->waited_ns, h->crowded ? 0 : LOOK_SPIN_NS);
-    if (++look->turns % LOOKS != 0 && !h->crowded)
-        return EPA_OK;
-    status = h->t->ops->progress(h->t);
     if (look->begun_ns == 0)
         look->begun_ns = epa_now_ns();
     w.waited_ns = look->waited_ns = epa_now_ns() - look->begun_ns;
     epa_wait_report(h->observer, &w, &look->reported_ns);
+}
+
+enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
+{
+    enum epa_status status;
+
+    if (!algo_look_pause(h, look))
+        return EPA_OK;
+    status = h->t->ops->progress(h->t);
+    algo_look_report(h, look);
     if (status == EPA_OK && look->waited_ns > h->timeout_ns)
         status = EPA_ERR_TIMEOUT;
     if (status == EPA_OK)
@@ -376,6 +387,26 @@ enum epa_status algo_look_again(struct algo_host *h, struct algo_look *look)
                      (double)look->waited_ns * 1e-9, (unsigned long long)look->seen,
                      (unsigned long long)look->wanted,
                      status == EPA_ERR_ABORTED ? ", when another rank had failed" : "");
+}
+
+/* ---- passes ---- */
+
+enum epa_status algo_tend(struct algo_host *h, struct algo_pass *pass, uint32_t worker,
+                          uint32_t workers, enum epa_status (*serve)(struct algo_host *))
+{
+    uint64_t begun = epa_now_ns();
+    enum epa_status status = EPA_OK;
+
+    if (worker != 0) { /* relaxed: the end of the pass carries what it did */
+        __atomic_add_fetch(&pass->done, 1, __ATOMIC_RELAXED);
+        return EPA_OK;
+    }
+    while (__atomic_load_n(&pass->done, __ATOMIC_RELAXED) + 1 < workers && status == EPA_OK &&
+           !algo_stopped(pass)) {
+        epa_backoff(epa_now_ns() - begun, h->crowded ? 0 : LOOK_SPIN_NS);
+        status = serve != NULL ? serve(h) : h->t->ops->progress(h->t);
+    }
+    return status;
 }
 
 /* ---- buffer sets ---- */

@@ -341,12 +341,16 @@ static inline enum epa_status algo_wait_for_all(struct algo_host *h, uint32_t fi
 /* A wait for what a rank in reach stores, by looking at it; the rest begins with 0. */
 struct algo_look {
     const char *what; /* is waited for, of `peer`; as for algo_wait() */
-    uint32_t peer, turns;
+    uint32_t peer, number, turns;
     uint64_t seen, wanted, begun_ns, waited_ns, reported_ns;
 };
 
-/* After a look in vain: pauses. EPA_OK: look again; or the time is over, or another rank has
- * failed. */
+/* For workers. After a look in vain: pauses; true: it is time for the clock and the transport, too:
+ * then algo_look_report() says how long it has waited, to who watches and in waited_ns. */
+bool algo_look_pause(struct algo_host *, struct algo_look *);
+void algo_look_report(struct algo_host *, struct algo_look *);
+/* All of that, for the rank's own thread. EPA_OK: look again; or the time is over, or another rank
+ * has failed. */
 enum epa_status algo_look_again(struct algo_host *, struct algo_look *);
 /* It has arrived, if status is EPA_OK. */
 static inline void algo_look_done(struct algo_host *h, const struct algo_look *look,
@@ -355,6 +359,35 @@ static inline void algo_look_done(struct algo_host *h, const struct algo_look *l
     if (status == EPA_OK)
         epa_wait_clear(h->observer, look->reported_ns);
 }
+
+/* ---- passes ---- */
+
+/* What workers do together, and what ends it early. All 0 at first. */
+struct algo_pass {
+    uint32_t done, stopped; /* workers that have ended; one has failed: the rest is left undone */
+    enum epa_status status; /* of who stopped it */
+};
+
+/* For workers: ends the pass; false: another was first. */
+static inline bool algo_stop(struct algo_pass *pass, enum epa_status status)
+{
+    /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
+    if (__atomic_exchange_n(&pass->stopped, 1, __ATOMIC_RELAXED) != 0)
+        return false;
+    pass->status = status;
+    return true;
+}
+
+static inline bool algo_stopped(const struct algo_pass *pass)
+{
+    return __atomic_load_n(&pass->stopped, __ATOMIC_RELAXED) != 0;
+}
+
+/* The last that a worker does in a pass that waits: the rank's own thread, which alone may call
+ * the transport, keeps it going until the others are done, or one has stopped the pass; by serve(),
+ * or NULL: by progress alone. Returns what that did last. */
+enum epa_status algo_tend(struct algo_host *, struct algo_pass *, uint32_t worker, uint32_t workers,
+                          enum epa_status (*serve)(struct algo_host *));
 
 /* ---- buffer sets ---- */
 

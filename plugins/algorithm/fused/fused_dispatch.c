@@ -279,7 +279,7 @@ uint32_t fused_row_units(const struct fused_host *h, uint32_t source)
 static void refuse(struct fused_host *h, uint32_t source, const char *what, uint64_t seen,
                    uint64_t most)
 {
-    if (fused_stop(h, EPA_ERR_MISMATCH))
+    if (algo_stop(&h->pass, EPA_ERR_MISMATCH))
         (void)algo_fail(&h->a, EPA_ERR_MISMATCH, "the header of rank %u says %s %llu of %llu",
                         source, what, (unsigned long long)seen, (unsigned long long)most);
 }
@@ -344,7 +344,7 @@ static bool place_sources(struct fused_host *h)
         }
         if (entries <= l->entries && (l->padded || rows <= l->rows))
             continue;
-        if (fused_stop(h, EPA_ERR_CONFIG))
+        if (algo_stop(&h->pass, EPA_ERR_CONFIG))
             (void)algo_fail(&h->a, EPA_ERR_CONFIG,
                             "rank %u would receive %llu entries and has room for %llu: raise "
                             "algorithm.capacity, or set it to 0",

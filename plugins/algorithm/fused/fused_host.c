@@ -40,22 +40,6 @@
 
 #include <epa2a/wait.h>
 
-/* ---- the end of a call that fails ---- */
-
-bool fused_stop(struct fused_host *h, enum epa_status status)
-{
-    /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
-    if (__atomic_exchange_n(&h->stop, 1, __ATOMIC_RELAXED) != 0)
-        return false;
-    h->status = status;
-    return true;
-}
-
-static bool fused_stopped(const struct fused_host *h)
-{
-    return __atomic_load_n(&h->stop, __ATOMIC_RELAXED) != 0;
-}
-
 /* ---- puts ---- */
 
 void fused_request(struct fused_host *h, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
@@ -153,7 +137,7 @@ void fused_poll(struct fused_host *h, uint32_t worker)
 {
     enum epa_status status;
 
-    if (worker != 0 || fused_stopped(h))
+    if (worker != 0 || algo_stopped(&h->pass))
         return;
     status = h->a.t->ops->progress(h->a.t);
     if (status == EPA_OK && h->a.far != 0) {
@@ -164,15 +148,13 @@ void fused_poll(struct fused_host *h, uint32_t worker)
         }
     }
     if (status != EPA_OK && status != EPA_AGAIN)
-        (void)fused_stop(h, status);
+        (void)algo_stop(&h->pass, status);
 }
 
 /* ---- waits ---- */
 
-enum { LOOKS = 64, SPIN_NS = 20000 };
-
-static void explain_timeout(struct fused_host *h, const struct fused_wait *why, uint64_t seen,
-                            uint64_t wanted, uint64_t waited_ns)
+static void explain_timeout(struct fused_host *h, const struct fused_wait *why,
+                            const struct algo_look *look)
 {
     char rows[48] = "", who[32] = "", tile[80] = "";
 
@@ -188,43 +170,36 @@ static void explain_timeout(struct fused_host *h, const struct fused_wait *why, 
                  why->row, why->row + why->rows - 1);
     (void)algo_fail(&h->a, EPA_ERR_TIMEOUT,
                     "epoch %llu, %swaited %.3f s for %s%s%s (is at %llu, wants %llu)",
-                    (unsigned long long)h->epoch, tile, (double)waited_ns * 1e-9, why->what, rows,
-                    who, (unsigned long long)seen, (unsigned long long)wanted);
+                    (unsigned long long)h->epoch, tile, (double)look->waited_ns * 1e-9, why->what,
+                    rows, who, (unsigned long long)look->seen, (unsigned long long)look->wanted);
 }
 
 static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *word, uint64_t wanted,
                       const struct fused_wait *why)
 {
-    struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
-                               .what = why->what,
-                               .number = why->first,
-                               .peer = why->peer,
-                               .wanted = wanted};
+    struct algo_look look = {
+        .what = why->what, .number = why->first, .peer = why->peer, .wanted = wanted};
     /* Who waits for a rank says so first. */
     uint64_t limit = why->peer != ALGO_NONE ? h->a.timeout_ns : 2 * h->a.timeout_ns;
-    uint64_t begun = 0, waited = 0, reported = 0;
 
     /* Acquire: pairs with the release of whoever counts the word up. */
-    for (uint32_t turn = 1; (w.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted; turn++) {
-        bool looks = turn % LOOKS == 0 || h->a.crowded;
+    while ((look.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted) {
+        bool looks = algo_look_pause(&h->a, &look);
 
-        epa_backoff(waited, h->a.crowded ? 0 : SPIN_NS);
         if (looks || h->a.far != 0)
             fused_poll(h, worker);
         if (!looks)
             continue;
-        if (fused_stopped(h))
+        if (algo_stopped(&h->pass))
             return false;
-        begun = begun == 0 ? epa_now_ns() : begun;
-        w.waited_ns = waited = epa_now_ns() - begun;
-        epa_wait_report(h->a.observer, &w, &reported);
-        if (waited <= limit)
+        algo_look_report(&h->a, &look);
+        if (look.waited_ns <= limit)
             continue;
-        if (fused_stop(h, EPA_ERR_TIMEOUT))
-            explain_timeout(h, why, w.seen, wanted, waited);
+        if (algo_stop(&h->pass, EPA_ERR_TIMEOUT))
+            explain_timeout(h, why, &look);
         return false;
     }
-    epa_wait_clear(h->a.observer, reported);
+    epa_wait_clear(h->a.observer, look.reported_ns);
     return true;
 }
 
@@ -302,7 +277,7 @@ static void run_queue(struct fused_host *h, uint32_t worker, enum fused_queue_nu
     }
     if (!deals)
         i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
-    while (i < q->n && !fused_stopped(h)) {
+    while (i < q->n && !algo_stopped(&h->pass)) {
         run_task(h, worker, &q->task[i]);
         i = deals ? i + q->workers : __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
     }
@@ -317,19 +292,10 @@ static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint
     return n[q] == 0 ? q != FUSED_Q_TAIL : worker >= first[q] && worker - first[q] < n[q];
 }
 
-/* Worker 0 serves the transport until the others are done. */
-static void tend(struct fused_host *h, uint32_t worker, uint32_t workers)
+static enum epa_status serve(struct algo_host *h)
 {
-    uint64_t begun = epa_now_ns();
-
-    if (worker != 0) { /* relaxed: the end of the pass carries what it did */
-        __atomic_add_fetch(&h->done, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    while (__atomic_load_n(&h->done, __ATOMIC_RELAXED) + 1 < workers && !fused_stopped(h)) {
-        epa_backoff(epa_now_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
-        fused_poll(h, worker);
-    }
+    fused_poll((struct fused_host *)h, 0); /* the first member; it stops the pass itself */
+    return EPA_OK;
 }
 
 static void work(void *arg, uint32_t worker, uint32_t workers)
@@ -353,7 +319,7 @@ static void work(void *arg, uint32_t worker, uint32_t workers)
         if (combines)
             run_queue(h, worker, FUSED_Q_COMBINE);
     }
-    tend(h, worker, workers);
+    (void)algo_tend(&h->a, &h->pass, worker, workers, serve);
 }
 
 /* What there is to put, and then that it is in place. */
@@ -376,8 +342,7 @@ static void begin_call(struct fused_host *h, struct epa_moe *m)
     m->epoch = h->a.epoch = ++h->epoch;
     h->set = h->epoch % FUSED_BUFFERS;
     h->requests = h->issued = 0;
-    h->stop = 0;
-    h->status = EPA_OK;
+    h->pass = (struct algo_pass){0};
     h->downs_done = 0;
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
         h->queue[q].n = h->queue[q].next = 0;
@@ -398,8 +363,7 @@ static void begin_again(struct fused_host *h, struct epa_moe *m)
 {
     h->m = m;
     h->requests = h->issued = 0;
-    h->stop = 0;
-    h->status = EPA_OK;
+    h->pass = (struct algo_pass){0};
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
         h->queue[q].n = h->queue[q].next = 0;
     fused_list_gemms(h);
@@ -421,9 +385,9 @@ static enum epa_status call(struct epa_algorithm *a, struct epa_problem *problem
     for (h->launch = 0; h->launch < launches; h->launch++) {
         if (!algo_phase(&h->a, status, h->launch == 0 ? "tasks" : "tasks_down"))
             break;
-        h->done = 0;
+        h->pass.done = 0;
         status = algo_parallel(&h->a, work, h);
-        status = status == EPA_OK ? h->status : status;
+        status = status == EPA_OK ? h->pass.status : status;
     }
     if (algo_phase(&h->a, status, "quiet"))
         status = leave(h);

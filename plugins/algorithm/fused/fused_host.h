@@ -146,9 +146,8 @@ struct fused_host {
     struct fused_request *request;
     uint32_t requests, issued, request_room; /* requests: atomic */
     uint32_t launch;                         /* 0, or 1: the second of two */
-    uint64_t *counted;      /* not NULL: nothing is allocated, bytes are added up here */
-    uint32_t stop, done;    /* of workers */
-    enum epa_status status; /* why `stop` */
+    uint64_t *counted; /* not NULL: nothing is allocated, bytes are added up here */
+    struct algo_pass pass;
     uint16_t name[FUSED_KINDS], wait_name;
 };
 
@@ -251,8 +250,6 @@ void fused_poll(struct fused_host *, uint32_t worker);
 /* For worker 0 to put, now or later. */
 void fused_request(struct fused_host *, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
                    uint32_t signal);
-/* Ends the call: true: this is the first reason. */
-bool fused_stop(struct fused_host *, enum epa_status);
 void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kind, uint32_t item,
                     uint32_t part);
 

@@ -181,7 +181,7 @@ static enum epa_status add_routes(struct ll_host *h, struct ll_set *s, uint32_t 
 /* Of all other ranks, whoever comes first. */
 static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
 {
-    struct algo_look look = {.what = "counts", .wanted = s->s.epoch};
+    struct algo_look look = {.what = "counts", .number = EPA_WAIT_NOBODY, .wanted = s->s.epoch};
     uint64_t left = UINT64_MAX >> (LL_RANKS - h->l.size) & ~(1ull << h->a.world.rank);
     uint16_t name = epa_trace_name(h->a.trace, "counts_from");
     uint64_t begin = epa_trace_now(h->a.trace), end;

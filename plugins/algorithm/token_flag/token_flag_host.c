@@ -40,26 +40,21 @@
 
 /* ---- passes of workers ---- */
 
-/* Between two looks at the clock and the transport; with cores enough, before others may run. */
-enum { LOOKS = 64, SPIN_NS = 20000 };
-
 enum epa_status tf_run_pass(struct tf_task *task,
                             void (*fn)(void *, uint32_t worker, uint32_t workers))
 {
     enum epa_status status;
 
-    task->done = 0;
+    task->pass.done = 0;
     status = algo_parallel(&task->h->a, fn, task);
-    return status == EPA_OK ? task->status : status;
+    return status == EPA_OK ? task->pass.status : status;
 }
 
 bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
                   uint32_t row)
 {
-    /* Relaxed: it only says that all is over; the end of the pass carries the rest. */
-    if (__atomic_exchange_n(&task->stop, 1, __ATOMIC_RELAXED) != 0)
+    if (!algo_stop(&task->pass, status))
         return false;
-    task->status = status;
     task->h->a.last.what = what;
     task->h->a.last.peer = peer;
     task->h->a.last.row = row;
@@ -76,59 +71,39 @@ bool tf_await_flag(struct tf_task *task, const uint64_t *flag, uint32_t worker, 
                    uint32_t peer, uint32_t row)
 {
     struct tf_host *h = task->h;
-    struct epa_wait_state w = {.kind = EPA_WAIT_DATA,
-                               .what = what,
-                               .number = row,
-                               .peer = peer,
-                               .wanted = task->set->epoch};
-    uint64_t begun = 0, waited = 0, reported = 0;
+    struct algo_look look = {.what = what, .number = row, .peer = peer, .wanted = task->set->epoch};
 
-    for (uint32_t turn = 1; !has_arrived(flag, task->set->epoch); turn++) {
+    while (!has_arrived(flag, task->set->epoch)) {
         enum epa_status status = EPA_OK;
 
-        epa_backoff(waited, h->a.crowded ? 0 : SPIN_NS);
-        if (turn % LOOKS != 0 && !h->a.crowded)
+        if (!algo_look_pause(&h->a, &look))
             continue;
-        if (tf_stopped(task))
+        if (algo_stopped(&task->pass))
             return false;
         if (worker == 0)
             status = h->a.t->ops->progress(h->a.t);
-        if (begun == 0)
-            begun = epa_now_ns();
-        waited = epa_now_ns() - begun;
-        if (status == EPA_OK && waited > h->a.timeout_ns)
+        look.seen = __atomic_load_n(flag, __ATOMIC_RELAXED);
+        algo_look_report(&h->a, &look);
+        if (status == EPA_OK && look.waited_ns > h->a.timeout_ns)
             status = EPA_ERR_TIMEOUT;
-        w.waited_ns = waited;
-        w.seen = __atomic_load_n(flag, __ATOMIC_RELAXED);
-        epa_wait_report(h->a.observer, &w, &reported);
         if (status == EPA_OK)
             continue;
         if (tf_stop_pass(task, status, what, peer, row) && status == EPA_ERR_TIMEOUT)
             (void)algo_fail(&h->a, status, "waited %.3f s for %s %u of rank %u",
-                            (double)waited * 1e-9, what, row, peer);
+                            (double)look.waited_ns * 1e-9, what, row, peer);
         return false;
     }
-    epa_wait_clear(h->a.observer, reported);
+    epa_wait_clear(h->a.observer, look.reported_ns);
     return true;
 }
 
 void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 {
-    struct tf_host *h = task->h;
-    uint64_t begun = epa_now_ns();
-    enum epa_status status = EPA_OK;
+    struct algo_host *h = &task->h->a;
+    enum epa_status status = algo_tend(h, &task->pass, worker, workers, NULL);
 
-    if (worker != 0) { /* relaxed: the end of the pass carries what it did */
-        __atomic_add_fetch(&task->done, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    while (__atomic_load_n(&task->done, __ATOMIC_RELAXED) + 1 < workers && status == EPA_OK &&
-           !tf_stopped(task)) {
-        epa_backoff(epa_now_ns() - begun, h->a.crowded ? 0 : SPIN_NS);
-        status = h->a.t->ops->progress(h->a.t);
-    }
     if (status != EPA_OK)
-        (void)tf_stop_pass(task, status, "the other workers of rank", h->a.world.rank, 0);
+        (void)tf_stop_pass(task, status, "the other workers of rank", h->world.rank, 0);
 }
 
 /* ---- dispatch_send: counts ---- */

@@ -47,14 +47,12 @@ struct tf_task {
     struct tf_host *h;
     struct algo_set *set;
     struct epa_moe *m;
-    uint64_t begin, end;    /* what is done now: tokens, or entries */
-    bool counts;            /* the first worker sends counts of rows before its own rows */
-    bool resets;            /* and clears the counters that the other half of dispatch uses */
-    bool waits;             /* what is read may not have arrived yet */
-    bool arrows;            /* with a profile: those of rows end as rows are copied */
-    uint32_t done;          /* workers that have ended */
-    uint32_t stop;          /* one has failed: the rest is left undone */
-    enum epa_status status; /* who stopped, says why in h->a.last */
+    uint64_t begin, end;   /* what is done now: tokens, or entries */
+    bool counts;           /* the first worker sends counts of rows before its own rows */
+    bool resets;           /* and clears the counters that the other half of dispatch uses */
+    bool waits;            /* what is read may not have arrived yet */
+    bool arrows;           /* with a profile: those of rows end as rows are copied */
+    struct algo_pass pass; /* who stopped it says why in h->a.last */
 };
 
 /* Row `row` of `source` at whoever receives it. */
@@ -147,13 +145,8 @@ bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker, cons
 /* Ends the pass with a failure: of what, from which rank; false: another was first. */
 bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
                   uint32_t row);
-static inline bool tf_stopped(const struct tf_task *task)
-{
-    return __atomic_load_n(&task->stop, __ATOMIC_RELAXED) != 0;
-}
 
-/* The last that a worker does in a pass that waits: the rank's own thread, which alone may
- * call the transport, keeps it going while others wait. */
+/* The last that a worker does in a pass that waits. */
 void tf_tend(struct tf_task *, uint32_t worker, uint32_t workers);
 
 /* What has arrived so far of the dispatch under way, without a wait. */
