@@ -340,6 +340,16 @@ static const struct epa_stage stages[] = {
     {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
 };
 
+/* What tiles wait for, in words. */
+static const struct {
+    const char *who, *what, *state;
+} of_tile[] = {
+    [FUSED_WAIT_ROWS] = {"tiles", "its rows", "have arrived"},
+    [FUSED_WAIT_EXPERT] = {"tiles", "all rows of the expert", "have arrived"},
+    [FUSED_WAIT_COPIES] = {"tiles", "the tail to copy its rows", "are there"},
+    [FUSED_WAIT_ACTS] = {"output tiles", "the intermediate", "halves of tiles are there"},
+};
+
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     double waited = (double)f->waited_ns * 1e-9;
@@ -354,14 +364,10 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        seen, f->peer, wanted);
         return;
     case FUSED_WAIT_COUNTS:
-        (void)epa_fail(err, status,
-                       "call %llu: waited %.3f s for counts of rank %u: the last are of call %llu",
-                       wanted, waited, f->peer, seen);
-        return;
     case FUSED_WAIT_CHOICES:
-        (void)epa_fail(err, status,
-                       "call %llu: waited %.3f s for choices of rank %u: the last are of call %llu",
-                       wanted, waited, f->peer, seen);
+        (void)epa_fail(
+            err, status, "call %llu: waited %.3f s for %s of rank %u: the last are of call %llu",
+            wanted, waited, f->what == FUSED_WAIT_COUNTS ? "counts" : "choices", f->peer, seen);
         return;
     case FUSED_WAIT_TOKEN:
         (void)epa_fail(err, status,
@@ -370,30 +376,14 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        rank, waited, f->index, f->peer, seen, wanted);
         return;
     case FUSED_WAIT_ROWS:
-        (void)epa_fail(err, status,
-                       "tiles of block %u, of expert %u of rank %u: waited %.3f s for its rows: "
-                       "%llu of %llu have arrived",
-                       f->index, f->peer, rank, waited, seen, wanted);
-        return;
     case FUSED_WAIT_EXPERT:
-        (void)epa_fail(
-            err, status,
-            "tiles of block %u, of expert %u of rank %u: waited %.3f s for all rows of the "
-            "expert: %llu of %llu have arrived",
-            f->index, f->peer, rank, waited, seen, wanted);
-        return;
     case FUSED_WAIT_COPIES:
-        (void)epa_fail(
-            err, status,
-            "tiles of block %u, of expert %u of rank %u: waited %.3f s for the tail to copy "
-            "its rows: %llu of %llu are there",
-            f->index, f->peer, rank, waited, seen, wanted);
-        return;
     case FUSED_WAIT_ACTS:
         (void)epa_fail(err, status,
-                       "output tiles of block %u, of expert %u of rank %u: waited %.3f s for the "
-                       "intermediate: %llu of %llu halves of tiles are there",
-                       f->index, f->peer, rank, waited, seen, wanted);
+                       "%s of block %u, of expert %u of rank %u: waited %.3f s for %s: %llu of "
+                       "%llu %s",
+                       of_tile[f->what].who, f->index, f->peer, rank, waited, of_tile[f->what].what,
+                       seen, wanted, of_tile[f->what].state);
         return;
     case FUSED_WAIT_OUTPUTS:
         (void)epa_fail(err, status,

@@ -426,3 +426,46 @@ void fused_combine(struct fused_host *h, uint32_t worker, uint32_t item)
                              (uint16_t *)h->m->out + (size_t)t * l->hidden);
     }
 }
+
+/* ---- set-up ---- */
+
+void fused_make_gemms(struct fused_host *h)
+{
+    const struct fused_layout *l = &h->l;
+    uint32_t panels = h->c.tail ? 2 * h->a.workers + 2 : h->a.workers;
+
+    h->panel_ring = panels;
+    h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : 2 * h->a.workers + 2;
+    h->panel_bytes = epa_gemm_a_bytes(l->block_rows, l->hidden);
+    h->inter_bytes = epa_gemm_a_bytes(l->block_rows, l->ffn);
+    h->up_bytes = epa_gemm_b_bytes(l->weights, l->up_rows, l->hidden);
+    h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
+    h->tile_bytes = epa_round_up(2 * (size_t)l->block_rows * FUSED_TILE * sizeof(float) + l->hidden,
+                                 FUSED_LINE);
+    h->weights = fused_alloc(h, (size_t)l->local * (h->up_bytes + h->down_bytes));
+    h->panel = fused_alloc(h, panels * h->panel_bytes);
+    h->inter = fused_alloc(h, h->inter_ring * h->inter_bytes);
+    h->slot = fused_alloc(h, l->entries * l->hidden * sizeof(float));
+    h->panel_scale =
+        fused_alloc_list(h, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
+    h->inter_scale =
+        fused_alloc_list(h, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
+    h->held = fused_alloc_list(h, h->a.workers, sizeof(*h->held));
+    h->tile = fused_alloc_list(h, h->a.workers, h->tile_bytes);
+}
+
+void fused_pack_weights(void *arg, uint32_t worker, uint32_t workers)
+{
+    struct fused_host *h = arg;
+    const struct fused_layout *l = &h->l;
+    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2;
+
+    for (uint32_t e = worker; e < l->local; e += workers) {
+        char *to = h->weights + e * (h->up_bytes + h->down_bytes);
+
+        h->gemm->pack_b((const char *)h->mlp.up + (size_t)e * l->up_rows * l->hidden * element,
+                        l->hidden, l->up_rows, l->hidden, to);
+        h->gemm->pack_b((const char *)h->mlp.down + (size_t)e * l->hidden * l->ffn * element,
+                        l->ffn, l->hidden, l->ffn, to + h->up_bytes);
+    }
+}

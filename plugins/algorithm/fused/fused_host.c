@@ -434,24 +434,7 @@ static void destroy(struct epa_algorithm *a)
     algo_destroy(a);
 }
 
-/* Each worker packs the weights of some experts, so that they are near its core. */
-static void pack_weights(void *arg, uint32_t worker, uint32_t workers)
-{
-    struct fused_host *h = arg;
-    const struct fused_layout *l = &h->l;
-    size_t element = l->weights == EPA_FP8_E4M3 ? 1 : 2;
-
-    for (uint32_t e = worker; e < l->local; e += workers) {
-        char *to = h->weights + e * (h->up_bytes + h->down_bytes);
-
-        h->gemm->pack_b((const char *)h->mlp.up + (size_t)e * l->up_rows * l->hidden * element,
-                        l->hidden, l->up_rows, l->hidden, to);
-        h->gemm->pack_b((const char *)h->mlp.down + (size_t)e * l->hidden * l->ffn * element,
-                        l->ffn, l->hidden, l->ffn, to + h->up_bytes);
-    }
-}
-
-static void *take(struct fused_host *h, size_t bytes)
+void *fused_alloc(struct fused_host *h, size_t bytes)
 {
     void *memory = NULL;
 
@@ -462,35 +445,12 @@ static void *take(struct fused_host *h, size_t bytes)
     return memory;
 }
 
-static void *list(struct fused_host *h, size_t n, size_t size)
+void *fused_alloc_list(struct fused_host *h, size_t n, size_t size)
 {
     if (h->counted == NULL)
         return algo_alloc(&h->a, n, size);
     *h->counted += n * size + 2 * FUSED_LINE; /* with what algo_alloc() adds */
     return NULL;
-}
-
-static void make_gemms(struct fused_host *h)
-{
-    const struct fused_layout *l = &h->l;
-    uint32_t panels = h->c.tail ? 2 * h->a.workers + 2 : h->a.workers;
-
-    h->panel_ring = panels;
-    h->inter_ring = h->c.launches == FUSED_TWO ? l->blocks : 2 * h->a.workers + 2;
-    h->panel_bytes = epa_gemm_a_bytes(l->block_rows, l->hidden);
-    h->inter_bytes = epa_gemm_a_bytes(l->block_rows, l->ffn);
-    h->up_bytes = epa_gemm_b_bytes(l->weights, l->up_rows, l->hidden);
-    h->down_bytes = epa_gemm_b_bytes(l->weights, l->hidden, l->ffn);
-    h->tile_bytes = epa_round_up(2 * (size_t)l->block_rows * FUSED_TILE * sizeof(float) + l->hidden,
-                                 FUSED_LINE);
-    h->weights = take(h, (size_t)l->local * (h->up_bytes + h->down_bytes));
-    h->panel = take(h, panels * h->panel_bytes);
-    h->inter = take(h, h->inter_ring * h->inter_bytes);
-    h->slot = take(h, l->entries * l->hidden * sizeof(float));
-    h->panel_scale = list(h, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
-    h->inter_scale = list(h, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
-    h->held = list(h, h->a.workers, sizeof(*h->held));
-    h->tile = list(h, h->a.workers, h->tile_bytes);
 }
 
 static void make_lists(struct fused_host *h)
@@ -507,32 +467,33 @@ static void make_lists(struct fused_host *h)
         [FUSED_Q_COMBINE] = (l->max_tokens + FUSED_COMBINE_TOKENS - 1) / FUSED_COMBINE_TOKENS,
     };
 
-    h->place = list(h, (size_t)l->max_tokens * l->places, sizeof(*h->place));
-    h->out_start = list(h, l->size + 1, sizeof(*h->out_start));
-    h->token = list(h, l->out_rows, sizeof(*h->token));
-    h->first_expert = list(h, l->out_rows, sizeof(*h->first_expert));
-    h->key_next = list(h, l->experts + 1, sizeof(*h->key_next));
-    h->expert_left = list(h, l->experts, sizeof(*h->expert_left));
-    h->chunk = list(h, chunks, sizeof(*h->chunk));
-    h->head = list(h, l->size, sizeof(*h->head));
-    h->row_base = list(h, l->size, sizeof(*h->row_base));
-    h->sent_base = list(h, l->size, sizeof(*h->sent_base));
-    h->entry_row = list(h, l->entries, sizeof(*h->entry_row));
-    h->choice_entry = list(h, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
-    h->left = list(h, rows, sizeof(*h->left));
-    h->chunk_left = list(h, chunks, sizeof(*h->chunk_left));
-    h->count = list(h, l->local, sizeof(*h->count));
-    h->entry_start = list(h, l->local, sizeof(*h->entry_start));
-    h->block = list(h, l->blocks, sizeof(*h->block));
-    h->packed = list(h, l->blocks, sizeof(*h->packed));
-    h->ups = list(h, l->blocks, sizeof(*h->ups));
-    h->downs = list(h, l->blocks, sizeof(*h->downs));
-    h->far = list(h, l->size, sizeof(*h->far));
+    h->place = fused_alloc_list(h, (size_t)l->max_tokens * l->places, sizeof(*h->place));
+    h->out_start = fused_alloc_list(h, l->size + 1, sizeof(*h->out_start));
+    h->token = fused_alloc_list(h, l->out_rows, sizeof(*h->token));
+    h->first_expert = fused_alloc_list(h, l->out_rows, sizeof(*h->first_expert));
+    h->key_next = fused_alloc_list(h, l->experts + 1, sizeof(*h->key_next));
+    h->expert_left = fused_alloc_list(h, l->experts, sizeof(*h->expert_left));
+    h->chunk = fused_alloc_list(h, chunks, sizeof(*h->chunk));
+    h->head = fused_alloc_list(h, l->size, sizeof(*h->head));
+    h->row_base = fused_alloc_list(h, l->size, sizeof(*h->row_base));
+    h->sent_base = fused_alloc_list(h, l->size, sizeof(*h->sent_base));
+    h->entry_row = fused_alloc_list(h, l->entries, sizeof(*h->entry_row));
+    h->choice_entry =
+        fused_alloc_list(h, (size_t)l->size * l->source_choices, sizeof(*h->choice_entry));
+    h->left = fused_alloc_list(h, rows, sizeof(*h->left));
+    h->chunk_left = fused_alloc_list(h, chunks, sizeof(*h->chunk_left));
+    h->count = fused_alloc_list(h, l->local, sizeof(*h->count));
+    h->entry_start = fused_alloc_list(h, l->local, sizeof(*h->entry_start));
+    h->block = fused_alloc_list(h, l->blocks, sizeof(*h->block));
+    h->packed = fused_alloc_list(h, l->blocks, sizeof(*h->packed));
+    h->ups = fused_alloc_list(h, l->blocks, sizeof(*h->ups));
+    h->downs = fused_alloc_list(h, l->blocks, sizeof(*h->downs));
+    h->far = fused_alloc_list(h, l->size, sizeof(*h->far));
     if (h->a.far != 0) /* headers, rows, their flags, outputs */
         h->request_room = (uint32_t)(l->size * (1 + 2 * (size_t)l->chunks + l->units));
-    h->request = list(h, h->request_room, sizeof(*h->request));
+    h->request = fused_alloc_list(h, h->request_room, sizeof(*h->request));
     for (uint32_t q = 0; q < FUSED_QUEUES; q++)
-        h->queue[q].task = list(h, room[q], sizeof(*h->queue[q].task));
+        h->queue[q].task = fused_alloc_list(h, room[q], sizeof(*h->queue[q].task));
 }
 
 uint64_t fused_host_bytes(const struct fused_layout *l, const struct fused_config *c,
@@ -544,7 +505,7 @@ uint64_t fused_host_bytes(const struct fused_layout *l, const struct fused_confi
 
     h.a.far = l->puts ? l->size : 0;
     make_lists(&h);
-    make_gemms(&h);
+    fused_make_gemms(&h);
     return bytes;
 }
 
@@ -619,10 +580,10 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     h->rows = gemm_rows_get();
     give_roles(h);
     make_lists(h);
-    make_gemms(h);
+    fused_make_gemms(h);
     name_tasks(h);
     if (!base->no_memory)
-        status = algo_parallel(base, pack_weights, h);
+        status = algo_parallel(base, fused_pack_weights, h);
     if (status != EPA_OK) {
         destroy(&base->base);
         return epa_fail(err, status, "fused: packing the weights failed");

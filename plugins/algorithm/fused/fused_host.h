@@ -15,7 +15,6 @@
 
 #include "kernels/gemm_rows.h"
 #include "../../common/algo_host.h"
-#include "fused_host.h"
 
 enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache */
 enum { FUSED_CACHED = 32 << 20 };   /* bytes of slots that a sum finds in caches */
@@ -250,6 +249,10 @@ void fused_poll(struct fused_host *, uint32_t worker);
 /* For worker 0 to put, now or later. */
 void fused_request(struct fused_host *, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
                    uint32_t signal);
+/* Memory of the backend, or a list in that of the host, until the algorithm is destroyed; NULL
+ * where bytes are only counted. */
+void *fused_alloc(struct fused_host *, size_t bytes);
+void *fused_alloc_list(struct fused_host *, size_t n, size_t size);
 void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kind, uint32_t item,
                     uint32_t part);
 
@@ -266,6 +269,10 @@ uint32_t fused_row_units(const struct fused_host *, uint32_t source);
 
 /* ---- fused_gemm.c ---- */
 
+/* Takes what GEMMs need. */
+void fused_make_gemms(struct fused_host *);
+/* For workers, once: each packs the weights of some experts, so that they are near its core. */
+void fused_pack_weights(void *arg, uint32_t worker, uint32_t workers);
 void fused_pack(struct fused_host *, uint32_t worker, uint32_t block);
 void fused_up(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
 void fused_down(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
