@@ -135,10 +135,6 @@ static enum epa_status check_mlp(const struct epa_moe *m, const struct fused_con
 {
     const struct epa_mlp *mlp = &m->mlp;
 
-    if (mlp->ffn == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused computes the experts' GEMMs and has none for synthetic experts; "
-                        "set expert.kind: mlp");
     if (m->hidden % 128 != 0 || mlp->ffn % 128 != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused needs moe.hidden (%u) and expert.ffn (%u) to be multiples of 128",
@@ -158,15 +154,11 @@ static enum epa_status check_mlp(const struct epa_moe *m, const struct fused_con
     return EPA_OK;
 }
 
-static enum epa_status check_options(const struct epa_moe *m, const struct epa_world *world,
-                                     const struct fused_config *c, struct epa_error *err)
+static enum epa_status check_rows(const struct epa_moe *m, const struct epa_world *world,
+                                  struct epa_error *err)
 {
     uint64_t most = m->topk < m->experts / world->size ? m->topk : m->experts / world->size;
 
-    if (c->tail_workers != 0 && !c->tail)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
-                        c->tail_workers);
     if ((uint64_t)world->size * m->max_tokens * most >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused numbers rows in 32 bits, which ranks (%u) x moe.max_tokens (%u) x "
@@ -175,13 +167,15 @@ static enum epa_status check_options(const struct epa_moe *m, const struct epa_w
     return EPA_OK;
 }
 
-static enum epa_status check_problem(const struct epa_moe *m, const struct epa_world *world,
-                                     const struct fused_config *c, struct epa_error *err)
+enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *world,
+                            const struct fused_config *c, bool device, struct epa_error *err)
 {
     const struct algo_limits limits = {
         .name = "fused",
         .topk = FUSED_TOPK,
         .ranks = FUSED_RANKS,
+        .device_experts = FUSED_DEVICE_EXPERTS,
+        .device_ranks = FUSED_DEVICE_RANKS,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8 ? "dispatch_dtype" : NULL,
         .native = c->dispatch_dtype == ALGO_DTYPE_NATIVE,
         .device_option = c->blocks != 0           ? "blocks"
@@ -189,11 +183,17 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
                          : c->waves != 0          ? "waves"
                                                   : NULL,
     };
-    enum epa_status status = algo_check(&limits, m, world, false, err);
+    enum epa_status status = algo_check(&limits, m, world, device, err);
 
-    if (status == EPA_OK)
-        status = check_mlp(m, c, err);
-    return status == EPA_OK ? check_options(m, world, c, err) : status;
+    if (status == EPA_OK && m->mlp.ffn == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused computes the experts' GEMMs and has none for synthetic experts; "
+                        "set expert.kind: mlp");
+    if (status == EPA_OK && c->tail_workers != 0 && !c->tail)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
+                        c->tail_workers);
+    return status;
 }
 
 static void count_rows(const struct epa_moe *m, const struct fused_config *c,
@@ -254,7 +254,7 @@ static enum epa_status fused_layout_make(const struct epa_moe *m, const struct e
                                          uint32_t transport_flags, const struct fused_config *c,
                                          struct fused_layout *out, struct epa_error *err)
 {
-    enum epa_status status = check_problem(m, world, c, err);
+    enum epa_status status = fused_check(m, world, c, false, err);
     struct fused_layout l = {
         .size = world->size,
         .experts = m->experts,
@@ -274,6 +274,10 @@ static enum epa_status fused_layout_make(const struct epa_moe *m, const struct e
     };
     uint64_t signals;
 
+    if (status == EPA_OK)
+        status = check_mlp(m, c, err);
+    if (status == EPA_OK)
+        status = check_rows(m, world, err);
     if (status != EPA_OK)
         return status;
     l.local = l.experts / l.size;

@@ -7,7 +7,6 @@
 #include <epa2a/algorithm.h>
 
 #include "../../common/algo_options.h"
-#include "fused.h"
 
 enum fused_launches { FUSED_ONE, FUSED_TWO };
 enum fused_queue { FUSED_DYNAMIC, FUSED_STATIC };
@@ -33,7 +32,8 @@ struct fused_config {
     double capacity;    /* entries a rank has room for, times the even share; 0: the worst case */
 };
 
-enum { FUSED_RANKS = 64, FUSED_DEVICE_RANKS = 16, FUSED_TOPK = 32, FUSED_LINE = 64 };
+enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
+enum { FUSED_DEVICE_RANKS = 16, FUSED_DEVICE_EXPERTS = 1024 };
 enum { FUSED_BLOCK_ROWS = 256 }; /* of hosts: with hidden 2048, 1 MiB of L2 */
 enum { FUSED_BUFFERS = 2 };      /* sets of what peers write, used in turn */
 
@@ -80,6 +80,10 @@ struct fused_layout {
     /* puts: [size] heads, [size][units] rows, [size][chunks] outputs */
     uint32_t signals;
 };
+
+/* Refuses, in a sentence, what neither hosts can do nor, `device`, GPUs. */
+enum epa_status fused_check(const struct epa_moe *, const struct epa_world *,
+                            const struct fused_config *, bool device, struct epa_error *);
 
 /* Memory beside the heap that fused_host_create() takes with so many workers. */
 uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config *,

@@ -60,31 +60,18 @@ enum { BATCH_BYTES = 16 << 10, SUMS = 4, SUMS_FROM = 80 };
     "fused on GPUs takes inputs in FP8 with FP8 weights in groups of 128 channels, and the " \
     "defaults of dedup, tail, launches, ready, combine_mode and workers"
 
-static enum epa_status check_shape(const struct epa_moe *m, const struct epa_world *world,
-                                   const struct fused_config *c, struct epa_error *err)
+static enum epa_status check_shape(const struct epa_moe *m, const struct fused_config *c,
+                                   struct epa_error *err)
 {
     const struct epa_mlp *mlp = &m->mlp;
     bool fp8 = mlp->dtype == EPA_FP8_E4M3;
 
-    if (world->size > FUSED_DEVICE_RANKS)
-        return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d ranks, not %u",
-                        FUSED_DEVICE_RANKS, world->size);
-    if (mlp->ffn == 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused computes the experts' GEMMs and has none for synthetic experts; "
-                        "set expert.kind: mlp");
     if (m->hidden % FUSED_GROUP != 0 || mlp->ffn % FUSED_GROUP != 0 ||
         m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
                         "of %d, up to %d",
                         m->hidden, mlp->ffn, FUSED_GROUP, FUSED_MOST_GROUPS * FUSED_GROUP);
-    if (m->experts > FUSED_MOST_EXPERTS)
-        return epa_fail(err, EPA_ERR_CONFIG, "fused on GPUs takes up to %d moe.experts, not %u",
-                        FUSED_MOST_EXPERTS, m->experts);
-    if (m->topk > FUSED_TOPK)
-        return epa_fail(err, EPA_ERR_CONFIG, "fused takes up to %d moe.topk, not %u", FUSED_TOPK,
-                        m->topk);
     if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
@@ -99,10 +86,6 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct epa_wor
                         "fused on GPUs has an FP8 scale for %d channels of a row; set "
                         "moe.fp8_group_size (%u) to that",
                         FUSED_GROUP, m->fp8_group_size);
-    if (c->tail_workers != 0 && !c->tail)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused: tail_workers (%u) is for two-stage dispatch; set tail: true",
-                        c->tail_workers);
     if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != 0)
         return epa_fail(
             err, EPA_ERR_CONFIG,
@@ -163,7 +146,7 @@ static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
         return 1;
     waves = wanted != 0 ? wanted : waves < AUTO_WAVES ? waves : AUTO_WAVES;
     /* Tables are in shared memory. */
-    while (waves > 1 && waves * l->experts > FUSED_MOST_EXPERTS)
+    while (waves > 1 && waves * l->experts > FUSED_DEVICE_EXPERTS)
         waves--;
     return waves > 1 ? (uint32_t)waves : 1;
 }
@@ -200,7 +183,7 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
                                    const struct fused_config *c, struct cuda_layout *out,
                                    struct epa_error *err)
 {
-    enum epa_status status = check_shape(m, world, c, err);
+    enum epa_status status = fused_check(m, world, c, true, err);
     struct cuda_layout l = {
         .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
                  .f16 = m->dtype == EPA_F16,
@@ -220,6 +203,8 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     uint64_t words, counters;
     uint32_t shared;
 
+    if (status == EPA_OK)
+        status = check_shape(m, c, err);
     if (status != EPA_OK)
         return status;
     make_ways(c, &l);
@@ -475,7 +460,6 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->message_bytes = l->message_bytes;
     a->scales_at = l->scales_at;
     a->meta_at = l->meta_at;
-    a->scales = l->scales;
     a->capacity = (uint32_t)l->capacity;
     a->blocks = l->blocks;
     a->up_tiles = l->up_tiles;
@@ -489,10 +473,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->swiglu = l->swiglu;
     a->act_groups = l->act_groups;
     a->lag_tiles = config->lag * c->blocks;
-    a->sorted = l->sorted;
-    a->waves = l->waves;
     a->direct = l->direct;
-    a->few = l->few;
     a->spread = l->spread;
     a->parts = l->parts;
     a->part_channels = l->part_channels;

@@ -17,7 +17,6 @@ enum {
     FUSED_GROUP = 128, /* channels that share a scale; hidden and ffn are multiples */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
-    FUSED_MOST_EXPERTS = 1024,
     FUSED_MOST_UNITS = 1024,
     FUSED_MOST_WAVES = 8,
     /* Shared memory of a warp that sends and adds up: stages of parts of rows of a sum; slots of
