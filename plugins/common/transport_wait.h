@@ -17,6 +17,7 @@ enum failed_at {
     FAILED_BARRIER,
     FAILED_SET_UP,   /* the bootstrap failed while signals were reset */
     FAILED_PROGRESS, /* another rank, while this one waited for nothing in particular */
+    FAILED_QUIET,    /* what was put is not in place */
     FAILED_OTHER,    /* from here on each transport counts its own */
 };
 
@@ -24,7 +25,7 @@ struct failure {
     int at; /* enum failed_at, or the transport's own */
     enum epa_status status;
     enum epa_compare compare;
-    uint32_t signal, peer; /* peer: of a barrier, the one that is waited for */
+    uint32_t signal, peer; /* peer: that is waited for, of a barrier or of puts */
     uint64_t want, seen, waited_ns;
     uint32_t missing, first_missing; /* barrier: ranks that have not arrived, and the first */
     const char *what;                /* a library's call that failed, and how */
@@ -39,17 +40,23 @@ static inline bool wait_reached(uint64_t seen, enum epa_compare compare, uint64_
     return compare == EPA_EQ ? seen == want : seen >= want;
 }
 
-/* What `f` would be a failure of, to be reported while the wait lasts; of signals and
- * barriers. */
-static inline struct epa_wait_state wait_state_of(const struct failure *f)
+/* epa_wait_turn() of a wait for a signal, a barrier or puts: what `f` would be a failure of is
+ * reported while the wait lasts. How it ended, and how long it took so far, is in `f`. */
+static inline enum epa_status wait_turn(const struct epa_wait_config *config, struct epa_wait *wait,
+                                        struct failure *f)
 {
-    bool barrier = f->at == FAILED_BARRIER;
-
-    return (struct epa_wait_state){.kind = barrier ? EPA_WAIT_BARRIER : EPA_WAIT_SIGNAL,
-                                   .peer = barrier ? f->peer : EPA_WAIT_NOBODY,
-                                   .number = barrier ? EPA_WAIT_NOBODY : f->signal,
+    bool signal = f->at == FAILED_SIGNAL;
+    struct epa_wait_state state = {.kind = signal                    ? EPA_WAIT_SIGNAL
+                                           : f->at == FAILED_BARRIER ? EPA_WAIT_BARRIER
+                                                                     : EPA_WAIT_PUTS,
+                                   .peer = signal ? EPA_WAIT_NOBODY : f->peer,
+                                   .number = signal ? f->signal : EPA_WAIT_NOBODY,
                                    .seen = f->seen,
                                    .wanted = f->want};
+
+    f->status = epa_wait_turn(config, wait, &state);
+    f->waited_ns = wait->waited_ns;
+    return f->status;
 }
 
 /* Polls `word` until it is what f->compare and f->want say. The clock is read only after a
@@ -62,8 +69,6 @@ static inline enum epa_status wait_for_word(const struct epa_wait_config *config
     struct epa_wait wait = {.timeout_ns = timeout_ns};
 
     for (;;) {
-        struct epa_wait_state state;
-
         for (uint32_t i = 0; i < config->burst; i++) {
             /* Acquire: pairs with the release of the rank that signals or arrives. */
             f->seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -71,10 +76,7 @@ static inline enum epa_status wait_for_word(const struct epa_wait_config *config
                 return epa_wait_done(config, &wait);
             epa_relax();
         }
-        state = wait_state_of(f);
-        f->status = epa_wait_turn(config, &wait, &state);
-        f->waited_ns = wait.waited_ns;
-        if (f->status != EPA_OK)
+        if (wait_turn(config, &wait, f) != EPA_OK)
             return f->status;
     }
 }

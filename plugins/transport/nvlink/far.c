@@ -319,22 +319,11 @@ enum epa_status far_ask(struct far *f, struct epa_descriptor what)
 }
 
 /* One turn of a wait of the host for the proxy. */
-static enum epa_status wait_turn(struct far *f, struct epa_wait *wait, struct failure *failure)
+static enum epa_status turn(struct far *f, struct epa_wait *wait, struct failure *failure)
 {
-    struct epa_wait_state state = wait_state_of(failure);
     enum epa_status status = far_status(f);
 
-    if (failure->at != FAILED_BARRIER) {
-        state.kind = EPA_WAIT_PUTS;
-        state.peer = failure->peer;
-        state.number = EPA_WAIT_NOBODY;
-    }
-    if (status != EPA_OK)
-        return status;
-    status = epa_wait_turn(&f->wait, wait, &state);
-    failure->status = status;
-    failure->waited_ns = wait->waited_ns;
-    return status;
+    return status == EPA_OK ? wait_turn(&f->wait, wait, failure) : status;
 }
 
 static enum epa_status ask_patiently(struct far *f, struct epa_descriptor what,
@@ -344,7 +333,7 @@ static enum epa_status ask_patiently(struct far *f, struct epa_descriptor what,
 
     while ((status = far_ask(f, what)) == EPA_AGAIN) {
         failure->peer = what.peer;
-        status = wait_turn(f, wait, failure);
+        status = turn(f, wait, failure);
         if (status != EPA_OK)
             return status;
     }
@@ -358,7 +347,7 @@ enum epa_status far_quiet(struct far *f, uint64_t timeout_ns, struct failure *fa
         .op = PROXY_QUIET, .peer = f->params.boot->world.rank, .value = f->quiets + 1};
     enum epa_status status;
 
-    *failure = (struct failure){.at = FAILED_OTHER};
+    *failure = (struct failure){.at = FAILED_QUIET};
     status = ask_patiently(f, what, &wait, failure);
     f->quiets += status == EPA_OK;
     while (status == EPA_OK) {
@@ -367,7 +356,7 @@ enum epa_status far_quiet(struct far *f, uint64_t timeout_ns, struct failure *fa
         /* Acquire: pairs with the release of the proxy. */
         if (__atomic_load_n(quiets, __ATOMIC_ACQUIRE) >= f->quiets)
             return epa_wait_done(&f->wait, &wait);
-        status = wait_turn(f, &wait, failure);
+        status = turn(f, &wait, failure);
     }
     return status;
 }
@@ -378,7 +367,7 @@ enum epa_status far_arrive(struct far *f, uint64_t timeout_ns, struct failure *f
     enum epa_status status = EPA_OK;
 
     f->arrivals++;
-    *failure = (struct failure){.at = FAILED_OTHER};
+    *failure = (struct failure){.at = FAILED_QUIET};
     for (uint32_t r = 0; r < f->params.boot->world.size && status == EPA_OK; r++) {
         struct epa_descriptor what = {.op = PROXY_ARRIVE, .peer = r, .value = f->arrivals};
 
@@ -402,7 +391,7 @@ enum epa_status far_await(struct far *f, uint64_t timeout_ns, struct failure *fa
         while (f->far[r] && status == EPA_OK &&
                (failure->seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < f->arrivals) {
             failure->peer = r;
-            status = wait_turn(f, &wait, failure);
+            status = turn(f, &wait, failure);
         }
     }
     if (status == EPA_OK)

@@ -73,8 +73,6 @@ static enum epa_status waited_far(struct nvlink *n, enum epa_status status, cons
     if (status == EPA_OK || check_far(n) != EPA_OK)
         return status;
     n->failure = *f;
-    if (f->at != FAILED_BARRIER)
-        n->failure.at = FAILED_QUIET;
     return status;
 }
 
@@ -193,7 +191,6 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     config.spin_ns = UINT64_MAX; /* a look is a copy, which takes its time */
     for (;;) {
         enum epa_status status = look_at(n, signal, &f.seen);
-        struct epa_wait_state state;
 
         if (status != EPA_OK)
             return status;
@@ -202,10 +199,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         status = check_far(n);
         if (status != EPA_OK)
             return status;
-        state = wait_state_of(&f);
-        f.status = epa_wait_turn(&config, &wait, &state);
-        f.waited_ns = wait.waited_ns;
-        if (f.status != EPA_OK) {
+        if (wait_turn(&config, &wait, &f) != EPA_OK) {
             n->failure = f;
             return f.status;
         }

@@ -86,8 +86,7 @@ void far_describe(const struct far *, void (*say)(void *arg, const char *key, co
                   void *arg);
 
 enum nvlink_failed_at {
-    FAILED_QUIET = FAILED_OTHER,
-    FAILED_PEAK,
+    FAILED_PEAK = FAILED_OTHER,
     FAILED_CUDA,
     FAILED_FAR,
 };

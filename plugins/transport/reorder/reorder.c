@@ -259,16 +259,11 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     struct failure f = {.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
     for (;;) {
-        struct epa_wait_state state;
-
         f.seen = w->inner->ops->read(w->inner, signal);
         if (wait_reached(f.seen, compare, value))
             return leave(w, epa_wait_done(&config, &wait));
-        state = wait_state_of(&f);
         config.spin_ns = w->n != 0 ? UINT64_MAX : 0;
-        f.status = epa_wait_turn(&config, &wait, &state);
-        f.waited_ns = wait.waited_ns;
-        if (f.status != EPA_OK)
+        if (wait_turn(&config, &wait, &f) != EPA_OK)
             return leave(w, give_up(w, &f));
         if (w->n != 0)
             land(w);

@@ -127,7 +127,7 @@ static void explain_quiet(const struct ucx *u, const struct failure *f, const ch
 {
     char whom[48] = "";
 
-    if (f->peer != u->base.rank)
+    if (f->peer != EPA_WAIT_NOBODY)
         snprintf(whom, sizeof(whom), "for rank %u ", f->peer);
     (void)epa_fail(err, f->status,
                    "ucx: rank %u waited %.3f s %suntil what it had put was in place, %u "

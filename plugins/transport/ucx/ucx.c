@@ -242,8 +242,7 @@ static enum epa_status flush_split(struct peer *peer, bool dirty)
 
     if (!peer->split || !dirty)
         return EPA_OK;
-    return wait_flushed(u, u->limit_ns,
-                        (struct failure){.at = FAILED_QUIET, .peer = ucx_number_of(u, peer)});
+    return wait_flushed(u, u->limit_ns);
 }
 
 enum epa_status ucx_raise(struct ucx *u, uint64_t at, uint64_t value, enum epa_signal_op op,
@@ -429,7 +428,7 @@ static enum epa_status quiet(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return wait_flushed(u, u->limit_ns, (struct failure){.at = FAILED_QUIET});
+    return wait_flushed(u, u->limit_ns);
 }
 
 static const uint64_t *word_of(const struct ucx *u, uint32_t signal)

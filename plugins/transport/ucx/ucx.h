@@ -78,8 +78,7 @@ struct value {
 };
 
 enum ucx_failed_at {
-    FAILED_QUIET = FAILED_OTHER,
-    FAILED_START, /* of a put or a signal */
+    FAILED_START = FAILED_OTHER, /* of a put or a signal */
     FAILED_LINK,
 };
 
@@ -185,7 +184,7 @@ void helper_stop(struct ucx *);
 /* waits.c. `failure` says what is waited for; why in vain is kept in u->failure. */
 enum epa_status wait_word(struct ucx *, const uint64_t *word, uint64_t timeout_ns,
                           struct failure failure);
-enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns, struct failure failure);
+enum epa_status wait_flushed(struct ucx *, uint64_t timeout_ns);
 void wait_acknowledged(struct ucx *, uint64_t timeout_ns); /* by all peers that are left */
 /* For the table. */
 enum epa_status wait_barrier(struct epa_transport *, uint64_t timeout_ns);

@@ -44,17 +44,9 @@ static enum epa_status give_up(struct ucx *u, struct failure failure, enum epa_s
 /* After a burst of polls in vain: whether to go on. */
 static enum epa_status turn(struct ucx *u, struct epa_wait *wait, struct failure *failure)
 {
-    struct epa_wait_state state = wait_state_of(failure);
-    enum epa_status status, lost;
+    enum epa_status status = wait_turn(&u->wait, wait, failure);
+    enum epa_status lost = check_ranks(u, wait->begun_ns + wait->waited_ns);
 
-    if (failure->at == FAILED_QUIET) {
-        state.kind = EPA_WAIT_PUTS;
-        state.peer = failure->peer == u->base.rank ? EPA_WAIT_NOBODY : failure->peer;
-        state.number = EPA_WAIT_NOBODY;
-    }
-    status = epa_wait_turn(&u->wait, wait, &state);
-    failure->waited_ns = wait->waited_ns;
-    lost = check_ranks(u, wait->begun_ns + wait->waited_ns);
     return lost != EPA_OK ? lost : status;
 }
 
@@ -166,14 +158,14 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint6
 }
 
 /* Finds the peer that does not respond after a flush of all has timed out: flushes each by
- * itself, with a short extra time. Returns the own rank if all respond now. */
+ * itself, with a short extra time. */
 static uint32_t find_silent(struct ucx *u)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
     uint64_t begun = epa_now_ns();
-    uint32_t silent = u->base.rank;
+    uint32_t silent = EPA_WAIT_NOBODY;
 
-    for (uint32_t r = 0; r < u->base.size && silent == u->base.rank; r++) {
+    for (uint32_t r = 0; r < u->base.size && silent == EPA_WAIT_NOBODY; r++) {
         ucs_status_ptr_t request = NULL;
 
         if (u->peer[r].map != NULL)
@@ -181,7 +173,7 @@ static uint32_t find_silent(struct ucx *u)
         ucx_lock(u);
         request = ucp_ep_flush_nbx(u->peer[r].ep, &param);
         ucx_unlock(u);
-        while (silent == u->base.rank && !is_done(u, request, false)) {
+        while (silent == EPA_WAIT_NOBODY && !is_done(u, request, false)) {
             if (epa_now_ns() - begun > find_ns)
                 silent = r;
         }
@@ -226,13 +218,13 @@ static void note_flushed(struct ucx *u)
     }
 }
 
-enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns, struct failure failure)
+enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
+    struct failure failure = {.at = FAILED_QUIET, .peer = EPA_WAIT_NOBODY};
     ucs_status_ptr_t request;
     enum epa_status status;
 
-    failure.peer = u->base.rank; /* none in particular */
     if (!u->unflushed)
         return EPA_OK;
     ucx_lock(u);
@@ -293,7 +285,7 @@ enum epa_status wait_barrier(struct epa_transport *t, uint64_t timeout_ns)
     struct ucx *u = ucx_of(t);
     struct failure failure = {.at = FAILED_BARRIER, .compare = EPA_GE, .want = ++u->barriers};
     uint64_t epoch = u->barriers;
-    enum epa_status status = wait_flushed(u, timeout_ns, (struct failure){.at = FAILED_QUIET});
+    enum epa_status status = wait_flushed(u, timeout_ns);
 
     for (uint32_t i = 0; i < t->size && status == EPA_OK; i++) {
         failure.peer = (t->rank + i) % t->size;

@@ -234,14 +234,9 @@ static enum epa_status progress(struct epa_transport *t)
 {
     struct verbs *v = verbs_of(t);
     struct epa_wait w = {.timeout_ns = UINT64_MAX};
-    struct epa_wait_state nothing = {.kind = EPA_WAIT_NOTHING};
-    enum epa_status status;
 
     queues_post(&v->queues);
-    status = verbs_go_on(v, &w, &nothing);
-    if (status == EPA_ERR_ABORTED)
-        v->failure = (struct failure){.at = FAILED_PROGRESS, .status = status};
-    return status;
+    return verbs_go_on(v, &w, &(struct failure){.at = FAILED_PROGRESS});
 }
 
 static enum epa_status reset_signals(struct epa_transport *t)

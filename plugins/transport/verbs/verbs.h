@@ -153,8 +153,7 @@ void disconnect_all(struct queues *);
 /* ---- the transport ---- */
 
 enum verbs_failed_at {
-    FAILED_QUIET = FAILED_OTHER,
-    FAILED_REQUEST, /* see queues.failure */
+    FAILED_REQUEST = FAILED_OTHER, /* see queues.failure */
     FAILED_SOURCE,
 };
 
@@ -224,7 +223,7 @@ uint64_t verbs_read(const struct verbs *, uint32_t line);
 /* Polls completions; v->failure explains an error. */
 enum epa_status verbs_poll(struct verbs *);
 /* One turn of a wait: completions, `aborted`, the clock. EPA_OK: go on waiting. */
-enum epa_status verbs_go_on(struct verbs *, struct epa_wait *, struct epa_wait_state *);
+enum epa_status verbs_go_on(struct verbs *, struct epa_wait *, struct failure *);
 /* Until this rank's own `signal` is what is wanted. */
 enum epa_status verbs_wait(struct verbs *, uint32_t signal, enum epa_compare, uint64_t want,
                            uint64_t timeout_ns);

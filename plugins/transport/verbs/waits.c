@@ -69,24 +69,17 @@ enum epa_status verbs_poll(struct verbs *v)
     return status;
 }
 
-/* A rank that fails leaves, and requests to it fail after that: `aborted` is the reason. */
-enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w, struct epa_wait_state *state)
+/* A rank that fails leaves, and requests to it fail after that: `aborted` is the reason. Keeps what
+ * was waited for, unless it is a request that failed, which is kept already. */
+enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w, struct failure *f)
 {
-    enum epa_status status = verbs_poll(v), turn = epa_wait_turn(&v->wait, w, state);
+    enum epa_status status = verbs_poll(v), turn = wait_turn(&v->wait, w, f);
 
-    return turn == EPA_ERR_ABORTED || status == EPA_OK ? turn : status;
-}
-
-/* Keeps what was waited for, unless it is a request that failed, which is kept already. */
-static enum epa_status give_up(struct verbs *v, enum epa_status status, const struct epa_wait *w,
-                               const struct failure *what)
-{
-    if (status == EPA_ERR_ABORTED || status == EPA_ERR_TIMEOUT) {
-        v->failure = *what;
-        v->failure.status = status;
-        v->failure.waited_ns = w->waited_ns;
-    }
-    return status;
+    if (turn != EPA_ERR_ABORTED && status != EPA_OK)
+        return status;
+    if (turn != EPA_OK)
+        v->failure = *f;
+    return turn;
 }
 
 /* Waits for a line that peers write; `f` names it for the failure message. */
@@ -96,7 +89,6 @@ static enum epa_status wait_until(struct verbs *v, uint32_t line, struct epa_wai
     const uint64_t *word = word_at(v, line, v->base.rank);
 
     for (;;) {
-        struct epa_wait_state state;
         enum epa_status status;
 
         for (uint32_t i = 0; i < v->wait.burst; i++) {
@@ -105,10 +97,9 @@ static enum epa_status wait_until(struct verbs *v, uint32_t line, struct epa_wai
             epa_relax();
         }
         f->seen = __atomic_load_n(word, __ATOMIC_RELAXED);
-        state = wait_state_of(f);
-        status = verbs_go_on(v, w, &state);
+        status = verbs_go_on(v, w, f);
         if (status != EPA_OK)
-            return give_up(v, status, w, f);
+            return status;
     }
 }
 
@@ -126,10 +117,7 @@ enum epa_status verbs_wait(struct verbs *v, uint32_t signal, enum epa_compare co
 static enum epa_status wait_for_requests(struct verbs *v, uint32_t peer, uint64_t n,
                                          struct epa_wait *w)
 {
-    struct epa_wait_state state = {.kind = EPA_WAIT_PUTS, .peer = peer, .number = EPA_WAIT_NOBODY};
-
-    return give_up(v, verbs_go_on(v, w, &state), w,
-                   &(struct failure){.at = FAILED_QUIET, .peer = peer, .want = n});
+    return verbs_go_on(v, w, &(struct failure){.at = FAILED_QUIET, .peer = peer, .want = n});
 }
 
 static enum epa_status drain_until(struct verbs *v, struct epa_wait *w)
