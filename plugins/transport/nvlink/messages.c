@@ -32,9 +32,6 @@ enum {
     HELD_MOST = 2,           /* messages whose acknowledgement waits for one that takes it along */
 };
 
-/* For a signal that was read already. */
-static const uint64_t acquire_ns = 1000000000u;
-
 /* A slot begins with it. */
 struct message {
     uint64_t bytes; /* of its records */
@@ -110,28 +107,6 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* ---- failures ---- */
-
-enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
-{
-    struct epa_error why = {EPA_OK, ""};
-
-    if (status == EPA_OK || status == EPA_AGAIN || status == EPA_ERR_ABORTED)
-        return status;
-    m->net->ops->explain(m->net, &why);
-    return epa_fail(&m->err, status, "nvlink: rank %u, between nodes: %s", m->rank, why.text);
-}
-
-enum epa_status messages_copies_failed(struct messages *m, enum epa_status status)
-{
-    struct epa_error why = {EPA_OK, ""};
-
-    if (status == EPA_OK || status == EPA_AGAIN)
-        return status;
-    m->params->copies->explain(m->params->copies, &why);
-    return epa_fail(&m->err, status, "nvlink: rank %u, staging: %s", m->rank, why.text);
-}
-
 /* One for all that was queued since the last; later, where there is no room for it now. */
 static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
 {
@@ -147,45 +122,6 @@ static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
 }
 
 /* ---- out: descriptors become records of messages ---- */
-
-enum epa_status messages_begin(struct messages *m, struct reading *r)
-{
-    struct epa_descriptor *d = &r->now;
-    const uint32_t signals = EPA_RING_SET | EPA_RING_ADD;
-    bool is_inline = (d->op & EPA_RING_INLINE) != 0;
-    uint64_t end = 0;
-
-    r->row = 0;
-    r->at = 0;
-    if (d->op == PROXY_QUIET) {
-        for (uint32_t i = 0; i < m->size; i++)
-            m->out[i].quiet = m->out[i].begun;
-        m->quiet_wanted = d->value;
-        d->op = 0;
-        return EPA_OK;
-    }
-    if ((d->op & EPA_RING_PUT) == 0)
-        d->bytes = d->rows = 0;
-    d->rows = d->rows == 0 ? 1 : d->rows;
-    if (d->peer >= m->size || !m->params->far[d->peer] ||
-        __builtin_mul_overflow(d->stride, d->rows - 1, &end) ||
-        __builtin_add_overflow(end, d->dst, &end) || __builtin_add_overflow(end, d->bytes, &end) ||
-        end > m->params->heap_bytes ||
-        ((d->op & signals) != 0 && d->signal >= m->params->signals) ||
-        (is_inline && (r->payload == NULL || d->rows != 1 || d->bytes > EPA_RING_PAYLOAD)))
-        return epa_fail(&m->err, EPA_ERR_SYSTEM,
-                        "nvlink: rank %u was asked to put %u x %" PRIu64 " bytes at %" PRIu64
-                        " of rank %u, signal %u: its heap has %" PRIu64
-                        " bytes, there are %u signals, and it must be of another node",
-                        m->rank, d->rows, d->bytes, d->dst, d->peer, d->signal,
-                        m->params->heap_bytes, m->params->signals);
-    if (d->op == EPA_RING_FENCE)
-        m->fence[d->peer] = true;
-    if (d->op == EPA_RING_FENCE ||
-        ((d->op & signals) == 0 && (d->op & EPA_RING_PUT) != 0 && d->bytes == 0))
-        d->op = 0;
-    return EPA_OK;
-}
 
 /* What of a descriptor fits in `room` bytes: rows, or a part of one. False: too little. */
 static bool next_part(const struct reading *r, uint64_t room, struct record *out)
@@ -300,6 +236,8 @@ static enum epa_status take_burst(struct messages *m, uint32_t ring, uint32_t *t
                 return EPA_OK;
             if (!epa_ring_peek(from, &r->now, &r->payload))
                 return EPA_OK;
+            for (uint32_t i = 0; i < m->size && r->now.op == PROXY_QUIET; i++)
+                m->out[i].quiet = m->out[i].begun;
             status = messages_begin(m, r);
             *moved = true;
         }
@@ -366,12 +304,6 @@ static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *mo
         note_sent(m, peer, next, begin);
     }
     return EPA_OK;
-}
-
-enum epa_status messages_look(struct messages *m, uint32_t signal, uint64_t value, bool *there)
-{
-    *there = m->net->ops->read(m->net, signal) >= value;
-    return *there ? messages_net_failed(m, epa_wait(m->net, signal, value, acquire_ns)) : EPA_OK;
 }
 
 static enum epa_status count_acks(struct messages *m, uint32_t peer, bool *moved)
@@ -613,15 +545,6 @@ static bool are_done(const struct messages *m)
     return m->reading[0].now.op == 0 && m->reading[1].now.op == 0;
 }
 
-uint32_t messages_reach(const struct messages *m)
-{
-    uint32_t n = 0;
-
-    for (uint32_t r = 0; r < m->size; r++)
-        n += m->out[r].direct != NULL;
-    return n;
-}
-
 static uint64_t staging_bytes(const struct messages *m)
 {
     return out_offset(m, m->size, 0);
@@ -640,8 +563,10 @@ static void connect(struct messages *m)
         char *slots = epa_peer(m->net, in_offset(m, m->rank, 0), r);
 
         if (m->params->far[r] && slots != NULL &&
-            copies->reach(copies, slots, SLOTS * (HEADER + m->piece)))
+            copies->reach(copies, slots, SLOTS * (HEADER + m->piece))) {
             m->out[r].direct = slots;
+            m->reached++;
+        }
     }
 }
 
@@ -649,7 +574,9 @@ static bool init(struct messages *m)
 {
     m->piece = STAGING_MOST / SLOTS / m->size / ALIGN * ALIGN;
     m->piece = m->piece > PIECE_MOST ? PIECE_MOST : m->piece < PIECE_LEAST ? PIECE_LEAST : m->piece;
-    return true;
+    m->out = calloc(m->size, sizeof(*m->out));
+    m->in = calloc(m->size, sizeof(*m->in));
+    return m->out != NULL && m->in != NULL;
 }
 
 const struct proxy_way proxy_staged_way = {
@@ -661,24 +588,3 @@ const struct proxy_way proxy_staged_way = {
     .wait_for = wait_for,
     .are_done = are_done,
 };
-
-bool messages_init(struct messages *m, const struct proxy_params *params,
-                   const struct proxy_way *way)
-{
-    uint32_t size = params->boot->world.size;
-
-    *m = (struct messages){.params = params, .rank = params->boot->world.rank, .size = size};
-    proxy_trace_init(&m->trace, params->trace);
-    m->out = calloc(size, sizeof(*m->out));
-    m->in = calloc(size, sizeof(*m->in));
-    m->arrived = calloc(size, sizeof(*m->arrived));
-    return m->out != NULL && m->in != NULL && m->arrived != NULL && way->init(m);
-}
-
-void messages_finish(struct messages *m)
-{
-    free(m->direct);
-    free(m->arrived);
-    free(m->out);
-    free(m->in);
-}

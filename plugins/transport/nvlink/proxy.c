@@ -1,8 +1,9 @@
-/* See proxy.h: the proxy's thread, from its start to its end. What it does in between is in
- * messages.c. */
+/* See proxy.h: the proxy's thread, from its start to its end, and what the two ways share in which
+ * it does what it is asked for. These are in messages.c and direct.c. */
 #include "proxy.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -15,6 +16,9 @@ enum {
     IDLE_NS = 3200000,  /* and then sleeps; else for a 32nd of this at most */
     HOLD_ACKS_NS = 20000,
 };
+
+/* For a signal that was read already. */
+static const uint64_t acquire_ns = 1000000000u;
 
 /* For the messages of this rank to be done when all ranks close, and for the others to close. */
 static const uint64_t leave_ns = 2000000000u;
@@ -36,6 +40,91 @@ struct proxy {
         char key[32], value[160];
     } fact[PROXY_FACTS];
 };
+
+/* ---- what both ways share: messages.c, direct.c ---- */
+
+enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if (status == EPA_OK || status == EPA_AGAIN || status == EPA_ERR_ABORTED)
+        return status;
+    m->net->ops->explain(m->net, &why);
+    return epa_fail(&m->err, status, "nvlink: rank %u, between nodes: %s", m->rank, why.text);
+}
+
+enum epa_status messages_copies_failed(struct messages *m, enum epa_status status)
+{
+    struct epa_error why = {EPA_OK, ""};
+
+    if (status == EPA_OK || status == EPA_AGAIN)
+        return status;
+    m->params->copies->explain(m->params->copies, &why);
+    return epa_fail(&m->err, status, "nvlink: rank %u, staging: %s", m->rank, why.text);
+}
+
+enum epa_status messages_look(struct messages *m, uint32_t signal, uint64_t value, bool *there)
+{
+    *there = m->net->ops->read(m->net, signal) >= value;
+    return *there ? messages_net_failed(m, epa_wait(m->net, signal, value, acquire_ns)) : EPA_OK;
+}
+
+enum epa_status messages_begin(struct messages *m, struct reading *r)
+{
+    struct epa_descriptor *d = &r->now;
+    const uint32_t signals = EPA_RING_SET | EPA_RING_ADD;
+    bool is_inline = (d->op & EPA_RING_INLINE) != 0;
+    uint64_t end = 0;
+
+    r->row = 0;
+    r->at = 0;
+    if (d->op == PROXY_QUIET) {
+        m->quiet_wanted = d->value;
+        d->op = 0;
+        return EPA_OK;
+    }
+    if ((d->op & EPA_RING_PUT) == 0)
+        d->bytes = d->rows = 0;
+    d->rows = d->rows == 0 ? 1 : d->rows;
+    if (d->peer >= m->size || !m->params->far[d->peer] ||
+        __builtin_mul_overflow(d->stride, d->rows - 1, &end) ||
+        __builtin_add_overflow(end, d->dst, &end) || __builtin_add_overflow(end, d->bytes, &end) ||
+        end > m->params->heap_bytes ||
+        ((d->op & signals) != 0 && d->signal >= m->params->signals) ||
+        (is_inline && (r->payload == NULL || d->rows != 1 || d->bytes > EPA_RING_PAYLOAD)))
+        return epa_fail(&m->err, EPA_ERR_SYSTEM,
+                        "nvlink: rank %u was asked to put %u x %" PRIu64 " bytes at %" PRIu64
+                        " of rank %u, signal %u: its heap has %" PRIu64
+                        " bytes, there are %u signals, and it must be of another node",
+                        m->rank, d->rows, d->bytes, d->dst, d->peer, d->signal,
+                        m->params->heap_bytes, m->params->signals);
+    if (d->op == EPA_RING_FENCE)
+        m->fence[d->peer] = true;
+    if (d->op == EPA_RING_FENCE ||
+        ((d->op & signals) == 0 && (d->op & EPA_RING_PUT) != 0 && d->bytes == 0))
+        d->op = 0;
+    return EPA_OK;
+}
+
+static bool init(struct messages *m, const struct proxy_params *params, const struct proxy_way *way)
+{
+    uint32_t size = params->boot->world.size;
+
+    *m = (struct messages){.params = params, .rank = params->boot->world.rank, .size = size};
+    proxy_trace_init(&m->trace, params->trace);
+    m->arrived = calloc(size, sizeof(*m->arrived));
+    return m->arrived != NULL && way->init(m);
+}
+
+static void finish(struct messages *m)
+{
+    free(m->direct);
+    free(m->arrived);
+    free(m->out);
+    free(m->in);
+}
+
+/* ---- the thread ---- */
 
 static void rest(const struct proxy *p, uint64_t idle_ns)
 {
@@ -191,7 +280,7 @@ static enum epa_status start_thread(struct proxy *p, struct epa_error *err)
 static void destroy(struct proxy *p)
 {
     sem_destroy(&p->started);
-    messages_finish(&p->messages);
+    finish(&p->messages);
     free(p);
 }
 
@@ -211,7 +300,7 @@ enum epa_status proxy_start(const struct proxy_params *params, struct proxy **ou
     if (p->has_core && params->hold_acks_ns == 0)
         p->params.hold_acks_ns = HOLD_ACKS_NS;
     p->way = params->region.base != NULL ? &proxy_direct_way : &proxy_staged_way;
-    status = messages_init(&p->messages, &p->params, p->way)
+    status = init(&p->messages, &p->params, p->way)
                  ? start_thread(p, err)
                  : epa_fail(err, EPA_ERR_NOMEM, "nvlink: no memory for a proxy");
     if (status != EPA_OK) {
@@ -260,7 +349,7 @@ void proxy_describe(const struct proxy *p,
 
 uint32_t proxy_reaches(const struct proxy *p)
 {
-    return messages_reach(&p->messages);
+    return p->messages.reached;
 }
 
 const uint64_t *proxy_quiet(const struct proxy *p, uint32_t *slow)

@@ -120,6 +120,7 @@ struct messages {
     uint64_t quiets, quiet_wanted; /* done; under way if not the same */
     uint32_t slow;                 /* the rank that a quiet waits for */
     uint64_t *arrived;             /* [size] */
+    uint32_t reached;              /* ranks whose staging copies write to at once */
     struct epa_error err;
     struct proxy_trace trace;
 };
@@ -141,11 +142,7 @@ struct proxy_way {
 
 extern const struct proxy_way proxy_staged_way, proxy_direct_way;
 
-/* False: no memory. */
-bool messages_init(struct messages *, const struct proxy_params *, const struct proxy_way *);
-void messages_finish(struct messages *);
-/* How many ranks' staging this rank's GPU writes to. */
-uint32_t messages_reach(const struct messages *);
+/* ---- proxy.c, for both ways ---- */
 
 /* A descriptor that was just read. What is no put and no signal is dealt with here. */
 enum epa_status messages_begin(struct messages *, struct reading *);
