@@ -207,38 +207,6 @@ EPA_DEV void fused_few_store(const struct fused_args &a, uint64_t call, uint32_t
     epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
 }
 
-/* Sums of the outputs here, to the ranks of the tokens. One warp. */
-template <class S>
-EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
-                               const struct fused_tables &t)
-{
-    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
-
-    while ((i = fused_take(a, FUSED_SENDING)) < a.few * parts) {
-        uint32_t slot = i / parts, part = i % parts, at = part * FUSED_FEW_CHANNELS * 2;
-        uint32_t block = 0, lanes, bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
-        float weight = 0.0f;
-        bool here = false;
-
-        if (lane < a.c.topk) {
-            uint32_t expert = t.choice[slot * a.c.topk + lane];
-
-            here = expert / a.c.local == a.c.v.rank;
-            weight = t.weight[slot * a.c.topk + lane];
-            block = here ? t.block_at[expert % a.c.local] : 0;
-        }
-        lanes = __ballot_sync(EPA_DEV_ALL, here);
-        if (lanes == 0)
-            continue;
-        if (!fused_wait_block(a, here, block))
-            return false;
-        fused_reduce<S::F16, 1, 8>(
-            lanes, a.y + ((uint64_t)block * S::ROWS + slot) * a.c.hidden * 2 + at, weight, bytes,
-            [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
-    }
-    return true;
-}
-
 /* This lane's packets from up to four ranks, those in `ranks`, when all are here. One warp. */
 EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t token,
                             uint32_t part, uint32_t ranks, uint64_t (&v)[4][2])
@@ -308,22 +276,6 @@ template <class S> EPA_DEV bool fused_few_receive(const struct fused_args &a, ui
                             epa_dev_pack<S::F16>(sum));
     }
     return true;
-}
-
-template <class S>
-EPA_DEV void fused_few_end(const struct fused_args &a, uint64_t call, const struct fused_tables &t)
-{
-    bool ok;
-
-    fused_stamp(a, call, FUSED_PHASE_SEND, false);
-    ok = fused_few_combine<S>(a, call, t);
-    fused_stamp(a, call, FUSED_PHASE_SEND, true);
-    fused_stamp(a, call, FUSED_PHASE_SUM, false);
-    if (ok && a.direct != 0)
-        fused_combine_none(a);
-    else if (ok)
-        (void)fused_few_receive<S>(a, call);
-    fused_stamp(a, call, FUSED_PHASE_SUM, true);
 }
 
 #endif

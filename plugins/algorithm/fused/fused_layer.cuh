@@ -204,7 +204,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (S::PICKS && warp >= 2) {
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
             fused_picks_order(a, t, &p->ordered);
-            fused_picks_end<S>(a, call, t, &p->ordered);
+            fused_few_end<S>(a, call, t, &p->ordered);
         } else if (warp >= 2 && !few) {
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, slots);
@@ -237,10 +237,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_stamp(a, call, FUSED_PHASE_TILES, false);
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
-        if (S::PICKS)
-            fused_picks_end<S>(a, call, t, &p->ordered);
-        else if (few)
-            fused_few_end<S>(a, call, t);
+        if (few)
+            fused_few_end<S>(a, call, t, &p->ordered);
         else if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }

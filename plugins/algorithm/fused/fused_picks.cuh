@@ -316,18 +316,20 @@ EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_ta
         epa_dev_mbar_arrive(ordered);
 }
 
-/* Sums of the outputs here, to the ranks of the tokens. One warp. */
+/* Sums of the outputs here, to the ranks of the tokens, also where each expert multiplies all rows.
+ * One warp. */
 template <class S>
-EPA_DEV bool fused_picks_combine(const struct fused_args &a, uint64_t call,
-                                 const struct fused_tables &t, uint64_t *ordered)
+EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
+                               const struct fused_tables &t, uint64_t *ordered)
 {
     uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
 
-    epa_dev_mbar_wait(ordered, 0);
+    if (S::PICKS)
+        epa_dev_mbar_wait(ordered, 0);
     while ((i = fused_take(a, FUSED_SENDING)) < a.few * parts) {
-        uint32_t slot = t.order[i / parts], part = i % parts;
+        uint32_t slot = S::PICKS ? t.order[i / parts] : i / parts, part = i % parts;
         uint32_t at = part * FUSED_FEW_CHANNELS * 2;
-        uint32_t block = 0, row = 0, lanes,
+        uint32_t block = 0, row = S::PICKS ? 0 : slot, lanes,
                  bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
         float weight = 0.0f;
         bool here = false;
@@ -337,9 +339,9 @@ EPA_DEV bool fused_picks_combine(const struct fused_args &a, uint64_t call,
 
             here = expert / a.c.local == a.c.v.rank;
             weight = t.weight[slot * a.c.topk + lane];
-            if (here) {
-                row = fused_picks_before(a, t, expert % a.c.local, slot);
-                block = t.block_at[expert % a.c.local] + row / S::ROWS;
+            if (here) { /* a block has all rows of few tokens */
+                row = S::PICKS ? fused_picks_before(a, t, expert % a.c.local, slot) : row;
+                block = t.block_at[expert % a.c.local] + (S::PICKS ? row / S::ROWS : 0);
             }
         }
         lanes = __ballot_sync(EPA_DEV_ALL, here);
@@ -348,20 +350,22 @@ EPA_DEV bool fused_picks_combine(const struct fused_args &a, uint64_t call,
         if (!fused_wait_block(a, here, block))
             return false;
         fused_reduce<S::F16, 1, 8>(
-            lanes, a.y + ((uint64_t)block * S::ROWS + row % S::ROWS) * a.c.hidden * 2 + at, weight,
-            bytes, [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
+            lanes,
+            a.y + ((uint64_t)block * S::ROWS + (S::PICKS ? row % S::ROWS : row)) * a.c.hidden * 2 +
+                at,
+            weight, bytes, [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
     }
     return true;
 }
 
 template <class S>
-EPA_DEV void fused_picks_end(const struct fused_args &a, uint64_t call,
-                             const struct fused_tables &t, uint64_t *ordered)
+EPA_DEV void fused_few_end(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
+                           uint64_t *ordered)
 {
     bool ok;
 
     fused_stamp(a, call, FUSED_PHASE_SEND, false);
-    ok = fused_picks_combine<S>(a, call, t, ordered);
+    ok = fused_few_combine<S>(a, call, t, ordered);
     fused_stamp(a, call, FUSED_PHASE_SEND, true);
     fused_stamp(a, call, FUSED_PHASE_SUM, false);
     if (ok && a.direct != 0)
