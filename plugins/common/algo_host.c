@@ -120,6 +120,14 @@ enum epa_status algo_fail(struct algo_host *h, enum epa_status status, const cha
     return status;
 }
 
+enum epa_status algo_too_full(struct algo_host *h, uint32_t rank, uint64_t rows, uint64_t room)
+{
+    return algo_fail(h, EPA_ERR_CONFIG,
+                     "rank %u would receive %llu rows and has room for %llu: raise "
+                     "algorithm.capacity, or set it to 0",
+                     rank, (unsigned long long)rows, (unsigned long long)room);
+}
+
 void algo_explain(struct epa_algorithm *a, struct epa_error *err)
 {
     struct algo_host *h = (struct algo_host *)a; /* base is the first member */

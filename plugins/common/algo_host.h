@@ -251,6 +251,9 @@ static inline void algo_worked(const struct algo_host *h, uint32_t worker, uint3
 EPA_PRINTF(3, 4)
 enum epa_status algo_fail(struct algo_host *, enum epa_status status, const char *fmt, ...);
 
+/* The same of a rank that has no room for what it would receive. */
+enum epa_status algo_too_full(struct algo_host *, uint32_t rank, uint64_t rows, uint64_t room);
+
 /* epa_algorithm.explain: what algo_fail() noted, or the transport's words and what was
  * waited for. epa_algorithm.awaits: the same of a wait that goes on. */
 void algo_explain(struct epa_algorithm *, struct epa_error *);

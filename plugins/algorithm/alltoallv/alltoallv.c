@@ -317,14 +317,6 @@ uint64_t av_lay_out(struct av *a)
     return rows;
 }
 
-enum epa_status av_too_full(struct av *a, uint32_t rank, uint64_t rows)
-{
-    return algo_fail(&a->h, EPA_ERR_CONFIG,
-                     "rank %u would receive %llu rows and has room for %llu: raise "
-                     "algorithm.capacity, or set it to 0",
-                     rank, (unsigned long long)rows, (unsigned long long)a->s.entries);
-}
-
 static void pack(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct task *task = arg;

@@ -123,7 +123,4 @@ enum epa_status av_barrier(struct av *, const char *what);
 /* From a->counts: recv_start, recv_count. Returns how many rows there are. */
 uint64_t av_lay_out(struct av *);
 
-/* An iteration needs more room than there is. */
-enum epa_status av_too_full(struct av *, uint32_t rank, uint64_t rows);
-
 #endif

@@ -74,7 +74,7 @@ static enum epa_status lay_out_received(struct av *a)
     uint32_t end = 0;
 
     if (rows > a->s.entries)
-        return av_too_full(a, a->h.world.rank, rows);
+        return algo_too_full(&a->h, a->h.world.rank, rows, a->s.entries);
     for (uint32_t source = 0; source < a->s.size; source++) {
         a->msg.at_in[source] = (int)end;
         for (uint32_t e = 0; e < a->s.local; e++) {

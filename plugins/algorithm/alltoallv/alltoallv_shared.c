@@ -86,7 +86,7 @@ static enum epa_status lay_out(struct av *a)
             }
         }
         if (end > a->s.entries)
-            return av_too_full(a, owner, end);
+            return algo_too_full(&a->h, owner, end, a->s.entries);
     }
     return EPA_OK;
 }

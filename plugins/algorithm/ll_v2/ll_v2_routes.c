@@ -239,14 +239,6 @@ enum epa_status ll_exchange(struct ll_task *task)
 
 /* ---- places ---- */
 
-static enum epa_status too_full(struct ll_host *h, uint32_t rank, uint64_t rows)
-{
-    return algo_fail(&h->a, EPA_ERR_CONFIG,
-                     "rank %u would receive %llu rows and has room for %llu: raise "
-                     "algorithm.capacity, or set it to 0",
-                     rank, (unsigned long long)rows, (unsigned long long)h->l.entries);
-}
-
 /* One expert's entries after the other's. */
 static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
 {
@@ -264,7 +256,7 @@ static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
             end += all[i];
         }
         if (end > l->entries)
-            return too_full(h, rank, end);
+            return algo_too_full(&h->a, rank, end, l->entries);
     }
     return EPA_OK;
 }
@@ -294,7 +286,7 @@ static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
         s->s.recv_count[i] = all[mine + i];
     for (uint32_t rank = 0; l->dedup && rank < l->size; rank++)
         if (all[l->experts + rank] > l->rows)
-            return too_full(h, rank, all[l->experts + rank]);
+            return algo_too_full(&h->a, rank, all[l->experts + rank], l->rows);
     if (!l->padded)
         return pack_entries(h, s);
     pad_entries(h, s);
