@@ -20,12 +20,6 @@ template <typename T> EPA_DEV T *dev_from_lane(T *p, uint32_t lane)
         __shfl_sync(EPA_DEV_ALL, reinterpret_cast<unsigned long long>(p), lane));
 }
 
-/* Of `bits`, those of lower lanes. */
-EPA_DEV uint32_t dev_lower(uint32_t bits)
-{
-    return bits & ((1u << epa_dev_lane()) - 1);
-}
-
 /* ---- calls ---- */
 
 /* Until the kernel before has ended, and what it wrote can be read (`waits`); then the next may

@@ -49,7 +49,6 @@ enum {
     GEMM_SMALL_ROWS = 64, /* a tile of no more rows is swapped */
     GEMM_ROWS_BYTES = GEMM_ROWS * GEMM_BLOCK,
     GEMM_BOX_BYTES = GEMM_BOX * GEMM_BLOCK,
-    GEMM_STAGE_BYTES = GEMM_ROWS_BYTES + 2 * GEMM_BOX_BYTES,
     GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
 };
 

@@ -18,7 +18,6 @@ enum {
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
     FUSED_MOST_UNITS = 1024,
-    FUSED_MOST_WAVES = 8,
     /* Shared memory of a warp that sends and adds up: stages of parts of rows of a sum; slots of
      * pieces of rows that leave, with their scales. */
     FUSED_STAGE_ROWS = 8,

@@ -63,7 +63,7 @@ enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
 /* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that
  * came, of 16 bits or in FP8. */
-enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES, LL_FROMS };
+enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES };
 
 struct ll_combine_kind {
     enum ll_mode mode;
