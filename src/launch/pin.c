@@ -4,7 +4,6 @@
 #include "launch/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,9 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
-enum { MOST_CORES = 1 << 20, LINE_BYTES = 64 };
+/* More cores than any kernel knows. What a mask has beyond the kernel's is set to 0. */
+enum { MOST_CORES = 1 << 16, LINE_BYTES = 64 };
+
+struct mask {
+    cpu_set_t set[MOST_CORES / CPU_SETSIZE];
+};
 
 static const uint64_t unknown_l2_bytes = 4u << 20;
 
@@ -24,34 +29,12 @@ const struct epa_choice pin_choices[] = {
     {0},
 };
 
-/* The mask has no size that could be asked for: the kernel refuses one that is too small. */
-static enum epa_status read_mask(cpu_set_t **out, int *n, struct epa_error *err)
-{
-    for (int cores = 1024; cores <= MOST_CORES; cores *= 2) {
-        cpu_set_t *mask = CPU_ALLOC((size_t)cores);
-
-        if (mask == NULL)
-            return epa_fail(err, EPA_ERR_NOMEM, "no memory for a mask of %d cores", cores);
-        if (sched_getaffinity(0, CPU_ALLOC_SIZE((size_t)cores), mask) == 0) {
-            *out = mask;
-            *n = cores;
-            return EPA_OK;
-        }
-        CPU_FREE(mask);
-        if (errno != EINVAL)
-            break;
-    }
-    return epa_fail(err, EPA_ERR_SYSTEM, "sched_getaffinity: %s", strerror(errno));
-}
-
 /* Moves core `id` from the mask to the end of the order, if it is still there. */
-static void take(struct pin_plan *plan, cpu_set_t *mask, int n, int id)
+static void take(struct pin_plan *plan, struct mask *mask, int id)
 {
-    size_t bytes = CPU_ALLOC_SIZE((size_t)n);
-
-    if (id < 0 || id >= n || !CPU_ISSET_S((size_t)id, bytes, mask))
+    if (id < 0 || id >= MOST_CORES || !CPU_ISSET_S((size_t)id, sizeof(*mask), mask->set))
         return;
-    CPU_CLR_S((size_t)id, bytes, mask);
+    CPU_CLR_S((size_t)id, sizeof(*mask), mask->set);
     plan->order[plan->cores++] = id;
 }
 
@@ -70,7 +53,7 @@ static bool load_topology(hwloc_topology_t *out)
 }
 
 /* One thread of each physical core, neighbours beside each other. */
-static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
+static void take_physical(struct pin_plan *plan, struct mask *mask)
 {
     hwloc_topology_t topology;
     hwloc_obj_t core = NULL;
@@ -82,7 +65,7 @@ static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
         int id = hwloc_bitmap_first(core->cpuset);
 
         for (; id >= 0 && plan->cores == before; id = hwloc_bitmap_next(core->cpuset, id))
-            take(plan, mask, n, id);
+            take(plan, mask, id);
     }
     hwloc_topology_destroy(topology);
 }
@@ -101,9 +84,9 @@ static uint64_t largest_l2(void)
     return most;
 }
 #else
-static void take_physical(struct pin_plan *plan, cpu_set_t *mask, int n)
+static void take_physical(struct pin_plan *plan, struct mask *mask)
 {
-    (void)plan, (void)mask, (void)n;
+    (void)plan, (void)mask;
 }
 
 static uint64_t largest_l2(void)
@@ -116,18 +99,15 @@ enum epa_status pin_plan_init(struct pin_plan *out, enum pin pin, uint32_t ranks
                               struct epa_error *err)
 {
     struct pin_plan plan = {.pin = pin, .ranks = ranks, .threads = threads > 0 ? threads : 1};
-    cpu_set_t *mask;
-    int n = 0;
-    enum epa_status status = read_mask(&mask, &n, err);
+    struct mask mask;
 
-    if (status != EPA_OK)
-        return status;
-    plan.order = memory_alloc((size_t)n, sizeof(*plan.order));
+    if (sched_getaffinity(0, sizeof(mask), mask.set) != 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "sched_getaffinity: %s", strerror(errno));
+    plan.order = memory_alloc((size_t)CPU_COUNT_S(sizeof(mask), mask.set), sizeof(*plan.order));
     if (pin == PIN_CORE)
-        take_physical(&plan, mask, n);
-    for (int id = 0; id < n; id++)
-        take(&plan, mask, n, id);
-    CPU_FREE(mask);
+        take_physical(&plan, &mask);
+    for (int id = 0; id < MOST_CORES; id++)
+        take(&plan, &mask, id);
     *out = plan;
     return EPA_OK;
 }
@@ -157,23 +137,12 @@ uint32_t pin_plan_rank(const struct pin_plan *plan, uint32_t rank, const int32_t
 
 bool pin_self_any(const int32_t *core, uint32_t n)
 {
-    int32_t most = 0;
-    cpu_set_t *mask;
-    size_t bytes;
-    bool good;
+    struct mask mask;
 
+    CPU_ZERO_S(sizeof(mask), mask.set);
     for (uint32_t i = 0; i < n; i++)
-        most = core[i] > most ? core[i] : most;
-    mask = CPU_ALLOC((size_t)most + 1);
-    bytes = CPU_ALLOC_SIZE((size_t)most + 1);
-    if (mask == NULL)
-        return false;
-    CPU_ZERO_S(bytes, mask);
-    for (uint32_t i = 0; i < n; i++)
-        CPU_SET_S((size_t)core[i], bytes, mask);
-    good = sched_setaffinity(0, bytes, mask) == 0;
-    CPU_FREE(mask);
-    return good;
+        CPU_SET_S((size_t)core[i], sizeof(mask), mask.set);
+    return sched_setaffinity(0, sizeof(mask), mask.set) == 0;
 }
 
 bool pin_self(int32_t core)
@@ -191,21 +160,10 @@ void pin_rank(struct epa_world *world)
 
 size_t pin_mask(unsigned char *out, size_t room)
 {
-    struct pin_plan plan;
-    size_t bytes = 0;
+    size_t bytes = sched_getaffinity(0, room, (cpu_set_t *)(void *)out) == 0 ? room : 0;
 
-    memset(out, 0, room);
-    if (pin_plan_init(&plan, PIN_NONE, 1, 1, NULL) != EPA_OK)
-        return 0;
-    for (uint32_t i = 0; i < plan.cores; i++) {
-        size_t at = (size_t)plan.order[i] / 8;
-
-        if (at >= room)
-            continue;
-        out[at] |= (unsigned char)(1 << (plan.order[i] % 8));
-        bytes = at + 1 > bytes ? at + 1 : bytes;
-    }
-    pin_plan_finish(&plan);
+    while (bytes > 0 && out[bytes - 1] == 0)
+        bytes--;
     return bytes;
 }
 
@@ -231,17 +189,6 @@ uint64_t cache_flush_bytes(void)
  * ranks must see each other's processes, and containers of one machine may have one name.
  * Cores are the machine's, whatever is between the ranks that use them. */
 
-static void read_line(const char *path, char *out, size_t room)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, room - 1);
-
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? n : 0] = 0;
-    out[strcspn(out, "\n")] = 0;
-}
-
 static void read_space(const char *path, char *out, size_t room)
 {
     ssize_t n = readlink(path, out, room - 1);
@@ -256,8 +203,8 @@ void nodes_host(struct nodes_host *out)
     if (gethostname(out->name, sizeof(out->name)) != 0)
         snprintf(out->name, sizeof(out->name), "unknown");
     out->name[sizeof(out->name) - 1] = 0;
-    read_line("/proc/sys/kernel/random/boot_id", out->machine, sizeof(out->machine));
-    if (out->machine[0] == 0) /* no /proc: the name has to do */
+    if (!sysfile_line("", "/proc/sys/kernel/random/boot_id", out->machine, sizeof(out->machine)))
+        /* no /proc: the name has to do */
         memcpy(out->machine, out->name, sizeof(out->machine));
     read_space("/proc/self/ns/net", net, sizeof(net));
     read_space("/proc/self/ns/pid", pid, sizeof(pid));

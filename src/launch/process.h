@@ -161,7 +161,8 @@ void pin_plan_finish(struct pin_plan *);
  * enough, else fewer; with more ranks than cores, one that it shares. Returns n; 0: none. */
 uint32_t pin_plan_rank(const struct pin_plan *, uint32_t rank, const int32_t **core);
 
-/* The cores that the calling thread may use, a bit each; returns how many bytes have one. */
+/* The cores that the calling thread may use, a bit each, of which `room` is 8 KiB; returns how many
+ * bytes have one. */
 size_t pin_mask(unsigned char *out, size_t room);
 
 /* Binds the calling thread as the world says; world->cores is 0 where that fails. */
