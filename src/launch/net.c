@@ -122,36 +122,41 @@ static bool usable(const struct ifaddrs *i)
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
 }
 
-/* The address of an interface, IPv4 before IPv6. */
-static enum epa_status interface_address(const char *name, char out[LAUNCHER_ADDRESS],
-                                         struct epa_error *err)
+/* The addresses of an interface; NULL: what others may reach, those that reach far first. */
+static enum epa_status list_addresses(const char *interface,
+                                      char out[LAUNCHER_ADDRESSES][LAUNCHER_ADDRESS],
+                                      struct epa_error *err)
 {
     struct ifaddrs *list = NULL;
-    const struct ifaddrs *best = NULL;
     char names[200] = "";
+    uint32_t n = 0;
 
     if (getifaddrs(&list) != 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        size_t used = strlen(names);
+    for (uint32_t turn = 0; turn < 3; turn++) /* IPv4, IPv6, loopback */
+        for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+            size_t used = strlen(names);
 
-        if (!usable(i))
-            continue;
-        if (strcmp(i->ifa_name, name) == 0 &&
-            (best == NULL || best->ifa_addr->sa_family != AF_INET))
-            best = i;
-        if (strstr(names, i->ifa_name) == NULL)
-            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", i->ifa_name);
-    }
-    if (best != NULL)
-        address_text(best->ifa_addr, out, LAUNCHER_ADDRESS);
+            if (!usable(i) || turn != (is_loopback(i->ifa_addr)             ? 2
+                                       : i->ifa_addr->sa_family == AF_INET6 ? 1
+                                                                            : 0))
+                continue;
+            if (n < LAUNCHER_ADDRESSES &&
+                (interface == NULL || strcmp(i->ifa_name, interface) == 0))
+                address_text(i->ifa_addr, out[n++], LAUNCHER_ADDRESS);
+            if (strstr(names, i->ifa_name) == NULL)
+                snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "",
+                         i->ifa_name);
+        }
     freeifaddrs(list);
-    if (best != NULL)
-        return EPA_OK;
-    return epa_fail(err, EPA_ERR_CONFIG,
-                    "launcher.interface: '%.32s' is no interface here that is up and "
-                    "has an address; there is %s",
-                    name, names);
+    if (n == 0 && interface == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "no network interface is up, not even the loopback");
+    return n > 0 ? EPA_OK
+                 : epa_fail(err, EPA_ERR_CONFIG,
+                            "launcher.interface: '%.32s' is no interface here that is up and "
+                            "has an address; there is %s",
+                            interface, names);
 }
 
 static enum epa_status explain_listen(int failed, const char *where, uint32_t port,
@@ -185,27 +190,6 @@ static enum epa_status listen_at(const char *name, uint32_t port, int *out, stru
     return *out >= 0 ? EPA_OK : explain_listen(failed, where, port, err);
 }
 
-/* What others may reach, those that reach far first. */
-static enum epa_status list_addresses(struct launcher_contact *contact, struct epa_error *err)
-{
-    struct ifaddrs *list = NULL;
-    uint32_t n = 0;
-
-    if (getifaddrs(&list) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
-    for (uint32_t turn = 0; turn < 3; turn++) /* IPv4, IPv6, loopback */
-        for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-            if (usable(i) && n < LAUNCHER_ADDRESSES &&
-                turn == (is_loopback(i->ifa_addr)             ? 2
-                         : i->ifa_addr->sa_family == AF_INET6 ? 1
-                                                              : 0))
-                address_text(i->ifa_addr, contact->address[n++], LAUNCHER_ADDRESS);
-    freeifaddrs(list);
-    return n > 0 ? EPA_OK
-                 : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "no network interface is up, not even the loopback");
-}
-
 static enum epa_status make_token(char *out, struct epa_error *err)
 {
     unsigned char bytes[16];
@@ -232,8 +216,8 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
                            struct epa_error *err)
 {
     bool anywhere = contact->address[0][0] == 0;
+    char at[LAUNCHER_ADDRESSES][LAUNCHER_ADDRESS] = {"0.0.0.0"};
     enum epa_status status = EPA_OK;
-    char at[LAUNCHER_ADDRESS] = "0.0.0.0";
 
     if (contact->local[0] != 0) {
         struct sockaddr_un local;
@@ -243,54 +227,51 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
         return *out >= 0 ? EPA_OK : explain_listen(errno, contact->local, contact->port, err);
     }
     if (interface != NULL)
-        status = interface_address(interface, at, err);
+        status = list_addresses(interface, at, err);
     else if (!anywhere)
-        memcpy(at, contact->address[0], sizeof(at));
+        memcpy(at[0], contact->address[0], sizeof(at[0]));
     /* The address of all in IPv6 is that of IPv4, too, where there is IPv6. */
     if (status == EPA_OK &&
         (interface != NULL || !anywhere || listen_at("::", 0, out, NULL) != EPA_OK))
-        status = listen_at(at, contact->port, out, err);
+        status = listen_at(at[0], contact->port, out, err);
     if (status != EPA_OK || !anywhere)
         return status;
     contact->port = port_of(*out);
     status = make_token(contact->token, err);
     if (status == EPA_OK && interface != NULL)
-        memcpy(contact->address[0], at, sizeof(at));
+        memcpy(contact->address[0], at[0], sizeof(at[0]));
     else if (status == EPA_OK)
-        status = list_addresses(contact, err);
+        status = list_addresses(NULL, contact->address, err);
     if (status != EPA_OK)
         close(*out);
     return status;
 }
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr_storage *b)
+/* Of a listener for both IPv4 has a mark before it. */
+static const char *without_mark(const char *address)
 {
-    const struct sockaddr_in6 *b6 = (const void *)b;
-
-    if (a->sa_family == AF_INET && b->ss_family == AF_INET)
-        return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
-               ((const struct sockaddr_in *)(const void *)b)->sin_addr.s_addr;
-    if (a->sa_family == AF_INET && b->ss_family == AF_INET6) /* a listener for both */
-        return IN6_IS_ADDR_V4MAPPED(&b6->sin6_addr) &&
-               memcmp(&((const struct sockaddr_in *)(const void *)a)->sin_addr,
-                      b6->sin6_addr.s6_addr + 12, 4) == 0;
-    return a->sa_family == AF_INET6 && b->ss_family == AF_INET6 &&
-           memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, &b6->sin6_addr,
-                  sizeof(b6->sin6_addr)) == 0;
+    return address + (strncmp(address, "::ffff:", 7) == 0 ? 7 : 0);
 }
 
 void net_interface(int fd, char *out)
 {
-    struct sockaddr_storage here;
-    socklen_t bytes = sizeof(here);
+    char here[LAUNCHER_ADDRESS], there[LAUNCHER_ADDRESS];
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof(at);
     struct ifaddrs *list = NULL;
 
     *out = 0;
-    if (getsockname(fd, (struct sockaddr *)&here, &bytes) != 0 || getifaddrs(&list) != 0)
+    if (getsockname(fd, (struct sockaddr *)&at, &bytes) != 0 || at.ss_family == AF_UNIX ||
+        getifaddrs(&list) != 0)
         return;
-    for (const struct ifaddrs *i = list; i != NULL && *out == 0; i = i->ifa_next)
-        if (usable(i) && !is_loopback(i->ifa_addr) && same_address(i->ifa_addr, &here))
+    address_text((struct sockaddr *)&at, here, sizeof(here));
+    for (const struct ifaddrs *i = list; i != NULL && *out == 0; i = i->ifa_next) {
+        if (!usable(i) || is_loopback(i->ifa_addr))
+            continue;
+        address_text(i->ifa_addr, there, sizeof(there));
+        if (strcmp(without_mark(here), there) == 0)
             snprintf(out, IF_NAMESIZE, "%s", i->ifa_name);
+    }
     freeifaddrs(list);
 }
 
