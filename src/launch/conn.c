@@ -21,6 +21,7 @@
 enum {
     READ_AHEAD = 4096,
     KEY_MOST = 64,
+    TURN_PIECES = 128,     /* of a block, before others have their turn */
     BLAME_NS = 1000000000, /* a death explains what others saw of it in this time */
 };
 
@@ -71,10 +72,8 @@ bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes,
                   : accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     bool good = one >= 0 && hash(one, data, bytes, out);
 
-    if (one >= 0)
-        close(one);
-    if (fd >= 0)
-        close(fd);
+    close_open(one);
+    close_open(fd);
     return good;
 }
 #endif
@@ -122,11 +121,11 @@ bool conn_get_greet(const struct conn_message *m, struct conn_greet *out)
 bool conn_get_hello(const struct conn_message *m, struct conn_hello *out, struct conn_message *rest)
 {
     if (m->type != CONN_HELLO || !conn_get(m, out, sizeof(*out), rest) ||
-        out->mask_bytes > rest->bytes || out->mask_bytes > CONN_MASK_MAX)
+        out->mask_bytes > sizeof(out->mask))
         return false;
-    conn_clean(out->host, sizeof(out->host));
-    conn_clean(out->machine, sizeof(out->machine));
-    conn_clean(out->identity, sizeof(out->identity));
+    conn_clean(out->host.name, sizeof(out->host.name));
+    conn_clean(out->host.machine, sizeof(out->host.machine));
+    conn_clean(out->host.identity, sizeof(out->host.identity));
     return true;
 }
 
@@ -151,10 +150,9 @@ bool conn_get_welcome(const struct conn_message *m, uint32_t ranks, struct conn_
     return true;
 }
 
-struct conn_word conn_word_of(enum epa_status status, uint32_t failed_rank, uint32_t signal,
-                              const char *fmt, ...)
+struct conn_word conn_word_of(enum epa_status status, const char *fmt, ...)
 {
-    struct conn_word word = {.status = status, .rank = failed_rank, .signal = signal};
+    struct conn_word word = {.status = status, .rank = UINT32_MAX};
     va_list args;
 
     va_start(args, fmt);
@@ -290,8 +288,7 @@ void conn_init(struct conn *out, int fd, size_t limit)
 
 void conn_finish(struct conn *conn)
 {
-    if (conn->fd >= 0)
-        close(conn->fd);
+    close_open(conn->fd);
     free(conn->in);
     free(conn->out);
     *conn = (struct conn){.fd = -1};
@@ -532,29 +529,37 @@ void conn_put_piece(struct conn *conn, uint32_t type, uint32_t rank, uint64_t nu
     conn_put(conn, type, &piece, sizeof(piece), data, bytes);
 }
 
-/* ALIVE, if nothing was sent for so long. */
-static void conn_keep_alive(struct conn *conn, uint64_t now, uint64_t every_ns)
+static bool is_zero(const char *data, size_t bytes)
 {
-    if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
-        now - conn->said_ns >= every_ns) {
+    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
+}
+
+bool conn_put_block(struct conn *conn, uint32_t rank, const char *data, size_t bytes, size_t *at)
+{
+    for (uint32_t i = 0; i < TURN_PIECES && conn_all_sent(conn) && *at < bytes; i++) {
+        size_t n = bytes - *at < CONN_BLOCK_MAX ? bytes - *at : CONN_BLOCK_MAX;
+
+        if (!is_zero(data + *at, n))
+            conn_put_piece(conn, CONN_BLOCK, rank, *at, data + *at, n);
+        *at += n;
+        conn_turn(conn, 0);
+    }
+    return *at >= bytes;
+}
+
+bool conn_find_loss(struct conn *conn, uint64_t now, uint64_t polled_ns, uint64_t limit_ns)
+{
+    if (now - polled_ns > limit_ns / 2)
+        conn->heard_ns = now;
+    if (conn->forged)
+        conn_close(conn, "it sent what the token does not prove");
+    else if (now > conn->heard_ns && now - conn->heard_ns > limit_ns)
+        conn_close(conn, "nothing was heard from it for %.3g s (launcher.heartbeat)",
+                   (double)limit_ns * 1e-9);
+    else if (conn->fd >= 0 && conn_all_sent(conn) && now >= conn->said_ns &&
+             now - conn->said_ns >= limit_ns / 5) {
         conn->said_ns = now;
         conn_say(conn, CONN_ALIVE);
     }
-}
-
-bool conn_find_loss(struct conn *conn, uint64_t now, uint64_t polled_ns, uint64_t limit_ns,
-                    char *how, size_t room)
-{
-    snprintf(how, room, "%s", conn->forged ? "it sent what the token does not prove" : "");
-    if (now - polled_ns > limit_ns / 2)
-        conn->heard_ns = now;
-    if (conn->forged || conn->fd < 0)
-        return true;
-    if (now > conn->heard_ns && now - conn->heard_ns > limit_ns) {
-        snprintf(how, room, "nothing was heard from it for %.3g s (launcher.heartbeat)",
-                 (double)limit_ns * 1e-9);
-        return true;
-    }
-    conn_keep_alive(conn, now, limit_ns / 5);
-    return false;
+    return conn->fd < 0;
 }

@@ -11,10 +11,12 @@
 
 #include <epa2a/status.h>
 
+#include "launch/process.h"
+
 /* ---- messages ---- */
 
 enum {
-    CONN_PROTOCOL = 5,
+    CONN_PROTOCOL = 6,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
     CONN_MASK_MAX = 8192,           /* bytes of a mask of cores */
@@ -28,7 +30,7 @@ enum conn_type {
     CONN_CHALLENGE, /* the rendezvous: conn_greet */
     CONN_PROOF,     /* a launcher, then the rendezvous: empty, as its MAC is the proof */
     /* A launcher to the rendezvous. */
-    CONN_HELLO, /* conn_hello, its mask of cores, its fingerprint */
+    CONN_HELLO, /* conn_hello and its fingerprint */
     CONN_WORD,  /* conn_word: its rank has returned, or what has failed */
     CONN_BLOCK, /* conn_piece and the results of its rank, from byte `number` on */
     CONN_DONE,  /* nothing of its rank will follow */
@@ -51,13 +53,14 @@ extern const char conn_magic[8];
 
 struct conn_hello {
     uint32_t rank, size, pid, abi;
-    char host[CONN_NAME], machine[CONN_NAME], identity[288]; /* as in nodes.h */
-    uint32_t mask_bytes, zero;
+    struct nodes_host host;
+    uint32_t mask_bytes, zero; /* of the mask of cores, as in nodes_rank */
+    unsigned char mask[CONN_MASK_MAX];
 };
 
 struct conn_welcome {
     uint32_t pid;                        /* of rank 0's launcher */
-    uint32_t share, shares, local_cores; /* as in nodes.h */
+    uint32_t share, shares, local_cores; /* as in struct nodes_rank */
     uint32_t hosts;                      /* that ranks are on; namespaces count as hosts */
     char host[CONN_NAME];
     char interface[CONN_INTERFACE]; /* of rank 0's host, by which others connected; "": unknown */
@@ -88,7 +91,7 @@ bool conn_get(const struct conn_message *, void *out, size_t bytes, struct conn_
 
 bool conn_get_greet(const struct conn_message *, struct conn_greet *out);
 
-/* `rest`: its mask of cores, hello->mask_bytes, then its fingerprint. */
+/* `rest`: its fingerprint. */
 bool conn_get_hello(const struct conn_message *, struct conn_hello *out, struct conn_message *rest);
 
 /* The first line in which two fingerprints differ: "bench.warmup: 20 there, 10 here". False:
@@ -99,10 +102,8 @@ bool conn_find_difference(const char *there, const char *here, char *out, size_t
 bool conn_get_welcome(const struct conn_message *, uint32_t ranks, struct conn_welcome *out,
                       uint32_t *node);
 
-/* `failed_rank` UINT32_MAX: none; `signal` 0: none. */
-EPA_PRINTF(4, 5)
-struct conn_word conn_word_of(enum epa_status, uint32_t failed_rank, uint32_t signal,
-                              const char *fmt, ...);
+/* Of no rank that was lost, and of no signal. */
+EPA_PRINTF(2, 3) struct conn_word conn_word_of(enum epa_status, const char *fmt, ...);
 bool conn_get_word(const struct conn_message *, struct conn_word *out);
 
 /* How a launch ends of which `verdict` is what has failed so far, first since_ns ago (status 0:
@@ -176,13 +177,16 @@ void conn_put_word(struct conn *, uint32_t type, const struct conn_word *);
 void conn_put_piece(struct conn *, uint32_t type, uint32_t rank, uint64_t number, const void *data,
                     size_t bytes);
 
+/* Chunks of the results of a rank from byte *at on, as many as leave at once. What was never
+ * written, and is zero, is left out: the rendezvous has zeros there, too. Whether that was all. */
+bool conn_put_block(struct conn *, uint32_t rank, const char *data, size_t bytes, size_t *at);
+
 bool conn_all_sent(const struct conn *);
 bool conn_all_heard(const struct conn *); /* and the other host has it: closing loses nothing */
 
-/* Whether the connection is lost: it is closed or forged, or nothing was received for limit_ns by a
- * caller that polled (one that was itself stopped since `polled_ns` counts silence from now on).
- * `how`: why, "" where conn->why says it. One that is not lost is kept alive. */
-bool conn_find_loss(struct conn *, uint64_t now, uint64_t polled_ns, uint64_t limit_ns, char *how,
-                    size_t room);
+/* Whether the connection is lost: it is closed, as it is here where it was forged, or nothing was
+ * received for limit_ns by a caller that polled (one that was itself stopped since `polled_ns`
+ * counts silence from now on). One that is not lost is kept alive. */
+bool conn_find_loss(struct conn *, uint64_t now, uint64_t polled_ns, uint64_t limit_ns);
 
 #endif

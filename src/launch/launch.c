@@ -54,7 +54,7 @@ enum epa_status launch_report(const struct launch *l, const struct conn_word *ve
 static void rank_returned(struct launch *l, enum epa_status status)
 {
     if (status != EPA_OK)
-        launch_fail(l, conn_word_of(status, UINT32_MAX, 0, "%s", "")); /* the rank has said why */
+        launch_fail(l, conn_word_of(status, "%s", "")); /* the rank has said why */
     else if (l->launcher != NULL)
         launcher_report(l->launcher, &(struct conn_word){.rank = UINT32_MAX});
     else if (l->first_ns == 0)
@@ -63,15 +63,15 @@ static void rank_returned(struct launch *l, enum epa_status status)
 
 static void fail_by_grace(struct launch *l, const char *who)
 {
-    launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
+    launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT,
                                 "%s did not return within %.3g s of the request to stop", who,
                                 (double)l->asked.grace_ns * 1e-9));
 }
 
 static void check_stop(struct launch *l, short revents)
 {
+    struct conn_word word = conn_word_of(EPA_ERR_INTERRUPTED, "interrupted");
     sigset_t pending;
-    bool term;
 
     if (revents == 0)
         return;
@@ -80,10 +80,28 @@ static void check_stop(struct launch *l, short revents)
     if (!l->stopping)
         return;
     /* The signal that asked to stop, which stays pending for who reads stop_fd. */
-    term = sigpending(&pending) == 0 &&
-           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGHUP) == 1);
-    launch_fail(
-        l, conn_word_of(EPA_ERR_INTERRUPTED, UINT32_MAX, term ? SIGTERM : SIGINT, "interrupted"));
+    word.signal = sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) == 1 ||
+                                                sigismember(&pending, SIGHUP) == 1)
+                      ? SIGTERM
+                      : SIGINT;
+    launch_fail(l, word);
+}
+
+void launch_share_signal(uint32_t number)
+{
+    struct timespec now = {0, 0};
+    sigset_t blocked, both;
+
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    sigaddset(&both, SIGHUP);
+    if ((number != SIGINT && number != SIGTERM) || sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 ||
+        sigismember(&blocked, SIGINT) != 1 || sigismember(&blocked, SIGTERM) != 1)
+        return;
+    while (sigtimedwait(&both, NULL, &now) > 0)
+        continue;
+    (void)kill(getpid(), (int)number);
 }
 
 static uint32_t missing_rank(const struct launch *l)
@@ -104,15 +122,14 @@ static void check_time(struct launch *l)
 
     if (l->first_ns != 0 && wait_limit_expired(&l->last, l->control, missing_rank(l), now)) {
         l->first_ns = 0;
-        launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
+        launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT,
                                     "rank %u did not return within %.3g s of the first that did",
                                     missing_rank(l), (double)l->asked.timeout_ns * 1e-9));
     }
     if (!control_aborted(l->control))
         return;
     if (l->grace_end_ns == 0) /* mpirun kills us in a second */
-        l->grace_end_ns =
-            l->launcher != NULL && launcher_is_meeting(l->launcher) ? now : now + l->asked.grace_ns;
+        l->grace_end_ns = l->meeting ? now : now + l->asked.grace_ns;
     l->grace_over = at_once || now >= l->grace_end_ns;
 }
 
@@ -122,14 +139,22 @@ static int pause_ms(const struct launch *l, bool blind)
 
     if (blind)
         return 1;
-    if (l->launcher != NULL)
-        return launcher_pause_ms(l->launcher);
+    if (l->pause_ms != 0)
+        return l->pause_ms;
     if (l->grace_end_ns != 0 && l->grace_end_ns < end)
         end = l->grace_end_ns;
     return end <= now ? 1 : (int)((end - now + 999999) / 1000000);
 }
 
 /* ---- a rank ---- */
+
+void launch_find_neighbours(struct epa_world *world)
+{
+    for (uint32_t r = 0; r < world->size; r++) {
+        world->local_rank += epa_same_node(world, r) && r < world->rank;
+        world->local_size += epa_same_node(world, r);
+    }
+}
 
 enum epa_status launch_run_rank(struct launch *l, struct epa_world *world, int wake)
 {
@@ -151,10 +176,7 @@ static enum epa_status run_local(const struct launch_rank *rank)
     struct launch *l = rank->launch;
     struct epa_world world = {.rank = rank->number, .size = l->asked.ranks, .node = l->node};
 
-    for (uint32_t r = 0; r < world.size; r++) {
-        world.local_rank += epa_same_node(&world, r) && r < world.rank;
-        world.local_size += epa_same_node(&world, r);
-    }
+    launch_find_neighbours(&world);
     /* Nodes of one host share its cores: a node has its part of them, so that a rank which
      * compares it with local_size yields exactly when all ranks are more than all cores. */
     world.local_cores = (uint32_t)((uint64_t)l->pins.cores * world.local_size / world.size);
@@ -166,21 +188,6 @@ static enum epa_status run_local(const struct launch_rank *rank)
 
 /* ---- processes ---- */
 
-static void before_output(void *arg)
-{
-    const struct launch *l = arg;
-
-    if (l->asked.poll_launch != NULL)
-        (void)l->asked.poll_launch(l->asked.poll_arg, EPA_POLL_PRINTING);
-}
-
-void launch_take_output(struct launch_rank *rank)
-{
-    rank->process.relay.prefix = rank->launch->prefix;
-    rank->process.relay.before = before_output;
-    rank->process.relay.arg = rank->launch;
-}
-
 bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
 {
     struct launch *l = rank->launch;
@@ -191,10 +198,10 @@ bool launch_start_process(struct launch_rank *rank, int (*run)(void *rank))
     fflush(stderr);
     status = process_start(&rank->process, rank->number, l->prefix, run, rank, &err);
     if (status != EPA_OK) {
-        launch_fail(l, conn_word_of(status, UINT32_MAX, 0, "%s", err.text));
+        launch_fail(l, conn_word_of(status, "%s", err.text));
         return false;
     }
-    launch_take_output(rank);
+    rank->process.relay.asked = &l->asked;
     launch_set_live(rank, true);
     return true;
 }
@@ -213,9 +220,8 @@ static int process_main(void *arg)
 static void judge_process(struct launch_rank *rank, int code)
 {
     struct launch *l = rank->launch;
-    bool kept = l->launcher != NULL && launcher_keeps_process(l->launcher);
     enum epa_status word = EPA_OK;
-    bool has_word = control_returned(l->control, rank->number, &word) && !kept;
+    bool has_word = control_returned(l->control, rank->number, &word) && !l->kept;
     uint32_t number = WIFSIGNALED(code) ? (uint32_t)WTERMSIG(code) : 0;
     struct timespec now;
     char who[128];
@@ -225,22 +231,22 @@ static void judge_process(struct launch_rank *rank, int code)
              l->host != NULL ? "host " : "", l->host != NULL ? l->host : "",
              l->host != NULL ? ", " : "", (int)rank->process.pid);
     if (number != 0 && rank->process.killed) {
-        if (kept && launcher_is_meeting(l->launcher))
-            launch_fail(
-                l, conn_word_of(EPA_ERR_TIMEOUT, UINT32_MAX, 0, "%s was not ready in time", who));
+        if (l->meeting)
+            launch_fail(l, conn_word_of(EPA_ERR_TIMEOUT, "%s was not ready in time", who));
         else
             fail_by_grace(l, who);
     } else if (number == 0 && has_word && WEXITSTATUS(code) == process_code(word)) {
         rank_returned(l, word);
     } else {
         l->death = number != 0
-                       ? conn_word_of(EPA_ERR_DIED, rank->number, number,
-                                      "%s was killed by signal %u (%s)", who, number,
+                       ? conn_word_of(EPA_ERR_DIED, "%s was killed by signal %u (%s)", who, number,
                                       strsignal((int)number))
-                       : conn_word_of(EPA_ERR_DIED, rank->number, 0,
+                       : conn_word_of(EPA_ERR_DIED,
                                       has_word ? "%s was done and then left with exit code %d"
                                                : "%s left without a word (exit code %d)",
                                       who, WEXITSTATUS(code));
+        l->death.rank = rank->number;
+        l->death.signal = number;
         l->death.died_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
         launch_fail(l, l->death);
     }
@@ -261,10 +267,7 @@ static void look_at_process(struct launch_rank *rank)
         judge_process(rank, code); /* before its last words: others wait for it */
         process_finish(&rank->process);
         launch_set_live(rank, false);
-        if (l->launcher != NULL)
-            launcher_lose_process(l->launcher);
-    } else if (returned && rank->live && l->launcher != NULL &&
-               launcher_keeps_process(l->launcher)) {
+    } else if (returned && rank->live && l->kept) {
         launch_set_live(rank, false);
         rank_returned(l, word);
     }
@@ -317,8 +320,8 @@ static void start_threads(struct launch *l)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     if (failed != 0)
-        launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, UINT32_MAX, 0, "thread for rank %u: %s%s",
-                                    l->live, strerror(failed),
+        launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s", l->live,
+                                    strerror(failed),
                                     getrlimit(RLIMIT_AS, &addresses) == 0 &&
                                             addresses.rlim_cur != RLIM_INFINITY
                                         ? " (RLIMIT_AS: ulimit -v)"
@@ -381,7 +384,7 @@ static void turn(struct launch *l)
     for (uint32_t r = 0; r < l->n; r++)
         (l->threads ? look_at_thread : look_at_process)(&l->rank[r]);
     if (l->launcher != NULL)
-        launcher_turn(l->launcher, l->poll + own, (uint32_t)(all - own));
+        l->launcher_over = launcher_turn(l->launcher, l->poll + own);
     check_time(l);
     for (uint32_t r = 0; r < l->n && l->grace_over; r++)
         if (l->rank[r].live)
@@ -391,7 +394,7 @@ static void turn(struct launch *l)
 void launch_watch(struct launch *l)
 {
     while ((l->live > 0 && !(l->threads && l->grace_over)) ||
-           (l->launcher != NULL && !launcher_over(l->launcher)))
+           (l->launcher != NULL && !l->launcher_over))
         turn(l);
     for (uint32_t r = 0; r < l->n; r++)
         if (l->rank[r].live)

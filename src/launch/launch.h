@@ -23,6 +23,10 @@ struct launch_rank {
 struct launch {
     struct epa_launch asked;
     bool threads, prefix;
+    /* Of a launcher: its process is to live on, and has reported its rank's return; what fails
+     * before it has met the others ends without a grace period; the poll when nothing happens. */
+    bool kept, meeting, launcher_over;
+    int pause_ms;              /* 0: as is due */
     const char *host;          /* to name ranks by; NULL: there is one */
     struct launcher *launcher; /* to ranks of other processes; NULL: there are none */
     struct control *control;   /* owned where there is no launcher */
@@ -53,9 +57,6 @@ void launch_release(struct launch *);
 /* Starts a process that runs run(rank). Says why not by launch_fail(). */
 bool launch_start_process(struct launch_rank *, int (*run)(void *rank));
 
-/* A process that an earlier launch has started prints for this one from now on. */
-void launch_take_output(struct launch_rank *);
-
 static inline void launch_set_live(struct launch_rank *rank, bool live)
 {
     rank->launch->live += (uint32_t)live - (uint32_t)rank->live;
@@ -64,6 +65,13 @@ static inline void launch_set_live(struct launch_rank *rank, bool live)
 
 /* In the process or thread of a rank: pins it, runs it and records what it returned. */
 enum epa_status launch_run_rank(struct launch *, struct epa_world *, int wake);
+
+/* local_rank and local_size, which are 0, of a world that knows its nodes. */
+void launch_find_neighbours(struct epa_world *);
+
+/* A signal that stopped one rank stops all: each is to end as if it had received the same signal,
+ * where signals are looked for. */
+void launch_share_signal(uint32_t number);
 
 /* Polls until all ranks have ended, and the launcher is done. Returns how the launch ended. */
 void launch_watch(struct launch *);
@@ -80,14 +88,8 @@ enum epa_status launch_report(const struct launch *, const struct conn_word *ver
 /* A rank returned (status 0) or something failed; the rendezvous is informed. */
 void launcher_report(struct launcher *, const struct conn_word *);
 uint32_t launcher_polls(const struct launcher *, struct pollfd *out);
-void launcher_turn(struct launcher *, const struct pollfd *, uint32_t n);
-int launcher_pause_ms(const struct launcher *);
-/* Whether what failed before the ranks met is to end without a grace period. */
-bool launcher_is_meeting(const struct launcher *);
-bool launcher_keeps_process(const struct launcher *);
-/* The rank's process is gone. */
-void launcher_lose_process(struct launcher *);
-bool launcher_over(const struct launcher *);
+/* Whether the launch has its verdict, here and wherever else it is waited for. */
+bool launcher_turn(struct launcher *, const struct pollfd *);
 
 /* One rank of several that mpirun, srun, torchrun or a script has started, each by itself: what the
  * launchers env and mpi share, a library of its own.
@@ -185,15 +187,10 @@ void launcher_destroy(struct launcher *);
 
 struct rendezvous;
 
-struct rendezvous_params {
-    const struct epa_launch *asked; /* rank 0's; its block is filled with those of others */
-    const char *token;
-    int listener;                    /* not owned; -1: none */
-    uint64_t start_ns, heartbeat_ns; /* as in launcher_settings */
-};
-
-/* What params point to must outlive it. */
-enum epa_status rendezvous_create(const struct rendezvous_params *, struct rendezvous **out,
+/* `asked` is rank 0's: its block is filled with those of others. The listener is not owned; -1:
+ * there is none. What is pointed to must outlive it. */
+enum epa_status rendezvous_create(const struct epa_launch *asked, const struct launcher_settings *,
+                                  const char *token, int listener, struct rendezvous **out,
                                   struct epa_error *);
 void rendezvous_destroy(struct rendezvous *);
 
@@ -203,13 +200,11 @@ void rendezvous_adopt(struct rendezvous *, int fd);
 /* In a process that was forked: closes its copies of the connections. */
 void rendezvous_close_inherited(const struct rendezvous *);
 
-/* As many as rendezvous_polls() fills at most, and as it has filled; poll() in between. */
+/* What it looks at, of so many ranks always as many; poll() in between. */
 uint32_t rendezvous_poll_room(uint32_t ranks);
-uint32_t rendezvous_polls(const struct rendezvous *, struct pollfd *out);
-void rendezvous_turn(struct rendezvous *, const struct pollfd *, uint32_t n);
-
-/* After a failure nobody else is about to connect, and is waited for. */
-void rendezvous_expect_nobody(struct rendezvous *);
+void rendezvous_polls(const struct rendezvous *, struct pollfd *out);
+/* alone: nobody else is about to connect, and is waited for. */
+void rendezvous_turn(struct rendezvous *, const struct pollfd *, bool alone);
 
 /* The verdict has reached every launcher that can be reached. */
 bool rendezvous_over(const struct rendezvous *);

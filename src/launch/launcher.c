@@ -16,15 +16,12 @@
 
 #include <epa2a/wait.h>
 #include "base/text.h"
-#include "launch/conn.h"
-#include "launch/process.h"
 
 enum {
     POLL_MS = 20,
     LEAVE_MS = 1000,   /* for a kept process to end */
     REPORT_MS = 30000, /* and for rank 0 to report, if leave() waits for all ranks */
     REPORT_S = 5,      /* for rank 0 to report a failure before we leave with it */
-    TURN_PIECES = 128, /* of a block, before others have their turn */
 };
 
 /* Orders to a process that is kept. */
@@ -34,9 +31,8 @@ enum { ORDER_RUN = 1, ORDER_LEAVE };
 struct order {
     struct epa_launch asked;
     struct epa_world world; /* without cores */
-    char interface[CONN_INTERFACE];
     enum pin pin;
-    uint32_t share, shares;
+    struct conn_welcome welcome;
     /* The result of meet(), once `met` is set. */
     uint32_t met;
     struct epa_error err;
@@ -46,17 +42,17 @@ struct order {
 
 struct launcher {
     struct launcher_params params;
-    struct launcher_contact contact;
+    uint32_t rank, size; /* of params.process_id */
     struct nodes_host host;
+    char me[96]; /* "rank 3 (host b)" */
     int listener;
-    int wake,
-        orders; /* eventfds: written by the process of the rank, and read by one that is kept */
+    int wake, orders; /* eventfds: the rank's process writes one and, where it is kept, reads one */
     struct control *control;
     struct order *order;
     size_t order_bytes;
-    struct process process;        /* that is kept, between launches */
-    bool met;                      /* meet() has returned, or there is none */
-    bool lost;                     /* the process was to be kept, and is gone */
+    struct process process; /* that is kept, between launches */
+    bool met;               /* meet() has returned, or there is none */
+    bool lost;              /* the process was to be kept, and is gone */
     pid_t parent;
     struct rendezvous *rendezvous; /* rank 0; stays until the next launch, as its connections do */
     struct net_dial dial;
@@ -82,7 +78,7 @@ struct launcher {
     uint64_t began_ns, polled_ns;
 };
 
-bool launcher_keeps_process(const struct launcher *l)
+static bool keeps_process(const struct launcher *l)
 {
     return l->params.meet != NULL;
 }
@@ -90,17 +86,7 @@ bool launcher_keeps_process(const struct launcher *l)
 /* mpirun is gone, and so may be all that this rank would wait for. */
 static bool is_orphan(const struct launcher *l)
 {
-    return l->params.meet != NULL && getppid() != l->parent;
-}
-
-static uint32_t my_rank(const struct launcher *l)
-{
-    return l->params.process_id.rank;
-}
-
-static const struct epa_launch *asked_of(const struct launcher *l)
-{
-    return &l->launch->asked;
+    return keeps_process(l) && getppid() != l->parent;
 }
 
 /* ---- the process of the rank ---- */
@@ -112,9 +98,9 @@ static enum epa_status run_order(struct launcher *l)
     struct epa_world world = order->world;
     enum epa_status status;
 
-    if (pin_plan_init(&launch.pins, order->pin, order->shares, order->asked.threads, NULL) ==
-        EPA_OK)
-        world.cores = pin_plan_rank(&launch.pins, order->share, &world.core);
+    if (pin_plan_init(&launch.pins, order->pin, order->welcome.shares, order->asked.threads,
+                      NULL) == EPA_OK)
+        world.cores = pin_plan_rank(&launch.pins, order->welcome.share, &world.core);
     status = launch_run_rank(&launch, &world, l->wake);
     pin_plan_finish(&launch.pins);
     return status;
@@ -126,10 +112,8 @@ static struct launcher *close_inherited(const struct launch_rank *rank)
     struct launcher *l = rank->launch->launcher;
 
     process_close_inherited(&rank->process);
-    if (l->listener >= 0)
-        close(l->listener);
-    if (l->conn.fd >= 0)
-        close(l->conn.fd);
+    close_open(l->listener);
+    close_open(l->conn.fd);
     if (l->rendezvous != NULL)
         rendezvous_close_inherited(l->rendezvous);
     return l;
@@ -150,7 +134,6 @@ static int kept_process(void *rank)
     eventfd_t what;
 
     order->err.status = EPA_OK;
-    order->contact = l->contact;
     status = l->params.meet(l->params.arg, &order->contact, &order->err);
     if (status != EPA_OK)
         (void)epa_fail(&order->err, status, "no reason was given");
@@ -177,6 +160,7 @@ static void judge(struct launcher *l, struct conn_word verdict)
     if (l->judged)
         return;
     l->judged = true;
+    l->launch->pause_ms = 1;
     l->verdict = verdict;
     if (verdict.status == EPA_OK)
         return;
@@ -196,35 +180,29 @@ void launcher_report(struct launcher *l, const struct conn_word *word)
 
 static void lose_rendezvous(struct launcher *l, const char *how)
 {
-    conn_close(&l->conn, "%s", how);
-    judge(l, conn_word_of(EPA_ERR_DIED, 0, 0, "%s is gone: %s", l->rendezvous_name, l->conn.why));
-}
+    struct conn_word word;
 
-void launcher_lose_process(struct launcher *l)
-{
-    l->lost = launcher_keeps_process(l);
+    conn_close(&l->conn, "%s", how);
+    word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", l->rendezvous_name, l->conn.why);
+    word.rank = 0;
+    judge(l, word);
 }
 
 /* ---- the rendezvous ---- */
 
 static void say_hello(struct launcher *l)
 {
-    const char *fingerprint = asked_of(l)->fingerprint != NULL ? asked_of(l)->fingerprint : "";
-    struct {
-        struct conn_hello hello;
-        unsigned char mask[CONN_MASK_MAX];
-    } first = {.hello = {.rank = my_rank(l),
-                         .size = l->params.process_id.size,
-                         .pid = (uint32_t)getpid(),
-                         .abi = EPA_ABI}};
-    size_t bytes = strlen(fingerprint);
+    const char *fingerprint =
+        l->launch->asked.fingerprint != NULL ? l->launch->asked.fingerprint : "";
+    struct conn_hello hello = {.rank = l->rank,
+                               .size = l->size,
+                               .pid = (uint32_t)getpid(),
+                               .abi = EPA_ABI,
+                               .host = l->host};
 
-    memcpy(first.hello.host, l->host.name, sizeof(first.hello.host));
-    memcpy(first.hello.machine, l->host.machine, sizeof(first.hello.machine));
-    memcpy(first.hello.identity, l->host.identity, sizeof(first.hello.identity));
-    first.hello.mask_bytes = (uint32_t)pin_mask(first.mask, sizeof(first.mask));
-    conn_put(&l->conn, CONN_HELLO, &first, sizeof(first.hello) + first.hello.mask_bytes,
-             fingerprint, bytes < CONN_FINGERPRINT_MAX ? bytes : CONN_FINGERPRINT_MAX);
+    hello.mask_bytes = (uint32_t)pin_mask(hello.mask, sizeof(hello.mask));
+    conn_put(&l->conn, CONN_HELLO, &hello, sizeof(hello), fingerprint,
+             strnlen(fingerprint, CONN_FINGERPRINT_MAX));
     if (l->launch->failure.status != EPA_OK)
         conn_put_word(&l->conn, CONN_WORD, &l->launch->failure);
 }
@@ -232,7 +210,7 @@ static void say_hello(struct launcher *l)
 /* `fd` is a connection to it, or -1. */
 static void dial(struct launcher *l, int fd)
 {
-    const struct launcher_contact *contact = &l->contact;
+    const struct launcher_contact *contact = &l->order->contact;
 
     l->phase = DIALING;
     net_dial_init(&l->dial, contact, fd);
@@ -242,65 +220,56 @@ static void dial(struct launcher *l, int fd)
 
 static void dial_turn(struct launcher *l, short revents, uint64_t now)
 {
-    uint32_t size = l->params.process_id.size;
     enum net_dialed dialed = net_dial_turn(&l->dial, revents, now, &l->conn);
 
     if (dialed == NET_PROVED) {
-        l->conn.limit = bootstrap_slot_bytes(size) + size * sizeof(uint32_t) + 1024;
+        l->conn.limit = bootstrap_slot_bytes(l->size) + l->size * sizeof(uint32_t) + 1024;
         l->polled_ns = now;
         l->phase = WAITING;
         say_hello(l);
     } else if (dialed == NET_REFUSED) {
-        judge(l, conn_word_of(EPA_ERR_CONFIG, UINT32_MAX, 0, "%s", l->dial.why));
+        judge(l, conn_word_of(EPA_ERR_CONFIG, "%s", l->dial.why));
     } else if (is_orphan(l) || now - l->began_ns > l->settings->start_ns) {
-        if (l->launch->failure.status != EPA_OK)
-            judge(l, l->launch->failure);
-        else
-            judge(l,
-                  conn_word_of(
-                      EPA_ERR_TIMEOUT, UINT32_MAX, 0,
-                      "rank %u (host %.64s) cannot reach rank 0 within %.3g s (launcher.start): %s",
-                      my_rank(l), l->host.name, (double)l->settings->start_ns * 1e-9, l->dial.why));
+        judge(l, l->launch->failure.status != EPA_OK
+                     ? l->launch->failure
+                     : conn_word_of(EPA_ERR_TIMEOUT,
+                                    "%s cannot reach rank 0 within %.3g s (launcher.start): %s",
+                                    l->me, (double)l->settings->start_ns * 1e-9, l->dial.why));
     }
 }
 
 /* All ranks have connected: ours is started. */
 static void hear_welcome(struct launcher *l, const struct conn_message *m)
 {
-    uint32_t size = l->params.process_id.size, me = my_rank(l);
     struct launch_rank *rank = l->launch->rank;
     struct order *order = l->order;
-    struct conn_welcome w;
+    struct conn_welcome *w = &order->welcome;
+    char interface[CONN_INTERFACE];
 
     if (l->phase > RUNNING) /* a failure here crossed it on its way */
         return;
-    if (l->phase != WAITING || !conn_get_welcome(m, size, &w, order->node)) {
+    if (l->phase != WAITING || !conn_get_welcome(m, l->size, w, order->node)) {
         lose_rendezvous(l, "it sent a malformed message");
         return;
     }
-    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w.host,
-             w.pid);
+    snprintf(l->rendezvous_name, sizeof(l->rendezvous_name), "rank 0 (host %.64s, pid %u)", w->host,
+             w->pid);
     l->phase = RUNNING;
     if (control_aborted(l->control))
         return;
-    order->asked = *asked_of(l);
+    order->asked = l->launch->asked;
     order->pin = (enum pin)l->settings->pin;
-    order->share = w.share;
-    order->shares = w.shares;
     order->world = (struct epa_world){
-        .rank = me, .size = size, .node = order->node, .local_cores = w.local_cores};
+        .rank = l->rank, .size = l->size, .node = order->node, .local_cores = w->local_cores};
+    launch_find_neighbours(&order->world);
     /* Ranks of rank 0's host may have connected by the loopback: the interface by which others did
      * is theirs, too. */
-    net_interface(l->conn.fd, order->interface);
-    if (order->interface[0] == 0)
-        memcpy(order->interface, w.interface, sizeof(order->interface));
-    order->world.interface = w.hosts > 1 ? order->interface : NULL;
-    for (uint32_t r = 0; r < size; r++) {
-        order->world.local_rank += order->node[r] == order->node[me] && r < me;
-        order->world.local_size += order->node[r] == order->node[me];
-    }
+    net_interface(l->conn.fd, interface);
+    if (interface[0] != 0)
+        memcpy(w->interface, interface, sizeof(interface));
+    order->world.interface = w->hosts > 1 ? w->interface : NULL;
     l->ran = true;
-    if (!launcher_keeps_process(l))
+    if (!keeps_process(l))
         (void)launch_start_process(rank, rank_process); /* has reported why not */
     else if (eventfd_write(l->orders, ORDER_RUN) == 0)
         launch_set_live(rank, true);
@@ -309,14 +278,13 @@ static void hear_welcome(struct launcher *l, const struct conn_message *m)
 /* Another rank has reached a step. */
 static void hear_step(struct launcher *l, const struct conn_message *m)
 {
-    uint32_t size = l->params.process_id.size;
     struct conn_message data;
     struct conn_piece piece;
     const void *before;
     size_t bytes;
 
-    if (!conn_get_step(m, size, bootstrap_slot_bytes(size), &piece, &data) ||
-        piece.rank == my_rank(l) || piece.number == 0 || piece.number > l->sent + 1 ||
+    if (!conn_get_step(m, l->size, bootstrap_slot_bytes(l->size), &piece, &data) ||
+        piece.rank == l->rank || piece.number == 0 || piece.number > l->sent + 1 ||
         (piece.number > 1 &&
          !control_step(l->control, piece.rank, piece.number - 1, &before, &bytes)))
         lose_rendezvous(l, "it sent a malformed message");
@@ -343,28 +311,13 @@ static void hear(struct launcher *l, const struct conn_message *m)
     }
 }
 
-static bool is_zero(const char *data, size_t bytes)
-{
-    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
-}
-
-/* What was never written is left out: rank 0 has zeros there, too. */
 static void push_block(struct launcher *l)
 {
-    const struct epa_launch *asked = asked_of(l);
-    uint32_t me = my_rank(l);
-    size_t bytes = l->ran && me != 0 && asked->block != NULL ? asked->block_bytes : 0;
+    const struct epa_launch *asked = &l->launch->asked;
+    size_t bytes = l->ran && l->rank != 0 && asked->block != NULL ? asked->block_bytes : 0;
+    const char *from = bytes > 0 ? asked->block + l->rank * bytes : NULL;
 
-    for (uint32_t i = 0; i < TURN_PIECES && conn_all_sent(&l->conn) && l->block_at < bytes; i++) {
-        const char *from = asked->block + me * bytes + l->block_at;
-        size_t n = bytes - l->block_at < CONN_BLOCK_MAX ? bytes - l->block_at : CONN_BLOCK_MAX;
-
-        if (!is_zero(from, n))
-            conn_put_piece(&l->conn, CONN_BLOCK, me, l->block_at, from, n);
-        l->block_at += n;
-        conn_turn(&l->conn, 0);
-    }
-    if (l->block_at < bytes)
+    if (!conn_put_block(&l->conn, l->rank, from, bytes, &l->block_at))
         return;
     conn_say(&l->conn, CONN_DONE);
     l->phase = DONE;
@@ -373,17 +326,17 @@ static void push_block(struct launcher *l)
 static void conn_turns(struct launcher *l, short revents, uint64_t now)
 {
     struct conn_message m;
-    char how[80];
 
-    if (!l->judged && l->phase == DIALING) {
+    if (l->judged)
+        return;
+    if (l->phase == DIALING) {
         dial_turn(l, revents, now);
-    } else if (!l->judged && l->phase >= WAITING) {
+    } else if (l->phase >= WAITING) {
         conn_turn(&l->conn, revents);
         while (!l->judged && conn_take(&l->conn, &m))
             hear(l, &m);
-        if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns,
-                                         how, sizeof(how)))
-            lose_rendezvous(l, how);
+        if (!l->judged && conn_find_loss(&l->conn, now, l->polled_ns, l->settings->heartbeat_ns))
+            lose_rendezvous(l, "");
         l->polled_ns = now;
     }
     if (l->judged)
@@ -409,36 +362,27 @@ static void look_at_rank(struct launcher *l)
     /* Acquire: pairs with the release in kept_process(). */
     if (!l->met && __atomic_load_n(&l->order->met, __ATOMIC_ACQUIRE) != 0) {
         l->met = true;
+        launch->meeting = false;
         launch_set_live(launch->rank, l->ran);
         if (err->status != EPA_OK) {
-            launch_fail(launch,
-                        conn_word_of(err->status, UINT32_MAX, 0, "rank %u (host %.64s): %.300s",
-                                     my_rank(l), l->host.name, err->text));
-        } else {
-            l->contact = l->order->contact;
-            if (l->phase == MEETING)
-                dial(l, -1);
+            launch_fail(launch, conn_word_of(err->status, "%s: %.300s", l->me, err->text));
+        } else if (l->phase == MEETING) {
+            dial(l, -1);
         }
     }
     /* The rank may be one step ahead: what others bring to the next is not in its slot yet. */
-    while (l->phase == RUNNING && control_step(l->control, my_rank(l), l->sent + 1, &data, &bytes))
-        conn_put_piece(&l->conn, CONN_STEP, my_rank(l), ++l->sent, data, bytes);
+    while (l->phase == RUNNING && control_step(l->control, l->rank, l->sent + 1, &data, &bytes))
+        conn_put_piece(&l->conn, CONN_STEP, l->rank, ++l->sent, data, bytes);
     if (control_aborted(l->control) && !launch->abort_known)
-        launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, UINT32_MAX, 0, "%s", ""));
+        launch_fail(launch, conn_word_of(EPA_ERR_ABORTED, "%s", ""));
     if (l->phase < RUNNING && !l->judged && is_orphan(l))
-        launch_fail(launch, conn_word_of(EPA_ERR_DIED, UINT32_MAX, 0,
-                                         "rank %u (host %.64s): mpirun was gone before all ranks "
-                                         "had met",
-                                         my_rank(l), l->host.name));
+        launch_fail(launch, conn_word_of(EPA_ERR_DIED,
+                                         "%s: mpirun was gone before all ranks had met", l->me));
     else if (!l->met && !l->judged && epa_now_ns() - l->began_ns > l->settings->start_ns)
-        launch_fail(
-            launch,
-            conn_word_of(
-                EPA_ERR_TIMEOUT, UINT32_MAX, 0,
-                "rank %u (host %.64s) did not meet the others within %.3g s (launcher.start)",
-                my_rank(l), l->host.name, (double)l->settings->start_ns * 1e-9));
-    if (!l->met && l->rendezvous != NULL && control_aborted(l->control))
-        rendezvous_expect_nobody(l->rendezvous); /* they do not know where it is */
+        launch_fail(launch,
+                    conn_word_of(EPA_ERR_TIMEOUT,
+                                 "%s did not meet the others within %.3g s (launcher.start)", l->me,
+                                 (double)l->settings->start_ns * 1e-9));
 }
 
 uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
@@ -446,95 +390,56 @@ uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
     out[0] = l->phase == DIALING
                  ? net_dial_poll(&l->dial)
                  : (struct pollfd){.fd = l->conn.fd, .events = conn_events(&l->conn)};
-    return 1 + (l->rendezvous != NULL ? rendezvous_polls(l->rendezvous, out + 1) : 0);
+    if (l->rendezvous == NULL)
+        return 1;
+    rendezvous_polls(l->rendezvous, out + 1);
+    return 1 + rendezvous_poll_room(l->size);
 }
 
-int launcher_pause_ms(const struct launcher *l)
-{
-    return l->judged ? 1 : POLL_MS;
-}
-
-void launcher_turn(struct launcher *l, const struct pollfd *fds, uint32_t n)
+bool launcher_turn(struct launcher *l, const struct pollfd *fds)
 {
     look_at_rank(l);
     conn_turns(l, fds[0].revents, epa_now_ns());
-    if (l->rendezvous != NULL)
-        rendezvous_turn(l->rendezvous, fds + 1, n - 1);
-}
-
-bool launcher_is_meeting(const struct launcher *l)
-{
-    return !l->met;
-}
-
-bool launcher_over(const struct launcher *l)
-{
-    return l->judged && (l->rendezvous == NULL || rendezvous_over(l->rendezvous));
-}
-
-/* Rank 0 has the rendezvous at hand, and is connected to it like everybody else. */
-static enum epa_status start_rendezvous(struct launcher *l, struct epa_error *err)
-{
-    struct rendezvous_params params = {.asked = asked_of(l),
-                                       .token = l->contact.token,
-                                       .listener = l->listener,
-                                       .start_ns = l->settings->start_ns,
-                                       .heartbeat_ns = l->settings->heartbeat_ns};
-    enum epa_status status = rendezvous_create(&params, &l->rendezvous, err);
-    int ends[2];
-
-    if (status != EPA_OK)
-        return status;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "socketpair: %s", strerror(errno));
-    rendezvous_adopt(l->rendezvous, ends[0]);
-    dial(l, ends[1]);
-    return EPA_OK;
+    if (l->rendezvous == NULL)
+        return l->judged;
+    /* Nobody connects who does not know where the rendezvous is. */
+    rendezvous_turn(l->rendezvous, fds + 1, !l->met && control_aborted(l->control));
+    return l->judged && rendezvous_over(l->rendezvous);
 }
 
 static enum epa_status begin(struct launcher *l, struct epa_error *err)
 {
     struct launch_rank *rank = l->launch->rank;
     enum epa_status status = EPA_OK;
+    int ends[2];
 
     if (l->process.pid != 0) {
         rank->process = l->process;
-        launch_take_output(rank);
-    } else if (launcher_keeps_process(l) && !l->lost && !launch_start_process(rank, kept_process)) {
+        rank->process.relay.prefix = l->launch->prefix;
+        rank->process.relay.asked = &l->launch->asked;
+    } else if (keeps_process(l) && !l->lost && !launch_start_process(rank, kept_process)) {
         return launch_report(l->launch, &l->launch->failure, err);
     }
-    if (my_rank(l) == 0)
-        status = start_rendezvous(l, err);
-    else if (l->met || l->params.contact != NULL)
+    if (l->rank == 0) { /* which has the rendezvous at hand, and is connected like everybody else */
+        status = rendezvous_create(&l->launch->asked, l->settings, l->order->contact.token,
+                                   l->listener, &l->rendezvous, err);
+        if (status == EPA_OK &&
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+            status = epa_fail(err, EPA_ERR_SYSTEM, "socketpair: %s", strerror(errno));
+        if (status != EPA_OK)
+            return status;
+        rendezvous_adopt(l->rendezvous, ends[0]);
+        dial(l, ends[1]);
+    } else if (l->met || l->params.contact != NULL) {
         dial(l, -1);
-    if (status == EPA_OK && l->lost)
-        launch_fail(
-            l->launch,
-            conn_word_of(
-                EPA_ERR_UNSUPPORTED, UINT32_MAX, 0,
-                "the process of rank %u (host %.64s) was lost in an earlier run, and cannot be "
-                "started again in this job",
-                my_rank(l), l->host.name));
-    return status;
-}
-
-/* A signal that stopped one rank stops all: each is to end as if it had received the same signal,
- * where signals are looked for. */
-static void share_signal(uint32_t number)
-{
-    struct timespec now = {0, 0};
-    sigset_t blocked, both;
-
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    sigaddset(&both, SIGHUP);
-    if ((number != SIGINT && number != SIGTERM) || sigprocmask(SIG_BLOCK, NULL, &blocked) != 0 ||
-        sigismember(&blocked, SIGINT) != 1 || sigismember(&blocked, SIGTERM) != 1)
-        return;
-    while (sigtimedwait(&both, NULL, &now) > 0)
-        continue;
-    (void)kill(getpid(), (int)number);
+    }
+    if (l->lost)
+        launch_fail(l->launch,
+                    conn_word_of(EPA_ERR_UNSUPPORTED,
+                                 "the process of %s was lost in an earlier run, and cannot be "
+                                 "started again in this job",
+                                 l->me));
+    return EPA_OK;
 }
 
 static enum epa_status end(const struct launcher *l, struct epa_error *err)
@@ -542,12 +447,12 @@ static enum epa_status end(const struct launcher *l, struct epa_error *err)
     const struct conn_word *verdict = &l->verdict;
 
     /* Nobody outside knows better than we do that the rank here has died. */
-    if (l->launch->death.status != EPA_OK && verdict->status != EPA_ERR_DIED && my_rank(l) != 0)
+    if (l->launch->death.status != EPA_OK && verdict->status != EPA_ERR_DIED && l->rank != 0)
         return launch_report(l->launch, &l->launch->death, err);
     if (verdict->status == EPA_ERR_INTERRUPTED)
-        share_signal(verdict->signal);
+        launch_share_signal(verdict->signal);
     /* What rank 0 reports for all, the others do not. */
-    if (l->rank_0_reports && my_rank(l) != 0)
+    if (l->rank_0_reports && l->rank != 0)
         return (enum epa_status)verdict->status;
     return launch_report(l->launch, verdict, err);
 }
@@ -558,10 +463,10 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     struct launch *launch;
     enum epa_status status;
 
-    if (asked->ranks != l->params.process_id.size)
+    if (asked->ranks != l->size)
         return epa_fail(err, EPA_ERR_CONFIG, "%u ranks are requested, and there are %u: %s",
-                        asked->ranks, l->params.process_id.size, l->params.process_id.source);
-    launch = launch_create(asked, my_rank(l), 1, 1 + rendezvous_poll_room(asked->ranks));
+                        asked->ranks, l->size, l->params.process_id.source);
+    launch = launch_create(asked, l->rank, 1, 1 + rendezvous_poll_room(asked->ranks));
     rendezvous_destroy(l->rendezvous);
     l->rendezvous = NULL;
     conn_finish(&l->conn);
@@ -576,16 +481,20 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     launch->launcher = l;
     launch->control = l->control;
     launch->wake = l->wake;
+    launch->kept = keeps_process(l);
+    launch->meeting = !l->met;
+    launch->pause_ms = POLL_MS;
     launch->host = l->host.name;
     launch->prefix = settings->prefix;
     status = begin(l, err);
     if (status == EPA_OK) {
         launch_watch(launch);
         status = end(l, err);
+        l->lost = keeps_process(l) && launch->rank->process.pid == 0;
     }
     l->process = launch->rank->process; /* of this launch nothing is used any more */
     relay_turn(&l->process.relay);
-    l->process.relay.before = NULL;
+    l->process.relay.asked = NULL;
     net_dial_finish(&l->dial);
     launch_release(launch);
     l->launch = NULL;
@@ -597,25 +506,16 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
 static void end_process(struct launcher *l)
 {
     /* Killed, it would be a failure after all; after one, it may wait for who is gone. */
-    uint64_t ms = l->verdict.status == EPA_OK ? REPORT_MS : LEAVE_MS;
-    uint64_t kill_ns = epa_now_ns() + ms * 1000000;
-    int code;
+    uint32_t ms = l->verdict.status == EPA_OK ? REPORT_MS : LEAVE_MS;
 
     if (l->process.pid == 0)
         return;
     (void)eventfd_write(l->orders, ORDER_LEAVE);
-    while (!process_ended(&l->process, EPA_OK, &code)) {
-        relay_turn(&l->process.relay);
-        if (epa_now_ns() > kill_ns && !l->process.killed) {
-            process_kill(&l->process);
-            if (l->verdict.status == EPA_OK)
-                fprintf(stderr,
-                        "warning: rank %u (host %s, pid %d) did not leave within %g s of its last "
-                        "run, and was killed\n",
-                        my_rank(l), l->host.name, (int)l->process.pid, (double)ms * 1e-3);
-        }
-        (void)poll(NULL, 0, 1);
-    }
+    if (!process_wait(&l->process, ms) && l->verdict.status == EPA_OK)
+        fprintf(stderr,
+                "warning: rank %u (host %s, pid %d) did not leave within %g s of its last run, and "
+                "was killed\n",
+                l->rank, l->host.name, (int)l->process.pid, ms * 1e-3);
     process_finish(&l->process);
 }
 
@@ -624,7 +524,7 @@ static void wait_for_rank_0(struct launcher *l)
     uint64_t end_ns = epa_now_ns() + REPORT_S * 1000000000ull;
     struct conn_message m;
 
-    if (!launcher_keeps_process(l) || my_rank(l) == 0 || l->verdict.status == EPA_OK)
+    if (!keeps_process(l) || l->rank == 0 || l->verdict.status == EPA_OK)
         return;
     while (l->conn.fd >= 0 && epa_now_ns() < end_ns) {
         struct pollfd fd = {.fd = l->conn.fd, .events = POLLIN};
@@ -636,13 +536,6 @@ static void wait_for_rank_0(struct launcher *l)
     }
 }
 
-void launcher_meet_here(struct launcher_contact *contact, uint32_t job)
-{
-    snprintf(contact->token, sizeof(contact->token), "local");
-    snprintf(contact->local, sizeof(contact->local), "epa2a.%u.%08x.%u", (unsigned)getuid(), job,
-             contact->port);
-}
-
 void launcher_destroy(struct launcher *l)
 {
     if (l == NULL)
@@ -651,14 +544,11 @@ void launcher_destroy(struct launcher *l)
     wait_for_rank_0(l);
     rendezvous_destroy(l->rendezvous);
     conn_finish(&l->conn);
-    if (l->listener >= 0)
-        close(l->listener);
-    if (l->wake >= 0)
-        close(l->wake);
-    if (l->orders >= 0)
-        close(l->orders);
+    close_open(l->listener);
+    close_open(l->wake);
+    close_open(l->orders);
     control_destroy(l->control);
-    if (l->order != NULL)
+    if (l->order != MAP_FAILED)
         munmap(l->order, l->order_bytes);
     free(l);
 }
@@ -667,12 +557,12 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
                                 struct epa_error *err)
 {
     struct launcher *l = memory_alloc(1, sizeof(*l));
-    uint32_t size = params->process_id.size;
     enum epa_status status = EPA_OK;
     unsigned char mac[MAC_BYTES];
-    void *shared;
 
     l->params = *params;
+    l->rank = params->process_id.rank;
+    l->size = params->process_id.size;
     l->met = params->meet == NULL;
     l->parent = getppid();
     process_init(&l->process);
@@ -680,25 +570,25 @@ enum epa_status launcher_create(const struct launcher_params *params, struct lau
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     l->orders = eventfd(0, EFD_CLOEXEC);
     nodes_host(&l->host);
-    if (params->contact != NULL)
-        l->contact = *params->contact;
-    if (size == 1)
-        snprintf(l->contact.token, sizeof(l->contact.token), "alone");
-    l->order_bytes = sizeof(*l->order) + size * sizeof(l->order->node[0]);
-    shared = mmap(NULL, l->order_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared != MAP_FAILED)
-        l->order = shared;
-    if (shared == MAP_FAILED || l->wake < 0 || l->orders < 0)
+    snprintf(l->me, sizeof(l->me), "rank %u (host %.64s)", l->rank, l->host.name);
+    l->order_bytes = sizeof(*l->order) + l->size * sizeof(l->order->node[0]);
+    l->order =
+        mmap(NULL, l->order_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (l->order == MAP_FAILED || l->wake < 0 || l->orders < 0)
         status =
             epa_fail(err, EPA_ERR_SYSTEM, "mmap or eventfd of a launcher: %s", strerror(errno));
+    if (status == EPA_OK && params->contact != NULL)
+        l->order->contact = *params->contact;
+    if (status == EPA_OK && l->size == 1)
+        snprintf(l->order->contact.token, sizeof(l->order->contact.token), "alone");
     if (status == EPA_OK && !mac_of("key", 3, "", 0, mac))
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                           "ranks cannot prove to each other who they are: this epa2a was built "
                           "without OpenSSL, and the kernel has no AF_ALG with hmac(sha256)");
-    if (status == EPA_OK && my_rank(l) == 0 && size > 1)
-        status = net_listen(&l->contact, params->interface, &l->listener, err);
+    if (status == EPA_OK && l->rank == 0 && l->size > 1)
+        status = net_listen(&l->order->contact, params->interface, &l->listener, err);
     if (status == EPA_OK)
-        status = control_create(size, &l->control, err);
+        status = control_create(l->size, &l->control, err);
     if (status != EPA_OK) {
         launcher_destroy(l);
         return status;

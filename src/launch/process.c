@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <epa2a/wait.h>
 #include "base/text.h"
 
 enum {
@@ -38,8 +39,8 @@ static void pass_on(struct relay *relay, char *data, size_t bytes)
     if (isatty(
             STDERR_FILENO)) /* what libraries of a rank print is no more to be trusted than files */
         bytes = terminal_clean(data, bytes, true);
-    if (relay->before != NULL)
-        relay->before(relay->arg);
+    if (relay->asked != NULL && relay->asked->poll_launch != NULL)
+        (void)relay->asked->poll_launch(relay->asked->poll_arg, EPA_POLL_PRINTING);
     while (bytes > 0) {
         ssize_t n;
 
@@ -116,7 +117,7 @@ void relay_init(struct relay *out, int from, uint32_t rank, bool prefix)
     out->prefix = prefix;
     out->held = 0;
     out->unread = false;
-    out->before = NULL;
+    out->asked = NULL;
     out->head = (size_t)snprintf(out->line, sizeof(out->line), "[rank %u] ", rank);
 }
 
@@ -130,8 +131,7 @@ void relay_finish(struct relay *relay)
     read_some(relay, FINISH_READS);
     if (relay->held > 0)
         put_line(relay);
-    if (relay->from >= 0)
-        close(relay->from);
+    close_open(relay->from);
     relay->from = -1;
 }
 
@@ -217,10 +217,8 @@ enum epa_status process_start(struct process *process, uint32_t rank, bool prefi
 
 void process_close_inherited(const struct process *process)
 {
-    if (process->pidfd >= 0)
-        close(process->pidfd);
-    if (process->relay.from >= 0)
-        close(process->relay.from);
+    close_open(process->pidfd);
+    close_open(process->relay.from);
 }
 
 void process_kill(struct process *process)
@@ -240,11 +238,24 @@ bool process_ended(struct process *process, enum epa_status word, int *code)
     return true;
 }
 
+bool process_wait(struct process *process, uint32_t ms)
+{
+    uint64_t kill_ns = epa_now_ns() + ms * UINT64_C(1000000);
+    int code;
+
+    while (!process_ended(process, EPA_OK, &code)) {
+        relay_turn(&process->relay);
+        if (epa_now_ns() > kill_ns)
+            process_kill(process);
+        (void)poll(NULL, 0, 1);
+    }
+    return !process->killed;
+}
+
 void process_finish(struct process *process)
 {
     relay_finish(&process->relay);
-    if (process->pidfd >= 0)
-        close(process->pidfd);
+    close_open(process->pidfd);
     process_init(process);
 }
 

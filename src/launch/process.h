@@ -3,8 +3,10 @@
 #define PROCESS_H
 
 #include <sys/types.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <epa2a/world.h>
 #include <epa2a/plugin.h>
@@ -20,9 +22,7 @@ struct relay {
     size_t held; /* bytes of a line that has no end yet, behind the prefix */
     bool unread; /* the last line was dropped, as nobody read those before */
     char line[RELAY_LINE];
-    /* Called before anything is written; NULL: nobody minds. */
-    void (*before)(void *arg);
-    void *arg;
+    const struct epa_launch *asked; /* whose poll_launch() hears of what is written; NULL: none */
 };
 
 void relay_init(struct relay *out, int from, uint32_t rank, bool prefix);
@@ -49,6 +49,13 @@ void process_init(struct process *out);
 enum epa_status process_start(struct process *, uint32_t rank, bool prefix, int (*run)(void *arg),
                               void *arg, struct epa_error *);
 
+/* -1: nothing. */
+static inline void close_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
 void process_close_inherited(const struct process *); /* in a child: our ends of it */
 
 void process_kill(struct process *);
@@ -56,6 +63,9 @@ void process_kill(struct process *);
 /* Whether it is gone: `code` as of waitpid(), or what `word` means where somebody else
  * has reaped it. Its pid and last lines stay until process_finish(). */
 bool process_ended(struct process *, enum epa_status word, int *code);
+
+/* Waits so long for it to leave, and then kills it. Whether it left by itself. */
+bool process_wait(struct process *, uint32_t ms);
 
 /* Passes on its last lines; it is as if it had never been started. */
 void process_finish(struct process *);

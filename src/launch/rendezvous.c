@@ -35,19 +35,21 @@ struct peer {
     uint64_t since_ns; /* connected, or refused */
     char address[64];
     struct conn_hello hello;
-    unsigned char mask[CONN_MASK_MAX]; /* of cores */
-    uint64_t step;                     /* of the set-up that it has reached */
+    uint64_t step; /* of the set-up that it has reached */
     bool returned, done, lost;
 };
 
 struct rendezvous {
-    struct rendezvous_params params;
+    const struct epa_launch *asked;
+    const struct launcher_settings *settings;
+    const char *token;
+    int listener;
     uint32_t size, slots;
     struct peer *peer;            /* [slots] */
     struct peer **of_rank;        /* [size]; NULL: not connected */
     uint32_t joined, turned_away; /* ranks; of those that connected and were refused */
     uint32_t refusals;
-    bool started, reported, alone; /* alone: nobody else will connect */
+    bool started, reported;
     uint64_t created_ns, polled_ns, failed_ns, reported_ns, last_end_ns;
     struct conn_word verdict;
     char refused[200]; /* of strangers, the last one: who and why */
@@ -61,7 +63,7 @@ struct rendezvous {
 /* "rank 3 (host b, pid 4711, address 10.0.0.2)" */
 static void name_peer(const struct peer *peer, char *out, size_t room)
 {
-    snprintf(out, room, "rank %u (host %.64s, pid %u%s%s)", peer->hello.rank, peer->hello.host,
+    snprintf(out, room, "rank %u (host %.64s, pid %u%s%s)", peer->hello.rank, peer->hello.host.name,
              peer->hello.pid, peer->address[0] != 0 ? ", address " : "", peer->address);
 }
 
@@ -83,14 +85,16 @@ static void fail(struct rendezvous *rdv, struct conn_word word)
 /* A rank's launcher can no longer be reached. What it has sent still counts. */
 static void lose(struct rendezvous *rdv, struct peer *peer, const char *how)
 {
+    struct conn_word word;
     char name[200];
 
     if (peer->lost)
         return;
     conn_close(&peer->conn, "%s", how);
     name_peer(peer, name, sizeof(name));
-    fail(rdv,
-         conn_word_of(EPA_ERR_DIED, peer->hello.rank, 0, "%s is gone: %s", name, peer->conn.why));
+    word = conn_word_of(EPA_ERR_DIED, "%s is gone: %s", name, peer->conn.why);
+    word.rank = peer->hello.rank;
+    fail(rdv, word);
     peer->done = peer->lost = true;
 }
 
@@ -132,7 +136,7 @@ void rendezvous_adopt(struct rendezvous *rdv, int fd)
 static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_word *word,
                    const char *why)
 {
-    const struct epa_launch *asked = rdv->params.asked;
+    const struct epa_launch *asked = rdv->asked;
     const char *from = peer->address[0] != 0 ? peer->address : "somebody";
 
     snprintf(rdv->refused, sizeof(rdv->refused), "; refused %s: %.100s", from, why);
@@ -166,7 +170,7 @@ static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struc
         refuse(rdv, peer, NULL, why);
         return;
     }
-    conn_seal(&peer->conn, rdv->params.token, &greet, &mine, false);
+    conn_seal(&peer->conn, rdv->token, &greet, &mine, false);
     peer->state = GREETED;
 }
 
@@ -178,7 +182,7 @@ static void hear_proof(struct peer *peer, const struct conn_message *m)
     }
     conn_say(&peer->conn, CONN_PROOF);
     peer->state = PROVED;
-    peer->conn.limit = sizeof(struct conn_hello) + CONN_MASK_MAX + CONN_FINGERPRINT_MAX;
+    peer->conn.limit = sizeof(struct conn_hello) + CONN_FINGERPRINT_MAX;
 }
 
 /* Why a rank cannot take part, or "". */
@@ -186,7 +190,7 @@ static void find_fault(const struct rendezvous *rdv, const struct conn_hello *he
                        const char *fingerprint, char *out, size_t room)
 {
     const struct peer *twin = hello->rank < rdv->size ? rdv->of_rank[hello->rank] : NULL;
-    const char *wanted = rdv->params.asked->fingerprint;
+    const char *wanted = rdv->asked->fingerprint;
     char first[300], name[200];
 
     *out = 0;
@@ -215,9 +219,9 @@ static void welcome_all(struct rendezvous *rdv)
         const struct peer *peer = rdv->of_rank[r];
         bool first = true;
 
-        rank[r] = (struct nodes_rank){.machine = peer->hello.machine,
-                                      .identity = peer->hello.identity,
-                                      .mask = peer->mask,
+        rank[r] = (struct nodes_rank){.machine = peer->hello.host.machine,
+                                      .identity = peer->hello.host.identity,
+                                      .mask = peer->hello.mask,
                                       .mask_bytes = peer->hello.mask_bytes};
         for (uint32_t p = 0; p < r; p++)
             first = first && strcmp(rank[p].identity, rank[r].identity) != 0;
@@ -225,7 +229,7 @@ static void welcome_all(struct rendezvous *rdv)
         if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
             net_interface(peer->conn.fd, interface);
     }
-    nodes_find(rank, rdv->size, rdv->params.asked->ranks_per_node);
+    nodes_find(rank, rdv->size, rdv->asked->ranks_per_node);
     for (uint32_t r = 0; r < rdv->size; r++)
         node[r] = rank[r].node;
     for (uint32_t r = 0; r < rdv->size; r++) {
@@ -236,7 +240,7 @@ static void welcome_all(struct rendezvous *rdv)
                                        .hosts = hosts};
 
         memcpy(welcome.interface, interface, sizeof(welcome.interface));
-        memcpy(welcome.host, rdv->of_rank[0]->hello.host, sizeof(welcome.host));
+        memcpy(welcome.host, rdv->of_rank[0]->hello.host.name, sizeof(welcome.host));
         conn_put(&rdv->of_rank[r]->conn, CONN_WELCOME, &welcome, sizeof(welcome), node,
                  rdv->size * sizeof(*node));
     }
@@ -257,9 +261,7 @@ static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct c
         conn_close(&peer->conn, "it is no process of epa2a");
         return;
     }
-    memcpy(peer->mask, rest.data, hello->mask_bytes);
-    fingerprint =
-        strndup((const char *)rest.data + hello->mask_bytes, rest.bytes - hello->mask_bytes);
+    fingerprint = strndup((const char *)rest.data, rest.bytes);
     if (fingerprint != NULL)
         find_fault(rdv, hello, fingerprint, fault, sizeof(fault));
     free(fingerprint);
@@ -303,9 +305,9 @@ static void hear_step(struct rendezvous *rdv, struct peer *peer, const struct co
     if (rdv->reached == 0)
         rdv->step_bytes = data.bytes;
     if (data.bytes != rdv->step_bytes)
-        fail(rdv, conn_word_of(EPA_ERR_SYSTEM, UINT32_MAX, 0,
-                               "rank %u has %zu bytes to gather where another has %zu",
-                               peer->hello.rank, data.bytes, rdv->step_bytes));
+        fail(rdv,
+             conn_word_of(EPA_ERR_SYSTEM, "rank %u has %zu bytes to gather where another has %zu",
+                          peer->hello.rank, data.bytes, rdv->step_bytes));
     if (rdv->failed_ns != 0)
         return;
     for (uint32_t r = 0; r < rdv->size; r++)
@@ -320,7 +322,7 @@ static void hear_step(struct rendezvous *rdv, struct peer *peer, const struct co
 
 static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
-    const struct epa_launch *asked = rdv->params.asked;
+    const struct epa_launch *asked = rdv->asked;
     struct conn_message data;
     struct conn_piece piece;
 
@@ -334,7 +336,7 @@ static void hear_block(struct rendezvous *rdv, struct peer *peer, const struct c
 
 static void hear_word(struct rendezvous *rdv, struct peer *peer, const struct conn_message *m)
 {
-    uint64_t limit = rdv->params.asked->timeout_ns;
+    uint64_t limit = rdv->asked->timeout_ns;
     struct conn_word word;
 
     if (!conn_get_word(m, &word) || (peer->done && word.status == EPA_OK)) {
@@ -380,7 +382,7 @@ static void check_start(struct rendezvous *rdv, uint64_t now)
     char names[120] = "";
     size_t used = 0;
 
-    if (rdv->started || rdv->failed_ns != 0 || now - rdv->created_ns < rdv->params.start_ns)
+    if (rdv->started || rdv->failed_ns != 0 || now - rdv->created_ns < rdv->settings->start_ns)
         return;
     for (uint32_t r = 0; r < rdv->size && n < 8; r++) { /* "2, 5 and 7" */
         if (rdv->of_rank[r] != NULL)
@@ -394,10 +396,10 @@ static void check_start(struct rendezvous *rdv, uint64_t now)
     }
     if (missing > n)
         snprintf(names + used, sizeof(names) - used, " and %u more", missing - n);
-    fail(rdv, conn_word_of(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
+    fail(rdv, conn_word_of(EPA_ERR_TIMEOUT,
                            "rank%s %s of %u did not connect within %.3g s (launcher.start)%s",
                            missing > 1 ? "s" : "", names, rdv->size,
-                           (double)rdv->params.start_ns * 1e-9, rdv->refused));
+                           (double)rdv->settings->start_ns * 1e-9, rdv->refused));
 }
 
 static void check_last(struct rendezvous *rdv, uint64_t now)
@@ -409,22 +411,19 @@ static void check_last(struct rendezvous *rdv, uint64_t now)
     while (r < rdv->size && rdv->of_rank[r]->returned)
         r++;
     if (r < rdv->size)
-        fail(rdv, conn_word_of(EPA_ERR_TIMEOUT, UINT32_MAX, 0,
+        fail(rdv, conn_word_of(EPA_ERR_TIMEOUT,
                                "rank %u did not return within %.3g s of the first that did", r,
-                               (double)rdv->params.asked->timeout_ns * LAST_TIMES * 1e-9));
+                               (double)rdv->asked->timeout_ns * LAST_TIMES * 1e-9));
     rdv->last_end_ns = 0;
 }
 
 static void check_peers(struct rendezvous *rdv, uint64_t now)
 {
     for (struct peer *peer = rdv->peer; peer < rdv->peer + rdv->slots; peer++) {
-        char how[80];
-
         if (peer->state == JOINED) {
             if (!rdv->reported && !peer->lost &&
-                conn_find_loss(&peer->conn, now, rdv->polled_ns, rdv->params.heartbeat_ns, how,
-                               sizeof(how)))
-                lose(rdv, peer, how);
+                conn_find_loss(&peer->conn, now, rdv->polled_ns, rdv->settings->heartbeat_ns))
+                lose(rdv, peer, "");
             continue;
         }
         if (peer->state != FREE && peer->state != REFUSED && peer->conn.forged) {
@@ -438,9 +437,9 @@ static void check_peers(struct rendezvous *rdv, uint64_t now)
 }
 
 /* Once nothing is to be waited for, all get the verdict. */
-static void check_end(struct rendezvous *rdv, uint64_t now)
+static void check_end(struct rendezvous *rdv, bool alone, uint64_t now)
 {
-    bool early = !rdv->started && !rdv->alone && rdv->joined + rdv->turned_away < rdv->size &&
+    bool early = !rdv->started && !alone && rdv->joined + rdv->turned_away < rdv->size &&
                  rdv->verdict.status != EPA_ERR_TIMEOUT;
 
     if (rdv->reported || (rdv->failed_ns == 0 && !rdv->started) ||
@@ -456,16 +455,11 @@ static void check_end(struct rendezvous *rdv, uint64_t now)
     rdv->reported_ns = now;
 }
 
-void rendezvous_expect_nobody(struct rendezvous *rdv)
-{
-    rdv->alone = true;
-}
-
 bool rendezvous_over(const struct rendezvous *rdv)
 {
     if (!rdv->reported)
         return false;
-    if (epa_now_ns() - rdv->reported_ns > rdv->params.heartbeat_ns)
+    if (epa_now_ns() - rdv->reported_ns > rdv->settings->heartbeat_ns)
         return true;
     for (uint32_t i = 0; i < rdv->slots; i++)
         if (rdv->peer[i].state != FREE && !conn_all_heard(&rdv->peer[i].conn))
@@ -480,38 +474,33 @@ uint32_t rendezvous_poll_room(uint32_t ranks)
     return 1 + ranks + STRANGERS;
 }
 
-uint32_t rendezvous_polls(const struct rendezvous *rdv, struct pollfd *out)
+void rendezvous_polls(const struct rendezvous *rdv, struct pollfd *out)
 {
     bool listens = rdv->joined < rdv->size && !rdv->reported;
-    uint32_t n = 0;
 
-    out[n++] = (struct pollfd){.fd = listens ? rdv->params.listener : -1, .events = POLLIN};
+    out[0] = (struct pollfd){.fd = listens ? rdv->listener : -1, .events = POLLIN};
     for (uint32_t i = 0; i < rdv->slots; i++)
-        if (rdv->peer[i].state != FREE)
-            out[n++] = (struct pollfd){.fd = rdv->peer[i].conn.fd,
-                                       .events = conn_events(&rdv->peer[i].conn)};
-    return n;
+        out[1 + i] =
+            (struct pollfd){.fd = rdv->peer[i].conn.fd, .events = conn_events(&rdv->peer[i].conn)};
 }
 
-void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, uint32_t n)
+void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alone)
 {
     char from[64];
-    uint32_t at = 1;
     uint64_t now;
 
-    for (struct peer *peer = rdv->peer; peer < rdv->peer + rdv->slots && at < n; peer++) {
+    for (uint32_t i = 0; i < rdv->slots; i++) {
+        struct peer *peer = &rdv->peer[i];
         struct conn_message m;
 
-        if (peer->state == FREE)
-            continue;
-        conn_turn(&peer->conn, fds[at++].revents);
+        conn_turn(&peer->conn, fds[1 + i].revents);
         while (peer->state != REFUSED && conn_take(&peer->conn, &m))
             hear(rdv, peer, &m);
         if (peer->state == REFUSED) /* closing with unread bytes would discard the refusal */
             conn_discard(&peer->conn);
     }
-    if (n > 0 && fds[0].revents != 0) {
-        int fd = net_accept(rdv->params.listener, from, sizeof(from));
+    if (fds[0].revents != 0) {
+        int fd = net_accept(rdv->listener, from, sizeof(from));
 
         if (fd >= 0)
             add_peer(rdv, fd, from);
@@ -520,11 +509,10 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, uint32_t 
     check_peers(rdv, now);
     check_start(rdv, now);
     check_last(rdv, now);
-    check_end(rdv, now);
+    check_end(rdv, alone, now);
     rdv->polled_ns = now;
     for (uint32_t i = 0; i < rdv->slots; i++) /* what has been queued since */
-        if (rdv->peer[i].state != FREE)
-            conn_turn(&rdv->peer[i].conn, 0);
+        conn_turn(&rdv->peer[i].conn, 0);
 }
 
 /* ---- life ---- */
@@ -534,8 +522,7 @@ void rendezvous_destroy(struct rendezvous *rdv)
     if (rdv == NULL)
         return;
     for (uint32_t i = 0; i < rdv->slots; i++)
-        if (rdv->peer[i].state != FREE)
-            forget(&rdv->peer[i]);
+        forget(&rdv->peer[i]);
     free(rdv->peer);
     free(rdv->of_rank);
     free(rdv);
@@ -544,8 +531,7 @@ void rendezvous_destroy(struct rendezvous *rdv)
 void rendezvous_close_inherited(const struct rendezvous *rdv)
 {
     for (uint32_t i = 0; i < rdv->slots; i++)
-        if (rdv->peer[i].state != FREE && rdv->peer[i].conn.fd >= 0)
-            close(rdv->peer[i].conn.fd);
+        close_open(rdv->peer[i].conn.fd);
 }
 
 /* A connection a rank, and some for all else. */
@@ -565,19 +551,25 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
     return EPA_OK;
 }
 
-enum epa_status rendezvous_create(const struct rendezvous_params *params, struct rendezvous **out,
-                                  struct epa_error *err)
+enum epa_status rendezvous_create(const struct epa_launch *asked,
+                                  const struct launcher_settings *settings, const char *token,
+                                  int listener, struct rendezvous **out, struct epa_error *err)
 {
     struct rendezvous *rdv = memory_alloc(1, sizeof(*rdv));
     enum epa_status status;
 
-    rdv->params = *params;
-    rdv->size = params->asked->ranks;
+    rdv->asked = asked;
+    rdv->settings = settings;
+    rdv->token = token;
+    rdv->listener = listener;
+    rdv->size = asked->ranks;
     rdv->slots = rdv->size + STRANGERS;
     rdv->created_ns = rdv->polled_ns = epa_now_ns();
     rdv->verdict.rank = UINT32_MAX;
     rdv->step = 1;
     rdv->peer = memory_alloc(rdv->slots, sizeof(*rdv->peer));
+    for (uint32_t i = 0; i < rdv->slots; i++)
+        rdv->peer[i].conn.fd = -1;
     rdv->of_rank = memory_alloc(rdv->size, sizeof(struct peer *));
     status = allow_files(rdv->slots, err);
     if (status != EPA_OK) {

@@ -157,11 +157,14 @@ enum {
 static void turn(struct rendezvous *rendezvous, struct conn *client)
 {
     struct pollfd fds[POLLS];
-    uint32_t n = rendezvous_polls(rendezvous, fds);
+    uint32_t n = rendezvous_poll_room(PARTIES);
 
-    if (n > POLLS || (poll(fds, n, 0) < 0 && errno != EINTR))
+    if (n > POLLS)
         abort();
-    rendezvous_turn(rendezvous, fds, n);
+    rendezvous_polls(rendezvous, fds);
+    if (poll(fds, n, 0) < 0 && errno != EINTR)
+        abort();
+    rendezvous_turn(rendezvous, fds, false);
     for (uint32_t i = 0; i < CONNECTIONS; i++)
         conn_turn(&client[i], POLLIN);
 }
@@ -184,14 +187,15 @@ static void prove(struct rendezvous *rendezvous, struct conn *all, struct conn *
 static void say_hello(struct conn *client, uint32_t how, uint32_t rank, const uint8_t *data,
                       size_t n)
 {
-    struct conn_hello hello = {.rank = rank, .size = PARTIES, .abi = EPA_ABI, .host = "h"};
+    struct conn_hello hello = {
+        .rank = rank, .size = PARTIES, .abi = EPA_ABI, .host = {.name = "h"}};
 
     hello.abi += (how & OTHER_ABI) != 0;
     hello.size += (how & OTHER_SIZE) != 0;
     if ((how & NO_END) != 0) {
-        memset(hello.host, '\033', sizeof(hello.host));
-        memset(hello.machine, 'm', sizeof(hello.machine));
-        memset(hello.identity, 'i', sizeof(hello.identity));
+        memset(hello.host.name, '\033', sizeof(hello.host.name));
+        memset(hello.host.machine, 'm', sizeof(hello.host.machine));
+        memset(hello.host.identity, 'i', sizeof(hello.host.identity));
     }
     if (n > 0)
         hello.mask_bytes = data[0];
@@ -236,16 +240,14 @@ void fuzz_rendezvous(const uint8_t *data, size_t bytes)
                                .timeout_ns = 1000000000,
                                .block = malloc(PARTIES * BLOCK_ROOM),
                                .block_bytes = BLOCK_ROOM};
-    struct rendezvous_params params = {.asked = &asked,
-                                       .token = "token",
-                                       .listener = -1,
-                                       .start_ns = 1000000000,
-                                       .heartbeat_ns = 1000000000};
+    static const struct launcher_settings settings = {.start_ns = 1000000000,
+                                                      .heartbeat_ns = 1000000000};
     struct conn client[CONNECTIONS];
     struct rendezvous *rendezvous;
     int ends[2];
 
-    if (asked.block == NULL || rendezvous_create(&params, &rendezvous, NULL) != EPA_OK)
+    if (asked.block == NULL ||
+        rendezvous_create(&asked, &settings, "token", -1, &rendezvous, NULL) != EPA_OK)
         abort();
     for (uint32_t i = 0; i < CONNECTIONS; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)

@@ -26,11 +26,8 @@ static struct game *begin(uint32_t size)
 {
     static struct game game;
     struct game *g = &game;
-    struct rendezvous_params params = {.asked = &g->asked,
-                                       .token = "token",
-                                       .listener = -1,
-                                       .start_ns = 10000000000,
-                                       .heartbeat_ns = 10000000000};
+    static const struct launcher_settings settings = {.start_ns = 10000000000,
+                                                      .heartbeat_ns = 10000000000};
 
     memset(g, 0, sizeof(*g));
     g->asked = (struct epa_launch){.ranks = size,
@@ -38,7 +35,8 @@ static struct game *begin(uint32_t size)
                                    .timeout_ns = 100000000,
                                    .block = g->block[0],
                                    .block_bytes = sizeof(g->block[0])};
-    assert_int_equal(rendezvous_create(&params, &g->rendezvous, NULL), EPA_OK);
+    assert_int_equal(rendezvous_create(&g->asked, &settings, "token", -1, &g->rendezvous, NULL),
+                     EPA_OK);
     return g;
 }
 
@@ -63,11 +61,12 @@ static struct conn *connect_one(struct game *g)
 static void turn(struct game *g)
 {
     struct pollfd fds[ROOM];
-    uint32_t n = rendezvous_polls(g->rendezvous, fds);
+    uint32_t n = rendezvous_poll_room(g->asked.ranks);
 
-    assert_true(n <= rendezvous_poll_room(g->asked.ranks) && n <= ROOM);
+    assert_true(n <= ROOM);
+    rendezvous_polls(g->rendezvous, fds);
     (void)poll(fds, n, 1);
-    rendezvous_turn(g->rendezvous, fds, n);
+    rendezvous_turn(g->rendezvous, fds, false);
     for (uint32_t i = 0; i < g->n; i++)
         conn_turn(&g->client[i], POLLIN);
 }
@@ -119,13 +118,8 @@ static void prove(struct game *g, struct conn *client, const char *token, uint32
 static void hello_as(struct conn *client, uint32_t rank, uint32_t size, uint32_t abi,
                      const char *fingerprint)
 {
-    struct conn_hello hello = {.rank = rank,
-                               .size = size,
-                               .pid = 1000 + rank,
-                               .abi = abi,
-                               .host = "h",
-                               .machine = "m",
-                               .identity = "i"};
+    struct conn_hello hello = {
+        .rank = rank, .size = size, .pid = 1000 + rank, .abi = abi, .host = {"h", "m", "i"}};
 
     conn_put(client, CONN_HELLO, &hello, sizeof(hello), fingerprint, strlen(fingerprint));
 }
@@ -211,9 +205,10 @@ TEST(words_of_others_are_not_believed)
 
 static struct conn_word death(uint32_t rank, uint32_t signal, uint64_t died_ns)
 {
-    struct conn_word word =
-        conn_word_of(EPA_ERR_DIED, rank, signal, "rank %u by signal %u", rank, signal);
+    struct conn_word word = conn_word_of(EPA_ERR_DIED, "rank %u by signal %u", rank, signal);
 
+    word.rank = rank;
+    word.signal = signal;
     word.died_ns = died_ns;
     return word;
 }
