@@ -261,20 +261,12 @@ static uint32_t stages_of(const struct session *s)
 /* Of the slowest rank, as the report has it. */
 static double total_of(const struct session *s, uint64_t sample)
 {
-    bool wall = s->notes->clock == CLOCK_END_TO_END;
-    uint32_t stages = stages_of(s), ranks = wall ? 1 : s->experiment->ranks;
-    uint32_t total = session_total_row(s->notes->clock, s->notes->stage_kind[stages - 1]);
-    uint32_t first = total != UINT32_MAX ? total : 0;
-    uint32_t last = total != UINT32_MAX ? total : stages - 1;
+    uint32_t ranks = s->notes->clock == CLOCK_END_TO_END ? 1 : s->experiment->ranks;
+    struct session_row total = session_total(s);
     double slowest = 0;
 
-    for (uint32_t r = 0; r < ranks; r++) {
-        double sum = 0;
-
-        for (uint32_t row = first; row <= last; row++)
-            sum += session_times(s, r, row)[sample];
-        slowest = sum > slowest ? sum : slowest;
-    }
+    for (uint32_t r = 0; r < ranks; r++)
+        slowest = fmax(slowest, session_row_ns(s, &total, r, sample));
     return slowest;
 }
 

@@ -68,46 +68,18 @@ static uint64_t finished(const struct making *m)
     return m->s->verb == VERB_VERIFY || m->s->notes->n_stages == 0 ? 0 : n;
 }
 
-static uint32_t total_row(const struct session *s)
-{
-    return session_total_row(s->notes->clock, s->notes->n_stages > 0
-                                                  ? s->notes->stage_kind[s->notes->n_stages - 1]
-                                                  : EPA_STAGE_SEND);
-}
-
-/* Of whole iterations. */
-static uint32_t last_row(const struct session *s)
-{
-    uint32_t total = total_row(s), n = s->notes->n_stages;
-
-    if (total != UINT32_MAX)
-        return total;
-    return session_is_open(s) && n > 0 ? n + OPEN_LATENCY : n;
-}
-
 /* Ranks whose times count. */
 static uint32_t timed(const struct making *m)
 {
     return m->s->notes->clock == CLOCK_END_TO_END && m->ranks > 1 ? 1 : m->ranks;
 }
 
-/* Times of each rank in one row, and of the slowest. The last row has times of its own where pairs
- * were measured, else the sum of the stages. */
-static void gather(const struct making *m, uint32_t row, uint64_t n)
+/* The first n times of each rank in one row, and of the slowest. */
+static void gather(const struct making *m, const struct session_row *row, uint64_t n)
 {
-    const struct session *s = m->s;
-    bool sum = total_row(s) == UINT32_MAX && !session_is_open(s) && row == s->notes->n_stages;
-    uint32_t first = sum ? 0 : row, last = sum ? s->notes->n_stages - 1 : row;
-
-    memset(m->rank_ns, 0, m->ranks * n * sizeof(*m->rank_ns));
-    for (uint32_t i = first; i <= last && n > 0; i++) {
-        for (uint32_t r = 0; r < m->ranks; r++) {
-            const double *from = session_times(s, r, i);
-
-            for (uint64_t k = 0; k < n; k++)
-                m->rank_ns[r * n + k] += from[k];
-        }
-    }
+    for (uint32_t r = 0; r < m->ranks; r++)
+        for (uint64_t k = 0; k < n; k++)
+            m->rank_ns[r * n + k] = session_row_ns(m->s, row, r, k);
     for (uint64_t k = 0; k < n; k++) {
         m->sample[k] = m->rank_ns[k];
         for (uint32_t r = 1; r < timed(m); r++)
@@ -204,59 +176,24 @@ static const struct traffic *stage_traffic(const struct making *m, uint32_t stag
     return kind_traffic(m, s->notes->stage_kind[stage]);
 }
 
-/* Figures of graphs, and pairs of them. */
-static void add_graph_rows(struct making *m, json_t *stages)
-{
-    static const struct {
-        const char *name;
-        enum epa_stage_kind kind;
-    } figures[] = {[FIGURE_DISPATCH] = {"dispatch", EPA_STAGE_DISPATCH},
-                   [FIGURE_EXPERTS] = {"experts", EPA_STAGE_EXPERTS},
-                   [FIGURE_COMBINE] = {"combine", EPA_STAGE_COMBINE},
-                   [FIGURE_PAIR] = {"total", EPA_STAGE_WHOLE}};
-    enum session_figure figure = FIGURES;
-
-    for (uint32_t i = 0; figure != FIGURE_PAIR; i++) {
-        uint64_t n;
-
-        figure = session_figure_at(m->s, i);
-        n = m->s->notes->not_alone[figure] ? 0 : m->n_samples;
-        gather(m, (uint32_t)figure, n);
-        json_array_append_new(
-            stages, stage_json(m, figures[figure].name, n, kind_traffic(m, figures[figure].kind),
-                               figure == FIGURE_EXPERTS));
-    }
-}
-
-/* A row each, or the figures of graphs; the last is of whole iterations. */
+/* A row each; the last is of whole iterations. A queue moves nothing. */
 static json_t *stages_json(struct making *m)
 {
-    const struct session *s = m->s;
-    uint32_t last = last_row(s);
-    bool open = session_is_open(s);
+    const struct session_notes *notes = m->s->notes;
+    struct session_row row[SESSION_ROWS];
+    uint32_t n = session_rows(m->s, notes->n_stages, row);
     json_t *stages = json_array();
 
-    if (s->notes->clock == CLOCK_GRAPH && last == FIGURE_PAIR) {
-        add_graph_rows(m, stages);
-        return stages;
-    }
-    for (uint32_t i = 0; i < last; i++) {
-        bool stage = i < s->notes->n_stages;
+    for (uint32_t i = 0; i < n; i++) {
+        bool measured = notes->clock != CLOCK_GRAPH || !notes->not_alone[row[i].first];
+        uint64_t samples = measured ? m->n_samples : 0;
 
-        gather(m, i, m->n_samples);
-        json_array_append_new(stages,
-                              stage_json(m, stage ? s->notes->stage[i] : "service", m->n_samples,
-                                         stage ? stage_traffic(m, i) : &m->total,
-                                         stage && s->notes->stage_kind[i] == EPA_STAGE_EXPERTS));
+        gather(m, &row[i], samples);
+        json_array_append_new(stages, stage_json(m, row[i].name, samples,
+                                                 row[i].is_stage ? stage_traffic(m, row[i].first)
+                                                                 : kind_traffic(m, row[i].kind),
+                                                 row[i].kind == EPA_STAGE_EXPERTS));
     }
-    gather(m, last, m->n_samples);
-    json_array_append_new(stages, stage_json(m,
-                                             s->notes->clock == CLOCK_END_TO_END ? "wall"
-                                             : open                              ? "latency"
-                                                                                 : "total",
-                                             m->n_samples,
-                                             open ? NULL : &m->total, /* a queue moves nothing */
-                                             false));
     return stages;
 }
 
@@ -558,10 +495,11 @@ static void init(struct making *m, const struct session *s, struct arena *arena)
 
 uint64_t result_samples(const struct session *s, struct arena *arena, double **out)
 {
+    struct session_row total = session_total(s);
     struct making m;
 
     init(&m, s, arena);
-    gather(&m, last_row(s), m.n_samples);
+    gather(&m, &total, m.n_samples);
     *out = m.sample;
     return m.n_samples;
 }

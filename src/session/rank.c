@@ -324,7 +324,7 @@ static void choose_clock(struct rank *r)
 
 /* Said once in each memory that ranks share: the stages that the algorithm chose, and the
  * instruction set. Ranks that were started one by one share none. */
-static void describe_stages(const struct rank *r)
+static void describe_stages(struct rank *r)
 {
     struct session_notes *notes = r->session->notes;
 
@@ -343,8 +343,10 @@ static void describe_stages(const struct rank *r)
     for (uint32_t i = 0; i < r->algorithm->n_parts; i++)
         snprintf(notes->part[i], sizeof(notes->part[i]), "%s", r->algorithm->parts[i].name);
     notes->clock = r->session->verb == VERB_VERIFY ? CLOCK_AUTO : r->clock;
+    rank_expect_check(r);
     /* Release: who looks on while ranks run reads the rest after it. */
-    __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
+    if (rank_good(r))
+        __atomic_store_n(&notes->n_stages, r->n_stages, __ATOMIC_RELEASE);
 }
 
 static void set_up(struct rank *r)
@@ -358,7 +360,6 @@ static void set_up(struct rank *r)
     if (!rank_good(r))
         return;
     choose_clock(r);
-    rank_expect_check(r);
     rank_fault_check(r);
     describe_stages(r);
     rank_trace_ready(r);

@@ -163,7 +163,7 @@ void rank_iteration(struct rank *, uint32_t slot, bool apart, bool check);
 double rank_stage_ns(struct rank *, uint32_t stage);
 double rank_total_ns(struct rank *);
 
-/* EPA_ERR_CONFIG where `expect` names a row that there is not. */
+/* EPA_ERR_CONFIG where `expect` names a row that there is not, by the notes of the session. */
 void rank_expect_check(struct rank *);
 
 /* ---- rank_bench.c, rank_graph.c: what a rank does once it is set up ---- */

@@ -525,6 +525,7 @@ enum { EXCHANGED = 128 }; /* samples at once */
 
 struct rank_stop {
     struct stop rule;
+    struct session_row total;
     uint64_t start_ns; /* of the first sample */
     struct exchanged {
         uint64_t elapsed_ns;
@@ -539,6 +540,7 @@ void rank_stop_create(struct rank *r)
     if (!rank_good(r) || !stop_is_on(o))
         return;
     r->stop = memory_alloc(1, sizeof(*r->stop) + r->boot->world.size * sizeof(struct exchanged));
+    r->stop->total = session_total(r->session);
     r->status = stop_init(&r->stop->rule, o, &r->err);
 }
 
@@ -550,25 +552,11 @@ void rank_stop_destroy(struct rank *r)
     r->stop = NULL;
 }
 
-/* This rank's time of a sample: what the report has in its last row. */
-static double own_ns(const struct rank *r, uint64_t sample)
-{
-    const struct session *s = r->session;
-    uint32_t me = r->boot->world.rank, row = session_total_row(r->clock, last_kind(r));
-    double sum = 0;
-
-    if (r->clock == CLOCK_END_TO_END && me != 0) /* only rank 0's are used */
-        return 0;
-    if (row != UINT32_MAX)
-        return session_times(s, me, row)[sample];
-    for (uint32_t i = 0; i < r->n_stages; i++)
-        sum += session_times(s, me, i)[sample];
-    return sum;
-}
-
 bool rank_stop_poll(struct rank *r, uint64_t samples)
 {
     struct rank_stop *stop = r->stop;
+    uint32_t me = r->boot->world.rank;
+    bool counts = r->clock != CLOCK_END_TO_END || me == 0; /* only rank 0's times, there */
     enum stop_reason reason;
 
     if (stop == NULL || !rank_good(r))
@@ -582,7 +570,8 @@ bool rank_stop_poll(struct rank *r, uint64_t samples)
 
         stop->mine.elapsed_ns = epa_now_ns() - stop->start_ns;
         for (uint64_t k = 0; k < n; k++)
-            stop->mine.ns[k] = own_ns(r, stop->rule.n + k);
+            stop->mine.ns[k] =
+                counts ? session_row_ns(r->session, &stop->total, me, stop->rule.n + k) : 0;
         if (!rank_boot(r, r->boot->allgather(r->boot, &stop->mine, sizeof(stop->mine), stop->all)))
             return false;
         for (uint64_t k = 0; k < n; k++) {
@@ -594,7 +583,7 @@ bool rank_stop_poll(struct rank *r, uint64_t samples)
         }
     }
     reason = stop_poll(&stop->rule, stop->all[0].elapsed_ns);
-    if (r->boot->world.rank == 0)
+    if (me == 0)
         r->session->notes->stop = reason;
     return reason != STOP_NOT;
 }

@@ -399,36 +399,7 @@ void rank_waits_end(struct rank *r)
 /* ---- expectations ---- */
 
 /* Rows that `expect` names, against those that there will be: known as soon as the algorithm
- * has been made, so before the first iteration. All ranks find the same. */
-
-/* Rows of the report, as result.c makes them; the last is for what names none. */
-static uint32_t rows_of(const struct rank *r, const char *row[SESSION_STAGES + OPEN_ROWS])
-{
-    uint32_t n = 0;
-
-    if (r->clock == CLOCK_END_TO_END) {
-        row[n++] = "wall";
-        return n;
-    }
-    if (r->clock == CLOCK_GRAPH && last_kind(r) != EPA_STAGE_WHOLE) {
-        row[n++] = "dispatch";
-        if (is_kind(r, r->first_stages, EPA_STAGE_EXPERTS))
-            row[n++] = r->stage[r->first_stages].name;
-        row[n++] = "combine";
-    } else if (r->clock != CLOCK_GRAPH) {
-        while (n < r->n_stages) {
-            row[n] = r->stage[n].name;
-            n++;
-        }
-    }
-    if (session_is_open(r->session)) {
-        row[n++] = "service";
-        row[n++] = "latency";
-        return n;
-    }
-    row[n++] = "total";
-    return n;
-}
+ * has been made, so before the first iteration. */
 
 static void refuse_row(struct rank *r, const char *name, const struct expect_bounds *bounds,
                        const char *const *row, uint32_t n)
@@ -448,11 +419,14 @@ static void refuse_row(struct rank *r, const char *name, const struct expect_bou
 void rank_expect_check(struct rank *r)
 {
     const struct expect_options *x = &experiment_of(r)->expect;
-    const char *row[SESSION_STAGES + OPEN_ROWS];
-    uint32_t n = rank_good(r) ? rows_of(r, row) : 0;
+    struct session_row all[SESSION_ROWS];
+    const char *row[SESSION_ROWS];
+    uint32_t n = session_rows(r->session, r->n_stages, all);
 
     if (r->session->verb == VERB_VERIFY) /* which takes no times */
         return;
+    for (uint32_t k = 0; k < n; k++)
+        row[k] = all[k].name;
     for (uint32_t i = 0; i < x->n_rows && rank_good(r); i++) {
         uint32_t k = 0;
 

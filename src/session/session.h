@@ -339,13 +339,23 @@ const char *session_verb_name(enum verb);
 /* bench in an open loop. */
 bool session_is_open(const struct session *);
 
-/* The row that has times of whole iterations, by the kind of the last stage; UINT32_MAX:
- * there is none with this clock, they are the sum of the stages. */
-uint32_t session_total_row(enum bench_clock, enum epa_stage_kind last);
+/* A row of a report: so many rows of session_times() from `first` on, added up. */
+struct session_row {
+    const char *name;
+    enum epa_stage_kind kind; /* SEND: of none, as nothing moves in it */
+    uint32_t first, n;
+    bool is_stage; /* which is `first` */
+};
+enum { SESSION_ROWS = SESSION_STAGES + OPEN_ROWS };
 
-/* Rows of a report of graphs, but for an algorithm with one stage: the figure of the row at `i`.
- * The last is FIGURE_PAIR; FIGURES: there is no such row. */
-enum session_figure session_figure_at(const struct session *, uint32_t i);
+/* Stages, of which so many are known, or figures of graphs, and last whole iterations. Returns how
+ * many rows that is. */
+uint32_t session_rows(const struct session *, uint32_t n_stages,
+                      struct session_row out[SESSION_ROWS]);
+struct session_row session_total(const struct session *); /* the last of them */
+/* What a rank took for a sample. */
+double session_row_ns(const struct session *, const struct session_row *, uint32_t rank,
+                      uint64_t sample);
 
 /* Calls of each stage in one launch of a graph. */
 uint32_t session_calls(const struct session *);
