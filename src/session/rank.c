@@ -464,8 +464,6 @@ static void work(struct rank *r)
         return;
     if (r->clock == CLOCK_GRAPH)
         rank_bench_graph(r);
-    else if (session_is_open(r->session))
-        rank_bench_open(r);
     else
         rank_bench(r);
 }

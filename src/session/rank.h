@@ -14,6 +14,7 @@ struct graphs;    /* rank_graph.c */
 struct guard;     /* view.c */
 struct view;      /* view.c */
 struct rank_stop; /* rank_bench.c */
+struct rank_schedule;
 
 /* What the core itself notes in a trace. */
 enum rank_slice {
@@ -43,10 +44,11 @@ struct rank {
     /* The algorithm's, with one for the experts after each dispatch where those are timed. */
     struct epa_stage stage[SESSION_STAGES];
     uint32_t n_stages;
-    struct graphs *graphs;  /* NULL: none were made */
-    struct rank_stop *stop; /* NULL: bench takes as many samples as were asked for */
-    enum bench_clock clock; /* that bench and run use */
-    uint32_t fault_stage;   /* before which a planted fault strikes */
+    struct graphs *graphs;          /* NULL: none were made */
+    struct rank_stop *stop;         /* NULL: bench takes as many samples as were asked for */
+    struct rank_schedule *schedule; /* of an open loop */
+    enum bench_clock clock;         /* that bench and run use */
+    uint32_t fault_stage;           /* before which a planted fault strikes */
     /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
      * WHOLE. What the operation does between stages comes after it. 0: the list is of
      * another kind. */
@@ -171,7 +173,6 @@ void rank_expect_check(struct rank *);
 void rank_run(struct rank *);
 void rank_bench(struct rank *);
 void rank_bench_graph(struct rank *);
-void rank_bench_open(struct rank *);
 void rank_verify(struct rank *);
 
 /* Warm-up and samples, `block` at a time: take() runs the `n` iterations from `first` on, which are

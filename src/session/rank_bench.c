@@ -198,23 +198,6 @@ static void run_end_to_end(struct rank *r, uint64_t i, uint32_t n)
         *rank_sample(r, FIGURE_END_TO_END, i) = ns;
 }
 
-void rank_bench(struct rank *r)
-{
-    bool end_to_end = r->clock == CLOCK_END_TO_END;
-    uint64_t n;
-
-    make_inputs(r);
-    n = rank_loop(r, 1, end_to_end ? run_end_to_end : run_marked);
-    if (rank_good(r)) {
-        rank_at(r, n, SESSION_ELSEWHERE);
-        rank_trace_pause(r);
-    }
-    if (rank_good(r) && !end_to_end && r->session->alternation == NULL)
-        time_parts(r);
-    if (rank_good(r))
-        check_once(r, n);
-}
-
 static void run_checked(struct rank *r, uint64_t i, uint32_t n)
 {
     (void)n;
@@ -238,45 +221,30 @@ struct closed_loop {
     char boot[40]; /* which run of which kernel: whose clock it is */
 };
 
-struct schedule {
-    double gap_ns; /* mean, between two that are due */
+struct rank_schedule {
+    uint64_t half_ns; /* when the second half of warm-up began */
+    double gap_ns;    /* mean, between two that are due */
     uint64_t start_ns;
     double due_ns; /* since start_ns */
     struct random random;
 };
 
-static void iterate(struct rank *r, uint64_t i)
-{
-    rank_at(r, i, SESSION_ELSEWHERE);
-    rank_iteration(r, slot_of(r, i), false, false);
-}
-
-/* The period of a closed loop; NaN where there was nothing to measure. */
-static double warm_up(struct rank *r)
-{
-    uint64_t n = r->session->warmup, half = n / 2, start = 0;
-
-    for (uint64_t i = 0; i < n && rank_goes_on(r); i++) {
-        start = i == half ? epa_now_ns() : start;
-        iterate(r, i);
-        if (i == 0)
-            r->shared->first_ns = rank_total_ns(r);
-    }
-    return n > 0 ? (double)(epa_now_ns() - start) / (double)(n - half) : NAN;
-}
-
-/* The slowest rank's loop counts, and nobody begins before all can. */
-static void plan(struct rank *r, double period_ns, struct schedule *out)
+/* After warm-up, a closed loop, whose second half says how long an iteration takes: the slowest
+ * rank's loop counts, and nobody begins before all can. */
+static void plan(struct rank *r, struct rank_schedule *out)
 {
     const struct bench_options *o = &experiment_of(r)->bench;
-    struct closed_loop mine = {.now_ns = epa_now_ns(), .period_ns = period_ns};
-    struct closed_loop *all = memory_alloc(r->boot->world.size, sizeof(*all));
+    uint32_t warmup = r->session->warmup, size = r->boot->world.size;
+    struct closed_loop mine = {.now_ns = epa_now_ns()}, *all = memory_alloc(size, sizeof(*all));
+    double period_ns = 0;
 
-    *out = (struct schedule){
+    mine.period_ns =
+        warmup > 0 ? (double)(mine.now_ns - out->half_ns) / (double)(warmup - warmup / 2) : NAN;
+    *out = (struct rank_schedule){
         .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
     (void)sysfile_line("", "/proc/sys/kernel/random/boot_id", mine.boot, sizeof(mine.boot));
     (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
-    for (uint32_t i = 0; i < r->boot->world.size && rank_good(r); i++) {
+    for (uint32_t i = 0; i < size && rank_good(r); i++) {
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
         out->start_ns = all[i].now_ns > out->start_ns ? all[i].now_ns : out->start_ns;
         if (strcmp(all[i].boot, all[0].boot) != 0)
@@ -295,7 +263,7 @@ static void plan(struct rank *r, double period_ns, struct schedule *out)
 }
 
 /* When the next one is due: the first at the start. */
-static uint64_t next_due(const struct rank *r, struct schedule *s)
+static uint64_t next_due(const struct rank *r, struct rank_schedule *s)
 {
     uint64_t due = s->start_ns + (uint64_t)s->due_ns;
 
@@ -306,41 +274,53 @@ static uint64_t next_due(const struct rank *r, struct schedule *s)
     return due;
 }
 
-void rank_bench_open(struct rank *r)
+static void run_open(struct rank *r, uint64_t i, uint32_t n)
 {
-    const struct session *s = r->session;
-    uint64_t first = s->warmup, last = first + s->iterations;
-    struct schedule schedule = {0};
-    double period_ns;
+    uint64_t warmup = r->session->warmup, due = 0, begin, end;
 
-    if (r->n_stages + OPEN_ROWS > SESSION_STAGES)
+    (void)n;
+    if (i == warmup / 2)
+        r->schedule->half_ns = epa_now_ns();
+    if (i == warmup)
+        plan(r, r->schedule);
+    if (i >= warmup && rank_good(r)) {
+        due = next_due(r, r->schedule);
+        r->shared->late += epa_now_ns() > due;
+        rank_rest(r, due, RANK_SPIN_NS);
+    }
+    begin = epa_now_ns();
+    rank_iteration(r, slot_of(r, i), false, false);
+    end = epa_now_ns();
+    keep_stages(r, i);
+    if (i < warmup)
+        return;
+    *rank_sample(r, r->n_stages + OPEN_SERVICE, i) = (double)(end - begin);
+    *rank_sample(r, r->n_stages + OPEN_LATENCY, i) = (double)(end - due);
+}
+
+void rank_bench(struct rank *r)
+{
+    bool end_to_end = r->clock == CLOCK_END_TO_END, open = session_is_open(r->session);
+    struct rank_schedule schedule = {.half_ns = 0};
+    uint64_t n;
+
+    if (open && r->n_stages + OPEN_ROWS > SESSION_STAGES)
         rank_fail(r, EPA_ERR_UNSUPPORTED,
                   "bench.arrivals: %s has %u stages, and with service and latency there is room "
                   "for %d",
                   experiment_of(r)->algorithm.plugin->name, r->n_stages, SESSION_STAGES);
+    r->schedule = &schedule;
     make_inputs(r);
-    period_ns = warm_up(r);
-    if (rank_goes_on(r))
-        plan(r, period_ns, &schedule);
-    for (uint64_t i = first; i < last && rank_goes_on(r); i++) {
-        uint64_t due = next_due(r, &schedule), begin, end;
-
-        r->shared->late += epa_now_ns() > due;
-        rank_rest(r, due, RANK_SPIN_NS);
-        begin = epa_now_ns();
-        iterate(r, i);
-        end = epa_now_ns();
-        keep_stages(r, i);
-        *rank_sample(r, r->n_stages + OPEN_SERVICE, i) = (double)(end - begin);
-        *rank_sample(r, r->n_stages + OPEN_LATENCY, i) = (double)(end - due);
-        keep_samples(r, i - first + 1);
+    n = rank_loop(r, 1, end_to_end ? run_end_to_end : open ? run_open : run_marked);
+    r->schedule = NULL;
+    if (rank_good(r)) {
+        rank_at(r, n, SESSION_ELSEWHERE);
+        rank_trace_pause(r);
     }
-    if (!rank_goes_on(r))
-        return;
-    rank_describe_device(r);
-    rank_at(r, last, SESSION_ELSEWHERE);
-    rank_trace_pause(r);
-    check_once(r, last);
+    if (rank_good(r) && !end_to_end && !open && r->session->alternation == NULL)
+        time_parts(r);
+    if (rank_good(r))
+        check_once(r, n);
 }
 
 /* ---- verify: inputs change with every iteration, and no barrier is between them ---- */
