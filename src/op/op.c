@@ -90,13 +90,6 @@ void op_wrong(struct op_finding *f, const char *fmt, ...)
                    f->where[0] != 0 ? ": " : "", text);
 }
 
-enum epa_status op_finding_end(const struct op_finding *f, uint64_t *compared, uint64_t *wrong)
-{
-    *compared += f->compared;
-    *wrong += f->wrong;
-    return f->wrong == 0 ? EPA_OK : EPA_ERR_MISMATCH;
-}
-
 enum epa_status op_backend_done(struct epa_backend *b, enum epa_status status,
                                 struct epa_error *err, const char *fmt, ...)
 {
@@ -237,6 +230,25 @@ enum epa_status op_inputs(struct op_rank *rank, uint32_t slot, uint64_t iteratio
         else
             status = b->ops->fill(b, s->array[i].there, OP_POISON, array[i].bytes);
     return status;
+}
+
+enum epa_status op_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
+                         uint64_t *compared, uint64_t *wrong, struct epa_error *err)
+{
+    const struct operation *operation = rank->operation;
+    struct op_finding f = {.stage = "layer", /* all phases at once */
+                           .rank = rank->world.rank,
+                           .iteration = rank->slot[slot].iteration,
+                           .err = err};
+    enum epa_status status;
+
+    for (uint32_t i = 0; i < operation->n_phases; i++)
+        if (operation->phase[i].kind == kind)
+            f.stage = operation->phase[i].name;
+    status = operation->check(rank, kind, slot, &f);
+    *compared += f.compared;
+    *wrong += f.wrong;
+    return status == EPA_OK && f.wrong > 0 ? EPA_ERR_MISMATCH : status;
 }
 
 /* ---- what a rank computes at best, measured while all ranks do it. On hosts by all workers: the

@@ -121,6 +121,15 @@ struct op_weights {
     uint64_t host, device; /* bytes of a rank */
 };
 
+/* What a check finds. `where`: begins the sentence about an element, "row 3"; may be empty. */
+struct op_finding {
+    const char *stage;
+    uint32_t rank;
+    uint64_t iteration, compared, wrong;
+    char where[96];
+    struct epa_error *err;
+};
+
 struct operation {
     enum epa_op op;
     const char *name; /* "moe" */
@@ -197,10 +206,10 @@ struct operation {
     /* In a graph, in place of `between`: points combine at what `between` left in the
      * algorithm's memory in an iteration before. NULL as above. */
     void (*between_in_graph)(struct op_rank *, uint32_t slot);
-    /* Compares what a stage of this kind left, element by element; adds to *compared and
-     * *wrong. EPA_ERR_MISMATCH: err has the first wrong element, with iteration and rank. */
+    /* Compares what a stage of this kind, of a phase or WHOLE, left, element by element. Other than
+     * EPA_OK: it could not be compared. */
     enum epa_status (*check)(struct op_rank *, enum epa_stage_kind, uint32_t slot,
-                             uint64_t *compared, uint64_t *wrong, struct epa_error *);
+                             struct op_finding *);
     /* Adds the iteration in `slot` to sums. */
     void (*traffic)(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
 
@@ -246,19 +255,8 @@ uint32_t op_tokens_of(const struct experiment *, uint32_t most, uint32_t rank, u
 
 /* ---- for operations ---- */
 
-/* What a check finds. `where`: begins the sentence about an element, "row 3"; may be empty. */
-struct op_finding {
-    const char *stage;
-    uint32_t rank;
-    uint64_t iteration, compared, wrong;
-    char where[96];
-    struct epa_error *err;
-};
-
 /* One element more is wrong; the first one is reported, with rank, iteration, stage and where. */
 EPA_PRINTF(2, 3) void op_wrong(struct op_finding *, const char *fmt, ...);
-/* Adds to the caller's sums; EPA_ERR_MISMATCH if anything was wrong. */
-enum epa_status op_finding_end(const struct op_finding *, uint64_t *compared, uint64_t *wrong);
 
 /* Of a call of the backend: where it failed, what it says and what could not be done. */
 EPA_PRINTF(4, 5)
@@ -292,6 +290,11 @@ uint64_t op_bytes(const struct operation *, const struct experiment *, const str
 
 /* Makes the inputs of `iteration` in a slot and poisons its outputs. Fails if the backend does. */
 enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
+
+/* Checks what a stage left in a slot; adds to *compared and *wrong. EPA_ERR_MISMATCH: err has the
+ * first wrong element, with iteration and rank. */
+enum epa_status op_check(struct op_rank *, enum epa_stage_kind, uint32_t slot, uint64_t *compared,
+                         uint64_t *wrong, struct epa_error *);
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);

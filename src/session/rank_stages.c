@@ -227,8 +227,7 @@ void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
 
     if (!rank_good(r) || kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
         return;
-    r->status = r->op->operation->check(r->op, kind, slot, &r->shared->compared, &r->shared->wrong,
-                                        &r->err);
+    r->status = op_check(r->op, kind, slot, &r->shared->compared, &r->shared->wrong, &r->err);
     note_slice(r, r->slice[SLICE_CHECK], begin);
 }
 

@@ -274,9 +274,8 @@ static bool check(struct layer *l, uint32_t slot, const char *when)
     struct op_rank *op = op_of(l, slot);
     uint64_t compared = 0, wrong = 0;
 
-    return works_out(
-        l, op->operation->check(op, EPA_STAGE_COMBINE, slot % SLOTS, &compared, &wrong, &l->err),
-        when);
+    return works_out(l, op_check(op, EPA_STAGE_COMBINE, slot % SLOTS, &compared, &wrong, &l->err),
+                     when);
 }
 
 /* ---- several shapes ---- */

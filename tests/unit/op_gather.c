@@ -64,7 +64,7 @@ static uint64_t wrong_of(struct fixture *f, uint64_t elements, const char *words
 {
     uint64_t compared = 0, wrong = 0;
 
-    assert_status(f->op->check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, test_error()),
+    assert_status(op_check(f->rank[ME], EPA_STAGE_WHOLE, 0, &compared, &wrong, test_error()),
                   words[0] == '\0' ? EPA_OK : EPA_ERR_MISMATCH, words);
     assert_int_equal(compared, elements);
     return wrong;

@@ -95,8 +95,7 @@ static uint64_t wrong_of(struct world *w, struct epa_error *err)
 
     for (uint32_t r = 0; r < RANKS; r++) {
         uint64_t before = wrong;
-        enum epa_status status =
-            op_moe.check(w->op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, err);
+        enum epa_status status = op_check(w->op[r], EPA_STAGE_COMBINE, 0, &compared, &wrong, err);
 
         assert_int_equal(status, wrong == before ? EPA_OK : EPA_ERR_MISMATCH);
     }

@@ -332,46 +332,38 @@ void op_moe_check_destroy(struct check *c)
     free(c);
 }
 
-enum epa_status check_create(struct op_moe *op, struct epa_error *err)
-{
-    struct check *c;
-
-    if (op->check != NULL)
-        return EPA_OK;
-    c = memory_alloc(1, sizeof(*c));
-    lay_out(op->r.x, c);
-    if (c->pool.failed) {
-        op_moe_check_destroy(c);
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
-                        (unsigned long long)op_moe_check_bytes(op->r.x));
-    }
-    for (uint32_t q = 0; q < 256; q++)
-        c->decode[q] = float_of_e4m3((uint8_t)q);
-    op->check = c;
-    return EPA_OK;
-}
-
-/* Index of choice 0 of a token in the arrays over all choices. */
-static size_t choice_of(const struct op_moe *op, uint32_t rank, uint32_t token)
+size_t check_choice(const struct op_moe *op, uint32_t rank, uint32_t token)
 {
     return ((size_t)rank * op->r.x->moe.max_tokens + token) * op->r.x->moe.topk;
 }
 
-static void load_routing(struct op_moe *op, uint64_t iteration)
+enum epa_status check_begin(struct op_moe *op, uint64_t iteration, struct epa_error *err)
 {
     struct check *c = op->check;
 
-    if (c->loaded && c->iteration == iteration)
-        return;
+    if (c != NULL && c->iteration == iteration)
+        return EPA_OK;
+    if (c == NULL) {
+        c = memory_alloc(1, sizeof(*c));
+        lay_out(op->r.x, c);
+        if (c->pool.failed) {
+            op_moe_check_destroy(c);
+            return epa_fail(err, EPA_ERR_NOMEM, "no memory for the checks: %llu bytes",
+                            (unsigned long long)op_moe_check_bytes(op->r.x));
+        }
+        for (uint32_t q = 0; q < 256; q++)
+            c->decode[q] = float_of_e4m3((uint8_t)q);
+        op->check = c;
+    }
     for (uint32_t r = 0; r < op->r.world.size; r++) {
-        size_t at = choice_of(op, r, 0);
+        size_t at = check_choice(op, r, 0);
 
         c->tokens[r] = routing_tokens_of(op->r.x, r, iteration);
         routing_fill(op->r.x, op->r.source, r, iteration, c->tokens[r], c->expert + at,
                      c->weight + at);
     }
     c->iteration = iteration;
-    c->loaded = true;
+    return EPA_OK;
 }
 
 void check_load_row(struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t token)
@@ -411,7 +403,7 @@ static void check_counts(struct op_moe *op, const struct epa_moe *m, struct op_f
         uint32_t want = 0;
 
         for (uint32_t r = 0; r < op->r.world.size; r++)
-            for (size_t i = choice_of(op, r, 0); i < choice_of(op, r, c->tokens[r]); i++)
+            for (size_t i = check_choice(op, r, 0); i < check_choice(op, r, c->tokens[r]); i++)
                 want += c->expert[i] == (int32_t)(first + e);
         f->compared++;
         if (m->recv_count[e] != want)
@@ -454,7 +446,7 @@ static void file_entry(struct op_moe *op, const struct view *v, uint32_t e, uint
                  origin.rank);
         return;
     }
-    choice = choice_of(op, origin.rank, origin.token);
+    choice = check_choice(op, origin.rank, origin.token);
     while (k < m->topk && c->expert[choice + k] != (int32_t)expert)
         k++;
     if (k == m->topk) {
@@ -531,7 +523,7 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
                         struct op_finding *f)
 {
     struct check *c = op->check;
-    size_t choice = choice_of(op, rank, token);
+    size_t choice = check_choice(op, rank, token);
     uint64_t first_row = UINT64_MAX;
     char whose[96];
 
@@ -566,35 +558,30 @@ static void check_token(struct op_moe *op, const struct view *v, uint32_t rank, 
     }
 }
 
-enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, uint64_t *compared,
-                                      uint64_t *wrong, struct epa_error *err)
+enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, struct op_finding *f)
 {
     struct op_moe *op = op_moe_of(rank);
     struct op_slot *s = &op->r.slot[slot];
-    struct op_finding f = {
-        .stage = "dispatch", .rank = op->r.world.rank, .iteration = s->iteration, .err = err};
-    enum epa_status status = check_create(op, err);
-    struct check *c;
+    enum epa_status status = check_begin(op, s->iteration, f->err);
+    struct check *c = op->check;
     struct view v;
 
     if (status != EPA_OK)
         return status;
-    c = op->check;
-    load_routing(op, s->iteration);
-    status = op_moe_view(op, s, &v, err);
+    status = op_moe_view(op, s, &v, f->err);
     if (status == EPA_ERR_MISMATCH) {
-        *compared += 1;
-        *wrong += 1;
+        f->compared++;
+        f->wrong++;
     }
     if (status != EPA_OK)
         return status;
-    memset(c->filed, 0, choice_of(op, op->r.world.size, 0) * sizeof(*c->filed));
-    check_counts(op, &v.m, &f);
+    memset(c->filed, 0, check_choice(op, op->r.world.size, 0) * sizeof(*c->filed));
+    check_counts(op, &v.m, f);
     for (uint32_t e = 0; e < op->local_experts; e++)
         for (uint32_t i = 0; i < v.m.recv_count[e]; i++)
-            file_entry(op, &v, e, i, &f);
+            file_entry(op, &v, e, i, f);
     for (uint32_t r = 0; r < op->r.world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
-            check_token(op, &v, r, t, &f);
-    return op_finding_end(&f, compared, wrong);
+            check_token(op, &v, r, t, f);
+    return EPA_OK;
 }

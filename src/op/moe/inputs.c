@@ -64,12 +64,9 @@ static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
 static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
 {
     const struct moe_options *moe = &op->r.x->moe;
-    size_t choices = (size_t)moe->max_tokens * moe->topk;
     struct pool *p = &op->scratch;
 
     op->row = pool_alloc(p, moe->hidden, sizeof(*op->row));
-    op->expert = pool_alloc(p, choices, sizeof(*op->expert));
-    op->weight = pool_alloc(p, choices, sizeof(*op->weight));
     op->run = pool_alloc(p, op->local_experts, sizeof(*op->run));
     op->first = pool_alloc(p, op->local_experts, sizeof(*op->first));
     if (op->footprint.layout == EPA_LAYOUT_RANK) {
@@ -183,8 +180,7 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    uint64_t tokens = x->moe.max_tokens, local = x->moe.experts / x->ranks;
-    uint64_t shared = tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float));
+    uint64_t local = x->moe.experts / x->ranks, shared = 0;
 
     if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
         shared += slots * op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);

@@ -194,20 +194,9 @@ static void outputs_in_graph(struct op_rank *rank, uint32_t slot)
 }
 
 static enum epa_status check(struct op_rank *rank, enum epa_stage_kind kind, uint32_t slot,
-                             uint64_t *compared, uint64_t *wrong, struct epa_error *err)
+                             struct op_finding *f)
 {
-    switch (kind) {
-    case EPA_STAGE_SEND:
-    case EPA_STAGE_EXPERTS:
-        break;
-    case EPA_STAGE_DISPATCH:
-        return op_moe_check_dispatch(rank, slot, compared, wrong, err);
-    case EPA_STAGE_COMBINE:
-        return op_moe_check_out(rank, "combine", slot, compared, wrong, err);
-    case EPA_STAGE_WHOLE:
-        return op_moe_check_out(rank, "layer", slot, compared, wrong, err);
-    }
-    return EPA_OK;
+    return (kind == EPA_STAGE_DISPATCH ? op_moe_check_dispatch : op_moe_check_out)(rank, slot, f);
 }
 
 /* ---- the report ---- */

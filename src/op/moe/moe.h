@@ -117,10 +117,8 @@ enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error
 
 /* ---- the checks; a stage of kind WHOLE left what a combine leaves ---- */
 
-enum epa_status op_moe_check_dispatch(struct op_rank *, uint32_t slot, uint64_t *compared,
-                                      uint64_t *wrong, struct epa_error *);
-enum epa_status op_moe_check_out(struct op_rank *, const char *stage, uint32_t slot,
-                                 uint64_t *compared, uint64_t *wrong, struct epa_error *);
+enum epa_status op_moe_check_dispatch(struct op_rank *, uint32_t slot, struct op_finding *);
+enum epa_status op_moe_check_out(struct op_rank *, uint32_t slot, struct op_finding *);
 
 /* ---- a rank's side ---- */
 
@@ -187,8 +185,6 @@ struct op_moe {
 
     struct pool scratch; /* the arrays below, areas aside */
     uint16_t *row;       /* [hidden]; for inputs that are quantised */
-    int32_t *expert;     /* [max_tokens][topk]; for checks */
-    float *weight;       /* [max_tokens][topk] */
 
     /* Layout rank: entries by row. */
     uint32_t *row_first;   /* [recv_rows + 1] */
@@ -355,7 +351,6 @@ struct range {
 struct check {
     struct pool pool; /* all of the arrays */
     /* Routing of all ranks in `iteration`, and the entry + 1 filed under each choice. */
-    bool loaded;
     uint64_t iteration;
     uint32_t *tokens;    /* [size] */
     int32_t *expert;     /* [size][max_tokens][topk] */
@@ -385,8 +380,10 @@ struct check {
     struct reference_row *row;    /* [tokens]; rows of one expert */
 };
 
-/* Makes op->check where it is not there yet. */
-enum epa_status check_create(struct op_moe *, struct epa_error *);
+/* Makes op->check where it is not there yet, and loads the routing of an iteration. Choice 0 of a
+ * token is at check_choice() in its arrays. */
+enum epa_status check_begin(struct op_moe *, uint64_t iteration, struct epa_error *);
+size_t check_choice(const struct op_moe *, uint32_t rank, uint32_t token);
 
 /* Sets x, q, scale and value of op->check to what this token is on arrival. */
 void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t token);
