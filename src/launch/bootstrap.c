@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -23,10 +22,9 @@ enum {
     SLOT_BYTES = 16384,     /* at most; */
     SLOT_LEAST = 1024,      /* where slots of all ranks together would be more than */
     ALL_SLOTS = 256 * 1024, /* so much: over a network that is sent to each of them */
-    SPINS = 1000,           /* some 50 us: longer than a barrier of ranks that arrive at once */
-    YIELDS = 200,
-    BACKOFF_NS = 20000, /* with the kernel's timer slack about 70 us */
-    RUNS_PART = 50,     /* who used this part of a limit on a core was not idle in it */
+    SPIN_NS = 50000,        /* longer than a barrier of ranks that arrive at once */
+    BURST = 64,             /* polls between two looks at the clock */
+    RUNS_PART = 50,         /* who used this part of a limit on a core was not idle in it */
 };
 
 static const uint64_t RUNS_NS = 60000000000u;
@@ -189,52 +187,39 @@ void control_arrive(struct control *control, uint32_t rank, uint64_t step, const
     __atomic_store_n(&control->rank[rank].arrived, step, __ATOMIC_RELEASE);
 }
 
-/* A rank with a core of its own spins first; one that shares it makes room at once. This is
- * not the data path, so both sleep in the end: someone loads a file or compares gigabytes. */
-static void pass_time(const struct epa_world *world, uint32_t turn)
-{
-    uint32_t spins = world->local_size > world->local_cores ? 0 : SPINS;
-
-    if (turn < spins)
-        epa_relax();
-    else if (turn < spins + YIELDS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = BACKOFF_NS}, NULL);
-}
-
+/* A rank with a core of its own spins first; one that shares it makes room at once. */
 static enum epa_status wait_for_rank(struct bootstrap *boot, uint32_t rank)
 {
+    const struct epa_world *world = &boot->base.world;
     const uint64_t *arrived = &boot->control->rank[rank].arrived;
-    struct wait_limit wait = {.limit_ns = boot->base.set_up_ns};
-    uint64_t start = 0, reported = 0, now, seen;
+    const struct epa_wait_config config = {
+        .burst = BURST,
+        .spin_ns = world->local_size > world->local_cores ? 0 : SPIN_NS,
+        .aborted = boot->base.aborted,
+        .observer = boot->base.observer,
+    };
+    struct epa_wait_state state = {
+        .kind = EPA_WAIT_SET_UP, .peer = rank, .number = EPA_WAIT_NOBODY, .wanted = boot->step};
+    struct wait_limit limit = {.limit_ns = boot->base.set_up_ns};
+    struct epa_wait wait = {.timeout_ns = UINT64_MAX};
+    enum epa_status status = EPA_OK;
 
-    /* Acquire: pairs with the release in control_arrive(); what the other wrote is readable. */
-    for (uint32_t turn = 0; (seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE)) < boot->step;
-         turn++) {
-        if (epa_aborted(&boot->base))
-            return EPA_ERR_ABORTED;
-        pass_time(&boot->base.world, turn);
-        if (turn % 64 != 63)
-            continue;
-        now = epa_now_ns();
-        if (start == 0)
-            start = now;
-        epa_wait_report(boot->base.observer,
-                        &(struct epa_wait_state){.kind = EPA_WAIT_SET_UP,
-                                                 .peer = rank,
-                                                 .number = EPA_WAIT_NOBODY,
-                                                 .seen = seen,
-                                                 .wanted = boot->step,
-                                                 .waited_ns = now - start},
-                        &reported);
-        if (wait_limit_expired(&wait, boot->control, rank, now)) {
+    while (status == EPA_OK) {
+        for (uint32_t i = 0; i < config.burst; i++) {
+            /* Acquire: pairs with the release in control_arrive(); what the other wrote is
+             * readable. */
+            state.seen = __atomic_load_n(arrived, __ATOMIC_ACQUIRE);
+            if (state.seen >= boot->step)
+                return epa_wait_done(&config, &wait);
+            epa_relax();
+        }
+        status = epa_wait_turn(&config, &wait, &state);
+        if (status == EPA_OK && wait_limit_expired(&limit, boot->control, rank, epa_now_ns())) {
             boot->late = rank;
-            return EPA_ERR_TIMEOUT;
+            status = EPA_ERR_TIMEOUT;
         }
     }
-    epa_wait_clear(boot->base.observer, reported);
-    return EPA_OK;
+    return status;
 }
 
 static void wake_launcher(const struct bootstrap *boot)
