@@ -13,107 +13,89 @@
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
 
-/* Turns that are kept, one more, and one for what belongs to no iteration. */
-static uint32_t turns_of(const struct record_shape *shape)
+/* Where what is in a record: turns that are kept, one more, and one for what belongs
+ * to no iteration; and what is beside them. */
+struct places {
+    uint32_t turns;
+    uint64_t *iteration;           /* [turns] 1 + the iteration that a turn is of; 0: none */
+    struct epa_trace_lane *lane;   /* [turns][lanes] */
+    struct epa_trace_event *event; /* [turns][lanes][room] */
+    struct epa_trace_event *beside[EPA_TRACE_BESIDES];
+    size_t bytes; /* of all of it */
+};
+
+static size_t round_up(size_t at)
 {
-    return shape->turns + 2;
+    return (at + LINE - 1) / LINE * LINE;
 }
 
-static size_t round_up(size_t bytes)
+static struct places places_in(const struct record *record, const struct record_shape *shape)
 {
-    return (bytes + LINE - 1) / LINE * LINE;
-}
+    struct places p = {.turns = shape->turns + 2};
+    size_t lanes = (size_t)p.turns * shape->lanes;
+    uintptr_t base = (uintptr_t)record; /* 0: only bytes are asked for */
+    size_t at = round_up(sizeof(*record));
 
-static size_t iterations_at(void)
-{
-    return round_up(sizeof(struct record));
-}
-
-static size_t lanes_at(const struct record_shape *shape)
-{
-    return iterations_at() + round_up(turns_of(shape) * sizeof(uint64_t));
-}
-
-static size_t events_at(const struct record_shape *shape)
-{
-    return lanes_at(shape) + (size_t)turns_of(shape) * shape->lanes * sizeof(struct epa_trace_lane);
-}
-
-static size_t beside_at(const struct record_shape *shape, uint32_t which)
-{
-    size_t events = (size_t)turns_of(shape) * shape->lanes * shape->room;
-
-    for (uint32_t i = 0; i < which; i++)
-        events += shape->beside[i];
-    return events_at(shape) + events * sizeof(struct epa_trace_event);
+    p.iteration = (uint64_t *)(base + at);
+    at += round_up(p.turns * sizeof(*p.iteration));
+    p.lane = (struct epa_trace_lane *)(base + at);
+    at += lanes * sizeof(*p.lane);
+    p.event = (struct epa_trace_event *)(base + at);
+    at += lanes * shape->room * sizeof(*p.event);
+    for (uint32_t i = 0; i < EPA_TRACE_BESIDES; i++) {
+        p.beside[i] = (struct epa_trace_event *)(base + at);
+        at += shape->beside[i] * sizeof(*p.event);
+    }
+    p.bytes = round_up(at);
+    return p;
 }
 
 size_t record_bytes(const struct record_shape *shape)
 {
-    return round_up(beside_at(shape, EPA_TRACE_BESIDES));
-}
-
-/* [turns] 1 + the iteration that a turn is of; 0: none. */
-static uint64_t *iterations_of(const struct record *record)
-{
-    return (uint64_t *)(void *)((char *)record + iterations_at());
-}
-
-static struct epa_trace_lane *lanes_of(const struct record *record,
-                                       const struct record_shape *shape, uint32_t turn)
-{
-    return (struct epa_trace_lane *)(void *)((char *)record + lanes_at(shape)) +
-           (size_t)turn * shape->lanes;
-}
-
-static struct epa_trace_event *events_of(const struct record *record,
-                                         const struct record_shape *shape, uint32_t turn)
-{
-    return (struct epa_trace_event *)(void *)((char *)record + events_at(shape)) +
-           (size_t)turn * shape->lanes * shape->room;
+    return places_in(NULL, shape).bytes;
 }
 
 bool record_part(const struct record *record, const struct record_shape *shape, uint32_t turn,
                  uint32_t lane, struct record_part *out)
 {
+    struct places p = places_in(record, shape);
+    size_t at = (size_t)turn * shape->lanes + lane;
     /* Acquire: pairs with the release in recorder_turn(). */
-    uint64_t iteration = __atomic_load_n(&iterations_of(record)[turn], __ATOMIC_ACQUIRE);
-    const struct epa_trace_lane *from = &lanes_of(record, shape, turn)[lane];
+    uint64_t iteration = __atomic_load_n(&p.iteration[turn], __ATOMIC_ACQUIRE);
+    const struct epa_trace_lane *from = &p.lane[at];
     uint32_t used = __atomic_load_n(&from->used, __ATOMIC_ACQUIRE); /* epa_trace_add() */
 
     if (iteration == 0)
         return false;
     *out = (struct record_part){
         .iteration = iteration - 1,
-        .event = events_of(record, shape, turn) + (size_t)lane * shape->room,
+        .event = p.event + at * shape->room,
         .n = used < shape->room ? used : shape->room,
         .dropped = from->dropped,
     };
     return true;
 }
 
-static struct epa_trace_event *beside_of(const struct record *record,
-                                         const struct record_shape *shape, uint32_t which)
-{
-    return (struct epa_trace_event *)(void *)((char *)record + beside_at(shape, which));
-}
-
 void record_each_beside(const struct record *record, const struct record_shape *shape,
                         uint32_t which, void (*fn)(void *arg, const struct epa_trace_event *),
                         void *arg)
 {
+    const struct epa_trace_event *event = places_in(record, shape).beside[which];
     /* Acquire: epa_trace_add_beside(). Its writer may be at the oldest, as it was killed. */
     uint64_t noted = __atomic_load_n(&record->noted[which], __ATOMIC_ACQUIRE);
     uint64_t room = shape->beside[which], first = noted < room ? 0 : noted - room + 1;
 
     for (uint64_t i = first; i < noted && room > 0; i++)
-        fn(arg, &beside_of(record, shape, which)[i % room]);
+        fn(arg, &event[i % room]);
 }
 
 static void take_turn(struct recorder *r, uint32_t turn)
 {
-    r->trace.lane = lanes_of(r->record, &r->shape, turn);
-    r->trace.event = events_of(r->record, &r->shape, turn);
+    struct places p = places_in(r->record, &r->shape);
+    size_t at = (size_t)turn * r->shape.lanes;
+
+    r->trace.lane = p.lane + at;
+    r->trace.event = p.event + at * r->shape.room;
 }
 
 static void empty(struct recorder *r)
@@ -134,14 +116,14 @@ void recorder_init(struct recorder *r, struct record *record, const struct recor
     };
     for (uint32_t i = 0; i < EPA_TRACE_BESIDES; i++)
         r->trace.beside[i] = (struct epa_trace_beside){
-            &record->noted[i], beside_of(record, shape, i), shape->beside[i]};
+            &record->noted[i], places_in(record, shape).beside[i], shape->beside[i]};
     recorder_turn_none(r);
 }
 
 void recorder_turn(struct recorder *r, uint64_t iteration)
 {
     uint32_t turn = (uint32_t)(iteration % (r->shape.turns + 1));
-    uint64_t *of = &iterations_of(r->record)[turn];
+    uint64_t *of = &places_in(r->record, &r->shape).iteration[turn];
 
     take_turn(r, turn);
     if (*of == iteration + 1)
@@ -161,9 +143,10 @@ void recorder_turn_none(struct recorder *r)
 /* Turn i, round about, unless it is of an iteration: then that of none. */
 static void take_idle(struct recorder *r, uint32_t i)
 {
-    uint32_t turn = i % turns_of(&r->shape), none = r->shape.turns + 1;
+    struct places p = places_in(r->record, &r->shape);
+    uint32_t turn = i % p.turns;
 
-    take_turn(r, turn < none && iterations_of(r->record)[turn] != 0 ? none : turn);
+    take_turn(r, p.iteration[turn] != 0 ? p.turns - 1 : turn);
 }
 
 /* As ranks note: the clock is read at both ends, and memory was last written many iterations
@@ -179,7 +162,7 @@ void recorder_ready(struct recorder *r)
         (void)epa_trace_slice(&r->trace, 0, 0, epa_trace_now(&r->trace), EPA_TRACE_NOBODY, 0, 0);
     }
     r->record->event_ns = (double)(epa_now_ns() - start) / SAMPLES;
-    for (uint32_t i = 0; i < turns_of(&r->shape); i++) {
+    for (uint32_t i = 0; i < r->shape.turns + 2; i++) {
         take_idle(r, i);
         empty(r);
     }
