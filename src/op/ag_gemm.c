@@ -240,16 +240,14 @@ static uint32_t place_of(const struct op_ag_gemm *op, uint32_t rank)
     return place;
 }
 
-/* Every rank needs the rows of all others; its own leave at least once. */
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_ag_gemm *op = op_of(rank);
     const struct op_slot *s = &rank->slot[slot];
     const struct epa_ag_gemm_footprint *f = &rank->footprint.u.ag_gemm;
-    uint32_t me = op->r.world.rank, size = op->r.world.size, others = size - 1, local = 0;
-    uint64_t rows = op_gather_rows(rank, s), own = s->units, sent = own * others;
+    uint32_t me = op->r.world.rank, size = op->r.world.size, local = 0;
+    uint64_t own = s->units, sent = own * (size - 1);
     struct sizes bytes = sizes_of(op->r.x);
-    uint64_t payload = bytes.row + bytes.row_scale, control = others * f->control_bytes;
     struct op_traffic t = {.flops = 0};
 
     for (uint32_t r = 0; r < size; r++)
@@ -260,12 +258,9 @@ static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
             if (place_of(op, r) == place_of(op, me))
                 sent += (uint64_t)op_gather_counts(s)[r] * (local - 1);
     }
-    t.phase[0] = (struct op_bytes){
-        .needed = (rows - own) * payload,
-        .sent = sent * f->row_bytes + control,
-        .received = (rows - own) * f->row_bytes + control,
-        .least = others == 0 ? 0 : (own > rows - own ? own : rows - own) * payload};
-    t.flops = rank->footprint.flops * (double)rows / (double)all_rows(op->r.x);
+    t.phase[0] =
+        op_gather_bytes(rank, s, bytes.row + bytes.row_scale, f->row_bytes, sent, f->control_bytes);
+    t.flops = rank->footprint.flops * (double)op_gather_rows(rank, s) / (double)all_rows(op->r.x);
     t.weights = bytes.b + bytes.b_scale;
     op_traffic_add(sum, &t);
 }

@@ -18,6 +18,19 @@ uint64_t op_gather_rows(const struct op_rank *rank, const struct op_slot *s)
     return sum;
 }
 
+struct op_bytes op_gather_bytes(const struct op_rank *rank, const struct op_slot *s,
+                                uint64_t payload, uint64_t row_bytes, uint64_t sent,
+                                uint64_t control_bytes)
+{
+    uint64_t others = rank->world.size - 1, own = s->units, rest = op_gather_rows(rank, s) - own;
+    uint64_t control = others * control_bytes;
+
+    return (struct op_bytes){.needed = rest * payload,
+                             .sent = sent * row_bytes + control,
+                             .received = rest * row_bytes + control,
+                             .least = others == 0 ? 0 : (own > rest ? own : rest) * payload};
+}
+
 enum { ARRAY_IN = GATHER_ROWS + 1, ARRAYS };
 
 struct op_allgather {
@@ -122,22 +135,15 @@ static uint32_t inputs(struct op_rank *rank, struct op_slot *s)
     return counted[me];
 }
 
-/* Every rank needs the rows of all others; its own leave once for each other, and at least
- * once (a ring, or a switch that copies them). */
+/* Its own leave once for each other (or through a ring, or a switch that copies them). */
 static void traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic *sum)
 {
     const struct op_slot *s = &rank->slot[slot];
     uint64_t row_bytes = rank->x->allgather.row_bytes, others = rank->world.size - 1;
-    uint64_t own = s->units * row_bytes, all = op_gather_rows(rank, s) * row_bytes;
-    uint64_t control = others * rank->footprint.u.allgather.control_bytes;
     struct op_traffic t = {.flops = 0};
 
-    t.phase[0] = (struct op_bytes){.needed = all - own,
-                                   .sent = own * others + control,
-                                   .received = all - own + control,
-                                   .least = others == 0       ? 0
-                                            : own > all - own ? own
-                                                              : all - own};
+    t.phase[0] = op_gather_bytes(rank, s, row_bytes, row_bytes, s->units * others,
+                                 rank->footprint.u.allgather.control_bytes);
     op_traffic_add(sum, &t);
 }
 

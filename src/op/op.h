@@ -324,6 +324,11 @@ static inline const uint32_t *op_gather_counts(const struct op_slot *s)
 /* Of all ranks. */
 uint64_t op_gather_rows(const struct op_rank *, const struct op_slot *);
 
+/* Every rank needs the rows of all others, `payload` bytes each; its own leave at least once. As
+ * they are sent they have row_bytes; this rank sends `sent` of them, and control_bytes to each. */
+struct op_bytes op_gather_bytes(const struct op_rank *, const struct op_slot *, uint64_t payload,
+                                uint64_t row_bytes, uint64_t sent, uint64_t control_bytes);
+
 /* ---- ag_gemm_check.c: what the matrices of ag_gemm hold, as a function of (seed, rank,
  * iteration), and the check of a row of C ---- */
 
