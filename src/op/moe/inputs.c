@@ -326,9 +326,9 @@ static void count_token(const struct experiment *x, uint32_t node, struct counte
     }
 }
 
-/* [ranks], nodes of so many each. used: [experts], those that a token wants; NULL: nobody asks. */
+/* [ranks], nodes of so many each. of_expert: [experts], choices of each. */
 static struct counted *count_all(const struct experiment *x, const struct op_source *source,
-                                 uint64_t iteration, uint32_t node, uint8_t *used)
+                                 uint64_t iteration, uint32_t node, uint64_t *of_expert)
 {
     size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
     struct counted *all = memory_alloc(x->ranks, sizeof(*all));
@@ -342,9 +342,9 @@ static struct counted *count_all(const struct experiment *x, const struct op_sou
         routing_fill(x, source, r, iteration, n, expert, weight);
         for (uint32_t t = 0; t < n; t++)
             count_token(x, node, all, r, expert + (size_t)t * x->moe.topk, ++token);
-        for (size_t i = 0; i < (size_t)n * x->moe.topk && used != NULL; i++)
+        for (size_t i = 0; i < (size_t)n * x->moe.topk; i++)
             if (expert[i] >= 0)
-                used[expert[i]] = 1;
+                of_expert[expert[i]]++;
     }
     free(expert);
     free(weight);
@@ -381,8 +381,8 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
     const struct epa_moe_footprint *f = &op->footprint;
     const struct op_slot *s = &rank->slot[slot];
     const struct moe_options *moe = &rank->x->moe;
-    uint8_t *used = memory_alloc(moe->experts, 1);
-    struct counted *all = count_all(rank->x, rank->source, s->iteration, 1, used);
+    uint64_t *of_expert = memory_alloc(moe->experts, sizeof(*of_expert));
+    struct counted *all = count_all(rank->x, rank->source, s->iteration, 1, of_expert);
     struct counted c = all[rank->world.rank];
     uint64_t out = sent_of(f, c.out), in = sent_of(f, c.in);
     uint64_t most = c.out.once > c.in.once ? c.out.once : c.in.once;
@@ -400,14 +400,14 @@ void op_moe_traffic(const struct op_rank *rank, uint32_t slot, struct op_traffic
         .flops = rank->footprint.flops * s->units / moe->max_tokens};
 
     for (uint32_t e = first; e < first + op->local_experts; e++)
-        experts += used[e];
+        experts += of_expert[e] != 0;
     if (op->mlp.ffn != 0) {
         t.flops = mlp_flops(op, c.arrived);
         t.weights = weights_bytes(&op->weights, experts);
     }
     op_traffic_add(sum, &t);
     free(all);
-    free(used);
+    free(of_expert);
 }
 
 static double larger(const struct epa_moe_footprint *f, struct rows a, struct rows b)
@@ -421,7 +421,8 @@ void op_moe_load(const struct experiment *x, const struct op_source *source, uin
     const struct epa_moe_footprint *f = &x->footprint.u.moe;
     const double row[] = {(double)f->dispatch_row_bytes, (double)f->combine_row_bytes};
     uint32_t node = x->ranks_per_node != 0 ? x->ranks_per_node : x->ranks, far = x->ranks - node;
-    struct counted *all = count_all(x, source, iteration, node, NULL);
+    uint64_t *of_expert = memory_alloc(x->moe.experts, sizeof(*of_expert));
+    struct counted *all = count_all(x, source, iteration, node, of_expert);
 
     memset(load, 0, OP_PHASES * sizeof(*load));
     for (uint32_t r = 0; r < x->ranks; r++) {
@@ -444,6 +445,49 @@ void op_moe_load(const struct experiment *x, const struct op_source *source, uin
         }
     }
     free(all);
+    free(of_expert);
+}
+
+/* Adds one iteration's `n` counts. `before`: iterations that are in the means already. */
+static void spread_add(struct routing_spread *s, const uint64_t *count, uint32_t n, uint64_t before)
+{
+    uint64_t least = UINT64_MAX, most = 0, sum = 0;
+    double this_mean, this_imbalance;
+
+    for (uint32_t i = 0; i < n; i++) {
+        least = count[i] < least ? count[i] : least;
+        most = count[i] > most ? count[i] : most;
+        sum += count[i];
+    }
+    this_mean = (double)sum / n;
+    this_imbalance = sum != 0 ? (double)most / this_mean : 1;
+    s->min = before == 0 || least < s->min ? least : s->min;
+    s->max = most > s->max ? most : s->max;
+    s->mean += (this_mean - s->mean) / (double)(before + 1);
+    s->imbalance += (this_imbalance - s->imbalance) / (double)(before + 1);
+}
+
+void op_moe_stats_add(void *sums, const struct experiment *x, const struct op_source *source,
+                      uint64_t iteration)
+{
+    struct routing_stats *stats = sums;
+    uint64_t *of_expert = memory_alloc((size_t)x->moe.experts + x->ranks, sizeof(*of_expert));
+    uint64_t *of_rank = of_expert + x->moe.experts;
+    struct counted *all = count_all(x, source, iteration, x->ranks, of_expert);
+
+    for (uint32_t r = 0; r < x->ranks; r++) {
+        uint64_t tokens = routing_tokens_of(x, r, iteration);
+
+        stats->tokens += tokens;
+        stats->choices += tokens * x->moe.topk;
+        stats->dropped += tokens * x->moe.topk - all[r].chosen;
+        of_rank[r] = all[r].arrived;
+    }
+    spread_add(&stats->expert, of_expert, x->moe.experts, stats->iterations);
+    spread_add(&stats->rank, of_rank, x->ranks, stats->iterations);
+    stats->iterations++;
+    free(all);
+    free(of_expert);
 }
 
 /* ---- an iteration ---- */

@@ -238,13 +238,12 @@ static json_t *stats_json(const void *stats, const struct op_source *source)
 
     if (r->iterations == 0)
         return json_null();
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I}", "iterations", (json_int_t)r->iterations,
-        "tokens", (json_int_t)r->tokens, "choices", (json_int_t)r->choices, "dropped",
-        (json_int_t)r->dropped, "tokens_per_expert", spread_json(&r->expert), "tokens_per_rank",
-        spread_json(&r->rank), "file_tokens",
-        source != NULL ? json_integer((json_int_t)routing_tokens(source)) : json_null(),
-        "skipped_tokens", (json_int_t)routing_skipped(source));
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I}", "iterations",
+                     (json_int_t)r->iterations, "tokens", (json_int_t)r->tokens, "choices",
+                     (json_int_t)r->choices, "dropped", (json_int_t)r->dropped, "tokens_per_expert",
+                     spread_json(&r->expert), "tokens_per_rank", spread_json(&r->rank),
+                     "file_tokens", source != NULL ? json_count(source->table.tokens) : json_null(),
+                     "skipped_tokens", source != NULL ? (json_int_t)source->skipped : 0);
 }
 
 /* Rows are read by who computes the experts: where combine does, nobody else sees their layout.
@@ -267,7 +266,7 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
                  struct text *out)
 {
     unsigned long long period = routing_period(source, x), made = iterations,
-                       tokens = routing_tokens(source);
+                       tokens = source != NULL ? source->table.tokens : 0;
     uint64_t leading, repeats = routing_repeats(source, x, iterations, &leading);
     char held[64] = ""; /* where the hidden states alone are from a file there is none */
 
@@ -281,7 +280,7 @@ static void warn(const struct experiment *x, const struct op_source *source, uin
         text_add(out,
                  "routing.skip=auto leaves those at the start of the file out, as does "
                  "routing.skip=%llu\n",
-                 (unsigned long long)(routing_skipped(source) + leading));
+                 (unsigned long long)(source->skipped + leading));
     if (period >= made)
         return;
     if (tokens != 0)
@@ -357,7 +356,7 @@ const struct operation op_moe = {
     .load = op_moe_load,
     .n_phases = 2,
     .phase = {{"dispatch", EPA_STAGE_DISPATCH}, {"combine", EPA_STAGE_COMBINE}},
-    .stats_add = routing_stats_add,
+    .stats_add = op_moe_stats_add,
     .stats_lines = stats_lines,
     .stats_key = "routing",
     .stats_json = stats_json,

@@ -109,6 +109,9 @@ uint64_t op_moe_bytes(const struct experiment *, const struct epa_footprint *, e
 /* x (or x_fp8 and x_scale, x is NULL then), expert, weight, tokens. */
 uint32_t op_moe_inputs(struct op_rank *, struct op_slot *);
 void op_moe_traffic(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
+/* To a struct routing_stats, all zeros to begin with. */
+void op_moe_stats_add(void *stats, const struct experiment *, const struct op_source *,
+                      uint64_t iteration);
 void op_moe_load(const struct experiment *, const struct op_source *, uint64_t iteration,
                  struct op_load load[OP_PHASES]);
 /* Fills y (in_place or apart) of `slot` from recv, as the reference says. Nothing where the

@@ -13,12 +13,6 @@
 #include "op/moe/moe.h"
 #include "op/op.h"
 
-struct op_source {
-    struct routing_table table;
-    struct hidden_table hidden;
-    uint64_t bytes, skipped;
-};
-
 enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; of fewer, most are easily one */
 
 struct popularity {
@@ -158,20 +152,8 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
         routing_close(source);
         return status;
     }
-    source->bytes = source->table.tokens * x->moe.topk * (sizeof(int32_t) + sizeof(float)) +
-                    source->hidden.tokens * x->moe.hidden * sizeof(uint16_t);
     *out = source;
     return EPA_OK;
-}
-
-uint64_t routing_tokens(const struct op_source *source)
-{
-    return source != NULL ? source->table.tokens : 0;
-}
-
-uint64_t routing_skipped(const struct op_source *source)
-{
-    return source != NULL ? source->skipped : 0;
 }
 
 uint64_t routing_period(const struct op_source *source, const struct experiment *x)
@@ -495,57 +477,4 @@ const uint16_t *routing_hidden(const struct op_source *source, const struct expe
         return NULL;
     row = (window(x, rank, iteration, source->hidden.tokens) + token) % source->hidden.tokens;
     return source->hidden.x + (size_t)row * x->moe.hidden;
-}
-
-/* Adds one iteration's `n` counts. `before`: iterations that are in the means already. */
-static void spread_add(struct routing_spread *s, const uint64_t *count, uint32_t n, uint64_t before)
-{
-    uint64_t least = UINT64_MAX, most = 0, sum = 0;
-    double this_mean, this_imbalance;
-
-    for (uint32_t i = 0; i < n; i++) {
-        least = count[i] < least ? count[i] : least;
-        most = count[i] > most ? count[i] : most;
-        sum += count[i];
-    }
-    this_mean = (double)sum / n;
-    this_imbalance = sum != 0 ? (double)most / this_mean : 1;
-    s->min = before == 0 || least < s->min ? least : s->min;
-    s->max = most > s->max ? most : s->max;
-    s->mean += (this_mean - s->mean) / (double)(before + 1);
-    s->imbalance += (this_imbalance - s->imbalance) / (double)(before + 1);
-}
-
-void routing_stats_add(void *sums, const struct experiment *x, const struct op_source *source,
-                       uint64_t iteration)
-{
-    struct routing_stats *stats = sums;
-    size_t choices = (size_t)x->moe.max_tokens * x->moe.topk;
-    int32_t *expert = memory_alloc(choices, sizeof(*expert));
-    float *weight = memory_alloc(choices, sizeof(*weight));
-    uint64_t *count = memory_alloc((size_t)x->moe.experts + x->ranks, sizeof(*count));
-    uint32_t experts_per_rank = x->moe.experts / x->ranks;
-
-    for (uint32_t rank = 0; rank < x->ranks; rank++) {
-        uint32_t tokens = routing_tokens_of(x, rank, iteration);
-        size_t n = (size_t)tokens * x->moe.topk;
-
-        routing_fill(x, source, rank, iteration, tokens, expert, weight);
-        stats->tokens += tokens;
-        stats->choices += n;
-        for (size_t i = 0; i < n; i++) {
-            if (expert[i] < 0) {
-                stats->dropped++;
-                continue;
-            }
-            count[expert[i]]++;
-            count[x->moe.experts + (uint32_t)expert[i] / experts_per_rank]++;
-        }
-    }
-    spread_add(&stats->expert, count, x->moe.experts, stats->iterations);
-    spread_add(&stats->rank, count + x->moe.experts, x->ranks, stats->iterations);
-    stats->iterations++;
-    free(count);
-    free(weight);
-    free(expert);
 }

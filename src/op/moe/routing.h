@@ -12,19 +12,32 @@
 
 struct experiment;
 
+struct routing_table {
+    uint64_t tokens;
+    uint32_t topk, experts;
+    int32_t *expert; /* [tokens][topk]; -1: dropped */
+    float *weight;   /* [tokens][topk]; not negative, finite */
+};
+
+struct hidden_table {
+    uint64_t tokens;
+    uint16_t *x; /* [tokens][hidden], bf16 or f16, finite */
+};
+
 /* What the operation reads: choices with weights, distinct in a row and in range, and hidden
- * states. */
-struct op_source;
+ * states. No tokens: nothing of that kind. */
+struct op_source {
+    struct routing_table table;
+    struct hidden_table hidden;
+    uint64_t skipped; /* tokens before them that routing.skip left out */
+};
 
 /* EPA_ERR_CONFIG with path and line or offset; *out stays NULL where nothing is read from
  * files. Needs 1 <= topk <= experts <= EXPERIMENT_EXPERTS_MAX. */
 enum epa_status routing_open(const struct experiment *, struct op_source **out, struct epa_error *);
 void routing_close(struct op_source *);
 
-/* These take NULL for "nothing is read". Tokens in the routing file, 0 without one. */
-uint64_t routing_tokens(const struct op_source *);
-/* Those before them that routing.skip left out. */
-uint64_t routing_skipped(const struct op_source *);
+/* The others take NULL for "nothing is read". */
 
 /* Whole iterations that the files serve; with more of them they start again from their
  * first token, which reports say. UINT64_MAX where nothing is read. */
@@ -61,10 +74,6 @@ struct routing_stats {
     struct routing_spread expert, rank; /* choices of an expert, of a rank's experts */
 };
 
-/* To a struct routing_stats, all zeros to begin with. */
-void routing_stats_add(void *stats, const struct experiment *, const struct op_source *,
-                       uint64_t iteration);
-
 /* The largest violation there can be: every token wants the hot expert. */
 static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
 {
@@ -79,18 +88,6 @@ enum { ROUTING_TOPK_MAX = 32 };
 struct routing_shape {
     uint32_t topk, experts; /* 0: as the file says */
     uint32_t layer;         /* UINT32_MAX: the file has one */
-};
-
-struct routing_table {
-    uint64_t tokens;
-    uint32_t topk, experts;
-    int32_t *expert; /* [tokens][topk]; -1: dropped */
-    float *weight;   /* [tokens][topk]; not negative, finite */
-};
-
-struct hidden_table {
-    uint64_t tokens;
-    uint16_t *x; /* [tokens][hidden], bf16 or f16, finite */
 };
 
 /* `name` begins each message: name:line:column, or "name: offset N". */
