@@ -88,20 +88,29 @@ static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t e
     return n < TASK_ROWS ? TASK_ROWS : n;
 }
 
-static uint64_t packed_bytes(const struct weights *w, uint32_t experts)
+/* Weights, and a batch with what so many workers need. */
+static void lay_out(const struct weights *w, uint64_t entries, uint32_t local, uint32_t workers,
+                    struct mlp_experts *x)
 {
-    uint64_t up = (uint64_t)epa_mlp_up_rows(&w->mlp) * w->hidden;
-    uint64_t down = (uint64_t)w->hidden * down_columns(w);
+    uint32_t columns = down_columns(w);
+    size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
+    struct pool *p = &x->pool;
 
-    return experts * ((up + down) * weights_element(w) + (up + down) / BLOCK / BLOCK * 4);
-}
-
-static uint64_t batch_bytes(const struct weights *w, uint64_t rows, uint32_t workers)
-{
-    uint64_t columns = (uint64_t)w->hidden + down_columns(w);
-
-    return rows * (columns * 2 + columns / BLOCK * sizeof(float)) +
-           (uint64_t)workers * TASK_ROWS * UP_COLUMNS * 2 * sizeof(float);
+    x->workers = workers;
+    x->rows = batch_rows(w, entries, local);
+    x->w.down_columns = columns;
+    x->w.up = pool_alloc(p, local * up, weights_element(w));
+    x->w.down = pool_alloc(p, local * down, weights_element(w));
+    x->a = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden), 1);
+    x->mid = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, columns), 1);
+    x->segment = pool_alloc(p, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
+    x->c = pool_alloc(p, (size_t)workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
+    if (w->mlp.dtype != EPA_FP8_E4M3)
+        return;
+    x->w.up_scale = pool_alloc(p, local * up / BLOCK / BLOCK, sizeof(float));
+    x->w.down_scale = pool_alloc(p, local * down / BLOCK / BLOCK, sizeof(float));
+    x->a_scale = pool_alloc(p, x->rows * w->hidden / BLOCK, sizeof(float));
+    x->mid_scale = pool_alloc(p, x->rows * columns / BLOCK, sizeof(float));
 }
 
 /* Whether the options ask for it; auto means our own kernels, which no shape was slower with. */
@@ -119,24 +128,21 @@ static void count_workers(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
-    bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
-    uint32_t columns = down_columns(w), local = op->local_experts;
+    uint32_t columns = down_columns(w), workers = 1;
     struct mlp_experts *x = memory_alloc(1, sizeof(*x));
-    size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
 
     op->experts = x;
     x->op = op;
     x->w.gemm = epa_gemm_get((enum epa_dtype)w->mlp.dtype, NULL);
     x->kernels = epa_kernels_get((enum epa_dtype)op->r.x->moe.dtype, NULL);
     x->activate = gemm_rows_get()->activate;
-    x->w.down_columns = columns;
-    (void)op->r.backend->ops->parallel(op->r.backend, count_workers, &x->workers);
+    (void)op->r.backend->ops->parallel(op->r.backend, count_workers, &workers);
     if (is_by_library(op->r.x)) {
         const struct onednn_product product[] = {
             [WEIGHTS_UP] = {ONEDNN_COLUMNS, w->hidden, UP_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP, true},
             [WEIGHTS_DOWN] = {ONEDNN_COLUMNS, columns, DOWN_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP,
                               true}};
-        enum epa_status status = onednn_create(product, 2, x->workers, &x->w.library, err);
+        enum epa_status status = onednn_create(product, 2, workers, &x->w.library, err);
 
         for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
             if (onednn_packed_bytes(x->w.library, i) != (size_t)product[i].k * ONEDNN_COLUMNS * 2)
@@ -146,26 +152,14 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
         if (status != EPA_OK)
             return status;
     }
-    x->rows = batch_rows(w, op->footprint.recv_entries, local);
-    x->w.up = pool_alloc(&x->pool, local * up, weights_element(w));
-    x->w.down = pool_alloc(&x->pool, local * down, weights_element(w));
-    x->a = pool_alloc(&x->pool, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden), 1);
-    x->mid = pool_alloc(&x->pool, epa_gemm_a_bytes((uint32_t)x->rows, columns), 1);
-    x->segment = pool_alloc(&x->pool, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
-    x->c = pool_alloc(&x->pool, (size_t)x->workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
-    if (fp8) {
-        x->w.up_scale = pool_alloc(&x->pool, local * up / BLOCK / BLOCK, sizeof(float));
-        x->w.down_scale = pool_alloc(&x->pool, local * down / BLOCK / BLOCK, sizeof(float));
-        x->a_scale = pool_alloc(&x->pool, x->rows * w->hidden / BLOCK, sizeof(float));
-        x->mid_scale = pool_alloc(&x->pool, x->rows * columns / BLOCK, sizeof(float));
-    }
+    lay_out(w, op->footprint.recv_entries, op->local_experts, workers, x);
     if (x->pool.failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
-                        (unsigned long long)packed_bytes(w, local));
+                        (unsigned long long)x->pool.bytes);
     /* Rows that pad a panel are anything finite; zeros, once. */
     memset(x->a, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
     memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, columns));
-    if (fp8) {
+    if (x->a_scale != NULL) {
         memset(x->a_scale, 0, x->rows * w->hidden / BLOCK * sizeof(float));
         memset(x->mid_scale, 0, x->rows * columns / BLOCK * sizeof(float));
     }
@@ -573,10 +567,10 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
         return out;
     weights_init(x, &w);
     if (!f->fused && memory == EPA_MEMORY_HOST) {
-        uint32_t workers = backend_of(x) != NULL ? threads_of(x) : 1;
+        struct mlp_experts all = {.pool = {.counting = true}};
 
-        out.host = packed_bytes(&w, local) +
-                   batch_bytes(&w, batch_rows(&w, f->recv_entries, local), workers);
+        lay_out(&w, f->recv_entries, local, backend_of(x) != NULL ? threads_of(x) : 1, &all);
+        out.host = all.pool.bytes;
         if (f->layout == EPA_LAYOUT_RANK)
             out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);
     } else if (memory == EPA_MEMORY_HOST) {

@@ -61,23 +61,22 @@ static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
     return op_backend_done(op->r.backend, status, err, "the experts' factors could not be written");
 }
 
-static enum epa_status scratch_alloc(struct op_moe *op, struct epa_error *err)
+static void lay_out_scratch(const struct experiment *x, const struct epa_moe_footprint *f,
+                            struct op_moe *op)
 {
-    const struct moe_options *moe = &op->r.x->moe;
+    const struct moe_options *moe = &x->moe;
+    uint32_t local = moe->experts / x->ranks;
     struct pool *p = &op->scratch;
 
     op->row = pool_alloc(p, moe->hidden, sizeof(*op->row));
-    op->run = pool_alloc(p, op->local_experts, sizeof(*op->run));
-    op->first = pool_alloc(p, op->local_experts, sizeof(*op->first));
-    if (op->footprint.layout == EPA_LAYOUT_RANK) {
-        op->row_first = pool_alloc(p, op->footprint.recv_rows + 1, sizeof(*op->row_first));
-        op->output = pool_alloc(p, (size_t)moe->topk * moe->hidden, sizeof(*op->output));
-        op->part = pool_alloc(p, moe->topk, sizeof(*op->part));
-        op->part_weight = pool_alloc(p, moe->topk, sizeof(*op->part_weight));
-    }
-    if (p->failed)
-        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
-    return EPA_OK;
+    op->run = pool_alloc(p, local, sizeof(*op->run));
+    op->first = pool_alloc(p, local, sizeof(*op->first));
+    if (f->layout != EPA_LAYOUT_RANK)
+        return;
+    op->row_first = pool_alloc(p, f->recv_rows + 1, sizeof(*op->row_first));
+    op->output = pool_alloc(p, (size_t)moe->topk * moe->hidden, sizeof(*op->output));
+    op->part = pool_alloc(p, moe->topk, sizeof(*op->part));
+    op->part_weight = pool_alloc(p, moe->topk, sizeof(*op->part_weight));
 }
 
 enum epa_status op_moe_refuse(const struct experiment *x, const struct epa_footprint *footprint,
@@ -150,9 +149,10 @@ enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, str
     op->y = memory_alloc(p->slots, sizeof(*op->y));
     if (p->x->expert.kind == EXPERT_MLP)
         weights_init(p->x, &op->weights);
-    status = scratch_alloc(op, err);
-    if (status == EPA_OK)
-        status = make_factors(op, err);
+    lay_out_scratch(p->x, &op->footprint, op);
+    status = op->scratch.failed
+                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space")
+                 : make_factors(op, err);
     return status == EPA_OK ? op_moe_mlp_create(op, err) : status;
 }
 
@@ -180,16 +180,15 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
                       enum epa_memory memory, uint32_t slots, bool checks)
 {
     const struct epa_moe_footprint *f = &footprint->u.moe;
-    uint64_t local = x->moe.experts / x->ranks, shared = 0;
+    struct op_moe op = {.scratch = {.counting = true}};
+    uint64_t shared = x->moe.experts * sizeof(float);
 
+    lay_out_scratch(x, f, &op);
+    shared += op.scratch.bytes;
     if (x->expert.output == OUTPUT_SEPARATE && !f->fused && memory == EPA_MEMORY_HOST)
         shared += slots * op_moe_rows(f) * x->moe.hidden * sizeof(uint16_t);
-    shared += (uint64_t)x->moe.hidden * sizeof(uint16_t) + x->moe.experts * sizeof(float) +
-              local * (sizeof(struct run) + sizeof(uint64_t));
     if (f->layout == EPA_LAYOUT_RANK)
-        shared += (f->recv_rows + 1) * sizeof(uint32_t) +
-                  most_entries(x, f) * sizeof(struct share) +
-                  (uint64_t)x->moe.topk * x->moe.hidden * sizeof(uint16_t);
+        shared += most_entries(x, f) * sizeof(struct share);
     if (memory != EPA_MEMORY_HOST && checks)
         shared += staged_bytes(x, f);
     return shared + (checks ? op_moe_check_bytes(x) : 0);
