@@ -177,27 +177,28 @@ static const struct epa_transport_ops ops = {
     .close = close_all,
 };
 
-/* Of a transport on hosts, which it closes. */
-static struct view *view_create(struct epa_transport *inner)
+/* From here on the algorithm is given a view, of a transport on hosts, which it closes; and its own
+ * part is what this plan asks for. */
+static struct view *take_view(struct rank *r, const struct epa_footprint *footprint)
 {
-    struct view *v = memory_alloc(1, sizeof(*v));
+    struct epa_transport *inner = r->transport;
+    struct view *v = r->view;
 
-    v->inner = inner;
-    v->peer_heap = memory_alloc(inner->size, sizeof(*v->peer_heap));
-    memcpy(v->peer_heap, inner->peer_heap, inner->size * sizeof(*v->peer_heap));
-    v->base = *inner;
-    v->base.ops = &ops;
-    v->base.peer_heap = v->peer_heap;
+    if (v == NULL) {
+        v = r->view = memory_alloc(1, sizeof(*v));
+        v->inner = inner;
+        v->peer_heap = memory_alloc(inner->size, sizeof(*v->peer_heap));
+        memcpy(v->peer_heap, inner->peer_heap, inner->size * sizeof(*v->peer_heap));
+        v->base = *inner;
+        v->base.ops = &ops;
+        v->base.peer_heap = v->peer_heap;
+    }
+    v->heap_at = r->heap_at;
+    v->heap_bytes = footprint->heap_bytes;
+    v->signal_at = r->signal_at;
+    v->signals = footprint->signals;
+    r->transport = &v->base;
     return v;
-}
-
-static void view_limit(struct view *v, uint64_t heap_at, uint64_t heap_bytes, uint32_t signal_at,
-                       uint32_t signals)
-{
-    v->heap_at = heap_at;
-    v->heap_bytes = heap_bytes;
-    v->signal_at = signal_at;
-    v->signals = signals;
 }
 
 /* From here on loads and stores reach nobody. */
@@ -349,11 +350,7 @@ void rank_count_puts(struct rank *r)
     rank_destroy(r);
     if (!rank_good(r))
         return;
-    if (r->view == NULL)
-        r->view = view_create(r->transport);
-    v = r->view;
-    r->transport = &v->base;
-    view_limit(v, r->heap_at, s->puts.heap_bytes, r->signal_at, s->puts.signals);
+    v = take_view(r, &s->puts);
     view_put_only(v);
     rank_guard_heap(r, &s->puts);
     r->trace = NULL;
@@ -374,8 +371,7 @@ void rank_count_puts(struct rank *r)
 enum { GUARD_BYTES = 4096, GUARD_SIGNALS = 8, SLOTS = 2 };
 
 struct guard {
-    uint64_t heap_bytes; /* of the algorithm's part */
-    uint64_t inputs[SLOTS][OP_ARRAYS];
+    uint64_t inputs[SLOTS][OP_ARRAYS]; /* hashes */
 };
 
 static char pattern(uint64_t at)
@@ -438,13 +434,9 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 
     if (!rank_good(r) || !rank_is_guarded(r))
         return;
-    if (r->view == NULL)
-        r->view = view_create(t);
+    (void)take_view(r, footprint);
     if (r->guard == NULL)
         r->guard = memory_alloc(1, sizeof(*r->guard));
-    r->transport = &r->view->base;
-    view_limit(r->view, r->heap_at, footprint->heap_bytes, r->signal_at, footprint->signals);
-    r->guard->heap_bytes = footprint->heap_bytes;
     fill(t->heap, r->heap_at);
     fill(t->heap + end, t->heap_bytes - end);
 }
@@ -452,7 +444,7 @@ void rank_guard_heap(struct rank *r, const struct epa_footprint *footprint)
 static void check_around_heap(struct rank *r)
 {
     const struct epa_transport *t = r->transport;
-    uint64_t bytes = r->guard->heap_bytes, end = r->heap_at + bytes;
+    uint64_t bytes = r->view->heap_bytes, end = r->heap_at + bytes;
     uint64_t before = find_change(t->heap, r->heap_at);
     uint64_t behind = find_change(t->heap + end, t->heap_bytes - end);
     unsigned long long size = bytes;
