@@ -306,34 +306,30 @@ double compare_ranks(const double *a, uint32_t n_a, const double *b, uint32_t n_
     return p;
 }
 
-/* How many units make_units() makes. */
-static uint64_t units_in(const struct compare_side *s, bool by_run)
+/* The medians of runs, or of their blocks; out NULL: none. Returns how many there are. */
+static uint64_t make_units(const struct compare_side *s, bool by_run, double *scratch, double *out)
 {
     uint64_t n = 0;
 
-    for (uint32_t i = 0; i < s->n; i++)
-        n += by_run ? 1 : s->run[i].n / block_of(s->run[i].n);
-    return n;
-}
-
-/* The medians of runs, or of their blocks. */
-static void make_units(const struct compare_side *s, bool by_run, double *scratch, double *out)
-{
     for (uint32_t i = 0; i < s->n; i++) {
         const struct compare_run *run = &s->run[i];
         uint64_t block = by_run ? run->n : block_of(run->n);
 
-        for (uint64_t at = 0; at + block <= run->n; at += block) {
+        for (uint64_t at = 0; at + block <= run->n; at += block, n++) {
+            if (out == NULL)
+                continue;
             memcpy(scratch, run->sample + at, block * sizeof(*scratch));
-            *out++ = median(scratch, block);
+            out[n] = median(scratch, block);
         }
     }
+    return n;
 }
 
 struct spread spread_of_side(const struct compare_side *s)
 {
     bool by_run = s->n > 1;
-    uint64_t n = units_in(s, by_run), samples = samples_of(s), k = interval_of_median(n);
+    uint64_t n = make_units(s, by_run, NULL, NULL), samples = samples_of(s),
+             k = interval_of_median(n);
     double *unit = memory_alloc(n + samples, sizeof(*unit)), *scratch = unit + n;
     struct spread out;
 
