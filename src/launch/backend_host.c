@@ -93,7 +93,7 @@ static void *worker_thread(void *arg)
     struct workers *pool = me->pool;
 
     if (pool->cores > 0)
-        (void)pin_self(pool->core[me->number % pool->cores]); /* else where it may */
+        (void)pin_self(&pool->core[me->number % pool->cores], 1); /* else where it may */
     for (uint32_t round = 0;;) {
         round = next_round(pool, round);
         if (pool->fn == NULL)

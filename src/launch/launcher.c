@@ -143,7 +143,7 @@ static int kept_process(void *rank)
     (void)pin_plan_init(&all, PIN_NONE, 1, 1, NULL);
     while (eventfd_read(l->orders, &what) == 0 && what == ORDER_RUN) {
         if (all.cores > 0) /* an earlier launch may have left us on one */
-            (void)pin_self_any(all.order, all.cores);
+            (void)pin_self(all.order, all.cores);
         status = run_order(l);
         (void)eventfd_write(l->wake, 1);
     }

@@ -135,7 +135,7 @@ uint32_t pin_plan_rank(const struct pin_plan *plan, uint32_t rank, const int32_t
     return each;
 }
 
-bool pin_self_any(const int32_t *core, uint32_t n)
+bool pin_self(const int32_t *core, uint32_t n)
 {
     struct mask mask;
 
@@ -145,14 +145,9 @@ bool pin_self_any(const int32_t *core, uint32_t n)
     return sched_setaffinity(0, sizeof(mask), mask.set) == 0;
 }
 
-bool pin_self(int32_t core)
-{
-    return pin_self_any(&core, 1);
-}
-
 void pin_rank(struct epa_world *world)
 {
-    if (world->cores > 0 && !pin_self(world->core[0])) {
+    if (world->cores > 0 && !pin_self(world->core, 1)) {
         world->core = NULL;
         world->cores = 0;
     }

@@ -178,9 +178,9 @@ size_t pin_mask(unsigned char *out, size_t room);
 /* Binds the calling thread as the world says; world->cores is 0 where that fails. */
 void pin_rank(struct epa_world *);
 
-/* Binds the calling thread. False: the kernel would not, and it runs where it ran. */
-bool pin_self(int32_t core);
-bool pin_self_any(const int32_t *core, uint32_t n); /* to all of these */
+/* Binds the calling thread to all of these. False: the kernel would not, and it runs where it
+ * ran. */
+bool pin_self(const int32_t *core, uint32_t n);
 
 /* Bytes that a core writes to have its own caches hold nothing else: twice its L2, in lines. */
 uint64_t cache_flush_bytes(void);

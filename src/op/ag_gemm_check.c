@@ -100,10 +100,15 @@ static float random_scale(uint64_t key, uint32_t i)
     return (float)(1.0 + (double)(random_at(key, i) >> 40) * 0x1p-24) * 0x1p-6f;
 }
 
+static uint32_t strata_of(const struct gemm_values *v)
+{
+    return v->k < STRATA ? v->k : STRATA;
+}
+
 /* The element of stratum s that is not 0: its place, and one of -4..-1, 1..4. */
 static uint32_t integer_of(const struct gemm_values *v, uint64_t key, uint32_t s, int32_t *value)
 {
-    uint32_t strata = v->k < STRATA ? v->k : STRATA;
+    uint32_t strata = strata_of(v);
     uint32_t first = (uint32_t)((uint64_t)v->k * s / strata);
     uint32_t width = (uint32_t)((uint64_t)v->k * (s + 1) / strata) - first;
     uint64_t z = random_at(key, s);
@@ -111,11 +116,6 @@ static uint32_t integer_of(const struct gemm_values *v, uint64_t key, uint32_t s
     *value = (int32_t)(z & 7) - 4;
     *value += *value >= 0;
     return first + (uint32_t)((z >> 32) * width >> 32);
-}
-
-static uint32_t strata_of(const struct gemm_values *v)
-{
-    return v->k < STRATA ? v->k : STRATA;
 }
 
 void gemm_make_a(const struct gemm_values *v, uint32_t rank, uint64_t iteration, uint32_t row,

@@ -285,17 +285,6 @@ enum epa_status op_moe_view(struct op_moe *op, const struct op_slot *s, struct v
     return status;
 }
 
-enum epa_status op_moe_out(struct op_moe *op, const struct op_slot *s, const uint16_t **out,
-                           struct epa_error *err)
-{
-    size_t bytes = (size_t)op->r.x->moe.max_tokens * op->r.x->moe.hidden * sizeof(**out);
-
-    *out = s->array[ARRAY_OUT].here;
-    return op_backend_done(op->r.backend,
-                           op_buffer_read(op->r.backend, &s->array[ARRAY_OUT], bytes), err,
-                           "outputs could not be read back");
-}
-
 /* ---- the checks ---- */
 
 static void lay_out(const struct experiment *x, struct check *c)

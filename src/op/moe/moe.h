@@ -255,10 +255,6 @@ static inline struct row_ref op_moe_row_ref(const struct view *v, uint32_t local
 enum epa_status op_moe_view(struct op_moe *, const struct op_slot *, struct view *out,
                             struct epa_error *err);
 
-/* `out` of a slot, all max_tokens rows, for the host. */
-enum epa_status op_moe_out(struct op_moe *, const struct op_slot *, const uint16_t **out,
-                           struct epa_error *);
-
 /* ---- real experts: weights (experts.c), and the host's GEMM (experts_mlp.c) ---- */
 
 /* Where weights of all local experts go. Packed for `library`, or, where that is NULL, for `gemm`;
