@@ -23,11 +23,11 @@ struct launch_rank {
 struct launch {
     struct epa_launch asked;
     bool threads, prefix;
-    /* Of a launcher: its process is to live on, and has reported its rank's return; what fails
-     * before it has met the others ends without a grace period; the poll when nothing happens. */
-    bool kept, meeting, launcher_over;
-    int pause_ms;              /* 0: as is due */
-    const char *host;          /* to name ranks by; NULL: there is one */
+    bool kept;          /* a launcher's process, which runs later launches, too: it is to live on */
+    bool meeting;       /* and has not met the others yet: who fails has no grace period */
+    bool launcher_over; /* the launcher has its verdict */
+    int pause_ms;       /* of a poll in which nothing happens; 0: until something is due */
+    const char *host;   /* to name ranks by; NULL: there is one */
     struct launcher *launcher; /* to ranks of other processes; NULL: there are none */
     struct control *control;   /* owned where there is no launcher */
     uint32_t *node;            /* as in epa_world; NULL: there is one */
