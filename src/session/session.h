@@ -339,7 +339,7 @@ const char *session_verb_name(enum verb);
 /* bench in an open loop. */
 bool session_is_open(const struct session *);
 
-/* A row of a report: so many rows of session_times() from `first` on, added up. */
+/* A row of a report (rank_stages.c): so many rows of session_times() from `first` on, added up. */
 struct session_row {
     const char *name;
     enum epa_stage_kind kind; /* SEND: of none, as nothing moves in it */
