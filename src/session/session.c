@@ -246,6 +246,10 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
         status = session_operation(s)->open(x, &s->source, err);
     if (status == EPA_OK && !are_elsewhere(s))
         status = preflight_memory("", s, err);
+    if (status == EPA_OK && runs) {
+        session_plan_puts(s);
+        status = map_all(s, err);
+    }
     if (status == EPA_OK) {
         *out = s;
         return EPA_OK;
@@ -263,19 +267,7 @@ enum epa_status session_plan(const struct experiment *x, enum verb verb, struct 
 enum epa_status session_create_on(struct status_page *status_page, const struct experiment *x,
                                   enum verb verb, struct session **out, struct epa_error *err)
 {
-    struct session *s;
-    enum epa_status status = plan_on(status_page, x, verb, true, &s, err);
-
-    if (status != EPA_OK)
-        return status;
-    session_plan_puts(s);
-    status = map_all(s, err);
-    if (status != EPA_OK) {
-        session_destroy(s);
-        return status;
-    }
-    *out = s;
-    return EPA_OK;
+    return plan_on(status_page, x, verb, true, out, err);
 }
 
 struct status_page *session_status_page(const struct session *s, struct status_page_run *out)
