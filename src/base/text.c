@@ -211,8 +211,7 @@ char *text_count(char *buf, size_t room, uint64_t n)
 
 /* ---- memory ---- */
 
-/* Names a limit that may be the reason why memory is exhausted. */
-static const char *memory_limit(void)
+const char *memory_limit(void)
 {
     struct rlimit addresses;
 

@@ -62,6 +62,8 @@ char *text_count(char *buf, size_t room, uint64_t n);
 /* ---- memory: where there is none for tables and text, the program ends with a sentence and exit
  * code 3; free() frees what is not of an arena ---- */
 
+/* Names a limit that may be the reason why memory is exhausted, or "". */
+const char *memory_limit(void);
 void *memory_alloc(size_t n, size_t size); /* [n], zeroed */
 void *memory_grow(void *, size_t bytes);
 __attribute__((format(printf, 1, 2))) char *memory_printf(const char *fmt, ...);

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -301,7 +300,6 @@ static int start_thread(struct launch_rank *rank, const pthread_attr_t *attr)
 
 static void start_threads(struct launch *l)
 {
-    struct rlimit addresses;
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     const size_t stack_bytes = 8 << 20;
     pthread_attr_t attr;
@@ -321,11 +319,7 @@ static void start_threads(struct launch *l)
     pthread_attr_destroy(&attr);
     if (failed != 0)
         launch_fail(l, conn_word_of(EPA_ERR_SYSTEM, "thread for rank %u: %s%s", l->live,
-                                    strerror(failed),
-                                    getrlimit(RLIMIT_AS, &addresses) == 0 &&
-                                            addresses.rlim_cur != RLIM_INFINITY
-                                        ? " (RLIMIT_AS: ulimit -v)"
-                                        : ""));
+                                    strerror(failed), memory_limit()));
 }
 
 static void look_at_thread(struct launch_rank *rank)
