@@ -102,6 +102,28 @@ double json_number_at(const json_t *at, const char *path)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+void json_set_at(json_t *object, const char *path, json_t *value)
+{
+    for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1) {
+        json_t *next = json_object_getn(object, path, (size_t)(dot - path));
+
+        if (next == NULL) {
+            next = json_object();
+            json_object_setn_new(object, path, (size_t)(dot - path), next);
+        }
+        object = next;
+    }
+    json_object_set_new(object, path, value);
+}
+
+json_t *json_find(const json_t *list, const char *path, const char *text)
+{
+    for (struct json_walk one = {list}; json_next(&one);)
+        if (strcmp(json_text_at(one.value, path), text) == 0)
+            return one.value;
+    return NULL;
+}
+
 bool json_next(struct json_walk *w)
 {
     json_t *of = (json_t *)(uintptr_t)w->of;

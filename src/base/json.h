@@ -29,6 +29,10 @@ void json_write(struct text *out, const json_t *value, size_t flags);
 json_t *json_at(const json_t *, const char *path);
 const char *json_text_at(const json_t *, const char *path);
 double json_number_at(const json_t *, const char *path);
+/* Puts a value, which is taken, at such a path of objects, which are made where there are none. */
+void json_set_at(json_t *, const char *path, json_t *value);
+/* The first of a list whose string at a path is that; NULL: none. */
+json_t *json_find(const json_t *list, const char *path, const char *text);
 
 /* The items of a list, or the values of an object with their keys; anything else has none:
  *     for (struct json_walk row = {rows}; json_next(&row);) */

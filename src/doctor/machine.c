@@ -18,6 +18,7 @@
 #include "kernels/libraries.h"
 #include "plugin/registry.h"
 #include "report/result.h"
+#include "report/summary.h"
 
 /* ---- cores ---- */
 
@@ -307,177 +308,139 @@ json_t *machine_collect(const char *root)
 
 /* ---- what is wrong or missing ---- */
 
-/* A finding: `list` is "warnings" or "missing". fix "": nothing can be done about it. */
-EPA_PRINTF(4, 5)
-static void find(json_t *d, const char *list, const char *fix, const char *fmt, ...)
+/* A finding of a machine, where it can be said (fill.c); `fix` is one, too. */
+struct finding {
+    const char *what, *fix; /* fix NULL: nothing can be done about it */
+};
+
+#define SHM "memory.dev_shm."
+#define NO_HUGE \
+    "transparent huge pages of shared memory: {machine.shmem_huge_pages}; shm requests them " \
+    "itself where the kernel allows it, and else has pages of 4 KiB"
+static const struct finding warnings[] = {
+    {"{machine.cores<2}one core for all ranks: they take turns, and no time means much", NULL},
+    {"{machine.cores_online/machine.cores>1}only {machine.cores%.0f} of "
+     "{machine.cores_online%.0f} cores may be used",
+     "taskset -c 0-$(($(nproc --all) - 1)) epa2a ..., or a wider cpuset"},
+    {"{machine.cores_quota/machine.cores<1}the cgroup allows {machine.cores_quota%.2f} cores' "
+     "worth of time on {machine.cores%.0f} cores: ranks are stopped for tens of milliseconds once "
+     "it is used up",
+     "raise cpu.max of the cgroup, or docker run --cpus"},
+    {"{machine.load_average/machine.cores>0.5}crowded: a load of {machine.load_average%.1f} on "
+     "{machine.cores%.0f} cores; other processes run where ranks are measured",
+     "top -o %CPU shows them"},
+    {"{machine.governor!performance}the frequency governor is {machine.governor}: the first "
+     "microseconds of a burst are slow",
+     "apt install linux-cpupower; cpupower frequency-set -g performance"},
+    {"{machine.arch=x86_64}{machine.clocksource!tsc}the clock is {machine.clocksource}: reading it "
+     "costs more[, and steps are {machine.timer_ns%.0f} ns]",
+     "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"},
+    {"{machine.virtual=true}a virtual machine: the load of its host cannot be seen here", NULL},
+    {"{machine.numa_balancing=true}{machine.numa_nodes>1}automatic NUMA balancing is on: it unmaps "
+     "pages of ranks to see who uses them",
+     "sysctl kernel.numa_balancing=0"},
+    {"EPA2A_ISA={machine.build.isa_refused} is not supported by this CPU; {machine.build.isa} is "
+     "used",
+     "unset EPA2A_ISA"},
+    {"{machine.build.debug=true}a debug build ({machine.build.type}, sanitizers "
+     "{machine.build.sanitizers}): not for benchmarks",
+     "meson setup --buildtype=release build-release"},
+    {"[{machine.shmem_huge_pages=never}" NO_HUGE "|{machine.shmem_huge_pages=deny}" NO_HUGE "]",
+     "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"},
+    {"{machine.huge_pages=never}transparent huge pages: never; inputs are in pages of 4 KiB",
+     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"},
+    {"the address space of a process is limited to {memory.address_space_bytes%size}",
+     "ulimit -v unlimited"},
+    {"{memory.open_files<1024}a process may open {memory.open_files%.0f} files; ranks need some "
+     "for each other",
+     "ulimit -n 4096"},
+    {"{memory.available_bytes/1048576<512}only {memory.available_bytes%size} of memory may be "
+     "taken ({memory.available_by})",
+     NULL},
+    {"{" SHM "bytes>0}{" SHM "free_bytes/1048576<256}/dev/shm has {" SHM "free_bytes%size} free; "
+     "epa2a needs none of it, UCX and MPI do",
+     "mount -o remount,size=4G /dev/shm, or docker run --shm-size=4g"},
+    {"{" SHM "left_files>0}{" SHM "left_files} files of UCX or MPI in /dev/shm hold "
+     "{" SHM "left_bytes%size}: {" SHM "left_first}[{" SHM "left_files>1}, ...]",
+     "rm /dev/shm/{" SHM "left_first}[{" SHM "left_files>1} and the like], once nothing runs that "
+     "may use it"},
+    {"{found.rdma>0}{memory.locked_bytes/1048576<1024}a process may lock "
+     "{memory.locked_bytes%size}, and RDMA locks all of a heap",
+     "ulimit -l unlimited"},
+    {"{found.rdma>0}{found.active=false}RDMA: no port is ACTIVE ({devices.rdma.0.device} port "
+     "{devices.rdma.0.port}: [{devices.rdma.0.state}])",
+     "rdma link show; ip link set DEV up"},
+};
+static const struct finding missing[] = {
+    {"{found.rdma=0}no RDMA device: ranks of several hosts talk by TCP",
+     "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe rdma_rxe; "
+     "rdma link add rxe0 type rxe netdev eth0"},
+    {"{found.gpus=0}no GPU of NVIDIA: experiments run on the host", NULL},
+    {"{found.gpus>0}{found.driver=false}{found.gpus} GPUs of NVIDIA and no driver",
+     "apt install nvidia-driver (section non-free), then boot"},
+    {"{found.gpus>0}{found.cublaslt=false}no libcublasLt.so.13 or .12: on GPUs ag_then_gemm "
+     "multiplies by own kernels",
+     "set LD_LIBRARY_PATH to its folder in a CUDA toolkit"},
+    {"{found.mpirun=false}no mpirun on PATH", "apt install openmpi-bin"},
+    {"{no_plugins}", "install epa2a as a whole, or say --plugin-path DIR"},
+};
+/* A plugin that is not built, or that lacks a library here. */
+static const struct finding lacking = {
+    "{kind} {name} [cannot be loaded: {text}|is not built]",
+    "[{text!}[apt install {run}]|install {build}; build again]",
+};
+
+static void add_findings(json_t *list, const struct finding *finding, size_t n, const json_t *facts)
 {
-    char what[400];
-    va_list args;
+    for (size_t i = 0; i < n; i++) {
+        text_auto what = {0}, fix = {0};
 
-    va_start(args, fmt);
-    vsnprintf(what, sizeof(what), fmt, args);
-    va_end(args);
-    json_array_append_new(json_object_get(d, list), json_object_of("what", json_text(what), "fix",
-                                                                   json_text_or_null(fix), NULL));
-}
-
-static const char warnings[] = "warnings", missing[] = "missing";
-
-/* A number that is not known is NaN: less than nothing, and more than nothing. */
-static void judge_cores(json_t *d)
-{
-    const json_t *m = json_object_get(d, "machine");
-    double cores = json_number_at(m, "cores"), load = json_number_at(m, "load_average");
-    const char *governor = json_text_at(m, "governor"), *clock = json_text_at(m, "clocksource");
-    const char *refused = json_text_at(m, "build.isa_refused");
-
-    if (cores < 2)
-        find(d, warnings, "", "one core for all ranks: they take turns, and no time means much");
-    if (json_number_at(m, "cores_online") > cores)
-        find(d, warnings, "taskset -c 0-$(($(nproc --all) - 1)) epa2a ..., or a wider cpuset",
-             "only %.0f of %.0f cores may be used", cores, json_number_at(m, "cores_online"));
-    if (json_number_at(m, "cores_quota") < cores)
-        find(d, warnings, "raise cpu.max of the cgroup, or docker run --cpus",
-             "the cgroup allows %.2f cores' worth of time on %.0f cores: ranks are stopped "
-             "for tens of milliseconds once it is used up",
-             json_number_at(m, "cores_quota"), cores);
-    if (load > 0.5 * cores)
-        find(d, warnings, "top -o %CPU shows them",
-             "crowded: a load of %.1f on %.0f cores; other processes run where ranks are measured",
-             load, cores);
-    if (*governor != '\0' && strcmp(governor, "performance") != 0)
-        find(d, warnings, "apt install linux-cpupower; cpupower frequency-set -g performance",
-             "the frequency governor is %s: the first microseconds of a burst are slow", governor);
-    if (*clock != '\0' && strcmp(clock, "tsc") != 0 && strstr(json_text_at(m, "arch"), "86"))
-        find(d, warnings,
-             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
-             "the clock is %s: reading it costs more, and steps are %.0f ns", clock,
-             json_number_at(m, "timer_ns"));
-    if (json_is_true(json_at(m, "virtual")))
-        find(d, warnings, "", "a virtual machine: the load of its host cannot be seen here");
-    if (json_is_true(json_at(m, "numa_balancing")) && json_number_at(m, "numa_nodes") > 1)
-        find(d, warnings, "sysctl kernel.numa_balancing=0",
-             "automatic NUMA balancing is on: it unmaps pages of ranks to see who uses them");
-    if (*refused != '\0')
-        find(d, warnings, "unset EPA2A_ISA",
-             "EPA2A_ISA=%s is not supported by this CPU; %s is used", refused,
-             json_text_at(m, "build.isa"));
-    if (json_is_true(json_at(m, "build.debug")))
-        find(d, warnings, "meson setup --buildtype=release build-release",
-             "a debug build (%s, sanitizers %s): not for benchmarks", json_text_at(m, "build.type"),
-             json_text_at(m, "build.sanitizers"));
-}
-
-static void judge_memory(json_t *d)
-{
-    const json_t *m = json_object_get(d, "memory");
-    const char *shared = json_text_at(d, "machine.shmem_huge_pages"),
-               *first = json_text_at(m, "dev_shm.left_first");
-    const double mib = 1 << 20;
-    double left = json_number_at(m, "dev_shm.left_files");
-    char size[32], fix[320];
-
-#define SIZE_AT(path) text_size(size, sizeof(size), (uint64_t)json_number_at(m, path))
-    if (strcmp(shared, "never") == 0 || strcmp(shared, "deny") == 0)
-        find(d, warnings, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-             "transparent huge pages of shared memory: %s; shm requests them itself "
-             "where the kernel allows it, and else has pages of 4 KiB",
-             shared);
-    if (strcmp(json_text_at(d, "machine.huge_pages"), "never") == 0)
-        find(d, warnings, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-             "transparent huge pages: never; inputs are in pages of 4 KiB");
-    if (json_is_integer(json_at(m, "address_space_bytes")))
-        find(d, warnings, "ulimit -v unlimited", "the address space of a process is limited to %s",
-             SIZE_AT("address_space_bytes"));
-    if (json_number_at(m, "open_files") < 1024)
-        find(d, warnings, "ulimit -n 4096",
-             "a process may open %.0f files; ranks need some for each other",
-             json_number_at(m, "open_files"));
-    if (json_number_at(m, "available_bytes") < 512 * mib)
-        find(d, warnings, "", "only %s of memory may be taken (%s)", SIZE_AT("available_bytes"),
-             json_text_at(m, "available_by"));
-    if (json_number_at(m, "dev_shm.bytes") > 0 &&
-        json_number_at(m, "dev_shm.free_bytes") < 256 * mib)
-        find(d, warnings, "mount -o remount,size=4G /dev/shm, or docker run --shm-size=4g",
-             "/dev/shm has %s free; epa2a needs none of it, UCX and MPI do",
-             SIZE_AT("dev_shm.free_bytes"));
-    if (left > 0) {
-        snprintf(fix, sizeof(fix), "rm /dev/shm/%s%s, once nothing runs that may use it", first,
-                 left > 1 ? " and the like" : "");
-        find(d, warnings, fix, "%.0f files of UCX or MPI in /dev/shm hold %s: %s%s", left,
-             SIZE_AT("dev_shm.left_bytes"), first, left > 1 ? ", ..." : "");
+        if (!fill_add(&what, finding[i].what, facts, NULL))
+            continue;
+        if (finding[i].fix != NULL)
+            (void)fill_add(&fix, finding[i].fix, facts, NULL);
+        json_array_append_new(list, json_object_of("what", json_text(what.data), "fix",
+                                                   json_text_or_null(fix.data), NULL));
     }
-    if (json_array_size(json_at(d, "devices.rdma")) > 0 &&
-        json_number_at(m, "locked_bytes") < 1024 * mib)
-        find(d, warnings, "ulimit -l unlimited",
-             "a process may lock %s, and RDMA locks all of a heap", SIZE_AT("locked_bytes"));
-#undef SIZE_AT
 }
 
-/* The one of a list whose `key` is `value`; NULL: none. */
-static const json_t *find_in(const json_t *list, const char *key, const char *value)
+/* What findings need to know of lists. */
+static json_t *found_json(const json_t *devices)
 {
-    for (struct json_walk one = {list}; json_next(&one);) {
-        if (strcmp(json_text_at(one.value, key), value) == 0)
-            return one.value;
-    }
-    return NULL;
-}
+    const json_t *rdma = json_object_get(devices, "rdma");
 
-static void judge_devices(json_t *d)
-{
-    const json_t *m = json_object_get(d, "devices"), *rdma = json_object_get(m, "rdma");
-    size_t gpus = json_array_size(json_object_get(m, "gpus"));
-
-    if (json_array_size(rdma) == 0)
-        find(d, missing,
-             "apt install rdma-core ibverbs-providers for an adapter; without one: modprobe "
-             "rdma_rxe; rdma link add rxe0 type rxe netdev eth0",
-             "no RDMA device: ranks of several hosts talk by TCP");
-    else if (find_in(rdma, "state", "ACTIVE") == NULL)
-        find(d, warnings, "rdma link show; ip link set DEV up",
-             "RDMA: no port is ACTIVE (%s port %.0f: %s)", json_text_at(rdma, "0.device"),
-             json_number_at(rdma, "0.port"), json_text_at(rdma, "0.state"));
-    if (gpus == 0)
-        find(d, missing, "", "no GPU of NVIDIA: experiments run on the host");
-    else if (*json_text_at(m, "gpu_driver") == '\0')
-        find(d, missing, "apt install nvidia-driver (section non-free), then boot",
-             "%zu GPUs of NVIDIA and no driver", gpus);
-    if (gpus != 0 && find_in(json_object_get(m, "libraries"), "name", "cuBLASLt") == NULL)
-        find(d, missing, "set LD_LIBRARY_PATH to its folder in a CUDA toolkit",
-             "no libcublasLt.so.13 or .12: on GPUs ag_then_gemm multiplies by own kernels");
-    if (find_in(json_object_get(m, "programs"), "name", "mpirun") == NULL)
-        find(d, missing, "apt install openmpi-bin", "no mpirun on PATH");
-}
-
-static void judge_plugins(json_t *d, const char *no_plugins)
-{
-    char fix[320];
-
-    if (no_plugins != NULL)
-        find(d, missing, "install epa2a as a whole, or say --plugin-path DIR", "%.300s",
-             no_plugins);
-    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
-        const json_t *p = find_in(json_object_get(d, "plugins"), "name", part->name);
-        const char *kind = plugin_kind_name(part->kind), *text = json_text_at(p, "text");
-
-        if (p == NULL && no_plugins == NULL) {
-            snprintf(fix, sizeof(fix), "install %s; build again", part->build);
-            find(d, missing, fix, "%s %s is not built", kind, part->name);
-        } else if (json_is_false(json_at(p, "loaded")) && strstr(text, " is missing") != NULL) {
-            snprintf(fix, sizeof(fix), "%s%s", part->run[0] != '\0' ? "apt install " : "",
-                     part->run);
-            find(d, missing, fix, "%s %s cannot be loaded: %.200s", kind, part->name, text);
-        }
-    }
+    return json_object_of(
+        "rdma", json_count(json_array_size(rdma)), "active",
+        json_boolean(json_find(rdma, "state", "ACTIVE") != NULL), "gpus",
+        json_count(json_array_size(json_object_get(devices, "gpus"))), "driver",
+        json_boolean(*json_text_at(devices, "gpu_driver") != '\0'), "cublaslt",
+        json_boolean(json_find(json_object_get(devices, "libraries"), "name", "cuBLASLt") != NULL),
+        "mpirun",
+        json_boolean(json_find(json_object_get(devices, "programs"), "name", "mpirun") != NULL),
+        NULL);
 }
 
 void machine_judge(json_t *d, const char *no_plugins)
 {
-    json_object_set_new(d, warnings, json_array());
-    json_object_set_new(d, missing, json_array());
-    judge_cores(d);
-    judge_memory(d);
-    judge_devices(d);
-    judge_plugins(d, no_plugins);
+    json_auto_t *facts = json_copy(d);
+    json_t *warned = json_array(), *missed = json_array();
+
+    json_object_set_new(facts, "found", found_json(json_object_get(d, "devices")));
+    json_object_set_new(facts, "no_plugins", json_text_or_null(no_plugins));
+    add_findings(warned, warnings, sizeof(warnings) / sizeof(warnings[0]), facts);
+    add_findings(missed, missing, sizeof(missing) / sizeof(missing[0]), facts);
+    for (const struct plugin_part *part = plugin_parts; part->name != NULL; part++) {
+        const json_t *p = json_find(json_object_get(d, "plugins"), "name", part->name);
+        const char *text = json_text_at(p, "text");
+        json_auto_t *of =
+            json_object_of("kind", json_text(plugin_kind_name(part->kind)), "name",
+                           json_text(part->name), "build", json_text(part->build), "run",
+                           json_text_or_null(part->run), "text", json_text_or_null(text), NULL);
+
+        if (p == NULL ? no_plugins == NULL
+                      : json_is_false(json_at(p, "loaded")) && strstr(text, " is missing") != NULL)
+            add_findings(missed, &lacking, 1, of);
+    }
+    json_object_set_new(d, "warnings", warned);
+    json_object_set_new(d, "missing", missed);
 }
