@@ -285,8 +285,6 @@ void turns_init(struct turns *, struct arena *, uint32_t n_stages);
 int turns_take(struct turns *, uint64_t budget_ns, enum compare_verdict *verdict);
 /* What the rounds, one at least, say of a stage, with the medians of all turns. Sorts `median`. */
 enum compare_verdict turns_result(struct turns *, uint32_t stage, struct comparison *);
-/* Whether a progress line goes to standard error. */
-bool turns_show_progress(const struct cli *);
 
 /* Runs a command and reads its results, which are called `path`; returns its exit code. *out has no
  * root where it left none. */

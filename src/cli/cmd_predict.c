@@ -306,14 +306,13 @@ static bool drop_worlds(struct prediction *p, uint32_t ranks)
 
 static int measure(struct prediction *p)
 {
-    bool progress = turns_show_progress(p->cli);
+    bool progress = progress_is_on(p->cli);
     int code = EXIT_OK;
 
     for (uint32_t round = 0; round < ROUNDS && code == EXIT_OK; round++)
         for (uint32_t i = 0; i < p->n && code == EXIT_OK; i++) {
             if (progress)
-                fprintf(stderr, "\r\033[Kround %u of %d: %u ranks", round + 1, ROUNDS,
-                        p->run[i].ranks);
+                (void)progress_show("round %u of %d: %u ranks", round + 1, ROUNDS, p->run[i].ranks);
             code = measure_run(p, &p->run[i]);
             if (code != EXIT_OK && round == 0 && !p->run[i].checks &&
                 drop_worlds(p, p->run[i].ranks)) {
@@ -322,7 +321,7 @@ static int measure(struct prediction *p)
             }
         }
     if (progress)
-        fprintf(stderr, "\r\033[K");
+        progress_clear();
     return code;
 }
 /* ---- all of it ---- */

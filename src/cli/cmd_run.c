@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,8 +39,7 @@ struct run_command {
     struct live *live;                /* what it shows of itself */
     uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
-    bool hangs_up; /* SIGHUP ends it: who started it did not ask for the opposite, as nohup does */
-    bool leaks;    /* threads that cannot be ended use a session */
+    bool leaks; /* threads that cannot be ended use a session */
 };
 
 /* ---- what is said ---- */
@@ -224,16 +222,6 @@ static void print_launchers(const struct run_command *c)
 
 /* ---- one run after the other ---- */
 
-/* The signal that asked to stop, which may have been read already; or 0. */
-static int stop_signal(const struct run_command *c)
-{
-    struct signalfd_siginfo info;
-
-    if (read(c->stop_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
-        return live_stop_signal(c->live);
-    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
-}
-
 /* After a stop, who does not read standard error any more is not waited for: the next signal would
  * not end that. */
 static void drop_unread(void)
@@ -306,9 +294,11 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
-    end.signal = *status == EPA_ERR_INTERRUPTED ? stop_signal(c) : 0;
-    if (*status == EPA_ERR_INTERRUPTED)
+    if (*status == EPA_ERR_INTERRUPTED) {
+        end.signal = live_read_stop(c->stop_fd);
+        end.signal = end.signal != 0 ? end.signal : live_stop_signal(c->live);
         drop_unread();
+    }
     if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')
             print_end(run, &run->process_id, *status, err.text);
@@ -393,31 +383,6 @@ static int run_all(struct run_command *c)
 }
 
 /* ---- all of it ---- */
-
-static bool is_ignored(int signal)
-{
-    struct sigaction action;
-
-    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-/* From here on SIGINT, SIGTERM and SIGHUP end a session and not the program. While files are read
- * they do what they always do: there are no results yet, and a pipe may have no end. */
-static enum epa_status catch_signals(struct run_command *c, struct epa_error *err)
-{
-    sigset_t signals;
-
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    if (c->hangs_up)
-        sigaddset(&signals, SIGHUP);
-    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
-        c->stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (c->stop_fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
-    return EPA_OK;
-}
 
 /* Where threads that cannot be ended still use a session all of it is left to the process. */
 static void command_finish(struct run_command *c)
@@ -527,17 +492,17 @@ static int list_runs(const struct run_command *c)
 
 static int command_run(const struct cli *cli, enum verb verb)
 {
-    /* Before plugins are loaded: libraries of theirs may install handlers, as UCX does. */
-    struct run_command c = {
-        .cli = cli, .verb = verb, .stop_fd = -1, .hangs_up = !is_ignored(SIGHUP)};
+    struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
+    bool hangs_up = live_catch();
     enum epa_status status;
     int code;
 
-    live_catch();
     status = prepare(&c, &err);
+    /* While files are read signals do what they always do: there are no results yet, and a pipe
+     * may have no end. */
     if (status == EPA_OK && !cli->dry_run)
-        status = catch_signals(&c, &err);
+        status = live_catch_stops(hangs_up, &c.stop_fd, &err);
     if (err.status != EPA_OK)
         print_message("error", COLOUR_ERROR, &c.process_id, "epa2a", err.text);
     if (status != EPA_OK) {

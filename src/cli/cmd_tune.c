@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,16 +21,6 @@
 #include "report/result.h"
 
 #define BUDGET_NS UINT64_C(60000000000)
-
-/* The signal that asked to stop. */
-static int stop_signal(const struct tune_process *p)
-{
-    struct signalfd_siginfo info = {0};
-
-    if (read(p->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
-        return 0;
-    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
-}
 
 /* What a turn came to: a session of its own, of whose result its total is all that is made. */
 static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
@@ -64,7 +53,7 @@ static json_t *measure(struct tune_search *s, uint32_t base, const char **set, u
     if (err.status != EPA_OK)
         snprintf(why, sizeof(why), "%.*s", CLI_FAILURE - 1, err.text);
     if (status == EPA_ERR_INTERRUPTED)
-        signal = stop_signal(&s->process);
+        signal = live_read_stop(s->process.signals);
     if (!session_in_use(session)) {
         session_destroy(session);
         runs_finish(&kept->runs);
@@ -151,25 +140,6 @@ static void end_process(struct tune_process *p)
     p->pid = 0;
 }
 
-/* Signals of the terminal that ask to stop end a turn and not the program. */
-static enum epa_status catch_signals(struct tune_search *s)
-{
-    struct sigaction action;
-    sigset_t signals;
-
-    live_catch();
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    if (sigaction(SIGHUP, NULL, &action) != 0 || action.sa_handler != SIG_IGN)
-        sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    s->process.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (s->process.signals < 0)
-        return epa_fail(&s->err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
-    return EPA_OK;
-}
-
 static enum epa_status start_process(struct tune_search *s)
 {
     struct tune_process *p = &s->process;
@@ -219,7 +189,7 @@ static json_t *ask(struct tune_search *s, uint32_t base, const char **set, uint3
                                {.fd = p->signals, .events = POLLIN}};
 
         (void)poll(fd, 2, -1);
-        now = stop_signal(p);
+        now = live_read_stop(p->signals);
         if (now != 0)
             kill(p->pid, signal = now);
         if (fd[0].revents == 0)
@@ -376,13 +346,14 @@ int cmd_tune(const struct cli *cli)
                             .process = {.signals = -1},
                             .journal = {.fd = -1, .lock_fd = -1}};
     bool to_stdout = !cli_has_stdout(cli) && (cli->out == NULL || strcmp(cli->out, "-") != 0);
+    bool hangs_up = live_catch();
     enum epa_status status;
     int code;
 
     s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
     status = prepare(&s);
     if (status == EPA_OK)
-        status = catch_signals(&s);
+        status = live_catch_stops(hangs_up, &s.process.signals, &s.err);
     code = status == EPA_OK ? tune_search(&s) : exit_code(status, SIGINT);
     if (status == EPA_OK && s.err.status == EPA_OK && (code == EXIT_OK || s.t.stopped != 0)) {
         tune_print(to_stdout ? stdout : stderr, &s.t);

@@ -450,7 +450,7 @@ int compare_turns(const struct cli *cli)
                                 .arg = &s,
                                 .threshold = cli->threshold,
                                 .alpha = cli->alpha,
-                                .progress = turns_show_progress(cli)}};
+                                .progress = progress_is_on(cli)}};
     json_t *rows = compared_create(cli->arg[0], cli->arg[1], cli->threshold, cli->alpha);
     struct epa_error err = {EPA_OK, ""};
     enum epa_status status = check_files(&s, &err);

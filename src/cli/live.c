@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,83 +103,50 @@ void progress_line(const struct progress_facts *f, uint32_t columns, struct text
 
 /* ---- the terminal ---- */
 
-static uint32_t columns_of(int file)
+static uint32_t columns_of_terminal(void)
 {
     struct winsize size = {0};
 
-    if (ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
         return COLUMNS;
     return size.ws_col < COLUMNS_LEAST  ? COLUMNS_LEAST
            : size.ws_col > COLUMNS_MOST ? COLUMNS_MOST
                                         : size.ws_col;
 }
 
-/* Output that a blocked terminal does not take is dropped. */
-static void put(int file, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t n = write(file, data, bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return;
-        data += n;
-        bytes -= (size_t)n;
-    }
-}
-
-/* A command in the background would be stopped for what it writes on some terminals. */
-static bool is_ours(int file)
-{
-    pid_t group = tcgetpgrp(file);
-
-    return group < 0 || group == getpgrp();
-}
-
-struct progress {
-    bool on, shown;
-    int file;
-    uint64_t drawn_ns;
-};
-
-/* Auto: if `file` is a terminal that is not dumb, and ours to write to. */
-static void progress_init(struct progress *out, enum progress_mode mode, int file)
+bool progress_is_on(const struct cli *cli)
 {
     const char *term = getenv("TERM");
     bool dumb = term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0;
 
-    *out = (struct progress){.file = file};
-    out->on = mode == PROGRESS_ALWAYS || (mode == PROGRESS_AUTO && isatty(file) && !dumb);
+    if (cli->progress == PROGRESS_AUTO)
+        return !cli->quiet && isatty(STDERR_FILENO) && !dumb;
+    return cli->progress == PROGRESS_ALWAYS;
 }
 
-/* Whether the line is old enough to be drawn again. */
-static bool progress_due(const struct progress *p, uint64_t now_ns)
+/* Output that a blocked terminal does not take is dropped. A command in the background would be
+ * stopped for what it writes on some terminals. */
+bool progress_show(const char *fmt, ...)
 {
-    return p->on && now_ns - p->drawn_ns >= redraw_ns;
-}
-
-static void progress_draw(struct progress *p, const struct progress_facts *facts, uint64_t now_ns)
-{
+    pid_t group = isatty(STDERR_FILENO) ? tcgetpgrp(STDERR_FILENO) : -1;
     text_auto text = {0};
+    char line[4 * COLUMNS_MOST];
+    va_list args;
 
-    p->drawn_ns = now_ns;
-    if (isatty(p->file) && !is_ours(p->file))
-        return;
-    text_add(&text, "\r");
-    progress_line(facts, columns_of(p->file) - 1, &text);
-    text_add(&text, "\033[K");
-    put(p->file, text.data, text.bytes);
-    p->shown = true;
+    if (group >= 0 && group != getpgrp())
+        return false;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    line[terminal_clean(line, strlen(line), false)] = '\0';
+    text_add(&text, "\r%s\033[K", line);
+    (void)write_whole(STDERR_FILENO, text.data, text.bytes);
+    return true;
 }
 
-/* Takes the line away, if there is one. */
-static void progress_clear(struct progress *p)
+void progress_clear(void)
 {
-    if (!p->shown)
-        return;
-    put(p->file, "\r\033[K", 4);
-    p->shown = false;
+    (void)write_whole(STDERR_FILENO, "\r\033[K", 4);
 }
 
 /* ---- what is under way ---- */
@@ -190,7 +158,8 @@ enum {
 
 struct live {
     struct status_page *status_page; /* NULL: there is none */
-    struct progress progress;
+    bool shows, shown;               /* the progress line; it is there */
+    uint64_t drawn_ns;
     int asked_fd;            /* a signalfd of SIGUSR1; -1: none */
     struct session *session; /* that runs; NULL: none does */
     struct live_run run;
@@ -202,22 +171,51 @@ struct live {
     uint32_t finished;   /* how many these are */
 };
 
-/* ---- SIGUSR1 ---- */
-
-static void just_signal(sigset_t *out)
+static void clear(struct live *live)
 {
-    sigemptyset(out);
-    sigaddset(out, SIGUSR1);
+    if (live->shown)
+        progress_clear();
+    live->shown = false;
 }
+
+/* ---- signals ---- */
 
 /* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
  * Child processes inherit the mask and ignore the signal: see process_start(). */
-void live_catch(void)
+bool live_catch(void)
 {
+    struct sigaction hangup;
     sigset_t set;
 
-    just_signal(&set);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    return sigaction(SIGHUP, NULL, &hangup) != 0 || hangup.sa_handler != SIG_IGN;
+}
+
+enum epa_status live_catch_stops(bool hangs_up, int *stop_fd, struct epa_error *err)
+{
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    if (hangs_up)
+        sigaddset(&signals, SIGHUP);
+    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
+        *stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (*stop_fd < 0)
+        return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+    return EPA_OK;
+}
+
+int live_read_stop(int stop_fd)
+{
+    struct signalfd_siginfo info;
+
+    if (stop_fd < 0 || read(stop_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return 0;
+    return info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
 }
 
 static void print_ranks(struct live *live)
@@ -226,7 +224,7 @@ static void print_ranks(struct live *live)
     text_auto text = {0};
     struct status status;
 
-    progress_clear(&live->progress);
+    clear(live);
     if (live->status_page == NULL) {
         fputs("epa2a: there is no memfd on this system, so nobody knows where ranks are\n", stderr);
         return;
@@ -238,14 +236,6 @@ static void print_ranks(struct live *live)
     status_print(&status, "# ", &text);
     fputs(text.data, stderr);
     status_finish(&status);
-}
-
-static bool was_asked(const struct live *live)
-{
-    struct signalfd_siginfo info;
-
-    return live->asked_fd >= 0 &&
-           read(live->asked_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
 /* ---- how far it is ---- */
@@ -342,6 +332,7 @@ static void draw(struct live *live, uint64_t now)
     const struct session *s = live->session;
     const char *slash = strrchr(live->run.file, '/');
     const char *file = slash != NULL ? slash + 1 : live->run.file;
+    text_auto line = {0};
     uint64_t all = (uint64_t)s->warmup + s->iterations, done = iterations_done(s);
     struct progress_facts facts = {.verb = session_verb(s),
                                    .label = live->run.label[0] != '\0' ? live->run.label : file,
@@ -356,7 +347,10 @@ static void draw(struct live *live, uint64_t now)
                                    .at_most =
                                        s->verb == VERB_BENCH && s->experiment->bench.ci95 > 0};
 
-    progress_draw(&live->progress, &facts, now);
+    live->drawn_ns = now;
+    text_add(&line, "%s", "");
+    progress_line(&facts, columns_of_terminal() - 1, &line);
+    live->shown = progress_show("%s", line.data) || live->shown;
 }
 
 /* ---- while a session runs ---- */
@@ -365,14 +359,10 @@ static void draw(struct live *live, uint64_t now)
  * ranks that were asked to stop. */
 static bool wants_it_now(struct live *live)
 {
-    struct signalfd_siginfo info;
     bool now = false;
 
-    while (live->stop_fd >= 0 &&
-           read(live->stop_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+    for (int signal; (signal = live_read_stop(live->stop_fd)) != 0; live->stop_signal = signal)
         now = live->stop_signal != 0;
-        live->stop_signal = info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo;
-    }
     return now;
 }
 
@@ -382,17 +372,17 @@ static bool poll_launch(void *arg, enum epa_poll_reason why)
     uint64_t now;
 
     if (why == EPA_POLL_PRINTING) {
-        progress_clear(&live->progress);
+        clear(live);
         return false;
     }
-    if (was_asked(live))
+    if (live_read_stop(live->asked_fd) != 0)
         print_ranks(live);
     if (why == EPA_POLL_STOPPING) {
-        progress_clear(&live->progress);
+        clear(live);
         return wants_it_now(live);
     }
     now = epa_now_ns();
-    if (live->run.reports && progress_due(&live->progress, now))
+    if (live->run.reports && live->shows && now - live->drawn_ns >= redraw_ns)
         draw(live, now);
     return false;
 }
@@ -408,7 +398,7 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
     live->stop_signal = 0;
     live->run_ns = epa_now_ns();
     live->first_ns = live->first_done = 0;
-    live->progress.drawn_ns = live->run_ns;
+    live->drawn_ns = live->run_ns;
     s->poll_launch = poll_launch;
     s->poll_arg = live;
     if (status_page == NULL)
@@ -421,7 +411,7 @@ void live_begin(struct live *live, struct session *s, const struct live_run *run
 
 void live_end(struct live *live, struct session *s)
 {
-    progress_clear(&live->progress);
+    clear(live);
     s->poll_launch = NULL;
     if (live->status_page != NULL)
         status_page_show(live->status_page, NULL);
@@ -444,7 +434,7 @@ void live_destroy(struct live *live)
 {
     if (live == NULL)
         return;
-    progress_clear(&live->progress);
+    clear(live);
     if (live->asked_fd >= 0)
         close(live->asked_fd);
     status_page_destroy(live->status_page);
@@ -453,17 +443,15 @@ void live_destroy(struct live *live)
 
 struct live *live_create(const struct cli *cli)
 {
-    enum progress_mode mode = cli->progress;
     struct live *live = memory_alloc(1, sizeof(*live));
     struct epa_error ignored = {EPA_OK, ""};
     sigset_t set;
 
-    just_signal(&set);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
     live->asked_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     live->stop_fd = -1;
-    if (cli->quiet && mode == PROGRESS_AUTO)
-        mode = PROGRESS_NEVER;
-    progress_init(&live->progress, mode, STDERR_FILENO);
+    live->shows = progress_is_on(cli);
     /* Without a status page everything works except `epa2a status`. */
     if (status_page_create(&live->status_page, &ignored) != EPA_OK)
         live->status_page = NULL;

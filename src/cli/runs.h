@@ -163,8 +163,14 @@ struct live_run {
     bool reports;             /* this process is the one that says what comes out */
 };
 
-/* From here on SIGUSR1 does not end the process, but is answered. */
-void live_catch(void);
+/* From here on SIGUSR1 does not end the process, but is answered. Before plugins are loaded:
+ * libraries of theirs may install handlers, as UCX does. Returns whether SIGHUP is to end it: who
+ * started it did not ask for the opposite, as nohup does. */
+bool live_catch(void);
+/* From here on SIGINT, SIGTERM and SIGHUP end a session and not the program: *stop_fd, which is -1,
+ * becomes a signalfd. The next that was read there, SIGHUP as SIGTERM; 0: none. */
+enum epa_status live_catch_stops(bool hangs_up, int *stop_fd, struct epa_error *);
+int live_read_stop(int stop_fd);
 
 struct live *live_create(const struct cli *);
 void live_destroy(struct live *);
@@ -180,7 +186,13 @@ void live_end(struct live *, struct session *);
 /* The signal that was read in between, or 0. */
 int live_stop_signal(const struct live *);
 
-/* ---- the progress line ---- */
+/* ---- the progress line, on standard error ---- */
+
+/* Always or, where that is a terminal that is not dumb and nobody wants it quiet, auto. */
+bool progress_is_on(const struct cli *);
+/* In place of the line before; false: it is the terminal of somebody else now. */
+__attribute__((format(printf, 1, 2))) bool progress_show(const char *fmt, ...);
+void progress_clear(void);
 
 /* The content of the progress line. */
 struct progress_facts {

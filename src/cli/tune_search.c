@@ -164,17 +164,17 @@ static bool may_go_on(struct search *q)
 
 static int take_round(struct search *q, struct tune_setting **list, uint32_t n)
 {
-    bool shown = turns_show_progress(q->s->t.cli);
+    bool shown = progress_is_on(q->s->t.cli);
     int code = take_part(q, q->s->t.setting[0]);
 
     for (uint32_t i = 0; i < n && code == EXIT_OK && may_go_on(q); i++) {
         if (shown)
-            fprintf(stderr, "\r\033[Kturn %u: %.60s", q->s->t.turns, list[i]->name);
+            (void)progress_show("turn %u: %.60s", q->s->t.turns, list[i]->name);
         if (!list[i]->dropped)
             code = take_part(q, list[i]);
     }
     if (shown)
-        fprintf(stderr, "\r\033[K");
+        progress_clear();
     q->rounds++;
     return code;
 }
@@ -541,7 +541,7 @@ static int compare_last(struct tune_search *s)
                               .threshold = THRESHOLD,
                               .alpha = s->t.cli->alpha,
                               .spent_ns = s->t.spent_ns,
-                              .progress = turns_show_progress(s->t.cli)};
+                              .progress = progress_is_on(s->t.cli)};
     turns_init(&s->turns, s->t.arena, 1);
     code = turns_take(&s->turns, s->t.budget_ns, &verdict);
     s->t.rounds = s->turns.rounds;

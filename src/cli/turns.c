@@ -2,9 +2,9 @@
  * until it is known which is faster, and a run whose results stay in memory. */
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/runs.h"
 #include "launch/process.h"
 
 /* A median that is so many times the fastest samples says what else runs on the machine: with 40
@@ -46,23 +46,6 @@ static int take_round(struct turns *t)
     return code;
 }
 
-bool turns_show_progress(const struct cli *cli)
-{
-    return cli->progress == PROGRESS_ALWAYS ||
-           (cli->progress == PROGRESS_AUTO && isatty(STDERR_FILENO) != 0);
-}
-
-static void show_progress(const struct turns *t, const struct comparison *x)
-{
-    if (!t->progress)
-        return;
-    if (x == NULL)
-        fprintf(stderr, "\r\033[K");
-    else
-        fprintf(stderr, "\r\033[Kround %u: B / A %.3f", t->rounds, x->ratio);
-    fflush(stderr);
-}
-
 int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdict)
 {
     struct comparison x = {.ratio = 1};
@@ -86,9 +69,11 @@ int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdic
                 turns_judge(t->figure[t->total], t->rounds, t->look, t->threshold, t->alpha, &x);
             t->look += *verdict == COMPARE_UNCLEAR;
         }
-        show_progress(t, &x);
+        if (t->progress)
+            (void)progress_show("round %u: B / A %.3f", t->rounds, x.ratio);
     }
-    show_progress(t, NULL);
+    if (t->progress)
+        progress_clear();
     t->is_last = *verdict == COMPARE_UNCLEAR;
     return code;
 }
