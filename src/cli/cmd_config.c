@@ -3,7 +3,6 @@
  * the sections, the runs and the matrix refer. What a schema cannot know (a range of sizes
  * with units, values that do not go together) it lets pass. */
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <signal.h>
@@ -26,9 +25,28 @@
 /* ${NAME}, which the environment fills in when the file is read; $${ is none. */
 #define SCHEMA_VARIABLE "(^|[^$])[$]\\{"
 
-static json_t *schema_of_variable(void)
+/* A text of that form. */
+static json_t *text_of(const char *pattern)
 {
-    return json_pack("{s:s, s:s}", "type", "string", "pattern", SCHEMA_VARIABLE);
+    return json_pack("{s:s, s:s}", "type", "string", "pattern", pattern);
+}
+
+static json_t *either(json_t *a, json_t *b)
+{
+    return json_pack("{s:[o, o]}", "anyOf", a, b);
+}
+
+/* Adds a word, which is taken, and its help to words that a value may be. */
+static void add_word(json_t *words, json_t *word, const char *help)
+{
+    json_array_append_new(json_object_get(words, "enum"), word);
+    json_array_append_new(json_object_get(words, "enumDescriptions"),
+                          json_string(help != NULL ? help : ""));
+}
+
+static json_t *no_words(void)
+{
+    return json_pack("{s:[], s:[]}", "enum", "enumDescriptions");
 }
 
 static json_t *whole_number(const struct epa_option *o)
@@ -52,49 +70,31 @@ static json_t *real_number(const struct epa_option *o)
 {
     json_t *schema = json_pack("{s:s}", "type", "number");
 
-    if (o->least != 0.0 || o->most != 0.0) {
+    if (option_is_bounded(o)) {
         json_object_set_new(schema, "minimum", json_real(o->least));
         json_object_set_new(schema, "maximum", json_real(o->most));
     }
-    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", schema, "type", "string", "pattern",
-                     "^[-+]?" REAL_PATTERN "%$|" SCHEMA_VARIABLE);
-}
-
-static json_t *bytes(const struct epa_option *o)
-{
-    return json_pack("{s:[o, {s:s, s:s}]}", "anyOf", whole_number(o), "type", "string", "pattern",
-                     "^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$");
-}
-
-static json_t *duration(const struct epa_option *o)
-{
-    json_t *text = json_pack("{s:s, s:s}", "type", "string", "pattern",
-                             "^" NUMBER_PATTERN "(s|ms|us|ns)$|" SCHEMA_VARIABLE);
-
-    return o->min != 0 ? text : json_pack("{s:[{s:i}, o]}", "anyOf", "const", 0, text);
+    return either(schema, text_of("^[-+]?" REAL_PATTERN "%$|" SCHEMA_VARIABLE));
 }
 
 static json_t *choice(const struct epa_option *o)
 {
-    json_t *names = json_array(), *helps = json_array();
+    json_t *words = no_words();
 
     for (const struct epa_choice *c = o->choices; c->name != NULL; c++) {
-        const char *help = c->help == NULL ? "" : c->help;
         json_t *number = json_loads(c->name, JSON_DECODE_ANY, NULL);
 
-        json_array_append_new(names, json_string(c->name));
-        json_array_append_new(helps, json_string(help));
-        if (number == NULL)
-            continue;
-        json_array_append_new(names, number); /* 256 without quotes is no string */
-        json_array_append_new(helps, json_string(help));
+        add_word(words, json_string(c->name), c->help);
+        if (number != NULL) /* 256 without quotes is no string */
+            add_word(words, number, c->help);
     }
-    return json_pack("{s:[{s:o, s:o}, o]}", "anyOf", "enum", names, "enumDescriptions", helps,
-                     schema_of_variable());
+    return either(words, text_of(SCHEMA_VARIABLE));
 }
 
 static json_t *type_of(const struct epa_option *o)
 {
+    json_t *text;
+
     switch (o->type) {
     case EPA_OPTION_BOOL:
         return json_pack("{s:[s, s], s:s}", "type", "boolean", "string", "pattern",
@@ -105,9 +105,10 @@ static json_t *type_of(const struct epa_option *o)
     case EPA_OPTION_REAL:
         return real_number(o);
     case EPA_OPTION_BYTES:
-        return bytes(o);
+        return either(whole_number(o), text_of("^" NUMBER_PATTERN "([TGMK]iB|[TGMK]|B)$"));
     case EPA_OPTION_DURATION:
-        return duration(o);
+        text = text_of("^" NUMBER_PATTERN "(s|ms|us|ns)$|" SCHEMA_VARIABLE);
+        return o->min != 0 ? text : either(json_pack("{s:i}", "const", 0), text);
     case EPA_OPTION_STRING:
         break;
     case EPA_OPTION_CHOICE:
@@ -136,11 +137,11 @@ static json_t *default_of(const struct epa_option *o, const void *defaults)
 static json_t *schema_of_option(const struct epa_option *o, const void *defaults)
 {
     json_t *schema = type_of(o);
-    text_auto help = {0}, range = {0};
+    text_auto help = {0};
 
-    option_range(o, " (", &range);
-    text_add(&help, "%s%s%s", o->help, range.bytes == 0 ? "" : range.data,
-             range.bytes == 0 ? "" : ")");
+    text_add(&help, "%s", o->help);
+    option_range(o, " (", &help);
+    text_add(&help, "%s", help.bytes > strlen(o->help) ? ")" : "");
     json_object_set_new(schema, "description", json_string(help.data));
     if (option_is_set(o, defaults))
         json_object_set_new(schema, "default", default_of(o, defaults));
@@ -151,32 +152,20 @@ struct schema {
     json_t *definitions;
     const struct registry_entry *entry;
     uint32_t n;
+    struct arena *arena; /* of names */
 };
 
 /* ---- small parts ---- */
 
-__attribute__((format(printf, 1, 2))) static json_t *ref(const char *fmt, ...)
+static json_t *ref(const char *name)
 {
-    char name[256] = "#/definitions/";
-    size_t used = strlen(name);
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(name + used, sizeof(name) - used, fmt, args);
-    va_end(args);
-    return json_pack("{s:s}", "$ref", name);
+    return json_pack("{s:s+}", "$ref", "#/definitions/", name);
 }
 
-__attribute__((format(printf, 3, 4))) static void define(struct schema *s, json_t *what,
-                                                         const char *fmt, ...)
+static json_t *define(struct schema *s, json_t *what, const char *name)
 {
-    char name[256];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(name, sizeof(name), fmt, args);
-    va_end(args);
     json_object_set_new(s->definitions, name, what);
+    return ref(name);
 }
 
 /* A map that has these keys, the user's notes, and no others. */
@@ -197,30 +186,31 @@ static json_t *list_of(json_t *items)
 
 /* ---- options ---- */
 
-/* Defines PREFIX.NAME for each option, and returns the keys that refer to them. */
+/* Defines PREFIX.NAME for each option, or NAME, and returns the keys that refer to them. */
 static json_t *properties_of(struct schema *s, const char *prefix, const struct epa_options *of)
 {
     json_t *properties = json_object();
 
-    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
-        define(s, schema_of_option(o, of->defaults), "%s.%s", prefix, o->name);
-        json_object_set_new(properties, o->name, ref("%s.%s", prefix, o->name));
-    }
+    for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++)
+        json_object_set_new(
+            properties, o->name,
+            define(s, schema_of_option(o, of->defaults),
+                   prefix == NULL ? o->name : arena_printf(s->arena, "%s.%s", prefix, o->name)));
     return properties;
 }
 
 /* ---- sections ---- */
 
 /* Of expect: "dispatch: {p99: 80us}", or "dispatch.p99: 80us". */
-static void add_rows(json_t *map)
+static void add_rows(struct schema *s, json_t *map)
 {
     json_t *patterns = json_object_get(map, "patternProperties"), *row = json_object();
-    char pattern[64];
 
     for (const struct epa_option *o = expect_figures; o->name != NULL; o++) {
-        json_object_set_new(row, o->name, ref("expect.%s", o->name));
-        snprintf(pattern, sizeof(pattern), "[.]%s$", o->name);
-        json_object_set_new(patterns, pattern, ref("expect.%s", o->name));
+        const char *name = arena_printf(s->arena, "expect.%s", o->name);
+
+        json_object_set_new(row, o->name, ref(name));
+        json_object_set_new(patterns, arena_printf(s->arena, "[.]%s$", o->name), ref(name));
     }
     json_object_set_new(map, "additionalProperties", map_of(row, "bounds of a row"));
 }
@@ -235,159 +225,127 @@ static void define_section(struct schema *s, const struct section *section)
              operations.bytes != 0 ? operations.data : "");
     map = map_of(properties_of(s, section->name, &section->options), help.data);
     if (section->options.table == expect_table)
-        add_rows(map);
+        add_rows(s, map);
     json_array_append_new(forms, map);
     if (section->main != NULL)
-        json_array_append_new(forms, ref("%s.%s", section->name, section->main));
+        json_array_append_new(forms,
+                              ref(arena_printf(s->arena, "%s.%s", section->name, section->main)));
     if (strcmp(section->name, "tokens") == 0)
-        json_array_append_new(forms, ref("%s.per_rank", section->name));
-    define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms), "%s",
-           section->name);
+        json_array_append_new(forms, ref("tokens.per_rank"));
+    json_decref(define(s, json_pack("{s:s, s:o}", "description", help.data, "oneOf", forms),
+                       section->name));
 }
 
-/* The options of one plugin beside its name; of one that cannot be loaded, any. */
-static json_t *named(struct schema *s, const struct section *section,
-                     const struct registry_entry *entry, json_t *all)
+/* A map that has to say so which plugin it is. */
+static json_t *with_name(json_t *map, const struct section *section, json_t *name)
 {
-    text_auto prefix = {0};
-    json_t *properties, *map;
-
-    if (entry->plugin == NULL)
-        return json_pack("{s:s, s:{s:{s:s}}, s:[s], s:s}", "type", "object", "properties",
-                         section->main, "const", entry->name, "required", section->main,
-                         "description", entry->why);
-    text_add(&prefix, "%s.%s", section->name, entry->name);
-    properties = properties_of(s, prefix.data, &entry->plugin->options);
-    for (struct json_walk it = {properties}; json_next(&it);) {
-        json_t *forms = json_object_get(all, it.key);
-
-        if (forms == NULL) {
-            forms = json_array();
-            json_object_set_new(all, it.key, forms);
-        }
-        json_array_append(forms, it.value);
-    }
-    json_object_set_new(properties, section->main, json_pack("{s:s}", "const", entry->name));
-    map = map_of(properties, entry->plugin->summary);
-    json_object_set_new(map, "required", json_pack("[s]", section->main));
-    return map;
-}
-
-/* Options of a map that names no plugin: those of the default plugin or, in an overlay, of any
- * plugin. */
-static json_t *unnamed(struct schema *s, const struct section *section, json_t *all, bool any)
-{
-    json_t *properties = json_object();
-
-    any = any || strcmp(section->chosen, "auto") == 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct epa_plugin *plugin = s->entry[i].plugin;
-
-        if (any || s->entry[i].kind != section->kind ||
-            strcmp(s->entry[i].name, section->chosen) != 0)
-            continue;
-        if (plugin == NULL)
-            any = true;
-        for (const struct epa_option *o = plugin == NULL ? NULL : plugin->options.table;
-             o != NULL && o->name != NULL; o++)
-            json_object_set_new(properties, o->name,
-                                ref("%s.%s.%s", section->name, plugin->name, o->name));
-    }
-    if (any) {
-        for (struct json_walk forms = {all}; json_next(&forms);)
-            json_object_set_new(properties, forms.key, json_pack("{s:O}", "anyOf", forms.value));
-    }
-    return map_of(properties, section->help);
-}
-
-/* A map with a name that is `name`, which does not say which plugin it is. */
-static json_t *unnamed_by(struct schema *s, const struct section *section, json_t *all,
-                          json_t *name)
-{
-    json_t *map = unnamed(s, section, all, true);
-
     json_object_set_new(json_object_get(map, "properties"), section->main, name);
     json_object_set_new(map, "required", json_pack("[s]", section->main));
     return map;
 }
 
-/* "transport" may be laid over another file; "transport_alone" has its defaults. */
+/* The options of one plugin beside its name; of one that cannot be loaded, any. Adds to `all` what
+ * each key may be. */
+static json_t *named(struct schema *s, const struct section *section,
+                     const struct registry_entry *entry, json_t *all)
+{
+    json_t *name = json_pack("{s:s}", "const", entry->name), *properties;
+
+    if (entry->plugin == NULL)
+        return json_pack("{s:s, s:{s:o}, s:[s], s:s}", "type", "object", "properties",
+                         section->main, name, "required", section->main, "description", entry->why);
+    properties = properties_of(s, arena_printf(s->arena, "%s.%s", section->name, entry->name),
+                               &entry->plugin->options);
+    for (struct json_walk it = {properties}; json_next(&it);) {
+        if (json_object_get(all, it.key) == NULL)
+            json_object_set_new(all, it.key, json_array());
+        json_array_append(json_object_get(all, it.key), it.value);
+    }
+    return with_name(map_of(properties, entry->plugin->summary), section, name);
+}
+
+/* Options of a map that names no plugin: those of `plugin`; NULL: of any. */
+static json_t *unnamed(struct schema *s, const struct section *section, json_t *all,
+                       const struct epa_plugin *plugin)
+{
+    json_t *properties = json_object();
+
+    for (const struct epa_option *o = plugin == NULL ? NULL : plugin->options.table;
+         o != NULL && o->name != NULL; o++)
+        json_object_set_new(
+            properties, o->name,
+            ref(arena_printf(s->arena, "%s.%s.%s", section->name, plugin->name, o->name)));
+    for (struct json_walk forms = {plugin == NULL ? all : NULL}; json_next(&forms);)
+        json_object_set_new(properties, forms.key, json_pack("{s:O}", "anyOf", forms.value));
+    return map_of(properties, section->help);
+}
+
+/* "transport" may be laid over another file, so names any plugin or none; "transport_alone" has its
+ * defaults. */
 static void define_plugins(struct schema *s, const struct section *section)
 {
-    json_t *names = json_array(), *helps = json_array(), *forms = json_array();
+    const char *main = arena_printf(s->arena, "%s.%s", section->name, section->main);
+    json_t *words = no_words(), *forms = json_array(), *alone;
+    const struct epa_plugin *usual = NULL;
     json_auto_t *all = json_object();
-    json_t *alone;
 
     for (uint32_t i = 0; i < s->n; i++) {
         const struct registry_entry *entry = &s->entry[i];
 
         if (entry->kind != section->kind)
             continue;
-        json_array_append_new(names, json_string(entry->name));
-        json_array_append_new(
-            helps, json_string(entry->plugin == NULL ? entry->why : entry->plugin->summary));
+        usual = strcmp(entry->name, section->chosen) == 0 ? entry->plugin : usual;
+        add_word(words, json_string(entry->name),
+                 entry->plugin == NULL ? entry->why : entry->plugin->summary);
         json_array_append_new(forms, named(s, section, entry, all));
     }
     if (strcmp(section->chosen, "auto") == 0) {
-        json_array_append_new(names, json_string("auto"));
-        json_array_append_new(helps, json_string(section->help));
-        json_array_append_new(forms,
-                              unnamed_by(s, section, all, json_pack("{s:s}", "const", "auto")));
+        add_word(words, json_string("auto"), section->help);
+        json_array_append_new(forms, with_name(unnamed(s, section, all, NULL), section,
+                                               json_pack("{s:s}", "const", "auto")));
     }
-    json_array_append_new(forms, unnamed_by(s, section, all, schema_of_variable()));
-    define(s,
-           json_pack("{s:s, s:s, s:[{s:o, s:o}, o]}", "description", section->help, "default",
-                     section->chosen, "anyOf", "enum", names, "enumDescriptions", helps,
-                     schema_of_variable()),
-           "%s.%s", section->name, section->main);
-    json_array_insert_new(forms, 0, ref("%s.%s", section->name, section->main));
+    json_array_append_new(
+        forms, with_name(unnamed(s, section, all, NULL), section, text_of(SCHEMA_VARIABLE)));
+    json_array_insert_new(
+        forms, 0,
+        define(s,
+               json_pack("{s:s, s:s, s:[o, o]}", "description", section->help, "default",
+                         section->chosen, "anyOf", words, text_of(SCHEMA_VARIABLE)),
+               main));
     for (struct json_walk option = {all}; json_next(&option);)
-        define(s, json_pack("{s:O}", "anyOf", option.value), "%s.%s", section->name, option.key);
+        json_decref(define(s, json_pack("{s:O}", "anyOf", option.value),
+                           arena_printf(s->arena, "%s.%s", section->name, option.key)));
     alone = json_copy(forms);
-    json_array_append_new(forms, unnamed(s, section, all, true));
-    json_array_append_new(alone, unnamed(s, section, all, false));
-    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms), "%s",
-           section->name);
-    define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone), "%s_alone",
-           section->name);
+    json_array_append_new(forms, unnamed(s, section, all, NULL));
+    json_array_append_new(alone, unnamed(s, section, all, usual));
+    json_decref(define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", forms),
+                       section->name));
+    json_decref(define(s, json_pack("{s:s, s:o}", "description", section->help, "oneOf", alone),
+                       arena_printf(s->arena, "%s_alone", section->name)));
 }
 
 /* ---- runs ---- */
 
-/* Each key, of a section also as "bench.warmup"; `wrap` turns a reference into the schema of
- * the value. */
-static json_t *dotted(const struct schema *s, json_t *(*wrap)(json_t *))
+/* Each key, of a section also as "bench.warmup"; with `lists` a list of values each, of a section's
+ * keys in a map, too. */
+static json_t *dotted(const struct schema *s, bool lists)
 {
     json_t *properties = json_object();
 
     for (const struct epa_option *o = experiment_options.table; o->name != NULL; o++)
-        json_object_set_new(properties, o->name, wrap(ref("%s", o->name)));
+        json_object_set_new(properties, o->name, lists ? list_of(ref(o->name)) : ref(o->name));
     for (const struct section *section = experiment_sections; section->name != NULL; section++)
-        json_object_set_new(properties, section->name, wrap(ref("%s", section->name)));
+        json_object_set_new(properties, section->name,
+                            lists ? either(list_of(ref(section->name)),
+                                           json_pack("{s:s, s:{s:s}}", "type", "object",
+                                                     "additionalProperties", "type", "array"))
+                                  : ref(section->name));
     for (struct json_walk it = {s->definitions}; json_next(&it);) {
         const char *point = strchr(it.key, '.');
 
         if (point != NULL && strchr(point + 1, '.') == NULL)
-            json_object_set_new(properties, it.key, wrap(ref("%s", it.key)));
+            json_object_set_new(properties, it.key, lists ? list_of(ref(it.key)) : ref(it.key));
     }
-    return properties;
-}
-
-static json_t *as_it_is(json_t *reference)
-{
-    return reference;
-}
-
-/* A matrix may have the lists of a section's keys in a map, too. */
-static json_t *lists(const struct schema *s)
-{
-    json_t *properties = dotted(s, list_of);
-
-    for (const struct section *section = experiment_sections; section->name != NULL; section++)
-        json_object_set_new(properties, section->name,
-                            json_pack("{s:[o, {s:s, s:{s:s}}]}", "anyOf",
-                                      list_of(ref("%s", section->name)), "type", "object",
-                                      "additionalProperties", "type", "array"));
     return properties;
 }
 
@@ -400,17 +358,17 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
     if (strcmp(key->name, "include") == 0) {
         schema = json_pack("{s:s}", "type", "string");
     } else if (strcmp(key->name, "runs") == 0) {
-        properties = dotted(s, as_it_is);
+        properties = dotted(s, false);
         json_object_set_new(properties, "from", json_pack("{s:s}", "type", "string"));
         schema = json_pack("{s:s, s:{s:[{s:s}, o]}, s:i}", "type", "object", "additionalProperties",
                            "anyOf", "type", "null", map_of(properties, NULL), "minProperties", 1);
     } else if (strcmp(key->name, "matrix") == 0) {
-        properties = lists(s);
-        json_object_set_new(properties, "exclude", list_of(map_of(dotted(s, as_it_is), NULL)));
-        json_object_set_new(properties, "include", list_of(map_of(dotted(s, as_it_is), NULL)));
+        properties = dotted(s, true);
+        json_object_set_new(properties, "exclude", list_of(map_of(dotted(s, false), NULL)));
+        json_object_set_new(properties, "include", list_of(map_of(dotted(s, false), NULL)));
         schema = map_of(properties, NULL);
     } else if (strcmp(key->name, "zip") == 0) {
-        schema = map_of(lists(s), NULL);
+        schema = map_of(dotted(s, true), NULL);
     } else if (strcmp(key->name, "repeat") == 0) {
         schema = json_pack("{s:[s, s], s:s, s:i}", "type", "integer", "string", "pattern",
                            SCHEMA_VARIABLE, "minimum", 1);
@@ -427,23 +385,18 @@ static json_t *batch_schema(const struct schema *s, const struct batch_key *key)
 
 static json_t *top(struct schema *s)
 {
-    json_t *properties = json_object(), *alone = json_object(), *schema;
+    json_t *properties = properties_of(s, NULL, &experiment_options), *alone = json_object();
     const struct epa_option *version = experiment_options.table;
+    json_t *schema;
 
-    for (const struct epa_option *o = version; o->name != NULL; o++) {
-        define(s, schema_of_option(o, experiment_options.defaults), "%s", o->name);
-        json_object_set_new(properties, o->name, ref("%s", o->name));
-    }
-    define(s, json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
-           "%s", version->name);
+    json_decref(define(
+        s, json_pack("{s:s, s:i}", "description", version->help, "const", EXPERIMENT_VERSION),
+        version->name));
     for (const struct section *x = experiment_sections; x->name != NULL; x++) {
-        if (x->plugin) {
-            define_plugins(s, x);
-            json_object_set_new(alone, x->name, ref("%s_alone", x->name));
-        } else {
-            define_section(s, x);
-        }
-        json_object_set_new(properties, x->name, ref("%s", x->name));
+        (x->plugin ? define_plugins : define_section)(s, x);
+        if (x->plugin)
+            json_object_set_new(alone, x->name, ref(arena_printf(s->arena, "%s_alone", x->name)));
+        json_object_set_new(properties, x->name, ref(x->name));
     }
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         json_object_set_new(properties, key->name, batch_schema(s, key));
@@ -455,9 +408,10 @@ static json_t *top(struct schema *s)
     return schema;
 }
 
-static void print(const struct registry_entry *entry, uint32_t n)
+static void print_schema(const struct registry_entry *entry, uint32_t n)
 {
-    struct schema s = {.definitions = json_object(), .entry = entry, .n = n};
+    struct schema s = {
+        .definitions = json_object(), .entry = entry, .n = n, .arena = arena_create()};
     json_auto_t *schema = top(&s), *all = json_object();
 
     json_object_set_new(all, "$schema", json_string("http://json-schema.org/draft-07/schema#"));
@@ -466,25 +420,7 @@ static void print(const struct registry_entry *entry, uint32_t n)
     json_object_set_new(all, "definitions", s.definitions);
     json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
     printf("\n");
-}
-
-static int cmd_schema(const struct cli *cli)
-{
-    struct epa_error err = {EPA_OK, ""};
-    const struct registry_entry *entry;
-    struct registry *registry = NULL;
-    uint32_t n;
-
-    if (cli->results) {
-        fputs(epa2a_result_schema_json, stdout);
-        return EXIT_OK;
-    }
-    if (registry_create(cli->plugin_path, &registry, &err) != EPA_OK)
-        return cli_fail(&err);
-    n = registry_list(registry, &entry);
-    print(entry, n);
-    registry_destroy(registry);
-    return EXIT_OK;
+    arena_destroy(s.arena);
 }
 
 /* `epa2a config show FILE...` prints experiments as they are resolved; `config check` only
@@ -631,15 +567,23 @@ static enum epa_status do_file(struct config_command *c, const char *file)
 
 int cmd_config(const struct cli *cli)
 {
+    bool schema = strcmp(cli->arg[0], "schema") == 0;
     struct config_command c = {.cli = cli};
+    const struct registry_entry *entry;
     enum epa_status status = EPA_OK;
     struct epa_error err = {EPA_OK, ""};
+    uint32_t n;
 
-    if (strcmp(cli->arg[0], "schema") == 0)
-        return cmd_schema(cli);
+    if (schema && cli->results) {
+        fputs(epa2a_result_schema_json, stdout);
+        return EXIT_OK;
+    }
     if (registry_create(cli->plugin_path, &c.registry, &err) != EPA_OK)
         return cli_fail(&err);
     c.diag = diag_create();
+    n = registry_list(c.registry, &entry);
+    if (schema)
+        print_schema(entry, n);
     for (uint32_t i = 1; i < cli->n_args; i++)
         status = worse(status, do_file(&c, cli->arg[i]));
     fflush(stdout);
