@@ -9,7 +9,8 @@
  * conditions and print nothing. Parts in [ ] are left out if a value is unknown or a condition does
  * not hold; of [A|B] the first that can be said is. They nest. {{ is one brace.
  *
- * Behind them, text as terminals, comments and Markdown have it. */
+ * Lines of other programs are read by forms, too. Behind that, text as terminals, comments and
+ * Markdown have it. */
 #include "report/summary.h"
 
 #include <math.h>
@@ -177,6 +178,74 @@ void fill_comment(FILE *file, const char *form, const json_t *of)
 
     if (fill_add(&line, form, of, NULL))
         text_comment(file, "%s", line.data);
+}
+
+/* ---- lines read by forms ---- */
+
+static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
+{
+    size_t bytes = 0;
+    char word[64]; /* what is longer is none that anybody knows */
+
+    while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(FORM_BLANKS, at[bytes]) == NULL)
+        bytes++;
+    snprintf(word, sizeof(word), "%.*s", (int)(bytes < sizeof(word) ? bytes : 0), at);
+    if (*name != '\0')
+        json_object_setn_new(out, name, strcspn(name, "%"), json_text(word));
+    return bytes > 0 ? at + bytes : NULL;
+}
+
+static const char *read_number(const char *at, char *name, json_t *out)
+{
+    size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
+    double number = strtod(at, NULL);
+    bool sum = name[last] == '+';
+    const json_t *before;
+
+    if (bytes == 0 || *at == '.' || bytes > 20)
+        return NULL;
+    name[last + !sum] = '\0';
+    before = json_object_get(out, name);
+    if (before != NULL)
+        number = sum ? json_number_value(before) + number : json_number_value(before) * number;
+    json_object_set_new(out, name, json_real(number));
+    return at + bytes;
+}
+
+const char *form_match(const char *form, const char *line, json_t *out, const char **wanted)
+{
+    bool begins = false;
+
+    *wanted = NULL;
+    for (line += strspn(line, FORM_BLANKS); *form != '\0'; form++) {
+        begins = begins || *form == '{' || strcmp(form, "*") == 0;
+        *wanted = begins ? form : NULL;
+        if (strcmp(form, "*") == 0)
+            return NULL;
+        if (*form == ' ') {
+            line += strspn(line, FORM_BLANKS);
+        } else if (*form == '{') {
+            size_t bytes = strcspn(form, "}");
+            const char *end;
+            char name[96];
+
+            snprintf(name, sizeof(name), "%.*s", (int)bytes - 1, form + 1);
+            form += bytes;
+            line += strspn(line, FORM_BLANKS);
+            end = *name == '\0' || strchr(name, '%') != NULL ? read_word(line, form[1], name, out)
+                                                             : read_number(line, name, out);
+            if (end == NULL)
+                return line;
+            line = end;
+        } else if (*form == *line) {
+            line++;
+        } else {
+            return line;
+        }
+    }
+    *wanted = "the end of the line";
+    line += strspn(line, FORM_BLANKS);
+    return *line == '\0' ? NULL : line;
 }
 
 /* ---- lines for people ---- */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "report/summary.h"
 
 enum { RANKS = 65536 /* at most */, FORMS = 26, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };
@@ -21,8 +22,8 @@ static const char *const stage_names[STAGES] = {"dispatch", "combine", "total"};
 
 /* A line of a program. Blanks stand for any number of them, {} for a word that is of no use, a * at
  * the end for anything. {STAGE} is a time in us, {STAGE+} a part of one, .min, .max and .rate are
- * what is printed beside it, "last" is the stage before; {rank} is which rank prints; {rows},
- * {outputs}, {layout} are what is delivered, any other field is a key of the experiment. */
+ * what is printed beside it, "last" is the stage before; {rank} is which rank prints; {rows%s},
+ * {outputs%s}, {layout%s} are what is delivered, any other field is a key of the experiment. */
 struct form {
     const char *text;
     const char *variant; /* of its runs, "rows" for the word there; NULL: any that are open */
@@ -62,12 +63,14 @@ static const struct program programs[] = {
       {"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk_groups={moe.groups}, "
        "num_topk={moe.topk}",
        ""},
-      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, {dispatch.rate} GB/s (NVL), t: {dispatch} us",
+      {BEST
+       "dispatch ({rows%s}): SMs {}, NVL chunk {}, {dispatch.rate} GB/s (NVL), t: {dispatch} us",
        "rows"},
-      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, RDMA chunk {}: {dispatch+} + {dispatch+} us, "
-            "{dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
+      {BEST
+       "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}: {dispatch+} + {dispatch+} us, "
+       "{dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
        "rows, nodes"},
-      {BEST "dispatch ({rows}): SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {dispatch+} us, "
+      {BEST "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {dispatch+} us, "
             "notify: {dispatch+} us, BW: {dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
        "rows, nodes"},
       {BEST "combine: SMs {}, NVL chunk {}: {combine.rate} GB/s (NVL), t: {combine} us"},
@@ -85,7 +88,7 @@ static const struct program programs[] = {
      {{" > Ranks: {ranks} x {ranks}", ""},
       {" > Experts: {moe.topk}/{moe.experts}", ""},
       {" > Tokens: {} (max: {moe.max_tokens}), hidden: {moe.hidden}", ""},
-      {" > Testing with do_handle_copy={}, expert_alignment={}, use_fp8_dispatch={rows}, *", ""},
+      {" > Testing with do_handle_copy={}, expert_alignment={}, use_fp8_dispatch={rows%s}, *", ""},
       {V2("*", "dispatch") "{dispatch.rate} GB/s (SU), {dispatch+} us, {} bytes | copy: {} GB/s, "
                            "{dispatch+} us",
        "rank-major", "rank"},
@@ -106,21 +109,21 @@ static const struct program programs[] = {
      NULL,
      "mean of iterations and of ranks",
      "selections of a rank, those of itself too",
-     {{" Layout: {layout}", ""},
-      {" Output layout: {layout} *", ""},
+     {{" Layout: {layout%s}", ""},
+      {" Output layout: {layout%s} *", ""},
       {" Ranks: {ranks}", ""},
       {" Tokens: {moe.max_tokens}", ""},
-      {" Sub-test: {tokens.kind} *", ""},
+      {" Sub-test: {tokens.kind%s} *", ""},
       {" Hidden: {moe.hidden}", ""},
       {" Top-k: {moe.topk}", ""},
       {" Experts: {moe.experts} *", ""},
-      {" Dispatch dtype: {rows}", ""},
+      {" Dispatch dtype: {rows%s}", ""},
       {"--- Host-observed performance ---", "host"},
       {"--- Kernel-only performance ---", "kernels"},
       {"--- BW based on total time ---", "host"},
       {"--- BW based on kernel time ---", "kernels"},
-      {"Dispatch ({rows}): avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
-      {"Combine ({outputs}): avg={combine} us, min={combine.min} us, max={combine.max} us"},
+      {"Dispatch ({rows%s}): avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
+      {"Combine ({outputs%s}): avg={combine} us, min={combine.min} us, max={combine.max} us"},
       {"Dispatch: avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
       {"Combine: avg={combine} us, min={combine.min} us, max={combine.max} us"},
       {"Total (D+C): avg={total} us, min={total.min} us, max={total.max} us"},
@@ -129,14 +132,14 @@ static const struct program programs[] = {
       {"Dispatch: kernel={dispatch} us"},
       {"Combine: kernel={combine} us"},
       {"Total (D+C): kernel={total} us"}}},
-};
-static const struct program nccl_tests = {
-    .id = "nccl_tests",
-    .name = "nccl-tests",
-    .statistic = "mean of iterations; -a says of which ranks, by default their mean",
-    .rates = "algbw: bytes by time",
+    {.id = "nccl_tests",
+     .name = "nccl-tests",
+     .statistic = "mean of iterations; -a says of which ranks, by default their mean",
+     .rates = "algbw: bytes by time"},
 };
 enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
+static const struct program *const low_latency = &programs[0], *const nccl_tests =
+                                                                   &programs[PROGRAMS - 1];
 
 /* ---- parsed values ---- */
 
@@ -145,7 +148,7 @@ struct found {
     const struct program *program;
     char variant[WORD], section[WORD];
     json_t *keys; /* that the program has printed of the experiment and of what it delivers */
-    json_t *said[STAGES]; /* [the fields of a line, of a rank each]; NULL: no time */
+    json_t *said; /* [STAGES] objects: by rank the fields of its line */
     uint64_t line, wrong; /* wrong: elements, as nccl-tests counts them */
 };
 
@@ -175,120 +178,47 @@ static enum epa_status fail_at(const struct reading *r, const char *at, const ch
 static struct found *add_run(struct reading *r, const struct program *program, const char *variant)
 {
     r->run = memory_grow(r->run, (r->n + 1) * sizeof(*r->run));
-    r->run[r->n] = (struct found){.program = program, .keys = json_copy(r->keys), .line = r->line};
+    r->run[r->n] = (struct found){.program = program,
+                                  .keys = json_copy(r->keys),
+                                  .said = json_pack("[{}, {}, {}]"),
+                                  .line = r->line};
     snprintf(r->run[r->n].variant, WORD, "%s", variant);
     memcpy(r->run[r->n].section, r->section, WORD);
     return &r->run[r->n++];
 }
 
-static void add_stage(struct found *run, uint32_t stage, json_t *fields)
+/* Of a stage, "min", "max" or "rate" beside it, or "" itself; NaN: it was not printed. */
+static double figure_of(const json_t *fields, uint32_t stage, const char *what)
 {
-    if (run->said[stage] == NULL)
-        run->said[stage] = json_array();
-    json_array_append(run->said[stage], fields);
+    char key[WORD];
+    const json_t *value;
+
+    snprintf(key, sizeof(key), "%s%s%s", stage_names[stage], *what != '\0' ? "." : "", what);
+    value = json_object_get(fields, key);
+    return value != NULL ? json_number_value(value) : NAN;
 }
 
-static bool has_printed(const struct found *run, uint32_t stage, const json_t *fields)
+static bool is_time(double us)
 {
-    for (struct json_walk before = {run->said[stage]}; json_next(&before);)
-        if (json_equal(json_object_get(before.value, "rank"), json_object_get(fields, "rank")))
-            return true;
-    return false;
+    return us >= 1e-3 && us < 1e12;
 }
 
-/* ---- lines ---- */
-
-static const char *skip_blanks(const char *at)
+/* Words of programs in ours. */
+static void translate(json_t *fields)
 {
-    return at + strspn(at, " \t\r");
-}
+    static const char *const words[][2] = {
+        {"FP8", "fp8"},         {"BF16", "bf16"},           {"True", "fp8"},
+        {"1", "fp8"},           {"False", "bf16"},          {"0", "bf16"},
+        {"rank-major", "rank"}, {"expert-major", "expert"}, {"flat", "flat"}};
 
-/* Translates a word of a program into ours. */
-static const char *const words[][2] = {
-    {"FP8", "fp8"},         {"BF16", "bf16"},           {"True", "fp8"},
-    {"1", "fp8"},           {"False", "bf16"},          {"0", "bf16"},
-    {"rank-major", "rank"}, {"expert-major", "expert"}, {"flat", "flat"}};
+    for (struct json_walk it = {fields}; json_next(&it);) {
+        const char *ours = "unknown", *word = json_string_value(it.value);
 
-static const char *const word_keys[] = {"layout", "rows", "outputs", "tokens.kind"};
-
-static bool is_word(const char *name)
-{
-    for (size_t i = 0; i < sizeof(word_keys) / sizeof(word_keys[0]); i++)
-        if (strcmp(name, word_keys[i]) == 0)
-            return true;
-    return false;
-}
-
-static const char *read_word(const char *at, char delimiter, const char *name, json_t *out)
-{
-    size_t bytes = 0;
-    char word[WORD];
-
-    while (at[bytes] != '\0' && at[bytes] != delimiter && strchr(" \t\r", at[bytes]) == NULL)
-        bytes++;
-    snprintf(word, sizeof(word), "%.*s", (int)(bytes < WORD ? bytes : 0), at);
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && *name != '\0'; i++)
-        if (strcmp(words[i][0], word) == 0)
-            json_object_set_new(out, name, json_text(words[i][1]));
-    if (*name != '\0' && json_object_get(out, name) == NULL)
-        json_object_set_new(out, name, json_text("unknown"));
-    return bytes > 0 ? at + bytes : NULL;
-}
-
-/* A name that ends in + is a sum; a key that stands twice on a line a product. */
-static const char *read_number(const char *at, char *name, json_t *out)
-{
-    size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
-    double number = strtod(at, NULL);
-    bool sum = name[last] == '+';
-    const json_t *before;
-
-    if (bytes == 0 || *at == '.' || bytes > 20)
-        return NULL;
-    name[last + !sum] = '\0';
-    before = json_object_get(out, name);
-    if (before != NULL)
-        number = sum ? json_number_value(before) + number : json_number_value(before) * number;
-    json_object_set_new(out, name, json_real(number));
-    return at + bytes;
-}
-
-/* NULL: the line is one of that form, with those fields. Else where it is not, and `wanted` what
- * should stand there; NULL: it does not even begin so, up to the first value. */
-static const char *match(const char *form, const char *line, json_t *out, const char **wanted)
-{
-    bool begins = false;
-
-    *wanted = NULL;
-    for (line = skip_blanks(line); *form != '\0'; form++) {
-        begins = begins || *form == '{' || strcmp(form, "*") == 0;
-        *wanted = begins ? form : NULL;
-        if (strcmp(form, "*") == 0)
-            return NULL;
-        if (*form == ' ') {
-            line = skip_blanks(line);
-        } else if (*form == '{') {
-            size_t bytes = strcspn(form, "}");
-            const char *end;
-            char name[WORD];
-
-            snprintf(name, sizeof(name), "%.*s", (int)bytes - 1, form + 1);
-            form += bytes;
-            line = skip_blanks(line);
-            end = *name == '\0' || is_word(name) ? read_word(line, form[1], name, out)
-                                                 : read_number(line, name, out);
-            if (end == NULL)
-                return line;
-            line = end;
-        } else if (*form == *line) {
-            line++;
-        } else {
-            return line;
-        }
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && word != NULL; i++)
+            ours = strcmp(words[i][0], word) == 0 ? words[i][1] : ours;
+        if (word != NULL)
+            json_object_set_new(fields, it.key, json_text(ours));
     }
-    *wanted = "the end of the line";
-    line = skip_blanks(line);
-    return *line == '\0' ? NULL : line;
 }
 
 /* ---- values of a line ---- */
@@ -298,18 +228,21 @@ static void take_stage(struct reading *r, const struct program *program, const s
                        const char *variant, json_t *fields, uint32_t stage)
 {
     uint32_t taken = 0;
+    char rank[WORD];
 
+    snprintf(rank, sizeof(rank), "%.0f", json_number_value(json_object_get(fields, "rank")));
     for (uint32_t i = r->open; i < r->n || taken == 0; i++) {
         struct found *run =
             i < r->n ? &r->run[i] : add_run(r, program, variant != NULL ? variant : "");
+        json_t *said = json_array_get(run->said, stage);
 
-        if (run->program != program || has_printed(run, stage, fields) ||
+        if (run->program != program || json_object_get(said, rank) != NULL ||
             (variant != NULL && (taken > 0 || strcmp(run->variant, variant) != 0)))
             continue;
-        add_stage(run, stage, fields);
-        for (size_t w = 0; w < sizeof(word_keys) / sizeof(word_keys[0]); w++)
-            if (json_object_get(fields, word_keys[w]) != NULL)
-                json_object_set(run->keys, word_keys[w], json_object_get(fields, word_keys[w]));
+        json_object_set(said, rank, fields);
+        for (struct json_walk it = {fields}; json_next(&it);)
+            if (json_is_string(it.value))
+                json_object_set(run->keys, it.key, it.value);
         if (form->layout != NULL)
             json_object_set_new(run->keys, "layout", json_text(form->layout));
         taken++;
@@ -327,10 +260,10 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
     if (!(rank < RANKS && floor(rank) == rank))
         return fail_at(r, r->begin, "no such rank can be", "");
     for (uint32_t s = 0; s < STAGES; s++) {
-        const json_t *time = json_object_get(fields, stage_names[s]);
+        double us = figure_of(fields, s, "");
 
-        timed = timed || time != NULL;
-        if (time != NULL && !(json_number_value(time) >= 1e-3 && json_number_value(time) < 1e12))
+        timed = timed || !isnan(us);
+        if (!isnan(us) && !is_time(us))
             return fail_at(r, r->begin, "not a time above 0: ", stage_names[s]);
     }
     if (!timed && variant != NULL) {
@@ -341,14 +274,13 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
     for (struct json_walk it = {fields}; json_next(&it);) {
         double number = json_number_value(it.value);
 
-        if (strchr(it.key, '.') == NULL ? !is_word(it.key) && strcmp(it.key, "ranks") != 0
-                                        : strncmp(it.key, "moe.", 4) != 0 && !is_word(it.key))
-            continue;
-        if (!is_word(it.key) && !(number >= 1 && number <= UINT32_MAX && floor(number) == number))
-            return fail_at(r, r->begin, "no such number can be: ", it.key);
-        json_object_set_new(r->keys, it.key,
-                            is_word(it.key) ? json_incref(it.value)
-                                            : json_integer((json_int_t)number));
+        if (json_is_string(it.value)) {
+            json_object_set(r->keys, it.key, it.value);
+        } else if (strcmp(it.key, "ranks") == 0 || strncmp(it.key, "moe.", 4) == 0) {
+            if (!(number >= 1 && number <= UINT32_MAX && floor(number) == number))
+                return fail_at(r, r->begin, "no such number can be: ", it.key);
+            json_object_set_new(r->keys, it.key, json_whole(number));
+        }
     }
     if (variant == NULL && r->section[0] != '\0')
         variant = r->section;
@@ -357,7 +289,7 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
         variant = named;
     }
     for (uint32_t s = 0; s < STAGES; s++)
-        if (json_object_get(fields, stage_names[s]) != NULL)
+        if (!isnan(figure_of(fields, s, "")))
             take_stage(r, program, form, variant, fields, s);
     return EPA_OK;
 }
@@ -373,9 +305,10 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
         json_auto_t *fields = json_object();
         const char *why, *end;
 
-        end = match(f->text, line, fields, &why);
+        end = form_match(f->text, line, fields, &why);
         if (end == NULL) {
             *taken = true;
+            translate(fields);
             return take_line(r, program, f, fields);
         }
         if (why != NULL && (furthest == NULL || end > furthest)) {
@@ -385,9 +318,10 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
     }
     if (furthest == NULL)
         return EPA_OK;
-    snprintf(next, sizeof(next), "'%.*s'%s",
-             (int)(*wanted == '{' ? strcspn(wanted, "}") + 1 : strcspn(wanted, "{")), wanted,
-             *wanted == '{' ? " (a value)" : "");
+    if (*wanted == '{')
+        snprintf(next, sizeof(next), "'%.*s}' (a value)", (int)strcspn(wanted, "%}"), wanted);
+    else
+        snprintf(next, sizeof(next), "'%.*s'", (int)strcspn(wanted, "{"), wanted);
     return fail_at(r, furthest, "such a line goes on with ", next);
 }
 
@@ -397,79 +331,68 @@ static uint32_t split(char *line, char *word[COLUMNS])
 {
     uint32_t n = 0;
 
-    for (char *at = strtok(line, " \t\r"); at != NULL && n < COLUMNS; at = strtok(NULL, " \t\r"))
+    for (char *at = strtok(line, FORM_BLANKS); at != NULL && n < COLUMNS;
+         at = strtok(NULL, FORM_BLANKS))
         word[n++] = at;
     return n;
 }
 
 /* "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any version. */
-static void take_heading(struct reading *r, const char *line)
+static void take_heading(struct reading *r, char *line)
 {
-    text_auto copy = {0};
     char *word[COLUMNS];
-    uint32_t n, first = 0;
+    uint32_t n = split(line, word);
 
-    text_add(&copy, "%s", line);
-    n = split(copy.data, word);
-    r->quads = 0;
+    r->quads = r->tail = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (strcmp(word[i], "time") != 0)
-            continue;
-        first = r->quads++ == 0 ? i : first;
+        r->quads += strcmp(word[i], "time") == 0;
+        r->tail += r->quads > 0;
     }
-    r->tail = n - first;
-    if (r->quads == 0 || r->quads > 2 || r->tail % r->quads != 0 || r->tail / r->quads < 4)
+    if (r->quads > 2 || (r->quads > 0 && (r->tail % r->quads != 0 || r->tail / r->quads < 4)))
         r->quads = 0;
 }
 
-static enum epa_status take_row(struct reading *r, const char *line)
+static enum epa_status take_row(struct reading *r, char *line)
 {
-    text_auto copy = {0};
-    char *word[COLUMNS];
-    uint32_t n, step = r->tail / r->quads;
+    char *word[COLUMNS], *end;
+    uint32_t n = split(line, word), step = r->tail / r->quads;
+    json_int_t bytes;
 
-    text_add(&copy, "%s", line);
-    n = split(copy.data, word);
     if (n < r->tail + 3)
         return fail_at(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
-    for (uint32_t q = 0; q < r->quads; q++) {
+    bytes = strtoll(word[0], &end, 10);
+    for (uint32_t q = 0; q < r->quads && (bytes != 0 || *end != '\0');
+         q++) { /* 0: fewer than ranks */
         char *const *at = &word[n - r->tail + q * step];
-        bool in_place = r->in_place_first == (q == 0);
         double us = strtod(at[0], NULL), rate = strtod(at[1], NULL), wrong = strtod(at[3], NULL);
-        json_auto_t *fields = json_pack("{s:f, s:f, s:I}", "total", us, "total.rate", rate, "line",
-                                        (json_int_t)r->line);
-        char *end;
-        json_int_t bytes = strtoll(word[0], &end, 10);
         struct found *run;
 
-        if (bytes == 0 && *end == '\0') /* fewer than there are ranks */
-            continue;
-        if (*end != '\0' || bytes < 0 || !(us >= 1e-3 && us < 1e12) || !isfinite(rate))
+        if (*end != '\0' || bytes < 0 || !is_time(us) || !isfinite(rate))
             return fail_at(r, r->begin, "not bytes, or not a time above 0, in a row of nccl-tests",
                            "");
-        run = add_run(r, &nccl_tests, in_place ? "in place" : "out of place");
+        run = add_run(r, nccl_tests, r->in_place_first == (q == 0) ? "in place" : "out of place");
         if (r->collective[0] != '\0')
             json_object_set_new(run->keys, "collective.name", json_text(r->collective));
         json_object_set_new(run->keys, "collective.bytes", json_integer(bytes));
         json_object_set_new(run->keys, "collective.type", json_text(word[2]));
-        add_stage(run, TOTAL, fields);
+        json_object_set_new(json_array_get(run->said, TOTAL), "0",
+                            json_pack("{s:f, s:f, s:I}", "total", us, "total.rate", rate, "line",
+                                      (json_int_t)r->line));
         run->wrong = wrong > 0 && wrong < 1e15 ? (uint64_t)wrong : 0; /* N/A: 0 */
     }
     return EPA_OK;
 }
 
-static enum epa_status try_table(struct reading *r, const char *line, bool *taken)
+static enum epa_status try_table(struct reading *r, char *line, bool *taken)
 {
     const char *out = strstr(line, "out-of-place"), *in = strstr(line, "in-place");
-    const char *rest = *line == '#' ? skip_blanks(line + 1) : NULL;
+    char *rest = *line == '#' ? line + 1 + strspn(line + 1, FORM_BLANKS) : NULL;
     double rank;
 
-    if (rest == NULL && r->quads > 0 && isdigit((unsigned char)*skip_blanks(line))) {
-        *taken = true;
-        return take_row(r, line);
+    if (rest == NULL) {
+        *taken = r->quads > 0 && isdigit((unsigned char)line[strspn(line, FORM_BLANKS)]);
+        return *taken ? take_row(r, line) : EPA_OK;
     }
-    if (rest == NULL)
-        return EPA_OK;
     if (strncmp(rest, "nThread ", 8) == 0) { /* a test begins */
         json_object_clear(r->keys);
         r->quads = 0;
@@ -478,15 +401,15 @@ static enum epa_status try_table(struct reading *r, const char *line, bool *take
         json_object_set_new(r->keys, "ranks", json_integer((json_int_t)rank + 1));
     if (out != NULL && in != NULL)
         r->in_place_first = in < out;
+    (void)sscanf(rest, "Collective test starting: %63s", r->collective);
     if (strncmp(rest, "size ", 5) == 0)
         take_heading(r, rest);
-    (void)sscanf(rest, "Collective test starting: %63s", r->collective);
     return EPA_OK;
 }
 
 /* ---- all lines ---- */
 
-static enum epa_status read_line(struct reading *r, const char *line)
+static enum epa_status read_line(struct reading *r, char *line)
 {
     enum epa_status status = EPA_OK;
     bool taken = false;
@@ -496,7 +419,8 @@ static enum epa_status read_line(struct reading *r, const char *line)
     for (uint32_t i = 0; i < PROGRAMS; i++) {
         const char *banner = programs[i].banner;
 
-        if (banner == NULL || strncmp(skip_blanks(line), banner, strlen(banner)) != 0)
+        if (banner == NULL ||
+            strncmp(line + strspn(line, FORM_BLANKS), banner, strlen(banner)) != 0)
             continue;
         r->program = &programs[i];
         r->open = r->n;
@@ -513,22 +437,14 @@ static enum epa_status read_line(struct reading *r, const char *line)
 
 /* ---- results ---- */
 
-/* The slowest rank's line; the ranks that printed one, and one past the last of them. */
-static const json_t *slowest_of(const json_t *said, uint32_t stage, uint32_t *n, uint32_t *end)
+/* The line of the slowest rank. */
+static const json_t *slowest_of(const struct found *run, uint32_t stage)
 {
     const json_t *slowest = NULL;
 
-    *n = *end = 0;
-    for (struct json_walk fields = {said}; json_next(&fields);) {
-        double rank = json_number_value(json_object_get(fields.value, "rank"));
-
-        if (slowest == NULL ||
-            json_number_value(json_object_get(fields.value, stage_names[stage])) >
-                json_number_value(json_object_get(slowest, stage_names[stage])))
-            slowest = fields.value;
-        *end = rank >= *end ? (uint32_t)rank + 1 : *end;
-        ++*n;
-    }
+    for (struct json_walk said = {json_array_get(run->said, stage)}; json_next(&said);)
+        if (slowest == NULL || figure_of(said.value, stage, "") > figure_of(slowest, stage, ""))
+            slowest = said.value;
     return slowest;
 }
 
@@ -536,15 +452,12 @@ static const json_t *slowest_of(const json_t *said, uint32_t stage, uint32_t *n,
  * scales is 0.52 of one of bf16. */
 static void find_rows(struct found *run)
 {
-    uint32_t n, end;
-    const json_t *f = slowest_of(run->said[DISPATCH], DISPATCH, &n, &end);
-    double ratio = json_number_value(json_object_get(f, "dispatch")) *
-                   json_number_value(json_object_get(f, "dispatch.rate")) /
-                   (json_number_value(json_object_get(f, "combine")) *
-                    json_number_value(json_object_get(f, "combine.rate")));
+    const json_t *f = slowest_of(run, DISPATCH);
+    double ratio = figure_of(f, DISPATCH, "") * figure_of(f, DISPATCH, "rate") /
+                   (figure_of(f, COMBINE, "") * figure_of(f, COMBINE, "rate"));
     bool fp8 = ratio > 0.51 && ratio < 0.54;
 
-    if (run->program != &programs[0] || !(fp8 || (ratio > 0.99 && ratio < 1.01)))
+    if (run->program != low_latency || !(fp8 || (ratio > 0.99 && ratio < 1.01)))
         return;
     json_object_set_new(run->keys, "rows", json_text(fp8 ? "fp8" : "bf16"));
     json_object_set_new(run->keys, "outputs", json_text("bf16"));
@@ -554,13 +467,13 @@ static void find_rows(struct found *run)
 static enum epa_status add_sets(struct reading *r, struct found *run, const char *const *set,
                                 uint32_t n)
 {
-    static const char *const keys[] = {"ranks",           "ranks_per_node", "moe.max_tokens",
-                                       "moe.hidden",      "moe.experts",    "moe.topk",
-                                       "delivers.layout", "delivers.rows",  "delivers.outputs"};
+    static const char *const keys[] = {
+        "ranks",    "ranks_per_node",  "moe.max_tokens", "moe.hidden",       "moe.experts",
+        "moe.topk", "delivers.layout", "delivers.rows",  "delivers.outputs", NULL};
 
     for (uint32_t i = 0; i < n; i++) {
         size_t bytes = strcspn(set[i], "=");
-        const char *value = set[i] + bytes + (set[i][bytes] == '='), *key = NULL;
+        const char *value = set[i] + bytes + (set[i][bytes] == '='), *const *key = keys;
         bool word = strncmp(set[i], "delivers.", 9) == 0;
         char want[WORD];
         struct nearest nearest = {.want = want};
@@ -569,11 +482,10 @@ static enum epa_status add_sets(struct reading *r, struct found *run, const char
         const json_t *printed;
 
         snprintf(want, sizeof(want), "%.*s", (int)bytes, set[i]);
-        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
-            nearest_try(&nearest, keys[k]);
-            key = strcmp(keys[k], want) == 0 ? keys[k] : key;
-        }
-        if (key == NULL)
+        nearest_try_table(&nearest, keys, sizeof(*keys));
+        while (*key != NULL && strcmp(*key, want) != 0)
+            key++;
+        if (*key == NULL)
             return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: no key of an import; %s", set[i],
                             nearest_hint(&nearest, hint,
                                          "they are ranks, moe.max_tokens, moe.hidden, "
@@ -582,36 +494,26 @@ static enum epa_status add_sets(struct reading *r, struct found *run, const char
         is = word ? json_text(value) : json_integer(strtoll(value, &end, 10));
         if (word ? strcspn(value, "abcdefghijklmnopqrstuvwxyz0123456789") != 0
                  : *end != '\0' || json_integer_value(is) < 1)
-            return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: not a value of %s", set[i], key);
-        key += word ? 9 : 0;
-        printed = json_object_get(run->keys, key);
+            return epa_fail(r->err, EPA_ERR_CONFIG, "--set %s: not a value of %s", set[i], *key);
+        printed = json_object_get(run->keys, *key + (word ? 9 : 0));
         if (printed != NULL && !json_equal(printed, is))
             return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%llu:1: error: --set %s, but it prints %s",
                             r->path, (unsigned long long)run->line, set[i],
                             json_is_string(printed) ? json_string_value(printed)
                                                     : "another number");
-        json_object_set(run->keys, key, is);
+        json_object_set(run->keys, *key + (word ? 9 : 0), is);
     }
     return EPA_OK;
 }
 
-/* {"moe.hidden": 1} to {"moe": {"hidden": 1}}, without what is delivered. */
+/* Without what is delivered. */
 static json_t *experiment_of(const struct found *run)
 {
     json_t *out = json_object();
 
-    for (struct json_walk it = {run->keys}; json_next(&it);) {
-        const char *dot = strchr(it.key, '.');
-        char name[WORD];
-
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(it.key, "."), it.key);
-        if (dot == NULL && !is_word(it.key))
-            json_object_set(out, it.key, it.value);
-        if (dot != NULL && json_object_get(out, name) == NULL)
-            json_object_set_new(out, name, json_object());
-        if (dot != NULL)
-            json_object_set(json_object_get(out, name), dot + 1, it.value);
-    }
+    for (struct json_walk it = {run->keys}; json_next(&it);)
+        if (strchr(it.key, '.') != NULL || !json_is_string(it.value))
+            json_set_at(out, it.key, json_incref(it.value));
     json_object_set_new(out, "algorithm",
                         json_object_of("name", json_text(run->program->id), NULL));
     return out;
@@ -636,44 +538,35 @@ static json_t *delivers_of(const struct found *run)
 /* The figures of a stage; "ranks" is there only if no rank's line is missing. */
 static json_t *stage_json(struct found *run, uint32_t stage)
 {
-    uint32_t n, end;
-    const char *name = stage_names[stage];
-    const json_t *said = run->said[stage], *fields, *slowest = slowest_of(said, stage, &n, &end);
-    double least = NAN, most = NAN;
-    char key[3][WORD];
-    size_t i;
+    const json_t *ranks = json_array_get(run->said, stage), *slowest = slowest_of(run, stage);
+    size_t n = json_object_size(ranks), end = 0; /* end: one past the last that printed one */
+    double least = NAN, most = NAN;              /* which fmin() and fmax() leave out */
 
-    for (i = 0; i < 3; i++)
-        snprintf(key[i], WORD, "%s.%s", name, (const char *const[]){"min", "max", "rate"}[i]);
-    for (struct json_walk rank = {said}; json_next(&rank);) {
-        const json_t *low = json_object_get(rank.value, key[0]),
-                     *high = json_object_get(rank.value, key[1]);
-
-        least = low != NULL ? fmin(least, 1e3 * json_number_value(low)) : least;
-        most = high != NULL ? fmax(most, 1e3 * json_number_value(high)) : most;
+    for (struct json_walk said = {ranks}; json_next(&said);) {
+        end = strtoul(said.key, NULL, 10) >= end ? strtoul(said.key, NULL, 10) + 1 : end;
+        least = fmin(least, 1e3 * figure_of(said.value, stage, "min"));
+        most = fmax(most, 1e3 * figure_of(said.value, stage, "max"));
     }
     if (n > 1 && n == end && json_object_get(run->keys, "ranks") == NULL)
         json_object_set_new(run->keys, "ranks", json_count(n));
-    fields = json_object_get(slowest, key[2]);
-    return json_object_of(
-        "name", json_text(name), "samples_ns",
-        json_pack("[o]", json_whole(1e3 * json_number_value(json_object_get(slowest, name)))),
-        "min_ns", json_whole(least), "max_ns", json_whole(most), "rate",
-        fields != NULL ? json_number(json_number_value(fields)) : json_null(), "line",
-        json_incref(json_object_get(slowest, "line")), NULL);
+    return json_object_of("name", json_text(stage_names[stage]), "samples_ns",
+                          json_pack("[o]", json_whole(1e3 * figure_of(slowest, stage, ""))),
+                          "min_ns", json_whole(least), "max_ns", json_whole(most), "rate",
+                          json_number(figure_of(slowest, stage, "rate")), "line",
+                          json_incref(json_object_get(slowest, "line")), NULL);
 }
 
 static json_t *run_json(struct reading *r, struct found *run)
 {
     const struct program *program = run->program;
     json_t *stages = json_array(), *error = json_null();
-    bool collective = program == &nccl_tests;
+    bool collective = program == nccl_tests;
     char name[2 * WORD];
 
     snprintf(name, sizeof(name), "%s%s%s", program->id, run->variant[0] != '\0' ? " " : "",
              run->variant);
     for (uint32_t s = 0; s < STAGES; s++)
-        if (run->said[s] != NULL)
+        if (json_object_size(json_array_get(run->said, s)) > 0)
             json_array_append_new(stages, stage_json(run, s));
     if (run->wrong > 0)
         error = json_object_of("status", json_text("mismatch"), "text",
@@ -700,7 +593,8 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
 {
     struct reading r = {.path = path, .err = err, .keys = json_object()};
     enum epa_status status = EPA_OK;
-    size_t before = json_array_size(results);
+    json_auto_t *all = json_array();
+    text_auto known = {0};
 
     for (char *line = text, *end; line != NULL && status == EPA_OK; line = end) {
         end = strchr(line, '\n');
@@ -715,21 +609,18 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
         if (status == EPA_OK)
             status = add_sets(&r, &r.run[i], set, n_sets);
         if (status == EPA_OK)
-            json_array_append_new(results, run_json(&r, &r.run[i]));
-        for (uint32_t s = 0; s < STAGES; s++)
-            json_decref(r.run[i].said[s]);
+            json_array_append_new(all, run_json(&r, &r.run[i]));
+        json_decref(r.run[i].said);
         json_decref(r.run[i].keys);
     }
     if (status == EPA_OK && r.n == 0) {
-        text_auto known = {0};
-
         for (uint32_t i = 0; i < PROGRAMS; i++)
-            text_add(&known, "%s, ", programs[i].name);
-        status = epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s%s print", path,
-                          known.data, nccl_tests.name);
+            text_add(&known, "%s%s", i > 0 ? ", " : "", programs[i].name);
+        status =
+            epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s print", path, known.data);
     }
-    while (status != EPA_OK && json_array_size(results) > before)
-        json_array_remove(results, before);
+    if (status == EPA_OK)
+        json_array_extend(results, all);
     free(r.run);
     json_decref(r.keys);
     return status;

@@ -251,19 +251,9 @@ json_t *facts_collect(const char *root)
  * else, such as 5s or 64KiB, is text. "bench.warmup" goes into the object "bench". */
 static void add_value(void *arg, const struct experiment_value *v)
 {
-    json_t *at = arg, *parsed = v->quoted ? NULL : json_loads(v->value, JSON_DECODE_ANY, NULL);
-    const char *key = v->path, *dot;
+    json_t *parsed = v->quoted ? NULL : json_loads(v->value, JSON_DECODE_ANY, NULL);
 
-    for (; (dot = strchr(key, '.')) != NULL; key = dot + 1) {
-        json_t *next = json_object_getn(at, key, (size_t)(dot - key));
-
-        if (next == NULL) {
-            next = json_object();
-            (void)json_object_setn_new(at, key, (size_t)(dot - key), next);
-        }
-        at = next;
-    }
-    json_object_set_new(at, key, parsed != NULL ? parsed : json_text(v->value));
+    json_set_at(arg, v->path, parsed != NULL ? parsed : json_text(v->value));
 }
 
 static void add_shape(void *arg, const struct experiment_value *v)

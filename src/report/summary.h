@@ -62,6 +62,14 @@ bool fill_add(struct text *out, const char *form, const json_t *of,
               void (*escape)(struct text *, const char *));
 void fill_comment(FILE *, const char *form, const json_t *of);
 
+/* The other way round, a line by a form: blanks stand for any number of them, {} for a word that is
+ * of no use, {NAME%s} for a word and {NAME} for a number (of NAME+ the sum, of one that is there
+ * twice the product), a * at the end for anything. NULL: it is such a line, and `out` has its
+ * values. Else where it is not, and *wanted what should stand there; NULL: it does not even begin
+ * so, up to the first value. */
+const char *form_match(const char *form, const char *line, json_t *out, const char **wanted);
+#define FORM_BLANKS " \t\r"
+
 /* Text from files: as it is shown on a terminal, and as Markdown shows it as it is, on one line. */
 void text_print_clean(FILE *, const char *text);
 void text_add_markdown(struct text *, const char *);
