@@ -16,13 +16,12 @@
 #include "base/text.h"
 #include "report/summary.h"
 
-enum { RANKS = 65536 /* at most */, FORMS = 26, COLUMNS = 48, WORD = 64 };
+enum { RANKS = 65536 /* at most */, COLUMNS = 48, WORD = 64 };
 enum { DISPATCH, COMBINE, TOTAL, STAGES };
 static const char *const stage_names[STAGES] = {"dispatch", "combine", "total"};
 
-/* A line of a program. Blanks stand for any number of them, {} for a word that is of no use, a * at
- * the end for anything. {STAGE} is a time in us, {STAGE+} a part of one, .min, .max and .rate are
- * what is printed beside it, "last" is the stage before; {rank} is which rank prints; {rows%s},
+/* A line of a program, as form_match() takes it. {STAGE} is a time in us, {STAGE+} a part of one,
+ * .min, .max and .rate are what is printed beside it; {rank} is which rank prints; {rows%s},
  * {outputs%s}, {layout%s} are what is delivered, any other field is a key of the experiment. */
 struct form {
     const char *text;
@@ -32,123 +31,108 @@ struct form {
 
 struct program {
     const char *id, *name, *banner; /* banner: a line with which its output begins; or NULL */
-    const char *layout, *outputs;   /* that it always delivers; NULL: not known */
+    const char *layout, *outputs;   /* that it delivers, unless it says so */
     const char *statistic, *rates;  /* what a time is, and what a rate counts */
-    struct form form[FORMS];
+    const struct form *form;        /* {0} ends them; NULL: it prints tables */
 };
 
 #define BEST "[tuning] Best "
-#define V2(mark, what) " " mark " EP: {rank}/{ranks} | " what ": {} GB/s (SO), "
-static const struct program programs[] = {
-    {"deepep_low_latency",
-     "DeepEP, or UCCL-EP, test_low_latency.py",
-     NULL,
-     "expert",
-     NULL,
+#define OF_V2(mark, what, stage, then) \
+    " " mark " EP: {rank}/{ranks} | " what ": {} GB/s (SO), {" stage ".rate} GB/s (SU), {" stage \
+    "+} us, {} bytes | " then ": {} GB/s, {" stage "+} us"
+static const struct form low_latency_forms[] = {
+    {"[rank {rank}] Dispatch + combine bandwidth: {total.rate} GB/s, avg_t={total} us, "
+     "min_t={total.min} us, max_t={total.max} us"},
+    {"[rank {rank}] Dispatch bandwidth: {dispatch.rate} GB/s, avg_t={dispatch} us | Combine "
+     "bandwidth: {combine.rate} GB/s, avg_t={combine} us"},
+    {"[rank {rank}] Dispatch send/recv time: *"},
+    {0}};
+
+static const struct form normal_forms[] = {
+    {"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk={moe.topk}", ""},
+    {"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk_groups={moe.groups}, "
+     "num_topk={moe.topk}",
+     ""},
+    {BEST "dispatch ({rows%s}): SMs {}, NVL chunk {}, {dispatch.rate} GB/s (NVL), t: {dispatch} us",
+     "rows"},
+    {BEST "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}: {dispatch+} + {dispatch+} us, "
+          "{dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
+     "rows, nodes"},
+    {BEST "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {dispatch+} us, "
+          "notify: {dispatch+} us, BW: {dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
+     "rows, nodes"},
+    {BEST "combine: SMs {}, NVL chunk {}: {combine.rate} GB/s (NVL), t: {combine} us"},
+    {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, {combine+} + {combine+} us, "
+          "{combine.rate} GB/s (RDMA), {} GB/s (NVL)"},
+    {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {combine+} us, notify: "
+          "{combine+} us, BW: {combine.rate} GB/s (RDMA), {} GB/s (NVL)"},
+    {0}};
+
+static const struct form v2_forms[] = {
+    {" > Ranks: {ranks} x {ranks}", ""},
+    {" > Experts: {moe.topk}/{moe.experts}", ""},
+    {" > Tokens: {} (max: {moe.max_tokens}), hidden: {moe.hidden}", ""},
+    {" > Testing with do_handle_copy={}, expert_alignment={}, use_fp8_dispatch={rows%s}, *", ""},
+    {OF_V2("*", "dispatch", "dispatch", "copy"), "rank-major", "rank"},
+    {OF_V2("-", "expanded dispatch", "dispatch", "copy"), "expanded", "expert"},
+    {OF_V2("@", "combine", "combine", "reduce"), "rank-major", "rank"},
+    {OF_V2("+", "reduced combine", "combine", "reduce"), "expanded", "expert"},
+    {0}};
+
+static const struct form ep_bench_forms[] = {
+    {" Layout: {layout%s}", ""},
+    {" Output layout: {layout%s} *", ""},
+    {" Ranks: {ranks}", ""},
+    {" Tokens: {moe.max_tokens}", ""},
+    {" Sub-test: {tokens.kind%s} *", ""},
+    {" Hidden: {moe.hidden}", ""},
+    {" Top-k: {moe.topk}", ""},
+    {" Experts: {moe.experts} *", ""},
+    {" Dispatch dtype: {rows%s}", ""},
+    {"--- Host-observed performance ---", "host"},
+    {"--- Kernel-only performance ---", "kernels"},
+    {"--- BW based on total time ---", "host"},
+    {"--- BW based on kernel time ---", "kernels"},
+    {"Dispatch ({rows%s}): avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
+    {"Combine ({outputs%s}): avg={combine} us, min={combine.min} us, max={combine.max} us"},
+    {"Dispatch: avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
+    {"Combine: avg={combine} us, min={combine.min} us, max={combine.max} us"},
+    {"Total (D+C): avg={total} us, min={total.min} us, max={total.max} us"},
+    {"Dispatch: total={dispatch} us (min={dispatch.min}, max={dispatch.max})"},
+    {"Combine: total={combine} us (min={combine.min}, max={combine.max})"},
+    {"Dispatch: kernel={dispatch} us"},
+    {"Combine: kernel={combine} us"},
+    {"Total (D+C): kernel={total} us"},
+    {0}};
+
+enum { LOW_LATENCY, NORMAL, V2, EP_BENCH, NCCL_TESTS, PROGRAMS }; /* in this order */
+static const struct program programs[PROGRAMS] = {
+    {"deepep_low_latency", "DeepEP, or UCCL-EP, test_low_latency.py", NULL, "expert", "unknown",
      "mean of iterations of the slowest rank: dispatch and combine are kernels, total is by events",
-     "selections of a rank, those of itself too, with scales",
-     {{"[rank {rank}] Dispatch + combine bandwidth: {total.rate} GB/s, avg_t={total} us, "
-       "min_t={total.min} us, max_t={total.max} us"},
-      {"[rank {rank}] Dispatch bandwidth: {dispatch.rate} GB/s, avg_t={dispatch} us | Combine "
-       "bandwidth: {combine.rate} GB/s, avg_t={combine} us"},
-      {"[rank {rank}] Dispatch send/recv time: *"}}},
-    {"deepep_normal",
-     "DeepEP, or UCCL-EP, test_intranode.py and test_internode.py",
-     NULL,
-     "rank",
-     "bf16",
-     "mean of iterations of rank 0 with the best chunk sizes; between nodes with notify",
-     "bytes over NVLink; between nodes over RDMA",
-     {{"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk={moe.topk}", ""},
-      {"[config] num_tokens={moe.max_tokens}, hidden={moe.hidden}, num_topk_groups={moe.groups}, "
-       "num_topk={moe.topk}",
-       ""},
-      {BEST
-       "dispatch ({rows%s}): SMs {}, NVL chunk {}, {dispatch.rate} GB/s (NVL), t: {dispatch} us",
-       "rows"},
-      {BEST
-       "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}: {dispatch+} + {dispatch+} us, "
-       "{dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
-       "rows, nodes"},
-      {BEST "dispatch ({rows%s}): SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {dispatch+} us, "
-            "notify: {dispatch+} us, BW: {dispatch.rate} GB/s (RDMA), {} GB/s (NVL)",
-       "rows, nodes"},
-      {BEST "combine: SMs {}, NVL chunk {}: {combine.rate} GB/s (NVL), t: {combine} us"},
-      {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, {combine+} + {combine+} us, "
-            "{combine.rate} GB/s (RDMA), {} GB/s (NVL)"},
-      {BEST "combine: SMs {}, NVL chunk {}, RDMA chunk {}, transmit: {combine+} us, notify: "
-            "{combine+} us, BW: {combine.rate} GB/s (RDMA), {} GB/s (NVL)"}}},
-    {"deepep_v2",
-     "DeepEP V2 test_ep.py",
-     "Config:",
-     NULL,
-     "bf16",
+     "selections of a rank, those of itself too, with scales", low_latency_forms},
+    {"deepep_normal", "DeepEP, or UCCL-EP, test_intranode.py and test_internode.py", NULL, "rank",
+     "bf16", "mean of iterations of rank 0 with the best chunk sizes; between nodes with notify",
+     "bytes over NVLink; between nodes over RDMA", normal_forms},
+    {"deepep_v2", "DeepEP V2 test_ep.py", "Config:", "unknown", "bf16",
      "mean of iterations of the slowest rank: the kernel and its copy or reduction",
-     "bytes of a rank over the links that scale up",
-     {{" > Ranks: {ranks} x {ranks}", ""},
-      {" > Experts: {moe.topk}/{moe.experts}", ""},
-      {" > Tokens: {} (max: {moe.max_tokens}), hidden: {moe.hidden}", ""},
-      {" > Testing with do_handle_copy={}, expert_alignment={}, use_fp8_dispatch={rows%s}, *", ""},
-      {V2("*", "dispatch") "{dispatch.rate} GB/s (SU), {dispatch+} us, {} bytes | copy: {} GB/s, "
-                           "{dispatch+} us",
-       "rank-major", "rank"},
-      {V2("-",
-          "expanded dispatch") "{dispatch.rate} GB/s (SU), {dispatch+} us, {} bytes | copy: {} "
-                               "GB/s, {dispatch+} us",
-       "expanded", "expert"},
-      {V2("@", "combine") "{combine.rate} GB/s (SU), {combine+} us, {} bytes | reduce: {} GB/s, "
-                          "{combine+} us",
-       "rank-major", "rank"},
-      {V2("+", "reduced combine") "{combine.rate} GB/s (SU), {combine+} us, {} bytes | reduce: {} "
-                                  "GB/s, {combine+} us",
-       "expanded", "expert"}}},
-    {"nccl_ep",
-     "NCCL EP ep_bench",
-     "=== NCCL EP Performance Benchmark ===",
-     NULL,
-     NULL,
-     "mean of iterations and of ranks",
-     "selections of a rank, those of itself too",
-     {{" Layout: {layout%s}", ""},
-      {" Output layout: {layout%s} *", ""},
-      {" Ranks: {ranks}", ""},
-      {" Tokens: {moe.max_tokens}", ""},
-      {" Sub-test: {tokens.kind%s} *", ""},
-      {" Hidden: {moe.hidden}", ""},
-      {" Top-k: {moe.topk}", ""},
-      {" Experts: {moe.experts} *", ""},
-      {" Dispatch dtype: {rows%s}", ""},
-      {"--- Host-observed performance ---", "host"},
-      {"--- Kernel-only performance ---", "kernels"},
-      {"--- BW based on total time ---", "host"},
-      {"--- BW based on kernel time ---", "kernels"},
-      {"Dispatch ({rows%s}): avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
-      {"Combine ({outputs%s}): avg={combine} us, min={combine.min} us, max={combine.max} us"},
-      {"Dispatch: avg={dispatch} us, min={dispatch.min} us, max={dispatch.max} us"},
-      {"Combine: avg={combine} us, min={combine.min} us, max={combine.max} us"},
-      {"Total (D+C): avg={total} us, min={total.min} us, max={total.max} us"},
-      {"Dispatch: total={dispatch} us (min={dispatch.min}, max={dispatch.max})"},
-      {"Combine: total={combine} us (min={combine.min}, max={combine.max})"},
-      {"Dispatch: kernel={dispatch} us"},
-      {"Combine: kernel={combine} us"},
-      {"Total (D+C): kernel={total} us"}}},
-    {.id = "nccl_tests",
-     .name = "nccl-tests",
-     .statistic = "mean of iterations; -a says of which ranks, by default their mean",
-     .rates = "algbw: bytes by time"},
+     "bytes of a rank over the links that scale up", v2_forms},
+    {"nccl_ep", "NCCL EP ep_bench", "=== NCCL EP Performance Benchmark ===", "unknown", "unknown",
+     "mean of iterations and of ranks", "selections of a rank, those of itself too",
+     ep_bench_forms},
+    {"nccl_tests", "nccl-tests", NULL, NULL, NULL,
+     "mean of iterations; -a says of which ranks, by default their mean", "algbw: bytes by time",
+     NULL},
 };
-enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
-static const struct program *const low_latency = &programs[0], *const nccl_tests =
-                                                                   &programs[PROGRAMS - 1];
 
 /* ---- parsed values ---- */
 
 /* Keys with dots, as forms have them: "moe.hidden", "rows". */
 struct found {
     const struct program *program;
-    char variant[WORD], section[WORD];
+    char variant[WORD];
+    const char *section;
     json_t *keys; /* that the program has printed of the experiment and of what it delivers */
-    json_t *said; /* [STAGES] objects: by rank the fields of its line */
+    json_t *said; /* [STAGES] objects: by rank the fields of a line */
     uint64_t line, wrong; /* wrong: elements, as nccl-tests counts them */
 };
 
@@ -156,7 +140,7 @@ struct reading {
     const char *path;
     struct epa_error *err;
     const struct program *program; /* the last whose banner was seen */
-    char section[WORD];            /* of its output */
+    const char *section;           /* of its output; "": none */
     json_t *keys;                  /* that it has printed so far */
     struct found *run;
     uint32_t n, open;  /* runs from `open` on take more lines */
@@ -181,9 +165,9 @@ static struct found *add_run(struct reading *r, const struct program *program, c
     r->run[r->n] = (struct found){.program = program,
                                   .keys = json_copy(r->keys),
                                   .said = json_pack("[{}, {}, {}]"),
+                                  .section = r->section,
                                   .line = r->line};
     snprintf(r->run[r->n].variant, WORD, "%s", variant);
-    memcpy(r->run[r->n].section, r->section, WORD);
     return &r->run[r->n++];
 }
 
@@ -228,9 +212,11 @@ static void take_stage(struct reading *r, const struct program *program, const s
                        const char *variant, json_t *fields, uint32_t stage)
 {
     uint32_t taken = 0;
-    char rank[WORD];
+    const json_t *of = json_object_get(fields, "rank");
+    char rank[WORD]; /* or, of a line that does not say of which it is, the line */
 
-    snprintf(rank, sizeof(rank), "%.0f", json_number_value(json_object_get(fields, "rank")));
+    snprintf(rank, sizeof(rank), of != NULL ? "%.0f" : "line %.0f",
+             of != NULL ? json_number_value(of) : (double)r->line);
     for (uint32_t i = r->open; i < r->n || taken == 0; i++) {
         struct found *run =
             i < r->n ? &r->run[i] : add_run(r, program, variant != NULL ? variant : "");
@@ -267,7 +253,7 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
             return fail_at(r, r->begin, "not a time above 0: ", stage_names[s]);
     }
     if (!timed && variant != NULL) {
-        snprintf(r->section, sizeof(r->section), "%s", variant);
+        r->section = variant;
         r->open = *variant == '\0' ? r->n : r->open;
     }
     json_object_set_new(fields, "line", json_count(r->line));
@@ -301,11 +287,10 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
     const char *furthest = NULL, *wanted = NULL;
     char next[WORD];
 
-    for (const struct form *f = program->form; f < program->form + FORMS && f->text != NULL; f++) {
+    for (const struct form *f = program->form; f != NULL && f->text != NULL; f++) {
         json_auto_t *fields = json_object();
-        const char *why, *end;
+        const char *why, *end = form_match(f->text, line, fields, &why);
 
-        end = form_match(f->text, line, fields, &why);
         if (end == NULL) {
             *taken = true;
             translate(fields);
@@ -318,10 +303,8 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
     }
     if (furthest == NULL)
         return EPA_OK;
-    if (*wanted == '{')
-        snprintf(next, sizeof(next), "'%.*s}' (a value)", (int)strcspn(wanted, "%}"), wanted);
-    else
-        snprintf(next, sizeof(next), "'%.*s'", (int)strcspn(wanted, "{"), wanted);
+    snprintf(next, sizeof(next), *wanted == '{' ? "'%.*s}' (a value)" : "'%.*s'",
+             (int)strcspn(wanted + 1, "%{}") + 1, wanted);
     return fail_at(r, furthest, "such a line goes on with ", next);
 }
 
@@ -368,9 +351,9 @@ static enum epa_status take_row(struct reading *r, char *line)
         struct found *run;
 
         if (*end != '\0' || bytes < 0 || !is_time(us) || !isfinite(rate))
-            return fail_at(r, r->begin, "not bytes, or not a time above 0, in a row of nccl-tests",
-                           "");
-        run = add_run(r, nccl_tests, r->in_place_first == (q == 0) ? "in place" : "out of place");
+            return fail_at(r, r->begin, "no bytes, or no time above 0, in a row of nccl-tests", "");
+        run = add_run(r, &programs[NCCL_TESTS],
+                      r->in_place_first == (q == 0) ? "in place" : "out of place");
         if (r->collective[0] != '\0')
             json_object_set_new(run->keys, "collective.name", json_text(r->collective));
         json_object_set_new(run->keys, "collective.bytes", json_integer(bytes));
@@ -424,7 +407,7 @@ static enum epa_status read_line(struct reading *r, char *line)
             continue;
         r->program = &programs[i];
         r->open = r->n;
-        r->section[0] = '\0';
+        r->section = "";
         json_object_clear(r->keys);
         return EPA_OK;
     }
@@ -457,10 +440,10 @@ static void find_rows(struct found *run)
                    (figure_of(f, COMBINE, "") * figure_of(f, COMBINE, "rate"));
     bool fp8 = ratio > 0.51 && ratio < 0.54;
 
-    if (run->program != low_latency || !(fp8 || (ratio > 0.99 && ratio < 1.01)))
-        return;
-    json_object_set_new(run->keys, "rows", json_text(fp8 ? "fp8" : "bf16"));
-    json_object_set_new(run->keys, "outputs", json_text("bf16"));
+    if (run->program == &programs[LOW_LATENCY] && (fp8 || (ratio > 0.99 && ratio < 1.01))) {
+        json_object_set_new(run->keys, "rows", json_text(fp8 ? "fp8" : "bf16"));
+        json_object_set_new(run->keys, "outputs", json_text("bf16"));
+    }
 }
 
 /* --set: what is not printed. */
@@ -514,24 +497,17 @@ static json_t *experiment_of(const struct found *run)
     for (struct json_walk it = {run->keys}; json_next(&it);)
         if (strchr(it.key, '.') != NULL || !json_is_string(it.value))
             json_set_at(out, it.key, json_incref(it.value));
-    json_object_set_new(out, "algorithm",
-                        json_object_of("name", json_text(run->program->id), NULL));
+    json_set_at(out, "algorithm.name", json_text(run->program->id));
     return out;
 }
 
 static json_t *delivers_of(const struct found *run)
 {
-    static const char *const keys[] = {"layout", "rows", "outputs"};
-    const char *always[] = {run->program->layout, "unknown", run->program->outputs};
-    json_t *out = json_object();
+    json_t *out =
+        json_object_of("layout", json_text(run->program->layout), "rows", json_text("unknown"),
+                       "outputs", json_text(run->program->outputs), "fused", json_false(), NULL);
 
-    for (uint32_t i = 0; i < 3; i++) {
-        const char *printed = json_string_value(json_object_get(run->keys, keys[i]));
-
-        printed = printed != NULL ? printed : always[i];
-        json_object_set_new(out, keys[i], json_text(printed != NULL ? printed : "unknown"));
-    }
-    json_object_set_new(out, "fused", json_false());
+    json_object_update_existing(out, run->keys);
     return out;
 }
 
@@ -539,16 +515,16 @@ static json_t *delivers_of(const struct found *run)
 static json_t *stage_json(struct found *run, uint32_t stage)
 {
     const json_t *ranks = json_array_get(run->said, stage), *slowest = slowest_of(run, stage);
-    size_t n = json_object_size(ranks), end = 0; /* end: one past the last that printed one */
-    double least = NAN, most = NAN;              /* which fmin() and fmax() leave out */
+    size_t end = 0;                 /* one past the last that printed one */
+    double least = NAN, most = NAN; /* which fmin() and fmax() leave out */
 
     for (struct json_walk said = {ranks}; json_next(&said);) {
         end = strtoul(said.key, NULL, 10) >= end ? strtoul(said.key, NULL, 10) + 1 : end;
         least = fmin(least, 1e3 * figure_of(said.value, stage, "min"));
         most = fmax(most, 1e3 * figure_of(said.value, stage, "max"));
     }
-    if (n > 1 && n == end && json_object_get(run->keys, "ranks") == NULL)
-        json_object_set_new(run->keys, "ranks", json_count(n));
+    if (end > 1 && end == json_object_size(ranks) && json_object_get(run->keys, "ranks") == NULL)
+        json_object_set_new(run->keys, "ranks", json_count(end));
     return json_object_of("name", json_text(stage_names[stage]), "samples_ns",
                           json_pack("[o]", json_whole(1e3 * figure_of(slowest, stage, ""))),
                           "min_ns", json_whole(least), "max_ns", json_whole(most), "rate",
@@ -560,7 +536,7 @@ static json_t *run_json(struct reading *r, struct found *run)
 {
     const struct program *program = run->program;
     json_t *stages = json_array(), *error = json_null();
-    bool collective = program == nccl_tests;
+    bool collective = program == &programs[NCCL_TESTS];
     char name[2 * WORD];
 
     snprintf(name, sizeof(name), "%s%s%s", program->id, run->variant[0] != '\0' ? " " : "",
@@ -591,10 +567,9 @@ static json_t *run_json(struct reading *r, struct found *run)
 enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
                             json_t *results, struct epa_error *err)
 {
-    struct reading r = {.path = path, .err = err, .keys = json_object()};
+    struct reading r = {.path = path, .err = err, .section = "", .keys = json_object()};
     enum epa_status status = EPA_OK;
     json_auto_t *all = json_array();
-    text_auto known = {0};
 
     for (char *line = text, *end; line != NULL && status == EPA_OK; line = end) {
         end = strchr(line, '\n');
@@ -613,12 +588,10 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
         json_decref(r.run[i].said);
         json_decref(r.run[i].keys);
     }
-    if (status == EPA_OK && r.n == 0) {
-        for (uint32_t i = 0; i < PROGRAMS; i++)
-            text_add(&known, "%s%s", i > 0 ? ", " : "", programs[i].name);
+    if (status == EPA_OK && r.n == 0)
         status =
-            epa_fail(err, EPA_ERR_CONFIG, "%s: holds no times that %s print", path, known.data);
-    }
+            epa_fail(err, EPA_ERR_CONFIG,
+                     "%s: holds no times that DeepEP's tests, ep_bench or nccl-tests print", path);
     if (status == EPA_OK)
         json_array_extend(results, all);
     free(r.run);
