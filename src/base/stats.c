@@ -66,6 +66,12 @@ double stats_percentile(const double *sorted, uint64_t n, uint32_t permille)
     return sorted[rank > 0 ? rank - 1 : 0];
 }
 
+double stats_quantile(double *sample, uint64_t n, uint32_t permille)
+{
+    stats_sort(sample, n);
+    return n > 0 ? stats_percentile(sample, n, permille) : NAN;
+}
+
 void stats_histogram(const double *sample, uint64_t n, double low, double high, uint64_t *place,
                      uint32_t places)
 {

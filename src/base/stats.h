@@ -39,6 +39,8 @@ struct stats stats_of(const double *sample, uint64_t n, double *scratch);
 /* The percentile by nearest rank of n > 0 sorted samples; 500 is the median. */
 double stats_percentile(const double *sorted, uint64_t n, uint32_t permille);
 void stats_sort(double *sample, uint64_t n);
+/* The same of samples that are not, which it sorts; NaN: there are none. */
+double stats_quantile(double *sample, uint64_t n, uint32_t permille);
 
 /* How many samples fall into each of `places` equal parts of low to high; the last one has those
  * above, too. None may be less than low. */

@@ -426,6 +426,17 @@ const char *colour_off(FILE *file)
     return is_coloured(file) ? sequence_for(file, MARKS - 1, "\033[0m") : "";
 }
 
+void text_warn(const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    fprintf(stderr, "epa2a: %swarning:%s ", colour_on(stderr, COLOUR_WARNING), colour_off(stderr));
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
 /* ---- terminals: a guarded stream is a cookie of the C library: lines are looked at as a whole. */
 
 static size_t decode(const char *s, size_t left, uint32_t *out)

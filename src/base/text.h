@@ -102,6 +102,9 @@ void colour_choose(enum colour_mode);
 const char *colour_on(FILE *, enum colour);
 const char *colour_off(FILE *);
 
+/* "epa2a: warning: ..." on standard error. */
+__attribute__((format(printf, 1, 2))) void text_warn(const char *fmt, ...);
+
 /* Terminals get only text and our own colours. Names, paths, and messages of libraries and other
  * hosts may hold escape sequences that move the cursor, set the title, inject input, or reverse
  * the order of text. */

@@ -207,13 +207,10 @@ static void warn_of_environment(const struct cli *cli)
     for (size_t bytes; path != NULL && *path != '\0'; path += bytes) {
         bytes = strcspn(path, ":");
         if (bytes != 0 && path[0] != '/')
-            fprintf(stderr,
-                    "epa2a: %swarning:%s EPA2A_PLUGIN_PATH is not absolute and not used: "
-                    "%.*s\n",
-                    colour_on(stderr, COLOUR_WARNING), colour_off(stderr), (int)bytes, path);
+            text_warn("EPA2A_PLUGIN_PATH is not absolute and not used: %.*s", (int)bytes, path);
         bytes += path[bytes] == ':';
     }
-    environment_warn(stderr);
+    environment_warn();
 }
 
 static int run_line(struct line *line)

@@ -246,8 +246,8 @@ void topics_free(struct topics *);
 /* The section whose plugins are of that kind. */
 const struct section *topics_section(enum epa_plugin_kind);
 
-/* Warns on `to` of variables EPA2A_... that are set and unknown. */
-void environment_warn(FILE *to);
+/* Warns of variables EPA2A_... that are set and unknown. */
+void environment_warn(void);
 
 /* Shared by `compare`, `compare --run`, `rerun` and `tune`. */
 

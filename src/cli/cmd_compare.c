@@ -246,9 +246,7 @@ static void warn_of_alone(const struct pairs *p)
             uint32_t pair = p->of[side][i];
 
             if (of->run[i].ok && (pair == ALONE || (p->first[pair] == i && !p->met[pair])))
-                fprintf(stderr, "epa2a: %swarning:%s '%s' is only in %s\n",
-                        colour_on(stderr, COLOUR_WARNING), colour_off(stderr), of->run[i].label,
-                        of->path);
+                text_warn("'%s' is only in %s", of->run[i].label, of->path);
         }
     }
 }

@@ -46,9 +46,8 @@ static json_t *measure(struct tune_search *s, uint32_t base, const char **set, u
     }
     if (status == EPA_OK && !verify) {
         samples = result_samples(session, arena, &sample);
-        stats_sort(sample, samples);
-        median = samples > 0 ? stats_percentile(sample, samples, 500) : NAN;
-        fastest = samples > 0 ? stats_percentile(sample, samples, TURNS_FASTEST) : NAN;
+        median = stats_quantile(sample, samples, 500);
+        fastest = stats_quantile(sample, samples, TURNS_FASTEST);
     }
     if (err.status != EPA_OK)
         snprintf(why, sizeof(why), "%.*s", CLI_FAILURE - 1, err.text);

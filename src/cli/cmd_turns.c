@@ -72,14 +72,6 @@ int run_for_results(struct cli *cli, int (*command)(const struct cli *), const c
     return read_list(path, list, code, out);
 }
 
-/* `scratch` has room for n. */
-static double percentile_of(const double *sample, uint64_t n, uint32_t permille, double *scratch)
-{
-    memcpy(scratch, sample, n * sizeof(*scratch));
-    stats_sort(scratch, n);
-    return stats_percentile(scratch, n, permille);
-}
-
 static double percentile(const struct results *results, const char *name, uint32_t permille,
                          uint64_t *samples)
 {
@@ -90,7 +82,8 @@ static double percentile(const struct results *results, const char *name, uint32
         return NAN;
     *samples = stage->n;
     scratch = memory_alloc(stage->n, sizeof(*scratch));
-    out = percentile_of(stage->sample, stage->n, permille, scratch);
+    memcpy(scratch, stage->sample, stage->n * sizeof(*scratch));
+    out = stats_quantile(scratch, stage->n, permille);
     free(scratch);
     return out;
 }

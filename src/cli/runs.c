@@ -366,10 +366,9 @@ static void warn_of_others(const struct run_folder *f, const char *what, const c
                            const char *here)
 {
     if (!f->cli->quiet && *there != 0 && strcmp(there, here) != 0)
-        fprintf(stderr,
-                "epa2a: %swarning:%s --resume: what is done was done by %s %s, and this is %s: "
-                "the table will have both\n",
-                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), what, there, here);
+        text_warn("--resume: what is done was done by %s %s, and this is %s: the table will have "
+                  "both",
+                  what, there, here);
 }
 
 static void add_line(struct run_folder *f, const struct documents *d, uint32_t i)

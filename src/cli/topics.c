@@ -249,7 +249,7 @@ static void add_needs(const struct section *section, const struct epa_option *op
     }
 }
 
-void environment_warn(FILE *to)
+void environment_warn(void)
 {
     for (char **at = environ; at != NULL && *at != NULL; at++) {
         char name[65], hint[NEAREST_ROOM];
@@ -264,9 +264,8 @@ void environment_warn(FILE *to)
         if (v->name != NULL)
             continue;
         nearest_try_table(&nearest, environment, sizeof(*environment));
-        fprintf(to, "epa2a: %swarning:%s nothing reads the variable %s; %s\n",
-                colour_on(to, COLOUR_WARNING), colour_off(to), name,
-                nearest_hint(&nearest, hint, "`epa2a help environment` lists those that are"));
+        text_warn("nothing reads the variable %s; %s", name,
+                  nearest_hint(&nearest, hint, "`epa2a help environment` lists those that are"));
     }
 }
 
@@ -481,8 +480,7 @@ int cmd_help(const struct cli *cli)
     if (registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
         n = registry_list(registry, &entry);
     else
-        fprintf(stderr, "epa2a: %swarning:%s help without plugins: %s\n",
-                colour_on(stderr, COLOUR_WARNING), colour_off(stderr), err.text);
+        text_warn("help without plugins: %s", err.text);
     topics_make(entry, n, &topics);
     code = help(&topics, cli->arg[0], entry, n);
     topics_free(&topics);

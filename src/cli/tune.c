@@ -124,8 +124,7 @@ static double median_of(const double *x, uint32_t n)
     double sorted[TUNE_ROUNDS];
 
     memcpy(sorted, x, n * sizeof(*x));
-    stats_sort(sorted, n);
-    return n > 0 ? stats_percentile(sorted, n, 500) : NAN;
+    return stats_quantile(sorted, n, 500);
 }
 
 static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
@@ -134,16 +133,15 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
 
     for (uint32_t i = 0; i < s->n; i++)
         json_array_append_new(set, json_text(s->set[i]));
-    return json_object_of("setting", json_text(s->name), "set", set, "pass", json_count(s->pass),
-                          "rounds", json_count(s->rounds), "median_ns",
-                          json_whole(median_of(s->ns, s->rounds)), "ratio",
-                          json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
-                          json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN),
-                          "outcome",
-                          json_text(s == t->best && s != t->setting[0] ? "best"
-                                    : s->why != NULL                   ? s->why
-                                                                       : "kept"),
-                          NULL);
+    return json_object_of(
+        "setting", json_text(s->name), "set", set, "pass", json_count(s->pass), "rounds",
+        json_count(s->rounds), "median_ns", json_whole(median_of(s->ns, s->rounds)), "ratio",
+        json_number(exp(median_of(s->log_ratio, s->rounds))), "estimate",
+        json_number(s->rounds > 0 ? exp(s->log - t->setting[0]->log) : NAN), "outcome",
+        json_text(s == t->best && s != t->setting[0] ? "best"
+                  : s->why != NULL                   ? s->why
+                                                     : "kept"),
+        NULL);
 }
 
 /* "best: ...", a sentence without its end. */

@@ -297,8 +297,7 @@ static void fit(struct search *q)
     }
     for (uint32_t k = 0; k < q->turns; k++)
         left[k] = fabs(q->turn[k].left);
-    stats_sort(left, q->turns);
-    q->noise = (1.48 * stats_percentile(left, q->turns, 500) * q->turns + NOISE * NOISE_TURNS) /
+    q->noise = (1.48 * stats_quantile(left, q->turns, 500) * q->turns + NOISE * NOISE_TURNS) /
                (q->turns + NOISE_TURNS);
     for (uint32_t i = 0; i < q->effects; i++) {
         struct effect *e = &q->effect[i];

@@ -80,17 +80,14 @@ int turns_take(struct turns *t, uint64_t budget_ns, enum compare_verdict *verdic
 
 enum compare_verdict turns_result(struct turns *t, uint32_t stage, struct comparison *x)
 {
-    uint64_t turns = t->rounds;
     /* Looks before the k-th may err with alpha (1 - 1 / k); no look comes after the last. */
     double alpha = t->is_last ? t->alpha * (t->look + 1) : t->alpha;
     enum compare_verdict verdict =
         turns_judge(t->figure[stage], t->rounds, t->look, t->threshold, alpha, x);
 
-    x->runs_a = x->runs_b = (uint32_t)turns;
-    stats_sort(t->median[stage][0], turns);
-    stats_sort(t->median[stage][1], turns);
-    x->a = stats_percentile(t->median[stage][0], turns, 500);
-    x->b = stats_percentile(t->median[stage][1], turns, 500);
+    x->runs_a = x->runs_b = t->rounds;
+    x->a = stats_quantile(t->median[stage][0], t->rounds, 500);
+    x->b = stats_quantile(t->median[stage][1], t->rounds, 500);
     return verdict;
 }
 

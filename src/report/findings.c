@@ -75,14 +75,11 @@ static void add(json_t *result, const char *row, const char *figure, const char 
 static void judge(json_t *result, const char *name, const struct epa_option *figure, double bound)
 {
     bool most = figure->type == EPA_OPTION_DURATION, part = strcmp(figure->name, "of_peak") == 0;
-    const json_t *stages = json_object_get(result, "stages"), *row = NULL;
+    const json_t *row = name[0] == '\0'
+                            ? result_total(result)
+                            : json_find(json_object_get(result, "stages"), "name", name);
     char path[64];
 
-    for (size_t i = 0; i < json_array_size(stages) && row == NULL; i++)
-        if (strcmp(json_text_at(json_array_get(stages, i), "name"), name) == 0)
-            row = json_array_get(stages, i);
-    if (name[0] == '\0')
-        row = result_total(result);
     snprintf(path, sizeof(path), "%s%s", most ? "ns." : part ? "" : "rate.", figure->name);
     add(result, row != NULL ? json_text_at(row, "name") : name, figure->name,
         most   ? "ns"

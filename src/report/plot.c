@@ -355,13 +355,7 @@ static enum epa_status draw_distribution(struct plot *p, struct epa_error *err)
 
 static const json_t *stage_json(const struct results_run *s, const char *name)
 {
-    const json_t *stages = json_object_get(s->json, "stages");
-
-    for (struct json_walk stage = {stages}; json_next(&stage);) {
-        if (strcmp(json_text_at(stage.value, "name"), name) == 0)
-            return stage.value;
-    }
-    return NULL;
+    return json_find(json_object_get(s->json, "stages"), "name", name);
 }
 
 /* NaN: it has no such number. */
@@ -386,8 +380,7 @@ static bool ranks_off(struct plot *p, const json_t *ranks, double *off, size_t n
     }
     if (have < 2)
         return false;
-    stats_sort(known, have);
-    median = stats_percentile(known, have, 500);
+    median = stats_quantile(known, have, 500);
     for (size_t i = 0; i < n; i++)
         off[i] = 100 * (off[i] / median - 1);
     return true;

@@ -239,27 +239,23 @@ static json_t *stage_rows(const json_t *world)
 
 static void print_notes(FILE *file, const json_t *d)
 {
-    const json_t *world = asked(d);
-    char memory[32], heap[32];
-
-    if (!is_sweep(d) && json_number_at(world, "memory_bytes") > 0)
-        text_comment(
-            file, "memory of a rank: %s, of which the heap is %s",
-            text_size(memory, sizeof(memory), (uint64_t)json_number_at(world, "memory_bytes")),
-            text_size(heap, sizeof(heap), (uint64_t)json_number_at(world, "heap_bytes")));
-    for (struct json_walk row = {json_object_get(d, "worlds")}; json_next(&row);)
-        if (is_sweep(d) && *json_text_at(row.value, "why") != '\0')
-            text_comment(file, "%.0f ranks: %s", json_number_at(row.value, "ranks"),
-                         json_text_at(row.value, "why"));
-    text_comment(file, "measured here: %s", json_text_at(d, "measured_text"));
+    if (!is_sweep(d))
+        fill_comment(file,
+                     "{memory_bytes>0}memory of a rank: {memory_bytes%size}, of which the heap is "
+                     "{heap_bytes%size}",
+                     asked(d));
+    for (struct json_walk row = {is_sweep(d) ? json_object_get(d, "worlds") : NULL};
+         json_next(&row);)
+        fill_comment(file, "{ranks%.0f} ranks: {why}", row.value);
+    fill_comment(file, "measured here: {measured_text}", d);
     for (struct json_walk row = {json_object_get(d, "notes")}; json_next(&row);)
         text_comment(file, "%s", json_string_value(row.value));
     for (struct json_walk row = {json_object_get(d, "check")}; json_next(&row);)
-        text_comment(
-            file, "check: %s: predicted %.1f us, measured %.1f us: %.2f",
-            json_text_at(row.value, "name"), json_number_at(row.value, "predicted_ns") / 1e3,
-            json_number_at(row.value, "measured_ns") / 1e3, json_number_at(row.value, "ratio"));
-    text_comment(file, "error: %s", json_text_at(d, "error.text"));
+        fill_comment(file,
+                     "check: {name}: predicted {predicted_ns/1e3%.1f} us, measured "
+                     "{measured_ns/1e3%.1f} us: {ratio%.2f}",
+                     row.value);
+    fill_comment(file, "error: {error.text}", d);
 }
 
 /* A row for each world of a sweep, or for each stage of the only one, if it can be. */

@@ -270,13 +270,12 @@ void results_warn_failed(const struct results *r)
                 *(k < i ? &before : &after) += 1;
         if (run->ok || before > 0)
             continue;
-        fprintf(stderr, "epa2a: %swarning:%s %s: '%s' ", colour_on(stderr, COLOUR_WARNING),
-                colour_off(stderr), run->path, run->label);
         if (after > 1)
-            fprintf(stderr, "and %u more ended with status %s and are left out\n", after - 1,
-                    run->status);
+            text_warn("%s: '%s' and %u more ended with status %s and are left out", run->path,
+                      run->label, after - 1, run->status);
         else
-            fprintf(stderr, "ended with status %s and is left out\n", run->status);
+            text_warn("%s: '%s' ended with status %s and is left out", run->path, run->label,
+                      run->status);
     }
 }
 

@@ -124,10 +124,8 @@ static double median_of(const struct session *s, enum epa_stage_kind kind, uint6
             sample[k] = fmax(sample[k], sum);
         }
     }
-    if (any) {
-        stats_sort(sample, n);
-        median = stats_percentile(sample, n, 500);
-    }
+    if (any)
+        median = stats_quantile(sample, n, 500);
     free(sample);
     return median;
 }
@@ -230,7 +228,7 @@ static bool is_repetition(const json_t *row, const json_t *before)
  * (most - least) / median; NaN: fewer than two have it. */
 static double merge(const json_t *rows, size_t from, size_t end, const char *key, double *spread)
 {
-    double *value = memory_alloc(end - from, sizeof(*value)), median = NAN;
+    double *value = memory_alloc(end - from, sizeof(*value)), median;
     uint32_t n = 0;
 
     for (size_t i = from; i < end; i++) {
@@ -239,10 +237,7 @@ static double merge(const json_t *rows, size_t from, size_t end, const char *key
         if (has_figures(json_array_get(rows, i)) && !isnan(x))
             value[n++] = x;
     }
-    if (n > 0) {
-        stats_sort(value, n);
-        median = stats_percentile(value, n, 500);
-    }
+    median = stats_quantile(value, n, 500);
     *spread = n > 1 ? (value[n - 1] - value[0]) / median : NAN;
     free(value);
     return median;
@@ -435,7 +430,6 @@ static void describe_base(const struct layout *layout, struct text *out)
                       : "the first run that differs only in algorithm, transport, backend or "
                         "launcher");
 }
-
 
 /* Whether the order is another than the declared one. */
 static bool is_mixed(const struct report_batch *batch)
