@@ -125,14 +125,19 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
     return ok;
 }
 
+/* Of those that begin together the longest first. */
+static int compare_times(const struct trace_item *a, const struct trace_item *b)
+{
+    int order = compare_whole(a->ts_ns, b->ts_ns);
+
+    return order != 0 ? order : compare_whole(b->dur_ns, a->dur_ns);
+}
+
 static int by_time(const void *left, const void *right)
 {
     const struct trace_item *a = left, *b = right;
+    int order = compare_times(a, b);
 
-    int order = compare_whole(a->ts_ns, b->ts_ns);
-
-    if (order == 0)
-        order = compare_whole(b->dur_ns, a->dur_ns);
     return order != 0 ? order : a->index < b->index ? -1 : 1;
 }
 
@@ -404,13 +409,10 @@ static int metadata_first(const void *left, const void *right)
 {
     const struct trace_item *a = *(const struct trace_item *const *)left;
     const struct trace_item *b = *(const struct trace_item *const *)right;
-
     int order = compare_whole(b->ph == 'M', a->ph == 'M');
 
     if (order == 0)
-        order = compare_whole(a->ts_ns, b->ts_ns);
-    if (order == 0)
-        order = compare_whole(b->dur_ns, a->dur_ns);
+        order = compare_times(a, b);
     if (order == 0)
         order = compare_whole(a->pid, b->pid);
     return order != 0 ? order : compare_whole((int64_t)a->index, (int64_t)b->index);
@@ -428,11 +430,6 @@ static const struct trace_item **join_events(const struct trace_file *f, uint32_
     }
     qsort(all, *out, sizeof(*all), metadata_first);
     return all;
-}
-
-static bool is_stage(const struct trace_item *i)
-{
-    return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
 }
 
 /* Whether an event is of the stage, whose slice its rank was last in: it begins before that ends,
@@ -471,9 +468,9 @@ static enum epa_status keep_stage(const struct trace_item **item, size_t *n, con
 
         if (i->pid >= TRACE_RANKS) /* of more nothing is kept */
             continue;
-        if (is_stage(i) && strcmp(i->name, stage) != 0)
+        if (trace_is_stage(i) && strcmp(i->name, stage) != 0)
             json_object_set_new(others, i->name, json_true());
-        if (is_stage(i) && strcmp(i->name, stage) == 0) {
+        if (trace_is_stage(i) && strcmp(i->name, stage) == 0) {
             last[i->pid] = i;
             slices++;
         }

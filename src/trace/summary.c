@@ -70,7 +70,6 @@ static int by_iteration(const void *left, const void *right)
 {
     const struct trace_item *a = *(const struct trace_item *const *)left;
     const struct trace_item *b = *(const struct trace_item *const *)right;
-
     int order = compare_whole(a->iteration, b->iteration);
 
     return order != 0 ? order : a < b ? -1 : 1; /* which are by time */
@@ -88,11 +87,9 @@ static void find_rounds(struct summing *s)
     }
     qsort(s->item, s->n, sizeof(const struct trace_item *), by_iteration);
     for (size_t k = 0; k < s->n; k++) {
-        if (k > 0 && s->item[k]->iteration == s->item[k - 1]->iteration) {
-            s->round[s->rounds - 1].n++;
-            continue;
-        }
-        s->round[s->rounds++] = (struct round){s->item[k]->iteration, &s->item[k], 1};
+        if (k == 0 || s->item[k]->iteration != s->item[k - 1]->iteration)
+            s->round[s->rounds++] = (struct round){s->item[k]->iteration, &s->item[k], 0};
+        s->round[s->rounds - 1].n++;
     }
 }
 
@@ -114,11 +111,6 @@ static void add_row(struct summing *s, const char *stage, const char *name, uint
     s->row[i].ns[rank] += ns;
 }
 
-static bool is_stage(const struct trace_item *i)
-{
-    return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
-}
-
 static void sum_phases(struct summing *s)
 {
     for (size_t k = 0; k < s->n; k++) {
@@ -129,28 +121,35 @@ static void sum_phases(struct summing *s)
             continue;
         while (at < s->stages && strcmp(s->stage[at], i->name) != 0)
             at++;
-        if (is_stage(i) && at == s->stages && at < STAGES)
+        if (trace_is_stage(i) && at == s->stages && at < STAGES)
             s->stage[s->stages++] = i->name;
-        while (stage != NULL && !is_stage(stage))
+        while (stage != NULL && !trace_is_stage(stage))
             stage = stage->in;
         add_row(s, stage == NULL ? "" : stage->name, i->name, i->pid, (double)i->dur_ns);
     }
 }
 
+/* The first rank with the most of ns[ranks]; *sum is of all. */
+static uint32_t find_most(const struct summing *s, const double *ns, double *sum)
+{
+    uint32_t most = 0;
+
+    *sum = 0;
+    for (uint32_t r = 0; r < s->ranks; r++) {
+        *sum += ns[r];
+        most = ns[r] > ns[most] ? r : most;
+    }
+    return most;
+}
+
 static void print_row(struct summing *s, const struct row *row, const char *indent)
 {
-    double sum = 0, most = -1;
-    uint32_t worst = 0;
+    double sum;
+    uint32_t worst = find_most(s, row->ns, &sum);
 
-    for (uint32_t r = 0; r < s->ranks; r++) {
-        sum += row->ns[r];
-        if (row->ns[r] > most) {
-            most = row->ns[r];
-            worst = r;
-        }
-    }
     text_add(s->out, "  %s%-*s %10.2f %10.2f %6u", indent, (int)(28 - strlen(indent)), row->name,
-             sum / s->ranks / (double)s->rounds / 1e3, most / (double)s->rounds / 1e3, worst);
+             sum / s->ranks / (double)s->rounds / 1e3, row->ns[worst] / (double)s->rounds / 1e3,
+             worst);
     for (uint32_t r = 0; r < s->ranks && s->ranks <= COLUMNS; r++)
         text_add(s->out, " %9.2f", row->ns[r] / (double)s->rounds / 1e3);
     text_add(s->out, "\n");
@@ -158,9 +157,9 @@ static void print_row(struct summing *s, const struct row *row, const char *inde
 
 static void print_phases(struct summing *s)
 {
+    sum_phases(s);
     text_add(s->out,
-             "#\n# time of an iteration, in us, mean over iterations\n# %-28s %10s "
-             "%10s %6s",
+             "#\n# time of an iteration, in us, mean over iterations\n# %-28s %10s %10s %6s",
              "stage and phase", "mean rank", "slowest", "rank");
     for (uint32_t r = 0; r < s->ranks && s->ranks <= COLUMNS; r++)
         text_add(s->out, "    rank %u", r);
@@ -171,22 +170,20 @@ static void print_phases(struct summing *s)
         if (row->stage[0] != '\0')
             continue;
         print_row(s, row, "");
-        for (uint32_t k = 0; k < s->rows; k++) {
+        for (uint32_t k = 0; k < s->rows; k++)
             if (strcmp(s->row[k].stage, row->name) == 0)
                 print_row(s, &s->row[k], "  ");
-        }
     }
 }
 
 /* ---- waits ---- */
 
-/* `name` NULL: any. */
 static void add_pair(struct pairs *to, uint32_t a, uint32_t b, const char *name, double ns)
 {
     uint32_t i = 0;
 
-    while (i < to->n && (to->pair[i].a != a || to->pair[i].b != b ||
-                         (name != NULL && strcmp(to->pair[i].name, name) != 0)))
+    while (i < to->n &&
+           (to->pair[i].a != a || to->pair[i].b != b || strcmp(to->pair[i].name, name) != 0))
         i++;
     if (i == to->room)
         return;
@@ -195,8 +192,8 @@ static void add_pair(struct pairs *to, uint32_t a, uint32_t b, const char *name,
     to->pair[i].ns += ns;
 }
 
-/* A barrier is left when the last has arrived: all waited for that one. */
-static void sum_barrier(struct summing *s, const struct round *r, uint32_t which)
+/* A barrier is left when the last has arrived: all waited for that one. False: there were fewer. */
+static bool sum_barrier(struct summing *s, const struct round *r, uint32_t which)
 {
     const struct trace_item **at = arena_alloc(s->arena, s->ranks * sizeof(struct trace_item *));
     const struct trace_item *last = NULL;
@@ -215,25 +212,25 @@ static void sum_barrier(struct summing *s, const struct round *r, uint32_t which
     }
     for (uint32_t rank = 0; n > 1 && rank < s->ranks; rank++) {
         if (at[rank] != NULL && at[rank] != last && last->ts_ns < trace_end_ns(at[rank]))
-            add_pair(&s->waits, rank, last->pid, NULL, (double)(last->ts_ns - at[rank]->ts_ns));
+            add_pair(&s->waits, rank, last->pid, "", (double)(last->ts_ns - at[rank]->ts_ns));
     }
+    return n > 0;
 }
 
 static void sum_waits(struct summing *s)
 {
     for (size_t k = 0; k < s->rounds; k++) {
         const struct round *r = &s->round[k];
-        uint32_t most = 0;
+        uint32_t which = 0;
 
         for (size_t j = 0; j < r->n; j++) {
             const struct trace_item *i = r->item[j];
 
-            most += i->ph == 'X' && i->pid == r->item[0]->pid && strcmp(i->name, "barrier") == 0;
             if (i->ph == 'f' && i->in != NULL && i->from >= 0 && i->from < s->ranks)
-                add_pair(&s->waits, i->pid, (uint32_t)i->from, NULL, (double)i->in->dur_ns);
+                add_pair(&s->waits, i->pid, (uint32_t)i->from, "", (double)i->in->dur_ns);
         }
-        for (uint32_t which = 0; which < most; which++)
-            sum_barrier(s, r, which);
+        while (sum_barrier(s, r, which))
+            which++;
     }
 }
 
@@ -245,26 +242,19 @@ static int by_ns(const void *left, const void *right)
 }
 
 /* Names the rank that the others waited for most: the slow source, if there is one. */
-static void print_slow_source(struct summing *s)
+static void print_waits(struct summing *s)
 {
-    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all = 0;
-    uint32_t slow = 0;
+    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all;
+    uint32_t slow;
 
-    for (uint32_t i = 0; i < s->waits.n; i++) {
+    sum_waits(s);
+    for (uint32_t i = 0; i < s->waits.n; i++)
         ns[s->waits.pair[i].b] += s->waits.pair[i].ns;
-        all += s->waits.pair[i].ns;
-    }
-    for (uint32_t rank = 1; rank < s->ranks; rank++)
-        slow = ns[rank] > ns[slow] ? rank : slow;
+    slow = find_most(s, ns, &all);
+    text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
     if (all > 0)
         text_add(s->out, "  slowest source: rank %u, for whom %.1f %% of all waits were\n", slow,
                  100 * ns[slow] / all);
-}
-
-static void print_waits(struct summing *s)
-{
-    text_add(s->out, "#\n# who waited for whom, in us an iteration, barriers included\n");
-    print_slow_source(s);
     qsort(s->waits.pair, s->waits.n, sizeof(struct pair), by_ns);
     for (uint32_t k = 0; k < s->waits.n && k < TOP && s->waits.pair[k].ns > 0; k++)
         text_add(s->out, "  rank %-3u for rank %-3u %10.2f\n", s->waits.pair[k].a,
@@ -273,9 +263,6 @@ static void print_waits(struct summing *s)
 
 /* ---- critical paths ---- */
 
-/* The critical path of a stage, backwards from its last end: what the rank did just then; where
- * that was a wait for a signal that was sent after the wait began, what the sender did before. Only
- * a rank's own lane is looked at, in which its workers' time is the phase's. */
 /* The stage on that rank, or of all ranks (rank -1) the one that ended last. */
 static const struct trace_item *stage_of(const struct round *r, const char *name, int64_t rank)
 {
@@ -284,7 +271,7 @@ static const struct trace_item *stage_of(const struct round *r, const char *name
     for (size_t k = 0; k < r->n; k++) {
         const struct trace_item *i = r->item[k];
 
-        if (is_stage(i) && strcmp(i->name, name) == 0 && (rank < 0 || i->pid == rank) &&
+        if (trace_is_stage(i) && strcmp(i->name, name) == 0 && (rank < 0 || i->pid == rank) &&
             (last == NULL || trace_end_ns(i) > trace_end_ns(last)))
             last = i;
     }
@@ -336,7 +323,9 @@ static void add_own_step(struct path *p, uint32_t rank, const char *name, int64_
     p->step[p->n++] = (struct path_step){rank, rank, name, ns};
 }
 
-/* Of stage `name`; false: it is not in this iteration. */
+/* Of a stage, backwards from its last end: what the rank did just then; where that was a wait for a
+ * signal that was sent after the wait began, what the sender did before. Only a rank's own lane is
+ * looked at, in which its workers' time is the phase's. False: it is not in this iteration. */
 static bool find_path(const struct round *r, const char *name, struct path *out)
 {
     const struct trace_item *at = stage_of(r, name, -1), *in, *signal;
@@ -401,10 +390,9 @@ static void print_slowest(struct summing *s, const struct pair *timed, struct pa
         const struct round *r = &s->round[timed[k].a];
 
         text_add(s->out, "  iteration %lld: %.2f us\n", (long long)r->iteration, timed[k].ns / 1e3);
-        for (uint32_t i = 0; i < s->stages; i++) {
+        for (uint32_t i = 0; i < s->stages; i++)
             if (find_path(r, s->stage[i], p))
                 print_path(s, p);
-        }
     }
 }
 
@@ -412,8 +400,7 @@ static void print_bound(struct summing *s)
 {
     qsort(s->paths.pair, s->paths.n, sizeof(struct pair), by_ns);
     text_add(s->out,
-             "#\n# what bounded the run: parts of the critical paths of all %zu "
-             "iterations\n",
+             "#\n# what bounded the run: parts of the critical paths of all %zu iterations\n",
              s->rounds);
     for (uint32_t i = 0; i < s->paths.n && i < TOP; i++) {
         const struct pair *p = &s->paths.pair[i];
@@ -476,20 +463,16 @@ static void print_phase(struct text *out, const struct trace_item **slice, size_
 /* Of tokens that kernels noted: whose they waited for longest. */
 static void print_slow_peer(struct summing *s, const struct trace_item **slice, size_t n)
 {
-    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all = 0;
-    uint32_t slow = 0;
+    double *ns = arena_alloc(s->arena, s->ranks * sizeof(*ns)), all;
+    uint32_t slow;
 
     for (size_t i = 0; i < n; i++) {
-        const json_t *peer = json_object_get(json_object_get(slice[i]->json, "args"), "peer");
-        json_int_t rank = json_is_integer(peer) ? json_integer_value(peer) : -1;
+        double rank = json_number_at(slice[i]->json, "args.peer");
 
-        if (rank < 0 || rank >= s->ranks)
-            continue;
-        ns[rank] += (double)slice[i]->dur_ns;
-        all += (double)slice[i]->dur_ns;
+        if (rank >= 0 && rank < s->ranks)
+            ns[(uint32_t)rank] += (double)slice[i]->dur_ns;
     }
-    for (uint32_t rank = 1; rank < s->ranks; rank++)
-        slow = ns[rank] > ns[slow] ? rank : slow;
+    slow = find_most(s, ns, &all);
     if (all > 0)
         text_add(s->out, "# slowest source of tokens: rank %u, %.1f %% of the waits for one\n",
                  slow, 100 * ns[slow] / all);
@@ -519,53 +502,53 @@ static void print_kernels(struct summing *s)
         for (size_t i = 0; i < n; i++) { /* by their first begin */
             const struct trace_item *first = slice[i];
 
+            if (first == NULL || first->pid != rank)
+                continue;
             members = 0;
-            for (size_t k = i; first != NULL && first->pid == rank && k < n; k++)
+            for (size_t k = i; k < n; k++)
                 if (slice[k] != NULL && slice[k]->pid == rank &&
                     strcmp(slice[k]->name, first->name) == 0) {
                     phase[members++] = slice[k];
                     slice[k] = NULL;
                 }
-            if (members > 0)
-                print_phase(s->out, phase, members, zero);
+            print_phase(s->out, phase, members, zero);
         }
 }
 
 /* ---- proxies ---- */
 
-/* Slices of proxies (nvlink's proxy_trace.c). They do not overlap and cover all of a proxy's
- * time. */
+/* Slices of proxies (nvlink's proxy_trace.c): they do not overlap, and cover all of their time. */
 static const char *const proxy_state[] = {"busy", "waits for copies", "waits for slots",
                                           "waits for network", "idle"};
-
 enum { PROXY_STATES = sizeof(proxy_state) / sizeof(proxy_state[0]) };
 
 struct proxy_sums {
-    double ns[PROXY_STATES], bytes;
+    double ns[PROXY_STATES], all_ns, bytes;
     uint64_t messages;
 };
-
-static void add_proxy(struct proxy_sums *p, const struct trace_item *i)
-{
-    for (uint32_t k = 0; k < PROXY_STATES; k++)
-        if (strcmp(i->name, proxy_state[k]) == 0)
-            p->ns[k] += (double)i->dur_ns;
-    if (strcmp(i->name, "send") == 0) {
-        p->messages++;
-        p->bytes += (double)i->bytes;
-    }
-}
 
 static void print_proxies(struct summing *s)
 {
     struct proxy_sums *of = arena_alloc(s->arena, s->ranks * sizeof(*of));
     bool any = false;
 
-    for (size_t k = 0; k < s->n; k++)
-        if (s->item[k]->ph == 'X' && strcmp(s->item[k]->cat, "proxy") == 0) {
-            add_proxy(&of[s->item[k]->pid], s->item[k]);
-            any = true;
+    for (size_t k = 0; k < s->n; k++) {
+        const struct trace_item *i = s->item[k];
+        struct proxy_sums *p = &of[i->pid];
+
+        if (i->ph != 'X' || strcmp(i->cat, "proxy") != 0)
+            continue;
+        any = true;
+        for (uint32_t state = 0; state < PROXY_STATES; state++)
+            if (strcmp(i->name, proxy_state[state]) == 0) {
+                p->ns[state] += (double)i->dur_ns;
+                p->all_ns += (double)i->dur_ns;
+            }
+        if (strcmp(i->name, "send") == 0) {
+            p->messages++;
+            p->bytes += (double)i->bytes;
         }
+    }
     if (!any)
         return;
     text_add(s->out, "#\n# proxies, %% of the time, and what they sent\n# rank");
@@ -573,13 +556,9 @@ static void print_proxies(struct summing *s)
         text_add(s->out, " %18s", proxy_state[k]);
     text_add(s->out, " %9s %12s\n", "messages", "KiB");
     for (uint32_t r = 0; r < s->ranks; r++) {
-        double all = 0;
-
-        for (uint32_t k = 0; k < PROXY_STATES; k++)
-            all += of[r].ns[k];
         text_add(s->out, "  %4u", r);
         for (uint32_t k = 0; k < PROXY_STATES; k++)
-            text_add(s->out, " %18.1f", all > 0 ? 100 * of[r].ns[k] / all : 0);
+            text_add(s->out, " %18.1f", of[r].all_ns > 0 ? 100 * of[r].ns[k] / of[r].all_ns : 0);
         text_add(s->out, " %9llu %12.1f\n", (unsigned long long)of[r].messages, of[r].bytes / 1024);
     }
 }
@@ -588,10 +567,10 @@ static void print_proxies(struct summing *s)
 
 static void print_head(struct summing *s)
 {
-    text_add(s->out, "# %s: %s, %s, %s, %s", s->f->path, json_text_at(s->f->other, "name"),
-             json_text_at(s->f->other, "algorithm"), json_text_at(s->f->other, "transport"),
-             json_text_at(s->f->other, "status"));
-    text_add(s->out, "; %u rank%s, %zu iterations", s->ranks, s->ranks == 1 ? "" : "s", s->rounds);
+    text_add(s->out, "# %s: %s, %s, %s, %s; %u rank%s, %zu iterations", s->f->path,
+             json_text_at(s->f->other, "name"), json_text_at(s->f->other, "algorithm"),
+             json_text_at(s->f->other, "transport"), json_text_at(s->f->other, "status"), s->ranks,
+             s->ranks == 1 ? "" : "s", s->rounds);
     if (s->rounds > 0)
         text_add(s->out, " from %lld to %lld", (long long)s->round[0].iteration,
                  (long long)s->round[s->rounds - 1].iteration);
@@ -600,25 +579,22 @@ static void print_head(struct summing *s)
 
 void trace_summary(const struct trace_file *f, struct text *out)
 {
-    struct arena *arena = arena_create();
-    struct summing s = {.f = f, .out = out, .arena = arena};
+    struct summing s = {.f = f, .out = out, .arena = arena_create()};
 
-    s.item = arena_alloc(arena, f->n * sizeof(struct trace_item *));
-    s.round = arena_alloc(arena, f->n * sizeof(*s.round));
+    s.item = arena_alloc(s.arena, f->n * sizeof(struct trace_item *));
+    s.round = arena_alloc(s.arena, f->n * sizeof(*s.round));
     s.paths.room = NAMES * 8;
-    s.paths.pair = arena_alloc(arena, s.paths.room * sizeof(struct pair));
+    s.paths.pair = arena_alloc(s.arena, s.paths.room * sizeof(struct pair));
     find_rounds(&s);
     s.waits.room = s.ranks * s.ranks;
-    s.waits.pair = arena_alloc(arena, (size_t)s.waits.room * sizeof(struct pair));
+    s.waits.pair = arena_alloc(s.arena, (size_t)s.waits.room * sizeof(struct pair));
     print_head(&s);
     if (s.rounds > 0) {
-        sum_phases(&s);
         print_phases(&s);
-        sum_waits(&s);
         print_waits(&s);
         print_proxies(&s);
         sum_paths(&s);
         print_kernels(&s);
     }
-    arena_destroy(arena);
+    arena_destroy(s.arena);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "base/json.h"
@@ -46,6 +47,11 @@ void trace_free(struct trace_file *);
 static inline int64_t trace_end_ns(const struct trace_item *i)
 {
     return i->ts_ns + i->dur_ns;
+}
+
+static inline bool trace_is_stage(const struct trace_item *i)
+{
+    return i->ph == 'X' && strcmp(i->cat, "stage") == 0;
 }
 
 /* summary.c: where time went, as text. */
