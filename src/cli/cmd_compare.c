@@ -133,7 +133,7 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
 
 static void compared_markdown(struct text *out, const json_t *c)
 {
-    table_markdown(out, columns, json_object_get(c, "compared"));
+    table_add(out, TABLE_MARKDOWN, columns, json_object_get(c, "compared"));
     text_add(out, "\nA ");
     text_add_markdown(out, json_text_at(c, "a"));
     text_add(out, ", B ");

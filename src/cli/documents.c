@@ -222,7 +222,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
         json_write(&text, all, JSON_INDENT(1) | JSON_DIGITS);
         text_add(&text, "\n");
     } else if (kind == DOCUMENT_MARKDOWN || kind == DOCUMENT_FOLDER_MARKDOWN)
-        report_batch_markdown(&text, batch);
+        report_batch_page(&text, batch, false);
     else if (kind == DOCUMENT_JUNIT)
         export_junit(&text, batch, d->results);
     else if (kind == DOCUMENT_HTML)
@@ -358,7 +358,7 @@ static void add_best(struct text *out, struct results *results)
                 json_array_append(rows, run.value);
             }
         }
-        table_html(out, contest, rows);
+        table_add(out, TABLE_HTML, contest, rows);
     }
     best_destroy(best);
 }
@@ -391,7 +391,7 @@ static void add_runs(struct text *out, const json_t *results)
 
         add(out, "<h3>[{label}]</h3>\n[<p class=warn>{error.text}\n]", run.value);
         if (json_array_size(json_object_get(run.value, "stages")) > 0)
-            table_html(out, stages, json_object_get(run.value, "stages"));
+            table_add(out, TABLE_HTML, stages, json_object_get(run.value, "stages"));
         text_add(out, "<details><summary>Experiment</summary><pre class=wide>");
         json_write(&experiment, json_object_get(run.value, "experiment"), JSON_INDENT(1));
         for (char *line = strtok(experiment.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
@@ -445,7 +445,7 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     if (times && results.n > 0)
         add_best(out, &results);
     text_add(out, "<h2>All runs</h2>\n");
-    report_batch_html(out, batch);
+    report_batch_page(out, batch, true);
     if (times && results.n > 0) {
         text_add(out, "<h2>Charts</h2>\n");
         add_chart(out, &results, PLOT_AUTO);

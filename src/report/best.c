@@ -483,7 +483,7 @@ void best_markdown(struct text *out, const struct best *b)
         for (size_t k = json_array_size(rows); k > 0; k--)
             if (json_object_get(json_array_get(rows, k - 1), "more") != NULL)
                 json_array_remove(rows, k - 1);
-        table_markdown(out, columns_of(g).column, rows);
+        table_add(out, TABLE_MARKDOWN, columns_of(g).column, rows);
         text_add(out, "%s", g->overall.name != NULL ? "\n" : "");
         if (fill_add(out, overall_form, facts, text_add_markdown))
             text_add(out, "\n");

@@ -389,20 +389,29 @@ static void add_csv(struct text *out, const char *text)
 }
 
 /* What is before and behind a table, its rows and its cells; [1]: those of text. */
-static const struct table_form {
+static const struct table_words {
     const char *begin, *row, *head[2], *cell[2], *end_cell, *end_row, *end;
     const char *none; /* a number that is not known */
     void (*escape)(struct text *, const char *);
-} markdown = {"", "|", {" ", " "}, {" ", " "}, " |", "\n", "", "-", text_add_markdown},
-  html = {"<div class=wide><table>\n", "<tr>", {"<th>", "<th class=text>"},
-          {"<td>", "<td class=text>"}, "",     "\n",
-          "</table></div>\n",          "-",    export_add_xml},
-  csv = {"", "", {",", ","}, {",", ","}, "", "\n", "", "", add_csv};
+} forms[] = {
+    [TABLE_MARKDOWN] = {"", "|", {" ", " "}, {" ", " "}, " |", "\n", "", "-", text_add_markdown},
+    [TABLE_HTML] = {"<div class=wide><table>\n",
+                    "<tr>",
+                    {"<th>", "<th class=text>"},
+                    {"<td>", "<td class=text>"},
+                    "",
+                    "\n",
+                    "</table></div>\n",
+                    "-",
+                    export_add_xml},
+    [TABLE_CSV] = {"", "", {",", ","}, {",", ","}, "", "\n", "", "", add_csv},
+};
 
-static void add_table(struct text *out, const struct table_form *form,
-                      const struct table_column *columns, const json_t *rows)
+void table_add(struct text *out, enum table_form how, const struct table_column *columns,
+               const json_t *rows)
 {
-    bool commas = form == &csv;
+    const struct table_words *form = &forms[how];
+    bool commas = how == TABLE_CSV, markdown = how == TABLE_MARKDOWN;
 
     text_add(out, "%s%s", form->begin, form->row);
     for (const struct table_column *c = columns; c->key != NULL; c++) {
@@ -413,10 +422,10 @@ static void add_table(struct text *out, const struct table_form *form,
         text_add(out, "%s%s%s%s", unit ? " [" : "", unit ? c->unit : "", unit ? "]" : "",
                  form->end_cell);
     }
-    text_add(out, "%s%s", form->end_row, form == &markdown ? "|" : "");
-    for (const struct table_column *c = columns; form == &markdown && c->key != NULL; c++)
+    text_add(out, "%s%s", form->end_row, markdown ? "|" : "");
+    for (const struct table_column *c = columns; markdown && c->key != NULL; c++)
         text_add(out, is_text(c) ? "---|" : "---:|");
-    text_add(out, "%s", form == &markdown ? "\n" : "");
+    text_add(out, "%s", markdown ? "\n" : "");
     for (struct json_walk row = {rows}; json_next(&row);) {
         text_add(out, "%s", form->row);
         for (const struct table_column *c = columns; c->key != NULL; c++) {
@@ -430,19 +439,4 @@ static void add_table(struct text *out, const struct table_form *form,
         text_add(out, "%s", form->end_row);
     }
     text_add(out, "%s", form->end);
-}
-
-void table_markdown(struct text *out, const struct table_column *columns, const json_t *rows)
-{
-    add_table(out, &markdown, columns, rows);
-}
-
-void table_html(struct text *out, const struct table_column *columns, const json_t *rows)
-{
-    add_table(out, &html, columns, rows);
-}
-
-void table_csv(struct text *out, const struct table_column *columns, const json_t *rows)
-{
-    add_table(out, &csv, columns, rows);
 }

@@ -287,7 +287,7 @@ void predict_markdown(struct text *out, const json_t *d)
     text_add_markdown(out, answer.data);
     text_add(out, "\n\n");
     if (rows != NULL)
-        table_markdown(out, is_sweep(d) ? worlds : stages, rows);
+        table_add(out, TABLE_MARKDOWN, is_sweep(d) ? worlds : stages, rows);
     text_add(out, "\nerror: ");
     text_add_markdown(out, json_text_at(d, "error.text"));
     text_add(out, "\n");
@@ -309,5 +309,5 @@ void predict_csv(struct text *out, const json_t *d)
             json_array_append_new(lines, line);
         }
     }
-    table_csv(out, values, lines);
+    table_add(out, TABLE_CSV, values, lines);
 }

@@ -480,12 +480,12 @@ static void add_note(struct text *out, bool html, struct text *note)
     text_free(note);
 }
 
-static void add_page(struct text *out, const struct report_batch *batch, bool html)
+void report_batch_page(struct text *out, const struct report_batch *batch, bool html)
 {
     struct layout layout = layout_of(batch, html ? HTML : MARKDOWN);
     text_auto note = {0};
 
-    (html ? table_html : table_markdown)(out, layout.column, layout.rows);
+    table_add(out, html ? TABLE_HTML : TABLE_MARKDOWN, layout.column, layout.rows);
     describe_base(&layout, &note);
     add_note(out, html, &note);
     report_means(layout.rows, &note);
@@ -497,16 +497,6 @@ static void add_page(struct text *out, const struct report_batch *batch, bool ht
         text_add(&note, "order: %s, by seed %" PRIu64, batch->order, batch->seed);
     add_note(out, html, &note);
     json_decref(layout.rows);
-}
-
-void report_batch_markdown(struct text *out, const struct report_batch *batch)
-{
-    add_page(out, batch, false);
-}
-
-void report_batch_html(struct text *out, const struct report_batch *batch)
-{
-    add_page(out, batch, true);
 }
 
 void report_batch_csv(struct text *out, const struct report_batch *batch)
@@ -532,7 +522,7 @@ void report_batch_csv(struct text *out, const struct report_batch *batch)
 
         column[n++] = (struct table_column){key, key};
     }
-    table_csv(out, column, rows);
+    table_add(out, TABLE_CSV, column, rows);
     arena_destroy(arena);
 }
 

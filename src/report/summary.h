@@ -40,8 +40,8 @@ struct report_batch {
 };
 
 void report_batch_text(FILE *, const struct report_batch *);
-void report_batch_markdown(struct text *, const struct report_batch *);
-void report_batch_html(struct text *, const struct report_batch *);
+/* As Markdown or HTML. */
+void report_batch_page(struct text *, const struct report_batch *, bool html);
 void report_batch_csv(struct text *, const struct report_batch *);
 
 /* The line which ratios of a question are over; NULL: none has a total. */
@@ -111,10 +111,9 @@ enum { TABLE_LABEL = 24 };
 /* A comment with the headings, one with the units, and a line for each row. A last text without a
  * heading is not padded. The key "colour" of a row ("bad", "good") is for its last text. */
 void table_text(FILE *, const struct table_column *, const json_t *rows);
-void table_markdown(struct text *, const struct table_column *, const json_t *rows);
-void table_html(struct text *, const struct table_column *, const json_t *rows);
 /* CSV by RFC 4180; an unknown value is an empty cell. */
-void table_csv(struct text *, const struct table_column *, const json_t *rows);
+enum table_form { TABLE_MARKDOWN, TABLE_HTML, TABLE_CSV };
+void table_add(struct text *, enum table_form, const struct table_column *, const json_t *rows);
 
 /* Predicts the time of more ranks: a model of each phase, fitted to short runs with few ranks,
  * and its report. */

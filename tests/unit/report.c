@@ -284,7 +284,7 @@ TEST(repetitions_are_one_line_and_ratios_within_a_question)
     struct text text = {0};
     json_t *rows = rows_of(of, LENGTH(of));
 
-    report_batch_markdown(&text, batch_of(rows));
+    report_batch_page(&text, batch_of(rows), false);
     json_decref(rows);
     assert_words(
         text.data,
@@ -321,7 +321,7 @@ TEST(letters_that_mean_something_to_a_form_are_kept_from_it)
                  "here\",,,\n"
                  "a.yaml,c,,,,,,,not run,,,,,\n");
     text_free(&text);
-    report_batch_markdown(&text, batch_of(rows));
+    report_batch_page(&text, batch_of(rows), false);
     assert_words(text.data,
                  "| failed (timeout): rank 1: dispatch \\| late |\n .. | 1.25 | - | 10.00 | "
                  "ok |\n .. | skipped: no \"ucx\"  here |\n");
