@@ -293,16 +293,6 @@ int run_for_results(struct cli *, int (*command)(const struct cli *), const char
 
 /* It writes and prints nothing. */
 void turns_make_quiet(struct cli *);
-/* An experiment as text with settings that replace those of the command line. */
-struct turn {
-    const char *text, **set;
-    uint32_t n_sets;
-    struct registry *registry;
-    json_t *machine;
-    char *why; /* [CLI_FAILURE] gets why it failed */
-};
-/* A bench of it, quiet, its results in memory; returns its exit code. */
-int turns_run(const struct cli *, const struct turn *, struct results *out);
 /* Refuses to start ranks where this is one of several processes already. */
 enum epa_status turns_check_alone(const char *command, struct epa_error *);
 

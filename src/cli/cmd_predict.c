@@ -83,7 +83,6 @@ static enum epa_status read_file(struct prediction *p)
     const struct cli *cli = p->cli;
     struct cli rest = *cli; /* without the settings that are predict's own */
     const char **set = arena_alloc(p->arena, (cli->n_sets + 1) * sizeof(*set));
-    struct diag *diag = diag_create();
     struct text text = {0};
     struct experiment bare;
     uint32_t n = 0, ranks = 0, per_node = UINT32_MAX;
@@ -97,16 +96,9 @@ static enum epa_status read_file(struct prediction *p)
     rest.n_sets = n;
     status = p->err.status;
     if (status == EPA_OK)
-        status = runs_read(&rest, p->registry, diag, &p->base, &p->err);
-    diag_print(diag, stderr);
-    diag_destroy(diag);
+        status = runs_read_files(&rest, p->registry, "predict", &p->base, &p->err);
     if (status != EPA_OK)
         return status;
-    if (p->base.n != 1)
-        return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: predict takes one run, and this has %u; --only picks one, --dry-run "
-                        "of bench lists them",
-                        cli->arg[0], p->base.n);
     if (p->base.run[0].x == NULL)
         return epa_fail(&p->err, p->base.run[0].refused.status, "%s", p->base.run[0].refused.text);
     p->x = p->base.run[0].x;
@@ -142,11 +134,9 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
 {
     struct measured *m = &p->run[p->n];
     struct runs *runs = &p->read[p->n_read];
-    struct diag *diag = diag_create();
-    struct cli one = *p->cli;
     const char **set = arena_alloc(p->arena, SETS_MOST * sizeof(*set));
+    char wrong[CLI_FAILURE];
     uint32_t n = 0;
-    enum epa_status status;
 
     set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
     set[n++] = "ranks_per_node=0";
@@ -155,19 +145,11 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
         set[n++] = "tokens=full";
     if (p->op->copies_key != NULL)
         set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
-    one.text = p->text;
-    one.n_only = 0;
-    one.set = set;
-    one.n_sets = n;
-    status = runs_read(&one, p->registry, diag, runs, &p->err);
     p->n_read++;
-    if (status == EPA_OK && runs->run[0].x == NULL)
-        status = runs->run[0].refused.status;
-    if (status != EPA_OK)
+    if (runs_read_text(p->cli, p->registry, p->text, set, n, runs, wrong, &p->err) != EPA_OK) {
         snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here", ranks);
-    diag_destroy(diag);
-    if (status != EPA_OK)
         return false;
+    }
     *m = (struct measured){.ranks = ranks,
                            .set = set,
                            .n_sets = n,
@@ -246,9 +228,11 @@ double prediction_phase_ns(const json_t *result, const char *phase)
     return ns;
 }
 
+/* A bench, quiet, its results in memory; returns its exit code. */
 static int measure_run(struct prediction *p, struct measured *m)
 {
     char why[CLI_FAILURE] = "";
+    struct cli run = *p->cli;
     struct results results;
     uint32_t n = m->n_sets;
     double total = 0;
@@ -257,8 +241,17 @@ static int measure_run(struct prediction *p, struct measured *m)
     m->set[n++] = "bench.check=false";
     m->set[n++] = "bench.iterations=200";
     m->set[n++] = "bench.max_time=200ms";
-    code = turns_run(p->cli, &(struct turn){p->text, m->set, n, p->registry, p->machine, why},
-                     &results);
+    turns_make_quiet(&run);
+    run.text = p->text;
+    run.set = m->set;
+    run.n_sets = n;
+    run.n_only = 0;
+    run.registry = p->registry;
+    run.machine = p->machine;
+    run.failure = why;
+    code = run_for_results(&run, cmd_bench, p->cli->arg[0], &results);
+    if (code == EXIT_OK && results.n != 1)
+        code = EXIT_INTERNAL;
     for (uint32_t i = 0; i < p->op->n_phases && code == EXIT_OK; i++) {
         double ns = prediction_phase_ns(results.run[0].json, p->op->phase[i].name);
 

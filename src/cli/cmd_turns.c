@@ -120,20 +120,12 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
                                   const char *file, bool *alternates, struct epa_error *err)
 {
     struct cli one = *cli;
-    struct diag *diag = diag_create();
     struct runs runs = {0};
     enum epa_status status;
 
     one.arg = &file;
     one.n_args = 1;
-    status = runs_read(&one, registry, diag, &runs, err);
-    diag_print(diag, stderr);
-    diag_destroy(diag);
-    if (status == EPA_OK && runs.n != 1)
-        status = epa_fail(err, EPA_ERR_CONFIG,
-                          "%s: compare --run takes one run a side, and this has %u; --only picks "
-                          "one, --dry-run of bench lists them",
-                          file, runs.n);
+    status = runs_read_files(&one, registry, "compare --run", &runs, err);
     if (status == EPA_OK && runs.run[0].x != NULL) {
         const struct experiment *x = runs.run[0].x;
 

@@ -310,38 +310,37 @@ static json_t *costs_json(const struct prediction *p)
     return out;
 }
 
-/* Rows of a world that was measured: its phases, and the total. */
+/* Rows of a world that was measured: its phases, and behind them the total. */
 static void add_check(const struct prediction *p, json_t *out, const json_t *world,
-                      const double *phase_ns, double total_ns)
+                      const double *measured_ns)
 {
-    for (uint32_t k = 0; k <= p->op->n_phases; k++) {
-        const json_t *row = k < p->op->n_phases
-                                ? json_array_get(json_object_get(world, "stages"), k)
-                                : json_object_get(world, "total");
-        double ns = k < p->op->n_phases ? phase_ns[k] : total_ns;
+    json_auto_t *rows = json_copy(json_object_get(world, "stages"));
 
-        json_array_append_new(out,
-                              json_object_of("name", json_text(json_text_at(row, "name")),
-                                             "predicted_ns", json_whole(json_number_at(row, "ns")),
-                                             "measured_ns", json_whole(ns), "ratio",
-                                             json_number(json_number_at(row, "ns") / ns), NULL));
+    json_array_append(rows, json_object_get(world, "total"));
+    for (uint32_t k = 0; k <= p->op->n_phases; k++) {
+        const json_t *row = json_array_get(rows, k);
+        double ns = json_number_at(row, "ns");
+
+        json_array_append_new(out, json_object_of("name", json_text(json_text_at(row, "name")),
+                                                  "predicted_ns", json_whole(ns), "measured_ns",
+                                                  json_whole(measured_ns[k]), "ratio",
+                                                  json_number(ns / measured_ns[k]), NULL));
     }
 }
 
 /* --check: the world that was asked for, as it was measured here. */
 static void check_here(const struct prediction *p, const json_t *world, json_t *out)
 {
-    for (uint32_t i = 0; i < p->n && p->cli->check; i++) {
-        const struct measured *m = &p->run[i];
-        double ns[OP_PHASES], sum = 0;
+    const struct measured *m = p->run;
+    double ns[OP_PHASES + 1] = {0};
 
-        if (m->ranks != p->ranks || !prediction_is_whole(p, m))
-            continue;
-        for (uint32_t k = 0; k < p->op->n_phases; k++)
-            sum += ns[k] = m->point[k].ns;
-        add_check(p, out, world, ns, sum);
+    while (m < p->run + p->n && (m->ranks != p->ranks || !prediction_is_whole(p, m)))
+        m++;
+    if (m == p->run + p->n)
         return;
-    }
+    for (uint32_t k = 0; k < p->op->n_phases; k++)
+        ns[p->op->n_phases] += ns[k] = m->point[k].ns;
+    add_check(p, out, world, ns);
 }
 
 /* --measured: results of that world, of the file's algorithm and size. */
@@ -354,15 +353,16 @@ static enum epa_status check_there(struct prediction *p, const json_t *world, js
         return p->err.status;
     for (uint32_t i = 0; i < results.n && !found; i++) {
         const json_t *run = results.run[i].json, *x = json_object_get(run, "experiment");
-        double ns[OP_PHASES];
+        double ns[OP_PHASES + 1];
 
         found = results.run[i].ok && json_number_at(run, "world.size") == p->ranks &&
                 json_number_at(x, p->op->size_key) == (double)p->op->size(p->x) &&
                 strcmp(json_text_at(x, "algorithm.name"), p->x->algorithm.plugin->name) == 0;
         for (uint32_t k = 0; k < p->op->n_phases; k++)
             ns[k] = prediction_phase_ns(run, p->op->phase[k].name);
+        ns[p->op->n_phases] = json_number_at(result_total(run), "ns.median");
         if (found)
-            add_check(p, out, world, ns, json_number_at(result_total(run), "ns.median"));
+            add_check(p, out, world, ns);
     }
     if (!found)
         epa_fail(&p->err, EPA_ERR_CONFIG,
@@ -430,7 +430,8 @@ enum epa_status prediction_make(struct prediction *p)
         json_array_append_new(
             p->notes, json_text("only one world could be measured: what a peer costs is not "
                                 "known, and taken to be nothing"));
-    check_here(p, asked, check);
+    if (p->cli->check)
+        check_here(p, asked, check);
     if (p->cli->measured != NULL)
         (void)check_there(p, asked, check);
     if (p->has_link)

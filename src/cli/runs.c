@@ -128,6 +128,46 @@ enum epa_status runs_read(const struct cli *cli, struct registry *registry, stru
     return status == EPA_OK ? collect(cli, out, err) : status;
 }
 
+enum epa_status runs_read_files(const struct cli *cli, struct registry *registry,
+                                const char *command, struct runs *out, struct epa_error *err)
+{
+    struct diag *diag = diag_create();
+    enum epa_status status = runs_read(cli, registry, diag, out, err);
+
+    diag_print(diag, stderr);
+    diag_destroy(diag);
+    if (status == EPA_OK && command != NULL && out->n != 1)
+        status = epa_fail(
+            err, EPA_ERR_CONFIG,
+            "%s: %s takes one run of a file, and this has %u; --only picks one, --dry-run of "
+            "bench lists them",
+            cli->arg[0], command, out->n);
+    return status;
+}
+
+enum epa_status runs_read_text(const struct cli *cli, struct registry *registry, const char *text,
+                               const char **set, uint32_t n_sets, struct runs *out,
+                               char why[CLI_FAILURE], struct epa_error *err)
+{
+    struct diag *diag = diag_create();
+    struct cli one = *cli;
+    enum epa_status status;
+
+    one.text = text;
+    one.n_only = 0;
+    one.set = set;
+    one.n_sets = n_sets;
+    status = runs_read(&one, registry, diag, out, err);
+    if (diag_first_text(diag) != NULL) {
+        snprintf(why, CLI_FAILURE, "%.290s", diag_first_text(diag));
+    } else if (status == EPA_OK && out->run[0].x == NULL) {
+        status = out->run[0].refused.status;
+        snprintf(why, CLI_FAILURE, "%.290s", out->run[0].refused.text);
+    }
+    diag_destroy(diag);
+    return status;
+}
+
 void runs_finish(struct runs *runs)
 {
     for (uint32_t i = 0; i < runs->n; i++)

@@ -45,6 +45,14 @@ struct runs {
 /* Reads all files, in declared order. Errors of files go to diag, all others to err. */
 enum epa_status runs_read(const struct cli *, struct registry *, struct diag *, struct runs *out,
                           struct epa_error *);
+/* The same where errors of files are printed. `command` takes one run alone; NULL: any. */
+enum epa_status runs_read_files(const struct cli *, struct registry *, const char *command,
+                                struct runs *out, struct epa_error *);
+/* The only run of a text, by settings that replace those of the command line; `why` says what is
+ * wrong with it. */
+enum epa_status runs_read_text(const struct cli *, struct registry *, const char *text,
+                               const char **set, uint32_t n_sets, struct runs *out,
+                               char why[CLI_FAILURE], struct epa_error *);
 void runs_finish(struct runs *);
 
 /* interleaved: the first repetition of all runs in random order, then the second in another

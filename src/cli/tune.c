@@ -283,31 +283,15 @@ const struct runs *tune_read_runs(struct tune_search *s, const char *text, const
                                   uint32_t n, char why[CLI_FAILURE])
 {
     struct tune_kept *kept = arena_alloc(s->t.arena, sizeof(*kept));
-    struct diag *diag = diag_create();
     struct epa_error err = {EPA_OK, ""};
-    struct cli one = *s->t.cli;
-    enum epa_status status;
+    enum epa_status status =
+        text == NULL ? runs_read_files(s->t.cli, s->registry, NULL, &kept->runs, &err)
+                     : runs_read_text(s->t.cli, s->registry, text, set, n, &kept->runs, why, &err);
 
-    if (text != NULL) {
-        one.text = text;
-        one.n_only = 0;
-        one.set = set;
-        one.n_sets = n;
-    }
-    status = runs_read(&one, s->registry, diag, &kept->runs, &err);
     kept->next = s->kept;
     s->kept = kept;
-    if (text == NULL) {
-        diag_print(diag, stderr);
-    } else if (diag_first_text(diag) != NULL) {
-        snprintf(why, CLI_FAILURE, "%.290s", diag_first_text(diag));
-    } else if (status == EPA_OK && kept->runs.run[0].x == NULL) {
-        status = kept->runs.run[0].refused.status;
-        snprintf(why, CLI_FAILURE, "%.290s", kept->runs.run[0].refused.text);
-    }
     if (err.status != EPA_OK)
         s->err = err;
-    diag_destroy(diag);
     return status == EPA_OK ? &kept->runs : NULL;
 }
 

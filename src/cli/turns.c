@@ -101,23 +101,6 @@ void turns_make_quiet(struct cli *cli)
     cli->resume = false;
 }
 
-int turns_run(const struct cli *cli, const struct turn *turn, struct results *out)
-{
-    struct cli run = *cli;
-    int code;
-
-    turns_make_quiet(&run);
-    run.text = turn->text;
-    run.set = turn->set;
-    run.n_sets = turn->n_sets;
-    run.n_only = 0;
-    run.registry = turn->registry;
-    run.machine = turn->machine;
-    run.failure = turn->why;
-    code = run_for_results(&run, cmd_bench, cli->arg[0], out);
-    return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
-}
-
 enum epa_status turns_check_alone(const char *command, struct epa_error *err)
 {
     struct process_job job = {0};
