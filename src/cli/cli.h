@@ -22,6 +22,7 @@ enum progress_mode { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
 enum runs_order { RUNS_USUAL, RUNS_DECLARED, RUNS_INTERLEAVED, RUNS_SHUFFLED };
 
 enum { CLI_FAILURE = 300 };
+#define CLI_BUDGET_NS UINT64_C(60000000000)
 
 struct cli {
     const char **arg; /* what is after the subcommand: files, or help's KEY */
@@ -47,7 +48,7 @@ struct cli {
     const char *stage;                             /* NULL: none */
     int kind;                                      /* enum plot_kind */
     uint64_t timeout_ns;                           /* 0: the experiment's own */
-    uint64_t budget_ns;                            /* 0: not given */
+    uint64_t budget_ns;                            /* 0: not given, which is CLI_BUDGET_NS */
     const char *link, *sweep, *measured;           /* of predict; NULL: none */
     uint32_t cores;                                /* of a node; 0: those of this machine */
     uint32_t layer, experts; /* of a file of routing; UINT32_MAX, 0: not given */

@@ -20,8 +20,6 @@
 #include "cli/tune.h"
 #include "report/result.h"
 
-#define BUDGET_NS UINT64_C(60000000000)
-
 /* What a turn came to: a session of its own, of whose result its total is all that is made. */
 static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
                        bool verify)
@@ -301,7 +299,7 @@ static enum epa_status prepare(struct tune_search *s)
         char why[CLI_FAILURE];
 
         s->delivers = tune_delivered(s, s->base[0].x);
-        if (tune_add_setting(s, 0, NULL, 0, NULL, NULL, 0) == NULL)
+        if (tune_add_setting(s, 0, NULL, 0, NULL, 0) == NULL)
             status = epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", cli->arg[0],
                               tune_read_runs(s, s->base[0].text, NULL, 0, why) == NULL ? why : "");
         s->t.threads = can_be_threads(s);
@@ -337,13 +335,14 @@ static enum epa_status write_best(struct tune_search *s)
 
 int cmd_tune(const struct cli *cli)
 {
-    struct tune_search s = {.t = {.cli = cli,
-                                  .arena = arena_create(),
-                                  .not_tried = json_array(),
-                                  .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : BUDGET_NS},
-                            .take = take_turn,
-                            .process = {.signals = -1},
-                            .journal = {.fd = -1, .lock_fd = -1}};
+    struct tune_search s = {
+        .t = {.cli = cli,
+              .arena = arena_create(),
+              .not_tried = json_array(),
+              .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS},
+        .take = take_turn,
+        .process = {.signals = -1},
+        .journal = {.fd = -1, .lock_fd = -1}};
     bool to_stdout = !cli_has_stdout(cli) && (cli->out == NULL || strcmp(cli->out, "-") != 0);
     bool hangs_up = live_catch();
     enum epa_status status;

@@ -37,7 +37,6 @@ enum {
     LOOK_MS = 5,
     TAKEN = 256
 };
-#define BUDGET_NS UINT64_C(60000000000)
 
 /* ---- running ---- */
 
@@ -381,7 +380,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
 {
     struct turns *t = &s->turns;
     uint64_t start = epa_now_ns(),
-             budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : BUDGET_NS;
+             budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : CLI_BUDGET_NS;
     FILE *notes = cli_has_stdout(s->cli) ? stderr : stdout;
     enum compare_verdict verdict;
     int code = EXIT_OK;

@@ -466,8 +466,7 @@ uint32_t tune_merge(struct tune_search *s, uint32_t base, const char **set, uint
 }
 
 struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, const char **set,
-                                      uint32_t n, const struct tune_setting *parent,
-                                      const char *change, uint32_t pass)
+                                      uint32_t n, const char *change, uint32_t pass)
 {
     struct tune *t = &s->t;
     struct tune_setting *out;
@@ -494,7 +493,6 @@ struct tune_setting *tune_add_setting(struct tune_search *s, uint32_t base, cons
     *out = (struct tune_setting){.base = base,
                                  .n = n,
                                  .name = arena_strndup(t->arena, name.data, name.bytes),
-                                 .parent = parent,
                                  .change = change,
                                  .x = runs->run[0].x,
                                  .log_ratio = arena_alloc(t->arena, TUNE_ROUNDS * sizeof(double)),
@@ -554,8 +552,8 @@ void tune_add_changes(struct tune_search *s, const struct tune_setting *from, ui
                 memcpy(set, from->set, from->n * sizeof(*set));
                 if (strcmp(value.data, now.data) != 0 && !was_tried(s, from->base, change))
                     one = tune_add_setting(s, from->base, set,
-                                           tune_merge(s, from->base, set, from->n, change), from,
-                                           change, pass);
+                                           tune_merge(s, from->base, set, from->n, change), change,
+                                           pass);
                 if (one != NULL)
                     list[(*n)++] = one;
                 text_free(&value);

@@ -21,8 +21,7 @@ struct tune_setting {
     const char **set; /* [n] "algorithm.dedup=true", in order */
     uint32_t n;
     const char *name;   /* of all of it; "the file's settings" */
-    const char *change; /* the one of `set` that is new against `parent`; NULL: another */
-    const struct tune_setting *parent;
+    const char *change; /* the one of `set` that is tried; NULL: several, or none */
     const struct experiment *x;
     double *log_ratio, *ns; /* [rounds] over the file's settings in the same round; medians */
     double log;             /* of what it takes over the file's settings, as far as it is known */
@@ -137,8 +136,7 @@ uint32_t tune_merge(struct tune_search *, uint32_t base, const char **set, uint3
                     const char *change);
 /* A setting that was not there before; NULL: it was, or cannot be tried. */
 struct tune_setting *tune_add_setting(struct tune_search *, uint32_t base, const char **set,
-                                      uint32_t n, const struct tune_setting *parent,
-                                      const char *change, uint32_t pass);
+                                      uint32_t n, const char *change, uint32_t pass);
 /* Adds to a list all that differ from `from` in a value. */
 void tune_add_changes(struct tune_search *, const struct tune_setting *from, uint32_t pass,
                       struct tune_setting **list, uint32_t *n);

@@ -405,7 +405,7 @@ static struct tune_setting *draw_setting(struct search *q, bool random)
             memcpy(best_set, set, n * sizeof(*set));
         }
     }
-    return tune_add_setting(s, best_base, best_set, best_n, NULL, NULL, 2);
+    return tune_add_setting(s, best_base, best_set, best_n, NULL, 2);
 }
 
 static bool is_known(const struct search *q, const struct tune_setting *x)
@@ -481,7 +481,7 @@ static int take_rounds(struct search *q)
     int code;
 
     for (uint32_t i = 1; i < s->n_bases; i++) {
-        list[n] = tune_add_setting(s, i, NULL, 0, NULL, NULL, 1);
+        list[n] = tune_add_setting(s, i, NULL, 0, NULL, 1);
         n += list[n] != NULL;
     }
     code = try_alone(q, list, n);

@@ -32,6 +32,20 @@ static struct node *make_here(struct tree *tree, enum node_kind kind)
     return node_make(tree->arena, kind, &tree->root->location);
 }
 
+/* The maps of a list, which `of` in a matrix has to be; what is none is left out, and reported. */
+static const struct node *maps_of(struct tree *tree, const struct node *list, const char *of)
+{
+    struct node *maps = make_here(tree, NODE_LIST);
+
+    if (list != NULL && list->kind != NODE_LIST)
+        diag_error(tree->diag, &list->location, "such as [{moe.max_tokens: 128}]",
+                   "%s: in a matrix, a list of maps is expected", of);
+    for (uint32_t i = 0; list != NULL && list->kind == NODE_LIST && i < list->n; i++)
+        if (is_map(tree, list->item[i], of, "such as {moe.max_tokens: 128}"))
+            node_append(tree->arena, maps, NULL, list->item[i]);
+    return maps;
+}
+
 static void add_list(struct tree *tree, const char *of, struct node *key, struct node *list,
                      struct node *out)
 {
@@ -94,17 +108,13 @@ static void flatten(struct tree *tree, const char *of, const struct node *map,
 static struct node *read_rules(struct tree *tree, const struct node *lists,
                                const struct node *exclude)
 {
+    const struct node *maps = maps_of(tree, exclude, "exclude");
     struct node *rules = make_here(tree, NODE_LIST);
 
-    if (exclude != NULL && exclude->kind != NODE_LIST)
-        diag_error(tree->diag, &exclude->location, "such as [{moe.max_tokens: 128}]",
-                   "exclude: a list of maps is expected");
-    for (uint32_t i = 0; exclude != NULL && exclude->kind == NODE_LIST && i < exclude->n; i++) {
-        struct node *item = exclude->item[i];
+    for (uint32_t i = 0; i < maps->n; i++) {
+        struct node *item = maps->item[i];
         struct node *rule = node_make(tree->arena, NODE_MAP, &item->location);
 
-        if (!is_map(tree, item, "exclude", "such as {moe.max_tokens: 128}"))
-            continue;
         flatten(tree, "exclude", item, NULL, lists, rule);
         if (item->n == 0)
             diag_error(tree->diag, &item->location, NULL, "exclude: this leaves no run");
@@ -145,14 +155,11 @@ static void cross(struct tree *tree, const struct node *lists, const struct node
 
 static void add_included(struct tree *tree, const struct node *include, struct node *out)
 {
-    if (include != NULL && include->kind != NODE_LIST)
-        diag_error(tree->diag, &include->location, "such as [{moe.max_tokens: 512}]",
-                   "include: in a matrix, a list of maps is expected");
-    for (uint32_t i = 0; include != NULL && include->kind == NODE_LIST && i < include->n; i++) {
-        if (!is_map(tree, include->item[i], "include", "such as {moe.max_tokens: 512}"))
-            continue;
-        points_check_overrides(tree, include->item[i], "include");
-        node_append(tree->arena, out, NULL, include->item[i]);
+    const struct node *maps = maps_of(tree, include, "include");
+
+    for (uint32_t i = 0; i < maps->n; i++) {
+        points_check_overrides(tree, maps->item[i], "include");
+        node_append(tree->arena, out, NULL, maps->item[i]);
     }
 }
 

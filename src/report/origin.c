@@ -256,18 +256,19 @@ static void add_value(void *arg, const struct experiment_value *v)
     json_set_at(arg, v->path, parsed != NULL ? parsed : json_text(v->value));
 }
 
-static void add_shape(void *arg, const struct experiment_value *v)
+static json_t *experiment_json(const struct experiment *x)
 {
-    if (results_key_is_shape(v->path))
-        json_object_set_new(arg, v->path, json_text(v->value));
+    json_t *out = json_object();
+
+    experiment_visit(x, add_value, out);
+    return out;
 }
 
 json_t *result_shape(const struct experiment *x)
 {
-    json_t *out = json_object();
+    json_auto_t *all = experiment_json(x);
 
-    experiment_visit(x, add_shape, out);
-    return out;
+    return results_part(all, RESULTS_SHAPE);
 }
 
 /* Of "NAME=TEXT". */
@@ -310,10 +311,8 @@ static json_t *plugin_json(const struct epa_plugin *plugin)
 void result_put_origin(json_t *result, const struct session *s, const struct facts *facts)
 {
     const struct experiment *x = s->experiment;
-    json_t *experiment = json_object();
 
-    json_object_set_new(result, "experiment", experiment);
-    experiment_visit(x, add_value, experiment);
+    json_object_set_new(result, "experiment", experiment_json(x));
     json_object_set_new(result, "context", pairs_json(facts->context, facts->n_context));
     json_object_set_new(result, "machine", json_copy(facts->machine));
     json_object_set_new(result, "plugins",

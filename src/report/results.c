@@ -311,11 +311,6 @@ static bool is_of_part(enum results_part part, const char *key)
     return true;
 }
 
-bool results_key_is_shape(const char *key)
-{
-    return is_of_part(RESULTS_SHAPE, key);
-}
-
 static void flatten(const json_t *from, enum results_part part, const char *prefix, json_t *out)
 {
     for (struct json_walk it = {from}; json_next(&it);) {

@@ -91,9 +91,6 @@ enum results_part {
 /* The first thing in which two runs differ, as "bench.warmup: 20, and 10"; false: none. */
 bool results_differ(const struct results_run *a, const struct results_run *b, enum results_part,
                     char *what, uint32_t room);
-/* Of an experiment: it says what is to be done, and not by what (algorithm, transport, backend,
- * launcher), how long and under which name. */
-bool results_key_is_shape(const char *key);
 
 /* Adds a value as people write it; strings without quotes, unless `quoted`. */
 void results_add_value(struct text *, const json_t *, bool quoted);

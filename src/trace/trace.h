@@ -108,8 +108,6 @@ struct trace_written {
     char path[4096];     /* of the merged file; "": none */
     uint64_t iterations; /* that are in it */
     uint64_t slices, flows, dropped;
-    uint64_t cut;     /* ends of flows without the other, of iterations that are not kept */
-    uint32_t missing; /* ranks that left nothing */
     double event_ns;  /* what noting a slice takes; of the slowest rank */
     double busiest;   /* events of the busiest lane in an iteration */
     double error_ns;  /* that clocks may be off by; NAN: not known */

@@ -545,8 +545,6 @@ static void sum_up(const struct session *s, const struct gathered *g, struct tra
         .slices = g->slices,
         .flows = g->flows,
         .dropped = g->dropped,
-        .cut = g->cut,
-        .missing = g->missing,
         .busiest = (double)g->busiest,
     };
     for (uint32_t r = 0; r < s->experiment->ranks; r++) {

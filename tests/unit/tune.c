@@ -102,7 +102,7 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
     assert_int_equal(registry_create(NULL, &s.registry, &s.err), EPA_OK);
     assert_int_equal(tune_read_bases(&s), EPA_OK);
     s.delivers = tune_delivered(&s, s.base[0].x);
-    assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, NULL, 0));
+    assert_non_null(tune_add_setting(&s, 0, NULL, 0, NULL, 0));
     assert_int_equal(tune_search(&s), EXIT_OK);
     out = log_of(s.t.is_better ? s.t.best : s.t.setting[0]);
     snprintf(found, room, "%s%s, %u turns %u last %.1f s, %.3f..%.3f", s.t.is_better ? "" : "not ",
