@@ -12,8 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "op/op.h"
-
-enum { SCHEMA = 1 };
+#include "report/result.h"
 
 /* Collectives of other programs, which were imported. */
 static const char *const collective_head[] = {"collective", NULL, NULL};
@@ -99,9 +98,9 @@ static enum epa_status read_document(struct results *r, const char *path, json_t
     json_array_append_new(r->root, root);
     if (strcmp(json_text_at(root, "program"), "epa2a") != 0 || !json_is_array(runs))
         return epa_fail(err, EPA_ERR_CONFIG, "%s: not results that epa2a --json wrote", path);
-    if (schema != SCHEMA)
+    if (schema != RESULT_SCHEMA)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: schema %lld is not known; this program reads %d",
-                        path, (long long)schema, SCHEMA);
+                        path, (long long)schema, RESULT_SCHEMA);
     r->run = memory_grow(r->run, (r->n + json_array_size(runs) + 1) * sizeof(*r->run));
     for (struct json_walk run = {runs}; json_next(&run);) {
         if (status == EPA_OK)
