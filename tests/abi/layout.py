@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """The layout of all structs of the public headers, and the values of their enums, that go with one EPA_ABI.
 
-layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.txt, holds all of them and they are as they are now.
-layout.py compile WITH... HEADERS LAYOUT: each header compiles alone by the command WITH, and LAYOUT after them, as
-static assertions.
+layout.py check CC HEADERS LAYOUT: LAYOUT, tests/abi/layout.txt, has that number and the digest of what `show` prints.
+layout.py show CC HEADERS: each struct's size, the offset of each member, each constant.
+layout.py compile CC HEADERS WITH...: each header compiles alone by the command WITH, and all of them with what CC makes
+of them as static assertions.
 
 layout.py update: writes LAYOUT anew once a struct has changed, and raises EPA_ABI in plugin.h and `abi` in meson.build if
 LAYOUT had that number already. With --again the number is left: nobody has plugins of it yet."""
 import concurrent.futures
+import hashlib
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 
-HEAD = "# Made by layout.py, which says how it is changed: each struct with its size and the offsets of its members.\n"
 SAME = """#ifdef __cplusplus
 #define _Static_assert static_assert
 #endif
@@ -77,59 +77,51 @@ def members(by_place, entry, before="", base=0):
             yield from members(by_place, of, f"{before}{child.name()}.", at)
 
 
-def expressions_of(table):
-    """(expression, value) of all that is in a table."""
-    for group in re.sub(r"\n +", " ", table.removeprefix(HEAD)).splitlines():
-        name, *entries = group.split()
-        for entry in entries:
-            key, value = entry.split("=")
-            yield (f"sizeof(struct {name})" if key == "sizeof" else key if name == "values"
-                   else f"offsetof(struct {name}, {key})"), int(value)
-
-
 def layout(cc, headers):
-    """The table: a line, or some, for each struct, and the last for constants."""
+    """A line for each expression with its value."""
     by_place = tree(cc, headers)
-    structs = {e.name(): e for e in by_place.values()
-               if e.tag == "structure_type" and (e.name() or "").startswith("epa_") and "byte_size" in e.found}
-    groups = {name: [("sizeof", int(e.found["byte_size"], 0)), *members(by_place, e)] for name, e in sorted(structs.items())}
     abi = re.search(r"#define EPA_ABI (\d+)", pathlib.Path(headers, "epa2a/plugin.h").read_text("utf-8"))[1]
-    groups["values"] = [("EPA_ABI", abi), *sorted({(e.name(), int(e.found["const_value"], 0)) for e in by_place.values()
-                                                   if e.tag == "enumerator" and e.name().startswith("EPA_")})]
-    lines = (f"{name} {' '.join(f'{key}={value}' for key, value in group)}" for name, group in groups.items())
-    return HEAD + "".join(textwrap.fill(line, 140, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
-                          for line in lines)
+    found = {f"EPA_ABI == {abi}"}
+    for e in by_place.values():
+        name = e.name() or ""
+        if e.tag == "structure_type" and name.startswith("epa_") and "byte_size" in e.found:
+            found.add(f"sizeof(struct {name}) == {int(e.found['byte_size'], 0)}")
+            found |= {f"offsetof(struct {name}, {member}) == {at}" for member, at in members(by_place, e)}
+        elif e.tag == "enumerator" and name.startswith("EPA_"):
+            found.add(f"{name} == {int(e.found['const_value'], 0)}")
+    assert len(found) > 300, len(found)
+    return sorted(found)
 
 
-def number(text):
-    return int(re.search(r"EPA_ABI=(\d+)", text)[1])
+def digest(lines):
+    number = next(line.split()[-1] for line in lines if line.startswith("EPA_ABI "))
+    return f"EPA_ABI {number}: {hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}\n"
 
 
 def check(cc, headers, path):
-    have, now = pathlib.Path(path).read_text("utf-8"), layout([cc], headers)
-    lines, new = dict(expressions_of(have)), dict(expressions_of(now))
-    assert len(new) > 300, len(new)
-    if lines == new:
+    have, now = pathlib.Path(path).read_text("utf-8"), digest(layout([cc], headers))
+    if have == now:
         return 0
-    for sign, some, others in ("-", lines, new), ("+", new, lines):
-        print("".join(f"{sign}{e} == {v}\n" for e, v in some.items() if others.get(e) != v), end="")
-    if number(have) == number(now):
-        print(f"The public headers have changed, and EPA_ABI is still {number(now)}.")
-    print("Run tests/abi/layout.py update")
+    print(f"{path} has\n{have}and the public headers are\n{now}What `layout.py show` prints, here and of a checkout before, says "
+          "what has changed. Then run tests/abi/layout.py update")
     return 1
+
+
+def show(cc, headers):
+    print(*layout([cc], headers), sep="\n")
 
 
 def update(again):
     top = pathlib.Path(__file__).resolve().parent.parent.parent
-    path, now = top / "tests/abi/layout.txt", layout(["cc"], top / "src")
-    have = path.read_text("utf-8")
-    if have != now and not again and number(have) == number(now):
+    path, now = top / "tests/abi/layout.txt", digest(layout(["cc"], top / "src"))
+    have, number = path.read_text("utf-8"), int(now.split()[1][:-1])
+    if have != now and not again and have.split()[1] == now.split()[1]:
         for name, before in ("src/epa2a/plugin.h", "#define EPA_ABI "), ("meson.build", "abi = '"):
             file = top / name
             text = file.read_text("utf-8")
-            file.write_text(text.replace(f"{before}{number(now)}", f"{before}{number(now) + 1}"), "utf-8")
-        now = layout(["cc"], top / "src")
-        assert number(now) == number(have) + 1
+            file.write_text(text.replace(f"{before}{number}", f"{before}{number + 1}"), "utf-8")
+        now = digest(layout(["cc"], top / "src"))
+        assert now.split()[1] == f"{number + 1}:"
     path.write_text(now, "utf-8")
 
 
@@ -142,14 +134,13 @@ def alone(command, headers, text):
                               text=True, check=False)
 
 
-def compile_each(*args):
-    *command, headers, path = args
+def compile_each(cc, headers, *command):
     ends = (".h", ".cuh") if "nvcc" in pathlib.Path(command[0]).name else (".h",)
     paths, bad = public(headers, *ends), 0
     assert len(paths) >= 10, paths
     texts = {str(path.relative_to(headers)): including(headers, [path]) for path in paths}
     texts["all of them and the layout"] = including(headers, paths) + "#include <stddef.h>\n" + \
-        SAME + "".join(f"SAME({e}, {v})\n" for e, v in expressions_of(pathlib.Path(path).read_text("utf-8")))
+        SAME + "".join(f"SAME({line.replace(' == ', ', ')})\n" for line in layout([cc], headers))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for name, done in zip(texts, pool.map(lambda text: alone(command, headers, text), texts.values())):
             if done.returncode != 0:
@@ -161,4 +152,4 @@ def compile_each(*args):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["update"]:
         sys.exit(update("--again" in sys.argv))
-    sys.exit({"check": check, "compile": compile_each}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit({"check": check, "show": show, "compile": compile_each}[sys.argv[1]](*sys.argv[2:]))
