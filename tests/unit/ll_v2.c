@@ -9,9 +9,6 @@
 #include "../../plugins/common/algo_host.h"
 #include <epa2a/both.h>
 
-#include <pthread.h>
-#include <sched.h>
-
 LAYOUTS(ll_layout, ll_config, ll_layout_make)
 
 static struct ll_config config_of(int wire, int layout, uint32_t buffers)
@@ -234,25 +231,29 @@ struct way_times {
     double first[ALGO_WAYS];                        /* more, in the first cycle */
 };
 
-/* Trials until all is settled; others: of the ranks, which wait for each other in a dispatch. */
-static enum epa_status try_ways(struct algo_host *h, const struct way_times *x,
-                                uint32_t trials[ALGO_WAYS], pthread_barrier_t *others)
+/* A trial, of the next epoch; false once all is settled, or with an error. */
+static bool try_way(struct algo_host *h, const struct way_times *x, uint32_t trials[ALGO_WAYS],
+                    uint64_t epoch)
+{
+    enum epa_status status = algo_set_store(h, epoch);
+    uint32_t way = way_of(h);
+    uint64_t trial = epoch - h->tuner.first;
+
+    assert_int_equal(status, EPA_OK);
+    if (h->tuner.ways == 0)
+        return false;
+    h->tuner.ns[ALGO_DISPATCH][trial] = x->dispatch[way];
+    h->tuner.ns[ALGO_DISPATCH][trial] += h->tuner.cycles == 0 ? x->first[way] : 0;
+    h->tuner.ns[ALGO_COMBINE][trial] = x->combine[way];
+    trials[way]++;
+    return true;
+}
+
+static void try_ways(struct algo_host *h, const struct way_times *x, uint32_t trials[ALGO_WAYS])
 {
     algo_choose_store(h, ALGO_NONTEMPORAL_AUTO, 1, true, 0);
-    for (uint64_t epoch = 1;; epoch++) {
-        enum epa_status status = algo_set_store(h, epoch);
-        uint32_t way = way_of(h);
-        uint64_t trial = epoch - h->tuner.first;
-
-        if (status != EPA_OK || h->tuner.ways == 0)
-            return status;
-        h->tuner.ns[ALGO_DISPATCH][trial] = x->dispatch[way];
-        h->tuner.ns[ALGO_DISPATCH][trial] += h->tuner.cycles == 0 ? x->first[way] : 0;
-        h->tuner.ns[ALGO_COMBINE][trial] = x->combine[way];
-        trials[way]++;
-        if (others != NULL)
-            pthread_barrier_wait(others);
-    }
+    for (uint64_t epoch = 1; try_way(h, x, trials, epoch); epoch++)
+        ;
 }
 
 TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
@@ -271,7 +272,7 @@ TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
         uint32_t trials[ALGO_WAYS] = {0};
         struct algo_host h = {0};
 
-        assert_int_equal(try_ways(&h, &cases[i].times, trials, NULL), EPA_OK);
+        try_ways(&h, &cases[i].times, trials);
         assert_int_equal(way_of(&h), cases[i].way);
     }
 }
@@ -283,54 +284,49 @@ TEST(ways_of_storing_that_are_near_each_other_are_tried_again)
     uint32_t trials[ALGO_WAYS] = {0};
     struct algo_host h = {0};
 
-    assert_int_equal(try_ways(&h, &times, trials, NULL), EPA_OK);
+    try_ways(&h, &times, trials);
     assert_int_equal(way_of(&h), 0);
     assert_int_equal(trials[1], 2 * ALGO_TURN);
     assert_int_equal(trials[0], 2 * ALGO_TURN * ALGO_CYCLES);
 }
 
-/* Ranks of one node, each in a thread of its own, and the words between them. */
+/* Ranks of one node, and the words between them. A rank that waits lets the other go on. */
 enum { TUNERS = 2 };
 
 struct tuner {
     struct epa_transport t; /* first */
     struct algo_host h;
-    const struct way_times *times;
-    pthread_barrier_t *others;
-    enum epa_status status;
+    struct way_times times;
+    uint64_t epoch, word[ALGO_WAYS * TUNERS];
 };
 
-static uint64_t tuner_words[TUNERS][ALGO_WAYS * TUNERS];
+static struct tuner tuners[TUNERS];
+
+static bool tuner_goes_on(struct tuner *x)
+{
+    uint32_t trials[ALGO_WAYS] = {0};
+
+    return try_way(&x->h, &x->times, trials, ++x->epoch);
+}
 
 static enum epa_status signal_tuner(struct epa_transport *t, uint32_t signal, uint64_t value,
                                     enum epa_signal_op op, uint32_t peer)
 {
-    (void)t, (void)op;
-    __atomic_store_n(&tuner_words[peer][signal], value, __ATOMIC_RELEASE);
+    tuners[peer].word[signal] = value;
     return EPA_OK;
 }
 
 static uint64_t read_tuner(struct epa_transport *t, uint32_t signal)
 {
-    return __atomic_load_n(&tuner_words[t->rank][signal], __ATOMIC_ACQUIRE);
+    return ((struct tuner *)t)->word[signal];
 }
 
 static enum epa_status wait_tuner(struct epa_transport *t, uint32_t signal,
                                   enum epa_compare compare, uint64_t value, uint64_t timeout_ns)
 {
-    (void)compare, (void)timeout_ns;
-    while (read_tuner(t, signal) < value)
-        sched_yield();
+    while (read_tuner(t, signal) < value && tuner_goes_on(&tuners[1 - t->rank]))
+        ;
     return EPA_OK;
-}
-
-static void *run_tuner(void *arg)
-{
-    struct tuner *tuner = arg;
-    uint32_t trials[ALGO_WAYS] = {0};
-
-    tuner->status = try_ways(&tuner->h, tuner->times, trials, tuner->others);
-    return NULL;
 }
 
 TEST(ranks_of_a_node_choose_the_store_by_the_sum_of_their_times)
@@ -349,28 +345,18 @@ TEST(ranks_of_a_node_choose_the_store_by_the_sum_of_their_times)
     };
 
     for (size_t i = 0; i < LENGTH(cases); i++) {
-        struct tuner *tuner = calloc(TUNERS, sizeof(*tuner));
-        pthread_barrier_t others;
-        pthread_t thread[TUNERS];
+        for (uint32_t r = 0; r < TUNERS; r++) {
+            struct tuner *x = &tuners[r];
 
-        pthread_barrier_init(&others, NULL, TUNERS);
-        memset(tuner_words, 0, sizeof(tuner_words));
-        for (uint32_t r = 0; r < TUNERS; r++) {
-            tuner[r].t = (struct epa_transport){.ops = &ops, .rank = r, .size = TUNERS};
-            tuner[r].h.t = &tuner[r].t;
-            tuner[r].h.world = (struct epa_world){.rank = r, .size = TUNERS};
-            tuner[r].times = &cases[i].times[r];
-            tuner[r].others = &others;
+            *x = (struct tuner){.t = {.ops = &ops, .rank = r, .size = TUNERS},
+                                .h = {.t = &x->t, .world = {.rank = r, .size = TUNERS}},
+                                .times = cases[i].times[r]};
+            algo_choose_store(&x->h, ALGO_NONTEMPORAL_AUTO, 1, true, 0);
         }
-        for (uint32_t r = 0; r < TUNERS; r++)
-            assert_int_equal(pthread_create(&thread[r], NULL, run_tuner, &tuner[r]), 0);
-        for (uint32_t r = 0; r < TUNERS; r++)
-            assert_int_equal(pthread_join(thread[r], NULL), 0);
         for (uint32_t r = 0; r < TUNERS; r++) {
-            assert_int_equal(tuner[r].status, EPA_OK);
-            assert_int_equal(way_of(&tuner[r].h), cases[i].way);
+            while (tuner_goes_on(&tuners[r]))
+                ;
+            assert_int_equal(way_of(&tuners[r].h), cases[i].way);
         }
-        pthread_barrier_destroy(&others);
-        free(tuner);
     }
 }
