@@ -1,5 +1,5 @@
-/* The ready words of ag_gemm_2d on hosts: N ranks, P of them on each node (of the last maybe
- * fewer), make E calls with B buffer sets and no barrier. A rank's rows are C chunks. Chunk x of
+/* The ready words of ag_gemm_2d on hosts, and those of allgather: N ranks, P of them on each node (of
+ * the last maybe fewer), make E calls with B buffer sets and no barrier. A rank's rows are C chunks. Chunk x of
  * source s reaches each rank from one other, its sender: s itself, or, by TWO and from another
  * node, the rank of the receiver's node that has the place of s in its own. Senders store to
  * ranks of their node, or, by PULL, these load; elsewhere, and by FAR within nodes too, rows and
@@ -12,8 +12,12 @@
  * once, as who waits for it may look late. A rank's chunks are placed at a time, as its workers
  * may do, one of them passes on what is placed, and one tile reads the rows of all ranks.
  *
+ * In allgather (GATHER) the set is the output: puts go straight to it, from the own part of the
+ * sender's, where own rows are before the call begins; and tiles read it until the next call begins.
+ *
  * Given by -D: N, P, E, B, C, TWO, PULL, FAR, SCALES (with 0 rows have none), ROWS (a bit for
- * each rank that has rows), and at most one MUTANT_*. */
+ * each rank that has rows), GATHER, SLOW (1: what rank 0 does between two calls takes until all
+ * others have ended the first), and at most one MUTANT_*. */
 
 #include "common.pml"
 
@@ -29,7 +33,8 @@
 #define SIGNALS(from, to, x) (SENDS(from, to, x) && IN_REACH(from, to))
 #define PUTS(from, to, x) (SENDS(from, to, x) && !IN_REACH(from, to))
 #define OWN(p, x) (SOURCE(x) == p)
-#define ARRIVES_BY_PUT(p, x) (!OWN(p, x) && !IN_REACH(FROM(SOURCE(x), p), p))
+#define IS_PLACED(p, x) (GATHER && OWN(p, x)) /* before the call */
+#define ARRIVES_BY_PUT(p, x) (!GATHER && !OWN(p, x) && !IN_REACH(FROM(SOURCE(x), p), p))
 #define ARRIVES_BY_STORES(p, x) (!OWN(p, x) && !PULL && !ARRIVES_BY_PUT(p, x))
 
 #define TORN 32
@@ -44,12 +49,20 @@
 #define DONE 3
 
 byte panel[N * B * K]; /* what tiles read */
-byte raw[N * B * K], raw_scales[N * B * K]; /* where puts land */
+#if GATHER
+#define raw panel
+#define A(p, e, x) panel[AT(p, e, x)]
+#else
+byte raw[N * B * K]; /* where puts land */
+#define A(p, e, x) a[p]
+#endif
+byte raw_scales[N * B * K];
 byte a[N]; /* a rank's own rows, which its puts read */
 byte word[N * K], state[N * K];
 byte rows_put[N * N * K], scales_put[N * N * K]; /* on their way: the call */
 byte on_way[N];          /* how many of them */
 byte placed[N], done[N]; /* chunks */
+byte ended[N]; /* calls */
 bool inside[N];
 
 #define SEEN(x) \
@@ -91,7 +104,7 @@ end:
         inside[p] && rows_put[PUT(p, q, x)] != 0 && BEFORE_ROWS(PUT(p, q, x)) ->
         e = rows_put[PUT(p, q, x)];
         /* What is put has stayed as it was. */
-        assert((OWN(p, x) -> a[p] : raw[AT(p, e, x)]) == e);
+        assert((OWN(p, x) -> A(p, e, x) : raw[AT(p, e, x)]) == e);
         raw[AT(q, e, x)] = e;
         raise(q, x);
         rows_put[PUT(p, q, x)] = 0;
@@ -100,6 +113,8 @@ end:
     }
     od
 }
+
+#define HAS_ENDED(q) (ended[q] >= e)
 
 #define EACH_RANK(...) EACH(q, N, __VA_ARGS__)
 
@@ -110,7 +125,8 @@ inline put_to(x, q)
         assert(rows_put[PUT(p, q, x)] == 0); /* two calls' words would not be in order */
         rows_put[PUT(p, q, x)] = e;
         scales_put[PUT(p, q, x)] = e * SCALES;
-        on_way[p] = on_way[p] + 1 + SCALES
+        on_way[p] = on_way[p] + 1 + SCALES;
+        IF(MUTANT_PUT_EARLY, raise(q, x))
     :: PUTS(p, q, x) && !HAS_ROWS(x) -> raise(q, x)
     :: else
     fi
@@ -118,7 +134,7 @@ inline put_to(x, q)
 
 inline store_to(x, q, value)
 {
-    IF(q == p || (SIGNALS(p, q, x) && !PULL), panel[AT(q, e, x)] = value)
+    IF((q == p && !IS_PLACED(p, x)) || (SIGNALS(p, q, x) && !PULL), panel[AT(q, e, x)] = value)
 }
 
 inline signal_to(x, q)
@@ -130,7 +146,7 @@ inline signal_to(x, q)
 inline look(x)
 {
     if
-    :: OWN(p, x) -> assert(a[p] == e)
+    :: OWN(p, x) -> assert(A(p, e, x) == e)
     :: ARRIVES_BY_PUT(p, x) ->
         assert(raw[AT(p, e, x)] == e);
         assert(!SCALES || raw_scales[AT(p, e, x)] == e)
@@ -188,6 +204,7 @@ inline read_rows()
 
 inline begin_call()
 {
+    IF(GATHER && e > 1, e--; read_rows(); e++);
     a[p] = e;
     EACH(x, K,
         STATE(x) = AWAITED;
@@ -206,6 +223,11 @@ proctype Rank(byte p)
     :: e < E ->
         atomic {
             e++;
+#if GATHER
+            EACH(x, K, IF(IS_PLACED(p, x), A(p, e, x) = e))
+        };
+        atomic {
+#endif
             begin_call()
         };
         do
@@ -222,7 +244,11 @@ proctype Rank(byte p)
         :: atomic { tile == 2 && done[p] == K -> break }
         od;
         (MUTANT_NO_QUIET || on_way[p] == 0);
-        inside[p] = (MUTANT_NO_QUIET && e == E)
+        atomic {
+            inside[p] = (MUTANT_NO_QUIET && !GATHER && e == E);
+            ended[p] = e * SLOW
+        };
+        IF(SLOW && p == 0, OF_ALL(HAS_ENDED))
     :: else -> break
     od
 }
