@@ -17,7 +17,7 @@ enum {
     HELD = 24, /* operations of a lane, with marks */
     PAGE = 4096,
     REGION = PAGE + HEAP + WRITERS * PART, /* signals, heap, what is put */
-    DIRECT = 1,
+    DIRECT = 100,
 };
 
 enum kind { COPY, SET, ADD, MARK };
@@ -36,7 +36,8 @@ struct held_copies {
     struct proxy_copies base; /* first */
     struct operation held[PROXY_LANES][HELD];
     uint64_t first[PROXY_LANES], next[PROXY_LANES]; /* of those held */
-    uint64_t marked[PROXY_LANES], random;
+    uint64_t marked[PROXY_LANES];
+    struct rank dice; /* its random numbers are the proxy's thread's own */
     bool reaches;
     uint64_t fail_at; /* operation of lane IN; 0: none */
     uint32_t stopped; /* kernels were told to leave */
@@ -48,7 +49,7 @@ struct gpu {
     struct held_copies copies;
     struct epa_descriptor slot[2][SLOTS];
     _Alignas(64) uint64_t taken[2], ticket[2];
-    struct epa_host_ring ring[2];
+    struct epa_host_ring ring; /* of kernels; the host asks for nothing */
     char payload[SLOTS][EPA_RING_PAYLOAD];
     bool far[RANKS_MOST];
     uint64_t *signal;
@@ -60,12 +61,6 @@ struct gpu {
 static struct held_copies *held_of(struct proxy_copies *copies)
 {
     return (struct held_copies *)copies;
-}
-
-static uint64_t draw_of(struct held_copies *h, uint64_t n)
-{
-    h->random = h->random * 6364136223846793005u + 1442695040888963407u;
-    return (h->random >> 33) % n;
 }
 
 static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t bytes)
@@ -104,7 +99,7 @@ static void run_operation(struct held_copies *h, enum proxy_lane lane, struct op
 
 static enum epa_status hold(struct held_copies *h, enum proxy_lane lane, struct operation o)
 {
-    if (h->next[lane] - h->first[lane] == HELD || draw_of(h, 8) == 0)
+    if (h->next[lane] - h->first[lane] == HELD || draw(&h->dice, 8) == 0)
         return EPA_AGAIN;
     if (lane == PROXY_IN && h->base.queued[lane] + 1 == h->fail_at)
         return EPA_ERR_SYSTEM;
@@ -152,7 +147,7 @@ static void run_some(struct held_copies *h, enum proxy_lane lane)
     while (h->first[lane] + n < h->next[lane] &&
            h->held[lane][(h->first[lane] + n) % HELD].kind == COPY)
         n++;
-    pick = h->first[lane] + (n > 1 ? draw_of(h, n) : 0);
+    pick = h->first[lane] + (n > 1 ? draw(&h->dice, n) : 0);
     if (!h->held[lane][pick % HELD].done)
         run_operation(h, lane, &h->held[lane][pick % HELD]);
     while (h->first[lane] < h->next[lane] && h->held[lane][h->first[lane] % HELD].done)
@@ -164,7 +159,7 @@ static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane l
 {
     struct held_copies *h = held_of(copies);
 
-    while (h->first[lane] < h->next[lane] && draw_of(h, 4) != 0)
+    while (h->first[lane] < h->next[lane] && draw(&h->dice, 4) != 0)
         run_some(h, lane);
     *out = h->marked[lane];
     return EPA_OK;
@@ -183,58 +178,56 @@ static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
 /* Over a transport that takes no such memory nothing is promised. */
 static bool is_direct(const struct rank *r)
 {
-    return r->promise->value == DIRECT;
+    return r->promise->value >= DIRECT;
 }
 
 static bool open_gpu(struct gpu *g, struct rank *r)
 {
     const struct epa_transport_plugin *net = r->subject->plugin;
     struct epa_error err = {EPA_OK, ""};
+    const struct proxy_copies calls = {.enter = enter,
+                                       .leave = leave,
+                                       .reach = reach,
+                                       .copy = copy,
+                                       .set = set,
+                                       .add = add,
+                                       .mark = mark,
+                                       .done = count_done,
+                                       .explain = explain,
+                                       .stop_kernels = stop_kernels};
     struct proxy_params params = {.boot = r->boot,
-                                  .net = r->subject->plugin,
+                                  .net = net,
                                   .net_config = r->subject->config,
                                   .far = g->far,
                                   .copies = &g->copies.base,
                                   .heap_bytes = HEAP,
                                   .signals = SIGNALS,
-                                  .hold_acks_ns = g->hold_acks_ns};
+                                  /* ranks need not do it alike */
+                                  .hold_acks_ns =
+                                      g->hold_acks_ns != 0 ? g->hold_acks_ns : r->me % 3 * 100000};
 
     if (is_direct(r) && (net->takes == NULL ||
                          net->takes(r->boot, r->subject->config, EPA_MEMORY_HOST, &err) != EPA_OK))
         return false;
     g->r = r;
-    if (params.hold_acks_ns == 0)
-        params.hold_acks_ns = r->me % 3 * 100000; /* ranks need not do it alike */
     g->region = aligned_alloc(PAGE, REGION);
     if (!claim(r, g->region != NULL, "no memory"))
         return false;
     memset(g->region, 0, REGION);
-    g->signal = (uint64_t *)(void *)g->region;
-    g->heap = g->region + PAGE;
+    params.signal = g->signal = (uint64_t *)(void *)g->region;
+    params.heap = g->heap = g->region + PAGE;
     g->own = g->heap + HEAP;
     if (is_direct(r))
-        params.region =
-            (struct proxy_region){.base = g->region, .bytes = REGION, .memory = EPA_MEMORY_HOST};
-    params.signal = g->signal;
-    g->copies.base = (struct proxy_copies){.enter = enter,
-                                           .leave = leave,
-                                           .reach = reach,
-                                           .copy = copy,
-                                           .set = set,
-                                           .add = add,
-                                           .mark = mark,
-                                           .done = count_done,
-                                           .explain = explain,
-                                           .stop_kernels = stop_kernels};
-    g->copies.random = r->me;
+        params.region = (struct proxy_region){g->region, REGION, EPA_MEMORY_HOST};
+    g->copies.base = calls;
+    g->copies.dice.random = r->me;
     g->copies.reaches = r->me % 2 == 0 && g->hold_acks_ns == 0;
     for (uint32_t i = 0; i < r->size; i++)
         g->far[i] = i != r->me;
     for (uint32_t i = 0; i < 2; i++)
-        g->ring[i] = (struct epa_host_ring){g->slot[i], &g->taken[i], &g->ticket[i],
-                                            i == 0 ? g->payload[0] : NULL, SLOTS};
-    params.heap = g->heap;
-    memcpy(params.ring, g->ring, sizeof(params.ring));
+        params.ring[i] = (struct epa_host_ring){g->slot[i], &g->taken[i], &g->ticket[i],
+                                                i == 0 ? g->payload[0] : NULL, SLOTS};
+    g->ring = params.ring[0];
     return claim(r, proxy_start(&params, &g->proxy, &err) == EPA_OK, "%s", err.text);
 }
 
@@ -251,45 +244,56 @@ static void nap(void)
 }
 
 /* As kernels do: waits where the ring is full. */
-static void ask(struct gpu *g, uint32_t ring, struct epa_descriptor what)
+static void ask(struct gpu *g, struct epa_descriptor what)
 {
-    while (!epa_ring_write(&g->ring[ring], &what) && proxy_status(g->proxy) == EPA_OK)
+    while (!epa_ring_write(&g->ring, &what) && proxy_status(g->proxy) == EPA_OK)
         nap();
 }
 
 static void ask_signal(struct gpu *g, uint32_t op, uint32_t peer, uint32_t signal, uint64_t value)
 {
-    ask(g, 0, (struct epa_descriptor){.op = op, .peer = peer, .value = value, .signal = signal});
+    ask(g, (struct epa_descriptor){.op = op, .peer = peer, .value = value, .signal = signal});
 }
 
 /* With a signal, unless its value is 0. */
-static void ask_put(struct gpu *g, uint32_t ring, uint32_t peer, uint64_t dst, const void *src,
-                    uint64_t bytes, uint32_t signal, uint64_t value)
+static void ask_put(struct gpu *g, uint32_t peer, uint64_t dst, const void *src, uint64_t bytes,
+                    uint32_t signal, uint64_t value)
 {
-    ask(g, ring,
-        (struct epa_descriptor){
-            .op = EPA_RING_PUT | (value != 0 ? EPA_RING_SET : 0u) |
-                  (bytes <= EPA_RING_PAYLOAD && value != 0 ? EPA_RING_INLINE : 0u),
-            .peer = peer,
-            .dst = dst,
-            .src = src,
-            .bytes = bytes,
-            .value = value,
-            .signal = signal});
+    ask(g, (struct epa_descriptor){
+               .op = EPA_RING_PUT | (value != 0 ? EPA_RING_SET : 0u) |
+                     (bytes <= EPA_RING_PAYLOAD && value != 0 ? EPA_RING_INLINE : 0u),
+               .peer = peer,
+               .dst = dst,
+               .src = src,
+               .bytes = bytes,
+               .value = value,
+               .signal = signal});
 }
 
-static uint64_t await_word(struct gpu *g, uint32_t signal, uint64_t least)
+/* Until a word is as large, or the proxy has failed. */
+static uint64_t await_at(struct gpu *g, const uint64_t *word, uint64_t least)
 {
     uint64_t begun = epa_now_ns(), value;
 
-    while ((value = __atomic_load_n(&g->signal[signal], __ATOMIC_ACQUIRE)) < least &&
+    while ((value = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < least &&
            proxy_status(g->proxy) == EPA_OK) {
-        if (!claim(g->r, epa_now_ns() - begun < DEFAULT_TIMEOUT_NS, "signal %u is %llu, wants %llu",
-                   signal, (unsigned long long)value, (unsigned long long)least))
+        if (!claim(g->r, epa_now_ns() - begun < DEFAULT_TIMEOUT_NS, "a word is %llu, wants %llu",
+                   (unsigned long long)value, (unsigned long long)least))
             break;
         nap();
     }
     return value;
+}
+
+/* What has been put is there, all of it `byte`. */
+static void has_come(struct gpu *g, const char *here, uint64_t bytes, char byte, uint64_t round)
+{
+    uint64_t wrong = 0;
+
+    for (uint64_t i = 0; i < bytes; i++)
+        wrong += here[i] != byte;
+    claim(g->r, wrong == 0, "round %llu: %llu bytes of %llu are wrong", (unsigned long long)round,
+          (unsigned long long)wrong, (unsigned long long)bytes);
 }
 
 /* ---- puts with signals, of any size, from several threads ---- */
@@ -333,8 +337,8 @@ static void *write_rounds(void *arg)
 
         for (uint64_t i = 0; i < bytes; i++)
             own[i] = byte_of(r->me, w->number, round, i);
-        ask_put(g, 0, to, part_of(r->me, w->number), own, bytes, signal, round);
-        await_word(g, signal, round);
+        ask_put(g, to, part_of(r->me, w->number), own, bytes, signal, round);
+        await_at(g, &g->signal[signal], round);
         bytes = bytes_of(from, w->number, round);
         for (uint64_t i = 0; i < bytes; i++)
             wrong += here[i] != byte_of(from, w->number, round, i);
@@ -342,126 +346,104 @@ static void *write_rounds(void *arg)
               (unsigned long long)round, w->number, (unsigned long long)wrong,
               (unsigned long long)bytes);
         ask_signal(g, EPA_RING_SET, from, answered, round);
-        await_word(g, answered, round);
+        await_at(g, &g->signal[answered], round);
     }
     return NULL;
 }
 
-static void let_kernels_put(struct rank *r)
+static void let_kernels_put(struct gpu *g)
 {
-    struct gpu g = {.r = r};
+    struct rank *r = g->r;
     struct writer writer[WRITERS];
     pthread_t thread[WRITERS];
 
-    if (!open_gpu(&g, r))
-        return;
     for (uint32_t i = 0; i < WRITERS; i++) {
-        writer[i] = (struct writer){&g, i};
+        writer[i] = (struct writer){g, i};
         claim(r, pthread_create(&thread[i], NULL, write_rounds, &writer[i]) == 0, "no thread");
     }
     for (uint32_t i = 0; i < WRITERS; i++)
         pthread_join(thread[i], NULL);
-    close_gpu(&g);
 }
 
 /* ---- order ---- */
 
 /* Word 0 counts up without an answer, through a ring that is full; then word 1 has the sum, or,
  * where data go straight, the word of each peer the last value. */
-static void count_without_answers(struct rank *r)
+static void count_without_answers(struct gpu *g)
 {
-    struct gpu g = {.r = r};
+    struct rank *r = g->r;
     uint64_t n = 120, seen = 0, sum = (r->size - 1) * n * (n + 1) / 2;
     bool adds = !is_direct(r);
 
-    if (!open_gpu(&g, r))
-        return;
     for (uint64_t i = 1; i <= n; i++) {
-        uint64_t now = __atomic_load_n(&g.signal[0], __ATOMIC_ACQUIRE);
+        uint64_t now = __atomic_load_n(&g->signal[0], __ATOMIC_ACQUIRE);
 
         claim(r, now >= seen, "signal 0 fell from %llu to %llu", (unsigned long long)seen,
               (unsigned long long)now);
         seen = now;
-        ask_signal(&g, EPA_RING_SET, next_of(r), 0, i);
+        ask_signal(g, EPA_RING_SET, next_of(r), 0, i);
         for (uint32_t peer = 0; peer < r->size; peer++)
             if (peer != r->me)
-                ask_signal(&g, adds ? EPA_RING_ADD : EPA_RING_SET, peer, 1 + (adds ? 0 : r->me), i);
+                ask_signal(g, adds ? EPA_RING_ADD : EPA_RING_SET, peer, 1 + (adds ? 0 : r->me), i);
     }
-    await_word(&g, 0, n);
+    await_at(g, &g->signal[0], n);
     for (uint32_t peer = 0; peer < r->size; peer++)
         if (adds || peer != r->me)
-            await_word(&g, 1 + (adds ? 0 : peer), adds ? sum : n);
-    claim(r, g.signal[0] == n && (!adds || g.signal[1] == sum), "signals %llu and %llu",
-          (unsigned long long)g.signal[0], (unsigned long long)g.signal[1]);
-    close_gpu(&g);
+            await_at(g, &g->signal[1 + (adds ? 0 : peer)], adds ? sum : n);
+    claim(r, g->signal[0] == n && (!adds || g->signal[1] == sum), "signals %llu and %llu",
+          (unsigned long long)g->signal[0], (unsigned long long)g->signal[1]);
 }
 
 /* A put, a signal for it after a fence; then a fence, and a put that is polled by itself: when it
  * is seen, so is the signal. Messages between are long, so that copies of both are under way. */
-static void put_fence_put(struct rank *r)
+static void put_fence_put(struct gpu *g)
 {
-    struct gpu g = {.r = r};
+    struct rank *r = g->r;
     uint32_t to = next_of(r), from = previous_of(r);
     uint64_t *mark;
     char *own;
 
-    if (!open_gpu(&g, r))
-        return;
-    own = g.own;
+    own = g->own;
     mark = (uint64_t *)(void *)own;
     for (uint64_t round = 1; round <= 20; round++) {
-        char *here = g.heap + part_of(from, 0);
-        uint64_t wrong = 0;
+        char *here = g->heap + part_of(from, 0);
 
         *mark = round;
         memset(own + PART, (int)round, PART);
-        ask_put(&g, 0, to, part_of(r->me, 0) + 8, own + PART, PART - 8, 0, 0);
-        ask_signal(&g, EPA_RING_FENCE, to, 0, 0);
-        ask_signal(&g, EPA_RING_SET, to, 2, round);
-        ask_signal(&g, EPA_RING_FENCE, to, 0, 0);
-        ask_put(&g, 0, to, part_of(r->me, 0), mark, 8, 0, 0);
-        while (__atomic_load_n((uint64_t *)(void *)here, __ATOMIC_ACQUIRE) < round &&
-               proxy_status(g.proxy) == EPA_OK)
-            nap();
-        claim(r, __atomic_load_n(&g.signal[2], __ATOMIC_ACQUIRE) >= round,
+        ask_put(g, to, part_of(r->me, 0) + 8, own + PART, PART - 8, 0, 0);
+        ask_signal(g, EPA_RING_FENCE, to, 0, 0);
+        ask_signal(g, EPA_RING_SET, to, 2, round);
+        ask_signal(g, EPA_RING_FENCE, to, 0, 0);
+        ask_put(g, to, part_of(r->me, 0), mark, 8, 0, 0);
+        await_at(g, (uint64_t *)(void *)here, round);
+        claim(r, __atomic_load_n(&g->signal[2], __ATOMIC_ACQUIRE) >= round,
               "round %llu: what came after a fence was there first", (unsigned long long)round);
-        for (size_t i = 8; i < PART; i++)
-            wrong += here[i] != (char)round;
-        claim(r, wrong == 0, "round %llu: %llu bytes put before a fence are missing",
-              (unsigned long long)round, (unsigned long long)wrong);
-        ask_signal(&g, EPA_RING_SET, from, 3, round);
-        await_word(&g, 3, round);
+        has_come(g, here + 8, PART - 8, (char)round, round);
+        ask_signal(g, EPA_RING_SET, from, 3, round);
+        await_at(g, &g->signal[3], round);
     }
-    close_gpu(&g);
 }
 
 /* Puts whose data are in the ring, many times as many as it has places, to a byte range of each. */
-static void put_from_places(struct rank *r)
+static void put_from_places(struct gpu *g)
 {
-    struct gpu g = {.r = r};
-    uint64_t n = 200, bytes = 512, wrong = 0;
+    struct rank *r = g->r;
+    uint64_t n = 200, bytes = 512;
     uint32_t to = next_of(r), from = previous_of(r);
-    const char *here;
     char data[512];
 
-    if (!open_gpu(&g, r))
-        return;
     for (uint64_t i = 0; i < n; i++) {
         memset(data, (int)(i + r->me), bytes);
-        ask(&g, 0,
-            (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_INLINE,
-                                    .peer = to,
-                                    .dst = part_of(r->me, 0) + i * bytes,
-                                    .src = data,
-                                    .bytes = bytes});
+        ask(g, (struct epa_descriptor){.op = EPA_RING_PUT | EPA_RING_INLINE,
+                                       .peer = to,
+                                       .dst = part_of(r->me, 0) + i * bytes,
+                                       .src = data,
+                                       .bytes = bytes});
     }
-    ask_signal(&g, EPA_RING_SET, to, 5, 1);
-    await_word(&g, 5, 1);
-    here = g.heap + part_of(from, 0);
-    for (uint64_t i = 0; i < n * bytes; i++)
-        wrong += here[i] != (char)(i / bytes + from);
-    claim(r, wrong == 0, "%llu bytes are wrong", (unsigned long long)wrong);
-    close_gpu(&g);
+    ask_signal(g, EPA_RING_SET, to, 5, 1);
+    await_at(g, &g->signal[5], 1);
+    for (uint64_t i = 0; i < n; i++)
+        has_come(g, g->heap + part_of(from, 0) + i * bytes, bytes, (char)(i + from), i);
 }
 
 /* ---- acknowledgements ---- */
@@ -515,66 +497,13 @@ static void answers_acknowledge(struct rank *r)
     for (uint64_t i = 1; i <= n; i++) {
         if (r->me == 0)
             ask_signal(&g, EPA_RING_SET, 1, 0, i);
-        await_word(&g, 0, i);
+        await_at(&g, &g.signal[0], i);
         if (r->me == 1)
             ask_signal(&g, EPA_RING_SET, 0, 0, i);
     }
     acks = __atomic_load_n(&counted[r->me].acks, __ATOMIC_RELAXED);
     claim(r, acks < n / 4, "%llu of %llu messages were acknowledged by a signal",
           (unsigned long long)acks, (unsigned long long)n);
-    close_gpu(&g);
-}
-
-/* ---- what the host asks for ---- */
-
-static uint64_t await_count(struct gpu *g, const uint64_t *count, uint64_t least)
-{
-    uint64_t value;
-
-    while ((value = __atomic_load_n(count, __ATOMIC_ACQUIRE)) < least &&
-           proxy_status(g->proxy) == EPA_OK)
-        nap();
-    return value;
-}
-
-/* After it what was put is there: peers look without waiting for anything but the launch. */
-static void put_and_quiet(struct rank *r)
-{
-    struct gpu g = {.r = r};
-    uint32_t slow;
-    char *own;
-
-    if (!open_gpu(&g, r))
-        return;
-    own = g.own;
-    for (uint64_t round = 1; round <= 10; round++) {
-        uint64_t wrong = 0;
-
-        memset(own, (int)(round + r->me), PART);
-        for (uint32_t peer = 0; peer < r->size; peer++)
-            if (peer != r->me)
-                ask_put(&g, 1, peer, part_of(r->me, 1), own, PART, 8 + r->me, round);
-        ask(&g, 1, (struct epa_descriptor){.op = PROXY_QUIET, .peer = r->me, .value = round});
-        await_count(&g, proxy_quiet(g.proxy, &slow), round);
-        (void)r->boot->barrier(r->boot);
-        for (uint32_t peer = 0; peer < r->size; peer++) {
-            const char *here = g.heap + part_of(peer, 1);
-
-            for (size_t i = 0; i < PART && peer != r->me; i++)
-                wrong += here[i] != (char)(round + peer);
-            claim(r, peer == r->me || g.signal[8 + peer] == round, "signal of rank %u is %llu",
-                  peer, (unsigned long long)g.signal[8 + peer]);
-        }
-        claim(r, wrong == 0, "round %llu: %llu bytes are missing after quiet",
-              (unsigned long long)round, (unsigned long long)wrong);
-        (void)r->boot->barrier(r->boot);
-    }
-    for (uint32_t peer = 0; peer < r->size; peer++)
-        if (peer != r->me)
-            ask(&g, 1, (struct epa_descriptor){.op = PROXY_ARRIVE, .peer = peer, .value = 5});
-    for (uint32_t peer = 0; peer < r->size; peer++)
-        if (peer != r->me)
-            claim(r, await_count(&g, proxy_arrived(g.proxy, peer), 5) == 5, "rank %u", peer);
     close_gpu(&g);
 }
 
@@ -594,18 +523,15 @@ static void fails_with(struct gpu *g, const char *words)
         nap(); /* kernels are told, too */
 }
 
-static void ask_for_too_much(struct rank *r)
+static void ask_for_too_much(struct gpu *g)
 {
-    struct gpu g = {.r = r};
+    struct rank *r = g->r;
 
-    if (!open_gpu(&g, r))
-        return;
     if (r->me == 0) {
-        ask_put(&g, 0, 1, HEAP - 8, g.heap, 16, 0, 0);
-        fails_with(&g, "rank 0 was asked to put 1 x 16 bytes");
+        ask_put(g, 1, HEAP - 8, g->heap, 16, 0, 0);
+        fails_with(g, "rank 0 was asked to put 1 x 16 bytes");
         r->boot->abort(r->boot);
     }
-    close_gpu(&g);
 }
 
 static void copy_in_vain(struct rank *r)
@@ -620,28 +546,38 @@ static void copy_in_vain(struct rank *r)
         fails_with(&g, "a copy that fails");
         r->boot->abort(r->boot);
     }
-    await_word(&g, 1, 1); /* in vain: the proxy ends with the others' */
+    await_at(&g, &g.signal[1], 1); /* in vain: the proxy ends with the others' */
     claim(r, r->me == 1 || proxy_status(g.proxy) == EPA_ERR_ABORTED, "status %d",
           proxy_status(g.proxy));
     close_gpu(&g);
 }
 
+static void (*const bodies[])(struct gpu *) = {let_kernels_put, count_without_answers,
+                                               put_fence_put, put_from_places, ask_for_too_much};
+
+enum { PUTS, COUNTS, FENCES, PLACES, TOO_MUCH };
+
+static void on_gpu(struct rank *r)
+{
+    struct gpu g = {.r = r};
+
+    if (!open_gpu(&g, r))
+        return;
+    bodies[r->promise->value % DIRECT](&g);
+    close_gpu(&g);
+}
+
 static const struct promise promises[] = {
-    {"data are in place before their signal", let_kernels_put, {2, 3}},
-    {"signals of a ring are given in its order", count_without_answers, {3}},
-    {"a fence keeps what is after it from overtaking", put_fence_put, {2}},
+    {"data are in place before their signal", on_gpu, {2, 3}, .value = PUTS},
+    {"signals of a ring are given in its order", on_gpu, {3}, .value = COUNTS},
+    {"a fence keeps what is after it from overtaking", on_gpu, {2}, .value = FENCES},
     {"an answer brings the acknowledgement", answers_acknowledge, {2}},
-    {"after quiet all is in place", put_and_quiet, {3}},
-    {"data in a ring stay until they are put", put_from_places, {2}},
-    {"direct: data are in place before their signal", let_kernels_put, {2, 3}, .value = DIRECT},
-    {"direct: signals of a ring are given in its order",
-     count_without_answers,
-     {3},
-     .value = DIRECT},
-    {"direct: a fence keeps what is after it from overtaking", put_fence_put, {2}, .value = DIRECT},
-    {"direct: after quiet all is in place", put_and_quiet, {3}, .value = DIRECT},
-    {"direct: data in a ring stay until they are put", put_from_places, {2}, .value = DIRECT},
-    {"a failure is told and ends all proxies", ask_for_too_much, {2}, .fails = true},
+    {"data in a ring stay until they are put", on_gpu, {2}, .value = PLACES},
+    {"direct: data are in place before their signal", on_gpu, {2, 3}, .value = PUTS + DIRECT},
+    {"direct: signals come in a ring's order", on_gpu, {3}, .value = COUNTS + DIRECT},
+    {"direct: a fence keeps what is after it behind", on_gpu, {2}, .value = FENCES + DIRECT},
+    {"direct: data in a ring stay until they are put", on_gpu, {2}, .value = PLACES + DIRECT},
+    {"a failure is told and ends all proxies", on_gpu, {2}, .value = TOO_MUCH, .fails = true},
     {"a copy that fails is told and ends all proxies", copy_in_vain, {2}, .fails = true},
 };
 
