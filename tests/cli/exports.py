@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""exports.py EPA2A CONFIGS: what programs of others read, JUnit XML, OpenMetrics, a page for a browser and the list of
-plugins as JSON, against the results of the same command."""
+"""exports.py EPA2A CONFIGS: what programs of others read, JUnit XML, OpenMetrics, a page for a browser, CSV, Markdown and the
+list of plugins as JSON, against the results of the same command; labels have what means something to a form."""
 import csv
 import html.parser
 import json
@@ -15,9 +15,9 @@ import xml.etree.ElementTree as xml
 
 RUNS = """include: %s
 runs:
-  'good <&"> \\ \u00e9': {}
+  'good <&">, | \\ \u00e9': {}
   slow: {expect: {median: 1ns}}
-  absent: {algorithm: alltoallv}
+  "absent |\\e": {algorithm: alltoallv}
   wrong: {fault: {kind: kill, rank: 1, stage: dispatch, iteration: 1}}
 """
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
@@ -75,9 +75,9 @@ def main(epa2a, configs):
             return done.stdout
 
         run("bench", "x.yaml", "-n", "1200", "--timeout", "30s", "--json", "x.json", "--junit", "x.xml", "--html", "x.html",
-            "--openmetrics", "x.txt", "--csv", "x.csv", "--quiet", code=1)
+            "--openmetrics", "x.txt", "--csv", "x.csv", "--markdown", "x.md", "--quiet", code=1)
         results = {r["label"]: r for r in json.loads(path.with_suffix(".json").read_text())["results"]}
-        good = results['good <&"> \\ \u00e9']
+        good = results['good <&">, | \\ \u00e9']
         suite = xml.parse("x.xml").getroot()
         counts = {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
         assert suite.tag == "testsuites" and counts.items() <= suite.attrib.items(), suite.attrib
@@ -98,7 +98,12 @@ def main(epa2a, configs):
                 assert abs(value / 1e9 - stage["rate"][rate]) <= 1e-6 * value, (stage["name"], rate)
             assert mine["epa2a_stage_seconds_count", stage["name"], None] == stage["ns"]["n"]
         assert mine["epa2a_run_exit_code", None, None] == 0 and mine["epa2a_verify_wrong_elements", None, None] == 0
-        row = {row["label"]: row for row in csv.DictReader(open("x.csv", encoding="utf-8"))}[good["label"]]
+        begin = f'| good \\<&"\\>, \\| \\\\ \u00e9 | {good["id"]} | '
+        lines = pathlib.Path("x.md").read_text(encoding="utf-8").splitlines()
+        assert any(line.startswith(begin) and line.endswith(" | ok |") for line in lines), lines
+        rows = {row["label"]: row for row in csv.DictReader(open("x.csv", encoding="utf-8"))}
+        row, wrong = rows[good["label"]], rows["wrong"]
+        assert (wrong["end"], wrong["status"]) == ("failed", "died") and wrong["error"] == results["wrong"]["error"]["text"], wrong
         for stage in good["stages"]:  # a column for each figure and each key
             assert abs(float(row[f"{stage['name']}.p99_us"]) * 1e3 - stage["ns"]["p99"]) <= 1e-5 * stage["ns"]["p99"], row
             assert abs(float(row[f"{stage['name']}.wire_gb_s"]) / stage["rate"]["wire"] - 1) <= 1e-5, row
