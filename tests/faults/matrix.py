@@ -20,7 +20,7 @@ Needs: Linux, Python 3; a faulty run takes 1 to 8 s. The seed is that of
 the day unless it is given; after --seconds no further fault is begun. As root it has a /dev/shm, System V segments and
 a network of its own: what other programs leave there is not counted.
 It ends no process but those that carry its own mark in their environment."""
-import argparse, collections, ctypes, glob, json, multiprocessing, os, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
+import argparse, collections, ctypes, functools, json, os, random, re, resource, shutil, signal, subprocess, sys, tempfile, threading, time
 ap = argparse.ArgumentParser()
 ap.add_argument('build')
 ap.add_argument('--algorithm', default='ll_v2', choices=['ll_v2', 'll_v1', 'token_flag', 'fused', 'ag_gemm_2d'])
@@ -51,7 +51,6 @@ MARK = f'EPA_FM_MARK={os.getpid()}.{int(time.time())}'
 TIMEOUT = 1.5 * A.slow
 HEART = 2.0 * A.slow
 START = 8 * A.slow
-SLACK = A.slack
 MOE = 'moe: {max_tokens: 16, hidden: 512, experts: 24, topk: 4, dtype: bf16}'
 PROBLEM, STAGES = {
     'fused': (MOE + '\nexpert: {kind: mlp, ffn: 256}', ['layer']),
@@ -73,28 +72,24 @@ FILE = os.path.join(WORK, 'faults.yaml')
 open(FILE, 'w').write(YAML)
 
 
-def say(*a):
-    print(*a, flush=True)
-
-
-CORES = sorted(os.sched_getaffinity(0))
+say = functools.partial(print, flush=True)
 STALL = 0.5
-STALLED = multiprocessing.RawArray('d', len(CORES))  # seconds in which a process of ours got no turn on this core
-TURN = multiprocessing.RawArray('d', len(CORES))  # when it last got one
+STALLED = {core: 0.0 for core in os.sched_getaffinity(0)}  # seconds in which a thread of ours got no turn on this core
+TURN = dict.fromkeys(STALLED, time.monotonic())  # when it last got one
 
 
-def watch_core(i, parent):
-    os.sched_setaffinity(0, [CORES[i]])
-    while os.getppid() == parent:
+def watch_core(core):
+    os.sched_setaffinity(0, [core])
+    while True:
         time.sleep(0.02)
-        gap = time.monotonic() - TURN[i]
-        STALLED[i] += gap if gap > STALL else 0
-        TURN[i] += gap
+        gap = time.monotonic() - TURN[core]
+        STALLED[core] += gap if gap > STALL else 0
+        TURN[core] += gap
 
 
 def stalled():
     now = time.monotonic()
-    return max(STALLED[i] + (now - TURN[i] if now - TURN[i] > STALL else 0) for i in range(len(CORES)))
+    return max(STALLED[core] + (now - TURN[core] if now - TURN[core] > STALL else 0) for core in STALLED)
 
 
 OTHERS = 0.25
@@ -129,23 +124,23 @@ if re.search('^  mpi ', have, re.M) and shutil.which('mpirun'):
     LAUNCH.append('mpi')
 
 
+def has(pid, variable):
+    try:
+        return variable.encode() in open(f'/proc/{pid}/environ', 'rb').read().split(b'\x00')
+    except OSError:
+        return False
+
+
 def procs():
     """{pid: parent} of epa2a processes of this script, zombies left out."""
     out = {}
-    for d in os.listdir('/proc'):
-        if not d.isdigit():
-            continue
+    for pid in os.listdir('/proc'):
         try:
-            if MARK.encode() not in open(f'/proc/{d}/environ', 'rb').read().split(b'\x00'):
-                continue
-            s = open(f'/proc/{d}/stat').read()
-            c = s[s.index('(') + 1:s.rindex(')')]
-            f = s[s.rindex(')') + 2:].split()
-            if c != 'epa2a' or f[0] in 'ZX':
-                continue
-            out[int(d)] = int(f[1])
+            found = pid.isdigit() and has(pid, MARK) and re.match(r'\d+ \(epa2a\) [^ZX] (\d+)', open(f'/proc/{pid}/stat').read())
         except OSError:
-            pass
+            continue
+        if found:
+            out[int(pid)] = int(found[1])
     return out
 
 
@@ -173,10 +168,6 @@ def where(pid):
         return x.strerror
 
 
-def shm():
-    return set(os.listdir('/dev/shm'))
-
-
 def sysv():
     try:
         return {l.split()[1] for l in open('/proc/sysvipc/shm').readlines()[1:] if l.split()[6] == '0'}  # nobody has it attached
@@ -187,34 +178,29 @@ def sysv():
 class Run:
     """One command, or one for each rank (env)."""
 
-    def __init__(self, launch, transport, n, verb, extra=(), first=None):
+    def __init__(self, launch, transport, n, verb, extra=()):
         self.launch, self.transport, self.n, self.verb = (launch, transport, n, verb)
         self.dir = tempfile.mkdtemp(prefix='run-', dir=WORK)
         self.tmp = os.path.join(self.dir, 'tmp')
         os.mkdir(self.tmp)
         self.json = os.path.join(self.dir, 'out.json')
-        self.before = (shm(), sysv())
-        sets = TRANSPORTS[transport] + [f'ranks={n}'] + list(extra)
+        self.before = (set(os.listdir('/dev/shm')), sysv())
+        self.sets = TRANSPORTS[transport] + [f'ranks={n}', *extra]
         if launch != 'fork':
-            sets += [f'launcher.heartbeat={int(HEART * 1000)}ms', f'launcher.start={int(START * 1000)}ms']
-        self.sets = sets
+            self.sets += [f'launcher.heartbeat={int(HEART * 1000)}ms', f'launcher.start={int(START * 1000)}ms']
         args = [EPA, verb, FILE, '--json', self.json]
-        env = {k: v for k, v in os.environ.items() if not re.match('SLURM|OMPI_(?!MCA_plm|ALLOW_RUN)|PMI|PMIX|TORCHELASTIC|EPA2A|RANK$|WORLD_SIZE$', k)}
-        k, v = MARK.split('=')
-        env[k] = v
-        env['TMPDIR'] = self.tmp
-        sets = [f'launcher.name={launch}'] + sets
-        for s in sets:
+        for s in [f'launcher.name={launch}'] + self.sets:
             args += ['--set', s]
+        env = {k: v for k, v in os.environ.items() if not re.match('SLURM|OMPI_(?!MCA_plm|ALLOW_RUN)|PMI|PMIX|TORCHELASTIC|EPA2A|RANK$|WORLD_SIZE$', k)}
+        mark, env['TMPDIR'] = MARK.split('='), self.tmp
+        env[mark[0]] = mark[1]
         self.p, self.err = ([], [])
         port = 15000 + R.randrange(15000)
-        if launch in ('fork', 'mpi'):
-            if launch == 'mpi':
-                args = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', str(n), '-x', k] + args
-            self.start(args, env, 0)
-        else:
-            for r in range(n):
-                self.start(args, dict(env, RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port)), r)
+        for r in range(n if launch == 'env' else 0):
+            self.start(args, dict(env, RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), LOCAL_WORLD_SIZE=str(n), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port)), r)
+        mpirun = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-n', str(n), '-x', mark[0]]
+        if launch != 'env':
+            self.start((mpirun if launch == 'mpi' else []) + args, env, 0)
         self.t0 = self.since = time.time()
 
     def start(self, args, env, i):
@@ -233,13 +219,7 @@ class Run:
             return self.p[0].pid
         if self.launch == 'env':
             return self.p[r].pid
-        for a in agents(procs()):
-            try:
-                if f'OMPI_COMM_WORLD_RANK={r}'.encode() in open(f'/proc/{a}/environ', 'rb').read().split(b'\x00'):
-                    return a
-            except OSError:
-                pass
-        return 0
+        return next((a for a in agents(procs()) if has(a, f'OMPI_COMM_WORLD_RANK={r}')), 0)
 
     def rank_of(self, r):
         p = procs()
@@ -340,32 +320,27 @@ def judge(name, run, limit, want, who=None, stage=False, text=None, ended=True, 
         v.append('the run reports damage to memory')
     if os.path.exists(run.json):
         try:
-            d = json.load(open(run.json))
-            assert d['results'], 'no results'
+            assert json.load(open(run.json))['results'], 'no results'
         except Exception as x:
             v.append(f'the JSON is not valid: {x!r}')
     elif json_must and ended and any((c in (4, 5, 0, 1, 130, 143) for c in codes[:1])):
         v.append('there is no JSON document')
-    new = shm() - run.before[0]
-    seg = sysv() - run.before[1]
-    for f in sorted(new):
-        try:
-            if os.stat('/dev/shm/' + f).st_mtime < run.t0 - 5:
+    theirs = {'/dev/shm': 'ucx_shm_posix|vader_|osc_|open_mpi|sm_segment', run.tmp: '.*(ompi|prted|pmix|openmpi)'}
+    for folder in theirs:
+        for f in sorted(set(os.listdir(folder)) - run.before[0]):
+            path = os.path.join(folder, f)
+            try:
+                if os.stat(path).st_mtime < run.t0 - 5:
+                    continue
+            except OSError:
                 continue
-        except OSError:
-            continue
-        if re.match('ucx_shm_posix|vader_|osc_|open_mpi|sm_segment', f):
-            known.append((name, '/dev/shm/' + re.sub('[0-9a-f]{6,}', '*', f)))
-        else:
-            v.append(f'left in /dev/shm: {f}')
-        leftovers.add('/dev/shm/' + f)
-    if seg:
+            if re.match(theirs[folder], f):
+                known.append((name, 'files of UCX or Open MPI in ' + ('TMPDIR' if folder == run.tmp else folder)))
+            else:
+                v.append(f'left in {folder}: {f}')
+            leftovers.add(path)
+    if seg := sysv() - run.before[1]:
         known.append((name, f'{len(seg)} System V segments')) if 'ucx' in run.transport else v.append('System V segments left')
-    for f in glob.glob(run.tmp + '/*'):
-        if re.search('ompi|prted|pmix|openmpi', os.path.basename(f)):
-            known.append((name, 'session folder of Open MPI'))
-        else:
-            v.append(f'left in TMPDIR: {os.path.basename(f)}')
     extra = [f for f in os.listdir(run.dir) if not re.match('(out|err)\\.\\d+$|out\\.json$|tmp$', f)]
     if extra:
         known.append((name, 'a .tmp of a killed writer')) if parent_killed and all((f.endswith('.tmp') for f in extra)) else v.append(f'left beside the result: {extra}')
@@ -389,7 +364,7 @@ ANY = set(range(1, 256))  # of mpirun, where the fault is in MPI's own set-up
 
 
 def limit_of(launch, more=0):
-    return TIMEOUT + SLACK + (HEART if launch != 'fork' else 0) + more
+    return TIMEOUT + A.slack + (HEART if launch != 'fork' else 0) + more
 
 
 def fault(launch, transport, n, verb, what, when, strike, sets=(), nap=None):
@@ -425,15 +400,8 @@ def f_rank(launch, transport, n, verb, when, sig):
 def f_stop(launch, transport, n, verb, when):
     """A rank's process is stopped and stays so."""
     def strike(run, r):
-        pid, end = 0, time.time() + 10
-        if when == 'at start':
-            r = 0
-            while not pid and run.alive() and time.time() < end:
-                try:
-                    pid = int((open(f'/proc/{run.p[0].pid}/task/{run.p[0].pid}/children').read().split() or [0])[0])
-                except OSError:
-                    pass
-        else:
+        pid, end = run.rank_of(r), time.time() + 10
+        while not pid and run.alive() and time.time() < end:
             pid = run.rank_of(r)
         run.since = time.time()
         kill(pid, signal.SIGSTOP)
@@ -453,7 +421,7 @@ def f_pause(launch, transport, n, verb, whom):
             return dict(want={'goes on'}, ended=True)
         run.since = time.time()
         kill(run.agent_of(0), signal.SIGINT)
-        return dict(want={130}, limit=4 * A.slow + SLACK)
+        return dict(want={130}, limit=4 * A.slow + A.slack)
     return fault(launch, transport, n, verb, f'SIGSTOP and SIGCONT of {whom}', 'under way', strike, nap=0)
 
 
@@ -487,7 +455,7 @@ def f_agent_stop(launch, transport, n, verb):
             time.sleep(0.01)
         ended = all(p.poll() is not None for p in others)
         kill(a, signal.SIGCONT)
-        again = run.wait(HEART + SLACK)  # and goes on
+        again = run.wait(HEART + A.slack)  # and goes on
         return dict(want={5}, who=(r, 0), ended=ended and again, json_must=False, text=f'rank {r} .*is gone|rank 0 .*is gone')
     return fault(launch, transport, n, verb, 'SIGSTOP of an agent', 'under way', strike, nap=0)
 
@@ -581,11 +549,8 @@ try:
         for i, (name, go) in todo:
             print(i, name)
         sys.exit(0)
-    for i in range(len(CORES)):
-        TURN[i] = time.monotonic()
-        if os.fork() == 0:
-            watch_core(i, os.getppid())
-            os._exit(0)
+    for core in STALLED:
+        threading.Thread(target=watch_core, args=[core], daemon=True).start()
     begun = time.time()
     for i, (name, go) in todo:
         if time.time() - begun > A.seconds:
