@@ -156,7 +156,8 @@ static uint32_t choose_few(const struct cuda_layout *l, const struct fused_confi
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
 
-    return rows <= FUSED_PICKED && !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
+    return rows <= FUSED_PICKED && l->spread && !l->kind.ways && !l->kind.groups64 &&
+                   !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }
@@ -245,7 +246,9 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
                         "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
                         FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
     l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
-    words = l.few != 0 ? (uint64_t)l.max_tokens * l.topk : (uint64_t)l.waves * l.experts + l.size;
+    words = l.kind.picks ? (uint64_t)l.max_tokens * fused_picks_packets(l.topk)
+            : l.few != 0 ? (uint64_t)l.max_tokens * l.topk
+                         : (uint64_t)l.waves * l.experts + l.size;
     l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
     counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
     l.counts_bytes = l.size * words * 16;

@@ -28,7 +28,7 @@ enum {
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
     FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
-    FUSED_PICKED = 256, /* of all ranks, at most, whose rows have places but are picked */
+    FUSED_PICKED = 512, /* of all ranks, at most, whose rows have places but are picked */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
@@ -101,12 +101,24 @@ struct fused_ways {
     char *widened;    /* FP8 rows for weights of 16 bits: [capacity][hidden], or NULL */
 };
 
+/* Picks: packets of a token, of four experts each, then of two weights each. All tokens' packets of
+ * experts come first. */
+EPA_BOTH uint32_t fused_picks_experts(uint32_t topk)
+{
+    return (topk + 3) / 4;
+}
+
+EPA_BOTH uint32_t fused_picks_packets(uint32_t topk)
+{
+    return fused_picks_experts(topk) + (topk + 1) / 2;
+}
+
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
     struct gemm_rows_map rows, act; /* that are multiplied: received rows, the intermediate */
     struct device_args c;
     /* [source][waves * experts + size] packets: rows of a wave, or tokens; call. Few tokens:
-     * [source][max_tokens][topk] expert, weight; call. */
+     * [source][max_tokens][topk] expert, weight; call. Picks: fused_picks_packets(). */
     uint64_t counts[2];
     uint64_t recv, arrived, partial, flags;
     uint32_t message_bytes, scales_at, meta_at, scales; /* scales: of a row, rounded up to 4 */

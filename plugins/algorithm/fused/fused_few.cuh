@@ -125,7 +125,7 @@ static __device__ __noinline__ bool fused_few_prepare(const struct fused_args &a
 
         ok = fused_read_packet(a, call, i / each, i % each, each, &choice);
         expert = (uint32_t)choice;
-        t.choice[i] = expert;
+        t.choice[i] = (uint16_t)expert;
         t.weight[i] = __uint_as_float((uint32_t)(choice >> 32));
         if (expert / a.c.local == a.c.v.rank) {
             uint32_t slot = i / a.c.topk;

@@ -63,7 +63,7 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
                           1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
     if (S::PICKS)
-        epa_dev_mbar_init(&p->ordered, FUSED_TOKEN_WARPS);
+        epa_dev_mbar_init(&p->ordered, 1);
     epa_dev_mbar_init_done();
     p->uncounted[0] = p->uncounted[1] = NULL;
     p->wants = wants;
@@ -203,7 +203,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_move<IN, S>(a, call, t, own, slots);
         else if (S::PICKS && warp >= 2) {
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
-            fused_picks_order(a, t, &p->ordered);
+            if (warp == 2)
+                fused_picks_order(a, t, &p->ordered);
             fused_few_end<S>(a, call, t, &p->ordered);
         } else if (warp >= 2 && !few) {
             if (a.sorted != 0)

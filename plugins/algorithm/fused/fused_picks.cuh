@@ -40,17 +40,43 @@ static __device__ __noinline__ void fused_picks_reset(const struct fused_args &a
         epa_dev_store_release(fused_picks_cleared(a), call);
 }
 
-/* All ranks get the choices of the tokens that this block sends. One warp. */
+/* Packets of experts of a token, its first; of weights. */
+EPA_DEV uint32_t fused_picks_experts_at(const struct fused_args &a, uint32_t slot)
+{
+    return slot * fused_picks_experts(a.c.topk);
+}
+
+EPA_DEV uint32_t fused_picks_weights_at(const struct fused_args &a, uint32_t slot)
+{
+    uint32_t experts = fused_picks_experts(a.c.topk);
+
+    return a.few * experts + slot * (fused_picks_packets(a.c.topk) - experts);
+}
+
+/* All ranks get the choices of the tokens that this block sends. One warp: lanes have a choice
+ * each. */
 EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
 {
-    for (uint32_t token = fused_few_token(); token < a.c.max_tokens; token += gridDim.x) {
-        uint32_t i = token * a.c.topk + epa_dev_lane();
-        uint64_t choice = fused_few_choice(a, i);
+    uint32_t lane = epa_dev_lane();
 
-        for (uint32_t r = 0; r < a.c.v.size && epa_dev_lane() < a.c.topk; r++)
-            epa_dev_store_pair(a.c.v.peer_heap[r] + a.counts[call % 2] +
-                                   ((uint64_t)a.c.v.rank * a.c.max_tokens * a.c.topk + i) * 16,
-                               choice, call);
+    for (uint32_t token = fused_few_token(); token < a.c.max_tokens; token += gridDim.x) {
+        uint32_t slot = a.c.v.rank * a.c.max_tokens + token;
+        uint64_t choice = lane < a.c.topk ? fused_few_choice(a, token * a.c.topk + lane) : ~0u;
+        uint32_t expert = (uint32_t)choice & 0xffff, weight = (uint32_t)(choice >> 32);
+        uint32_t pair = expert | __shfl_xor_sync(EPA_DEV_ALL, expert, 1) << 16;
+        uint64_t experts = (uint64_t)__shfl_xor_sync(EPA_DEV_ALL, pair, 2) << 32 | pair;
+        uint64_t weights = (uint64_t)__shfl_xor_sync(EPA_DEV_ALL, weight, 1) << 32 | weight;
+
+        for (uint32_t r = 0; r < a.c.v.size && lane < a.c.topk; r++) {
+            char *to = a.c.v.peer_heap[r] + a.counts[call % 2];
+
+            if (lane % 4 == 0)
+                epa_dev_store_pair(to + (fused_picks_experts_at(a, slot) + lane / 4) * 16, experts,
+                                   call);
+            if (lane % 2 == 0)
+                epa_dev_store_pair(to + (fused_picks_weights_at(a, slot) + lane / 2) * 16, weights,
+                                   call);
+        }
     }
 }
 
@@ -66,14 +92,14 @@ EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fus
     return n;
 }
 
-/* `EACH` choices, the i-th and those that follow by FUSED_THREADS, when all are here. Only the
- * first is looked at again and again. */
+/* `EACH` packets of experts, the i-th and those that follow by FUSED_THREADS, when all are here.
+ * Only the first is looked at again and again. */
 template <int EACH>
 EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint32_t i,
                                  uint32_t all, uint64_t (&value)[EACH])
 {
     const char *from = dev_own(a.c.v, a.counts[call % 2]);
-    uint32_t each = a.c.max_tokens * a.c.topk;
+    uint32_t each = fused_picks_experts_at(a, a.c.max_tokens);
     struct epa_dev_poll poll = {};
 
     for (;;) {
@@ -110,7 +136,7 @@ template <int EACH>
 EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t)
 {
-    uint32_t all = a.few * a.c.topk, words = fused_picks_words(a);
+    uint32_t each = fused_picks_experts(a.c.topk), all = a.few * each, words = fused_picks_words(a);
     bool ok = true;
 
     for (uint32_t i = threadIdx.x; i < all; i += EACH * FUSED_THREADS) {
@@ -119,15 +145,18 @@ EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
         ok = ok && fused_picks_choices<EACH>(a, call, i, all, value);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            uint32_t own = i + j * FUSED_THREADS, expert = ok ? (uint32_t)value[j] : ~0u;
-            uint32_t slot = own / a.c.topk, at = expert - a.c.v.rank * a.c.local;
+            uint32_t own = i + j * FUSED_THREADS, slot = own / each, first = own % each * 4;
 
             if (own >= all)
                 break;
-            t.choice[own] = expert;
-            t.weight[own] = __uint_as_float((uint32_t)(value[j] >> 32));
-            if (at < a.c.local) {
-                atomicOr(&t.wants[at * words + slot / 32], 1u << slot % 32);
+#pragma unroll
+            for (uint32_t k = 0; k < 4 && first + k < a.c.topk; k++) {
+                uint32_t expert = ok ? (uint32_t)(value[j] >> 16 * k) & 0xffff : 0xffff;
+                uint32_t at = expert - a.c.v.rank * a.c.local;
+
+                t.choice[slot * a.c.topk + first + k] = (uint16_t)expert;
+                if (at < a.c.local)
+                    atomicOr(&t.wants[at * words + slot / 32], 1u << slot % 32);
             }
         }
     }
@@ -163,31 +192,15 @@ EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_ta
     __syncwarp();
 }
 
-/* Rows that an expert multiplies, those whose bits are set. One warp. */
-EPA_DEV void fused_picks_pick(const struct fused_args &a, const struct fused_tables &t,
-                              uint32_t expert)
-{
-    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), at = t.pick_at[expert];
-
-    for (uint32_t w = 0; w < words; w++) {
-        uint32_t wants = t.wants[expert * words + w];
-
-        if ((wants >> lane & 1) != 0)
-            t.pick[at + __popc(wants & ((1u << lane) - 1))] = (uint8_t)(w * 32 + lane);
-        at += __popc(wants);
-    }
-}
-
-/* The choices of all ranks, and what follows from them: blocks, units, and which rows an expert
- * multiplies. All of the block, which meets before it uses them. */
+/* The choices of all ranks, and what follows from them: blocks and units. All of the block, which
+ * meets before it uses them. */
 template <class S>
 static __device__ __noinline__ bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
                                                         const struct fused_tables &t)
 {
-    uint32_t warp = threadIdx.x / EPA_DEV_WARP;
-    bool ok = a.few * a.c.topk <= FUSED_THREADS ? fused_picks_note<1>(a, call, t)
-                                                : fused_picks_note<6>(a, call, t);
-
+    bool ok = a.few * fused_picks_experts(a.c.topk) <= FUSED_THREADS
+                  ? fused_picks_note<1>(a, call, t)
+                  : fused_picks_note<3>(a, call, t);
     uint64_t seen;
 
     if (threadIdx.x == FUSED_THREADS - 1)
@@ -195,14 +208,10 @@ static __device__ __noinline__ bool fused_picks_prepare(const struct fused_args 
                                     {0, FUSED_WAIT_CHOICES, a.c.v.rank, 0}, &seen);
     if (!__syncthreads_and(ok))
         return false;
-    if (warp == 0)
+    if (threadIdx.x < EPA_DEV_WARP) {
         fused_picks_place<S>(a, t);
-    __syncthreads();
-    if (warp == 0)
         fused_place_units<S>(a, NULL, t);
-    else
-        for (uint32_t e = warp - 1; e < a.c.local; e += FUSED_THREADS / EPA_DEV_WARP - 1)
-            fused_picks_pick(a, t, e);
+    }
     return true;
 }
 
@@ -222,7 +231,22 @@ EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uin
  * where they do, behind the two sets; those of a block that do stay where they are. Both are
  * counted for their block. */
 
-/* The rows of a block of an expert: t.pick[first] and those that follow. */
+/* The row that an expert multiplies as its n-th: that of its n-th bit. One warp. */
+EPA_DEV uint32_t fused_picks_nth(const struct fused_args &a, const struct fused_tables &t,
+                                 uint32_t expert, uint32_t n)
+{
+    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), all, w, bits, before;
+
+    bits = lane < words ? t.wants[expert * words + lane] : 0;
+    before = fused_scan(__popc(bits), &all);
+    w = __ffs(__ballot_sync(EPA_DEV_ALL, before <= n && n < before + __popc(bits))) - 1;
+    bits = __shfl_sync(EPA_DEV_ALL, bits, w);
+    n -= __shfl_sync(EPA_DEV_ALL, before, w);
+    before = __popc(bits & ((1u << lane) - 1));
+    return w * 32 + __ffs(__ballot_sync(EPA_DEV_ALL, (bits >> lane & 1) != 0 && before == n)) - 1;
+}
+
+/* The rows of a block of an expert: those that it multiplies as its `first`-th and so on. */
 struct fused_picked {
     uint32_t first, rows;
 };
@@ -233,12 +257,15 @@ EPA_DEV struct fused_picked fused_picks_block(const struct fused_tables &t, uint
 {
     uint32_t before = (block - t.block_at[expert]) * ROWS;
 
-    return {t.pick_at[expert] + before, min(ROWS, t.rows[expert] - before)};
+    return {before, min(ROWS, t.rows[expert] - before)};
 }
 
-EPA_DEV bool fused_picks_follow(const struct fused_tables &t, const struct fused_picked &p)
+/* Whether they follow each other, from row *begin on. One warp. */
+EPA_DEV bool fused_picks_follow(const struct fused_args &a, const struct fused_tables &t,
+                                uint32_t expert, const struct fused_picked &p, uint32_t *begin)
 {
-    return t.pick[p.first + p.rows - 1] - t.pick[p.first] + 1u == p.rows;
+    *begin = fused_picks_nth(a, t, expert, p.first);
+    return fused_picks_nth(a, t, expert, p.first + p.rows - 1) - *begin + 1 == p.rows;
 }
 
 /* The warps that multiply, `warp` of them this one, before they do. */
@@ -250,10 +277,11 @@ EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
 
     for (uint32_t i = blockIdx.x + warp * gridDim.x; i < t.pick_at[a.c.local];
          i += FUSED_MATH_WARPS * gridDim.x) {
-        uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), slot = t.pick[i];
-        uint32_t block = t.block_at[expert] + (i - t.pick_at[expert]) / S::ROWS;
+        uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), n = i - t.pick_at[expert];
+        uint32_t block = t.block_at[expert] + n / S::ROWS, begin;
+        uint32_t slot = fused_picks_nth(a, t, expert, n);
         struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
-        uint64_t row = 2 * a.few + (uint64_t)block * S::ROWS + i - p.first;
+        uint64_t row = 2 * a.few + (uint64_t)block * S::ROWS + n - p.first;
         bool ok = true;
 
         if (epa_dev_lane() == 0)
@@ -261,7 +289,7 @@ EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
         if (!__all_sync(EPA_DEV_ALL, ok))
             return;
         __syncwarp();
-        if (!fused_picks_follow(t, p))
+        if (!fused_picks_follow(a, t, expert, p, &begin))
             fused_copy_rows(1,
                             recv + (uint64_t)(fused_picks_rows(a, call) + slot) * a.message_bytes,
                             recv + row * a.message_bytes, a.meta_at);
@@ -271,49 +299,74 @@ EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
     }
 }
 
-/* The first row of an up tile. */
+/* The first row of an up tile. One warp. */
 template <class S>
 EPA_DEV uint32_t fused_picks_first(const struct fused_args &a, uint64_t call,
                                    const struct fused_tables &t, uint32_t expert, uint32_t block)
 {
-    struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
+    uint32_t begin;
 
-    return fused_picks_follow(t, p) ? fused_picks_rows(a, call) + t.pick[p.first]
-                                    : 2 * a.few + block * S::ROWS;
+    return fused_picks_follow(a, t, expert, fused_picks_block<S::ROWS>(t, expert, block), &begin)
+               ? fused_picks_rows(a, call) + begin
+               : 2 * a.few + block * S::ROWS;
 }
 
 /* ---- combine ---- */
 
 /* Where experts have rows of their own, warps 2 and 3 add up while tiles run: first the tokens
- * whose last expert here comes first. Both of them: that order. */
+ * whose last expert here comes first. One warp: that order, from its end. */
 EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_tables &t,
                                uint64_t *ordered)
 {
-    enum { THREADS = FUSED_TOKEN_WARPS * EPA_DEV_WARP, FUSED_NAMED_ORDER = 2 };
-    uint32_t first = threadIdx.x % THREADS;
+    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), left = 0, end, sum;
 
-    for (uint32_t slot = first; slot < a.few; slot += THREADS) {
-        uint32_t last = 0;
+    for (uint32_t e = 0; e < a.c.local && lane < words; e++)
+        left |= t.wants[e * words + lane];
+    (void)fused_scan(__popc(left), &end);
+    if (lane == 0)
+        t.scalars[FUSED_HERE] = end;
+    for (uint32_t e = a.c.local; e-- > 0 && end > 0;) {
+        uint32_t last = lane < words ? t.wants[e * words + lane] & left : 0;
+        uint32_t at = fused_scan(__popc(last), &sum);
 
-        for (uint32_t k = 0; k < a.c.topk; k++) {
-            uint32_t expert = t.choice[slot * a.c.topk + k];
-
-            if (expert / a.c.local == a.c.v.rank)
-                last = max(last, expert % a.c.local + 1);
-        }
-        t.last[slot] = (uint16_t)last;
-    }
-    epa_dev_named_sync(FUSED_NAMED_ORDER, THREADS);
-    for (uint32_t slot = first; slot < a.few; slot += THREADS) {
-        uint32_t before = 0, own = t.last[slot] * FUSED_PICKED + slot;
-
-        for (uint32_t other = 0; other < a.few; other++)
-            before += t.last[other] * FUSED_PICKED + other < own;
-        t.order[before] = (uint8_t)slot;
+        end -= sum;
+        left &= ~last;
+        for (at += end; last != 0; last &= last - 1)
+            t.order[at++] = (uint16_t)(lane * 32 + __ffs(last) - 1);
     }
     __syncwarp();
-    if (epa_dev_lane() == 0)
+    if (lane == 0)
         epa_dev_mbar_arrive(ordered);
+}
+
+/* Weights of two choices. */
+struct fused_picked_weights {
+    uint64_t pair, seen; /* which call it is of */
+};
+
+/* Asked for; they are used when outputs are there. */
+EPA_DEV struct fused_picked_weights fused_picks_ask(const struct fused_args &a, uint64_t call,
+                                                    uint32_t slot, uint32_t k)
+{
+    struct fused_picked_weights w;
+
+    epa_dev_load_pair(dev_own(a.c.v, a.counts[call % 2]) +
+                          (uint64_t)(fused_picks_weights_at(a, slot) + k / 2) * 16,
+                      &w.pair, &w.seen);
+    return w;
+}
+
+/* That of choice k, when it is here. */
+EPA_DEV bool fused_picks_weight(const struct fused_args &a, uint64_t call, uint32_t slot,
+                                uint32_t k, struct fused_picked_weights w, float *weight)
+{
+    bool ok = w.seen >= call ||
+              fused_wait_packet(
+                  a, call, fused_picks_weights_at(a, slot) + k / 2,
+                  {0, FUSED_WAIT_CHOICES, slot / a.c.max_tokens, slot % a.c.max_tokens}, &w.pair);
+
+    *weight = __uint_as_float((uint32_t)(w.pair >> 32 * (k % 2)));
+    return ok;
 }
 
 /* Sums of the outputs here, to the ranks of the tokens, also where each expert multiplies all rows.
@@ -322,23 +375,29 @@ template <class S>
 EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t, uint64_t *ordered)
 {
-    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
+    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), tokens = a.few, i;
 
-    if (S::PICKS)
+    if (S::PICKS) {
         epa_dev_mbar_wait(ordered, 0);
-    while ((i = fused_take(a, FUSED_SENDING)) < a.few * parts) {
+        tokens = t.scalars[FUSED_HERE];
+    }
+    while ((i = fused_take(a, FUSED_SENDING)) < tokens * parts) {
         uint32_t slot = S::PICKS ? t.order[i / parts] : i / parts, part = i % parts;
         uint32_t at = part * FUSED_FEW_CHANNELS * 2;
         uint32_t block = 0, row = S::PICKS ? 0 : slot, lanes,
                  bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
         float weight = 0.0f;
         bool here = false;
+        struct fused_picked_weights weights = {};
 
         if (lane < a.c.topk) {
             uint32_t expert = t.choice[slot * a.c.topk + lane];
 
             here = expert / a.c.local == a.c.v.rank;
-            weight = t.weight[slot * a.c.topk + lane];
+            if (!S::PICKS)
+                weight = t.weight[slot * a.c.topk + lane];
+            else if (here)
+                weights = fused_picks_ask(a, call, slot, lane);
             if (here) { /* a block has all rows of few tokens */
                 row = S::PICKS ? fused_picks_before(a, t, expert % a.c.local, slot) : row;
                 block = t.block_at[expert % a.c.local] + (S::PICKS ? row / S::ROWS : 0);
@@ -347,7 +406,9 @@ EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
         lanes = __ballot_sync(EPA_DEV_ALL, here);
         if (lanes == 0)
             continue;
-        if (!fused_wait_block(a, here, block))
+        if (!fused_wait_block(a, here, block) ||
+            (S::PICKS && !__all_sync(EPA_DEV_ALL, !here || fused_picks_weight(a, call, slot, lane,
+                                                                              weights, &weight))))
             return false;
         fused_reduce<S::F16, 1, 8>(
             lanes,

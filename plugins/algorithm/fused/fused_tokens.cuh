@@ -35,18 +35,16 @@ struct fused_tables {
     uint32_t *block_at; /* [local + 1] blocks of rows before my expert */
     uint32_t *unit_at;  /* [units + 1] blocks before a unit; it is of one expert */
     uint32_t *unit_block; /* [units] its first block; one wave: unit_at */
-    uint32_t *choice;     /* few tokens: [few][topk] experts */
-    float *weight;        /* of those */
+    float *weight;        /* few tokens: [few][topk] */
     uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
-    /* Picks: wants is [local][few / 32]. */
-    uint32_t *pick_at; /* [local + 1] where rows of my expert begin in `pick` */
-    uint8_t *pick;     /* [few * topk] rows that my experts multiply */
-    uint8_t *order;    /* [few] tokens by their last expert here */
-    uint16_t *last;    /* [few] that expert, + 1, or 0 */
+    uint16_t *choice;     /* [few][topk] experts */
+    /* Picks: no weights; wants is [local][few / 32]. */
+    uint32_t *pick_at; /* [local + 1] rows that my experts before multiply */
+    uint16_t *order;   /* [few] tokens with an expert here, by the last of them */
     uint32_t *scalars;
 };
 
-/* FUSED_HERE, and the next: few tokens: which have an expert here, a bit each. */
+/* FUSED_HERE, and the next: few tokens: which have an expert here, a bit each. Picks: how many. */
 enum { FUSED_UNITS, FUSED_LAG, FUSED_ITEMS, FUSED_CHOICES, FUSED_HERE, FUSED_SCALARS = 6 };
 
 EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at)
@@ -60,13 +58,11 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.block_at = t.rows + a.c.local;
     t.unit_at = t.block_at + a.c.local + 1;
     t.unit_block = t.unit_at + (a.waves > 1 ? a.units + 1 : 0);
-    t.choice = t.unit_block + a.units + 1;
-    t.weight = reinterpret_cast<float *>(t.choice + a.few * a.c.topk);
-    t.wants = t.choice + 2 * a.few * a.c.topk;
-    t.pick_at = t.wants + a.c.local * ((a.few + 31) / 32);
-    t.last = reinterpret_cast<uint16_t *>(t.pick_at + a.c.local + 1);
-    t.order = reinterpret_cast<uint8_t *>(t.last + a.few);
-    t.pick = t.order + a.few;
+    t.weight = reinterpret_cast<float *>(t.unit_block + a.units + 1);
+    t.wants = t.unit_block + a.units + 1 + (a.few <= FUSED_FEW ? a.few * a.c.topk : 0);
+    t.pick_at = t.wants + a.c.local * (a.few <= FUSED_FEW ? 2 : (a.few + 31) / 32);
+    t.choice = reinterpret_cast<uint16_t *>(t.pick_at + a.c.local + 1);
+    t.order = t.choice + a.few * a.c.topk;
     return t;
 }
 
@@ -366,13 +362,12 @@ static __device__ __noinline__ void fused_publish_share(const struct fused_args 
     fused_clear(next, words + 1);
 }
 
-/* The index-th of the `each` packets that a rank sends to all. One thread. */
-EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32_t source,
-                               uint32_t index, uint32_t each, uint64_t *out)
+/* The index-th packet of this call's counts or choices; `w`: what of it is waited for. One
+ * thread. */
+EPA_DEV bool fused_wait_packet(const struct fused_args &a, uint64_t call, uint64_t index,
+                               struct epa_dev_wait w, uint64_t *out)
 {
-    const char *from = dev_own(a.c.v, a.counts[call % 2]) + ((uint64_t)source * each + index) * 16;
-    uint32_t what = a.few != 0 ? FUSED_WAIT_CHOICES : FUSED_WAIT_COUNTS;
-    struct epa_dev_wait w = {0, what, source, index};
+    const char *from = dev_own(a.c.v, a.counts[call % 2]) + index * 16;
     struct epa_dev_poll poll = {};
     uint64_t value, seen;
 
@@ -385,6 +380,16 @@ EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32
     }
     *out = value;
     return true;
+}
+
+/* The index-th of the `each` packets that a rank sends to all. One thread. */
+EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32_t source,
+                               uint32_t index, uint32_t each, uint64_t *out)
+{
+    uint32_t what = a.few != 0 ? FUSED_WAIT_CHOICES : FUSED_WAIT_COUNTS;
+
+    return fused_wait_packet(a, call, (uint64_t)source * each + index, {0, what, source, index},
+                             out);
 }
 
 EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_t source,

@@ -218,7 +218,7 @@ FILES = {
             "usual kernels, more tokens than few": "moe.max_tokens: 40",
             "usual kernels, FP8, more tokens than few":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 40",
-            "usual kernels, 200 tokens": "moe.max_tokens: 200, verify.iterations: 2",
+            "usual kernels, 300 tokens": "moe.max_tokens: 300, verify.iterations: 2",
             "usual kernels, rows are counted": "algorithm.capacity: 64",
             "usual kernels, FP8, rows are counted":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.capacity: 64",
@@ -233,8 +233,11 @@ FILES = {
             "usual kernels, FP8, rows are picked, three ranks, 640 channels":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 3, moe.experts: 15, "
                 "moe.max_tokens: 80, moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
-            "usual kernels, FP8, choices of 128 tokens have no room":
-                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 128, moe.experts: 64, "
+            "usual kernels, FP8, rows are picked, four ranks, 512 tokens, seven choices":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 4, moe.experts: 16, moe.topk: 7, "
+                "moe.max_tokens: 128, verify.iterations: 2",
+            "usual kernels, FP8, choices of 250 tokens have no room":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 250, moe.experts: 64, "
                 "moe.topk: 32, verify.iterations: 2",
             "usual kernels, few tokens, ranks straggle": "moe.max_tokens: 4, verify.straggle: 1ms, verify.iterations: 8",
             "usual kernels, few tokens, one block": "algorithm.blocks: 1, moe.max_tokens: 4",
