@@ -43,11 +43,14 @@ struct fused_cuda {
 /* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
 enum { UNIT_BLOCKS = 8 };
 /* With more choices than this a rank sends them by expert. */
-enum { SORTED_CHOICES = 4096 };
+enum { SORTED_CHOICES = 2048 };
 /* Waves that many tokens are sent in, if no option says how many. */
 enum { AUTO_WAVES = 2 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
+/* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
+ * when rows have been copied, which takes longer than what counts would. */
+enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 4 << 20 };
 /* With no more tokens than this several warps add up a token, some channels each. */
 enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
 /* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
@@ -156,7 +159,8 @@ static uint32_t choose_few(const struct cuda_layout *l, const struct fused_confi
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
 
-    return rows <= FUSED_PICKED && l->spread && !l->kind.ways && !l->kind.groups64 &&
+    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS &&
+                   rows * l->hidden <= PICKED_CHANNELS && !l->kind.ways && !l->kind.groups64 &&
                    !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
@@ -224,19 +228,18 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         return status;
     l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
-    l.spread = l.max_tokens <= SPREAD_TOKENS;
     l.few = choose_few(&l, c);
     l.kind.picks = l.few > FUSED_FEW;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
-    l.waves = choose_waves(&l, c->waves);
-    shared = shared_bytes(&l, &tables);
-    if (shared > FUSED_SHARED_BYTES && l.kind.picks) {
-        l.few = 0;
-        l.kind.picks = false;
+    for (;; l.few = 0, l.kind.picks = false) { /* where tables of picks have no room */
+        l.spread = l.max_tokens <= SPREAD_TOKENS || l.kind.picks;
+        l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+        l.waves = choose_waves(&l, c->waves);
         shared = shared_bytes(&l, &tables);
+        if (shared <= FUSED_SHARED_BYTES || !l.kind.picks)
+            break;
     }
     l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)

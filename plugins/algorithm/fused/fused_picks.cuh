@@ -154,7 +154,6 @@ EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
                 uint32_t expert = ok ? (uint32_t)(value[j] >> 16 * k) & 0xffff : 0xffff;
                 uint32_t at = expert - a.c.v.rank * a.c.local;
 
-                t.choice[slot * a.c.topk + first + k] = (uint16_t)expert;
                 if (at < a.c.local)
                     atomicOr(&t.wants[at * words + slot / 32], 1u << slot % 32);
             }
@@ -231,19 +230,38 @@ EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uin
  * where they do, behind the two sets; those of a block that do stay where they are. Both are
  * counted for their block. */
 
+/* Words of my expert's mask that this lane looks at, two that follow each other. */
+struct fused_picked_words {
+    uint32_t low, high;
+};
+
+EPA_DEV struct fused_picked_words fused_picks_mask(const struct fused_args &a,
+                                                   const struct fused_tables &t, uint32_t expert)
+{
+    uint32_t words = fused_picks_words(a), w = 2 * epa_dev_lane();
+    const uint32_t *wants = t.wants + expert * words;
+
+    return {w < words ? wants[w] : 0, w + 1 < words ? wants[w + 1] : 0};
+}
+
 /* The row that an expert multiplies as its n-th: that of its n-th bit. One warp. */
 EPA_DEV uint32_t fused_picks_nth(const struct fused_args &a, const struct fused_tables &t,
                                  uint32_t expert, uint32_t n)
 {
-    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), all, w, bits, before;
+    struct fused_picked_words own = fused_picks_mask(a, t, expert);
+    uint32_t lane = epa_dev_lane(), low = __popc(own.low), both = low + __popc(own.high);
+    uint32_t all, before = fused_scan(both, &all), who, bits;
+    bool high;
 
-    bits = lane < words ? t.wants[expert * words + lane] : 0;
-    before = fused_scan(__popc(bits), &all);
-    w = __ffs(__ballot_sync(EPA_DEV_ALL, before <= n && n < before + __popc(bits))) - 1;
-    bits = __shfl_sync(EPA_DEV_ALL, bits, w);
-    n -= __shfl_sync(EPA_DEV_ALL, before, w);
+    who = __ffs(__ballot_sync(EPA_DEV_ALL, before <= n && n < before + both)) - 1;
+    n -= __shfl_sync(EPA_DEV_ALL, before, who);
+    low = __shfl_sync(EPA_DEV_ALL, low, who);
+    high = n >= low;
+    bits = __shfl_sync(EPA_DEV_ALL, high ? own.high : own.low, who);
+    n -= high ? low : 0;
     before = __popc(bits & ((1u << lane) - 1));
-    return w * 32 + __ffs(__ballot_sync(EPA_DEV_ALL, (bits >> lane & 1) != 0 && before == n)) - 1;
+    return 64 * who + (high ? 32 : 0) +
+           __ffs(__ballot_sync(EPA_DEV_ALL, (bits >> lane & 1) != 0 && before == n)) - 1;
 }
 
 /* The rows of a block of an expert: those that it multiplies as its `first`-th and so on. */
@@ -318,25 +336,48 @@ EPA_DEV uint32_t fused_picks_first(const struct fused_args &a, uint64_t call,
 EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_tables &t,
                                uint64_t *ordered)
 {
-    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), left = 0, end, sum;
+    struct fused_picked_words left = {};
+    uint32_t lane = epa_dev_lane(), end, sum;
 
-    for (uint32_t e = 0; e < a.c.local && lane < words; e++)
-        left |= t.wants[e * words + lane];
-    (void)fused_scan(__popc(left), &end);
+    for (uint32_t e = 0; e < a.c.local; e++) {
+        struct fused_picked_words mask = fused_picks_mask(a, t, e);
+
+        left.low |= mask.low;
+        left.high |= mask.high;
+    }
+    (void)fused_scan(__popc(left.low) + __popc(left.high), &end);
     if (lane == 0)
         t.scalars[FUSED_HERE] = end;
     for (uint32_t e = a.c.local; e-- > 0 && end > 0;) {
-        uint32_t last = lane < words ? t.wants[e * words + lane] & left : 0;
-        uint32_t at = fused_scan(__popc(last), &sum);
+        struct fused_picked_words last = fused_picks_mask(a, t, e);
+        uint32_t at;
 
+        last.low &= left.low;
+        last.high &= left.high;
+        left.low &= ~last.low;
+        left.high &= ~last.high;
+        at = fused_scan(__popc(last.low) + __popc(last.high), &sum);
         end -= sum;
-        left &= ~last;
-        for (at += end; last != 0; last &= last - 1)
-            t.order[at++] = (uint16_t)(lane * 32 + __ffs(last) - 1);
+        for (at += end; last.low != 0; last.low &= last.low - 1)
+            t.order[at++] = (uint16_t)(lane * 64 + __ffs(last.low) - 1);
+        for (; last.high != 0; last.high &= last.high - 1)
+            t.order[at++] = (uint16_t)(lane * 64 + 32 + __ffs(last.high) - 1);
     }
     __syncwarp();
     if (lane == 0)
         epa_dev_mbar_arrive(ordered);
+}
+
+/* The expert of a choice, which is here. */
+EPA_DEV uint32_t fused_picks_expert(const struct fused_args &a, uint64_t call, uint32_t slot,
+                                    uint32_t k)
+{
+    uint64_t experts, seen;
+
+    epa_dev_load_pair(dev_own(a.c.v, a.counts[call % 2]) +
+                          (uint64_t)(fused_picks_experts_at(a, slot) + k / 4) * 16,
+                      &experts, &seen);
+    return (uint32_t)(experts >> 16 * (k % 4)) & 0xffff;
 }
 
 /* Weights of two choices. */
@@ -391,7 +432,8 @@ EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
         struct fused_picked_weights weights = {};
 
         if (lane < a.c.topk) {
-            uint32_t expert = t.choice[slot * a.c.topk + lane];
+            uint32_t expert = S::PICKS ? fused_picks_expert(a, call, slot, lane)
+                                       : t.choice[slot * a.c.topk + lane];
 
             here = expert / a.c.local == a.c.v.rank;
             if (!S::PICKS)

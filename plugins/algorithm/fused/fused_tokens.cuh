@@ -38,7 +38,7 @@ struct fused_tables {
     float *weight;        /* few tokens: [few][topk] */
     uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
     uint16_t *choice;     /* [few][topk] experts */
-    /* Picks: no weights; wants is [local][few / 32]. */
+    /* Picks: no weights or choices; wants is [local][few / 32]. */
     uint32_t *pick_at; /* [local + 1] rows that my experts before multiply */
     uint16_t *order;   /* [few] tokens with an expert here, by the last of them */
     uint32_t *scalars;
@@ -62,7 +62,7 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.wants = t.unit_block + a.units + 1 + (a.few <= FUSED_FEW ? a.few * a.c.topk : 0);
     t.pick_at = t.wants + a.c.local * (a.few <= FUSED_FEW ? 2 : (a.few + 31) / 32);
     t.choice = reinterpret_cast<uint16_t *>(t.pick_at + a.c.local + 1);
-    t.order = t.choice + a.few * a.c.topk;
+    t.order = t.choice;
     return t;
 }
 

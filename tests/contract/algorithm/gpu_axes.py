@@ -220,6 +220,7 @@ FILES = {
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 40",
             "usual kernels, 300 tokens": "moe.max_tokens: 300, verify.iterations: 2",
             "usual kernels, rows are counted": "algorithm.capacity: 64",
+            "usual kernels, 300 tokens, rows are counted": "moe.max_tokens: 300, algorithm.capacity: 64, verify.iterations: 2",
             "usual kernels, FP8, rows are counted":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.capacity: 64",
             "usual kernels, FP8, rows are picked, ranks straggle, skewed":
@@ -236,9 +237,12 @@ FILES = {
             "usual kernels, FP8, rows are picked, four ranks, 512 tokens, seven choices":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 4, moe.experts: 16, moe.topk: 7, "
                 "moe.max_tokens: 128, verify.iterations: 2",
-            "usual kernels, FP8, choices of 250 tokens have no room":
-                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 250, moe.experts: 64, "
+            "usual kernels, FP8, rows are picked, 500 tokens a rank, 32 choices":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 500, moe.experts: 64, "
                 "moe.topk: 32, verify.iterations: 2",
+            "usual kernels, FP8, masks of 300 tokens have no room":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 300, moe.experts: 600, "
+                "verify.iterations: 2",
             "usual kernels, few tokens, ranks straggle": "moe.max_tokens: 4, verify.straggle: 1ms, verify.iterations: 8",
             "usual kernels, few tokens, one block": "algorithm.blocks: 1, moe.max_tokens: 4",
             "usual kernels, few tokens, one rank": "ranks: 1, routing: {kind: masked, share: 0.5}",
