@@ -228,12 +228,11 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         return status;
     l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
-    l.few = choose_few(&l, c);
-    l.kind.picks = l.few > FUSED_FEW;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    for (;; l.few = 0, l.kind.picks = false) { /* where tables of picks have no room */
+    for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: tables of picks have no room */
+        l.kind.picks = l.few > FUSED_FEW;
         l.spread = l.max_tokens <= SPREAD_TOKENS || l.kind.picks;
         l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
         l.waves = choose_waves(&l, c->waves);
