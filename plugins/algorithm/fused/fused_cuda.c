@@ -1,5 +1,4 @@
-/* fused on GPUs: the layout, and what is queued for a call: one kernel (fused_layer.cu has the
- * protocol). */
+/* fused on GPUs: the layout, and the kernel that is queued for a call (fused_layer.cuh). */
 #include "fused.h"
 
 #include <stdlib.h>
@@ -20,10 +19,9 @@ struct cuda_layout {
     uint32_t element_bytes; /* of what is multiplied */
     uint32_t row_bytes;     /* of an element of a row that is sent */
     uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
-    uint32_t parts, part_channels;
+    uint32_t parts, part_channels, waves;
     bool sorted, spread, swiglu, direct;
-    uint32_t few; /* tokens of all ranks together, or 0 */
-    uint32_t waves;
+    uint32_t few;           /* tokens of all ranks together, or 0 */
     bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
     struct fused_ways ways;
     uint64_t returns;                 /* rows of sums or outputs */
@@ -35,8 +33,7 @@ struct cuda_layout {
 struct fused_cuda {
     struct device d; /* first */
     struct cuda_layout l;
-    struct fused_args
-        *args; /* what is the same in all calls, beside those of d; aligned as maps are */
+    struct fused_args *args; /* the same in all calls, beside those of d; aligned as maps are */
     uint32_t blocks;
 };
 
@@ -50,9 +47,10 @@ enum { AUTO_WAVES = 2 };
 enum { SPREAD_TOKENS = 256 };
 /* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
  * when rows have been copied, which takes longer than what counts would. */
-enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 4 << 20 };
-/* With no more tokens than this several warps add up a token, some channels each. */
-enum { PART_TOKENS = 512, PART_CHANNELS = 1024 };
+enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 7 << 20 };
+/* With no more tokens than this several warps add up a token, some channels each; of few tokens, if
+ * all ranks' have no more than that, as few channels as a warp adds up together. */
+enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20 };
 /* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
  * from so many a block on. */
 enum { BATCH_BYTES = 16 << 10, SUMS = 4, SUMS_FROM = 80 };
@@ -226,8 +224,6 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
     status = count_rows(m, c, &l, err);
     if (status != EPA_OK)
         return status;
-    l.part_channels = l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS;
-    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
     l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
@@ -240,6 +236,10 @@ static enum epa_status make_layout(const struct epa_moe *m, const struct epa_wor
         if (shared <= FUSED_SHARED_BYTES || !l.kind.picks)
             break;
     }
+    l.part_channels = l.few == 0 ? l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS
+                      : (uint64_t)l.few * l.hidden > SINGLE_CHANNELS ? PART_CHANNELS
+                                                                     : FUSED_FEW_CHANNELS;
+    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)
         return epa_fail(err, EPA_ERR_CONFIG,

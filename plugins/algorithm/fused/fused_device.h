@@ -28,6 +28,7 @@ enum {
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
     FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
+    FUSED_FEW_CHANNELS = 256, /* that a warp adds up at a time: parts of few tokens have some */
     FUSED_PICKED = 2048, /* of all ranks, at most, whose rows have places but are picked */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */

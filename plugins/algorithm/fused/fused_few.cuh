@@ -75,17 +75,29 @@ EPA_DEV uint32_t fused_few_ranks(const struct fused_args &a, uint32_t token)
     return ranks;
 }
 
-/* The warps that multiply, `warp` of them this one, share a token. */
+/* Warps that multiply that share a token, so that those of a block leave together. */
+EPA_DEV uint32_t fused_few_sharers(const struct fused_args &a)
+{
+    uint32_t warps = FUSED_MATH_WARPS;
+
+    while (warps > 1 && fused_few_token() + FUSED_MATH_WARPS / warps * gridDim.x < a.c.tokens)
+        warps /= 2;
+    return warps;
+}
+
+/* The warps that multiply, `warp` of them this one: tokens of this block. */
 template <int IN, bool PICKS>
 EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t warp, float *staged)
 {
     uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane();
-    uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_GROUP;
-    uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
+    uint32_t sharers = PICKS ? fused_few_sharers(a) : (uint32_t)FUSED_MATH_WARPS;
+    uint32_t own = (groups + sharers - 1) / sharers * FUSED_GROUP, share = warp % sharers;
+    uint32_t begin = min(share * own, a.c.hidden), end = min(begin + own, a.c.hidden);
 
     if (begin == end)
         return;
-    for (uint32_t token = fused_few_token(); token < a.c.tokens; token += gridDim.x) {
+    for (uint32_t token = fused_few_token() + warp / sharers * gridDim.x; token < a.c.tokens;
+         token += FUSED_MATH_WARPS / sharers * gridDim.x) {
         uint32_t row =
             (PICKS ? call % 2 * a.few : fused_few_rows(call)) + a.c.v.rank * a.c.max_tokens + token;
         uint32_t ranks = fused_few_ranks(a, token), to = min(lane, a.c.v.size - 1);
@@ -97,13 +109,26 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
 }
 
 /* One warp, behind a barrier after fused_few_send(): what all have stored has arrived before the
- * flags. */
+ * flags, which lanes store together: of each token one for each rank. */
 EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
 {
-    for (uint32_t token = fused_few_token(); token < a.c.tokens; token += gridDim.x)
-        if ((fused_few_ranks(a, token) >> epa_dev_lane() & 1) != 0)
+    uint32_t size = a.c.v.size, each = EPA_DEV_WARP / size;
+    uint32_t own = epa_dev_lane() / size, rank = epa_dev_lane() % size;
+
+    for (uint32_t first = fused_few_token(); first < a.c.tokens; first += each * gridDim.x) {
+        bool goes = false;
+
+        for (uint32_t i = 0; i < each && first + i * gridDim.x < a.c.tokens; i++) {
+            uint32_t ranks = fused_few_ranks(a, first + i * gridDim.x);
+
+            goes = i == own ? (ranks >> rank & 1) != 0 : goes;
+        }
+        if (goes)
             epa_dev_store_release(
-                fused_few_flag(a, epa_dev_lane(), a.c.v.rank * a.c.max_tokens + token), call);
+                fused_few_flag(a, rank, a.c.v.rank * a.c.max_tokens + first + own * gridDim.x),
+                call);
+        __syncwarp();
+    }
 }
 
 /* The choices of all ranks, and blocks for the experts here that have rows: one each. All of the
@@ -171,45 +196,36 @@ EPA_DEV bool fused_few_wait(const struct fused_args &a, uint64_t call, const str
 /* ---- combine ----
  *
  * A sum returns in packets of 16 bytes, half of which are the call: nobody waits until it has
- * arrived to say so. A warp takes FUSED_FEW_CHANNELS of a token, 16 bytes a lane. */
+ * arrived to say so. A warp takes a part of a token, 16 bytes a lane at a time. */
 
-enum { FUSED_FEW_CHANNELS = EPA_DEV_WARP * 8 };
-
-EPA_DEV uint32_t fused_few_parts(const struct fused_args &a)
-{
-    return (a.c.hidden + FUSED_FEW_CHANNELS - 1) / FUSED_FEW_CHANNELS;
-}
-
-/* Of an own token's sum from a rank: this lane's two packets of a part. */
+/* Of an own token's sum from a rank: this lane's two packets, those of 8 channels. */
 EPA_DEV char *fused_few_packets(const struct fused_args &a, uint32_t slot, uint32_t source,
-                                uint32_t part)
+                                uint32_t channel)
 {
     uint32_t owner = slot / a.c.max_tokens, token = slot % a.c.max_tokens;
 
     return a.c.v.peer_heap[owner] + a.partial +
-           ((uint64_t)token * a.c.v.size + source) * a.c.hidden * 4 +
-           part * FUSED_FEW_CHANNELS * 4 + epa_dev_lane() * 32;
+           (((uint64_t)token * a.c.v.size + source) * a.c.hidden + channel) * 4;
 }
 
-/* This lane's 16 bytes of a part of a sum, to the rank of the token; of one rank, to its output. */
+/* This lane's 16 bytes of a sum, to the rank of the token; of one rank, to its output. */
 EPA_DEV void fused_few_store(const struct fused_args &a, uint64_t call, uint32_t slot,
-                             uint32_t part, uint4 sum)
+                             uint32_t channel, uint4 sum)
 {
     if (a.direct != 0) {
-        epa_dev_store16(static_cast<char *>(a.c.out) + (size_t)slot * a.c.hidden * 2 +
-                            part * FUSED_FEW_CHANNELS * 2 + epa_dev_lane() * 16,
+        epa_dev_store16(static_cast<char *>(a.c.out) + ((size_t)slot * a.c.hidden + channel) * 2,
                         sum);
         return;
     }
-    char *to = fused_few_packets(a, slot, a.c.v.rank, part);
+    char *to = fused_few_packets(a, slot, a.c.v.rank, channel);
 
     epa_dev_store_pair(to, (uint64_t)sum.y << 32 | sum.x, call);
     epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
 }
 
-/* This lane's packets from up to four ranks, those in `ranks`, when all are here. One warp. */
+/* This lane's packets from up to four ranks, those in `ranks`, when all are here. */
 EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t token,
-                            uint32_t part, uint32_t ranks, uint64_t (&v)[4][2])
+                            uint32_t channel, uint32_t ranks, uint64_t (&v)[4][2])
 {
     struct epa_dev_poll poll = {};
 
@@ -220,7 +236,8 @@ EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t 
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* those beyond are read again, for nothing */
             r = left != 0 ? __ffs(left) - 1 : r;
-            const char *from = fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, part);
+            const char *from =
+                fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, channel);
 
             epa_dev_load_pair(from, &v[i][0], &seen[0]);
             epa_dev_load_pair(from + 16, &v[i][1], &seen[1]);
@@ -238,42 +255,51 @@ EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t 
     }
 }
 
+/* This lane's channels of an own token, from the sums of `ranks`. */
+template <class S>
+EPA_DEV bool fused_few_sum(const struct fused_args &a, uint64_t call, uint32_t token,
+                           uint32_t channel, uint32_t ranks)
+{
+    float sum[8] = {};
+
+    while (ranks != 0) {
+        uint64_t v[4][2];
+
+        if (!fused_few_read(a, call, token, channel, ranks, v))
+            return false;
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            float value[8];
+
+            if (ranks == 0)
+                break;
+            epa_dev_unpack<S::F16>(make_uint4((uint32_t)v[r][0], (uint32_t)(v[r][0] >> 32),
+                                              (uint32_t)v[r][1], (uint32_t)(v[r][1] >> 32)),
+                                   value);
+            dev_add8(value, 1.0f, sum);
+            ranks &= ranks - 1;
+        }
+    }
+    epa_dev_store16(static_cast<char *>(a.c.out) + ((size_t)token * a.c.hidden + channel) * 2,
+                    epa_dev_pack<S::F16>(sum));
+    return true;
+}
+
 /* Own tokens. One warp. */
 template <class S> EPA_DEV bool fused_few_receive(const struct fused_args &a, uint64_t call)
 {
-    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), i;
+    uint32_t i;
 
-    while ((i = fused_take(a, FUSED_SUMMING)) < a.c.tokens * parts) {
-        uint32_t token = i / parts, part = i % parts, left = fused_few_ranks(a, token);
-        uint32_t channel = part * FUSED_FEW_CHANNELS + lane * 8;
-        bool ok = true, has = channel < a.c.hidden;
-        float sum[8] = {};
+    while ((i = fused_take(a, FUSED_SUMMING)) < a.c.tokens * a.parts) {
+        uint32_t token = i / a.parts, ranks = fused_few_ranks(a, token);
+        uint32_t from = i % a.parts * a.part_channels;
+        uint32_t end = min(from + a.part_channels, a.c.hidden);
+        bool ok = true;
 
-        while (left != 0) {
-            uint64_t v[4][2];
-
-            ok = ok && (!has || fused_few_read(a, call, token, part, left, v));
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                float value[8];
-
-                if (left == 0 || !ok || !has)
-                    break;
-                epa_dev_unpack<S::F16>(make_uint4((uint32_t)v[r][0], (uint32_t)(v[r][0] >> 32),
-                                                  (uint32_t)v[r][1], (uint32_t)(v[r][1] >> 32)),
-                                       value);
-                dev_add8(value, 1.0f, sum);
-                left &= left - 1;
-            }
-            if (!has || !ok)
-                break;
-        }
+        for (from += epa_dev_lane() * 8; from < end && ok; from += FUSED_FEW_CHANNELS)
+            ok = fused_few_sum<S>(a, call, token, from, ranks);
         if (!__all_sync(EPA_DEV_ALL, ok))
             return false;
-        if (has)
-            epa_dev_store16(static_cast<char *>(a.c.out) +
-                                ((size_t)token * a.c.hidden + channel) * 2,
-                            epa_dev_pack<S::F16>(sum));
     }
     return true;
 }

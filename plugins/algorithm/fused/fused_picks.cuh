@@ -53,21 +53,24 @@ EPA_DEV uint32_t fused_picks_weights_at(const struct fused_args &a, uint32_t slo
     return a.few * experts + slot * (fused_picks_packets(a.c.topk) - experts);
 }
 
-/* All ranks get the choices of the tokens that this block sends. One warp: lanes have a choice
- * each. */
+/* All ranks get the choices of the tokens that this block sends, as many at a time as a warp has
+ * lanes for: each has a choice. One warp. */
 EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
 {
-    uint32_t lane = epa_dev_lane();
+    uint32_t width = a.c.topk <= 4 ? 4 : a.c.topk <= 8 ? 8 : a.c.topk <= 16 ? 16 : 32;
+    uint32_t lane = epa_dev_lane() % width, first = epa_dev_lane() / width * gridDim.x;
 
-    for (uint32_t token = fused_few_token(); token < a.c.max_tokens; token += gridDim.x) {
-        uint32_t slot = a.c.v.rank * a.c.max_tokens + token;
-        uint64_t choice = lane < a.c.topk ? fused_few_choice(a, token * a.c.topk + lane) : ~0u;
+    for (uint32_t base = fused_few_token(); base < a.c.max_tokens;
+         base += EPA_DEV_WARP / width * gridDim.x) {
+        uint32_t token = base + first, slot = a.c.v.rank * a.c.max_tokens + token;
+        bool has = token < a.c.max_tokens && lane < a.c.topk;
+        uint64_t choice = has ? fused_few_choice(a, token * a.c.topk + lane) : ~0u;
         uint32_t expert = (uint32_t)choice & 0xffff, weight = (uint32_t)(choice >> 32);
         uint32_t pair = expert | __shfl_xor_sync(EPA_DEV_ALL, expert, 1) << 16;
         uint64_t experts = (uint64_t)__shfl_xor_sync(EPA_DEV_ALL, pair, 2) << 32 | pair;
         uint64_t weights = (uint64_t)__shfl_xor_sync(EPA_DEV_ALL, weight, 1) << 32 | weight;
 
-        for (uint32_t r = 0; r < a.c.v.size && lane < a.c.topk; r++) {
+        for (uint32_t r = 0; r < a.c.v.size && has; r++) {
             char *to = a.c.v.peer_heap[r] + a.counts[call % 2];
 
             if (lane % 4 == 0)
@@ -77,6 +80,7 @@ EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
                 epa_dev_store_pair(to + (fused_picks_weights_at(a, slot) + lane / 2) * 16, weights,
                                    call);
         }
+        __syncwarp();
     }
 }
 
@@ -171,8 +175,8 @@ EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_ta
     for (uint32_t i = lane; i - lane < a.c.local; i += EPA_DEV_WARP) {
         uint32_t n = 0, at;
 
-        for (uint32_t w = 0; i < a.c.local && w < words; w++)
-            n += __popc(t.wants[i * words + w]);
+        for (uint32_t w = 0; i < a.c.local && w < words; w++) /* each lane in another bank */
+            n += __popc(t.wants[i * words + (w + lane) % words]);
         at = base + fused_scan((n + S::ROWS - 1) / S::ROWS, &sum);
         base += sum;
         if (i < a.c.local) {
@@ -199,7 +203,7 @@ static __device__ __noinline__ bool fused_picks_prepare(const struct fused_args 
 {
     bool ok = a.few * fused_picks_experts(a.c.topk) <= FUSED_THREADS
                   ? fused_picks_note<1>(a, call, t)
-                  : fused_picks_note<3>(a, call, t);
+                  : fused_picks_note<6>(a, call, t);
     uint64_t seen;
 
     if (threadIdx.x == FUSED_THREADS - 1)
@@ -286,34 +290,58 @@ EPA_DEV bool fused_picks_follow(const struct fused_args &a, const struct fused_t
     return fused_picks_nth(a, t, expert, p.first + p.rows - 1) - *begin + 1 == p.rows;
 }
 
-/* The warps that multiply, `warp` of them this one, before they do. */
+/* A row that an expert multiplies, this lane's. */
+struct fused_pick {
+    uint32_t slot, block;
+    uint64_t to; /* its row where those of the block follow each other */
+    bool copied; /* they do not by themselves */
+};
+
+/* The i-th of all, of which a lane has one each: that of lane `of` is looked for. One warp. */
+template <class S>
+EPA_DEV void fused_picks_find(const struct fused_args &a, const struct fused_tables &t, uint32_t i,
+                              uint32_t of, struct fused_pick *pick)
+{
+    uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), n = i - t.pick_at[expert];
+    uint32_t block = t.block_at[expert] + n / S::ROWS, begin;
+    uint32_t slot = fused_picks_nth(a, t, expert, n);
+    struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
+    bool follow = fused_picks_follow(a, t, expert, p, &begin);
+
+    if (epa_dev_lane() == of)
+        *pick = {slot, block, 2 * a.few + (uint64_t)block * S::ROWS + n - p.first, !follow};
+}
+
+/* The warps that multiply, `warp` of them this one, before they do. A warp has a few rows under way
+ * at a time. */
 template <class S>
 EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t, uint32_t warp)
 {
+    enum { MOST = 4 };
+    uint32_t all = t.pick_at[a.c.local], warps = FUSED_MATH_WARPS * gridDim.x;
+    uint32_t each = min((all + warps - 1) / warps, (uint32_t)MOST);
     char *recv = dev_own(a.c.v, a.recv);
 
-    for (uint32_t i = blockIdx.x + warp * gridDim.x; i < t.pick_at[a.c.local];
-         i += FUSED_MATH_WARPS * gridDim.x) {
-        uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), n = i - t.pick_at[expert];
-        uint32_t block = t.block_at[expert] + n / S::ROWS, begin;
-        uint32_t slot = fused_picks_nth(a, t, expert, n);
-        struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
-        uint64_t row = 2 * a.few + (uint64_t)block * S::ROWS + n - p.first;
-        bool ok = true;
+    for (uint32_t i = (blockIdx.x + warp * gridDim.x) * each; i < all; i += warps * each) {
+        uint32_t n = min(each, all - i);
+        bool has = epa_dev_lane() < n, ok = true;
+        struct fused_pick pick = {};
 
-        if (epa_dev_lane() == 0)
-            ok = fused_picks_wait_row(a, call, slot);
+        for (uint32_t k = 0; k < n; k++)
+            fused_picks_find<S>(a, t, i + k, k, &pick);
+        if (has)
+            ok = fused_picks_wait_row(a, call, pick.slot);
         if (!__all_sync(EPA_DEV_ALL, ok))
             return;
         __syncwarp();
-        if (!fused_picks_follow(a, t, expert, p, &begin))
-            fused_copy_rows(1,
-                            recv + (uint64_t)(fused_picks_rows(a, call) + slot) * a.message_bytes,
-                            recv + row * a.message_bytes, a.meta_at);
+        fused_copy_rows(__ballot_sync(EPA_DEV_ALL, has && pick.copied),
+                        recv + (uint64_t)(fused_picks_rows(a, call) + pick.slot) * a.message_bytes,
+                        recv + pick.to * a.message_bytes, a.meta_at);
         __syncwarp();
-        if (epa_dev_lane() == 0)
-            epa_dev_add_release_gpu(fused_copied(a) + block, 1);
+        if (has)
+            epa_dev_add_release_gpu(fused_copied(a) + pick.block, 1);
+        __syncwarp();
     }
 }
 
@@ -416,17 +444,15 @@ template <class S>
 EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t, uint64_t *ordered)
 {
-    uint32_t lane = epa_dev_lane(), parts = fused_few_parts(a), tokens = a.few, i;
+    uint32_t lane = epa_dev_lane(), tokens = a.few, i;
 
     if (S::PICKS) {
         epa_dev_mbar_wait(ordered, 0);
         tokens = t.scalars[FUSED_HERE];
     }
-    while ((i = fused_take(a, FUSED_SENDING)) < tokens * parts) {
-        uint32_t slot = S::PICKS ? t.order[i / parts] : i / parts, part = i % parts;
-        uint32_t at = part * FUSED_FEW_CHANNELS * 2;
-        uint32_t block = 0, row = S::PICKS ? 0 : slot, lanes,
-                 bytes = min(a.c.hidden * 2 - at, FUSED_FEW_CHANNELS * 2u);
+    while ((i = fused_take(a, FUSED_SENDING)) < tokens * a.parts) {
+        uint32_t slot = S::PICKS ? t.order[i / a.parts] : i / a.parts, part = i % a.parts;
+        uint32_t block = 0, row = S::PICKS ? 0 : slot, at = fused_part_at(a, part), lanes;
         float weight = 0.0f;
         bool here = false;
         struct fused_picked_weights weights = {};
@@ -456,7 +482,8 @@ EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
             lanes,
             a.y + ((uint64_t)block * S::ROWS + (S::PICKS ? row % S::ROWS : row)) * a.c.hidden * 2 +
                 at,
-            weight, bytes, [&](uint32_t, uint4 sum) { fused_few_store(a, call, slot, part, sum); });
+            weight, fused_part_bytes(a, part),
+            [&](uint32_t own, uint4 sum) { fused_few_store(a, call, slot, (at + own) / 2, sum); });
     }
     return true;
 }

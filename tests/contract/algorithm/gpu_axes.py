@@ -240,6 +240,9 @@ FILES = {
             "usual kernels, FP8, rows are picked, 500 tokens a rank, 32 choices":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 500, moe.experts: 64, "
                 "moe.topk: 32, verify.iterations: 2",
+            "usual kernels, FP8, rows are picked, parts of 1024 channels":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 500, moe.hidden: 1152, "
+                "expert.ffn: 128, moe.experts: 6, moe.topk: 3, verify.iterations: 2",
             "usual kernels, FP8, masks of 300 tokens have no room":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 300, moe.experts: 600, "
                 "verify.iterations: 2",
