@@ -48,8 +48,8 @@ enum { SPREAD_TOKENS = 256 };
 /* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
  * when rows have been copied, which takes longer than what counts would. */
 enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 7 << 20 };
-/* With no more tokens than this several warps add up a token, some channels each; of few tokens, if
- * all ranks' have no more than that, as few channels as a warp adds up together. */
+/* With no more tokens than this several warps add up a token, PART_CHANNELS each; few tokens, if
+ * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. */
 enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20 };
 /* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
  * from so many a block on. */
