@@ -18,7 +18,9 @@
  * Each role goes through the same tiles in the same order, with a struct gemm_at of its own that
  * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(),
  * N of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of
- * A are loaded. Loads of the next tiles go on during an epilogue.
+ * A are loaded. In FP8 a tile of 128 rows may have up to 16 rows more, which are multiplied swapped
+ * (gemm_experts.cu): as a tile of their own they would load all weights again. Loads of the next
+ * tiles go on during an epilogue.
  *
  *     __launch_bounds__(GEMM_THREADS, 1) kernel(const __grid_constant__ struct args g)
  *         extern __shared__ __align__(1024) char shared[];
@@ -47,6 +49,7 @@ enum {
     GEMM_THREADS = 384,
     GEMM_MATH_WARPS = 8,
     GEMM_SMALL_ROWS = 64, /* a tile of no more rows is swapped */
+    GEMM_MORE = 16,       /* rows that a tile of GEMM_ROWS may have besides */
     GEMM_ROWS_BYTES = GEMM_ROWS * GEMM_BLOCK,
     GEMM_BOX_BYTES = GEMM_BOX * GEMM_BLOCK,
     GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
@@ -62,13 +65,22 @@ template <epa_dev_type TYPE> struct gemm_registers {
     static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
 };
 
+template <int STAGES, int MORE> struct gemm_more {
+    char more[STAGES][MORE * GEMM_BLOCK];
+};
+
+template <int STAGES> struct gemm_more<STAGES, 0> {
+};
+
 /* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
- * most. BOXES 1: tiles have one; pass that to gemm_load_weights() and gemm_multiply(). */
-template <int STAGES_, int GROUPS = 2, int BOXES_ = 2, int CLUSTER_ = 1> struct gemm_shared {
-    enum { STAGES = STAGES_, BOXES = BOXES_, CLUSTER = CLUSTER_ };
+ * most. BOXES 1: tiles have one; pass that to gemm_load_weights() and gemm_multiply(). MORE:
+ * GEMM_MORE where tiles have up to so many rows more, with one group. */
+template <int STAGES_, int GROUPS = 2, int BOXES_ = 2, int CLUSTER_ = 1, int MORE_ = 0>
+struct gemm_shared : gemm_more<STAGES_, MORE_> {
+    enum { STAGES = STAGES_, BOXES = BOXES_, CLUSTER = CLUSTER_, MORE = MORE_ };
     char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */
     /* FP8: [box][group of a block of K]: of a row times the box's */
-    float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS];
+    float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS + MORE_];
     uint64_t full[STAGES_], empty[STAGES_];
     uint32_t amax[3][GROUPS][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
 };
@@ -158,26 +170,51 @@ EPA_DEV void gemm_load_packed(S &s, struct gemm_at &at, const char *from, uint32
     }
 }
 
-/* Which map of struct gemm_rows_map has boxes of so many rows: 8 << index. */
+/* Which map of struct gemm_rows_map has boxes of so many rows: 8 << index; GEMM_HEIGHTS: the
+ * largest, and GEMM_MORE rows. */
 EPA_DEV uint32_t gemm_height(uint32_t rows)
 {
-    return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= GEMM_SMALL_ROWS ? 3 : 4;
+    return rows <= 8                 ? 0
+           : rows <= 16              ? 1
+           : rows <= 32              ? 2
+           : rows <= GEMM_SMALL_ROWS ? 3
+           : rows <= GEMM_ROWS       ? 4
+                                     : GEMM_HEIGHTS;
 }
 
-/* Block k of K of rows `row` on, 8 << height of them, into an empty stage; one lane. */
-template <epa_dev_type TYPE, class S>
+/* Block k of K of rows `row` on, 8 << height of them, or GEMM_ROWS and more, into an empty stage;
+ * one lane. */
+template <epa_dev_type TYPE, bool MORE = false, class S>
 EPA_DEV void gemm_load_box(S &s, const struct gemm_at &at, const struct gemm_rows_map *map,
                            uint32_t height, uint32_t row, uint32_t k, uint64_t l2)
 {
-    epa_dev_mbar_expect(&s.full[at.stage], (8u << height) * GEMM_BLOCK);
-    epa_dev_tile_load(s.stage[at.stage], &map->height[height], (int32_t)(k * gemm_values<TYPE>()),
-                      (int32_t)row, &s.full[at.stage], l2);
+    const int32_t x = (int32_t)(k * gemm_values<TYPE>());
+    uint64_t *full = &s.full[at.stage];
+
+    if constexpr (MORE) {
+        epa_dev_mbar_expect(full, (GEMM_ROWS + GEMM_MORE) * GEMM_BLOCK);
+        epa_dev_tile_load(s.stage[at.stage], &map->height[4], x, (int32_t)row, full, l2);
+        epa_dev_tile_load(s.more[at.stage], &map->height[1], x, (int32_t)(row + GEMM_ROWS), full,
+                          l2);
+    } else {
+        epa_dev_mbar_expect(full, (8u << height) * GEMM_BLOCK);
+        epa_dev_tile_load(s.stage[at.stage], &map->height[height], x, (int32_t)row, full, l2);
+    }
 }
 
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
                             uint32_t height, uint32_t row, uint32_t k_blocks, uint64_t l2)
 {
+    if constexpr (S::MORE != 0)
+        if (height == GEMM_HEIGHTS) {
+            for (uint32_t k = 0; k < k_blocks; k++) {
+                gemm_wait_empty(s, at);
+                gemm_load_box<TYPE, true>(s, at, map, height, row, k, l2);
+                gemm_next<S>(at);
+            }
+            return;
+        }
     for (uint32_t k = 0; k < k_blocks; k++) {
         gemm_wait_empty(s, at);
         gemm_load_box<TYPE>(s, at, map, height, row, k, l2);
@@ -219,8 +256,8 @@ EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
 
 /* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
  * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block
- * k of K is empty. */
-template <int GROUP, class S, class EMPTIED>
+ * k of K is empty. MORE: there are rows besides, with two lanes each. */
+template <int GROUP, bool MORE = false, class S, class EMPTIED>
 EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
                               uint32_t k_blocks, EMPTIED emptied)
 {
@@ -231,15 +268,23 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
 
     for (uint32_t k = 0; k < k_blocks; k += BLOCKS) {
         float4 row[EACH], box[2];
+        float2 more = make_float2(0.0f, 0.0f);
 
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
-            if (i * EPA_DEV_WARP < of.rows)
+            if (MORE || i * EPA_DEV_WARP < of.rows)
                 row[i] = gemm_scale4(of.row + min(i * EPA_DEV_WARP + lane, of.rows - 1) * of.stride,
                                      k * PER, k_blocks * PER, aligned);
 #pragma unroll
         for (uint32_t b = 0; b < S::BOXES; b++)
             box[b] = gemm_scale4(of.box[b], k, k_blocks, false);
+        if (MORE) {
+            const float *from = of.row + min(GEMM_ROWS + lane / 2, of.rows - 1) * of.stride;
+            uint32_t first = k + lane % 2 * 2;
+
+            more.x = __ldcg(from + min(first, k_blocks - 1));
+            more.y = __ldcg(from + min(first + 1, k_blocks - 1));
+        }
 #pragma unroll
         for (uint32_t j = 0; j < BLOCKS; j++) {
             if (k + j >= k_blocks)
@@ -249,13 +294,18 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
                 emptied(k + j);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++)
-                if (i * EPA_DEV_WARP < of.rows)
+                if (MORE || i * EPA_DEV_WARP < of.rows)
 #pragma unroll
                     for (uint32_t b = 0; b < S::BOXES; b++)
 #pragma unroll
                         for (uint32_t p = 0; p < PER; p++)
                             s.scale[at.stage][b][p][i * EPA_DEV_WARP + lane] =
                                 gemm_scale_at(row[i], j * PER + p) * gemm_scale_at(box[b], j);
+            if (MORE && lane % 2 == j / 2)
+#pragma unroll
+                for (uint32_t b = 0; b < S::BOXES; b++)
+                    s.scale[at.stage][b][0][GEMM_ROWS + lane / 2] =
+                        (j % 2 == 0 ? more.x : more.y) * gemm_scale_at(box[b], j);
             __syncwarp();
             if (lane == 0)
                 epa_dev_mbar_arrive(&s.full[at.stage]);
@@ -268,7 +318,12 @@ template <int GROUP, class S>
 EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
                               uint32_t k_blocks)
 {
-    gemm_fill_scales<GROUP>(s, at, of, k_blocks, [](uint32_t) {});
+    auto nothing = [](uint32_t) {};
+
+    if constexpr (S::MORE != 0)
+        if (of.rows > GEMM_ROWS)
+            return gemm_fill_scales<GROUP, true>(s, at, of, k_blocks, nothing);
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, nothing);
 }
 
 /* gemm_load_rows() and gemm_load_scales() by one warp. */
@@ -277,6 +332,7 @@ EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_r
                                    uint32_t height, uint32_t row, const struct gemm_scales &of,
                                    uint32_t k_blocks, uint64_t l2)
 {
+    static_assert(S::MORE == 0, "two warps load tiles that have rows besides");
     gemm_fill_scales<GROUP>(s, at, of, k_blocks, [&](uint32_t k) {
         gemm_load_box<EPA_DEV_E4M3>(s, at, map, height, row, k, l2);
     });
@@ -359,6 +415,20 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
     }
     epa_dev_wgmma_wait<0>();
     gemm_release(s, before);
+}
+
+/* Of a swapped tile of N rows: `part`, times the scales of the rows, to `sum`. */
+template <int N>
+EPA_DEV void gemm_add_scaled(float (&sum)[N / 2], const float (&part)[N / 2], const float *scale)
+{
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        float2 by = *reinterpret_cast<const float2 *>(scale + gemm_small_row(4 * j));
+
+#pragma unroll
+        for (int i = 4 * j; i < 4 * j + 4; i++)
+            sum[i] = __fmaf_rn(part[i], i % 2 == 0 ? by.x : by.y, sum[i]);
+    }
 }
 
 /* FP8: tensor cores add up the values of a group of K; sums of groups, times their scales, are in
@@ -471,17 +541,8 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
             epa_dev_wgmma_wait<0>();
             if constexpr (TYPE == EPA_DEV_E4M3) {
 #pragma unroll
-                for (int j = 0; j < N / 8; j++)
-#pragma unroll
-                    for (int b = 0; b < S::BOXES; b++) {
-                        float2 scale = *reinterpret_cast<const float2 *>(
-                            &s.scale[at.stage][b][p][gemm_small_row(4 * j)]);
-
-#pragma unroll
-                        for (int i = 4 * j; i < 4 * j + 4; i++)
-                            sum[b][i] =
-                                __fmaf_rn(part[b][i], i % 2 == 0 ? scale.x : scale.y, sum[b][i]);
-                    }
+                for (int b = 0; b < S::BOXES; b++)
+                    gemm_add_scaled<N>(sum[b], part[b], s.scale[at.stage][b][p]);
             }
         }
         gemm_release(s, at.stage);

@@ -8,16 +8,37 @@ namespace
 /* Tiles down before the next column of tiles: weights of many experts, or A of one, stay in L2. */
 enum { STAGES = 4, PANEL_EXPERTS = 4, PANEL_DENSE = 16 };
 
-struct shared_head {
-    gemm_shared<STAGES> ring;
+/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C.
+ * MORE: tiles have up to so many rows more than GEMM_ROWS. */
+template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_, int MORE_ = 0> struct kind {
+    static constexpr epa_dev_type TYPE = TYPE_;
+    enum {
+        SWIGLU = SWIGLU_,
+        F16 = OUT_ == GEMM_OUT_F16,
+        FLOAT = OUT_ == GEMM_OUT_F32,
+        OUT = OUT_,
+        BOXES = SWIGLU_ ? 1 : 2, /* of C */
+        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
+        OUT_GROUP = GROUP_,
+        MORE = MORE_
+    };
+    static_assert(MORE_ == 0 || (TYPE_ == EPA_DEV_E4M3 && (int)IN_GROUP == (int)GEMM_FP8_GROUP),
+                  "rows besides have scales of one group");
+    using ring = gemm_shared<STAGES, GEMM_FP8_GROUP / GROUP_, 2, 1, MORE>;
+};
+
+template <class K> struct shared_head {
+    typename K::ring ring;
     uint32_t tables[]; /* [experts + 1] units of rows before an expert, then rows before it */
 };
 
-static_assert(sizeof(gemm_shared<STAGES>) + 2 * (GEMM_EXPERTS + 1) * sizeof(uint32_t) <= 227 * 1024,
+static_assert(sizeof(kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, 64, GEMM_MORE>::ring) +
+                      2 * (GEMM_EXPERTS + 1) * sizeof(uint32_t) <=
+                  227 * 1024,
               "shared memory of a block");
 
 struct tile {
-    uint32_t expert, column, rows; /* column of C; rows > 0 */
+    uint32_t expert, column, rows; /* column of C; rows > 0, up to GEMM_ROWS + MORE */
     uint64_t in, out;              /* first row of A, of C */
 };
 
@@ -28,7 +49,7 @@ struct tiles {
     uint32_t expert, round;
 };
 
-EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
+template <class K> EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
 {
     const struct gemm_args &g = l.g;
     const uint32_t panel = g.experts > 1 ? PANEL_EXPERTS : PANEL_DENSE;
@@ -51,20 +72,23 @@ EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
     start = g.start == NULL ? l.rows[l.expert] : __ldcg(g.start + l.expert);
     out.expert = l.expert;
     out.column = at / height * g.step;
-    out.rows = min(count - first, (uint32_t)GEMM_ROWS);
+    out.rows = count - first <= GEMM_ROWS + K::MORE ? count - first : GEMM_ROWS;
     out.in = (g.in_packed ? l.rows[l.expert] : start) + first;
     out.out = (g.out_packed ? l.rows[l.expert] : start) + first;
     return true;
 }
 
-/* Warp 0 counts: units of GEMM_ROWS rows, and rows, before each expert. */
+/* Warp 0 counts: units of GEMM_ROWS rows, of which the last may have K::MORE more, and rows,
+ * before each expert. */
+template <class K>
 EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *rows)
 {
     uint32_t units_before = 0, rows_before = 0;
 
     for (uint32_t first = 0; first < g.experts; first += EPA_DEV_WARP) {
         uint32_t e = first + epa_dev_lane(), n = e < g.experts ? __ldcg(g.count + e) : 0;
-        uint32_t u = (n + GEMM_ROWS - 1) / GEMM_ROWS, unit_sum = u, row_sum = n;
+        uint32_t more = n > GEMM_ROWS ? K::MORE : 0;
+        uint32_t u = (n - more + GEMM_ROWS - 1) / GEMM_ROWS, unit_sum = u, row_sum = n;
 
         for (uint32_t step = 1; step < EPA_DEV_WARP; step *= 2) {
             uint32_t a = __shfl_up_sync(EPA_DEV_ALL, unit_sum, step);
@@ -87,20 +111,6 @@ EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *r
         rows[g.experts] = rows_before;
     }
 }
-
-/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C. */
-template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_> struct kind {
-    static constexpr epa_dev_type TYPE = TYPE_;
-    enum {
-        SWIGLU = SWIGLU_,
-        F16 = OUT_ == GEMM_OUT_F16,
-        FLOAT = OUT_ == GEMM_OUT_F32,
-        OUT = OUT_,
-        BOXES = SWIGLU_ ? 1 : 2, /* of C */
-        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
-        OUT_GROUP = GROUP_
-    };
-};
 
 /* Of weights that a tile needs. */
 template <class K> EPA_DEV uint32_t boxes_of(const struct gemm_args &g, const struct tile &t)
@@ -156,13 +166,11 @@ EPA_DEV void store_tile(const struct gemm_args &g, const struct tile &t, float (
     }
 }
 
+/* Of a swapped tile, or of rows besides. */
 template <class K, int N, class S>
-EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, const struct tile &t,
-                        uint32_t &turn)
+EPA_DEV void store_small(S &s, const struct gemm_args &g, const struct tile &t, uint32_t &turn,
+                         float (&sum)[2][N / 2])
 {
-    float sum[2][N / 2];
-
-    gemm_multiply_small<K::TYPE, K::IN_GROUP, N>(s, at, g.k_blocks, sum);
     activate<K>(sum);
 #pragma unroll
     for (int b = 0; b < K::BOXES; b++) {
@@ -179,6 +187,88 @@ EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, con
             gemm_store_small<K::F16, K::FLOAT, N>(out, sum[b]);
         }
     }
+}
+
+template <class K, int N, class S>
+EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, const struct tile &t,
+                        uint32_t &turn)
+{
+    float sum[2][N / 2];
+
+    gemm_multiply_small<K::TYPE, K::IN_GROUP, N>(s, at, g.k_blocks, sum);
+    store_small<K, N>(s, g, t, turn, sum);
+}
+
+/* FP8: a tile of 128 rows and up to GEMM_MORE more: `more` has the sums of those, as
+ * gemm_multiply_small<GEMM_MORE>() leaves them. */
+template <class S>
+EPA_DEV void multiply_more(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
+                           float (&more)[2][GEMM_MORE / 2], uint32_t boxes)
+{
+    const uint32_t rows = gemm_warpgroup() * 64 * GEMM_BLOCK, row = gemm_row(0);
+    float part[64], few[GEMM_MORE / 2];
+
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            sum[b][i] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < GEMM_MORE / 2; i++)
+            more[b][i] = 0.0f;
+    }
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        uint64_t x = epa_dev_tile_descriptor(s.stage[at.stage] + rows);
+        uint64_t w = epa_dev_tile_descriptor(s.stage[at.stage] + GEMM_ROWS_BYTES);
+        uint64_t besides = epa_dev_tile_descriptor(s.more[at.stage]);
+
+        epa_dev_mbar_wait(&s.full[at.stage], at.phase);
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            if (b == 1 && boxes == 1)
+                break;
+            const float *scale = s.scale[at.stage][b][0];
+            const float low = scale[row], high = scale[row + 8];
+
+            epa_dev_wgmma_begin();
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                epa_dev_wgmma<EPA_DEV_E4M3, 128>(
+                    part, epa_dev_descriptor_add(x, 32 * i),
+                    epa_dev_descriptor_add(w, (uint32_t)b * GEMM_BOX_BYTES + 32 * i), i > 0);
+            epa_dev_wgmma_commit();
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                epa_dev_wgmma<EPA_DEV_E4M3, GEMM_MORE>(
+                    few, epa_dev_descriptor_add(w, (uint32_t)b * GEMM_BOX_BYTES + rows + 32 * i),
+                    epa_dev_descriptor_add(besides, 32 * i), i > 0);
+            epa_dev_wgmma_commit();
+            epa_dev_wgmma_wait<1>();
+#pragma unroll
+            for (int i = 0; i < 64; i++)
+                sum[b][i] = __fmaf_rn(part[i], i / 2 % 2 == 0 ? low : high, sum[b][i]);
+            epa_dev_wgmma_wait<0>();
+            gemm_add_scaled<GEMM_MORE>(more[b], few, scale + GEMM_ROWS);
+        }
+        gemm_release(s, at.stage);
+        gemm_next<S>(at);
+    }
+}
+
+/* A tile of more than GEMM_ROWS rows. */
+template <class K, class S>
+EPA_DEV void tile_and_more(S &s, struct gemm_at &at, const struct gemm_args &g, struct tile t,
+                           uint32_t &turn)
+{
+    float sum[2][64], more[2][GEMM_MORE / 2];
+    uint32_t rows = t.rows;
+
+    multiply_more(s, at, g.k_blocks, sum, more, boxes_of<K>(g, t));
+    t.rows = GEMM_ROWS;
+    store_tile<K>(g, t, sum);
+    t.rows = rows - GEMM_ROWS;
+    t.out += GEMM_ROWS;
+    store_small<K, GEMM_MORE>(s, g, t, turn, more);
 }
 
 /* ---- roles ---- */
@@ -198,14 +288,14 @@ EPA_DEV struct gemm_scales scales_of(const struct gemm_args &g, const struct til
 }
 
 template <class K>
-EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
+EPA_DEV void load(typename K::ring &s, const struct gemm_args &g, struct tiles &l)
 {
     const uint32_t warp = threadIdx.x / EPA_DEV_WARP;
     struct gemm_at at = {0, 0};
     struct tile t;
 
     if (warp == 0 && epa_dev_lane() == 0) {
-        while (next_tile(l, t)) {
+        while (next_tile<K>(l, t)) {
             uint32_t first = t.expert * g.weight_rows + t.column;
 
             if (g.packed != NULL)
@@ -220,16 +310,16 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
     } else if (warp == 1 && epa_dev_lane() == 0) {
         if (g.early)
             epa_dev_after_kernel();
-        while (next_tile(l, t))
+        while (next_tile<K>(l, t))
             gemm_load_rows<K::TYPE>(s, at, &g.rows, gemm_height(t.rows), (uint32_t)t.in, g.k_blocks,
                                     EPA_L2_NORMAL);
     } else if (warp == 2 && K::TYPE == EPA_DEV_E4M3) {
         if (g.early)
             epa_dev_after_kernel();
-        for (bool more = next_tile(l, t); more;) {
+        for (bool more = next_tile<K>(l, t); more;) {
             struct gemm_scales of = scales_of<K>(g, t), after;
 
-            more = next_tile(l, t);
+            more = next_tile<K>(l, t);
             if (more && epa_dev_lane() < 2) {
                 after = scales_of<K>(g, t);
                 gemm_fetch_scales(after.box[epa_dev_lane()], g.k_blocks);
@@ -240,13 +330,18 @@ EPA_DEV void load(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tile
 }
 
 template <class K>
-EPA_DEV void multiply(gemm_shared<STAGES> &s, const struct gemm_args &g, struct tiles &l)
+EPA_DEV void multiply(typename K::ring &s, const struct gemm_args &g, struct tiles &l)
 {
     struct gemm_at at = {0, 0};
     uint32_t turn = 0;
     struct tile t;
 
-    while (next_tile(l, t)) {
+    while (next_tile<K>(l, t)) {
+        if constexpr (K::MORE != 0)
+            if (t.rows > GEMM_ROWS) {
+                tile_and_more<K>(s, at, g, t, turn);
+                continue;
+            }
         if (t.rows > GEMM_SMALL_ROWS) {
             float sum[2][64];
 
@@ -269,14 +364,14 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     multiply_experts(const __grid_constant__ struct gemm_args g)
 {
     extern __shared__ __align__(1024) char shared[];
-    struct shared_head &h = *reinterpret_cast<struct shared_head *>(shared);
+    struct shared_head<K> &h = *reinterpret_cast<struct shared_head<K> *>(shared);
     struct tiles l = {g, h.tables, h.tables + g.experts + 1, 0, 0};
 
     gemm_begin<K::TYPE>(h.ring);
     if (!g.early)
         epa_dev_after_kernel();
     if (threadIdx.x < EPA_DEV_WARP)
-        count_units(g, h.tables, h.tables + g.experts + 1);
+        count_units<K>(g, h.tables, h.tables + g.experts + 1);
     __syncthreads();
     if (!g.early)
         epa_dev_next_kernel();
@@ -299,7 +394,7 @@ __global__ void pack(char *to, const char *from, struct gemm_packing p, uint64_t
 template <class K>
 cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stream)
 {
-    size_t bytes = sizeof(struct shared_head) + 2 * (g->experts + 1) * sizeof(uint32_t);
+    size_t bytes = sizeof(struct shared_head<K>) + 2 * (g->experts + 1) * sizeof(uint32_t);
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
     cudaError_t error;
@@ -323,19 +418,28 @@ cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stre
 
 typedef cudaError_t launcher(const struct gemm_args *, uint32_t, cudaStream_t);
 
-template <int GROUP> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
+template <int GROUP, int MORE> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
 {
+    constexpr int OTHER = GROUP == GEMM_FP8_GROUP ? MORE : 0; /* where A has groups of GROUP */
+
     switch (out) {
     case GEMM_OUT_FP8:
-        return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP>>
-                      : launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GROUP>>;
+        return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP, MORE>>
+                      : launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GROUP, MORE>>;
     case GEMM_OUT_BF16:
-        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_BF16, false, GROUP>>;
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_BF16, false, GROUP, OTHER>>;
     case GEMM_OUT_F16:
-        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F16, false, GROUP>>;
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F16, false, GROUP, OTHER>>;
     default:
-        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F32, false, GROUP>>;
+        return launch<kind<EPA_DEV_E4M3, GEMM_OUT_F32, false, GROUP, OTHER>>;
     }
+}
+
+template <int MORE>
+launcher *find_fp8_groups(uint32_t group, enum gemm_out_type out, bool swiglu)
+{
+    return group == 64 ? find_fp8<64, MORE>(out, swiglu)
+                       : find_fp8<GEMM_FP8_GROUP, MORE>(out, swiglu);
 }
 
 template <epa_dev_type TYPE, int SAME> launcher *find16(enum gemm_out_type out, bool swiglu)
@@ -354,8 +458,8 @@ cudaError_t gemm_launch(const struct gemm_args *g, int dtype, enum gemm_out_type
     uint32_t group = out == GEMM_OUT_FP8 ? g->out_group : g->row_group;
     launcher *of = dtype == EPA_BF16  ? find16<EPA_DEV_BF16, GEMM_OUT_BF16>(out, swiglu)
                    : dtype == EPA_F16 ? find16<EPA_DEV_F16, GEMM_OUT_F16>(out, swiglu)
-                   : group == 64      ? find_fp8<64>(out, swiglu)
-                                      : find_fp8<GEMM_FP8_GROUP>(out, swiglu);
+                   : g->more != 0     ? find_fp8_groups<GEMM_MORE>(group, out, swiglu)
+                                      : find_fp8_groups<0>(group, out, swiglu);
 
     return of(g, blocks, stream);
 }

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { GEMM_EXPERTS = 3072 }; /* at most */
+enum { GEMM_EXPERTS = 2048 }; /* at most */
 
 enum gemm_out_type { GEMM_OUT_BF16, GEMM_OUT_F16, GEMM_OUT_F32, GEMM_OUT_FP8, GEMM_OUTS };
 
@@ -41,6 +41,9 @@ struct gemm_args {
     /* Weights may be loaded before the kernel before this one has ended. That must be one of
      * gemm_launch() for the same counts. */
     uint32_t early;
+    /* FP8 in groups of 128: a last tile of up to 16 rows goes with the tile before it, which loads
+     * the same weights. Set it where most experts have more than 128 rows; else it costs 2 %. */
+    uint32_t more;
 };
 
 /* Queues it. dtype: of A and B: EPA_BF16, EPA_F16 or EPA_FP8_E4M3. `out` is float32, or for FP8

@@ -12,6 +12,9 @@
 /* Weights are packed where no more than this part of what is free goes for it. */
 enum { PACK_PART = 4 };
 
+/* Of an expert, from which struct gemm_args' `more` pays. */
+enum { MORE_ROWS = 112 };
+
 enum { UP, DOWN, PRODUCTS };
 
 struct epa_experts {
@@ -120,6 +123,8 @@ static void set_products(struct epa_experts *x)
     const struct epa_mlp *mlp = &m->mlp;
     bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
     uint32_t bytes = x->fp8 ? 1 : 2;
+    /* Where experts have so many rows, if all have as many, some have a few more than 128. */
+    bool more = x->fp8 && (uint64_t)m->max_tokens * m->topk >= MORE_ROWS * (uint64_t)x->experts;
 
     x->product[UP] = (struct gemm_args){
         .experts = x->experts,
@@ -158,6 +163,7 @@ static void set_products(struct epa_experts *x)
         struct gemm_args *g = &x->product[i];
 
         g->tiles = (g->columns + g->step - 1) / g->step;
+        g->more = more;
     }
 }
 

@@ -69,6 +69,8 @@ FILES = {
                 "by rank, outputs elsewhere": "algorithm.layout: rank, expert.output: separate",
             }.items() for name, (expert, more) in {
                 "FP8": ("weights: fp8, ffn: 256", ""),
+                "FP8, few rows more than a tile": ("weights: fp8, ffn: 256",
+                                                   "moe.max_tokens: 136, moe.experts: 8, moe.topk: 4, tokens: full, "),
                 "FP8 of native rows": ("weights: fp8, ffn: 128", "algorithm.dispatch_dtype: native, "),
                 "bf16": ("ffn: 256", "algorithm.dispatch_dtype: native, "),
                 "f16": ("ffn: 256", "moe.dtype: f16, algorithm.dispatch_dtype: native, "),
