@@ -184,37 +184,29 @@ EPA_DEV uint32_t gemm_height(uint32_t rows)
 
 /* Block k of K of rows `row` on, 8 << height of them, or GEMM_ROWS and more, into an empty stage;
  * one lane. */
-template <epa_dev_type TYPE, bool MORE = false, class S>
+template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_box(S &s, const struct gemm_at &at, const struct gemm_rows_map *map,
                            uint32_t height, uint32_t row, uint32_t k, uint64_t l2)
 {
     const int32_t x = (int32_t)(k * gemm_values<TYPE>());
     uint64_t *full = &s.full[at.stage];
 
-    if constexpr (MORE) {
-        epa_dev_mbar_expect(full, (GEMM_ROWS + GEMM_MORE) * GEMM_BLOCK);
-        epa_dev_tile_load(s.stage[at.stage], &map->height[4], x, (int32_t)row, full, l2);
-        epa_dev_tile_load(s.more[at.stage], &map->height[1], x, (int32_t)(row + GEMM_ROWS), full,
-                          l2);
-    } else {
-        epa_dev_mbar_expect(full, (8u << height) * GEMM_BLOCK);
-        epa_dev_tile_load(s.stage[at.stage], &map->height[height], x, (int32_t)row, full, l2);
-    }
+    if constexpr (S::MORE != 0)
+        if (height == GEMM_HEIGHTS) {
+            epa_dev_mbar_expect(full, (GEMM_ROWS + GEMM_MORE) * GEMM_BLOCK);
+            epa_dev_tile_load(s.stage[at.stage], &map->height[4], x, (int32_t)row, full, l2);
+            epa_dev_tile_load(s.more[at.stage], &map->height[1], x, (int32_t)(row + GEMM_ROWS),
+                              full, l2);
+            return;
+        }
+    epa_dev_mbar_expect(full, (8u << height) * GEMM_BLOCK);
+    epa_dev_tile_load(s.stage[at.stage], &map->height[height], x, (int32_t)row, full, l2);
 }
 
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
                             uint32_t height, uint32_t row, uint32_t k_blocks, uint64_t l2)
 {
-    if constexpr (S::MORE != 0)
-        if (height == GEMM_HEIGHTS) {
-            for (uint32_t k = 0; k < k_blocks; k++) {
-                gemm_wait_empty(s, at);
-                gemm_load_box<TYPE, true>(s, at, map, height, row, k, l2);
-                gemm_next<S>(at);
-            }
-            return;
-        }
     for (uint32_t k = 0; k < k_blocks; k++) {
         gemm_wait_empty(s, at);
         gemm_load_box<TYPE>(s, at, map, height, row, k, l2);
