@@ -145,37 +145,58 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
             {boxes + (size_t)at * steps, boxes + (size_t)second * steps}};
 }
 
-/* One thread: takes tiles and loads their weights. It does not wait for tokens. A tile is known
- * while the one before is loaded, so that nothing waits for its ticket; where tiles are few, not
- * before that is multiplied, as another block may have nothing to do. */
+/* How many blocks of K of a tile are loaded before the next is taken, and before it is known. */
+struct fused_turn {
+    uint32_t taken, known;
+};
+
+/* The next tile is taken at once, so that nothing waits for its ticket. Where tiles are `few`, not
+ * before one is multiplied, as another block may have nothing to do. Where experts have more than
+ * one block, `late`: tiles that read the same weights have one ticket after the other, and so begin
+ * about together. If one is ahead by more than L2 holds, the other reads memory again. */
+template <class S> EPA_DEV struct fused_turn fused_turn_of(bool few, bool late, uint32_t steps)
+{
+    enum { TAKEN = 6, KNOWN = 3, STAGES = S::ring::STAGES };
+    uint32_t first = few && steps > STAGES ? STAGES + 1 : 1;
+
+    if (late && steps > TAKEN)
+        return {steps - TAKEN, steps - KNOWN};
+    return {first, first};
+}
+
+/* One thread: takes tiles and loads their weights. It does not wait for tokens. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, typename S::ring &ring)
 {
-    enum { STAGE = 2 * GEMM_BOX_BYTES, STAGES = S::ring::STAGES };
+    enum { STAGE = 2 * GEMM_BOX_BYTES };
     struct gemm_at at = {0, 0};
-    uint32_t step = 0, tiles = t.unit_at[t.scalars[FUSED_UNITS]] * (a.up_tiles + a.down_tiles);
-    bool late = tiles <= 2 * gridDim.x;
+    uint32_t units = t.scalars[FUSED_UNITS], blocks = t.unit_at[units], step = 0;
+    bool few = blocks * (a.up_tiles + a.down_tiles) <= 2 * gridDim.x,
+         late = blocks > units + units / 16;
     struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a, 0), &step);
 
     for (uint32_t i = 1; next.kind != FUSED_END; i++) {
         struct fused_task task = next;
         bool up = task.kind == FUSED_UP;
-        uint32_t steps = up ? a.up_steps : a.down_steps,
-                 first = late && steps > STAGES ? STAGES + 1 : 1;
+        uint32_t steps = up ? a.up_steps : a.down_steps, ticket;
+        struct fused_turn turn = fused_turn_of<S>(few, late, steps);
         const char *from =
             (up ? a.up : a.down) +
             ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) * steps * STAGE;
 
-        gemm_load_packed(ring, at, from, first, EPA_L2_NORMAL);
-        next = fused_take_tile<S>(a, t, p, i, fused_ticket<S>(a, i), &step);
+        gemm_load_packed(ring, at, from, turn.taken, EPA_L2_NORMAL);
+        ticket = fused_ticket<S>(a, i);
+        gemm_load_packed(ring, at, from + turn.taken * STAGE, turn.known - turn.taken,
+                         EPA_L2_NORMAL);
+        next = fused_take_tile<S>(a, t, p, i, ticket, &step);
         if (S::FP8 && next.kind != FUSED_END) {
             struct gemm_scales of = fused_scales<S>(a, next, 0);
 
             for (uint32_t b = 0; b < 2; b++)
                 gemm_fetch_scales(of.box[b], next.kind == FUSED_UP ? a.up_steps : a.down_steps);
         }
-        gemm_load_packed(ring, at, from + first * STAGE, steps - first, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from + turn.known * STAGE, steps - turn.known, EPA_L2_NORMAL);
     }
 }
 
