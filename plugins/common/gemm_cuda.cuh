@@ -19,8 +19,8 @@
  * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(),
  * N of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of
  * A are loaded. In FP8 a tile of 128 rows may have up to 16 rows more, which are multiplied swapped
- * (gemm_experts.cu): as a tile of their own they would load all weights again. Loads of the next
- * tiles go on during an epilogue.
+ * (multiply_more() in gemm_experts.cu, fused_multiply_more()): as a tile of their own they would
+ * load all weights again. Loads of the next tiles go on during an epilogue.
  *
  *     __launch_bounds__(GEMM_THREADS, 1) kernel(const __grid_constant__ struct args g)
  *         extern __shared__ __align__(1024) char shared[];
@@ -49,7 +49,6 @@ enum {
     GEMM_THREADS = 384,
     GEMM_MATH_WARPS = 8,
     GEMM_SMALL_ROWS = 64, /* a tile of no more rows is swapped */
-    GEMM_MORE = 16,       /* rows that a tile of GEMM_ROWS may have besides */
     GEMM_ROWS_BYTES = GEMM_ROWS * GEMM_BLOCK,
     GEMM_BOX_BYTES = GEMM_BOX * GEMM_BLOCK,
     GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
@@ -306,16 +305,20 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
     }
 }
 
-template <int GROUP, class S>
-EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
-                              uint32_t k_blocks)
-{
-    auto nothing = [](uint32_t) {};
+struct gemm_nothing {
+    template <class... ANY> __device__ void operator()(ANY...) const
+    {
+    }
+};
 
+template <int GROUP, class S, class EMPTIED = struct gemm_nothing>
+EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
+                              uint32_t k_blocks, EMPTIED emptied = {})
+{
     if constexpr (S::MORE != 0)
         if (of.rows > GEMM_ROWS)
-            return gemm_fill_scales<GROUP, true>(s, at, of, k_blocks, nothing);
-    gemm_fill_scales<GROUP>(s, at, of, k_blocks, nothing);
+            return gemm_fill_scales<GROUP, true>(s, at, of, k_blocks, emptied);
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, emptied);
 }
 
 /* gemm_load_rows() and gemm_load_scales() by one warp. */
@@ -324,8 +327,7 @@ EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_r
                                    uint32_t height, uint32_t row, const struct gemm_scales &of,
                                    uint32_t k_blocks, uint64_t l2)
 {
-    static_assert(S::MORE == 0, "two warps load tiles that have rows besides");
-    gemm_fill_scales<GROUP>(s, at, of, k_blocks, [&](uint32_t k) {
+    gemm_load_scales<GROUP>(s, at, of, k_blocks, [&](uint32_t k) {
         gemm_load_box<EPA_DEV_E4M3>(s, at, map, height, row, k, l2);
     });
 }
@@ -369,12 +371,6 @@ template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
             epa_dev_cluster_arrive(&s.empty[stage], epa_dev_lane());
     }
 }
-
-struct gemm_nothing {
-    __device__ void operator()(void) const
-    {
-    }
-};
 
 /* 16 bits: a block's products are issued before those of the block before are waited for;
  * meanwhile(): called once while two blocks are multiplied, if there are two. N: columns of both

@@ -18,6 +18,7 @@ extern "C" {
 
 enum {
     GEMM_ROWS = 128,     /* of A in a tile, at most */
+    GEMM_MORE = 16,      /* FP8: that a tile of GEMM_ROWS may have besides */
     GEMM_BOX = 128,      /* rows of weights in a box; a tile has two */
     GEMM_BLOCK = 128,    /* bytes of K in a block: 64 values of 16 bits, or 128 of FP8 */
     GEMM_HEIGHTS = 5,    /* boxes of 8, 16, 32, 64 and 128 rows of A */

@@ -328,9 +328,11 @@ enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
 #define EPA_WGMMA_R16 EPA_WGMMA_R8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define EPA_WGMMA_R32 \
     EPA_WGMMA_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define EPA_WGMMA_R64 \
+#define EPA_WGMMA_R48 \
     EPA_WGMMA_R32 \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define EPA_WGMMA_R64 \
+    EPA_WGMMA_R48 \
     ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define EPA_WGMMA_R128 \
     EPA_WGMMA_R64 \
@@ -343,6 +345,7 @@ enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
 #define EPA_WGMMA_D8(d, i) EPA_WGMMA_D4(d, i), EPA_WGMMA_D4(d, i + 4)
 #define EPA_WGMMA_D16(d, i) EPA_WGMMA_D8(d, i), EPA_WGMMA_D8(d, i + 8)
 #define EPA_WGMMA_D32(d, i) EPA_WGMMA_D16(d, i), EPA_WGMMA_D16(d, i + 16)
+#define EPA_WGMMA_D48(d, i) EPA_WGMMA_D32(d, i), EPA_WGMMA_D16(d, i + 32)
 #define EPA_WGMMA_D64(d, i) EPA_WGMMA_D32(d, i), EPA_WGMMA_D32(d, i + 32)
 #define EPA_WGMMA_D128(d, i) EPA_WGMMA_D64(d, i), EPA_WGMMA_D64(d, i + 64)
 #define EPA_WGMMA(N, C, IN, AT_A, AT_B, AT_SUM, END) \
@@ -367,7 +370,8 @@ enum epa_dev_type { EPA_DEV_BF16, EPA_DEV_F16, EPA_DEV_E4M3 };
 template <epa_dev_type TYPE, int N>
 EPA_DEV void epa_dev_wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool sum)
 {
-    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "columns");
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 256,
+                  "columns");
     if constexpr (N == 8)
         EPA_WGMMA_TYPES(8, 4, "4", "5", "6");
     else if constexpr (N == 16)
@@ -376,6 +380,8 @@ EPA_DEV void epa_dev_wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool sum)
         EPA_WGMMA_TYPES(32, 16, "16", "17", "18");
     else if constexpr (N == 64)
         EPA_WGMMA_TYPES(64, 32, "32", "33", "34");
+    else if constexpr (N == 96)
+        EPA_WGMMA_TYPES(96, 48, "48", "49", "50");
     else if constexpr (N == 128)
         EPA_WGMMA_TYPES(128, 64, "64", "65", "66");
     else

@@ -93,7 +93,9 @@ static const struct epa_option options[] = {
     {.name = "block_rows",
      EPA_U32(struct fused_config, block_rows),
      .max = 4096,
-     .help = "most rows of an expert in one GEMM task, rounded up to a multiple of 32; 0: 256",
+     .help =
+         "most rows of an expert in one GEMM task; hosts: rounded up to a multiple of 32, 0: 256; "
+         "GPUs: 128, or 144 in FP8, 0: by the mean rows of an expert",
      .tune = "0 32 64 128"},
     {.name = "column_splits",
      EPA_U32(struct fused_config, column_splits),

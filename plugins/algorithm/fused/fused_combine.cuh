@@ -28,7 +28,7 @@ template <class S>
 EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
                             uint32_t rows)
 {
-    enum { ROWS = S::ROWS, EACH = ROWS / EPA_DEV_WARP };
+    enum { ROWS = S::ROWS, EACH = (ROWS + EPA_DEV_WARP - 1) / EPA_DEV_WARP };
     const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * ROWS * a.message_bytes);
     uint32_t slot[EACH], n[EACH], before[EACH];
     uint4 meta[EACH];

@@ -1,275 +1,26 @@
-/* fused on GPUs: the layout, and the kernel that is queued for a call (fused_layer.cuh). */
-#include "fused.h"
+/* fused on GPUs: the kernel that a call queues (fused_layer.cuh), and what it gave up for. */
+#include "fused_cuda_layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda_runtime_api.h>
-
 #include "../../common/algo_host.h"
-#include "fused_device.h"
-
-/* Offsets from the first byte of the algorithm's heap. */
-struct cuda_layout {
-    struct fused_kernel_kind kind;
-    uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
-    uint32_t blocks;        /* of all experts here, at most */
-    uint64_t capacity;      /* rows, of those blocks */
-    uint64_t rows;          /* that are received */
-    uint32_t element_bytes; /* of what is multiplied */
-    uint32_t row_bytes;     /* of an element of a row that is sent */
-    uint32_t message_bytes, scales_at, meta_at, scales, act_groups;
-    uint32_t parts, part_channels, waves;
-    bool sorted, spread, swiglu, direct;
-    uint32_t few;           /* tokens of all ranks together, or 0 */
-    bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
-    struct fused_ways ways;
-    uint64_t returns;                 /* rows of sums or outputs */
-    uint32_t up_tiles, down_tiles;    /* of FUSED_COLUMNS rows of weights */
-    uint64_t counts_at, counts_bytes; /* two sets */
-    uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
-};
 
 struct fused_cuda {
     struct device d; /* first */
-    struct cuda_layout l;
+    struct fused_cuda_layout l;
     struct fused_args *args; /* the same in all calls, beside those of d; aligned as maps are */
     uint32_t blocks;
 };
 
-/* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
-enum { UNIT_BLOCKS = 8 };
-/* With more choices than this a rank sends them by expert. */
-enum { SORTED_CHOICES = 2048 };
-/* Waves that many tokens are sent in, if no option says how many. */
-enum { AUTO_WAVES = 2 };
-/* With no more tokens than this a block sends each together. */
-enum { SPREAD_TOKENS = 256 };
-/* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
- * when rows have been copied, which takes longer than what counts would. */
-enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 7 << 20 };
-/* With no more tokens than this several warps add up a token, PART_CHANNELS each; few tokens, if
- * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. */
-enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20 };
 /* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
  * from so many a block on. */
 enum { BATCH_BYTES = 16 << 10, SUMS = 4, SUMS_FROM = 80 };
 
-/* ---- layout ---- */
-
-#define NO_FP8_INPUT \
-    "fused on GPUs takes inputs in FP8 with FP8 weights in groups of 128 channels, and the " \
-    "defaults of dedup, tail, launches, ready, combine_mode and workers"
-
-static enum epa_status check_shape(const struct epa_moe *m, const struct fused_config *c,
-                                   struct epa_error *err)
-{
-    const struct epa_mlp *mlp = &m->mlp;
-    bool fp8 = mlp->dtype == EPA_FP8_E4M3;
-
-    if (m->hidden % FUSED_GROUP != 0 || mlp->ffn % FUSED_GROUP != 0 ||
-        m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
-                        "of %d, up to %d",
-                        m->hidden, mlp->ffn, FUSED_GROUP, FUSED_MOST_GROUPS * FUSED_GROUP);
-    if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
-                        "dispatch_dtype: fp8");
-    if (fp8 && mlp->fp8_group_size != FUSED_GROUP && mlp->fp8_group_size != FUSED_GROUP / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
-                        "not for expert.fp8_group_size (%u)",
-                        FUSED_GROUP, FUSED_GROUP / 2, mlp->fp8_group_size);
-    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_GROUP)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d channels of a row; set "
-                        "moe.fp8_group_size (%u) to that",
-                        FUSED_GROUP, m->fp8_group_size);
-    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0 || c->block_rows != 0)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "fused on GPUs has rows of an expert one after the other, in tiles of up to "
-            "%d rows and %d columns: it takes neither recv_layout nor block_rows nor "
-            "column_splits",
-            GEMM_ROWS, FUSED_COLUMNS);
-    return EPA_OK;
-}
-
-static enum epa_status count_rows(const struct epa_moe *m, const struct fused_config *c,
-                                  struct cuda_layout *l, struct epa_error *err)
-{
-    uint32_t here = m->topk < l->local ? m->topk : l->local;
-    uint64_t worst = (uint64_t)l->size * m->max_tokens * here;
-    double even = (double)m->max_tokens * m->topk;
-
-    if (c->capacity > 0 && even * c->capacity < (double)worst)
-        worst = (uint64_t)(even * c->capacity) + 1;
-    l->blocks = (uint32_t)(worst / GEMM_ROWS) + (uint32_t)(worst < l->local ? worst : l->local);
-    l->capacity = (uint64_t)l->blocks * GEMM_ROWS;
-    if (l->capacity >= INT32_MAX || (uint64_t)l->size * m->max_tokens > 1u << 26)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
-                        "(%u), or set capacity",
-                        (unsigned long long)l->capacity, m->max_tokens);
-    return EPA_OK;
-}
-
-/* The switches, as far as they are known before the device is; part and pointers are of a call. */
-static void make_ways(const struct fused_config *c, struct cuda_layout *l)
-{
-    struct fused_ways *w = &l->ways;
-
-    l->widens = l->sends_fp8 && !l->kind.fp8;
-    w->tail = c->tail || l->widens;
-    w->once = w->tail && c->dedup;
-    w->by_expert = c->ready == FUSED_READY_EXPERT;
-    w->apart = !c->dedup;
-    w->gathers = c->combine_mode == FUSED_GATHER;
-    w->serial = c->combine_mode == FUSED_SERIAL;
-    w->dispatchers = c->dispatch_workers;
-    w->tails = c->tail_workers;
-    w->combiners = c->combine_workers;
-    w->part = c->launches == FUSED_TWO ? FUSED_PART_UP : FUSED_PART_ALL;
-    l->kind.ways = w->tail + w->by_expert + w->apart + w->gathers + w->serial + w->dispatchers +
-                       w->tails + w->combiners + w->part !=
-                   0;
-}
-
-/* `wanted` waves; 0: so many that each has a unit of blocks for each expert. */
-static uint32_t choose_waves(const struct cuda_layout *l, uint32_t wanted)
-{
-    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
-    uint64_t waves = rows / (UNIT_BLOCKS * GEMM_ROWS);
-
-    if (!l->sorted || l->ways.by_expert)
-        return 1;
-    waves = wanted != 0 ? wanted : waves < AUTO_WAVES ? waves : AUTO_WAVES;
-    /* Tables are in shared memory. */
-    while (waves > 1 && waves * l->experts > FUSED_DEVICE_EXPERTS)
-        waves--;
-    return waves > 1 ? (uint32_t)waves : 1;
-}
-
-/* Few tokens of all ranks, whose rows have fixed places (fused_few.cuh). */
-static uint32_t choose_few(const struct cuda_layout *l, const struct fused_config *c)
-{
-    uint64_t rows = (uint64_t)l->size * l->max_tokens;
-
-    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS &&
-                   rows * l->hidden <= PICKED_CHANNELS && !l->kind.ways && !l->kind.groups64 &&
-                   !(c->capacity > 0)
-               ? (uint32_t)rows
-               : 0;
-}
-
-/* Shared memory of a thread block, and what of the arguments it depends on. */
-static uint32_t shared_bytes(const struct cuda_layout *l, struct fused_args *a)
-{
-    a->c.experts = l->experts;
-    a->c.local = l->local;
-    a->c.topk = l->topk;
-    a->few = l->few;
-    a->waves = l->waves;
-    a->sorted = l->sorted;
-    a->scales = l->scales;
-    for (uint32_t n = a->unit_blocks = UNIT_BLOCKS;; n = a->unit_blocks *= 2) {
-        a->units = (l->waves * l->local * (n - 1) + l->blocks) / n;
-        if (a->units <= FUSED_MOST_UNITS)
-            break;
-    }
-    return fused_shared_bytes(l->kind, a);
-}
-
-static enum epa_status make_layout(const struct epa_moe *m, const struct epa_world *world,
-                                   const struct fused_config *c, struct cuda_layout *out,
-                                   struct epa_error *err)
-{
-    enum epa_status status = fused_check(m, world, c, true, err);
-    struct cuda_layout l = {
-        .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
-                 .f16 = m->dtype == EPA_F16,
-                 .input =
-                     device_input_of(c->dispatch_dtype == ALGO_DTYPE_FP8, m->dtype, m->x_dtype)},
-        .sends_fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
-        .size = world->size,
-        .experts = m->experts,
-        .local = m->experts / world->size,
-        .max_tokens = m->max_tokens,
-        .topk = m->topk,
-        .hidden = m->hidden,
-        .ffn = m->mlp.ffn,
-        .up_rows = epa_mlp_up_rows(&m->mlp),
-    };
-    struct fused_args tables;
-    uint64_t words, counters;
-    uint32_t shared;
-
-    if (status == EPA_OK)
-        status = check_shape(m, c, err);
-    if (status != EPA_OK)
-        return status;
-    make_ways(c, &l);
-    l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_GROUP;
-    l.element_bytes = l.kind.fp8 ? 1 : 2;
-    l.row_bytes = l.sends_fp8 ? 1 : 2;
-    l.scales_at = l.hidden * l.row_bytes;
-    l.scales = l.sends_fp8 ? (l.hidden / FUSED_GROUP + 3) / 4 * 4 : 0;
-    l.act_groups = l.kind.fp8 ? (l.ffn / m->mlp.fp8_group_size + 3) / 4 * 4 : 0;
-    l.meta_at = l.scales_at + l.scales * 4;
-    l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
-    if (fused_kernel(l.kind) == NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s", NO_FP8_INPUT);
-    status = count_rows(m, c, &l, err);
-    if (status != EPA_OK)
-        return status;
-    l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
-    l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: tables of picks have no room */
-        l.kind.picks = l.few > FUSED_FEW;
-        l.spread = l.max_tokens <= SPREAD_TOKENS || l.kind.picks;
-        l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
-        l.waves = choose_waves(&l, c->waves);
-        shared = shared_bytes(&l, &tables);
-        if (shared <= FUSED_SHARED_BYTES || !l.kind.picks)
-            break;
-    }
-    l.part_channels = l.few == 0 ? l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS
-                      : (uint64_t)l.few * l.hidden > SINGLE_CHANNELS ? PART_CHANNELS
-                                                                     : FUSED_FEW_CHANNELS;
-    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
-    l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
-    if (shared > FUSED_SHARED_BYTES)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
-                        "experts a rank and expert.fp8_group_size: %u it needs %u; set ranks or "
-                        "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
-                        FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
-    l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
-    words = l.kind.picks ? (uint64_t)l.max_tokens * fused_picks_packets(l.topk)
-            : l.few != 0 ? (uint64_t)l.max_tokens * l.topk
-                         : (uint64_t)l.waves * l.experts + l.size;
-    l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
-    counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
-    l.counts_bytes = l.size * words * 16;
-    l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
-    l.recv_at = algo_place(&l.heap_bytes, l.rows * l.message_bytes, 1);
-    l.arrived_at = algo_place(&l.heap_bytes, counters * 4 + l.few * sizeof(uint64_t), 1);
-    l.partial_at = algo_place(&l.heap_bytes,
-                              l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden *
-                                  (l.few != 0 ? 4 : 2),
-                              1);
-    l.flags_at = algo_place(&l.heap_bytes, l.returns * l.parts * sizeof(uint64_t), 1);
-    *out = l;
-    return EPA_OK;
-}
-
 static void place_private(struct device *d, char *memory, uint64_t *at)
 {
     struct fused_cuda *c = (struct fused_cuda *)d;
-    const struct cuda_layout *l = &c->l;
+    const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
     uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
@@ -316,7 +67,7 @@ static enum epa_status run_layer(struct epa_algorithm *base, struct epa_problem 
     kind.input = device_input_of(c->l.sends_fp8, m->dtype, m->x_dtype);
     kernel = fused_kernel(kind);
     if (kernel == NULL)
-        return device_fail(&c->d, EPA_ERR_CONFIG, "%s", NO_FP8_INPUT);
+        return device_fail(&c->d, EPA_ERR_CONFIG, "%s", FUSED_NO_FP8_INPUT);
     m->epoch = ++c->d.epoch;
     a.c = device_args_of(&c->d, m, 0, 0);
     a.c.stamps = a.c.stamped != 0 ? a.c.stamps : NULL;
@@ -416,7 +167,7 @@ static const struct device_kind fused_kind = {
 
 static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
 {
-    const struct cuda_layout *l = &c->l;
+    const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
     int dtype = l->kind.fp8 ? EPA_FP8_E4M3 : l->kind.f16 ? EPA_F16 : EPA_BF16;
     char *rows = l->widens ? a->ways.widened : device_own(&c->d, a->recv);
@@ -452,7 +203,7 @@ static void fill_ways(const struct fused_cuda *c, struct fused_ways *out)
 static void fill_args(struct fused_cuda *c, const struct fused_config *config,
                       const struct epa_mlp *mlp)
 {
-    const struct cuda_layout *l = &c->l;
+    const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
     uint32_t k = GEMM_BLOCK / l->element_bytes;
 
@@ -519,8 +270,8 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
 {
     struct fused_args none;
     struct fused_cuda c = {.d = {.kind = &fused_kind, .sets = 1}, .args = &none};
-    struct cuda_layout *l = &c.l;
-    enum epa_status status = make_layout(m, world, config, l, err);
+    struct fused_cuda_layout *l = &c.l;
+    enum epa_status status = fused_cuda_layout_make(m, world, config, l, err);
 
     if (status != EPA_OK)
         return status;
@@ -562,9 +313,9 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     const struct epa_moe *m = &p->problem->u.moe;
     const struct fused_config *config = p->config;
     struct fused_kernel_kind other;
-    struct cuda_layout l;
+    struct fused_cuda_layout l;
     struct fused_cuda *c;
-    enum epa_status status = make_layout(m, &p->world, config, &l, err);
+    enum epa_status status = fused_cuda_layout_make(m, &p->world, config, &l, err);
 
     if (status == EPA_OK)
         status = device_create(&fused_kind, sizeof(*c), p, l.heap_bytes, 1, false, &c, err);
@@ -580,7 +331,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;
-    c->d.shared_bytes[0] = shared_bytes(&l, c->args);
+    c->d.shared_bytes[0] = fused_cuda_shared_bytes(&l, c->args);
     other = l.kind;
     other.input =
         l.kind.input == DEVICE_FP8 ? device_input_of(true, m->dtype, m->dtype) : DEVICE_FP8;

@@ -24,12 +24,13 @@ enum {
     FUSED_STAGE_PART = 512,
     FUSED_STAGE_BYTES = FUSED_STAGE_ROWS * FUSED_STAGE_PART,
     FUSED_STAGES = 3,
+    FUSED_MOVER_BYTES = FUSED_STAGES * FUSED_STAGE_BYTES, /* at most */
     FUSED_PIECE = 2048,
     FUSED_SLOT_BYTES = FUSED_PIECE + FUSED_PIECE / 128 * 4,
     FUSED_SLOTS = 4,
     FUSED_FEW = 32, /* tokens of all ranks, at most, where each expert multiplies all; up to 64 */
     FUSED_FEW_CHANNELS = 256, /* that a warp adds up at a time: parts of few tokens have some */
-    FUSED_PICKED = 2048, /* of all ranks, at most, whose rows have places but are picked */
+    FUSED_PICKED = 2048,      /* of all ranks, at most, whose rows have places but are picked */
     FUSED_SHARED_BYTES = 227 << 10,
     FUSED_MOST_GROUPS = 128 /* so hidden and ffn are at most 16,384 */
 };
@@ -136,6 +137,7 @@ struct fused_args {
     uint32_t parts, part_channels; /* of a sum, that warps take */
     uint32_t batch, sums;          /* listed choices, or sums, that a warp takes together */
     uint32_t stages;               /* of a warp that sends and adds up; 1 to FUSED_STAGES */
+    uint32_t mover_bytes;          /* of its shared memory: stages, or slots */
     /* Weights as they are given, and packed (gemm_pack_pieces()). */
     const char *up_from, *down_from;
     char *up, *down;
@@ -163,6 +165,7 @@ struct fused_args {
 struct fused_kernel_kind {
     bool fp8, f16, ways;
     bool picks;    /* fused_picks.cuh */
+    bool more;     /* fused_more.cu */
     bool groups64; /* an FP8 intermediate has a scale for each 64 channels */
     enum device_input input;
 };
@@ -175,6 +178,7 @@ const void *fused_kernel(struct fused_kernel_kind);
 const void *fused_ways_kernel(struct fused_kernel_kind);
 const void *fused_groups_kernel(struct fused_kernel_kind);
 const void *fused_picks_kernel(struct fused_kernel_kind);
+const void *fused_more_kernel(struct fused_kernel_kind);
 const void *fused_pack_kernel(void);
 uint32_t fused_shared_bytes(struct fused_kernel_kind, struct fused_args *);
 #ifdef __cplusplus

@@ -33,16 +33,17 @@ extern "C" const void *fused_kernel(struct fused_kernel_kind k)
     return k.groups64 ? fused_groups_kernel(k)
            : k.ways   ? fused_ways_kernel(k)
            : k.picks  ? fused_picks_kernel(k)
+           : k.more   ? fused_more_kernel(k)
                       : of_kind<false>(&k);
 }
 
 extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_args *a)
 {
-    enum { STAGE = FUSED_TOKEN_WARPS * FUSED_STAGE_BYTES };
     uint32_t tables = FUSED_SCALARS + a->waves * a->c.experts + 2 * a->c.local + 1 + a->units + 1;
     size_t head = k.groups64
                       ? sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, true, 2>>)
-                      : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);
+                  : k.more ? sizeof(struct fused_shared<fused_more_shape<false>>)
+                           : sizeof(struct fused_shared<fused_shape<EPA_DEV_E4M3, false, false>>);
     uint32_t bytes;
 
     tables += a->waves > 1 ? a->units + 1 : a->sorted ? a->c.experts : 0;
@@ -51,9 +52,10 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_
                           : a->few * a->c.topk + 3 * a->c.local + 1 + (a->few * a->c.topk + 1) / 2;
     tables += a->sorted ? 0 : FUSED_MATH_WARPS * a->scales;
     bytes = (uint32_t)head + device_up16(4 * tables);
-    a->stages = k.picks ? 0 : 1;
-    while (!k.picks && a->stages < FUSED_STAGES &&
-           bytes + (a->stages + 1) * STAGE <= FUSED_SHARED_BYTES)
-        a->stages++;
-    return bytes + a->stages * STAGE;
+    for (a->mover_bytes = k.picks ? 0 : FUSED_MOVER_BYTES;
+         a->mover_bytes > FUSED_STAGE_BYTES &&
+         bytes + a->mover_bytes * FUSED_TOKEN_WARPS > FUSED_SHARED_BYTES;)
+        a->mover_bytes -= 16;
+    a->stages = a->mover_bytes / FUSED_STAGE_BYTES;
+    return bytes + a->mover_bytes * FUSED_TOKEN_WARPS;
 }

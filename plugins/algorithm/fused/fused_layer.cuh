@@ -27,7 +27,8 @@
  *      and who adds up one waits for its outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
  * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh, or of
- * fused_picks.cuh.
+ * fused_picks.cuh. Where experts have few more rows than a tile, their blocks have GEMM_MORE rows
+ * more (fused_more.cu).
  *
  * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
  * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
@@ -119,8 +120,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     struct fused_pipe *p = &s->pipe;
     char *stages = reinterpret_cast<char *>(s + 1);
     /* Of rows of the warps that multiply, on their way out. */
-    float *scales =
-        reinterpret_cast<float *>(stages + a.stages * FUSED_TOKEN_WARPS * FUSED_STAGE_BYTES);
+    float *scales = reinterpret_cast<float *>(stages + a.mover_bytes * FUSED_TOKEN_WARPS);
     struct fused_tables t = fused_tables_at(
         a, reinterpret_cast<char *>(scales + (a.sorted != 0 ? 0 : FUSED_MATH_WARPS * a.scales)));
     /* In the stages, as nothing is loaded yet; floats of each warp first. */
@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
-    bool few = S::PICKS || (!S::WAYS && a.few != 0);
+    bool few = S::PICKS || (!S::WAYS && S::MORE == 0 && a.few != 0);
 
     if (!S::WAYS && a.spread != 0)
         fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
@@ -186,8 +186,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_list_rows<S>(a, t);
     if (group == 0) {
         uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
-        struct fused_slots slots = {stages + own * a.stages * FUSED_STAGE_BYTES,
-                                    a.stages * FUSED_STAGE_BYTES / FUSED_SLOT_BYTES, 0};
+        struct fused_slots slots = {stages + own * a.mover_bytes, a.mover_bytes / FUSED_SLOT_BYTES,
+                                    0};
 
         epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
         __syncwarp();

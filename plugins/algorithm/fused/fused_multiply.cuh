@@ -5,12 +5,13 @@
 #include "../../common/gemm_epilogue.cuh"
 #include "fused_tiles.cuh"
 
-/* Where 128 channels of a tile go, and their scales. */
+/* Where 128 channels of a tile go, from row `first` of it on, and their scales. */
 template <class S>
 EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused_pipe *p,
-                                  const struct fused_task &task, uint32_t group, float **scale)
+                                  const struct fused_task &task, uint32_t first, uint32_t group,
+                                  float **scale)
 {
-    uint64_t row = (uint64_t)task.block * S::ROWS;
+    uint64_t row = (uint64_t)task.block * S::ROWS + first;
     bool up = task.kind == FUSED_UP;
     size_t stride = up ? a.ffn * S::BYTES : a.c.hidden * 2;
     uint64_t skip = 0;
@@ -20,7 +21,7 @@ EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused
         skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
     *scale = a.act_row_scales + row * a.act_groups + group * S::SUBS;
     return {(up ? a.act_rows : a.y) + row * stride + group * FUSED_GROUP * (up ? S::BYTES : 2),
-            stride, task.rows, skip};
+            stride, task.rows - first, skip};
 }
 
 template <int N>
@@ -44,15 +45,64 @@ EPA_DEV void fused_count_tile(struct fused_pipe *p)
     *tile = NULL;
 }
 
+/* Sums of a tile of more than S::SMALL_ROWS rows, to where they go. */
+template <class S>
+EPA_DEV void fused_store_wide(const struct fused_args &a, const struct fused_pipe *p,
+                              const struct fused_task &task, float (&sum)[2][64])
+{
+    float *scale;
+    uint32_t group[2];
+    bool both = fused_groups(a, task, group);
+
+    fused_activate(a, task, sum);
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        if (b == 1 && !both)
+            break;
+        struct gemm_out out = fused_out<S>(a, p, task, 0, group[b], &scale);
+
+        if (S::FP8 && task.kind == FUSED_UP)
+            gemm_quantise<FUSED_GROUP / S::SUBS>(out, scale, a.act_groups, sum[b]);
+        else
+            gemm_store<S::F16, false>(out, sum[b]);
+    }
+}
+
+/* Of N rows at most, from row `first` of the tile on; `turn` as gemm_quantise_small() takes it. */
+template <class S, int N>
+EPA_DEV void fused_store_small(const struct fused_args &a, const struct fused_pipe *p,
+                               typename S::ring &ring, const struct fused_task &task,
+                               uint32_t first, uint32_t *turn, float (&sum)[2][N / 2])
+{
+    float *scale;
+    uint32_t group[2];
+    bool both = fused_groups(a, task, group);
+
+    fused_activate(a, task, sum);
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        if (b == 1 && !both)
+            break;
+        struct gemm_out out = fused_out<S>(a, p, task, first, group[b], &scale);
+
+        if (S::FP8 && task.kind == FUSED_UP) {
+            gemm_quantise_small<FUSED_GROUP / S::SUBS, N>(ring, *turn, out, scale, a.act_groups,
+                                                          sum[b]);
+            *turn = *turn == 2 ? 0 : *turn + 1;
+        } else {
+            gemm_store_small<S::F16, false, N>(out, sum[b]);
+        }
+    }
+}
+
 /* A tile of more than S::SMALL_ROWS rows. */
 template <class S>
 EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
                              typename S::ring &ring, struct gemm_at &at,
                              const struct fused_task &task)
 {
-    float sum[2][64], *scale;
-    uint32_t group[2];
-    bool both = fused_groups(a, task, group), up = task.kind == FUSED_UP;
+    float sum[2][64];
+    bool up = task.kind == FUSED_UP;
     auto count = [p]() {
         if (threadIdx.x % 128 == 0)
             fused_count_tile(p);
@@ -64,49 +114,131 @@ EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
                                             count);
     else
         gemm_multiply<S::TYPE, FUSED_GROUP / S::SUBS>(ring, at, a.down_steps, sum, 2, count);
-    fused_activate(a, task, sum);
-#pragma unroll
-    for (int b = 0; b < 2; b++) {
-        if (b == 1 && !both)
-            break;
-        struct gemm_out out = fused_out<S>(a, p, task, group[b], &scale);
+    fused_store_wide<S>(a, p, task, sum);
+}
 
-        if (S::FP8 && up)
-            gemm_quantise<FUSED_GROUP / S::SUBS>(out, scale, a.act_groups, sum[b]);
-        else
-            gemm_store<S::F16, false>(out, sum[b]);
+/* Columns FROM to FROM + N of both boxes, of a block of K: what they add to sums of GEMM_ROWS rows.
+ * besides(): queues PENDING groups of products behind them. */
+template <int FROM, int N, int PENDING, class RING, class BESIDES>
+EPA_DEV void fused_multiply_columns(RING &ring, uint32_t stage, float (&sum)[2][64],
+                                    BESIDES besides)
+{
+    const char *rows = ring.stage[stage] + gemm_warpgroup() * 64 * GEMM_BLOCK;
+    uint64_t x = epa_dev_tile_descriptor(rows);
+    uint64_t w = epa_dev_tile_descriptor(ring.stage[stage] + GEMM_ROWS_BYTES + FROM * GEMM_BLOCK);
+    const uint32_t row = gemm_row(0);
+    float part[N / 2];
+
+    epa_dev_wgmma_begin();
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        epa_dev_wgmma<EPA_DEV_E4M3, N>(part, epa_dev_descriptor_add(x, 32 * i),
+                                       epa_dev_descriptor_add(w, 32 * i), i > 0);
+    epa_dev_wgmma_commit();
+    besides();
+    epa_dev_wgmma_wait<PENDING>();
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const int at = FROM / 2 + i, b = at / 64;
+
+        sum[b][at % 64] =
+            __fmaf_rn(part[i], ring.scale[stage][b][0][row + i / 2 % 2 * 8], sum[b][at % 64]);
     }
 }
 
-/* A tile of at most N rows: `turn` as gemm_quantise_small() takes it. */
+/* FP8: a tile of GEMM_ROWS rows and up to GEMM_MORE more: `more` has the sums of those, as
+ * gemm_multiply_small<GEMM_MORE>() leaves them. A box at a time, as in multiply_more() of
+ * gemm_experts.cu, takes eight registers more than warps have here, and what is spilled goes to L2,
+ * as shared memory leaves no room for a cache: such a tile takes half as long again. */
+template <class RING>
+EPA_DEV void fused_multiply_more(RING &ring, struct gemm_at &at, uint32_t k_blocks,
+                                 float (&sum)[2][64], float (&more)[2][GEMM_MORE / 2])
+{
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            sum[b][i] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < GEMM_MORE / 2; i++)
+            more[b][i] = 0.0f;
+    }
+    for (uint32_t k = 0; k < k_blocks; k++) {
+        float part[2][GEMM_MORE / 2];
+        auto besides = [&] {
+#pragma unroll
+            for (uint32_t b = 0; b < 2; b++) {
+                uint64_t w = epa_dev_tile_descriptor(ring.stage[at.stage] + GEMM_ROWS_BYTES +
+                                                     b * GEMM_BOX_BYTES +
+                                                     gemm_warpgroup() * 64 * GEMM_BLOCK);
+                uint64_t x = epa_dev_tile_descriptor(ring.more[at.stage]);
+
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++)
+                    epa_dev_wgmma<EPA_DEV_E4M3, GEMM_MORE>(
+                        part[b], epa_dev_descriptor_add(w, 32 * i),
+                        epa_dev_descriptor_add(x, 32 * i), i > 0);
+            }
+            epa_dev_wgmma_commit();
+        };
+
+        epa_dev_mbar_wait(&ring.full[at.stage], at.phase);
+        fused_multiply_columns<0, 96, 0>(ring, at.stage, sum, [] {});
+        fused_multiply_columns<96, 96, 0>(ring, at.stage, sum, [] {});
+        fused_multiply_columns<192, 64, 1>(ring, at.stage, sum, besides);
+        epa_dev_wgmma_wait<0>();
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+            gemm_add_scaled<GEMM_MORE>(more[b], part[b], ring.scale[at.stage][b][0] + GEMM_ROWS);
+        gemm_release(ring, at.stage);
+        gemm_next<RING>(at);
+    }
+}
+
+/* A tile of more than GEMM_ROWS rows. */
+template <class S>
+EPA_DEV void fused_tall_tile(const struct fused_args &a, struct fused_pipe *p,
+                             typename S::ring &ring, struct gemm_at &at,
+                             const struct fused_task &task, uint32_t *turn)
+{
+    float sum[2][64], more[2][S::MORE / 2];
+
+    fused_multiply_more(ring, at, task.kind == FUSED_UP ? a.up_steps : a.down_steps, sum, more);
+    fused_store_wide<S>(a, p, task, sum);
+    fused_store_small<S, S::MORE>(a, p, ring, task, GEMM_ROWS, turn, more);
+}
+
+/* A tile of at most N rows. */
 template <class S, int N>
 EPA_DEV void fused_small_tile(const struct fused_args &a, const struct fused_pipe *p,
                               typename S::ring &ring, struct gemm_at &at,
                               const struct fused_task &task, uint32_t *turn)
 {
-    float sum[2][N / 2], *scale;
-    uint32_t group[2];
-    bool both = fused_groups(a, task, group), up = task.kind == FUSED_UP;
+    float sum[2][N / 2];
+    bool up = task.kind == FUSED_UP;
 
     if (S::SUBS == 1 || up)
         gemm_multiply_small<S::TYPE, FUSED_GROUP, N>(ring, at, up ? a.up_steps : a.down_steps, sum);
     else
         gemm_multiply_small<S::TYPE, FUSED_GROUP / S::SUBS, N>(ring, at, a.down_steps, sum);
-    fused_activate(a, task, sum);
-#pragma unroll
-    for (int b = 0; b < 2; b++) {
-        if (b == 1 && !both)
-            break;
-        struct gemm_out out = fused_out<S>(a, p, task, group[b], &scale);
+    fused_store_small<S, N>(a, p, ring, task, 0, turn, sum);
+}
 
-        if (S::FP8 && up) {
-            gemm_quantise_small<FUSED_GROUP / S::SUBS, N>(ring, *turn, out, scale, a.act_groups,
-                                                          sum[b]);
-            *turn = *turn == 2 ? 0 : *turn + 1;
-        } else {
-            gemm_store_small<S::F16, false, N>(out, sum[b]);
-        }
-    }
+template <class S>
+EPA_DEV void fused_tile(const struct fused_args &a, struct fused_pipe *p, typename S::ring &ring,
+                        struct gemm_at &at, const struct fused_task &task, uint32_t *turn)
+{
+    if constexpr (S::MORE != 0)
+        if (task.rows > GEMM_ROWS)
+            return fused_tall_tile<S>(a, p, ring, at, task, turn);
+    if (task.rows > S::SMALL_ROWS)
+        fused_wide_tile<S>(a, p, ring, at, task);
+    else if (task.rows > 32)
+        fused_small_tile<S, S::SMALL_ROWS>(a, p, ring, at, task, turn);
+    else if (task.rows > 16)
+        fused_small_tile<S, 32>(a, p, ring, at, task, turn);
+    else
+        fused_small_tile<S, 16>(a, p, ring, at, task, turn);
 }
 
 /* A warpgroup. */
@@ -134,14 +266,7 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         __syncwarp();
         if (task.kind == FUSED_END)
             break;
-        if (task.rows > S::SMALL_ROWS)
-            fused_wide_tile<S>(a, p, ring, at, task);
-        else if (task.rows > 32)
-            fused_small_tile<S, S::SMALL_ROWS>(a, p, ring, at, task, &turn);
-        else if (task.rows > 16)
-            fused_small_tile<S, 32>(a, p, ring, at, task, &turn);
-        else
-            fused_small_tile<S, 16>(a, p, ring, at, task, &turn);
+        fused_tile<S>(a, p, ring, at, task, &turn);
         /* Each warpgroup counts what all of its threads have stored: a wide tile of 16 bits while
          * the next is multiplied, so that nobody waits for the stores. */
         epa_dev_named_sync(FUSED_NAMED_STORED + gemm_warpgroup(), 128);

@@ -121,8 +121,8 @@ EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
 {
     if (S::PICKS && task.kind == FUSED_UP)
         return fused_picks_first<S>(a, call, t, task.expert, task.block);
-    return !S::WAYS && a.few != 0 && task.kind == FUSED_UP ? fused_few_rows(call)
-                                                           : task.block * S::ROWS;
+    return !S::WAYS && S::MORE == 0 && a.few != 0 && task.kind == FUSED_UP ? fused_few_rows(call)
+                                                                           : task.block * S::ROWS;
 }
 
 /* The scales of the rows of a tile, from `row` on, and of its weights. */
@@ -223,7 +223,8 @@ EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
                              const struct fused_tables &t, struct fused_pipe *p,
                              typename S::ring &ring)
 {
-    bool few = !S::PICKS && !S::WAYS && a.few != 0, ok = !few || fused_few_wait(a, call, t);
+    bool few = !S::PICKS && !S::WAYS && S::MORE == 0 && a.few != 0,
+         ok = !few || fused_few_wait(a, call, t);
     struct gemm_at at = {0, 0};
     uint32_t lane = epa_dev_lane();
 

@@ -10,20 +10,27 @@
 #include "fused_device.h"
 
 /* What a kernel is made for. WAYS: with the switches of struct fused_ways; those without, the
- * defaults, have no code for them. SUBS: scales of 128 channels of an FP8 intermediate. */
-template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false> struct fused_shape {
+ * defaults, have no code for them. SUBS: scales of 128 channels of an FP8 intermediate. MORE: rows
+ * that a block may have besides GEMM_ROWS. */
+template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false, int MORE_ = 0>
+struct fused_shape {
     static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
     static constexpr bool PICKS = PICKS_; /* few tokens: fused_picks.cuh */
     enum {
-        ROWS = GEMM_ROWS,
+        MORE = MORE_,
+        ROWS = GEMM_ROWS + MORE_,
         /* Tiles of no more are swapped; of 64 rows of 16 bits they take too many registers. */
         SMALL_ROWS = FP8 ? 64 : 32,
         SUBS = SUBS_,
         BYTES = FP8 ? 1 : 2 /* of a value */
     };
-    using ring = gemm_shared<4, SUBS_>;
+    using ring = gemm_shared<4, SUBS_, 2, 1, MORE_>;
 };
+
+/* Of fused_more.cu. */
+template <bool F16>
+using fused_more_shape = fused_shape<EPA_DEV_E4M3, F16, false, 1, false, GEMM_MORE>;
 
 /* What a block knows of a call, in its shared memory. */
 struct fused_tables {

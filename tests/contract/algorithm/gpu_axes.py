@@ -258,6 +258,18 @@ FILES = {
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.dtype: f16, " + MANY_LAYER_TOKENS,
             "usual kernels, f16, not sorted, many tokens":
                 "moe.dtype: f16, algorithm.sort: false, " + MANY_LAYER_TOKENS,
+            "usual kernels, FP8, blocks of 144 rows":
+                "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64}, expert.weights: fp8, "
+                "moe.max_tokens: 136, moe.experts: 8, moe.topk: 4, tokens: full, verify.iterations: 4",
+            "usual kernels, FP8, blocks of 144 rows, three ranks, skewed, few blocks":
+                "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64, blocks: 3}, expert.weights: fp8, "
+                "ranks: 3, moe.max_tokens: 140, moe.experts: 9, routing: {kind: zipf, exponent: 1}, verify.iterations: 3",
+            "usual kernels, f16, FP8, blocks of 144 rows, many tokens":
+                "algorithm: {dispatch_dtype: fp8, block_rows: 144}, expert.weights: fp8, moe.dtype: f16, expert.values: random, "
+                "moe.max_tokens: 530, moe.experts: 8, moe.hidden: 128, verify.iterations: 2",
+            "usual kernels, FP8, the input is quantised already, blocks of 144 rows":
+                "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64}, expert.weights: fp8, "
+                "moe.input_dtype: fp8, ranks: 1, moe.max_tokens: 400, moe.experts: 6, expert.ffn: 384",
             "usual kernels, FP8, the input is quantised already":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.input_dtype: fp8",
         },

@@ -131,7 +131,8 @@ enum epa_dev_type {
 template <epa_dev_type TYPE, int N>
 EPA_DEV void epa_dev_wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool sum)
 {
-    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "columns");
+    static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 256,
+                  "columns");
     const struct simt_product what = {a, b, N, static_cast<enum simt_type>(TYPE), sum};
 
     simt_wgmma(d, &what);

@@ -1,0 +1,245 @@
+/* fused on GPUs: which kernel a shape takes, and where things stand in the heap. */
+#include "fused_cuda_layout.h"
+
+#include "../../common/algo_host.h"
+
+/* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
+enum { UNIT_BLOCKS = 8 };
+/* Rows of an expert, on average, between which blocks have GEMM_MORE more. */
+enum { MORE_FROM = 112, MORE_TO = 145 };
+/* With more choices than this a rank sends them by expert. */
+enum { SORTED_CHOICES = 2048 };
+/* Waves that many tokens are sent in, if no option says how many. */
+enum { AUTO_WAVES = 2 };
+/* With no more tokens than this a block sends each together. */
+enum { SPREAD_TOKENS = 256 };
+/* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
+ * when rows have been copied, which takes longer than what counts would. */
+enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 7 << 20 };
+/* With no more tokens than this several warps add up a token, PART_CHANNELS each; few tokens, if
+ * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. */
+enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20 };
+
+static enum epa_status check_shape(const struct epa_moe *m, const struct fused_config *c,
+                                   struct epa_error *err)
+{
+    const struct epa_mlp *mlp = &m->mlp;
+    bool fp8 = mlp->dtype == EPA_FP8_E4M3;
+
+    if (m->hidden % FUSED_GROUP != 0 || mlp->ffn % FUSED_GROUP != 0 ||
+        m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
+                        "of %d, up to %d",
+                        m->hidden, mlp->ffn, FUSED_GROUP, FUSED_MOST_GROUPS * FUSED_GROUP);
+    if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
+                        "dispatch_dtype: fp8");
+    if (fp8 && mlp->fp8_group_size != FUSED_GROUP && mlp->fp8_group_size != FUSED_GROUP / 2)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
+                        "not for expert.fp8_group_size (%u)",
+                        FUSED_GROUP, FUSED_GROUP / 2, mlp->fp8_group_size);
+    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_GROUP)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has an FP8 scale for %d channels of a row; set "
+                        "moe.fp8_group_size (%u) to that",
+                        FUSED_GROUP, m->fp8_group_size);
+    if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has rows of an expert one after the other, in tiles of %d "
+                        "columns: it takes neither recv_layout nor column_splits",
+                        FUSED_COLUMNS);
+    return EPA_OK;
+}
+
+static enum epa_status count_rows(const struct epa_moe *m, const struct fused_config *c,
+                                  struct fused_cuda_layout *l, struct epa_error *err)
+{
+    uint32_t here = m->topk < l->local ? m->topk : l->local;
+    uint64_t worst = (uint64_t)l->size * m->max_tokens * here;
+    double even = (double)m->max_tokens * m->topk;
+
+    if (c->capacity > 0 && even * c->capacity < (double)worst)
+        worst = (uint64_t)(even * c->capacity) + 1;
+    l->blocks = (uint32_t)(worst / l->block_rows) + (uint32_t)(worst < l->local ? worst : l->local);
+    l->capacity = (uint64_t)l->blocks * l->block_rows;
+    if (l->capacity >= INT32_MAX || (uint64_t)l->size * m->max_tokens > 1u << 26)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has no room for %llu received rows; lower moe.max_tokens "
+                        "(%u), or set capacity",
+                        (unsigned long long)l->capacity, m->max_tokens);
+    return EPA_OK;
+}
+
+/* The switches, as far as they are known before the device is; part and pointers are of a call. */
+static void make_ways(const struct fused_config *c, struct fused_cuda_layout *l)
+{
+    struct fused_ways *w = &l->ways;
+
+    l->widens = l->sends_fp8 && !l->kind.fp8;
+    w->tail = c->tail || l->widens;
+    w->once = w->tail && c->dedup;
+    w->by_expert = c->ready == FUSED_READY_EXPERT;
+    w->apart = !c->dedup;
+    w->gathers = c->combine_mode == FUSED_GATHER;
+    w->serial = c->combine_mode == FUSED_SERIAL;
+    w->dispatchers = c->dispatch_workers;
+    w->tails = c->tail_workers;
+    w->combiners = c->combine_workers;
+    w->part = c->launches == FUSED_TWO ? FUSED_PART_UP : FUSED_PART_ALL;
+    l->kind.ways = w->tail + w->by_expert + w->apart + w->gathers + w->serial + w->dispatchers +
+                       w->tails + w->combiners + w->part !=
+                   0;
+}
+
+/* `wanted` waves; 0: so many that each has a unit of blocks for each expert. */
+static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
+{
+    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
+    uint64_t waves = rows / (UNIT_BLOCKS * l->block_rows);
+
+    if (!l->sorted || l->ways.by_expert)
+        return 1;
+    waves = wanted != 0 ? wanted : waves < AUTO_WAVES ? waves : AUTO_WAVES;
+    /* Tables are in shared memory. */
+    while (waves > 1 && waves * l->experts > FUSED_DEVICE_EXPERTS)
+        waves--;
+    return waves > 1 ? (uint32_t)waves : 1;
+}
+
+/* Few tokens of all ranks, whose rows have fixed places (fused_few.cuh). */
+static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused_config *c)
+{
+    uint64_t rows = (uint64_t)l->size * l->max_tokens;
+
+    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS &&
+                   rows * l->hidden <= PICKED_CHANNELS && !l->kind.ways && !l->kind.groups64 &&
+                   !(c->capacity > 0)
+               ? (uint32_t)rows
+               : 0;
+}
+
+/* Blocks of which many tokens have a few rows more than a tile (fused_more.cu). */
+static enum epa_status choose_block_rows(const struct fused_config *c, struct fused_cuda_layout *l,
+                                         struct epa_error *err)
+{
+    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
+    bool can = l->kind.fp8 && !l->kind.ways && !l->kind.groups64 && choose_few(l, c) == 0;
+
+    if (c->block_rows != 0 && c->block_rows != GEMM_ROWS &&
+        (c->block_rows != GEMM_ROWS + GEMM_MORE || !can))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has blocks of %d rows, or of %d " FUSED_USUAL
+                        ", if tokens are "
+                        "more than few: block_rows cannot be %u",
+                        GEMM_ROWS, GEMM_ROWS + GEMM_MORE, c->block_rows);
+    l->kind.more = c->block_rows > GEMM_ROWS ||
+                   (c->block_rows == 0 && can && rows >= MORE_FROM && rows < MORE_TO);
+    l->block_rows = l->kind.more ? GEMM_ROWS + GEMM_MORE : GEMM_ROWS;
+    return EPA_OK;
+}
+
+uint32_t fused_cuda_shared_bytes(const struct fused_cuda_layout *l, struct fused_args *a)
+{
+    a->c.experts = l->experts;
+    a->c.local = l->local;
+    a->c.topk = l->topk;
+    a->few = l->few;
+    a->waves = l->waves;
+    a->sorted = l->sorted;
+    a->scales = l->scales;
+    for (uint32_t n = a->unit_blocks = UNIT_BLOCKS;; n = a->unit_blocks *= 2) {
+        a->units = (l->waves * l->local * (n - 1) + l->blocks) / n;
+        if (a->units <= FUSED_MOST_UNITS)
+            break;
+    }
+    return fused_shared_bytes(l->kind, a);
+}
+
+enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa_world *world,
+                                       const struct fused_config *c, struct fused_cuda_layout *out,
+                                       struct epa_error *err)
+{
+    enum epa_status status = fused_check(m, world, c, true, err);
+    struct fused_cuda_layout l = {
+        .kind = {.fp8 = m->mlp.dtype == EPA_FP8_E4M3,
+                 .f16 = m->dtype == EPA_F16,
+                 .input =
+                     device_input_of(c->dispatch_dtype == ALGO_DTYPE_FP8, m->dtype, m->x_dtype)},
+        .sends_fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
+        .size = world->size,
+        .experts = m->experts,
+        .local = m->experts / world->size,
+        .max_tokens = m->max_tokens,
+        .topk = m->topk,
+        .hidden = m->hidden,
+        .ffn = m->mlp.ffn,
+        .up_rows = epa_mlp_up_rows(&m->mlp),
+    };
+    struct fused_args tables;
+    uint64_t words, counters;
+    uint32_t shared;
+
+    if (status == EPA_OK)
+        status = check_shape(m, c, err);
+    if (status != EPA_OK)
+        return status;
+    make_ways(c, &l);
+    l.kind.groups64 = l.kind.fp8 && m->mlp.fp8_group_size != FUSED_GROUP;
+    l.element_bytes = l.kind.fp8 ? 1 : 2;
+    l.row_bytes = l.sends_fp8 ? 1 : 2;
+    l.scales_at = l.hidden * l.row_bytes;
+    l.scales = l.sends_fp8 ? (l.hidden / FUSED_GROUP + 3) / 4 * 4 : 0;
+    l.act_groups = l.kind.fp8 ? (l.ffn / m->mlp.fp8_group_size + 3) / 4 * 4 : 0;
+    l.meta_at = l.scales_at + l.scales * 4;
+    l.message_bytes = (uint32_t)epa_round_up(l.meta_at + sizeof(struct fused_meta), EPA_PACKET);
+    if (fused_kernel(l.kind) == NULL)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s", FUSED_NO_FP8_INPUT);
+    status = choose_block_rows(c, &l, err);
+    if (status == EPA_OK)
+        status = count_rows(m, c, &l, err);
+    if (status != EPA_OK)
+        return status;
+    l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
+    l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: tables of picks have no room */
+        l.kind.picks = l.few > FUSED_FEW;
+        l.spread = l.max_tokens <= SPREAD_TOKENS || l.kind.picks;
+        l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;
+        l.waves = choose_waves(&l, c->waves);
+        shared = fused_cuda_shared_bytes(&l, &tables);
+        if (shared <= FUSED_SHARED_BYTES || !l.kind.picks)
+            break;
+    }
+    l.part_channels = l.few == 0 ? l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS
+                      : (uint64_t)l.few * l.hidden > SINGLE_CHANNELS ? PART_CHANNELS
+                                                                     : FUSED_FEW_CHANNELS;
+    l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
+    l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
+    if (shared > FUSED_SHARED_BYTES)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs has %d bytes of shared memory for a thread block; with %u "
+                        "experts a rank and expert.fp8_group_size: %u it needs %u; set ranks or "
+                        "moe.experts so that a rank has fewer, or expert.fp8_group_size: %d",
+                        FUSED_SHARED_BYTES, l.local, m->mlp.fp8_group_size, shared, FUSED_GROUP);
+    l.direct = l.size == 1 && !l.ways.apart && !l.ways.gathers;
+    words = l.kind.picks ? (uint64_t)l.max_tokens * fused_picks_packets(l.topk)
+            : l.few != 0 ? (uint64_t)l.max_tokens * l.topk
+                         : (uint64_t)l.waves * l.experts + l.size;
+    l.returns = (uint64_t)l.max_tokens * (l.ways.apart ? l.topk : l.size);
+    counters = l.ways.by_expert && l.local > l.blocks ? l.local : l.blocks;
+    l.counts_bytes = l.size * words * 16;
+    l.counts_at = algo_place(&l.heap_bytes, l.counts_bytes, 2);
+    l.recv_at = algo_place(&l.heap_bytes, l.rows * l.message_bytes, 1);
+    l.arrived_at = algo_place(&l.heap_bytes, counters * 4 + l.few * sizeof(uint64_t), 1);
+    l.partial_at = algo_place(&l.heap_bytes,
+                              l.returns * (l.ways.gathers && l.ways.apart ? l.size : 1) * l.hidden *
+                                  (l.few != 0 ? 4 : 2),
+                              1);
+    l.flags_at = algo_place(&l.heap_bytes, l.returns * l.parts * sizeof(uint64_t), 1);
+    *out = l;
+    return EPA_OK;
+}

@@ -1,0 +1,9 @@
+/* The kernels of fused in FP8 for experts of about GEMM_ROWS rows: a block has up to GEMM_MORE rows
+ * more, as a second tile for these would load all weights again. */
+#include "fused_layer.cuh"
+
+extern "C" const void *fused_more_kernel(struct fused_kernel_kind k)
+{
+    return k.f16 ? of_input<fused_more_shape<true>>(k.input)
+                 : of_input<fused_more_shape<false>>(k.input);
+}
