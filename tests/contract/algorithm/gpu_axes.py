@@ -6,7 +6,8 @@ GPU_UNQUANTISED = ["a width of 16", "48 channels", "an odd width"]
 GPU_ALSO = {"room for twice the even share": "algorithm.capacity: 2"} | GIVEN_UP
 GPU_NEVER = [(GPU_UNQUANTISED, ["as FP8"]), (["input is quantised already"], ["as it is"])]
 # Of kernels; those that have more rows or channels than a block takes at a time are the last.
-MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, verify.iterations: 2"
+# Sent by expert, not picked.
+MANY_LAYER_TOKENS = "moe.max_tokens: 300, moe.topk: 16, moe.hidden: 128, algorithm.capacity: 64, verify.iterations: 2"
 GPU_PROMISES = {name: PROMISES[name] for name in (
     "counts change with every iteration", "one rank is a world", "three ranks", "one expert gets everything",
     "most want one expert", "popularity is skewed", "choices are dropped", "all choices are dropped",
