@@ -94,11 +94,16 @@ static void make_ways(const struct fused_config *c, struct fused_cuda_layout *l)
                    0;
 }
 
+/* Rows of an expert, on average. */
+static uint64_t mean_rows(const struct fused_cuda_layout *l)
+{
+    return (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
+}
+
 /* `wanted` waves; 0: so many that each has a unit of blocks for each expert. */
 static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
 {
-    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
-    uint64_t waves = rows / (UNIT_BLOCKS * l->block_rows);
+    uint64_t waves = mean_rows(l) / (UNIT_BLOCKS * l->block_rows);
 
     if (!l->sorted || l->ways.by_expert)
         return 1;
@@ -125,7 +130,7 @@ static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused
 static enum epa_status choose_block_rows(const struct fused_config *c, struct fused_cuda_layout *l,
                                          struct epa_error *err)
 {
-    uint64_t rows = (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
+    uint64_t rows = mean_rows(l);
     bool can = l->kind.fp8 && !l->kind.ways && !l->kind.groups64 && choose_few(l, c) == 0;
 
     if (c->block_rows != 0 && c->block_rows != GEMM_ROWS &&

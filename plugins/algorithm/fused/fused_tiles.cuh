@@ -150,10 +150,11 @@ struct fused_turn {
     uint32_t taken, known;
 };
 
-/* The next tile is taken at once, so that nothing waits for its ticket. Where tiles are `few`, not
- * before one is multiplied, as another block may have nothing to do. Where experts have more than
- * one block, `late`: tiles that read the same weights have one ticket after the other, and so begin
- * about together. If one is ahead by more than L2 holds, the other reads memory again. */
+/* The next tile is taken at once, so that nothing waits for the work counter. Where tiles are
+ * `few`, not before one is multiplied, as another block may have nothing to do. Where experts have
+ * more than one block, `late`: tiles that read the same weights follow each other in the counter,
+ * and so begin about together. If one is ahead by more than L2 holds, the other reads memory
+ * again. */
 template <class S> EPA_DEV struct fused_turn fused_turn_of(bool few, bool late, uint32_t steps)
 {
     enum { TAKEN = 6, KNOWN = 3, STAGES = S::ring::STAGES };
