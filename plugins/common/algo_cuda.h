@@ -17,7 +17,7 @@ enum {
     DEVICE_WARPS = DEVICE_THREADS / 32,
     DEVICE_MOST_WARPS = 16, /* where a kernel takes other blocks */
     DEVICE_STAGES = 4,      /* kernels of an algorithm, at most */
-    DEVICE_PHASES = 5,      /* of a kernel, that are stamped */
+    DEVICE_PHASES = 6,      /* of a kernel, that are stamped */
     DEVICE_TOKENS = 4,      /* of these, what struct device_note is of */
     DEVICE_COUNTERS = 2     /* of the work of a kernel */
 };

@@ -124,7 +124,7 @@ static const struct epa_option options[] = {
      EPA_U32(struct fused_config, waves),
      .max = 8,
      .help = "on GPUs, waves that many tokens are sent in, each of which passes through all "
-             "experts; 0: by the rows of an expert",
+             "experts; 0: by ranks, and the rows of an expert",
      .tune = "cuda: 0 1"},
     ALGO_OPTION_BLOCKS(struct fused_config),
     {0},

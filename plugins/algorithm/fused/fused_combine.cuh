@@ -3,7 +3,7 @@
 #ifndef FUSED_COMBINE_CUH
 #define FUSED_COMBINE_CUH
 
-#include "fused_tokens.cuh"
+#include "fused_sums.cuh"
 
 /* Apart: the outputs of a block are queued, each by itself. One warp. */
 EPA_DEV void fused_complete_apart(const struct fused_args &a, uint64_t call, uint32_t row,
@@ -22,15 +22,19 @@ EPA_DEV void fused_complete_apart(const struct fused_args &a, uint64_t call, uin
     __syncwarp();
 }
 
-/* A block whose outputs are complete: a token that has all of its outputs here is queued. One
- * warp. */
-template <class S>
-EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
-                            uint32_t rows)
-{
+/* The rows of a block, this lane's, and their tokens. */
+template <class S> struct fused_block_tokens {
     enum { ROWS = S::ROWS, EACH = (ROWS + EPA_DEV_WARP - 1) / EPA_DEV_WARP };
-    const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * ROWS * a.message_bytes);
-    uint32_t slot[EACH], n[EACH], before[EACH];
+    uint32_t slot[EACH], n[EACH]; /* outputs that a token has here */
+};
+
+/* They have arrived: where outputs of their tokens will be is noted. One warp. */
+template <class S>
+EPA_DEV void fused_note_places(const struct fused_args &a, uint32_t block, uint32_t rows,
+                               struct fused_block_tokens<S> *b)
+{
+    enum { EACH = fused_block_tokens<S>::EACH };
+    const char *first = dev_own(a.c.v, a.recv + (uint64_t)block * S::ROWS * a.message_bytes);
     uint4 meta[EACH];
 
 #pragma unroll
@@ -43,26 +47,48 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
     for (int i = 0; i < EACH; i++) {
         uint32_t r = i * EPA_DEV_WARP + epa_dev_lane();
 
-        slot[i] = meta[i].x;
-        n[i] = meta[i].y >> 16;
+        b->slot[i] = meta[i].x;
+        b->n[i] = meta[i].y >> 16;
         if (r < rows)
-            a.place[(size_t)slot[i] * a.c.topk + (meta[i].y & (S::WAYS ? 0xff : 0xffff))] = {
-                block * ROWS + r, __uint_as_float(meta[i].z)};
+            a.place[(size_t)meta[i].x * a.c.topk + (meta[i].y & (S::WAYS ? 0xff : 0xffff))] = {
+                block * S::ROWS + r, __uint_as_float(meta[i].z)};
     }
+}
+
+/* Then, or when their outputs are complete: a token that has all of its outputs here is queued. One
+ * warp. */
+template <class S>
+EPA_DEV void fused_count_tokens(const struct fused_args &a, uint64_t call, uint32_t rows,
+                                const struct fused_block_tokens<S> &b)
+{
+    enum { EACH = fused_block_tokens<S>::EACH };
+    uint32_t before[EACH];
+
     __threadfence();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         if (i * EPA_DEV_WARP + epa_dev_lane() < rows)
-            before[i] = atomicAdd(a.done + slot[i], 1u);
+            before[i] = atomicAdd(a.done + b.slot[i], 1u);
     __threadfence();
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        if (i * EPA_DEV_WARP + epa_dev_lane() < rows && before[i] + 1 == n[i]) {
-            a.done[slot[i]] = 0; /* for the next call */
+        if (i * EPA_DEV_WARP + epa_dev_lane() < rows && before[i] + 1 == b.n[i]) {
+            a.done[b.slot[i]] = 0; /* for the next call */
             *(volatile uint64_t *)(a.queue + atomicAdd(a.state + FUSED_COMPLETE, 1u)) =
-                call << 32 | (uint64_t)n[i] << 26 | slot[i];
+                call << 32 | (uint64_t)b.n[i] << 26 | b.slot[i];
         }
     __syncwarp();
+}
+
+/* One warp. */
+template <class S>
+EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
+                            uint32_t rows)
+{
+    struct fused_block_tokens<S> b;
+
+    fused_note_places<S>(a, block, rows, &b);
+    fused_count_tokens<S>(a, call, rows, b);
 }
 
 /* Blocks that a warp watches until they are complete, one after the other in the order of units,
@@ -128,6 +154,27 @@ EPA_DEV bool fused_wait_block(const struct fused_args &a, bool has, uint32_t blo
     return ok;
 }
 
+/* Where few blocks are watched, who watches one does nothing else: its rows are known before, and
+ * its tokens queued at once. One warp. */
+template <class S>
+EPA_DEV bool fused_watch_alone(const struct fused_args &a, uint64_t call,
+                               const struct fused_tables &t, struct fused_watch *w)
+{
+    for (; w->index < w->blocks; w->index += w->step) {
+        uint32_t expert, block = fused_block_of(a, t, w->index);
+        uint32_t rows = fused_block_rows<S::ROWS>(a, t, block, &expert);
+        struct fused_block_tokens<S> b;
+
+        if (!fused_wait_arrived_warp<S>(a, t, block))
+            return false;
+        fused_note_places<S>(a, block, rows, &b);
+        if (!fused_wait_block(a, epa_dev_lane() == 0, block))
+            return false;
+        fused_count_tokens<S>(a, call, rows, b);
+    }
+    return true;
+}
+
 /* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
  * watched. One warp. */
 template <class S>
@@ -175,96 +222,6 @@ EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
     return __shfl_sync(EPA_DEV_ALL, fused_take_early(a, counter), 0);
 }
 
-/* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
- * pointer and its weight, in their order. 512 bytes, SWEEPS times, of MANY rows are on their way
- * together. store(at, sum): a lane's 16 bytes. One warp. */
-template <bool F16, int SWEEPS, int MANY, class STORE>
-EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, uint32_t bytes,
-                          STORE store)
-{
-    uint32_t lane = epa_dev_lane();
-
-    for (uint32_t from = 0; from < bytes; from += SWEEPS * 512) {
-        float sum[SWEEPS][8] = {};
-
-        for (uint32_t left = lanes; left != 0;) {
-            uint4 v[SWEEPS][MANY];
-            uint32_t used = left, who = 0;
-
-            /* Those beyond are loaded again, for nothing. */
-#pragma unroll
-            for (int i = 0; i < MANY; i++) {
-                who = left != 0 ? __ffs(left) - 1 : who;
-                const char *p = dev_from_lane(row, who);
-
-#pragma unroll
-                for (int s = 0; s < SWEEPS; s++)
-                    v[s][i] = fused_load16_now(p + min(from + s * 512 + lane * 16, bytes - 16));
-                left &= left - 1;
-            }
-#pragma unroll
-            for (int i = 0; i < MANY; i++) {
-                float w;
-
-                if (used == 0)
-                    break;
-                w = __shfl_sync(EPA_DEV_ALL, weight, __ffs(used) - 1);
-                used &= used - 1;
-#pragma unroll
-                for (int s = 0; s < SWEEPS; s++) {
-                    float value[8];
-
-                    epa_dev_unpack<F16>(v[s][i], value);
-                    dev_add8(value, w, sum[s]);
-                }
-            }
-        }
-#pragma unroll
-        for (int s = 0; s < SWEEPS; s++)
-            if (from + s * 512 + lane * 16 < bytes)
-                store(from + s * 512 + lane * 16, epa_dev_pack<F16>(sum[s]));
-    }
-}
-
-/* Bytes of a row before a part, and in it. */
-EPA_DEV uint32_t fused_part_at(const struct fused_args &a, uint32_t part)
-{
-    return part * a.part_channels * 2;
-}
-
-EPA_DEV uint32_t fused_part_bytes(const struct fused_args &a, uint32_t part)
-{
-    return min(a.part_channels, a.c.hidden - part * a.part_channels) * 2;
-}
-
-/* What returns for a token, and which of it: a sum from each rank, or each choice apart. */
-template <class S> EPA_DEV uint32_t fused_returns(const struct fused_args &a)
-{
-    return S::WAYS && a.ways.apart != 0 ? a.c.topk : a.c.v.size;
-}
-
-template <class S>
-EPA_DEV char *fused_partial(const struct fused_args &a, uint32_t owner, uint32_t token,
-                            uint32_t source, uint32_t which)
-{
-    if (S::WAYS && a.ways.gathers != 0) {
-        uint64_t row = (uint64_t)owner * a.c.max_tokens + token;
-
-        row = a.ways.apart != 0 ? row * a.c.topk + which : row;
-        return a.c.v.peer_heap[source] + a.partial + row * a.c.hidden * 2;
-    }
-    return a.c.v.peer_heap[owner] + a.partial +
-           ((uint64_t)token * fused_returns<S>(a) + which) * a.c.hidden * 2;
-}
-
-template <class S>
-EPA_DEV uint64_t *fused_flag(const struct fused_args &a, uint32_t owner, uint32_t token,
-                             uint32_t which, uint32_t part)
-{
-    return reinterpret_cast<uint64_t *>(a.c.v.peer_heap[owner] + a.flags) +
-           ((uint64_t)token * fused_returns<S>(a) + which) * a.parts + part;
-}
-
 /* Serial: until all outputs of this rank are complete. One warp. */
 template <class S>
 EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
@@ -280,164 +237,6 @@ EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
-/* An item of the queue: a token whose `n` outputs here are complete; or apart, its output
- * `first`. */
-struct fused_sum {
-    uint32_t n, slot, first;
-};
-
-template <class S> EPA_DEV struct fused_sum fused_sum_of(const struct fused_args &a, uint64_t item)
-{
-    uint32_t low = (uint32_t)item;
-
-    if (S::WAYS && a.ways.apart != 0)
-        return {1, low >> 5, low & 31};
-    return {low >> 26, low & ((1u << 26) - 1), 0};
-}
-
-/* The item that lane `k` has. */
-template <class S>
-EPA_DEV struct fused_sum fused_item(const struct fused_args &a, uint64_t item, uint32_t k)
-{
-    return fused_sum_of<S>(a, __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, k));
-}
-
-/* A lane's output of a sum. */
-EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const struct fused_sum &s)
-{
-    uint2 raw = {};
-
-    if (epa_dev_lane() < s.n)
-        raw =
-            __ldcg(reinterpret_cast<const uint2 *>(a.place + (size_t)s.slot * a.c.topk + s.first) +
-                   epa_dev_lane());
-    return {raw.x, __uint_as_float(raw.y)};
-}
-
-/* Which of what returns to its token. */
-template <class S>
-EPA_DEV uint32_t fused_which(const struct fused_args &a, const struct fused_sum &s)
-{
-    return S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
-}
-
-/* Where it goes. */
-template <class S> EPA_DEV char *fused_sum_to(const struct fused_args &a, const struct fused_sum &s)
-{
-    uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
-
-    return a.direct != 0 ? static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2
-                         : fused_partial<S>(a, owner, token, a.c.v.rank, fused_which<S>(a, s));
-}
-
-/* A step of the sums of a few tokens: FUSED_STAGE_PART bytes of up to FUSED_STAGE_ROWS rows. */
-struct fused_step {
-    uint32_t k, at, first; /* token; bytes of its part, rows of it before */
-    struct fused_sum sum;
-    struct fused_place place; /* a lane's */
-};
-
-template <class S>
-EPA_DEV void fused_step_begin(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t k,
-                              struct fused_step *s)
-{
-    s->k = k;
-    s->at = s->first = 0;
-    if (k >= n)
-        return;
-    s->sum = fused_item<S>(a, item, k);
-    s->place = fused_place_of(a, s->sum);
-}
-
-template <class S>
-EPA_DEV void fused_step_next(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t bytes,
-                             struct fused_step *s)
-{
-    s->first += FUSED_STAGE_ROWS;
-    if (s->first < s->sum.n)
-        return;
-    s->first = 0;
-    s->at += FUSED_STAGE_PART;
-    if (s->at >= bytes)
-        fused_step_begin<S>(a, item, n, s->k + 1, s);
-}
-
-/* Copies what a step adds up into its stage: four lanes a row. */
-EPA_DEV void fused_step_load(const struct fused_args &a, const struct fused_step &s, uint32_t n,
-                             uint32_t begin, uint32_t bytes, char *stage)
-{
-    uint32_t own = epa_dev_lane() / 4, at = s.at + epa_dev_lane() % 4 * 16;
-    uint32_t row = __shfl_sync(EPA_DEV_ALL, s.place.row, (s.first + own) % EPA_DEV_WARP);
-
-    if (s.k < n && s.first + own < s.sum.n) {
-        const char *from = a.y + (uint64_t)row * a.c.hidden * 2 + begin + at;
-        char *to = stage + own * FUSED_STAGE_PART + epa_dev_lane() % 4 * 16;
-
-#pragma unroll
-        for (uint32_t j = 0; j < FUSED_STAGE_PART / 64; j++)
-            if (at + j * 64 < bytes)
-                epa_dev_copy16(to + j * 64, from + j * 64);
-    }
-    epa_dev_copy_commit();
-}
-
-/* Adds up a part of `n` items, one a lane. What the next steps need is on its way to shared memory
- * meanwhile, a.stages of them. One warp. */
-template <class S>
-EPA_DEV void fused_sum_staged(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t part,
-                              char *stages)
-{
-    uint32_t lane = epa_dev_lane(), begin = fused_part_at(a, part), stage = 0;
-    uint32_t bytes = fused_part_bytes(a, part);
-    struct fused_step load = {}, use = {};
-    float sum[8] = {};
-
-    fused_step_begin<S>(a, item, n, 0, &load);
-    use = load;
-    for (uint32_t i = 0; i < a.stages; i++) {
-        fused_step_load(a, load, n, begin, bytes, stages + i * FUSED_STAGE_BYTES);
-        if (load.k < n)
-            fused_step_next<S>(a, item, n, bytes, &load);
-    }
-    while (use.k < n) {
-        char *from = stages + stage * FUSED_STAGE_BYTES;
-
-        if (a.stages == FUSED_STAGES)
-            epa_dev_copy_wait<FUSED_STAGES - 1>();
-        else if (a.stages > 1)
-            epa_dev_copy_wait<1>();
-        else
-            epa_dev_copy_wait<0>();
-        __syncwarp();
-#pragma unroll
-        for (uint32_t i = 0; i < FUSED_STAGE_ROWS; i++) {
-            float value[8], weight;
-
-            if (use.first + i >= use.sum.n)
-                break;
-            weight = __shfl_sync(EPA_DEV_ALL, use.place.weight, use.first + i);
-            epa_dev_unpack<S::F16>(
-                *reinterpret_cast<const uint4 *>(from + i * FUSED_STAGE_PART + lane * 16), value);
-            dev_add8(value, weight, sum);
-        }
-        if (use.first + FUSED_STAGE_ROWS >= use.sum.n) {
-            if (use.at + lane * 16 < bytes)
-                epa_dev_store16(fused_sum_to<S>(a, use.sum) + begin + use.at + lane * 16,
-                                epa_dev_pack<S::F16>(sum));
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                sum[j] = 0.0f;
-        }
-        fused_step_next<S>(a, item, n, bytes, &use);
-        __syncwarp();
-        fused_step_load(a, load, n, begin, bytes, from);
-        if (load.k < n)
-            fused_step_next<S>(a, item, n, bytes, &load);
-        stage = stage + 1 == a.stages ? 0 : stage + 1;
-    }
-    epa_dev_copy_wait<0>();
-}
-
 /* Tokens that are complete here, added up and sent to their rank: a few together, whose flags
  * follow all of them. */
 template <class S, int SWEEPS, int MANY>
@@ -450,6 +249,8 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
     if (S::WAYS && a.ways.serial != 0 && !fused_wait_outputs<S>(a, call, t, w))
         return false;
     if (fused_early<S>(a) && !fused_queue_early<S>(a, call, t, w))
+        return false;
+    if (!S::WAYS && w->blocks * 3 <= w->step * 2 && !fused_watch_alone<S>(a, call, t, w))
         return false;
     taken = fused_take_early(a, FUSED_SENDING);
     while ((i = __shfl_sync(EPA_DEV_ALL, taken, 0) * a.sums) < items * a.parts) {

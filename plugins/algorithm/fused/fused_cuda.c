@@ -153,6 +153,7 @@ static const struct device_kind fused_kind = {
     .halves = 1,
     .phase =
         {
+            [FUSED_PHASE_LAYOUT] = "layout",
             [FUSED_PHASE_DISPATCH] = "dispatch",
             [FUSED_PHASE_TILES] = "tiles",
             [FUSED_PHASE_SEND] = "combine, send",

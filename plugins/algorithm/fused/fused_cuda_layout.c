@@ -9,16 +9,18 @@ enum { UNIT_BLOCKS = 8 };
 enum { MORE_FROM = 112, MORE_TO = 145 };
 /* With more choices than this a rank sends them by expert. */
 enum { SORTED_CHOICES = 2048 };
-/* Waves that many tokens are sent in, if no option says how many. */
-enum { AUTO_WAVES = 2 };
+/* Waves that many tokens of one or two ranks are sent in, if no option says how many. */
+enum { AUTO_WAVES = 2, AUTO_RANKS = 2 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
 /* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
- * when rows have been copied, which takes longer than what counts would. */
-enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 7 << 20 };
-/* With no more tokens than this several warps add up a token, PART_CHANNELS each; few tokens, if
- * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. */
-enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20 };
+ * when rows have been copied, which takes longer than what counts would. Where experts have full
+ * tiles memory has time for rows that come by expert, and the second is the limit. */
+enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 8 << 20, FULL_CHANNELS = 4 << 20 };
+/* With no more tokens than PART_TOKENS several warps add up a token, PART_CHANNELS each; few, if
+ * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. With no more than
+ * HALF_TOKENS of all ranks two do. */
+enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20, HALF_TOKENS = 4096 };
 
 static enum epa_status check_shape(const struct epa_moe *m, const struct fused_config *c,
                                    struct epa_error *err)
@@ -107,7 +109,12 @@ static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
 
     if (!l->sorted || l->ways.by_expert)
         return 1;
-    waves = wanted != 0 ? wanted : waves < AUTO_WAVES ? waves : AUTO_WAVES;
+    if (wanted != 0)
+        waves = wanted;
+    else if (l->size > AUTO_RANKS)
+        waves = 1;
+    else if (waves > AUTO_WAVES)
+        waves = AUTO_WAVES;
     /* Tables are in shared memory. */
     while (waves > 1 && waves * l->experts > FUSED_DEVICE_EXPERTS)
         waves--;
@@ -118,10 +125,10 @@ static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
 static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused_config *c)
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
+    uint64_t channels = mean_rows(l) < GEMM_ROWS ? PICKED_CHANNELS : FULL_CHANNELS;
 
-    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS &&
-                   rows * l->hidden <= PICKED_CHANNELS && !l->kind.ways && !l->kind.groups64 &&
-                   !(c->capacity > 0)
+    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS && rows * l->hidden <= channels &&
+                   !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }
@@ -144,6 +151,19 @@ static enum epa_status choose_block_rows(const struct fused_config *c, struct fu
                    (c->block_rows == 0 && can && rows >= MORE_FROM && rows < MORE_TO);
     l->block_rows = l->kind.more ? GEMM_ROWS + GEMM_MORE : GEMM_ROWS;
     return EPA_OK;
+}
+
+/* Channels of a token that a warp adds up at a time. */
+static uint32_t choose_part(const struct fused_cuda_layout *l)
+{
+    uint64_t slots = (uint64_t)l->size * l->max_tokens;
+
+    if (l->few != 0)
+        return l->few * (uint64_t)l->hidden > SINGLE_CHANNELS ? PART_CHANNELS : FUSED_FEW_CHANNELS;
+    if (l->max_tokens <= PART_TOKENS)
+        return PART_CHANNELS;
+    return slots > HALF_TOKENS ? l->hidden
+                               : (uint32_t)epa_round_up(l->hidden / 2, FUSED_FEW_CHANNELS);
 }
 
 uint32_t fused_cuda_shared_bytes(const struct fused_cuda_layout *l, struct fused_args *a)
@@ -219,9 +239,7 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
         if (shared <= FUSED_SHARED_BYTES || !l.kind.picks)
             break;
     }
-    l.part_channels = l.few == 0 ? l.max_tokens > PART_TOKENS ? l.hidden : PART_CHANNELS
-                      : (uint64_t)l.few * l.hidden > SINGLE_CHANNELS ? PART_CHANNELS
-                                                                     : FUSED_FEW_CHANNELS;
+    l.part_channels = choose_part(&l);
     l.parts = (l.hidden + l.part_channels - 1) / l.part_channels;
     l.rows = l.capacity + (l.kind.picks ? 2 * l.few : 0);
     if (shared > FUSED_SHARED_BYTES)

@@ -21,8 +21,7 @@ enum {
     /* Shared memory of a warp that sends and adds up: stages of parts of rows of a sum; slots of
      * pieces of rows that leave, with their scales. */
     FUSED_STAGE_ROWS = 8,
-    FUSED_STAGE_PART = 512,
-    FUSED_STAGE_BYTES = FUSED_STAGE_ROWS * FUSED_STAGE_PART,
+    FUSED_STAGE_BYTES = FUSED_STAGE_ROWS * 512,
     FUSED_STAGES = 3,
     FUSED_MOVER_BYTES = FUSED_STAGES * FUSED_STAGE_BYTES, /* at most */
     FUSED_PIECE = 2048,
@@ -78,6 +77,7 @@ enum {
 
 /* What is stamped of a warp (struct device_stamps): the first five roles of a block. */
 enum fused_phase {
+    FUSED_PHASE_LAYOUT, /* counts or choices of all ranks, and where rows go */
     FUSED_PHASE_DISPATCH,
     FUSED_PHASE_TILES,
     FUSED_PHASE_SEND,

@@ -240,7 +240,7 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
 
         if (c.sent && warp == 0)
             rows[epa_dev_lane()] = t.send_row[c.expert] + atomicAdd(fused_sent(a) + c.expert, 1u);
-        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
         if (c.sent) {
             c.row = rows[epa_dev_lane()];
             c.to = fused_row_at(a, c.expert, c.row);
@@ -255,20 +255,20 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
                                    c.to, staged);
         /* All of the row is stored, and rows[] has been read. Counted once: thousands of counts of
          * one block across a link take longer than the rows. */
-        epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
         if (c.sent && warp == 0)
             fused_arrive<S>(a, c.expert, c.row);
     }
 }
 
-/* Many tokens in one wave: a block quantises those that it sends, each once. */
+/* Many tokens in one wave: a block quantises those that it sends, each once. The warps that
+ * multiply, `warp` of them this one. */
 template <int IN, class S>
 EPA_DEV void fused_quantise(const struct fused_args &a, uint32_t warp, float *staged)
 {
     struct fused_share share = fused_share_of<S>(a, 0);
 
-    for (uint32_t token = share.begin + warp; token < share.end;
-         token += FUSED_THREADS / EPA_DEV_WARP)
+    for (uint32_t token = share.begin + warp; token < share.end; token += FUSED_MATH_WARPS)
         fused_store_row<IN, 4>(a, token, 0, a.c.hidden, 1,
                                a.quantised + (size_t)token * a.message_bytes, staged);
 }
@@ -302,7 +302,7 @@ template <class S> EPA_DEV uint4 *fused_list_of(const struct fused_args &a)
     return a.list + (size_t)fused_share_of<S>(a, 0).begin * a.c.topk;
 }
 
-/* All of the block; `left`: how many of an expert it has not listed. */
+/* The first warpgroup; `left`: how many of an expert it has not listed. */
 template <class S>
 EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t, uint32_t *left)
 {
@@ -311,19 +311,20 @@ EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t
     uint32_t all = share.end * a.c.topk;
     uint4 *list = fused_list_of<S>(a);
 
-    for (uint32_t i = share.begin * a.c.topk + threadIdx.x; i < all; i += EACH * FUSED_THREADS) {
+    for (uint32_t i = share.begin * a.c.topk + threadIdx.x; i < all;
+         i += EACH * FUSED_SHARE_THREADS) {
         uint32_t expert[EACH];
 
 #pragma unroll
         for (int j = 0; j < EACH; j++)
-            expert[j] = i + j * FUSED_THREADS < all
-                            ? (uint32_t)__ldg(a.c.expert + i + j * FUSED_THREADS)
+            expert[j] = i + j * FUSED_SHARE_THREADS < all
+                            ? (uint32_t)__ldg(a.c.expert + i + j * FUSED_SHARE_THREADS)
                             : ~0u;
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             if (expert[j] < a.c.experts)
                 list[t.list_at[expert[j]] + atomicSub(&left[expert[j]], 1u) - 1] =
-                    fused_listed(a, i + j * FUSED_THREADS, expert[j]);
+                    fused_listed(a, i + j * FUSED_SHARE_THREADS, expert[j]);
     }
 }
 
@@ -389,6 +390,21 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
         epa_dev_add_release32(arrived, after != 0 ? __ffs(after) : n - lane);
 }
 
+/* How many of this block's list the warps that multiply send before tiles, so that the first tiles
+ * begin early: one each. Where inputs are FP8 they have no shared memory for scales. */
+template <int IN, class S> EPA_DEV constexpr uint32_t fused_first_rows(void)
+{
+    return S::WAYS || IN == DEVICE_FP8 ? 0 : FUSED_MATH_WARPS;
+}
+
+template <int IN, class S>
+EPA_DEV void fused_dispatch_first(const struct fused_args &a, const struct fused_tables &t,
+                                  uint32_t warp)
+{
+    if (warp < t.scalars[FUSED_CHOICES])
+        fused_send_listed<IN, S>(a, t, warp, 1, __ldcg(fused_list_of<S>(a) + warp), NULL);
+}
+
 /* Many tokens: all that this block sends, but for what it has sent already; the warp-th of
  * FUSED_TOKEN_WARPS. In one wave rows of the experts that are first, first. */
 template <int IN, class S>
@@ -396,7 +412,7 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
                                    uint32_t warp, struct fused_slots slots)
 {
     uint32_t choices = t.scalars[FUSED_CHOICES], own = min(epa_dev_lane(), a.batch - 1);
-    uint32_t step = FUSED_TOKEN_WARPS * a.batch;
+    uint32_t step = FUSED_TOKEN_WARPS * a.batch, first = fused_first_rows<IN, S>();
     const uint4 *list = fused_list_of<S>(a);
     uint4 entry = make_uint4(0, 0, 0, 0);
 
@@ -405,9 +421,10 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
             fused_dispatch_wave<IN, S>(a, t, w, warp, FUSED_TOKEN_WARPS, slots);
         return;
     }
-    if (warp * a.batch < choices)
-        entry = __ldcg(list + min(warp * a.batch + own, choices - 1));
-    for (uint32_t i = warp * a.batch; i < choices; i += step) {
+    first += warp * a.batch;
+    if (first < choices)
+        entry = __ldcg(list + min(first + own, choices - 1));
+    for (uint32_t i = first; i < choices; i += step) {
         uint4 next = __ldcg(list + min(i + step + own, choices - 1));
 
         fused_send_listed<IN, S>(a, t, i, min(a.batch, choices - i), entry,

@@ -5,12 +5,14 @@
  *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
  *   warp 1         loads the rows of tiles, when they have arrived or have been computed
  *   warps 2, 3     send many tokens; then send what is complete; then add up own tokens
- *   warpgroups     send few tokens; multiply (gemm_cuda.cuh); then help to combine
+ *   warpgroups     send few tokens, or quantise many; multiply (gemm_cuda.cuh); then help to
+ *                  combine
  *
  * What happens to a token:
  *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
  *      the counts of all, each block knows where every row stands at every rank: rows of an
- *      expert follow each other, by rank; experts begin at a block of rows.
+ *      expert follow each other, by rank; experts begin at a block of rows. Many tokens each block
+ *      counts that sends them, while its warps that multiply quantise them.
  *   2. Dispatch. A warp quantises a row and stores it straight to its place at the expert's rank,
  *      then adds to the counter of the block of rows there. Many tokens are sent expert by
  *      expert, so that the first blocks are complete early; or in waves, from shared memory, by a
@@ -21,10 +23,11 @@
  *      A tile waits only for what comes before it in the order, which all blocks take tiles in,
  *      and all blocks are resident: so none waits for ever.
  *   4. Combine. Warps 2 and 3 watch blocks, a share each: when all output tiles of one are counted
- *      they count its rows for their tokens. A token whose choices at this rank are all counted is
- *      queued; a warp adds up its outputs by weight, in the order of its choices, and stores the
- *      sum at the token's rank, with a flag. Few tokens are queued when their rows have arrived,
- *      and who adds up one waits for its outputs.
+ *      they count its rows for their tokens. Who watches one does nothing else, if blocks are few.
+ *      A token whose choices at this rank are all counted is queued; a warp adds up its outputs by
+ *      weight, in the order of its choices, and stores the sum at the token's rank, with a flag.
+ *      Few tokens are queued when their rows have arrived, and who adds up one waits for its
+ *      outputs.
  *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
  * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh, or of
  * fused_picks.cuh. Where experts have few more rows than a tile, their blocks have GEMM_MORE rows
@@ -137,6 +140,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
     uint64_t call = dev_begin(a.c, false, true);
 
+    if (begins)
+        fused_stamp(a, call, FUSED_PHASE_LAYOUT, false);
     if (threadIdx.x == 0)
         fused_init<S>(a, few && !S::PICKS ? t.wants : NULL, p);
     gemm_begin<S::TYPE>(s->ring);
@@ -148,23 +153,24 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             fused_picks_publish(a, call);
         if (group != 0) {
             fused_few_send<IN, true>(a, call, warp - 4, scales + (warp - 4) * a.scales);
-            epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+            epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
         }
     } else if (few) {
         if (blockIdx.x == 0)
             fused_few_publish(a, call);
         if (group != 0) {
             fused_few_send<IN, false>(a, call, warp - 4, scales + (warp - 4) * a.scales);
-            epa_dev_named_sync(3, FUSED_MATH_WARPS * EPA_DEV_WARP);
+            epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
         }
         if (warp == 4)
             fused_few_arrive(a, call);
     } else if (a.sorted != 0 && dispatches) {
-        fused_publish_share<S>(a, call, scratch, t);
-        if (a.waves == 1) {
-            fused_list<S>(a, t, scratch);
-            if (QUANTISES)
-                fused_quantise<IN, S>(a, warp, floats + warp * FUSED_MOST_GROUPS);
+        if (group == 0) {
+            fused_publish_share<S>(a, call, scratch, t);
+            if (a.waves == 1)
+                fused_list<S>(a, t, scratch);
+        } else if (QUANTISES && a.waves == 1) {
+            fused_quantise<IN, S>(a, warp - 4, floats + warp * FUSED_MOST_GROUPS);
         }
     } else if (a.sorted == 0 && blockIdx.x == 0 && begins) {
         fused_publish<S>(a, call, scratch);
@@ -184,6 +190,8 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
             {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
     else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && dispatches)
         fused_list_rows<S>(a, t);
+    if (begins)
+        fused_stamp(a, call, FUSED_PHASE_LAYOUT, true);
     if (group == 0) {
         uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
         struct fused_slots slots = {stages + own * a.mover_bytes, a.mover_bytes / FUSED_SLOT_BYTES,
@@ -191,7 +199,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
 
         epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
         __syncwarp();
-        epa_dev_named_sync(4, FUSED_THREADS);
+        epa_dev_named_sync(FUSED_NAMED_ROLES, FUSED_THREADS);
         epa_dev_registers_less<72>();
         if (begins)
             fused_stamp(a, call, warp < 2 ? FUSED_PHASE_TILES : FUSED_PHASE_DISPATCH, false);
@@ -224,13 +232,15 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
 
         epa_dev_fence_async_shared();
         __syncwarp();
-        epa_dev_named_sync(4, FUSED_THREADS);
+        epa_dev_named_sync(FUSED_NAMED_ROLES, FUSED_THREADS);
         if (S::PICKS)
             fused_picks_copy<S>(a, call, t, warp - 4);
         else if (!few && a.spread && dispatches)
             fused_dispatch_spread<IN, S>(a, t, warp - 4, p->rows, m.staged);
         else if (!few && !a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
+        else if (fused_first_rows<IN, S>() != 0 && a.sorted != 0 && a.waves == 1)
+            fused_dispatch_first<IN, S>(a, t, warp - 4);
         if (begins)
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<216>();

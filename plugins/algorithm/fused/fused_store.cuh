@@ -3,7 +3,7 @@
 #ifndef FUSED_STORE_CUH
 #define FUSED_STORE_CUH
 
-#include "fused_tokens.cuh"
+#include "fused_counts.cuh"
 
 /* What a call of few tokens reads first, all choices and a token, comes from memory to L2 while the
  * call's number does. All of the block. */

@@ -12,9 +12,6 @@ struct fused_task {
     uint32_t kind, expert, block, tile, rows;
 };
 
-/* Named barriers: 3 and 4 are of dispatch; one of each warpgroup. */
-enum { FUSED_NAMED_STORED = 5 };
-
 /* Of a block, in shared memory behind the ring. */
 struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];

@@ -224,6 +224,11 @@ FILES = {
             "usual kernels, 300 tokens": "moe.max_tokens: 300, verify.iterations: 2",
             "usual kernels, rows are counted": "algorithm.capacity: 64",
             "usual kernels, 300 tokens, rows are counted": "moe.max_tokens: 300, algorithm.capacity: 64, verify.iterations: 2",
+            "usual kernels, few blocks, which warps watch alone":
+                "moe.max_tokens: 300, moe.experts: 2, moe.topk: 1, algorithm.capacity: 64, verify.iterations: 3",
+            "usual kernels, FP8, 600 tokens, two warps add up one":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 600, moe.hidden: 640, "
+                "expert.ffn: 128, moe.experts: 4, verify.iterations: 2",
             "usual kernels, FP8, rows are counted":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.capacity: 64",
             "usual kernels, FP8, rows are picked, ranks straggle, skewed":
