@@ -321,7 +321,7 @@ EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_
 }
 
 /* All of the block; `scratch` in shared memory: words of all experts, then [waves][local]. `adds`:
- * to where rows of this block begin among those of this rank, which stands in send_row. */
+ * to where rows of this block begin among those of this rank, which is in send_row. */
 template <class S>
 static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, uint64_t call,
                                                   uint32_t *scratch, const struct fused_tables &t,
