@@ -43,9 +43,11 @@ struct gemm_out {
     uint64_t skip; /* of a swapped tile: rows that are not stored, a bit each */
 };
 
-EPA_DEV bool gemm_stores(const struct gemm_out &to, uint32_t row)
+/* Of rows from `first` on this thread has the `own`-th. (In two steps: a bit for each row would be
+ * held in registers, of which there are not enough.) */
+EPA_DEV bool gemm_stores(const struct gemm_out &to, uint32_t first, uint32_t own)
 {
-    return row < to.rows && (to.skip >> row & 1) == 0;
+    return first + own < to.rows && (to.skip >> first >> own & 1) == 0;
 }
 
 /* The 128 columns of a box in 16 bits, or in float32 where FLOAT. */
@@ -99,7 +101,7 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
                 uint32_t row = gemm_small_row(4 * c + i);
                 float *at = reinterpret_cast<float *>(to.row + row * to.stride) + column + lane / 4;
 
-                if (gemm_stores(to, row)) {
+                if (gemm_stores(to, 8 * c, gemm_small_row(i))) {
                     at[0] = v[4 * c + i];
                     at[8] = v[4 * c + 2 + i];
                 }
@@ -111,7 +113,7 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
             uint32_t low = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c], v[4 * c + 1]));
             uint32_t high = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c + 2], v[4 * c + 3]));
 
-            if (gemm_stores(to, row)) {
+            if (gemm_stores(to, 8 * c, lane / 4)) {
                 at[0] = low;
                 at[4] = high;
             }
@@ -246,7 +248,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
             float scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f, high = v[4 * c + 2 + i];
             float by = gemm_quotient_factor(scale);
 
-            if (lane / 4 == 0 && column % GROUP == 0 && gemm_stores(to, of))
+            if (lane / 4 == 0 && column % GROUP == 0 && gemm_stores(to, 8 * c, gemm_small_row(i)))
                 scale_to[of * scale_stride + group] = scale;
             scale *= by;
             low = isinf(low) ? copysignf(448.0f * scale, low) : low * by;
@@ -255,7 +257,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
         }
         /* Rows and columns change places; a half word has columns j and j + 8. */
         word = epa_dev_transpose(word);
-        if (gemm_stores(to, row)) {
+        if (gemm_stores(to, 8 * c, lane / 4)) {
             char *at = to.row + row * to.stride + column + 2 * (lane % 4);
 
             *reinterpret_cast<uint16_t *>(at) = (uint16_t)__byte_perm(word, 0, 0x20);

@@ -17,7 +17,7 @@ EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused
     uint64_t skip = 0;
 
     /* Few tokens: rows that did not choose this expert. */
-    if (!S::WAYS && p->wants != NULL)
+    if (!S::WAYS && !S::PICKS && S::MORE == 0 && p->wants != NULL)
         skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
     *scale = a.act_row_scales + row * a.act_groups + group * S::SUBS;
     return {(up ? a.act_rows : a.y) + row * stride + group * FUSED_GROUP * (up ? S::BYTES : 2),
