@@ -81,9 +81,8 @@ EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t en
             atomicAdd(&to_rank[__ffs(left) - 1], 1u);
 }
 
-/* More tokens than threads. In a function of its own, as instructions that few tokens do not need
- * would be fetched before their counts leave. */
-static __device__ __noinline__ void fused_count_many(const struct fused_args &a, uint32_t *count)
+/* More tokens than threads. */
+EPA_DEV void fused_count_many(const struct fused_args &a, uint32_t *count)
 {
     enum { EACH = 2, CHOICES = 4 };
 
@@ -93,8 +92,7 @@ static __device__ __noinline__ void fused_count_many(const struct fused_args &a,
 
 /* The first block counts all tokens. `count` in shared memory. */
 template <class S>
-static __device__ __noinline__ void fused_publish(const struct fused_args &a, uint64_t call,
-                                                  uint32_t *count)
+EPA_DEV void fused_publish(const struct fused_args &a, uint64_t call, uint32_t *count)
 {
     fused_clear(count, fused_count_words(a));
     fused_clear_counters<S>(a, 1, FUSED_THREADS);
@@ -153,9 +151,8 @@ EPA_DEV void fused_share_sync(void)
  * gives it its place in them: where its rows of an expert begin among those of this rank. The last
  * to do so sends the sums. `count`: of this block, in shared memory. The first warpgroup. */
 template <class S>
-static __device__ __noinline__ void fused_publish_share(const struct fused_args &a, uint64_t call,
-                                                        uint32_t *count,
-                                                        const struct fused_tables &t)
+EPA_DEV void fused_publish_share(const struct fused_args &a, uint64_t call, uint32_t *count,
+                                 const struct fused_tables &t)
 {
     uint32_t words = fused_count_words(a), of = fused_dispatchers<S>(a);
     uint32_t *sum = a.sum[call % 2], *next = a.sum[(call + 1) % 2];
@@ -265,13 +262,29 @@ EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const u
     return false;
 }
 
+/* One warp: output tiles trail by as many units as it takes to be so many tiles ahead. */
+template <class S>
+EPA_DEV void fused_place_lag(const struct fused_args &a, const struct fused_tables &t,
+                             uint32_t units)
+{
+    uint32_t lag = min(units, 1u);
+
+    for (uint32_t i = 1 + epa_dev_lane(); i - epa_dev_lane() < units; i += EPA_DEV_WARP)
+        lag += __popc(
+            __ballot_sync(EPA_DEV_ALL, i < units && t.unit_at[i] * a.up_tiles < a.lag_tiles));
+    if (epa_dev_lane() == 0) {
+        t.scalars[FUSED_UNITS] = units;
+        t.scalars[FUSED_LAG] = S::WAYS && a.ways.part != FUSED_PART_ALL ? units : lag;
+    }
+}
+
 /* One warp: blocks that read the same weights, a few at a time: those that a wave completes, of all
  * experts, before those of the next. `wave_end`: [waves][local] rows of a wave and those before. */
 template <class S>
 EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_end,
                                const struct fused_tables &t)
 {
-    uint32_t units = 0, blocks = 0, sum, low = 1, high;
+    uint32_t units = 0, blocks = 0, sum;
 
     for (uint32_t w = 0; w < a.waves; w++)
         for (uint32_t i = epa_dev_lane(); i - epa_dev_lane() < a.c.local; i += EPA_DEV_WARP) {
@@ -297,35 +310,20 @@ EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_
     if (epa_dev_lane() == 0)
         t.unit_at[units] = t.block_at[a.c.local];
     __syncwarp();
-    /* As many units as it takes to be that many tiles ahead. */
-    if (S::WAYS && a.ways.part != FUSED_PART_ALL)
-        low = units;
-    for (high = units; low < high;) {
-        uint32_t middle = (low + high) / 2;
-
-        if (t.unit_at[middle] * a.up_tiles >= a.lag_tiles)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    if (epa_dev_lane() == 0) {
-        t.scalars[FUSED_UNITS] = units;
-        t.scalars[FUSED_LAG] = low;
-        if (S::WAYS && a.ways.apart != 0) {
-            sum = 0;
-            for (uint32_t i = 0; i < a.c.local; i++)
-                sum += t.rows[i];
-            t.scalars[FUSED_ITEMS] = sum;
-        }
+    fused_place_lag<S>(a, t, units);
+    if (S::WAYS && a.ways.apart != 0 && epa_dev_lane() == 0) {
+        sum = 0;
+        for (uint32_t i = 0; i < a.c.local; i++)
+            sum += t.rows[i];
+        t.scalars[FUSED_ITEMS] = sum;
     }
 }
 
 /* All of the block; `scratch` in shared memory: words of all experts, then [waves][local]. `adds`:
  * to where rows of this block begin among those of this rank, which is in send_row. */
 template <class S>
-static __device__ __noinline__ bool fused_prepare(const struct fused_args &a, uint64_t call,
-                                                  uint32_t *scratch, const struct fused_tables &t,
-                                                  bool adds)
+EPA_DEV bool fused_prepare(const struct fused_args &a, uint64_t call, uint32_t *scratch,
+                           const struct fused_tables &t, bool adds)
 {
     uint32_t *total = scratch, *wave_end = scratch + a.c.experts, warp = threadIdx.x / EPA_DEV_WARP;
     bool ok = true;

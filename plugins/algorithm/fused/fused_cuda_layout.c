@@ -13,9 +13,9 @@ enum { SORTED_CHOICES = 2048 };
 enum { AUTO_WAVES = 2, AUTO_RANKS = 2 };
 /* With no more tokens than this a block sends each together. */
 enum { SPREAD_TOKENS = 256 };
-/* Rows are picked up to so many tokens of a rank, and channels of all ranks' tokens: tiles begin
- * when rows have been copied, which takes longer than what counts would. Where experts have full
- * tiles memory has time for rows that come by expert, and the second is the limit. */
+/* Rows are picked up to so many channels of all ranks' tokens: tiles begin when rows have been
+ * copied, which takes longer than what counts would. The second is the limit where experts have
+ * full tiles, so that memory has time for rows that come by expert, or a rank more tokens. */
 enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 8 << 20, FULL_CHANNELS = 4 << 20 };
 /* With no more tokens than PART_TOKENS several warps add up a token, PART_CHANNELS each; few, if
  * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. With no more than
@@ -125,10 +125,11 @@ static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
 static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused_config *c)
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
-    uint64_t channels = mean_rows(l) < GEMM_ROWS ? PICKED_CHANNELS : FULL_CHANNELS;
+    uint64_t channels = mean_rows(l) < GEMM_ROWS && l->max_tokens <= PICKED_TOKENS ? PICKED_CHANNELS
+                                                                                   : FULL_CHANNELS;
 
-    return rows <= FUSED_PICKED && l->max_tokens <= PICKED_TOKENS && rows * l->hidden <= channels &&
-                   !l->kind.ways && !l->kind.groups64 && !(c->capacity > 0)
+    return rows <= FUSED_PICKED && rows * l->hidden <= channels && !l->kind.ways &&
+                   !l->kind.groups64 && !(c->capacity > 0)
                ? (uint32_t)rows
                : 0;
 }

@@ -115,6 +115,13 @@ EPA_BOTH uint32_t fused_picks_packets(uint32_t topk)
     return fused_picks_experts(topk) + (topk + 1) / 2;
 }
 
+/* Words of a bit for each of `few` tokens: an odd number, so that lanes that look at the same word of
+ * one expert each do so in different banks. */
+EPA_BOTH uint32_t fused_picks_words(uint32_t few)
+{
+    return (few + 31) / 32 | 1;
+}
+
 /* Offsets are from the start of any rank's heap. */
 struct fused_args {
     struct gemm_rows_map rows, act; /* that are multiplied: received rows, the intermediate */

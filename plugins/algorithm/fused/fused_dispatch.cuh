@@ -397,12 +397,21 @@ template <int IN, class S> EPA_DEV constexpr uint32_t fused_first_rows(void)
     return S::WAYS || IN == DEVICE_FP8 ? 0 : FUSED_MATH_WARPS;
 }
 
+template <int IN, class S> EPA_DEV bool fused_has_first(const struct fused_args &a)
+{
+    return fused_first_rows<IN, S>() != 0 && a.sorted != 0 && a.waves == 1;
+}
+
+/* `sent`: others send theirs then, so that these do not share the link with them. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_first(const struct fused_args &a, const struct fused_tables &t,
-                                  uint32_t warp)
+                                  uint32_t warp, uint64_t *sent)
 {
     if (warp < t.scalars[FUSED_CHOICES])
         fused_send_listed<IN, S>(a, t, warp, 1, __ldcg(fused_list_of<S>(a) + warp), NULL);
+    __syncwarp();
+    if (epa_dev_lane() == 0)
+        epa_dev_mbar_arrive(sent);
 }
 
 /* Many tokens: all that this block sends, but for what it has sent already; the warp-th of

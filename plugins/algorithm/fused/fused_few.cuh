@@ -43,7 +43,7 @@ EPA_DEV uint32_t fused_few_token(void)
 
 /* The first block: all ranks get the choices of this one. Who has read them may add to counters
  * here, which are 0 before. */
-static __device__ __noinline__ void fused_few_publish(const struct fused_args &a, uint64_t call)
+EPA_DEV void fused_few_publish(const struct fused_args &a, uint64_t call)
 {
     uint32_t each = a.c.max_tokens * a.c.topk;
     uint64_t choice = fused_few_choice(a, threadIdx.x);
@@ -102,23 +102,26 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
             (PICKS ? call % 2 * a.few : fused_few_rows(call)) + a.c.v.rank * a.c.max_tokens + token;
         uint32_t ranks = fused_few_ranks(a, token), to = min(lane, a.c.v.size - 1);
 
-        fused_store_row<IN, 2>(a, token, begin, end, ranks,
-                               a.c.v.peer_heap[to] + a.recv + (uint64_t)row * a.message_bytes,
-                               staged);
+        fused_store_row<IN, PICKS ? 4 : 2>(
+            a, token, begin, end, ranks,
+            a.c.v.peer_heap[to] + a.recv + (uint64_t)row * a.message_bytes, staged);
     }
 }
 
 /* One warp, behind a barrier after fused_few_send(): what all have stored has arrived before the
- * flags, which lanes store together: of each token one for each rank. */
-EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
+ * flags, which lanes store together: of each token one for each rank. Picks: also for ranks that it
+ * does not go to, and of tokens that there are none of, as rows are loaded before it is known whose
+ * they are. */
+template <bool PICKS> EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
 {
     uint32_t size = a.c.v.size, each = EPA_DEV_WARP / size;
     uint32_t own = epa_dev_lane() / size, rank = epa_dev_lane() % size;
+    uint32_t tokens = PICKS ? a.c.max_tokens : a.c.tokens;
 
-    for (uint32_t first = fused_few_token(); first < a.c.tokens; first += each * gridDim.x) {
-        bool goes = false;
+    for (uint32_t first = fused_few_token(); first < tokens; first += each * gridDim.x) {
+        bool goes = PICKS && own < each && first + own * gridDim.x < tokens;
 
-        for (uint32_t i = 0; i < each && first + i * gridDim.x < a.c.tokens; i++) {
+        for (uint32_t i = 0; !PICKS && i < each && first + i * gridDim.x < tokens; i++) {
             uint32_t ranks = fused_few_ranks(a, first + i * gridDim.x);
 
             goes = i == own ? (ranks >> rank & 1) != 0 : goes;
@@ -134,8 +137,8 @@ EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
 /* The choices of all ranks, and blocks for the experts here that have rows: one each. All of the
  * block. */
 template <class S>
-static __device__ __noinline__ bool fused_few_prepare(const struct fused_args &a, uint64_t call,
-                                                      const struct fused_tables &t)
+EPA_DEV bool fused_few_prepare(const struct fused_args &a, uint64_t call,
+                               const struct fused_tables &t)
 {
     uint32_t lane = epa_dev_lane(), each = a.c.max_tokens * a.c.topk, base = 0, sum;
     bool ok = true;

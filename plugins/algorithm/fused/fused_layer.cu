@@ -48,8 +48,8 @@ extern "C" uint32_t fused_shared_bytes(struct fused_kernel_kind k, struct fused_
 
     tables += a->waves > 1 ? a->units + 1 : a->sorted ? a->c.experts : 0;
     if (a->few != 0)
-        tables += k.picks ? a->c.local * ((a->few + 31) / 32) + a->c.local + 1 + (a->few + 1) / 2
-                          : a->few * a->c.topk + 3 * a->c.local + 1 + (a->few * a->c.topk + 1) / 2;
+        tables += k.picks ? a->c.local * fused_picks_words(a->few) + (a->few + 1) / 2
+                          : a->few * a->c.topk + 2 * a->c.local + (a->few * a->c.topk + 1) / 2;
     tables += a->sorted ? 0 : FUSED_MATH_WARPS * a->scales;
     bytes = (uint32_t)head + device_up16(4 * tables);
     for (a->mover_bytes = k.picks ? 0 : FUSED_MOVER_BYTES;

@@ -4,9 +4,10 @@
  *
  *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
  *   warp 1         loads the rows of tiles, when they have arrived or have been computed
- *   warps 2, 3     send many tokens; then send what is complete; then add up own tokens
- *   warpgroups     send few tokens, or quantise many; multiply (gemm_cuda.cuh); then help to
- *                  combine
+ *   warps 2, 3     send many tokens, or copy picked rows; then send what is complete; then add up
+ *                  own tokens
+ *   warpgroups     send few tokens and copy picked rows, or quantise many; multiply
+ *                  (gemm_cuda.cuh); then help to combine
  *
  * What happens to a token:
  *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
@@ -46,6 +47,7 @@
 
 #include "fused_combine.cuh"
 #include "fused_dispatch.cuh"
+#include "fused_few_combine.cuh"
 #include "fused_multiply.cuh"
 
 extern __shared__ __align__(1024) uint32_t shared[];
@@ -66,8 +68,7 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
         epa_dev_mbar_init(&p->free[i],
                           1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
     }
-    if (S::PICKS)
-        epa_dev_mbar_init(&p->ordered, 1);
+    epa_dev_mbar_init(&p->ready, S::PICKS ? 1 : FUSED_MATH_WARPS);
     epa_dev_mbar_init_done();
     p->uncounted[0] = p->uncounted[1] = NULL;
     p->wants = wants;
@@ -111,14 +112,79 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
                                 slots.first});
 }
 
+/* What a thread block has to do in a launch: the tokens are few; the call begins; it sends. */
+struct fused_does {
+    bool few, begins, dispatches;
+};
+
+/* Counts or choices of all ranks, and where rows go. Few tokens, and the first wave of many, are
+ * sent. `scales`: of rows of the warps that multiply; `picked`: picks: a row for each of them. All
+ * of the block. */
 template <class S, int IN>
-static __global__ void __launch_bounds__(FUSED_THREADS, 1)
-    fused_layer(const __grid_constant__ struct fused_args a)
+EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fused_shared<S> *s,
+                          const struct fused_tables &t, float *scales, struct fused_does is,
+                          struct fused_picked *picked)
 {
     enum {
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         WARPS = FUSED_THREADS / EPA_DEV_WARP
     };
+    /* In the stages, as nothing is loaded yet; floats of each warp first. */
+    float *floats = reinterpret_cast<float *>(s->ring.stage);
+    uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
+    uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
+             warp = threadIdx.x / EPA_DEV_WARP;
+    bool ok = true;
+
+    if (S::PICKS && group == 0) {
+        ok = fused_picks_prepare<S>(a, call, t);
+    } else if (S::PICKS) {
+        fused_few_send<IN, true>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+        epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        if (warp == 4)
+            fused_few_arrive<true>(a, call);
+        if (blockIdx.x + (warp - 4) * gridDim.x < a.few * fused_picks_sharers(a))
+            ok = fused_picked_begin(a, call, blockIdx.x + (warp - 4) * gridDim.x,
+                                    fused_picks_sharers(a), picked);
+    } else if (is.few) {
+        if (blockIdx.x == 0)
+            fused_few_publish(a, call);
+        if (group != 0) {
+            fused_few_send<IN, false>(a, call, warp - 4, scales + (warp - 4) * a.scales);
+            epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
+        }
+        if (warp == 4)
+            fused_few_arrive<false>(a, call);
+    } else if (a.sorted != 0 && is.dispatches) {
+        if (group == 0) {
+            fused_publish_share<S>(a, call, scratch, t);
+            if (a.waves == 1)
+                fused_list<S>(a, t, scratch);
+        } else if (QUANTISES && a.waves == 1) {
+            fused_quantise<IN, S>(a, warp - 4, floats + warp * FUSED_MOST_GROUPS);
+        }
+    } else if (a.sorted == 0 && blockIdx.x == 0 && is.begins) {
+        fused_publish<S>(a, call, scratch);
+    }
+    ok = __syncthreads_and(ok);
+    if (!S::PICKS)
+        ok = is.few ? fused_few_prepare<S>(a, call, t)
+                    : fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && is.dispatches);
+    if (!ok)
+        return false;
+    if (!S::PICKS && a.waves > 1 && is.dispatches)
+        fused_dispatch_wave<IN, S>(
+            a, t, 0, warp, WARPS,
+            {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
+    else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && is.dispatches)
+        fused_list_rows<S>(a, t);
+    return true;
+}
+
+template <class S, int IN>
+static __global__ void __launch_bounds__(FUSED_THREADS, 1)
+    fused_layer(const __grid_constant__ struct fused_args a)
+{
     struct fused_shared<S> *s = reinterpret_cast<struct fused_shared<S> *>(shared);
     struct fused_pipe *p = &s->pipe;
     char *stages = reinterpret_cast<char *>(s + 1);
@@ -126,15 +192,13 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     float *scales = reinterpret_cast<float *>(stages + a.mover_bytes * FUSED_TOKEN_WARPS);
     struct fused_tables t = fused_tables_at(
         a, reinterpret_cast<char *>(scales + (a.sorted != 0 ? 0 : FUSED_MATH_WARPS * a.scales)));
-    /* In the stages, as nothing is loaded yet; floats of each warp first. */
-    float *floats = reinterpret_cast<float *>(s->ring.stage);
-    uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
     bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
     bool few = S::PICKS || (!S::WAYS && S::MORE == 0 && a.few != 0);
+    struct fused_picked picked; /* by a warp that multiplies */
 
     if (!S::WAYS && a.spread != 0)
         fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
@@ -145,51 +209,10 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     if (threadIdx.x == 0)
         fused_init<S>(a, few && !S::PICKS ? t.wants : NULL, p);
     gemm_begin<S::TYPE>(s->ring);
-    if (S::PICKS) {
-        fused_clear(t.wants, a.c.local * fused_picks_words(a));
-        if (blockIdx.x == 0)
-            fused_picks_reset(a, call);
-        if (warp == 1)
-            fused_picks_publish(a, call);
-        if (group != 0) {
-            fused_few_send<IN, true>(a, call, warp - 4, scales + (warp - 4) * a.scales);
-            epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
-        }
-    } else if (few) {
-        if (blockIdx.x == 0)
-            fused_few_publish(a, call);
-        if (group != 0) {
-            fused_few_send<IN, false>(a, call, warp - 4, scales + (warp - 4) * a.scales);
-            epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
-        }
-        if (warp == 4)
-            fused_few_arrive(a, call);
-    } else if (a.sorted != 0 && dispatches) {
-        if (group == 0) {
-            fused_publish_share<S>(a, call, scratch, t);
-            if (a.waves == 1)
-                fused_list<S>(a, t, scratch);
-        } else if (QUANTISES && a.waves == 1) {
-            fused_quantise<IN, S>(a, warp - 4, floats + warp * FUSED_MOST_GROUPS);
-        }
-    } else if (a.sorted == 0 && blockIdx.x == 0 && begins) {
-        fused_publish<S>(a, call, scratch);
-    }
-    __syncthreads();
-    if (S::PICKS && warp == 4)
-        fused_few_arrive(a, call);
-    if (S::PICKS ? !fused_picks_prepare<S>(a, call, t)
-        : few    ? !fused_few_prepare<S>(a, call, t)
-                 : !fused_prepare<S>(a, call, scratch, t, a.sorted != 0 && dispatches)) {
+    if (!fused_layout<S, IN>(a, call, s, t, scales, {few, begins, dispatches}, &picked)) {
         dev_end(a.c, call, ends);
         return;
     }
-    if (!S::PICKS && a.waves > 1 && dispatches)
-        fused_dispatch_wave<IN, S>(
-            a, t, 0, warp, WARPS,
-            {s->ring.stage[0] + warp * FUSED_SLOTS * FUSED_SLOT_BYTES, FUSED_SLOTS, 0});
-    else if (S::WAYS && a.sorted != 0 && a.ways.once != 0 && dispatches)
-        fused_list_rows<S>(a, t);
     if (begins)
         fused_stamp(a, call, FUSED_PHASE_LAYOUT, true);
     if (group == 0) {
@@ -210,11 +233,14 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         else if (S::WAYS && warp >= 2)
             fused_move<IN, S>(a, call, t, own, slots);
         else if (S::PICKS && warp >= 2) {
+            fused_picks_copy_rest<S>(a, call, t, own);
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
             if (warp == 2)
-                fused_picks_order(a, t, &p->ordered);
-            fused_few_end<S>(a, call, t, &p->ordered);
+                fused_picks_order(a, t, &p->ready);
+            fused_few_end<S>(a, call, t, &p->ready);
         } else if (warp >= 2 && !few) {
+            if (fused_has_first<IN, S>(a))
+                epa_dev_mbar_wait(&p->ready, 0);
             if (a.sorted != 0)
                 fused_dispatch_sorted<IN, S>(a, t, own, slots);
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
@@ -234,13 +260,13 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         __syncwarp();
         epa_dev_named_sync(FUSED_NAMED_ROLES, FUSED_THREADS);
         if (S::PICKS)
-            fused_picks_copy<S>(a, call, t, warp - 4);
+            fused_picks_copy<S>(a, call, t, warp - 4, &picked);
         else if (!few && a.spread && dispatches)
             fused_dispatch_spread<IN, S>(a, t, warp - 4, p->rows, m.staged);
         else if (!few && !a.sorted && dispatches)
             fused_dispatch<IN, S>(a, t, m);
-        else if (fused_first_rows<IN, S>() != 0 && a.sorted != 0 && a.waves == 1)
-            fused_dispatch_first<IN, S>(a, t, warp - 4);
+        else if (fused_has_first<IN, S>(a))
+            fused_dispatch_first<IN, S>(a, t, warp - 4, &p->ready);
         if (begins)
             fused_stamp(a, call, FUSED_PHASE_DISPATCH, true);
         epa_dev_registers_more<216>();
@@ -249,7 +275,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
         fused_multiply<S>(a, p, s->ring);
         fused_stamp(a, call, FUSED_PHASE_TILES, true);
         if (few)
-            fused_few_end<S>(a, call, t, &p->ordered);
+            fused_few_end<S>(a, call, t, &p->ready);
         else if (!S::WAYS || (ends && fused_last(a.ways.combiners) != ~0u))
             fused_combine<S, 3, 8>(a, call, t, {0, 0, 0, NULL});
     }

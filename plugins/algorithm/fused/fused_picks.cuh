@@ -12,12 +12,6 @@
 
 #include "fused_few.cuh"
 
-/* Words of a bit for each token. */
-EPA_DEV uint32_t fused_picks_words(const struct fused_args &a)
-{
-    return (a.few + 31) / 32;
-}
-
 /* The first row of the set. */
 EPA_DEV uint32_t fused_picks_rows(const struct fused_args &a, uint64_t call)
 {
@@ -30,12 +24,13 @@ EPA_DEV uint64_t *fused_picks_cleared(const struct fused_args &a)
     return reinterpret_cast<uint64_t *>(a.sum[0]);
 }
 
-/* The first block: counters that others add to when they have seen that they are 0. */
-static __device__ __noinline__ void fused_picks_reset(const struct fused_args &a, uint64_t call)
+/* The first block: counters that others add to when they have seen that they are 0. Its first
+ * warpgroup. */
+EPA_DEV void fused_picks_reset(const struct fused_args &a, uint64_t call)
 {
-    fused_clear(a.state, FUSED_COUNTERS + a.c.experts + 3 * a.blocks);
+    fused_clear(a.state, FUSED_COUNTERS + a.c.experts + 3 * a.blocks, 1, FUSED_SHARE_THREADS);
     __threadfence();
-    __syncthreads();
+    fused_share_sync();
     if (threadIdx.x == 0)
         epa_dev_store_release(fused_picks_cleared(a), call);
 }
@@ -88,7 +83,7 @@ EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
 EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fused_tables &t,
                                     uint32_t expert, uint32_t slot)
 {
-    const uint32_t *wants = t.wants + expert * fused_picks_words(a);
+    const uint32_t *wants = t.wants + expert * fused_picks_words(a.few);
     uint32_t n = __popc(wants[slot / 32] & ((1u << slot % 32) - 1));
 
     for (uint32_t w = 0; w < slot / 32; w++)
@@ -96,41 +91,33 @@ EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fus
     return n;
 }
 
-/* `EACH` packets of experts, the i-th and those that follow by FUSED_THREADS, when all are here.
- * Only the first is looked at again and again. */
+/* `EACH` packets of experts, the i-th and those that follow by FUSED_SHARE_THREADS, when all are
+ * here. */
 template <int EACH>
 EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint32_t i,
                                  uint32_t all, uint64_t (&value)[EACH])
 {
     const char *from = dev_own(a.c.v, a.counts[call % 2]);
     uint32_t each = fused_picks_experts_at(a, a.c.max_tokens);
-    struct epa_dev_poll poll = {};
 
     for (;;) {
-        uint64_t seen[EACH], least;
-        uint32_t missing = i;
+        uint64_t seen[EACH], other;
+        uint32_t missing = ~0u;
 
-        epa_dev_load_pair(from + (uint64_t)i * 16, &value[0], &seen[0]);
-        least = seen[0];
-        if (least >= call) {
 #pragma unroll
-            for (int j = 1; j < EACH; j++) { /* those beyond are read again, for nothing */
-                uint32_t own = i + j * FUSED_THREADS;
+        for (int j = 0; j < EACH; j++) { /* those beyond are the first again, for nothing */
+            uint32_t own = i + j * FUSED_SHARE_THREADS;
 
-                epa_dev_load_pair(from + (uint64_t)(own < all ? own : i) * 16, &value[j], &seen[j]);
-            }
-#pragma unroll
-            for (int j = 1; j < EACH; j++)
-                if (seen[j] < least) {
-                    least = seen[j];
-                    missing = i + j * FUSED_THREADS;
-                }
-            if (least >= call)
-                return true;
+            epa_dev_load_pair(from + (uint64_t)(own < all ? own : i) * 16, &value[j], &seen[j]);
         }
-        if (epa_dev_poll_expired(a.c.v, &poll, a.c.timeout_ns,
-                                 {0, FUSED_WAIT_CHOICES, missing / each, missing % each}, least,
-                                 call))
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (seen[j] < call)
+                missing = i + j * FUSED_SHARE_THREADS < all ? i + j * FUSED_SHARE_THREADS : i;
+        if (missing == ~0u)
+            return true;
+        if (!fused_wait_packet(a, call, missing,
+                               {0, FUSED_WAIT_CHOICES, missing / each, missing % each}, &other))
             return false;
     }
 }
@@ -140,16 +127,17 @@ template <int EACH>
 EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t)
 {
-    uint32_t each = fused_picks_experts(a.c.topk), all = a.few * each, words = fused_picks_words(a);
+    uint32_t each = fused_picks_experts(a.c.topk), all = a.few * each,
+             words = fused_picks_words(a.few);
     bool ok = true;
 
-    for (uint32_t i = threadIdx.x; i < all; i += EACH * FUSED_THREADS) {
+    for (uint32_t i = threadIdx.x; i < all; i += EACH * FUSED_SHARE_THREADS) {
         uint64_t value[EACH];
 
         ok = ok && fused_picks_choices<EACH>(a, call, i, all, value);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            uint32_t own = i + j * FUSED_THREADS, slot = own / each, first = own % each * 4;
+            uint32_t own = i + j * FUSED_SHARE_THREADS, slot = own / each, first = own % each * 4;
 
             if (own >= all)
                 break;
@@ -166,56 +154,72 @@ EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
     return ok;
 }
 
-/* One warp: blocks for the experts here that have rows. */
+/* One warp: blocks for the experts here that have rows, and units of blocks. Each lane has experts
+ * that follow each other. */
 template <class S>
 EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_tables &t)
 {
-    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a), base = 0, rows = 0, sum;
+    enum { ROUNDS = 2 }; /* of tiles, whose rows are copied before them */
+    uint32_t words = fused_picks_words(a.few), each = (a.c.local + EPA_DEV_WARP - 1) / EPA_DEV_WARP;
+    uint32_t first = min(epa_dev_lane() * each, a.c.local), end = min(first + each, a.c.local);
+    uint32_t blocks = 0, units = 0, at, unit, all, all_units;
+    auto blocks_of = [&](uint32_t e) { return (t.rows[e] + S::ROWS - 1) / S::ROWS; };
+    auto units_of = [&](uint32_t n) { return n < 2 ? n : (n + a.unit_blocks - 1) / a.unit_blocks; };
 
-    for (uint32_t i = lane; i - lane < a.c.local; i += EPA_DEV_WARP) {
-        uint32_t n = 0, at;
+    for (uint32_t e = first; e < end; e++) {
+        uint32_t n = 0;
 
-        for (uint32_t w = 0; i < a.c.local && w < words; w++) /* each lane in another bank */
-            n += __popc(t.wants[i * words + (w + lane) % words]);
-        at = base + fused_scan((n + S::ROWS - 1) / S::ROWS, &sum);
-        base += sum;
-        if (i < a.c.local) {
-            t.rows[i] = n;
-            t.block_at[i] = at;
-        }
-        at = rows + fused_scan(n, &sum);
-        rows += sum;
-        if (i < a.c.local)
-            t.pick_at[i] = at;
+        for (uint32_t w = 0; w < words; w++)
+            n += __popc(t.wants[e * words + w]);
+        t.rows[e] = n;
+        blocks += blocks_of(e);
+        units += units_of(blocks_of(e));
     }
-    if (lane == 0)
-        t.block_at[a.c.local] = base;
-    if (lane == 0)
-        t.pick_at[a.c.local] = rows;
+    at = fused_scan(blocks, &all);
+    unit = fused_scan(units, &all_units);
+    for (uint32_t e = first; e < end; e++) {
+        t.block_at[e] = at;
+        for (uint32_t u = 0; u < units_of(blocks_of(e)); u++)
+            t.unit_at[unit++] = at + u * a.unit_blocks;
+        at += blocks_of(e);
+    }
+    if (epa_dev_lane() == 0) {
+        t.block_at[a.c.local] = all;
+        t.unit_at[all_units] = all;
+    }
     __syncwarp();
+    fused_place_lag<S>(a, t, all_units);
+    at = (ROUNDS * gridDim.x + a.up_tiles - 1) / a.up_tiles;
+    if (epa_dev_lane() == 0)
+        t.scalars[FUSED_SOON] =
+            at < all ? device_cell_of(t.block_at, a.c.local, at) + 1 : a.c.local;
 }
 
-/* The choices of all ranks, and what follows from them: blocks and units. All of the block, which
- * meets before it uses them. */
+/* The choices of all ranks, and what follows from them: blocks and units. The first warpgroup,
+ * while the others send; all meet before they use them. */
 template <class S>
-static __device__ __noinline__ bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
-                                                        const struct fused_tables &t)
+EPA_DEV bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
+                                 const struct fused_tables &t)
 {
-    bool ok = a.few * fused_picks_experts(a.c.topk) <= FUSED_THREADS
-                  ? fused_picks_note<1>(a, call, t)
-                  : fused_picks_note<6>(a, call, t);
+    bool ok = true;
     uint64_t seen;
 
-    if (threadIdx.x == FUSED_THREADS - 1)
+    fused_clear(t.wants, a.c.local * fused_picks_words(a.few), 1, FUSED_SHARE_THREADS);
+    if (threadIdx.x / EPA_DEV_WARP == 1)
+        fused_picks_publish(a, call);
+    if (blockIdx.x == 0)
+        fused_picks_reset(a, call);
+    fused_share_sync();
+    ok = a.few * fused_picks_experts(a.c.topk) <= 4 * FUSED_SHARE_THREADS
+             ? fused_picks_note<4>(a, call, t)
+             : fused_picks_note<8>(a, call, t);
+    if (threadIdx.x == FUSED_SHARE_THREADS - 1)
         ok = ok && fused_wait_epoch(a, fused_picks_cleared(a), call,
                                     {0, FUSED_WAIT_CHOICES, a.c.v.rank, 0}, &seen);
-    if (!__syncthreads_and(ok))
-        return false;
-    if (threadIdx.x < EPA_DEV_WARP) {
+    fused_share_sync();
+    if (threadIdx.x < EPA_DEV_WARP)
         fused_picks_place<S>(a, t);
-        fused_place_units<S>(a, NULL, t);
-    }
-    return true;
+    return ok;
 }
 
 /* Until the row of a token that comes here has. One thread. */
@@ -232,7 +236,7 @@ EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uin
  *
  * A tile loads rows that follow each other. Those of an expert mostly do not, so they are copied to
  * where they do, behind the two sets; those of a block that do stay where they are. Both are
- * counted for their block. */
+ * counted for their block, by each warp that shares a row. */
 
 /* Words of my expert's mask that this lane looks at, two that follow each other. */
 struct fused_picked_words {
@@ -242,7 +246,7 @@ struct fused_picked_words {
 EPA_DEV struct fused_picked_words fused_picks_mask(const struct fused_args &a,
                                                    const struct fused_tables &t, uint32_t expert)
 {
-    uint32_t words = fused_picks_words(a), w = 2 * epa_dev_lane();
+    uint32_t words = fused_picks_words(a.few), w = 2 * epa_dev_lane();
     const uint32_t *wants = t.wants + expert * words;
 
     return {w < words ? wants[w] : 0, w + 1 < words ? wants[w + 1] : 0};
@@ -268,80 +272,175 @@ EPA_DEV uint32_t fused_picks_nth(const struct fused_args &a, const struct fused_
            __ffs(__ballot_sync(EPA_DEV_ALL, (bits >> lane & 1) != 0 && before == n)) - 1;
 }
 
-/* The rows of a block of an expert: those that it multiplies as its `first`-th and so on. */
-struct fused_picked {
-    uint32_t first, rows;
-};
-
-template <uint32_t ROWS>
-EPA_DEV struct fused_picked fused_picks_block(const struct fused_tables &t, uint32_t expert,
-                                              uint32_t block)
+/* The bits of word w that are from `begin` on, and before `end`. */
+EPA_DEV uint32_t fused_bits(uint32_t w, uint32_t begin, uint32_t end)
 {
-    uint32_t before = (block - t.block_at[expert]) * ROWS;
+    uint32_t first = begin > 32 * w ? min(begin - 32 * w, 32u) : 0,
+             last = end > 32 * w ? min(end - 32 * w, 32u) : 0;
 
-    return {before, min(ROWS, t.rows[expert] - before)};
+    return (uint32_t)((1ull << last) - (1ull << first));
 }
 
-/* Whether they follow each other, from row *begin on. One warp. */
+/* Whether an expert has `n` tokens that follow each other, from `begin` on. */
 EPA_DEV bool fused_picks_follow(const struct fused_args &a, const struct fused_tables &t,
-                                uint32_t expert, const struct fused_picked &p, uint32_t *begin)
+                                uint32_t expert, uint32_t begin, uint32_t n)
 {
-    *begin = fused_picks_nth(a, t, expert, p.first);
-    return fused_picks_nth(a, t, expert, p.first + p.rows - 1) - *begin + 1 == p.rows;
+    const uint32_t *wants = t.wants + expert * fused_picks_words(a.few);
+    bool all = begin + n <= a.few;
+
+    for (uint32_t w = begin / 32; all && 32 * w < begin + n; w++)
+        all = (~wants[w] & fused_bits(w, begin, begin + n)) == 0;
+    return all;
 }
 
-/* A row that an expert multiplies, this lane's. */
-struct fused_pick {
-    uint32_t slot, block;
-    uint64_t to; /* its row where those of the block follow each other */
-    bool copied; /* they do not by themselves */
-};
-
-/* The i-th of all, of which a lane has one each: that of lane `of` is looked for. One warp. */
-template <class S>
-EPA_DEV void fused_picks_find(const struct fused_args &a, const struct fused_tables &t, uint32_t i,
-                              uint32_t of, struct fused_pick *pick)
+/* How many rows the block has whose first is the `first`-th of its expert. */
+template <uint32_t ROWS>
+EPA_DEV uint32_t fused_picks_rows_from(const struct fused_tables &t, uint32_t expert,
+                                       uint32_t first)
 {
-    uint32_t expert = device_cell_of(t.pick_at, a.c.local, i), n = i - t.pick_at[expert];
-    uint32_t block = t.block_at[expert] + n / S::ROWS, begin;
-    uint32_t slot = fused_picks_nth(a, t, expert, n);
-    struct fused_picked p = fused_picks_block<S::ROWS>(t, expert, block);
-    bool follow = fused_picks_follow(a, t, expert, p, &begin);
-
-    if (epa_dev_lane() == of)
-        *pick = {slot, block, 2 * a.few + (uint64_t)block * S::ROWS + n - p.first, !follow};
+    return min(ROWS, t.rows[expert] - first);
 }
 
-/* The warps that multiply, `warp` of them this one, before they do. A warp has a few rows under way
- * at a time. */
-template <class S>
-EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
-                              const struct fused_tables &t, uint32_t warp)
+/* Warps that share the copies of a token's row. */
+EPA_DEV uint32_t fused_picks_sharers(const struct fused_args &a)
 {
     enum { MOST = 4 };
-    uint32_t all = t.pick_at[a.c.local], warps = FUSED_MATH_WARPS * gridDim.x;
-    uint32_t each = min((all + warps - 1) / warps, (uint32_t)MOST);
-    char *recv = dev_own(a.c.v, a.recv);
 
-    for (uint32_t i = (blockIdx.x + warp * gridDim.x) * each; i < all; i += warps * each) {
-        uint32_t n = min(each, all - i);
-        bool has = epa_dev_lane() < n, ok = true;
-        struct fused_pick pick = {};
+    return max(1u, min(FUSED_MATH_WARPS * gridDim.x / a.few, (uint32_t)MOST));
+}
 
-        for (uint32_t k = 0; k < n; k++)
-            fused_picks_find<S>(a, t, i + k, k, &pick);
-        if (has)
-            ok = fused_picks_wait_row(a, call, pick.slot);
-        if (!__all_sync(EPA_DEV_ALL, ok))
+/* An expert of a token, one a lane, in their order, of those from `first` on that are before `end`.
+ * Returns how many there are. One warp. */
+EPA_DEV uint32_t fused_picks_of(const struct fused_args &a, const struct fused_tables &t,
+                                uint32_t slot, uint32_t first, uint32_t end, uint32_t *expert)
+{
+    uint32_t lane = epa_dev_lane(), words = fused_picks_words(a.few), n = 0;
+
+    *expert = 0;
+    for (uint32_t base = first; base < end; base += EPA_DEV_WARP) {
+        uint32_t at = base + lane;
+        bool has = at < end && (t.wants[at * words + slot / 32] >> slot % 32 & 1) != 0;
+
+        for (uint32_t left = __ballot_sync(EPA_DEV_ALL, has); left != 0; left &= left - 1, n++)
+            *expert = lane == n ? base + __ffs(left) - 1 : *expert;
+    }
+    return n;
+}
+
+/* What a warp copies of a token's row, and the pieces of 512 bytes that it has loaded. */
+struct fused_picked {
+    enum { FLIGHT = 8 };
+    uint32_t slot, begin, end;
+    uint4 piece[FLIGHT];
+};
+
+EPA_DEV char *fused_picked_row(const struct fused_args &a, uint64_t row)
+{
+    return dev_own(a.c.v, a.recv) + row * a.message_bytes;
+}
+
+/* Its pieces from byte `at` on; those beyond are loaded again, for nothing. One warp. */
+EPA_DEV void fused_picked_load(const struct fused_args &a, uint64_t call, uint32_t at,
+                               struct fused_picked *p)
+{
+    const char *from = fused_picked_row(a, fused_picks_rows(a, call) + p->slot);
+
+    at += epa_dev_lane() * 16;
+#pragma unroll
+    for (int i = 0; i < fused_picked::FLIGHT; i++)
+        p->piece[i] = epa_dev_load16(from + min(at + i * 512, p->end - 16));
+}
+
+/* The i-th of all that are copied, when the row is here; `sharers` have a row. One warp. */
+EPA_DEV bool fused_picked_begin(const struct fused_args &a, uint64_t call, uint32_t i,
+                                uint32_t sharers, struct fused_picked *p)
+{
+    uint32_t pieces = (a.meta_at + 511) / 512, own = (pieces + sharers - 1) / sharers * 512;
+    bool ok = true;
+
+    p->slot = i / sharers;
+    p->begin = i % sharers * own;
+    p->end = min(p->begin + own, a.meta_at);
+    if (epa_dev_lane() == 0)
+        ok = fused_picks_wait_row(a, call, p->slot);
+    ok = __all_sync(EPA_DEV_ALL, ok);
+    __syncwarp();
+    if (ok && p->begin < p->end)
+        fused_picked_load(a, call, p->begin, p);
+    return ok;
+}
+
+/* It is stored for those experts from `first` on, before `end`, that read it elsewhere, and counted
+ * for all of them, as so many sharers. One warp. */
+template <class S>
+EPA_DEV void fused_picked_store(const struct fused_args &a, uint64_t call,
+                                const struct fused_tables &t, uint32_t first, uint32_t end,
+                                uint32_t sharers, struct fused_picked *p)
+{
+    uint32_t expert, block = 0, lanes;
+    bool has = epa_dev_lane() < fused_picks_of(a, t, p->slot, first, end, &expert), copied = false;
+    char *to = NULL;
+
+    if (has) {
+        uint32_t n = fused_picks_before(a, t, expert, p->slot), before = n / S::ROWS * S::ROWS;
+
+        block = t.block_at[expert] + n / S::ROWS;
+        to = fused_picked_row(a, 2 * a.few + (uint64_t)block * S::ROWS + n - before);
+        copied = !fused_picks_follow(a, t, expert, p->slot - (n - before),
+                                     fused_picks_rows_from<S::ROWS>(t, expert, before));
+    }
+    lanes = __ballot_sync(EPA_DEV_ALL, copied);
+    for (uint32_t from = p->begin; lanes != 0 && from < p->end;) {
+        uint32_t at = from + epa_dev_lane() * 16;
+
+        for (uint32_t left = lanes; left != 0; left &= left - 1) {
+            char *row = dev_from_lane(to, __ffs(left) - 1);
+
+#pragma unroll
+            for (int i = 0; i < fused_picked::FLIGHT; i++)
+                if (at + i * 512 < p->end)
+                    epa_dev_store16(row + at + i * 512, p->piece[i]);
+        }
+        from += fused_picked::FLIGHT * 512;
+        if (from < p->end)
+            fused_picked_load(a, call, from, p);
+    }
+    __syncwarp();
+    if (has)
+        epa_dev_add_release_gpu(fused_copied(a) + block, sharers);
+    __syncwarp();
+}
+
+/* The warps that multiply, before they do: rows for the first tiles. The one that this warp has
+ * first is loaded already. */
+template <class S>
+EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
+                              const struct fused_tables &t, uint32_t warp, struct fused_picked *p)
+{
+    uint32_t sharers = fused_picks_sharers(a), warps = FUSED_MATH_WARPS * gridDim.x;
+    uint32_t own = blockIdx.x + warp * gridDim.x;
+
+    for (uint32_t i = own; i < a.few * sharers; i += warps) {
+        if (i != own && !fused_picked_begin(a, call, i, sharers, p))
             return;
-        __syncwarp();
-        fused_copy_rows(__ballot_sync(EPA_DEV_ALL, has && pick.copied),
-                        recv + (uint64_t)(fused_picks_rows(a, call) + pick.slot) * a.message_bytes,
-                        recv + pick.to * a.message_bytes, a.meta_at);
-        __syncwarp();
-        if (has)
-            epa_dev_add_release_gpu(fused_copied(a) + pick.block, 1);
-        __syncwarp();
+        fused_picked_store<S>(a, call, t, 0, t.scalars[FUSED_SOON], 1, p);
+    }
+}
+
+/* The warps that add up, before they do, `warp` of them this one: rows for the other tiles. */
+template <class S>
+EPA_DEV void fused_picks_copy_rest(const struct fused_args &a, uint64_t call,
+                                   const struct fused_tables &t, uint32_t warp)
+{
+    uint32_t soon = t.scalars[FUSED_SOON];
+
+    for (uint32_t i = blockIdx.x + warp * gridDim.x; soon < a.c.local && i < a.few;
+         i += FUSED_TOKEN_WARPS * gridDim.x) {
+        struct fused_picked p;
+
+        if (!fused_picked_begin(a, call, i, 1, &p))
+            return;
+        fused_picked_store<S>(a, call, t, soon, a.c.local, fused_picks_sharers(a), &p);
     }
 }
 
@@ -350,159 +449,12 @@ template <class S>
 EPA_DEV uint32_t fused_picks_first(const struct fused_args &a, uint64_t call,
                                    const struct fused_tables &t, uint32_t expert, uint32_t block)
 {
-    uint32_t begin;
+    uint32_t first = (block - t.block_at[expert]) * S::ROWS;
+    uint32_t begin = fused_picks_nth(a, t, expert, first);
 
-    return fused_picks_follow(a, t, expert, fused_picks_block<S::ROWS>(t, expert, block), &begin)
+    return fused_picks_follow(a, t, expert, begin, fused_picks_rows_from<S::ROWS>(t, expert, first))
                ? fused_picks_rows(a, call) + begin
                : 2 * a.few + block * S::ROWS;
-}
-
-/* ---- combine ---- */
-
-/* Where experts have rows of their own, warps 2 and 3 add up while tiles run: first the tokens
- * whose last expert here comes first. One warp: that order, from its end. */
-EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_tables &t,
-                               uint64_t *ordered)
-{
-    struct fused_picked_words left = {};
-    uint32_t lane = epa_dev_lane(), end, sum;
-
-    for (uint32_t e = 0; e < a.c.local; e++) {
-        struct fused_picked_words mask = fused_picks_mask(a, t, e);
-
-        left.low |= mask.low;
-        left.high |= mask.high;
-    }
-    (void)fused_scan(__popc(left.low) + __popc(left.high), &end);
-    if (lane == 0)
-        t.scalars[FUSED_HERE] = end;
-    for (uint32_t e = a.c.local; e-- > 0 && end > 0;) {
-        struct fused_picked_words last = fused_picks_mask(a, t, e);
-        uint32_t at;
-
-        last.low &= left.low;
-        last.high &= left.high;
-        left.low &= ~last.low;
-        left.high &= ~last.high;
-        at = fused_scan(__popc(last.low) + __popc(last.high), &sum);
-        end -= sum;
-        for (at += end; last.low != 0; last.low &= last.low - 1)
-            t.order[at++] = (uint16_t)(lane * 64 + __ffs(last.low) - 1);
-        for (; last.high != 0; last.high &= last.high - 1)
-            t.order[at++] = (uint16_t)(lane * 64 + 32 + __ffs(last.high) - 1);
-    }
-    __syncwarp();
-    if (lane == 0)
-        epa_dev_mbar_arrive(ordered);
-}
-
-/* The expert of a choice, which is here. */
-EPA_DEV uint32_t fused_picks_expert(const struct fused_args &a, uint64_t call, uint32_t slot,
-                                    uint32_t k)
-{
-    uint64_t experts, seen;
-
-    epa_dev_load_pair(dev_own(a.c.v, a.counts[call % 2]) +
-                          (uint64_t)(fused_picks_experts_at(a, slot) + k / 4) * 16,
-                      &experts, &seen);
-    return (uint32_t)(experts >> 16 * (k % 4)) & 0xffff;
-}
-
-/* Weights of two choices. */
-struct fused_picked_weights {
-    uint64_t pair, seen; /* which call it is of */
-};
-
-/* Asked for; they are used when outputs are there. */
-EPA_DEV struct fused_picked_weights fused_picks_ask(const struct fused_args &a, uint64_t call,
-                                                    uint32_t slot, uint32_t k)
-{
-    struct fused_picked_weights w;
-
-    epa_dev_load_pair(dev_own(a.c.v, a.counts[call % 2]) +
-                          (uint64_t)(fused_picks_weights_at(a, slot) + k / 2) * 16,
-                      &w.pair, &w.seen);
-    return w;
-}
-
-/* That of choice k, when it is here. */
-EPA_DEV bool fused_picks_weight(const struct fused_args &a, uint64_t call, uint32_t slot,
-                                uint32_t k, struct fused_picked_weights w, float *weight)
-{
-    bool ok = w.seen >= call ||
-              fused_wait_packet(
-                  a, call, fused_picks_weights_at(a, slot) + k / 2,
-                  {0, FUSED_WAIT_CHOICES, slot / a.c.max_tokens, slot % a.c.max_tokens}, &w.pair);
-
-    *weight = __uint_as_float((uint32_t)(w.pair >> 32 * (k % 2)));
-    return ok;
-}
-
-/* Sums of the outputs here, to the ranks of the tokens, also where each expert multiplies all rows.
- * One warp. */
-template <class S>
-EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
-                               const struct fused_tables &t, uint64_t *ordered)
-{
-    uint32_t lane = epa_dev_lane(), tokens = a.few, i;
-
-    if (S::PICKS) {
-        epa_dev_mbar_wait(ordered, 0);
-        tokens = t.scalars[FUSED_HERE];
-    }
-    while ((i = fused_take(a, FUSED_SENDING)) < tokens * a.parts) {
-        uint32_t slot = S::PICKS ? t.order[i / a.parts] : i / a.parts, part = i % a.parts;
-        uint32_t block = 0, row = S::PICKS ? 0 : slot, at = fused_part_at(a, part), lanes;
-        float weight = 0.0f;
-        bool here = false;
-        struct fused_picked_weights weights = {};
-
-        if (lane < a.c.topk) {
-            uint32_t expert = S::PICKS ? fused_picks_expert(a, call, slot, lane)
-                                       : t.choice[slot * a.c.topk + lane];
-
-            here = expert / a.c.local == a.c.v.rank;
-            if (!S::PICKS)
-                weight = t.weight[slot * a.c.topk + lane];
-            else if (here)
-                weights = fused_picks_ask(a, call, slot, lane);
-            if (here) { /* a block has all rows of few tokens */
-                row = S::PICKS ? fused_picks_before(a, t, expert % a.c.local, slot) : row;
-                block = t.block_at[expert % a.c.local] + (S::PICKS ? row / S::ROWS : 0);
-            }
-        }
-        lanes = __ballot_sync(EPA_DEV_ALL, here);
-        if (lanes == 0)
-            continue;
-        if (!fused_wait_block(a, here, block) ||
-            (S::PICKS && !__all_sync(EPA_DEV_ALL, !here || fused_picks_weight(a, call, slot, lane,
-                                                                              weights, &weight))))
-            return false;
-        fused_reduce<S::F16, 1, 8>(
-            lanes,
-            a.y + ((uint64_t)block * S::ROWS + (S::PICKS ? row % S::ROWS : row)) * a.c.hidden * 2 +
-                at,
-            weight, fused_part_bytes(a, part),
-            [&](uint32_t own, uint4 sum) { fused_few_store(a, call, slot, (at + own) / 2, sum); });
-    }
-    return true;
-}
-
-template <class S>
-EPA_DEV void fused_few_end(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
-                           uint64_t *ordered)
-{
-    bool ok;
-
-    fused_stamp(a, call, FUSED_PHASE_SEND, false);
-    ok = fused_few_combine<S>(a, call, t, ordered);
-    fused_stamp(a, call, FUSED_PHASE_SEND, true);
-    fused_stamp(a, call, FUSED_PHASE_SUM, false);
-    if (ok && a.direct != 0)
-        fused_combine_none(a);
-    else if (ok)
-        (void)fused_few_receive<S>(a, call);
-    fused_stamp(a, call, FUSED_PHASE_SUM, true);
 }
 
 #endif

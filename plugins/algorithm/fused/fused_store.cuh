@@ -5,20 +5,21 @@
 
 #include "fused_counts.cuh"
 
-/* What a call of few tokens reads first, all choices and a token, comes from memory to L2 while the
- * call's number does. All of the block. */
+/* What a call of few tokens reads first, all choices and the tokens that this block sends, `token`
+ * the first, comes from memory to L2 while the call's number does. All of the block. */
 template <int IN> EPA_DEV void fused_fetch(const struct fused_args &a, uint32_t token)
 {
     uint32_t choices = a.c.tokens * a.c.topk * 4, bytes = a.c.hidden * (IN == DEVICE_FP8 ? 1 : 2);
     uint32_t step = FUSED_THREADS * 32;
+    uint32_t own = (max(a.c.tokens, token) - token + gridDim.x - 1) / gridDim.x * bytes;
     const char *x = static_cast<const char *>(a.c.x) + (size_t)token * bytes;
 
     for (uint32_t i = threadIdx.x * 32; blockIdx.x == 0 && i < choices; i += step) {
         epa_dev_prefetch(reinterpret_cast<const char *>(a.c.expert) + i);
         epa_dev_prefetch(reinterpret_cast<const char *>(a.c.weight) + i);
     }
-    for (uint32_t i = threadIdx.x * 32; token < a.c.tokens && i < bytes; i += step)
-        epa_dev_prefetch(x + i);
+    for (uint32_t i = threadIdx.x * 32; i < own; i += step)
+        epa_dev_prefetch(x + (size_t)(i / bytes) * (gridDim.x - 1) * bytes + i);
 }
 
 /* Channels `begin` to `end`, multiples of 128, of the row of x to the lanes' places, those in

@@ -18,7 +18,8 @@ struct fused_pipe {
     struct fused_task task[FUSED_RING];
     uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
     const uint32_t *wants;       /* few tokens: fused_tables' */
-    uint64_t ordered;            /* picks: the tables' order is there */
+    uint64_t
+        ready; /* picks: the tables' order is there; else: rows for the first tiles have left */
     uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
 };
 
@@ -203,7 +204,8 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tabl
                              const struct fused_task &task)
 {
     if (task.kind == FUSED_UP && (S::PICKS || (S::WAYS && a.ways.tail != 0)))
-        return fused_wait_count(a, fused_copied(a) + task.block, task.rows,
+        return fused_wait_count(a, fused_copied(a) + task.block,
+                                task.rows * (S::PICKS ? fused_picks_sharers(a) : 1),
                                 {0, FUSED_WAIT_COPIES, task.expert, task.block});
     if (S::WAYS && task.kind == FUSED_UP)
         return fused_wait_arrived<S>(a, t, task.block);

@@ -49,20 +49,21 @@ struct fused_tables {
     float *weight;        /* few tokens: [few][topk] */
     uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
     uint16_t *choice;     /* [few][topk] experts */
-    /* Picks: no weights or choices; wants is [local][few / 32]. */
-    uint32_t *pick_at; /* [local + 1] rows that my experts before multiply */
-    uint16_t *order;   /* [few] tokens with an expert here, by the last of them */
+    /* Picks: no weights or choices; wants is [local][fused_picks_words()]. */
+    uint16_t *order; /* [few] tokens with an expert here, by the last of them */
     uint32_t *scalars;
 };
 
-/* FUSED_COUNTED: blocks that have added their counts to those of this rank. FUSED_HERE, and the
- * next: few tokens: which have an expert here, a bit each. Picks: how many. */
+/* FUSED_COUNTED: blocks that have added their counts to those of this rank. FUSED_SOON: picks:
+ * experts whose rows are copied before tiles. FUSED_HERE, and the next: few tokens: which have an
+ * expert here, a bit each. Picks: how many. */
 enum {
     FUSED_UNITS,
     FUSED_LAG,
     FUSED_ITEMS,
     FUSED_CHOICES,
     FUSED_COUNTED,
+    FUSED_SOON,
     FUSED_HERE,
     FUSED_SCALARS = FUSED_HERE + 2
 };
@@ -80,8 +81,8 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     t.unit_block = t.unit_at + (a.waves > 1 ? a.units + 1 : 0);
     t.weight = reinterpret_cast<float *>(t.unit_block + a.units + 1);
     t.wants = t.unit_block + a.units + 1 + (a.few <= FUSED_FEW ? a.few * a.c.topk : 0);
-    t.pick_at = t.wants + a.c.local * (a.few <= FUSED_FEW ? 2 : (a.few + 31) / 32);
-    t.choice = reinterpret_cast<uint16_t *>(t.pick_at + a.c.local + 1);
+    t.choice = reinterpret_cast<uint16_t *>(
+        t.wants + a.c.local * (a.few <= FUSED_FEW ? 2 : fused_picks_words(a.few)));
     t.order = t.choice;
     return t;
 }

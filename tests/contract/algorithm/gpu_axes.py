@@ -227,7 +227,7 @@ FILES = {
             "usual kernels, few blocks, which warps watch alone":
                 "moe.max_tokens: 300, moe.experts: 2, moe.topk: 1, algorithm.capacity: 64, verify.iterations: 3",
             "usual kernels, FP8, 600 tokens, two warps add up one":
-                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 600, moe.hidden: 640, "
+                "algorithm: {dispatch_dtype: fp8, capacity: 64}, expert.weights: fp8, moe.max_tokens: 600, moe.hidden: 640, "
                 "expert.ffn: 128, moe.experts: 4, verify.iterations: 2",
             "usual kernels, FP8, rows are counted":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.capacity: 64",
@@ -239,6 +239,9 @@ FILES = {
                 "routing: {kind: hot, share: 1}",
             "usual kernels, rows are picked, one rank": "ranks: 1, moe.max_tokens: 250, routing: {kind: masked, share: 0.5}",
             "usual kernels, f16, rows are picked, one block": "moe.dtype: f16, algorithm.blocks: 1, moe.max_tokens: 50",
+            "usual kernels, FP8, rows are picked, long ones, two blocks":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, algorithm.blocks: 2, moe.max_tokens: 40, "
+                "moe.hidden: 4224, expert.ffn: 128, moe.experts: 64, verify.iterations: 2",
             "usual kernels, FP8, rows are picked, three ranks, 640 channels":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, ranks: 3, moe.experts: 15, "
                 "moe.max_tokens: 80, moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
@@ -248,6 +251,9 @@ FILES = {
             "usual kernels, FP8, rows are picked, 500 tokens a rank, 32 choices":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 500, moe.experts: 64, "
                 "moe.topk: 32, verify.iterations: 2",
+            "usual kernels, FP8, rows are picked, 1000 tokens a rank, of one expert more than a unit":
+                "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 1000, moe.hidden: 128, "
+                "expert.ffn: 128, moe.experts: 4, moe.topk: 2, routing: {kind: zipf, exponent: 2}, verify.iterations: 2",
             "usual kernels, FP8, rows are picked, parts of 1024 channels":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 500, moe.hidden: 1152, "
                 "expert.ffn: 128, moe.experts: 6, moe.topk: 3, verify.iterations: 2",
@@ -271,8 +277,8 @@ FILES = {
                 "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64, blocks: 3}, expert.weights: fp8, "
                 "ranks: 3, moe.max_tokens: 140, moe.experts: 9, routing: {kind: zipf, exponent: 1}, verify.iterations: 3",
             "usual kernels, f16, FP8, blocks of 144 rows, many tokens":
-                "algorithm: {dispatch_dtype: fp8, block_rows: 144}, expert.weights: fp8, moe.dtype: f16, expert.values: random, "
-                "moe.max_tokens: 530, moe.experts: 8, moe.hidden: 128, verify.iterations: 2",
+                "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64}, expert.weights: fp8, moe.dtype: f16, "
+                "expert.values: random, moe.max_tokens: 530, moe.experts: 8, moe.hidden: 128, verify.iterations: 2",
             "usual kernels, FP8, the input is quantised already, blocks of 144 rows":
                 "algorithm: {dispatch_dtype: fp8, block_rows: 144, capacity: 64}, expert.weights: fp8, "
                 "moe.input_dtype: fp8, ranks: 1, moe.max_tokens: 400, moe.experts: 6, expert.ffn: 384",
