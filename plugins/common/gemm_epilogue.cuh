@@ -87,11 +87,14 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
     }
 }
 
-/* Of a swapped tile. */
+/* Of a swapped tile. A lane has two columns of eight and two of the next eight; with what its
+ * neighbour has it stores four of one or of the other. */
 template <bool F16, bool FLOAT, int N>
 EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2])
 {
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
+    const bool odd = lane & 1;
+    const uint32_t part = lane % 4 / 2 * 4 + (odd ? 8 : 0);
 
 #pragma unroll
     for (int c = 0; c < N / 8; c++) {
@@ -108,15 +111,13 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
             }
         } else {
             uint32_t row = 8 * c + lane / 4;
-            uint32_t *at = reinterpret_cast<uint32_t *>(to.row + row * to.stride +
-                                                        (column + 2 * (lane % 4)) * 2);
             uint32_t low = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c], v[4 * c + 1]));
             uint32_t high = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c + 2], v[4 * c + 3]));
+            uint32_t other = __shfl_xor_sync(EPA_DEV_ALL, odd ? low : high, 1);
 
-            if (gemm_stores(to, 8 * c, lane / 4)) {
-                at[0] = low;
-                at[4] = high;
-            }
+            if (gemm_stores(to, 8 * c, lane / 4))
+                *reinterpret_cast<uint2 *>(to.row + row * to.stride + (column + part) * 2) =
+                    odd ? make_uint2(other, high) : make_uint2(low, other);
         }
     }
 }
@@ -211,58 +212,98 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
     }
 }
 
+/* Of LEFT values for rows, the largest of the lanes that differ in STEP, ..., 8, 4: each of them is
+ * left with those of a part of the rows, from value *first on. */
+template <int STEP, int LEFT, int N>
+EPA_DEV void gemm_most_of_lanes(float (&most)[N], uint32_t *first)
+{
+    enum { HALF = LEFT > 1 ? LEFT / 2 : 1 };
+    const bool upper = LEFT > 1 && (epa_dev_lane() & STEP);
+
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+        float mine = upper ? most[LEFT - HALF + i] : most[i];
+        float other = upper ? most[i] : most[LEFT - HALF + i];
+
+        most[i] = fmaxf(mine, __shfl_xor_sync(EPA_DEV_ALL, other, STEP));
+    }
+    *first += upper ? HALF : 0;
+    if constexpr (STEP > 4)
+        gemm_most_of_lanes<STEP / 2, HALF>(most, first);
+}
+
 /* Of a swapped tile, whose 128 columns are spread over both warpgroups: they meet. `turn`: 0, 1, 2,
  * 0, ... from call to call, so that nobody clears maxima that others still read or raise. */
 template <int GROUP, int N, class S>
 EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to, float *scale_to,
                                  size_t scale_stride, float (&v)[N / 2])
 {
+    enum { EACH = (N + EPA_DEV_WARP - 1) / EPA_DEV_WARP }; /* rows of which a lane has a scale */
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
     const uint32_t group = column / GROUP, thread = threadIdx.x - 128;
-    uint32_t *most_of = s.amax[turn][group];
+    const bool right = lane & 1;
+    const uint32_t part = lane % 4 / 2 * 4 + (right ? 8 : 0);
+    uint32_t *most_of = s.amax[turn][group], first = 0;
+    float most[N / 4], scale[EACH], by[EACH], inverse[EACH], odd = 0.0f;
 
 #pragma unroll
-    for (int c = 0; c < N / 8; c++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float low = fabsf(v[4 * c + i]), high = fabsf(v[4 * c + 2 + i]), most;
+    for (int i = 0; i < N / 4; i++) {
+        float low = v[i / 2 * 4 + i % 2], high = v[i / 2 * 4 + 2 + i % 2];
 
-            most = fmaxf(gemm_finite(low) ? low : 0.0f, gemm_finite(high) ? high : 0.0f);
+        odd = __fmaf_rn(low, 0.0f, __fmaf_rn(high, 0.0f, odd)); /* NaN after an infinity or NaN */
+        most[i] =
+            fmaxf(gemm_finite(low) ? fabsf(low) : 0.0f, gemm_finite(high) ? fabsf(high) : 0.0f);
+    }
+    gemm_most_of_lanes<16, N / 4>(most, &first);
 #pragma unroll
-            for (int step = 4; step < 32; step *= 2)
-                most = fmaxf(most, __shfl_xor_sync(EPA_DEV_ALL, most, step));
-            if (lane < 4)
-                atomicMax(&most_of[gemm_small_row(4 * c + i)], __float_as_uint(most));
-        }
+    for (int i = 0; i < EACH; i++) {
+        uint32_t value = first + i;
+
+        atomicMax(&most_of[value / 2 * 8 + lane % 4 * 2 + value % 2], __float_as_uint(most[i]));
+    }
     if (thread < sizeof(s.amax[0]) / sizeof(uint32_t))
         s.amax[turn == 2 ? 0 : turn + 1][thread / GEMM_SMALL_ROWS][thread % GEMM_SMALL_ROWS] = 0;
     epa_dev_named_sync(GEMM_NAMED_MATH, GEMM_MATH_WARPS * EPA_DEV_WARP);
 #pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        uint32_t row = min(e * EPA_DEV_WARP + lane, (uint32_t)N - 1);
+        float amax = __uint_as_float(most_of[row]);
+
+        scale[e] = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f;
+        if (column % GROUP == 0 && gemm_stores(to, 0, row))
+            scale_to[row * scale_stride + group] = scale[e];
+        by[e] = gemm_quotient_factor(scale[e]);
+        scale[e] *= by[e];
+        inverse[e] = __frcp_rn(scale[e]);
+        odd = by[e] != 1.0f ? 1.0f : odd;
+    }
+    const bool plain = !__any_sync(EPA_DEV_ALL, odd != 0.0f);
+#pragma unroll
     for (int c = 0; c < N / 8; c++) {
-        uint32_t word = 0, row = 8 * c + lane / 4;
+        uint32_t word = 0, other;
 
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            uint32_t of = gemm_small_row(4 * c + i);
-            float amax = __uint_as_float(most_of[of]), low = v[4 * c + i];
-            float scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f, high = v[4 * c + 2 + i];
-            float by = gemm_quotient_factor(scale);
+            const int e = 8 * c / EPA_DEV_WARP;
+            uint32_t from = (8 * c + lane % 4 * 2 + i) % EPA_DEV_WARP;
+            float low = v[4 * c + i], high = v[4 * c + 2 + i];
+            float divisor = __shfl_sync(EPA_DEV_ALL, scale[e], from);
 
-            if (lane / 4 == 0 && column % GROUP == 0 && gemm_stores(to, 8 * c, gemm_small_row(i)))
-                scale_to[of * scale_stride + group] = scale;
-            scale *= by;
-            low = isinf(low) ? copysignf(448.0f * scale, low) : low * by;
-            high = isinf(high) ? copysignf(448.0f * scale, high) : high * by;
-            word |= gemm_fp8x2(low, high, scale, __frcp_rn(scale)) << 16 * i;
+            if (!plain) {
+                float factor = __shfl_sync(EPA_DEV_ALL, by[e], from);
+
+                low = isinf(low) ? copysignf(448.0f * divisor, low) : low * factor;
+                high = isinf(high) ? copysignf(448.0f * divisor, high) : high * factor;
+            }
+            word |= gemm_fp8x2(low, high, divisor, __shfl_sync(EPA_DEV_ALL, inverse[e], from))
+                    << 16 * i;
         }
         /* Rows and columns change places; a half word has columns j and j + 8. */
-        word = epa_dev_transpose(word);
-        if (gemm_stores(to, 8 * c, lane / 4)) {
-            char *at = to.row + row * to.stride + column + 2 * (lane % 4);
-
-            *reinterpret_cast<uint16_t *>(at) = (uint16_t)__byte_perm(word, 0, 0x20);
-            *reinterpret_cast<uint16_t *>(at + 8) = (uint16_t)__byte_perm(word, 0, 0x31);
-        }
+        word = __byte_perm(epa_dev_transpose(word), 0, 0x3120);
+        other = __shfl_xor_sync(EPA_DEV_ALL, right ? word : word >> 16, 1);
+        if (gemm_stores(to, 8 * c, lane / 4))
+            *reinterpret_cast<uint32_t *>(to.row + (8 * c + lane / 4) * to.stride + column + part) =
+                right ? __byte_perm(other, word, 0x7610) : __byte_perm(word, other, 0x5410);
     }
 }
 

@@ -316,9 +316,11 @@ TEST(products_of_many_rows)
 /* A product whose rows have these scales in turn. */
 static void multiply_scaled(struct made *m, const float *scale, uint32_t scales)
 {
-    static const uint32_t rows[] = {5, 100};
+    static const uint32_t rows[] = {5, 12, 30, 60, 100};
 
-    begin(m, &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128, 2, 128, 128, rows, 0},
+    begin(m,
+          &(struct product){EPA_FP8_E4M3, GEMM_OUT_FP8, false, 128, 128, LENGTH(rows), 128, 128,
+                            rows, 0},
           3);
     for (uint64_t row = 0; row < m->rows; row++)
         m->a_scale[row] = scale[row % scales];

@@ -173,6 +173,8 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
     uint32_t units = t.scalars[FUSED_UNITS], blocks = t.unit_at[units], step = 0;
     bool few = blocks * (a.up_tiles + a.down_tiles) <= 2 * gridDim.x,
          late = blocks > units + units / 16;
+    /* What is read once leaves L2 first, and tokens, intermediates and outputs stay. */
+    const uint64_t l2 = late ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
     struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a, 0), &step);
 
     for (uint32_t i = 1; next.kind != FUSED_END; i++) {
@@ -184,10 +186,9 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             (up ? a.up : a.down) +
             ((uint64_t)task.expert * (up ? a.up_tiles : a.down_tiles) + task.tile) * steps * STAGE;
 
-        gemm_load_packed(ring, at, from, turn.taken, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from, turn.taken, l2);
         ticket = fused_ticket<S>(a, i);
-        gemm_load_packed(ring, at, from + turn.taken * STAGE, turn.known - turn.taken,
-                         EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from + turn.taken * STAGE, turn.known - turn.taken, l2);
         next = fused_take_tile<S>(a, t, p, i, ticket, &step);
         if (S::FP8 && next.kind != FUSED_END) {
             struct gemm_scales of = fused_scales<S>(a, next, 0);
@@ -195,7 +196,7 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
             for (uint32_t b = 0; b < 2; b++)
                 gemm_fetch_scales(of.box[b], next.kind == FUSED_UP ? a.up_steps : a.down_steps);
         }
-        gemm_load_packed(ring, at, from + turn.known * STAGE, steps - turn.known, EPA_L2_NORMAL);
+        gemm_load_packed(ring, at, from + turn.known * STAGE, steps - turn.known, l2);
     }
 }
 
