@@ -87,14 +87,20 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
     }
 }
 
-/* Of a swapped tile. A lane has two columns of eight and two of the next eight; with what its
- * neighbour has it stores four of one or of the other. */
+/* Of a warp's 16 columns of a swapped tile a lane has two of the first eight and two of the others.
+ * With what its neighbour has it stores four that follow each other, from here on: of the others if
+ * it is the right one of the two. */
+EPA_DEV uint32_t gemm_small_four(bool right)
+{
+    return epa_dev_lane() % 4 / 2 * 4 + (right ? 8 : 0);
+}
+
+/* Of a swapped tile. */
 template <bool F16, bool FLOAT, int N>
 EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2])
 {
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
-    const bool odd = lane & 1;
-    const uint32_t part = lane % 4 / 2 * 4 + (odd ? 8 : 0);
+    const bool right = lane & 1;
 
 #pragma unroll
     for (int c = 0; c < N / 8; c++) {
@@ -113,11 +119,12 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
             uint32_t row = 8 * c + lane / 4;
             uint32_t low = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c], v[4 * c + 1]));
             uint32_t high = epa_dev_transpose(epa_dev_pack2<F16>(v[4 * c + 2], v[4 * c + 3]));
-            uint32_t other = __shfl_xor_sync(EPA_DEV_ALL, odd ? low : high, 1);
+            uint32_t other = __shfl_xor_sync(EPA_DEV_ALL, right ? low : high, 1);
 
             if (gemm_stores(to, 8 * c, lane / 4))
-                *reinterpret_cast<uint2 *>(to.row + row * to.stride + (column + part) * 2) =
-                    odd ? make_uint2(other, high) : make_uint2(low, other);
+                *reinterpret_cast<uint2 *>(to.row + row * to.stride +
+                                           (column + gemm_small_four(right)) * 2) =
+                    right ? make_uint2(other, high) : make_uint2(low, other);
         }
     }
 }
@@ -242,7 +249,6 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
     const uint32_t group = column / GROUP, thread = threadIdx.x - 128;
     const bool right = lane & 1;
-    const uint32_t part = lane % 4 / 2 * 4 + (right ? 8 : 0);
     uint32_t *most_of = s.amax[turn][group], first = 0;
     float most[N / 4], scale[EACH], by[EACH], inverse[EACH], odd = 0.0f;
 
@@ -259,7 +265,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
     for (int i = 0; i < EACH; i++) {
         uint32_t value = first + i;
 
-        atomicMax(&most_of[value / 2 * 8 + lane % 4 * 2 + value % 2], __float_as_uint(most[i]));
+        atomicMax(&most_of[gemm_small_row(value / 2 * 4 + value % 2)], __float_as_uint(most[i]));
     }
     if (thread < sizeof(s.amax[0]) / sizeof(uint32_t))
         s.amax[turn == 2 ? 0 : turn + 1][thread / GEMM_SMALL_ROWS][thread % GEMM_SMALL_ROWS] = 0;
@@ -285,7 +291,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int e = 8 * c / EPA_DEV_WARP;
-            uint32_t from = (8 * c + lane % 4 * 2 + i) % EPA_DEV_WARP;
+            uint32_t from = gemm_small_row(4 * c + i) % EPA_DEV_WARP;
             float low = v[4 * c + i], high = v[4 * c + 2 + i];
             float divisor = __shfl_sync(EPA_DEV_ALL, scale[e], from);
 
@@ -302,7 +308,8 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
         word = __byte_perm(epa_dev_transpose(word), 0, 0x3120);
         other = __shfl_xor_sync(EPA_DEV_ALL, right ? word : word >> 16, 1);
         if (gemm_stores(to, 8 * c, lane / 4))
-            *reinterpret_cast<uint32_t *>(to.row + (8 * c + lane / 4) * to.stride + column + part) =
+            *reinterpret_cast<uint32_t *>(to.row + (8 * c + lane / 4) * to.stride + column +
+                                          gemm_small_four(right)) =
                 right ? __byte_perm(other, word, 0x7610) : __byte_perm(word, other, 0x5410);
     }
 }
