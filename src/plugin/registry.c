@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/program_dir.h"
 #include "base/text.h"
 
 #define PREFIX "epa2a-"
@@ -167,47 +168,9 @@ static enum epa_status add_build_tree(struct registry *registry, const char *top
     return status;
 }
 
-/* This program is <top>/src/epa2a or <top>/tests/unit/X of a tree that meson has set up. */
-static bool find_build_tree(char *top, size_t room)
-{
-    ssize_t n = readlink("/proc/self/exe", top, room - 1);
-
-    top[n < 0 ? 0 : n] = '\0';
-    for (uint32_t up = 0; up < 3; up++) {
-        char *slash = strrchr(top, '/');
-        char mark[PATH_MAX + 16];
-        struct stat stat;
-
-        if (slash == NULL)
-            return false;
-        *slash = '\0';
-        snprintf(mark, sizeof(mark), "%s/meson-info", top);
-        if (up > 0 && lstat(mark, &stat) == 0 && S_ISDIR(stat.st_mode))
-            return true;
-    }
-    return false;
-}
-
 void registry_installed_folder(char *out, size_t room)
 {
-    const char *folder = EPA2A_PLUGIN_DIR; /* absolute, or from that of the program */
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char *slash;
-
-    exe[n < 0 ? 0 : n] = '\0';
-    slash = strrchr(exe, '/');
-    if (folder[0] == '/' || slash == NULL) {
-        snprintf(out, room, "%s", folder);
-        return;
-    }
-    *slash = '\0';
-    for (; strncmp(folder, "../", 3) == 0; folder += 3) {
-        slash = strrchr(exe, '/');
-        if (slash != NULL)
-            *slash = '\0';
-    }
-    snprintf(out, room, "%s/%s", exe, folder);
+    program_installed(EPA2A_PLUGIN_DIR, out, room);
 }
 
 static enum epa_status add_asked(struct registry *registry, const char *folder, const char *what,
@@ -262,7 +225,7 @@ static enum epa_status add_files(struct registry *registry, const char *const *p
                         "plugins are found from where this program is, which /proc/self/exe does "
                         "not say: %s; mount /proc, or set EPA2A_PLUGIN_PATH",
                         strerror(errno));
-    if (find_build_tree(top, sizeof(top)))
+    if (program_build_tree(top, sizeof(top)))
         return add_build_tree(registry, top, err);
     registry_installed_folder(folder, sizeof(folder));
     return add_asked(registry, folder, NULL, err);
