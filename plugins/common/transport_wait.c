@@ -17,10 +17,10 @@
 
 enum {
     HUGE_PAGE = 2 << 20,
-    TOUCH_STEP = 64 << 20, /* between two looks at `aborted` */
+    TOUCH_STEP = 64 << 20, /* bytes between two checks of `aborted` */
 };
 
-/* plugins/transport/shm/README.md has the measurements behind the numbers. */
+/* plugins/transport/shm/README.md lists the measurements that justify these numbers. */
 struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wait_kind kind)
 {
     bool crowded = boot->world.local_size > boot->world.local_cores;
@@ -39,12 +39,12 @@ struct epa_wait_config wait_configure(const struct epa_bootstrap *boot, enum wai
 enum epa_status wait_reset(struct epa_bootstrap *boot, void *words, uint32_t n, size_t stride,
                            struct failure *out)
 {
-    enum epa_status status = boot->barrier(boot); /* nobody signals any more */
+    enum epa_status status = boot->barrier(boot); /* the last signal has arrived */
 
     if (status == EPA_OK) {
         for (uint32_t i = 0; i < n; i++)
             __atomic_store_n((uint64_t *)(void *)((char *)words + i * stride), 0, __ATOMIC_RELAXED);
-        status = boot->barrier(boot); /* nobody signals yet */
+        status = boot->barrier(boot); /* no rank signals before all are reset */
     }
     if (status != EPA_OK)
         *out = (struct failure){.at = FAILED_SET_UP, .status = status};
@@ -97,7 +97,7 @@ void wait_explain(const char *name, const struct epa_transport *t, struct epa_bo
     }
 }
 
-/* A line of /proc/self/maps: "7f00-7f80 rw-s 00001000 00:01 4711  /memfd:x
+/* Example of a line of /proc/self/maps: "7f00-7f80 rw-s 00001000 00:01 4711  /memfd:x
  * (deleted)". */
 
 bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
@@ -108,7 +108,7 @@ bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
     char line[512];
 
     if (maps == NULL || end < next)
-        bytes = end = next = UINT64_MAX; /* nothing is looked for, nothing is found */
+        bytes = end = next = UINT64_MAX; /* an empty or wrapping range matches no line */
     while (maps != NULL && next < end && fgets(line, sizeof(line), maps) != NULL) {
         uint64_t from, to, offset, inode;
         unsigned major, minor;
@@ -131,9 +131,9 @@ bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino)
     return next != UINT64_MAX && next >= end;
 }
 
-/* Huge pages, also where shmem_enabled is "never", that is, asking alone gives none. There is one
- * small page of each: the kernel wants one, and copies each that there is. What fails costs nothing
- * but the pages staying small. */
+/* Collapses small pages into huge pages, even if shmem_enabled is "never" and madvise() alone has
+ * no effect. The caller has touched one small page per huge page: the kernel requires at least one
+ * and copies each existing page. After a failure the pages stay small. */
 static void collapse(char *at, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += HUGE_PAGE)
@@ -154,7 +154,7 @@ enum epa_status touch_memory(const char *name, const struct epa_bootstrap *boot,
             collapse(memory + at, n);
         if (madvise(memory + at, n, MADV_POPULATE_WRITE) == 0)
             continue;
-        if (errno != EINVAL) /* not just an old kernel */
+        if (errno != EINVAL) /* EINVAL: the kernel is older than the flag */
             return epa_fail(err, EPA_ERR_NOMEM,
                             "%s: no memory for a heap of %" PRIu64 " bytes after %" PRIu64
                             " of them: %s",

@@ -1,5 +1,5 @@
-/* What the transports' waits share beyond epa2a/wait.h: how they wait, and what is kept of a
- * wait in vain so that explain() can name rank, signal, value seen and value wanted. */
+/* Waits of the transports: the waiting strategy, and the record of a failed wait, from which
+ * explain() names rank, signal, observed value and expected value. */
 #ifndef TRANSPORT_WAIT_H
 #define TRANSPORT_WAIT_H
 
@@ -16,23 +16,23 @@ enum failed_at {
     FAILED_SIGNAL,
     FAILED_BARRIER,
     FAILED_SET_UP,   /* the bootstrap failed while signals were reset */
-    FAILED_PROGRESS, /* another rank, while this one waited for nothing in particular */
-    FAILED_QUIET,    /* what was put is not in place */
-    FAILED_OTHER,    /* from here on each transport counts its own */
+    FAILED_PROGRESS, /* another rank failed while this rank was in progress() */
+    FAILED_QUIET,    /* quiet() did not complete the puts */
+    FAILED_OTHER,    /* first value that a transport may define itself */
 };
 
 struct failure {
     int at; /* enum failed_at, or the transport's own */
     enum epa_status status;
     enum epa_compare compare;
-    uint32_t signal, peer; /* peer: that is waited for, of a barrier or of puts */
+    uint32_t signal, peer; /* peer: the awaited rank of a barrier or of puts */
     uint64_t want, seen, waited_ns;
     uint32_t missing, first_missing; /* barrier: ranks that have not arrived, and the first */
-    const char *what;                /* a library's call that failed, and how */
+    const char *what;                /* name and error of the library call that failed */
     int code;
 };
 
-/* Auto: spins, but lets other ranks run at once where there are more ranks than cores. */
+/* WAIT_AUTO spins, but yields at once if the host has more ranks than cores. */
 struct epa_wait_config wait_configure(const struct epa_bootstrap *, enum wait_kind);
 
 static inline bool wait_reached(uint64_t seen, enum epa_compare compare, uint64_t want)
@@ -40,8 +40,8 @@ static inline bool wait_reached(uint64_t seen, enum epa_compare compare, uint64_
     return compare == EPA_EQ ? seen == want : seen >= want;
 }
 
-/* epa_wait_turn() of a wait for a signal, a barrier or puts: what `f` would be a failure of is
- * reported while the wait lasts. How it ended, and how long it took so far, is in `f`. */
+/* One step of a wait for a signal, a barrier or puts. The status page shows the object of the wait
+ * (from `f`) meanwhile. Stores the status and the waiting time so far in `f`. */
 static inline enum epa_status wait_turn(const struct epa_wait_config *config, struct epa_wait *wait,
                                         struct failure *f)
 {
@@ -59,9 +59,9 @@ static inline enum epa_status wait_turn(const struct epa_wait_config *config, st
     return f->status;
 }
 
-/* Polls `word` until it is what f->compare and f->want say. The clock is read only after a
- * burst of polls in vain: a signal that is there, or soon arrives, costs a load. A failure
- * fills the rest of `f`. */
+/* Polls `word` until it satisfies f->compare and f->want. Reads the clock only after a burst of
+ * unsuccessful polls, so a signal that has arrived costs one load. A failure fills the rest of
+ * `f`. */
 static inline enum epa_status wait_for_word(const struct epa_wait_config *config,
                                             const uint64_t *word, uint64_t timeout_ns,
                                             struct failure *f)
@@ -81,32 +81,32 @@ static inline enum epa_status wait_for_word(const struct epa_wait_config *config
     }
 }
 
-/* Of a barrier: rank `r` has not arrived. */
+/* Records that rank `r` has not arrived at the barrier. */
 static inline void wait_note_missing(struct failure *f, uint32_t r)
 {
     f->first_missing = f->missing++ == 0 || r < f->first_missing ? r : f->first_missing;
 }
 
-/* Resets this rank's `n` words, `stride` bytes apart, while nobody signals. */
+/* Collective: sets this rank's `n` words, `stride` bytes apart, to 0 between two barriers. */
 enum epa_status wait_reset(struct epa_bootstrap *, void *words, uint32_t n, size_t stride,
                            struct failure *out);
 
 /* ", when another rank had failed", or nothing. */
 const char *wait_why(const struct failure *);
 
-/* Explains what is no transport's own. `name`: of the transport. */
+/* Explains the failures below FAILED_OTHER. `name` is the name of the transport. */
 void wait_explain(const char *name, const struct epa_transport *, struct epa_bootstrap *,
                   const struct failure *, struct epa_error *);
 
-/* What this process has mapped: to check an address that somebody else named before it is used. */
+/* ---- mappings of this process, to check an address that a peer sent ---- */
 
-/* Whether all of [at, at + bytes) is one or several neighbouring shared mappings that may be read
- * and written, of one file. `ino` 0: of any file, else of that one on device `dev` (st_dev).
- * False, too, where there is no /proc. */
+/* Returns true if adjacent shared mappings of one file cover [at, at + bytes) with read and write
+ * access. The file has inode `ino` on device `dev` (st_dev); `ino` 0 accepts any file. Returns
+ * false without /proc. */
 bool maps_hold(const void *at, uint64_t bytes, uint64_t dev, uint64_t ino);
 
-/* First touch by the owner: memory of its own NUMA node, and no page faults later. `huge`: of huge
- * pages, if there are any. `name`: of the transport, for errors. */
+/* The owner touches its memory first: the pages are then on its own NUMA node, and later accesses
+ * cause no page faults. `huge` requests huge pages. Errors begin with `name`, the transport. */
 enum epa_status touch_memory(const char *name, const struct epa_bootstrap *, char *at,
                              uint64_t bytes, bool huge, struct epa_error *);
 

@@ -1,11 +1,11 @@
-/* The transport reorder: shm without every ordering that transport.h does not give. An algorithm
- * that relies on what shm happens to do fails here.
+/* The transport reorder: shm with only the ordering that transport.h guarantees. An algorithm that
+ * relies on a stronger ordering of shm fails here.
  *
- * Each put and each signal goes into a short queue. It lands piece by piece, last bytes
- * first, and out of turn, from a source that is read only then; and only while its rank is
- * inside a function that makes progress. Just the source's rank knows of the queue, so what
- * is left in it when the rank closes is lost. Ranks may be on several nodes, though shm below
- * is told of one: that is for ranks_per_node, which splits a host. */
+ * Each put and each signal enters a short queue of the sending rank. Operations leave the queue
+ * in random order and in pieces, last bytes first, while the sending rank is inside a function
+ * that makes progress. The source of a put is read at that moment. close() discards the rest of
+ * the queue. Ranks may be on several nodes (ranks_per_node splits a host); the shm below sees one
+ * node. */
 #include <epa2a/transport.h>
 
 #include <inttypes.h>
@@ -31,21 +31,21 @@ struct held {
     enum epa_signal_op op;
     uint64_t dst, value;
     const char *src;
-    size_t left;     /* of the payload, from its beginning */
-    uint64_t fences; /* to this peer, before this */
+    size_t left;     /* bytes of the payload still to copy, from its start */
+    uint64_t fences; /* fences to this peer before this operation */
 };
 
 struct reorder {
-    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_transport base; /* first member: reorder_of() casts the pointer back */
     struct epa_transport *inner;
     struct epa_bootstrap *boot;
     uint64_t random;
     uint32_t signals, room, n, busy;
     struct held held[ROOM];
-    uint64_t *fences; /* [size] so far */
+    uint64_t *fences; /* [size]: fences so far to each peer */
     char **peer_heap;
-    char **to;  /* [size] heaps that puts land in */
-    bool given; /* they are not shm's */
+    char **to;  /* [size]: the target heap of each peer */
+    bool given; /* the caller allocated the heaps, not shm */
     struct epa_error error;
 };
 
@@ -56,7 +56,7 @@ static struct reorder *reorder_of(struct epa_transport *t)
     return (struct reorder *)t;
 }
 
-/* 0 to n - 1 (xorshift64*). */
+/* Random number from 0 to n - 1 (xorshift64*). */
 static uint64_t draw(struct reorder *w, uint64_t n)
 {
     w->random ^= w->random >> 12;
@@ -65,8 +65,8 @@ static uint64_t draw(struct reorder *w, uint64_t n)
     return (w->random * 2685821657736338717u >> 16) % n;
 }
 
-/* Without EPA_TRANSPORT_THREADS two threads must not be in a transport at once. Nothing else
- * would detect a caller that breaks this. */
+/* This transport lacks EPA_TRANSPORT_THREADS, so two threads must not call it at once. No other
+ * check detects a caller that breaks this rule. */
 static struct reorder *enter(struct epa_transport *t)
 {
     struct reorder *w = reorder_of(t);
@@ -95,7 +95,7 @@ static bool is_held_by_fence(const struct reorder *w, const struct held *held)
     return false;
 }
 
-/* A moment in which a peer can look at a signal whose neighbours have yet to come. */
+/* Delays the next piece, so that a peer can read a signal while earlier puts are incomplete. */
 static void dawdle(struct reorder *w)
 {
     uint64_t end = epa_now_ns() + draw(w, DAWDLE_NS);
@@ -105,7 +105,7 @@ static void dawdle(struct reorder *w)
     while (epa_now_ns() < end);
 }
 
-/* Lets one piece of what is held land. */
+/* Delivers one piece of a random operation of the queue. */
 static void land(struct reorder *w)
 {
     struct epa_transport *inner = w->inner;
@@ -113,7 +113,7 @@ static void land(struct reorder *w)
     struct held *held;
     char *to;
 
-    while (is_held_by_fence(w, &w->held[i])) /* what has fewest fences is not */
+    while (is_held_by_fence(w, &w->held[i])) /* ends: the operation with fewest fences is free */
         i = (i + 1) % w->n;
     held = &w->held[i];
     to = w->to[held->peer] + held->dst;
@@ -121,8 +121,8 @@ static void land(struct reorder *w)
         uint64_t word;
 
         memcpy(&word, held->src, sizeof(word));
-        /* Release: pairs with the acquire of who polls it, as a signal; what it was put after is in
-         * place. */
+        /* Release: pairs with the acquire of the rank that polls this word. Operations before the
+         * preceding fence are complete. */
         __atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELEASE);
         held->left = 0;
     } else if (held->left != 0) {
@@ -178,7 +178,7 @@ static enum epa_status hold(struct epa_transport *t, const struct held *held)
         return leave(w, EPA_AGAIN);
     w->held[w->n] = *held;
     w->held[w->n++].fences = w->fences[held->peer];
-    if (draw(w, 4) == 0) /* some things do begin at once */
+    if (draw(w, 4) == 0) /* a quarter of the operations start at once */
         land(w);
     return leave(w, EPA_OK);
 }
@@ -279,7 +279,7 @@ static enum epa_status progress(struct epa_transport *t)
     return leave(w, epa_aborted(w->boot) ? EPA_ERR_ABORTED : EPA_OK);
 }
 
-/* Keeps what the transport below says of its failure: it is the last one. */
+/* Stores the error text of the transport below, whose failure is now the last one. */
 static enum epa_status inner_leave(struct reorder *w, enum epa_status status)
 {
     if (status != EPA_OK) {
@@ -351,8 +351,8 @@ static bool reaches(const struct reorder *w, int peers, uint32_t r)
            (peers == PEERS_NODE && epa_same_node(&w->boot->world, r));
 }
 
-/* The own heap is always in reach; `pair` adds the rank whose number differs in the last
- * bit, so that a rank has peers of both kinds. */
+/* peer_heap[] always holds this rank's own heap. `pair` adds the rank whose number differs in the
+ * last bit, so that a rank has peers with and without load/store access. */
 static void set_base(struct reorder *w, const struct config *config)
 {
     const struct epa_transport *inner = w->inner;
@@ -367,9 +367,9 @@ static void set_base(struct reorder *w, const struct config *config)
     w->base.peer_heap = w->peer_heap;
 }
 
-/* ---- a heap that the caller has ---- */
+/* ---- heaps of the caller ---- */
 
-/* Who is where; heaps of one process reach each other. */
+/* Process and heap of a rank. Ranks of one process reach each other's heaps. */
 struct place {
     int64_t pid;
     char *heap;
@@ -387,8 +387,10 @@ static enum epa_status places_meet(struct epa_bootstrap *boot, char *heap, struc
         boot->explain(boot, err);
     for (uint32_t r = 0; r < boot->world.size && status == EPA_OK; r++)
         if (all[r].pid != mine.pid)
-            status = epa_fail(err, EPA_ERR_UNSUPPORTED,
-                              "reorder takes memory of others where ranks are threads alone");
+            status =
+                epa_fail(err, EPA_ERR_UNSUPPORTED,
+                         "reorder accepts a heap of the caller only if all ranks are threads of "
+                         "one process");
     *out = status == EPA_OK ? all : NULL;
     if (status != EPA_OK)
         free(all);
@@ -403,7 +405,7 @@ static enum epa_status takes(struct epa_bootstrap *boot, const void *config, enu
 
     (void)config;
     if (memory != EPA_MEMORY_HOST)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "reorder takes memory of hosts alone");
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "reorder accepts heaps in host memory only");
     status = boot != NULL ? places_meet(boot, NULL, &places, err) : EPA_OK;
     free(places);
     return status;
@@ -459,7 +461,7 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
         status = epa_fail(err, EPA_ERR_NOMEM, "reorder: no memory for %u ranks", size);
     else
         status = EPA_OK;
-    if (status == EPA_OK) { /* shm looks at the world as it opens */
+    if (status == EPA_OK) { /* shm reads the world in open() only */
         world->local_rank = world->rank;
         world->local_size = size;
         world->node = NULL;
@@ -490,12 +492,12 @@ static const struct epa_choice peers[] = {
 static const struct config defaults = {.seed = 1, .room = 16, .peers = PEERS_NONE};
 
 static const struct epa_option options[] = {
-    {.name = "seed", EPA_U64(struct config, seed), .help = "of what lands when"},
+    {.name = "seed", EPA_U64(struct config, seed), .help = "seed of the random delivery order"},
     {.name = "room",
      EPA_U32(struct config, room),
      .min = 1,
      .max = ROOM,
-     .help = "operations held back at most; one more must try again"},
+     .help = "capacity of the queue in operations; a full queue returns EPA_AGAIN"},
     {.name = "peers",
      EPA_CHOICE(struct config, peers),
      .choices = peers,

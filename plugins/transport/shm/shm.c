@@ -1,7 +1,7 @@
-/* Shared-memory transport: the ranks of one node, plain loads and stores.
+/* Shared-memory transport: plain loads and stores between the ranks of one node.
  *
- * What orders everything: a signal is raised by a release and seen by an acquire. Where the
- * memory comes from is in segments.c. */
+ * Signals order all data: the sender raises a signal with release semantics and the receiver reads
+ * the signal with acquire semantics. segments.c allocates and maps the memory. */
 #include "../../common/segments.h"
 #include "../../common/transport_wait.h"
 
@@ -22,14 +22,14 @@ struct config {
 };
 
 struct shm {
-    struct epa_transport base; /* first: a pointer to it is one to all of this */
+    struct epa_transport base; /* first member: shm_of() casts the pointer back */
     struct epa_bootstrap *boot;
     struct segments segments;
     struct peer *peer; /* segments.peer */
     char **peer_heap;
     struct epa_wait_config wait;
-    uint64_t barriers;       /* begun by this rank */
-    pthread_mutex_t failing; /* several threads may fail at once */
+    uint64_t barriers;       /* number of barriers that this rank has entered */
+    pthread_mutex_t failing; /* guards `failure`: several threads may fail at once */
     struct failure failure;
 };
 
@@ -42,7 +42,7 @@ static void put_bytes(const struct epa_transport *t, uint64_t dst, const void *s
                       uint32_t peer)
 {
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
-    if (bytes != 0) /* src may be NULL then */
+    if (bytes != 0) /* an empty put may pass src == NULL, which memcpy() forbids */
         memcpy(t->peer_heap[peer] + dst, src, bytes);
 }
 
@@ -60,8 +60,8 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, ui
     uint64_t *word = &s->peer[peer].segment->signal[signal].word;
 
     assert(signal < s->segments.params.signals && peer < t->size);
-    /* Release: pairs with the acquire in wait_for_word() and read_signal(); what this rank stored
-     * before, by put or by itself, is in place for whoever sees the value. */
+    /* Release: pairs with the acquire in wait_for_word() and read_signal(). A rank that reads the
+     * value also sees all earlier stores and puts of this rank. */
     if (op == EPA_SIGNAL_ADD)
         __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
     else
@@ -77,8 +77,8 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     return raise_signal(t, signal, value, op, peer);
 }
 
-/* Nothing to do: data may be read only after a signal, and each signal is a release. Who
- * used streaming stores through peer_heap has drained them himself. */
+/* A fence needs no work: peers read data only after a signal, and each signal is a release. A
+ * caller that used streaming stores through peer_heap has already drained these stores. */
 static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 {
     (void)t;
@@ -86,10 +86,10 @@ static enum epa_status fence(struct epa_transport *t, uint32_t peer)
     return EPA_OK;
 }
 
-/* Copies are done when put() returns, but may sit in the store buffer. "In place" means
- * that what this rank reads next is read after all others can see what it wrote, which
- * acquire and release do not give; two ranks that signal each other, quiet and read would
- * both see 0. */
+/* put() has finished its copy, but the store buffer may still hold the bytes. quiet() guarantees
+ * that all peers see the stores before this rank reads again. Acquire and release do not order a
+ * store before a later load: two ranks that signal each other, call quiet() and read would both
+ * see 0. */
 static enum epa_status quiet(struct epa_transport *t)
 {
     (void)t;
@@ -130,7 +130,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
 
 static enum epa_status progress(struct epa_transport *t)
 {
-    /* nothing is ever under way */
+    /* puts are complete when put() returns */
     return epa_aborted(shm_of(t)->boot) ? EPA_ERR_ABORTED : EPA_OK;
 }
 
