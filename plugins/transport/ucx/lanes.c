@@ -1,9 +1,9 @@
-/* See lanes.h. Of UCX 1.13 to 1.18, where the numbers are of lanes:
+/* See lanes.h. Example of the text of UCX 1.13 to 1.18, in which the numbers name lanes:
  *     #   lane[0]:  1:posix/memory.0 md[1]   -> md[1]/posix/sysdev[255] amo#0 am am_bw#0
  *     #   lane[1]:  2:tcp/eth0.0 md[2]       -> md[2]/tcp/sysdev[255] am_bw#1 wireup
  *     #        put[0]: 0..<short>..4294967296..<bcopy>..(inf)
- * A lane has a line put[] where its transport writes into the memory of peers by itself. Those
- * protocols that put from memory of GPUs have no such lines; their lanes have rma_bw. */
+ * A lane has a line put[] if its transport writes into the memory of peers without the peer's CPU.
+ * Protocols that put from GPU memory print no such line; their lanes show rma_bw. */
 #include "lanes.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static void read_lane(const char *line, struct lane *lanes)
 
     if (at == NULL || sscanf(at, "lane[%u]: %*u:%47s", &lane, name) != 2 || lane >= LANES)
         return;
-    path = strrchr(name, '.'); /* of several over one device; a VLAN has a dot, too */
+    path = strrchr(name, '.'); /* number of a path over one device; a VLAN name has a dot, too */
     if (path != NULL)
         *path = '\0';
     memcpy(lanes[lane].name, name, NAME);
@@ -137,7 +137,7 @@ enum epa_status cards_check(const struct card *cards, uint32_t ranks, uint32_t m
                             "the same",
                             r, card->version[0], card->version[1], me, mine->version[0],
                             mine->version[1]);
-        /* UCX (1.13 to 1.22) writes a segment that is longer past the end of its buffer. */
+        /* UCX (1.13 to 1.22) writes a longer segment past the end of its buffer. */
         if (strncmp(card->tcp_segments, mine->tcp_segments, sizeof(card->tcp_segments)) != 0)
             return epa_fail(err, EPA_ERR_CONFIG,
                             "ucx: rank %u has other TCP segments than rank %u; all ranks need the "

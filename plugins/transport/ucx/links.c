@@ -1,5 +1,5 @@
-/* Endpoints. Each rank sends all others the address of its worker, the address of its region and
- * its key; then it has an endpoint to each, and a pointer to each region that UCX can map. */
+/* Endpoints. Each rank sends the address of its worker, the address of its region and its key to
+ * all others, creates an endpoint to each, and gets a pointer to each region that UCX can map. */
 #include "ucx.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ void links_lose(struct peer *peer, ucs_status_t status)
     __atomic_store_n(&u->lost, peer, __ATOMIC_RELEASE);
 }
 
-/* Called by UCX within its progress, so under the lock. */
+/* Error handler. UCX calls it inside ucp_worker_progress(), hence under the lock. */
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
@@ -83,7 +83,7 @@ static enum epa_status create_endpoint(struct peer *peer, const char *address, b
     return EPA_OK;
 }
 
-/* With a helper thread by force: by now each peer has received all messages. */
+/* Closes endpoints, by force if there is a helper thread: every peer has received all messages. */
 static void close_endpoints(struct ucx *u)
 {
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -117,8 +117,8 @@ static enum epa_status agree(struct ucx *u, enum epa_status mine)
     return status;
 }
 
-/* An endpoint that tells of a dead peer is not to be had over every transport, and all ranks
- * need the same kind. */
+/* Creates endpoints that report a dead peer if every rank's transports support them. All ranks need
+ * the same kind of endpoint. */
 static enum epa_status create_endpoints(struct ucx *u, const char *papers, size_t stride,
                                         bool watched, struct epa_error *err)
 {
@@ -164,11 +164,11 @@ static enum epa_status unpack_keys(struct ucx *u, const char *papers, size_t str
                             u->base.rank, r, ucs_status_string(ucs));
         if (u->config.direct && !u->region.given && epa_same_node(&u->boot->world, r) &&
             ucp_rkey_ptr(peer->rkey, peer->remote, &at) == UCS_OK) {
-            /* It adds what the peer says to what it has mapped, wherever that leads. */
+            /* ucp_rkey_ptr() adds the peer's address to a mapping without a bounds check. */
             if (!maps_hold(at, u->region.bytes, 0, 0))
                 return epa_fail(err, EPA_ERR_SYSTEM,
-                                "ucx: what rank %u says is the address of its memory is not "
-                                "shared with rank %u; transport.direct: false does without",
+                                "ucx: rank %u sent an address of its memory that is not shared "
+                                "with rank %u; transport.direct: false avoids direct stores",
                                 r, u->base.rank);
             peer->map = at;
         }
@@ -184,7 +184,7 @@ static enum epa_status use_keys(struct ucx *u, const char *papers, size_t stride
 
     if (mine != EPA_OK)
         return mine;
-    return status == EPA_AGAIN ? EPA_ERR_ABORTED : status; /* that one says why */
+    return status == EPA_AGAIN ? EPA_ERR_ABORTED : status; /* the failed rank reports the reason */
 }
 
 static void read_lanes(struct peer *peer)
@@ -198,10 +198,10 @@ static void read_lanes(struct peer *peer)
         fclose(stream);
     }
     peer->lanes = lanes_read(text != NULL ? text : "");
-    if (peer->ucx->region.on_gpu) /* else it is refused */
+    if (peer->ucx->region.on_gpu) /* link_all() refuses peers without RDMA */
         peer->lanes.puts = peer->lanes.rdma;
     peer->split = peer->lanes.puts && !peer->lanes.additions;
-    /* A message is executed by the CPU. */
+    /* The CPU executes messages, so a heap on a GPU gets none. */
     peer->messages = !peer->lanes.puts && !peer->ucx->region.on_gpu &&
                      strncmp(peer->lanes.names, "tcp/", 4) == 0 &&
                      strchr(peer->lanes.names, ',') == NULL && region_segments_are_long();
@@ -225,15 +225,15 @@ static enum epa_status link_all(struct ucx *u, const char *papers, size_t stride
             read_lanes(&u->peer[r]);
         if (r != u->base.rank && u->region.on_gpu && !u->peer[r].lanes.rdma)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                            "ucx: rank %u reaches rank %u by %s, and not by one RDMA device alone, "
-                            "as memory of GPUs has to be; set transport.direct: off",
+                            "ucx: rank %u reaches rank %u by %s; GPU memory requires a single RDMA "
+                            "device; set transport.direct: off",
                             u->base.rank, r, u->peer[r].lanes.names);
         u->all_mapped = u->all_mapped && u->peer[r].map != NULL;
     }
     return EPA_OK;
 }
 
-/* Second round: papers of all, each as long as the longest. */
+/* Second round: gathers the papers of all ranks, padded to the longest. */
 static enum epa_status exchange(struct ucx *u, const struct papers *mine, const struct card *cards,
                                 struct epa_error *err)
 {
@@ -242,8 +242,8 @@ static enum epa_status exchange(struct ucx *u, const struct papers *mine, const 
     enum epa_status status;
 
     own = calloc(1, stride);
-    /* UCX does not take the length of a key; the room behind the last key bounds what it reads
-     * of an invalid one. */
+    /* UCX takes no length of a key. The room behind the last key keeps UCX inside the buffer if the
+     * key is invalid. */
     all = calloc(1, u->base.size * stride + CARD_KEY_MOST);
     if (own == NULL || all == NULL) {
         status = epa_fail(err, EPA_ERR_NOMEM, "ucx: no memory for %u ranks", u->base.size);

@@ -1,5 +1,5 @@
-/* Opening and the options, what the transport says of itself, and what becomes of the messages of
- * UCX. */
+/* Options, open(), describe() and explain() of the transport, and the handler of UCX's log
+ * messages. */
 #include "ucx.h"
 
 #include <inttypes.h>
@@ -9,12 +9,12 @@
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/log_def.h>
 
-/* ---- what UCX prints: to standard output by default, where results belong ---- */
+/* ---- UCX's log messages, which UCX prints to standard output by default ---- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int muted; /* ranks as threads come to it together; relaxed */
+static int muted; /* shared by ranks as threads; relaxed atomics */
 
-/* UCX itself goes on with what goes to a file of the user's, and with what ends the process. */
+/* UCX itself continues with messages to a log file of the user and with fatal messages. */
 static ucs_log_func_rc_t print(const char *file, unsigned line, const char *function,
                                ucs_log_level_t level, const ucs_log_component_config_t *component,
                                const char *format, va_list args)
@@ -26,7 +26,7 @@ static ucs_log_func_rc_t print(const char *file, unsigned line, const char *func
     (void)function;
     if (level <= ucs_global_opts.log_level_trigger || ucs_global_opts.log_file[0] != '\0')
         return UCS_LOG_FUNC_RC_CONTINUE;
-    /* That no transport took what region.c sets for some of them. */
+    /* "invalid configuration": region.c sets values for transports that UCX may not have loaded. */
     if (__atomic_load_n(&muted, __ATOMIC_RELAXED) > 0 ||
         strncmp(format, "invalid configuration", 21) == 0)
         return UCS_LOG_FUNC_RC_STOP;
@@ -63,7 +63,7 @@ static uint32_t count_mapped(const struct ucx *u)
     return n;
 }
 
-/* Peers that are reached as `peer` is; 0 if an earlier one is, too. */
+/* Number of peers with the same lanes as `peer`; 0 if an earlier peer has them, too. */
 static uint32_t count_like(const struct ucx *u, uint32_t peer)
 {
     uint32_t n = 0;
@@ -130,8 +130,8 @@ static void explain_quiet(const struct ucx *u, const struct failure *f, const ch
     if (f->peer != EPA_WAIT_NOBODY)
         snprintf(whom, sizeof(whom), "for rank %u ", f->peer);
     (void)epa_fail(err, f->status,
-                   "ucx: rank %u waited %.3f s %suntil what it had put was in place, %u "
-                   "requests under way%s%s",
+                   "ucx: rank %u waited %.3f s %sfor the completion of its puts, %u "
+                   "requests in flight%s%s",
                    u->base.rank, (double)f->waited_ns * 1e-9, whom, u->outstanding,
                    f->code != UCS_OK ? ": " : why,
                    f->code != UCS_OK ? ucs_status_string((ucs_status_t)f->code) : "");
@@ -214,7 +214,7 @@ static void set_base(struct ucx *u)
     u->base.peer_heap = u->peer_heap;
 }
 
-/* Whether a peer may need progress of this rank at any time. */
+/* Returns true if a peer may need progress of this rank at any time. */
 static bool needs_helper(const struct ucx *u)
 {
     bool emulated = false;
@@ -229,8 +229,8 @@ static bool needs_helper(const struct ucx *u)
            (u->config.progress == PROGRESS_AUTO && emulated);
 }
 
-/* The barrier makes connections, which both ends must be awake for; from then on the helper
- * is. */
+/* The barrier creates the connections, for which both ends must make progress. The helper thread
+ * starts afterwards. */
 static enum epa_status meet(struct ucx *u, struct epa_error *err)
 {
     uint64_t timeout_ns = u->limit_ns > u->boot->set_up_ns ? u->limit_ns : u->boot->set_up_ns;
@@ -296,7 +296,7 @@ static const struct epa_option options[] = {
      EPA_STRING(struct config, devices),
      .help = "network devices, as UCX_NET_DEVICES: \"eth0\", \"mlx5_0:1\"; \"\": "
              "UCX_NET_DEVICES, or RDMA and the interface that leads to rank 0. Who reaches them "
-             "writes to ranks' memory: for networks that one trusts"},
+             "writes to ranks' memory: use it on trusted networks only"},
     {.name = "direct",
      EPA_BOOL(struct config, direct),
      .help = "store directly into the memory of ranks of this node, where UCX can map "
@@ -322,7 +322,7 @@ static const struct epa_option options[] = {
 EPA_PLUGIN_EXPORT
 const struct epa_transport_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_TRANSPORT, struct epa_transport_plugin), .name = "ucx",
-               .summary = "UCX: shared memory, TCP or RDMA, whatever it finds",
+               .summary = "UCX: shared memory, TCP or RDMA, as available",
                .options = {options, sizeof(struct config), &defaults}},
     .flags = FLAGS | EPA_TRANSPORT_LOAD_STORE,
     .memory = EPA_MEMORY_HOST,

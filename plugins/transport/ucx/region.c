@@ -1,5 +1,6 @@
-/* A rank's UCX and its memory: what UCX may use, where it listens, and what is registered. UCX
- * allocates the memory, so that peers of the same host can map it, unless it is the caller's. */
+/* The UCX context and the memory of a rank: allowed transports, the interface of the listener, and
+ * memory registration. UCX allocates the memory, so that peers of the same host can map it, unless
+ * the caller passes a heap. */
 #include "ucx.h"
 
 #include <glob.h>
@@ -19,12 +20,12 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* ---- where UCX listens ----
+/* ---- interface of the listener ----
  *
- * UCX executes what anybody sends to it: a TCP port that it listens at is open to every user of
- * every host that reaches it, and System V segments, its first choice for memory, to all of the
- * user's group. So ranks of one host have neither, and over a network it listens at one interface.
- * RDMA devices have no listener, and are all used. */
+ * UCX executes messages of any sender. A TCP listener accepts every user of every host that reaches
+ * it, and System V segments, UCX's first choice for memory, are open to the user's group. Ranks of
+ * one host therefore use neither, and ranks of several hosts listen on one interface only. RDMA
+ * devices have no listener, so ranks use every device. */
 
 enum { DEVICES = 512 };
 
@@ -35,7 +36,7 @@ static void add_device(char *list, const char *name)
     snprintf(list + n, DEVICES - n, "%s%s", n > 0 ? "," : "", name);
 }
 
-/* "mlx5_0:1,mlx5_1:1": ports that are up. */
+/* Appends the ports that are up: "mlx5_0:1,mlx5_1:1". */
 static void add_rdma_ports(char *list)
 {
     static const char up[] = "/sys/class/infiniband/*/ports/*/state";
@@ -60,15 +61,16 @@ static void add_rdma_ports(char *list)
     globfree(&found);
 }
 
-/* Settings that the user leaves to us: `tls` and `devices` are "" if UCX_* in the environment
+/* Settings that the user left open. `tls` and `devices` are "" if UCX_* in the environment
  * decides. */
 struct choice {
-    const char *tls, *send, *receive; /* send, receive: TCP segments; NULL: UCX's */
+    const char *tls, *send, *receive; /* send, receive: TCP segment sizes; NULL: UCX's defaults */
     char devices[DEVICES];
 };
 
-/* A put over TCP is cut into segments. Each is a system call here and two at the peer, which reads
- * and acknowledges it, and UCX's 8 KiB make that most of the time. Receivers take two at a time. */
+/* UCX cuts a put over TCP into segments. A segment costs one system call here and two at the peer,
+ * which reads and acknowledges it. With UCX's default of 8 KiB these calls take most of the time.
+ * Receivers read two segments at a time. */
 static const char tcp_send[] = "128k", tcp_receive[] = "256k";
 
 void region_segments(const char **send, const char **receive)
@@ -93,8 +95,8 @@ static enum epa_status choose(const struct config *config, const char *interface
         return EPA_OK;
     if (interface != NULL && interface[0] == '\0')
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ucx: it is not known which network interface leads to rank 0, and UCX is "
-                        "to listen at no other; name it: --set transport.devices=eth0");
+                        "ucx: cannot find the network interface that leads to rank 0; UCX must "
+                        "listen on this interface only; name it: --set transport.devices=eth0");
     add_device(out->devices, interface == NULL ? "lo" : interface);
     add_rdma_ports(out->devices);
     return EPA_OK;
@@ -115,8 +117,8 @@ bool region_segments_are_long(void)
     return bytes >= 128 << 10;
 }
 
-/* Owned by the caller; NULL: cannot be. An option counts where it is given, else UCX_* of
- * the environment does, else choose(). */
+/* Returns the configuration, which the caller releases, or NULL with an error. Priority: an option
+ * of the experiment, then UCX_* in the environment, then choose(). */
 static ucp_config_t *read_config(const struct choice *config, bool on_gpu, struct epa_error *err)
 {
     const struct {
@@ -125,21 +127,21 @@ static ucp_config_t *read_config(const struct choice *config, bool on_gpu, struc
     } set[] = {
         {"TLS", config->tls, true},
         {"NET_DEVICES", config->devices, true},
-        /* Additions must be atomic with those of ranks that map this memory. */
+        /* Additions must be atomic with the CPU additions of ranks that map this memory. */
         {"ATOMIC_MODE", "cpu", true},
-        /* From 1.16 on UCX has other protocols by default. They have no additions by the peer's CPU
-         * over endpoints that tell of dead peers, and a fence between them, as one of FENCE_MODE
-         * strong, is a flush without a time limit: a peer that is stopped would hold it for ever.
-         * 1.13 knows no FENCE_MODE, and needs none. But only they put from memory of GPUs: the
-         * others have the CPU read what is short. */
+        /* UCX 1.16 and later use the new protocols (PROTO_ENABLE) by default. These protocols have
+         * no additions by the peer's CPU over endpoints that report dead peers. Their fence, and a
+         * fence with FENCE_MODE strong, is a flush without a time limit: a stopped peer would block
+         * it forever. UCX 1.13 has no FENCE_MODE and needs none. Puts from GPU memory require the
+         * new protocols: the old ones let the CPU read short sources. */
         {"PROTO_ENABLE", on_gpu ? "y" : "n", true},
         {"FENCE_MODE", "weak", false},
-        /* Data and the signal behind them by one lane, where such a fence orders both. */
+        /* One lane carries data and the following signal, so that a weak fence orders both. */
         {"MAX_RMA_RAILS", on_gpu ? "1" : NULL, false},
         {"MAX_RNDV_RAILS", on_gpu ? "1" : NULL, false},
-        /* Else no endpoint that tells of dead peers could use shared memory. */
+        /* Without this setting, endpoints that report dead peers cannot use shared memory. */
         {"MM_ERROR_HANDLING", "y", false},
-        /* Without the prefix before 1.17, where no other transport has such names. */
+        /* UCX before 1.17 has these names without a prefix; only TCP uses them. */
         {"TX_SEG_SIZE", config->send, false},
         {"RX_SEG_SIZE", config->receive, false},
         {"TCP_TX_SEG_SIZE", config->send, false},
@@ -157,7 +159,7 @@ static ucp_config_t *read_config(const struct choice *config, bool on_gpu, struc
             continue;
         ucs = ucp_config_modify(out, set[i].name, set[i].value);
         if (ucs != UCS_OK && set[i].must) {
-            (void)epa_fail(err, EPA_ERR_CONFIG, "ucx: UCX does not take %s=%s: %s", set[i].name,
+            (void)epa_fail(err, EPA_ERR_CONFIG, "ucx: UCX rejects %s=%s: %s", set[i].name,
                            set[i].value, ucs_status_string(ucs));
             ucp_config_release(out);
             return NULL;
@@ -189,14 +191,14 @@ static enum epa_status create_context(struct ucx *u, struct epa_error *err)
     if (ucs != UCS_OK)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "ucx: ucp_init (tls \"%s\", devices \"%s\"; \"\" leaves it to UCX_* "
-                        "and UCX): %s; `ucx_info -d` lists what there is",
+                        "and UCX): %s; `ucx_info -d` lists transports and devices",
                         choice.tls, choice.devices, ucs_status_string(ucs));
     return EPA_OK;
 }
 
 static enum epa_status create_worker(struct ucx *u, struct epa_error *err)
 {
-    /* The helper comes in, too, but never while this rank is in. */
+    /* The helper thread uses the worker, too, but never at the same time as this rank. */
     const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     ucs_status_t ucs = ucp_worker_create(u->context, &params, &u->worker);
@@ -226,7 +228,7 @@ static enum epa_status explain_map(const struct ucx *u, ucs_status_t ucs, struct
                     u->region.bytes, u->signals, ucs_status_string(ucs), hint);
 }
 
-/* Memory that UCX does not allocate. */
+/* Registers memory of the caller. */
 static ucs_status_t map_given(struct ucx *u, void *at, uint64_t bytes, bool on_gpu, ucp_mem_h *out)
 {
     const ucp_mem_map_params_t params = {
@@ -240,7 +242,7 @@ static ucs_status_t map_given(struct ucx *u, void *at, uint64_t bytes, bool on_g
     return ucp_mem_map(u->context, &params, out);
 }
 
-/* Signals and heap both, so that UCX has one way to both and puts are in order with signals. */
+/* Maps signals and heap, so that one lane reaches both and orders puts with signals. */
 static enum epa_status map_with_heap(struct ucx *u, void *heap, struct epa_error *err)
 {
     ucs_status_t ucs;
@@ -314,7 +316,7 @@ void region_finish(struct ucx *u)
         ucp_cleanup(u->context);
 }
 
-/* A device of the network that writes by itself: rc or dc of InfiniBand and RoCE. */
+/* Returns true if UCX has a device with RDMA writes: rc or dc over InfiniBand or RoCE. */
 static bool has_rdma(ucp_context_h context)
 {
     char *text = NULL, choices[1024];
@@ -330,14 +332,14 @@ static bool has_rdma(ucp_context_h context)
     return strstr(choices, "rc_") != NULL || strstr(choices, "dc_") != NULL;
 }
 
-/* Memory of GPUs is put to by RDMA alone: UCX would have the peer's CPU copy it elsewhere, and a
- * kernel that polls would not see such copies in order. */
+/* Puts into GPU memory require RDMA. Over other transports UCX lets the peer's CPU copy the data,
+ * and a polling kernel would see such copies out of order. */
 enum epa_status region_takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
                              struct epa_error *err)
 {
-    enum { PUTS_OF_GPUS = 16 }; /* UCX 1.16: from then on its protocols put from memory of GPUs */
+    enum { PUTS_OF_GPUS = 16 }; /* UCX 1.16: first version whose protocols put from GPU memory */
     unsigned major, minor, release;
-    /* As between hosts, so that it looks at all that it has. */
+    /* A world of several hosts, so that UCX examines all its devices. */
     struct epa_bootstrap none = {.world = {.size = 1, .local_size = 1, .interface = "lo"}};
     struct ucx u = {.boot = boot != NULL ? boot : &none, .config = *(const struct config *)config};
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};

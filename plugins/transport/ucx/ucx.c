@@ -1,7 +1,7 @@
-/* The functions of the data path. See README.md for what orders what.
+/* The functions of the data path. README.md describes the ordering rules.
  *
- * A peer whose memory UCX has mapped is reached by this CPU's stores alone, as in shm; any
- * other by UCX alone. So there is one order towards each peer. */
+ * This CPU's stores reach a peer whose memory UCX has mapped, as in shm. UCX alone reaches any
+ * other peer. Each peer therefore sees one order. */
 #include "ucx.h"
 
 #include <assert.h>
@@ -9,13 +9,14 @@
 #include <string.h>
 
 enum {
-    STARTS = 64, /* operations between two turns of progress: acknowledgements come in */
+    STARTS = 64, /* operations between two calls of progress, which receives acknowledgements */
     MESSAGE_ID = 1,
-    MESSAGE_MOST = 120 << 10, /* bytes of payload: with headers, a segment of region.c */
+    MESSAGE_MOST = 120 << 10, /* bytes of payload; with headers it fits a segment of region.c */
 };
 
-/* Called by UCX within its progress or within what was started, so under the lock. */
-static void settle(struct peer *peer, void *request, ucs_status_t ucs)
+/* Completion callback. UCX calls it inside progress or inside the starting call, hence under the
+ * lock. */
+static void complete_request(struct peer *peer, void *request, ucs_status_t ucs)
 {
     peer->ucx->outstanding--;
     if (ucs != UCS_OK)
@@ -25,7 +26,7 @@ static void settle(struct peer *peer, void *request, ucs_status_t ucs)
 
 static void put_done(void *request, ucs_status_t ucs, void *arg)
 {
-    settle(arg, request, ucs);
+    complete_request(arg, request, ucs);
 }
 
 static void free_value(struct value *value)
@@ -40,11 +41,11 @@ static void value_done(void *request, ucs_status_t ucs, void *arg)
 {
     struct value *value = arg;
 
-    settle(value->peer, request, ucs);
+    complete_request(value->peer, request, ucs);
     free_value(value);
 }
 
-/* Whether `n` more may be started. */
+/* Returns true if `n` more operations may be started. */
 static bool has_room(struct ucx *u, const struct peer *peer, uint32_t n)
 {
     if (u->outstanding + n > u->config.outstanding || u->started >= STARTS)
@@ -53,8 +54,8 @@ static bool has_room(struct ucx *u, const struct peer *peer, uint32_t n)
     return u->outstanding + n <= u->config.outstanding && peer->lost == UCS_OK;
 }
 
-/* Counts what UCX could not finish at once. That an endpoint has failed is no error yet:
- * trying again ends in progress(), which knows whether the launcher has a better story. */
+/* Counts a request that UCX did not complete at once. A failed endpoint is not an error yet: the
+ * retry reaches progress(), which prefers the launcher's explanation. */
 static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const char *what)
 {
     struct ucx *u = peer->ucx;
@@ -78,7 +79,7 @@ static enum epa_status count(struct peer *peer, ucs_status_ptr_t request, const 
     return EPA_ERR_SYSTEM;
 }
 
-/* `at`: of the heap. */
+/* `at` is an offset of the heap. */
 static enum epa_status start_ucx_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
 {
     const ucp_request_param_t param = {.op_attr_mask =
@@ -94,7 +95,7 @@ static enum epa_status start_ucx_put(struct peer *peer, uint64_t at, const void 
                  "ucp_put_nbx");
 }
 
-/* A value for each outstanding request: has_room() has seen that one is free. */
+/* Takes a free value for the request: has_room() has checked that there is one. */
 static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t value,
                                    enum epa_signal_op op)
 {
@@ -128,9 +129,10 @@ static enum epa_status start_value(struct peer *peer, uint64_t at, uint64_t valu
 
 /* ---- messages ----
  *
- * Over TCP a put of UCX is a message that the peer executes and acknowledges with another, and so
- * is a signal. A message of ours is both, and not acknowledged: quiet() asks each peer at the end
- * of the stream. Both kinds are in one stream, and executed in its order. */
+ * Over TCP, UCX sends a put as a message that the peer executes and acknowledges with another
+ * message; a signal costs the same. A message of this file carries both and needs no
+ * acknowledgement: quiet() asks each peer once, at the end of the stream. One stream carries both
+ * kinds, and the peer executes them in order. */
 
 static enum epa_status start_message(struct peer *peer, struct message message, const void *src,
                                      size_t bytes)
@@ -161,15 +163,15 @@ static void store_value(char *base, uint64_t at, uint64_t value, enum epa_signal
 {
     uint64_t *word = (uint64_t *)(void *)(base + at);
 
-    /* Release: pairs with the acquire in poll_word() and read_signal(); what this rank stored
-     * before, by put or by itself, is in place for whoever sees the value. */
+    /* Release: pairs with the acquire in poll_word() and read_signal(). A rank that reads the value
+     * also sees all earlier stores and puts of this rank. */
     if (op == EPA_SIGNAL_ADD)
         __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
     else
         __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-/* Called by UCX within its progress. What no peer of ours sends is dropped. */
+/* Receives a message. UCX calls it inside progress. Drops messages with invalid offsets. */
 static ucs_status_t execute_message(void *arg, const void *header, size_t header_bytes, void *data,
                                     size_t bytes, const ucp_am_recv_param_t *param)
 {
@@ -181,14 +183,15 @@ static ucs_status_t execute_message(void *arg, const void *header, size_t header
 
     if (header_bytes != sizeof(m) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
         return UCS_OK;
-    memcpy(&m, header, sizeof(m)); /* it is not aligned */
+    memcpy(&m, header, sizeof(m)); /* the header may be unaligned */
     if (m.at > region || bytes > region - m.at || (bytes > 0 && m.at < u->region.heap_at) ||
         m.signal_at > u->region.heap_at - sizeof(m.value) || m.signal_at % sizeof(m.value) != 0)
         return UCS_OK;
     to = u->region.heap + (m.at - u->region.heap_at);
     if (bytes == sizeof(word) && (uintptr_t)to % sizeof(word) == 0) {
         memcpy(&word, data, sizeof(word));
-        store_value(to, 0, word, EPA_SIGNAL_SET); /* it may be one's signal (heap of the params) */
+        store_value(to, 0, word,
+                    EPA_SIGNAL_SET); /* an aligned word may be a signal (transport.h, `heap`) */
     } else if (bytes > 0) {
         memcpy(to, data, bytes);
     }
@@ -210,8 +213,8 @@ ucs_status_t ucx_take_messages(struct ucx *u)
     return ucp_worker_set_am_recv_handler(u->worker, &param);
 }
 
-/* A flush of the worker would not do: it waits for acknowledgements, of which there are none, and
- * that of an endpoint asks for one. */
+/* Flushes endpoints, not the worker: a flush of the worker waits for acknowledgements, which
+ * messages do not have; a flush of an endpoint requests one. */
 void ucx_flush_messages(struct ucx *u)
 {
     for (uint32_t r = 0; r < u->base.size; r++) {
@@ -235,7 +238,7 @@ static enum epa_status start_signal(struct peer *peer, uint64_t at, uint64_t val
                           : start_value(peer, at, value, op);
 }
 
-/* Between a put that hardware executes and an addition that the peer's UCX does. */
+/* Orders a put that hardware executes and an addition that the peer's UCX executes. */
 static enum epa_status flush_split(struct peer *peer, bool dirty)
 {
     struct ucx *u = peer->ucx;
@@ -274,7 +277,7 @@ static uint64_t signal_at(const struct ucx *u, uint32_t signal)
     return u->region.signals_at + signal * sizeof(struct line);
 }
 
-/* How many messages a put takes; 0: UCX puts it, so that no put is without room for ever. */
+/* Number of messages for a put; 0: UCX sends the put, which would never fit into the queue. */
 static uint32_t messages_for(const struct peer *peer, size_t bytes)
 {
     size_t n = (bytes + MESSAGE_MOST - 1) / MESSAGE_MOST;
@@ -282,7 +285,7 @@ static uint32_t messages_for(const struct peer *peer, size_t bytes)
     return peer->messages && (n <= 1 || n <= peer->ucx->config.outstanding / 2) ? (uint32_t)n : 0;
 }
 
-/* The last brings the signal, if there is one. */
+/* Sends the payload; the last message carries the signal, if any. */
 static enum epa_status start_messages(struct peer *peer, struct message last, const char *src,
                                       size_t bytes)
 {
@@ -296,7 +299,7 @@ static enum epa_status start_messages(struct peer *peer, struct message last, co
     return status == EPA_OK ? start_message(peer, last, src, bytes) : status;
 }
 
-/* A put alone. */
+/* Starts a put without a signal. */
 static enum epa_status start_put(struct peer *peer, uint64_t at, const void *src, size_t bytes)
 {
     uint32_t n = messages_for(peer, bytes);
@@ -315,7 +318,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     enum epa_status status;
 
     assert(number < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
-    if (bytes == 0) /* src may be NULL then */
+    if (bytes == 0) /* src may be NULL */
         return EPA_OK;
     if (peer->map != NULL) {
         memcpy(u->peer_heap[number] + dst, src, bytes);
@@ -336,7 +339,7 @@ static enum epa_status raise_signal(struct epa_transport *t, uint32_t signal, ui
     return ucx_raise(u, signal_at(u, signal), value, op, peer);
 }
 
-/* Does not wait: read_config() sees to that. */
+/* Does not block: read_config() selects a fence without a flush. */
 static enum epa_status fence_locked(struct peer *peer)
 {
     struct ucx *u = peer->ucx;
@@ -357,7 +360,7 @@ static enum epa_status fence_locked(struct peer *peer)
     return EPA_ERR_SYSTEM;
 }
 
-/* The payload, what orders, the signal: room for both is there before the first is begun. */
+/* Starts the payload, a fence and the signal, after a check that the queue has room for both. */
 static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *src, size_t bytes,
                                   uint64_t at, uint64_t value, enum epa_signal_op op)
 {
@@ -373,7 +376,7 @@ static enum epa_status start_both(struct peer *peer, uint64_t dst, const void *s
         return start_messages(peer, last, src, bytes);
     status = start_ucx_put(peer, last.at, src, bytes);
     if (status == EPA_OK && op == EPA_SIGNAL_ADD && peer->split) {
-        ucx_unlock(u); /* it waits, and nobody else starts anything meanwhile */
+        ucx_unlock(u); /* flush_split() blocks; no other thread starts operations meanwhile */
         status = flush_split(peer, true);
         ucx_lock(u);
     } else if (status == EPA_OK) {
@@ -405,7 +408,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     return status;
 }
 
-/* Towards a mapped peer there is nothing to do: each signal is a release. */
+/* A mapped peer needs no fence: each signal is a release. */
 static enum epa_status fence(struct epa_transport *t, uint32_t number)
 {
     struct ucx *u = ucx_of(t);
@@ -422,7 +425,7 @@ static enum epa_status fence(struct epa_transport *t, uint32_t number)
     return status;
 }
 
-/* Stores may sit in the store buffer; see quiet() of shm. */
+/* The store buffer may hold stores; see quiet() of shm. */
 static enum epa_status quiet(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);
@@ -451,8 +454,8 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
         (struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value});
 }
 
-/* Uses words of its own for two barriers: after the first no signal is in flight, and no rank
- * signals before the second. */
+/* Resets signals between two barriers, which use words of their own: after the first barrier no
+ * signal is in flight, and no rank signals before the second. */
 static enum epa_status reset_signals(struct epa_transport *t)
 {
     struct ucx *u = ucx_of(t);

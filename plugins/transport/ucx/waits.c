@@ -1,7 +1,7 @@
-/* All that goes on until something has happened. Each turn of a wait lets UCX progress, so
- * that what this rank has started leaves and what peers send is taken in; after a burst of
- * turns it looks at the clock, at `aborted` and at peers that are gone.
- * At the end is the helper, a thread that makes progress while its rank does not. */
+/* Waits, barriers and the helper thread. Each poll of a wait calls UCX's progress, which sends
+ * started operations and receives messages. After a burst of polls the wait checks the clock,
+ * `aborted` and lost peers. The helper thread at the end of the file makes progress while its rank
+ * does not. */
 #include "ucx.h"
 
 #include <errno.h>
@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* That a rank is gone UCX may know before the launcher, which can tell the better story. */
+/* UCX may detect the loss of a rank before the launcher, whose message is more precise. */
 static const uint64_t grace_ns = 1000000000u;
 
 static const uint64_t find_ns = 50000000;
 
-static const uint64_t idle_max_ns = 2000000; /* idle for longer, progress() sleeps as for this */
+static const uint64_t idle_max_ns = 2000000; /* upper limit of the idle time that sets the sleep */
 
-enum { AWAY_NS = 10000 }; /* between two calls of progress() by who does nothing else: less */
+enum { AWAY_NS = 10000 }; /* a caller that only polls calls progress() more often than this */
 
-/* A failure that ends every wait: a rank has aborted, or a peer is lost. */
+/* Returns the failure that ends every wait: a rank has aborted, or a peer is lost. */
 static enum epa_status check_ranks(struct ucx *u, uint64_t now)
 {
     if (epa_aborted(u->boot))
@@ -41,7 +41,7 @@ static enum epa_status give_up(struct ucx *u, struct failure failure, enum epa_s
     return status;
 }
 
-/* After a burst of polls in vain: whether to go on. */
+/* Decides after a burst of unsuccessful polls whether the wait continues. */
 static enum epa_status turn(struct ucx *u, struct epa_wait *wait, struct failure *failure)
 {
     enum epa_status status = wait_turn(&u->wait, wait, failure);
@@ -50,7 +50,7 @@ static enum epa_status turn(struct ucx *u, struct epa_wait *wait, struct failure
     return lost != EPA_OK ? lost : status;
 }
 
-/* Nothing of this rank's is held back: no progress is owed to anybody. */
+/* Returns true if no operation of this rank is in flight: no peer depends on its progress. */
 static bool is_at_rest(struct ucx *u)
 {
     bool rests;
@@ -61,8 +61,8 @@ static bool is_at_rest(struct ucx *u)
     return rests;
 }
 
-/* Under the lock where there is a helper: what it took in for this rank it stored before it
- * let go of the lock. */
+/* Reads under the lock if there is a helper thread: the helper releases the lock after it has
+ * stored the data that it received. */
 static uint64_t poll_word(struct ucx *u, const uint64_t *word)
 {
     uint64_t seen;
@@ -85,7 +85,7 @@ enum epa_status wait_word(struct ucx *u, const uint64_t *word, uint64_t timeout_
 {
     struct epa_wait wait = {.timeout_ns = timeout_ns};
 
-    /* Of what is there already: over TCP progress is a system call. Acquire: as in poll_word(). */
+    /* Checks the value first: over TCP, progress is a system call. Acquire: as in poll_word(). */
     if (wait_reached(__atomic_load_n(word, __ATOMIC_ACQUIRE), failure.compare, failure.want) &&
         is_at_rest(u))
         return EPA_OK;
@@ -104,7 +104,7 @@ enum epa_status wait_word(struct ucx *u, const uint64_t *word, uint64_t timeout_
     }
 }
 
-/* NULL: no request; `all`: nothing that is counted is under way, either. */
+/* Returns true if the request (NULL: none) has completed; with `all`, all counted requests, too. */
 static bool is_done(struct ucx *u, ucs_status_ptr_t request, bool all)
 {
     bool done;
@@ -138,8 +138,7 @@ bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
     return done;
 }
 
-/* The flush has completed (peers that execute puts themselves have acknowledged it), and all
- * counted requests have. */
+/* Waits for the flush, which peers that execute puts acknowledge, and for all counted requests. */
 static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns,
                                   struct failure failure)
 {
@@ -157,8 +156,8 @@ static enum epa_status wait_flush(struct ucx *u, ucs_status_ptr_t request, uint6
     }
 }
 
-/* Finds the peer that does not respond after a flush of all has timed out: flushes each by
- * itself, with a short extra time. */
+/* Finds the peer that does not respond after a flush of all peers has timed out: flushes each peer
+ * separately, with a short time limit. */
 static uint32_t find_silent(struct ucx *u)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
@@ -182,9 +181,9 @@ static uint32_t find_silent(struct ucx *u)
     return silent;
 }
 
-/* On the way out, whatever ended the run: a peer that takes in what a closed connection has
- * brought cannot acknowledge it, and UCX (1.13 to 1.22) aborts its process then. Peers that
- * are gone, or silent for longer, are not waited for. */
+/* Waits for acknowledgements before a connection closes, after success and after failure: UCX
+ * (1.13 to 1.22) aborts the process of a peer that cannot acknowledge a message of a closed
+ * connection. The wait skips lost peers and ends for silent peers at the time limit. */
 void wait_acknowledged(struct ucx *u, uint64_t timeout_ns)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
@@ -237,7 +236,7 @@ enum epa_status wait_flushed(struct ucx *u, uint64_t timeout_ns)
         return give_up(u, failure, EPA_ERR_SYSTEM);
     }
     status = wait_flush(u, request, timeout_ns, failure);
-    free_request(u, request); /* in whatever state: UCX goes on with it alone */
+    free_request(u, request); /* UCX completes an unfinished request by itself */
     if (status == EPA_OK)
         note_flushed(u);
     else if (status == EPA_ERR_TIMEOUT)
@@ -277,9 +276,8 @@ static void find_missing(struct ucx *u)
     }
 }
 
-/* Each rank signals its arrival to each other rank, so that all know which one is late. Quiet
- * comes first. The last signal is flushed at once, because a rank need not call anything after a
- * barrier. */
+/* After quiet(), each rank signals its arrival to each other rank, so that every rank can name a
+ * late one. The last signal is flushed at once, because a rank may make no call after a barrier. */
 enum epa_status wait_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct ucx *u = ucx_of(t);
@@ -310,8 +308,8 @@ enum epa_status wait_progress(struct epa_transport *t)
     struct ucx *u = ucx_of(t);
     enum epa_status status;
 
-    /* A caller that polls again in vain has peers that need the core; a caller that computes or
-     * sleeps between two calls has not. */
+    /* If a caller polls repeatedly without success, its peers need the core. A caller that computes
+     * or sleeps between two calls does not take the core from peers. */
     if (u->all_mapped || ucx_pump(u) || u->wait.spin_ns != 0) {
         u->idle_since_ns = 0;
     } else {
@@ -334,19 +332,18 @@ enum epa_status wait_progress(struct epa_transport *t)
  *
  * A thread that makes progress while its rank does not.
  *
- * Where UCX has no transport that writes into a peer's memory by itself (tcp, or additions
- * over most others), what is put is a message that the peer executes. Then a rank that is in
- * its experts, or in the bootstrap, would hold up the quiet() of all others, and two such
- * ranks each other for ever. So once a rank has been elsewhere for a tick its helper looks
- * after what comes, in short turns under the lock; it costs a wake-up a tick, and a rank that
- * is in here often enough never meets it. */
+ * If UCX has no transport that writes into a peer's memory without its CPU (puts over tcp, and
+ * additions over most transports), the peer executes each put as a message. A rank that computes
+ * its experts, or waits in the bootstrap, would block the quiet() of all others, and two such ranks
+ * would deadlock. After a rank has made no call for a tick, its helper thread executes messages, in
+ * short turns under the lock. The helper costs one wake-up per tick. */
 
 enum {
     TICK_NS = 500000,
-    IDLE_TURNS = 3, /* in which nothing came, before it sleeps again */
+    IDLE_TURNS = 3, /* turns without a message before the helper sleeps again */
 };
 
-/* Until the rank comes back or nothing comes any more. */
+/* Makes progress until the rank calls again or no messages arrive. */
 static void stand_in(struct ucx *u, uint64_t calls)
 {
     for (uint32_t idle = 0; idle < IDLE_TURNS;) {
@@ -388,7 +385,7 @@ enum epa_status helper_start(struct ucx *u, struct epa_error *err)
     int error;
 
     u->helper.on = true;
-    sigfillset(&all); /* signals are the launcher's affair */
+    sigfillset(&all); /* the launcher handles signals */
     pthread_sigmask(SIG_BLOCK, &all, &before);
     error = pthread_create(&u->helper.thread, NULL, run, u);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -396,7 +393,7 @@ enum epa_status helper_start(struct ucx *u, struct epa_error *err)
         return EPA_OK;
     u->helper.on = false;
     return epa_fail(err, EPA_ERR_SYSTEM,
-                    "ucx: no thread to make progress: %s; progress: calls does without",
+                    "ucx: cannot create the progress thread: %s; progress: calls needs none",
                     strerror(error));
 }
 
