@@ -343,5 +343,5 @@ TEST(a_device_that_is_software_reaches_no_memory_of_gpus)
     struct device device = {.port = {.device = "rxe0"}, .software = true};
 
     assert_status(dmabuf_check(&device, test_error()), EPA_ERR_UNSUPPORTED,
-                  "rxe0 is software, which does not reach memory of GPUs");
+                  "rxe0 is a software device, which cannot reach GPU memory");
 }

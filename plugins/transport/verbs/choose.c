@@ -27,7 +27,7 @@ static const char *link_name(enum link_layer link)
     return name[link];
 }
 
-/* "mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 cannot be opened: Permission denied" */
+/* Lists the ports: "mlx5_0 port 1 is DOWN (Ethernet), mlx5_1 cannot be opened: Permission denied" */
 static void say_ports(const struct port *port, uint32_t n, const struct port_wish *wish, char *out,
                       size_t room)
 {
@@ -118,7 +118,7 @@ static bool is_link_local(const struct gid *g)
     return g->raw[0] == 0xfe && (g->raw[1] & 0xc0) == 0x80;
 }
 
-/* The more the better; 0: not for this link. */
+/* Returns the preference of a GID, higher is better; 0: unusable on this link. */
 static uint32_t rank_gid(const struct gid *g, enum link_layer link)
 {
     if (link == LINK_INFINIBAND)
@@ -158,7 +158,7 @@ static bool is_index(const char *text, uint32_t *out)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && value < UINT32_MAX;
 }
 
-/* An IPv4 address stands for the GID that it is mapped to. */
+/* Parses an IPv6 address, or an IPv4 address as the GID that maps it. */
 static bool is_address(const char *text, uint8_t out[GID_BYTES])
 {
     memset(out, 0, GID_BYTES);

@@ -1,4 +1,4 @@
-/* Queue pairs between all ranks. */
+/* Creates and connects the queue pairs between all ranks. */
 #include "verbs.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@ enum {
     ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
     READS_MOST = 16,
     HOPS = 64,
-    RNR_TIMER = 12, /* 0.64 ms; nobody posts receives, so nobody meets it */
+    RNR_TIMER = 12, /* 0.64 ms; unused in practice, since ranks exchange no receives */
     RNR_RETRIES = 7,
 };
 
@@ -34,7 +34,8 @@ static enum epa_status check_room(const struct connect_params *p, struct epa_err
     return EPA_OK;
 }
 
-/* Devices refuse more inline data than they have, instead of giving what they have. */
+/* Creates a queue pair with the largest inline size that works. Devices reject a size above their
+ * maximum instead of reducing it. */
 static struct ibv_qp *create_pair(const struct connect_params *p, struct ibv_cq *cq,
                                   uint32_t *inline_bytes)
 {
@@ -275,7 +276,7 @@ enum epa_status connect_all(const struct connect_params *p, struct queues *q, ui
         if (status == EPA_OK)
             status = join_all(p, q, cards, bytes, mtu, err);
         if (status == EPA_OK)
-            status = boot->barrier(boot); /* all can receive */
+            status = boot->barrier(boot); /* all queue pairs are ready to receive */
         if (status != EPA_OK)
             boot->explain(boot, err);
     }

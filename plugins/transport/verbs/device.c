@@ -1,4 +1,4 @@
-/* The RDMA device of a rank. What is chosen among devices, ports and GIDs, choose.c decides. */
+/* Finds, opens and closes the RDMA device of a rank. choose.c selects device, port and GID. */
 #include "verbs.h"
 
 #include <errno.h>
@@ -9,10 +9,11 @@
 
 enum { CAP_IPC_LOCK_BIT = 14 };
 
-/* rdma_rxe gives itself this vendor, or none before Linux 5.10. */
+/* Vendor id of rdma_rxe; before Linux 5.10 rdma_rxe has no vendor id. */
 static const uint32_t no_vendor = 0, rxe_vendor = 0xffffff;
 
-/* Gbit/s of a lane by active_speed, and lanes by active_width; both are bit masks. */
+/* Returns Gbit/s. active_speed gives the rate of a lane, active_width the number of lanes; both are
+ * bit masks. */
 static double speed_of(uint32_t speed, uint32_t width)
 {
     static const double lane[] = {2.5, 5, 10, 10, 14, 25, 50, 100, 200};
@@ -32,7 +33,7 @@ static double speed_of(uint32_t speed, uint32_t width)
 
 static enum link_layer link_of(const struct ibv_port_attr *attr, enum ibv_transport_type t)
 {
-    if (t != IBV_TRANSPORT_IB) /* iWARP and the like: no atomics, no RC as we know it */
+    if (t != IBV_TRANSPORT_IB) /* iWARP and others lack atomics and this kind of RC */
         return LINK_NONE;
     return attr->link_layer == IBV_LINK_LAYER_ETHERNET ? LINK_ETHERNET : LINK_INFINIBAND;
 }
@@ -70,7 +71,7 @@ static void describe_port(struct ibv_context *context, uint32_t number, struct p
     out->needs_grh = (attr.flags & IBV_QPF_GRH_REQUIRED) != 0;
 }
 
-/* Adds the ports of one device to those that are known. */
+/* Appends the ports of one device to port[n]; returns the new number. */
 static uint32_t add_ports(struct ibv_device *device, struct port *port, uint32_t n)
 {
     struct ibv_context *context = ibv_open_device(device);
@@ -152,7 +153,7 @@ static enum gid_kind kind_of(const struct ibv_gid_entry *entry)
 static enum epa_status find_gid(const struct config *config, struct device *d,
                                 struct epa_error *err)
 {
-    size_t room = (size_t)d->port.gids * d->attr.phys_port_cnt + 1; /* of all ports */
+    size_t room = (size_t)d->port.gids * d->attr.phys_port_cnt + 1; /* entries of all ports */
     struct ibv_gid_entry *entry = calloc(room, sizeof(*entry));
     struct gid *gid = calloc(room, sizeof(*gid));
     enum epa_status status;
@@ -278,8 +279,8 @@ static uint64_t pin_limit(void)
     return limit.rlim_cur;
 }
 
-/* Whether CAP_IPC_LOCK is effective: then the limit is not looked at. In a user namespace it
- * may be there and not count; then the kernel refuses later. */
+/* Returns true if CAP_IPC_LOCK is effective: the kernel then ignores the limit. In a user namespace
+ * the capability may have no effect, and the kernel refuses later. */
 static bool may_pin_all(void)
 {
     FILE *file = fopen("/proc/self/status", "re");

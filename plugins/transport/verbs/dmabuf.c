@@ -1,7 +1,7 @@
-/* Memory of GPUs for the device: the driver exports a range of it as a dma-buf, libibverbs
- * registers that, and the descriptor is closed. libcuda.so.1 is loaded where a GPU's memory is
- * asked about, and ibv_reg_dmabuf_mr() is looked for then: rdma-core has it from version 34 on. So
- * the plugin is built without CUDA, and is loaded by machines that have neither. */
+/* Registers GPU memory with the RDMA device: the driver exports a range as a dma-buf, libibverbs
+ * registers the dma-buf, and this file closes the descriptor. The code loads libcuda.so.1 and looks
+ * up ibv_reg_dmabuf_mr() (rdma-core 34) only when a caller asks for GPU memory. The plugin is
+ * therefore built without CUDA and loads on machines without either. */
 #include "verbs.h"
 
 #include <dlfcn.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 }; /* ranges are exported by those of the host */
+enum { PAGE = 4096 }; /* exported ranges consist of host pages */
 
-/* Of cuda.h. */
+/* Values of cuda.h. */
 enum {
     DEVICE_DMA_BUF_SUPPORTED = 124,
     POINTER_MEMORY_TYPE = 2,
@@ -59,7 +59,7 @@ enum epa_status dmabuf_init(struct dmabuf *out, struct epa_error *err)
             "verbs: libibverbs has no ibv_reg_dmabuf_mr() for memory of GPUs; rdma-core "
             "has it from version 34 on");
     memcpy(&d.reg, &at, sizeof(at));
-    /* It stays: what has been initialised is not unloaded. */
+    /* The library stays loaded: an initialised driver cannot be unloaded safely. */
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -80,7 +80,8 @@ enum epa_status dmabuf_init(struct dmabuf *out, struct epa_error *err)
     return EPA_OK;
 }
 
-/* Whether libibverbs, the driver of the device and that of each GPU do their part. */
+/* Checks that libibverbs, the driver of the RDMA device and the driver of each GPU support
+ * dma-buf. */
 enum epa_status dmabuf_check(const struct device *device, struct epa_error *err)
 {
     struct dmabuf d;
@@ -90,23 +91,23 @@ enum epa_status dmabuf_check(const struct device *device, struct epa_error *err)
 
     if (device->software)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "verbs: %s is software, which does not reach memory of GPUs",
+                        "verbs: %s is a software device, which cannot reach GPU memory",
                         device->port.device);
     status = dmabuf_init(&d, err);
     if (status != EPA_OK)
         return status;
-    /* Of no descriptor: a driver that can says that, one that cannot says so. */
+    /* Descriptor -1: a driver with support returns EBADF, a driver without it EOPNOTSUPP. */
     mr = d.reg(device->pd, 0, PAGE, 0, -1, 0);
     if (mr != NULL)
         ibv_dereg_mr(mr);
     else if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT)
         return epa_fail(
             err, EPA_ERR_UNSUPPORTED,
-            "verbs: the driver of %s registers no dma-buf, as which memory of GPUs comes",
+            "verbs: the driver of %s cannot register a dma-buf, which GPU memory requires",
             device->port.device);
     if (d.count(&n) != 0 || n == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED, "verbs: this machine has no GPU");
-    for (int i = 0; i < n; i++) /* numbers of devices are their handles */
+    for (int i = 0; i < n; i++) /* a device number is also its handle */
         if (d.device_attribute(&has, DEVICE_DMA_BUF_SUPPORTED, i) != 0 || has == 0)
             return epa_fail(err, EPA_ERR_UNSUPPORTED,
                             "verbs: the driver does not export memory of GPU %d as a dma-buf", i);
@@ -122,7 +123,7 @@ void dmabuf_find(const struct dmabuf *d, const void *at, struct dmabuf_range *ou
     void *value[] = {&type, &range.id, &range.device, &range.start, &range.bytes};
 
     *out = (struct dmabuf_range){.id = 0};
-    /* Of memory that it does not know it says zeros. */
+    /* The driver returns zeros for unknown memory. */
     if (d->pointer_attributes(sizeof(value) / sizeof(*value), attribute, value, (uintptr_t)at) !=
             0 ||
         type == 0)
@@ -131,7 +132,7 @@ void dmabuf_find(const struct dmabuf *d, const void *at, struct dmabuf_range *ou
     *out = range;
 }
 
-/* The proxy's thread has no context, and exporting may want that of the GPU. */
+/* Exporting may require the context of the GPU, which the proxy's thread lacks. */
 static int export_range(const struct dmabuf *d, int device, uint64_t at, uint64_t bytes, int *fd)
 {
     void *context = NULL;
@@ -163,7 +164,7 @@ enum epa_status dmabuf_register(const struct dmabuf *d, const struct device *dev
                         range->device, bytes, said(d, error));
     mr = d->reg(device->pd, 0, bytes, at, fd, access);
     error = errno;
-    close(fd); /* the registration holds the memory */
+    close(fd); /* the registration keeps the memory alive */
     if (mr == NULL)
         return epa_fail(err, EPA_ERR_SYSTEM,
                         "verbs: %s refuses to register %" PRIu64 " bytes of GPU %d: %s",

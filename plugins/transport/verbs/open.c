@@ -1,5 +1,5 @@
-/* The life of the verbs transport: memory, rings, queue pairs, and the end of them; its options.
- * What it does in between is in verbs.c. */
+/* Opens and closes the verbs transport: memory, rings, queue pairs, options. verbs.c contains the
+ * data path. */
 #include "verbs.h"
 
 #include <inttypes.h>
@@ -10,17 +10,16 @@
 enum {
     AT_BEST = EPA_TRANSPORT_HOST | EPA_TRANSPORT_NODES | EPA_TRANSPORT_SIGNAL_ADD |
               EPA_TRANSPORT_LOAD_STORE,
-    REQUEST_MOST = 1 << 30, /* bytes; the queue counts them in 32 bits */
+    REQUEST_MOST = 1 << 30, /* bytes of a request; its length has 32 bits */
     PAGE = 4096,
 };
 
-/* On close: for others to come, and for the last acknowledgements to leave. */
+/* Time limit of close(): for the arrival of other ranks and for the last acknowledgements. */
 static const uint64_t leave_ns = 2000000000u;
 static const struct timespec linger = {.tv_nsec = 1000000};
 
-/* A destroyed queue pair acknowledges nothing, and a peer that waits for the acknowledgement
- * would take this rank for dead. So unless something has failed all ranks meet once more and
- * linger. */
+/* A destroyed queue pair sends no acknowledgements, and a peer that waits for one would regard this
+ * rank as dead. Unless a rank has failed, all ranks therefore pass a last barrier and linger. */
 static void leave(struct verbs *v)
 {
     bool in_step = v->failure.at != FAILED_BARRIER && !v->queues.failure.failed;
@@ -60,7 +59,7 @@ void verbs_close(struct epa_transport *t)
     free(v);
 }
 
-/* Rings for all queues. A heap in pieces must fit into one, with a signal behind it. */
+/* Allocates the rings of all queues. A ring holds the pieces of a whole heap and a signal. */
 static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t *slots,
                                   struct epa_error *err)
 {
@@ -84,7 +83,7 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
     q->ask_every = (uint32_t)n / 4 > 0 ? (uint32_t)n / 4 : 1;
     q->batch = v->config.batch;
     v->pinned_bytes = ((size * (n + 1)) * sizeof(uint64_t) + PAGE - 1) / PAGE * PAGE;
-    /* Shared, so that the pages stay the same ones in a process that forks. */
+    /* MAP_SHARED keeps the same physical pages after a fork. */
     v->pinned =
         mmap(NULL, v->pinned_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     v->pinned = v->pinned == MAP_FAILED ? NULL : v->pinned;
@@ -112,7 +111,7 @@ static enum epa_status make_rings(struct verbs *v, uint64_t heap_bytes, uint32_t
     return EPA_OK;
 }
 
-/* The caller's heap, and what registers what its puts read. */
+/* Registers the caller's heap, and prepares registrations of the sources of puts. */
 static enum epa_status take_heap(struct verbs *v, const struct epa_transport_params *p,
                                  uint64_t pinned, struct epa_error *err)
 {
@@ -154,7 +153,7 @@ static enum epa_status make_memory(struct verbs *v, const struct epa_transport_p
     uint64_t pinned = v->pinned_bytes;
     enum epa_status status = EPA_OK;
 
-    if (p->heap_bytes <= INT64_MAX / 2) { /* else segments_init() refuses it */
+    if (p->heap_bytes <= INT64_MAX / 2) { /* segments_init() refuses larger heaps */
         pinned += segments_bytes(&params) + (v->given && !v->on_gpu ? p->heap_bytes : 0);
         status = device_may_pin(pinned, err);
     }
@@ -194,7 +193,7 @@ static enum epa_status connect(struct verbs *v, uint32_t slots, struct epa_error
     return status;
 }
 
-/* A device that is software wants the core. */
+/* Yields at once for a software device, which needs the core. */
 static void choose_wait(struct verbs *v)
 {
     enum wait_kind kind = (enum wait_kind)v->config.wait;
@@ -202,7 +201,7 @@ static void choose_wait(struct verbs *v)
     if (kind == WAIT_AUTO && v->device.software)
         kind = WAIT_YIELD;
     v->wait = wait_configure(v->boot, kind);
-    /* A device writes 8 aligned bytes at once; software copies them, perhaps one by one. */
+    /* Hardware writes 8 aligned bytes atomically; a software device may copy single bytes. */
     v->settle_ns = v->device.software ? 1000 : 0;
 }
 
@@ -277,7 +276,7 @@ static enum epa_status check(const void *config, struct epa_error *err)
     return device_check(config, err);
 }
 
-/* Host memory by any device; memory of GPUs by one that is hardware, where it can be exported. */
+/* Any device accepts host memory. GPU memory requires a hardware device and dma-buf export. */
 static enum epa_status takes(struct epa_bootstrap *boot, const void *config, enum epa_memory memory,
                              struct epa_error *err)
 {
@@ -317,7 +316,7 @@ static const struct epa_choice mtus[] = {
 static const struct config defaults = {.gid = "auto",
                                        .pkey = "auto",
                                        .timeout = 16,
-                                       .retries = 6, /* 7 is for ever to soft-RoCE */
+                                       .retries = 6, /* soft-RoCE treats 7 as infinite */
                                        .depth = 128,
                                        .batch = 16,
                                        .inline_bytes = 64,

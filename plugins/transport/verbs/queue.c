@@ -13,7 +13,7 @@ uint64_t queue_pieces(const struct queues *q, uint64_t bytes)
 
 bool queue_has_room(const struct queue *q, uint64_t n)
 {
-    return q->built - q->done + n < q->slots; /* one is kept, see queue.h */
+    return q->built - q->done + n < q->slots; /* one slot is reserved, see queue.h */
 }
 
 bool queue_is_done(const struct queue *q, uint64_t mark)
@@ -29,7 +29,7 @@ static void ask(struct queue *q, struct ibv_send_wr *wr)
     q->asked = q->built;
 }
 
-/* The next request, at the end of those that are held back. */
+/* Appends a request to the list of requests that are not yet posted. */
 static struct ibv_send_wr *build(struct queues *all, struct queue *q, enum ibv_wr_opcode opcode,
                                  bool asking)
 {
@@ -76,8 +76,8 @@ void queue_write(struct queues *all, struct queue *q, struct queue_source from, 
         queue_post(all, q);
 }
 
-/* The value stays in its slot until the request is done: where the device has no inline data
- * it is read only then. */
+/* The value stays in its slot until the request completes, since a device without inline data reads
+ * it late. */
 void queue_set(struct queues *all, struct queue *q, uint64_t value, uint64_t to, bool asking)
 {
     uint64_t *room = &q->value[q->built % q->slots];
@@ -107,8 +107,8 @@ void queue_ask(struct queues *all, struct queue *q)
         ask(q, &q->wr[(q->built - 1) % q->slots]);
         return;
     }
-    /* A write of nothing, in the slot that is kept for it. No second one can be needed before
-     * it is done: nothing else is built while its like is waited for, or there is room. */
+    /* An empty write in the reserved slot. A second one is never needed before the first completes:
+     * while a caller waits for it no other request is built, or the ring has room. */
     if (q->built - q->done < q->slots)
         build(all, q, IBV_WR_RDMA_WRITE, true)->num_sge = 0;
 }
@@ -157,7 +157,7 @@ void queues_post(struct queues *all)
 static void take(struct queues *all, const struct ibv_wc *wc)
 {
     struct queue *q = &all->queue[wc->wr_id >> PEER_SHIFT];
-    /* Only the low half of the count went along; the ring is far shorter. */
+    /* wr_id holds the low 32 bits of the count; the ring is far shorter than 2^32. */
     uint32_t behind = (uint32_t)q->built - (uint32_t)wc->wr_id;
     uint64_t count = q->built - behind;
 
@@ -166,7 +166,8 @@ static void take(struct queues *all, const struct ibv_wc *wc)
             .failed = true, .status = wc->status, .vendor = wc->vendor_err};
 
         describe_request(q, count - 1, &failure);
-        /* Flushed requests come after what failed, but perhaps of another queue. */
+        /* Flushed requests follow the failed one, but the completion of another queue's failure may
+         * arrive later. */
         if (all->failure.failed && !all->failure.posting &&
             all->failure.status == IBV_WC_WR_FLUSH_ERR && wc->status != IBV_WC_WR_FLUSH_ERR)
             all->failure.failed = false;

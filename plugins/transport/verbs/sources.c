@@ -1,12 +1,12 @@
 /* Registrations of memory that puts read outside of the heap. See verbs.h.
  *
- * Memory that CUDA allocated, of a GPU or pinned, is registered once for each allocation, which is
- * known by its id: another that comes at the place of one that is gone has a new id, and is
- * registered anew. Memory of which CUDA knows nothing has no such id. Who puts keeps the source
- * until the put is done, and not longer: so its registration serves that put alone.
+ * An allocation of CUDA (GPU or pinned host memory) has a unique id and is registered once. A later
+ * allocation at the same address has a new id and gets its own registration. Memory that CUDA does
+ * not know has no id. The caller keeps such a source only until its put completes, so its
+ * registration serves a single put.
  *
- * A registration goes once no put from it is under way: where another needs its place the one that
- * was longest not used, and before, where other memory is at its place. */
+ * A registration ends when no put from it is in flight and either its entry is needed (the least
+ * recently used entry goes first) or other memory has taken its address. */
 #include "verbs.h"
 
 #include <inttypes.h>
@@ -54,8 +54,8 @@ static bool overlap(const struct dmabuf_range *a, const struct dmabuf_range *b)
     return a->start < b->start + b->bytes && b->start < a->start + a->bytes;
 }
 
-/* A place without a registration; NULL: puts from all of them are under way. What can serve no more
- * is dropped. */
+/* Returns a free entry, or NULL if puts from all entries are in flight. Drops registrations that can
+ * no longer be used. */
 static struct source *make_room(struct sources *all, const struct dmabuf_range *range)
 {
     struct source *found = NULL;
@@ -94,7 +94,7 @@ static enum epa_status add(struct sources *all, const struct dmabuf_range *range
     return EPA_OK;
 }
 
-/* That of the allocation; without an id there is none. */
+/* Returns the registration of the allocation, or NULL; memory without an id has none. */
 static struct source *look_for(struct sources *all, const struct dmabuf_range *range)
 {
     for (uint32_t i = 0; i < SOURCES_MOST && range->id != 0; i++) {

@@ -1,33 +1,32 @@
-/* Verbs transport: RDMA devices (InfiniBand, RoCE) by libibverbs alone.
+/* Verbs transport: RDMA devices (InfiniBand, RoCE) through libibverbs.
  *
- * A put is a write of the device into the peer's segment, which is registered as a whole; a
- * signal that is set is one more write, of 8 bytes, behind it on the same queue pair. What
- * orders everything is that writes of one reliable queue pair land in order.
+ * A put is an RDMA write into the peer's segment, which is registered as a whole. Setting a signal is
+ * another write of 8 bytes on the same queue pair. Writes of one reliable queue pair land in order;
+ * all ordering rests on this rule.
  *
- * Peers of this node are written to by the processor (`direct`), as their segments are mapped.
- * A device's atomics are not atomic with the processor's, so that one hand does each thing:
- *   set   to a direct peer: a store. A device that adds to the word at that moment could undo
- *         it; but a word that is set and added to at once has no meaning to be kept.
- *   add   always the device's, also to direct peers and to this very rank: all additions to a
- *         word are made by the one device that its owner chose.
- * Stores to a peer are in order, and so are writes of a queue pair; an addition is placed
- * after what came before it, but what comes after may pass it. So a fence makes the next put
- * or set wait (EPA_AGAIN) until additions that this rank has started there are done. The flag
- * that tells a device to wait (IBV_SEND_FENCE) would do for writes alone, and soft-RoCE has
- * been seen to stand still with it for tens of seconds, once a packet was sent again.
- * Where a rank stores (to peer_heap, or by a put) and then signals by the device, the store is
- * first: posting a request orders what was stored before, as the device reads requests and
- * data by the same rule.
+ * The CPU stores into the mapped segments of peers of this node (`direct`). A device's atomics are
+ * not atomic with the CPU's, so each operation on a word has a single executor:
+ *   set   to a direct peer: a store of the CPU. A concurrent addition of a device could undo the
+ *         store, but a program that sets and adds to one word at the same time has no defined result.
+ *   add   always the device, even to direct peers and to this rank itself: one device, chosen by
+ *         the word's owner, executes all additions to the word.
+ * Stores to a peer are in order, and writes of a queue pair are in order. An addition lands after
+ * earlier operations, but later operations may overtake it. After a fence, the next put or set
+ * therefore waits (EPA_AGAIN) until this rank's additions to the peer are done. The device flag
+ * IBV_SEND_FENCE would suffice for writes only, and soft-RoCE with this flag has stalled for tens of
+ * seconds after a retransmission.
+ * If a rank stores (through peer_heap or by a put) and then signals through the device, the store
+ * is visible first: posting a request orders earlier stores.
  *
- * A heap that is given, memory of a GPU or of the host, is registered by itself, and nobody maps
- * it: puts, signals, and puts of words that are polled go by the one queue pair to a peer. */
+ * A heap of the caller (GPU or host memory) has its own registration, and no peer maps it: puts,
+ * signals, and puts of polled words use the single queue pair to a peer. */
 #include "verbs.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Time limit for operations that devices finish, or give up, in milliseconds: a device that
- * takes longer is stuck. */
+/* Time limit for operations that a working device completes or abandons within milliseconds: a
+ * device that needs longer is stuck. */
 static const uint64_t stuck_ns = 60000000000u;
 
 static struct verbs *verbs_of(struct epa_transport *t)
@@ -54,7 +53,7 @@ static enum epa_status push(struct verbs *v, struct queue *q)
     return failed(v);
 }
 
-/* Room for `n` requests, or EPA_AGAIN. */
+/* Makes room for `n` requests, or returns EPA_AGAIN. */
 static enum epa_status find_room(struct verbs *v, struct queue *q, uint64_t n)
 {
     enum epa_status status;
@@ -67,7 +66,7 @@ static enum epa_status find_room(struct verbs *v, struct queue *q, uint64_t n)
     return status != EPA_OK || queue_has_room(q, n) ? status : EPA_AGAIN;
 }
 
-/* Whether additions before the last fence are done. */
+/* Returns EPA_OK if the additions before the last fence are done, else EPA_AGAIN. */
 static enum epa_status find_turn(struct verbs *v, uint32_t peer)
 {
     struct queue *q = &v->queues.queue[peer];
@@ -94,7 +93,7 @@ static enum epa_status refuse_source(struct verbs *v, enum epa_status status, ui
     return status;
 }
 
-/* All that has been built asks for completions: some must be done before a source finds room. */
+/* Posts all queues and requests completions: a put must complete before a source gets an entry. */
 static enum epa_status push_all(struct verbs *v)
 {
     for (uint32_t r = 0; r < v->queues.n; r++)
@@ -103,7 +102,7 @@ static enum epa_status push_all(struct verbs *v)
     return failed(v);
 }
 
-/* There is room for it. EPA_AGAIN: but not for its source. */
+/* Builds a put; the caller has checked the ring. Returns EPA_AGAIN if the source gets no entry. */
 static enum epa_status build_put(struct verbs *v, struct queue *q, uint64_t dst, const void *src,
                                  size_t bytes)
 {
@@ -133,7 +132,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     enum epa_status status;
 
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
-    if (bytes == 0) /* src may be NULL then */
+    if (bytes == 0) /* src may be NULL */
         return EPA_OK;
     if (!v->given && !is_own(t, src, bytes))
         return refuse_source(v, EPA_ERR_CONFIG, peer, bytes);
@@ -147,7 +146,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     return status == EPA_OK ? build_put(v, q, dst, src, bytes) : status;
 }
 
-/* To a direct peer it is copied here, but an addition is the device's all the same. */
+/* The CPU copies the payload to a direct peer, but the device executes an addition. */
 static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const void *src,
                                   size_t bytes, uint32_t signal, uint64_t value,
                                   enum epa_signal_op op, uint32_t peer)
@@ -161,7 +160,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     assert(bytes == 0 || (dst <= t->heap_bytes && bytes <= t->heap_bytes - dst));
     if (bytes != 0 && !v->given && !is_own(t, src, bytes))
         return refuse_source(v, EPA_ERR_CONFIG, peer, bytes);
-    if (bytes != 0 || op == EPA_SIGNAL_SET) /* additions are in order by themselves */
+    if (bytes != 0 || op == EPA_SIGNAL_SET) /* additions without a payload need no wait */
         status = find_turn(v, peer);
     if (status == EPA_OK && !stores)
         status = find_room(v, q, (direct ? 0 : queue_pieces(&v->queues, bytes)) + 1);
@@ -174,7 +173,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     if (status != EPA_OK)
         return status;
     if (stores) {
-        /* Release: pairs with the acquire in look(); what this rank stored is in place. */
+        /* Release: pairs with the acquire in poll_settled(). Earlier stores of this rank are visible. */
         __atomic_store_n(word_at(v, signal, peer), value, __ATOMIC_RELEASE);
         return EPA_OK;
     }
@@ -182,7 +181,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
         queue_add(&v->queues, q, value, remote_line(q, signal));
     else
         queue_set(&v->queues, q, value, remote_line(q, signal), false);
-    queue_post(&v->queues, q); /* a signal is never held back */
+    queue_post(&v->queues, q); /* signals do not wait for a full batch */
     return EPA_OK;
 }
 
@@ -200,9 +199,9 @@ static enum epa_status fence(struct epa_transport *t, uint32_t peer)
     return EPA_OK;
 }
 
-/* A completion means that the peer's device has acknowledged, which it does once data is on
- * its way to memory; nothing that this rank, or a rank that it tells, can do after that is
- * seen there before. Stores to direct peers must have left the store buffer, as in shm. */
+/* A completion means that the peer's device has acknowledged the write. The data then becomes
+ * visible before any later operation of this rank, or of a rank that this rank signals. Stores to
+ * direct peers must leave the store buffer, as in shm. */
 static enum epa_status quiet(struct epa_transport *t)
 {
     enum epa_status status = verbs_drain(verbs_of(t), stuck_ns);

@@ -1,20 +1,19 @@
-/* All that waits: for signals, for requests, for all ranks; and what is said of a wait or a request
- * that failed, and of what carries the data. See verbs.h.
+/* Waits for signals, requests and barriers; explain() and describe(). See verbs.h.
  *
- * A wait polls a word in memory. Now and then it takes completions, too, as that is how a peer
- * that is gone shows, and how software devices get on with their work. */
+ * A wait polls a word in memory. It also polls completions from time to time: they reveal the loss
+ * of a peer, and software devices make progress by them. */
 #include "verbs.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- looking ---- */
+/* ---- reading signals ---- */
 
-/* What settles a half-written value is time, so `pause` comes between the looks. A copy that
- * begins with the low byte could do without: half of a value that counts up is then below what
- * it becomes, so nothing that is waited for with >= comes too early.
- * Acquire: pairs with the release of a direct peer's store. What a device wrote is ordered by
- * the device: data before the signal behind it. */
+/* `pause` separates the two reads, so that a software device can complete a half-written value. A
+ * device that copies the low byte first would not need the pause: a partly written counter is below
+ * its final value, so a wait with >= cannot end too early.
+ * Acquire: pairs with the release of a direct peer's store. The device itself orders its writes:
+ * data before the following signal. */
 bool poll_settled(const uint64_t *word, enum epa_compare compare, uint64_t want,
                   void (*pause)(const void *arg), const void *arg)
 {
@@ -30,7 +29,7 @@ uint64_t look_up(const uint64_t *word, void (*pause)(const void *arg), const voi
 {
     uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE), before;
 
-    for (int tries = 0; tries < 64; tries++) { /* what never settles is not being torn */
+    for (int tries = 0; tries < 64; tries++) { /* a torn write settles within a few reads */
         before = seen;
         pause(arg);
         seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -69,8 +68,8 @@ enum epa_status verbs_poll(struct verbs *v)
     return status;
 }
 
-/* A rank that fails leaves, and requests to it fail after that: `aborted` is the reason. Keeps what
- * was waited for, unless it is a request that failed, which is kept already. */
+/* Requests to a failed rank fail after it has left, so `aborted` takes precedence. Stores the
+ * expected value of the wait, except after a failed request, which is stored already. */
 enum epa_status verbs_go_on(struct verbs *v, struct epa_wait *w, struct failure *f)
 {
     enum epa_status status = verbs_poll(v), turn = wait_turn(&v->wait, w, f);
@@ -113,7 +112,7 @@ enum epa_status verbs_wait(struct verbs *v, uint32_t signal, enum epa_compare co
         &(struct failure){.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = want});
 }
 
-/* For requests to `peer`, of which `n` are under way. */
+/* Waits for requests to `peer`, of which `n` are in flight. */
 static enum epa_status wait_for_requests(struct verbs *v, uint32_t peer, uint64_t n,
                                          struct epa_wait *w)
 {
@@ -150,7 +149,7 @@ enum epa_status verbs_drain(struct verbs *v, uint64_t timeout_ns)
     return drain_until(v, &w);
 }
 
-/* Counts an arrival at a peer, and waits for room where it must. */
+/* Signals the arrival to a peer; waits for room in the queue. */
 static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer, struct epa_wait *w)
 {
     struct queue *q = &v->queues.queue[peer];
@@ -170,15 +169,15 @@ static enum epa_status arrive_at(struct verbs *v, uint64_t epoch, uint32_t peer,
         if (status != EPA_OK)
             return status;
     }
-    queue_set(&v->queues, q, epoch, remote_line(q, line), true); /* drained before long */
+    queue_set(&v->queues, q, epoch, remote_line(q, line),
+              true); /* verbs_barrier() drains it soon */
     queue_post(&v->queues, q);
     return EPA_OK;
 }
 
-/* Each rank has a cache line at every other rank, in which it alone counts its arrivals: one
- * message for each pair, and every rank knows which one is late. All its puts must have
- * completed before it arrives: a rank that sees the arrival may load data that was put to a
- * third. */
+/* Each rank counts its arrivals in a cache line of its own at every other rank: one message per
+ * pair, and every rank can name a late one. All puts of a rank must complete before its arrival: a
+ * rank that sees the arrival may load data that was put to a third rank. */
 enum epa_status verbs_barrier(struct epa_transport *t, uint64_t timeout_ns)
 {
     struct verbs *v = (struct verbs *)t;
@@ -212,7 +211,7 @@ static const char *name_of(enum ibv_wr_opcode opcode)
     return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? "fetch-and-add" : "RDMA write";
 }
 
-/* A hint for the user by the status of a completion. */
+/* Writes a hint for the user that depends on the status of the completion. */
 static void advise(const struct request_words *w, char *out, size_t room)
 {
     uint32_t peer = w->failure->peer;
@@ -233,8 +232,8 @@ static void advise(const struct request_words *w, char *out, size_t room)
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
         snprintf(out, room,
-                 "the device of rank %u refuses what ours may send; `ibv_devinfo "
-                 "-v` on both shows what they can",
+                 "the device of rank %u rejects an operation of the local device; `ibv_devinfo "
+                 "-v` on both hosts shows their capabilities",
                  peer);
         break;
     case IBV_WC_LOC_QP_OP_ERR:
