@@ -1,11 +1,11 @@
-/* See nvlink.h. A stream for each lane. Words - signals, marks, and puts of a few words - are not
- * copied: the GPU's front end writes them (cuStreamBatchMemOp), many by one call, each after a
- * fence for all that its stream did before, so that a kernel that polls a signal finds its data.
- * That needs no room on a multiprocessor, unlike a kernel, and what is done is known from a mark in
- * pinned memory, without a call of the driver, whose lock the rank's own thread may hold.
+/* See nvlink.h. Each lane has a stream. The GPU's front end writes words (signals, marks, and puts of
+ * a few words) by cuStreamBatchMemOp, many with one call. A fence before each write orders it after
+ * earlier work of the stream, so a kernel that polls a signal finds its data. The front end needs no
+ * multiprocessor, unlike a kernel. A mark in pinned memory shows completed operations without a call
+ * of the driver, whose lock the rank's own thread may hold.
  *
- * The streams have the highest priority: then they share no hardware queue with those of kernels,
- * one of which may wait for what is queued here. */
+ * The streams have the highest priority and thus share no hardware queue with the streams of
+ * kernels. A kernel may wait for operations that are queued here. */
 #include "nvlink.h"
 
 #include <string.h>
@@ -13,12 +13,12 @@
 #include "kernels.h"
 
 enum {
-    LEAST = 512,       /* operations of a lane that are not known to be done, at most */
-    WORDS = 4,         /* a put of so many is no copy */
-    LOOK_POLLS = 8192, /* for a mark in vain, then the driver is asked for errors */
+    LEAST = 512,       /* maximum of operations of a lane without a completed mark */
+    WORDS = 4,         /* longest put, in words, that the front end writes */
+    LOOK_POLLS = 8192, /* unsuccessful polls of a mark before a query of the driver for errors */
 };
 
-/* For copies that are under way when the proxy ends. */
+/* Time limit for copies in flight when the proxy ends. */
 static const uint64_t leave_ns = 10000000000u;
 
 static struct copies *copies_of(struct proxy_copies *copies)
@@ -47,8 +47,8 @@ static enum epa_status flush_words(struct copies *c)
     return c->result == CUDA_SUCCESS ? EPA_OK : EPA_ERR_SYSTEM;
 }
 
-/* With a fence before it: without one (CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) this call of the
- * driver is an invalid argument. */
+/* A write of a word with a fence before it. The driver rejects writes without a fence
+ * (CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) in this call. */
 static CUstreamBatchMemOpParams word_write(CUdeviceptr at, uint64_t value)
 {
     CUstreamBatchMemOpParams op;
@@ -73,7 +73,7 @@ static enum epa_status write_word(struct copies *c, CUdeviceptr at, uint64_t val
 static bool is_full(const struct copies *c, enum proxy_lane lane)
 {
     return c->base.queued[lane] -
-               /* Relaxed: only to have room. */
+               /* Relaxed: the value only bounds the number of operations. */
                __atomic_load_n(c->lane[lane].mark, __ATOMIC_RELAXED) >=
            LEAST;
 }
@@ -168,7 +168,7 @@ static enum epa_status count_done(struct proxy_copies *copies, enum proxy_lane l
     struct copies *c = copies_of(copies);
     struct copies_lane *l = &c->lane[lane];
     cudaError_t error = cudaSuccess;
-    /* Acquire: pairs with the fence before the mark; what copies brought to staging can be read. */
+    /* Acquire: pairs with the fence before the mark. Data that copies wrote to staging is visible. */
     uint64_t done = __atomic_load_n(l->mark, __ATOMIC_ACQUIRE);
 
     l->polls = done != *out || done == l->marked ? 0 : l->polls + 1;
@@ -221,7 +221,7 @@ static cudaError_t pin(struct copies *c, void *memory, size_t bytes)
     return error;
 }
 
-/* Of a rank of this process it has been pinned by that. */
+/* Pins the memory of another rank. A rank of this process has already pinned it. */
 static bool reach(struct proxy_copies *copies, void *memory, size_t bytes)
 {
     cudaError_t error = pin(copies_of(copies), memory, bytes);
@@ -258,7 +258,7 @@ static enum epa_status enter(struct proxy_copies *copies, void *staging, size_t 
     struct copies *c = copies_of(copies);
     enum epa_status status = check(c, cudaSetDevice(c->device), "choosing it");
 
-    if (status == EPA_OK && bytes > 0) /* else data are not staged */
+    if (status == EPA_OK && bytes > 0) /* 0: the direct way needs no staging */
         status = check(c, pin(c, staging, bytes), "pinning staging memory");
     if (status == EPA_OK)
         status = make_lanes(c);
@@ -278,7 +278,7 @@ static void explain_copies(struct proxy_copies *copies, struct epa_error *err)
     (void)epa_fail(err, EPA_ERR_SYSTEM, "GPU %d: %s: %s", c->device, c->what, why);
 }
 
-/* They poll `claimed` while they wait. */
+/* Kernels poll `claimed` while they wait, so an error value there stops them. */
 static void stop_kernels(struct proxy_copies *copies, enum epa_status status)
 {
     struct copies *c = copies_of(copies);

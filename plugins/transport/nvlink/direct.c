@@ -1,37 +1,37 @@
-/* The direct way of a proxy (proxy.h): the transport between nodes has the rank's region as its
- * heap, so a put of a ring is one of that transport, from memory to memory, and nothing is staged.
- * A signal is a fence and an aligned put of its 8 bytes, which come from the ring's place.
+/* The direct way of a proxy (proxy.h): the transport between nodes uses the rank's region as its
+ * heap. A put of a ring becomes a put of that transport, from memory to memory, without staging. A
+ * signal becomes a fence and an aligned put of 8 bytes, whose source is the slot of the ring.
  *
- * So a place of a ring is read by the network, and is given back only once what was asked for in it
- * is done. What is done the proxies tell each other by checkpoints: at one that is wanted, for
- * quiet() or because a quarter of a ring is not given back, this rank asks each peer that it put
- * something to since the last, by a signal behind a fence; the peer's proxy answers by another. All
- * that this rank read before the checkpoint is in place then. One is under way at a time, and each
- * has its number, so no two settings of a signal are.
+ * The network reads slots of a ring, so a slot is free only when its operation is complete. Proxies
+ * confirm completion by checkpoints. A checkpoint starts for quiet(), or when a quarter of a ring
+ * waits for release: this rank sends a fence and a signal to each peer with puts since the last
+ * checkpoint, and the peer's proxy answers with another signal. All descriptors that this rank read
+ * before the checkpoint are then complete. One checkpoint is in flight at a time, and each has its own
+ * number, so a signal is never set twice at a time.
  *
- * Of a GPU's own memory: the answer, of the peer's CPU, says that the network has placed the data.
- * That the GPU sees them in order, data before signal, is what direct_gpu() asked of it. */
+ * GPU memory: the answer of the peer's CPU means that the network has placed the data. direct_gpu()
+ * has checked that the GPU sees data before the signal. */
 #include "proxy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { BURST = 64 }; /* descriptors of a ring that are read in one turn */
+enum { BURST = 64 }; /* maximum of descriptors of a ring per turn */
 
-/* Signals of the network, one for each rank that gives them. */
+/* Signals of the network, one per sending rank. */
 enum word { ASKS, ANSWERS, ARRIVES, WORDS };
 
 struct direct_peer {
-    bool started;           /* something was put there since the last checkpoint */
+    bool started;           /* this rank has put data there since the last checkpoint */
     uint64_t wanted, asked; /* checkpoints of this rank */
-    uint64_t answered;      /* of its own */
+    uint64_t answered;      /* checkpoints of the peer that this rank has answered */
 };
 
 struct direct {
-    uint64_t read[MESSAGES_RINGS]; /* descriptors, of which those before `taken` are done */
-    uint64_t checkpoint;           /* the last; under way: */
-    bool pending;
-    uint64_t mark[MESSAGES_RINGS], quiet; /* read[] and quiets when it began */
+    uint64_t read[MESSAGES_RINGS]; /* number of descriptors read; those before `taken` are done */
+    uint64_t checkpoint;           /* number of the last checkpoint */
+    bool pending;                  /* the last checkpoint is in flight */
+    uint64_t mark[MESSAGES_RINGS], quiet; /* read[] and quiets at its start */
     struct direct_peer peer[];
 };
 
@@ -46,7 +46,7 @@ static enum epa_status signal_peer(struct messages *m, enum word word, uint64_t 
     return m->net->ops->signal(m->net, word_of(m, word, m->rank), value, EPA_SIGNAL_SET, peer);
 }
 
-/* ---- what the rings ask for ---- */
+/* ---- descriptors of the rings ---- */
 
 static enum epa_status put(struct messages *m, uint64_t at, const void *src, uint64_t bytes,
                            uint32_t peer)
@@ -61,7 +61,7 @@ static enum epa_status put(struct messages *m, uint64_t at, const void *src, uin
     return EPA_OK;
 }
 
-/* The next thing to do for a descriptor; its op is 0 after the last. */
+/* Starts the next operation of a descriptor; sets its op to 0 after the last. */
 static enum epa_status carry_out(struct messages *m, struct reading *r, const uint64_t *value)
 {
     const char *region = m->params->region.base;
@@ -113,7 +113,8 @@ static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
         const uint64_t *value = &ahead.slot[*read & (ahead.slots - 1)].value;
 
         if (r->now.op == 0) {
-            if (m->quiet_wanted != m->quiets && ring == 1) /* one at a time, of the host's ring */
+            if (m->quiet_wanted != m->quiets &&
+                ring == 1) /* the host's ring has one quiet at a time */
                 break;
             if (!epa_ring_peek(&ahead, &r->now, &r->payload))
                 break;
@@ -133,7 +134,7 @@ static enum epa_status read_ring(struct messages *m, uint32_t ring, bool *moved)
     }
     if (n > 0)
         proxy_trace_slice(&m->trace, PROXY_TAKES, begin, EPA_TRACE_NOBODY, 0, n);
-    return status == EPA_AGAIN ? EPA_OK : status; /* until the network has room again */
+    return status == EPA_AGAIN ? EPA_OK : status; /* EPA_AGAIN: the network has no room now */
 }
 
 /* ---- checkpoints ---- */
@@ -144,7 +145,8 @@ static bool is_wanted(const struct messages *m)
 
     for (uint32_t i = 0; i < MESSAGES_RINGS; i++) {
         const struct epa_host_ring *ring = &m->params->ring[i];
-        uint64_t taken = __atomic_load_n(ring->taken, __ATOMIC_RELAXED); /* only this thread adds */
+        uint64_t taken =
+            __atomic_load_n(ring->taken, __ATOMIC_RELAXED); /* only this thread writes it */
 
         wanted = wanted || m->direct->read[i] - taken >= ring->slots / 4;
     }
@@ -167,7 +169,7 @@ static void begin_checkpoint(struct messages *m)
     }
 }
 
-/* Gives back all that was read before it began. */
+/* Frees the slots that were read before the checkpoint began. */
 static void end_checkpoint(struct messages *m)
 {
     struct direct *d = m->direct;
@@ -176,7 +178,7 @@ static void end_checkpoint(struct messages *m)
     for (uint32_t i = 0; i < MESSAGES_RINGS; i++)
         /* Release: pairs with the acquire of writers. */
         __atomic_store_n(m->params->ring[i].taken, d->mark[i], __ATOMIC_RELEASE);
-    /* Release: pairs with the acquire of the host, which waits for it. */
+    /* Release: pairs with the acquire of the host's quiet(). */
     __atomic_store_n(&m->quiets, d->quiet, __ATOMIC_RELEASE);
 }
 
@@ -222,9 +224,9 @@ static enum epa_status checkpoint(struct messages *m, bool *moved)
     return EPA_OK;
 }
 
-/* ---- what peers tell ---- */
+/* ---- signals of peers ---- */
 
-/* The value of a signal that has changed from `last`, or that; what came before it is in place. */
+/* Reads a signal that may have changed from `last`. Data before the signal is visible. */
 static enum epa_status hear(struct messages *m, enum word word, uint32_t peer, uint64_t last,
                             uint64_t *value)
 {
@@ -256,7 +258,7 @@ static enum epa_status answer(struct messages *m, uint32_t peer, bool *moved)
     return EPA_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the way ---- */
 
 static enum epa_status turn(struct messages *m, bool *moved)
 {
@@ -282,7 +284,7 @@ static enum proxy_slice wait_for(const struct messages *m)
     return m->direct->pending ? PROXY_WAITS_NETWORK : PROXY_IDLE;
 }
 
-/* A checkpoint for places alone need not end: the barrier in which ranks leave is a quiet, too. */
+/* A checkpoint that only frees slots need not end: the final barrier includes a quiet. */
 static bool are_done(const struct messages *m)
 {
     return m->reading[0].now.op == 0 && m->reading[1].now.op == 0 && m->quiet_wanted == m->quiets;

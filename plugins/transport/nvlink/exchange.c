@@ -1,12 +1,11 @@
-/* Descriptors over sockets: each rank connects to all below it and is connected to by all
- * above, and a connection carries one message each way.
+/* Passes file descriptors over sockets: each rank connects to all lower ranks and accepts all higher
+ * ranks. A connection carries one message in each direction.
  *
- * The sockets have abstract names that the kernel chooses, so nothing is left behind; the
- * names go round by allgather. So does a random token of each rank, which nobody else can
- * know: a message counts only with the token of who gets it, from a process of the same
- * user. All that is needed of a peer is in its socket's queue once it has sent, so no rank
- * waits for another that waits for it: all connect and send first, then serve who comes,
- * then read what they were answered. */
+ * The kernel chooses abstract names for the sockets, so no file remains. An allgather distributes
+ * the names and a random token per rank, which other processes cannot know: a rank accepts a message
+ * only from a process of the same user and with the rank's own token. Ranks cannot deadlock: all
+ * ranks connect and send first, then serve connections, then read the answers; a sent message waits
+ * in the socket's queue. */
 #include "exchange.h"
 
 #include <errno.h>
@@ -19,12 +18,12 @@
 
 #include <epa2a/wait.h>
 
-enum { POLL_MS = 20, TOKEN_WORDS = 2, FDS_FIT = 2 /* in the room for one */ };
+enum { POLL_MS = 20, TOKEN_WORDS = 2, FDS_FIT = 2 /* descriptors that fit into `control` */ };
 
-/* For who has connected and says nothing; a rank sends at once. */
+/* Time limit for the message of a new connection; a rank sends it at once. */
 static const uint64_t visit_ns = 2000000000u;
 
-/* What a rank tells the others of its socket. */
+/* Name and token of a rank's socket. */
 struct card {
     uint64_t token[TOKEN_WORDS];
     struct sockaddr_un name;
@@ -32,11 +31,11 @@ struct card {
 };
 
 struct message {
-    uint64_t token[TOKEN_WORDS]; /* of who gets it */
+    uint64_t token[TOKEN_WORDS]; /* token of the receiver */
     uint32_t from;
 };
 
-/* Room for the descriptor of one message, aligned as the kernel's macros want it. */
+/* Buffer for the descriptor of one message, with the alignment that CMSG macros require. */
 union control {
     char bytes[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
@@ -53,7 +52,7 @@ struct exchange {
     int *out;
 };
 
-/* Until `fd` can be read, or end_ns. */
+/* Waits until `fd` is readable, or until end_ns. */
 static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
 {
     for (;;) {
@@ -71,7 +70,7 @@ static enum epa_status await(const struct exchange *x, int fd, uint64_t end_ns)
     }
 }
 
-/* As await(), for what only rank `r` can send. */
+/* Waits for a message of rank `r`. */
 static enum epa_status await_rank(const struct exchange *x, int fd, uint32_t r)
 {
     enum epa_status status = await(x, fd, x->end_ns);
@@ -90,7 +89,7 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
         return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: getrandom: %s", strerror(errno));
     mine->name.sun_family = AF_UNIX;
     x->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* A name of no bytes: the kernel chooses an abstract one that nobody has. */
+    /* An empty name: the kernel chooses a free abstract name. */
     if (x->listener < 0 ||
         bind(x->listener, (struct sockaddr *)&mine->name, sizeof(sa_family_t)) != 0 ||
         listen(x->listener, (int)x->size) != 0 ||
@@ -101,7 +100,7 @@ static enum epa_status listen_for_peers(struct exchange *x, struct card *mine)
     return EPA_OK;
 }
 
-/* Whether the process at the other end is this user's. */
+/* Returns true if the process at the other end belongs to this user. */
 static bool is_ours(int fd)
 {
     struct ucred cred;
@@ -111,7 +110,7 @@ static bool is_ours(int fd)
            cred.uid == geteuid();
 }
 
-/* A socket takes one small message at once, or something is wrong with it. */
+/* Sends one message. A new socket accepts one small message without blocking. */
 static enum epa_status send_fd(const struct exchange *x, int fd, uint32_t to)
 {
     struct message message = {.from = x->rank};
@@ -144,8 +143,8 @@ static void close_all(int *fd, uint32_t n)
     }
 }
 
-/* Reads one message. Its sender, or `size` where it is not what a rank sends; nothing stays
- * open then. */
+/* Reads one message. Returns its sender, or `size` for an invalid message, whose descriptors are
+ * closed. */
 static uint32_t receive_fd(const struct exchange *x, int fd, int *out)
 {
     struct message message = {.from = 0};
@@ -186,7 +185,7 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
     x->to[r] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->to[r] < 0)
         return epa_fail(x->err, EPA_ERR_SYSTEM, "nvlink: socket: %s", strerror(errno));
-    /* EAGAIN: its queue is full, of strangers, as it has room for every rank. */
+    /* EAGAIN: connections of foreign processes fill the queue, which has room for every rank. */
     while (connect(x->to[r], (const struct sockaddr *)&card->name, card->name_bytes) != 0) {
         enum epa_status status;
 
@@ -210,8 +209,8 @@ static enum epa_status connect_to(struct exchange *x, uint32_t r)
     return send_fd(x, x->to[r], r);
 }
 
-/* One who has come: a rank above this one that has not been here gets its answer; others
- * are sent away. */
+/* Serves a connection: answers a higher rank that was not served yet, and closes any other
+ * connection. */
 static enum epa_status serve(struct exchange *x, int fd, uint32_t *missing)
 {
     enum epa_status status;
@@ -331,7 +330,7 @@ enum epa_status exchange_fds(struct epa_bootstrap *boot, const bool *near, int m
     return status;
 }
 
-/* ---- which GPUs reach which ---- */
+/* ---- access between GPUs ---- */
 
 int pairs_find(const struct gpu *seen, int n, const struct gpu *gpu)
 {

@@ -1,17 +1,19 @@
-/* See nvlink.h. */
+/* Ranks of other nodes: rings, the host's part of the protocol, and the choice between the direct
+ * and the staged way. See nvlink.h. */
 #include "nvlink.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    KERNEL_SLOTS = 1024, /* of the ring that kernels write; 64 KiB */
+    KERNEL_SLOTS = 1024, /* slots of the ring that kernels write; 64 KiB */
     HOST_SLOTS = 256,
 };
 
 /* ---- the proxy's bootstrap ---- */
 
-/* That of all ranks, who may look like those of one node. */
+/* Bootstrap for the transport between nodes; forwards to `real`. The world may show all ranks as
+ * ranks of one node. */
 struct far_boot {
     struct epa_bootstrap base; /* first */
     struct epa_bootstrap *real;
@@ -42,8 +44,8 @@ static void explain_boot(struct epa_bootstrap *boot, struct epa_error *err)
     real_of(boot)->explain(real_of(boot), err);
 }
 
-/* All ranks as those of one node, which they are to who looks at hosts. The proxy's thread does
- * not say what it waits for: the rank's own does. */
+/* Makes the bootstrap. `one_host`: all ranks are on one host, so the transport sees one node. The
+ * proxy's thread does not report its waits: the rank's own thread does. */
 static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_boot *out)
 {
     struct epa_world *world = &out->base.world;
@@ -62,7 +64,7 @@ static void make_net_boot(struct epa_bootstrap *real, bool one_host, struct far_
     world->node = NULL;
 }
 
-/* ---- rings, and the host's part ---- */
+/* ---- rings, and the host's part of the protocol ---- */
 
 enum { REASON = 224 };
 
@@ -72,7 +74,7 @@ struct far {
     struct epa_wait_config wait;
     struct copies copies;
     bool far[EPA_DEVICE_RANKS];
-    bool fence[EPA_DEVICE_RANKS]; /* before what the host asks next of that rank */
+    bool fence[EPA_DEVICE_RANKS]; /* a fence precedes the host's next operation for that rank */
     struct far_words {
         _Alignas(64) uint64_t kernel_taken;
         _Alignas(64) uint64_t host_taken, host_ticket;
@@ -84,8 +86,8 @@ struct far {
     struct epa_host_ring host_ring;
     struct proxy *proxy;
     uint64_t quiets, arrivals;
-    struct proxy_region region; /* base NULL: data are staged, as */
-    char staged[REASON];
+    struct proxy_region region; /* base NULL: data is staged */
+    char staged[REASON];        /* reason for staging */
 };
 
 static enum epa_status make_rings(struct far *f, struct epa_error *err)
@@ -129,7 +131,7 @@ static enum epa_status make_rings(struct far *f, struct epa_error *err)
 
 /* ---- direct or staged ---- */
 
-/* What the region is for a NIC; or why it cannot have it. */
+/* Finds the kind of memory that the region is for a NIC, or the reason why a NIC cannot use it. */
 static enum epa_status direct_gpu(const struct far *f, enum epa_memory *out, struct epa_error *why)
 {
     const struct driver *d = f->params.driver;
@@ -137,7 +139,7 @@ static enum epa_status direct_gpu(const struct far *f, enum epa_memory *out, str
     CUmemorytype type = CU_MEMORYTYPE_DEVICE;
     int rdma = 0, vmm = 1, ordering = 0, device = f->params.backend->device;
 
-    *out = EPA_MEMORY_HOST; /* a made-up GPU's */
+    *out = EPA_MEMORY_HOST; /* an emulated GPU has host memory */
     if (d->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                              (CUdeviceptr)(uintptr_t)region->base) == CUDA_SUCCESS &&
         type == CU_MEMORYTYPE_HOST)
@@ -153,9 +155,9 @@ static enum epa_status direct_gpu(const struct far *f, enum epa_memory *out, str
     if (rdma == 0 || vmm == 0)
         return epa_fail(why, EPA_ERR_UNSUPPORTED, "GPU %d has no GPUDirect RDMA for %s", device,
                         rdma == 0 ? "its memory" : "memory: vmm; memory: ipc may do");
-    /* A kernel polls a signal that a NIC wrote after the data. The GPU sees both in that order
-     * only where it says at least OWNER; with less each would need cuFlushGPUDirectRDMAWrites()
-     * between them, which puts of a NIC leave no room for. */
+    /* A kernel polls a signal that a NIC wrote after the data. The GPU guarantees this order from
+     * ordering level OWNER on. Below OWNER, cuFlushGPUDirectRDMAWrites() would have to run between
+     * data and signal, which is impossible with puts of a NIC. */
     if (d->device_attribute(&ordering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
                             device) != CUDA_SUCCESS ||
         ordering < CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER)
@@ -172,13 +174,13 @@ static enum epa_status can_direct(struct far *f, struct epa_error *why)
     if (net->takes == NULL)
         return epa_fail(why, EPA_ERR_UNSUPPORTED, "%s takes no memory that it did not allocate",
                         net->plugin.name);
-    /* Collective, so also where the GPU has said no. */
+    /* takes() is collective, so this rank calls it even if its GPU is unsuitable. */
     met = net->takes(&f->net_boot.base, net->plugin.options.defaults, f->region.memory,
                      status == EPA_OK ? why : &(struct epa_error){EPA_OK, ""});
     return status == EPA_OK ? met : status;
 }
 
-/* Collective: all ranks alike. */
+/* Collective: all ranks choose the same way. */
 static enum epa_status choose_way(struct far *f, struct epa_error *err)
 {
     struct epa_bootstrap *boot = f->params.boot;
@@ -304,7 +306,7 @@ void far_fence(struct far *f, uint32_t peer)
     f->fence[peer] = true;
 }
 
-/* The fence goes first, and stays asked for where the ring had room for no more. */
+/* Writes a pending fence first. The fence stays pending if the ring has no room. */
 enum epa_status far_ask(struct far *f, struct epa_descriptor what)
 {
     struct epa_descriptor fence = {.op = EPA_RING_FENCE, .peer = what.peer};
@@ -318,7 +320,7 @@ enum epa_status far_ask(struct far *f, struct epa_descriptor what)
     return epa_ring_write(&f->host_ring, &what) ? EPA_OK : EPA_AGAIN;
 }
 
-/* One turn of a wait of the host for the proxy. */
+/* One step of a wait of the host for the proxy. */
 static enum epa_status turn(struct far *f, struct epa_wait *wait, struct failure *failure)
 {
     enum epa_status status = far_status(f);

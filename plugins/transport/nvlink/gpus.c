@@ -1,13 +1,12 @@
-/* What is asked of each rank's GPU before anything else: who it is, and whom it reaches. A GPU is
- * known by its UUID, as its number differs between processes. The driver's own functions are found
- * at run time through the runtime, so that the plugin links to no libcuda and can be listed on a
- * machine that has none. */
+/* Identity and reach of each rank's GPU. The UUID identifies a GPU, since device numbers differ
+ * between processes. The plugin finds the driver's functions at run time through the CUDA runtime: it
+ * does not link to libcuda, and machines without libcuda can list it. */
 #include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* All of them are older than the CUDA that nvcc must be. */
+/* Driver API version of the functions; the required nvcc is newer. */
 enum { VERSION = 12000 };
 
 #define FUNCTION(field_, name_) \
@@ -118,7 +117,7 @@ static enum epa_status look_at(int device, const struct gpu *mine, const struct 
     return EPA_OK;
 }
 
-/* The GPUs that this process sees, with who they are. */
+/* Lists the GPUs that this process sees, with their UUIDs and bus addresses. */
 static enum epa_status list(const struct driver *d, struct gpu **out, int *n_out,
                             struct epa_error *err)
 {

@@ -1,4 +1,4 @@
-/* The kernels of the nvlink transport, and what they share with the host that queues them. */
+/* The kernels of the nvlink transport, and data that kernels and host share. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -9,27 +9,27 @@
 extern "C" {
 #endif
 
-/* Words of each rank behind the signals that the experiment asked for: of device_peak(). */
+/* Words of device_peak() in each rank's region, behind the signals of the experiment. */
 enum own_word {
-    OWN_MEET = 0,                           /* [rank]: it has arrived where stores begin */
-    OWN_PING = OWN_MEET + EPA_DEVICE_RANKS, /* [rank]: turns */
-    OWN_TIME = OWN_PING + EPA_DEVICE_RANKS, /* ns that the turns took */
+    OWN_MEET = 0,                           /* [rank]: arrivals before a run of stores */
+    OWN_PING = OWN_MEET + EPA_DEVICE_RANKS, /* [rank]: number of turns */
+    OWN_TIME = OWN_PING + EPA_DEVICE_RANKS, /* duration of the turns in ns */
     OWN_FAULT = OWN_TIME + 1,               /* struct epa_fault of these kernels */
     OWN_WORDS = OWN_FAULT + (sizeof(struct epa_fault) + 7) / 8,
 };
 
 struct ping_run {
-    uint32_t peer, word, turns; /* word: the signal that is OWN_PING */
-    uint64_t base;              /* value of the first signal; counts up from there */
+    uint32_t peer, word, turns; /* word: index of OWN_PING */
+    uint64_t base;              /* value of the first signal; later signals count up */
     uint64_t timeout_ns;
     uint64_t *time; /* OWN_TIME */
 };
 
-/* Brings the kernels to the thread's device. A kernel that is loaded when it is first
- * launched may have to wait for those that run there, which may wait for it. */
+/* Loads the kernels onto the thread's device. CUDA would otherwise load a kernel at its first launch,
+ * and the load could wait for a running kernel that waits for the new one. */
 cudaError_t nvlink_load_kernels(void);
 
-/* Each queues one kernel. */
+/* Each function queues one kernel. */
 cudaError_t nvlink_queue_signal(cudaStream_t, uint64_t *word, uint64_t value, bool add);
 cudaError_t nvlink_queue_meet(cudaStream_t, const struct epa_device_view *, uint32_t word,
                               uint64_t epoch, uint64_t timeout_ns);

@@ -1,10 +1,10 @@
-/* Each rank allocates one region on its GPU and maps everybody else's.
+/* Each rank allocates one region on its GPU and maps the regions of all other ranks.
  *
- * With the driver's virtual memory API a region is a handle that a file descriptor stands
- * for in other processes; every rank maps it for itself, and the memory goes once nobody
- * maps it, in whatever order ranks leave. With CUDA IPC the owner must leave last: ranks
- * elsewhere are counted on its page, and waited for; ranks of the same process, for which
- * IPC does not work, use the very address, and the last of them frees it. */
+ * With the driver's virtual memory API a region is a handle, which a file descriptor represents in
+ * other processes. Every rank maps the region itself, and the driver frees the memory after the last
+ * unmapping, so ranks may leave in any order. With CUDA IPC the owner must leave last: its page
+ * counts ranks of other processes, and the owner waits for them. IPC does not work within a process:
+ * ranks of the same process use the owner's address, and the last of them frees the memory. */
 #include "memory.h"
 
 #include <errno.h>
@@ -17,28 +17,28 @@
 #include <epa2a/wait.h>
 
 enum {
-    GRANULE = 2 << 20,     /* at least; pages of the GPU */
-    HEAP_ALIGN = 64 << 10, /* words and the front of the heap may share a page */
+    GRANULE = 2 << 20,     /* minimum alignment: page size of the GPU */
+    HEAP_ALIGN = 64 << 10, /* words and the start of the heap may share a page */
 };
 
 /* Words of a rank's page. */
 enum {
-    PAGE_MAPPED, /* ranks in other processes that have the owner's memory open */
-    PAGE_USERS,  /* ranks of the owner's process that use it; the last one frees it */
+    PAGE_MAPPED, /* number of ranks in other processes that have opened the owner's memory */
+    PAGE_USERS,  /* number of ranks of the owner's process that use it; the last one frees it */
     PAGE_WORDS,
 };
 
 static const uint64_t exchange_ns = 60000000000u;
-/* For ranks elsewhere to close what they opened of this one; those that were killed never
- * do. */
+/* Time limit for ranks of other processes to close this rank's memory; a killed rank never
+ * does. */
 static const uint64_t leave_ns = 2000000000u;
 
-/* What a rank tells the others of its region. */
+/* Description of a rank's region for other ranks. */
 struct card {
     uint64_t bytes, heap_bytes;
     uint32_t signals;
-    uint64_t handle; /* VMM: means something to ranks of the same process */
-    char *base;      /* likewise */
+    uint64_t handle; /* VMM: valid for ranks of the same process */
+    char *base;      /* valid for ranks of the same process */
     cudaIpcMemHandle_t ipc;
 };
 
@@ -62,7 +62,7 @@ static enum epa_status driver_fail(const struct memory *m, CUresult result, uint
 static enum epa_status runtime_fail(const struct memory *m, cudaError_t error, uint32_t r,
                                     const char *what, struct epa_error *err)
 {
-    (void)cudaGetLastError(); /* it has been told; nobody else is to stumble over it */
+    (void)cudaGetLastError(); /* clears the error: the returned status reports it */
     return epa_fail(err, error == cudaErrorMemoryAllocation ? EPA_ERR_NOMEM : EPA_ERR_SYSTEM,
                     "nvlink: rank %u on GPU %d: %s of the %" PRIu64 " bytes of rank %u: %s",
                     m->rank, m->params.device, what, m->bytes, r, cudaGetErrorString(error));
@@ -75,9 +75,9 @@ static uint64_t *page_word(const struct memory *m, uint32_t r, uint32_t word)
 
 /* ---- the driver's virtual memory ---- */
 
-/* Ranks that are threads map the same allocations, and the driver (580.159.04) frees twice
- * what it keeps of one when several threads take their mappings of it away at once: found
- * by AddressSanitizer in cuMemUnmap(). So they take turns. */
+/* Serialises unmapping. Ranks as threads map the same allocation, and the driver (580.159.04) frees
+ * its record of an allocation twice if several threads unmap at once: AddressSanitizer found the
+ * double free in cuMemUnmap(). */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void unmap_vmm(const struct memory *m, struct region *region)
@@ -162,8 +162,8 @@ static enum epa_status create_vmm(struct memory *m, struct epa_error *err)
     return map_vmm(m, m->rank, handle, m->bytes, err);
 }
 
-/* A rank of this process keeps its handle until all have mapped it; one elsewhere is
- * imported, and the mapping is what holds it then. */
+/* A rank of this process keeps its handle until all ranks have mapped it. The handle of a rank in
+ * another process is imported, and the mapping then keeps the memory alive. */
 static enum epa_status attach_vmm(struct memory *m, uint32_t r, const struct card *card, int fd,
                                   bool same, struct epa_error *err)
 {
@@ -192,12 +192,12 @@ static enum epa_status create_ipc(struct memory *m, struct epa_error *err)
     if (error != cudaSuccess)
         return runtime_fail(m, error, m->rank, "allocation", err);
     m->region[m->rank] = (struct region){.kind = REGION_OWNED, .base = base, .bytes = m->bytes};
-    /* Relaxed: the allgather orders it before anybody else looks. */
+    /* Relaxed: the allgather orders the store before reads of other ranks. */
     __atomic_store_n(page_word(m, m->rank, PAGE_USERS), 1, __ATOMIC_RELAXED);
     return EPA_OK;
 }
 
-/* A share in what the owner of the page has: false where it is gone already. */
+/* Takes a share of the memory of the page's owner; returns false if the memory is already freed. */
 static bool take_share(uint64_t *users)
 {
     uint64_t n = __atomic_load_n(users, __ATOMIC_RELAXED);
@@ -208,8 +208,8 @@ static bool take_share(uint64_t *users)
     return n > 0;
 }
 
-/* Its owner's address; where that is on another GPU, this one is let in. Access stays for
- * the rest of the process, as other ranks of it may have asked for it, too. */
+/* Uses the owner's address and enables peer access if the owner's GPU differs. Access stays enabled
+ * until the process ends, since other ranks of the process may use it, too. */
 static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card *card,
                                  struct epa_error *err)
 {
@@ -223,7 +223,7 @@ static enum epa_status share_ipc(struct memory *m, uint32_t r, const struct card
 
         if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
             return runtime_fail(m, error, r, "peer access", err);
-        (void)cudaGetLastError(); /* "already enabled" is no failure of anybody's */
+        (void)cudaGetLastError(); /* clears "already enabled", which is not a failure */
     }
     return EPA_OK;
 }
@@ -240,12 +240,12 @@ static enum epa_status attach_ipc(struct memory *m, uint32_t r, const struct car
     if (error != cudaSuccess)
         return runtime_fail(m, error, r, "opening the IPC handle", err);
     m->region[r] = (struct region){.kind = REGION_OPENED, .base = base, .bytes = card->bytes};
-    /* Relaxed: the owner looks at it only after the barrier that ends the set-up. */
+    /* Relaxed: the owner reads the counter only after the barrier that ends the set-up. */
     __atomic_add_fetch(page_word(m, r, PAGE_MAPPED), 1, __ATOMIC_RELAXED);
     return EPA_OK;
 }
 
-/* To free what another process still has open is undefined. */
+/* Waits for other processes to close this rank's memory: freeing open memory is undefined. */
 static void wait_for_others(const struct memory *m)
 {
     const uint64_t *mapped = page_word(m, m->rank, PAGE_MAPPED);
@@ -259,7 +259,7 @@ static void wait_for_others(const struct memory *m)
     }
 }
 
-/* ---- all together ---- */
+/* ---- set-up and teardown ---- */
 
 static void detach(struct memory *m, uint32_t r)
 {
@@ -280,7 +280,7 @@ static void detach(struct memory *m, uint32_t r)
         wait_for_others(m);
         /* fall through */
     case REGION_SHARED:
-        /* Acquire and release: all that the others did with it comes before the end of it. */
+        /* Acquire and release: all accesses of other ranks come before the free. */
         if (__atomic_sub_fetch(page_word(m, r, PAGE_USERS), 1, __ATOMIC_ACQ_REL) == 0)
             (void)cudaFree(region->base);
         break;
@@ -302,13 +302,13 @@ static void close_own(struct memory *m)
 
 void memory_finish(struct memory *m)
 {
-    if (m->size == 0) /* never begun, or finished */
+    if (m->size == 0) /* not initialised, or finished */
         return;
     for (uint32_t r = 0; r < m->size; r++) {
         if (r != m->rank)
             detach(m, r);
     }
-    detach(m, m->rank); /* last: others may wait for this rank to leave theirs */
+    detach(m, m->rank); /* last: other ranks may wait until this rank has closed their memory */
     close_own(m);
     segments_finish(&m->pages);
     m->size = 0;
@@ -341,7 +341,7 @@ static enum epa_status compare(const struct memory *m, const struct card *cards,
                             " bytes and %u signals, rank %u of %" PRIu64 " and %u",
                             r, cards[r].heap_bytes, cards[r].signals, m->rank, mine->heap_bytes,
                             mine->signals);
-        /* Its GPU's pages may be larger; kernels reach as far as the heap does. */
+        /* The GPU of rank r may have larger pages; kernels access the heap only. */
         if (cards[r].bytes < m->heap_at + mine->heap_bytes || cards[r].bytes > 2 * m->bytes)
             return epa_fail(err, EPA_ERR_SYSTEM,
                             "nvlink: rank %u says that its region has %" PRIu64
@@ -351,7 +351,7 @@ static enum epa_status compare(const struct memory *m, const struct card *cards,
     return EPA_OK;
 }
 
-/* Pages of ranks of this process are not mapped anew. */
+/* Maps the regions of all ranks; regions of ranks of this process are shared, not mapped. */
 static enum epa_status attach_all(struct memory *m, const struct card *cards, struct epa_error *err)
 {
     bool vmm = m->params.kind == MEMORY_VMM;
@@ -401,7 +401,7 @@ static enum epa_status meet(struct memory *m, struct epa_error *err)
         status = attach_all(m, cards, err);
     if (status != EPA_OK)
         return status;
-    status = boot->barrier(boot); /* all have mapped all */
+    status = boot->barrier(boot); /* all ranks have mapped all regions */
     if (status != EPA_OK)
         boot->explain(boot, err);
     return status;
@@ -429,7 +429,7 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
     status = segments_init(&m->pages, &pages, err);
     if (status != EPA_OK)
         return status;
-    m->size = p->boot->world.size; /* from here on there is something to finish */
+    m->size = p->boot->world.size; /* memory_finish() releases resources from here on */
     status = create_own(m, err);
     if (status == EPA_OK)
         status = meet(m, err);
@@ -437,6 +437,6 @@ enum epa_status memory_init(struct memory *out, const struct memory_params *p,
         memory_finish(m);
         return status;
     }
-    close_own(m); /* mappings hold the memory now, and nobody else can get at it */
+    close_own(m); /* mappings keep the memory alive; no further process can open it */
     return EPA_OK;
 }

@@ -1,4 +1,4 @@
-/* The GPU memory that ranks have of each other: signal words, then the heap. */
+/* GPU memory that all near ranks map: signal words, then the heap. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -11,7 +11,7 @@
 
 enum memory_kind { MEMORY_AUTO, MEMORY_VMM, MEMORY_IPC };
 
-/* What is called of the driver itself. */
+/* Functions of the CUDA driver API. */
 struct driver {
     PFN_cuGetErrorString_v6000 error_string;
     PFN_cuDeviceGet_v2000 device_get;
@@ -33,17 +33,17 @@ struct driver {
 
 enum epa_status driver_init(struct driver *out, struct epa_error *);
 
-/* Collective: who has which GPU, out[size]. Refuses, alike on all ranks, where one of them
- * does not reach another that is near. */
+/* Collective: gathers the GPUs of all ranks in out[size]. Fails on all ranks with the same error if a
+ * rank does not reach a near rank. */
 enum epa_status gpus_meet(struct epa_bootstrap *, const bool *near, const struct driver *,
                           int device, struct gpu *out, struct epa_error *);
 
 enum region_kind {
     REGION_NONE,
-    REGION_VMM,    /* mapped by this rank for itself; the driver counts who uses it */
-    REGION_OWNED,  /* allocated here; with REGION_SHARED the last of the process frees it */
-    REGION_SHARED, /* of a rank of this process, at its owner's address */
-    REGION_OPENED, /* through CUDA IPC */
+    REGION_VMM,    /* mapped by this rank; the driver counts its users */
+    REGION_OWNED,  /* allocated by this rank; the last user in the process frees it */
+    REGION_SHARED, /* region of a rank of this process, at its owner's address */
+    REGION_OPENED, /* opened through CUDA IPC */
 };
 
 struct region {
@@ -54,33 +54,33 @@ struct region {
 
 struct memory_params {
     struct epa_bootstrap *boot;
-    const bool *near; /* [size] whose memory is mapped */
-    bool far;         /* they are the node's, else all; a NIC may be given it, too */
+    const bool *near; /* [size]: ranks whose memory this rank maps */
+    bool far;         /* some ranks are not near; a NIC may use the region, too */
     const struct driver *driver;
     const struct gpu *gpu; /* [size] */
     int device;
-    enum memory_kind kind; /* not auto, the same on all ranks */
+    enum memory_kind kind; /* equal on all ranks, and not auto */
     uint64_t heap_bytes;
-    uint32_t signals;    /* that the experiment asked for */
-    cudaStream_t stream; /* zeroes the own region */
+    uint32_t signals;    /* number of signals of the experiment */
+    cudaStream_t stream; /* stream that zeroes the own region */
 };
 
 struct memory {
     struct memory_params params;
-    struct segments pages; /* of host memory: barriers, and who uses GPU memory */
+    struct segments pages; /* host memory for barriers and for counts of users of GPU memory */
     struct epa_wait_config wait;
-    uint64_t barriers; /* begun by this rank */
+    uint64_t barriers; /* number of barriers that this rank has entered */
     uint32_t rank, size;
     uint64_t bytes, heap_at; /* of a region; where the heap begins in it */
-    uint64_t handle;         /* VMM: of the own region, until all have mapped it */
+    uint64_t handle;         /* VMM: handle of the own region until all ranks have mapped it */
     bool has_handle;
-    int fd; /* VMM: that names it to other processes, until then */
+    int fd; /* VMM: descriptor of the handle for other processes, until then */
     struct region region[EPA_DEVICE_RANKS];
 };
 
-/* Collective; words and heap are 0. On failure `out` is finished already. */
+/* Collective. Zeroes words and heap. After a failure `out` is finished. */
 enum epa_status memory_init(struct memory *out, const struct memory_params *, struct epa_error *);
-/* No kernel and no copy of this rank may use any of it any more. */
+/* The caller guarantees that no kernel and no copy of this rank uses the memory. */
 void memory_finish(struct memory *);
 
 #endif

@@ -1,18 +1,17 @@
-/* See proxy.h. A message is a train of records, each a header and its data, from a slot of this
- * rank's staging to the same slot of the peer's; where the transport between hosts has mapped the
- * peer's staging, it is written there at once. All that the rings ask for in one turn goes with one
- * message to each peer, as far as it has room.
+/* The staged way of a proxy (proxy.h). A message is a sequence of records, each a header and data,
+ * from a slot of this rank's staging to the same slot of the peer's staging. If the transport between
+ * hosts has mapped the peer's staging, copies write there directly. One message per peer carries all
+ * operations that the rings hold in one turn, as far as it has room.
  *
- * Message s of a rank to a peer has slot s % SLOTS, and a signal of the network's transport for
- * each slot says that it has arrived (s). That it is done with, in place in the peer's memory, is
- * acknowledged once: by the next message in the other direction, if there is one soon, else by
- * another signal of the slot. A slot is used again once its message is acknowledged, so no two
- * settings of a signal are under way at a time, and nothing is asked of the network but that a
- * signal comes after the payload that it was put with.
+ * Message s of a rank to a peer uses slot s % SLOTS. A signal of the network transport per slot
+ * announces its arrival (value s). The receiver acknowledges a message once its data is in place:
+ * with the next message in the other direction if one follows soon, else with another signal of the
+ * slot. A slot is reused only after the acknowledgement, so a signal is never set twice at a time.
+ * The protocol requires of the network only that a signal arrives after its own payload.
  *
- * In place. Data and signals of a message are queued on lane IN in the order of its records; a
- * signal is seen after all that was queued before it. That order is the whole proof: no wait of the
- * proxy is between data and signal. */
+ * Ordering. Data and signals of a message are queued on lane IN in the order of the records, and a
+ * signal is visible after all earlier operations of the lane. The proxy needs no wait between data
+ * and signal. */
 #include "proxy.h"
 
 #include <inttypes.h>
@@ -22,28 +21,28 @@
 enum {
     SLOTS = MESSAGES_SLOTS,
     HEADER = 64,
-    ALIGN = 64,              /* of records */
-    PIECE_MOST = 512 << 10,  /* bytes of records in a message, */
-    STAGING_MOST = 32 << 20, /* of all slots in one direction; but for */
-    PIECE_LEAST = 64 << 10,  /* so much in each */
-    PART_LEAST = 16 << 10,   /* of a row that is longer than the rest of a message */
-    LONG = 64 << 10,         /* a message is marked by itself */
-    BURST = 64,              /* descriptors of a ring that are taken in one turn */
-    HELD_MOST = 2,           /* messages whose acknowledgement waits for one that takes it along */
+    ALIGN = 64,              /* alignment of records */
+    PIECE_MOST = 512 << 10,  /* maximum bytes of records in a message */
+    STAGING_MOST = 32 << 20, /* maximum bytes of all slots in one direction, unless */
+    PIECE_LEAST = 64 << 10,  /* the minimum per slot requires more */
+    PART_LEAST = 16 << 10,   /* minimum part of a row that does not fit into a message */
+    LONG = 64 << 10,         /* bytes from which a message has its own mark */
+    BURST = 64,              /* maximum of descriptors of a ring per turn */
+    HELD_MOST = 2,           /* maximum of acknowledgements that wait for a message */
 };
 
-/* A slot begins with it. */
+/* Header at the start of a slot. */
 struct message {
-    uint64_t bytes; /* of its records */
+    uint64_t bytes; /* total of its records */
     uint32_t records;
-    uint32_t acks; /* so many messages in the other direction, the last of them `acked`, are done */
+    uint32_t acks; /* number of acknowledged messages of the other direction, up to `acked` */
     uint64_t acked;
 };
 
 struct record {
     uint64_t dst, bytes, stride, value;
-    uint64_t size;             /* with its header and data */
-    uint32_t rows, signal, op; /* op: enum epa_ring_op; FENCE: after all before it */
+    uint64_t size;             /* bytes of header and data */
+    uint32_t rows, signal, op; /* op: enum epa_ring_op; FENCE: after all earlier records */
 };
 
 _Static_assert(sizeof(struct record) <= HEADER && sizeof(struct message) <= HEADER,
@@ -52,27 +51,26 @@ _Static_assert(sizeof(struct record) <= HEADER && sizeof(struct message) <= HEAD
 /* Messages to a rank. acked <= sent <= closed <= begun <= closed + 1. */
 struct channel_out {
     uint64_t begun, closed, sent, acked;
-    uint64_t copied[SLOTS];   /* of lane OUT: operations that must be done first */
-    uint64_t bytes[SLOTS];    /* to send */
-    uint64_t begun_ns[SLOTS]; /* with a profile: when the first copy was queued */
-    bool done[SLOTS];         /* sent, and acknowledged by a message; but not in `acked` yet */
-    struct message open;      /* the one that was begun and is not closed */
-    char *direct;             /* this rank's slots at the peer; NULL: staging is here */
-    uint64_t quiet;           /* that must be acked for the PROXY_QUIET under way */
+    uint64_t copied[SLOTS]; /* number of operations of lane OUT that must be done before sending */
+    uint64_t bytes[SLOTS];  /* bytes to send */
+    uint64_t begun_ns[SLOTS]; /* with a profile: time at which the first copy was queued */
+    bool done[SLOTS];         /* sent and acknowledged by a message, but not counted in `acked` */
+    struct message open;      /* the message that is begun and not closed */
+    char *direct;             /* this rank's slots at the peer; NULL: slots are in own staging */
+    uint64_t quiet;           /* value of `acked` that completes the pending PROXY_QUIET */
 };
 
 /* Messages of a rank. acked <= done <= begun. */
 struct channel_in {
     uint64_t begun, done, acked;
-    uint64_t held_since_ns; /* of the first that is done and not acknowledged */
-    struct message
-        now; /* number begun + 1, once it has arrived: records left, and where they are */
-    uint64_t queued[SLOTS];                 /* of lane IN: operations that must be done first */
-    uint64_t arrive[SLOTS];                 /* PROXY_ARRIVE; 0: none */
-    uint64_t bytes[SLOTS], begun_ns[SLOTS]; /* with a profile: when it was landed */
+    uint64_t held_since_ns; /* time of the first message that is done and not acknowledged */
+    struct message now;     /* message begun + 1 after its arrival: remaining records */
+    uint64_t queued[SLOTS]; /* number of operations of lane IN that must be done first */
+    uint64_t arrive[SLOTS]; /* value of PROXY_ARRIVE; 0: none */
+    uint64_t bytes[SLOTS], begun_ns[SLOTS]; /* with a profile: time of landing */
 };
 
-/* ---- where things are ---- */
+/* ---- addresses of slots ---- */
 
 static uint64_t in_offset(const struct messages *m, uint32_t source, uint64_t message)
 {
@@ -107,7 +105,7 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* One for all that was queued since the last; later, where there is no room for it now. */
+/* Queues one mark for all operations since the last mark; retries later if the lane has no room. */
 static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
 {
     struct proxy_copies *copies = m->params->copies;
@@ -123,7 +121,8 @@ static enum epa_status mark_lane(struct messages *m, enum proxy_lane lane)
 
 /* ---- out: descriptors become records of messages ---- */
 
-/* What of a descriptor fits in `room` bytes: rows, or a part of one. False: too little. */
+/* Selects the part of a descriptor that fits into `room` bytes: rows, or a part of one row. Returns
+ * false if the part would be too small. */
 static bool next_part(const struct reading *r, uint64_t room, struct record *out)
 {
     const struct epa_descriptor *d = &r->now;
@@ -145,7 +144,7 @@ static bool next_part(const struct reading *r, uint64_t room, struct record *out
     return true;
 }
 
-/* A mark for each message: the network has the first while copies of the next are under way. */
+/* Closes a message with its own mark, so that the network sends it during copies of the next one. */
 static enum epa_status close_message(struct messages *m, uint32_t peer)
 {
     struct channel_out *c = &m->out[peer];
@@ -171,7 +170,7 @@ static bool open_message(struct channel_out *c)
     return true;
 }
 
-/* The next record of a descriptor; op is 0 after the last. */
+/* Appends the next record of a descriptor; sets its op to 0 after the last. */
 static enum epa_status add_record(struct messages *m, struct reading *r)
 {
     struct epa_descriptor *d = &r->now;
@@ -209,7 +208,7 @@ static enum epa_status add_record(struct messages *m, struct reading *r)
         r->at = 0;
     }
     record.op = m->fence[d->peer] ? EPA_RING_FENCE : 0;
-    if (r->row == d->rows) { /* the last of it */
+    if (r->row == d->rows) { /* the last record */
         record.op |= d->op & ~(uint32_t)(EPA_RING_PUT | EPA_RING_INLINE);
         record.value = d->value;
         record.signal = d->signal;
@@ -232,7 +231,8 @@ static enum epa_status take_burst(struct messages *m, uint32_t ring, uint32_t *t
         enum epa_status status = EPA_OK;
 
         if (r->now.op == 0) {
-            if (m->quiet_wanted != m->quiets && ring == 1) /* one at a time, of the host's ring */
+            if (m->quiet_wanted != m->quiets &&
+                ring == 1) /* the host's ring has one quiet at a time */
                 return EPA_OK;
             if (!epa_ring_peek(from, &r->now, &r->payload))
                 return EPA_OK;
@@ -248,9 +248,9 @@ static enum epa_status take_burst(struct messages *m, uint32_t ring, uint32_t *t
             status = add_record(m, r);
             *moved = *moved || status == EPA_OK;
             if (status == EPA_OK && r->now.op != 0 && c->closed != closed)
-                return EPA_OK; /* one that is full; it is looked after before the next */
+                return EPA_OK; /* the message is full; the caller sends it first */
         }
-        if (status != EPA_OK) /* AGAIN: until messages to its peer are done */
+        if (status != EPA_OK) /* EPA_AGAIN: all slots to the peer are in use */
             return status == EPA_AGAIN ? EPA_OK : status;
         epa_ring_take(from);
     }
@@ -292,7 +292,7 @@ static enum epa_status send_messages(struct messages *m, uint32_t peer, bool *mo
         if (m->lane_done[PROXY_OUT] < c->copied[next % SLOTS])
             return EPA_OK;
         begin = proxy_trace_now(&m->trace);
-        /* Direct: all that is in the slot was seen to be there, or stored by this thread. */
+        /* Direct: the slot is complete: marks confirmed the copies, and this thread stored the rest. */
         status = c->direct != NULL
                      ? m->net->ops->signal(m->net, signal, next, EPA_SIGNAL_SET, peer)
                      : epa_put_signal(m->net, in_offset(m, m->rank, next), m->net->heap + from,
@@ -339,14 +339,14 @@ static void count_quiets(struct messages *m, bool *moved)
         __atomic_store_n(&m->slow, i, __ATOMIC_RELAXED);
         return;
     }
-    /* Release: pairs with the acquire of the host, which waits for it. */
+    /* Release: pairs with the acquire of the host's quiet(). */
     __atomic_store_n(&m->quiets, m->quiet_wanted, __ATOMIC_RELEASE);
-    *moved = true; /* the ring may have more behind it */
+    *moved = true; /* the ring may hold further descriptors */
 }
 
-/* ---- in: records are copied to their places, then come their signals ---- */
+/* ---- in: copies of the records' data, then their signals ---- */
 
-/* Takes out of the record what it has queued, so that it can go on after EPA_AGAIN. */
+/* Removes the queued part from the record, so that a call after EPA_AGAIN continues. */
 static enum epa_status queue_record(struct messages *m, struct record *record, char *data)
 {
     struct proxy_copies *copies = m->params->copies;
@@ -388,7 +388,7 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
             memcpy(&c->now, slot, sizeof(c->now));
             for (uint32_t i = 0; i < c->now.acks && i < SLOTS; i++)
                 m->out[source].done[(c->now.acked - i) % SLOTS] = true;
-            c->now.bytes = HEADER; /* where the next record is, from here on */
+            c->now.bytes = HEADER; /* from here on: offset of the next record */
             c->arrive[next % SLOTS] = 0;
         }
         while (c->now.records > 0) {
@@ -421,7 +421,7 @@ static enum epa_status land(struct messages *m, uint32_t source, bool *moved)
     return EPA_OK;
 }
 
-/* Notes which are in place. */
+/* Counts the messages whose data is in place. */
 static void count_landed(struct messages *m, uint32_t source, bool *moved)
 {
     struct channel_in *c = &m->in[source];
@@ -443,9 +443,9 @@ static void count_landed(struct messages *m, uint32_t source, bool *moved)
     }
 }
 
-/* A kernel that was signalled often puts something in return: a signal here would keep the proxy,
- * by a system call over TCP, from what the kernel is about to ask for. In mapped memory a signal
- * is a store. */
+/* Decides whether acknowledgements wait for a message in the other direction. A signalled kernel
+ * often puts data in return, and an acknowledgement by a signal costs a system call over TCP, which
+ * delays that put. In mapped memory a signal is a store, so acknowledgements do not wait. */
 static bool holds_acks(const struct messages *m, uint32_t source)
 {
     const struct channel_in *c = &m->in[source];
@@ -473,7 +473,7 @@ static enum epa_status acknowledge(struct messages *m, uint32_t source, bool *mo
     return EPA_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the way ---- */
 
 static enum epa_status count_done(struct messages *m, enum proxy_lane lane)
 {
@@ -484,7 +484,7 @@ static enum epa_status count_done(struct messages *m, enum proxy_lane lane)
     return messages_copies_failed(m, copies->done(copies, lane, &m->lane_done[lane]));
 }
 
-/* That the network or the peers have. */
+/* Number of messages that were sent and not acknowledged. */
 static uint64_t messages_sent(const struct messages *m)
 {
     uint64_t n = 0;
@@ -503,7 +503,7 @@ static enum epa_status turn(struct messages *m, bool *moved)
     for (uint32_t i = 0; i < MESSAGES_RINGS && status == EPA_OK; i++)
         status = read_ring(m, i, moved);
     for (uint32_t i = 1; i < m->size && status == EPA_OK; i++) {
-        uint32_t r = (m->rank + i) % m->size; /* not all at the same peer at once */
+        uint32_t r = (m->rank + i) % m->size; /* ranks start at different peers */
 
         if (!m->params->far[r])
             continue;

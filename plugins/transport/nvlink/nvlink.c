@@ -1,16 +1,16 @@
-/* NVLink transport: GPU memory of all ranks, mapped by all, for kernels that load and store. The
- * functions here are for set-up and for tests, as kernels do the work. With between_nodes that is
- * so within a node, and ranks of others are reached by a proxy (nvlink.h).
+/* NVLink transport: every rank maps the GPU memory of all ranks, for kernels that load and store.
+ * The functions of this file serve set-up and tests; kernels move the data. With between_nodes a
+ * rank maps the ranks of its node only, and a proxy reaches the others (far.c).
  *
- * Copies and signals go through one stream, whose order is all the order there is: what is
- * queued later is seen later. Barriers go through host memory (segments.c). */
+ * Copies and signals use one stream, whose order is the only order between them. Barriers use host
+ * memory (segments.c). */
 #include "nvlink.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* For what a GPU does in microseconds: longer means that it does nothing any more. */
+/* Time limit for work that a GPU completes in microseconds: a GPU that needs longer hangs. */
 static const uint64_t stuck_ns = 60000000000u;
 
 enum epa_status nvlink_cuda(struct nvlink *n, cudaError_t error, const char *what)
@@ -50,7 +50,7 @@ enum epa_status nvlink_drain(struct nvlink *n, cudaStream_t stream, uint64_t tim
     }
 }
 
-/* Whether the proxy goes on; it may have failed at any time. */
+/* Returns the status of the proxy, which may fail at any time. */
 static enum epa_status check_far(struct nvlink *n)
 {
     enum epa_status status = n->far != NULL ? far_status(n->far) : EPA_OK;
@@ -67,7 +67,7 @@ static enum epa_status ask_far(struct nvlink *n, struct epa_descriptor what)
     return status == EPA_OK || status == EPA_AGAIN ? status : check_far(n);
 }
 
-/* Of a wait for ranks of other nodes: f is set unless the proxy failed. */
+/* Stores the failure of a wait for ranks of other nodes; `f` is set unless the proxy failed. */
 static enum epa_status waited_far(struct nvlink *n, enum epa_status status, const struct failure *f)
 {
     if (status == EPA_OK || check_far(n) != EPA_OK)
@@ -82,7 +82,7 @@ static enum epa_status put(struct epa_transport *t, uint64_t dst, const void *sr
     struct nvlink *n = nvlink_of(t);
 
     assert(peer < t->size && dst <= t->heap_bytes && bytes <= t->heap_bytes - dst);
-    if (bytes == 0) /* src may be NULL then */
+    if (bytes == 0) /* src may be NULL */
         return EPA_OK;
     if (!n->near[peer])
         return ask_far(
@@ -132,7 +132,7 @@ static enum epa_status put_signal(struct epa_transport *t, uint64_t dst, const v
     return status == EPA_OK ? raise_signal(t, signal, value, op, peer) : status;
 }
 
-/* The stream is in order, and each signal fences. */
+/* A fence needs no work: the stream is in order, and each signal includes a fence. */
 static enum epa_status fence(struct epa_transport *t, uint32_t peer)
 {
     struct nvlink *n = nvlink_of(t);
@@ -154,8 +154,8 @@ static enum epa_status quiet(struct epa_transport *t)
     return waited_far(n, status, &f);
 }
 
-/* Copies a word of this rank's back. Behind no put: on a stream of its own. It is done
- * before `aborted` is looked at, so that what has come is seen even then. */
+/* Copies a word of this rank to the host on a separate stream, so that it waits for no put. The
+ * caller reads `aborted` afterwards, so that a signal that has arrived counts even after a failure. */
 static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
 {
     enum epa_status status;
@@ -174,7 +174,7 @@ static enum epa_status look_at(struct nvlink *n, uint32_t signal, uint64_t *out)
 
 static uint64_t read_signal(struct epa_transport *t, uint32_t signal)
 {
-    uint64_t value = 0; /* also where the GPU has failed, as all else says then */
+    uint64_t value = 0; /* returned if the GPU has failed: every other call reports the failure */
 
     (void)look_at(nvlink_of(t), signal, &value);
     return value;
@@ -188,7 +188,7 @@ static enum epa_status wait_signal(struct epa_transport *t, uint32_t signal,
     struct epa_wait wait = {.timeout_ns = timeout_ns};
     struct failure f = {.at = FAILED_SIGNAL, .compare = compare, .signal = signal, .want = value};
 
-    config.spin_ns = UINT64_MAX; /* a look is a copy, which takes its time */
+    config.spin_ns = UINT64_MAX; /* no yield: each poll is a copy and takes microseconds */
     for (;;) {
         enum epa_status status = look_at(n, signal, &f.seen);
 
@@ -210,10 +210,11 @@ static enum epa_status progress(struct epa_transport *t)
 {
     struct nvlink *n = nvlink_of(t);
 
-    return epa_aborted(n->boot) ? EPA_ERR_ABORTED : check_far(n); /* the GPU goes on by itself */
+    return epa_aborted(n->boot) ? EPA_ERR_ABORTED
+                                : check_far(n); /* the GPU needs no progress of the host */
 }
 
-/* What is left of a time. */
+/* Remaining part of a time limit. */
 static uint64_t rest_of(uint64_t timeout_ns, uint64_t begun)
 {
     uint64_t waited = epa_now_ns() - begun;
@@ -232,7 +233,7 @@ static enum epa_status pass_node_barrier(struct nvlink *n, uint64_t timeout_ns)
     return status;
 }
 
-/* Ranks of other nodes are told before this one waits for its own. */
+/* Signals ranks of other nodes before the wait for ranks of this node. */
 static enum epa_status pass_far_barrier(struct nvlink *n, uint64_t timeout_ns, uint64_t begun)
 {
     struct failure f;
@@ -277,14 +278,14 @@ static enum epa_status reset_signals(struct epa_transport *t)
     enum epa_status status = quiet(t);
 
     if (status == EPA_OK)
-        status = meet_in_set_up(n); /* nobody signals any more */
+        status = meet_in_set_up(n); /* the last signal has arrived */
     if (status == EPA_OK && bytes > 0)
         status = nvlink_cuda(n, cudaMemsetAsync(n->view.peer_signal[t->rank], 0, bytes, n->stream),
                              "zeroing signals");
     if (status == EPA_OK)
         status = quiet(t);
     if (status == EPA_OK)
-        status = meet_in_set_up(n); /* nobody signals yet */
+        status = meet_in_set_up(n); /* no rank signals before all are reset */
     return status;
 }
 

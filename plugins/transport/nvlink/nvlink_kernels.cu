@@ -1,16 +1,16 @@
-/* The kernels of the transport: signals from the host, in the order of a stream, and runs of
- * device_peak(). Each wait in them is bounded, and writes why it ended to the view's fault. */
+/* The kernels of the transport: signals from the host, in stream order, and the runs of
+ * device_peak(). Each wait has a time limit and writes the reason of its end to the view's fault. */
 #include "kernels.h"
 
 #include <epa2a/device.cuh>
 
 enum {
-    STORE_THREADS = 512,     /* of a block */
+    STORE_THREADS = 512,     /* threads of a block */
     STORE_CHUNK = 32 * 1024, /* bytes that a block stores at once */
 };
 
-/* One thread. The kernel starts once the copies before it in the stream are done; the fence
- * makes whoever sees the word see them, too. */
+/* One thread. The kernel starts after the earlier copies of the stream; the fence makes these copies
+ * visible to a reader of the word. */
 static __global__ void signal_word(uint64_t *word, uint64_t value, bool add)
 {
     epa_dev_fence();
@@ -20,9 +20,8 @@ static __global__ void signal_word(uint64_t *word, uint64_t value, bool add)
         epa_dev_store_relaxed(word, value);
 }
 
-/* One warp; lane p signals rank p that this rank is there, and waits for its signal. The next
- * kernel in the stream then starts at the same time on all ranks, but for the latency of a
- * signal. */
+/* One warp. Lane p signals the arrival of this rank to rank p and waits for the signal of rank p.
+ * The next kernel of the stream then starts on all ranks within the latency of a signal. */
 static __global__ void meet_all(const __grid_constant__ epa_device_view v, uint32_t word,
                                 uint64_t epoch, uint64_t timeout_ns)
 {
@@ -48,7 +47,7 @@ static __global__ void __launch_bounds__(STORE_THREADS)
         uint32_t peer = (v.rank + 1 + (uint32_t)(item % peers)) % v.size;
         uint64_t begin = item / peers % chunks * STORE_CHUNK;
         uint64_t end = min(begin + STORE_CHUNK, part);
-        uint32_t place = v.rank < peer ? v.rank : v.rank - 1; /* among the peer's peers */
+        uint32_t place = v.rank < peer ? v.rank : v.rank - 1; /* index of this rank among the peer's peers */
         char *to = v.peer_heap[peer] + place * part;
         uint4 value = make_uint4((uint32_t)item, v.rank, peer, threadIdx.x);
 
@@ -58,8 +57,8 @@ static __global__ void __launch_bounds__(STORE_THREADS)
     }
 }
 
-/* One thread here, one at the peer, of whom the lower rank begins each turn. The first turn
- * waits for the peer's kernel and is not timed. */
+/* One thread on each of two ranks; the lower rank starts each turn. The first turn waits for the
+ * peer's kernel and is not timed. */
 static __global__ void ping(const __grid_constant__ epa_device_view v,
                             const __grid_constant__ struct ping_run run)
 {

@@ -1,5 +1,4 @@
-/* Opening and closing: which ranks are near, memory and streams, the proxy for the others,
- * options. */
+/* Opens and closes the transport: near ranks, memory, streams, the proxy for other nodes, options. */
 #include "nvlink.h"
 
 #include <inttypes.h>
@@ -12,7 +11,7 @@ enum {
             EPA_TRANSPORT_SIGNAL_ADD | EPA_TRANSPORT_ANY_SOURCE,
 };
 
-/* For what was queued to end, on close. */
+/* Time limit of close() for queued work. */
 static const uint64_t leave_ns = 10000000000u;
 
 struct config {
@@ -21,8 +20,8 @@ struct config {
     int direct; /* enum direct_kind */
 };
 
-/* Also of what is half open. Lost: a GPU that does not finish keeps what it may still use
- * until the process ends; to take it away would be to wait for it. */
+/* Also frees a partly opened transport. `lost`: the GPU hangs; its resources leak until the process
+ * ends, since freeing them would block. */
 static void destroy(struct nvlink *n, bool lost)
 {
     for (uint32_t i = 0; i < 2 && !lost; i++) {
@@ -38,13 +37,13 @@ static void destroy(struct nvlink *n, bool lost)
         if (n->pinned != NULL)
             (void)cudaFreeHost(n->pinned);
     }
-    segments_finish(&n->memory.pages); /* also what is lost has it */
-    (void)cudaGetLastError();          /* nobody else is to stumble over it */
+    segments_finish(&n->memory.pages); /* host memory, which a hanging GPU does not use */
+    (void)cudaGetLastError();          /* clears the error for later callers of CUDA */
     free(n);
 }
 
-/* What this rank still runs in the memory of others ends first: kernels are bounded, and
- * the backend tells them to leave where a rank has failed. */
+/* First waits for kernels of this rank that use the memory of other ranks: kernels have time limits,
+ * and the backend stops them if a rank has failed. */
 void nvlink_close(struct epa_transport *t)
 {
     struct nvlink *n = (struct nvlink *)t;
@@ -61,8 +60,8 @@ void nvlink_close(struct epa_transport *t)
 
 enum { BOOT_ID = 40 };
 
-/* Nodes may be made of one host (ranks_per_node), which this transport reaches all of. *here: how
- * many ranks there are on this rank's. */
+/* Counts the ranks on this rank's host in *here. ranks_per_node may divide one host into several
+ * nodes, all of which this transport reaches. */
 static enum epa_status count_host(struct epa_bootstrap *boot, uint32_t *here, struct epa_error *err)
 {
     const struct epa_world *world = &boot->world;
@@ -111,7 +110,7 @@ static enum epa_status check(const struct epa_transport_params *p, bool *one_hos
     return status;
 }
 
-/* Descriptors where every GPU can, as then ranks may leave in any order. */
+/* Prefers descriptors if every GPU supports them, since ranks may then leave in any order. */
 static enum epa_status choose_memory(const struct nvlink *n, int asked, enum memory_kind *out,
                                      struct epa_error *err)
 {
@@ -204,7 +203,7 @@ static void describe(struct epa_transport *t,
     far_describe(nvlink_of(t)->far, say, arg);
 }
 
-/* Links to ranks of other nodes are not what device_peak() measures. */
+/* Without device_peak(), which does not measure links to other nodes. */
 static enum epa_status open_far(struct nvlink *n, const struct epa_transport_params *p,
                                 bool one_host, struct epa_error *err)
 {
@@ -251,7 +250,7 @@ static enum epa_status open_all(const struct epa_transport_params *p, struct epa
     n->boot = p->boot;
     n->backend = p->backend;
     n->base = (struct epa_transport){.ops = &nvlink_ops, .rank = world->rank, .size = world->size};
-    for (uint32_t r = 0; r < world->size; r++) /* the others are for the proxy */
+    for (uint32_t r = 0; r < world->size; r++) /* the proxy reaches the other ranks */
         n->near[r] = !far || epa_same_node(world, r);
     status = set_up(n, p, far, err);
     if (status == EPA_OK)

@@ -1,14 +1,14 @@
-/* What bounds the transport, measured by kernels: see README.md. */
+/* device_peak(): kernels measure the bandwidth and latency of the links. See README.md. */
 #include "nvlink.h"
 
 #include <string.h>
 
-enum { STORE_LEAST = 64 << 10 }; /* bytes to one peer: less shows nothing of links */
+enum { STORE_LEAST = 64 << 10 }; /* minimum bytes to one peer; fewer do not load the link */
 
-/* Longest wait of a kernel that measures for another rank; for all that is queued. */
+/* Time limits: of a measuring kernel for another rank, and of all queued work. */
 static const uint64_t kernel_wait_ns = 5000000000u, kernels_ns = 60000000000u;
 
-/* Brings OWN_TIME and the fault behind it to n->pinned; a kernel that gave up is an error. */
+/* Copies OWN_TIME and the following fault to n->pinned; returns an error if a kernel timed out. */
 static enum epa_status fetch_time(struct nvlink *n, const uint64_t *own)
 {
     struct epa_fault fault;

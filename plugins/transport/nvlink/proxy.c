@@ -1,5 +1,5 @@
-/* See proxy.h: the proxy's thread, from its start to its end, and what the two ways share in which
- * it does what it is asked for. These are in messages.c and direct.c. */
+/* The thread of the proxy, and functions that both ways of carrying data (messages.c, direct.c) use.
+ * See proxy.h. */
 #include "proxy.h"
 
 #include <errno.h>
@@ -12,15 +12,15 @@
 #include <string.h>
 
 enum {
-    SPIN_NS = 20000000, /* a proxy with nothing to do polls for so long, where it has a core, */
-    IDLE_NS = 3200000,  /* and then sleeps; else for a 32nd of this at most */
+    SPIN_NS = 20000000, /* an idle proxy with a core of its own polls for this time, */
+    IDLE_NS = 3200000,  /* then sleeps; a proxy without its own core sleeps up to a 32nd of it */
     HOLD_ACKS_NS = 20000,
 };
 
-/* For a signal that was read already. */
+/* Time limit of the wait for a signal that was already read as set. */
 static const uint64_t acquire_ns = 1000000000u;
 
-/* For the messages of this rank to be done when all ranks close, and for the others to close. */
+/* Time limit on close: for the messages of this rank, and for the other ranks. */
 static const uint64_t leave_ns = 2000000000u;
 
 struct proxy {
@@ -29,19 +29,19 @@ struct proxy {
     struct messages messages;
     struct epa_transport *net;
     struct epa_wait_config wait;
-    bool has_core; /* there are as many as ranks and proxies here */
+    bool has_core; /* the host has a core for each rank and each proxy */
     pthread_t thread;
     sem_t started;
-    bool opened;     /* in place, with messages.err, before `started` */
-    uint32_t status; /* enum epa_status, of a failure; messages.err is in place before it */
-    uint32_t stop;   /* the host writes */
+    bool opened;     /* written, like messages.err, before `started` is posted */
+    uint32_t status; /* enum epa_status of a failure; written after messages.err */
+    uint32_t stop;   /* the rank's own thread writes it */
     uint32_t facts;
     struct {
         char key[32], value[160];
     } fact[PROXY_FACTS];
 };
 
-/* ---- what both ways share: messages.c, direct.c ---- */
+/* ---- functions for both ways: messages.c, direct.c ---- */
 
 enum epa_status messages_net_failed(struct messages *m, enum epa_status status)
 {
@@ -139,8 +139,8 @@ static enum epa_status serve(struct proxy *p)
     uint64_t idle_since = 0, stop_since = 0;
 
     for (;;) {
-        /* Before the turn, which then reads all that was asked before the end. Acquire: pairs with
-         * the release in proxy_stop(). */
+        /* Reads `stop` before the turn, which then handles all earlier descriptors. Acquire: pairs
+         * with the release in proxy_stop(). */
         bool stops = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE) != 0, moved = false;
         struct proxy_trace *trace = &p->messages.trace;
         uint64_t begin = proxy_trace_now(trace), now;
@@ -176,8 +176,8 @@ static void keep_fact(void *arg, const char *key, const char *value)
     p->facts++;
 }
 
-/* All pin what is their own before any pins what is another's: ranks that are threads of one
- * process have the same memory, which is pinned once. */
+/* Every rank pins its own memory before any rank pins the memory of another: ranks as threads of one
+ * process share memory, which must be pinned once. */
 static enum epa_status pin_own(struct proxy *p, uint64_t bytes)
 {
     struct epa_bootstrap *boot = p->params.boot;
@@ -198,7 +198,7 @@ static enum epa_status pin_own(struct proxy *p, uint64_t bytes)
 
 static enum epa_status open_net(struct proxy *p)
 {
-    /* Nobody allocates by it: it says where the heap is. */
+    /* The transport allocates no memory from this backend; it only names the kind of the heap. */
     const struct proxy_region *region = &p->params.region;
     bool direct = region->base != NULL;
     struct epa_backend heap = {.memory = direct ? region->memory : EPA_MEMORY_HOST, .device = -1};
@@ -243,19 +243,19 @@ static void *run(void *arg)
     while (__atomic_load_n(&p->stop, __ATOMIC_RELAXED) == 0)
         epa_backoff(EPA_WAIT_YIELD_NS, 0);
     if (!p->params.copies->leave(p->params.copies))
-        return NULL;      /* what the copies use stays until the process ends */
-    if (status == EPA_OK) /* no peer signals any more what this one would not hear */
+        return NULL;      /* copies in flight keep their memory until the process ends */
+    if (status == EPA_OK) /* peers send their last signals before this barrier */
         (void)p->net->ops->barrier(p->net, leave_ns);
     p->net->ops->close(p->net);
     return NULL;
 }
 
-/* The rank's own thread is pinned, and so would be what it starts: to the same core. */
+/* The rank's own thread is pinned; a new thread would inherit the same core. */
 static void unpin(pthread_attr_t *attributes)
 {
     cpu_set_t all;
 
-    memset(&all, 0xff, sizeof(all)); /* of which the kernel takes what this process may use */
+    memset(&all, 0xff, sizeof(all)); /* the kernel reduces it to the allowed cores */
     (void)pthread_attr_setaffinity_np(attributes, sizeof(all), &all);
 }
 
@@ -267,7 +267,7 @@ static enum epa_status start_thread(struct proxy *p, struct epa_error *err)
 
     pthread_attr_init(&attributes);
     unpin(&attributes);
-    sigfillset(&all); /* signals are the launcher's affair */
+    sigfillset(&all); /* the launcher handles signals */
     pthread_sigmask(SIG_BLOCK, &all, &before);
     error = pthread_create(&p->thread, &attributes, run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

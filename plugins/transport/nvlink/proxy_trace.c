@@ -1,7 +1,7 @@
 /* See proxy_trace.h. */
 #include "proxy_trace.h"
 
-/* Those of waits are what `epa2a trace summary` adds up. */
+/* Names of slices. `epa2a trace summary` adds up the slices of waits. */
 static const char *const names[PROXY_NAMES] = {
     [PROXY_TAKES] = "take",
     [PROXY_SENDS] = "send",
@@ -113,8 +113,8 @@ static void add_count(struct proxy_trace *t, enum proxy_slice name, uint64_t *no
                                                           .kind = EPA_TRACE_COUNT});
 }
 
-/* Writers of a ring fill it in order, but for those that are at it right now: the count of written
- * ones is found by halves. */
+/* Finds the number of written descriptors by bisection: writers fill a ring in order, apart from
+ * concurrent writes. */
 static uint64_t written(const struct epa_host_ring *r)
 {
     uint64_t taken = *r->taken, low = 0, high = r->slots;
