@@ -1,11 +1,10 @@
-/* Which device a rank gets, and why it gets none. What the runtime reports of a machine
- * that has no driver, or an old one, is the same words for both; here they are reported
- * apart. */
+/* Chooses the device of a rank, or reports why no device fits. The runtime returns the same error
+ * for a missing driver and for an old driver; this file distinguishes them. */
 #include "cuda.h"
 
 #include <stdlib.h>
 
-/* Kernels are built as code for 9.0, and as PTX that later devices translate. */
+/* Kernels contain code for capability 9.0, and PTX that the driver translates for later devices. */
 enum { LEAST_CAPABILITY = 90 };
 
 static int major_of(int version)
@@ -22,7 +21,7 @@ static enum epa_status refuse_driver(cudaError_t why, struct epa_error *err)
 {
     int driver = 0, runtime = 0;
 
-    (void)cudaDriverGetVersion(&driver); /* 0 where there is none */
+    (void)cudaDriverGetVersion(&driver); /* 0 without a driver */
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
@@ -46,7 +45,7 @@ static enum epa_status count_devices(int *out, struct epa_error *err)
     int n = 0;
     cudaError_t status = cudaGetDeviceCount(&n);
 
-    (void)cudaGetLastError(); /* reported here, once */
+    (void)cudaGetLastError(); /* clears the error, which this function reports */
     if (status != cudaSuccess && status != cudaErrorNoDevice)
         return refuse_driver(status, err);
     if (status == cudaErrorNoDevice || n == 0)
@@ -78,7 +77,7 @@ static enum epa_status check_list(const struct cuda_config *c, int n, struct epa
 enum epa_status cuda_choose(const struct cuda_config *c, const struct epa_world *world,
                             struct cuda_place *out, struct epa_error *err)
 {
-    /* Nodes that are parts of one host share its GPUs. */
+    /* Nodes that are parts of one host (ranks_per_node) share its GPUs. */
     bool one_host = world->interface == NULL;
     uint32_t rank = one_host ? world->rank : world->local_rank;
     uint32_t ranks = one_host ? world->size : world->local_size;
@@ -148,7 +147,7 @@ enum epa_status cuda_take(int device, struct epa_error *err)
 
     if (status != EPA_OK)
         return status;
-    why = cudaSetDevice(device); /* which makes the device's context, too */
+    why = cudaSetDevice(device); /* also creates the device's context */
     if (why == cudaSuccess)
         why = cudaFree(NULL);
     (void)cudaGetLastError();

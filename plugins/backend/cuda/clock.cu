@@ -4,7 +4,7 @@
 
 #include <epa2a/ptx.cuh>
 
-/* One thread. It leaves where the host asks no more. Acquire, release: pair with the host's. */
+/* One thread; ends if the host stops asking. Acquire and release pair with ask_clock(). */
 static __global__ void answer(struct clock_words *w, uint32_t rounds)
 {
     for (uint32_t i = 1; i <= rounds; i++) {

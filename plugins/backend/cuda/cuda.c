@@ -1,6 +1,5 @@
-/* Memory, a stream and events of one CUDA device: a rank's backend. Set-up calls (alloc,
- * write, read, fill) are done when they return; what kernels do is queued, and sync() is
- * where the host waits for it. */
+/* The CUDA backend of a rank: memory, a stream and events of one device. Set-up calls (alloc, write,
+ * read, fill) are synchronous. Kernels are queued, and sync() waits for them. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -43,7 +42,7 @@ static enum epa_status cuda_alloc(struct epa_backend *base, size_t bytes, void *
     why = cudaMalloc(&memory, bytes > LEAST_BYTES ? bytes : LEAST_BYTES);
     if (why != cudaSuccess)
         return fail_alloc(c, bytes, why);
-    status = cuda_fill(base, memory, 0, bytes); /* as memory of the host is */
+    status = cuda_fill(base, memory, 0, bytes); /* zeroed, like host memory */
     if (status != EPA_OK && !c->lost)
         (void)cudaFree(memory);
     if (status == EPA_OK)
@@ -55,13 +54,13 @@ static void cuda_free(struct epa_backend *base, void *memory)
 {
     struct cuda *c = (struct cuda *)base;
 
-    /* cudaFree() waits for the device, without a limit. */
+    /* cudaFree() waits for the device without a time limit, so a lost device keeps its memory. */
     if (memory != NULL && !c->lost && cudaSetDevice(c->base.device) == cudaSuccess)
         (void)cudaFree(memory);
 }
 
-/* Waits first: a copy from or to memory that is not pinned waits in the driver for what is
- * queued before it. */
+/* Drains the stream first: a copy from or to unpinned memory would wait for the stream inside the
+ * driver, without a time limit. */
 static enum epa_status copy(struct epa_backend *base, void *to, const void *from, size_t bytes,
                             const char *what)
 {
@@ -131,8 +130,7 @@ static void end_capture(struct cuda *c)
         (void)cudaGraphDestroy(recorded);
 }
 
-/* A device that does not finish keeps its memory until the process ends: to free it
- * would be to wait for it. */
+/* A hanging device keeps its memory until the process ends, since freeing it would block. */
 static void cuda_close(struct epa_backend *base)
 {
     struct cuda *c = (struct cuda *)base;
@@ -187,7 +185,7 @@ static const struct epa_backend_ops ops = {
     .close = cuda_close,
 };
 
-/* Words that host and device both poll. */
+/* Allocates the words that host and device both poll. */
 static enum epa_status make_words(struct cuda *c)
 {
     void *stop = NULL;

@@ -1,5 +1,5 @@
-/* The state of the CUDA backend: one device, one stream, one rank. All of it belongs to the
- * thread of its rank, which alone calls. */
+/* The state of the CUDA backend: one device, one stream, one rank. Only the rank's thread uses the
+ * backend. */
 #ifndef EPA2A_BACKEND_CUDA_H
 #define EPA2A_BACKEND_CUDA_H
 
@@ -20,46 +20,48 @@ struct cuda {
     struct epa_bootstrap *boot;
     cudaStream_t stream;
     cudaEvent_t mark[CUDA_MARKS];
-    uint64_t marked;         /* a bit for each mark that was made */
+    uint64_t marked;         /* bit mask of the recorded marks */
     uint32_t *stop;          /* pinned, mapped: base.stop is its device address */
-    struct epa_fault *fault; /* pinned: where a sync copies *base.device_fault */
-    void *flush;             /* what flush_cache() writes */
+    struct epa_fault *fault; /* pinned: sync() copies *base.device_fault here */
+    void *flush;             /* buffer that flush_cache() writes */
     size_t flush_bytes;
-    uint32_t sharers; /* ranks on this device, this one included */
+    uint32_t sharers; /* number of ranks on this device, including this one */
     bool capturing;
-    bool lost; /* the device did not finish; a call that waits for it may never return */
-    struct epa_error last; /* failure, for explain() */
+    bool lost;             /* the device hangs; a call that waits for it may never return */
+    struct epa_error last; /* last failure, for explain() */
 };
 
-/* Which device a rank gets. */
+/* The device of a rank. */
 struct cuda_place {
     int device;
-    uint32_t sharers; /* ranks of this host on it, this one included */
+    uint32_t sharers; /* number of ranks of this host on the device, including this one */
 };
 
-/* Refuses in words: no driver, one too old, fewer devices than ranks. Makes no context. */
+/* Chooses a device. Errors: no driver, an old driver, fewer devices than ranks. Creates no
+ * context. */
 enum epa_status cuda_choose(const struct cuda_config *, const struct epa_world *,
                             struct cuda_place *out, struct epa_error *);
 
-/* Makes the device the thread's own, and refuses one that kernels of this build cannot run
- * on or that another program has. */
+/* Makes the device current for the thread. Errors: the device cannot run the kernels of this build,
+ * or another program uses it exclusively. */
 enum epa_status cuda_take(int device, struct epa_error *);
 
-/* The backend, its last failure forgotten. */
+/* Returns the backend after clearing its last failure. */
 struct cuda *cuda_fresh(struct epa_backend *);
 
-/* Records the failed call and its error. Errors of a device are sticky: the call that reports
- * one need not have caused it. */
+/* Records the failed call and its error. Device errors are sticky: an earlier call may be the
+ * cause. */
 enum epa_status cuda_fail(struct cuda *, cudaError_t why, const char *call);
 enum epa_status cuda_check(struct cuda *, cudaError_t why, const char *call);
 
-/* At the start of what calls the runtime: makes the rank's device the thread's. Eager: what
- * cannot be recorded, and is refused between capture_begin and capture_end. */
+/* First call of each function that uses the runtime: makes the rank's device current. The eager
+ * variant is for functions that a graph cannot record: it fails between capture_begin and
+ * capture_end. */
 enum epa_status cuda_enter(struct cuda *);
 enum epa_status cuda_enter_eager(struct cuda *, const char *what);
 
-/* Until the stream is done. Once a rank has failed, or with `stop` at once, kernels are
- * asked to leave and have a few seconds for it; a device that takes longer is `lost`. */
+/* Waits until the stream is done. After the failure of a rank, or at once with `stop`, asks kernels
+ * to end and allows a few seconds; a device that takes longer is `lost`. */
 enum epa_status cuda_drain(struct cuda *, bool stop);
 
 enum epa_status cuda_sync(struct epa_backend *);
@@ -81,13 +83,12 @@ enum epa_status cuda_experts_run(struct epa_experts *, const struct epa_moe *, v
 const char *cuda_experts_name(const struct epa_experts *);
 void cuda_experts_destroy(struct epa_experts *);
 
-/* What NVML reports of a device, for describe(): where a device is named, by its PCI bus
- * id. */
+/* Facts of NVML about a device, for describe(). PCI bus ids name devices. */
 enum { NVML_PCI_ID = 32 };
 
 struct nvml_question {
-    char (*pci)[NVML_PCI_ID]; /* [n]: of all devices that the program sees */
-    int n, device;            /* the one that is asked about is pci[device] */
+    char (*pci)[NVML_PCI_ID]; /* [n]: bus ids of all devices that the program sees */
+    int n, device;            /* pci[device] is the device of the question */
     void (*say)(void *arg, const char *key, const char *value);
     void *arg;
 };
@@ -100,16 +101,16 @@ void nvml_describe(const struct nvml_question *);
 extern "C" {
 #endif
 
-#define CLOCK_WAITS_NS 2000000000u /* the kernel, for the host's next question, at most */
+#define CLOCK_WAITS_NS 2000000000u /* time limit of the kernel for the host's next request */
 
-/* In pinned memory that both see. */
+/* In pinned memory that host and kernel share. */
 struct clock_words {
-    uint64_t asked;    /* release: the host; a round */
-    uint64_t time_ns;  /* of the device, in round `answered` */
-    uint64_t answered; /* release: the kernel */
+    uint64_t asked;    /* round that the host requests; the host stores with release */
+    uint64_t time_ns;  /* device time in round `answered` */
+    uint64_t answered; /* round of the reply; the kernel stores with release */
 };
 
-/* Queues the kernel that replies in so many rounds. `words`: their address on the device. */
+/* Queues the kernel that replies in `rounds` rounds. `words` is a device address. */
 cudaError_t clock_queue(struct clock_words *words, uint32_t rounds, cudaStream_t);
 
 #ifdef __cplusplus
@@ -124,9 +125,9 @@ extern "C" {
 
 struct peak_run {
     enum epa_dtype dtype; /* EPA_BF16, EPA_F16 or EPA_FP8_E4M3 */
-    uint32_t blocks;      /* one for each multiprocessor */
-    uint32_t rounds;      /* of products */
-    void *memory;         /* of zeros, to be read */
+    uint32_t blocks;      /* one per multiprocessor */
+    uint32_t rounds;      /* number of products per warpgroup */
+    void *memory;         /* zeroed memory for the reading kernel */
     uint64_t bytes;
 };
 
@@ -138,19 +139,19 @@ cudaError_t peak_queue_read(const struct peak_run *, cudaStream_t);
 }
 #endif
 
-/* Kernels around the products of real experts (experts.c), for rows that the products cannot
- * read: they gather, quantise or dequantise rows before, and add up a row's outputs after. */
+/* Kernels around the products of real experts (experts.c). They gather, quantise or dequantise rows
+ * that the products cannot read directly, and add up a row's outputs. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Entries as dispatch left them (struct epa_moe), and where they are one expert after the other,
- * "packed". */
+/* Received entries in the layout of dispatch (struct epa_moe), and the same entries "packed": one
+ * expert after the other. */
 struct rows_args {
     uint32_t experts, hidden;
-    uint32_t entries;         /* packed, at most */
-    uint64_t recv_entries;    /* of the lists, at most */
+    uint32_t entries;         /* maximum of packed entries */
+    uint64_t recv_entries;    /* capacity of the received lists */
     const uint32_t *count;    /* [experts] */
     const uint64_t *start;    /* [experts] */
     const uint32_t *recv_row; /* [entries] or NULL */
@@ -158,26 +159,27 @@ struct rows_args {
     size_t recv_stride;
     const char *recv_scale; /* FP8 */
     size_t scale_stride;
-    uint32_t group; /* FP8: values of a scale of what is received; 128 of what is quantised here */
+    uint32_t group; /* FP8: channels per received scale; rows quantised here have 128 per scale */
     bool f16, in_fp8, out_fp8;
-    const float *factor; /* [experts], of synthetic ones */
+    const float *factor; /* [experts]: factors of synthetic experts */
     char *packed;        /* [entries][hidden] */
     float *packed_scale;
     /* Layout rank. */
     const float *recv_weight; /* [entries] */
-    char *outputs;            /* [entries][hidden] packed, in 16 bits */
-    uint32_t *row_entries;    /* [rows] how many */
-    uint32_t *row_entry;      /* [rows][most]: packed, in any order */
-    float *row_weight;        /* same */
+    char *outputs;            /* [entries][hidden]: packed outputs of 16 bits per channel */
+    uint32_t *row_entries;    /* [rows]: number of entries of the row */
+    uint32_t *row_entry;      /* [rows][most]: packed indices, in any order */
+    float *row_weight;        /* [rows][most]: their weights */
     uint32_t most, rows;
     char *y; /* [rows][hidden] */
 };
 
-/* Queued; `blocks`: how many of a kernel at most. */
+/* Queues kernels of at most `blocks` blocks. */
 cudaError_t rows_pack(const struct rows_args *, uint32_t blocks, cudaStream_t);
-/* Rows times their experts' factors, to y, or with recv_row packed to `outputs`. */
+/* Multiplies rows by the factors of their experts; writes to y or, with recv_row, packed rows to
+ * `outputs`. */
 cudaError_t rows_multiply(const struct rows_args *, uint32_t blocks, cudaStream_t);
-/* The outputs of each row's entries times their weights, experts ascending, to y. */
+/* Adds up the weighted outputs of each row's entries, by ascending expert, in y. */
 cudaError_t rows_add_up(const struct rows_args *, uint32_t blocks, cudaStream_t);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* Facts about the device for reports: from the CUDA runtime here, from NVML in nvml.c. None is
- * needed to run; a fact that is not available is left out. */
+/* Facts about the device for reports: this file asks the CUDA runtime, nvml.c asks NVML. All facts
+ * are optional. */
 #include "cuda.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ void cuda_describe(struct epa_backend *base,
     if (pci == NULL)
         return;
     for (int i = 0; i < n; i++)
-        (void)cudaDeviceGetPCIBusId(pci[i], NVML_PCI_ID, i); /* "": not known */
+        (void)cudaDeviceGetPCIBusId(pci[i], NVML_PCI_ID, i); /* "": unknown */
     tell(&t, "pci", "%s", pci[c->base.device]);
     nvml_describe(&(struct nvml_question){pci, n, c->base.device, say, arg});
     free(pci);

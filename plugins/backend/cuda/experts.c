@@ -1,6 +1,6 @@
-/* Real experts on a GPU (epa2a/backend.h): the two products of gemm_experts.h, with kernels around
- * them where rows are not in the type of the weights, or several experts share a row. Nothing
- * waits for the host, so that a recorded call works with the counts of the moment. */
+/* Real experts on a GPU (epa2a/backend.h): the two products of gemm_experts.h, with further kernels
+ * if rows differ from the weights in type or several experts share a row. No step waits for the
+ * host, so a recorded graph uses the current counts at each replay. */
 #include "cuda.h"
 
 #include <stdio.h>
@@ -9,10 +9,10 @@
 
 #include "../../common/gemm_experts.h"
 
-/* Weights are packed where no more than this part of what is free goes for it. */
+/* Weights are packed if the copy takes at most 1 / PACK_PART of the free memory. */
 enum { PACK_PART = 4 };
 
-/* Of an expert, from which struct gemm_args' `more` pays. */
+/* Mean rows per expert from which `more` of struct gemm_args is faster. */
 enum { MORE_ROWS = 112 };
 
 enum { UP, DOWN, PRODUCTS };
@@ -22,13 +22,13 @@ struct epa_experts {
     struct epa_moe moe;  /* shapes and weights */
     const float *factor; /* NULL: real experts */
     uint32_t experts;
-    uint64_t rows, entries; /* at most */
+    uint64_t rows, entries; /* maxima */
     bool rank_layout, in_fp8, fp8;
-    bool gathers; /* rows are copied, or changed, before they are multiplied */
+    bool gathers; /* a kernel copies or converts rows before the products */
     struct gemm_args product[PRODUCTS];
     struct rows_args around;
-    char *packed[PRODUCTS]; /* weights, or NULL */
-    char *x, *a, *outputs;  /* rows, one expert after the other */
+    char *packed[PRODUCTS]; /* packed weights, or NULL */
+    char *x, *a, *outputs;  /* packed rows: one expert after the other */
     float *x_scale, *a_scale, *row_weight;
     uint32_t *row_entries, *row_entry;
     char name[64];
@@ -44,7 +44,7 @@ static uint32_t up_rows(const struct epa_experts *x)
     return epa_mlp_up_rows(&x->moe.mlp);
 }
 
-/* No more rows can arrive than all ranks' choices. */
+/* Maximum of received entries: the choices of all ranks. */
 static uint64_t most_entries(const struct epa_experts_params *p)
 {
     const struct epa_moe *m = p->moe;
@@ -56,7 +56,7 @@ static uint64_t most_entries(const struct epa_experts_params *p)
 
 /* ---- set-up ---- */
 
-/* Layout rank. */
+/* Allocates the sums of layout rank. */
 static enum epa_status allocate_sums(struct epa_experts *x)
 {
     enum epa_status status = allocate(x, x->entries * x->moe.hidden, 2, &x->outputs);
@@ -87,7 +87,7 @@ static enum epa_status allocate_rows(struct epa_experts *x)
     return status;
 }
 
-/* A second copy of the weights takes memory, which something else may need more. */
+/* Packs the weights, unless the second copy would take too much of the free memory. */
 static enum epa_status pack_weights(struct epa_experts *x)
 {
     const void *weights[PRODUCTS] = {x->moe.mlp.up, x->moe.mlp.down};
@@ -123,7 +123,7 @@ static void set_products(struct epa_experts *x)
     const struct epa_mlp *mlp = &m->mlp;
     bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
     uint32_t bytes = x->fp8 ? 1 : 2;
-    /* Where experts have so many rows, if all have as many, some have a few more than 128. */
+    /* With a mean of MORE_ROWS rows, some experts have slightly more than 128 rows. */
     bool more = x->fp8 && (uint64_t)m->max_tokens * m->topk >= MORE_ROWS * (uint64_t)x->experts;
 
     x->product[UP] = (struct gemm_args){
@@ -227,7 +227,8 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
                                     struct epa_experts **out, struct epa_error *err)
 {
     struct cuda *c = cuda_fresh(base);
-    struct epa_experts *x = aligned_alloc(_Alignof(struct epa_experts), sizeof(*x)); /* of maps */
+    struct epa_experts *x =
+        aligned_alloc(_Alignof(struct epa_experts), sizeof(*x)); /* tensor maps need it */
     enum epa_status status;
 
     if (x == NULL)
@@ -281,7 +282,7 @@ void cuda_experts_destroy(struct epa_experts *x)
 
 /* ---- a call ---- */
 
-/* Reads rows where dispatch left them. */
+/* Lets the products read received rows in place. */
 static enum epa_status map_received(struct epa_experts *x, const struct epa_moe *m)
 {
     struct gemm_args *up = &x->product[UP];

@@ -1,5 +1,5 @@
-/* Rows before and after the products of real experts, and those of synthetic ones (cuda.h): a warp
- * takes a row. */
+/* Kernels before and after the products of real experts, and the kernels of synthetic experts
+ * (cuda.h). A warp processes a row. */
 #include <epa2a/quant.cuh>
 
 #include "cuda.h"
@@ -9,7 +9,7 @@ namespace
 
 enum { THREADS = 256, WARPS = THREADS / EPA_DEV_WARP, LANE = 16 /* channels */ };
 
-/* All threads: entries before each expert, and in all, into shared memory. */
+/* All threads: writes the number of entries before each expert, and the total, to shared memory. */
 EPA_DEV void count_entries(const struct rows_args &a, uint32_t *before)
 {
     if (threadIdx.x < EPA_DEV_WARP) {
@@ -34,7 +34,7 @@ EPA_DEV void count_entries(const struct rows_args &a, uint32_t *before)
     __syncthreads();
 }
 
-/* Whose entry is at `at` where they are packed. */
+/* Returns the expert of packed entry `at`. */
 EPA_DEV uint32_t expert_at(const struct rows_args &a, const uint32_t *before, uint32_t at)
 {
     uint32_t low = 0, high = a.experts;
@@ -62,7 +62,7 @@ EPA_DEV uint64_t row_of(const struct rows_args &a, uint64_t entry)
     return a.recv_row == NULL ? entry : __ldcg(a.recv_row + entry);
 }
 
-/* 16 bytes from anywhere. */
+/* Loads 16 bytes from an address of any alignment. */
 EPA_DEV uint4 load_bytes(const char *from)
 {
     uint32_t word[4] = {0, 0, 0, 0};
@@ -76,7 +76,7 @@ EPA_DEV uint4 load_bytes(const char *from)
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* Sixteen codes and their scales as 16 bits. */
+/* Dequantises sixteen codes to 16 bits each. */
 template <bool F16>
 EPA_DEV void dequantise(const struct rows_args &a, uint4 codes, const float *scale,
                         uint32_t channel, char *to)
@@ -138,7 +138,7 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) pack(struct rows_
     }
 }
 
-/* Sixteen channels a lane. */
+/* A lane processes sixteen channels. */
 template <bool F16> __global__ void __launch_bounds__(THREADS) multiply(struct rows_args a)
 {
     extern __shared__ __align__(16) char shared[];
@@ -150,7 +150,7 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) multiply(struct r
         uint32_t e = expert_at(a, before, at);
         uint64_t entry = __ldcg(a.start + e) + (at - before[e]);
 
-        if (entry >= a.recv_entries) /* lists that are wrong are for the checks to find */
+        if (entry >= a.recv_entries) /* invalid list; the checks of verify report it */
             continue;
         uint64_t row = row_of(a, entry);
         const char *from = a.recv + row * a.recv_stride;
@@ -185,7 +185,7 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) multiply(struct r
     }
 }
 
-/* A thread for each entry: into the list of its row, whose length was 0. */
+/* A thread per entry appends it to the list of its row. The lists start empty. */
 __global__ void __launch_bounds__(THREADS) list_entries(struct rows_args a)
 {
     extern __shared__ __align__(16) char shared[];
@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(THREADS) list_entries(struct rows_args a)
     }
 }
 
-/* Packed entries are in the order of their experts, so a row's smallest is first. */
+/* Adds by ascending expert: packed entries are in the order of experts, so the smallest index of a
+ * row is first. */
 template <bool F16> __global__ void __launch_bounds__(THREADS) add_up(struct rows_args a)
 {
     const uint32_t lane = epa_dev_lane();

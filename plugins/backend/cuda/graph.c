@@ -1,5 +1,4 @@
-/* Time and graphs: events at marks, and work that is recorded once and queued many
- * times. */
+/* Event timing and graphs. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -19,7 +18,7 @@ enum epa_status cuda_mark(struct epa_backend *base, uint32_t i)
         return status;
     if (i >= CUDA_MARKS)
         return epa_fail(&c->last, EPA_ERR_UNSUPPORTED, "cuda: mark %u of %d", i, CUDA_MARKS);
-    /* External: a mark in a graph is made each time the graph runs. */
+    /* External: each replay of a graph records the event again. */
     status = cuda_check(
         c,
         cudaEventRecordWithFlags(c->mark[i], c->stream,

@@ -1,14 +1,13 @@
-/* Clocks, links and the like, which the CUDA runtime does not know. NVML comes with the
- * driver and is loaded for the time of a query; the few prototypes that are needed are
- * here, as neither the driver nor every toolkit has its header. What NVML does not
- * report is left out. */
+/* Clocks, links and other facts that only NVML knows. The driver includes NVML, and this file loads
+ * it for the time of a query. The file declares the prototypes itself, since some toolkits lack the
+ * header. Facts that NVML does not report are left out. */
 #include "cuda.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-struct nvmlDevice_st; /* a GPU, as NVML calls it */
+struct nvmlDevice_st; /* NVML's handle of a GPU */
 
 enum {
     SM_CLOCK = 1,  /* nvmlClockType_t */
@@ -19,7 +18,7 @@ enum {
     P2P_NVLINK = 2 /* nvmlGpuP2PCapsIndex_t */
 };
 
-/* All return nvmlReturn_t, of which 0 is success. */
+/* All functions return nvmlReturn_t; 0 is success. */
 struct nvml {
     int (*init)(void);
     int (*shutdown)(void);
@@ -40,7 +39,7 @@ struct nvml {
 
 static const struct {
     size_t offset;
-    const char *name, *older; /* NULL: it never had another */
+    const char *name, *older; /* older: earlier name of the function, or NULL */
 } functions[] = {
     {offsetof(struct nvml, init), "nvmlInit_v2", NULL},
     {offsetof(struct nvml, shutdown), "nvmlShutdown", NULL},
@@ -60,8 +59,8 @@ static const struct {
     {offsetof(struct nvml, p2p), "nvmlDeviceGetP2PStatus", NULL},
 };
 
-/* Why clocks are below their highest: nvmlClocksEventReasons. Of an idle GPU, and of one
- * whose clocks were set, the clock itself says all. */
+/* Reasons for clocks below the maximum (nvmlClocksEventReasons), except idle GPUs and clocks set by
+ * the user, for which the clock is sufficient. */
 static const struct {
     unsigned long long bit;
     const char *word;
@@ -97,7 +96,7 @@ static void tell(const struct nvml_question *q, const char *key, const char *fmt
     q->say(q->arg, key, value);
 }
 
-/* "a, b": adds one more to a list in a buffer, which drops what it has no room for. */
+/* Appends a word to a list "a, b" in a buffer; drops the word if the buffer is full. */
 static void add_word(char *list, size_t room, const char *word)
 {
     size_t n = strlen(list);
@@ -167,7 +166,7 @@ static void tell_links(const struct nvml *nvml, const struct nvml_question *q,
                                  : "");
 }
 
-/* Which of the devices that the program sees are reached over NVLink. */
+/* Reports the visible devices that the GPU reaches over NVLink. */
 static void tell_peers(const struct nvml *nvml, const struct nvml_question *q,
                        struct nvmlDevice_st *device)
 {

@@ -1,17 +1,17 @@
-/* What kernels of a GPU do at best (epa2a/backend.h): a kernel that takes some milliseconds runs
- * again and again, and the fastest counts. A GPU that has rested multiplies faster for some
- * milliseconds than its power allows for long, and so may a benchmark. */
+/* Peak rates of a GPU (epa2a/backend.h): a kernel of some milliseconds runs repeatedly, and the
+ * fastest run counts. After a pause a GPU multiplies faster for some milliseconds than its power
+ * limit allows in the long term; a benchmark may profit in the same way. */
 #include "cuda.h"
 
 #include <epa2a/wait.h>
 
 enum {
     TURNS = 10,
-    CAPABILITY = 90, /* of what multiplies: wgmma is 9.0's alone */
+    CAPABILITY = 90, /* the multiplying kernel uses wgmma, which only capability 9.0 has */
     READ_FLUSHES = 16,
 };
 
-static const double turn_ns = 2e6; /* at least */
+static const double turn_ns = 2e6; /* minimum duration of a run */
 static const uint64_t most_ns = 200000000;
 
 typedef cudaError_t queue(const struct peak_run *, cudaStream_t);
@@ -30,7 +30,7 @@ static enum epa_status time_run(struct cuda *c, queue *kernel, const struct peak
     return status == EPA_OK ? cuda_elapsed(&c->base, 0, 1, ns) : status;
 }
 
-/* The fastest of some turns. */
+/* Returns the fastest of several runs. */
 static enum epa_status find_fastest(struct cuda *c, queue *kernel, const struct peak_run *run,
                                     double *out)
 {
@@ -57,9 +57,9 @@ static bool multiplies(const struct cuda *c)
            major * 10 + minor == CAPABILITY;
 }
 
-/* What is read is as long as 32 times the L2, so that neither the launch nor what the L2 still
- * holds counts: 120 MB took an H200 33 us, of which 6 were not spent reading. Where the memory is
- * taken up already, it is what flush_cache() writes. */
+/* Reads 32 times the size of L2, so that launch time and L2 hits are negligible: an H200 took 33 us
+ * for 120 MB, of which 6 us were overhead. If the memory is not free, reads the buffer of
+ * flush_cache(). */
 static enum epa_status time_reading(struct cuda *c, struct peak_run *run, double *ns)
 {
     const size_t wanted = READ_FLUSHES * c->flush_bytes;
@@ -92,7 +92,7 @@ enum epa_status cuda_peaks(struct epa_backend *base, enum epa_dtype dtype, doubl
     *flops_per_ns = *bytes_per_ns = 0;
     if (status != EPA_OK || !multiplies(c))
         return status;
-    status = time_run(c, peak_queue_multiply, &run, &ns); /* and load the kernel */
+    status = time_run(c, peak_queue_multiply, &run, &ns); /* also loads the kernel */
     do {
         run.rounds *= 8;
         if (status == EPA_OK)

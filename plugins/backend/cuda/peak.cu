@@ -1,4 +1,4 @@
-/* Kernels that do nothing but multiply, or read memory (cuda.h). Compile for sm_90a. */
+/* Kernels that only multiply or only read memory (cuda.h). Compile for sm_90a. */
 #include <epa2a/quant.cuh>
 #include <epa2a/sm90.cuh>
 
@@ -8,15 +8,15 @@ namespace
 {
 
 enum {
-    THREADS = 256, /* two warpgroups, each of 64 rows */
+    THREADS = 256, /* two warpgroups of 64 rows each */
     ROWS = 128,
     COLUMNS = 256,
     ROW_WORDS = EPA_TILE_ROW / 4,
     SHARED = (ROWS + COLUMNS) * EPA_TILE_ROW
 };
 
-/* Values of either sign, 1 or more and less than 2: where all bits are the same, multipliers draw
- * less power, and the clock is higher. */
+/* Values of both signs with magnitudes from 1 to below 2: with constant bits multipliers draw less
+ * power, and the clock is higher. */
 template <epa_dev_type TYPE> EPA_DEV uint32_t value_word(uint32_t i)
 {
     uint32_t z = (i + 1) * 0x9e3779b9u;
@@ -28,7 +28,7 @@ template <epa_dev_type TYPE> EPA_DEV uint32_t value_word(uint32_t i)
     return TYPE == EPA_DEV_F16 ? (z & 0x83ff83ffu) | 0x3c003c00u : (z & 0x807f807fu) | 0x3f803f80u;
 }
 
-/* `rounds` times 128 rows by 256 columns by 128 bytes of K, all of it in shared memory. */
+/* Multiplies `rounds` times 128 rows by 256 columns by 128 bytes of K from shared memory. */
 template <epa_dev_type TYPE>
 __global__ void __launch_bounds__(THREADS, 1) multiply(uint32_t rounds, float *sink)
 {
@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(THREADS, 1) multiply(uint32_t rounds, float *s
 #pragma unroll
     for (int i = 0; i < COLUMNS / 2; i++)
         all += sum[i];
-    if (all == 0.5f) /* never, which the compiler does not know */
+    if (all == 0.5f) /* never true, but the compiler cannot remove the products */
         *sink = all;
 }
 
-/* `words` times 16 bytes. */
+/* Reads `words` times 16 bytes. */
 __global__ void __launch_bounds__(1024) read(const char *from, uint64_t words, float *sink)
 {
     const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(1024) read(const char *from, uint64_t words, f
 
         bits |= w.x | w.y | w.z | w.w;
     }
-    if (bits == 0x12345678u) /* memory is 0 */
+    if (bits == 0x12345678u) /* never true: the memory is zeroed */
         *sink = 1;
 }
 

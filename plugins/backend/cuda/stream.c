@@ -1,7 +1,6 @@
-/* The one place where calls of the CUDA runtime are checked, and where the host waits.
- * It never waits inside the driver for work of this rank: it asks whether the stream is
- * done, so that it can see a failed rank, raise *stop for kernels that wait for that
- * one, and say so if they do not leave. */
+/* Checks calls of the CUDA runtime, and waits for the stream. The host never waits inside the driver:
+ * it polls the stream, so that it can detect a failed rank, set *stop for kernels that wait for this
+ * rank, and report kernels that do not end. */
 #include "cuda.h"
 
 #include <sched.h>
@@ -10,11 +9,11 @@
 #include <epa2a/wait.h>
 
 enum {
-    SPINS = 2000,  /* questions of about a microsecond before others may have the core */
-    YIELDS = 2000, /* and again before this thread sleeps in between */
+    SPINS = 2000,  /* queries of about a microsecond each before the thread yields */
+    YIELDS = 2000, /* further queries before the thread sleeps between them */
     BACKOFF_NS = 20000,
-    QUERIES = 64, /* between two looks at the clock */
-    SETTLE_S = 3, /* that kernels have to leave once *stop is up */
+    QUERIES = 64, /* queries between two reads of the clock */
+    SETTLE_S = 3, /* seconds for kernels to end after *stop is set */
 };
 
 struct cuda *cuda_fresh(struct epa_backend *base)
@@ -63,14 +62,14 @@ static void pause_after(const struct epa_world *world, uint64_t questions)
         sched_yield();
 }
 
-/* Relaxed: the word itself is the message. Kernels look at it in epa_dev_wait_for(). */
+/* Relaxed: the word itself is the message. Kernels read it in epa_dev_wait_for(). */
 static void raise_stop(struct cuda *c)
 {
-    if (c->stop != NULL) /* half-built: no kernel was queued yet */
+    if (c->stop != NULL) /* NULL: partly opened, no kernel was queued */
         __atomic_store_n(c->stop, 1, __ATOMIC_RELAXED);
 }
 
-/* The host cannot see which signal a kernel waits for. */
+/* Reports a wait without a signal: the host does not know the signal that a kernel waits for. */
 static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *reported_ns)
 {
     uint64_t now = epa_now_ns();
@@ -85,7 +84,7 @@ static void tell_of_wait(const struct cuda *c, uint64_t *begun, uint64_t *report
                     reported_ns);
 }
 
-/* Kernels bound their own waits, so there is no limit before a rank has failed. */
+/* Kernels limit their own waits, so the host needs no limit before a rank has failed. */
 enum epa_status cuda_drain(struct cuda *c, bool stop)
 {
     uint64_t begun = 0, reported = 0, end = 0;
@@ -94,7 +93,7 @@ enum epa_status cuda_drain(struct cuda *c, bool stop)
         cudaError_t status = cudaStreamQuery(c->stream);
 
         if (status != cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* "not ready" is left there, too */
+            (void)cudaGetLastError(); /* clears "not ready" */
             epa_wait_clear(c->boot->observer, reported);
             return cuda_check(c, status, "cudaStreamQuery");
         }
@@ -149,7 +148,7 @@ enum epa_status cuda_sync(struct epa_backend *base)
 
 enum { CLOCK_ROUNDS = 64, CLOCK_SPIN_NS = 1000000 };
 
-/* The time that a round brings was read while the host waited for it: between `begin` and now. */
+/* The kernel reads the time of a round while the host waits: between `begin` and now. */
 static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int64_t *low_ns,
                                  int64_t *high_ns)
 {
@@ -159,7 +158,7 @@ static enum epa_status ask_clock(struct cuda *c, struct clock_words *words, int6
         uint64_t begin = epa_now_ns(), now = begin;
         int64_t low, high;
 
-        /* Release, acquire: pair with the kernel's. */
+        /* Release and acquire pair with the kernel answer(). */
         __atomic_store_n(&words->asked, round, __ATOMIC_RELEASE);
         while (__atomic_load_n(&words->answered, __ATOMIC_ACQUIRE) < round) {
             if (epa_now_ns() - begin > CLOCK_WAITS_NS)

@@ -1,9 +1,9 @@
-/* Ranks that mpirun has started.
+/* Launcher for ranks that mpirun has started.
  *
- * MPI is there to make ranks find each other, and for algorithms that use it; the launch
- * itself is that of launch/launch.h, which also knows how a rank ended that MPI lost. MPI can
- * be started once for each process of mpirun, and in one of its children only, so there is
- * one launcher for all launches of this process, and it keeps the process of its rank. */
+ * Ranks find each other through MPI, and algorithms may use MPI; launch/launch.h performs the launch
+ * itself and detects the cause of death of a rank. A process of mpirun can initialise MPI only once,
+ * and only in one child, so one launcher serves all launches of the process and keeps the process of
+ * its rank. */
 #include <string.h>
 #include <dlfcn.h>
 #include <mpi.h>
@@ -11,11 +11,10 @@
 #include "launch/process.h"
 #include "launch/launch.h"
 
-/* ---- all that this plugin wants of MPI: MPI-3, and no word of whose MPI it is; called in the
- * process of a rank, by one thread ---- */
+/* ---- calls of MPI (MPI-3, any implementation), in the process of a rank, by one thread ---- */
 
-/* A plugin is loaded with RTLD_LOCAL, and so is the MPI library that it links. Open MPI
- * loads parts of itself as plugins that look for its symbols among the global ones. */
+/* Makes the symbols of the MPI library global. The loader opens plugins and their libraries with
+ * RTLD_LOCAL, but Open MPI loads components that look up its symbols in the global scope. */
 static enum epa_status make_global(struct epa_error *err)
 {
     Dl_info info;
@@ -54,14 +53,14 @@ static enum epa_status check_place(const struct epa_process_id *place, struct ep
     return status;
 }
 
-/* Returns once all ranks of the job have called it. MPI has no time limit for this, so a watcher
- * has to end the process. */
+/* Returns after all ranks of the job have called it. MPI has no time limit here, so another process
+ * must end this one if a rank is missing. */
 static enum epa_status mpi_world_join(const struct epa_process_id *place, struct epa_error *err)
 {
     int given = MPI_THREAD_SINGLE;
     enum epa_status status = make_global(err);
 
-    /* Serialized: an algorithm that uses MPI may do so in any thread, one at a time. */
+    /* Serialized: an algorithm may call MPI from any thread, one at a time. */
     if (status == EPA_OK)
         status = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given),
                        "MPI_Init_thread", err);
@@ -81,7 +80,7 @@ static enum epa_status mpi_world_report(void *bytes, size_t n, struct epa_error 
     return check(MPI_Bcast(bytes, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast", err);
 }
 
-/* Waits for all ranks as well. */
+/* Also waits for all ranks. */
 static void mpi_world_leave(void)
 {
     int on = 0, off = 0;
@@ -97,7 +96,7 @@ struct config {
     const char *interface;
 };
 
-/* The one of this process; see above. Launches come one after the other, from one thread. */
+/* The launcher of this process; see the top of the file. One thread starts all launches. */
 static struct launcher *launcher;
 static struct process_job job;
 
@@ -126,7 +125,7 @@ static enum epa_status place(const void *config, struct epa_process_id *out, str
     return status;
 }
 
-/* In the process of the rank. */
+/* Runs in the process of the rank. */
 static enum epa_status meet(void *arg, struct launcher_contact *contact, struct epa_error *err)
 {
     const struct process_job *mine = arg;
@@ -141,8 +140,8 @@ static void leave(void *arg)
     mpi_world_leave();
 }
 
-/* Ranks of one host meet without MPI, so that all notice a rank that dies while MPI starts, and
- * without a network, so that no other host can reach them. */
+/* Ranks of one host use a rendezvous without MPI, so that all detect a rank that dies while MPI
+ * starts, and without a network, so that no other host can connect. */
 static enum epa_status make_launcher(const struct config *config, struct epa_error *err)
 {
     static struct launcher_contact contact;
@@ -177,8 +176,8 @@ static enum epa_status launch(const void *config, const struct epa_launch *asked
     return launcher_launch(launcher, &mine->launcher, asked, err);
 }
 
-/* When the program ends or unloads this: a rank that leaves MPI without a word makes mpirun
- * kill all others. */
+/* Finalises MPI when the program ends or unloads the plugin: mpirun kills all ranks if one exits
+ * without MPI_Finalize(). */
 __attribute__((destructor)) static void end_launcher(void)
 {
     launcher_destroy(launcher);
