@@ -8,7 +8,9 @@ about what counts, which is standard output where CODE is 0 and standard error e
     ~> and ~=            the same, and the other stream may have anything
 Without an operator both are empty. After => or == what the other stream has may follow, as !> WORDS or != LINES. A case
 of many lines is the line after "$ ", then standard output ("> "), standard error ("! ") and the exit code ("? ", if
-not 0). "#" begins a comment.
+not 0). "#" begins a comment. The line
+    needs PROGRAM PACKAGE
+skips the file (exit code 77) on a machine without PROGRAM, which the Debian package PACKAGE installs.
 
 A line runs under sh in a new empty folder, with the program under test first in PATH as epa2a, and with $SRC and
 $BUILD, the source and build trees. In what it prints, the paths of these and of the new folder are read as $SRC,
@@ -17,6 +19,7 @@ $BUILD and $TMP. In an expected text {n} stands for a number, {w} for anything b
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -115,6 +118,12 @@ class Case:
         return good
 
 
+def missing_programs(path):
+    """Each program that the file needs and this machine lacks, with its package."""
+    needs = re.findall(r"^needs (\S+) (\S+)$", decode(path), re.M)
+    return [f"{program} (package {package})" for program, package in needs if shutil.which(program) is None]
+
+
 def read_cases(path):
     case = None
     for number, line in enumerate(decode(path).split("\n"), 1):
@@ -128,13 +137,17 @@ def read_cases(path):
         elif line[:1] == "?":
             case.code = int(text)
         else:
-            assert line[:1] in ("", "#"), f"line {number} begins with none of # $ > ! ? and digits"
+            assert line[:1] in ("", "#") or line.startswith("needs "), f"line {number} begins with none of # $ > ! ? needs and digits"
     if case is not None:
         yield case
 
 
 def main(cases, folder):
     os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    missing = missing_programs(pathlib.Path(cases))
+    if missing:
+        print(f"SKIP: this machine has no {', no '.join(missing)}")
+        return 77
     os.umask(0o022)  # folders that cases make must do for plugins
     sys.stdout.reconfigure(errors="backslashreplace")
     good = [case.run() for case in read_cases(pathlib.Path(cases))]
