@@ -157,8 +157,8 @@ def nodes():
     assert {(e['pid'], e['args']['token']) for e in by_stage['dispatch_send']} == {(r, t) for r in range(4) for t in range(9)}
     for stage in ('dispatch_recv', 'combine_recv'):
         assert {e['args']['peer'] for e in by_stage[stage]} == {0, 1, 2, 3}
-    profile('verify', 'slow', 'ranks_per_node=0', 'launcher=thread', 'verify.iterations=3', 'tokens=full', 'moe.max_tokens=9',
-            'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s',
+    profile('verify', 'slow', 'ranks_per_node=0', 'transport.between_nodes=shm', 'launcher=thread', 'verify.iterations=3',
+            'tokens=full', 'moe.max_tokens=9', 'moe.hidden=512', 'moe.experts=12', 'moe.topk=3', 'timeout=60s',
             'fault={kind: straggle, rank: 2, stage: dispatch_send, every: 1, for: 1s}')
     counts = [e for e in load('slow.json')['traceEvents'] if e.get('cat') == 'kernel' and 'peer' in e['args'] and
               'token' not in e['args']]
