@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_stdout(const char *path)
+bool file_is_stdout(const char *path)
 {
     return strcmp(path, "-") == 0;
+}
+
+bool stdout_is_unread(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    struct stat at;
+
+    /* A terminal that hung up reports POLLERR, too, but its writes fail with EIO. */
+    return fstat(STDOUT_FILENO, &at) == 0 && (S_ISFIFO(at.st_mode) || S_ISSOCK(at.st_mode)) &&
+           poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 /* Everything up to the last slash; "." without one. */
@@ -69,7 +80,7 @@ enum epa_status file_check(const char *option, const char *path, bool force, str
 {
     struct stat at;
 
-    if (is_stdout(path))
+    if (file_is_stdout(path))
         return EPA_OK;
     if (path[0] == 0 || strlen(path) >= PATH_MAX - 32)
         return epa_fail(err, EPA_ERR_CONFIG, "%s wants the name of a file, or -", option);
@@ -102,6 +113,8 @@ static enum epa_status write_stdout(const struct text *text, struct epa_error *e
 {
     if ((text->bytes == 0 || fwrite(text->data, 1, text->bytes, stdout) == text->bytes) &&
         fflush(stdout) == 0)
+        return EPA_OK;
+    if (stdout_is_unread()) /* main() derives the exit code from it */
         return EPA_OK;
     return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", explain_errno(errno));
 }
@@ -190,7 +203,7 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
     int how = O_WRONLY | O_CLOEXEC;
 
     s->fd = -1;
-    if (is_stdout(s->path))
+    if (file_is_stdout(s->path))
         return EPA_OK;
     if (is_foreign_link(s->path))
         return refuse_link(s->option, s->path, err);
@@ -207,7 +220,7 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
 enum epa_status file_stream_add(const struct file_stream *s, const struct text *text,
                                 struct epa_error *err)
 {
-    if (is_stdout(s->path))
+    if (file_is_stdout(s->path))
         return write_stdout(text, err);
     if (write_whole(s->fd, text->data, text->bytes))
         return EPA_OK;
@@ -224,7 +237,7 @@ enum epa_status file_write(const char *option, const char *path, bool force,
     char *real;
     enum epa_status status;
 
-    if (is_stdout(path))
+    if (file_is_stdout(path))
         return write_stdout(text, err);
     if (is_foreign_link(path))
         return refuse_link(option, path, err);

@@ -13,6 +13,12 @@
 
 #include "base/text.h"
 
+/* "-" */
+bool file_is_stdout(const char *path);
+/* Standard output is a pipe or a socket, and its reader has closed it, as `head` does. Writes to it
+ * fail then, and the functions below take them as done. */
+bool stdout_is_unread(void);
+
 /* Before anything runs: refuses an existing file without `force`, and a folder that cannot be
  * written to. */
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *);

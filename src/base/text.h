@@ -134,6 +134,7 @@ enum epa_exit {
     EXIT_SLOWER = 10,  /* compare: something is slower */
     EXIT_SKIPPED = 77, /* every run of a batch */
     EXIT_SIGINT = 130,
+    EXIT_SIGPIPE = 141, /* as by SIGPIPE: the reader of standard output closed it */
     EXIT_SIGTERM = 143,
 };
 

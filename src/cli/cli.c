@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "experiment/batch.h"
@@ -190,6 +191,8 @@ static int finish_stdout(int code)
     /* An earlier write failed, of which no reason is left: the next one gives it. */
     if (errno == 0 && putc('\n', stdout) != EOF)
         (void)fflush(stdout);
+    if (stdout_is_unread())
+        return code == EXIT_OK ? EXIT_SIGPIPE : code;
     fprintf(stderr, "epa2a: standard output cannot be written%s%s\n", errno == 0 ? "" : ": ",
             errno == 0 ? "" : strerror(errno));
     return code == EXIT_OK ? EXIT_RESOURCE : code;
@@ -288,7 +291,8 @@ int main(int argc, char **argv)
     fill_standard_files();
     terminal_guard();
     json_set_alloc_funcs(allocate, free);
-    signal(SIGPIPE, SIG_IGN); /* a write that fails is reported in words instead */
+    signal(SIGPIPE,
+           SIG_IGN); /* sockets of ranks report EPIPE; finish_stdout() sets the exit code */
     signal(SIGXFSZ, SIG_IGN); /* same: one beyond RLIMIT_FSIZE */
     if (!has_stack())
         return EXIT_RESOURCE;

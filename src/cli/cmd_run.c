@@ -351,6 +351,16 @@ static bool all_skipped(const struct run_command *c)
     return true;
 }
 
+/* Further runs have no effect: their output has no reader, and no run writes traces. Ranks that
+ * another launcher started go on together. */
+static bool is_pointless(const struct run_command *c)
+{
+    for (uint32_t i = 0; i < c->runs.n; i++)
+        if (c->runs.run[i].x != NULL && c->runs.run[i].x->profile.file != NULL)
+            return false;
+    return c->process_id.size <= 1 && documents_are_unread(&c->documents);
+}
+
 static int run_all(struct run_command *c)
 {
     enum epa_status status = EPA_OK;
@@ -368,7 +378,7 @@ static int run_all(struct run_command *c)
         (void)run_folder_add(&c->folder, &c->documents, i, false);
         if (first == EXIT_OK)
             first = code;
-        if (code != EXIT_OK && c->cli->fail_fast)
+        if ((code != EXIT_OK && c->cli->fail_fast) || is_pointless(c))
             break;
         if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
             (void)documents_write(&c->documents, false);

@@ -43,7 +43,7 @@ static const char *path_of(const struct cli *cli, enum document_kind kind)
 
 static bool is_stdout(const struct cli *cli, enum document_kind kind)
 {
-    return path_of(cli, kind) != NULL && strcmp(path_of(cli, kind), "-") == 0;
+    return path_of(cli, kind) != NULL && file_is_stdout(path_of(cli, kind));
 }
 
 /* What is written there cannot be written over. */
@@ -51,7 +51,7 @@ static bool is_stream(const char *path)
 {
     struct stat at;
 
-    return strcmp(path, "-") == 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
+    return file_is_stdout(path) || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
 }
 
 /* With --force, too: who writes over what is run has lost it. */
@@ -256,6 +256,14 @@ static bool write_all(struct documents *d, const struct report_batch *batch, boo
         good = false;
     }
     return good;
+}
+
+bool documents_are_unread(const struct documents *d)
+{
+    for (enum document_kind k = 0; k < DOCUMENTS; k++)
+        if (d->path[k] != NULL && !file_is_stdout(d->path[k]))
+            return false;
+    return d->ours && d->cli->results_out == NULL && stdout_is_unread();
 }
 
 bool documents_write(struct documents *d, bool last)

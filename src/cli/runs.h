@@ -115,7 +115,7 @@ enum document_kind {
     DOCUMENT_JUNIT,
     DOCUMENT_METRICS,
     DOCUMENT_HTML,
-    DOCUMENT_OUT, /* --out of other commands */
+    DOCUMENT_OUT,    /* --out of other commands */
     DOCUMENT_FOLDER, /* the first of those in --out-dir */
     DOCUMENT_FOLDER_CSV = DOCUMENT_FOLDER,
     DOCUMENT_FOLDER_MARKDOWN,
@@ -150,6 +150,9 @@ void documents_line(struct text *out, json_t *result, const struct report_batch 
 
 /* Adds a result, which it takes, and leaves it in `one`. */
 void documents_add(struct documents *, json_t *result);
+
+/* Standard output has lost its reader, and no other document is asked for. */
+bool documents_are_unread(const struct documents *);
 
 /* Writes all; before the last time only if it was long enough ago that writing stays a small
  * part of the whole. Says what is wrong, and is false then. */

@@ -489,6 +489,7 @@ const struct exit_meaning exit_meanings[] = {
     {EXIT_SLOWER, "compare: something became slower"},
     {EXIT_SKIPPED, "all runs were skipped: a plugin or device that they need is missing"},
     {EXIT_SIGINT, "stopped by SIGINT; results so far were written"},
+    {EXIT_SIGPIPE, "the reader of standard output closed it, as `head` does"},
     {EXIT_SIGTERM, "stopped by SIGTERM or SIGHUP; results so far were written"},
     {EXIT_OK, NULL},
 };
