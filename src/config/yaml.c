@@ -74,19 +74,40 @@ static const char *better_words(const char *problem, const struct source_locatio
     return line[at] == '@' || line[at] == '`' ? "no value begins with this character" : NULL;
 }
 
-/* libyaml's scanner and parser say where they stopped by a mark, its reader by an offset in bytes:
- * it fails on a byte before the scanner has arrived there, so its mark says nothing. */
+/* The first byte from offset `from` on that begins no UTF-8 character; `otherwise` if the text ends
+ * in a zero byte before. */
+static size_t find_bad_byte(const struct yaml_text *text, size_t from, size_t otherwise)
+{
+    uint32_t point = 0;
+    size_t n;
+
+    for (; text->source[from] != 0; from += n) {
+        n = text_decode(text->source + from, &point);
+        if (n == 0)
+            return from;
+    }
+    return otherwise;
+}
+
+/* libyaml's reader fails before the scanner reaches the place, so only problem_offset is valid, not
+ * the mark. For a broken sequence of UTF-8 this offset is that of the first byte that does not
+ * continue it, and the byte to name is the one that begins the sequence. */
 static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
-    struct source_location location = location_at_byte(text, at);
-    unsigned byte = (unsigned char)text->source[at];
+    bool control = strstr(parser->problem, "control") != NULL;
+    struct source_location location;
+    uint32_t point = 0;
 
-    if (strstr(parser->problem, "control") != NULL)
-        diag_error(diag, &location, "delete it", "control character 0x%02x is not allowed", byte);
+    if (!control)
+        at = find_bad_byte(text, text->shift, at);
+    location = location_at_byte(text, at);
+    if (control && text_decode(text->source + at, &point) > 0)
+        diag_error(diag, &location, "delete it", "control character 0x%02x is not allowed",
+                   (unsigned)point);
     else
         diag_error(diag, &location, "save the file as UTF-8", "byte 0x%02x is not UTF-8 text",
-                   byte);
+                   (unsigned char)text->source[at]);
 }
 
 static void yaml_tell_syntax(const struct yaml_text *text, const yaml_parser_t *parser,

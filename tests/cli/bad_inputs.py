@@ -29,7 +29,7 @@ def main(epa2a, cases, plugins):
             name, whole, yaml = re.match(r"(.*?) \|(\|?) ?(.*)", case).groups()
             sets = []
             while found := re.match(r"--set (.*?) \|(?: |$)", yaml):
-                sets += ["--set", found[1]]
+                sets += ["--set", bytes_of(found[1])[:-1]]
                 yaml = yaml[found.end():]
             with open("bad.yaml", "wb") as file:
                 file.write((b"" if whole else b"version: 1\n") + (bytes_of(yaml) if yaml else b""))
