@@ -263,6 +263,17 @@ static bool is_handed_over(const char *path)
            strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
+/* Editors and PowerShell begin a file of UTF-8 text with a byte order mark. */
+static void drop_mark(struct text *text)
+{
+    size_t n = text_mark_bytes(text->data, text->bytes);
+
+    if (n == 0)
+        return;
+    text->bytes -= n;
+    memmove(text->data, text->data + n, text->bytes + 1);
+}
+
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *err)
 {
     /* Without O_NONBLOCK a pipe that nobody writes to would not open. */
@@ -292,6 +303,7 @@ enum epa_status file_read(const char *path, uint64_t most, struct text *out, str
                           (unsigned long long)most >> 20);
     if (fd >= 0)
         close(fd);
+    drop_mark(out);
     return status;
 }
 

@@ -27,7 +27,7 @@ enum epa_status file_write(const char *option, const char *path, bool force, con
                            struct epa_error *);
 /* Everything in a regular file of at most so many bytes, or in what a shell hands over (standard
  * input, <(command)); nothing else is waited for, or read without an end. EPA_ERR_SYSTEM: "PATH:
- * why". `out` is the caller's to free, however it ends. */
+ * why". A byte order mark of UTF-8 at the start is left out. `out` is the caller's to free, however it ends. */
 #define FILE_MOST (UINT64_C(16) << 30)
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *);
 

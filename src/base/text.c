@@ -70,6 +70,13 @@ const char *text_not_a_line(const char *text, uint32_t *point)
     return NULL;
 }
 
+size_t text_mark_bytes(const char *text, size_t bytes)
+{
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+
+    return bytes >= sizeof(mark) && memcmp(text, mark, sizeof(mark)) == 0 ? sizeof(mark) : 0;
+}
+
 char *text_clean(char *text)
 {
     text[terminal_clean(text, strlen(text), false)] = 0;

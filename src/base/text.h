@@ -26,6 +26,9 @@ bool write_whole(int fd, const char *data, size_t bytes);
  * control character that it is. */
 const char *text_not_a_line(const char *text, uint32_t *point);
 
+/* Bytes of the byte order mark of UTF-8 (U+FEFF) that the text begins with: 3, or 0 without one. */
+size_t text_mark_bytes(const char *text, size_t bytes);
+
 /* Without what moves the cursor, as text from files may have it: shown as ?. Returns text. */
 char *text_clean(char *text);
 

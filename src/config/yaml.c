@@ -90,8 +90,8 @@ static size_t find_bad_byte(const struct yaml_text *text, size_t from, size_t ot
 }
 
 /* libyaml's reader fails before the scanner reaches the place, so only problem_offset is valid, not
- * the mark. For a broken sequence of UTF-8 this offset is that of the first byte that does not
- * continue it, and the byte to name is the one that begins the sequence. */
+ * the mark. In a broken sequence of UTF-8 problem_offset is the first byte that does not continue
+ * it, and the byte to name is the one that begins the sequence. */
 static void tell_byte(const struct yaml_text *text, const yaml_parser_t *parser, struct diag *diag)
 {
     size_t at = text->shift + parser->problem_offset;
@@ -543,7 +543,6 @@ enum epa_status yaml_parse(struct arena *arena, const char *name, const char *te
 {
     struct reader reader = {
         .arena = arena, .diag = diag, .text = {.shift = (uint32_t)from}, .expands = expands};
-    size_t mark = from == 0 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
     *out = NULL;
     reader.text.file = arena_strndup(arena, name, strlen(name));
@@ -552,14 +551,14 @@ enum epa_status yaml_parse(struct arena *arena, const char *name, const char *te
                    "longer than 1 MiB: not an experiment");
         return EPA_ERR_CONFIG;
     }
-    reader.text.source = arena_strndup(arena, text + mark, bytes - mark);
+    reader.text.source = arena_strndup(arena, text, bytes);
     if (!yaml_parser_initialize(&reader.parser)) {
         diag_error(diag, NULL, NULL, "no memory to read YAML");
         return EPA_ERR_NOMEM;
     }
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)reader.text.source + from,
-                                 bytes - mark - from);
+                                 bytes - from);
     *out = read_document(&reader);
     yaml_parser_delete(&reader.parser);
     return reader.failed ? EPA_ERR_CONFIG : EPA_OK;

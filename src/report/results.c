@@ -145,6 +145,7 @@ static enum epa_status parse(const char *path, const struct text *text, struct r
         status = read_document(out, path, root, err);
         at += (size_t)why.position;
         at += strspn(text->data + at, " \t\r\n");
+        at += text_mark_bytes(text->data + at, text->bytes - at); /* of a file that was appended */
     }
     return status;
 }

@@ -541,6 +541,8 @@ enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t b
     for (const char *p = text; p < end && status == EPA_OK; p += r.line_bytes + 1) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
 
+        p +=
+            text_mark_bytes(p, (size_t)((stop != NULL ? stop : end) - p)); /* of an appended file */
         r.line = p;
         r.line_bytes = (size_t)((stop != NULL ? stop : end) - p);
         r.line_number++;
