@@ -12,7 +12,6 @@
 enum { LEFT = 26 };       /* columns of what is explained */
 enum { MANY = 1u << 30 }; /* arguments */
 enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 4 };
-enum { RUNS_MOST = 100000 }; /* each run takes some memory before the first begins */
 
 static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
 {
@@ -151,7 +150,7 @@ const struct option options[] = {
     FLAG("--thorough", thorough, VERIFY,
          "verify: each run in variants, too: counts, drops, orders, guards, reorder, wraps"),
     VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG | TUNE | PREDICT, 0,
-          "maximum number of runs of a file; default 4096", .min = 1, .max = RUNS_MOST),
+          "maximum number of runs of a file; default 4096", .min = 1, .max = BATCH_RUNS_LIMIT),
     VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE | PREDICT, 0,
           "write the table as Markdown, one line per run", .min = 0),
     VALUE("--csv", STRING, csv, "FILE", FILES | RERUN | PREDICT, 0, "write one line per run as CSV",

@@ -298,16 +298,26 @@ struct source_location origin_of_refusal(const struct experiment *, const char *
 
 /* ---- checks between values, of the core and of operations ---- */
 
+struct config_trial;
+
 struct config_check {
     const struct experiment *x;
     struct diag *diag;
+    /* The check of the operation, which check_takes() runs on other values; NULL: none. */
+    void (*check)(const struct config_check *);
+    struct config_trial *trial; /* of check_takes(): notes conflicts, and none is reported */
 };
+
+/* Whether the experiment could have this whole number at `key`: it is in the option's range, and
+ * `check` finds no conflict of that key. On false *why, unless `why` is NULL, has the reason. */
+bool check_takes(const struct config_check *, const char *key, uint64_t value, const char **why);
 
 /* "ranks (2, the default)" */
 const char *check_value(const struct config_check *, const char *key, uint64_t value);
 
-/* "write 112 or 128" */
-const char *check_multiples(const struct config_check *, uint32_t value, uint32_t of);
+/* "write 112 or 128": the nearest multiples below and above the value at `key` that check_takes()
+ * accepts. NULL: there are none. */
+const char *check_multiples(const struct config_check *, const char *key, uint32_t of);
 
 /* An error at `wrong`, with a note at `other` (NULL: there is none), both keys. Defaults have no
  * place, so the error goes to where the other value was set; a value that was refused already is

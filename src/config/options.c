@@ -169,7 +169,7 @@ static bool value_bool(const char *text, bool *out, struct value_error *error)
 
 /* value = digits[.digits] * factor, if that is whole. */
 static bool scale(uint64_t whole, const char *fraction, size_t n_fraction, uint64_t factor,
-                  struct value_error *error, uint64_t *out)
+                  bool bytes, struct value_error *error, uint64_t *out)
 {
     uint64_t parts = 0, of = 1, value;
 
@@ -180,8 +180,8 @@ static bool scale(uint64_t whole, const char *fraction, size_t n_fraction, uint6
         of *= 10;
     }
     if (parts * factor % of != 0)
-        return reject_text(error, "use a smaller unit", "is not a whole number of %s",
-                           factor % 1024 == 0 ? "bytes" : "nanoseconds");
+        return reject_text(error, bytes ? "give a whole number of B" : "give a whole number of ns",
+                           "is not a whole number of %s", bytes ? "bytes" : "nanoseconds");
     if (__builtin_mul_overflow(whole, factor, &value) ||
         __builtin_add_overflow(value, parts * factor / of, &value))
         return reject_text(error, "", "is too large for 64 bits");
@@ -220,7 +220,8 @@ static bool scaled(const char *text, const struct unit *units, const char *is_no
     }
     for (const struct unit *unit = units; unit->name != NULL; unit++)
         if (strcmp(unit->name, s) == 0)
-            return scale(whole, fraction, n_fraction, unit->factor, error, out);
+            return scale(whole, fraction, n_fraction, unit->factor, units == byte_units, error,
+                         out);
     if (*s == 0)
         return reject_text(error, "add a unit: ns, us, ms or s", "has no unit");
     return reject_text(error, units == time_units ? "units: ns, us, ms, s" : "units: KiB, MiB, GiB",
@@ -338,6 +339,22 @@ static bool refuse_text(const struct epa_option *option, struct value_error *err
     return false;
 }
 
+/* Removes a hint that this option would refuse, so that its type and range are the hint. */
+static void drop_bad_hint(const struct epa_option *option, struct value_error *error)
+{
+    struct value_error ignored = {"", ""};
+    uint64_t number = 0;
+    bool good = true;
+
+    if (strncmp(error->hint, "write ", 6) == 0)
+        good = value_u64(error->hint + 6, &number, &ignored) && number >= option->min &&
+               number <= option_greatest(option);
+    else if (strncmp(error->hint, "at most ", 8) == 0)
+        good = option_greatest(option) == UINT64_MAX;
+    if (!good)
+        error->hint[0] = 0;
+}
+
 static bool parse_number(const struct epa_option *option, const char *text, uint64_t *out,
                          struct value_error *error)
 {
@@ -355,6 +372,8 @@ static bool parse_number(const struct epa_option *option, const char *text, uint
         good = value_duration(text, &number, error);
     else
         good = value_u64(text, &number, error);
+    if (!good)
+        drop_bad_hint(option, error);
     if (good && (number < option->min || number > option_greatest(option))) {
         good = refuse_text(option, error, "is out of range");
         if (option->max == 0 && number > option_greatest(option))
@@ -584,4 +603,3 @@ void options_read(const struct epa_options *options, const char *section, const 
                         arena, diag, out);
     }
 }
-

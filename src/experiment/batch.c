@@ -188,6 +188,22 @@ static void read_run(struct reading *r, const struct node *runs, uint32_t i, str
     node_append(tree.arena, out, runs->key[i], tree.root);
 }
 
+static const char *how_to_have_more(const struct reading *r)
+{
+    return r->max_runs < BATCH_RUNS_LIMIT ? "--max-runs raises that"
+                                          : "divide them into several files";
+}
+
+static void refuse_runs(const struct reading *r, const struct node *runs)
+{
+    if (runs->kind == NODE_MAP && runs->n > r->max_runs)
+        diag_error(r->tree.diag, &runs->location, NULL, "'runs' are more than %u; %s", r->max_runs,
+                   how_to_have_more(r));
+    else
+        diag_error(r->tree.diag, &runs->location, "such as {plain: {}, few: {moe.topk: 2}}",
+                   "'runs' must be a map of names");
+}
+
 static struct node *read_runs(struct reading *r)
 {
     const struct node *runs = node_find(r->tree.root, "runs");
@@ -196,10 +212,7 @@ static struct node *read_runs(struct reading *r)
     if (runs == NULL)
         node_append(r->tree.arena, out, NULL, bare(&r->tree, r->tree.root));
     else if (runs->kind != NODE_MAP || runs->n == 0 || runs->n > r->max_runs)
-        diag_error(r->tree.diag, &runs->location, "such as {plain: {}, few: {moe.topk: 2}}",
-                   runs->n > r->max_runs ? "'runs' are more than %u; --max-runs raises that"
-                                         : "'runs' must be a map of names",
-                   r->max_runs);
+        refuse_runs(r, runs);
     else
         for (uint32_t i = 0; i < runs->n; i++)
             read_run(r, runs, i, out);
@@ -475,8 +488,8 @@ static enum epa_status expand(struct reading *r, bool flawed)
         return EPA_ERR_CONFIG;
     n = count_runs(&plan, r->max_runs);
     if (n > r->max_runs) {
-        diag_error(r->tree.diag, &nowhere, NULL,
-                   "there are more than %u runs; --max-runs raises that", r->max_runs);
+        diag_error(r->tree.diag, &nowhere, NULL, "there are more than %u runs; %s", r->max_runs,
+                   how_to_have_more(r));
         return EPA_ERR_CONFIG;
     }
     r->several = n > 1 || r->pick->thorough;

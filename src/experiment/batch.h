@@ -8,7 +8,8 @@
 #include "config/experiment.h"
 #include "config/tree.h"
 
-enum { BATCH_RUNS_MOST = 4096 }; /* unless the caller wants more */
+/* Runs of a file: by default, and the limit of --max-runs. A run takes memory before it begins. */
+enum { BATCH_RUNS_MOST = 4096, BATCH_RUNS_LIMIT = 100000 };
 
 /* The keys at the top of a file that are not of the experiment. */
 struct batch_key {

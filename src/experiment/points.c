@@ -337,8 +337,8 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
                                   struct experiment *out, uint32_t *planned)
 {
     struct experiment x = *from;
-    const struct config_check c = {&x, diag};
     const struct operation *op = operation_of_experiment(&x);
+    const struct config_check c = {&x, diag, op->check_options, NULL};
     const struct source_location nowhere = {.file = x.file};
     uint32_t flags = experiment_transport_flags(&x), before = diag_errors(diag);
     struct epa_error err = {EPA_OK, ""};

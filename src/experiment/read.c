@@ -260,6 +260,19 @@ static const char *name_of_file(struct arena *arena, const char *file)
 /* ---- checks between values: each error is at the value that is wrong, with a note where the
  * other was set ---- */
 
+/* "such as tokens: [8, 0]", a list that is accepted here. */
+static const char *suggest_tokens(const struct config_check *c, uint64_t most)
+{
+    enum { RANKS_SHOWN = 8 };
+    text_auto list = {0};
+
+    text_add(&list, "%llu", (unsigned long long)most);
+    for (uint32_t rank = 1; rank < c->x->ranks && rank < RANKS_SHOWN; rank++)
+        text_add(&list, ", 0");
+    return arena_printf(c->x->arena, "such as tokens: [%s%s", list.data,
+                        c->x->ranks <= RANKS_SHOWN ? "]" : ", ...], a number for each rank");
+}
+
 static void check_tokens(const struct config_check *c, const struct operation *op)
 {
     const struct tokens_options *t = &c->x->tokens;
@@ -269,7 +282,7 @@ static void check_tokens(const struct config_check *c, const struct operation *o
     if (t->kind != TOKENS_LIST)
         return;
     if (each == NULL) {
-        check_conflict(c, "tokens.kind", NULL, "such as tokens: [128, 0]",
+        check_conflict(c, "tokens.kind", NULL, suggest_tokens(c, op->size(c->x)),
                        "tokens.kind list needs 'per_rank', one number for each rank");
         return;
     }
@@ -352,7 +365,8 @@ static void check_bench(const struct config_check *c)
     bool calls = origin_find(c->x, "bench.calls_per_graph") != NULL;
     bool open = b->arrivals != ARRIVALS_CLOSED, cold = b->cache == CACHE_COLD;
     const struct conflict all[] = {
-        {odd, "bench.calls_per_graph", NULL, check_multiples(c, b->calls_per_graph, 2),
+        {odd, "bench.calls_per_graph", NULL,
+         odd ? check_multiples(c, "bench.calls_per_graph", 2) : NULL,
          arena_printf(c->x->arena,
                       "%s is odd: a graph must end with the buffer set that it began with",
                       check_value(c, "bench.calls_per_graph", b->calls_per_graph))},
@@ -538,8 +552,8 @@ static const struct operation *guess_operation(const struct experiment *x)
 /* Without any error, and unless it is `flawed`, the plugins are asked too, and plan. */
 static void check(struct experiment *x, bool flawed, struct diag *diag)
 {
-    const struct config_check c = {x, diag};
     const struct operation *op = guess_operation(x);
+    const struct config_check c = {x, diag, op != NULL ? op->check_options : NULL, NULL};
     uint32_t before = diag_errors(diag);
 
     if (op != NULL)

@@ -57,11 +57,11 @@ static void check_options(const struct config_check *c)
     uint64_t sum = 0;
 
     if (x->gemm.n % x->ranks != 0)
-        check_conflict(c, "gemm.n", "ranks", check_multiples(c, x->gemm.n, x->ranks),
+        check_conflict(c, "gemm.n", "ranks", check_multiples(c, "gemm.n", x->ranks),
                        "%s is not a multiple of %s", check_value(c, "gemm.n", x->gemm.n),
                        check_value(c, "ranks", x->ranks));
     if (x->gemm.k % 8 != 0)
-        check_conflict(c, "gemm.k", NULL, check_multiples(c, x->gemm.k, 8),
+        check_conflict(c, "gemm.k", NULL, check_multiples(c, "gemm.k", 8),
                        "%s is not a multiple of 8", check_value(c, "gemm.k", x->gemm.k));
     if (x->tokens.kind == TOKENS_RANDOM && x->tokens.min > max_rows(x))
         check_conflict(c, "tokens.min", "gemm.m", NULL,

@@ -51,8 +51,9 @@ static void check_options(const struct config_check *c)
     uint32_t bytes = c->x->allgather.row_bytes;
 
     if (bytes % 16 != 0)
-        check_conflict(c, "allgather.row_bytes", NULL, check_multiples(c, bytes, 16),
-                       "%s is not a multiple of 16", check_value(c, "allgather.row_bytes", bytes));
+        check_conflict(c, "allgather.row_bytes", NULL,
+                       check_multiples(c, "allgather.row_bytes", 16), "%s is not a multiple of 16",
+                       check_value(c, "allgather.row_bytes", bytes));
 }
 
 static uint64_t max_rows(const struct experiment *x)

@@ -244,7 +244,7 @@ static bool can_check(struct graphs *g)
         snprintf(notes->unchecked, sizeof(notes->unchecked),
                  "bench.input_sets is %u, and expert outputs of %u are left in place "
                  "between graphs; set it to %u or less",
-                 inputs, open, open);
+                 inputs, open, open < KEPT ? open : KEPT);
     return false;
 }
 

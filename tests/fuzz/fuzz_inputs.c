@@ -50,10 +50,11 @@ void fuzz_jsonl(const uint8_t *data, size_t bytes)
 
 static void hidden(const unsigned char *data, size_t bytes, bool f16)
 {
+    const struct routing_shape shape = {.hidden = 4, .f16 = f16};
     struct epa_error err = {EPA_OK, ""};
     struct hidden_table t;
 
-    if (hidden_parse_npy("f", data, bytes, 4, f16, &t, &err) != EPA_OK) {
+    if (hidden_parse_npy("f", data, bytes, &shape, &t, &err) != EPA_OK) {
         demand(err.text[0] == 'f' && err.text[1] == ':');
         return;
     }

@@ -225,7 +225,10 @@ TEST(tokens_are_random_from_the_least_to_the_most_or_listed)
 
 /* ---- files ---- */
 
-static const struct routing_shape two_of_eight = {.topk = 2, .experts = 8, .layer = UINT32_MAX};
+static const struct experiment replaying = {
+    .ranks = 4, .moe = {.max_tokens = 8, .hidden = 64, .experts = 8, .topk = 2}};
+static const struct routing_shape two_of_eight = {
+    .topk = 2, .experts = 8, .layer = UINT32_MAX, .hidden = 64, .x = &replaying};
 
 struct bytes {
     char data[4096];
@@ -384,6 +387,10 @@ TEST(bad_npy_headers_are_reported)
         {DICT("|u1", "False", "(4, 2)"), "f: offset 68: token 0: .. 0 .. 0 .. 1"}, /* twice */
         {DICT("<f4", "False", "(1, 2)"), "f: .. floats, where routing is"},
         {DICT("<i4", "False", "(2,)"), "f: .. one dimension; routing is"},
+        {DICT("<i4", "False", "(2, 1)"), "f: the shape is [2, 1] .. transposed"},
+        {DICT("<i2", "False", "(1, 4)"),
+         "f: 4 choices for each token, moe.topk is 2: set moe.topk to 4"},
+        {DICT("|u1", "False", "(1, 8)"), "f: 8 choices .. set moe.topk to 8"},
     };
     static const int32_t data[2] = {0, 1};
 
@@ -406,9 +413,10 @@ TEST(hidden_states_round_to_dtype)
 
     for (size_t i = 0; i < 4; i++) {
         bool f16 = i >= 2;
+        const struct routing_shape shape = {.hidden = 3, .f16 = f16};
         struct hidden_table t;
 
-        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, 3, f16, &t, NULL), 0);
+        assert_int_equal(hidden_parse_npy("f", b[i % 2].data, b[i % 2].n, &shape, &t, NULL), 0);
         assert_int_equal(t.tokens, 2);
         for (uint32_t v = 0; v < 6; v++)
             assert_int_equal(t.x[v], f16 ? halves[v] : bf16_of_float(floats[v]));
@@ -426,8 +434,9 @@ TEST(bad_hidden_states_are_reported)
         {DICT("<i4", "False", "(1, 2)"), "f: hidden states are float16", {1, 1}, false},
         {DICT("<f8", "False", "(1,)"), "f: hidden states are float16", {1, 1}, false},
         {DICT("<f4", "False", "(2,)"), "f: hidden states are .. [tokens, hidden]", {1, 1}, false},
+        {DICT(">f4", "False", "(1, 2)"), "f: offset 10: .. astype('<f4')", {1, 1}, false},
         {DICT("<f4", "False", "(2, 1)"),
-         "f: rows of 1, moe.hidden is 2: set moe.hidden to 1",
+         "f: rows of 1, moe.hidden is 2, and cannot be 1: moe.hidden .. 16",
          {1, 1},
          false},
         {DICT("<f4", "False", "(1, 2)"),
@@ -442,10 +451,11 @@ TEST(bad_hidden_states_are_reported)
 
     for (size_t i = 0; i < LENGTH(bad); i++) {
         struct bytes b = npy_of(bad[i].dict, bad[i].data, sizeof(bad[i].data));
+        const struct routing_shape shape = {.hidden = 2, .f16 = bad[i].f16, .x = &replaying};
         struct hidden_table t;
 
-        assert_status(hidden_parse_npy("f", b.data, b.n, 2, bad[i].f16, &t, test_error()),
-                      EPA_ERR_CONFIG, bad[i].said);
+        assert_status(hidden_parse_npy("f", b.data, b.n, &shape, &t, test_error()), EPA_ERR_CONFIG,
+                      bad[i].said);
     }
 }
 
@@ -482,7 +492,12 @@ TEST(bad_json_lines_are_reported_line_and_column)
         {"{\"topk_ids\": 5}\n", "f:1:2: topk_ids should be a list of expert numbers"},
         {"{\"topk_ids\": [0, 1, 2]}\n", "f:1:2: 3 choices, moe.topk is 2: set moe.topk to 3"},
         {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0]}\n",
-         "f:2:2: 1 choices, moe.topk is 2: set moe.topk to 1"},
+         "f:2:2: 1 choices, and each token has 2: write -1 for a dropped choice"},
+        {"{\"topk_ids\": []}\n", "f:1:2: 0 choices .. 2: write -1"},
+        {"{\"topk_ids\": [0, 1]}\n{\"topk_ids\": [0, 1, 2]}\n", "f:2:2: 3 choices .. 2: .. -1"},
+        {"{\"topk_ids\": [0, 1, 2, 3, 4, 5, 6, 7, -1]}\n",
+         "f:1:2: 9 choices, moe.topk is 2, and cannot be 9: moe.topk (9) .. moe.experts (8"},
+        {"{\"topk_ids\": [[0, 1], [2, 3], [4, 5]]}\n", "f:1:15: a list of lists"},
         {"{\"topk_ids\": [0, 8]}\n", "f:1:18: .. 1 .. 8 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [-2, 1]}\n", "f:1:15: .. 0 .. -2 .. moe.experts .. 8 .. 0 .. 7 .. -1"},
         {"{\"topk_ids\": [4294967296, 1]}\n",
@@ -502,7 +517,11 @@ TEST(bad_json_lines_are_reported_line_and_column)
         {"{\"type\": \"meta\", \"top_k\": 4}\n",
          "f:1:18: .. top_k .. 4 .. moe.topk .. 2 .. moe.topk .. 4"},
         {"{\"type\": \"meta\", \"num_experts\": 60}\n",
-         "f:1:18: .. num_experts .. 60 .. moe.experts .. 8 .. moe.experts .. 60"},
+         "f:1:18: .. num_experts .. 60 .. moe.experts .. 8 .. set moe.experts to 60"},
+        {"{\"type\": \"meta\", \"num_experts\": 61}\n",
+         "f:1:18: .. num_experts .. 61 .. cannot be 61: moe.experts (61) .. ranks (4"},
+        {"{\"type\": \"meta\", \"num_experts\": 5000}\n",
+         "f:1:18: .. cannot be 5000: moe.experts has to be 1 to 4096"},
         {"{\"type\": \"meta\", \"top_k\": \"2\"}\n", "f:1:18: top_k should be a whole number"},
         {"{\"layer\": 0, \"topk_ids\": [0, 1]}\n{\"layer\": 1, \"topk_ids\": [0, 1]}\n",
          "f:2:2: .. routing.layer"},
@@ -525,7 +544,7 @@ TEST(one_layer_of_several_is_picked_and_one_that_is_not_there_reported)
     static const char text[] = "{\"layer\": 0, \"topk_ids\": [0, 1]}\n"
                                "{\"layer\": 1, \"topk_ids\": [2, 3]}\n"
                                "{\"layer\": 0, \"topk_ids\": [4, 5]}\n";
-    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1};
+    struct routing_shape shape = {.topk = 2, .experts = 8, .layer = 1, .x = &replaying};
     struct routing_table t;
 
     assert_int_equal(routing_parse_jsonl("f", text, sizeof(text) - 1, &shape, &t, NULL), EPA_OK);

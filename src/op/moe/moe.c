@@ -16,7 +16,7 @@ static void check_shape(const struct config_check *c)
     uint32_t ranks = c->x->ranks;
 
     if (m->experts % ranks != 0)
-        check_conflict(c, "moe.experts", "ranks", check_multiples(c, m->experts, ranks),
+        check_conflict(c, "moe.experts", "ranks", check_multiples(c, "moe.experts", ranks),
                        "%s is not a multiple of %s", check_value(c, "moe.experts", m->experts),
                        check_value(c, "ranks", ranks));
     if (m->topk > m->experts)
@@ -24,11 +24,11 @@ static void check_shape(const struct config_check *c)
                        "%s is larger than %s", check_value(c, "moe.topk", m->topk),
                        check_value(c, "moe.experts", m->experts));
     if (m->hidden % 16 != 0)
-        check_conflict(c, "moe.hidden", NULL, check_multiples(c, m->hidden, 16),
+        check_conflict(c, "moe.hidden", NULL, check_multiples(c, "moe.hidden", 16),
                        "%s is not a multiple of 16", check_value(c, "moe.hidden", m->hidden));
     if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
         check_conflict(c, "moe.hidden", "moe.fp8_group_size",
-                       check_multiples(c, m->hidden, m->fp8_group_size),
+                       check_multiples(c, "moe.hidden", m->fp8_group_size),
                        "%s is not a multiple of %s, as moe.input_dtype: fp8 needs",
                        check_value(c, "moe.hidden", m->hidden),
                        check_value(c, "moe.fp8_group_size", m->fp8_group_size));
@@ -81,11 +81,11 @@ static void check_mlp(const struct config_check *c)
     if (e->kind != EXPERT_MLP)
         return;
     if (m->hidden % 128 != 0)
-        check_conflict(c, "moe.hidden", "expert.kind", check_multiples(c, m->hidden, 128),
+        check_conflict(c, "moe.hidden", "expert.kind", check_multiples(c, "moe.hidden", 128),
                        "%s is not a multiple of 128, as expert.kind: mlp needs",
                        check_value(c, "moe.hidden", m->hidden));
     if (e->ffn % 128 != 0)
-        check_conflict(c, "expert.ffn", NULL, check_multiples(c, e->ffn, 128),
+        check_conflict(c, "expert.ffn", NULL, check_multiples(c, "expert.ffn", 128),
                        "%s is not a multiple of 128", check_value(c, "expert.ffn", e->ffn));
     if (e->weights == (f16 ? EXPERT_WEIGHTS_BF16 : EXPERT_WEIGHTS_F16))
         check_conflict(c, "expert.weights", "moe.dtype", "write native, or fp8",
@@ -117,6 +117,21 @@ static void check_options(const struct config_check *c)
     check_routing(c);
     check_tolerance(c);
     check_mlp(c);
+}
+
+bool op_moe_takes(const struct experiment *x, const char *key, uint64_t value, char *why,
+                  size_t room)
+{
+    struct experiment copy = *x;
+    const struct config_check c = {&copy, NULL, check_options, NULL};
+    const char *reason = NULL;
+    bool good;
+
+    copy.arena = arena_create();
+    good = check_takes(&c, key, value, &reason);
+    snprintf(why, room, "%s", reason != NULL ? reason : "");
+    arena_destroy(copy.arena);
+    return good;
 }
 
 static void check_footprint(const struct config_check *c, const struct epa_footprint *footprint)

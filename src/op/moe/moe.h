@@ -391,4 +391,11 @@ void check_load_row(struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t
 void check_combine_lay_out(const struct experiment *, struct check *);
 uint64_t check_combine_bytes(const struct experiment *);
 
+/* ---- moe.c ---- */
+
+/* Whether the experiment could have `value` at `key`, as the check of its file says; else why not.
+ */
+bool op_moe_takes(const struct experiment *, const char *key, uint64_t value, char *why,
+                  size_t room);
+
 #endif

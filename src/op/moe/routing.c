@@ -132,8 +132,12 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
                              struct epa_error *err)
 {
     bool hidden = x->routing.hidden_states != NULL;
-    struct routing_shape shape = {
-        .topk = x->moe.topk, .experts = x->moe.experts, .layer = x->routing.layer};
+    const struct routing_shape shape = {.topk = x->moe.topk,
+                                        .experts = x->moe.experts,
+                                        .layer = x->routing.layer,
+                                        .hidden = x->moe.hidden,
+                                        .f16 = x->moe.dtype == EPA_F16,
+                                        .x = x};
     struct op_source *source;
     enum epa_status status = EPA_OK;
 
@@ -144,8 +148,7 @@ enum epa_status routing_open(const struct experiment *x, struct op_source **out,
     if (x->routing.kind == ROUTING_FILE)
         status = routing_read(x->routing.path, &shape, &source->table, err);
     if (status == EPA_OK && hidden)
-        status = hidden_read(x->routing.hidden_states, x->moe.hidden, x->moe.dtype == EPA_F16,
-                             &source->hidden, err);
+        status = hidden_read(x->routing.hidden_states, &shape, &source->hidden, err);
     if (status == EPA_OK && x->routing.kind == ROUTING_FILE && x->routing.skip > 0)
         status = skip_tokens(x, source, err);
     if (status != EPA_OK) {

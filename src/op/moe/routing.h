@@ -84,10 +84,14 @@ static inline double routing_maxvio_most(uint32_t experts, uint32_t topk)
 
 enum { ROUTING_TOPK_MAX = 32 };
 
-/* What the experiment expects of a routing file. */
+/* What the experiment expects of files of routing and of hidden states. */
 struct routing_shape {
     uint32_t topk, experts; /* 0: as the file says */
     uint32_t layer;         /* UINT32_MAX: the file has one */
+    uint32_t hidden;
+    bool f16; /* of hidden states; false: bf16 */
+    const struct experiment
+        *x; /* messages suggest its settings; NULL: options of `routing stats` */
 };
 
 /* `name` begins each message: name:line:column, or "name: offset N". */
@@ -97,14 +101,15 @@ enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t b
 enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
                                   const struct routing_shape *, struct routing_table *out,
                                   struct epa_error *);
-enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes, uint32_t hidden,
-                                 bool f16, struct hidden_table *out, struct epa_error *);
+enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
+                                 const struct routing_shape *, struct hidden_table *out,
+                                 struct epa_error *);
 
 /* The first bytes of the file say which format it is. */
 enum epa_status routing_read(const char *path, const struct routing_shape *,
                              struct routing_table *out, struct epa_error *);
-enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
-                            struct epa_error *);
+enum epa_status hidden_read(const char *path, const struct routing_shape *,
+                            struct hidden_table *out, struct epa_error *);
 
 /* Tokens at the start of a file that are one token repeated, as a server's warm-up leaves them: the
  * windows of so many tokens, most of which are one, up to the last of these. *repeated: such tokens

@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "config/experiment.h"
+#include "op/moe/moe.h"
 
 enum { NO_LAYER = -1, LINE_BYTES_MAX = 1 << 20 };
 enum { NPY_DIMENSIONS = 3, NPY_MAGIC_BYTES = 6, NPY_HEADER_MAX = 16384 };
@@ -39,6 +40,35 @@ struct reader {
     uint32_t item_bytes;
     int64_t first_layer; /* of the first token; INT64_MIN: there was none */
 };
+
+/* ---- suggestions: each one is a setting that the experiment accepts ---- */
+
+enum { SUGGESTION = 240 };
+
+/* How the user sets `key`: in the experiment, or by an option of `routing stats`. */
+static const char *name_of(const struct routing_shape *shape, const char *key)
+{
+    if (shape->x != NULL)
+        return key;
+    return strcmp(key, "routing.layer") == 0 ? "--layer"
+           : strcmp(key, "moe.experts") == 0 ? "--experts"
+                                             : key;
+}
+
+/* ": set moe.topk to 8", or why the experiment cannot have that. Returns buf. */
+static const char *suggest(const struct routing_shape *shape, const char *key, uint64_t value,
+                           char buf[SUGGESTION])
+{
+    char why[SUGGESTION / 2];
+
+    if (shape->x == NULL)
+        snprintf(buf, SUGGESTION, "%s", "");
+    else if (op_moe_takes(shape->x, key, value, why, sizeof(why)))
+        snprintf(buf, SUGGESTION, ": set %s to %llu", key, (unsigned long long)value);
+    else
+        snprintf(buf, SUGGESTION, ", and cannot be %llu: %s", (unsigned long long)value, why);
+    return buf;
+}
 
 /* ---- choices ---- */
 
@@ -120,8 +150,10 @@ static enum epa_status take_ids(struct reader *r)
                           "choice %u is expert %lld; %s %lld, so 0 to %lld, or -1 for a dropped "
                           "choice",
                           k, (long long)id,
-                          experts != 0 ? "moe.experts is" : "the most experts are", (long long)most,
-                          (long long)most - 1);
+                          experts == 0         ? "the most experts are"
+                          : r->shape.x != NULL ? "moe.experts is"
+                                               : "the number of experts is",
+                          (long long)most, (long long)most - 1);
         for (uint32_t j = 0; j < k && id >= 0; j++)
             if (r->id[j] == id)
                 return refuse(r, "topk_ids", k, "expert %lld twice, as choices %u and %u",
@@ -186,8 +218,9 @@ static const char *npy_value(const char *header, const char *key)
     return p == NULL ? "" : p + strlen(key) + strspn(p + strlen(key), " :");
 }
 
-/* What numpy wrote, but for what is not an array of numbers; NULL: all is well. */
-static const char *npy_read_header(const char *header, struct npy *out)
+/* Reads the header as numpy writes it. Returns why the array cannot be used, or NULL; `floats` are
+ * expected, or integers. */
+static const char *npy_read_header(const char *header, bool floats, struct npy *out)
 {
     const char *descr = npy_value(header, "'descr'"), *p = npy_value(header, "'shape'");
     const char *order = npy_value(header, "'fortran_order'");
@@ -200,7 +233,8 @@ static const char *npy_read_header(const char *header, struct npy *out)
     if (strlen(descr) < 5 || descr[0] != '\'' || strchr("<|", descr[1]) == NULL ||
         strchr("iuf", descr[2]) == NULL || strchr("1248", descr[3]) == NULL || descr[4] != '\'' ||
         (descr[2] == 'f' && descr[3] < '2'))
-        return "no array of integers or floats, little-endian; save with .astype('<i4')";
+        return floats ? "no array of integers or floats, little-endian; save with .astype('<f4')"
+                      : "no array of integers or floats, little-endian; save with .astype('<i4')";
     out->kind = descr[2];
     out->item_bytes = (uint32_t)(descr[3] - '0');
     for (; *p != ')'; p = end + strspn(end, ", ")) {
@@ -214,7 +248,7 @@ static const char *npy_read_header(const char *header, struct npy *out)
 }
 
 static enum epa_status npy_parse(const char *name, const unsigned char *data, size_t bytes,
-                                 struct npy *out, struct epa_error *err)
+                                 bool floats, struct npy *out, struct epa_error *err)
 {
     struct npy npy = {.items = 1, .data = data};
     uint64_t start = NPY_MAGIC_BYTES + 4, length = 0, room;
@@ -237,7 +271,7 @@ static enum epa_status npy_parse(const char *name, const unsigned char *data, si
     }
     if (wrong == NULL) {
         header = memory_printf("%.*s", (int)length, (const char *)data + start);
-        wrong = npy_read_header(header, &npy);
+        wrong = npy_read_header(header, floats, &npy);
         free(header);
     }
     if (wrong != NULL)
@@ -264,6 +298,7 @@ static enum epa_status npy_routing_shape(const char *name, const struct npy *npy
                                          uint64_t *layer, struct epa_error *err)
 {
     uint64_t topk = npy->shape[npy->dimensions - 1];
+    char more[SUGGESTION];
 
     if (npy->kind == 'f')
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -280,21 +315,24 @@ static enum epa_status npy_routing_shape(const char *name, const struct npy *npy
                         name, (unsigned long long)topk, ROUTING_TOPK_MAX);
     if (shape->topk == 0)
         shape->topk = (uint32_t)topk;
-    if (topk != shape->topk)
+    if (topk != shape->topk && npy->dimensions == 2 && npy->shape[0] == shape->topk)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: %llu choices for each token, moe.topk is %u: set moe.topk to "
-                        "%llu",
-                        name, (unsigned long long)topk, shape->topk, (unsigned long long)topk);
+                        "%s: the shape is [%llu, %llu] and should be [tokens, topk]; save the "
+                        "transposed array with numpy.ascontiguousarray(...)",
+                        name, (unsigned long long)npy->shape[0], (unsigned long long)topk);
+    if (topk != shape->topk)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %llu choices for each token, moe.topk is %u%s",
+                        name, (unsigned long long)topk, shape->topk,
+                        suggest(shape, "moe.topk", topk, more));
     *layers = npy->dimensions == 3 ? npy->shape[1] : 1;
     if (shape->layer == UINT32_MAX && *layers > 1)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: has %llu layers; say which: routing.layer from 0 to %llu", name,
-                        (unsigned long long)*layers, (unsigned long long)*layers - 1);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: has %llu layers; say which: %s from 0 to %llu",
+                        name, (unsigned long long)*layers, name_of(shape, "routing.layer"),
+                        (unsigned long long)*layers - 1);
     *layer = shape->layer == UINT32_MAX ? 0 : shape->layer;
     if (*layer >= *layers)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: routing.layer is %u, the file has %llu layers, from 0", name,
-                        shape->layer, (unsigned long long)*layers);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s is %u, the file has %llu layers, from 0", name,
+                        name_of(shape, "routing.layer"), shape->layer, (unsigned long long)*layers);
     return EPA_OK;
 }
 
@@ -305,7 +343,7 @@ enum epa_status routing_parse_npy(const char *name, const void *data, size_t byt
     struct reader r = {.name = name, .shape = *shape, .err = err};
     uint64_t layers = 0, layer = 0;
     struct npy npy;
-    enum epa_status status = npy_parse(name, data, bytes, &npy, err);
+    enum epa_status status = npy_parse(name, data, bytes, false, &npy, err);
 
     if (status == EPA_OK)
         status = npy_routing_shape(name, &npy, &r.shape, &layers, &layer, err);
@@ -331,15 +369,18 @@ enum epa_status routing_parse_npy(const char *name, const void *data, size_t byt
     return reader_end(&r, status, out);
 }
 
-enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes, uint32_t hidden,
-                                 bool f16, struct hidden_table *out, struct epa_error *err)
+enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
+                                 const struct routing_shape *shape, struct hidden_table *out,
+                                 struct epa_error *err)
 {
     /* Sums of larger ones overflow in bf16, and then right and wrong look the same. In f16
      * whatever is a number there can be summed. */
+    bool f16 = shape->f16;
     float most = f16 ? 65504.0f : 1e30f;
+    char more[SUGGESTION];
     struct npy npy;
     uint16_t *x;
-    enum epa_status status = npy_parse(name, data, bytes, &npy, err);
+    enum epa_status status = npy_parse(name, data, bytes, true, &npy, err);
 
     if (status != EPA_OK)
         return status;
@@ -349,10 +390,10 @@ enum epa_status hidden_parse_npy(const char *name, const void *data, size_t byte
                         "of %u bytes in %u dimensions",
                         name, npy.kind == 'f' ? "floats" : "integers", npy.item_bytes,
                         npy.dimensions);
-    if (npy.shape[1] != hidden)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: rows of %llu, moe.hidden is %u: set moe.hidden to %llu", name,
-                        (unsigned long long)npy.shape[1], hidden, (unsigned long long)npy.shape[1]);
+    if (npy.shape[1] != shape->hidden)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: rows of %llu, moe.hidden is %u%s", name,
+                        (unsigned long long)npy.shape[1], shape->hidden,
+                        suggest(shape, "moe.hidden", npy.shape[1], more));
     x = malloc(npy.items * sizeof(*x));
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %llu values", name,
@@ -367,8 +408,8 @@ enum epa_status hidden_parse_npy(const char *name, const void *data, size_t byte
             return epa_fail(err, EPA_ERR_CONFIG,
                             "%s: offset %zu: channel %llu of token %llu is %g; values up to "
                             "%.6g can be checked in moe.dtype: %s",
-                            name, at, (unsigned long long)(i % hidden),
-                            (unsigned long long)(i / hidden), (double)v, (double)most,
+                            name, at, (unsigned long long)(i % shape->hidden),
+                            (unsigned long long)(i / shape->hidden), (double)v, (double)most,
                             f16 ? "f16" : "bf16");
         }
         x[i] = word_of_float(f16, v);
@@ -385,6 +426,7 @@ static enum epa_status check_meta(const struct reader *r, const json_t *object, 
 {
     const json_t *value = json_object_get(object, key);
     long long have = json_integer_value(value);
+    char more[SUGGESTION];
 
     if (value == NULL || json_is_null(value))
         return EPA_OK;
@@ -392,9 +434,15 @@ static enum epa_status check_meta(const struct reader *r, const json_t *object, 
         return refuse(r, key, SIZE_MAX, "%s should be a whole number", key);
     if (have == *want)
         return EPA_OK;
+    if (*want != 0 && r->shape.x == NULL && r->table.tokens == 0 &&
+        strcmp(option, "moe.experts") == 0)
+        return refuse(r, key, SIZE_MAX, "%s is %lld, --experts is %u: leave it out", key, have,
+                      *want);
+    if (*want != 0 && r->shape.x == NULL)
+        return refuse(r, key, SIZE_MAX, "%s is %lld, and lines before have %u", key, have, *want);
     if (*want != 0)
-        return refuse(r, key, SIZE_MAX, "%s is %lld, %s is %u: set %s to %lld", key, have, option,
-                      *want, option, have);
+        return refuse(r, key, SIZE_MAX, "%s is %lld, %s is %u%s", key, have, option, *want,
+                      suggest(&r->shape, option, have > 0 ? (uint64_t)have : 0, more));
     if (have < 1 || have > max)
         return refuse(r, key, SIZE_MAX, "%s is %lld; 1 to %u are read", key, have, max);
     *want = (uint32_t)have;
@@ -417,15 +465,35 @@ static enum epa_status check_layer(struct reader *r, const json_t *object, bool 
         r->first_layer = layer;
     *wanted = true;
     if (r->shape.layer == UINT32_MAX)
-        return layer == r->first_layer
-                   ? EPA_OK
-                   : refuse(r, layer == NO_LAYER ? NULL : "layer", SIZE_MAX,
-                            "tokens of several layers; say which with routing.layer");
+        return layer == r->first_layer ? EPA_OK
+                                       : refuse(r, layer == NO_LAYER ? NULL : "layer", SIZE_MAX,
+                                                "tokens of several layers; say which with %s",
+                                                name_of(&r->shape, "routing.layer"));
     if (layer == NO_LAYER)
-        return refuse(r, NULL, 0, "this token has no layer, routing.layer asks for %u",
-                      r->shape.layer);
+        return refuse(r, NULL, 0, "this token has no layer, %s asks for %u",
+                      name_of(&r->shape, "routing.layer"), r->shape.layer);
     *wanted = layer == (int64_t)r->shape.layer;
     return EPA_OK;
+}
+
+/* A token whose number of choices is not topk. The setting would have to change only if the tokens
+ * before do not have it. */
+static enum epa_status refuse_count(const struct reader *r, size_t n)
+{
+    uint32_t topk = r->shape.topk;
+    char more[SUGGESTION];
+
+    if (n == 0 || (n < topk && r->table.tokens > 0))
+        return refuse(r, "topk_ids", SIZE_MAX,
+                      "%zu choices, and each token has %u: write -1 for a dropped choice", n, topk);
+    if (r->table.tokens > 0)
+        return refuse(r, "topk_ids", SIZE_MAX,
+                      "%zu choices, and tokens before have %u: fill all up to one number with -1, "
+                      "for dropped choices",
+                      n, topk);
+    return refuse(r, "topk_ids", SIZE_MAX, "%zu choices, %s is %u%s", n,
+                  r->shape.x != NULL ? "moe.topk" : "top_k", topk,
+                  suggest(&r->shape, "moe.topk", n, more));
 }
 
 static enum epa_status read_ids(struct reader *r, const json_t *list)
@@ -434,9 +502,10 @@ static enum epa_status read_ids(struct reader *r, const json_t *list)
 
     if (!json_is_array(list))
         return refuse(r, "topk_ids", SIZE_MAX, "topk_ids should be a list of expert numbers");
+    if (json_is_array(json_array_get(list, 0)))
+        return refuse(r, "topk_ids", 0, "a list of lists; each token needs a line of its own");
     if (json_array_size(list) != topk)
-        return refuse(r, "topk_ids", SIZE_MAX, "%zu choices, moe.topk is %u: set moe.topk to %zu",
-                      json_array_size(list), topk, json_array_size(list));
+        return refuse_count(r, json_array_size(list));
     for (uint32_t k = 0; k < topk; k++) {
         const json_t *item = json_array_get(list, k);
 
@@ -588,14 +657,14 @@ enum epa_status routing_read(const char *path, const struct routing_shape *shape
     return status;
 }
 
-enum epa_status hidden_read(const char *path, uint32_t hidden, bool f16, struct hidden_table *out,
-                            struct epa_error *err)
+enum epa_status hidden_read(const char *path, const struct routing_shape *shape,
+                            struct hidden_table *out, struct epa_error *err)
 {
     struct text text = {0};
     enum epa_status status = read_all(path, &text, err);
 
     if (status == EPA_OK)
-        status = hidden_parse_npy(path, text.data, text.bytes, hidden, f16, out, err);
+        status = hidden_parse_npy(path, text.data, text.bytes, shape, out, err);
     text_free(&text);
     return status;
 }
