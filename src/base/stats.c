@@ -319,16 +319,26 @@ static uint64_t make_units(const struct compare_side *s, bool by_run, double *sc
 
     for (uint32_t i = 0; i < s->n; i++) {
         const struct compare_run *run = &s->run[i];
-        uint64_t block = by_run ? run->n : block_of(run->n);
+        uint64_t blocks = by_run ? 1 : run->n / block_of(run->n);
 
-        for (uint64_t at = 0; at + block <= run->n; at += block, n++) {
+        for (uint64_t k = 0; k < blocks; k++, n++) {
+            uint64_t at = k * run->n / blocks, size = (k + 1) * run->n / blocks - at;
+
             if (out == NULL)
                 continue;
-            memcpy(scratch, run->sample + at, block * sizeof(*scratch));
-            out[n] = median(scratch, block);
+            memcpy(scratch, run->sample + at, size * sizeof(*scratch));
+            out[n] = median(scratch, size);
         }
     }
     return n;
+}
+
+/* The medians of blocks may all be on one side of the median of all samples, and resampled medians
+ * may, too: then the value itself is the bound. */
+static void include_value(double value, double *low, double *high)
+{
+    *low = fmin(*low, value);
+    *high = fmax(*high, value);
 }
 
 struct spread spread_of_side(const struct compare_side *s)
@@ -341,11 +351,13 @@ struct spread spread_of_side(const struct compare_side *s)
 
     make_units(s, by_run, scratch, unit);
     stats_sort(unit, n);
-    out = (struct spread){.median =
-                              by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch),
-                          .low = unit[k > 0 ? k - 1 : 0],
-                          .high = unit[k > 0 ? n - k : n - 1],
-                          .units = (uint32_t)n};
+    out.units = (uint32_t)n;
+    out.median = by_run ? stats_percentile(unit, n, 500) : median_of_all(s, scratch);
+    out.low = unit[k > 0 ? k - 1 : 0];
+    out.high = unit[k > 0 ? n - k : n - 1];
+    for (uint64_t i = 0; k == 0 && !by_run && i < samples; i++)
+        include_value(scratch[i], &out.low, &out.high);
+    include_value(out.median, &out.low, &out.high);
     free(unit);
     return out;
 }
@@ -376,6 +388,7 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
     stats_sort(ratio, REPLICATES);
     out.low = ratio[REPLICATES * 25 / 1000];
     out.high = ratio[REPLICATES * 975 / 1000 - 1];
+    include_value(out.ratio, &out.low, &out.high);
     if (a->n >= COMPARE_RUNS && b->n >= COMPARE_RUNS) {
         make_units(a, true, scratch, unit);
         make_units(b, true, scratch, unit + a->n);
@@ -386,15 +399,20 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
     return out;
 }
 
+enum compare_verdict compare_interval(double ratio, double low, double high, double threshold)
+{
+    if (ratio <= 1 + threshold && ratio >= 1 / (1 + threshold))
+        return COMPARE_SAME;
+    if (low > 1)
+        return COMPARE_SLOWER;
+    return high < 1 ? COMPARE_FASTER : COMPARE_UNCLEAR;
+}
+
 enum compare_verdict compare_judge(const struct comparison *x, double threshold, double alpha)
 {
-    bool up = x->ratio > 1 + threshold, down = x->ratio < 1 / (1 + threshold);
+    enum compare_verdict verdict = compare_interval(x->ratio, x->low, x->high, threshold);
 
-    if (!up && !down)
-        return COMPARE_SAME;
-    if (!(x->p <= alpha) || (x->low <= 1 && x->high >= 1))
-        return COMPARE_UNCLEAR;
-    return up ? COMPARE_SLOWER : COMPARE_FASTER;
+    return verdict == COMPARE_SAME || x->p <= alpha ? verdict : COMPARE_UNCLEAR;
 }
 
 /* ---- two sides in turns ---- */

@@ -59,13 +59,14 @@ struct compare_side {
     uint32_t n;
 };
 
-/* Where the median of a side is, and between which bounds it would be found again, as far as the
- * side's own samples say: by medians of runs where there are several, else of blocks of about
- * sqrt(n) neighbours. */
+/* The median of a side and its bounds. The units are the runs of a side with several runs; the
+ * samples of a single run are cut into blocks of about sqrt(n) neighbours, and every sample is in
+ * one block. low <= median <= high, also where samples are few or skewed. */
 struct spread {
-    double median; /* of the medians of runs, nearest rank */
-    double low,
-        high;       /* 95 % by order statistics; with fewer than INTERVAL_LEAST units their range */
+    double median; /* of the medians of runs, or of all samples of a single run */
+    /* 95 % by order statistics of the medians of units. With fewer than INTERVAL_LEAST units the
+     * range of the medians of runs, or of all samples of a single run. */
+    double low, high;
     uint32_t units; /* runs or blocks */
 };
 
@@ -90,8 +91,12 @@ enum compare_verdict { COMPARE_SAME, COMPARE_SLOWER, COMPARE_FASTER, COMPARE_UNC
  * process tell nothing of the next one. Both sides need a sample. */
 struct comparison compare_sides(const struct compare_side *a, const struct compare_side *b);
 
-/* b is slower or faster by more than `threshold` and not by chance: p up to alpha, and 1 outside of
- * the interval. UNCLEAR: it may be chance. */
+/* The verdict on a ratio b / a with its interval. SAME: the ratio differs from 1 by up to
+ * `threshold`. SLOWER, FASTER: it differs by more, and the interval does not contain 1. UNCLEAR:
+ * it differs by more, and the interval contains 1 or is not known (NaN). */
+enum compare_verdict compare_interval(double ratio, double low, double high, double threshold);
+
+/* The verdict of compare_interval(), but UNCLEAR where p is above alpha or not known. */
 enum compare_verdict compare_judge(const struct comparison *, double threshold, double alpha);
 
 /* What a round of two sides says: the logarithm of b / a, by so many per mille of their samples in

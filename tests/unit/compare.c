@@ -82,6 +82,75 @@ TEST(the_interval_of_equals_holds_one)
     assert_true(holds >= TRIALS * 70 / 100);
 }
 
+/* ---- bounds of one side ---- */
+
+/* Few samples, runs of different lengths, and samples that are skewed or drift. */
+TEST(a_median_is_within_its_bounds)
+{
+    static double sample[3][SAMPLES];
+    struct random r = {.key = random_mix(7)};
+
+    for (uint32_t n = 1; n <= SAMPLES; n++)
+        for (uint32_t shape = 0; shape < 3; shape++)
+            for (uint32_t runs = 1; runs <= 3; runs++) {
+                struct compare_run run[3];
+                struct compare_side side = {run, runs};
+                struct spread x;
+                struct comparison to_itself;
+                double least = INFINITY, most = 0;
+
+                for (uint32_t k = 0; k < runs; k++) {
+                    run[k] = (struct compare_run){sample[k], n > k ? n - k : 1};
+                    for (uint32_t i = 0; i < n; i++) {
+                        double u = random_unit(&r);
+
+                        sample[k][i] = shape == 0 ? 1 + u : shape == 1 ? 1 / (0.01 + u) : i + u;
+                        least = fmin(least, sample[k][i]);
+                        most = fmax(most, sample[k][i]);
+                    }
+                }
+                x = spread_of_side(&side);
+                assert_true(x.low <= x.median && x.median <= x.high);
+                assert_true(least <= x.low && x.high <= most);
+                if (runs == 1 && n < INTERVAL_LEAST)
+                    assert_true(x.low <= least && most <= x.high);
+                if (n > 20 && n % 20 != 0)
+                    continue;
+                to_itself = compare_sides(&side, &side);
+                assert_true(to_itself.low <= to_itself.ratio && to_itself.ratio <= to_itself.high);
+            }
+}
+
+/* The median of the block medians is 3, and the median of all samples is 1. */
+TEST(bounds_contain_the_median_of_skewed_blocks)
+{
+    double sample[81];
+    const struct compare_run run = {sample, LENGTH(sample)};
+    struct spread x;
+
+    for (uint32_t i = 0; i < LENGTH(sample); i++) /* 8 of 9 blocks: 1 1 1 1 3 3 3 3 3 */
+        sample[i] = i >= 72 || i % 9 < 4 ? 1 : 3;
+    x = spread_of_side(&(struct compare_side){&run, 1});
+    assert_true(fabs(x.median - 1) < 1e-12 && x.low <= x.median && x.high >= 3);
+}
+
+TEST(a_verdict_needs_an_interval_without_one)
+{
+    static const struct {
+        double ratio, low, high;
+        enum compare_verdict want;
+    } rows[] = {
+        {1.02, 0.5, 2.0, COMPARE_SAME},        {1 / 1.02, 0.5, 2.0, COMPARE_SAME},
+        {1.37, 0.95, 2.53, COMPARE_UNCLEAR},   {1.37, 1.01, 2.53, COMPARE_SLOWER},
+        {1 / 1.37, 0.5, 1.1, COMPARE_UNCLEAR}, {1 / 1.37, 0.5, 0.9, COMPARE_FASTER},
+        {1.37, NAN, NAN, COMPARE_UNCLEAR},
+    };
+
+    for (size_t i = 0; i < LENGTH(rows); i++)
+        assert_int_equal(compare_interval(rows[i].ratio, rows[i].low, rows[i].high, 0.03),
+                         rows[i].want);
+}
+
 /* ---- turns ---- */
 
 TEST(what_a_round_says_turns_round_with_its_sides)
