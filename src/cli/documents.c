@@ -16,6 +16,7 @@
 #include "report/results.h"
 #include "op/op.h"
 
+enum { NAMED_MOST = 3 /* runs of one verdict in the answer of a page */ };
 enum { WRITE_PART = 20 }; /* one part in so many of the time, at most */
 
 /* Where each is asked for, and what it is called in the folder. */
@@ -310,14 +311,13 @@ static const char style[] =
     "svg{max-width:100%;min-width:38rem;height:auto;display:block}details{margin:.5rem 0}\n"
     "</style>\n";
 
-static const struct table_column contest[] = {{"size", "size", NULL, 0, 0, 8},
-                                              {"name", "run", .width = 0},
-                                              {"median_ns", "median", "us", 1e3, 2, 10},
-                                              {"low_ns", "from", "us", 1e3, 2, 10},
-                                              {"high_ns", "to", "us", 1e3, 2, 10},
-                                              {"loss", "behind", "%", 0.01, 1, 8},
-                                              {"verdict", "", .width = 0},
-                                              {0}};
+static const struct table_column contest_columns[] = {{"size", "size", NULL, 0, 0, 8},
+                                                      {"name", "run", .width = 0},
+                                                      {"median_ns", "median", "us", 1e3, 2, 10},
+                                                      {"low_ns", "from", "us", 1e3, 2, 10},
+                                                      {"high_ns", "to", "us", 1e3, 2, 10},
+                                                      {"loss_text", "behind", .width = 0},
+                                                      {0}};
 static const struct table_column stages[] = {{"name", "stage", .width = 0},
                                              {"ns.n", "samples", NULL, 0, 0, 8},
                                              {"ns.min", "min", "us", 1e3, 1, 9},
@@ -339,7 +339,44 @@ static void add(struct text *out, const char *form, const json_t *of)
     (void)fill_add(out, form, of, export_add_xml);
 }
 
-/* What is fastest for each shape and size, as `epa2a best` says it. */
+/* "; close: A +1.0 %, B +2.1 % and 3 more": the runs of a contest that have a verdict. */
+static void add_runs_of_verdict(struct text *out, const json_t *contest, const char *verdict)
+{
+    uint32_t n = 0;
+
+    for (struct json_walk run = {json_object_get(contest, "runs")}; json_next(&run);) {
+        if (strcmp(json_text_at(run.value, "verdict"), verdict) != 0)
+            continue;
+        if (n == 0)
+            text_add(out, "; %s: ", verdict);
+        if (n < NAMED_MOST)
+            fill_add(out, n > 0 ? ", {name} {loss/.01%+.1f} %" : "{name} {loss/.01%+.1f} %",
+                     run.value, export_add_xml);
+        if (n < NAMED_MOST && strcmp(verdict, "unclear") == 0)
+            fill_add(out, " ({loss_low/.01%+.1f} % to {loss_high/.01%+.1f} %)", run.value, NULL);
+        n++;
+    }
+    if (n > NAMED_MOST)
+        text_add(out, " and %u more", n - NAMED_MOST);
+}
+
+/* One sentence on a contest. It names the fastest run only if every other run is slower. */
+static void add_answer(struct text *out, const json_t *contest)
+{
+    const char *second = json_text_at(contest, "runs.1.verdict");
+
+    add(out, "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us",
+        contest);
+    if (strcmp(second, "slower") == 0)
+        add(out, " is fastest, before {runs.1.name} {runs.1.loss/.01%+.1f} %", contest);
+    else if (second[0] != '\0')
+        text_add(out, " has the least median");
+    add_runs_of_verdict(out, contest, "close");
+    add_runs_of_verdict(out, contest, "unclear");
+    text_add(out, "\n");
+}
+
+/* The fastest run of each shape and size, with the verdicts of `epa2a best`. */
 static void add_best(struct text *out, struct results *results)
 {
     const struct best_wish wish = {.close = 0.03};
@@ -356,17 +393,13 @@ static void add_best(struct text *out, struct results *results)
         add(out, "<p class=note>{title}\n", group.value);
         for (struct json_walk one = {json_object_get(group.value, "contests")}; json_next(&one);) {
             json_object_set_new(one.value, "unit", json_text(results->run[0].operation->unit));
-            add(out,
-                "<p class=answer>{size%.0f} {unit}: {runs.0.name}, {runs.0.median_ns/1e3%.2f} us"
-                "[{runs.1.verdict=close}; as fast: {runs.1.name}[{runs.2.median_ns>0} and others]"
-                "| is fastest, before {runs.1.name}]\n",
-                one.value);
+            add_answer(out, one.value);
             for (struct json_walk run = {json_object_get(one.value, "runs")}; json_next(&run);) {
                 json_object_set(run.value, "size", json_object_get(one.value, "size"));
                 json_array_append(rows, run.value);
             }
         }
-        table_add(out, TABLE_HTML, contest, rows);
+        table_add(out, TABLE_HTML, contest_columns, rows);
     }
     best_destroy(best);
 }

@@ -29,8 +29,11 @@ struct candidate {
     const struct entry *first; /* the first of n repetitions */
     uint32_t n;
     struct spread spread;
-    double loss;      /* against the fastest of the contest: 0.1 is 10 % */
-    bool best, close; /* close: the loss is small, or the bounds of both meet */
+    double loss;     /* against the fastest of the contest: 0.1 is 10 % */
+    double loss_low; /* bounds of the loss by the bounds of both medians */
+    double loss_high;
+    bool best;
+    enum compare_verdict verdict; /* against the best: SAME, SLOWER or UNCLEAR */
 };
 
 /* Candidates of one size, the fastest first. */
@@ -193,12 +196,41 @@ static void judge(const struct best *b, struct contest *c)
     qsort(c->candidate, c->n, sizeof(*c->candidate), by_median);
     for (uint32_t i = 0; i < c->n; i++) {
         struct candidate *one = &c->candidate[i];
+        const struct spread *best = &c->candidate[0].spread;
+        double low = one->spread.low / best->high, high = one->spread.high / best->low;
+        double ratio = one->spread.median / best->median;
 
         one->best = i == 0;
-        one->loss = one->spread.median / c->candidate[0].spread.median - 1;
-        one->close = i > 0 && (one->loss <= b->wish->close ||
-                               one->spread.low <= c->candidate[0].spread.high);
+        one->loss = ratio - 1;
+        one->loss_low = low - 1;
+        one->loss_high = high - 1;
+        one->verdict = compare_interval(ratio, low, high, b->wish->close);
     }
+}
+
+/* The word for the verdict on a candidate in tables and JSON. */
+static const char *verdict_word(const struct candidate *one)
+{
+    static const char *const word[] = {[COMPARE_SAME] = "close",
+                                       [COMPARE_SLOWER] = "slower",
+                                       [COMPARE_FASTER] = "faster",
+                                       [COMPARE_UNCLEAR] = "unclear"};
+
+    return one->best ? "best" : word[one->verdict];
+}
+
+/* The loss of a candidate in words: "+14.4 %", "+1.0 % close", or for an undecided comparison
+ * "+37.0 % unclear (-5.1 % to +153.0 %)". */
+static json_t *loss_json(const struct candidate *one)
+{
+    double loss = 100 * one->loss;
+
+    if (one->best)
+        return json_text("best");
+    if (one->verdict == COMPARE_UNCLEAR)
+        return json_sprintf("%+.1f %% unclear (%+.1f %% to %+.1f %%)", loss, 100 * one->loss_low,
+                            100 * one->loss_high);
+    return json_sprintf("%+.1f %%%s", loss, one->verdict == COMPARE_SAME ? " close" : "");
 }
 
 /* Entries `from` to `end` form one contest; repetitions of one run are adjacent. */
@@ -354,7 +386,8 @@ void best_destroy(struct best *b)
 
 /* ---- output ---- */
 
-/* Rows of the table: for each contest all close candidates, and the first few of the others. */
+/* Rows of the table: for each contest all candidates that are close or unclear, and the first few
+ * of the others. */
 static json_t *table_rows(const struct group *g)
 {
     json_t *rows = json_array();
@@ -366,17 +399,14 @@ static json_t *table_rows(const struct group *g)
         /* A line "and 1 more" would take as much space as the candidate itself. */
         for (; i < c->n && (losers < LOSERS || i + 1 == c->n); i++) {
             const struct candidate *one = &c->candidate[i];
-            json_t *loss =
-                one->best ? json_text("best")
-                          : json_sprintf("+%.1f %%%s", 100 * one->loss, one->close ? " close" : "");
 
-            losers += !one->best && !one->close;
+            losers += one->verdict == COMPARE_SLOWER;
             json_array_append_new(
                 rows, json_object_of("size", json_sprintf("%.0f", c->size), "name",
                                      json_text(one->first->name), "runs", json_count(one->n),
                                      "median_ns", json_number(one->spread.median), "low_ns",
                                      json_number(one->spread.low), "high_ns",
-                                     json_number(one->spread.high), "loss", loss, NULL));
+                                     json_number(one->spread.high), "loss", loss_json(one), NULL));
         }
         if (i < c->n)
             json_array_append_new(rows,
@@ -428,7 +458,8 @@ static void add_legend(struct text *out, const struct best *b)
         imported = imported || b->entry[i].run->imported;
     text_add(out,
              "medians of %s, and between which bounds they would be found again (95 %%);\n"
-             "close: up to %g %% behind the best, or within the bounds of both\n",
+             "close: up to %g %% behind the best; unclear: behind by more, but the bounds of both "
+             "medians meet (a longer bench, or --set repeat=7, decides)\n",
              b->entry[0].run->timed->name, 100 * b->wish->close);
     if (one_run)
         text_add(out, "some ran once: how runs differ from each other is not in their bounds "
@@ -498,13 +529,13 @@ static json_t *candidate_json(const struct candidate *one)
 
     for (uint32_t i = 0; i < one->n; i++)
         json_array_append_new(labels, json_text(one->first[i].run->label));
-    return json_object_of(
-        "name", json_text(one->first->name), "id", id, "labels", labels, "verdict",
-        json_text(one->best    ? "best"
-                  : one->close ? "close"
-                               : "slower"),
-        "loss", json_number(one->loss), "median_ns", json_whole(one->spread.median), "low_ns",
-        json_whole(one->spread.low), "high_ns", json_whole(one->spread.high), NULL);
+    return json_object_of("name", json_text(one->first->name), "id", id, "labels", labels,
+                          "verdict", json_text(verdict_word(one)), "loss", json_number(one->loss),
+                          "loss_low", one->best ? json_null() : json_number(one->loss_low),
+                          "loss_high", one->best ? json_null() : json_number(one->loss_high),
+                          "loss_text", loss_json(one), "median_ns", json_whole(one->spread.median),
+                          "low_ns", json_whole(one->spread.low), "high_ns",
+                          json_whole(one->spread.high), NULL);
 }
 
 static json_t *group_json(const struct group *g)

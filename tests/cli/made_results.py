@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Results as --json writes them, of runs that were made up: made_results.py SEED RUN... A run is
-LABEL,MEDIAN_US[,KEY=VALUE]: KEY is a dotted key of the run, such as experiment.moe.hidden or status."""
+LABEL,MEDIAN_US[,KEY=VALUE]: KEY is a dotted key of the run, such as experiment.moe.hidden or status; samples
+(200) and noise (0.005, a part of the median) are those of its stages."""
 import json
 import random
 import sys
@@ -9,8 +10,10 @@ random.seed(sys.argv[1])
 results = []
 for text in sys.argv[2:]:
     label, median, *rest = text.split(",")
+    given = dict(setting.split("=") for setting in rest)
+    samples, noise = int(given.pop("samples", 200)), float(given.pop("noise", 0.005))
     stages = [
-        {"name": name, "samples_ns": [round(float(median) * share * random.gauss(1000, 5)) for _ in range(200)]}
+        {"name": name, "samples_ns": [round(float(median) * share * random.gauss(1000, 1000 * noise)) for _ in range(samples)]}
         for name, share in (("dispatch", 0.4), ("combine", 0.6), ("total", 1))
     ]
     run = {
@@ -32,8 +35,7 @@ for text in sys.argv[2:]:
         "machine": {"cpu": "made up", "cores": 2, "load_average": 0.5, "build": {"version": "1", "isa": "avx2"}},
         "stages": stages,
     }
-    for setting in rest:
-        path, value = setting.split("=")
+    for path, value in given.items():
         *folders, key = path.split(".")
         at = run
         for folder in folders:
