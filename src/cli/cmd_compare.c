@@ -162,23 +162,29 @@ static const struct results_run *first_of(const struct pairs *p, uint32_t pair)
     return &p->side[0]->run[p->first[pair]];
 }
 
-static bool is_alike(const struct results_run *x, const struct results_run *y, bool by_id)
+/* How two runs are found to be of one experiment. Runs of one id may have different launchers. */
+enum alike { ALIKE_BY_LABEL, ALIKE_BY_ID, ALIKE_BY_ID_AND_LAUNCHER };
+
+static bool is_alike(const struct results_run *x, const struct results_run *y, enum alike how)
 {
     size_t bytes = results_label_bytes(x->label);
+    char ignored[80];
 
-    if (by_id)
-        return x->id[0] != '\0' && strcmp(x->id, y->id) == 0;
+    if (how != ALIKE_BY_LABEL)
+        return x->id[0] != '\0' && strcmp(x->id, y->id) == 0 &&
+               (how == ALIKE_BY_ID ||
+                !results_differ(x, y, RESULTS_MEANS, ignored, sizeof(ignored)));
     return bytes == results_label_bytes(y->label) && strncmp(x->label, y->label, bytes) == 0;
 }
 
 /* Runs of B that have no pair yet, to pairs that have no run of B yet. */
-static void pair_alike(struct pairs *p, bool by_id)
+static void pair_alike(struct pairs *p, enum alike how)
 {
     const struct results *b = p->side[1];
 
     for (uint32_t k = 0; k < b->n; k++)
         for (uint32_t i = 0; i < p->n && b->run[k].ok && p->of[1][k] == ALONE; i++)
-            if (!p->met[i] && is_alike(first_of(p, i), &b->run[k], by_id))
+            if (!p->met[i] && is_alike(first_of(p, i), &b->run[k], how))
                 p->of[1][k] = i;
     for (uint32_t k = 0; k < b->n; k++)
         if (p->of[1][k] != ALONE)
@@ -222,15 +228,17 @@ static struct pairs pairs_make(struct arena *arena, const struct results *a,
 
         p.of[0][i] = ALONE;
         for (uint32_t k = 0; k < p.n && run->ok && p.of[0][i] == ALONE; k++)
-            if (is_alike(first_of(&p, k), run, run->id[0] != '\0'))
+            if (is_alike(first_of(&p, k), run,
+                         run->id[0] != '\0' ? ALIKE_BY_ID_AND_LAUNCHER : ALIKE_BY_LABEL))
                 p.of[0][i] = k;
         if (run->ok && p.of[0][i] == ALONE) {
             p.of[0][i] = p.n;
             p.first[p.n++] = i;
         }
     }
-    pair_alike(&p, true);
-    pair_alike(&p, false);
+    pair_alike(&p, ALIKE_BY_ID_AND_LAUNCHER);
+    pair_alike(&p, ALIKE_BY_ID);
+    pair_alike(&p, ALIKE_BY_LABEL);
     pair_the_last(&p);
     return p;
 }

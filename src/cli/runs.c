@@ -411,6 +411,21 @@ static void warn_of_others(const struct run_folder *f, const char *what, const c
                   what, there, here);
 }
 
+/* Names the first run that is done and had another launcher. */
+static void warn_of_launcher(const struct run_folder *f)
+{
+    for (uint32_t i = 0; i < f->runs->n; i++) {
+        const struct run *run = &f->runs->run[i];
+        const char *there =
+            run->done != NULL ? json_text_at(run->done->json, "experiment.launcher.name") : "";
+
+        if (*there == '\0' || strcmp(there, run->x->launcher.plugin->name) == 0)
+            continue;
+        warn_of_others(f, "launcher", there, run->x->launcher.plugin->name);
+        return;
+    }
+}
+
 static void add_line(struct run_folder *f, const struct documents *d, uint32_t i)
 {
     const struct report_batch batch = {.rows = json_pack("[O]", json_array_get(d->rows, i)),
@@ -466,6 +481,7 @@ enum epa_status run_folder_open(struct run_folder *f, struct documents *d,
         warn_of_others(f, "version", json_text_at(machine, "build.version"), EPA2A_VERSION);
         warn_of_others(f, "host", json_text_at(machine, "host"),
                        json_text_at(facts->machine, "host"));
+        warn_of_launcher(f);
     }
     if (!f->cli->quiet && f->cli->resume && f->was.st_ino == 0)
         fprintf(stderr, "epa2a: --resume: no batch is in %s yet: this is its begin\n", f->path);

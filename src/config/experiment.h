@@ -399,7 +399,9 @@ struct experiment_value {
 void experiment_visit(const struct experiment *,
                       void (*fn)(void *arg, const struct experiment_value *), void *arg);
 
-/* 48 bits over all that runs, however it is said and wherever it is. */
+/* 48 bits over all values of a run except names, traces, expectations and the launcher. */
 uint64_t experiment_hash(const struct experiment *);
+/* The same over the values that a file or --set gives to the launcher. */
+uint64_t experiment_launcher_hash(const struct experiment *);
 
 #endif

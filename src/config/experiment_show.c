@@ -187,8 +187,9 @@ void experiment_show(const struct experiment *x, bool with_origin, struct text *
     experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
-/* Left out of the hash: names, profile, and expectations. A path is hashed as written, because
- * it resolves differently on each machine. */
+/* Left out of the hash: names, profile, expectations, and the launcher, so that a batch goes on
+ * under another launcher. A path is hashed as written, because it resolves differently on each
+ * machine. */
 static void hash_value(void *arg, const struct experiment_value *v)
 {
     bool path =
@@ -196,7 +197,7 @@ static void hash_value(void *arg, const struct experiment_value *v)
     const char *value = path && v->origin != NULL ? v->origin->text : v->value;
 
     if (strcmp(v->path, "name") == 0 || strncmp(v->path, "profile.", 8) == 0 ||
-        strncmp(v->path, "expect.", 7) == 0)
+        strncmp(v->path, "expect.", 7) == 0 || strncmp(v->path, "launcher.", 9) == 0)
         return;
     hash_add(arg, v->path, strlen(v->path) + 1);
     hash_add(arg, value, strlen(value) + 1);
@@ -207,6 +208,23 @@ uint64_t experiment_hash(const struct experiment *x)
     uint64_t hash = HASH_BEGIN;
 
     experiment_visit(x, hash_value, &hash);
+    return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
+}
+
+/* Values of the launcher that are not defaults. */
+static void hash_launcher(void *arg, const struct experiment_value *v)
+{
+    if (strncmp(v->path, "launcher.", 9) != 0 || v->origin == NULL)
+        return;
+    hash_add(arg, v->path, strlen(v->path) + 1);
+    hash_add(arg, v->value, strlen(v->value) + 1);
+}
+
+uint64_t experiment_launcher_hash(const struct experiment *x)
+{
+    uint64_t hash = HASH_BEGIN;
+
+    experiment_visit(x, hash_launcher, &hash);
     return (hash ^ hash >> 48) & UINT64_C(0xffffffffffff);
 }
 

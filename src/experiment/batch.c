@@ -408,7 +408,6 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
         run->x = x;
         x->run_name = of->name != NULL ? arena_printf(x->arena, "%s", of->name) : NULL;
         x->label = label;
-        x->id = arena_printf(x->arena, "%012" PRIx64, experiment_hash(x));
         if (r->several && x->profile.file != NULL) /* each run has traces of its own */
             x->profile.file = arena_printf(x->arena, "%s-%u", x->profile.file, batch->n);
     } else {
@@ -420,8 +419,7 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
 
         plain.repetition = 0;
         plain_label = label_of(batch->arena, plan, &plain);
-        run->baseline = batch_picks(&pick, plain_label != NULL ? plain_label : "",
-                                    run->x != NULL ? run->x->id : NULL);
+        run->baseline = batch_picks(&pick, plain_label != NULL ? plain_label : "", NULL);
     }
     run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
     unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
@@ -462,14 +460,58 @@ static void build_variants(struct reading *r, const struct plan *plan, const str
     }
 }
 
-/* A glob that no run has would leave ratios over others than the user thinks. */
+struct id_of_run {
+    struct experiment *x;
+    uint64_t hash, launcher;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct id_of_run *x = a, *y = b;
+
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+/* An id does not depend on the launcher, unless runs of the batch differ in it alone. */
+static void make_ids(struct batch *batch)
+{
+    struct id_of_run *run = memory_alloc(batch->n, sizeof(*run));
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->run[i].x != NULL)
+            run[n++] = (struct id_of_run){batch->run[i].x, experiment_hash(batch->run[i].x),
+                                          experiment_launcher_hash(batch->run[i].x)};
+    qsort(run, n, sizeof(*run), by_hash);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        bool differ = false;
+
+        for (end = i; end < n && run[end].hash == run[i].hash; end++)
+            differ = differ || run[end].launcher != run[i].launcher;
+        for (uint32_t k = i; k < end; k++)
+            run[k].x->id = arena_printf(run[k].x->arena, "%012" PRIx64,
+                                        run[k].hash ^ (differ ? run[k].launcher : 0));
+    }
+    free(run);
+}
+
+/* The baseline may be an id. A glob that no run has would leave ratios over others than the user
+ * thinks. */
 static enum epa_status check_baseline(struct reading *r)
 {
     const struct node *node = node_find(r->tree.root, "baseline");
+    const struct batch_pick pick = {&r->baseline, 1};
+    bool found = false;
 
-    for (uint32_t i = 0; i < r->batch->n; i++)
-        if (r->batch->run[i].baseline)
-            return EPA_OK;
+    for (uint32_t i = 0; i < r->batch->n; i++) {
+        struct batch_run *run = &r->batch->run[i];
+
+        if (run->x != NULL && batch_picks(&pick, "", run->x->id))
+            run->baseline = true;
+        found = found || run->baseline;
+    }
+    if (found)
+        return EPA_OK;
     diag_error(r->tree.diag, &node->location, "`epa2a run --dry-run FILE` lists labels and ids",
                "baseline: there is no run '%.200s'", r->baseline);
     return EPA_ERR_CONFIG;
@@ -504,6 +546,7 @@ static enum epa_status expand(struct reading *r, bool flawed)
         if (one == EPA_OK && r->pick->thorough)
             build_variants(r, &plan, &of);
     }
+    make_ids(r->batch);
     return status == EPA_OK && r->baseline != NULL ? check_baseline(r) : status;
 }
 
