@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "cli/runs.h"
 #include "report/result.h"
+#include "report/results.h"
 #include "report/summary.h"
 #include "config/options.h"
 #include "op/op.h"
@@ -358,6 +359,21 @@ static void find_value(void *arg, const struct experiment_value *v)
         text_add(f->value, "%s", v->value);
 }
 
+/* The base with the plugins and options of `x`, whatever its name, seed, repetition and length. */
+static const struct tune_base *find_same_setting(const struct tune_search *s,
+                                                 const struct experiment *x)
+{
+    json_auto_t *means = result_means(x);
+    const struct tune_base *found = NULL;
+
+    for (uint32_t i = 0; i < s->n_bases && found == NULL; i++) {
+        json_auto_t *other = result_means(s->base[i].x);
+
+        found = json_equal(means, other) ? &s->base[i] : NULL;
+    }
+    return found;
+}
+
 /* --algorithms: the file's first run by another algorithm, which gets what both have. */
 static enum epa_status add_algorithm(struct tune_search *s, const char *name)
 {
@@ -387,12 +403,20 @@ static enum epa_status add_algorithm(struct tune_search *s, const char *name)
             set[n++] = arena_printf(s->t.arena, "algorithm.%s=%s", o->name, value.data);
     }
     runs = tune_read_runs(s, s->base[0].whole, set, n, why);
-    if (runs != NULL)
+    if (runs != NULL && find_same_setting(s, runs->run[0].x) == NULL)
         add_base(s, name, runs->run[0].x);
-    else
+    else if (runs == NULL)
         json_array_append_new(s->t.not_tried, json_object_of("setting", json_text(name), "why",
                                                              json_text(why), NULL));
     return EPA_OK;
+}
+
+/* The label of a run without the number of its repetition. */
+static const char *label_of_setting(struct tune_search *s, const struct run *run)
+{
+    size_t bytes = results_label_bytes(run->label);
+
+    return bytes > 0 ? arena_strndup(s->t.arena, run->label, bytes) : run->x->name;
 }
 
 enum epa_status tune_read_bases(struct tune_search *s)
@@ -423,7 +447,16 @@ enum epa_status tune_read_bases(struct tune_search *s)
                      "%s: '%s' has another task than '%s': tune takes one problem, by several "
                      "algorithms if you like; --only picks runs, --dry-run of bench lists them",
                      cli->arg[0], run->label, runs->run[0].label);
-        add_base(s, run->label, run->x);
+        if (find_same_setting(s, run->x) == NULL)
+            add_base(s, label_of_setting(s, run), run->x);
+        else if (run->repetition == 1)
+            json_array_append_new(
+                s->t.not_tried,
+                json_object_of("setting", json_text(run->label), "why",
+                               json_sprintf("it differs from '%s' in nothing that is a setting: "
+                                            "names, seeds and lengths of runs are none",
+                                            find_same_setting(s, run->x)->name),
+                               NULL));
         json_decref(shape);
     }
     if (s->n_bases == 0 && s->err.status == EPA_OK)

@@ -67,6 +67,12 @@ static const struct experiment defaults = {
     { \
         .name = key, EPA_##type(struct of, field), .min = lo, .max = hi, .help = what \
     }
+/* A NUMBER that is no setting (epa2a/plugin.h, `measures`). */
+#define LENGTH(type, key, of, field, lo, hi, what) \
+    { \
+        .name = key, EPA_##type(struct of, field), .min = lo, .max = hi, .help = what, \
+        .measures = true \
+    }
 #define REAL(key, of, field, lo, hi, what) \
     { \
         .name = key, EPA_REAL(struct of, field), .least = lo, .most = hi, .help = what \
@@ -83,15 +89,17 @@ static const struct experiment defaults = {
 static const struct epa_option top[] = {
     NUMBER(U32, "version", experiment, version, 1, 0,
            "version of the file format; required, and must be 1"),
-    OTHER(STRING, "name", experiment, name,
-          "name of the experiment in reports; the default is the file's name"),
+    {.name = "name",
+     EPA_STRING(struct experiment, name),
+     .help = "name of the experiment in reports; the default is the file's name",
+     .measures = true},
     NUMBER(U32, "ranks", experiment, ranks, 1, 64,
            "number of ranks; omit it where an external launcher starts them"),
     NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, 64,
            "number of ranks per node; 0: all ranks are one node"),
-    NUMBER(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
+    LENGTH(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
            "longest wait of a rank for another rank; in set-up 3 s at least"),
-    NUMBER(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
+    LENGTH(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
     {0},
 };
 
@@ -325,18 +333,22 @@ static const struct epa_choice caches[] = {
     {0},
 };
 static const struct epa_option bench[] = {
-    NUMBER(U32, "warmup", bench_options, warmup, 0, 1000000,
+    LENGTH(U32, "warmup", bench_options, warmup, 0, 1000000,
            "number of untimed iterations before the first sample"),
-    NUMBER(U32, "iterations", bench_options, iterations, 1, 1000000,
+    LENGTH(U32, "iterations", bench_options, iterations, 1, 1000000,
            "number of samples; with ci95 or max_time, the maximum"),
-    REAL("ci95", bench_options, ci95, 0.001, 1000.0,
-         "stop when the 95 % confidence interval of the median is no wider than this fraction "
-         "of it, such as 1%; `epa2a help stopping`"),
-    NUMBER(U32, "min_iterations", bench_options, min_iterations, 1, 1000000,
+    {.name = "ci95",
+     EPA_REAL(struct bench_options, ci95),
+     .least = 0.001,
+     .most = 1000.0,
+     .help = "stop when the 95 % confidence interval of the median is no wider than this fraction "
+             "of it, such as 1%; `epa2a help stopping`",
+     .measures = true},
+    LENGTH(U32, "min_iterations", bench_options, min_iterations, 1, 1000000,
            "ci95: minimum number of samples"),
-    NUMBER(DURATION, "min_time", bench_options, min_time_ns, 1, 3600000000000,
+    LENGTH(DURATION, "min_time", bench_options, min_time_ns, 1, 3600000000000,
            "ci95: minimum sampling time"),
-    NUMBER(DURATION, "max_time", bench_options, max_time_ns, 1, 86400000000000,
+    LENGTH(DURATION, "max_time", bench_options, max_time_ns, 1, 86400000000000,
            "maximum sampling time, without warm-up"),
     NUMBER(U32, "input_sets", bench_options, input_sets, 1, 64,
            "number of input sets, generated in advance and used in turn"),
@@ -353,9 +365,11 @@ static const struct epa_option bench[] = {
         U32, "calls_per_graph", bench_options, calls_per_graph, 2, 1000,
         "clock: graph: even number of calls of each stage per graph launch; one with cache: cold"),
     CHOICE("cache", bench_options, cache, caches, "cache state at the start of a sample"),
-    OTHER(BOOL, "check", bench_options, check,
-          "compare every element of one additional iteration; with clock: graph, of at most as "
-          "many inputs as the algorithm has buffer sets"),
+    {.name = "check",
+     EPA_BOOL(struct bench_options, check),
+     .help = "compare every element of one additional iteration; with clock: graph, of at most as "
+             "many inputs as the algorithm has buffer sets",
+     .measures = true},
     {0},
 };
 
@@ -403,6 +417,13 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
         .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
         .options = {table, sizeof(defaults.section), &defaults.section}, .help = what \
     }
+/* A section of values that are no settings. */
+#define MEASURES(section, key, table, what) \
+    { \
+        .name = #section, .main = key, .offset = offsetof(struct experiment, section), \
+        .options = {table, sizeof(defaults.section), &defaults.section}, .help = what, \
+        .measures = true \
+    }
 
 enum { MOE = 1u << EPA_OP_MOE, ALLGATHER = 1u << EPA_OP_ALLGATHER, AG_GEMM = 1u << EPA_OP_AG_GEMM };
 
@@ -421,15 +442,15 @@ const struct section experiment_sections[] = {
     SECTION(expert, "kind", MOE, expert, "the experts: synthetic, or real"),
     SECTION(allgather, NULL, ALLGATHER, allgather, "shape of an AllGather"),
     SECTION(gemm, NULL, AG_GEMM, gemm, "shape of an AllGather and GEMM"),
-    SECTION(run, NULL, 0, run, "options of `epa2a run`"),
-    SECTION(verify, NULL, 0, verify, "options of `epa2a verify`"),
+    MEASURES(run, NULL, run, "options of `epa2a run`"),
+    MEASURES(verify, NULL, verify, "options of `epa2a verify`"),
     SECTION(bench, NULL, 0, bench, "options of `epa2a bench`"),
-    SECTION(expect, NULL, 0, expect_table,
-            "bounds that `epa2a bench` and `run` check; a result outside ends with exit code 1; "
-            "`epa2a help expectations`"),
+    MEASURES(expect, NULL, expect_table,
+             "bounds that `epa2a bench` and `run` check; a result outside ends with exit code 1; "
+             "`epa2a help expectations`"),
     SECTION(fault, "kind", 0, fault, "injects a fault; `epa2a help faults`"),
-    SECTION(profile, "file", 0, profile,
-            "records a timeline of all ranks for `epa2a trace` and any viewer of Chrome traces"),
+    MEASURES(profile, "file", profile,
+             "records a timeline of all ranks for `epa2a trace` and any viewer of Chrome traces"),
     {0},
 };
 
@@ -445,6 +466,25 @@ bool section_is_for(const struct section *section, const struct epa_algorithm_pl
 {
     return section->ops == 0 || algorithm == NULL ||
            (section->ops >> (uint32_t)algorithm->op & 1) != 0;
+}
+
+enum key_role key_role_of(const char *path)
+{
+    char name[64];
+    size_t bytes = strcspn(path, ".");
+    const struct section *section;
+    const struct epa_option *option;
+
+    snprintf(name, sizeof(name), "%.*s", (int)bytes, path);
+    section = section_find(name);
+    if (section != NULL && section->plugin)
+        return KEY_MEANS;
+    if (section != NULL && section->measures)
+        return KEY_MEASURES;
+    option = section == NULL    ? option_find(&experiment_options, name)
+             : path[bytes] == 0 ? NULL
+                                : option_find(&section->options, path + bytes + 1);
+    return option != NULL && option->measures ? KEY_MEASURES : KEY_TASK;
 }
 
 /* ---- options that depend on other options ---- */

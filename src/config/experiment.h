@@ -260,6 +260,7 @@ struct section {
     enum epa_plugin_kind kind;
     const char *chosen; /* the default; of launchers also "auto", which is no plugin */
     uint32_t ops;       /* operations it is for, bits 1 << enum epa_op; 0: all */
+    bool measures;      /* all of its options do (epa2a/plugin.h) */
     struct epa_options options;
 };
 
@@ -267,6 +268,14 @@ extern const struct epa_options experiment_options; /* of struct experiment itse
 extern const struct section experiment_sections[];
 
 const struct section *section_find(const char *name);
+
+/* The role of a key such as "moe.hidden", by the tables. An unknown key belongs to the task. */
+enum key_role {
+    KEY_TASK,     /* the problem, the ranks, and the way in which an iteration is timed */
+    KEY_MEANS,    /* algorithm, transport, backend, launcher and their options */
+    KEY_MEASURES, /* no setting: names, seeds, lengths of runs, checks, expectations, traces */
+};
+enum key_role key_role_of(const char *path);
 
 /* Whether it is for the operation of this algorithm; of one that is not known (NULL) it may be. */
 bool section_is_for(const struct section *, const struct epa_algorithm_plugin *);

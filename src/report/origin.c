@@ -271,6 +271,13 @@ json_t *result_shape(const struct experiment *x)
     return results_part(all, RESULTS_SHAPE);
 }
 
+json_t *result_means(const struct experiment *x)
+{
+    json_auto_t *all = experiment_json(x);
+
+    return results_part(all, RESULTS_MEANS);
+}
+
 /* Of "NAME=TEXT". */
 static json_t *pairs_json(const char *const *pair, uint32_t n)
 {

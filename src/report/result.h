@@ -54,6 +54,8 @@ json_t *facts_line(const char *root, const char *path);
 /* The problem of an experiment without algorithm, transport, backend and launcher: equal for
  * runs that can be compared. */
 json_t *result_shape(const struct experiment *);
+/* These four and their options. */
+json_t *result_means(const struct experiment *);
 
 /* "experiment" to "plugins": what ran. */
 void result_put_origin(json_t *result, const struct session *, const struct facts *);

@@ -279,25 +279,14 @@ void results_warn_failed(const struct results *r)
     }
 }
 
-/* Keys that name a run or set its length, but do not change what it does. */
-static bool is_length(const char *key)
-{
-    return is_below_one_of("name seed timeout bench.iterations bench.warmup run bench.ci95 "
-                           "bench.min_iterations bench.min_time bench.max_time profile expect "
-                           "bench.check verify",
-                           key);
-}
-
 /* Whether a key of the experiment, or of the machine, belongs to the part. */
 static bool is_of_part(enum results_part part, const char *key)
 {
-    static const char means[] = "algorithm transport backend launcher";
-
     switch (part) {
     case RESULTS_SHAPE:
-        return !is_below_one_of(means, key) && !is_length(key);
+        return key_role_of(key) == KEY_TASK;
     case RESULTS_MEANS:
-        return is_below_one_of(means, key);
+        return key_role_of(key) == KEY_MEANS;
     case RESULTS_MACHINE: /* a GPU's clocks, power and heat move while it works */
         return !is_below_one_of(
             "device.clock device.memory_clock device.throttle device.power "
@@ -423,7 +412,7 @@ static bool is_said(const struct results_run *run, const char *key)
     for (uint32_t i = 0; operation_at(i) != NULL; i++)
         if (strcmp(key, operation_at(i)->size_key) == 0)
             return true;
-    return strcmp(key, run->operation->size_key) == 0 || is_length(key) ||
+    return strcmp(key, run->operation->size_key) == 0 || key_role_of(key) == KEY_MEASURES ||
            strcmp(key, "version") == 0 ||
            (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
 }

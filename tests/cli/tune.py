@@ -101,6 +101,15 @@ def main(epa2a, plugins, inner):
         pathlib.Path("x.yaml").write_text(FILE % f"runs: {{slow: {{algorithm: {tap}}}, fast: {{algorithm: token_flag}}}}")
         assert [s["setting"] for s in tune("--keys", "none", "--budget", "1s")[0]["settings"]][1:] == ["fast"]
         assert "has another task" in tune("--set", "matrix.moe.topk=[1, 2]", "--only", "*topk*", code=2)[1].stderr
+        # Repetitions, seeds, names and lengths of runs are no settings; what differs in one is tried once.
+        more = ("repeat=3", "matrix.seed=[1, 2]", "matrix.bench.iterations=[4, 5]", "matrix.timeout=[20s, 21s]",
+                "matrix.verify.order=[lockstep, pipelined]", "matrix.expect.median=[1us, 2us]", "matrix.name=[x, y]")
+        sets = [word for one in more for word in ("--set", one)]
+        found, _ = tune("--only", "*slow*", "--keys", "none", "--budget", "1s", *sets)
+        assert [s["set"] for s in found["settings"]] == [[]], found["settings"]
+        assert len(found["not_tried"]) == 2 ** 6 - 1 and all("nothing that is a setting" in x["why"] for x in found["not_tried"])
+        found, _ = tune("--keys", "none", "--budget", "1s", "--set", "repeat=2", "--set", "matrix.seed=[1, 2]")
+        assert [s["setting"] for s in found["settings"]][1:] == ["fast seed=1"], found["settings"]
         # The file's settings stay where nothing is faster, and must be right themselves.
         found, done = tune("--only", "slow", "--set", "algorithm.delay_us=0", "--set", "algorithm.also_us=0",
                            "--out", "best.yaml")

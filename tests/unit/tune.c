@@ -357,3 +357,30 @@ TEST(a_turn_has_few_iterations_where_most_of_them_is_not_timed)
     (void)search_over(&m, 15, found, sizeof(found));
     assert_in_range(m.iterations, 40, 110);
 }
+
+/* ---- keys that are settings ---- */
+
+TEST(names_seeds_and_lengths_of_runs_are_no_settings)
+{
+    static const char *const measures[] = {
+        "name",           "seed",
+        "timeout",        "run.iterations",
+        "verify.order",   "bench.warmup",
+        "bench.ci95",     "bench.check",
+        "bench.min_time", "bench.max_time",
+        "expect.median",  "expect.dispatch.median",
+        "profile.file",   "bench.iterations",
+    };
+    static const char *const means[] = {"algorithm.name", "launcher.pin", "backend.workers",
+                                        "transport"};
+    static const char *const task[] = {"ranks",          "moe.hidden",     "routing.kind",
+                                       "bench.clock",    "bench.arrivals", "fault.kind",
+                                       "expert.library", "unknown.key",    "unknown"};
+
+    for (size_t i = 0; i < LENGTH(measures); i++)
+        assert_int_equal(key_role_of(measures[i]), KEY_MEASURES);
+    for (size_t i = 0; i < LENGTH(means); i++)
+        assert_int_equal(key_role_of(means[i]), KEY_MEANS);
+    for (size_t i = 0; i < LENGTH(task); i++)
+        assert_int_equal(key_role_of(task[i]), KEY_TASK);
+}
