@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "config/model.h"
 #include "config/options.h"
 #include "experiment/batch.h"
 #include "launch/process.h"
@@ -148,12 +150,42 @@ static enum epa_status sweep_tokens(struct line *line, struct epa_error *err)
     return EPA_OK;
 }
 
+/* --model A is --set model=A before all others; several models are a matrix. */
+static enum epa_status set_models(struct line *line, struct epa_error *err)
+{
+    struct cli *cli = &line->cli;
+    const char *all = "";
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < cli->n_models; i++)
+        for (const char *at = cli->model[i]; at != NULL;) {
+            const char *name = arena_strndup(line->arena, at, strcspn(at, ","));
+            char path[PATH_MAX], hint[2 * NEAREST_ROOM];
+
+            if (!model_find(name, path, sizeof(path), hint))
+                return epa_fail(err, EPA_ERR_CONFIG, "--model: there is no model '%.64s'; %s", name,
+                                hint);
+            all = arena_printf(line->arena, "%s%s%s", all, n++ > 0 ? ", " : "", name);
+            at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL;
+        }
+    if (n > 1 && line->command->bit == CONFIG && strcmp(cli->arg[0], "show") == 0 &&
+        cli->n_only == 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "config show takes one --model; with --only '*' it shows the runs of all");
+    if (n == 0)
+        return EPA_OK;
+    memmove(&cli->set[1], &cli->set[0], cli->n_sets++ * sizeof(*cli->set));
+    cli->set[0] = arena_printf(line->arena, n > 1 ? "matrix.model=[%s]" : "model=%s", all);
+    return EPA_OK;
+}
+
 static enum epa_status sweep(struct line *line, struct epa_error *err)
 {
     struct cli *cli = &line->cli;
-    enum epa_status status = EPA_OK;
+    enum epa_status status = set_models(line, err);
 
-    if (cli->tokens_min != 0 || cli->tokens_max != 0 || cli->tokens_factor != 0)
+    if (status == EPA_OK &&
+        (cli->tokens_min != 0 || cli->tokens_max != 0 || cli->tokens_factor != 0))
         status = sweep_tokens(line, err);
     if (cli->iterations != 0)
         cli->set[cli->n_sets++] = arena_printf(line->arena, "%s.iterations=%" PRIu64,

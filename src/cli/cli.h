@@ -36,6 +36,8 @@ struct cli {
     uint32_t n_plugin_paths;
     const char **only; /* --only, any of them; none: all runs */
     uint32_t n_only;
+    const char **model; /* --model, in order, each "NAME" or "NAME,NAME" */
+    uint32_t n_models;
     const char **across; /* --across, of best and tune */
     uint32_t n_across;
     const char **keys; /* --keys, any of them; none: all */
@@ -85,6 +87,7 @@ int cmd_run(const struct cli *);
 int cmd_bench(const struct cli *);
 int cmd_verify(const struct cli *);
 int cmd_list(const struct cli *);
+int list_models(const struct cli *); /* list models */
 int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
 int cmd_compare(const struct cli *);

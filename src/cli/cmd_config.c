@@ -401,8 +401,10 @@ static json_t *top(struct schema *s)
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
         json_object_set_new(properties, key->name, batch_schema(s, key));
     schema = map_of(properties, "What `epa2a run`, `bench` and `verify` read");
-    /* A file that includes another may leave out required keys. */
-    json_object_set_new(schema, "if", json_pack("{s:[s]}", "required", "include"));
+    /* A file that includes another, or a model, may leave out required keys. */
+    json_object_set_new(schema, "if",
+                        json_pack("{s:[{s:[s]}, {s:[s]}]}", "anyOf", "required", "include",
+                                  "required", "model"));
     json_object_set_new(schema, "else",
                         json_pack("{s:[s], s:o}", "required", version->name, "properties", alone));
     return schema;

@@ -161,6 +161,7 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
     char hint[NEAREST_ROOM];
 
     *out = -1;
+    nearest_try(&nearest, "models");
     for (int kind = 0; kind < PLUGIN_KINDS && cli->n_args > 0; kind++) {
         const char *name = plugin_kind_name((enum epa_plugin_kind)kind);
 
@@ -171,8 +172,8 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
     if (cli->n_args == 0 || *out >= 0)
         return EPA_OK;
     return epa_fail(
-        err, EPA_ERR_CONFIG, "there is no kind of plugin '%s'; %s", cli->arg[0],
-        nearest_hint(&nearest, hint, "there is backend, launcher, transport, algorithm"));
+        err, EPA_ERR_CONFIG, "there is no kind '%s' to list; %s", cli->arg[0],
+        nearest_hint(&nearest, hint, "there is backend, launcher, transport, algorithm, models"));
 }
 
 int cmd_list(const struct cli *cli)
@@ -184,8 +185,11 @@ int cmd_list(const struct cli *cli)
     json_t *document;
     uint32_t n;
     int only, code = EXIT_OK;
-    enum epa_status status = find_kind(cli, &only, &err);
+    enum epa_status status;
 
+    if (cli->n_args > 0 && strcmp(cli->arg[0], "models") == 0)
+        return list_models(cli);
+    status = find_kind(cli, &only, &err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, &err);
     if (status != EPA_OK)

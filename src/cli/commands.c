@@ -11,7 +11,7 @@
 
 enum { LEFT = 26 };       /* columns of what is explained */
 enum { MANY = 1u << 30 }; /* arguments */
-enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 4 };
+enum { CONTEXT_NAME = 64, CONTEXT_MOST = 64, SWEEP_SETS = 5 };
 
 static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
 {
@@ -33,8 +33,8 @@ const struct command commands[] = {
      cmd_bench, EXPERIMENTS},
     {"verify", "FILE...", "run experiments and check every element of every iteration", VERIFY,
      cmd_verify, EXPERIMENTS},
-    {"list", "[KIND]", "plugins, their requirements, and why one cannot be loaded", LIST, cmd_list,
-     0, 1, "one argument at most", NULL},
+    {"list", "[KIND]", "plugins and why one cannot be loaded; `list models`: models", LIST,
+     cmd_list, 0, 1, "one argument at most", NULL},
     {"help", "[TOPIC]", "explain a key, a plugin, its options, bandwidth or exit-codes", HELP,
      cmd_help, 0, 1, "one argument at most", NULL},
     {"config", "show|check|schema FILE...",
@@ -122,6 +122,8 @@ const struct option options[] = {
     TEXTS("--set", set, n_sets, "KEY=VALUE",
           FILES | CONFIG | RERUN | COMPARE | TUNE | PREDICT | IMPORT,
           "set a key of the experiment; may be repeated"),
+    TEXTS("--model", model, n_models, "MODEL", FILES | CONFIG | COMPARE | TUNE | PREDICT,
+          "shape of a model of 'list models'; several: a run each; NAME,NAME"),
     TEXTS("--context", context, n_context, "NAME=TEXT", FILES | RERUN,
           "note for all reports: --context switch=b; may be repeated"),
     VALUE("--json", STRING, json, "FILE",

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "completion_texts.h"
+#include "config/model.h"
 #include "config/options.h"
 #include "plugin/registry.h"
 #include "session/status.h"
@@ -231,6 +232,14 @@ static void offer_values(struct completing *c, const struct epa_option *option,
     }
 }
 
+static void offer_models(struct completing *c)
+{
+    const char **names;
+
+    for (uint32_t i = 0, n = model_names(c->line.arena, &names); i < n; i++)
+        offer(c, "a model of `epa2a list models`", "%s", names[i]);
+}
+
 /* `key` bytes of the word are KEY=. */
 static void offer_value(struct completing *c, const struct section *section, int key)
 {
@@ -239,6 +248,12 @@ static void offer_value(struct completing *c, const struct section *section, int
     const struct epa_option *option;
     char name[64];
 
+    if (section != NULL && strcmp(section->name, "model") == 0 &&
+        (point == NULL || strncmp(point, ".name=", 6) == 0)) {
+        c->word += key;
+        offer_models(c);
+        return;
+    }
     if (section != NULL && section->plugin && (point == NULL || strncmp(point, ".name=", 6) == 0)) {
         offer_plugins(c, section, key);
         return;
@@ -302,6 +317,7 @@ static void offer_kinds(struct completing *c)
     for (uint32_t kind = 0; kind < PLUGIN_KINDS; kind++)
         offer(c, topics_section((enum epa_plugin_kind)kind)->help, "%s",
               plugin_kind_name((enum epa_plugin_kind)kind));
+    offer(c, "shapes of models by name", "models");
 }
 
 static void offer_command_that_runs(void *arg, const struct status *s)
@@ -347,7 +363,10 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
         offer_words(c, name);
     else if (strcmp(name, "KIND") == 0)
         offer_kinds(c);
-    else if (strcmp(name, "TOPIC") == 0)
+    else if (strcmp(name, "MODEL") == 0) {
+        c->word = strrchr(c->word, ',') != NULL ? strrchr(c->word, ',') + 1 : c->word;
+        offer_models(c);
+    } else if (strcmp(name, "TOPIC") == 0)
         offer_topics(c);
     else if (strcmp(name, "PID") == 0)
         (void)status_each(offer_command_that_runs, c, NULL);

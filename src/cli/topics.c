@@ -55,6 +55,7 @@ const struct help_page help_pages[] = {
     {"faults", faults_txt},
     {"glossary", glossary_txt},
     {"hosts", hosts_txt},
+    {"models", models_txt},
     {"predicting", predicting_txt},
     {"results", results_txt},
     {"stopping", stopping_txt},
@@ -293,7 +294,11 @@ static void print_example(const struct topic *topic, const char *key)
         text_add(&needs, "--set %s=%s ", topic->section->name, topic->entry->name);
     else
         add_needs(topic->section, topic->option, &needs);
-    add_example(topic->option, topic->defaults, &value);
+    if (topic->section != NULL && strcmp(topic->section->name, "model") == 0 &&
+        strcmp(topic->option->name, topic->section->main) == 0)
+        text_add(&value, "deepseek-v3");
+    else
+        add_example(topic->option, topic->defaults, &value);
     printf("  example   epa2a run FILE %s--set %s%s=%s%s\n", needs.bytes == 0 ? "" : needs.data,
            list ? "'" : "", key, value.data, list ? "'" : "");
 }

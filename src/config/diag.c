@@ -523,7 +523,8 @@ void check_rules(const struct config_check *c, const struct section *section)
         const char *key = arena_printf(c->x->arena, "%s.%s", r->section, r->option);
 
         if (strcmp(r->section, section->name) != 0 || strcmp(r->option, last) == 0 ||
-            origin_find(c->x, key) == NULL || option_rule_holds(r, c->x))
+            origin_find(c->x, key) == NULL || origin_find(c->x, key)->from_model ||
+            option_rule_holds(r, c->x))
             continue;
         check_conflict(c, key, arena_printf(c->x->arena, "%s.%s", r->section, r->other),
                        "remove it, or set that", "%s needs %s", key, r->needs);

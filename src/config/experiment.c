@@ -128,6 +128,23 @@ static const struct epa_option moe[] = {
     {0},
 };
 
+static const struct epa_option model[] = {
+    OTHER(STRING, "name", model_options, name,
+          "name of the model in reports; `model: NAME` takes all keys of a model of `epa2a list "
+          "models`"),
+    OTHER(STRING, "source", model_options, source, "address of the model's config.json"),
+    NUMBER(U32, "layers", model_options, layers, 1, 4096, "number of layers of the model"),
+    NUMBER(U32, "moe_layers", model_options, moe_layers, 1, 4096,
+           "number of layers with routed experts; reports give the time of all"),
+    NUMBER(U32, "shared_experts", model_options, shared_experts, 0, 64,
+           "number of experts that compute every token; epa2a does not run them"),
+    NUMBER(U32, "shared_ffn", model_options, shared_ffn, 16, 131072,
+           "channels of the intermediate of a shared expert"),
+    OTHER(STRING, "checkpoint", model_options, checkpoint,
+          "data type of weights of experts in the checkpoint"),
+    {0},
+};
+
 static const struct epa_choice routings[] = {
     {"uniform", ROUTING_UNIFORM, "distinct experts of equal probability"},
     {"zipf", ROUTING_ZIPF, "the i-th most popular expert drawn by i^-exponent"},
@@ -418,9 +435,9 @@ const struct epa_options experiment_options = {top, sizeof(struct experiment), &
         .options = {table, sizeof(defaults.section), &defaults.section}, .help = what \
     }
 /* A section of values that are no settings. */
-#define MEASURES(section, key, table, what) \
+#define MEASURES(section, key, of, table, what) \
     { \
-        .name = #section, .main = key, .offset = offsetof(struct experiment, section), \
+        .name = #section, .main = key, .ops = of, .offset = offsetof(struct experiment, section), \
         .options = {table, sizeof(defaults.section), &defaults.section}, .help = what, \
         .measures = true \
     }
@@ -435,6 +452,8 @@ const struct section experiment_sections[] = {
     PLUGIN(transport, TRANSPORT, "shm", "moves data between ranks"),
     PLUGIN(algorithm, ALGORITHM, "ll_v2",
            "implements dispatch and combine, AllGather, or AllGather and GEMM"),
+    MEASURES(model, "name", MOE, model,
+             "model whose shape the layer has; `model: NAME` reads it, other keys override it"),
     SECTION(moe, NULL, MOE, moe, "shape of the layer"),
     SECTION(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
     SECTION(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,
@@ -442,14 +461,14 @@ const struct section experiment_sections[] = {
     SECTION(expert, "kind", MOE, expert, "the experts: synthetic, or real"),
     SECTION(allgather, NULL, ALLGATHER, allgather, "shape of an AllGather"),
     SECTION(gemm, NULL, AG_GEMM, gemm, "shape of an AllGather and GEMM"),
-    MEASURES(run, NULL, run, "options of `epa2a run`"),
-    MEASURES(verify, NULL, verify, "options of `epa2a verify`"),
+    MEASURES(run, NULL, 0, run, "options of `epa2a run`"),
+    MEASURES(verify, NULL, 0, verify, "options of `epa2a verify`"),
     SECTION(bench, NULL, 0, bench, "options of `epa2a bench`"),
-    MEASURES(expect, NULL, expect_table,
+    MEASURES(expect, NULL, 0, expect_table,
              "bounds that `epa2a bench` and `run` check; a result outside ends with exit code 1; "
              "`epa2a help expectations`"),
     SECTION(fault, "kind", 0, fault, "injects a fault; `epa2a help faults`"),
-    MEASURES(profile, "file", profile,
+    MEASURES(profile, "file", 0, profile,
              "records a timeline of all ranks for `epa2a trace` and any viewer of Chrome traces"),
     {0},
 };

@@ -157,6 +157,13 @@ struct expert_options {
     int library;             /* enum expert_library: of experts that a host computes */
 };
 
+/* `model:` what the shape is of */
+struct model_options {
+    const char *name; /* NULL: no model */
+    const char *source, *checkpoint;
+    uint32_t layers, moe_layers, shared_experts, shared_ffn; /* shared_ffn 0: not known */
+};
+
 /* `run:` */
 struct run_options {
     uint32_t iterations;
@@ -227,6 +234,7 @@ struct experiment {
     uint64_t seed, timeout_ns;
     struct chosen launcher, backend, transport, algorithm;
     struct chosen between; /* that the transport takes to other nodes; plugin NULL: none */
+    struct model_options model;
     struct moe_options moe;
     struct routing_options routing;
     struct tokens_options tokens;

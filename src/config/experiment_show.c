@@ -70,7 +70,8 @@ static void visit_section(const struct visitor *v, const struct section *section
     const struct epa_options *options = &section->options;
 
     if (!section_is_for(section, (const void *)v->x->algorithm.plugin) ||
-        (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x)))
+        (strcmp(section->name, "fault") == 0 && !fault_is_planted(v->x)) ||
+        (strcmp(section->name, "model") == 0 && v->x->model.name == NULL))
         return;
     if (section->plugin) {
         const struct chosen *chosen = values;
@@ -187,8 +188,8 @@ void experiment_show(const struct experiment *x, bool with_origin, struct text *
     experiment_visit(x, show_value, &(struct showing){.out = out, .with_origin = with_origin});
 }
 
-/* Left out of the hash: names, profile, expectations, and the launcher, so that a batch goes on
- * under another launcher. A path is hashed as written, because it resolves differently on each
+/* Left out of the hash: names, model, profile, expectations, and the launcher, so that a batch goes
+ * on under another launcher. A path is hashed as written, because it resolves differently on each
  * machine. */
 static void hash_value(void *arg, const struct experiment_value *v)
 {
@@ -197,7 +198,8 @@ static void hash_value(void *arg, const struct experiment_value *v)
     const char *value = path && v->origin != NULL ? v->origin->text : v->value;
 
     if (strcmp(v->path, "name") == 0 || strncmp(v->path, "profile.", 8) == 0 ||
-        strncmp(v->path, "expect.", 7) == 0 || strncmp(v->path, "launcher.", 9) == 0)
+        strncmp(v->path, "model.", 6) == 0 || strncmp(v->path, "expect.", 7) == 0 ||
+        strncmp(v->path, "launcher.", 9) == 0)
         return;
     hash_add(arg, v->path, strlen(v->path) + 1);
     hash_add(arg, value, strlen(value) + 1);

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "config/experiment.h"
+#include "config/model.h"
 #include "config/options.h"
 
 struct node *tree_word(struct arena *arena, const char *text,
@@ -119,6 +120,32 @@ static struct node *walk(struct tree *tree, const char *path, const struct sourc
 
 static void merge(struct tree *tree, struct node *map, const struct node *over);
 
+/* Whether `expert: mlp` or `expert: {kind: mlp}` leaves keys of a model in the section `have`. */
+static bool keeps_model(const struct section *section, const struct node *have)
+{
+    return section != NULL && section->main != NULL && have != NULL && have->kind == NODE_MAP &&
+           strcmp(section->name, "model") != 0;
+}
+
+/* `value`, which replaces the section `have`, over the keys of a model in it. */
+static struct node *replace_section(struct tree *tree, const struct section *section,
+                                    const struct node *have, const struct node *value)
+{
+    struct node *copy = tree_whole(tree->arena, section, tree_copy(tree->arena, value));
+    struct node *map;
+
+    if (!keeps_model(section, have) || copy->kind != NODE_MAP)
+        return copy;
+    map = node_make(tree->arena, NODE_MAP, &copy->location);
+    for (uint32_t i = 0; i < have->n; i++)
+        if (have->item[i]->from_model)
+            node_append(tree->arena, map, have->key[i], have->item[i]);
+    if (map->n == 0)
+        return tree_copy(tree->arena, value);
+    merge(tree, map, copy);
+    return map;
+}
+
 /* Puts a copy of `value` under `key`, or merges it with the map that is there. */
 static void put(struct tree *tree, struct node *map, struct node *key, const struct node *value)
 {
@@ -129,7 +156,7 @@ static void put(struct tree *tree, struct node *map, struct node *key, const str
         have = tree_whole(tree->arena, section, have);
     if (have == NULL || have->kind != NODE_MAP || value->kind != NODE_MAP ||
         (section != NULL && section->main != NULL && node_find(value, section->main) != NULL)) {
-        node_set(tree->arena, map, key, tree_copy(tree->arena, value));
+        node_set(tree->arena, map, key, replace_section(tree, section, have, value));
         return;
     }
     node_set(tree->arena, map, key, have);
@@ -142,10 +169,38 @@ static void merge(struct tree *tree, struct node *map, const struct node *over)
         put(tree, map, over->key[i], over->item[i]);
 }
 
+/* `model: NAME` and "model.name" name a model; a map under `model` describes one. */
+static bool names_model(const struct node *key, const struct node *value, bool dotted)
+{
+    return (strcmp(key->text, "model") == 0 && value->kind != NODE_MAP) ||
+           (dotted && strcmp(key->text, "model.name") == 0);
+}
+
+/* Errors about the section `model` point to the key that names the model. */
+static void lay_model(struct tree *tree, const struct node *key, const struct node *name)
+{
+    struct node *model = model_read(tree->arena, name, tree->diag), *own;
+
+    if (model == NULL)
+        return;
+    for (uint32_t i = 0; i < model->n; i++) {
+        own = model->key[i];
+        if (strcmp(own->text, "model") == 0)
+            own = tree_word(tree->arena, own->text, &key->location);
+        put(tree, tree->root, own, model->item[i]);
+    }
+}
+
 void tree_lay(struct tree *tree, const struct node *over, bool dotted)
 {
+    for (uint32_t i = 0; i < over->n; i++)
+        if (names_model(over->key[i], over->item[i], dotted))
+            lay_model(tree, over->key[i], over->item[i]);
     for (uint32_t i = 0; i < over->n; i++) {
         struct node *key = over->key[i], *map = tree->root;
+
+        if (names_model(key, over->item[i], dotted))
+            continue;
 
         if (dotted && strchr(key->text, '.') != NULL) {
             struct source_location location = key->location;
@@ -156,6 +211,16 @@ void tree_lay(struct tree *tree, const struct node *over, bool dotted)
         if (map != NULL)
             put(tree, map, key, over->item[i]);
     }
+}
+
+void tree_expand_model(struct tree *tree)
+{
+    struct node *own = tree->root, *name = node_find(own, "model");
+
+    if (name == NULL || name->kind == NODE_MAP)
+        return;
+    tree->root = node_make(tree->arena, NODE_MAP, &own->location);
+    tree_lay(tree, own, false);
 }
 
 /* Whether `value`, bare, leaves nothing of an option that it could have kept: another plugin has
@@ -193,9 +258,10 @@ static void check_replaced(struct tree *tree, const struct source_location *loca
     for (uint32_t i = 0; have->kind == NODE_MAP && i < have->n; i++) {
         const struct node *lost = have->key[i];
         bool set = strcmp(lost->location.file, "--set") == 0;
+        bool kept = keeps_model(section, have) && have->item[i]->from_model;
         char hint[128] = "give it first, and what changes a part of it after it";
 
-        if ((bare && strcmp(lost->text, section->main) == 0) ||
+        if (kept || (bare && strcmp(lost->text, section->main) == 0) ||
             (value->kind == NODE_MAP && node_find(value, lost->text) != NULL) ||
             (!set && !(bare && should_keep(section, have, lost->text, value))))
             continue;
@@ -247,6 +313,10 @@ void tree_set(struct tree *tree, const char *argument)
         map = descend(tree, tree->root,
                       tree_word(tree->arena, arena_strndup(tree->arena, path, head), &location));
     } else {
+        if (names_model(&(struct node){.text = path}, value, true)) {
+            lay_model(tree, tree_word(tree->arena, path, &location), value);
+            return;
+        }
         map = walk(tree, path, &location, &key);
     }
     if (map == NULL)
@@ -254,6 +324,8 @@ void tree_set(struct tree *tree, const char *argument)
     have = node_find(map, key->text);
     if (have != NULL)
         check_replaced(tree, &location, map == tree->root, key, have, value);
+    if (map == tree->root && keeps_model(section_find(key->text), have))
+        value = replace_section(tree, section_find(key->text), have, value);
     node_set(tree->arena, map, key, value);
 }
 
@@ -322,18 +394,45 @@ static bool may_include(struct file *next, const struct node *value, struct diag
     return false;
 }
 
+/* `include: model/NAME` is `model: NAME`, which the file may repeat. */
+static enum epa_status include_model(struct tree *tree, struct node *value)
+{
+    struct source_location location = value->location;
+    uint32_t before = diag_errors(tree->diag);
+    struct node *own = tree->root, *base = node_make(tree->arena, NODE_MAP, &own->location);
+
+    location.column += (uint32_t)strlen(MODEL_PREFIX) + value->quoted;
+    location.width = (uint32_t)strlen(value->text + strlen(MODEL_PREFIX));
+    node_append(tree->arena, base, tree_word(tree->arena, "model", &value->location),
+                tree_word(tree->arena, value->text + strlen(MODEL_PREFIX), &location));
+    node_drop(own, "include");
+    tree->root = base;
+    tree_expand_model(tree);
+    tree_lay(tree, own, false);
+    return diag_errors(tree->diag) == before ? EPA_OK : EPA_ERR_CONFIG;
+}
+
 static enum epa_status read_below(struct arena *arena, const struct file *reading,
                                   struct diag *diag, struct node **out)
 {
     enum epa_status status = yaml_read(arena, reading->file, diag, out), below;
     struct node *value = node_find(*out, "include");
-    struct tree tree = {.arena = arena, .diag = diag};
+    struct tree tree = {.arena = arena, .diag = diag, .root = *out};
     struct file next = {.by = reading, .depth = reading->depth + 1};
 
-    if (value == NULL)
+    if (value == NULL) {
+        tree_expand_model(&tree);
+        *out = tree.root;
         return status;
+    }
     if (!is_file_name(diag, value))
         return EPA_ERR_CONFIG;
+    if (strncmp(value->text, MODEL_PREFIX, strlen(MODEL_PREFIX)) == 0) {
+        below = include_model(&tree, value);
+        *out = tree.root;
+        return below != EPA_OK ? below : status;
+    }
+    tree.root = NULL;
     next.file = tree_beside(arena, reading->file, value->text);
     if (!may_include(&next, value, diag))
         return EPA_ERR_CONFIG;

@@ -62,14 +62,18 @@ bool tree_equal(const struct node *, const struct node *);
 struct node *tree_whole(struct arena *, const struct section *, struct node *value);
 
 /* Lays `over` on the tree. Maps are merged key by key; one that names the plugin or the kind
- * stands for the whole section, as a bare value does. With `dotted`, "bench.warmup" is a key
- * of the section `bench`. `over` is copied. */
+ * stands for the whole section, as a bare value does, except for keys of a model. With `dotted`,
+ * "bench.warmup" is a key of the section `bench`. `model: NAME` lays that model on the tree first.
+ * `over` is copied. */
 void tree_lay(struct tree *, const struct node *over, bool dotted);
+
+/* Replaces `model: NAME` at the top by the keys of that model, below all other keys. */
+void tree_expand_model(struct tree *);
 
 /* A path as it is seen from the folder of the file that names it. */
 const char *tree_beside(struct arena *, const char *file, const char *path);
 
-/* As yaml_read(), with what the file includes, and `include` no longer. */
+/* Reads a file, the files that it includes, and models. The tree has no `include`. */
 enum epa_status tree_read_file(struct arena *, const char *file, struct diag *, struct node **out);
 
 /* --set "key=value". In matrix and zip, keys have points in them: what is behind the first
@@ -90,6 +94,7 @@ struct node {
     bool quoted;           /* scalar: in quotes, so a string whatever it looks like */
     const char *variables; /* scalar: of the environment, that are in it; or NULL */
     bool refused;          /* an error was reported about it: no second one need be */
+    bool from_model;       /* a model (config/model.h) gives it, not the user */
     uint32_t n;            /* map: pairs; list: items */
     struct node **key;     /* map: [n] scalars */
     struct node **item;    /* map: [n] values; list: [n] items */

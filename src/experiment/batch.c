@@ -15,7 +15,7 @@
 enum { REPEAT_MOST = 100000, LABEL_MOST = 200, LABELS_MOST = 256 };
 
 const struct batch_key batch_keys[] = {
-    {"include", "another file, whose keys are the base of this one's"},
+    {"include", "another file, or model/NAME, whose keys are the base of this one's"},
     {"runs", "named runs: {plain: {}, wide: {from: plain, moe.hidden: 8192}}"},
     {"matrix", "a run for each combination: {moe.topk: [4, 8], transport: [shm, ucx]}"},
     {"zip", "lists of one length, taken together: {ranks: [2, 4], moe.experts: [8, 16]}"},
@@ -74,6 +74,25 @@ static bool is_batch_set(const char *set)
     return is_batch_key(set, strcspn(set, ".="));
 }
 
+static bool is_model_set(const char *set)
+{
+    size_t n = strcspn(set, "=");
+
+    return (n == 5 && strncmp(set, "model", n) == 0) ||
+           (n == 10 && strncmp(set, "model.name", n) == 0);
+}
+
+/* The matrix or zip of the file has a list of models: --set model=NAME takes its place. */
+static const char *model_list(const struct tree *tree, const char *set)
+{
+    static const char *const of[] = {"matrix", "zip"};
+
+    for (size_t i = 0; is_model_set(set) && i < 2; i++)
+        if (node_find(node_find(tree->root, of[i]), "model") != NULL)
+            return arena_printf(tree->arena, "%s.model=[%s]", of[i], strchr(set, '=') + 1);
+    return NULL;
+}
+
 /* The file must be a map; --set of matrix, zip and repeat are applied to it. */
 static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_sets)
 {
@@ -91,6 +110,8 @@ static void take_tree(struct tree *tree, const char *const *sets, uint32_t n_set
                        (int)strcspn(set, ".="), set);
         else if (is_batch_set(set))
             tree_set(tree, set);
+        else if (model_list(tree, set) != NULL)
+            tree_set(tree, model_list(tree, set));
     }
 }
 
@@ -123,7 +144,7 @@ static void check_sets(const struct reading *r, const struct node *points, const
         const char *set = r->set[i];
         struct source_location location = {"--set", set, 1, 1, (uint32_t)strcspn(set, "=")};
 
-        for (uint32_t k = 0; k < point->n && !is_batch_set(set); k++) {
+        for (uint32_t k = 0; k < point->n && !is_batch_set(set) && !is_model_set(set); k++) {
             if (location.width == 0 || !overrules(set, point->key[k]->text))
                 continue;
             diag_error(r->tree.diag, &location,
@@ -374,6 +395,11 @@ static uint64_t n_variants(void)
     return n;
 }
 
+static bool sets_model(const struct run_of *of)
+{
+    return node_find(of->matrix, "model") != NULL || node_find(of->zip, "model") != NULL;
+}
+
 static enum epa_status build_run(struct reading *r, const struct plan *plan,
                                  const struct run_of *of, bool flawed)
 {
@@ -392,8 +418,11 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     tree.root = tree_copy(tree.arena, of->root);
     tree_lay(&tree, of->matrix, true);
     tree_lay(&tree, of->zip, true);
+    for (uint32_t i = 0; i < r->n_sets; i++) /* other settings override a model */
+        if (is_model_set(r->set[i]) && !sets_model(of))
+            tree_set(&tree, r->set[i]);
     for (uint32_t i = 0; i < r->n_sets; i++)
-        if (!is_batch_set(r->set[i]))
+        if (!is_batch_set(r->set[i]) && !is_model_set(r->set[i]))
             tree_set(&tree, r->set[i]);
     for (uint32_t i = 0; of->variant != NULL && i < VARIANT_KEYS && of->variant->set[i] != NULL;
          i++)
@@ -573,6 +602,7 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
         batch_read_tree(&r.tree, file, sets, n_sets);
     } else {
         yaml_parse(arena, file, text, strlen(text), 0, false, diag, &r.tree.root);
+        tree_expand_model(&r.tree);
         take_tree(&r.tree, sets, n_sets);
     }
     for (const struct batch_key *k = batch_keys; max_runs == 0 && k->name != NULL; k++)

@@ -72,6 +72,21 @@ static void add_list(struct tree *tree, const char *of, struct node *key, struct
         node_append(tree->arena, out, key, list);
 }
 
+/* Runs of one model are neighbours, and other keys of a point override its model. */
+static void move_model_first(struct node *lists)
+{
+    for (uint32_t i = 1; i < lists->n; i++) {
+        struct node *key = lists->key[i], *item = lists->item[i];
+
+        if (strcmp(key->text, "model") != 0)
+            continue;
+        memmove(&lists->key[1], &lists->key[0], i * sizeof(struct node *));
+        memmove(&lists->item[1], &lists->item[0], i * sizeof(struct node *));
+        lists->key[0] = key;
+        lists->item[0] = item;
+    }
+}
+
 /* The pairs of a map, sections written out: the lists of matrix or zip or, where `lists` are there
  * already, values of them. */
 static void flatten(struct tree *tree, const char *of, const struct node *map,
@@ -171,6 +186,7 @@ static void read_matrix(struct tree *tree, const struct node *node, uint32_t mos
     bool *used;
 
     flatten(tree, "matrix", node, NULL, NULL, lists);
+    move_model_first(lists);
     rules = read_rules(tree, lists, node_find(node, "exclude"));
     for (uint32_t i = 0; i < lists->n && steps <= STEPS_MOST; i++)
         steps *= lists->item[i]->n;

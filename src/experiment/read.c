@@ -531,7 +531,7 @@ static void check_section(const struct config_check *c, const struct section *se
     const struct node *root = c->x->origin;
 
     for (uint32_t i = 0; op != NULL && i < root->n; i++)
-        if (strcmp(root->key[i]->text, section->name) == 0)
+        if (strcmp(root->key[i]->text, section->name) == 0 && !root->key[i]->from_model)
             diag_error(c->diag, &root->key[i]->location,
                        "remove it, or choose another algorithm; `epa2a list` shows them",
                        "'%s' is no section for algorithm '%s', whose operation is %s",

@@ -316,6 +316,8 @@ static void describe_group(struct best *b, struct group *g)
         text_add(&title, "%lld ranks", (long long)json_integer_value(json_object_get(x, "ranks")));
     else
         text_add(&title, "ranks unknown");
+    if (json_is_string(json_at(x, "model.name")))
+        text_add(&title, "; model %s", json_text_at(x, "model.name"));
     for (const char *const *line = operation->head; *line != NULL; line++)
         for (; *line != NULL; line++)
             add_section(&title, x, *line, operation->size_key);

@@ -145,6 +145,32 @@ static void print_operation_section(FILE *file, const struct session *s)
         text_comment(file, "%s by %s", op->between_name, s->notes->between_by);
 }
 
+static void print_model(FILE *file, const struct model_options *m)
+{
+    text_auto line = {0};
+
+    if (m->name == NULL)
+        return;
+    text_add(&line, "model: %s", m->name);
+    if (m->layers > 0 && m->moe_layers > 0)
+        text_add(&line, "; %u of %u layers are MoE layers", m->moe_layers, m->layers);
+    if (m->shared_experts > 0)
+        text_add(&line, "; %u shared expert%s, not run", m->shared_experts,
+                 m->shared_experts == 1 ? "" : "s");
+    text_comment(file, "%s", line.data);
+}
+
+/* A forward pass has a layer's time once for each MoE layer. */
+static void print_layers(FILE *file, const struct model_options *m, const json_t *result)
+{
+    const json_t *total = result_total(result);
+    double median = json_number_at(total, "ns.median");
+
+    if (m->name != NULL && m->moe_layers > 0 && median > 0)
+        text_comment(file, "%u MoE layers of %s: %u x %s = %.3f ms", m->moe_layers, m->name,
+                     m->moe_layers, json_text_at(total, "name"), m->moe_layers * median / 1e6);
+}
+
 static void print_header(FILE *file, const struct session *s, const json_t *result)
 {
     static const char *const plugins[] = {"algorithm", "transport", "backend"};
@@ -155,6 +181,7 @@ static void print_header(FILE *file, const struct session *s, const json_t *resu
     if (x->label != NULL)
         text_comment(file, "run: %s; id %s", x->label, x->id);
     print_sections(file, x, plugins, 3);
+    print_model(file, &x->model);
     for (const char *const *line = session_operation(s)->head; *line != NULL;) {
         uint32_t n = 0;
 
@@ -422,6 +449,7 @@ void report_table(FILE *file, const struct session *s, const json_t *result)
         print_stages(file, result);
         print_all(file, clocks, facts);
         print_all(file, samples, facts);
+        print_layers(file, &s->experiment->model, result);
     }
     print_traffic(file, s, result);
     if (s->experiment->ranks > 1)

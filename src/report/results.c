@@ -417,6 +417,12 @@ static bool is_said(const struct results_run *run, const char *key)
            (plugins && (strcmp(key, "algorithm.name") == 0 || strcmp(key, "transport.name") == 0));
 }
 
+/* Whether the model of a run gives a key its value. */
+static bool may_be_of_model(const char *key)
+{
+    return is_below_one_of("moe expert", key);
+}
+
 /* How many bytes of a key are its section, where it says which plugin or kind that is; 0: it does
  * not. */
 static size_t chooses(const char *key)
@@ -437,6 +443,9 @@ static json_t *slot_of(const struct results_names *names, const struct results_r
     const json_t *section = NULL, *x = json_object_get(run->json, "experiment");
     size_t bytes = strcspn(key, ".");
     text_auto slot = {0};
+
+    if (key[0] == '=') /* of one model */
+        text_add(&slot, "%s\n", json_text_at(x, "model.name"));
 
     if (key[bytes] == '.' && chooses(key) == 0)
         section = json_object_getn(x, key, bytes);
@@ -465,6 +474,18 @@ static void note_value(const struct results_names *names, const struct results_r
         json_object_set_new(slot, "differ", json_true());
 }
 
+/* A key that differs among runs of one model, or of none, is not the model's alone. */
+static void note_of_model(const struct results_names *names, const struct results_run *run,
+                          const char *key, json_t *value)
+{
+    char one[272];
+
+    snprintf(one, sizeof(one), "=%s", key);
+    note_value(names, run, one, value);
+    if (json_object_get(slot_of(names, run, one), "differ") != NULL)
+        json_object_set_new(slot_of(names, run, key), "beyond_model", json_true());
+}
+
 void results_names_add(struct results_names *names, const struct results_run *run)
 {
     json_auto_t *x = part_of(run, RESULTS_ALL);
@@ -478,7 +499,17 @@ void results_names_add(struct results_names *names, const struct results_run *ru
             strcmp(one, section) != 0) /* how many have the section */
             note_value(names, run, strcpy(section, one), json_true());
         note_value(names, run, it.key, it.value);
+        if (may_be_of_model(it.key))
+            note_of_model(names, run, it.key, it.value);
     }
+}
+
+static bool is_of_model(const struct results_names *names, const struct results_run *run,
+                        const char *key)
+{
+    return may_be_of_model(key) &&
+           json_object_get(slot_of(names, run, "model.name"), "differ") != NULL &&
+           json_object_get(slot_of(names, run, key), "beyond_model") == NULL;
 }
 
 void results_name(const struct results_names *names, const struct results_run *run,
@@ -499,9 +530,11 @@ void results_name(const struct results_names *names, const struct results_run *r
         char section[64];
 
         snprintf(section, sizeof(section), "%.*s.", (int)strcspn(it.key, "."), it.key);
-        if (is_said(run, it.key) || (json_object_get(slot, "differ") == NULL &&
-                                     (chosen > 0 || strchr(it.key, '.') == NULL ||
-                                      count_of(slot) == count_of(slot_of(names, run, section)))))
+        if ((is_said(run, it.key) && strcmp(it.key, "model.name") != 0) ||
+            is_of_model(names, run, it.key) ||
+            (json_object_get(slot, "differ") == NULL &&
+             (chosen > 0 || strchr(it.key, '.') == NULL ||
+              count_of(slot) == count_of(slot_of(names, run, section)))))
             continue;
         text_add(out, " %.*s=", (int)(chosen > 0 ? chosen : strlen(it.key)), it.key);
         results_add_value(out, it.value, false);

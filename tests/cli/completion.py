@@ -193,7 +193,8 @@ def lists(epa2a):
     yield "epa2a run --set transport=", ["transport=" + t for t in transports]
     yield "epa2a run --set routing.kind=", ["routing.kind=" + h for h in hidden]
     yield "epa2a bench --set moe.", [k + "=" for k in keys]
-    yield "epa2a list ", ["backend", "launcher", "transport", "algorithm"]
+    yield "epa2a list ", ["backend", "launcher", "transport", "algorithm", "models"]
+    yield "epa2a bench --model ", re.findall(r"^  ([a-z0-9.-]+) ", asked(epa2a, "list", "models"), re.M)
     yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "sub/"]
 
 

@@ -42,6 +42,9 @@ def main(meson, build, *names):
             assert str(folder / name) in listed, (folder / name, listed)
         assert "cannot be loaded" not in listed, listed
         run(epa2a, "verify", config)
+        models = json.loads(run(epa2a, "list", "models", "--json", "-").stdout)["models"]
+        assert models and all(prefix in pathlib.Path(model["file"]).parents for model in models), models
+        run(epa2a, "verify", config, "--model", "qwen3-30b-a3b", "--set", "verify.iterations=2")
         link = pathlib.Path(work, "link")  # as from a folder on PATH
         link.symlink_to(epa2a)
         assert run(link, "list").stdout == listed
