@@ -1,5 +1,5 @@
-/* alltoallv: dispatch and combine as they are written with MPI; the descriptor, the options, the
- * plan, calls of MPI that take time, and what is the same in both modes. */
+/* alltoallv: dispatch and combine as a user would write them with MPI. This file contains the
+ * descriptor, options, plan, blocking calls of MPI, and the code that both modes share. */
 #include "alltoallv.h"
 
 #include <limits.h>
@@ -93,7 +93,7 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
     return EPA_OK;
 }
 
-/* Bytes that av_messages_create() and av_shared_create() allocate, without lists. */
+/* Bytes that the create() functions of both modes allocate, without lists. */
 static uint64_t private_bytes(const struct av_shape *s)
 {
     uint64_t rows = s->entries * (s->message_bytes + s->output_bytes);
@@ -135,13 +135,13 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-/* ---- calls of MPI that take time ----
+/* ---- calls of MPI that may block ----
  *
- * MPI knows neither of a time-out nor of ranks that have failed, so each is started without
- * blocking and tested in a loop that knows both. */
+ * MPI has no time limits and does not detect failed ranks. Each call is therefore non-blocking, and a
+ * loop tests its request, the time limit and `aborted`. */
 
-/* A test is some 100 ns; where cores are short each look gives one away first, and that can
- * take milliseconds. */
+/* Tests between two checks. A test takes about 100 ns; with more ranks than cores each check yields
+ * the core first, which can take milliseconds. */
 enum { TESTS = 64 };
 
 double av_timeout_s(const struct av *a)
@@ -238,7 +238,7 @@ enum epa_status av_barrier(struct av *a, const char *what)
     return status == EPA_OK ? av_finish(a, what, &request) : status;
 }
 
-/* Whether this process is rank world->rank of an MPI world of that size, and may call it. */
+/* Checks that this process is rank world->rank of an MPI world of the same size and may call MPI. */
 static enum epa_status check_mpi(const struct epa_world *world, struct epa_error *err)
 {
     int yes = 0, over = 0, size = 0, rank = 0, threads = 0, first = 0;
@@ -270,8 +270,8 @@ static enum epa_status check_mpi(const struct epa_world *world, struct epa_error
 
 /* ---- stages ----
  *
- * A row is known by its place: `place` says which one it is at the rank of its expert, or in what
- * goes there, and expert outputs return to the same. */
+ * `place` identifies a row: its index at the rank of its expert, or in the message to this rank. The
+ * expert output returns to the same index. */
 
 struct task {
     struct av *a;
@@ -374,7 +374,7 @@ static void add_up(void *arg, uint32_t worker, uint32_t workers)
     algo_drain(a->h.store);
 }
 
-/* Calls of all ranks together may not return any more once a stage of one has failed. */
+/* Records a failed stage: collective calls may no longer return afterwards. */
 static enum epa_status end_stage(struct av *a, enum epa_status status)
 {
     a->failed = a->failed || status != EPA_OK;
@@ -448,8 +448,8 @@ static void explain(struct epa_algorithm *base, struct epa_error *err)
         a->h.t->ops->explain(a->h.t, err);
 }
 
-/* Freeing is collective. A rank that has failed, or waits for the others in vain, leaves memory
- * that MPI may still use to the end of the process. */
+/* Freeing is collective. After a failure or a time-out the rank keeps memory that MPI may still use
+ * until the process ends. */
 static void destroy(struct epa_algorithm *base)
 {
     struct av *a = (struct av *)base;
@@ -466,7 +466,8 @@ static void destroy(struct epa_algorithm *base)
     algo_destroy(base);
 }
 
-/* Its own messages cannot meet those of anyone else, and its errors are returned. */
+/* Creates a communicator, so that messages of other code cannot match, and lets MPI return
+ * errors. */
 static enum epa_status join_world(struct av *a, struct epa_error *err)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -522,7 +523,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     a->place = algo_alloc(h, s.choices, sizeof(*a->place));
     a->into = algo_alloc(h, s.size, sizeof(*a->into));
     a->from = algo_alloc(h, s.size, sizeof(*a->from));
-    a->failed = true; /* until all have got this far: the others do not reach the end */
+    a->failed = true; /* until all ranks reach the end of set-up: some may fail before it */
     if (!h->no_memory)
         status = join_world(a, err);
     if (!h->no_memory && status == EPA_OK)

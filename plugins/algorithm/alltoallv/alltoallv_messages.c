@@ -1,6 +1,6 @@
-/* mode messages. Dispatch: MPI_Alltoall of counts while rows are packed by their expert,
- * MPI_Alltoallv of rows, and, as they arrive by source, a copy that groups them by expert.
- * Combine: the same copy the other way, MPI_Alltoallv back, and the weighted sum. */
+/* mode messages. Dispatch: MPI_Alltoall of counts during the packing of rows by expert, MPI_Alltoallv
+ * of rows, and a copy that groups the received rows by expert, since they arrive by source. Combine:
+ * the reverse copy, MPI_Alltoallv in the other direction, and the weighted sum. */
 #include "alltoallv.h"
 
 #include <string.h>
@@ -10,11 +10,11 @@ struct regroup {
     const struct av *a;
     const char *from;
     char *to;
-    bool back; /* to rows by source */
+    bool back; /* direction: from rows by expert to rows by source */
     size_t row_bytes;
 };
 
-/* Shared out among workers by rows: of each block of (expert, source), that part. */
+/* Copies the worker's part of each block (expert, source). */
 static void regroup(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct regroup *g = arg;
@@ -53,7 +53,7 @@ static enum epa_status all_to_all_v(struct av *a, const char *call, MPI_Datatype
     return status == EPA_OK ? av_finish(a, call, &request) : status;
 }
 
-/* Rows leave in order of their expert, and so of their rank. */
+/* Orders sent rows by expert, and thus by rank. */
 static void lay_out_sent(struct av *a)
 {
     uint32_t end = 0;
@@ -86,7 +86,7 @@ static enum epa_status lay_out_received(struct av *a)
     return EPA_OK;
 }
 
-/* Counts are on their way while rows are packed. */
+/* Starts the exchange of counts, which overlaps the packing of rows. */
 static enum epa_status place(struct av *a)
 {
     int local = (int)a->s.local;
@@ -141,8 +141,8 @@ static enum epa_status make_type(struct av *a, size_t bytes, MPI_Datatype *out)
     return status;
 }
 
-/* One block for all, of whole huge pages: MPI copies between processes page by page, and
- * where rows are on small ones that alone costs a tenth. */
+/* Allocates one block of whole huge pages for all buffers: MPI copies between processes page by page,
+ * and small pages cost 10 % of the time. */
 static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
 {
     struct av_messages *g = &a->msg;

@@ -1,16 +1,16 @@
-/* mode shared. Every rank has every other's part of a window mapped: counts, rows by expert,
- * expert outputs by expert. Dispatch: counts, a meeting, rows straight to where their expert reads
- * them, a meeting. Combine: a meeting, and the weighted sum of expert outputs read where the
+/* mode shared. Every rank maps every part of a window: counts, rows by expert, expert outputs by
+ * expert. Dispatch: write counts, barrier, write rows to the place from which the expert reads,
+ * barrier. Combine: barrier, and the weighted sum of expert outputs, read from the place where the
  * experts wrote them.
  *
- * One set of each is enough. Let all be as after meeting 3n, the one in combine n (or, where
- * there is none, before the first dispatch):
- *   - counts are written before meeting 3n + 1, and who read those before has gone on to
- *     meeting 3n - 1;
- *   - rows are written at r after 3n + 1, so r has reached dispatch n + 1 and its experts
- *     have read the rows before;
- *   - expert outputs are written at r by r after 3n + 2, which every rank has reached, and it
- *     has read the expert outputs before in its combine n. */
+ * One set of buffers suffices. Consider the state after barrier 3n, the barrier of combine n (or the
+ * state before the first dispatch):
+ *   - Counts are written before barrier 3n + 1. The readers of the previous counts have since entered
+ *     barrier 3n - 1.
+ *   - Rows are written at rank r after barrier 3n + 1. Rank r has reached dispatch n + 1, and its
+ *     experts have read the previous rows.
+ *   - Rank r writes its expert outputs after barrier 3n + 2. Every rank has reached this barrier and
+ *     has read the previous expert outputs in its combine n. */
 #include "alltoallv.h"
 
 #include <string.h>
@@ -27,14 +27,14 @@ static int *counts_at(const struct av *a, uint32_t rank)
     return (int *)(void *)(a->shm.base[rank] + a->shm.counts_at);
 }
 
-/* The barrier of this mode, with a time limit: each rank counts barriers in its part of the
- * window and waits until all others have the same count. */
+/* Barrier with a time limit: each rank counts barriers in its part of the window and waits until all
+ * others have the same count. */
 static enum epa_status wait_for_all(struct av *a, const char *what)
 {
     uint64_t meeting = ++a->shm.meetings;
     struct av_poll poll = {.what = what};
 
-    /* Release: what this rank stored is seen by who finds the count; the partner is below. */
+    /* Release: pairs with the acquire below. A rank that reads the count sees this rank's stores. */
     __atomic_store_n(arrived_at(a, a->h.world.rank), meeting, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < a->s.size; i++) {
         uint32_t r = (a->h.world.rank + i) % a->s.size;
@@ -55,7 +55,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
     return EPA_OK;
 }
 
-/* Stores before the barrier are visible to all ranks after it. */
+/* Barrier: stores before it are visible to all ranks after it. */
 static enum epa_status meet(struct av *a, const char *what)
 {
     enum epa_status status = av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window));
@@ -65,8 +65,8 @@ static enum epa_status meet(struct av *a, const char *what)
     return status == EPA_OK ? av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window)) : status;
 }
 
-/* Rows lie at their owner by expert, within an expert by source: a->next becomes the place
- * of my first for each. All ranks work out the same for all owners. */
+/* Computes a->next, the place of this rank's first row for each expert. Rows are ordered by expert,
+ * then by source; all ranks compute the same layout. */
 static enum epa_status lay_out(struct av *a)
 {
     for (uint32_t owner = 0; owner < a->s.size; owner++) {
@@ -142,8 +142,8 @@ static void place_parts(struct av *a)
     w->bytes = epa_round_up(w->y_at + a->s.entries * a->s.output_bytes, ALGO_PAGE);
 }
 
-/* Libraries of MPI keep windows in files there. Who runs out of room fails alone, inside a
- * call that all others wait in, or is killed by the first store; so it is looked at before. */
+/* Checks the free space of /dev/shm, where MPI libraries keep windows. Without space a rank would fail
+ * alone inside a collective call, or its first store would kill it. */
 static enum epa_status check_room(const struct av *a, struct epa_error *err)
 {
     static const char folder[] = "/dev/shm";
@@ -191,7 +191,7 @@ static enum epa_status make_window(struct av *a)
 
     if (status != EPA_OK)
         return status;
-    /* Parts that share no page, so that each is near the rank that owns it. */
+    /* Parts share no page, so that each part is in memory near its owner. */
     MPI_Info_set(info, "alloc_shared_noncontig", "true");
     status = av_check(a, "MPI_Win_allocate_shared",
                       MPI_Win_allocate_shared((MPI_Aint)(w->bytes + ALGO_PAGE), 1, info, w->node,
@@ -206,8 +206,8 @@ static enum epa_status make_window(struct av *a)
     return status;
 }
 
-/* Where each part is, from the first page that begins in it: ranks have the file behind the
- * window mapped at different addresses, all of them at the start of a page. */
+/* Finds the address of each part, from its first page boundary on: ranks map the window's file at
+ * different page-aligned addresses. */
 static enum epa_status map_window(struct av *a)
 {
     struct av_shared *w = &a->shm;
@@ -233,13 +233,13 @@ static enum epa_status map_window(struct av *a)
     return status;
 }
 
-/* The owner touches its part first, so that it is near its core. */
+/* The owner touches its part first, which places the pages near its core. */
 static void touch_window(const struct av *a)
 {
     char *mine = a->shm.base[a->h.world.rank];
     size_t skip = epa_round_up((uintptr_t)mine, AV_HUGE_PAGE) - (uintptr_t)mine;
 
-    if (skip + AV_HUGE_PAGE <= a->shm.bytes) /* where there are none, small pages do */
+    if (skip + AV_HUGE_PAGE <= a->shm.bytes) /* a failure leaves small pages */
         (void)madvise(mine + skip, (a->shm.bytes - skip) / AV_HUGE_PAGE * AV_HUGE_PAGE,
                       MADV_HUGEPAGE);
     memset(mine, 0, a->shm.bytes);
@@ -254,7 +254,7 @@ static enum epa_status create(struct av *a, struct epa_error *err)
     if (a->shm.base == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "alltoallv: no memory for %u windows", a->s.size);
     status = check_room(a, err);
-    /* From here on calls of MPI wait for all ranks without a limit: they are all here. */
+    /* All ranks have arrived, so the following collective calls may block without a time limit. */
     if (status == EPA_OK)
         status = av_barrier(a, "MPI_Ibarrier before the window");
     if (status == EPA_OK)

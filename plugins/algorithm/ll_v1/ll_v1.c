@@ -37,7 +37,7 @@ static const struct epa_option options[] = {
     {0},
 };
 
-/* Whole lines, and each region on pages of its own. */
+/* Places a region: its size is a multiple of a cache line, and it starts on its own page. */
 static void place(struct v1_layout *l, struct v1_region *r, uint64_t bytes, uint32_t times)
 {
     r->bytes = epa_round_up(bytes, V1_LINE);
@@ -63,7 +63,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
     return algo_check(&limits, m, world, device, err);
 }
 
-/* MAX_M: rows from one source. */
+/* Sets MAX_M, the capacity for rows from one source. */
 static void size_rows(const struct epa_moe *m, double capacity, struct v1_layout *l)
 {
     uint64_t worst = (uint64_t)m->max_tokens * (m->topk < l->local ? m->topk : l->local);
@@ -75,7 +75,7 @@ static void size_rows(const struct epa_moe *m, double capacity, struct v1_layout
     l->rows = (uint64_t)l->size * l->max_m;
 }
 
-/* What a part of a row takes as lines, if it has so many channels. */
+/* Bytes of the lines that carry a part of a row with `channels` channels. */
 static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
 {
     uint32_t scales = l->fp8 ? channels / l->group : 0;
@@ -83,7 +83,8 @@ static uint32_t part_bytes(const struct v1_layout *l, uint32_t channels)
     return EPA_PACKET * epa_packets_of(v1_payload_of(channels * (l->fp8 ? 1 : 2), scales).bytes);
 }
 
-/* A part has as many channels as its lines hold, and the last what is left. */
+/* Divides rows into parts. A part has as many channels as its lines hold; the last part is
+ * shorter. */
 static void divide_work(struct v1_layout *l)
 {
     uint32_t most = l->fp8 ? V1_UNIT_FP8 : V1_UNIT_DTYPE;
@@ -99,7 +100,7 @@ static void divide_work(struct v1_layout *l)
     l->pieces = (l->sent_bytes / EPA_PACKET + V1_PIECE_PACKETS - 1) / V1_PIECE_PACKETS;
 }
 
-/* The views of dispatch, and room for expert outputs. */
+/* Places the views of dispatch and the expert outputs. */
 static void place_sets(struct v1_layout *l)
 {
     place(l, &l->recv, l->rows * l->row_bytes, l->buffers);
@@ -155,8 +156,8 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
         .f16 = m->dtype == EPA_F16,
         .device = device,
-        /* Links carry stores sooner than loads, but expert outputs that were stored are read
-         * again. */
+        /* Stores cross links faster than loads, but stored expert outputs are read again from
+         * memory. */
         .pull = c->exchange == V1_EXCHANGE_PULL ||
                 (!(device && algo_puts(world, transport_flags)) &&
                  c->exchange == V1_EXCHANGE_AUTO && (!device || m->max_tokens > FEW_TOKENS)),
@@ -186,7 +187,7 @@ enum epa_status v1_layout_make(const struct epa_moe *m, const struct epa_world *
     return EPA_OK;
 }
 
-/* Channels of it. */
+/* Channels of the last part of a row. */
 static uint32_t last_part(const struct v1_layout *l)
 {
     return l->hidden - (l->units - 1) * l->unit_channels;
@@ -224,7 +225,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
         .in_flight = l.buffers,
         .discards = true,
         .combines_again = true,
-        .u.moe.dispatch_row_bytes = l.row_bytes + l.scales_bytes + 4, /* and its token */
+        .u.moe.dispatch_row_bytes =
+            l.row_bytes + l.scales_bytes + 4, /* and the index of its token */
         .u.moe.dispatch_token_bytes = l.token_bytes,
         .u.moe.combine_row_bytes = l.output_bytes,
         .u.moe.combine_token_bytes = l.output_bytes,
@@ -249,7 +251,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status != EPA_OK)
         return status;
-    /* Where there is no compiler for CUDA there is no v1_cuda_create() either. */
+    /* v1_cuda_create() exists only in builds with nvcc. */
     return V1_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
                ? v1_cuda_create(p, &l, out, err)
                : v1_host_create(p, &l, out, err);

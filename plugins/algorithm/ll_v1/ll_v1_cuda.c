@@ -1,40 +1,38 @@
-/* ll_v1 on GPUs: the protocol, and what is queued for each stage.
+/* ll_v1 on GPUs: the protocol, and the kernels that each stage queues.
  *
- * A dispatch is one kernel and a combine is one. What a kernel needs to know of the calls
- * before it, how many of its mode there were, it counts itself in device memory, so that a
- * graph of them can be launched again and again; from that it also takes its position, call
- * mod 2. Rows by expert, y and what combine needs of its dispatch are in sets, which the
- * host gives to dispatches in turn; a graph keeps those that it was recorded with.
+ * Dispatch is one kernel and combine is one kernel. A kernel counts the calls of its mode in device
+ * memory, so that a graph can be replayed any number of times. The position of a call is its count
+ * mod 2. Rows by expert, y and the data of a dispatch that its combine needs are in sets. The host
+ * assigns the sets to dispatches in turn; a graph keeps the sets of its recording.
  *
- * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh), and BEGUN, a
- * signal that each rank gives all others as its combine starts, does so too. All are waited
- * for with >=. A rank stores into its peers' memory as soon as a kernel starts, without
- * asking. That is safe:
- *   - splits and rows of dispatch m go to position m mod 2 of p, which p read last in dispatch
- *     m - 2. Dispatch m - 1 has ended here: it waited for splits of p, which p sends when its
- *     m - 1 starts, after its m - 2 has ended.
- *   - expert outputs that combine m pushes go to position m mod 2 of p, which p read last in
- *     combine m - 2. Combine m - 1 has ended here: it waited for BEGUN of p, in the same way.
- *   - `starts` of a set, where expert outputs are pulled, are written at p once splits of dispatch
- *     m have arrived from p; and y of the set that it took is written after it has ended, which
- *     waited for splits m of every p: p has begun m, so it has ended the combine before that
- *     read them.
- * For this each dispatch waits for splits and each combine for BEGUN of all ranks, also of
- * those with which no row is exchanged. What comes is used up in the call in which it comes,
- * so two positions are enough whatever calls come in between, and however a graph repeats
- * them; a dispatch that is given up and a combine that is called again are calls like any
- * other.
+ * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh). So does BEGUN, a
+ * signal that each rank sends to all others at the start of its combine. Waits compare with >=. A
+ * rank stores into its peers' memory as soon as a kernel starts, without a handshake. Let p be a
+ * peer. The stores are safe:
+ *   - Splits and rows of dispatch m go to position m mod 2 of p, which p last read in dispatch m - 2.
+ *     Dispatch m - 1 has ended here. It waited for the splits of p, which p sends at the start of its
+ *     m - 1, after the end of its m - 2.
+ *   - Expert outputs that combine m pushes go to position m mod 2 of p, which p last read in combine
+ *     m - 2. Combine m - 1 has ended here after it waited for BEGUN of p, as above.
+ *   - With pulled expert outputs, this rank writes `starts` of a set at p after the splits of
+ *     dispatch m have arrived from p, and writes y of the set after the end of dispatch m, which
+ *     waited for the splits of every p. So p has started m and has ended the earlier combine that
+ *     read both.
+ * For this reason each dispatch waits for the splits of all ranks and each combine for BEGUN of all
+ * ranks, including ranks that exchange no row. A call consumes all data that arrives for it, so two
+ * positions suffice for any sequence of calls and any repetition of graphs. A discarded dispatch and a
+ * repeated combine count like other calls.
  *
- * Ranks of other nodes (ll_v1_far.cu): each call is two kernels, that sends and that receives, with
- * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
- * third has it put to p, with a signal of the mode and position behind it, in a combine BEGUN
- * itself; then it waits for those of all such ranks. So splits and BEGUN of p say as much as above
- * and more: what p sent in the call is in place. A mirror is written again when the memory that it
- * mirrors may be: by then p has given a signal after the receiving kernel of the call that
- * filled it, so all of it has left. */
+ * Ranks of other nodes (ll_v1_far.cu): each call has a sending kernel, a kernel for puts, and a
+ * receiving kernel. The first stores data for such a rank p in a mirror of p's heap. The second puts
+ * the mirror to p, followed by a signal of the mode and position (in combine, BEGUN itself), and waits
+ * for the signals of all such ranks. Splits and BEGUN of p then guarantee, in addition, that p's data
+ * of this call is in place. A mirror is rewritten under the same condition as the memory that it
+ * mirrors: p has then sent a signal after the receiving kernel of the call that filled the mirror, so
+ * the puts from the mirror are complete. */
 #include "ll_v1_cuda.h"
 
-/* What a dispatch leaves for its combine. */
+/* Data of a dispatch that its combine needs. */
 struct v1_cuda_set {
     uint32_t *place, *far_slice;
     struct v1_back *back;
@@ -43,11 +41,11 @@ struct v1_cuda_set {
 struct v1_cuda {
     struct device d; /* first */
     struct v1_layout l;
-    struct v1_args args; /* what is the same in all calls, beside those of d */
+    struct v1_args args; /* arguments that are equal in all calls, in addition to those in d */
     struct v1_cuda_set set[2];
 };
 
-/* Offset of one of a region's buffers, from the start of any rank's heap. */
+/* Offset of instance `which` of a region from the start of a rank's heap. */
 static uint64_t region_at(const struct v1_cuda *c, const struct v1_region *r, uint32_t which)
 {
     return device_region(&c->d, r->at, r->bytes, which);
@@ -79,9 +77,9 @@ static struct v1_args args_of(const struct v1_cuda *c, const struct epa_moe *m, 
     return a;
 }
 
-/* Half of the blocks send at most, the others are there to take in what comes meanwhile. A
- * block takes one token at a time where there are few, so that many send; with more it has
- * some eight chunks to take in turn, as each costs it a count of the choices in between. */
+/* At most half of the blocks send; the others receive meanwhile. With few tokens a block takes one
+ * token at a time, so that many blocks send. With many tokens a block takes about eight chunks in
+ * turn, since each chunk requires a count of the choices before it. */
 static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *m, uint32_t set,
                                        uint32_t halves)
 {
@@ -93,7 +91,7 @@ static enum epa_status launch_dispatch(struct v1_cuda *c, const struct epa_moe *
     a.chunk = m->tokens / (8 * most);
     a.chunk = a.chunk < 1 ? 1 : a.chunk > V1_MOST_CHUNK ? V1_MOST_CHUNK : a.chunk;
     a.senders = device_blocks_for(most, (m->tokens + a.chunk - 1) / a.chunk);
-    if (a.senders < c->l.size) /* each may send a rank its splits */
+    if (a.senders < c->l.size) /* enough senders for the splits to each rank */
         a.senders = device_blocks_for(most, c->l.size);
     blocks = room > 1 ? a.senders + device_blocks_for(room - most, (comes + 3) / 4) : 1;
     if (halves == V1_SEND)
@@ -130,8 +128,7 @@ static enum epa_status launch_combine(struct v1_cuda *c, const struct epa_moe *m
                          false);
 }
 
-/* Where there are other nodes in three kernels: what one sends leaves, and what the last receives
- * arrives, between them. */
+/* With other nodes a call has three kernels; the middle one sends and receives the puts. */
 static enum epa_status launch_call(struct v1_cuda *c, const struct epa_moe *m, enum v1_mode mode,
                                    uint32_t set)
 {
@@ -160,7 +157,7 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     uint32_t set;
     enum epa_status status;
 
-    c->d.last.status = EPA_OK; /* of a call that was refused before */
+    c->d.last.status = EPA_OK; /* clears the failure of an earlier rejected call */
     status = device_open_set(&c->d, "dispatch", m, &set);
     if (status != EPA_OK)
         return status;
@@ -179,8 +176,8 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     return launch_call(c, m, V1_DISPATCH, set);
 }
 
-/* Expert outputs that are elsewhere are brought to where peers pull them from. In a combine that
- * is called again peers may still pull those of the one before, which are the same. */
+/* Copies expert outputs from elsewhere to y, from which peers pull. In a repeated combine, peers may
+ * still pull the outputs of the previous one, which are equal. */
 static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct v1_cuda *c = (struct v1_cuda *)a;
@@ -205,9 +202,9 @@ static const struct epa_stage cuda_stages[] = {
     {.name = "combine", .kind = EPA_STAGE_COMBINE, .run = run_combine},
 };
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
-/* What a kernel gave up waiting for, in the words of the host code. */
+/* Explains the wait that a kernel gave up, with the messages of the host code. */
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     const char *stage = f->stage == V1_DISPATCH ? "dispatch/wait" : "combine/wait";
@@ -243,8 +240,8 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
 /* ---- set-up ----
  *
- * All that depends on the shape alone is settled here: what a kernel's shared memory holds, and
- * where things are in this rank's own device memory. */
+ * Set-up fixes all values that depend only on the shape: the layout of a kernel's shared memory and of
+ * this rank's own device memory. */
 
 static void place_sets(struct device *d, char *memory, uint64_t *at)
 {
@@ -296,7 +293,7 @@ static void fill_args(struct v1_cuda *c)
         .row_bytes = (uint32_t)l->row_bytes,
         .scales_bytes = (uint32_t)l->scales_bytes,
         .pull = l->pull,
-        /* Who sends has first [experts + 1], before and bits; who receives has less. */
+        /* Senders need first[experts + 1], before and bits; receivers need less. */
         .payloads = device_up16((3 * (uint64_t)l->experts + 1) * sizeof(uint32_t)),
         .payload = device_up16(l->unit_bytes / EPA_PACKET * EPA_PACKET_WORDS * 8),
     };
