@@ -1,4 +1,6 @@
-/* Files by temporary names, links and renames. */
+/* Files by temporary names, links and renames. An output has a place: its folder, which stays open,
+ * and its name there. file_check() and file_write() find the same place and the same way to write,
+ * so a check before a run holds for the write after it. */
 #include "base/file.h"
 
 #include <ctype.h>
@@ -6,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +16,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+    LINKS_MOST = 40, /* as many symbolic links as the kernel follows */
+    TEMPORARY_BYTES = 64,
+    TEMPORARY_TRIES = 1000
+};
+
+/* ---- standard files ---- */
+
+/* The descriptor that `path` stands for; -1: it names a file. Opening /dev/stdout again would start
+ * at the beginning of a file that the shell has opened, and a rename would take its name away. */
+static int find_descriptor(const char *path)
+{
+    static const char *const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+    static const char *const folder[] = {"/dev/fd/", "/proc/self/fd/"};
+
+    if (strcmp(path, "-") == 0)
+        return STDOUT_FILENO;
+    for (int fd = 0; fd < 3; fd++)
+        if (strcmp(path, standard[fd]) == 0)
+            return fd;
+    for (size_t i = 0; i < sizeof(folder) / sizeof(folder[0]); i++) {
+        size_t n = strlen(folder[i]),
+               digits = strspn(path + (strncmp(path, folder[i], n) == 0 ? n : 0), "0123456789");
+
+        if (strncmp(path, folder[i], n) == 0 && digits > 0 && digits < 9 &&
+            path[n + digits] == '\0')
+            return atoi(path + n);
+    }
+    return -1;
+}
+
 bool file_is_stdout(const char *path)
 {
-    return strcmp(path, "-") == 0;
+    return find_descriptor(path) == STDOUT_FILENO;
 }
 
 bool stdout_is_unread(void)
@@ -28,81 +62,282 @@ bool stdout_is_unread(void)
            poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Everything up to the last slash; "." without one. */
-static void folder_of(const char *path, char *out, size_t room)
+bool file_is_stream(const char *path)
+{
+    struct stat at;
+
+    return find_descriptor(path) >= 0 || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
+}
+
+/* Descriptors that the shell passed stay open in programs that this one starts; our own do not. */
+static enum epa_status check_descriptor(const char *option, const char *path, int fd,
+                                        struct epa_error *err)
+{
+    int flags = fcntl(fd, F_GETFD), how = fcntl(fd, F_GETFL);
+
+    if (flags >= 0 && (fd <= STDERR_FILENO || (flags & FD_CLOEXEC) == 0) &&
+        (how & O_ACCMODE) != O_RDONLY)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG, "%s %s: descriptor %d is not open for writing", option,
+                    path, fd);
+}
+
+/* ---- the place of an output ---- */
+
+struct place {
+    const char *option, *path;
+    int folder; /* open for openat() and its like */
+    char base[NAME_MAX + 1];
+    enum way {
+        WAY_NEW,      /* no file has the name */
+        WAY_REPLACE,  /* by a rename */
+        WAY_IN_PLACE, /* the name cannot be given to another file: a mount point, for example */
+        WAY_STREAM,   /* a device, a pipe or a socket */
+    } way;
+};
+
+/* The part of `path` up to the last slash, for messages; "." without one. */
+static int folder_bytes(const char *path, const char **out)
 {
     const char *slash = strrchr(path, '/');
 
-    if (slash == NULL)
-        snprintf(out, room, ".");
-    else if (slash == path)
-        snprintf(out, room, "/");
-    else
-        snprintf(out, room, "%.*s", (int)(slash - path), path);
+    *out = slash == NULL ? "." : slash == path ? "/" : path;
+    return slash == NULL || slash == path ? 1 : (int)(slash - path);
 }
 
-static enum epa_status check_folder(const char *option, const char *path, struct epa_error *err)
+static enum epa_status fail_folder(const struct place *p, int error, struct epa_error *err)
 {
-    char folder[PATH_MAX], current[PATH_MAX];
-    struct stat at;
+    const char *folder;
+    int n = folder_bytes(p->path, &folder);
+    bool usage = error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
+
+    return epa_fail(err, usage ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
+                    "%s %s: cannot write into the folder %.*s: %s", p->option, p->path, n, folder,
+                    strerror(error));
+}
+
+/* Splits `path`, which is relative to p->folder, and goes there. Returns an error number. */
+static int enter_folder(struct place *p, const char *path)
+{
+    const char *folder, *slash = strrchr(path, '/');
+    const char *base = slash == NULL ? path : slash + 1;
+    int n = folder_bytes(path, &folder), fd, failed;
+    char *name;
+
+    if (strlen(base) >= sizeof(p->base))
+        return ENAMETOOLONG;
+    name = memory_printf("%.*s", n, folder);
+    fd = openat(p->folder, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    failed = fd < 0 ? errno : 0;
+    free(name);
+    if (failed != 0)
+        return failed;
+    if (p->folder >= 0)
+        close(p->folder);
+    p->folder = fd;
+    memcpy(p->base, base, strlen(base) + 1);
+    return 0;
+}
+
+/* A symbolic link stays one: its target is written. */
+static int follow_links(struct place *p)
+{
+    char target[PATH_MAX];
     int failed = 0;
 
-    folder_of(path, folder, sizeof(folder));
-    if (stat(folder, &at) != 0)
-        failed = errno;
-    else if (!S_ISDIR(at.st_mode))
-        failed = ENOTDIR;
-    else if (path[0] != '/' && getcwd(current, sizeof(current)) == NULL)
-        failed = errno; /* it is there as long as we are in it, but takes no file */
-    else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0)
-        failed = errno;
-    if (failed == 0)
+    for (int i = 0; failed == 0; i++) {
+        ssize_t n = readlinkat(p->folder, p->base, target, sizeof(target) - 1);
+
+        if (n < 0)
+            return errno == EINVAL ? 0 : errno;
+        target[n] = '\0';
+        failed = i == LINKS_MOST ? ELOOP : enter_folder(p, target);
+    }
+    return failed;
+}
+
+/* Whether a file keeps its name whatever rename() is asked for: a mount point (docker -v FILE:FILE),
+ * a file that may not be removed, and a file of another user in a folder such as /tmp. Kernels and
+ * containers without statx() leave it to rename() to find out. */
+static bool keeps_name(const struct place *p, const struct stat *at)
+{
+    const uint64_t keeps = STATX_ATTR_MOUNT_ROOT | STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND;
+    struct statx more;
+    struct stat folder;
+
+    if (statx(p->folder, p->base, AT_SYMLINK_NOFOLLOW, 0, &more) == 0 &&
+        (more.stx_attributes & keeps) != 0)
+        return true;
+    return geteuid() != 0 && at->st_uid != geteuid() && fstat(p->folder, &folder) == 0 &&
+           (folder.st_mode & S_ISVTX) != 0 && folder.st_uid != geteuid();
+}
+
+/* The owner of a link can change its target between our looks. */
+static bool is_foreign_link(const struct stat *at)
+{
+    return S_ISLNK(at->st_mode) && at->st_uid != 0 && at->st_uid != geteuid();
+}
+
+static void place_finish(struct place *p)
+{
+    if (p->folder >= 0)
+        close(p->folder);
+    p->folder = -1;
+}
+
+static enum epa_status fail_name(const struct place *p, int error, struct epa_error *err)
+{
+    if (error == ENAMETOOLONG)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %.40s...: the name is too long: a file has up to %d bytes, its path %d",
+                        p->option, p->path, NAME_MAX, PATH_MAX - 1);
+    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path, strerror(error));
+}
+
+/* The file that there is, or the link that leads nowhere. */
+static enum epa_status find_way(struct place *p, const struct stat *at, bool force,
+                                struct epa_error *err)
+{
+    if (S_ISDIR(at->st_mode))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a folder", p->option, p->path);
+    p->way = WAY_STREAM;
+    if (!S_ISREG(at->st_mode) && !S_ISLNK(at->st_mode))
         return EPA_OK;
-    return epa_fail(err, failed == ENOENT || failed == ENOTDIR ? EPA_ERR_CONFIG : EPA_ERR_SYSTEM,
-                    "%s %s: cannot write into the folder %s: %s", option, path, folder,
-                    strerror(failed));
+    if (!force)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        S_ISREG(at->st_mode)
+                            ? "%s %s: there is such a file already; --force overwrites it"
+                            : "%s %s: there is a link that leads nowhere; --force replaces it",
+                        p->option, p->path);
+    p->way = keeps_name(p, at) ? WAY_IN_PLACE : WAY_REPLACE;
+    return EPA_OK;
 }
 
-/* A link of another user, who can change where it leads. */
-static bool is_foreign_link(const char *path)
+/* `out` is the caller's to finish, however it ends. */
+static enum epa_status place_find(const char *option, const char *path, bool force,
+                                  struct place *out, struct epa_error *err)
 {
+    struct stat at, target;
+    int failed;
+
+    *out = (struct place){.option = option, .path = path, .folder = AT_FDCWD};
+    if (path[0] == '\0')
+        return epa_fail(err, EPA_ERR_CONFIG, "%s wants the name of a file, or -", option);
+    failed = enter_folder(out, path);
+    if (failed != 0)
+        return failed == ENAMETOOLONG ? fail_name(out, failed, err) : fail_folder(out, failed, err);
+    if (out->base[0] == '\0')
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a folder", option, path);
+    if (fstatat(out->folder, out->base, &at, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? EPA_OK : fail_name(out, errno, err);
+    if (is_foreign_link(&at))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a link of another user", option, path);
+    if (S_ISLNK(at.st_mode) && fstatat(out->folder, out->base, &target, 0) == 0) {
+        failed = follow_links(out);
+        if (failed != 0)
+            return fail_name(out, failed, err);
+        at = target;
+    }
+    return find_way(out, &at, force, err);
+}
+
+/* ---- temporary files ---- */
+
+/* Their names are short, so every name that a file system takes can be written, and have one form,
+ * so that they can be found. Signals that end the program wait while there is such a file. */
+
+bool file_is_temporary(const char *name, long *pid)
+{
+    unsigned number;
+    int end = 0;
+
+    return sscanf(name, "epa2a-%ld-%u.tmp%n", pid, &number, &end) == 2 && end > 0 &&
+           name[end] == '\0';
+}
+
+static void block_ends(sigset_t *before)
+{
+    sigset_t ends;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGHUP);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, before);
+}
+
+static void saved_name(const char *temporary, char out[TEMPORARY_BYTES])
+{
+    snprintf(out, TEMPORARY_BYTES, "%.*s.saved", (int)strlen(temporary) - 4, temporary);
+}
+
+/* A new file with the rights that the user's umask gives, and a number that no saved file has; -1
+ * with errno. */
+static int open_temporary(const struct place *p, char name[TEMPORARY_BYTES])
+{
+    char saved[TEMPORARY_BYTES];
     struct stat at;
+    int fd = -1;
 
-    return lstat(path, &at) == 0 && S_ISLNK(at.st_mode) && at.st_uid != 0 && at.st_uid != geteuid();
+    for (unsigned i = 0; fd < 0 && i < TEMPORARY_TRIES; i++) {
+        snprintf(name, TEMPORARY_BYTES, "epa2a-%ld-%u.tmp", (long)getpid(), i);
+        saved_name(name, saved);
+        errno = EEXIST;
+        if (fstatat(p->folder, saved, &at, AT_SYMLINK_NOFOLLOW) != 0)
+            fd = openat(p->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    return fd;
 }
 
-static enum epa_status refuse_link(const char *option, const char *path, struct epa_error *err)
+static int open_in_place(const struct place *p)
 {
-    return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a link of another user", option, path);
+    return openat(p->folder, p->base, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Creates a file as file_write() will, rather than ask access(): the answer also covers read-only
+ * file systems, quotas, and containers that know no faccessat2(). */
+static enum epa_status check_place(const struct place *p, struct epa_error *err)
+{
+    char name[TEMPORARY_BYTES];
+    sigset_t before;
+    int fd = -1, failed = 0;
+
+    if (p->way == WAY_STREAM)
+        return EPA_OK;
+    if (p->way != WAY_IN_PLACE) {
+        block_ends(&before);
+        fd = open_temporary(p, name);
+        failed = fd < 0 ? errno : 0;
+        if (fd >= 0)
+            unlinkat(p->folder, name, 0);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (fd < 0 && p->way != WAY_NEW)
+        fd = open_in_place(p);
+    if (fd < 0)
+        return p->way == WAY_IN_PLACE ? fail_name(p, errno, err) : fail_folder(p, failed, err);
+    close(fd);
+    return EPA_OK;
 }
 
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *err)
 {
-    struct stat at;
+    int fd = find_descriptor(path);
+    struct place place;
+    enum epa_status status;
 
-    if (file_is_stdout(path))
-        return EPA_OK;
-    if (path[0] == 0 || strlen(path) >= PATH_MAX - 32)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s wants the name of a file, or -", option);
-    if (is_foreign_link(path))
-        return refuse_link(option, path, err);
-    if (stat(path, &at) != 0) {
-        if (!force && lstat(path, &at) == 0)
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s %s: there is a link that leads nowhere; --force "
-                            "replaces it",
-                            option, path);
-        return check_folder(option, path, err);
-    }
-    if (S_ISDIR(at.st_mode))
-        return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a folder", option, path);
-    if (!S_ISREG(at.st_mode))
-        return EPA_OK;
-    if (!force)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: there is such a file already; --force overwrites it", option, path);
-    return check_folder(option, path, err);
+    if (fd >= 0)
+        return check_descriptor(option, path, fd, err);
+    status = place_find(option, path, force, &place, err);
+    if (status == EPA_OK)
+        status = check_place(&place, err);
+    place_finish(&place);
+    return status;
 }
+
+/* ---- writing ---- */
 
 static const char *explain_errno(int error)
 {
@@ -119,102 +354,150 @@ static enum epa_status write_stdout(const struct text *text, struct epa_error *e
     return epa_fail(err, EPA_ERR_SYSTEM, "standard output: %s", explain_errno(errno));
 }
 
-/* A new file beside `path`, with the rights that the user's umask gives. */
-static int open_temporary(const char *path, char *name, size_t room)
+/* Writes and syncs the text, and closes the file. Returns an error number. */
+static int fill_file(int fd, const struct text *text)
 {
-    int fd = -1;
+    int failed = !write_whole(fd, text->data, text->bytes) || fsync(fd) != 0 ? errno : 0;
 
-    for (unsigned i = 0; fd < 0 && i < 100; i++) {
-        if ((size_t)snprintf(name, room, "%s.%ld-%u.tmp", path, (long)getpid(), i) >= room) {
-            errno = ENAMETOOLONG;
-            return -1;
-        }
-        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST)
-            return -1;
-    }
-    return fd;
+    if (close(fd) != 0 && failed == 0)
+        failed = errno;
+    return failed;
 }
 
-/* Without --force by link(), which fails where rename() would replace. File systems that
- * have no links get a rename after a last look. */
-static int give_name(const char *temporary, const char *path, bool force)
+/* Over the old text: a failure leaves part of one of the two. */
+static int write_in_place(const struct place *p, const struct text *text)
+{
+    int fd = open_in_place(p), failed;
+
+    if (fd < 0)
+        return errno;
+    failed = ftruncate(fd, 0) != 0 ? errno : 0;
+    if (failed == 0)
+        return fill_file(fd, text);
+    close(fd);
+    return failed;
+}
+
+/* Without --force by link(), which fails where rename() would replace. File systems that have no
+ * links get a rename after a last look. */
+static int give_name(const struct place *p, const char *temporary, bool force)
 {
     struct stat at;
 
-    if (force)
-        return rename(temporary, path);
-    if (link(temporary, path) == 0) {
-        unlink(temporary);
-        return 0;
+    if (!force) {
+        if (linkat(p->folder, temporary, p->folder, p->base, 0) == 0) {
+            unlinkat(p->folder, temporary, 0);
+            return 0;
+        }
+        if (errno == EEXIST)
+            return EEXIST;
+        if (fstatat(p->folder, p->base, &at, AT_SYMLINK_NOFOLLOW) == 0)
+            return EEXIST;
     }
-    if (errno == EEXIST)
-        return -1;
-    if (lstat(path, &at) == 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    return rename(temporary, path);
+    return renameat(p->folder, temporary, p->folder, p->base) == 0 ? 0 : errno;
 }
 
-static void sync_folder(const char *path)
+static void sync_folder(const struct place *p)
 {
-    char folder[PATH_MAX];
-    int fd;
+    int fd = openat(p->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    folder_of(path, folder, sizeof(folder));
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
     fsync(fd); /* the data is safe by now; only the name could be lost with the power */
     close(fd);
 }
 
-static enum epa_status write_regular(const char *option, const char *path, bool force,
-                                     const struct text *text, struct epa_error *err)
+/* The temporary file has the whole text, and cannot get its name. Results took minutes to measure,
+ * so the file stays, with a name that is not temporary. */
+static enum epa_status keep_temporary(const struct place *p, char name[TEMPORARY_BYTES], int failed,
+                                      char **kept, struct epa_error *err)
 {
-    char name[PATH_MAX];
-    int fd = open_temporary(path, name, sizeof(name)), failed;
+    const char *folder;
+    int n = folder_bytes(p->path, &folder);
+    char saved[TEMPORARY_BYTES];
+    char *path;
 
-    if (fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, strerror(errno));
-    failed = !write_whole(fd, text->data, text->bytes) || fsync(fd) != 0 ? errno : 0;
-    if (close(fd) != 0 && failed == 0)
-        failed = errno;
-    if (failed == 0 && give_name(name, path, force) != 0)
-        failed = errno;
-    if (failed == EEXIST) /* measured for minutes: not to be thrown away */
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: such a file has appeared since the start; the result is "
-                        "in %s",
-                        option, path, name);
-    if (failed != 0) {
-        unlink(name);
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", option, path, explain_errno(failed));
+    saved_name(name, saved);
+    if (renameat(p->folder, name, p->folder, saved) == 0)
+        name = saved;
+    path = strchr(p->path, '/') == NULL
+               ? memory_printf("%s", name)
+               : memory_printf("%.*s/%s", folder[1] == '\0' ? 0 : n, folder, name);
+    if (failed == EEXIST)
+        epa_fail(err, EPA_ERR_CONFIG,
+                 "%s %s: such a file has appeared since the start; the result is in %s", p->option,
+                 p->path, path);
+    else
+        epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s; the result is in %s", p->option, p->path,
+                 strerror(failed), path);
+    if (kept != NULL)
+        *kept = path;
+    else
+        free(path);
+    return err->status;
+}
+
+static enum epa_status write_regular(const struct place *p, bool force, const struct text *text,
+                                     char **kept, struct epa_error *err)
+{
+    char name[TEMPORARY_BYTES];
+    int fd = p->way == WAY_IN_PLACE ? -1 : open_temporary(p, name), failed, named;
+
+    if (fd < 0) {
+        failed = p->way == WAY_NEW ? errno : write_in_place(p, text);
+        return failed == 0 ? EPA_OK
+                           : epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path,
+                                      explain_errno(failed));
     }
-    sync_folder(path);
+    failed = fill_file(fd, text);
+    if (failed != 0) {
+        unlinkat(p->folder, name, 0);
+        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", p->option, p->path,
+                        explain_errno(failed));
+    }
+    named = give_name(p, name, force);
+    if (named != 0 && p->way == WAY_REPLACE && write_in_place(p, text) == 0) {
+        unlinkat(p->folder, name, 0);
+        named = 0;
+    }
+    if (named != 0)
+        return keep_temporary(p, name, named, kept, err);
+    sync_folder(p);
     return EPA_OK;
 }
 
 enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_error *err)
 {
-    struct stat at;
-    bool is_file = stat(s->path, &at) != 0 || S_ISREG(at.st_mode);
-    int how = O_WRONLY | O_CLOEXEC;
+    int how = O_WRONLY | O_CLOEXEC, fd = find_descriptor(s->path);
+    struct place place;
+    enum epa_status status;
 
     s->fd = -1;
-    if (file_is_stdout(s->path))
+    if (fd == STDOUT_FILENO)
         return EPA_OK;
-    if (is_foreign_link(s->path))
-        return refuse_link(s->option, s->path, err);
-    /* Without O_NONBLOCK a pipe that nobody reads would not open. */
-    how |= !is_file ? O_NONBLOCK : force ? O_CREAT | O_TRUNC : O_CREAT | O_EXCL;
-    s->fd = open(s->path, how, 0666);
-    if (s->fd < 0)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
-                        errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
-    fcntl(s->fd, F_SETFL, 0); /* a reader may be slow */
-    return EPA_OK;
+    if (fd >= 0) {
+        status = check_descriptor(s->option, s->path, fd, err);
+        if (status == EPA_OK)
+            s->fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        return status != EPA_OK || s->fd >= 0 ? status
+                                              : epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s",
+                                                         s->option, s->path, strerror(errno));
+    }
+    status = place_find(s->option, s->path, force, &place, err);
+    if (status == EPA_OK) {
+        /* Without O_NONBLOCK a pipe without a reader would not open. */
+        how |= place.way == WAY_STREAM ? O_NONBLOCK
+               : place.way == WAY_NEW  ? O_CREAT | O_EXCL
+                                       : O_CREAT | O_TRUNC;
+        s->fd = openat(place.folder, place.base, how, 0666);
+        if (s->fd < 0)
+            status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
+                              errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+        else
+            fcntl(s->fd, F_SETFL, 0); /* a reader may be slow */
+    }
+    place_finish(&place);
+    return status;
 }
 
 enum epa_status file_stream_add(const struct file_stream *s, const struct text *text,
@@ -227,40 +510,54 @@ enum epa_status file_stream_add(const struct file_stream *s, const struct text *
     return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, explain_errno(errno));
 }
 
-/* A device or a pipe has no name to be taken by a rename, and must not lose its own. */
+static enum epa_status write_stream(const char *option, const char *path, const struct text *text,
+                                    struct epa_error *err)
+{
+    struct file_stream stream = {option, path, -1};
+    enum epa_status status = file_stream_open(&stream, true, err);
+
+    if (status != EPA_OK)
+        return status;
+    status = file_stream_add(&stream, text, err);
+    if (stream.fd >= 0)
+        close(stream.fd);
+    return status;
+}
+
+enum epa_status file_write_or_keep(const char *option, const char *path, bool force,
+                                   const struct text *text, char **kept, struct epa_error *err)
+{
+    struct place place;
+    enum epa_status status;
+    sigset_t before;
+
+    if (find_descriptor(path) >= 0)
+        return write_stream(option, path, text, err);
+    status = place_find(option, path, true, &place, err);
+    if (status == EPA_OK && place.way == WAY_STREAM) {
+        status = write_stream(option, path, text, err);
+    } else if (status == EPA_OK) {
+        if (!force) /* whatever has appeared since the check stays */
+            place.way = WAY_NEW;
+        block_ends(&before);
+        status = write_regular(&place, force, text, kept, err);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    place_finish(&place);
+    return status;
+}
+
 enum epa_status file_write(const char *option, const char *path, bool force,
                            const struct text *text, struct epa_error *err)
 {
-    struct file_stream special = {option, path, -1};
-    struct stat at;
-    bool there = stat(path, &at) == 0;
-    char *real;
-    enum epa_status status;
-
-    if (file_is_stdout(path))
-        return write_stdout(text, err);
-    if (is_foreign_link(path))
-        return refuse_link(option, path, err);
-    if (there && !S_ISREG(at.st_mode)) {
-        status = file_stream_open(&special, force, err);
-        if (status == EPA_OK) {
-            status = file_stream_add(&special, text, err);
-            close(special.fd);
-        }
-        return status;
-    }
-    real =
-        there ? realpath(path, NULL) : NULL; /* a link stays a link: what it leads to is replaced */
-    status = write_regular(option, real != NULL ? real : path, force, text, err);
-    free(real);
-    return status;
+    return file_write_or_keep(option, path, force, text, NULL, err);
 }
 
 /* A file from the shell: standard input, or a pipe of <(command), which has a writer. */
 static bool is_handed_over(const char *path)
 {
-    return strncmp(path, "/dev/stdin", 10) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
-           strncmp(path, "/proc/self/fd/", 14) == 0;
+    return strcmp(path, "-") == 0 || strncmp(path, "/dev/stdin", 10) == 0 ||
+           strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
 /* Editors and PowerShell begin a file of UTF-8 text with a byte order mark. */
@@ -277,7 +574,8 @@ static void drop_mark(struct text *text)
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *err)
 {
     /* Without O_NONBLOCK a pipe that nobody writes to would not open. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = open(strcmp(path, "-") == 0 ? "/dev/stdin" : path,
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum epa_status status = EPA_OK;
     char piece[1 << 14];
     struct stat at;

@@ -13,21 +13,30 @@
 
 #include "base/text.h"
 
-/* "-" */
+/* Whether a path stands for standard output: "-", /dev/stdout and its like. */
 bool file_is_stdout(const char *path);
 /* Standard output is a pipe or a socket, and its reader has closed it, as `head` does. Writes to it
  * fail then, and the functions below take them as done. */
 bool stdout_is_unread(void);
-
-/* Before anything runs: refuses an existing file without `force`, and a folder that cannot be
- * written to. */
+/* Whether text for a path cannot be written over later: a descriptor, a device or a pipe. */
+bool file_is_stream(const char *path);
+/* Before anything runs: refuses an existing file without `force`, and an output that file_write()
+ * could not write: it creates a file in the folder, and removes it. */
 enum epa_status file_check(const char *option, const char *path, bool force, struct epa_error *);
-/* Written to a temporary file beside `path`, synced and renamed. */
+/* Written to a temporary file beside `path`, synced and renamed. With `force` a file that keeps its
+ * name, such as a mount point, is written in place. A text that cannot get its name stays
+ * beside it in epa2a-PID-N.saved, which the message names. */
 enum epa_status file_write(const char *option, const char *path, bool force, const struct text *,
                            struct epa_error *);
-/* Everything in a regular file of at most so many bytes, or in what a shell hands over (standard
- * input, <(command)); nothing else is waited for, or read without an end. EPA_ERR_SYSTEM: "PATH:
- * why". A byte order mark of UTF-8 at the start is left out. `out` is the caller's to free, however it ends. */
+/* Also gives the path of that file in *kept, which the caller frees; else *kept stays. */
+enum epa_status file_write_or_keep(const char *option, const char *path, bool force,
+                                   const struct text *, char **kept, struct epa_error *);
+/* Whether a name in a folder is one of a temporary file, which process *pid left behind if it was
+ * killed. */
+bool file_is_temporary(const char *name, long *pid);
+/* Everything in a regular file of at most so many bytes, or from the shell ("-" or /dev/stdin,
+ * <(command)); nothing else is waited for, or read without an end. EPA_ERR_SYSTEM: "PATH: why". A
+ * byte order mark of UTF-8 at the start is left out. The caller frees `out`, also after a failure. */
 #define FILE_MOST (UINT64_C(16) << 30)
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *);
 

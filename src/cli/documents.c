@@ -47,27 +47,35 @@ static bool is_stdout(const struct cli *cli, enum document_kind kind)
     return path_of(cli, kind) != NULL && file_is_stdout(path_of(cli, kind));
 }
 
-/* What is written there cannot be written over. */
-static bool is_stream(const char *path)
-{
-    struct stat at;
-
-    return file_is_stdout(path) || (stat(path, &at) == 0 && !S_ISREG(at.st_mode));
-}
-
-/* With --force, too: who writes over what is run has lost it. */
-static enum epa_status check_inputs(const struct cli *cli, enum document_kind kind,
-                                    struct epa_error *err)
+/* Never replaces an input, nor the file that the shell has opened for standard output, not even
+ * with --force. */
+static enum epa_status check_files(const struct cli *cli, enum document_kind kind,
+                                   struct epa_error *err)
 {
     struct stat out, in;
 
-    if (is_stream(path_of(cli, kind)) || stat(path_of(cli, kind), &out) != 0)
+    if (file_is_stream(path_of(cli, kind)) || stat(path_of(cli, kind), &out) != 0)
         return EPA_OK;
+    if (fstat(STDOUT_FILENO, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %s: standard output goes to this file, too; %s - writes it there",
+                        kinds[kind].option, path_of(cli, kind), kinds[kind].option);
     for (uint32_t i = 0; i < cli->n_args; i++)
         if (stat(cli->arg[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is a file to be read",
                             kinds[kind].option, path_of(cli, kind));
     return EPA_OK;
+}
+
+/* Also where the two paths are written differently. */
+static bool are_one_file(const char *path, const char *other)
+{
+    struct stat a, b;
+
+    if (strcmp(path, other) == 0 || (file_is_stdout(path) && file_is_stdout(other)))
+        return true;
+    return !file_is_stream(path) && stat(path, &a) == 0 && stat(other, &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err)
@@ -82,9 +90,9 @@ enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err
         status = file_check(kinds[k].option, path, cli->force, err);
         if (status == EPA_OK &&
             k != DOCUMENT_OUT) /* tune may write over the file that it makes faster */
-            status = check_inputs(cli, k, err);
+            status = check_files(cli, k, err);
         for (enum document_kind other = 0; other < k && status == EPA_OK; other++) {
-            if (path_of(cli, other) != NULL && strcmp(path, path_of(cli, other)) == 0)
+            if (path_of(cli, other) != NULL && are_one_file(path, path_of(cli, other)))
                 status = epa_fail(err, EPA_ERR_CONFIG, "%s and %s are both %s", kinds[other].option,
                                   kinds[k].option, is_stdout(cli, k) ? "standard output" : path);
         }
@@ -159,8 +167,11 @@ enum epa_status documents_open(struct documents *d, struct epa_error *err)
 
 void documents_finish(struct documents *d)
 {
-    for (enum document_kind k = 0; k < DOCUMENTS; k++)
+    for (enum document_kind k = 0; k < DOCUMENTS; k++) {
         free(d->path[k]);
+        free(d->kept[k]);
+        free(d->why[k]);
+    }
     if (d->stream.path != NULL && d->stream.fd >= 0)
         close(d->stream.fd);
     json_decref(d->one);
@@ -215,6 +226,7 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
                                  const struct report_batch *batch, struct epa_error *err)
 {
     text_auto text = {0};
+    enum epa_status status;
 
     if (kind == DOCUMENT_JSON) {
         json_auto_t *all = report_document(json_incref(d->results),
@@ -232,8 +244,16 @@ static enum epa_status write_one(struct documents *d, enum document_kind kind,
         export_openmetrics(&text, d->results);
     else
         report_batch_csv(&text, batch);
-    return file_write(kinds[kind].option, d->path[kind], d->cli->force || d->is_ours[kind], &text,
-                      err);
+    /* A document that could not get its name stays in one file, which has all results so far. */
+    if (d->kept[kind] != NULL) {
+        status = file_write(kinds[kind].option, d->kept[kind], true, &text, err);
+        return status == EPA_OK ? epa_fail(err, EPA_ERR_CONFIG, "%s", d->why[kind]) : status;
+    }
+    status = file_write_or_keep(kinds[kind].option, d->path[kind],
+                                d->cli->force || d->is_ours[kind], &text, &d->kept[kind], err);
+    if (d->kept[kind] != NULL)
+        d->why[kind] = memory_printf("%s", err->text);
+    return status;
 }
 
 /* What cannot be written is reported once, and once more at the end. */
@@ -245,7 +265,8 @@ static bool write_all(struct documents *d, const struct report_batch *batch, boo
         struct epa_error err = {EPA_OK, ""};
 
         if (k == DOCUMENT_STREAM || d->path[k] == NULL ||
-            (!last && (k == DOCUMENT_HTML || is_stream(d->path[k])))) /* charts take their time */
+            (!last &&
+             (k == DOCUMENT_HTML || file_is_stream(d->path[k])))) /* charts take their time */
             continue;
         if (write_one(d, k, batch, &err) == EPA_OK) {
             d->is_ours[k] = true;

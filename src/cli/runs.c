@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,24 +214,17 @@ static const char lock_name[] = ".lock";
 
 /* ---- looking ---- */
 
-/* Temporary files that a killed program leaves behind. */
-static bool is_temporary(const char *name)
-{
-    size_t n = strlen(name);
-
-    return n > 4 && strcmp(name + n - 4, ".tmp") == 0 && strncmp(name, "results.", 8) == 0;
-}
-
 /* Whether the folder holds foreign files; an unreadable folder is reported elsewhere. */
 static bool has_others(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
     struct dirent *entry;
     bool others = false;
+    long pid;
 
     while (dir != NULL && !others && (entry = readdir(dir)) != NULL)
         others = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-                 strcmp(entry->d_name, lock_name) != 0 && !is_temporary(entry->d_name);
+                 strcmp(entry->d_name, lock_name) != 0 && !file_is_temporary(entry->d_name, &pid);
     if (dir != NULL)
         closedir(dir);
     return others;
@@ -451,13 +445,15 @@ static void keep_done(struct run_folder *f, struct documents *d)
     }
 }
 
+/* Temporary files of killed programs. A live one may write another output into the folder. */
 static void clean(const struct run_folder *f)
 {
     DIR *dir = opendir(f->path);
     struct dirent *entry;
+    long pid;
 
     while (dir != NULL && (entry = readdir(dir)) != NULL)
-        if (is_temporary(entry->d_name))
+        if (file_is_temporary(entry->d_name, &pid) && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
             unlinkat(dirfd(dir), entry->d_name, 0);
     if (dir != NULL)
         closedir(dir);

@@ -126,9 +126,11 @@ struct documents {
     const struct cli *cli;
     const struct runs *runs;
     enum verb verb;
-    bool ours;                /* this process reports */
-    json_t *rows;             /* of runs, as written */
-    char *path[DOCUMENTS];    /* NULL: not asked for */
+    bool ours;             /* this process reports */
+    json_t *rows;          /* of runs, as written */
+    char *path[DOCUMENTS]; /* NULL: not asked for */
+    /* The file of a document that could not get its name, and the message about it; or NULL. */
+    char *kept[DOCUMENTS], *why[DOCUMENTS];
     json_t *one;              /* the last result; NULL: it has none */
     json_t *results;          /* all of them, where a document wants them */
     struct warnings warnings; /* of runs of a batch, printed after its table */

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""outputs.py EPA2A CONFIG: every output is written, or refused before anything runs; none is lost, and no temporary file stays.
+
+Mount points need `unshare` with root or user namespaces; system calls that a container refuses need seccomp. What cannot be tried here is
+named, and the exit code is 77 if nothing could be tried."""
+import ctypes
+import errno
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+EPA2A, CONFIG = (os.path.realpath(arg) for arg in sys.argv[1:3])
+FEW = [CONFIG, "--set", "bench.iterations=20", "--set", "bench.warmup=2"]
+DOCUMENTS = ["--json", "--csv", "--html", "--junit", "--markdown", "--openmetrics", "--json-lines"]
+SYSTEM_CALLS = {"x86_64": {"arch": 0xC000003E, "fcntl": 72, "statx": 332, "faccessat2": 439},
+                "aarch64": {"arch": 0xC00000B7, "fcntl": 25, "statx": 291, "faccessat2": 439}}.get(platform.machine())
+skipped = []
+
+
+def run(*args, under=(), code=0, **how):
+    done = subprocess.run([*under, EPA2A, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False, **how)
+    assert done.returncode == code, f"{args} {under}: exit code {done.returncode}, not {code}: {done.stdout[-300:]}{done.stderr[-600:]}"
+    return done
+
+
+def expect_refused(done, words):
+    """Nothing has run, and one line says why."""
+    assert done.stdout == "" and words in done.stderr and done.stderr.count("\n") == 1, (done.stdout, done.stderr)
+
+
+def expect_only(*names):
+    assert sorted(os.listdir()) == sorted(names), (os.listdir(), names)
+
+
+def refuse_calls(*names, error, argument=None):
+    """Makes system calls of this process fail, those with that second argument or all, as seccomp of a container does."""
+    def code(op, k, then=0, other=0):
+        return struct.pack("=HBBI", op, then, other, k)
+    load, equal, end = 0x20, 0x15, 0x06
+    program = [code(load, 4), code(equal, SYSTEM_CALLS["arch"], 1), code(end, 0x7FFF0000)]
+    for name in names:
+        last = [code(end, 0x00050000 | error)]
+        if argument is not None:
+            last = [code(load, 24), code(equal, argument, 0, 1), *last]
+        program += [code(load, 0), code(equal, SYSTEM_CALLS[name], 0, len(last)), *last]
+    program.append(code(end, 0x7FFF0000))
+    text = ctypes.create_string_buffer(b"".join(program))
+    filter_of = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(text)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, ctypes.byref(filter_of), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def has_seccomp():
+    if SYSTEM_CALLS is None:
+        skipped.append("seccomp: the numbers of system calls are known for x86_64 and aarch64")
+    return SYSTEM_CALLS is not None
+
+
+def mounts():
+    """How to run a shell that can mount; None: it cannot."""
+    for how in (["unshare", "-m"], ["unshare", "-rm"]):
+        if shutil.which("unshare") and subprocess.run([*how, "sh", "-c", "mount -t tmpfs none /mnt"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return how
+    skipped.append("mount points: no mount namespaces")
+    return None
+
+
+# ---- promises ----
+
+def names_of_255_bytes_are_written():
+    for ending, options in (("", DOCUMENTS), (".txt", ["plot"])):
+        for option in options:
+            for n in (244, 255):
+                name = "n" * (n - len(ending)) + ending
+                if option == "plot":
+                    run("bench", *FEW, "--json", "../r.json", "--force", "--quiet")
+                    command = ["plot", "../r.json", "-o"] if shutil.which("gnuplot") else ["best", "../r.json", "--json"]
+                else:
+                    command = ["bench", *FEW, "--quiet", option]
+                run(*command, name)
+                assert os.path.getsize(name) > 0
+                run(*command, name, "--force")
+                expect_only(name)
+                os.remove(name)
+    for name in ("n" * 256, "n" * 300 + "/r.json", "r/" * 2100 + "r.json"):
+        for option in DOCUMENTS:
+            expect_refused(run("bench", *FEW, option, name, code=2), "name")
+            expect_refused(run("bench", *FEW, option, name, "--dry-run", code=2), "name")
+    expect_refused(run("bench", *FEW, "--out-dir", "n" * 256, code=2), "name")
+    expect_only()
+
+
+def mount_points_are_written_in_place():
+    how = mounts()
+    for option in DOCUMENTS if how else []:
+        for readonly in (False, True):
+            pathlib.Path("f").write_text("old")
+            mount = "mount --bind f f && " + ("mount -o remount,ro,bind f && " if readonly else "") + 'exec "$@"'
+            under = [*how, "sh", "-c", mount, "sh"]
+            if readonly:
+                expect_refused(run("bench", *FEW, option, "f", "--force", under=under, code=3), "Read-only file system")
+                expect_refused(run("bench", *FEW, option, "f", "--force", "--dry-run", under=under, code=3), "Read-only file system")
+                assert pathlib.Path("f").read_text() == "old"
+            else:
+                run("bench", *FEW, option, "f", "--force", under=under)
+                assert pathlib.Path("f").read_text() not in ("", "old")
+            expect_only("f")
+            os.remove("f")
+
+
+def files_in_a_folder_that_takes_none_are_written_in_place():
+    """docker run --read-only -v $PWD/f:/f"""
+    how = mounts()
+    if how is None:
+        return
+    os.mkdir("d")
+    pathlib.Path("f").write_text("old")
+    mount = 'mount -t tmpfs none d && touch d/f && mount --bind f d/f && mount -o remount,ro,bind d && exec "$@"'
+    under = [*how, "sh", "-c", mount, "sh"]
+    run("bench", *FEW, "--json", "d/f", "--force", under=under)
+    json.loads(pathlib.Path("f").read_text())
+    expect_refused(run("bench", *FEW, "--json", "d/new", under=under, code=3), "cannot write into the folder d: Read-only file system")
+
+
+def refused_system_calls_are_no_reason():
+    how = mounts()
+    if not has_seccomp():
+        return
+    for error in (errno.EPERM, errno.ENOSYS):
+        def old(error=error):
+            refuse_calls("faccessat2", "statx", error=error)
+        run("bench", *FEW, "--json", "r.json", preexec_fn=old)
+        run("bench", *FEW, "--json", "r.json", "--force", preexec_fn=old)
+        if how is not None and os.geteuid() == 0:
+            under = ["unshare", "-m", "sh", "-c", 'mount --bind r.json r.json && exec "$@"', "sh"]
+            run("bench", *FEW, "--json", "r.json", "--force", under=under, preexec_fn=old)
+        expect_only("r.json")
+        os.remove("r.json")
+
+
+def a_lost_race_leaves_one_file():
+    """A file that appears after the check stays, and the results of all runs are in one file beside it."""
+    options = ["--json", "--csv", "--markdown"]
+    with subprocess.Popen([EPA2A, "bench", "/dev/stdin", "--set", "repeat=4", "--set", "bench.iterations=20",
+                           *(word for option in options for word in (option, f"out{option}"))],
+                          stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        child.stdin.write("# a pipe holds less than these lines, and the program reads them after it has checked the outputs\n" * 3000)
+        child.stdin.flush()
+        for option in options:
+            pathlib.Path(f"out{option}").write_text("precious")
+        errors = child.communicate(pathlib.Path(CONFIG).read_text("utf-8"), timeout=120)[1]
+    assert child.returncode == 3, errors
+    assert all(pathlib.Path(f"out{option}").read_text() == "precious" for option in options)
+    saved = set(re.findall(r"the result is in (\S+)", errors))
+    expect_only(*(f"out{option}" for option in options), *saved)
+    texts = [pathlib.Path(name).read_text("utf-8") for name in sorted(saved)]
+    assert len(saved) == 3 and [len(json.loads(text)["results"]) for text in texts if text.startswith("{")] == [4], texts
+
+
+def signals_leave_no_temporary_file():
+    strace = shutil.which("strace")
+    if strace is None or subprocess.run([strace, "-qq", "-o", "/dev/null", "true"], check=False).returncode != 0:
+        skipped.append("signals: no strace")
+        return
+    run("bench", *FEW, "--json", "../r.json", "--force", "--quiet")
+    for name in ("HUP", "INT", "TERM"):
+        number = {"HUP": 1, "INT": 2, "TERM": 15}[name]
+        under = [strace, "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", f"inject=fsync:signal={name}:when=1"]
+        run("best", "../r.json", "--json", "b.json", under=under, code=-number)
+        json.loads(pathlib.Path("b.json").read_text("utf-8"))
+        expect_only("b.json")
+        os.remove("b.json")
+
+
+def descriptors_of_the_shell_are_written():
+    def shell(command, code=0):
+        done = subprocess.run(["sh", "-c", command, EPA2A, *FEW], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        assert done.returncode == code, (command, done.stderr)
+        return done.stderr
+    for path, to in (("/dev/stdout", ">f"), ("-", ">f"), ("/dev/fd/1", ">f"), ("/proc/self/fd/1", ">f"), ("/dev/stderr", "2>f"), ("/dev/fd/7", "7>f")):
+        shell(f'"$0" bench "$@" --quiet --json {path} --force {to}')
+        json.loads(pathlib.Path("f").read_text("utf-8"))
+    shell('{ echo first; "$0" bench "$@" --quiet --json /dev/stdout; } >f')
+    assert pathlib.Path("f").read_text("utf-8").startswith("first\n{")
+    assert "--json -" in shell('"$0" bench "$@" --json f --force >f', 2)
+    assert "descriptor 9" in shell('"$0" bench "$@" --json /dev/fd/9', 2)
+    assert "both standard output" in shell('"$0" bench "$@" --json - --csv /dev/stdout', 2)
+
+
+def a_folder_deeper_than_path_max_is_written():
+    top = os.open(".", os.O_RDONLY)
+    try:
+        for _ in range(25):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        run("bench", *FEW, "--json", "r.json", "--out-dir", "o")
+        run("best", "r.json", "--json", "b.json")
+        expect_only("b.json", "o", "r.json")
+    finally:
+        os.fchdir(top)
+        os.close(top)
+
+
+tried = 0
+for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, files_in_a_folder_that_takes_none_are_written_in_place,
+                refused_system_calls_are_no_reason, a_lost_race_leaves_one_file,
+                signals_leave_no_temporary_file, descriptors_of_the_shell_are_written, a_folder_deeper_than_path_max_is_written]:
+    with tempfile.TemporaryDirectory(prefix="epa2a-outputs-") as top_folder:
+        os.mkdir(f"{top_folder}/cwd")
+        os.chdir(f"{top_folder}/cwd")
+        promise()
+        os.chdir("/")
+    tried += 1
+    print(promise.__name__.replace("_", " "))
+print(*sorted(set(skipped)), sep="\n")
