@@ -370,9 +370,12 @@ enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *e
     if (fcntl(*fd, F_SETLK, &all) == 0)
         return EPA_OK;
     failed = errno;
-    if (failed != EACCES && failed != EAGAIN)
-        return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: the folder cannot be locked: %s", option,
-                        folder, strerror(failed));
+    if (failed != EACCES && failed != EAGAIN) { /* Lustre without -o flock, NFS without lockd */
+        text_warn("%s %s: this file system has no locks (%s): no other epa2a may write into the "
+                  "folder meanwhile",
+                  option, folder, strerror(failed));
+        return EPA_OK;
+    }
     all.l_pid = 0;
     (void)fcntl(*fd, F_GETLK, &all);
     return epa_fail(err, EPA_ERR_CONFIG,

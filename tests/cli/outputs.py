@@ -146,6 +146,17 @@ def refused_system_calls_are_no_reason():
         os.remove("r.json")
 
 
+def file_systems_without_locks_are_used():
+    if not has_seccomp():
+        return
+    for error in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+        def no_locks(error=error):
+            refuse_calls("fcntl", error=error, argument=6)  # F_SETLK
+        done = run("bench", *FEW, "--out-dir", "d", "--force", preexec_fn=no_locks)
+        assert "warning: --out-dir d: this file system has no locks" in done.stderr, done.stderr
+        done = run("bench", *FEW, "--out-dir", "d", "--resume", preexec_fn=no_locks)
+
+
 def a_lost_race_leaves_one_file():
     """A file that appears after the check stays, and the results of all runs are in one file beside it."""
     options = ["--json", "--csv", "--markdown"]
@@ -211,7 +222,7 @@ def a_folder_deeper_than_path_max_is_written():
 
 tried = 0
 for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, files_in_a_folder_that_takes_none_are_written_in_place,
-                refused_system_calls_are_no_reason, a_lost_race_leaves_one_file,
+                refused_system_calls_are_no_reason, file_systems_without_locks_are_used, a_lost_race_leaves_one_file,
                 signals_leave_no_temporary_file, descriptors_of_the_shell_are_written, a_folder_deeper_than_path_max_is_written]:
     with tempfile.TemporaryDirectory(prefix="epa2a-outputs-") as top_folder:
         os.mkdir(f"{top_folder}/cwd")
