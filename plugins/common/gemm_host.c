@@ -97,6 +97,7 @@ void gemm_tile_run(const struct gemm_weights *w, const struct gemm_tile *t, floa
         .c = scratch,
         .ldc = t->columns,
         .a_scale = t->a_scale,
+        .group = GEMM_K_UNIT,
         .a_scale_stride = groups,
         .b_scale = w->b_scale != NULL ? w->b_scale + (size_t)block * groups : NULL,
         .b_column = t->column % GEMM_K_UNIT,

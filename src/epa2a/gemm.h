@@ -10,8 +10,8 @@
  *   B panel    EPA_GEMM_COLS rows of weights; which order is the kernel set's own
  *
  * FP8: A holds the e4m3 codes as values of bfloat16, which is exact, with its scales apart;
- * B stays e4m3. For each 128 of k, the sum of products times (scale of A * scale of B) is
- * added to C.
+ * B stays e4m3. For each group of k, the sum of products times (scale of A * scale of B) is
+ * added to C. The last group is shorter where k is not a multiple of `group`.
  *
  *     const struct epa_gemm *g = epa_gemm_get(EPA_BF16, NULL);
  *     g->pack_b(weights, k, n, k, b);
@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-enum { EPA_GEMM_ROWS = 32, EPA_GEMM_COLS = 32 };
+enum { EPA_GEMM_ROWS = 32, EPA_GEMM_COLS = 32, EPA_GEMM_STEP = 32 };
 
 /* m rows by n columns, all of k. Anything may call it at the same time with other C. */
 struct epa_gemm_call {
@@ -40,15 +40,17 @@ struct epa_gemm_call {
     const void *b; /* panels from the first of the n columns on */
     uint32_t m;    /* any */
     uint32_t n;    /* a multiple of EPA_GEMM_COLS */
-    uint32_t k;    /* a multiple of 128 */
+    uint32_t k;    /* a multiple of EPA_GEMM_STEP */
     float *c;      /* [m][n], every ldc floats, 64-byte aligned; ldc a multiple of 16 */
     size_t ldc;
     /* FP8 only. */
-    const float *a_scale; /* [m][k / 128], every a_scale_stride floats */
+    uint32_t group;       /* of k that shares a scale of A: 64 or 128 */
+    const float *a_scale; /* [m][k / group, rounded up], every a_scale_stride floats */
     size_t a_scale_stride;
-    const float *b_scale; /* of the first of the n columns: [n / 128][k / 128] */
-    uint32_t b_column;    /* which of its 128 columns that is: a multiple of EPA_GEMM_COLS */
-    bool stream_c;        /* C goes past the caches: it is larger than they are */
+    /* Of the first of the n columns: [n / 128][k / 128], both rounded up. */
+    const float *b_scale;
+    uint32_t b_column; /* which of its 128 columns that is: a multiple of EPA_GEMM_COLS */
+    bool stream_c;     /* C goes past the caches: it is larger than they are */
     /* What the next call begins to read, fetched meanwhile; NULL: unknown. */
     const void *next_a, *next_b;
 };

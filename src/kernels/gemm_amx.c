@@ -4,8 +4,8 @@
  *
  *   BF16  for each 32 of k, ascending: even = fma(a[k], b[k], even) of the even k, ascending, from
  *         +0; odd in the same way; then c = c + (even + odd), from +0
- *   FP8   p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c), from
- *         +0, 128s ascending
+ *   FP8   p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c), from
+ *         +0, groups ascending
  *
  * The instruction takes denormals in A, B and sums for zeros, and makes a zero of each denormal it
  * would give. */
@@ -126,8 +126,10 @@ INLINED void sum_tiles(const struct gemm_tile *t, bool lower)
 /* The sums of the group at k, times their scales, into C. */
 static void add_scaled(const struct gemm_tile *t, uint32_t rows, uint32_t k, const float *sum)
 {
+    const float *a_scale = t->a_scale + k / t->group, b_scale = t->b_scale[k / GROUP];
+
     for (uint32_t i = 0; i < rows; i++, sum += EPA_GEMM_COLS) {
-        float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
+        float by = a_scale[i * t->a_scale_stride] * b_scale;
         float *c = t->c + (size_t)i * EPA_GEMM_COLS;
 
         for (uint32_t h = 0; h < EPA_GEMM_COLS; h += 16) {
@@ -144,17 +146,17 @@ static void add_scaled(const struct gemm_tile *t, uint32_t rows, uint32_t k, con
 INLINED void scale_tiles(const struct gemm_tile *t, uint32_t rows, bool lower)
 {
     float sum[2][EPA_GEMM_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
-    uint32_t k = 0;
+    uint32_t k = 0, turn = 0;
 
     stored(); /* decoded weights */
-    for (; k < t->k; k += GROUP) {
+    for (; k < t->k; k += t->group, turn ^= 1) {
         clear_tiles(lower);
-        add(t, k, k + GROUP, lower, true);
-        store_tiles(sum[k / GROUP % 2], lower);
+        add(t, k, gemm_group_end(t, k), lower, true);
+        store_tiles(sum[turn], lower);
         if (k > 0)
-            add_scaled(t, rows, k - GROUP, sum[(k / GROUP + 1) % 2]);
+            add_scaled(t, rows, k - t->group, sum[turn ^ 1]);
     }
-    add_scaled(t, rows, k - GROUP, sum[(k / GROUP + 1) % 2]);
+    add_scaled(t, rows, k - t->group, sum[turn ^ 1]);
 }
 
 /* Rows up to the next 16 are computed, too: A and the sums have room for whole panels. */

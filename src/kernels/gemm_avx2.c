@@ -160,11 +160,18 @@ INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uin
 INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
                        enum epa_dtype dtype)
 {
-    const uint32_t step = dtype == EPA_FP8_E4M3 ? GROUP : t->k;
+    const uint32_t step = dtype == EPA_FP8_E4M3 ? t->group : t->k;
 
     for (uint32_t k = 0; k < t->k; k += step) {
         const bool first = t->first && k == 0;
+        const float *a_scale = NULL;
+        float b_scale = 0;
         __m256 sum[TILE_ROWS][2];
+
+        if (dtype == EPA_FP8_E4M3) {
+            a_scale = t->a_scale + k / t->group;
+            b_scale = t->b_scale[k / GROUP];
+        }
 
 #pragma GCC unroll 5
         for (uint32_t i = 0; i < rows; i++) {
@@ -174,14 +181,13 @@ INLINED void tile_half(const struct gemm_tile *t, uint32_t half, uint32_t rows,
             sum[i][0] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c);
             sum[i][1] = zero ? _mm256_setzero_ps() : _mm256_load_ps(c + 8);
         }
-        add_half(t, half, k, step, rows, dtype, sum);
+        add_half(t, half, k, gemm_least(t->k - k, step), rows, dtype, sum);
 #pragma GCC unroll 5
         for (uint32_t i = 0; i < rows; i++) {
             float *c = t->c + (size_t)i * EPA_GEMM_COLS + (size_t)half * 16;
 
             if (dtype == EPA_FP8_E4M3) {
-                __m256 by = _mm256_set1_ps(t->a_scale[i * t->a_scale_stride + k / GROUP] *
-                                           t->b_scale[k / GROUP]);
+                __m256 by = _mm256_set1_ps(a_scale[i * t->a_scale_stride] * b_scale);
                 __m256 c0 = first ? _mm256_setzero_ps() : _mm256_load_ps(c);
                 __m256 c1 = first ? _mm256_setzero_ps() : _mm256_load_ps(c + 8);
 

@@ -2,12 +2,13 @@
  * that is widened in registers. Order of additions, for each element of C:
  *
  *   BF16, F16  from +0, k ascending: c = fma(a, b, c)
- *   FP8        p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c),
- *              from +0, 128s ascending */
+ *   FP8        p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c),
+ *              from +0, groups ascending */
 #include "kernels/gemm_avx512.h"
 #include "kernels/sets.h"
 
-/* 64 codes a step; scale[] has one for each group, a multiple of 32. */
+/* 64 codes a step, the last one 32 where k is no multiple of 64; scale[] has one for each group, a
+ * multiple of 32. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                       uint32_t row, bool f16)
 {
@@ -15,18 +16,22 @@ INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint
     char *to = (char *)a + epa_gemm_a_at(row, 0, k);
 
     for (uint32_t k0 = 0; k0 < k; k0 += 64, to += 2 * PANEL_STEP) {
+        const bool half = k - k0 < 64;
         __m512i x0, x1;
 
-        decode64(_mm512_permutexvar_epi64(order, _mm512_loadu_si512(q + k0)), &x0, &x1);
+        decode64(
+            _mm512_permutexvar_epi64(order, _mm512_maskz_loadu_epi64(half ? 0x0f : 0xff, q + k0)),
+            &x0, &x1);
         if (scale != NULL) {
             __m512 s0 = _mm512_set1_ps(scale[k0 / group]);
-            __m512 s1 = _mm512_set1_ps(scale[(k0 + 32) / group]);
+            __m512 s1 = _mm512_set1_ps(scale[(half ? k0 : k0 + 32) / group]);
 
             x0 = narrow_apart(times(widen_apart(x0), s0), f16);
             x1 = narrow_apart(times(widen_apart(x1), s1), f16);
         }
         _mm512_store_si512(to, x0);
-        _mm512_store_si512(to + PANEL_STEP, x1);
+        if (!half)
+            _mm512_store_si512(to + PANEL_STEP, x1);
     }
 }
 

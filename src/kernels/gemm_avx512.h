@@ -62,15 +62,16 @@ INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype d
 /* A tile of FP8: the sums of each group are scaled and added to C. */
 INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 {
-    for (uint32_t k = 0; k < t->k; k += GROUP) {
+    for (uint32_t k = 0; k < t->k; k += t->group) {
+        const float *a_scale = t->a_scale + k / t->group, b_scale = t->b_scale[k / GROUP];
         const bool first = t->first && k == 0;
         __m512 sum[TILE_ROWS][2];
 
         clear_sums(rows, sum);
-        add(t, k, k + GROUP, rows, EPA_FP8_E4M3, sum);
+        add(t, k, gemm_group_end(t, k), rows, EPA_FP8_E4M3, sum);
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < rows; i++) {
-            float by = t->a_scale[i * t->a_scale_stride + k / GROUP] * t->b_scale[k / GROUP];
+            float by = a_scale[i * t->a_scale_stride] * b_scale;
             float *c = t->c + (size_t)i * EPA_GEMM_COLS;
             __m512 c0 = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
             __m512 c1 = first ? _mm512_setzero_ps() : _mm512_load_ps(c + 16);

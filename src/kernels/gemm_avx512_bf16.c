@@ -6,8 +6,8 @@
  *
  *   BF16  from +0, pairs (k, k + 1) ascending: c = fma(a[k + 1], b[k + 1], c), then
  *         c = fma(a[k], b[k], c)
- *   FP8   p for each 128 of k in the same way; then c = fma(p, scale of A * scale of B, c), from
- *         +0, 128s ascending
+ *   FP8   p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c), from
+ *         +0, groups ascending
  *
  * The instruction takes denormals in A, B and sums for zeros of their sign, and makes a zero of
  * each denormal sum. */

@@ -18,7 +18,7 @@
 
 #include "kernels/sets.h"
 
-enum { GROUP = 128 }; /* of k that shares a scale */
+enum { GROUP = 128 }; /* of k that shares a scale of B */
 
 /* The slice of B that comes next, which tiles fetch into L2 or decode between their products: so
  * much for each 32 of k that they are done when it is needed, or, where that is quicker, the first
@@ -43,6 +43,7 @@ struct gemm_tile {
     /* FP8: of the first row, groups in sequence, and from row to row; of B. */
     const float *a_scale, *b_scale;
     size_t a_scale_stride;
+    uint32_t group; /* FP8: of k that shares a scale of A; divides GROUP */
 };
 
 struct gemm_method {
@@ -73,6 +74,12 @@ struct gemm_block {
     const float *wide;
     const char *next_a, *next_b; /* what is read after this block; NULL: unknown */
 };
+
+/* Where the group that begins at k ends: the last one of a tile may be shorter. */
+static inline uint32_t gemm_group_end(const struct gemm_tile *t, uint32_t k)
+{
+    return k + t->group < t->k ? k + t->group : t->k;
+}
 
 static inline uint32_t gemm_least(uint32_t a, uint32_t b)
 {
@@ -126,7 +133,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block, uint32_t n0, uint32_t at, uint32_t kb,
                             const void *b, struct gemm_ahead *ahead, float *sums)
 {
-    const uint32_t k0 = block->k0 + at, groups = g->k / GROUP;
+    const uint32_t k0 = block->k0 + at, groups = (g->k + GROUP - 1) / GROUP;
     const bool last = n0 + EPA_GEMM_COLS == g->n && at + kb == block->k;
     struct gemm_tile tile = {
         .b = b,
@@ -134,6 +141,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
         .ahead = ahead,
         .first = k0 == 0,
         .a_scale_stride = g->a_scale_stride,
+        .group = g->group,
     };
 
     if (m.dtype == EPA_FP8_E4M3)
@@ -151,7 +159,8 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
             uint32_t r1 = (some * (t + 1) + tiles - 1) / tiles, row = block->m0 + p + r0;
 
             tile.c = sums + (size_t)(p + r0) * EPA_GEMM_COLS;
-            tile.a_scale = g->a_scale + row * g->a_scale_stride + k0 / GROUP;
+            if (m.dtype == EPA_FP8_E4M3)
+                tile.a_scale = g->a_scale + row * g->a_scale_stride + k0 / g->group;
             if (m.widen != NULL) {
                 tile.a = (const char *)(block->wide + (size_t)p * block->k + (size_t)at * some +
                                         (size_t)r0 * 32);
@@ -228,7 +237,7 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
     else if (g->m <= m.tile_rows)
         longest = g->k;
     blocks = (g->k + longest - 1) / longest; /* as equal as can be */
-    longest = (g->k / GROUP + blocks - 1) / blocks * GROUP;
+    longest = ((g->k + GROUP - 1) / GROUP + blocks - 1) / blocks * GROUP;
     if (m.slice == 0)
         m.slice = longest;
     blocks = (g->m + m.rows - 1) / m.rows;

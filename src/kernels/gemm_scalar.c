@@ -3,30 +3,30 @@
  *   BF16, F16  from +0, k ascending: c = c + a * b, product and sum rounded. The product of two
  *              bf16 is exact unless it is below 2^-126 or overflows, that of two f16 always: so
  *              these are the bits of fused multiply-add, that is, of avx2 and avx512.
- *   FP8        p for each 128 of k in the same way (exact products, too); then
- *              c = fma(p, scale of A * scale of B, c), from +0, 128s ascending. */
+ *   FP8        p for each group of k in the same way (exact products, too); then
+ *              c = fma(p, scale of A * scale of B, c), from +0, groups ascending. */
 #include <math.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
-enum { SLICE = 128 }; /* of k, whose B is widened to float32 at a time */
+enum { SLICE = 128 }; /* of k, whose B is widened to float32 at a time, at most */
 
-INLINED void widen_slice(const void *b, enum epa_dtype dtype, float *out)
+INLINED void widen_slice(const void *b, uint32_t k, enum epa_dtype dtype, float *out)
 {
     const uint16_t *word = b;
     const uint8_t *code = b;
 
-    for (uint32_t i = 0; i < SLICE * EPA_GEMM_COLS; i++)
+    for (uint32_t i = 0; i < k * EPA_GEMM_COLS; i++)
         out[i] = dtype == EPA_FP8_E4M3 ? float_of_e4m3(code[i])
                                        : float_of_word(dtype == EPA_F16, word[i]);
 }
 
-/* One row by 32 columns, 128 of k. */
-INLINED void multiply_row(const char *a, const float *b, bool f16, float *restrict sum)
+/* One row by 32 columns. */
+INLINED void multiply_row(const char *a, const float *b, uint32_t k, bool f16, float *restrict sum)
 {
-    for (uint32_t k0 = 0; k0 < SLICE; k0 += 32, a += (size_t)EPA_GEMM_ROWS * 64) {
+    for (uint32_t k0 = 0; k0 < k; k0 += 32, a += (size_t)EPA_GEMM_ROWS * 64) {
         uint16_t word[32];
 
         memcpy(word, a, sizeof(word));
@@ -41,29 +41,32 @@ INLINED void multiply_row(const char *a, const float *b, bool f16, float *restri
 
 INLINED void multiply(const struct epa_gemm_call *g, enum epa_dtype dtype)
 {
-    const size_t element = dtype == EPA_FP8_E4M3 ? 1 : 2;
+    const bool fp8 = dtype == EPA_FP8_E4M3;
+    const size_t element = fp8 ? 1 : 2, groups = (g->k + 127) / 128;
+    const uint32_t slice = fp8 ? g->group : SLICE;
     float b[SLICE * EPA_GEMM_COLS], sum[EPA_GEMM_COLS];
 
     for (uint32_t n0 = 0; g->m > 0 && n0 < g->n; n0 += EPA_GEMM_COLS) {
         const char *panel = (const char *)g->b + (size_t)n0 * g->k * element;
 
-        for (uint32_t k0 = 0; k0 < g->k; k0 += SLICE) {
-            size_t block = (size_t)(g->b_column + n0) / 128 * (g->k / 128) + k0 / 128;
+        for (uint32_t k0 = 0; k0 < g->k; k0 += slice) {
+            size_t block = (size_t)(g->b_column + n0) / 128 * groups + k0 / 128;
+            uint32_t k = g->k - k0 < slice ? g->k - k0 : slice;
 
-            widen_slice(panel + (size_t)k0 * EPA_GEMM_COLS * element, dtype, b);
+            widen_slice(panel + (size_t)k0 * EPA_GEMM_COLS * element, k, dtype, b);
             for (uint32_t i = 0; i < g->m; i++) {
                 float *c = g->c + i * g->ldc + n0;
                 const char *a = (const char *)g->a + epa_gemm_a_at(i, k0, g->k);
 
                 if (k0 == 0)
                     memset(c, 0, sizeof(sum));
-                if (dtype == EPA_FP8_E4M3)
+                if (fp8)
                     memset(sum, 0, sizeof(sum));
                 else
                     memcpy(sum, c, sizeof(sum));
-                multiply_row(a, b, dtype == EPA_F16, sum);
-                if (dtype == EPA_FP8_E4M3) {
-                    float s = g->a_scale[i * g->a_scale_stride + k0 / 128] * g->b_scale[block];
+                multiply_row(a, b, k, dtype == EPA_F16, sum);
+                if (fp8) {
+                    float s = g->a_scale[i * g->a_scale_stride + k0 / slice] * g->b_scale[block];
 
                     for (uint32_t x = 0; x < EPA_GEMM_COLS; x++)
                         sum[x] = fmaf(sum[x], s, c[x]);

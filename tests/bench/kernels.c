@@ -173,7 +173,8 @@ static void run_gemm(struct work *w, const struct row *row, uint32_t turn)
                                                 .c = w->c,
                                                 .ldc = s->n,
                                                 .a_scale = w->scale,
-                                                .a_scale_stride = s->k / 128,
+                                                .group = 128,
+                                                .a_scale_stride = (s->k + 127) / 128,
                                                 .b_scale = w->b_scale});
 }
 
@@ -208,8 +209,8 @@ static void matrix_table(struct shape s)
         .q = pages((size_t)s.m * s.k),
         .a = pages(epa_gemm_a_bytes(s.m, s.k)),
         .c = pages((size_t)s.m * s.n * sizeof(float)),
-        .scale = pages((size_t)s.m * s.k / 128 * sizeof(float)),
-        .b_scale = pages(((size_t)s.n + 127) / 128 * (s.k / 128) * sizeof(float)),
+        .scale = pages((size_t)s.m * ((s.k + 127) / 128) * sizeof(float)),
+        .b_scale = pages(((size_t)s.n + 127) / 128 * ((s.k + 127) / 128) * sizeof(float)),
     };
     uint16_t *words = pages((size_t)s.n * s.k * 2);
     uint32_t rows = add_peer(&w, row, words);
@@ -258,11 +259,11 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "matrices") == 0) {
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
             matrix_table(shapes[i]);
-    } else if (argc > 4 && v[0] > 0 && v[1] > 0 && v[1] % 32 == 0 && v[2] > 0 && v[2] % 128 == 0 &&
+    } else if (argc > 4 && v[0] > 0 && v[1] > 0 && v[1] % 32 == 0 && v[2] > 0 && v[2] % 32 == 0 &&
                v[3] > 0 && v[3] <= MOST_WEIGHTS) {
         matrix_table((struct shape){v[0], v[1], v[2], v[3]});
     } else {
-        fprintf(stderr, "bench-kernels matrices [M N K [WEIGHTS]]: N in 32s, K in 128s\n");
+        fprintf(stderr, "bench-kernels matrices [M N K [WEIGHTS]]: N and K in 32s\n");
         return 2;
     }
     return 0;

@@ -5,7 +5,7 @@
 
 #include "epa2a/gemm.h"
 
-enum { SCALE_STRIDE = 3 }; /* of the rows of A, more than k / 128 */
+enum { SCALE_STRIDE = 3 }; /* of the rows of A, more than their groups */
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
 static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
@@ -120,7 +120,7 @@ static struct product *product_create(const struct epa_gemm *set, uint32_t m, ui
                                       uint32_t k, uint32_t kind, uint64_t seed)
 {
     struct product *p = calloc(1, sizeof(*p));
-    uint32_t column = m % 4 * EPA_GEMM_COLS;
+    uint32_t column = m % 4 * EPA_GEMM_COLS, groups;
 
     assert_non_null(p);
     p->set = set;
@@ -135,10 +135,13 @@ static struct product *product_create(const struct epa_gemm *set, uint32_t m, ui
     p->call.next_a = m % 4 < 2 ? p->call.a : NULL;
     p->call.next_b = m % 4 < 2 ? p->call.b : NULL;
     if (set->dtype == EPA_FP8_E4M3) {
-        p->call.a_scale_stride = k / 128 + SCALE_STRIDE;
-        p->call.a_scale = random_scales((m - 1) * p->call.a_scale_stride + k / 128, &seed);
+        p->call.group = (m + k / 32) % 2 == 0 ? 128 : 64;
+        groups = (k + p->call.group - 1) / p->call.group;
+        p->call.a_scale_stride = groups + SCALE_STRIDE;
+        p->call.a_scale = random_scales((m - 1) * p->call.a_scale_stride + groups, &seed);
         p->call.b_column = column;
-        p->call.b_scale = random_scales((size_t)((column + n + 127) / 128) * (k / 128), &seed);
+        p->call.b_scale =
+            random_scales((size_t)((column + n + 127) / 128) * ((k + 127) / 128), &seed);
     }
     return p;
 }
@@ -214,21 +217,21 @@ static float (*order_of(const char *isa))(const float *, const float *, uint32_t
 
 static void reference(const struct product *p)
 {
-    const uint32_t k = p->call.k, groups = k / 128;
+    const uint32_t k = p->call.k, blocks = (k + 127) / 128, group = p->call.group;
     float (*sum)(const float *, const float *, uint32_t, float) = order_of(p->set->isa);
 
     for (uint32_t i = 0; i < p->call.m; i++) {
         for (uint32_t j = 0; j < p->call.n; j++) {
             const float *a = p->a + (size_t)i * k, *b = p->b + (size_t)j * k;
             const float *sa = p->call.a_scale + i * p->call.a_scale_stride;
-            const float *sb = p->call.b_scale + (size_t)(p->call.b_column + j) / 128 * groups;
+            const float *sb = p->call.b_scale + (size_t)(p->call.b_column + j) / 128 * blocks;
             float c = 0.0f;
 
             if (p->set->dtype != EPA_FP8_E4M3)
                 c = sum(a, b, k, c);
-            for (uint32_t g = 0; p->set->dtype == EPA_FP8_E4M3 && g < groups; g++)
-                c = fmaf(sum(a + (size_t)g * 128, b + (size_t)g * 128, 128, 0.0f), sa[g] * sb[g],
-                         c);
+            for (uint32_t h = 0; p->set->dtype == EPA_FP8_E4M3 && h < k; h += group)
+                c = fmaf(sum(a + h, b + h, k - h < group ? k - h : group, 0.0f),
+                         sa[h / group] * sb[h / 128], c);
             p->want[(size_t)i * p->call.n + j] = c;
         }
     }
@@ -255,11 +258,12 @@ static void hold(const struct product *p)
 static const struct {
     uint32_t m, n, k;
 } shapes[] = {
-    {1, 32, 128},  {2, 64, 256},   {3, 32, 1024},  {5, 96, 384},   {6, 32, 128},
-    {8, 128, 256}, {11, 32, 256},  {12, 32, 384},  {13, 64, 128},  {16, 32, 640},
-    {17, 96, 256}, {23, 32, 128},  {24, 32, 128},  {28, 32, 128},  {31, 64, 512},
-    {32, 32, 896}, {33, 160, 128}, {50, 32, 128},  {64, 32, 640},  {65, 32, 384},
-    {97, 32, 256}, {129, 32, 256}, {525, 32, 128}, {14, 32, 2304}, {33, 64, 2176},
+    {1, 32, 128},   {2, 64, 256},  {3, 32, 1024}, {5, 96, 384},   {6, 32, 128},   {8, 128, 256},
+    {11, 32, 256},  {12, 32, 384}, {13, 64, 128}, {16, 32, 640},  {17, 96, 256},  {23, 32, 128},
+    {24, 32, 128},  {28, 32, 128}, {31, 64, 512}, {32, 32, 896},  {33, 160, 128}, {50, 32, 128},
+    {64, 32, 640},  {65, 32, 384}, {97, 32, 256}, {129, 32, 256}, {525, 32, 128}, {14, 32, 2304},
+    {33, 64, 2176}, {1, 32, 32},   {4, 64, 96},   {13, 32, 160},  {32, 96, 288},  {35, 32, 64},
+    {6, 32, 2080},  {80, 64, 192}, {3, 32, 2880}, {257, 32, 544},
 };
 
 static const struct epa_gemm *nth_set(size_t i)
@@ -334,6 +338,8 @@ TEST(rows_of_fp8_are_packed_as_the_products_rounded_to_the_type)
         for (size_t g = 0; set != NULL && g < LENGTH(groups); g++) {
             hold_fp8_row(set, 512, groups[g], 0);
             hold_fp8_row(set, 256, groups[g], 37);
+            if (groups[g] <= 32)
+                hold_fp8_row(set, 288, groups[g], 5);
         }
         if (set != NULL) /* no rows, no work: no array is touched */
             set->multiply(&(struct epa_gemm_call){.m = 0, .n = 64, .k = 256, .ldc = 64});

@@ -192,6 +192,7 @@ static void multiply_up(const struct fused_host *h, const struct fused_block *b,
 
     if (l->weights == EPA_FP8_E4M3) {
         call.a_scale = panel_scale_of(h, slot);
+        call.group = 128;
         call.a_scale_stride = groups;
         call.b_scale =
             h->mlp.up_scale + ((size_t)b->expert * (l->up_rows / 128) + column / 128) * groups;
@@ -349,6 +350,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
 
         if (l->weights == EPA_FP8_E4M3) {
             call.a_scale = h->inter_scale + (size_t)place * l->block_rows * groups;
+            call.group = 128;
             call.a_scale_stride = groups;
             call.b_scale =
                 h->mlp.down_scale + ((size_t)b->expert * (l->hidden / 128) + n / 128) * groups;

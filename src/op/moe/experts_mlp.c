@@ -330,6 +330,7 @@ static void multiply(struct mlp_experts *x, uint32_t worker, const struct segmen
         .ldc = up ? UP_COLUMNS : DOWN_COLUMNS};
 
     if (w->mlp.dtype == EPA_FP8_E4M3) {
+        call.group = BLOCK;
         call.a_scale = a_scale + at * (k / BLOCK);
         call.a_scale_stride = k / BLOCK;
         call.b_scale = b_scale + first / BLOCK * (k / BLOCK);
