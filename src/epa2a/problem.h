@@ -46,21 +46,23 @@ enum epa_activation {
  *              dtype). Sums of exact products in float32, in any order. a in float32,
  *              rounded to dtype. y is rounded to dtype, or stays float32 where
  *              epa_moe_footprint.output_dtype is EPA_F32.
- *   FP8        x quantised by groups of 128 channels, by dispatch or here. For each 128
- *              channels p = the sum of products q * w, in float32; the sum over groups of
- *              p * (scale of x * scale of the block), in float32, in any order. a is
- *              quantised from float32, scales as for x. y as above.
+ *   FP8        x quantised by groups of epa_moe.fp8_group_size channels (64 or 128, a divisor of
+ *              hidden), by dispatch or here. For each group p = the sum of products q * w, in
+ *              float32; the sum over groups of p * (scale of x * scale of the block), in
+ *              float32, in any order. a is quantised from float32 by groups of
+ *              epa_mlp.fp8_group_size channels. y as above.
  * A nearest-even rounding each. (The fused kernel of DeepGEMM and the Triton one do the same,
  * but for the place where the routing weight is applied: here that is the combine.) */
 struct epa_mlp {
-    uint32_t ffn;            /* a multiple of 128, as hidden is then; 0: experts are synthetic */
+    uint32_t ffn;            /* a multiple of 32, as hidden is then; 0: experts are synthetic */
     int activation;          /* enum epa_activation */
     int dtype;               /* of weights: epa_moe.dtype, or EPA_FP8_E4M3 */
-    uint32_t fp8_group_size; /* FP8: channels of `a` that share a scale, 128 or 64 */
+    uint32_t fp8_group_size; /* FP8: channels of `a` that share a scale, 128 or 64; divides ffn */
     const void *up;          /* [L][up_rows][hidden]; SwiGLU: ffn gate rows, then ffn up rows */
     const void *down;        /* [L][hidden][ffn] */
-    /* FP8: a scale for each 128 x 128 block: [L][up_rows / 128][hidden / 128],
-     * [L][hidden / 128][ffn / 128]. */
+    /* FP8: a scale for each 128 x 128 block, [L][up_blocks][blocks of hidden] and
+     * [L][blocks of hidden][blocks of ffn]. The last block of hidden or ffn may be smaller. Blocks
+     * of gate rows end with the gate rows: block 0 of the up rows begins at row ffn. */
     const float *up_scale, *down_scale;
 };
 
@@ -68,6 +70,18 @@ struct epa_mlp {
 static inline uint32_t epa_mlp_up_rows(const struct epa_mlp *m)
 {
     return m->activation == EPA_ACTIVATION_SWIGLU ? 2 * m->ffn : m->ffn;
+}
+
+/* Blocks of 128 channels or rows, of which the last one may be smaller. */
+static inline uint32_t epa_mlp_blocks(uint32_t n)
+{
+    return (n + 127) / 128;
+}
+
+/* Blocks of rows of W_up. Blocks of gate rows come first. */
+static inline uint32_t epa_mlp_up_blocks(const struct epa_mlp *m)
+{
+    return (m->activation == EPA_ACTIVATION_SWIGLU ? 2 : 1) * epa_mlp_blocks(m->ffn);
 }
 
 /* Mixture of experts: dispatch sends each token to its topk experts, combine returns the

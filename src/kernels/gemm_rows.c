@@ -75,16 +75,16 @@ static inline uint16_t *panel_at(const struct gemm_tile_out *t, uint32_t row, ui
     return (uint16_t *)(void *)((char *)t->to + epa_gemm_a_at(t->row + row, column, columns));
 }
 
-/* A group: its place is where its first channel would be with 128 channels to each. */
+/* A group. */
 static inline void write_codes(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
                                const float *restrict a, uint32_t group)
 {
-    uint32_t nth = (t->k0 + column) / group, groups = t->k / group;
+    uint32_t at = t->k0 + column;
     float scale = scale_of(a, group);
 
-    t->scale[(size_t)(t->row + row) * groups + nth] = scale;
+    t->scale[(size_t)(t->row + row) * (t->k / group) + at / group] = scale;
     for (uint32_t j = 0; j < group; j += STEP) {
-        uint16_t *restrict to = panel_at(t, row, nth * GROUP + j, groups * GROUP);
+        uint16_t *restrict to = panel_at(t, row, at + j, t->k);
 
         for (uint32_t i = 0; i < STEP; i++)
             to[i] = code_of(a[j + i] / scale);
@@ -92,9 +92,9 @@ static inline void write_codes(const struct gemm_tile_out *t, uint32_t row, uint
 }
 
 static inline void write_words(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
-                               const float *restrict a)
+                               const float *restrict a, uint32_t n)
 {
-    for (uint32_t j = 0; j < GROUP; j += STEP) {
+    for (uint32_t j = 0; j < n; j += STEP) {
         uint16_t *restrict to =
             t->plain ? (uint16_t *)t->to + (size_t)(t->row + row) * t->k + t->k0 + column + j
                      : panel_at(t, row, t->k0 + column + j, t->k);
@@ -109,50 +109,70 @@ static inline void write_words(const struct gemm_tile_out *t, uint32_t row, uint
     }
 }
 
-static void activate(const struct gemm_tile_out *t)
+/* Up to GROUP columns. */
+INLINED void activate_columns(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
+                              uint32_t n)
 {
+    size_t at = row * t->ld + column;
     float a[GROUP];
 
-    for (uint32_t row = 0; row < t->m; row++) {
-        for (uint32_t column = 0; column < t->n; column += GROUP) {
-            size_t at = row * t->ld + column;
+    activated(t->gate + at, t->up == NULL ? NULL : t->up + at, n, a);
+    if (t->weights != EPA_FP8_E4M3)
+        write_words(t, row, column, a, n);
+    else if (t->group == GROUP)
+        write_codes(t, row, column, a, GROUP);
+    else
+        for (uint32_t i = 0; i < n; i += GROUP / 2)
+            write_codes(t, row, column + i, a + i, GROUP / 2);
+}
 
-            activated(t->gate + at, t->up == NULL ? NULL : t->up + at, GROUP, a);
-            if (t->weights != EPA_FP8_E4M3)
-                write_words(t, row, column, a);
-            else if (t->group == GROUP)
-                write_codes(t, row, column, a, GROUP);
-            for (uint32_t g = 0; t->weights == EPA_FP8_E4M3 && t->group != GROUP && g < 2; g++)
-                write_codes(t, row, column + g * GROUP / 2, a + g * GROUP / 2, GROUP / 2);
-        }
+/* Loops of GROUP columns have a constant length, which compilers turn into better vectors. */
+static void activate(const struct gemm_tile_out *t)
+{
+    for (uint32_t row = 0; row < t->m; row++) {
+        uint32_t column = 0;
+
+        for (; column + GROUP <= t->n; column += GROUP)
+            activate_columns(t, row, column, GROUP);
+        if (column < t->n)
+            activate_columns(t, row, column, t->n - column);
+    }
+}
+
+/* Up to GROUP channels from h on. */
+INLINED void sum_channels(const float *const *row, const float *weight, uint32_t rows, uint32_t h,
+                          uint32_t n, bool more, enum epa_dtype dtype, uint16_t *restrict to)
+{
+    float acc[GROUP] = {0};
+
+    for (uint32_t i = 0; i < rows; i++) {
+        const float *restrict from = row[i] + h;
+        float w = weight[i];
+
+        /* Rows are short for what hardware fetches by itself. */
+        for (uint32_t j = 0; more && j < GROUP; j += LINE)
+            __builtin_prefetch(from + GROUP + j);
+        for (uint32_t j = 0; j < n; j++)
+            acc[j] = fmaf(w, from[j], acc[j]);
+    }
+    if (dtype == EPA_F16) {
+        for (uint32_t j = 0; j < n; j++)
+            to[j] = f16_of_float(acc[j]);
+    } else {
+        for (uint32_t j = 0; j < n; j++)
+            to[j] = bf16_of_float(acc[j]);
     }
 }
 
 static void sum(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
                 enum epa_dtype dtype, uint16_t *restrict out)
 {
-    for (uint32_t h = 0; h < hidden; h += GROUP) {
-        uint16_t *restrict to = out + h; /* out[h + j] might wrap: no vectors */
-        float acc[GROUP] = {0};
+    uint32_t h = 0;
 
-        for (uint32_t i = 0; i < n; i++) {
-            const float *restrict from = row[i] + h;
-            float w = weight[i];
-
-            /* Rows are short for what hardware fetches by itself. */
-            for (uint32_t j = GROUP; h + GROUP < hidden && j < 2 * GROUP; j += LINE)
-                __builtin_prefetch(from + j);
-            for (uint32_t j = 0; j < GROUP; j++)
-                acc[j] = fmaf(w, from[j], acc[j]);
-        }
-        if (dtype == EPA_F16) {
-            for (uint32_t j = 0; j < GROUP; j++)
-                to[j] = f16_of_float(acc[j]);
-        } else {
-            for (uint32_t j = 0; j < GROUP; j++)
-                to[j] = bf16_of_float(acc[j]);
-        }
-    }
+    for (; h + GROUP <= hidden; h += GROUP)
+        sum_channels(row, weight, n, h, GROUP, h + GROUP < hidden, dtype, out + h);
+    if (h < hidden)
+        sum_channels(row, weight, n, h, hidden - h, false, dtype, out + h);
 }
 
 const struct gemm_rows GEMM_ROWS = {.activate = activate, .sum = sum};

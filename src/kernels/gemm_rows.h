@@ -7,25 +7,24 @@
 
 #include "epa2a/gemm.h"
 
-/* The columns k0 to k0 + n - 1 of the intermediate of m rows; n and k0 are multiples of 128. */
+/* The columns k0 to k0 + n - 1 of the intermediate of m rows. k0 is a multiple of 128, n one of 32,
+ * or in FP8 of `group`. */
 struct gemm_tile_out {
     const float *gate, *up; /* [m][n], every ld floats; up NULL: the activation is `none` */
     size_t ld;
     uint32_t m, n, k, k0;
     uint32_t row;                  /* of `to`: the first of them */
     enum epa_dtype weights, dtype; /* dtype: of `to`, unless weights are FP8 */
-    /* FP8: channels of a scale, 128 or 64. Kernels know groups of 128, so each 64 are followed by
-     * 64 zeros, which stay as they are: `to` has 2 k columns then. */
-    uint32_t group;
-    bool plain;   /* `to` is [m][k], and no panels; not of FP8 */
-    void *to;     /* A panels (epa2a/gemm.h) */
-    float *scale; /* FP8: [m][k / group] */
+    uint32_t group;                /* FP8: channels of a scale, 128 or 64 */
+    bool plain;                    /* `to` is [m][k], and no panels; not of FP8 */
+    void *to;                      /* A panels (epa2a/gemm.h) */
+    float *scale;                  /* FP8: [m][k / group] */
 };
 
 struct gemm_rows {
     void (*activate)(const struct gemm_tile_out *);
     /* out[h] = dtype(sum), as `reduce` of epa2a/quant.h, of rows of float32. hidden is a multiple
-     * of 128. */
+     * of 32. */
     void (*sum)(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
                 enum epa_dtype dtype, uint16_t *out);
 };

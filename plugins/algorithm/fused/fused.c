@@ -132,30 +132,6 @@ static const struct epa_option options[] = {
 
 /* ---- shapes ---- */
 
-static enum epa_status check_mlp(const struct epa_moe *m, const struct fused_config *c,
-                                 struct epa_error *err)
-{
-    const struct epa_mlp *mlp = &m->mlp;
-
-    if (m->hidden % 128 != 0 || mlp->ffn % 128 != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused needs moe.hidden (%u) and expert.ffn (%u) to be multiples of 128",
-                        m->hidden, mlp->ffn);
-    if (mlp->dtype != EPA_FP8_E4M3)
-        return EPA_OK;
-    if (mlp->fp8_group_size != 128)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on hosts quantises the intermediate in groups of 128 channels, "
-                        "not %u",
-                        mlp->fp8_group_size);
-    if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != 128)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused multiplies by FP8 weights the rows that dispatch quantised, which "
-                        "needs moe.fp8_group_size (%u) to be 128; or set dispatch_dtype: native",
-                        m->fp8_group_size);
-    return EPA_OK;
-}
-
 static enum epa_status check_rows(const struct epa_moe *m, const struct epa_world *world,
                                   struct epa_error *err)
 {
@@ -266,6 +242,7 @@ static enum epa_status fused_layout_make(const struct epa_moe *m, const struct e
         .ffn = m->mlp.ffn,
         .up_rows = epa_mlp_up_rows(&m->mlp),
         .group = m->fp8_group_size,
+        .inter_group = m->mlp.fp8_group_size,
         .dtype = (enum epa_dtype)m->dtype,
         .weights = (enum epa_dtype)m->mlp.dtype,
         .fp8 = c->dispatch_dtype == ALGO_DTYPE_FP8,
@@ -277,12 +254,14 @@ static enum epa_status fused_layout_make(const struct epa_moe *m, const struct e
     uint64_t signals;
 
     if (status == EPA_OK)
-        status = check_mlp(m, c, err);
-    if (status == EPA_OK)
         status = check_rows(m, world, err);
     if (status != EPA_OK)
         return status;
     l.local = l.experts / l.size;
+    if (l.weights == EPA_FP8_E4M3) {
+        l.row_groups = l.hidden / l.group;
+        l.inter_groups = l.ffn / l.inter_group;
+    }
     count_rows(m, c, &l);
     place_regions(&l);
     signals = l.puts ? l.size * (1 + (uint64_t)l.units + l.chunks) : 0;

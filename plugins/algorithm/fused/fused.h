@@ -55,7 +55,9 @@ struct fused_choice {
  * order of (rank, row). A chunk is `chunk` rows with consecutive numbers: what one task sends, and
  * what one flag or put covers. */
 struct fused_layout {
-    uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows, group;
+    uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
+    uint32_t group, inter_group; /* FP8: channels of a scale, of a row and of the intermediate */
+    uint32_t row_groups, inter_groups; /* FP8 weights: scales of a row, of an intermediate */
     enum epa_dtype dtype;   /* of tokens and outputs on their way back: EPA_BF16 or EPA_F16 */
     enum epa_dtype weights; /* of weights: dtype, or EPA_FP8_E4M3 */
     bool fp8, dedup, padded, gather, puts;

@@ -415,7 +415,7 @@ static void choose_splits(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
     uint32_t enough = 4 * h->gemm_workers, n = h->c.column_splits;
-    uint32_t most = (l->hidden < l->ffn ? l->hidden : l->ffn) / FUSED_TILE;
+    uint32_t most = fused_tiles(l->hidden < l->ffn ? l->hidden : l->ffn);
 
     if (n == 0)
         n = h->gemm_workers == 1 || h->n_blocks == 0 || h->n_blocks >= enough

@@ -63,24 +63,23 @@ static void pack_block(const struct fused_host *h, const struct fused_block *b, 
                        float *scale, uint8_t *q)
 {
     const struct fused_layout *l = &h->l;
-    uint32_t groups = l->hidden / 128;
 
     for (uint32_t i = 0; i < b->rows; i++) {
         const char *row = row_at(h, h->entry_row[b->first + i]);
         const float *row_scale = (const float *)(const void *)(row + l->scales_at);
-        float *to = scale + (size_t)i * groups;
+        float *to = scale + (size_t)i * l->row_groups;
 
         if (l->weights != EPA_FP8_E4M3 && !l->fp8) {
             h->gemm->pack_a(row, l->hidden, panel, i);
         } else if (l->weights != EPA_FP8_E4M3) {
             h->gemm->pack_a_fp8((const uint8_t *)row, row_scale, l->group, l->hidden, panel, i);
         } else if (l->fp8) {
-            memcpy(to, row_scale, groups * sizeof(*to));
-            h->gemm->pack_a_fp8((const uint8_t *)row, to, 128, l->hidden, panel, i);
+            memcpy(to, row_scale, l->row_groups * sizeof(*to));
+            h->gemm->pack_a_fp8((const uint8_t *)row, to, l->group, l->hidden, panel, i);
         } else {
-            h->a.kernels->quantise((const uint16_t *)(const void *)row, l->hidden, 128, NULL, q,
-                                   to);
-            h->gemm->pack_a_fp8(q, to, 128, l->hidden, panel, i);
+            h->a.kernels->quantise((const uint16_t *)(const void *)row, l->hidden, l->group, NULL,
+                                   q, to);
+            h->gemm->pack_a_fp8(q, to, l->group, l->hidden, panel, i);
         }
     }
 }
@@ -98,7 +97,7 @@ static char *panel_of(const struct fused_host *h, uint32_t slot)
 
 static float *panel_scale_of(const struct fused_host *h, uint32_t slot)
 {
-    return h->panel_scale + (size_t)slot * h->l.block_rows * (h->l.hidden / 128);
+    return h->panel_scale + (size_t)slot * h->l.block_rows * h->l.row_groups;
 }
 
 /* A place of a ring is free once all parts of the block that had it are done. */
@@ -156,7 +155,15 @@ static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block
 /* The columns of a part: from the first tile of it to that of the next. */
 static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint32_t part)
 {
-    return (uint32_t)((uint64_t)(columns / FUSED_TILE) * part / h->splits) * FUSED_TILE;
+    uint64_t first = (uint64_t)fused_tiles(columns) * part / h->splits * FUSED_TILE;
+
+    return first < columns ? (uint32_t)first : columns;
+}
+
+/* Columns of the tile that begins at `first`, up to `end`. */
+static uint32_t tile_columns(uint32_t first, uint32_t end)
+{
+    return end - first < FUSED_TILE ? end - first : FUSED_TILE;
 }
 
 /* The packed weights of an expert from a column on. */
@@ -172,17 +179,20 @@ static const char *down_weights(const struct fused_host *h, uint32_t expert, uin
            epa_gemm_b_bytes(h->l.weights, column, h->l.ffn);
 }
 
-/* next_a, next_b: what the worker multiplies after that. */
+/* Multiplies n columns of a projection from `column` on. Projection 1 is the up rows behind gate
+ * rows. next_a, next_b: operands of the worker's next product. */
 static void multiply_up(const struct fused_host *h, const struct fused_block *b, uint32_t slot,
-                        uint32_t column, float *c, const char *next_a, const char *next_b)
+                        uint32_t projection, uint32_t column, uint32_t n, float *c,
+                        const char *next_a, const char *next_b)
 {
     const struct fused_layout *l = &h->l;
-    size_t groups = l->hidden / 128;
+    size_t block = (size_t)b->expert * epa_mlp_up_blocks(&h->mlp) +
+                   projection * epa_mlp_blocks(l->ffn) + column / FUSED_TILE;
     struct epa_gemm_call call = {
         .a = panel_of(h, slot),
-        .b = up_weights(h, b->expert, column),
+        .b = up_weights(h, b->expert, projection * l->ffn + column),
         .m = b->rows,
-        .n = FUSED_TILE,
+        .n = n,
         .k = l->hidden,
         .c = c,
         .ldc = FUSED_TILE,
@@ -191,11 +201,10 @@ static void multiply_up(const struct fused_host *h, const struct fused_block *b,
     };
 
     if (l->weights == EPA_FP8_E4M3) {
+        call.group = l->group;
         call.a_scale = panel_scale_of(h, slot);
-        call.group = 128;
-        call.a_scale_stride = groups;
-        call.b_scale =
-            h->mlp.up_scale + ((size_t)b->expert * (l->up_rows / 128) + column / 128) * groups;
+        call.a_scale_stride = l->row_groups;
+        call.b_scale = h->mlp.up_scale + block * epa_mlp_blocks(l->hidden);
     }
     h->gemm->multiply(&call);
 }
@@ -216,6 +225,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
     if (slot == ALGO_NONE)
         return;
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
+        uint32_t columns = tile_columns(n, end);
         /* One worker goes on with the down-projection; where there are more it is a guess. */
         const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
         const char *next_a = n + FUSED_TILE < end ? panel : inter;
@@ -227,20 +237,20 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
             .up = gated ? up : NULL,
             .ld = FUSED_TILE,
             .m = b->rows,
-            .n = FUSED_TILE,
+            .n = columns,
             .k = l->ffn,
             .k0 = n,
             .weights = l->weights,
             .dtype = l->dtype,
-            .group = 128,
+            .group = l->inter_group,
             .to = h->inter + place * h->inter_bytes,
-            .scale = h->inter_scale + (size_t)place * l->block_rows * (l->ffn / 128),
+            .scale = h->inter_scale + (size_t)place * l->block_rows * l->inter_groups,
         };
 
-        multiply_up(h, b, slot, n, gate, gated ? panel : next_a,
+        multiply_up(h, b, slot, 0, n, columns, gate, gated ? panel : next_a,
                     gated ? up_weights(h, b->expert, l->ffn + n) : next_b);
         if (gated)
-            multiply_up(h, b, slot, l->ffn + n, up, next_a, next_b);
+            multiply_up(h, b, slot, 1, n, columns, up, next_a, next_b);
         h->rows->activate(&tile);
         fused_poll(h, worker);
     }
@@ -323,7 +333,6 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
     const struct fused_block *b = &h->block[block];
     uint32_t first = first_column(h, l->hidden, part), end = first_column(h, l->hidden, part + 1);
     uint32_t place = block % h->inter_ring, next = block + 1 < h->n_blocks ? block + 1 : 0;
-    size_t groups = l->ffn / 128;
     const struct fused_wait why = {.what = "the up-projection of block",
                                    .peer = ALGO_NONE,
                                    .first = block,
@@ -337,7 +346,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
             .a = h->inter + place * h->inter_bytes,
             .b = down_weights(h, b->expert, n),
             .m = b->rows,
-            .n = FUSED_TILE,
+            .n = tile_columns(n, end),
             .k = l->ffn,
             .c = h->slot + (size_t)b->first * l->hidden + n,
             .ldc = l->hidden,
@@ -349,11 +358,12 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
         };
 
         if (l->weights == EPA_FP8_E4M3) {
-            call.a_scale = h->inter_scale + (size_t)place * l->block_rows * groups;
-            call.group = 128;
-            call.a_scale_stride = groups;
-            call.b_scale =
-                h->mlp.down_scale + ((size_t)b->expert * (l->hidden / 128) + n / 128) * groups;
+            call.a_scale = h->inter_scale + (size_t)place * l->block_rows * l->inter_groups;
+            call.group = l->inter_group;
+            call.a_scale_stride = l->inter_groups;
+            call.b_scale = h->mlp.down_scale +
+                           ((size_t)b->expert * epa_mlp_blocks(l->hidden) + n / FUSED_TILE) *
+                               epa_mlp_blocks(l->ffn);
         }
         h->gemm->multiply(&call);
         fused_poll(h, worker);
@@ -448,10 +458,12 @@ void fused_make_gemms(struct fused_host *h)
     h->panel = fused_alloc(h, panels * h->panel_bytes);
     h->inter = fused_alloc(h, h->inter_ring * h->inter_bytes);
     h->slot = fused_alloc(h, l->entries * l->hidden * sizeof(float));
-    h->panel_scale =
-        fused_alloc_list(h, (size_t)panels * l->block_rows * (l->hidden / 128), sizeof(float));
-    h->inter_scale =
-        fused_alloc_list(h, (size_t)h->inter_ring * l->block_rows * (l->ffn / 128), sizeof(float));
+    if (l->weights == EPA_FP8_E4M3) {
+        h->panel_scale =
+            fused_alloc_list(h, (size_t)panels * l->block_rows * l->row_groups, sizeof(float));
+        h->inter_scale = fused_alloc_list(
+            h, (size_t)h->inter_ring * l->block_rows * l->inter_groups, sizeof(float));
+    }
     h->held = fused_alloc_list(h, h->a.workers, sizeof(*h->held));
     h->tile = fused_alloc_list(h, h->a.workers, h->tile_bytes);
 }

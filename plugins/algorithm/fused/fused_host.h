@@ -16,7 +16,7 @@
 #include "kernels/gemm_rows.h"
 #include "../../common/algo_host.h"
 
-enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache */
+enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache, at most */
 enum { FUSED_CACHED = 32 << 20 };   /* bytes of slots that a sum finds in caches */
 enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
 
@@ -158,6 +158,12 @@ static inline uint64_t at_set(const struct fused_host *h, uint64_t at, uint64_t 
 static inline bool fused_near(const struct fused_host *h, uint32_t rank)
 {
     return algo_reachable(&h->a, rank);
+}
+
+/* Tiles of so many columns, of which the last one may be narrower. */
+static inline uint32_t fused_tiles(uint32_t columns)
+{
+    return (columns + FUSED_TILE - 1) / FUSED_TILE;
 }
 
 /* ---- headers ---- */

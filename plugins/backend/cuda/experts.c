@@ -223,6 +223,23 @@ static enum epa_status check_device(struct cuda *c, uint32_t experts)
     return status;
 }
 
+static enum epa_status check_shape(struct cuda *c, const struct epa_moe *m)
+{
+    const struct epa_mlp *mlp = &m->mlp;
+
+    if (m->hidden % GEMM_BOX != 0 || mlp->ffn % GEMM_BOX != 0)
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: kernels of real experts take moe.hidden (%u) and expert.ffn (%u) in "
+                        "multiples of %d",
+                        m->hidden, mlp->ffn, GEMM_BOX);
+    if (mlp->dtype == EPA_FP8_E4M3 && m->fp8_group_size != GEMM_FP8_GROUP)
+        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
+                        "cuda: kernels of real experts read an FP8 scale for each %d channels of a "
+                        "row; set moe.fp8_group_size (%u) to that",
+                        GEMM_FP8_GROUP, m->fp8_group_size);
+    return EPA_OK;
+}
+
 enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_experts_params *p,
                                     struct epa_experts **out, struct epa_error *err)
 {
@@ -248,6 +265,8 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
     status = cuda_enter_eager(c, "experts_create");
     if (status == EPA_OK && x->factor == NULL)
         status = check_device(c, p->experts);
+    if (status == EPA_OK && x->factor == NULL)
+        status = check_shape(c, &x->moe);
     if (status == EPA_OK)
         status = make(x);
     if (status != EPA_OK) {

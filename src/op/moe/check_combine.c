@@ -50,6 +50,7 @@ void check_combine_lay_out(const struct experiment *x, struct check *c)
     size_t n = block_tokens(x), hidden = x->moe.hidden;
     uint32_t ends = x->expert.kind == EXPERT_MLP ? 2 : 1;
     struct pool *p = &c->pool;
+    struct weights w;
 
     c->sent = pool_alloc(p, hidden, sizeof(*c->sent));
     c->sent_q = pool_alloc(p, hidden, sizeof(*c->sent_q));
@@ -66,10 +67,11 @@ void check_combine_lay_out(const struct experiment *x, struct check *c)
     }
     if (ends == 1)
         return;
+    weights_init(x, &w);
     c->block_tokens = (uint32_t)n;
     c->token = pool_alloc(p, n, sizeof(*c->token));
     c->block_x = pool_alloc(p, n * hidden, sizeof(*c->block_x));
-    c->block_scale = pool_alloc(p, n * hidden / WEIGHTS_BLOCK, sizeof(*c->block_scale));
+    c->block_scale = pool_alloc(p, n * (hidden / w.x_group), sizeof(*c->block_scale));
     c->row = pool_alloc(p, n, sizeof(*c->row));
 }
 
@@ -111,17 +113,16 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
                        float *scale)
 {
     const struct check *c = op->check;
-    uint32_t hidden = op->r.x->moe.hidden;
+    uint32_t hidden = op->r.x->moe.hidden, group = op->weights.x_group;
     bool f16 = is_f16(op), quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
     check_load_row(op, op->r.world.rank, iteration, token);
     for (uint32_t h = 0; op->weights.mlp.dtype != EPA_FP8_E4M3 && h < hidden; h++)
         x[h] = rounded(f16, c->value[h]);
-    for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += WEIGHTS_BLOCK) {
-        scale[g / WEIGHTS_BLOCK] = quantised
-                                       ? c->scale[g / WEIGHTS_BLOCK]
-                                       : e4m3_group_of(f16, c->x + g, WEIGHTS_BLOCK, c->sent_q);
-        for (uint32_t i = 0; i < WEIGHTS_BLOCK; i++)
+    for (uint32_t g = 0; op->weights.mlp.dtype == EPA_FP8_E4M3 && g < hidden; g += group) {
+        scale[g / group] =
+            quantised ? c->scale[g / group] : e4m3_group_of(f16, c->x + g, group, c->sent_q);
+        for (uint32_t i = 0; i < group; i++)
             x[g + i] = c->decode[quantised ? c->q[g + i] : c->sent_q[i]];
     }
 }
@@ -130,7 +131,8 @@ static void load_token(struct op_moe *op, uint64_t iteration, uint32_t token, fl
 static void work_out(struct op_moe *op, uint64_t iteration, uint32_t n)
 {
     struct check *c = op->check;
-    size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk, groups = hidden / WEIGHTS_BLOCK;
+    size_t hidden = op->r.x->moe.hidden, topk = op->r.x->moe.topk,
+           groups = hidden / op->weights.x_group;
     bool fp8 = op->weights.mlp.dtype == EPA_FP8_E4M3;
 
     for (uint32_t i = 0; i < n; i++)

@@ -145,10 +145,10 @@ enum {
 
 uint64_t op_moe_weights_stage_bytes(const struct weights *w)
 {
-    return STAGE_BYTES + (uint64_t)BLOCK * (w->hidden + w->mlp.ffn) * 2;
+    return STAGE_BYTES + (uint64_t)(BLOCK + 1) * (w->hidden + w->mlp.ffn) * 2;
 }
 
-/* A step over blocks of 128 rows of all local experts' matrices. */
+/* A step over the blocks of rows of all local experts' matrices. */
 struct making {
     const struct op_moe *op;
     struct mlp_weights to;
@@ -156,33 +156,32 @@ struct making {
     bool failed, refused; /* no memory; the library did not pack */
 };
 
-static uint64_t blocks_of(const struct weights *w, enum weights_matrix m)
-{
-    return weights_rows(w, m) / BLOCK;
-}
-
-/* 128 rows with their scales; `padded`: 64 channels, 64 zeros, and so on. */
+/* The rows of a block with their scales. */
 static void make_block(const struct op_moe *op, uint32_t e, enum weights_matrix m, uint32_t block,
-                       uint32_t columns, char *rows, float *scale)
+                       char *rows, float *scale)
 {
     const struct weights *w = &op->weights;
-    uint32_t expert = op->r.world.rank * op->local_experts + e, n = weights_columns(w, m);
-    bool padded = columns != n;
+    uint32_t expert = op->r.world.rank * op->local_experts + e;
+    struct weights_block b = weights_block(w, m, block);
 
-    for (uint32_t i = 0; i < BLOCK; i++) {
-        char *row = rows + (size_t)i * columns * weights_element(w);
+    for (uint32_t i = 0; i < b.rows; i++)
+        weights_row(w, expert, m, b.first + i,
+                    rows + (size_t)i * weights_columns(w, m) * weights_element(w));
+    if (w->mlp.dtype == EPA_FP8_E4M3)
+        weights_scales(w, expert, m, block, scale);
+}
 
-        weights_row(w, expert, m, block * BLOCK + i, row);
-        for (uint32_t k = n; padded && k > 0; k -= BLOCK / 2) {
-            memmove(row + 2 * (k - BLOCK / 2), row + k - BLOCK / 2, BLOCK / 2);
-            memset(row + 2 * (k - BLOCK / 2) + BLOCK / 2, 0, BLOCK / 2);
-        }
-    }
-    if (w->mlp.dtype != EPA_FP8_E4M3)
-        return;
-    weights_scales(w, expert, m, block, scale);
-    for (uint32_t g = columns / BLOCK; padded && g-- > 0;)
-        scale[g] = scale[g / 2];
+/* Packs a block by the library; `rows` has room for WEIGHTS_BLOCK rows. */
+static enum epa_status pack_by_library(const struct making *k, uint32_t worker,
+                                       enum weights_matrix m, uint32_t rows, char *room,
+                                       uint64_t nth)
+{
+    size_t row = (size_t)weights_columns(&k->op->weights, m) * weights_element(&k->op->weights);
+    char *to = m == WEIGHTS_UP ? k->to.up : k->to.down;
+
+    memset(room + rows * row, 0, (BLOCK - rows) * row);
+    return onednn_pack(k->to.library, worker, m, room,
+                       to + nth * onednn_packed_bytes(k->to.library, m));
 }
 
 static void make_some(void *arg, uint32_t worker, uint32_t workers)
@@ -190,14 +189,13 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
     struct making *k = arg;
     const struct op_moe *op = k->op;
     const struct weights *w = &op->weights;
-    uint64_t up = blocks_of(w, WEIGHTS_UP), each = up + blocks_of(w, WEIGHTS_DOWN);
+    uint64_t up = weights_blocks(w, WEIGHTS_UP), each = up + weights_blocks(w, WEIGHTS_DOWN);
     uint64_t all = each * op->local_experts, i;
-    uint32_t columns[] = {w->hidden, k->to.gemm != NULL ? k->to.down_columns : w->mlp.ffn};
     char *room = NULL;
 
     (void)workers;
     if (k->to.gemm != NULL) {
-        size_t most = columns[0] > columns[1] ? columns[0] : columns[1];
+        size_t most = w->hidden > w->mlp.ffn ? w->hidden : w->mlp.ffn;
 
         room = aligned_alloc(LINE, BLOCK * most * 2);
         if (room == NULL) {
@@ -208,20 +206,21 @@ static void make_some(void *arg, uint32_t worker, uint32_t workers)
     /* Relaxed: who takes which block is all that hangs on it. */
     while ((i = __atomic_fetch_add(&k->next, 1, __ATOMIC_RELAXED)) < all) {
         enum weights_matrix m = i % each < up ? WEIGHTS_UP : WEIGHTS_DOWN;
-        uint32_t e = (uint32_t)(i / each),
+        uint32_t e = (uint32_t)(i / each), columns = weights_columns(w, m),
                  block = (uint32_t)(i % each - (m == WEIGHTS_UP ? 0 : up));
-        uint64_t nth = e * blocks_of(w, m) + block; /* of this matrix, experts ascending */
+        uint64_t nth = e * weights_blocks(w, m) + block; /* of this matrix, experts ascending */
+        struct weights_block b = weights_block(w, m, block);
         char *to = m == WEIGHTS_UP ? k->to.up : k->to.down;
         float *scale = m == WEIGHTS_UP ? k->to.up_scale : k->to.down_scale;
 
-        to += nth * BLOCK * columns[m] * weights_element(w);
-        make_block(op, e, m, block, columns[m], room != NULL ? room : to,
-                   scale != NULL ? scale + nth * (columns[m] / BLOCK) : NULL);
+        to += ((uint64_t)e * weights_rows(w, m) + b.first) * columns * weights_element(w);
+        make_block(op, e, m, block, room != NULL ? room : to,
+                   scale != NULL ? scale + nth * weights_scales_of_row(w, m) : NULL);
         if (k->to.library != NULL) {
-            if (onednn_pack(k->to.library, worker, m, room, to) != EPA_OK)
+            if (pack_by_library(k, worker, m, b.rows, room, nth) != EPA_OK)
                 __atomic_store_n(&k->refused, true, __ATOMIC_RELAXED);
         } else if (room != NULL) {
-            k->to.gemm->pack_b(room, columns[m], BLOCK, columns[m], to);
+            k->to.gemm->pack_b(room, columns, b.rows, columns, to);
         }
     }
     free(room);
@@ -249,22 +248,25 @@ static enum epa_status write_matrix(struct op_moe *op, enum weights_matrix m, ch
                                     char *room, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
-    uint32_t columns = weights_columns(w, m);
-    size_t block = (size_t)BLOCK * columns * weights_element(w);
-    uint64_t n = STAGE_BYTES / (block + columns) > 0 ? STAGE_BYTES / (block + columns) : 1;
-    uint64_t all = blocks_of(w, m) * op->local_experts;
-    size_t line = columns / BLOCK * sizeof(float);
+    size_t row = (size_t)weights_columns(w, m) * weights_element(w), block = BLOCK * row;
+    size_t groups = weights_scales_of_row(w, m), line = groups * sizeof(float);
+    uint64_t n = STAGE_BYTES / (block + line) > 0 ? STAGE_BYTES / (block + line) : 1;
+    uint64_t all = (uint64_t)weights_blocks(w, m) * op->local_experts;
     float *scales = (float *)(void *)(room + n * block);
     enum epa_status status = EPA_OK;
 
     for (uint64_t done = 0; done < all && status == EPA_OK; done += n) {
-        uint64_t take = all - done < n ? all - done : n;
+        uint64_t take = all - done < n ? all - done : n, bytes = 0;
 
-        for (uint64_t i = 0; i < take; i++)
-            make_block(op, (uint32_t)((done + i) / blocks_of(w, m)), m,
-                       (uint32_t)((done + i) % blocks_of(w, m)), columns, room + i * block,
-                       scales + i * (columns / BLOCK));
-        status = op->r.backend->ops->write(op->r.backend, to + done * block, room, take * block);
+        for (uint64_t i = 0; i < take; i++) {
+            uint32_t nth = (uint32_t)((done + i) % weights_blocks(w, m));
+
+            make_block(op, (uint32_t)((done + i) / weights_blocks(w, m)), m, nth, room + bytes,
+                       scales + i * groups);
+            bytes += weights_block(w, m, nth).rows * row;
+        }
+        status = op->r.backend->ops->write(op->r.backend, to, room, bytes);
+        to += bytes;
         if (status == EPA_OK && scale != NULL)
             status =
                 op->r.backend->ops->write(op->r.backend, scale + done * line, scales, take * line);
@@ -276,14 +278,18 @@ enum epa_status op_moe_weights_place(struct op_moe *op, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
     bool fp8 = w->mlp.dtype == EPA_FP8_E4M3;
-    uint64_t up = (uint64_t)op->local_experts * epa_mlp_up_rows(&w->mlp) * w->hidden;
-    uint64_t down = (uint64_t)op->local_experts * w->hidden * w->mlp.ffn, e = weights_element(w);
     const char *const what[] = {"W_up", "W_down", "scales of W_up", "scales of W_down"};
-    uint64_t bytes[] = {up * e, down * e, up / (BLOCK * BLOCK) * 4, down / (BLOCK * BLOCK) * 4};
+    uint64_t bytes[4];
     void **at = op->mlp_memory;
     enum epa_status status = EPA_OK;
     char *room;
 
+    for (enum weights_matrix m = WEIGHTS_UP; m < WEIGHTS_MATRICES; m++) {
+        bytes[m] = (uint64_t)op->local_experts * weights_rows(w, m) * weights_columns(w, m) *
+                   weights_element(w);
+        bytes[WEIGHTS_MATRICES + m] = (uint64_t)op->local_experts * weights_blocks(w, m) *
+                                      weights_scales_of_row(w, m) * sizeof(float);
+    }
     for (uint32_t i = 0; i < (fp8 ? 4 : 2) && status == EPA_OK; i++)
         status = op_alloc(op->r.backend, what[i], bytes[i], &at[i], err);
     if (status != EPA_OK)

@@ -9,10 +9,7 @@
  *             oneDNN reads rows one after the other
  *   up        columns of the intermediate: both projections, activation, rounding
  *   down      columns of the outputs
- *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it
- *
- * FP8 with 64 channels to a scale: kernels know groups of 128, so each 64 channels are
- * followed by 64 zeros. */
+ *   reduce    layout rank: the weighted sum of a row's experts, as experts.c does it */
 #include "op/moe/moe.h"
 
 #include <stdlib.h>
@@ -51,7 +48,7 @@ struct mlp_experts {
     /* A batch; `rows` is a multiple of a panel's. */
     uint64_t rows;
     void *a, *mid;              /* panels of rows, and of the intermediate */
-    float *a_scale, *mid_scale; /* [rows][columns / 128] */
+    float *a_scale, *mid_scale; /* FP8: [rows][groups of hidden, of ffn] */
     struct segment *segment;    /* [local experts + rows / panel] */
     uint32_t n_segments;
     float *c;                 /* [workers][TASK_ROWS][UP_COLUMNS * 2] */
@@ -70,17 +67,10 @@ struct mlp_experts {
 
 /* ---- memory of the host's experts ---- */
 
-static uint32_t down_columns(const struct weights *w)
-{
-    bool padded = w->mlp.dtype == EPA_FP8_E4M3 && w->mlp.fp8_group_size != BLOCK;
-
-    return padded ? 2 * w->mlp.ffn : w->mlp.ffn;
-}
-
 /* Rows of a batch: no more than there can be, with a panel's rest for each expert. */
 static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t experts)
 {
-    uint64_t row = ((uint64_t)w->hidden + down_columns(w)) * 2, n = BATCH_BYTES / row;
+    uint64_t row = ((uint64_t)w->hidden + w->mlp.ffn) * 2, n = BATCH_BYTES / row;
     uint64_t most = entries + (uint64_t)experts * EPA_GEMM_ROWS;
 
     n = n < most ? n : most;
@@ -88,35 +78,48 @@ static uint64_t batch_rows(const struct weights *w, uint64_t entries, uint32_t e
     return n < TASK_ROWS ? TASK_ROWS : n;
 }
 
-/* Weights, and a batch with what so many workers need. */
-static void lay_out(const struct weights *w, uint64_t entries, uint32_t local, uint32_t workers,
-                    struct mlp_experts *x)
-{
-    uint32_t columns = down_columns(w);
-    size_t up = (size_t)epa_mlp_up_rows(&w->mlp) * w->hidden, down = (size_t)w->hidden * columns;
-    struct pool *p = &x->pool;
-
-    x->workers = workers;
-    x->rows = batch_rows(w, entries, local);
-    x->w.down_columns = columns;
-    x->w.up = pool_alloc(p, local * up, weights_element(w));
-    x->w.down = pool_alloc(p, local * down, weights_element(w));
-    x->a = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden), 1);
-    x->mid = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, columns), 1);
-    x->segment = pool_alloc(p, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
-    x->c = pool_alloc(p, (size_t)workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
-    if (w->mlp.dtype != EPA_FP8_E4M3)
-        return;
-    x->w.up_scale = pool_alloc(p, local * up / BLOCK / BLOCK, sizeof(float));
-    x->w.down_scale = pool_alloc(p, local * down / BLOCK / BLOCK, sizeof(float));
-    x->a_scale = pool_alloc(p, x->rows * w->hidden / BLOCK, sizeof(float));
-    x->mid_scale = pool_alloc(p, x->rows * columns / BLOCK, sizeof(float));
-}
-
 /* Whether the options ask for it; auto means our own kernels, which no shape was slower with. */
 static bool is_by_library(const struct experiment *x)
 {
     return x->expert.library == EXPERT_LIBRARY_ONEDNN;
+}
+
+/* Room for a block that the library packed: it pads columns to as many as its instructions take. */
+static size_t library_block_bytes(const struct weights *w, enum weights_matrix m)
+{
+    enum { PADDED_TO = 64 };
+
+    return (size_t)BLOCK * ((weights_columns(w, m) + PADDED_TO - 1) / PADDED_TO * PADDED_TO) *
+           sizeof(uint16_t);
+}
+
+/* Weights, and a batch with what so many workers need. */
+static void lay_out(const struct weights *w, uint64_t entries, uint32_t local, uint32_t workers,
+                    bool by_library, struct mlp_experts *x)
+{
+    struct pool *p = &x->pool;
+    size_t bytes[WEIGHTS_MATRICES], scales[WEIGHTS_MATRICES];
+
+    for (enum weights_matrix m = WEIGHTS_UP; m < WEIGHTS_MATRICES; m++) {
+        bytes[m] = (size_t)weights_rows(w, m) * weights_columns(w, m) * weights_element(w);
+        scales[m] = (size_t)weights_blocks(w, m) * weights_scales_of_row(w, m);
+        if (by_library)
+            bytes[m] = weights_blocks(w, m) * library_block_bytes(w, m);
+    }
+    x->workers = workers;
+    x->rows = batch_rows(w, entries, local);
+    x->w.up = pool_alloc(p, local * bytes[WEIGHTS_UP], 1);
+    x->w.down = pool_alloc(p, local * bytes[WEIGHTS_DOWN], 1);
+    x->a = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden), 1);
+    x->mid = pool_alloc(p, epa_gemm_a_bytes((uint32_t)x->rows, w->mlp.ffn), 1);
+    x->segment = pool_alloc(p, local + x->rows / EPA_GEMM_ROWS + 1, sizeof(*x->segment));
+    x->c = pool_alloc(p, (size_t)workers * TASK_ROWS * UP_COLUMNS * 2, sizeof(float));
+    if (w->mlp.dtype != EPA_FP8_E4M3)
+        return;
+    x->w.up_scale = pool_alloc(p, local * scales[WEIGHTS_UP], sizeof(float));
+    x->w.down_scale = pool_alloc(p, local * scales[WEIGHTS_DOWN], sizeof(float));
+    x->a_scale = pool_alloc(p, x->rows * (w->hidden / w->x_group), sizeof(float));
+    x->mid_scale = pool_alloc(p, x->rows * (w->mlp.ffn / w->mlp.fp8_group_size), sizeof(float));
 }
 
 static void count_workers(void *arg, uint32_t worker, uint32_t workers)
@@ -128,7 +131,7 @@ static void count_workers(void *arg, uint32_t worker, uint32_t workers)
 static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
 {
     const struct weights *w = &op->weights;
-    uint32_t columns = down_columns(w), workers = 1;
+    uint32_t workers = 1;
     struct mlp_experts *x = memory_alloc(1, sizeof(*x));
 
     op->experts = x;
@@ -140,28 +143,28 @@ static enum epa_status host_create(struct op_moe *op, struct epa_error *err)
     if (is_by_library(op->r.x)) {
         const struct onednn_product product[] = {
             [WEIGHTS_UP] = {ONEDNN_COLUMNS, w->hidden, UP_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP, true},
-            [WEIGHTS_DOWN] = {ONEDNN_COLUMNS, columns, DOWN_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP,
+            [WEIGHTS_DOWN] = {ONEDNN_COLUMNS, w->mlp.ffn, DOWN_COLUMNS, ONEDNN_ROWS, ONEDNN_STEP,
                               true}};
         enum epa_status status = onednn_create(product, 2, workers, &x->w.library, err);
 
         for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
-            if (onednn_packed_bytes(x->w.library, i) != (size_t)product[i].k * ONEDNN_COLUMNS * 2)
+            if (onednn_packed_bytes(x->w.library, i) > library_block_bytes(w, i))
                 status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                                   "expert.library: onednn: %s packs weights to more bytes",
                                   onednn_name(x->w.library));
         if (status != EPA_OK)
             return status;
     }
-    lay_out(w, op->footprint.recv_entries, op->local_experts, workers, x);
+    lay_out(w, op->footprint.recv_entries, op->local_experts, workers, is_by_library(op->r.x), x);
     if (x->pool.failed)
         return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' weights: %llu bytes",
                         (unsigned long long)x->pool.bytes);
     /* Rows that pad a panel are anything finite; zeros, once. */
     memset(x->a, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->hidden));
-    memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, columns));
+    memset(x->mid, 0, epa_gemm_a_bytes((uint32_t)x->rows, w->mlp.ffn));
     if (x->a_scale != NULL) {
-        memset(x->a_scale, 0, x->rows * w->hidden / BLOCK * sizeof(float));
-        memset(x->mid_scale, 0, x->rows * columns / BLOCK * sizeof(float));
+        memset(x->a_scale, 0, x->rows * (w->hidden / w->x_group) * sizeof(float));
+        memset(x->mid_scale, 0, x->rows * (w->mlp.ffn / w->mlp.fp8_group_size) * sizeof(float));
     }
     return op_moe_weights_make(op, &x->w, err);
 }
@@ -249,7 +252,7 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     const struct op_moe *op = x->op;
     const void *row = v->rows.data + here * m->recv_stride;
     const void *scale = v->rows.scale + here * m->scale_stride;
-    uint32_t hidden = m->hidden, groups = hidden / BLOCK;
+    uint32_t hidden = m->hidden, group = op->weights.x_group, groups = hidden / group;
     bool quantised = op->footprint.recv_dtype == EPA_FP8_E4M3;
 
     if (op->weights.mlp.dtype != EPA_FP8_E4M3) {
@@ -266,7 +269,7 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
     }
     if (quantised) {
         memcpy(x->a_scale + at * groups, scale, groups * sizeof(float));
-        x->w.gemm->pack_a_fp8(row, NULL, BLOCK, hidden, x->a, (uint32_t)at);
+        x->w.gemm->pack_a_fp8(row, NULL, group, hidden, x->a, (uint32_t)at);
         return;
     }
     for (uint32_t g = 0; g < groups; g++) {
@@ -274,12 +277,12 @@ static void gather_row(struct mlp_experts *x, uint64_t here, uint64_t at)
         uint8_t q[BLOCK];
         uint16_t codes[BLOCK];
 
-        x->kernels->quantise((const uint16_t *)row + g * BLOCK, BLOCK, BLOCK, NULL, q,
+        x->kernels->quantise((const uint16_t *)row + g * group, group, group, NULL, q,
                              x->a_scale + at * groups + g);
-        for (uint32_t i = 0; i < BLOCK; i++)
+        for (uint32_t i = 0; i < group; i++)
             codes[i] = bf16_of_float(float_of_e4m3(q[i]));
-        for (uint32_t i = 0; i < BLOCK; i += 32)
-            memcpy((char *)x->a + epa_gemm_a_at((uint32_t)at, g * BLOCK + i, hidden), codes + i,
+        for (uint32_t i = 0; i < group; i += EPA_GEMM_STEP)
+            memcpy((char *)x->a + epa_gemm_a_at((uint32_t)at, g * group + i, hidden), codes + i,
                    64);
     }
 }
@@ -300,24 +303,29 @@ static void gather_panel(struct mlp_experts *x, uint64_t task, uint32_t worker)
         gather_row(x, op_moe_row_ref(x->view, s->expert, s->first + i).here, s->at + i);
 }
 
-/* The same by the library, whose weights are packed in blocks. */
-static void multiply_by_library(struct mlp_experts *x, uint32_t worker, bool up, const void *a,
-                                uint32_t m, const char *b, uint32_t n, uint32_t k, float *c)
+/* The same by the library, whose weights are packed in blocks: block `block` on of all experts. C
+ * has room for whole blocks. */
+static void multiply_by_library(struct mlp_experts *x, uint32_t worker, enum weights_matrix matrix,
+                                const void *a, uint32_t m, uint64_t block, uint32_t n, float *c)
 {
-    for (uint32_t i = 0; i < n; i += ONEDNN_COLUMNS)
-        if (onednn_multiply(x->w.library, worker, up ? WEIGHTS_UP : WEIGHTS_DOWN, a, m,
-                            b + (size_t)i * k * sizeof(uint16_t), c + i) != EPA_OK)
+    size_t bytes = onednn_packed_bytes(x->w.library, matrix);
+    const char *b = (const char *)(matrix == WEIGHTS_UP ? x->w.up : x->w.down) + block * bytes;
+
+    for (uint32_t i = 0; i < n; i += ONEDNN_COLUMNS, b += bytes)
+        if (onednn_multiply(x->w.library, worker, matrix, a, m, b, c + i) != EPA_OK)
             __atomic_store_n(&x->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* C of columns n0 to n0 + n - 1 of a packed matrix with `rows` rows for each expert. */
+/* C of columns n0 to n0 + n - 1 of an expert's packed matrix. n0 is the first column of a block. */
 static void multiply(struct mlp_experts *x, uint32_t worker, const struct segment *s, uint32_t row,
                      uint32_t m, bool up, uint32_t n0, uint32_t n, float *c)
 {
     const struct weights *w = &x->op->weights;
-    uint32_t k = up ? w->hidden : x->w.down_columns,
-             rows = weights_rows(w, up ? WEIGHTS_UP : WEIGHTS_DOWN);
-    size_t at = (size_t)s->at + row, first = (size_t)s->expert * rows + n0;
+    enum weights_matrix matrix = up ? WEIGHTS_UP : WEIGHTS_DOWN;
+    uint32_t k = weights_columns(w, matrix), projection = up ? w->mlp.ffn : w->hidden;
+    size_t at = (size_t)s->at + row, first = (size_t)s->expert * weights_rows(w, matrix) + n0;
+    uint64_t block = (uint64_t)s->expert * weights_blocks(w, matrix) +
+                     n0 / projection * epa_mlp_blocks(projection) + n0 % projection / BLOCK;
     const float *a_scale = up ? x->a_scale : x->mid_scale;
     const float *b_scale = up ? x->w.up_scale : x->w.down_scale;
     struct epa_gemm_call call = {
@@ -330,14 +338,13 @@ static void multiply(struct mlp_experts *x, uint32_t worker, const struct segmen
         .ldc = up ? UP_COLUMNS : DOWN_COLUMNS};
 
     if (w->mlp.dtype == EPA_FP8_E4M3) {
-        call.group = BLOCK;
-        call.a_scale = a_scale + at * (k / BLOCK);
-        call.a_scale_stride = k / BLOCK;
-        call.b_scale = b_scale + first / BLOCK * (k / BLOCK);
-        call.b_column = (uint32_t)(first % BLOCK);
+        call.group = up ? w->x_group : w->mlp.fp8_group_size;
+        call.a_scale_stride = k / call.group;
+        call.a_scale = a_scale + at * call.a_scale_stride;
+        call.b_scale = b_scale + block * weights_scales_of_row(w, matrix);
     }
     if (x->w.library != NULL)
-        multiply_by_library(x, worker, up, call.a, m, call.b, n, k, c);
+        multiply_by_library(x, worker, matrix, call.a, m, block, n, c);
     else
         x->w.gemm->multiply(&call);
 }
@@ -354,16 +361,17 @@ static void up_task(struct mlp_experts *x, uint64_t task, uint32_t worker)
     const struct epa_mlp *mlp = &x->op->weights.mlp;
     bool swiglu = mlp->activation == EPA_ACTIVATION_SWIGLU;
     uint32_t m = rows_of_task(x, s, row), k = column * UP_COLUMNS;
+    uint32_t n = mlp->ffn - k < UP_COLUMNS ? mlp->ffn - k : UP_COLUMNS;
     float *c = scratch_of(x, worker), *other = c + (size_t)TASK_ROWS * UP_COLUMNS;
 
-    multiply(x, worker, s, row, m, true, k, UP_COLUMNS, c);
+    multiply(x, worker, s, row, m, true, k, n, c);
     if (swiglu)
-        multiply(x, worker, s, row, m, true, mlp->ffn + k, UP_COLUMNS, other);
+        multiply(x, worker, s, row, m, true, mlp->ffn + k, n, other);
     x->activate(&(struct gemm_tile_out){.gate = c,
                                         .up = swiglu ? other : NULL,
                                         .ld = UP_COLUMNS,
                                         .m = m,
-                                        .n = UP_COLUMNS,
+                                        .n = n,
                                         .k = mlp->ffn,
                                         .k0 = k,
                                         .row = (uint32_t)s->at + row,
@@ -427,7 +435,7 @@ static enum epa_status run_batches(struct mlp_experts *x)
             continue;
         status = run_step(x, gather_panel, EPA_GEMM_ROWS, 1);
         if (status == EPA_OK)
-            status = run_step(x, up_task, TASK_ROWS, w->mlp.ffn / UP_COLUMNS);
+            status = run_step(x, up_task, TASK_ROWS, (w->mlp.ffn + UP_COLUMNS - 1) / UP_COLUMNS);
         if (status == EPA_OK)
             status =
                 run_step(x, down_task, TASK_ROWS, (w->hidden + DOWN_COLUMNS - 1) / DOWN_COLUMNS);
@@ -570,7 +578,8 @@ struct op_weights op_moe_mlp_bytes(const struct experiment *x,
     if (!f->fused && memory == EPA_MEMORY_HOST) {
         struct mlp_experts all = {.pool = {.counting = true}};
 
-        lay_out(&w, f->recv_entries, local, backend_of(x) != NULL ? threads_of(x) : 1, &all);
+        lay_out(&w, f->recv_entries, local, backend_of(x) != NULL ? threads_of(x) : 1,
+                is_by_library(x), &all);
         out.host = all.pool.bytes;
         if (f->layout == EPA_LAYOUT_RANK)
             out.host += f->recv_entries * x->moe.hidden * sizeof(uint16_t);

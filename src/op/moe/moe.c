@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "config/experiment.h"
+#include "epa2a/gemm.h"
 
 /* ---- options ---- */
 
@@ -23,7 +24,7 @@ static void check_shape(const struct config_check *c)
         check_conflict(c, "moe.topk", "moe.experts", "a token goes to distinct experts",
                        "%s is larger than %s", check_value(c, "moe.topk", m->topk),
                        check_value(c, "moe.experts", m->experts));
-    if (m->hidden % 16 != 0)
+    if (m->hidden % 16 != 0 && c->x->expert.kind != EXPERT_MLP)
         check_conflict(c, "moe.hidden", NULL, check_multiples(c, "moe.hidden", 16),
                        "%s is not a multiple of 16", check_value(c, "moe.hidden", m->hidden));
     if (m->input_dtype == MOE_INPUT_FP8 && m->hidden % m->fp8_group_size != 0)
@@ -71,6 +72,26 @@ static void check_tolerance(const struct config_check *c)
                        origin_find(c->x, "verify.rtol") == NULL ? ", the default" : "");
 }
 
+/* The groups of channels that share a scale where weights are FP8. */
+static void check_groups(const struct config_check *c, const char *channels_key, uint32_t channels,
+                         const char *group_key, uint32_t group)
+{
+    const char *hint;
+
+    if (group != 64 && group != 128)
+        check_conflict(c, group_key, "expert.weights", "write 64 or 128",
+                       "%s is neither 64 nor 128, as expert.weights: fp8 needs",
+                       check_value(c, group_key, group));
+    if ((group != 64 && group != 128) || channels % EPA_GEMM_STEP != 0 || channels % group == 0)
+        return;
+    hint = check_multiples(c, channels_key, group);
+    if (c->trial == NULL && hint != NULL && check_takes(c, group_key, 64, NULL))
+        hint = arena_printf(c->x->arena, "set %s: 64, or %s", group_key, hint);
+    check_conflict(c, channels_key, group_key, hint,
+                   "%s is not a multiple of %s, as expert.weights: fp8 needs",
+                   check_value(c, channels_key, channels), check_value(c, group_key, group));
+}
+
 /* Real experts. */
 static void check_mlp(const struct config_check *c)
 {
@@ -80,25 +101,23 @@ static void check_mlp(const struct config_check *c)
 
     if (e->kind != EXPERT_MLP)
         return;
-    if (m->hidden % 128 != 0)
-        check_conflict(c, "moe.hidden", "expert.kind", check_multiples(c, "moe.hidden", 128),
-                       "%s is not a multiple of 128, as expert.kind: mlp needs",
-                       check_value(c, "moe.hidden", m->hidden));
-    if (e->ffn % 128 != 0)
-        check_conflict(c, "expert.ffn", NULL, check_multiples(c, "expert.ffn", 128),
-                       "%s is not a multiple of 128", check_value(c, "expert.ffn", e->ffn));
+    if (m->hidden % EPA_GEMM_STEP != 0)
+        check_conflict(c, "moe.hidden", "expert.kind",
+                       check_multiples(c, "moe.hidden", EPA_GEMM_STEP),
+                       "%s is not a multiple of %d, as expert.kind: mlp needs",
+                       check_value(c, "moe.hidden", m->hidden), EPA_GEMM_STEP);
+    if (e->ffn % EPA_GEMM_STEP != 0)
+        check_conflict(c, "expert.ffn", NULL, check_multiples(c, "expert.ffn", EPA_GEMM_STEP),
+                       "%s is not a multiple of %d", check_value(c, "expert.ffn", e->ffn),
+                       EPA_GEMM_STEP);
     if (e->weights == (f16 ? EXPERT_WEIGHTS_BF16 : EXPERT_WEIGHTS_F16))
         check_conflict(c, "expert.weights", "moe.dtype", "write native, or fp8",
                        "expert.weights: %s needs moe.dtype: %s", f16 ? "bf16" : "f16",
                        f16 ? "bf16" : "f16");
-    if (e->weights == EXPERT_WEIGHTS_FP8 && m->fp8_group_size != 128)
-        check_conflict(c, "moe.fp8_group_size", "expert.weights", "write 128",
-                       "%s: rows for FP8 weights have a scale for each 128 channels",
-                       check_value(c, "moe.fp8_group_size", m->fp8_group_size));
-    if (e->fp8_group_size != 64 && e->fp8_group_size != 128)
-        check_conflict(c, "expert.fp8_group_size", NULL, "write 64 or 128",
-                       "%s is neither 64 nor 128",
-                       check_value(c, "expert.fp8_group_size", e->fp8_group_size));
+    if (e->weights == EXPERT_WEIGHTS_FP8) {
+        check_groups(c, "moe.hidden", m->hidden, "moe.fp8_group_size", m->fp8_group_size);
+        check_groups(c, "expert.ffn", e->ffn, "expert.fp8_group_size", e->fp8_group_size);
+    }
     if (e->values == EXPERT_VALUES_INTEGERS && c->x->routing.hidden_states != NULL)
         check_conflict(c, "expert.values", "routing.hidden_states", "remove one of them",
                        "expert.values: integers are values of tokens too");

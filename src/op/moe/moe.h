@@ -66,6 +66,33 @@ static inline uint32_t weights_columns(const struct weights *w, enum weights_mat
     return m == WEIGHTS_UP ? w->hidden : w->mlp.ffn;
 }
 
+/* Rows of a matrix are in blocks of WEIGHTS_BLOCK. The last block of each projection, or of W_down,
+ * may have fewer rows. */
+static inline uint32_t weights_blocks(const struct weights *w, enum weights_matrix m)
+{
+    return m == WEIGHTS_UP ? epa_mlp_up_blocks(&w->mlp) : epa_mlp_blocks(w->hidden);
+}
+
+struct weights_block {
+    uint32_t first, rows;
+};
+
+static inline struct weights_block weights_block(const struct weights *w, enum weights_matrix m,
+                                                 uint32_t block)
+{
+    uint32_t rows = m == WEIGHTS_UP ? w->mlp.ffn : w->hidden, each = epa_mlp_blocks(rows);
+    uint32_t first = block % each * WEIGHTS_BLOCK, left = rows - first;
+
+    return (struct weights_block){block / each * rows + first,
+                                  left < WEIGHTS_BLOCK ? left : WEIGHTS_BLOCK};
+}
+
+/* FP8: scales of a row of blocks. */
+static inline uint32_t weights_scales_of_row(const struct weights *w, enum weights_matrix m)
+{
+    return epa_mlp_blocks(weights_columns(w, m));
+}
+
 static inline size_t weights_element(const struct weights *w)
 {
     return w->mlp.dtype == EPA_FP8_E4M3 ? 1 : 2;
@@ -263,8 +290,9 @@ enum { ONEDNN_ROWS = 256, ONEDNN_COLUMNS = 128, ONEDNN_STEP = 32 };
 
 struct mlp_weights {
     const struct epa_gemm *gemm;
-    struct onednn *library; /* gemm is not NULL then; blocks of ONEDNN_COLUMNS rows */
-    uint32_t down_columns;  /* of W_down as it is packed: ffn, or twice that, with zeros */
+    /* Not NULL: gemm is not NULL either, and each block of WEIGHTS_BLOCK rows is packed by itself,
+     * with zeros for the rows that it lacks. */
+    struct onednn *library;
     void *up, *down;
     float *up_scale, *down_scale;
 };
@@ -311,7 +339,7 @@ struct reference_params {
 };
 
 /* A row as the up projection reads it, [hidden]: values of dtype, or codes with a scale for each
- * 128 channels (NULL: native weights); and where its outputs go, [hidden] each. */
+ * weights.x_group channels (NULL: native weights); and where its outputs go, [hidden] each. */
 struct reference_row {
     const float *x, *scale;
     float *low, *high;
@@ -375,7 +403,7 @@ struct check {
     /* Real experts: a block of tokens as the up projection reads them. */
     struct reference *reference;
     uint32_t block_tokens, *token;
-    float *block_x, *block_scale; /* [tokens][hidden], and [hidden / 128] */
+    float *block_x, *block_scale; /* [tokens][hidden], and [hidden / weights.x_group] */
     struct reference_row *row;    /* [tokens]; rows of one expert */
 };
 

@@ -10,7 +10,7 @@
  *   exact     Sums of multiples of a unit, whose magnitudes add up to less than 2^24 units, are
  *             exact: radius 0. expert.values: integers are made for that.
  *   inputs    Radii r of what is added up: sum r |w|, or 9 sqrt(sum (r w)^2), as above.
- *   FP8       A group of 128 products is such a sum. With fp8_sum_bits, 32 products that follow
+ *   FP8       A group of products is such a sum. With fp8_sum_bits, 32 products that follow
  *             each other and the sum so far are aligned to the largest of them and truncated to
  *             so many fraction bits, and so is their sum; 32 by 32 in any order. Then come three
  *             roundings, and the sum over groups.
@@ -79,7 +79,7 @@ static void lay_out(const struct weights *w, uint32_t n_rows, struct reference *
 
     R->row = pool_alloc(p, columns, 2);
     R->w = pool_alloc(p, columns, sizeof(*R->w));
-    R->block_scale = pool_alloc(p, columns / BLOCK, sizeof(*R->block_scale));
+    R->block_scale = pool_alloc(p, epa_mlp_blocks((uint32_t)columns), sizeof(*R->block_scale));
     R->center = pool_alloc(p, rows * up, sizeof(*R->center));
     R->radius = pool_alloc(p, rows * up, sizeof(*R->radius));
     R->c = pool_alloc(p, rows * ffn, sizeof(*R->c));
@@ -288,10 +288,12 @@ static double radius_of(const struct reference *R, const struct dot *d, uint32_t
 static void load_row(struct reference *R, uint32_t expert, enum weights_matrix m, uint32_t row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t n = weights_columns(w, m);
+    uint32_t n = weights_columns(w, m), projection = m == WEIGHTS_UP ? w->mlp.ffn : w->hidden;
 
-    if (is_fp8(R) && row % BLOCK == 0)
-        weights_scales(w, expert, m, row / BLOCK, R->block_scale);
+    if (is_fp8(R) && row % projection % BLOCK == 0)
+        weights_scales(w, expert, m,
+                       row / projection * epa_mlp_blocks(projection) + row % projection / BLOCK,
+                       R->block_scale);
     if (w->integers)
         return;
     weights_row(w, expert, m, row, R->row);
@@ -468,7 +470,8 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
                       const struct reference_row *row)
 {
     const struct weights *w = R->p.weights;
-    uint32_t up = weights_rows(w, WEIGHTS_UP), ffn = w->mlp.ffn, group = w->mlp.fp8_group_size;
+    uint32_t up = weights_rows(w, WEIGHTS_UP), ffn = w->mlp.ffn, group = w->mlp.fp8_group_size,
+             x_group = w->x_group;
     double unit = w->integers ? WEIGHTS_UNIT_X * WEIGHTS_UNIT_UP : 0; /* of the first sums */
     double mid_unit = w->mlp.activation == EPA_ACTIVATION_NONE ? unit : 0;
     bool fp8 = is_fp8(R);
@@ -479,11 +482,11 @@ void reference_expert(struct reference *R, uint32_t expert, uint32_t n,
         for (uint32_t k = 0; k < n; k++) {
             const float *x = row[k].x, *scale = row[k].scale;
             struct dot d = w->integers
-                               ? multiply_sparse(R, i, x, NULL, scale, BLOCK, WEIGHTS_UNIT_X)
-                               : multiply_dense(R, x, NULL, scale, w->hidden, BLOCK);
+                               ? multiply_sparse(R, i, x, NULL, scale, x_group, WEIGHTS_UNIT_X)
+                               : multiply_dense(R, x, NULL, scale, w->hidden, x_group);
 
             R->center[(size_t)k * up + i] = d.sum;
-            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->hidden, BLOCK, unit);
+            R->radius[(size_t)k * up + i] = radius_of(R, &d, w->hidden, x_group, unit);
         }
     }
     for (size_t k = 0; k < n; k++) {

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
+#include "epa2a/gemm.h"
 
 /* integers, FP8: the entry of a pilot row, with its block's scale. */
 static const float pilot_product = 128;
@@ -21,28 +22,39 @@ struct epa_mlp weights_shape(const struct experiment *x)
                             .fp8_group_size = e->fp8_group_size};
 }
 
+/* Tokens of integers are made by groups that divide hidden. */
+static uint32_t x_group_of(const struct experiment *x)
+{
+    uint32_t hidden = x->moe.hidden, group = x->moe.fp8_group_size;
+
+    if (hidden % group == 0)
+        return group;
+    return hidden % WEIGHTS_BLOCK == 0 ? WEIGHTS_BLOCK : EPA_GEMM_STEP;
+}
+
 void weights_init(const struct experiment *x, struct weights *out)
 {
     bool fp8 = x->expert.weights == EXPERT_WEIGHTS_FP8;
     bool integers = x->expert.values == EXPERT_VALUES_INTEGERS;
-    uint32_t group = x->moe.fp8_group_size;
 
     *out =
         (struct weights){.seed = x->seed,
                          .hidden = x->moe.hidden,
                          .integers = integers,
                          .pilots = integers && fp8 && x->expert.activation == EPA_ACTIVATION_NONE,
-                         .x_group = fp8 || x->moe.hidden % group != 0 ? WEIGHTS_BLOCK : group,
+                         .x_group = x_group_of(x),
                          .mlp = weights_shape(x)};
 }
 
 uint64_t weights_bytes(const struct weights *w, uint32_t experts)
 {
-    uint64_t elements = ((uint64_t)epa_mlp_up_rows(&w->mlp) + w->mlp.ffn) * w->hidden,
-             bytes = elements * 2;
+    uint64_t bytes = 0;
 
-    if (w->mlp.dtype == EPA_FP8_E4M3)
-        bytes = elements + elements / (WEIGHTS_BLOCK * WEIGHTS_BLOCK) * sizeof(float);
+    for (enum weights_matrix m = WEIGHTS_UP; m < WEIGHTS_MATRICES; m++) {
+        bytes += (uint64_t)weights_rows(w, m) * weights_columns(w, m) * weights_element(w);
+        if (w->mlp.dtype == EPA_FP8_E4M3)
+            bytes += (uint64_t)weights_blocks(w, m) * weights_scales_of_row(w, m) * sizeof(float);
+    }
     return experts * bytes;
 }
 
@@ -186,7 +198,7 @@ void weights_row(const struct weights *w, uint32_t expert, enum weights_matrix m
 void weights_scales(const struct weights *w, uint32_t expert, enum weights_matrix m, uint32_t block,
                     float *out)
 {
-    uint32_t columns = weights_columns(w, m), n = columns / WEIGHTS_BLOCK;
+    uint32_t columns = weights_columns(w, m), n = weights_scales_of_row(w, m);
     uint64_t key = random_at(random_key(w->seed, RANDOM_BLOCKS, (uint32_t)m, expert), block);
     /* 1 to 2 times this, with a root mean square of 113 in codes. */
     float least = float_of_bits((uint32_t)(127 - 7 - root_exponent(columns)) << 23);

@@ -95,7 +95,10 @@ HOST_ALSO = {
     "4096 tokens": MANY_TOKENS,
 }
 
-# Of real experts, whose rows are multiples of 128 channels; the layer is one stage.
+# Of real experts, whose rows are multiples of 32 channels; the layer is one stage.
+CHANNELS_IN_32S = "moe.hidden: 96, expert.ffn: 160, moe.fp8_group_size: 32"
+CHANNELS_IN_64S = "moe.hidden: 192, expert.ffn: 320, moe.fp8_group_size: 64"
+FP8_BY_64 = "expert.weights: fp8, expert.fp8_group_size: 64"
 MLP_PROMISES = {name: text for name, text in PROMISES.items()
                 if name not in UNQUANTISED + ["small groups", "groups of 96",
                                               "a thousand iterations at full speed",
@@ -105,6 +108,8 @@ MLP_PROMISES |= {
     "groups of 32": "moe.fp8_group_size: 32",
     "weights add up to anything": "routing.weights: uniform, tokens.min: 1",
     "a wide intermediate": "expert.ffn: 640, verify.iterations: 5",
+    "channels in 32s": CHANNELS_IN_32S,
+    "channels in 64s": CHANNELS_IN_64S,
     "eight ranks": "ranks: 8, verify.iterations: 6",
     "32 choices": "moe.topk: 32, moe.experts: 64, verify.iterations: 4",
     "ranks straggle": "verify.straggle: 2ms, verify.iterations: 10",
@@ -284,7 +289,7 @@ FILES = {
             {"blocks of 128": "", "blocks of 32": "algorithm.block_rows: 32",
              "columns in three": "algorithm.column_splits: 3"},
             {"as it is": "", "as FP8": "algorithm.dispatch_dtype: fp8"},
-            {"weights as rows": "", "FP8 weights": "expert.weights: fp8"},
+            {"weights as rows": "", "FP8 weights": "expert.weights: fp8", "FP8 weights, groups of 64": FP8_BY_64},
             {"SwiGLU": "", "no activation": "expert.activation: none"},
             {"dense": "", "integers": "expert.values: integers"},
             DTYPES,
@@ -292,7 +297,8 @@ FILES = {
         ],
         "never": [
             (["input is quantised already"], ["as it is"]),
-            (["groups of 32", "one group a row"], ["FP8 weights"]),
+            (["groups of 32", "one group a row", "channels in 32s"], ["FP8 weights", "FP8 weights, groups of 64"]),
+            (["channels in 64s"], ["FP8 weights"]),
         ],
         "always": [[transport, *values] for values in (
             ["three workers a rank", "packed"],
@@ -357,7 +363,9 @@ FILES = {
              "some ranks have no tokens": "ranks: 4, tokens: [16, 0, 3, 0]",
              "nobody has tokens": "tokens: [0, 0]",
              "32 choices": "moe.topk: 32, moe.experts: 64, moe.max_tokens: 4",
-             "the fewest channels": "moe.hidden: 128, expert.ffn: 128",
+             "the fewest channels": "moe.hidden: 32, expert.ffn: 32, moe.fp8_group_size: 32",
+             "channels in 32s": CHANNELS_IN_32S,
+             "channels in 64s": CHANNELS_IN_64S,
              "more rows than a task": "moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
                  "tokens: full, moe.hidden: 128, expert.ffn: 128, verify.iterations: 1",
              "three workers a rank": "backend.workers: 3",
@@ -372,13 +380,17 @@ FILES = {
              "ll_v1": "algorithm: ll_v1",
              "token_flag": "algorithm: token_flag"},
             {"native": "", "FP8 weights": "expert.weights: fp8",
-             "FP8 weights, groups of 64": "expert.weights: fp8, expert.fp8_group_size: 64"},
+             "FP8 weights, groups of 64": FP8_BY_64},
             {"swiglu": "", "no activation": "expert.activation: none"},
             {"random": "", "integers": "expert.values: integers"},
             DTYPES,
             WIRES,
             TRANSPORTS,
             {"in turn": "", "pipelined": "verify.order: pipelined"},
+        ],
+        "never": [
+            (["the fewest channels", "channels in 32s"], ["FP8 weights", "FP8 weights, groups of 64"]),
+            (["channels in 64s"], ["FP8 weights"]),
         ],
     },
     "experts_onednn": {
@@ -390,6 +402,7 @@ FILES = {
              "nobody has tokens": "tokens: [0, 0]",
              "more rows than a task": "moe.max_tokens: 300, moe.experts: 4, moe.topk: 2, "
                  "tokens: full, verify.iterations: 1",
+             "channels in 32s": CHANNELS_IN_32S,
              "three workers a rank": "backend.workers: 3"},
             {"ll_v2": "algorithm: ll_v2",
              "ll_v2 by rank": "algorithm: ll_v2, algorithm.layout: rank",
