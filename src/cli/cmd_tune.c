@@ -20,6 +20,8 @@
 #include "cli/tune.h"
 #include "report/result.h"
 
+enum { LEAST_BUDGET_NS = 1000 }; /* of a task, when others have spent all */
+
 /* What a turn came to: a session of its own, of whose result its total is all that is made. */
 static json_t *measure(struct tune_search *s, uint32_t base, const char **set, uint32_t n,
                        bool verify)
@@ -291,7 +293,7 @@ static enum epa_status prepare(struct tune_search *s)
                        json_incref(keys), "budget_ns", json_count(s->t.budget_ns), NULL);
     enum epa_status status = turns_check_alone("tune", &s->err);
 
-    if (status == EPA_OK)
+    if (status == EPA_OK && s->registry == NULL)
         status = registry_create(cli->plugin_path, &s->registry, &s->err);
     if (status == EPA_OK)
         status = tune_read_bases(s);
@@ -310,32 +312,46 @@ static enum epa_status prepare(struct tune_search *s)
         json_array_append_new(keys, json_text(cli->keys[i]));
     for (uint32_t i = 0; i < cli->n_across; i++)
         json_array_append_new(keys, json_text(cli->across[i]));
-    return status == EPA_OK ? tune_journal_open(&s->journal, cli, head, &s->err) : status;
+    if (s->task == 0 && json_array_size(s->tasks) > 1) /* each task has a journal of its own */
+        return status;
+    return status == EPA_OK ? tune_journal_open(&s->journal, cli, s->task, head, &s->err) : status;
 }
 
-/* --out: the experiment that won, with what it is for. */
-static enum epa_status write_best(struct tune_search *s)
+/* The experiment that won, as `config show` prints it. */
+static enum epa_status show_best(struct tune_search *s, struct text *yaml)
 {
     const struct tune_setting *x = s->t.is_better ? s->t.best : s->t.setting[0];
-    const struct cli *cli = s->t.cli;
-    text_auto yaml = {0}, out = {0};
     char why[CLI_FAILURE] = "";
     const struct runs *runs = tune_read_runs(s, s->base[x->base].whole, x->set, x->n, why);
-    enum epa_status status;
 
     if (runs == NULL)
         return epa_fail(&s->err, EPA_ERR_CONFIG, "%s: %s", x->name, why);
-    experiment_show(runs->run[0].x, false, &yaml);
-    tune_yaml(&s->t, &yaml, &out);
-    status = file_write("--out", cli->out, cli->force, &out, &s->err);
+    experiment_show(runs->run[0].x, false, yaml);
+    return EPA_OK;
+}
+
+/* --out */
+static enum epa_status write_out(const struct cli *cli, const struct text *text,
+                                 struct epa_error *err)
+{
+    enum epa_status status = file_write("--out", cli->out, cli->force, text, err);
+
     if (status == EPA_OK && strcmp(cli->out, "-") != 0)
         fprintf(cli_has_stdout(cli) ? stderr : stdout, "# written: %s\n", cli->out);
     return status;
 }
 
-int cmd_tune(const struct cli *cli)
+/* The table goes to standard output unless a document takes that. */
+static FILE *table_file(const struct cli *cli)
 {
-    struct tune_search s = {
+    bool taken = cli_has_stdout(cli) || (cli->out != NULL && strcmp(cli->out, "-") == 0);
+
+    return taken ? stderr : stdout;
+}
+
+static void search_init(struct tune_search *s, const struct cli *cli)
+{
+    *s = (struct tune_search){
         .t = {.cli = cli,
               .arena = arena_create(),
               .not_tried = json_array(),
@@ -343,33 +359,119 @@ int cmd_tune(const struct cli *cli)
         .take = take_turn,
         .process = {.signals = -1},
         .journal = {.fd = -1, .lock_fd = -1}};
-    bool to_stdout = !cli_has_stdout(cli) && (cli->out == NULL || strcmp(cli->out, "-") != 0);
+    s->t.setting = arena_alloc(s->t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
+}
+
+static void search_finish(struct tune_search *s)
+{
+    end_process(&s->process);
+    tune_journal_close(&s->journal);
+    json_decref(s->t.not_tried);
+    json_decref(s->shape);
+    json_decref(s->tasks);
+    json_decref(s->delivers);
+    for (struct tune_kept *k = s->kept; k != NULL; k = k->next)
+        runs_finish(&k->runs);
+    arena_destroy(s->t.arena);
+}
+
+static int report_task(struct tune_search *s, int code)
+{
+    const struct cli *cli = s->t.cli;
+    text_auto yaml = {0}, out = {0};
+    enum epa_status status;
+
+    tune_print(table_file(cli), &s->t);
+    status = cli_write_json(cli, tune_json(&s->t), &s->err);
+    if (cli->out != NULL && status == EPA_OK && s->t.stopped == 0) {
+        status = show_best(s, &yaml);
+        if (status == EPA_OK) {
+            tune_yaml(&s->t, &yaml, &out);
+            status = write_out(cli, &out, &s->err);
+        }
+    }
+    return code == EXIT_OK ? exit_code(status, SIGINT) : code;
+}
+
+/* Searches task i of those that `first` found, with an equal share of the budget that is left, and
+ * adds it. *stops: the search was interrupted. */
+static int search_task(struct tune_search *first, uint32_t i, struct tune_tasks *all, bool *stops)
+{
+    const json_t *task = json_array_get(first->tasks, i);
+    uint64_t left = all->budget_ns > all->spent_ns ? all->budget_ns - all->spent_ns : 0;
+    uint32_t remaining = (uint32_t)json_array_size(first->tasks) - i;
+    struct tune_search s;
+    text_auto yaml = {0};
+    int code;
+
+    search_init(&s, first->t.cli);
+    s.registry = first->registry;
+    s.process.signals = first->process.signals;
+    s.task = i + 1;
+    s.shape = json_incref(json_object_get(task, "shape"));
+    s.t.budget_ns = left / remaining + LEAST_BUDGET_NS;
+    code = prepare(&s) == EPA_OK ? tune_search(&s) : exit_code(s.err.status, SIGINT);
+    *stops = s.t.stopped != 0 || tune_is_interrupted(code);
+    if (s.err.status == EPA_OK && code == EXIT_OK && !*stops)
+        (void)show_best(&s, &yaml);
+    if (s.err.status != EPA_OK || code == EXIT_OK || s.t.stopped != 0)
+        tune_tasks_add(all, &s.t, json_text_at(task, "name"), &yaml,
+                       s.err.status != EPA_OK ? s.err.text : NULL);
+    if (s.err.status != EPA_OK)
+        (void)cli_fail(&s.err);
+    search_finish(&s);
+    return code;
+}
+
+static int search_tasks(struct tune_search *first)
+{
+    const struct cli *cli = first->t.cli;
+    struct tune_tasks all = {
+        .rows = json_array(), .documents = json_array(), .budget_ns = first->t.budget_ns};
+    struct epa_error err = {EPA_OK, ""};
+    text_auto out = {0};
+    bool stops = false;
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < json_array_size(first->tasks) && !stops; i++) {
+        int one = search_task(first, i, &all, &stops);
+
+        code = code == EXIT_OK ? one : code;
+    }
+    tune_tasks_print(table_file(cli), &all, cli->arg[0]);
+    if (cli_write_json(cli, tune_tasks_json(&all, cli->arg[0], stops), &err) == EPA_OK &&
+        cli->out != NULL && all.runs.bytes > 0 && !stops) {
+        tune_tasks_yaml(&all, cli->arg[0], &out);
+        (void)write_out(cli, &out, &err);
+    }
+    json_decref(all.rows);
+    json_decref(all.documents);
+    text_free(&all.runs);
+    return err.status != EPA_OK ? cli_fail(&err) : code;
+}
+
+int cmd_tune(const struct cli *cli)
+{
     bool hangs_up = live_catch();
+    struct tune_search s;
     enum epa_status status;
     int code;
 
-    s.t.setting = arena_alloc(s.t.arena, TUNE_SETTINGS * sizeof(struct tune_setting *));
+    search_init(&s, cli);
     status = prepare(&s);
     if (status == EPA_OK)
         status = live_catch_stops(hangs_up, &s.process.signals, &s.err);
-    code = status == EPA_OK ? tune_search(&s) : exit_code(status, SIGINT);
-    if (status == EPA_OK && s.err.status == EPA_OK && (code == EXIT_OK || s.t.stopped != 0)) {
-        tune_print(to_stdout ? stdout : stderr, &s.t);
-        status = cli_write_json(cli, tune_json(&s.t), &s.err);
-        if (cli->out != NULL && status == EPA_OK && s.t.stopped == 0)
-            status = write_best(&s);
-        if (code == EXIT_OK)
-            code = exit_code(status, SIGINT);
+    code = exit_code(status, SIGINT);
+    if (status == EPA_OK && json_array_size(s.tasks) > 1) {
+        code = search_tasks(&s);
+    } else if (status == EPA_OK) {
+        code = tune_search(&s);
+        if (s.err.status == EPA_OK && (code == EXIT_OK || s.t.stopped != 0))
+            code = report_task(&s, code);
     }
     if (s.err.status != EPA_OK)
         (void)cli_fail(&s.err);
-    end_process(&s.process);
-    tune_journal_close(&s.journal);
-    json_decref(s.t.not_tried);
-    json_decref(s.delivers);
-    for (struct tune_kept *k = s.kept; k != NULL; k = k->next)
-        runs_finish(&k->runs);
+    search_finish(&s);
     registry_destroy(s.registry);
-    arena_destroy(s.t.arena);
     return code;
 }

@@ -76,8 +76,8 @@ enum epa_status tune_journal_add(struct tune_journal *j, const json_t *turn, str
     return file_stream_add(&stream, &line, err);
 }
 
-enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli, const json_t *head,
-                                  struct epa_error *err)
+enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli, uint32_t task,
+                                  const json_t *head, struct epa_error *err)
 {
     json_auto_t *line = json_object_of("what", json_deep_copy(head), NULL);
     const json_t *old = NULL;
@@ -88,7 +88,8 @@ enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli,
     *j = (struct tune_journal){.fd = -1, .lock_fd = -1, .old = json_array()};
     if (cli->out_dir == NULL)
         return EPA_OK;
-    j->path = memory_printf("%s/tune.jsonl", cli->out_dir);
+    j->path = task == 0 ? memory_printf("%s/tune.jsonl", cli->out_dir)
+                        : memory_printf("%s/tune-%u.jsonl", cli->out_dir, task);
     status = run_folder_lock(cli->out_dir, &j->lock_fd, err);
     if (status == EPA_OK && !cli->resume && !cli->force && access(j->path, F_OK) == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,
@@ -128,6 +129,11 @@ static double median_of(const double *x, uint32_t n)
     return stats_quantile(sorted, n, 500);
 }
 
+double tune_median(const struct tune_setting *s)
+{
+    return s->rounds > 0 ? median_of(s->ns, s->rounds) : NAN;
+}
+
 static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
 {
     json_t *set = json_array();
@@ -145,8 +151,7 @@ static json_t *setting_json(const struct tune *t, const struct tune_setting *s)
         NULL);
 }
 
-/* "best: ...", a sentence without its end. */
-static void add_verdict(const struct tune *t, struct text *out)
+void tune_verdict(const struct tune *t, struct text *out)
 {
     const struct comparison *x = &t->last;
     double mean_turn = t->turns > 0 ? (double)t->spent_ns / t->turns : 0;
@@ -221,7 +226,7 @@ void tune_print(FILE *file, const struct tune *t)
     for (struct json_walk row = {t->not_tried}; json_next(&row);)
         text_comment(file, "not tried: %s: %s", json_text_at(row.value, "setting"),
                      json_text_at(row.value, "why"));
-    add_verdict(t, &verdict);
+    tune_verdict(t, &verdict);
     text_comment(file, "%s", verdict.data);
 }
 
@@ -246,31 +251,36 @@ json_t *tune_json(const struct tune *t)
                           json_boolean(t->stopped != EXIT_OK), "machine", facts_collect(""), NULL);
 }
 
-void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
+void tune_origin(const char *what, const char *from, const char *how, struct text *out)
 {
     json_auto_t *machine = facts_collect("");
-    text_auto lines = {0};
+    text_auto line = {0};
     char date[32] = "";
     time_t now = time(NULL);
     struct tm utc;
 
     if (gmtime_r(&now, &utc) != NULL)
         strftime(date, sizeof(date), "%Y-%m-%d", &utc);
-    text_add(&lines, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s\n",
-             t->is_better ? "Tuned" : "As it was: looked at", EPA2A_VERSION, date,
+    text_add(&line, "%s by epa2a %s tune, %s, on %s: %s, %.0f cores, %s", what, EPA2A_VERSION, date,
              json_text_at(machine, "host"), json_text_at(machine, "cpu"),
              json_number_at(machine, "cores"), json_text_at(machine, "kernel"));
-    text_add(&lines, "From %s; ", t->cli->arg[0]);
-    add_head(t, &lines);
-    text_add(&lines, "\n");
-    add_verdict(t, &lines);
-    text_add(&lines, "\n");
+    text_add(out, "# %s\n", text_clean(line.data));
+    text_free(&line);
+    text_add(&line, "From %s; %s", from, how);
+    text_add(out, "# %s\n", text_clean(line.data));
+}
+
+void tune_yaml(const struct tune *t, const struct text *yaml, struct text *out)
+{
+    text_auto head = {0}, verdict = {0};
+
+    add_head(t, &head);
+    tune_origin(t->is_better ? "Tuned" : "As it was: looked at", t->cli->arg[0], head.data, out);
+    tune_verdict(t, &verdict);
+    text_add(out, "# %s\n", text_clean(verdict.data));
     if (t->rounds > 0)
-        text_add(&lines, "Times in turns: %.2f us with the file's settings, %.2f us with %s\n",
+        text_add(out, "# Times in turns: %.2f us with the file's settings, %.2f us with %s\n",
                  t->last.a / 1e3, t->last.b / 1e3, t->best->name);
-    for (char *save = NULL, *line = strtok_r(lines.data, "\n", &save); line != NULL;
-         line = strtok_r(NULL, "\n", &save))
-        text_add(out, "# %s\n", text_clean(line));
     text_add(out, "%s", yaml->data);
 }
 
@@ -419,11 +429,27 @@ static const char *label_of_setting(struct tune_search *s, const struct run *run
     return bytes > 0 ? arena_strndup(s->t.arena, run->label, bytes) : run->x->name;
 }
 
+/* Adds the task of a run to the list, if it is a new one. */
+static void note_task(struct tune_search *s, const struct run *run, json_t *shape)
+{
+    size_t bytes = results_label_bytes(run->label);
+
+    if (s->tasks == NULL)
+        s->tasks = json_array();
+    for (struct json_walk task = {s->tasks}; json_next(&task);)
+        if (json_equal(json_object_get(task.value, "shape"), shape))
+            return;
+    json_array_append_new(
+        s->tasks, json_object_of("name",
+                                 json_text(bytes > 0 ? tune_task_name(s->t.arena, run->label, bytes)
+                                                     : run->x->name),
+                                 "shape", json_incref(shape), NULL));
+}
+
 enum epa_status tune_read_bases(struct tune_search *s)
 {
     const struct cli *cli = s->t.cli;
     const struct runs *runs = tune_read_runs(s, NULL, NULL, 0, NULL);
-    json_auto_t *first = NULL;
 
     if (runs == NULL)
         return s->err.status != EPA_OK ? s->err.status : EPA_ERR_CONFIG;
@@ -441,12 +467,13 @@ enum epa_status tune_read_bases(struct tune_search *s)
             continue;
         }
         shape = result_shape(run->x);
-        first = first != NULL ? first : json_incref(shape);
-        if (!json_equal(first, shape))
-            epa_fail(&s->err, EPA_ERR_CONFIG,
-                     "%s: '%s' has another task than '%s': tune takes one problem, by several "
-                     "algorithms if you like; --only picks runs, --dry-run of bench lists them",
-                     cli->arg[0], run->label, runs->run[0].label);
+        if (s->shape == NULL)
+            s->shape = json_incref(shape);
+        note_task(s, run, shape);
+        if (!json_equal(s->shape, shape)) {
+            json_decref(shape);
+            continue;
+        }
         if (find_same_setting(s, run->x) == NULL)
             add_base(s, label_of_setting(s, run), run->x);
         else if (run->repetition == 1)

@@ -49,10 +49,33 @@ struct tune {
     int stopped;       /* exit code of what ended the search early; 0: nothing */
 };
 
+/* The median of a setting's turns in ns; NaN: it had none. */
+double tune_median(const struct tune_setting *);
+/* "best: ...", a sentence without its end. */
+void tune_verdict(const struct tune *, struct text *out);
+/* Comments with program, date, machine and the file of the search. */
+void tune_origin(const char *what, const char *from, const char *how, struct text *out);
 void tune_print(FILE *, const struct tune *);
 json_t *tune_json(const struct tune *);
 /* An experiment with comments that say where it comes from; `yaml`: as experiment_show() has it. */
 void tune_yaml(const struct tune *, const struct text *yaml, struct text *out);
+
+/* ---- several tasks (tune_tasks.c) ---- */
+
+struct tune_tasks {
+    json_t *rows, *documents; /* of the table; tune_json() of each task */
+    struct text runs;         /* of the file, YAML */
+    uint64_t budget_ns, spent_ns;
+    uint32_t turns, settings;
+};
+
+const char *tune_task_name(struct arena *, const char *label, size_t bytes);
+/* Adds a task that was searched. yaml: its winner; empty: none. failed: the reason; NULL. */
+void tune_tasks_add(struct tune_tasks *, const struct tune *, const char *task,
+                    const struct text *yaml, const char *failed);
+void tune_tasks_print(FILE *, const struct tune_tasks *, const char *from);
+json_t *tune_tasks_json(const struct tune_tasks *, const char *from, bool interrupted);
+void tune_tasks_yaml(const struct tune_tasks *, const char *from, struct text *out);
 
 /* ---- the journal: a line for each turn, in order ---- */
 
@@ -63,9 +86,10 @@ struct tune_journal {
     int fd, lock_fd;
 };
 
-/* Opens --out-dir, or nothing; `head`: what a search that goes on must have alike. */
-enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, const json_t *head,
-                                  struct epa_error *);
+/* Opens the journal in --out-dir, if there is one. A search that goes on needs an equal `head`.
+ * `task`: its number, from 1, of several; 0: the only one. */
+enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, uint32_t task,
+                                  const json_t *head, struct epa_error *);
 /* The next turn of the search that goes on, which was `what`; NULL: it has to be taken. */
 enum epa_status tune_journal_next(struct tune_journal *, const json_t *what, const json_t **out,
                                   struct epa_error *);
@@ -111,6 +135,9 @@ struct tune_search {
     struct tune_base *base;
     uint32_t n_bases;
     struct tune_kept *kept;              /* own all experiments */
+    json_t *shape;                       /* of its task; NULL: the task of the first run */
+    json_t *tasks;                       /* {"name", "shape"} of each task of the file */
+    uint32_t task;                       /* its number, from 1, of several; 0: the only one */
     json_t *delivers;                    /* of the file's settings, without --across */
     uint32_t iterations, warmup;         /* of a turn */
     uint64_t longest_ns;                 /* all samples of a turn */
@@ -126,7 +153,7 @@ struct tune_search {
  * for the file it was printed. */
 const struct runs *tune_read_runs(struct tune_search *, const char *text, const char **set,
                                   uint32_t n, char why[CLI_FAILURE]);
-/* All runs of the file, which must have one task, and --algorithms. */
+/* The runs of the file that have its task, and --algorithms; finds all tasks. */
 enum epa_status tune_read_bases(struct tune_search *);
 /* What it delivers, as far as that must not differ. */
 json_t *tune_delivered(const struct tune_search *, const struct experiment *);

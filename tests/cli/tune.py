@@ -100,7 +100,19 @@ def main(epa2a, plugins, inner):
         assert "name: token_flag" in pathlib.Path("best.yaml").read_text()
         pathlib.Path("x.yaml").write_text(FILE % f"runs: {{slow: {{algorithm: {tap}}}, fast: {{algorithm: token_flag}}}}")
         assert [s["setting"] for s in tune("--keys", "none", "--budget", "1s")[0]["settings"]][1:] == ["fast"]
-        assert "has another task" in tune("--set", "matrix.moe.topk=[1, 2]", "--only", "*topk*", code=2)[1].stderr
+        # Runs of several tasks are searched by task, and are one table, one document and one file with a run for each.
+        found, done = tune("--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "600s", "--out", "tasks.yaml",
+                           "--out-dir", "tasks")
+        assert [task["task"] for task in found["tasks"]] == ["slow moe.topk=1", "slow moe.topk=2"], found
+        assert all(task["better"] and task["best"]["setting"].startswith("fast") for task in found["tasks"]), found
+        assert done.stdout.count(" fast moe.topk=") == 2 and done.stdout.count("# run") == 1, done.stdout
+        labels = run("tasks.yaml", "--dry-run", command="bench").stdout
+        assert labels.split("\n")[0].endswith("  slow moe.topk=1") and labels.count("\n") == 2, labels
+        assert run("tasks.yaml", "--only", "*=2", command="verify").stdout.count("algorithm: token_flag") == 1
+        assert sorted(path.name for path in pathlib.Path("tasks").glob("tune*")) == ["tune-1.jsonl", "tune-2.jsonl"]
+        again, _ = tune("--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "600s", "--out-dir", "tasks", "--resume")
+        for key in ("task", "settings", "best", "in_turns", "turns", "spent_s"):
+            assert [task[key] for task in again["tasks"]] == [task[key] for task in found["tasks"]], (key, again, found)
         # Repetitions, seeds, names and lengths of runs are no settings; what differs in one is tried once.
         more = ("repeat=3", "matrix.seed=[1, 2]", "matrix.bench.iterations=[4, 5]", "matrix.timeout=[20s, 21s]",
                 "matrix.verify.order=[lockstep, pipelined]", "matrix.expect.median=[1us, 2us]", "matrix.name=[x, y]")

@@ -115,6 +115,8 @@ static double search_over(struct made_up *m, double budget_s, char *found, size_
         runs_finish(&k->runs);
     json_decref(s.t.not_tried);
     json_decref(s.delivers);
+    json_decref(s.shape);
+    json_decref(s.tasks);
     registry_destroy(s.registry);
     arena_destroy(s.t.arena);
     return out;

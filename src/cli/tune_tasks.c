@@ -1,0 +1,120 @@
+/* `epa2a tune` over several tasks, such as models x tokens: one table, one document and one file
+ * with a run for each task. The tasks are searched one after the other. */
+#include "cli/tune.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "report/result.h"
+#include "report/summary.h"
+
+/* The label of a run without the plugins, which the search may change. Values may have brackets. */
+const char *tune_task_name(struct arena *arena, const char *label, size_t bytes)
+{
+    static const char *const means[] = {"algorithm", "transport", "backend", "launcher"};
+    text_auto out = {0};
+    size_t end;
+
+    for (size_t at = 0; at < bytes; at = end + 1) {
+        bool plugin = false;
+        int depth = 0;
+
+        for (end = at; end < bytes && (label[end] != ' ' || depth > 0); end++)
+            depth +=
+                (label[end] == '{' || label[end] == '[') - (label[end] == '}' || label[end] == ']');
+        for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++) {
+            size_t n = strlen(means[i]);
+
+            plugin = plugin || (end - at > n && strncmp(label + at, means[i], n) == 0 &&
+                                (label[at + n] == '=' || label[at + n] == '.'));
+        }
+        if (!plugin)
+            text_add(&out, "%s%.*s", out.bytes > 0 ? " " : "", (int)(end - at), label + at);
+    }
+    return out.bytes > 0 ? arena_strndup(arena, out.data, out.bytes)
+                         : arena_strndup(arena, label, bytes);
+}
+
+void tune_tasks_add(struct tune_tasks *all, const struct tune *t, const char *task,
+                    const struct text *yaml, const char *failed)
+{
+    json_t *document =
+        failed == NULL ? tune_json(t) : json_object_of("error", json_text(failed), NULL);
+    json_auto_t *key = NULL;
+    double file_ns = NAN, best_ns = NAN;
+    text_auto verdict = {0};
+
+    json_object_set_new(document, "task", json_text(task));
+    json_array_append_new(all->documents, document);
+    all->spent_ns += t->spent_ns;
+    all->turns += t->turns;
+    all->settings += t->n;
+    if (failed == NULL) {
+        file_ns = t->rounds > 0 ? t->last.a : tune_median(t->setting[0]);
+        best_ns = t->is_better ? t->last.b : file_ns;
+        tune_verdict(t, &verdict);
+    }
+    json_array_append_new(
+        all->rows,
+        json_object_of("task", json_text(task), "file_ns", json_whole(file_ns), "best_ns",
+                       json_whole(best_ns), "ratio", json_number(best_ns / file_ns), "best",
+                       json_text(failed != NULL   ? failed
+                                 : t->is_better   ? t->best->name
+                                 : isnan(file_ns) ? "no turn: a larger --budget searches it"
+                                                  : "the file's settings"),
+                       NULL));
+    if (yaml->bytes == 0)
+        return;
+    key = json_text(task);
+    text_add(&all->runs, "  # %s\n  ", text_clean(verdict.data));
+    json_write(&all->runs, key, JSON_ENCODE_ANY);
+    text_add(&all->runs, ":\n");
+    for (const char *line = yaml->data, *end; *line != '\0'; line = end + 1) {
+        end = strchr(line, '\n');
+        if (strncmp(line, "version: ", 9) != 0) /* it is at the top of the file */
+            text_add(&all->runs, "    %.*s\n", (int)(end - line), line);
+    }
+}
+
+static void add_head(const struct tune_tasks *all, struct text *out)
+{
+    text_add(out, "%zu tasks, %u settings in %u turns, %.1f s of %.1f s",
+             json_array_size(all->rows), all->settings, all->turns, (double)all->spent_ns / 1e9,
+             (double)all->budget_ns / 1e9);
+}
+
+void tune_tasks_print(FILE *file, const struct tune_tasks *all, const char *from)
+{
+    static const struct table_column columns[] = {{"task", "run", .width = 0},
+                                                  {"file_ns", "file", "us", 1e3, 2, 10},
+                                                  {"best_ns", "best", "us", 1e3, 2, 10},
+                                                  {"ratio", "ratio", NULL, 0, 3, 7},
+                                                  {"best", "", .width = 0},
+                                                  {0}};
+    text_auto head = {0};
+
+    add_head(all, &head);
+    text_comment(file, "epa2a tune: %s: %s", from, head.data);
+    text_comment(file,
+                 "file: the file's settings; best: the fastest, confirmed in turns with them");
+    table_text(file, columns, all->rows);
+}
+
+json_t *tune_tasks_json(const struct tune_tasks *all, const char *from, bool interrupted)
+{
+    return json_object_of("schema", json_integer(1), "program", json_text("epa2a"), "file",
+                          json_text(from), "budget_s", json_number((double)all->budget_ns / 1e9),
+                          "spent_s", json_number((double)all->spent_ns / 1e9), "turns",
+                          json_count(all->turns), "tasks", json_incref(all->documents),
+                          "interrupted", json_boolean(interrupted), NULL);
+}
+
+void tune_tasks_yaml(const struct tune_tasks *all, const char *from, struct text *out)
+{
+    text_auto head = {0};
+
+    add_head(all, &head);
+    tune_origin("Tuned", from, head.data, out);
+    text_add(out, "version: 1\nruns:\n%s", all->runs.data);
+}
