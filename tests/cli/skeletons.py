@@ -41,8 +41,17 @@ class Installed:
         path = folder / f"skeleton_{kind}.c"
         path.write_text(source, encoding="utf-8")
         run(*self.compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-z,defs",
-            *self.ask("--cflags"), path, "-o", folder / f"epa2a-{kind}-mine.so")
+            *self.ask("--cflags"), path, "-o", folder / f"epa2a-{kind}-mine.so", *self.ask("--libs"))
         return folder
+
+    def check_kernels(self):
+        """The functions of quant.h and gemm.h that are not inline are in the libraries of --libs."""
+        path = pathlib.Path(self.work, "kernels.c")
+        path.write_text("#include <epa2a/gemm.h>\n#include <epa2a/quant.h>\n#include <stdio.h>\n"
+                        "int main(void) { printf(\"%s\\n\", epa_kernels_get(EPA_BF16, NULL)->isa); return 0; }\n", encoding="utf-8")
+        program = pathlib.Path(self.work, "kernels")
+        run(*self.compiler, "-std=gnu11", *self.ask("--cflags"), path, "-o", program, *self.ask("--libs"))
+        assert run(program).stdout.strip(), "no kernels"
 
     def verify(self, folder, config, *more, expect=(0,)):
         run(self.prefix / "bin/epa2a", "verify", config, "--plugin-path", folder, *more, code=expect)
@@ -71,6 +80,7 @@ class Installed:
 def main(meson, build, *compiler):
     with tempfile.TemporaryDirectory() as work:
         installed = Installed(meson, build, compiler, work)
+        installed.check_kernels()
         check = {"algorithm": installed.check_algorithm, "transport": installed.check_transport}
         for kind, faults in FAULTS.items():
             source = (installed.share / f"skeleton_{kind}.c").read_text(encoding="utf-8")
