@@ -138,11 +138,13 @@ static inline float e4m3_group_of(bool f16, const uint16_t *restrict x, uint32_t
     return f16 ? e4m3_group(true, x, n, q) : e4m3_group(false, x, n, q);
 }
 
-/* The synthetic expert e multiplies by this: 251 values in [1, 4), exact in bf16 and f16, and
- * different for neighbouring experts and for the same expert of neighbouring ranks. */
+enum { EXPERT_FACTORS = 251 };
+
+/* The synthetic expert e multiplies by this: EXPERT_FACTORS values in [1, 4), exact in bf16 and
+ * f16, and different for neighbouring experts and for the same expert of neighbouring ranks. */
 static inline float expert_factor(uint32_t expert)
 {
-    uint32_t v = (uint32_t)((uint64_t)expert * 37 % 251);
+    uint32_t v = (uint32_t)((uint64_t)expert * 37 % EXPERT_FACTORS);
 
     return (1.0f + (float)(v % 128) / 128.0f) * (v < 128 ? 1.0f : 2.0f);
 }

@@ -22,6 +22,9 @@ enum random_use {
     RANDOM_BLOCKS, /* scales of weights */
     RANDOM_PILOTS,
     RANDOM_CHECK,
+    RANDOM_SIGNED, /* weights of the routing */
+    RANDOM_FACTOR, /* of synthetic experts */
+    RANDOM_NONFINITE,
 };
 
 /* A stream and the next place in it. */
@@ -54,6 +57,25 @@ static inline uint64_t random_key(uint64_t seed, enum random_use use, uint32_t r
 static inline uint64_t random_next(struct random *r)
 {
     return random_at(r->key, r->at++);
+}
+
+/* A digest of bytes that ends in another value where a single word changes. Four lanes, so that
+ * multiplications overlap. */
+static inline uint64_t random_digest(uint64_t seed, const void *bytes, size_t n)
+{
+    uint64_t lane[4] = {seed ^ n, seed + 1, seed + 2, seed + 3}, word[4];
+    const char *p = bytes;
+
+    for (; n >= sizeof(word); p += sizeof(word), n -= sizeof(word)) {
+        memcpy(word, p, sizeof(word));
+        for (int i = 0; i < 4; i++)
+            lane[i] = (lane[i] ^ word[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    memset(word, 0, sizeof(word));
+    memcpy(word, p, n);
+    for (int i = 0; i < 4; i++)
+        lane[i] = random_mix(lane[i] ^ word[i]);
+    return random_mix(lane[0] + 3 * lane[1]) ^ random_mix(5 * lane[2] + 7 * lane[3]);
 }
 
 /* 0 to n - 1; the bias is below n / 2^32. */

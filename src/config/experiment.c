@@ -163,6 +163,7 @@ static const struct epa_choice routing_skips[] = {
 static const struct epa_choice routing_weights[] = {
     {"sum_to_one", WEIGHTS_SUM_TO_ONE, "weights of a token sum to 1"},
     {"uniform", WEIGHTS_UNIFORM, "each weight in [0, 1), any sum"},
+    {"signed", WEIGHTS_SIGNED, "each weight from -4 to 4, any sum"},
     {0},
 };
 static const struct epa_option routing[] = {
@@ -326,6 +327,8 @@ static const struct epa_option verify[] = {
           "look at the memory before and behind the heap and behind inputs and outputs"),
     NUMBER(U64, "epoch", verify_options, epoch, 0, INT64_MAX,
            "calls that the algorithm counts as made before the first; for wrap-around"),
+    OTHER(BOOL, "nonfinite", verify_options, nonfinite,
+          "half of the tokens have a NaN channel and an infinite channel; synthetic experts"),
     {0},
 };
 

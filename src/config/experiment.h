@@ -86,7 +86,7 @@ enum routing_kind {
     ROUTING_FILE,      /* from `path` */
 };
 
-enum routing_weights { WEIGHTS_SUM_TO_ONE, WEIGHTS_UNIFORM };
+enum routing_weights { WEIGHTS_SUM_TO_ONE, WEIGHTS_UNIFORM, WEIGHTS_SIGNED };
 
 /* `routing:` */
 struct routing_options {
@@ -182,6 +182,7 @@ struct verify_options {
     double rtol, atol;    /* allclose: |out - ref| <= atol + rtol * |ref| */
     bool guard;           /* whether memory around the heap and buffers is looked at */
     uint64_t epoch;       /* as in epa_algorithm_params */
+    bool nonfinite;       /* some tokens have a NaN and an infinite channel */
 };
 
 enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_END_TO_END };

@@ -251,6 +251,22 @@ enum epa_status op_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_
     return status == EPA_OK && f.wrong > 0 ? EPA_ERR_MISMATCH : status;
 }
 
+enum epa_status op_check_kept(struct op_rank *rank, uint32_t slot, uint64_t *wrong,
+                              struct epa_error *err)
+{
+    const struct operation *operation = rank->operation;
+    struct op_finding f = {.stage = operation->phase[0].name,
+                           .rank = rank->world.rank,
+                           .iteration = rank->slot[slot].iteration,
+                           .err = err};
+    enum epa_status status = EPA_OK;
+
+    if (operation->check_kept != NULL)
+        status = operation->check_kept(rank, slot, &f);
+    *wrong += f.wrong;
+    return status == EPA_OK && f.wrong > 0 ? EPA_ERR_MISMATCH : status;
+}
+
 /* ---- what a rank computes at best, measured while all ranks do it. On hosts by all workers: the
  * instruction of the kernels that multiply, and reading memory that no cache holds. On a device by
  * kernels of the backend. ---- */

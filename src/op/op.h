@@ -210,6 +210,9 @@ struct operation {
      * EPA_OK: it could not be compared. */
     enum epa_status (*check)(struct op_rank *, enum epa_stage_kind, uint32_t slot,
                              struct op_finding *);
+    /* Compares the outputs of the first phase, after the last stage, with their contents at the
+     * time of check(). NULL: they need not stay. */
+    enum epa_status (*check_kept)(struct op_rank *, uint32_t slot, struct op_finding *);
     /* Adds the iteration in `slot` to sums. */
     void (*traffic)(const struct op_rank *, uint32_t slot, struct op_traffic *sum);
 
@@ -295,6 +298,9 @@ enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
  * first wrong element, with iteration and rank. */
 enum epa_status op_check(struct op_rank *, enum epa_stage_kind, uint32_t slot, uint64_t *compared,
                          uint64_t *wrong, struct epa_error *);
+
+/* operation.check_kept, reported in the same way. */
+enum epa_status op_check_kept(struct op_rank *, uint32_t slot, uint64_t *wrong, struct epa_error *);
 
 /* The shapes of a problem as plan() wants them. */
 struct epa_problem operation_problem(const struct experiment *);

@@ -159,6 +159,10 @@ void rank_check(struct rank *, enum epa_stage_kind, uint32_t slot);
 
 /* One iteration with its stages between marks, each after a barrier where `apart`. check:
  * compare every element after each stage. */
+/* Compares what the first phase left in a slot, after the last stage, with what rank_check() read
+ * there. Collective. */
+void rank_check_kept(struct rank *, uint32_t slot);
+
 void rank_iteration(struct rank *, uint32_t slot, bool apart, bool check);
 
 /* From the marks of the last iteration: of one stage, and of all. */

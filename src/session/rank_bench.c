@@ -356,7 +356,7 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
         run_stages(r, iteration, slot, first, n);
         if (s->experiment->verify.order == ORDER_AGAIN)
             run_stages(r, iteration, slot, first, n);
-        if (check)
+        if (check) {
             rank_check(r, last_kind(r), slot);
     }
     rank_guard_check(r, slot);
@@ -366,6 +366,8 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
 
 /* Pipelined: what the first stage of iteration i left is looked at, and the rest of i done,
  * after the first stage of i + 1. */
+            rank_check_kept(r, slot);
+        }
 void rank_verify(struct rank *r)
 {
     const struct session *s = r->session;

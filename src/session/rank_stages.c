@@ -232,6 +232,23 @@ void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
     note_slice(r, r->slice[SLICE_CHECK], begin);
 }
 
+/* A peer may begin the next dispatch as soon as it has combined. With two buffer sets in lockstep
+ * that dispatch writes the other set. Otherwise a barrier after the check holds peers back, in one
+ * iteration of four: a barrier in each would keep ranks in step. */
+void rank_check_kept(struct rank *r, uint32_t slot)
+{
+    bool stays = r->footprint->in_flight >= 2 && experiment_of(r)->verify.order != ORDER_PIPELINED;
+    uint64_t begin = epa_trace_now(r->trace);
+
+    if (!rank_good(r) || r->op->operation->check_kept == NULL ||
+        (!stays && r->shared->iteration % 4 != 1))
+        return;
+    r->status = op_check_kept(r->op, slot, &r->shared->wrong, &r->err);
+    note_slice(r, r->slice[SLICE_CHECK], begin);
+    if (!stays)
+        rank_barrier(r);
+}
+
 void rank_iteration(struct rank *r, uint32_t slot, bool apart, bool check)
 {
     bool cold = r->session->verb == VERB_BENCH && experiment_of(r)->bench.cache == CACHE_COLD;

@@ -63,6 +63,16 @@ FAULTS = [  # what it does, the text that it changes and to what, who finds it, 
      "reorder, late ranks", ""),
     ("calls are counted in 16 bits", "uint32_t word = p->signal + kind", "uint32_t word = (value = (uint16_t)value, p->signal) + kind",
      "epochs pass 2^32", ""),
+    ("the sign of a weight is lost", "float weight = m->weight[i];", "float weight = fabsf(m->weight[i]);", PLAIN, "combine"),
+    ("a weight above 1 is taken as 1", "float weight = m->weight[i];", "float weight = m->weight[i] > 1 ? 1 : m->weight[i];", PLAIN,
+     "combine"),
+    ("combine clears a received row first", "    enum epa_status status = send_outputs(p, m, m->epoch);\n",
+     "    if (p->rows[m->epoch % SETS] > 0)\n        memset((void *)(uintptr_t)m->recv, 0, m->hidden * 2);\n"
+     "    enum epa_status status = send_outputs(p, m, m->epoch);\n", PLAIN, "combine changed a view"),
+    ("combine computes the experts by itself", "                if (m->expert[i] >= 0)\n",
+     "                if (m->dtype == EPA_BF16 && m->expert[i] >= 0)\n"
+     "                    y = bf16_of_float(float_of_bf16(((const uint16_t *)m->x)[(uint64_t)t * m->hidden + h]) *"
+     " expert_factor((uint32_t)m->expert[i]));\n                if (m->expert[i] >= 0)\n", PLAIN, "combine"),
     ("no fault: rows of sources in another order", "source = 0; source < p->s.size; source++) {",
      "other = 0; other < p->s.size; other++) {\n            uint32_t source = (p->world.rank + other) % p->s.size;", NOBODY, ""),
     ("no fault: what was read is cleared", "    m->epoch = p->epoch;\n",

@@ -19,7 +19,8 @@ static void output_row(const struct op_moe *op, const struct epa_kernels *kernel
 {
     const struct epa_moe *m = &v->m;
     const char *data = v->rows.data + row * m->recv_stride;
-    float factor = op_moe_factor(op, op->r.world.rank * op->local_experts + local_expert);
+    float factor =
+        op_moe_factor(op, v->iteration, op->r.world.rank * op->local_experts + local_expert);
 
     if (op->footprint.recv_dtype == EPA_FP8_E4M3) {
         const void *scale = v->rows.scale + row * m->scale_stride;
@@ -91,6 +92,15 @@ static enum epa_status output_shares(struct op_moe *op, const struct view *v, ui
     return status;
 }
 
+/* To synthetic experts of a device. */
+static enum epa_status send_factors(struct op_moe *op, uint64_t iteration)
+{
+    if (op->weights.mlp.ffn != 0)
+        return EPA_OK;
+    op_moe_factors(op, iteration, op->factor.here);
+    return op_buffer_send(op->r.backend, &op->factor, op->r.x->moe.experts * sizeof(float));
+}
+
 enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_error *err)
 {
     struct op_moe *op = op_moe_of(rank);
@@ -112,7 +122,9 @@ enum epa_status op_moe_experts(struct op_rank *rank, uint32_t slot, struct epa_e
     y = apart ? op->y[slot] : moe->y_space;
     moe->y = y;
     if (op->device_experts != NULL) { /* which reads the lists itself */
-        status = op->r.backend->ops->experts_run(op->device_experts, moe, y);
+        status = send_factors(op, s->iteration);
+        if (status == EPA_OK)
+            status = op->r.backend->ops->experts_run(op->device_experts, moe, y);
         if (status != EPA_OK)
             op->r.backend->ops->explain(op->r.backend, err);
         return status;

@@ -42,23 +42,27 @@ uint32_t op_moe_arrays(const struct experiment *x, uint64_t tokens, struct op_ar
     out[ARRAY_X_SCALE] = (struct op_array){"x_scale", tokens * scales * sizeof(float)};
     out[ARRAY_EXPERT] = (struct op_array){"expert", tokens * m->topk * sizeof(int32_t)};
     out[ARRAY_WEIGHT] = (struct op_array){"weight", tokens * m->topk * sizeof(float)};
+    out[ARRAY_FACTOR] = (struct op_array){
+        "expert_factor", x->expert.kind == EXPERT_MLP ? 0 : m->experts * sizeof(float)};
     out[ARRAY_OUT] = (struct op_array){"out", m->max_tokens * row, .output = true};
     return ARRAYS;
 }
 
-/* Made once: nothing in it changes with the iteration. */
-static enum epa_status make_factors(struct op_moe *op, struct epa_error *err)
+void op_moe_factors(const struct op_moe *op, uint64_t iteration, float *out)
 {
-    uint32_t experts = op->r.x->moe.experts;
-    enum epa_status status = op_buffer_alloc(op->r.backend, "the experts' factors",
-                                             experts * sizeof(float), &op->factor, err);
+    for (uint32_t e = 0; e < op->r.x->moe.experts; e++)
+        out[e] = op_moe_factor(op, iteration, e);
+}
 
-    if (status != EPA_OK)
-        return status;
-    for (uint32_t e = 0; e < experts; e++)
-        ((float *)op->factor.here)[e] = op_moe_factor(op, e);
-    status = op_buffer_send(op->r.backend, &op->factor, experts * sizeof(float));
-    return op_backend_done(op->r.backend, status, err, "the experts' factors could not be written");
+void op_moe_route(const struct op_moe *op, uint32_t rank, uint64_t iteration, uint32_t tokens,
+                  int32_t *expert, float *weight)
+{
+    const struct experiment *x = op->r.x;
+
+    routing_fill(x, op->r.source, rank, iteration, tokens, expert, weight);
+    if (op->hard_values && iteration % 4 == 3 && x->routing.kind != ROUTING_FILE &&
+        origin_find(x, "routing.weights") == NULL)
+        routing_fill_signed(x, rank, iteration, tokens, expert, weight);
 }
 
 static void lay_out_scratch(const struct experiment *x, const struct epa_moe_footprint *f,
@@ -134,6 +138,7 @@ void op_moe_finish(struct op_rank *rank)
     op_moe_check_destroy(op->check);
     pool_free(&op->scratch);
     free(op->share.data);
+    free(op->kept);
 }
 
 enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, struct epa_error *err)
@@ -147,12 +152,15 @@ enum epa_status op_moe_init(struct op_rank *rank, const struct op_params *p, str
     op->local_experts = p->x->moe.experts / p->world->size;
     op->hard_values = p->hard_values;
     op->y = memory_alloc(p->slots, sizeof(*op->y));
+    op->kept = memory_alloc(p->slots, sizeof(*op->kept));
     if (p->x->expert.kind == EXPERT_MLP)
         weights_init(p->x, &op->weights);
     lay_out_scratch(p->x, &op->footprint, op);
-    status = op->scratch.failed
-                 ? epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space")
-                 : make_factors(op, err);
+    if (op->scratch.failed)
+        return epa_fail(err, EPA_ERR_NOMEM, "no memory for the experts' work space");
+    if (op->r.backend->memory != EPA_MEMORY_HOST && !op->footprint.fused)
+        status = op_buffer_alloc(op->r.backend, "the experts' factors",
+                                 p->x->moe.experts * sizeof(float), &op->factor, err);
     return status == EPA_OK ? op_moe_mlp_create(op, err) : status;
 }
 
@@ -194,8 +202,21 @@ uint64_t op_moe_bytes(const struct experiment *x, const struct epa_footprint *fo
     return shared + (checks ? op_moe_check_bytes(x) : 0);
 }
 
-/* One group in 16 gets values that trip up careless numerics. Nothing here is infinite or
- * NaN: sums of such would no longer tell right from wrong. In f16 an outlier has the largest
+/* A NaN and an infinity, in half of the tokens. */
+static void plant_nonfinite(uint64_t key, bool f16, uint32_t hidden, uint16_t *x)
+{
+    uint64_t draw = random_at(key, 0);
+    uint32_t at = (uint32_t)(draw >> 32) % hidden, other = (at + hidden / 2) % hidden;
+    uint16_t sign = (uint16_t)(draw << 14 & 0x8000u);
+
+    if ((draw & 1) == 0)
+        return;
+    x[at] = f16 ? 0x7e00 : 0x7fc0;
+    x[other] = (uint16_t)(sign | (f16 ? 0x7c00 : 0x7f80));
+}
+
+/* One group in 16 gets values that trip up careless numerics. They are finite: verify.nonfinite
+ * plants others. In f16 an outlier has the largest
  * exponent: the output of synthetic experts overflows, for some; `times`, not 0, is what it is
  * multiplied by instead. */
 static void plant_hard_values(uint64_t key, bool f16, float times, uint32_t group, uint32_t groups,
@@ -255,6 +276,9 @@ void op_moe_token(const struct op_moe *op, uint32_t rank, uint64_t iteration, ui
                           : op->mlp.ffn != 0 ? 100.0f
                                              : 0,
                           x->moe.fp8_group_size, (uint32_t)hidden_groups(op), out);
+    if (op->hard_values && x->verify.nonfinite)
+        plant_nonfinite(random_at(random_key(x->seed, RANDOM_NONFINITE, rank, iteration), token),
+                        is_f16(op), x->moe.hidden, out);
 }
 
 static void fill_tokens(struct op_moe *op, struct op_slot *s, uint32_t tokens)
@@ -497,16 +521,18 @@ uint32_t op_moe_inputs(struct op_rank *rank, struct op_slot *s)
     uint32_t me = rank->world.rank, tokens = routing_tokens_of(rank->x, me, s->iteration);
     struct epa_moe *m = &s->problem.u.moe;
 
-    routing_fill(rank->x, rank->source, me, s->iteration, tokens, s->array[ARRAY_EXPERT].here,
+    op_moe_route(op, me, s->iteration, tokens, s->array[ARRAY_EXPERT].here,
                  s->array[ARRAY_WEIGHT].here);
     fill_tokens(op, s, tokens);
+    if (s->array[ARRAY_FACTOR].here != NULL)
+        op_moe_factors(op, s->iteration, s->array[ARRAY_FACTOR].here);
     m->tokens = tokens;
     m->x = s->array[ARRAY_X].there;
     m->x_fp8 = s->array[ARRAY_X_FP8].there;
     m->x_scale = s->array[ARRAY_X_SCALE].there;
     m->expert = s->array[ARRAY_EXPERT].there;
     m->weight = s->array[ARRAY_WEIGHT].there;
-    m->expert_factor = op->factor.there;
+    m->expert_factor = op->footprint.fused ? s->array[ARRAY_FACTOR].there : NULL;
     m->mlp = op->mlp;
     m->out = s->array[ARRAY_OUT].there;
     return tokens;

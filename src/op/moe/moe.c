@@ -63,6 +63,11 @@ static void check_tolerance(const struct config_check *c)
     bool f16 = c->x->moe.dtype == EPA_F16;
     double lost = (topk + 2) * (f16 ? 0x1p-11 : 0x1p-8);
 
+    if (v->tolerance == TOLERANCE_ALLCLOSE && c->x->routing.weights == WEIGHTS_SIGNED)
+        check_conflict(c, "routing.weights", "verify.tolerance",
+                       "set verify.tolerance: exact, or other weights",
+                       "routing.weights: signed lets terms of a sum cancel, and verify.tolerance: "
+                       "allclose rounds after each step: more than verify.rtol is lost");
     if (v->tolerance == TOLERANCE_ALLCLOSE && v->rtol < lost)
         check_conflict(c, "verify.rtol", "verify.tolerance",
                        "raise verify.rtol, or set verify.tolerance: exact",
@@ -124,6 +129,10 @@ static void check_mlp(const struct config_check *c)
     if (e->library == EXPERT_LIBRARY_ONEDNN && (f16 || e->weights == EXPERT_WEIGHTS_FP8))
         check_conflict(c, "expert.library", f16 ? "moe.dtype" : "expert.weights",
                        "write auto, or own", "expert.library: onednn multiplies bf16 alone");
+    if (c->x->verify.nonfinite)
+        check_conflict(c, "verify.nonfinite", "expert.kind", "remove it",
+                       "verify.nonfinite is for synthetic experts: a NaN makes all outputs of a "
+                       "real expert NaN");
     if (c->x->verify.tolerance == TOLERANCE_ALLCLOSE)
         check_conflict(c, "verify.tolerance", "expert.kind", "remove it",
                        "verify.tolerance: allclose is for synthetic experts; outputs of real ones "

@@ -13,6 +13,7 @@
 #include <epa2a/problem.h>
 
 #include "base/dtype.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "op/moe/routing.h"
 #include "kernels/libraries.h"
@@ -149,11 +150,22 @@ enum epa_status op_moe_experts(struct op_rank *, uint32_t slot, struct epa_error
 
 enum epa_status op_moe_check_dispatch(struct op_rank *, uint32_t slot, struct op_finding *);
 enum epa_status op_moe_check_out(struct op_rank *, uint32_t slot, struct op_finding *);
+/* After combine: whether the views of dispatch still hold what op_moe_check_dispatch() read. */
+enum epa_status op_moe_check_views(struct op_rank *, uint32_t slot, struct op_finding *);
 
 /* ---- a rank's side ---- */
 
 /* Of a slot: what an algorithm reads and, last, writes: [max_tokens] each. */
-enum { ARRAY_X, ARRAY_X_FP8, ARRAY_X_SCALE, ARRAY_EXPERT, ARRAY_WEIGHT, ARRAY_OUT, ARRAYS };
+enum {
+    ARRAY_X,
+    ARRAY_X_FP8,
+    ARRAY_X_SCALE,
+    ARRAY_EXPERT,
+    ARRAY_WEIGHT,
+    ARRAY_FACTOR,
+    ARRAY_OUT,
+    ARRAYS
+};
 
 /* An entry of a row, layout rank. */
 struct share {
@@ -181,7 +193,8 @@ struct row_view {
  * checks, so that entries here follow one another, experts ascending, whatever gaps there are over
  * there. */
 struct view {
-    struct epa_moe m;      /* recv_count, recv_start, recv_row and recv_weight are here */
+    struct epa_moe m; /* recv_count, recv_start, recv_row and recv_weight are here */
+    uint64_t iteration;
     const uint64_t *first; /* [local experts]: the first entry of each in recv_row,
                               recv_weight and, layout expert, in rows */
     uint64_t entries;      /* in use */
@@ -198,13 +211,19 @@ struct row_ref {
 
 enum { STAGED = 7 };
 
+/* The views of the last dispatch in a slot that was checked and found right. */
+struct kept {
+    uint64_t iteration, digest;
+    bool known;
+};
+
 struct op_moe {
     struct op_rank r; /* first */
     struct epa_moe_footprint footprint;
     uint32_t local_experts;
     bool hard_values;
     void **y; /* [slots] of the backend; made at first use: an algorithm may offer y_space */
-    struct op_buffer factor; /* float [experts]; of all slots' problems */
+    struct op_buffer factor; /* float [experts]; read by synthetic experts of a device */
 
     struct weights weights;      /* of real experts; mlp.ffn 0: they are synthetic */
     struct epa_mlp mlp;          /* with this rank's weights in the backend's memory, where somebody
@@ -229,6 +248,7 @@ struct op_moe {
     uint64_t *first; /* [local experts] */
 
     struct check *check; /* made at its first use */
+    struct kept *kept;   /* [slots] */
 };
 
 static inline struct op_moe *op_moe_of(const struct op_rank *rank)
@@ -247,13 +267,24 @@ static inline uint64_t hidden_groups(const struct op_moe *op)
     return op->r.x->moe.hidden / op->r.x->moe.fp8_group_size;
 }
 
-/* What the synthetic expert multiplies by: the one place that knows. Exact in each
- * dtype. */
-static inline float op_moe_factor(const struct op_moe *op, uint32_t expert)
+/* The factor of a synthetic expert in an iteration, exact in each dtype. It depends on the seed,
+ * which plugins do not get: combine cannot compute the expert outputs itself. */
+static inline float op_moe_factor(const struct op_moe *op, uint64_t iteration, uint32_t expert)
 {
-    return op->r.x->expert.kind == EXPERT_RANK ? 1.0f + (float)(expert / op->local_experts)
-                                               : expert_factor(expert);
+    uint64_t draw = random_key(op->r.x->seed, RANDOM_FACTOR, 0, iteration);
+
+    return op->r.x->expert.kind == EXPERT_RANK
+               ? 1.0f + (float)(expert / op->local_experts)
+               : expert_factor(expert + (uint32_t)(draw % EXPERT_FACTORS));
 }
+
+/* [experts], of an iteration. */
+void op_moe_factors(const struct op_moe *, uint64_t iteration, float *out);
+
+/* The routing of a rank. With op->hard_values, every fourth iteration has weights of both signs
+ * up to 4, unless the experiment sets routing.weights. */
+void op_moe_route(const struct op_moe *, uint32_t rank, uint64_t iteration, uint32_t tokens,
+                  int32_t *expert, float *weight);
 
 /* Rows that recv and y may have. */
 static inline uint64_t op_moe_rows(const struct epa_moe_footprint *f)

@@ -14,6 +14,7 @@
 #include "op/op.h"
 
 enum { ROUTING_REPEATS_LEAST = 8 }; /* tokens; of fewer, most are easily one */
+#define ROUTING_WEIGHT_MAX 4.0f     /* of routing.weights: signed */
 
 struct popularity {
     uint32_t leaves;                           /* a power of two; expert e is node leaves + e */
@@ -292,7 +293,16 @@ static void choose_evenly(struct random *r, uint32_t experts, uint32_t from, uin
         while (among(expert, k, expert[k]));
 }
 
-/* In [0, 1), or positive and adding up to 1 over the kept choices. */
+/* A magnitude above 0 and up to ROUTING_WEIGHT_MAX, and a random sign. */
+static float draw_signed(struct random *r)
+{
+    uint64_t draw = random_next(r);
+    float magnitude = (float)((draw >> 40) + 1) * (ROUTING_WEIGHT_MAX * 0x1p-24f);
+
+    return (draw & 1) != 0 ? -magnitude : magnitude;
+}
+
+/* In [0, 1), of both signs, or positive and adding up to 1 over the kept choices. */
 static void weigh(const struct experiment *x, struct random *r, const int32_t *expert,
                   float *weight)
 {
@@ -302,6 +312,11 @@ static void weigh(const struct experiment *x, struct random *r, const int32_t *e
     if (x->routing.weights == WEIGHTS_UNIFORM) {
         for (uint32_t k = 0; k < topk; k++) /* 24 bits: none is rounded up to 1 */
             weight[k] = expert[k] < 0 ? 0 : (float)(random_next(r) >> 40) * 0x1p-24f;
+        return;
+    }
+    if (x->routing.weights == WEIGHTS_SIGNED) {
+        for (uint32_t k = 0; k < topk; k++)
+            weight[k] = expert[k] < 0 ? 0 : draw_signed(r);
         return;
     }
     for (uint32_t k = 0; k < topk; k++) {
@@ -456,19 +471,36 @@ static void fill(const struct experiment *x, const struct op_source *source, uin
     }
 }
 
-void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
-                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
+/* expert.values: integers: weights are multiples of a unit, so that sums are exact. A kept choice
+ * keeps a weight other than 0. */
+static void round_weights(const struct experiment *x, size_t n, const int32_t *expert,
+                          float *weight)
 {
-    size_t n = (size_t)tokens * x->moe.topk;
-
-    fill(x, source, rank, iteration, tokens, expert, weight);
     if (x->expert.kind != EXPERT_MLP || x->expert.values != EXPERT_VALUES_INTEGERS)
         return;
-    for (size_t i = 0; i < n; i++) { /* so that sums are exact; none is lost */
+    for (size_t i = 0; i < n; i++) {
         float units = rintf(weight[i] / WEIGHTS_UNIT_ROUTING);
 
         weight[i] = expert[i] < 0 ? 0 : WEIGHTS_UNIT_ROUTING * (units == 0 ? 1 : units);
     }
+}
+
+void routing_fill(const struct experiment *x, const struct op_source *source, uint32_t rank,
+                  uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight)
+{
+    fill(x, source, rank, iteration, tokens, expert, weight);
+    round_weights(x, (size_t)tokens * x->moe.topk, expert, weight);
+}
+
+void routing_fill_signed(const struct experiment *x, uint32_t rank, uint64_t iteration,
+                         uint32_t tokens, const int32_t *expert, float *weight)
+{
+    struct random r = {.key = random_key(x->seed, RANDOM_SIGNED, rank, iteration)};
+    size_t n = (size_t)tokens * x->moe.topk;
+
+    for (size_t i = 0; i < n; i++)
+        weight[i] = expert[i] < 0 ? 0 : draw_signed(&r);
+    round_weights(x, n, expert, weight);
 }
 
 const uint16_t *routing_hidden(const struct op_source *source, const struct experiment *x,

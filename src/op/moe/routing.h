@@ -57,6 +57,9 @@ uint64_t routing_repeats(const struct op_source *, const struct experiment *, ui
 uint32_t routing_tokens_of(const struct experiment *, uint32_t rank, uint64_t iteration);
 void routing_fill(const struct experiment *, const struct op_source *, uint32_t rank,
                   uint64_t iteration, uint32_t tokens, int32_t *expert, float *weight);
+/* Replaces the weights of kept choices by weights of both signs, as routing.weights: signed. */
+void routing_fill_signed(const struct experiment *, uint32_t rank, uint64_t iteration,
+                         uint32_t tokens, const int32_t *expert, float *weight);
 
 /* The hidden state of a token in dtype, from routing.hidden_states; NULL: there is none. */
 const uint16_t *routing_hidden(const struct op_source *, const struct experiment *, uint32_t rank,
