@@ -162,7 +162,7 @@ static enum epa_status check_sessions(struct run_command *c)
         if (run->x == NULL || run->done != NULL)
             continue;
         one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
-        if (one == EPA_ERR_CONFIG && run->variant)
+        if ((one == EPA_ERR_CONFIG || one == EPA_ERR_NOMEM) && run->variant)
             one = err.status = EPA_ERR_UNSUPPORTED;
         if (one == EPA_OK)
             run->process_id = session->process_id;

@@ -93,9 +93,9 @@ static const struct epa_option top[] = {
      EPA_STRING(struct experiment, name),
      .help = "name of the experiment in reports; the default is the file's name",
      .measures = true},
-    NUMBER(U32, "ranks", experiment, ranks, 1, 64,
+    NUMBER(U32, "ranks", experiment, ranks, 1, EXPERIMENT_RANKS_MAX,
            "number of ranks; omit it where an external launcher starts them"),
-    NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, 64,
+    NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, EXPERIMENT_RANKS_MAX,
            "number of ranks per node; 0: all ranks are one node"),
     LENGTH(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
            "longest wait of a rank for another rank; in set-up 3 s at least"),
@@ -311,6 +311,12 @@ static const struct epa_choice references[] = {
      "as in GPU MODE's all2all: rtol, atol; needs dispatch_dtype: native"},
     {0},
 };
+static const struct epa_choice stops[] = {
+    {"none", STOP_NONE, "no rank stops"},
+    {"first", STOP_FIRST, "before the first stage, such as dispatch"},
+    {"last", STOP_LAST, "before the last stage, such as combine"},
+    {0},
+};
 static const struct epa_option verify[] = {
     NUMBER(U32, "iterations", verify_options, iterations, 1, 10000000,
            "number of iterations of `epa2a verify`, each with new inputs"),
@@ -327,6 +333,8 @@ static const struct epa_option verify[] = {
           "look at the memory before and behind the heap and behind inputs and outputs"),
     NUMBER(U64, "epoch", verify_options, epoch, 0, INT64_MAX,
            "calls that the algorithm counts as made before the first; for wrap-around"),
+    CHOICE("stop", verify_options, stop, stops,
+           "one iteration more, in which the last rank stops: waits must end by a time-out"),
     OTHER(BOOL, "nonfinite", verify_options, nonfinite,
           "half of the tokens have a NaN channel and an infinite channel; synthetic experts"),
     {0},

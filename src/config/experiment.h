@@ -65,7 +65,7 @@ struct chosen {
     const void *config;              /* plugin->options.size bytes, filled */
 };
 
-enum { EXPERIMENT_EXPERTS_MAX = 4096 };
+enum { EXPERIMENT_EXPERTS_MAX = 4096, EXPERIMENT_RANKS_MAX = 64 };
 
 enum moe_input { MOE_INPUT_NATIVE, MOE_INPUT_FP8 };
 
@@ -170,6 +170,7 @@ struct run_options {
 };
 
 enum verify_order { ORDER_LOCKSTEP, ORDER_PIPELINED, ORDER_DISCARD, ORDER_AGAIN };
+enum verify_stop { STOP_NONE, STOP_FIRST, STOP_LAST };
 enum verify_tolerance { TOLERANCE_EXACT, TOLERANCE_ALLCLOSE };
 
 /* `verify:` */
@@ -183,6 +184,7 @@ struct verify_options {
     bool guard;           /* whether memory around the heap and buffers is looked at */
     uint64_t epoch;       /* as in epa_algorithm_params */
     bool nonfinite;       /* some tokens have a NaN and an infinite channel */
+    int stop;             /* enum verify_stop: the last rank does not begin that stage */
 };
 
 enum bench_clock { CLOCK_AUTO, CLOCK_HOST, CLOCK_EVENTS, CLOCK_GRAPH, CLOCK_END_TO_END };

@@ -466,6 +466,7 @@ static void build_variants(struct reading *r, const struct plan *plan, const str
 
     for (const struct variant *v = thorough_variants; x != NULL && v->name != NULL; v++) {
         struct batch_run *run = &r->batch->run[r->batch->n];
+        struct variant fitted = *v;
         struct run_of one = *of;
         char *why = NULL;
         size_t bytes;
@@ -473,7 +474,9 @@ static void build_variants(struct reading *r, const struct plan *plan, const str
 
         if (v->ops != 0 && (v->ops >> operation_of_experiment(x)->op & 1) == 0)
             continue;
-        one.variant = v;
+        if (v->fit != NULL && !v->fit(r->batch->arena, x, fitted.set))
+            continue;
+        one.variant = &fitted;
         r->tree.diag = diag_create();
         if (build_run(r, plan, &one, false) != EPA_OK &&
             (file = open_memstream(&why, &bytes)) != NULL) {

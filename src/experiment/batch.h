@@ -62,14 +62,17 @@ void batch_read_tree(struct tree *, const char *file, const char *const *sets, u
 void batch_labels(const char *file, const char *const *sets, uint32_t n_sets,
                   void (*fn)(void *arg, const char *label), void *arg);
 
-/* ---- points.c: what verify --thorough runs beside a run as it is written ---- */
+/* ---- variants.c: the variants of a run for verify --thorough ---- */
 
-enum { VARIANT_KEYS = 4 };
+enum { VARIANT_KEYS = 10 };
 
 struct variant {
     const char *name;              /* NULL ends the list */
     uint32_t ops;                  /* operations it is for, bits 1 << enum epa_op; 0: all */
     const char *set[VARIANT_KEYS]; /* "key=value", laid over the run; NULL: no more */
+    /* Adds keys that depend on the run; false: the variant is not for such runs. NULL: there are
+     * no such keys. */
+    bool (*fit)(struct arena *, const struct experiment *, const char *set[VARIANT_KEYS]);
 };
 extern const struct variant thorough_variants[];
 

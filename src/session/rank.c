@@ -483,10 +483,11 @@ enum epa_status rank_main(struct epa_bootstrap *boot, void *session)
         work(&r);
     /* What is still held back reaches those that wait for it, and nobody takes its memory
      * away while a peer may read it. */
-    rank_barrier(&r);
+    if (!rank_is_halted(&r))
+        rank_barrier(&r);
     rank_trace_end(&r);
     boot_barrier(&r);
-    if (rank_good(&r)) {
+    if (rank_good(&r) && !rank_is_halted(&r)) {
         destroy_algorithm(&r);
         boot_barrier(&r);
         measure_peak_again(&r);
@@ -529,11 +530,17 @@ void rank_rest(const struct rank *r, uint64_t end, uint64_t spin)
 void rank_straggle(const struct rank *r, uint64_t iteration, uint32_t stage)
 {
     const struct experiment *x = experiment_of(r);
+    uint32_t me = r->boot->world.rank, last = r->boot->world.size - 1;
     uint64_t draw;
 
     if (x->verify.straggle_ns == 0)
         return;
-    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, r->boot->world.rank, iteration), stage);
+    if ((iteration + stage) % 3 == 0) {
+        if (me == last)
+            rank_rest(r, epa_now_ns() + x->verify.straggle_ns, 0);
+        return;
+    }
+    draw = random_at(random_key(x->seed, RANDOM_STRAGGLE, me, iteration), stage);
     if (draw % 4 == 0)
         rank_rest(r, epa_now_ns() + (draw >> 8) % x->verify.straggle_ns, 0);
 }

@@ -49,6 +49,7 @@ struct rank {
     struct rank_schedule *schedule; /* of an open loop */
     enum bench_clock clock;         /* that bench and run use */
     uint32_t fault_stage;           /* before which a planted fault strikes */
+    uint64_t memory_bytes;          /* rank_memory.c; 0: not known */
     /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
      * WHOLE. What the operation does between stages comes after it. 0: the list is of
      * another kind. */
@@ -157,12 +158,12 @@ void rank_between(struct rank *, uint32_t stage, uint32_t slot);
 /* Compares what a stage of this kind left. */
 void rank_check(struct rank *, enum epa_stage_kind, uint32_t slot);
 
-/* One iteration with its stages between marks, each after a barrier where `apart`. check:
- * compare every element after each stage. */
 /* Compares what the first phase left in a slot, after the last stage, with what rank_check() read
  * there. Collective. */
 void rank_check_kept(struct rank *, uint32_t slot);
 
+/* One iteration with its stages between marks, each after a barrier where `apart`. check:
+ * compare every element after each stage. */
 void rank_iteration(struct rank *, uint32_t slot, bool apart, bool check);
 
 /* From the marks of the last iteration: of one stage, and of all. */
@@ -208,6 +209,19 @@ void rank_guard_end(struct rank *);
  * counted and held against what the plan claims. Collective. */
 void rank_count_puts(struct rank *);
 
+/* ---- rank_memory.c ---- */
+
+/* After so many iterations of verify. */
+void rank_memory_check(struct rank *, uint64_t iterations);
+
+/* ---- rank_halt.c ---- */
+
+/* Whether verify.stop is set: rank_halt() is the end of the run, and peers cannot meet in a barrier
+ * of the transport after it. */
+bool rank_is_halted(const struct rank *);
+/* After the last iteration of verify. Collective. */
+void rank_halt(struct rank *);
+
 /* ---- faults ---- */
 
 /* EPA_ERR_CONFIG where `fault` names a stage that there is not, or cannot strike. */
@@ -222,7 +236,9 @@ void rank_rest(const struct rank *, uint64_t end, uint64_t spin);
 /* For who needs the time itself: a sleep may be so much too long. */
 enum { RANK_SPIN_NS = 150000 };
 
-/* verify.straggle: late and early ranks, another set before each stage of each iteration. */
+/* verify.straggle: late and early ranks, another set before each stage of each iteration. Before
+ * every third, the last rank alone is late, by the whole time: among many ranks, a random rank is
+ * seldom later than all others. */
 void rank_straggle(const struct rank *, uint64_t iteration, uint32_t stage);
 
 /* ---- rank_bench.c: when it stops ---- */

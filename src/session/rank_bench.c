@@ -340,13 +340,21 @@ static void run_stages(struct rank *r, uint64_t iteration, uint32_t slot, uint32
         rank_at(r, iteration, SESSION_ELSEWHERE);
 }
 
+/* Counters of 15 or 16 bits wrap within a few calls of these, which are checked as well. */
+static bool is_checked(const struct session *s, uint64_t iteration)
+{
+    const uint64_t wraps = 1 << 15, near = 4;
+
+    return iteration % s->experiment->verify.check_every == 0 || iteration + 1 == s->iterations ||
+           (iteration + near >= wraps && (iteration + near) % wraps <= 2 * near);
+}
+
 /* Nothing is left to do where the first stage was all. */
 static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
 {
     const struct session *s = r->session;
     uint32_t first = r->first_stages, n = r->n_stages;
-    bool check =
-        iteration % s->experiment->verify.check_every == 0 || iteration + 1 == s->iterations;
+    bool check = is_checked(s, iteration);
 
     rank_at(r, iteration, SESSION_ELSEWHERE);
     if (check)
@@ -358,16 +366,17 @@ static void verify_rest(struct rank *r, uint64_t iteration, uint32_t slot)
             run_stages(r, iteration, slot, first, n);
         if (check) {
             rank_check(r, last_kind(r), slot);
+            rank_check_kept(r, slot);
+        }
     }
     rank_guard_check(r, slot);
     r->shared->checked += check && rank_good(r);
     keep_samples(r, iteration + 1);
+    rank_memory_check(r, iteration + 1);
 }
 
 /* Pipelined: what the first stage of iteration i left is looked at, and the rest of i done,
  * after the first stage of i + 1. */
-            rank_check_kept(r, slot);
-        }
 void rank_verify(struct rank *r)
 {
     const struct session *s = r->session;
@@ -394,6 +403,8 @@ void rank_verify(struct rank *r)
         if (i >= ahead && rank_good(r))
             verify_rest(r, i - ahead, (uint32_t)((i - ahead) % (ahead + 1)));
     }
+    if (rank_is_halted(r))
+        rank_halt(r);
 }
 
 /* The rule alone, without ranks: numbers in, a decision and the next look out. Behind it the rule

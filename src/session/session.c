@@ -205,6 +205,21 @@ static bool are_elsewhere(const struct session *s)
     return launcher_of(s->experiment)->process_id != NULL && s->process_id.size == 0;
 }
 
+/* verify.stop: see rank_halt.c. */
+static enum epa_status check_stop(const struct session *s, struct epa_error *err)
+{
+    const struct experiment *x = s->experiment;
+
+    if (x->verify.stop == STOP_NONE)
+        return EPA_OK;
+    if (x->ranks == 1)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "verify.stop: one rank waits for no other");
+    if (launcher_of(x)->process_id != NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "verify.stop: needs ranks that epa2a starts itself, on one host");
+    return EPA_OK;
+}
+
 /* Whether this machine has what the transports need. */
 static enum epa_status check_machine(const struct experiment *x, struct epa_error *err)
 {
@@ -238,6 +253,8 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
         status = check_machine(x, err);
     if (status == EPA_OK && verb == VERB_VERIFY)
         status = check_verify(x, err);
+    if (status == EPA_OK && verb == VERB_VERIFY)
+        status = check_stop(s, err);
     if (status == EPA_OK) {
         preflight_scratch(s);
         shape_trace(s);

@@ -245,6 +245,7 @@ struct session_rank {
     uint64_t put_bytes; /* verify: counted, to other ranks; 0: nothing was */
     uint64_t failed_ns; /* CLOCK_REALTIME when it failed; 0: it did not */
     uint32_t finished;  /* it returned, well or not */
+    uint32_t halt;      /* verify.stop: how its last stage ended (rank_halt.c) */
     enum epa_status status;
     char text[640];            /* an epa_error's, and where that was */
     struct op_traffic traffic; /* sums over traffic_n iterations */

@@ -259,6 +259,8 @@ void session_plan_puts(struct session *s)
         why = "there is one rank";
     else if (fault_is_planted(x))
         why = "a fault is planted";
+    else if (x->verify.stop != STOP_NONE)
+        why = "a rank stops at the end";
     else if (!is_on_hosts(x))
         why = "kernels store, and nothing counts that";
     else if (s->footprint.heap_bytes == 0 && s->footprint.signals == 0)

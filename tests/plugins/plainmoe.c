@@ -36,6 +36,7 @@ struct plain {
     struct shape s;
     uint64_t heap, timeout_ns, epoch;
     uint32_t signal, count[64], *recv_count;
+    uint32_t awaited; /* the rank that the last wait was for */
     uint64_t rows[SETS]; /* received */
     uint64_t *recv_start;
     struct epa_origin *origin;
@@ -136,8 +137,10 @@ static enum epa_status wait_all(struct plain *p, uint32_t kind, uint64_t value)
     enum epa_status status = EPA_OK;
 
     for (uint32_t r = 0; r < p->s.size && status == EPA_OK; r++)
-        if (r != p->world.rank)
+        if (r != p->world.rank) {
+            p->awaited = r;
             status = epa_wait(p->t, p->signal + kind * p->s.size + r, value, p->timeout_ns);
+        }
     return status;
 }
 
@@ -307,8 +310,11 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 {
     struct plain *p = (struct plain *)a;
 
-    p->t->ops->explain(p->t, err);
-    (void)epa_fail(err, EPA_ERR_TIMEOUT, "plainmoe: no room, for too long");
+    struct epa_error why = {EPA_OK, ""};
+
+    p->t->ops->explain(p->t, &why);
+    (void)epa_fail(&why, EPA_ERR_TIMEOUT, "no room, for too long");
+    (void)epa_fail(err, why.status, "plainmoe waits for rank %u: %.300s", p->awaited, why.text);
 }
 
 static void destroy(struct epa_algorithm *a)
