@@ -150,7 +150,7 @@ const struct option options[] = {
           "seed of --order shuffled, which it implies; default 1", .min = 0, .max = INT64_MAX),
     FLAG("--fail-fast", fail_fast, FILES | RERUN, "stop at the first run that fails"),
     FLAG("--thorough", thorough, VERIFY,
-         "verify: each run in variants, too: counts, drops, orders, guards, reorder, wraps"),
+         "verify: variants of each run: shapes, ranks, orders, guards, 70,000 calls; minutes"),
     VALUE("--max-runs", U32, max_runs, "N", FILES | CONFIG | TUNE | PREDICT, 0,
           "maximum number of runs of a file; default 4096", .min = 1, .max = BATCH_RUNS_LIMIT),
     VALUE("--markdown", STRING, markdown, "FILE", FILES | RERUN | BEST | COMPARE | PREDICT, 0,

@@ -61,6 +61,7 @@ const struct help_page help_pages[] = {
     {"stopping", stopping_txt},
     {"traces", traces_txt},
     {"tuning", tuning_txt},
+    {"verifying", verifying_txt},
     {0},
 };
 

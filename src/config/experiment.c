@@ -38,7 +38,7 @@ static const struct experiment defaults = {
                .activation = EPA_ACTIVATION_SWIGLU,
                .weights = EXPERT_WEIGHTS_NATIVE,
                .fp8_group_size = 128,
-               .values = EXPERT_VALUES_RANDOM},
+               .values = EXPERT_VALUES_AUTO},
     .allgather = {.max_rows = 128, .row_bytes = 14336},
     .gemm = {.m = 1024, .n = 4096, .k = 2048, .dtype = EPA_BF16, .values = GEMM_INTEGERS},
     .run = {.iterations = 10},
@@ -264,7 +264,8 @@ static const struct epa_choice expert_weights[] = {
     {0},
 };
 static const struct epa_choice expert_values[] = {
-    {"random", EXPERT_VALUES_RANDOM, "dense; outputs are checked within a proved bound"},
+    {"auto", EXPERT_VALUES_AUTO, "verify: integers; other commands, and hidden_states: random"},
+    {"random", EXPERT_VALUES_RANDOM, "dense; a sample of outputs is checked within a proved bound"},
     {"integers", EXPERT_VALUES_INTEGERS,
      "16 small integers per row of weights: all sums are exact, every output is checked"},
     {0},

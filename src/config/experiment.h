@@ -142,7 +142,8 @@ enum expert_weights {
     EXPERT_WEIGHTS_FP8
 };
 enum expert_library { EXPERT_LIBRARY_AUTO, EXPERT_LIBRARY_OWN, EXPERT_LIBRARY_ONEDNN };
-enum expert_values { EXPERT_VALUES_RANDOM, EXPERT_VALUES_INTEGERS };
+/* AUTO: verify takes integers where inputs are generated; a session has one of the others. */
+enum expert_values { EXPERT_VALUES_RANDOM, EXPERT_VALUES_INTEGERS, EXPERT_VALUES_AUTO };
 
 /* `expert:` synthetic, or real */
 struct expert_options {

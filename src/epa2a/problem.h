@@ -109,8 +109,8 @@ struct epa_moe {
     const void *x;         /* [tokens][hidden] */
     const int32_t *expert; /* [tokens][topk], distinct in a row; -1: choice dropped */
     const float *weight;   /* [tokens][topk] */
-    /* [experts] The factor of the synthetic expert, for algorithms that compute the experts
-     * (epa_moe_footprint.fused). The output is the row, dequantised to
+    /* [experts] The factor of the synthetic expert in this call, for algorithms that compute the
+     * experts (epa_moe_footprint.fused); NULL for others. The output is the row, dequantised to
      * float32, times this, each product rounded, then to dtype, nearest even. */
     const float *expert_factor;
     struct epa_mlp mlp; /* real experts, if mlp.ffn is not 0 */

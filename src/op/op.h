@@ -42,6 +42,13 @@ struct op_slot {
     struct op_buffer array[OP_ARRAYS];
 };
 
+/* Outputs of the last phase. */
+struct op_share {
+    uint64_t outputs, compared; /* elements; compared: with the reference */
+    double widest, widths; /* of intervals of right values, of the sum of magnitudes of the terms:
+                              the most, and the sum over those compared */
+};
+
 /* One rank's side of an operation: the first member of the operation's own struct. */
 struct op_rank {
     const struct operation *operation;
@@ -51,7 +58,8 @@ struct op_rank {
     struct epa_footprint footprint;
     struct epa_backend *backend;
     uint32_t n_slots;
-    struct op_slot *slot; /* their problems are always at the same address */
+    struct op_share share; /* of all checks so far */
+    struct op_slot *slot;  /* their problems are always at the same address */
 };
 
 struct op_params {
@@ -127,6 +135,7 @@ struct op_finding {
     uint32_t rank;
     uint64_t iteration, compared, wrong;
     char where[96];
+    struct op_share share;
     struct epa_error *err;
 };
 
@@ -210,6 +219,8 @@ struct operation {
      * EPA_OK: it could not be compared. */
     enum epa_status (*check)(struct op_rank *, enum epa_stage_kind, uint32_t slot,
                              struct op_finding *);
+    /* Why check() may compare a part of the outputs. NULL: it compares all. */
+    const char *partly;
     /* Compares the outputs of the first phase, after the last stage, with their contents at the
      * time of check(). NULL: they need not stay. */
     enum epa_status (*check_kept)(struct op_rank *, uint32_t slot, struct op_finding *);

@@ -418,6 +418,31 @@ static void print_verdicts(FILE *file, const struct session *s, const json_t *re
         fill_comment(file, "{error.status!missed}expect: not looked at, as it ended early", result);
 }
 
+/* How much of the outputs was compared, how closely, and why not all. */
+static void print_share(FILE *file, const struct session *s, const json_t *result)
+{
+    const struct verify_options *v = &s->experiment->verify;
+    double outputs = json_number_at(result, "verify.outputs");
+    double compared = json_number_at(result, "verify.outputs_compared");
+    double widest = json_number_at(result, "verify.outputs_bound");
+    const char *partly = json_text_at(result, "verify.outputs_partly");
+    text_auto bound = {0};
+    char count[32];
+
+    if (!(outputs > 0))
+        return;
+    if (v->tolerance == TOLERANCE_ALLCLOSE)
+        text_add(&bound, "within %.3g + %.3g of the reference", v->atol, v->rtol);
+    else if (widest > 0)
+        text_add(&bound, "in intervals of %.2g of the sum of magnitudes, %.2g at most",
+                 json_number_at(result, "verify.outputs_mean_bound"), widest);
+    else
+        text_add(&bound, "to the bit");
+    text_comment(file, "outputs: %.3g %% of %s compared, %s%s%s", 100 * compared / outputs,
+                 text_count(count, sizeof(count), (uint64_t)outputs), bound.data,
+                 partly[0] != '\0' ? "; " : "", partly);
+}
+
 static void print_checks(FILE *file, const struct session *s, const json_t *result)
 {
     bool wrong = json_number_at(result, "verify.wrong") > 0;
@@ -459,6 +484,8 @@ void report_table(FILE *file, const struct session *s, const json_t *result)
                  "{memory.device_bytes>0}scratch memory of a rank's device: "
                  "{memory.device_bytes%size}",
                  facts);
+    if (s->verb == VERB_VERIFY)
+        print_share(file, s, result);
     print_stats(file, s);
     print_all(file, ends, facts);
     print_verdicts(file, s, result);

@@ -413,6 +413,7 @@ static json_t *verify_json(const struct making *m)
 {
     const struct session *s = m->s;
     uint64_t checked = 0, compared = 0, wrong = 0, put = 0;
+    struct op_share share = {0};
     bool counts = s->verb == VERB_VERIFY;
     const char *unchecked = NULL;
 
@@ -421,15 +422,25 @@ static json_t *verify_json(const struct making *m)
 
         compared += rank->compared;
         wrong += rank->wrong;
+        share.outputs += rank->share.outputs;
+        share.compared += rank->share.compared;
+        share.widths += rank->share.widths;
+        share.widest = fmax(share.widest, rank->share.widest);
         put += rank->put_bytes;
         checked = r == 0 || rank->checked < checked ? rank->checked : checked;
     }
     if (s->verb == VERB_BENCH && compared == 0)
         unchecked = !s->experiment->bench.check ? "bench.check is false" : s->notes->unchecked;
-    return json_object_of("iterations", json_count(checked), "compared", json_count(compared),
-                          "wrong", json_count(wrong), "unchecked", json_text_or_null(unchecked),
-                          "put_bytes", counts ? json_count(put) : json_null(), "uncounted",
-                          json_text_or_null(counts ? s->uncounted : NULL), NULL);
+    return json_object_of(
+        "iterations", json_count(checked), "compared", json_count(compared), "wrong",
+        json_count(wrong), "outputs", json_count(share.outputs), "outputs_compared",
+        json_count(share.compared), "outputs_bound",
+        json_number(share.compared > 0 ? share.widest : NAN), "outputs_mean_bound",
+        json_number(share.compared > 0 ? share.widths / (double)share.compared : NAN),
+        "outputs_partly", json_text_or_null(share.compared < share.outputs ? m->op->partly : NULL),
+        "unchecked", json_text_or_null(unchecked), "put_bytes",
+        counts ? json_count(put) : json_null(), "uncounted",
+        json_text_or_null(counts ? s->uncounted : NULL), NULL);
 }
 
 /* ---- the result ---- */

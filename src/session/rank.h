@@ -49,6 +49,7 @@ struct rank {
     struct rank_schedule *schedule; /* of an open loop */
     enum bench_clock clock;         /* that bench and run use */
     uint32_t fault_stage;           /* before which a planted fault strikes */
+    bool counts_puts;               /* iterations of verify are over */
     uint64_t memory_bytes;          /* rank_memory.c; 0: not known */
     /* Stages up to the first that is no SEND: the dispatch, or all there are where it is
      * WHOLE. What the operation does between stages comes after it. 0: the list is of

@@ -229,6 +229,8 @@ void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
     if (!rank_good(r) || kind == EPA_STAGE_SEND || kind == EPA_STAGE_EXPERTS)
         return;
     r->status = op_check(r->op, kind, slot, &r->shared->compared, &r->shared->wrong, &r->err);
+    if (!r->counts_puts)
+        r->shared->share = r->op->share;
     note_slice(r, r->slice[SLICE_CHECK], begin);
 }
 

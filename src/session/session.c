@@ -233,6 +233,16 @@ static enum epa_status check_machine(const struct experiment *x, struct epa_erro
     return status;
 }
 
+/* Real experts with integers have all of their outputs compared, so verify takes them unless hidden
+ * states come from a file. */
+static void resolve_values(enum verb verb, struct experiment *x)
+{
+    bool integers = verb == VERB_VERIFY && x->routing.hidden_states == NULL;
+
+    if (x->expert.kind == EXPERT_MLP && x->expert.values == EXPERT_VALUES_AUTO)
+        x->expert.values = integers ? EXPERT_VALUES_INTEGERS : EXPERT_VALUES_RANDOM;
+}
+
 static enum epa_status plan_on(struct status_page *status_page, const struct experiment *x,
                                enum verb verb, bool runs, struct session **out,
                                struct epa_error *err)
@@ -240,7 +250,9 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
     struct session *s = memory_alloc(1, sizeof(*s));
     enum epa_status status = EPA_OK;
 
-    s->experiment = x;
+    s->own = *x;
+    resolve_values(verb, &s->own);
+    s->experiment = x = &s->own;
     s->verb = verb;
     s->status_page = status_page;
     s->footprint = x->footprint;

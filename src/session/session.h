@@ -239,6 +239,7 @@ struct session_rank {
     double first_ns;                        /* total of the very first iteration; 0: not done */
     double part_ns[EPA_PARTS];              /* medians of parts that ran alone; 0: not measured */
     uint64_t compared, wrong;               /* elements */
+    struct op_share share;                  /* of outputs that verify compared */
     uint64_t late;      /* open loop: samples that were due before it could begin */
     uint64_t faults;    /* how often a planted fault struck it */
     uint64_t checked;   /* iterations of which every element was compared */
@@ -258,7 +259,8 @@ struct session_rank {
 };
 
 struct session {
-    const struct experiment *experiment;
+    const struct experiment *experiment; /* `own` */
+    struct experiment own;               /* as the user wrote it, with expert.values resolved */
     enum verb verb;
     struct epa_footprint footprint;
     /* verify: the same where peers are reached by puts alone, over which they are counted. */

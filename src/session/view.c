@@ -348,6 +348,7 @@ void rank_count_puts(struct rank *r)
 
     if (!rank_good(r) || s->verb != VERB_VERIFY || s->uncounted[0] != '\0')
         return;
+    r->counts_puts = true;
     rank_clear_heap(r);
     rank_destroy(r);
     if (!rank_good(r))

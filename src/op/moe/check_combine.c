@@ -377,6 +377,12 @@ static bool same(float is, float should)
     return bits_of_float(is) == bits_of_float(should) || (isnan(is) && isnan(should));
 }
 
+static void add_width(struct op_share *share, double width)
+{
+    share->widths += width;
+    share->widest = fmax(share->widest, width);
+}
+
 static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out, uint32_t terms,
                     struct op_finding *f)
 {
@@ -402,6 +408,7 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
         if (!isfinite(c->size[h]) || (units && c->size[h] < 0x1p24 * unit))
             slack = 0;
         f->compared++;
+        f->share.compared++;
         low = rounded(f16, c->total[0][h]);
         /* As a NaN, the poison of an output that was not written would pass for any NaN. */
         if (out[h] == 0xffff || (ordered && !real && !same(is, low))) {
@@ -413,6 +420,8 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
             low = rounded(f16, (float)(c->sum[0][h] - slack));
             high = rounded(f16, (float)(c->sum[last][h] + slack));
         }
+        if (low < high && !(ordered && !real))
+            add_width(&f->share, ((double)high - (double)low) / c->size[h]);
         if (!(is >= low && is <= high) && !(isnan(is) && isnan(low)))
             is_wrong(f, is_f16(op), token, h, out[h], low, high, terms);
     }
@@ -426,6 +435,7 @@ static void compare_close(const struct op_moe *op, uint32_t token, const uint16_
     const struct verify_options *v = &op->r.x->verify;
 
     f->compared += op->r.x->moe.hidden;
+    f->share.compared += op->r.x->moe.hidden;
     for (uint32_t h = 0; h < op->r.x->moe.hidden; h++) {
         double want = (double)op->check->total[0][h],
                is = (double)float_of_word(is_f16(op), out[h]);
@@ -520,6 +530,7 @@ enum epa_status op_moe_check_out(struct op_rank *side, uint32_t slot, struct op_
     if (status != EPA_OK)
         return status;
     tokens = op->check->tokens[op->r.world.rank];
+    f->share.outputs += tokens * hidden;
     if (is_real(op))
         check_real(op, s, tokens, out, f);
     else
