@@ -60,6 +60,7 @@ const struct help_page help_pages[] = {
     {"results", results_txt},
     {"stopping", stopping_txt},
     {"traces", traces_txt},
+    {"trust", trust_txt},
     {"tuning", tuning_txt},
     {"verifying", verifying_txt},
     {0},

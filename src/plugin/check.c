@@ -1,13 +1,8 @@
-/* Checks before and after dlopen(). Before: owner and mode of the file and its folders. After:
- * the ABI number, then every part of the descriptor that the program later relies on, so that a
- * faulty plugin causes an error message and not a crash. */
+/* Checks after dlopen(): the ABI number, then every part of the descriptor that the program later
+ * relies on, so that a faulty plugin causes an error message and not a crash. */
 #include "plugin/registry.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { MAX_OPTIONS = 256, MAX_CHOICES = 256, MAX_SUMMARY = 200, MAX_CONFIG_BYTES = 1 << 20 };
 
@@ -77,85 +72,6 @@ bool plugin_name_ok(const char *name)
 {
     return name_of(name, PLUGIN_NAME_MAX);
 }
-
-/* ---- before dlopen() ---- */
-
-static const char *describe_type(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return "a folder";
-    case S_IFLNK:
-        return "a symbolic link";
-    case S_IFIFO:
-        return "a pipe";
-    case S_IFSOCK:
-        return "a socket";
-    default:
-        return "a device";
-    }
-}
-
-/* `what` begins the sentence. POSIX ACLs that let others write show in the group bits. */
-static enum epa_status check_owner(const struct stat *stat, const char *what, bool may_be_sticky,
-                                   struct epa_error *err)
-{
-    bool sticky = (stat->st_mode & S_ISVTX) != 0 && may_be_sticky;
-
-    if (stat->st_uid != 0 && stat->st_uid != geteuid())
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s belongs to user %u, neither to root nor to you", what,
-                        (unsigned)stat->st_uid);
-    if ((stat->st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s can be written by others (mode %04o)", what,
-                        (unsigned)(stat->st_mode & 07777));
-    return EPA_OK;
-}
-
-static enum epa_status check_folder(const char *folder, bool is_above, struct epa_error *err)
-{
-    char what[320];
-    struct stat stat;
-
-    snprintf(what, sizeof(what), "the folder %s", folder);
-    if (lstat(folder, &stat) != 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: %s", what, strerror(errno));
-    return check_owner(&stat, what, is_above, err);
-}
-
-/* From / downwards: once a folder is trusted, nobody else can replace what is checked next. */
-enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
-                             struct epa_error *err)
-{
-    char *real = realpath(folder, NULL);
-    enum epa_status status;
-    struct stat stat;
-    int n;
-
-    if (real == NULL)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", folder, strerror(errno));
-    n = snprintf(out, room, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
-    status = n < 0 || (size_t)n >= room ? epa_fail(err, EPA_ERR_UNSUPPORTED, "its path is too long")
-                                        : check_folder("/", real[1] != '\0', err);
-    for (char *at = real + 1; status == EPA_OK && *at != '\0';) {
-        char *end = at + strcspn(at, "/"), was = *end;
-
-        *end = '\0';
-        status = check_folder(real, was != '\0', err);
-        *end = was;
-        at = end + (was != '\0');
-    }
-    free(real);
-    if (status != EPA_OK)
-        return status;
-    if (lstat(out, &stat) != 0)
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s", strerror(errno));
-    if (!S_ISREG(stat.st_mode))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", describe_type(stat.st_mode));
-    return check_owner(&stat, "the file", false, err);
-}
-
-/* ---- after it ---- */
 
 static bool one_line(const char *text, size_t most)
 {

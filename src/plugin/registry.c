@@ -1,9 +1,9 @@
 /* Finds and loads plugins. Creating a registry reads file names only. A file becomes a plugin on
- * first use: who can write to it is checked, then dlopen(), then its descriptor (check.c).
+ * first use: its owner and mode are checked (trust.c), then dlopen(), then its descriptor (check.c).
  *
- * dlopen() is given the resolved path and not /proc/self/fd/N: nobody but root and this user can
- * make that path mean another file, debuggers and sanitizers find the file by it, and a
- * descriptor's number names another file once it is used again. */
+ * dlopen() gets the resolved path and not /proc/self/fd/N: only trusted users can make that path
+ * mean another file, debuggers and sanitizers find the file by it, and the number of a descriptor
+ * names another file after its next use. */
 #include "plugin/registry.h"
 
 #include <dirent.h>
@@ -18,6 +18,7 @@
 
 #include "base/program_dir.h"
 #include "base/text.h"
+#include "plugin/trust.h"
 
 #define PREFIX "epa2a-"
 #define SUFFIX ".so"

@@ -67,14 +67,6 @@ const char *plugin_kind_name(enum epa_plugin_kind);
 /* [a-z0-9_]{1,32} */
 bool plugin_name_ok(const char *name);
 
-/* Whether nobody but root and this user decides what the regular file `base` of `folder` holds:
- * both, and every folder above, belong to one of them and can be written by nobody else. A sticky
- * folder like /tmp may be on the way, because others can neither rename nor remove what is ours in
- * it; it may not be `folder` itself, where others could add files. out: the path to load, resolved
- * and free of links. */
-EPA_CHECKED enum epa_status plugin_trust(const char *folder, const char *base, char *out,
-                                         size_t room, struct epa_error *);
-
 EPA_CHECKED enum epa_status plugin_check(const struct epa_plugin *, enum epa_plugin_kind,
                                          const char *name, struct epa_error *);
 

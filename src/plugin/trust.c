@@ -1,0 +1,227 @@
+/* Owner and mode of a plugin's file and of the folders above it. */
+#include "plugin/trust.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+enum { USERS = 3, ID_BYTES = 64 };
+
+struct trusted {
+    uid_t user[USERS]; /* root, this user, the owner of the program */
+    uint32_t n;
+    uint64_t
+        nameless; /* the id of all users without one in this user namespace; UINT64_MAX: none */
+};
+
+/* ---- user namespaces ---- */
+
+/* Whether /proc/self/uid_map, or gid_map, gives the id to a user of the host. */
+static bool is_mapped(const char *map, uint64_t id)
+{
+    FILE *file = fopen(map, "re");
+    uint64_t first, outside, n;
+    bool mapped = file == NULL; /* a kernel without namespaces */
+
+    while (file != NULL &&
+           fscanf(file, "%" SCNu64 "%" SCNu64 "%" SCNu64, &first, &outside, &n) == 3)
+        mapped = mapped || (id >= first && id - first < n);
+    if (file != NULL)
+        fclose(file);
+    return mapped;
+}
+
+/* The id that the kernel shows for all that the namespace does not map. A namespace that maps it to
+ * a user gives no way to distinguish that user from others. */
+static uint64_t nameless_id(const char *overflow, const char *map)
+{
+    uint64_t id = sysfile_number("", overflow);
+
+    return id == 0 || is_mapped(map, id) ? UINT64_MAX : id;
+}
+
+static void find_trusted(struct trusted *out)
+{
+    struct stat program;
+
+    *out = (struct trusted){.user = {0, geteuid()}, .n = 2};
+    if (stat("/proc/self/exe", &program) == 0)
+        out->user[out->n++] = program.st_uid;
+    out->nameless = nameless_id("/proc/sys/kernel/overflowuid", "/proc/self/uid_map");
+}
+
+static bool is_trusted(const struct trusted *t, uid_t user)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->user[i] == user)
+            return true;
+    return false;
+}
+
+/* ---- private groups ---- */
+
+/* Whether no other user has the group as the first one. */
+static bool is_first_group_of_none_but(uid_t user, gid_t group)
+{
+    const struct passwd *other;
+    bool alone = true;
+
+    setpwent();
+    while (alone && (other = getpwent()) != NULL)
+        alone = other->pw_gid != group || other->pw_uid == user;
+    endpwent();
+    return alone;
+}
+
+/* A group of the user's name or number without other members, as useradd and adduser make one for
+ * each user. In containers neither may have a name. */
+static bool is_private_group(uid_t user, gid_t group)
+{
+    const struct passwd *entry = getpwuid(user);
+    char name[256] = "";
+    const struct group *g;
+
+    if (entry != NULL)
+        snprintf(name, sizeof(name), "%s", entry->pw_name);
+    g = getgrgid(group);
+    if (group != user && (g == NULL || strcmp(g->gr_name, name) != 0))
+        return false;
+    for (char **member = g == NULL ? NULL : g->gr_mem; member != NULL && *member != NULL; member++)
+        if (strcmp(*member, name) != 0)
+            return false;
+    return is_first_group_of_none_but(user, group);
+}
+
+static bool is_private_group_of_trusted(const struct trusted *t, gid_t group)
+{
+    if (nameless_id("/proc/sys/kernel/overflowgid", "/proc/self/gid_map") == group)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->user[i] != t->nameless && is_private_group(t->user[i], group))
+            return true;
+    return false;
+}
+
+/* An access control list shows its greatest rights in the bits of the group. */
+static bool has_list(const char *path)
+{
+    return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+}
+
+/* ---- files ---- */
+
+/* "user 2000 (spack)" */
+static void name_user(uid_t user, char out[ID_BYTES])
+{
+    const struct passwd *entry = getpwuid(user);
+
+    snprintf(out, ID_BYTES, entry == NULL ? "user %u" : "user %u (%.40s)", (unsigned)user,
+             entry == NULL ? "" : entry->pw_name);
+}
+
+/* `what` begins the sentence. */
+static enum epa_status check_owner(const struct trusted *t, const char *path,
+                                   const struct stat *stat, const char *what, bool is_above,
+                                   struct epa_error *err)
+{
+    bool sticky = (stat->st_mode & S_ISVTX) != 0 && is_above;
+    unsigned mode = (unsigned)(stat->st_mode & 07777);
+    char user[ID_BYTES];
+
+    if (!is_trusted(t, stat->st_uid) && !(is_above && stat->st_uid == t->nameless)) {
+        name_user(stat->st_uid, user);
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s belongs to %s, not to root, you or the owner of this program; copy "
+                        "the plugins into a folder of yours, and name it by --plugin-path",
+                        what, user);
+    }
+    if (sticky)
+        return EPA_OK;
+    if ((stat->st_mode & S_IWOTH) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s can be written by others (mode %04o); chmod o-w forbids it", what,
+                        mode);
+    if ((stat->st_mode & S_IWGRP) != 0 && has_list(path))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s can be written by others (mode %04o, by an access control list); "
+                        "setfacl -b removes the list",
+                        what, mode);
+    if ((stat->st_mode & S_IWGRP) != 0 && !is_private_group_of_trusted(t, stat->st_gid))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED,
+                        "%s can be written by others (mode %04o: group %u is not the private group "
+                        "of a trusted user); chmod g-w forbids it",
+                        what, mode, (unsigned)stat->st_gid);
+    return EPA_OK;
+}
+
+static const char *describe_type(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFDIR:
+        return "a folder";
+    case S_IFLNK:
+        return "a symbolic link";
+    case S_IFIFO:
+        return "a pipe";
+    case S_IFSOCK:
+        return "a socket";
+    default:
+        return "a device";
+    }
+}
+
+static enum epa_status check_folder(const struct trusted *t, const char *folder, bool is_above,
+                                    struct epa_error *err)
+{
+    char what[320];
+    struct stat stat;
+
+    snprintf(what, sizeof(what), "the folder %s", folder);
+    if (lstat(folder, &stat) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "%s: %s", what, strerror(errno));
+    return check_owner(t, folder, &stat, what, is_above, err);
+}
+
+/* From / downwards: once a folder is trusted, no other user can replace the next one. */
+enum epa_status plugin_trust(const char *folder, const char *base, char *out, size_t room,
+                             struct epa_error *err)
+{
+    char *real = realpath(folder, NULL);
+    struct trusted trusted;
+    enum epa_status status;
+    struct stat stat;
+    int n;
+
+    if (real == NULL)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the folder %s: %s", folder, strerror(errno));
+    find_trusted(&trusted);
+    n = snprintf(out, room, "%s/%s", strcmp(real, "/") == 0 ? "" : real, base);
+    status = n < 0 || (size_t)n >= room ? epa_fail(err, EPA_ERR_UNSUPPORTED, "its path is too long")
+                                        : check_folder(&trusted, "/", real[1] != '\0', err);
+    for (char *at = real + 1; status == EPA_OK && *at != '\0';) {
+        char *end = at + strcspn(at, "/"), was = *end;
+
+        *end = '\0';
+        status = check_folder(&trusted, real, was != '\0', err);
+        *end = was;
+        at = end + (was != '\0');
+    }
+    free(real);
+    if (status != EPA_OK)
+        return status;
+    if (lstat(out, &stat) != 0)
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file cannot be opened: %s", strerror(errno));
+    if (!S_ISREG(stat.st_mode))
+        return epa_fail(err, EPA_ERR_UNSUPPORTED, "the file is %s", describe_type(stat.st_mode));
+    return check_owner(&trusted, out, &stat, "the file", false, err);
+}
