@@ -123,11 +123,43 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-/* Its input, output and errors. */
+/* Variables that change the charts of gnuplot, or the files that it reads: GNUTERM=x11 fails where
+ * that terminal is missing. The script sets all it needs. */
+static bool changes_gnuplot(const char *variable)
+{
+    static const char *const prefix[] = {
+        "GNUTERM=", "GNUPLOT_", "GNUHELP=", "GDFONTPATH=", "FIT_", "LC_", "LANG=", "LANGUAGE="};
+
+    for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
+        if (strncmp(variable, prefix[i], strlen(prefix[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The environment of gnuplot; the caller frees the list, whose texts are our own. */
+static char **make_environment(void)
+{
+    extern char **environ;
+    static char locale[] = "LC_ALL=C.UTF-8";
+    char **out;
+    size_t n = 0, kept = 0;
+
+    while (environ != NULL && environ[n] != NULL)
+        n++;
+    out = memory_alloc(n + 2, sizeof(*out));
+    for (size_t i = 0; i < n; i++)
+        if (!changes_gnuplot(environ[i]))
+            out[kept++] = environ[i];
+    out[kept++] = locale;
+    out[kept] = NULL;
+    return out;
+}
+
+/* fd: its input, output and errors; -d: without files of settings. */
 static int run_gnuplot(const int fd[3], int *code)
 {
     char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, NULL};
-    extern char **environ;
+    char **variables = make_environment();
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int failed = posix_spawn_file_actions_init(&actions);
@@ -135,8 +167,9 @@ static int run_gnuplot(const int fd[3], int *code)
     for (int i = 0; i < 3 && failed == 0; i++)
         failed = posix_spawn_file_actions_adddup2(&actions, fd[i], i);
     if (failed == 0)
-        failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+        failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, variables);
     posix_spawn_file_actions_destroy(&actions);
+    free(variables);
     if (failed != 0)
         return failed;
     while (waitpid(pid, code, 0) < 0)

@@ -98,29 +98,41 @@ static void label_lines(struct plot *p)
 
 /* ---- parts of a script ---- */
 
-/* "set title 'NAME'": nothing in NAME ends the string or the line. */
-static void add_setting(struct text *out, const char *setting, const char *name)
+/* Where gnuplot shows a text. A tic is a format of numbers: 5% is written as 5%%. */
+enum place { PLACE_TEXT, PLACE_TIC };
+
+/* All text of results passes here: nothing in `text` ends the string or the line, or is a command,
+ * a variable or a format. */
+static void add_text(struct text *out, const char *text, enum place place)
 {
-    text_add(out, "%s '", setting);
-    for (; *name != '\0'; name++) {
-        if (*name == '\'')
+    text_add(out, "'");
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
             text_add(out, "''");
-        else if ((unsigned char)*name < ' ' || *name == 0x7f || *name == '`')
+        else if (*text == '%' && place == PLACE_TIC)
+            text_add(out, "%%%%");
+        else if ((unsigned char)*text < ' ' || *text == 0x7f || *text == '`')
             text_add(out, "?");
         else
-            text_add_bytes(out, name, 1);
+            text_add_bytes(out, text, 1);
     }
     text_add(out, "'\n");
 }
 
-static void add_names(struct text *out, const char *array, const char *const *name, uint32_t n)
+/* "set title 'NAME'" */
+static void add_setting(struct text *out, const char *setting, const char *name)
 {
-    char setting[32];
+    text_add(out, "%s ", setting);
+    add_text(out, name, PLACE_TEXT);
+}
 
+static void add_names(struct text *out, const char *array, const char *const *name, uint32_t n,
+                      enum place place)
+{
     text_add(out, "array %s[%u]\n", array, n);
     for (uint32_t i = 0; i < n; i++) {
-        snprintf(setting, sizeof(setting), "%s[%u] =", array, i + 1);
-        add_setting(out, setting, name[i]);
+        text_add(out, "%s[%u] = ", array, i + 1);
+        add_text(out, name[i], place);
     }
 }
 
@@ -205,7 +217,7 @@ static void end(struct plot *p, const char *note, const char *plot)
         add_setting(p->out, "set label 1 at screen 0.02, screen 0.06 font ',10'", line[0]);
         add_setting(p->out, "set label 2 at screen 0.02, screen 0.025 font ',10'", line[1]);
     }
-    add_names(p->out, "T", p->name, p->names);
+    add_names(p->out, "T", p->name, p->names, PLACE_TEXT);
     text_add(p->out, "$d << EOD\n%sEOD\nplot %s\n", p->data.data, plot);
     if (text) {
         text_add(p->out, "set print '-'\nprint ''\n");
@@ -468,7 +480,7 @@ static enum epa_status draw_stages(struct plot *p, struct epa_error *err)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: no run has stages beside the total",
                         p->run[0].path);
     begin(p, "Stages", "time [us]", "", p->n);
-    add_names(p->out, "R", row, p->n);
+    add_names(p->out, "R", row, p->n, PLACE_TIC);
     text_add(p->out,
              "set yrange [0.4:%u.6]\nset ytics ()\nset for [i=1:|R|] ytics add (R[i] %u-i)\n"
              "set xrange [0:%.9g]\nset key outside above\nset style fill solid 0.7\n$t << EOD\n",

@@ -13,7 +13,7 @@ import xml.etree.ElementTree
 
 KINDS = ("tokens", "distribution", "skew", "stages")
 HOSTILE = ("`touch one`'\nsystem 'touch two'\n!touch three\n\"`touch four`\" $(touch five) "
-           "@x ${y} EOD \\' <b>&amp; \u00fc")
+           "@x ${y} EOD \\' <b>&amp; \u00fc 5% %s %% %d%")
 failures = []
 
 
@@ -22,8 +22,8 @@ def expect(what, have, want):
         failures.append(f"{what} is {have!r}, should be {want!r}")
 
 
-def plot(epa2a, *args, path=None):
-    env = dict(os.environ, PATH=path) if path else None
+def plot(epa2a, *args, path=None, **variables):
+    env = dict(os.environ, **({"PATH": path} if path else {}), **variables)
     return subprocess.run([epa2a, "plot", *args], capture_output=True, text=True, env=env,
                           timeout=100)
 
@@ -137,8 +137,25 @@ def check_hostile(epa2a, results):
         expect(f"hostile {kind}", (run.returncode, run.stderr), (0, ""))
         check = texts(pathlib.Path(f"hostile-{kind}.svg").read_bytes())
         expect(f"hostile {kind} is shown", any("touch one" in text for text in check), True)
+        expect(f"hostile {kind}: formats", any("5% %s %% %d%" in text for text in check), True)
     for name in ("one", "two", "three", "four", "five"):
         expect(f"{name} is there", pathlib.Path(name).exists(), False)
+
+
+def check_environment(epa2a, results):
+    """Variables and files of settings change nothing."""
+    home = pathlib.Path("home")
+    (home / "gnuplot").mkdir(parents=True)
+    for name in (".gnuplot", "gnuplot/gnuplotrc"):
+        (home / name).write_text("exit status 9\n")
+    plot(epa2a, results, "-o", "plain.svg")
+    for number, variables in enumerate(({"GNUTERM": "x11"}, {"GNUTERM": ""}, {"GNUTERM": "no such terminal"},
+                                        {"GNUPLOT_LIB": "/nowhere", "GNUPLOT_DRIVER_DIR": "/nowhere", "GNUPLOT_PS_DIR": "/nowhere"},
+                                        {"LC_ALL": "de_DE.UTF-8"}, {"LC_ALL": "C"}, {"LANG": "no_SUCH.locale"},
+                                        {"HOME": str(home.absolute()), "XDG_CONFIG_HOME": str(home.absolute())})):
+        run = plot(epa2a, results, "-o", f"other-{number}.svg", **variables)
+        expect(f"{variables}", (run.returncode, run.stderr), (0, ""))
+        expect(f"{variables}: the chart", pathlib.Path(f"other-{number}.svg").read_bytes() == pathlib.Path("plain.svg").read_bytes(), True)
 
 
 def check_failure(epa2a, results):
@@ -173,6 +190,7 @@ def main(epa2a, results):
     check_sizes(epa2a, results)
     check_folder(epa2a)
     check_hostile(epa2a, results)
+    check_environment(epa2a, results)
     check_failure(epa2a, results)
     print("\n".join(failures) or "all charts are as they should be")
     return 1 if failures else 0
