@@ -59,10 +59,10 @@ static void print_message(const char *word, enum colour colour, const struct epa
     fputc('\n', stderr);
 }
 
-/* Of a run of several, that something is not here is all there is to say. */
+/* A missing plugin or device skips one run of several and ends a command with a single run. */
 static bool is_skipped(const struct run *run, enum epa_status status)
 {
-    return status == EPA_ERR_UNSUPPORTED && run_is_of_several(run);
+    return status == EPA_ERR_UNSUPPORTED && run->skips;
 }
 
 static void print_end_at(const struct run *run, const struct epa_process_id *place,
@@ -176,8 +176,7 @@ static enum epa_status check_sessions(struct run_command *c)
             continue;
         if (status == EPA_OK || c->process_id.rank == 0)
             print_refusal(run, &c->process_id, &err);
-        /* A missing plugin or device ends the command, unless the file has several runs. */
-        if (run_is_of_several(run) && one != EPA_ERR_CONFIG)
+        if (run->skips && one != EPA_ERR_CONFIG)
             run->refused = err;
         else
             status = one;
@@ -276,13 +275,14 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
 {
     struct epa_error err = {EPA_OK, ""}, own = {EPA_OK, ""};
     struct trace_written trace = {0};
-    struct result_end end = {.error = err.text, .started = time(NULL), .trace = &trace};
+    struct result_end end = {
+        .error = err.text, .started = time(NULL), .skips = run->skips, .trace = &trace};
     uint64_t start = epa_now_ns();
     int code;
 
     live_begin(c->live, session,
                &(struct live_run){.file = run->batch->file,
-                                  .label = run_is_of_several(run) ? run->label : "",
+                                  .label = run->batch->n > 1 ? run->label : "",
                                   .number = c->number,
                                   .of = c->runs.n,
                                   .reports = run->process_id.rank == 0},

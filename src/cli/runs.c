@@ -16,11 +16,6 @@
 #include "base/json.h"
 #include "base/random.h"
 
-bool run_is_of_several(const struct run *run)
-{
-    return run->batch->n > 1;
-}
-
 static void add_run(const struct batch_pick *pick, char *failure, const struct batch *batch,
                     uint32_t i, struct runs *runs)
 {
@@ -36,6 +31,7 @@ static void add_run(const struct batch_pick *pick, char *failure, const struct b
                         .repetition = of->repetition,
                         .baseline = of->baseline,
                         .variant = of->variant,
+                        .skips = batch->n > 1 || runs->n_batches > 1,
                         .failure = failure,
                         .refused = of->absent};
     run->who =
@@ -112,7 +108,7 @@ static enum epa_status collect(const struct cli *cli, struct runs *out, struct e
 enum epa_status runs_read(const struct cli *cli, struct registry *registry, struct diag *diag,
                           struct runs *out, struct epa_error *err)
 {
-    const struct batch_pick pick = {cli->only, cli->n_only, cli->thorough};
+    const struct batch_pick pick = {cli->only, cli->n_only, cli->thorough, cli->n_args > 1};
     enum epa_status status = EPA_OK;
 
     out->batch = memory_alloc(cli->n_args, sizeof(struct batch *));

@@ -24,9 +24,10 @@ struct run {
     char *who;                  /* what sentences begin with: "FILE" or "FILE: LABEL" */
     const char *name;           /* in the summary: `who`, or the label of the only file */
     const char *label;
-    uint32_t repetition;              /* from 1 */
-    bool baseline, variant;           /* as in struct batch_run */
-    char *failure;                    /* as in struct cli */
+    uint32_t repetition;    /* from 1 */
+    bool baseline, variant; /* as in struct batch_run */
+    bool skips;    /* the command has several runs: a missing plugin or device skips this one */
+    char *failure; /* as in struct cli */
     struct epa_process_id process_id; /* of this process in that run */
     struct epa_error refused;         /* it cannot run here; status EPA_OK: it can */
     const struct results_run *done;   /* what an earlier command measured: not to be run */
@@ -62,9 +63,6 @@ void runs_order(struct runs *, enum runs_order, uint64_t seed);
 bool runs_repeat(const struct runs *);
 /* "declared", "interleaved", "shuffled". */
 const char *runs_order_name(enum runs_order);
-
-/* Whether the run is skipped if its plugin or device is missing: its file has several runs. */
-bool run_is_of_several(const struct run *);
 
 /* Standard output: a line for each run in its order, and why one cannot run. */
 void runs_list(const struct runs *);

@@ -26,6 +26,7 @@ struct failure {
     uint32_t n_notes;
     struct remark run;   /* which run it was reported for; file NULL: of no run */
     uint32_t other_runs; /* that it was reported for too */
+    bool skipped;        /* the run is skipped for it */
 };
 
 struct diag {
@@ -199,7 +200,7 @@ static bool is_known(struct diag *diag, const struct failure *failure)
     return false;
 }
 
-void diag_run_end(struct diag *diag, const char *file, const char *run)
+void diag_run_end(struct diag *diag, const char *file, const char *run, bool skipped)
 {
     uint32_t from = diag->run_from, to = diag->n, fresh = 0;
     uint32_t dropped = diag->errors - diag->errors_before - (to - from);
@@ -211,6 +212,7 @@ void diag_run_end(struct diag *diag, const char *file, const char *run)
         if (is_known(diag, &failure))
             continue;
         fresh++;
+        failure.skipped = skipped;
         failure.run.file = cleaned(diag->arena, file, strlen(file));
         failure.run.text = cleaned(diag->arena, run, strlen(run));
         if (diag->n < ERRORS_SHOWN)
@@ -234,7 +236,7 @@ static void print_text(FILE *file, const struct remark *remark, const char *what
 
 static void print_run(FILE *file, const struct failure *failure)
 {
-    if (failure->run.file == NULL)
+    if (failure->run.file == NULL || strcmp(failure->run.file, failure->run.text) == 0)
         return;
     fprintf(file, "%s: note: in run '%s'", failure->run.file, failure->run.text);
     if (failure->other_runs > 0)
@@ -288,7 +290,7 @@ void diag_print(const struct diag *diag, FILE *file)
     for (uint32_t i = 0; i < diag->n; i++) {
         const struct failure *failure = &diag->failure[order[i]];
 
-        print_remark(file, &failure->error, "error");
+        print_remark(file, &failure->error, failure->skipped ? "skipped" : "error");
         for (uint32_t j = 0; j < failure->n_notes; j++)
             print_remark(file, &failure->note[j], "note");
         print_run(file, failure);

@@ -31,9 +31,10 @@ __attribute__((format(printf, 4, 5))) void diag_error(struct diag *, const struc
 __attribute__((format(printf, 3, 4))) void diag_note(struct diag *, const struct source_location *,
                                                      const char *fmt, ...);
 /* Between these, errors are of one run of `file`. One that another run has already is not
- * reported again, only counted. run NULL: all that was reported for it is forgotten. */
+ * reported again, only counted. run NULL: all that was reported for it is forgotten. skipped: the
+ * run is skipped for these errors, and the command goes on. */
 void diag_run_begin(struct diag *);
-void diag_run_end(struct diag *, const char *file, const char *run);
+void diag_run_end(struct diag *, const char *file, const char *run, bool skipped);
 void diag_print(const struct diag *, FILE *);       /* at most 20 errors, then how many more */
 void diag_print_first(const struct diag *, FILE *); /* one line, or nothing */
 const char *diag_first_text(const struct diag *);   /* without its place; NULL: no error */

@@ -41,6 +41,7 @@ struct reading {
     struct batch *batch;
     const struct batch_pick *pick;
     bool several;         /* runs have labels */
+    bool skips;           /* a run whose plugin is not here is no error */
     const char *baseline; /* NULL: the file has none */
 };
 
@@ -413,7 +414,7 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     enum epa_status status;
 
     run->repetition = of->repetition > 0 ? of->repetition : 1;
-    if (r->several)
+    if (r->skips)
         diag_run_begin(tree.diag);
     tree.root = tree_copy(tree.arena, of->root);
     tree_lay(&tree, of->matrix, true);
@@ -452,9 +453,10 @@ static enum epa_status build_run(struct reading *r, const struct plan *plan,
     }
     run->label = label != NULL ? label : status == EPA_OK ? x->name : r->file;
     unwanted = r->several && status != EPA_OK && !batch_picks(r->pick, run->label, NULL);
-    if (r->several)
-        diag_run_end(tree.diag, r->file, unwanted ? NULL : run->label);
-    return unwanted || (r->several && run->absent.status != EPA_OK) ? EPA_OK : status;
+    if (r->skips)
+        diag_run_end(tree.diag, r->file, unwanted ? NULL : run->label,
+                     run->absent.status == EPA_ERR_UNSUPPORTED);
+    return unwanted || (r->skips && run->absent.status != EPA_OK) ? EPA_OK : status;
 }
 
 /* Adds the variants of verify --thorough for the operation of the last built run. A variant that
@@ -567,6 +569,7 @@ static enum epa_status expand(struct reading *r, bool flawed)
         return EPA_ERR_CONFIG;
     }
     r->several = n > 1 || r->pick->thorough;
+    r->skips = r->several || r->pick->skips;
     if (r->pick->thorough)
         each = 1 + n_variants();
     r->batch->run = arena_alloc(r->batch->arena, n * each * sizeof(*r->batch->run));

@@ -23,6 +23,7 @@ struct batch_pick {
     const char *const *glob;
     uint32_t n;
     bool thorough; /* of each run also its variants (thorough_variants) */
+    bool skips;    /* other files have runs: a missing plugin skips the only run of this one */
 };
 /* id: NULL where it is not known. */
 bool batch_picks(const struct batch_pick *, const char *label, const char *id);
@@ -48,7 +49,7 @@ struct batch {
  * then. `sets` go over what a run sets, but for those of matrix, zip and repeat. max_runs 0:
  * the base alone, as if it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or
  * EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here; where
- * there are several runs, one whose plugin is not here is no error. */
+ * there are several runs, or the pick skips, one whose plugin is not here is no error. */
 enum epa_status batch_read(const char *name, const char *text, const char *const *sets,
                            uint32_t n_sets, const struct batch_pick *, uint32_t max_runs,
                            struct registry *, struct diag *, struct batch **out);

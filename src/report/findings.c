@@ -41,17 +41,17 @@ json_t *result_error(const struct session *s, const struct result_end *end)
 }
 
 /* "status", a fixed set of words for scripts; verdicts_make() adds "missed". */
-const char *result_outcome(const struct experiment *x, enum epa_status status)
+const char *result_outcome(const struct result_end *end)
 {
-    switch (status) {
+    switch (end->status) {
     case EPA_ERR_UNSUPPORTED:
-        return x->label != NULL ? "skipped" : "failed"; /* of a batch, or alone */
+        return end->skips ? "skipped" : "failed";
     case EPA_OK:
     case EPA_ERR_MISMATCH:
     case EPA_ERR_TIMEOUT:
     case EPA_ERR_DIED:
     case EPA_ERR_INTERRUPTED:
-        return status_name(status);
+        return status_name(end->status);
     default:
         return "failed";
     }

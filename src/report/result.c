@@ -462,7 +462,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
         "name", json_text(x->name), "file", json_text(x->file), "label",
         json_text(x->label != NULL ? x->label : x->name), "id", json_text_or_null(x->id), "run",
         json_text_or_null(x->run_name), "verb", json_text(session_verb(s)), "operation",
-        json_text(m->op->name), "status", json_text(result_outcome(x, end->status)), "exit_code",
+        json_text(m->op->name), "status", json_text(result_outcome(end)), "exit_code",
         json_integer(exit_code(end->status, end->signal != 0 ? end->signal : SIGINT)), "error",
         result_error(s, end), "started", result_time(end->started), "elapsed_s",
         json_number(end->elapsed_s), "warmup", json_count(s->warmup), "iterations",

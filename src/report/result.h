@@ -28,6 +28,7 @@ struct result_end {
     enum epa_status status; /* with `error` as the launcher and the ranks reported */
     const char *error;      /* NULL, "": that of the rank that failed first is taken */
     int signal;             /* that interrupted it; 0: SIGINT */
+    bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
     time_t started;         /* by CLOCK_REALTIME; 0: not known */
     double elapsed_s;
     const struct trace_written *trace; /* NULL: none */
@@ -73,7 +74,7 @@ json_t *result_facts(const struct session_facts *);
 
 /* "error": null where it ended well; and "status". */
 json_t *result_error(const struct session *, const struct result_end *);
-const char *result_outcome(const struct experiment *, enum epa_status);
+const char *result_outcome(const struct result_end *);
 
 /* Fills "expect" of a result that ended well, with all else in it; where something is missed, also
  * "status", "exit_code" and "error". */
