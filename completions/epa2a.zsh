@@ -4,21 +4,15 @@
 
 _epa2a() {
     local -a lines full open
-    local line name help bytes ends
+    local line name help bytes ends files=
     lines=("${(@f)$(_call_program epa2a-words $words[1] __complete \
         ${(q)${(@Q)words[2,CURRENT - 1]}} ${(q)${(Q)PREFIX}} 2>/dev/null)}")
     for line in $lines; do
         case $line in
             :files*)
+                files=1
                 bytes=${${(s: :)line}[2]}
                 ends=(${${(s: :)line}[3,-1]})
-                compset -p $bytes
-                if (($#ends)); then
-                    _path_files -g "*.(${(j:|:)ends})(-.) *(-/)"
-                else
-                    _files
-                fi
-                return
                 ;;
             :folders*)
                 compset -p ${${(s: :)line}[2]}
@@ -39,6 +33,14 @@ _epa2a() {
     local found=1
     (($#full)) && _describe -t words epa2a full && found=0
     (($#open)) && _describe -t keys key open -S '' && found=0
+    if [[ $files ]]; then
+        compset -p $bytes
+        if (($#ends)); then
+            _path_files -g "*.(${(j:|:)ends})(-.) *(-/)" && found=0
+        else
+            _files && found=0
+        fi
+    fi
     return found
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/config_name.h"
 #include "config/model.h"
 #include "config/options.h"
 #include "experiment/batch.h"
@@ -103,6 +104,46 @@ static enum epa_status check_arguments(const struct line *line, struct epa_error
                         more != NULL ? ", and not '" : "", more != NULL ? more : "",
                         more != NULL ? "'" : "", c->name, c->args[0] != '\0' ? " " : "", c->args);
     return c->check != NULL ? c->check(&line->cli, err) : EPA_OK;
+}
+
+/* ---- configurations by name ---- */
+
+/* The first argument that is an experiment; n_args: none is. */
+static uint32_t first_experiment(const struct line *line)
+{
+    const struct cli *cli = &line->cli;
+
+    switch (line->command->bit) {
+    case RUN:
+    case BENCH:
+    case VERIFY:
+    case TUNE:
+    case PREDICT:
+        return 0;
+    case CONFIG: /* behind show, check or schema */
+        return 1;
+    case COMPARE:
+        return cli->turns ? 0 : cli->n_args;
+    default:
+        return cli->n_args;
+    }
+}
+
+/* Replaces names of configurations by their paths. run, bench and verify without an argument take
+ * the default. */
+static enum epa_status resolve_names(struct line *line, struct epa_error *err)
+{
+    struct cli *cli = &line->cli;
+    enum epa_status status = EPA_OK;
+    bool has_default = (line->command->bit & FILES) != 0 && cli->n_args == 0;
+
+    if (has_default)
+        cli->arg[cli->n_args++] = CONFIG_NAME_DEFAULT;
+    for (uint32_t i = first_experiment(line); i < cli->n_args && status == EPA_OK; i++)
+        status = config_name_resolve(line->arena, cli->arg[i], &cli->arg[i], err);
+    if (has_default && status == EPA_OK && !cli->quiet)
+        fprintf(stderr, "epa2a: no file is given: %s\n", cli->arg[0]);
+    return status;
 }
 
 /* ---- options that are settings of an experiment, as the letters that benchmarks of communication
@@ -267,7 +308,7 @@ static int run_line(struct line *line)
         return EXIT_USAGE;
     }
     if (check_options(line, &err) != EPA_OK || check_arguments(line, &err) != EPA_OK ||
-        sweep(line, &err) != EPA_OK) {
+        resolve_names(line, &err) != EPA_OK || sweep(line, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }

@@ -87,7 +87,8 @@ int cmd_run(const struct cli *);
 int cmd_bench(const struct cli *);
 int cmd_verify(const struct cli *);
 int cmd_list(const struct cli *);
-int list_models(const struct cli *); /* list models */
+int list_models(const struct cli *);  /* list models */
+int list_configs(const struct cli *); /* list configs */
 int cmd_help(const struct cli *);
 int cmd_config(const struct cli *); /* show | check | schema */
 int cmd_compare(const struct cli *);

@@ -162,6 +162,7 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
 
     *out = -1;
     nearest_try(&nearest, "models");
+    nearest_try(&nearest, "configs");
     for (int kind = 0; kind < PLUGIN_KINDS && cli->n_args > 0; kind++) {
         const char *name = plugin_kind_name((enum epa_plugin_kind)kind);
 
@@ -173,7 +174,8 @@ static enum epa_status find_kind(const struct cli *cli, int *out, struct epa_err
         return EPA_OK;
     return epa_fail(
         err, EPA_ERR_CONFIG, "there is no kind '%s' to list; %s", cli->arg[0],
-        nearest_hint(&nearest, hint, "there is backend, launcher, transport, algorithm, models"));
+        nearest_hint(&nearest, hint,
+                     "there is backend, launcher, transport, algorithm, models, configs"));
 }
 
 int cmd_list(const struct cli *cli)
@@ -189,6 +191,8 @@ int cmd_list(const struct cli *cli)
 
     if (cli->n_args > 0 && strcmp(cli->arg[0], "models") == 0)
         return list_models(cli);
+    if (cli->n_args > 0 && strcmp(cli->arg[0], "configs") == 0)
+        return list_configs(cli);
     status = find_kind(cli, &only, &err);
     if (status == EPA_OK)
         status = registry_create(cli->plugin_path, &registry, &err);

@@ -25,17 +25,19 @@ static enum epa_status check_runs(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
-#define EXPERIMENTS 1, MANY, "a file or more, such as configs/ll_v2-shm.yaml", check_runs
+#define EXPERIMENTS 0, MANY, "files or names of configurations", check_runs
 
 const struct command commands[] = {
-    {"run", "FILE...", "run experiments: stage times, traffic, routing", RUN, cmd_run, EXPERIMENTS},
-    {"bench", "FILE...", "measure experiments: percentiles and bandwidths of every stage", BENCH,
+    {"run", "[FILE...]", "run experiments: stage times, traffic, routing", RUN, cmd_run,
+     EXPERIMENTS},
+    {"bench", "[FILE...]", "measure experiments: percentiles and bandwidths of every stage", BENCH,
      cmd_bench, EXPERIMENTS},
-    {"verify", "FILE...", "run experiments and check every element of every iteration", VERIFY,
+    {"verify", "[FILE...]", "run experiments and check every element of every iteration", VERIFY,
      cmd_verify, EXPERIMENTS},
-    {"list", "[KIND]", "plugins and why one cannot be loaded; `list models`: models", LIST,
+    {"list", "[KIND]", "plugins and why one cannot be loaded; `list models`, `list configs`", LIST,
      cmd_list, 0, 1, "one argument at most", NULL},
-    {"help", "[TOPIC]", "explain a key, a plugin, its options, bandwidth or exit-codes", HELP,
+    {"help", "[TOPIC]",
+     "explain a key or a part of it, a plugin, its options, bandwidth or exit-codes", HELP,
      cmd_help, 0, 1, "one argument at most", NULL},
     {"config", "show|check|schema FILE...",
      "print resolved experiments, check them, or print their JSON Schema", CONFIG, cmd_config, 1,
@@ -103,6 +105,11 @@ _Static_assert((int)PROGRESS_AUTO == (int)COLOUR_AUTO &&
 #define FLAG(option, field, of, what) \
     { \
         .is = {.name = option, EPA_BOOL(struct cli, field), .help = what}, .commands = of \
+    }
+#define LETTER(short_form, option, field, of, what) \
+    { \
+        .is = {.name = option, EPA_BOOL(struct cli, field), .help = what}, .commands = of, \
+        .letter = short_form \
     }
 #define VALUE(option, type, field, called, of, short_form, what, ...) \
     { \
@@ -218,10 +225,10 @@ const struct option options[] = {
           .choices = whens),
     VALUE("--color", CHOICE, color, "auto|always|never", ANY, 0,
           "colour; auto: on a terminal, unless NO_COLOR is set", .choices = whens),
-    FLAG("--help", help, ANY, "print this"),
+    LETTER('h', "--help", help, ANY, "print this"),
     VALUE("--html", STRING, html, "FILE", FILES, 0,
           "write one page with the answer, tables, charts and machine", .min = 0),
-    FLAG("--version", version, ANY, "print the version and the plugin ABI"),
+    LETTER('V', "--version", version, ANY, "print the version and the plugin ABI"),
     {.is = {.name = NULL}},
 };
 _Static_assert(sizeof(options) / sizeof(options[0]) <= OPTIONS_MOST, "room for what was given");
@@ -449,8 +456,12 @@ void commands_print(FILE *to)
 void commands_print_help(const struct command *command)
 {
     if (command != NULL) {
-        printf("usage: epa2a %s %s [OPTION...]\n\n%s\n\nOptions:\n", command->name, command->args,
+        printf("usage: epa2a %s %s [OPTION...]\n\n%s\n", command->name, command->args,
                command->help);
+        if ((command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
+            printf("\nFILE is an experiment: a file, or a name of 'epa2a list configs'%s.\n",
+                   (command->bit & FILES) != 0 ? "; without FILE: small" : "");
+        printf("\nOptions:\n");
         print_options(stdout, command->bit);
         return;
     }

@@ -9,6 +9,7 @@
  *     :folders BYTES
  */
 #include <ctype.h>
+#include <dirent.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config_name.h"
 #include "completion_texts.h"
 #include "config/model.h"
 #include "config/options.h"
@@ -109,6 +111,16 @@ static const struct option *read_words(struct completing *c, const char *const *
         (void)line_take(line, word[i], i + 2 < n ? word[i + 1] : NULL, &used, &ignored);
     }
     return NULL;
+}
+
+/* For labels of runs, and plugins that files name. */
+static void resolve_names(struct line *line)
+{
+    for (uint32_t i = 0; i < line->cli.n_args; i++) {
+        struct epa_error ignored = {EPA_OK, ""};
+
+        (void)config_name_resolve(line->arena, line->cli.arg[i], &line->cli.arg[i], &ignored);
+    }
 }
 
 /* ---- KEY=VALUE ---- */
@@ -318,6 +330,7 @@ static void offer_kinds(struct completing *c)
         offer(c, topics_section((enum epa_plugin_kind)kind)->help, "%s",
               plugin_kind_name((enum epa_plugin_kind)kind));
     offer(c, "shapes of models by name", "models");
+    offer(c, "installed configurations by name", "configs");
 }
 
 static void offer_command_that_runs(void *arg, const struct status *s)
@@ -383,6 +396,35 @@ static void offer_kind(struct completing *c, const char *kind, size_t bytes)
         offer_files(c, "");
 }
 
+/* Whether a file of the current folder begins with the word and has one of the endings. */
+static bool has_experiment_file(const struct completing *c)
+{
+    DIR *dir = opendir(".");
+    const struct dirent *file;
+    bool found = false;
+
+    while (dir != NULL && !found && (file = readdir(dir)) != NULL) {
+        const char *end = strrchr(file->d_name, '.');
+
+        found = strncmp(file->d_name, c->word, strlen(c->word)) == 0 && end != NULL &&
+                (strcmp(end, ".yaml") == 0 || strcmp(end, ".yml") == 0);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
+/* Files, or where no file fits the word, names of configurations. */
+static void offer_experiments(struct completing *c)
+{
+    const char **names;
+
+    if (!has_experiment_file(c))
+        for (uint32_t i = 0, n = config_names(c->line.arena, &names); i < n; i++)
+            offer(c, "a configuration of `epa2a list configs`", "%s", names[i]);
+    offer_files(c, "yaml yml");
+}
+
 static void offer_argument(struct completing *c)
 {
     const char *kind = c->line.command->args, *last = kind;
@@ -398,9 +440,10 @@ static void offer_argument(struct completing *c)
     }
     if (*kind == '\0' && (at == 0 || strstr(last, "...") == NULL))
         return;
+    last += *last == '[';
     if (strncmp(last, "FILE", 4) == 0 &&
         (c->line.command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
-        offer_files(c, "yaml yml");
+        offer_experiments(c);
     else
         offer_kind(c, last, strcspn(last, " "));
 }
@@ -437,6 +480,7 @@ int complete_main(int argc, char **argv)
 
         c.whole = c.word = argv[argc - 1];
         pending = read_words(&c, (const char *const *)(const void *)argv, (uint32_t)argc);
+        resolve_names(&c.line);
         offer_word(&c, pending);
     }
     if (c.out.bytes != 0)

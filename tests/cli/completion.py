@@ -57,6 +57,10 @@ LINES = [
     ("run ./sm", ["run", "./small.yaml", "Z"]),
     ("bench small.yaml oth", ["bench", "small.yaml", "other.yml", "Z"]),
     ("run no", ["run", "noZ"]),
+    ("bench worklog-n", ["bench", "worklog-nvlink", "Z"]),
+    ("config check token_flag-s", ["config", "check", "token_flag-shm", "Z"]),
+    ("bench ll_v2-replay wor", ["bench", "ll_v2-replay", "worklogZ"]),
+    ("config show fused-ablation --only exp", ["config", "show", "fused-ablation", "--only", "expZ"]),
     ("run sub/i", ["run", "sub/inner.yaml", "Z"]),
     ("config check sm", ["config", "check", "small.yaml", "Z"]),
     ("compare re", ["compare", "results.json", "Z"]),
@@ -193,7 +197,7 @@ def lists(epa2a):
     yield "epa2a run --set transport=", ["transport=" + t for t in transports]
     yield "epa2a run --set routing.kind=", ["routing.kind=" + h for h in hidden]
     yield "epa2a bench --set moe.", [k + "=" for k in keys]
-    yield "epa2a list ", ["backend", "launcher", "transport", "algorithm", "models"]
+    yield "epa2a list ", ["backend", "launcher", "transport", "algorithm", "models", "configs"]
     yield "epa2a bench --model ", re.findall(r"^  ([a-z0-9.-]+) ", asked(epa2a, "list", "models"), re.M)
     yield "epa2a run ", ["small.yaml", "other.yml", "runs.yaml", "sub/"]
 

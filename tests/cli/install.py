@@ -42,6 +42,10 @@ def main(meson, build, *names):
             assert str(folder / name) in listed, (folder / name, listed)
         assert "cannot be loaded" not in listed, listed
         run(epa2a, "verify", config)
+        # Configurations have names, wherever the prefix is.
+        named = run(epa2a, "config", "check", "small", "ll_v2-shm").stdout
+        assert named == "".join(f"{config.parent / name}.yaml: good\n" for name in ("small", "ll_v2-shm")), named
+        assert f"no file is given: {config}" in run(epa2a, "verify").stderr
         models = json.loads(run(epa2a, "list", "models", "--json", "-").stdout)["models"]
         assert models and all(prefix in pathlib.Path(model["file"]).parents for model in models), models
         run(epa2a, "verify", config, "--model", "qwen3-30b-a3b", "--set", "verify.iterations=2")

@@ -1,0 +1,82 @@
+/* `epa2a list configs`: installed configurations by name, each with the first sentence of the
+ * comment that its file begins with. */
+#include "cli/cli.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/program_dir.h"
+#include "base/text.h"
+#include "cli/config_name.h"
+#include "report/summary.h"
+
+enum { FILE_BYTES = 1 << 20, NAME_COLUMNS = 24 };
+
+/* The first sentence of the comment lines at the start of `text`. */
+static void add_first_sentence(const char *text, struct text *out)
+{
+    while (*text == '#') {
+        size_t bytes = strcspn(text, "\n");
+        const char *line = text + strspn(text, "# ");
+        const char *end = strstr(line, ". ");
+
+        if (end != NULL && end < text + bytes)
+            bytes = (size_t)(end + 1 - text);
+        text_add(out, "%s%.*s", out->bytes > 0 ? " " : "", (int)(text + bytes - line), line);
+        if (out->bytes > 0 && out->data[out->bytes - 1] == '.')
+            return;
+        text += bytes + (text[bytes] == '\n');
+    }
+}
+
+static json_t *config_json(const char *name)
+{
+    char file[PATH_MAX], path[PATH_MAX];
+    struct epa_error ignored = {EPA_OK, ""};
+    text_auto text = {0}, about = {0};
+
+    snprintf(file, sizeof(file), "configs/%s.yaml", name);
+    if (!program_data_find(file, path, sizeof(path)) ||
+        file_read(path, FILE_BYTES, &text, &ignored) != EPA_OK)
+        return json_object_of("name", json_text(name), "about", json_null(), "file", json_null(),
+                              NULL);
+    add_first_sentence(text.data != NULL ? text.data : "", &about);
+    return json_object_of("name", json_text(name), "about", json_text_or_null(about.data), "file",
+                          json_text(path), NULL);
+}
+
+int list_configs(const struct cli *cli)
+{
+    struct arena *arena = arena_create();
+    struct epa_error err = {EPA_OK, ""};
+    json_t *configs = json_array();
+    const char **names;
+    uint32_t n = config_names(arena, &names);
+    int code = EXIT_OK;
+
+    for (uint32_t i = 0; i < n; i++) {
+        json_t *one = config_json(names[i]);
+        char lead[NAME_MAX + 8], next[NAME_COLUMNS + 8];
+
+        json_array_append_new(configs, one);
+        snprintf(lead, sizeof(lead), "  %-*s ", NAME_COLUMNS, names[i]);
+        snprintf(next, sizeof(next), "  %-*s ", NAME_COLUMNS, "");
+        if (!cli_has_stdout(cli))
+            text_fold(stdout, lead, next, json_text_at(one, "about"));
+    }
+    if (n == 0) {
+        fprintf(stderr, "epa2a: there is no configuration: the folder configs of the installation "
+                        "is missing or empty\n");
+        code = EXIT_RESOURCE;
+    }
+    if (cli_write_json(cli,
+                       json_object_of("schema", json_integer(1), "program", json_text("epa2a"),
+                                      "configs", configs, NULL),
+                       &err) != EPA_OK)
+        code = cli_fail(&err);
+    arena_destroy(arena);
+    return code;
+}
