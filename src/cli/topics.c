@@ -449,6 +449,75 @@ static void print_overview(void)
     printf(".\n`epa2a --help` lists commands and their options.\n");
 }
 
+/* Whether `part` is in a name, up to case. */
+static bool has_part(const struct topic *topic, const char *part)
+{
+    return strcasestr(topic->name, part) != NULL;
+}
+
+/* The word behind the last point of a name: "hidden" of "moe.hidden". */
+static const char *last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot != NULL ? dot + 1 : name;
+}
+
+/* Whether the topic explains the same as one before: an option of a plugin has three names. */
+static bool is_alias(const struct topics *topics, uint32_t i)
+{
+    const struct topic *one = &topics->item[i];
+
+    for (uint32_t k = 0; k < i; k++) {
+        const struct topic *other = &topics->item[k];
+
+        if (one->option != NULL
+                ? other->option == one->option
+                : one->entry != NULL && other->option == NULL && other->entry == one->entry)
+            return true;
+    }
+    return false;
+}
+
+/* The only topic that has `want` as a part of its name. Several: one whose last word it is, if
+ * only one is that. NULL: none or several. */
+static const struct topic *find_part(const struct topics *topics, const char *want)
+{
+    const struct topic *part = NULL, *word = NULL;
+    uint32_t parts = 0, words = 0;
+
+    for (uint32_t i = 0; i < topics->n; i++) {
+        const struct topic *topic = &topics->item[i];
+
+        if (!has_part(topic, want) || is_alias(topics, i))
+            continue;
+        part = topic;
+        parts++;
+        if (strcasecmp(last_word(topic->name), want) != 0)
+            continue;
+        word = topic;
+        words++;
+    }
+    return parts == 1 ? part : words == 1 ? word : NULL;
+}
+
+/* Topics that have `want` as a part of their names, a line each. Returns how many. */
+static uint32_t list_parts(const struct topics *topics, const char *want)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < topics->n; i++) {
+        const struct topic *topic = &topics->item[i];
+
+        if (!has_part(topic, want) || is_alias(topics, i))
+            continue;
+        if (n++ == 0)
+            printf("Topics with '%.100s' in their names:\n", want);
+        printf("  %-28s %.*s\n", topic->name, (int)strcspn(topic->help, "\n"), topic->help);
+    }
+    return n;
+}
+
 static int help(const struct topics *topics, const char *want, const struct registry_entry *entry,
                 uint32_t n)
 {
@@ -465,6 +534,12 @@ static int help(const struct topics *topics, const char *want, const struct regi
         print_topic(&topics->item[i], entry, n);
     }
     if (found != 0)
+        return EXIT_OK;
+    if (*want != '\0' && find_part(topics, want) != NULL) {
+        print_topic(find_part(topics, want), entry, n);
+        return EXIT_OK;
+    }
+    if (*want != '\0' && list_parts(topics, want) > 0)
         return EXIT_OK;
     fprintf(stderr, "epa2a: no help on '%.100s'; %s\n", want,
             nearest_hint(&nearest, hint, "`epa2a help` lists what there is"));
