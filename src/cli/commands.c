@@ -348,8 +348,9 @@ static enum epa_status read_option(struct line *line, const char *text, const ch
         *used = true;
     }
     if (o->is.offset == offsetof(struct cli, json) && value == NULL &&
-        (line->cli.version || (line->command != NULL && line->command->bit == STATUS)))
-        value = "-"; /* --version --json, status PID --json */
+        (line->cli.version ||
+         (line->command != NULL && (line->command->bit & (STATUS | LIST)) != 0)))
+        value = "-"; /* --version --json, status PID --json, list models --json */
     if (o->value != NULL && (value == NULL || *value == '\0'))
         return epa_fail(err, EPA_ERR_CONFIG, "%s needs a value: %s %s", o->is.name, o->is.name,
                         o->value);

@@ -402,7 +402,9 @@ static void print_section(const struct section *section, const struct registry_e
         return;
     }
     print_options(section->name, &section->options);
-    if (section->main != NULL)
+    if (strcmp(section->name, "model") == 0)
+        printf("  `model: NAME` reads a model of `epa2a list models`; a map describes one.\n");
+    else if (section->main != NULL)
         printf("  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name, section->name,
                section->main);
 }

@@ -129,9 +129,7 @@ static const struct epa_option moe[] = {
 };
 
 static const struct epa_option model[] = {
-    OTHER(STRING, "name", model_options, name,
-          "name of the model in reports; `model: NAME` takes all keys of a model of `epa2a list "
-          "models`"),
+    OTHER(STRING, "name", model_options, name, "name of the model in reports"),
     OTHER(STRING, "source", model_options, source, "address of the model's config.json"),
     NUMBER(U32, "layers", model_options, layers, 1, 4096, "number of layers of the model"),
     NUMBER(U32, "moe_layers", model_options, moe_layers, 1, 4096,
@@ -465,7 +463,7 @@ const struct section experiment_sections[] = {
     PLUGIN(algorithm, ALGORITHM, "ll_v2",
            "implements dispatch and combine, AllGather, or AllGather and GEMM"),
     MEASURES(model, "name", MOE, model,
-             "model whose shape the layer has; `model: NAME` reads it, other keys override it"),
+             "model whose shape the layer has; `epa2a help models`"),
     SECTION(moe, NULL, MOE, moe, "shape of the layer"),
     SECTION(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
     SECTION(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,
