@@ -25,6 +25,7 @@ CANNOT_KNOW = [
     r"is set twice",
     r"no value$",
     r"'\d+e\d+' is not a whole number",  # 1000 all the same
+    r"is not a whole number of nanoseconds",  # 0.0001us; a pattern cannot compute with a unit
     r": '[\d.]+ ?[a-zA-Z%]+' is out of range",  # a pattern can be held to it, and no more
 ]
 # What is about this one value or key alone.
