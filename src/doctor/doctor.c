@@ -380,7 +380,8 @@ static void add_value(struct text *out, const char *key, const json_t *value, bo
             if (!json_is_null(part.value) && out->bytes > 0)
                 text_add(out, ", ");
             if (!json_is_null(part.value) && !(bare && json_is_string(part.value)))
-                text_add(out, "%s ", key_words(part.key, buffer));
+                text_add(out, "%s ",
+                         strcmp(key, "environment") == 0 ? part.key : key_words(part.key, buffer));
             add_value(out, part.key, part.value, false);
         }
         return;
