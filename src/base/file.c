@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -729,6 +730,42 @@ void sysfile_cgroups(const char *root, const char *controller,
     }
     if (file != NULL)
         fclose(file);
+}
+
+/* ---- CPU time ---- */
+
+/* "200000 100000" in cpu.max of version 2, two files in version 1; "max" and -1 are no quota. */
+static void read_quota(void *arg, const char *root, const char *folder, int version)
+{
+    struct cpu_quota *out = arg;
+    double quota, period;
+    char path[700], text[64], *end;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, version == 2 ? "cpu.max" : "cpu.cfs_quota_us");
+    sysfile_line(root, path, text, sizeof(text));
+    quota = strtod(text, &end);
+    if (version == 1) {
+        snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", folder);
+        sysfile_line(root, path, text, sizeof(text));
+        end = text;
+    }
+    period = strtod(end, NULL);
+    if (!(quota > 0 && period > 0))
+        return;
+    if (!(out->cores <= quota / period))
+        out->cores = quota / period;
+    snprintf(path, sizeof(path), "%s/cpu.stat", folder);
+    if (sysfile_field(root, path, "nr_throttled", text, sizeof(text)))
+        out->stops += strtoull(text, NULL, 10);
+    if (sysfile_field(root, path, version == 2 ? "throttled_usec" : "throttled_time", text,
+                      sizeof(text)))
+        out->stopped_ns += strtoull(text, NULL, 10) * (version == 2 ? 1000 : 1);
+}
+
+void cpu_quota_read(const char *root, struct cpu_quota *out)
+{
+    *out = (struct cpu_quota){.cores = NAN};
+    sysfile_cgroups(root, "cpu", read_quota, out);
 }
 
 /* ---- memory ---- */

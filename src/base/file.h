@@ -72,6 +72,14 @@ void sysfile_cgroups(const char *root, const char *controller,
                      void (*visit)(void *arg, const char *root, const char *folder, int version),
                      void *arg);
 
+/* The CPU time that control groups allow to this process, and how often the kernel stopped their
+ * processes because it was used up (throttling), counted from the start of each group. */
+struct cpu_quota {
+    double cores;               /* of the smallest quota; NAN: no quota */
+    uint64_t stops, stopped_ns; /* of all groups of this process and those above */
+};
+void cpu_quota_read(const char *root, struct cpu_quota *out);
+
 /* Bytes that all ranks together may still take: the least of MemAvailable and what the limits of
  * the cgroup and those above it leave. `which` gets the name of that limit; UINT64_MAX: nothing
  * could be read. */

@@ -278,8 +278,10 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     struct result_end end = {
         .error = err.text, .started = time(NULL), .skips = run->skips, .trace = &trace};
     uint64_t start = epa_now_ns();
+    struct cpu_quota before;
     int code;
 
+    cpu_quota_read("", &before);
     live_begin(c->live, session,
                &(struct live_run){.file = run->batch->file,
                                   .label = run->batch->n > 1 ? run->label : "",
@@ -294,6 +296,9 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     *status = end.status = session_run(session, c->stop_fd, &err);
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
+    cpu_quota_read("", &end.quota);
+    end.quota.stops -= before.stops;
+    end.quota.stopped_ns -= before.stopped_ns;
     if (*status == EPA_ERR_INTERRUPTED) {
         end.signal = live_read_stop(c->stop_fd);
         end.signal = end.signal != 0 ? end.signal : live_stop_signal(c->live);

@@ -30,32 +30,16 @@ static json_t *line_of(const char *root, const char *folder, const char *name, c
     return facts_line(root, path);
 }
 
-/* "200000 100000" of cgroup version 2, two files of version 1; "max" and -1 are no quota. */
-static void take_least_quota(void *arg, const char *root, const char *folder, int version)
-{
-    double *least = arg, quota = 0, period = 0;
-    json_auto_t *line = line_of(root, folder, "", version == 2 ? "cpu.max" : "cpu.cfs_quota_us");
-    json_auto_t *second = version == 2 ? NULL : line_of(root, folder, "", "cpu.cfs_period_us");
-    char *end;
-
-    if (json_is_string(line)) {
-        quota = strtod(json_string_value(line), &end);
-        period = strtod(json_is_string(second) ? json_string_value(second) : end, NULL);
-    }
-    if (quota > 0 && period > 0 && !(*least <= quota / period))
-        *least = quota / period;
-}
-
 static json_t *cores_json(const char *root)
 {
     static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
     json_t *out = facts_collect(root), *known = json_array();
-    double quota = NAN;
+    struct cpu_quota quota;
     char text[4096];
     bool virtual;
 
-    sysfile_cgroups(root, "cpu", take_least_quota, &quota);
-    json_object_set_new(out, "cores_quota", json_number(quota));
+    cpu_quota_read(root, &quota);
+    json_object_set_new(out, "cores_quota", json_number(quota.cores));
     json_object_set_new(out, "cores_online",
                         sysfile_line(root, "/sys/devices/system/cpu/online", text, sizeof(text))
                             ? json_count(sysfile_list_count(text))

@@ -214,7 +214,12 @@ static const char *const of_bench[] = {
     "|{no_p999=true}p99.9 of {stop.samples} samples is not known: it needs 1000 "
     "(bench.iterations)]",
     "{total.ns.outliers>0}{total.ns.outliers} of {stop.samples} samples are outliers (more than "
-    "{outlier%.1f} median deviations off): something else may have run on these cores",
+    "{outlier%.1f} median deviations off): [{cpu_quota.stops>0}the CPU quota stopped ranks"
+    "|something else may have run on these cores]",
+    "{short_quota=true}the CPU quota of the cgroup is {cpu_quota.cores%.2f} cores' worth of time, "
+    "and ranks have {busy} thread{busy?s} here: it was used up {cpu_quota.stops} "
+    "time{cpu_quota.stops?s}, and ranks were stopped for {cpu_quota.stopped_ns/1e6%.0f} ms in all; "
+    "raise cpu.max of the cgroup, or docker run --cpus",
     "{ci95>0}{stop.samples>0}{stop.reason!ci95}the 95 % interval of the median is not within "
     "bench.ci95 ({ci95/.01%.3g} %): with {stop.samples} samples it is "
     "[{stop.ci95/.01%.3g} % of it wide|too few for one]; "
@@ -278,6 +283,7 @@ static void add_facts(json_t *facts, const struct session *s)
     const char *row;
     double first = json_number_at(total, "samples_ns.0");
     double median = json_number_at(total, "ns.median");
+    uint64_t busy = (uint64_t)session_rank(s, 0)->local_size * threads_of(s->experiment);
     uint32_t loose = 0;
     bool p999 = false;
 
@@ -292,6 +298,10 @@ static void add_facts(json_t *facts, const struct session *s)
         facts, "no_p999",
         json_boolean(p999 && json_number_at(facts, "stop.samples") < STATS_P999_LEAST));
     json_object_set_new(facts, "outlier", json_number(STATS_OUTLIER));
+    json_object_set_new(facts, "busy", json_count(busy));
+    json_object_set_new(facts, "short_quota",
+                        json_boolean(json_number_at(facts, "cpu_quota.stops") > 0 ||
+                                     json_number_at(facts, "cpu_quota.cores") < (double)busy));
     json_object_set_new(facts, "load", json_number(s->experiment->bench.load));
     json_object_set_new(
         facts, "queue_grows",

@@ -443,6 +443,14 @@ static json_t *verify_json(const struct making *m)
         json_text_or_null(counts ? s->uncounted : NULL), NULL);
 }
 
+static json_t *quota_json(const struct cpu_quota *quota)
+{
+    if (!(quota->cores > 0))
+        return json_null();
+    return json_object_of("cores", json_number(quota->cores), "stops", json_count(quota->stops),
+                          "stopped_ns", json_count(quota->stopped_ns), NULL);
+}
+
 /* ---- the result ---- */
 
 static json_t *make(struct making *m, const struct facts *facts, const struct result_end *end)
@@ -486,6 +494,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
                         json_object_of("heap_bytes", json_count(f->heap_bytes), "private_bytes",
                                        json_count(f->private_bytes), "device_bytes",
                                        json_count(f->device_bytes), NULL));
+    json_object_set_new(out, "cpu_quota", quota_json(&end->quota));
     json_object_set_new(out, "verify", verify_json(m));
     json_object_set_new(out, "expect", json_array());
     json_object_set_new(out, "fault", result_fault(s));

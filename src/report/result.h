@@ -8,6 +8,7 @@
 
 #include <time.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "session/session.h"
 #include "trace/trace.h"
@@ -31,6 +32,8 @@ struct result_end {
     bool skips;             /* the command has several runs: EPA_ERR_UNSUPPORTED skips this one */
     time_t started;         /* by CLOCK_REALTIME; 0: not known */
     double elapsed_s;
+    struct cpu_quota
+        quota; /* of this process, with the stops of this launch alone; cores 0: none */
     const struct trace_written *trace; /* NULL: none */
 };
 

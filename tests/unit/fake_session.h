@@ -34,6 +34,7 @@ struct fake {
     struct session_notes notes;
     struct facts facts;
     struct routing_stats routing;
+    struct cpu_quota quota;
     json_t *result;
 };
 
@@ -166,7 +167,7 @@ static inline void fake_peaks(struct fake *f)
 static inline void fake_result(struct fake *f, enum epa_status status, const char *error)
 {
     const struct result_end end = {
-        .status = status, .error = error, .started = 1, .elapsed_s = 0.5};
+        .status = status, .error = error, .started = 1, .elapsed_s = 0.5, .quota = f->quota};
 
     json_decref(f->result);
     f->result = result_make(&f->session, &f->facts, &end);

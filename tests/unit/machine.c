@@ -290,6 +290,36 @@ static const struct {
      "transport ucx .. libucp.so.0", "apt install libucx0"},
 };
 
+/* Of both versions, and of all groups that have a quota. */
+TEST(stops_by_a_cpu_quota_are_counted)
+{
+    static const char *const files[2][6][2] = {
+        {{"/proc/self/cgroup", "0::/a/b\n"},
+         {"/sys/fs/cgroup/a/b/cpu.max", "50000 100000\n"},
+         {"/sys/fs/cgroup/a/b/cpu.stat", "usage_usec 9\nnr_throttled 3\nthrottled_usec 2000\n"},
+         {"/sys/fs/cgroup/a/cpu.max", "max 100000\n"},
+         {"/sys/fs/cgroup/a/cpu.stat", "nr_throttled 70\nthrottled_usec 1\n"}},
+        {{"/proc/self/cgroup", "4:cpu,cpuacct:/job\n"},
+         {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000\n"},
+         {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
+         {"/sys/fs/cgroup/cpu/job/cpu.stat",
+          "nr_periods 5\nnr_throttled 3\nthrottled_time 2000000\n"}}};
+
+    for (size_t i = 0; i < LENGTH(files); i++) {
+        struct cpu_quota quota;
+        char root[512];
+
+        root_create(root, sizeof(root));
+        for (uint32_t f = 0; f < LENGTH(files[i]) && files[i][f][0] != NULL; f++)
+            root_put(root, files[i][f][0], files[i][f][1]);
+        cpu_quota_read(root, &quota);
+        assert_true(quota.cores == 0.5);
+        assert_int_equal(quota.stops, 3);
+        assert_int_equal(quota.stopped_ns, 2000000);
+        root_destroy(root);
+    }
+}
+
 TEST(what_is_wrong_or_missing_is_reported_with_what_to_do)
 {
     for (size_t i = 0; i < LENGTH(findings); i++) {

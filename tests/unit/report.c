@@ -159,6 +159,39 @@ TEST(doubtful_conditions_are_warned_of)
     }
 }
 
+/* Outliers under a quota that stopped ranks, or that is shorter than their threads, have a reason. */
+TEST(a_cpu_quota_is_warned_of_where_it_is_short)
+{
+    static const struct {
+        struct cpu_quota quota;
+        bool short_quota, stopped;
+    } all[] = {{{0, 0, 0}, false, false},
+               {{4, 0, 0}, false, false},
+               {{0.5, 0, 0}, true, false},
+               {{8, 3, 25000000}, true, true}};
+
+    for (uint32_t i = 0; i < LENGTH(all); i++) {
+        struct fake f;
+
+        fake_init(&f, VERB_BENCH, 4, 200);
+        fake_measure(&f, 200);
+        f.quota = all[i].quota;
+        for (uint32_t r = 0; r < 4; r++)
+            session_rank(&f.session, r)->local_size = session_rank(&f.session, r)->local_cores = 4;
+        *fake_time(&f, 0, 0, 9) = 9e6;
+        fake_result(&f, EPA_OK, NULL);
+        assert_int_equal(warned(&f, "cores' worth of time"), all[i].short_quota);
+        assert_int_equal(warned(&f, "3 times, and ranks were stopped for 25 ms"), all[i].stopped);
+        assert_int_equal(warned(&f, "1 of 200 samples are outliers"), true);
+        assert_int_equal(warned(&f, "the CPU quota stopped ranks"), all[i].stopped);
+        assert_int_equal(warned(&f, "something else may have run"), !all[i].stopped);
+        assert_true(all[i].quota.cores > 0
+                        ? num(&f, "cpu_quota.stops") == (double)all[i].quota.stops
+                        : json_is_null(json_object_get(f.result, "cpu_quota")));
+        fake_finish(&f);
+    }
+}
+
 /* Ranks that are bound to a core each share none, whatever rank 0's process may use; else the node
  * with the fewest cores is named. */
 TEST(ranks_that_share_cores_are_warned_of)
@@ -250,8 +283,8 @@ TEST(repetitions_are_one_line_and_ratios_within_a_question)
     for (size_t i = 0; i < LENGTH(of); i++) {
         json_t *row = report_row(of[i].label, "a.yaml", of[i].label, NULL);
 
-        report_row_end(row, of[i].end,
-                       strcmp(of[i].end, REPORT_OK) == 0 ? EPA_OK : EPA_ERR_DIED, NULL);
+        report_row_end(row, of[i].end, strcmp(of[i].end, REPORT_OK) == 0 ? EPA_OK : EPA_ERR_DIED,
+                       NULL);
         json_object_set_new(row, "dispatch_ns", json_number(i == 0 ? 1250 : NAN));
         json_object_set_new(row, "total_ns", json_number(of[i].total));
         json_object_set_new(row, "question", json_integer(of[i].question));
