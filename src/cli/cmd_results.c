@@ -287,6 +287,18 @@ static bool check_one(const struct trace_file *f, bool quiet)
     return f->n_flaws == 0;
 }
 
+/* A summary is of iterations and stages, which traces of other programs do not have. */
+static enum epa_status check_program(const struct trace_file *f, uint32_t n, struct epa_error *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!f[i].ours)
+            return epa_fail(err, EPA_ERR_CONFIG,
+                            "%s: not written by epa2a, so it has no iterations to sum up; trace "
+                            "check and trace view take Chrome traces of any program",
+                            f[i].path);
+    return EPA_OK;
+}
+
 /* To --out, or standard output. *sound is false where check has found something. */
 static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_t n, bool *sound,
                             struct epa_error *err)
@@ -297,6 +309,8 @@ static enum epa_status work(const struct cli *cli, struct trace_file *f, uint32_
     if (strcmp(word, "view") == 0)
         trace_view(f, &out);
     else if (strcmp(word, "merge") == 0 && trace_merge(f, n, cli->stage, &out, err) != EPA_OK)
+        return err->status;
+    else if (strcmp(word, "summary") == 0 && check_program(f, n, err) != EPA_OK)
         return err->status;
     for (uint32_t i = 0; i < n && strcmp(word, "summary") == 0; i++)
         trace_summary(&f[i], &out);

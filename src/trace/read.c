@@ -19,8 +19,9 @@
 
 enum { FLAWS_TOLD = 100 };
 
-/* Microseconds of a file that runs for longer than this are no numbers of a trace. */
-static const double most_us = 1e12;
+/* A time and a duration of this many microseconds together fit 64 bits of nanoseconds. The epoch in
+ * microseconds, as PyTorch writes it, is less than half of that. */
+static const double most_us = 4e15;
 
 /* A line about what is wrong; only the first hundred are kept, all are counted. */
 EPA_PRINTF(2, 3)
@@ -61,31 +62,51 @@ static bool is_flow(const struct trace_item *i)
     return i->ph == 's' || i->ph == 'f';
 }
 
+/* Exact for whole microseconds, and for fractions as far as a double has them: the epoch in
+ * nanoseconds is more than a double holds. */
+static int64_t ns_of_us(const json_t *value)
+{
+    double us = json_number_value(value), whole = floor(us);
+
+    if (json_is_integer(value))
+        return (int64_t)json_integer_value(value) * 1000;
+    return (int64_t)whole * 1000 + llround((us - whole) * 1000);
+}
+
 static bool read_time(struct trace_file *f, const json_t *event, size_t index, const char *key,
                       int64_t *out)
 {
     const json_t *value = json_object_get(event, key);
     double us = json_number_value(value);
 
-    if (!json_is_number(value) || !(us >= 0 && us <= most_us)) {
-        add_flaw(f, "event %zu: %s is no time of 0 or more", index, key);
-        return false;
-    }
-    *out = llround(us * 1000);
-    return true;
+    if (value == NULL)
+        add_flaw(f, "event %zu: it has no %s", index, key);
+    else if (!json_is_number(value))
+        add_flaw(f, "event %zu: %s is not a number of microseconds", index, key);
+    else if (us < 0)
+        add_flaw(f, "event %zu: %s is %.17g, and should not be negative", index, key, us);
+    else if (us > most_us)
+        add_flaw(f, "event %zu: %s is %.17g us; up to %.0e are read", index, key, us, most_us);
+    else
+        *out = ns_of_us(value);
+    return json_is_number(value) && us >= 0 && us <= most_us;
 }
 
 static bool read_id(struct trace_file *f, const json_t *event, size_t index, const char *key,
                     uint32_t *out)
 {
+    const json_t *value = json_object_get(event, key);
     int64_t id = number_of(event, key, -1);
 
-    if (id < 0 || id > UINT32_MAX) {
-        add_flaw(f, "event %zu: %s is no number", index, key);
-        return false;
+    if (id >= 0 && id <= UINT32_MAX) {
+        *out = (uint32_t)id;
+        return true;
     }
-    *out = (uint32_t)id;
-    return true;
+    if (value == NULL)
+        add_flaw(f, "event %zu: it has no %s", index, key);
+    else
+        add_flaw(f, "event %zu: %s is not a whole number from 0 to %u", index, key, UINT32_MAX);
+    return false;
 }
 
 static bool read_item(struct trace_file *f, const json_t *event, size_t index,
@@ -112,13 +133,13 @@ static bool read_item(struct trace_file *f, const json_t *event, size_t index,
         return false;
     }
     ok = read_id(f, event, index, "pid", &out->pid);
-    if (ph[0] != 'C' || json_object_get(event, "tid") != NULL)
+    if (strchr("CM", ph[0]) == NULL || json_object_get(event, "tid") != NULL)
         ok = read_id(f, event, index, "tid", &out->tid) && ok;
     if (ph[0] != 'M')
         ok = read_time(f, event, index, "ts", &out->ts_ns) && ok;
     if (ph[0] == 'X')
         ok = read_time(f, event, index, "dur", &out->dur_ns) && ok;
-    if (out->name[0] == '\0') {
+    if (out->name[0] == '\0' && ph[0] != 'E') { /* an E ends the last B of its lane */
         add_flaw(f, "event %zu: it has no name", index);
         ok = false;
     }

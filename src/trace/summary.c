@@ -567,9 +567,16 @@ static void print_proxies(struct summing *s)
 
 static void print_head(struct summing *s)
 {
-    text_add(s->out, "# %s: %s, %s, %s, %s; %u rank%s, %zu iterations", s->f->path,
-             json_text_at(s->f->other, "name"), json_text_at(s->f->other, "algorithm"),
-             json_text_at(s->f->other, "transport"), json_text_at(s->f->other, "status"), s->ranks,
+    static const char *const key[] = {"name", "algorithm", "transport", "status"};
+    const char *before = "";
+
+    text_add(s->out, "# %s: ", s->f->path);
+    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
+        if (*json_text_at(s->f->other, key[i]) != '\0') {
+            text_add(s->out, "%s%s", before, json_text_at(s->f->other, key[i]));
+            before = ", ";
+        }
+    text_add(s->out, "%s%u rank%s, %zu iterations", *before != '\0' ? "; " : "", s->ranks,
              s->ranks == 1 ? "" : "s", s->rounds);
     if (s->rounds > 0)
         text_add(s->out, " from %lld to %lld", (long long)s->round[0].iteration,
