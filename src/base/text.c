@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <stddef.h>
 
@@ -580,6 +581,15 @@ void terminal_guard(void)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
     stdout = guard(stdout, STDOUT_FILENO);
     stderr = guard(stderr, STDERR_FILENO);
+}
+
+uint32_t terminal_columns(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return TERMINAL_COLUMNS;
+    return size.ws_col;
 }
 
 const char *status_name(enum epa_status status)

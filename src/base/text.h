@@ -124,6 +124,10 @@ size_t terminal_clean(char *text, size_t bytes, bool lines);
  * Once, before anything is printed. */
 void terminal_guard(void);
 
+/* Columns of the terminal at standard output, or TERMINAL_COLUMNS without a terminal. */
+enum { TERMINAL_COLUMNS = 80 };
+uint32_t terminal_columns(void);
+
 /* Exit codes of the program. */
 
 enum epa_exit {

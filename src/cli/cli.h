@@ -78,7 +78,7 @@ struct cli {
     json_t *results_out;       /* a list that gets all results, too; NULL: nothing */
     struct alternation *alternation; /* of a bench with another; NULL: it runs alone */
     uint32_t side;
-    char *failure;   /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
+    char *failure; /* [CLI_FAILURE] gets why a run failed, which is not printed; NULL */
 };
 
 /* The commands; each returns an exit code. A failure to write standard output is reported by
@@ -123,6 +123,7 @@ enum epa_status cli_write_documents(const struct cli *, json_t *document,
 enum epa_status cli_draw(const struct text *script, struct text *out, struct epa_error *);
 /* By what a path ends in. */
 enum plot_form cli_plot_form(const char *path);
+uint32_t cli_plot_columns(const char *path);
 
 /* `epa2a __complete WORD...`: the arguments of epa2a up to the cursor, the last of which is
  * completed. */

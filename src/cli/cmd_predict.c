@@ -375,7 +375,8 @@ static enum epa_status write_all(struct prediction *p)
         status = file_write("--csv", cli->csv, cli->force, &csv, &p->err);
     }
     if (cli->out != NULL && status == EPA_OK)
-        status = plot_prediction(p->document, cli_plot_form(cli->out), &script, &p->err);
+        status = plot_prediction(p->document, cli_plot_form(cli->out), cli_plot_columns(cli->out),
+                                 &script, &p->err);
     if (cli->out != NULL && status == EPA_OK)
         status = cli_draw(&script, &drawn, &p->err);
     if (cli->out != NULL && status == EPA_OK)

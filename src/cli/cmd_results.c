@@ -237,10 +237,16 @@ enum plot_form cli_plot_form(const char *path)
                                           : PLOT_TEXT;
 }
 
+uint32_t cli_plot_columns(const char *path)
+{
+    return file_is_stdout(path) ? terminal_columns() : TERMINAL_COLUMNS;
+}
+
 int cmd_plot(const struct cli *cli)
 {
     const struct plot_wish wish = {.kind = (enum plot_kind)cli->kind,
                                    .form = cli_plot_form(path_of(cli)),
+                                   .columns = cli_plot_columns(path_of(cli)),
                                    .which = {cli->stage, cli->only, cli->n_only}};
     struct results results = {0};
     text_auto script = {0}, out = {0};

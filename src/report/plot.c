@@ -18,6 +18,7 @@ enum {
     FEW = 20,         /* samples; with fewer, p5 and p95 are the least and the most */
     ECDF_STEPS = 200, /* of a line */
     BINS = 24,        /* of a histogram */
+    COLUMNS_LEAST = 40,
 };
 
 struct plot {
@@ -184,13 +185,19 @@ static const char *caption(const struct plot *p)
                         json_text_at(m, "build.version"));
 }
 
+static uint32_t text_columns(const struct plot *p)
+{
+    return p->wish->columns < COLUMNS_LEAST ? COLUMNS_LEAST : p->wish->columns;
+}
+
 /* The terminal, as high as so many rows need, and titles. */
 static void begin(struct plot *p, const char *title, const char *x, const char *y, uint32_t rows)
 {
     int high = rows > 12 ? 300 + 24 * (int)rows : 600;
 
     if (p->wish->form == PLOT_TEXT)
-        text_add(p->out, "set terminal dumb nofeed noenhanced size 100,%u\n", 30 + rows);
+        text_add(p->out, "set terminal dumb nofeed noenhanced size %u,%u\n", text_columns(p) - 1,
+                 30 + rows); /* gnuplot writes one column more */
     else if (p->wish->form == PLOT_SVG)
         text_add(p->out,
                  "set terminal svg noenhanced size 960,%d font 'sans,13' background rgb 'white'\n"
@@ -203,6 +210,31 @@ static void begin(struct plot *p, const char *title, const char *x, const char *
     add_setting(p->out, "set title", title);
     add_setting(p->out, "set xlabel", x);
     add_setting(p->out, "set ylabel", y);
+}
+
+/* Prints a line below the chart, folded at blanks to the width of the chart. */
+static void add_folded(const struct plot *p, const char *line)
+{
+    uint32_t room = text_columns(p);
+
+    do {
+        size_t cut = 0, blank = 0;
+        char *part;
+
+        for (uint32_t n = 0; line[cut] != '\0' && n < room; n++) {
+            uint32_t point;
+            size_t bytes = text_decode(line + cut, &point);
+
+            blank = line[cut] == ' ' && n > 0 ? cut : blank;
+            cut += bytes > 0 ? bytes : 1;
+        }
+        if (line[cut] != '\0' && line[cut] != ' ' && blank > 0)
+            cut = blank;
+        part = arena_strndup(p->arena, line, cut);
+        add_setting(p->out, "print", part);
+        line += cut;
+        line += *line == ' ';
+    } while (*line != '\0');
 }
 
 /* The data, `note` on how to read it, and the plot, which names lines with T[k]. Text has what is
@@ -225,11 +257,11 @@ static void end(struct plot *p, const char *note, const char *plot)
             size_t n = strcspn(at, "\n");
 
             at[n] = '\0';
-            add_setting(p->out, "print", at);
+            add_folded(p, at);
             at += n + 1;
         }
-        add_setting(p->out, "print", line[0]);
-        add_setting(p->out, "print", line[1]);
+        add_folded(p, line[0]);
+        add_folded(p, line[1]);
     }
 }
 
@@ -553,10 +585,10 @@ static void add_prediction(struct plot *p, const json_t *d, const char *name, co
     }
 }
 
-enum epa_status plot_prediction(const json_t *d, enum plot_form form, struct text *out,
-                                struct epa_error *err)
+enum epa_status plot_prediction(const json_t *d, enum plot_form form, uint32_t columns,
+                                struct text *out, struct epa_error *err)
 {
-    const struct plot_wish wish = {.form = form};
+    const struct plot_wish wish = {.form = form, .columns = columns};
     struct results_run run = {.json = d};
     struct plot p = {.wish = &wish, .arena = arena_create(), .out = out, .run = &run, .n = 1};
     const json_t *stages = NULL;

@@ -158,6 +158,7 @@ enum plot_form { PLOT_TEXT, PLOT_SVG, PLOT_PNG };
 struct plot_wish {
     enum plot_kind kind;
     enum plot_form form;
+    uint32_t columns; /* of PLOT_TEXT */
     struct results_wish which;
 };
 
@@ -167,8 +168,8 @@ enum epa_status plot_script(struct results *, const struct plot_wish *, struct t
                             struct epa_error *err);
 
 /* The same of a sweep of `epa2a predict` (report/summary.h): its times against ranks. */
-enum epa_status plot_prediction(const json_t *document, enum plot_form, struct text *out,
-                                struct epa_error *err);
+enum epa_status plot_prediction(const json_t *document, enum plot_form, uint32_t columns,
+                                struct text *out, struct epa_error *err);
 
 /* Imports the output of other benchmarks: `epa2a help importing`. */
 

@@ -2,13 +2,17 @@
 """Charts by gnuplot: plot.py EPA2A RESULTS. SVG is XML, PNG begins as it must, both are the same each time; text
 has the names and numbers; what stands in results is never a command; samples as no clock has them are no
 crash; and a gnuplot that fails leaves nothing."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import xml.etree.ElementTree
 
 KINDS = ("tokens", "distribution", "skew", "stages")
@@ -81,11 +85,47 @@ def check_text(epa2a, results):
     words("stages", said["stages"], "dispatch", "combine", "limit", "Stages", "algorithm=ll_v1 moe.max_tokens=1",
           "21.0 us", "algorithm=ll_v2 moe.max_tokens=8", "26.2 us, limit 38 %")
     words("skew", said["skew"], "algorithm=ll_v1 moe.max_tokens=1, slowest: rank 3 (+4.3 %)", "Ranks: total")
-    words("ranks", said["ranks"], "dispatch, slowest: rank 3", "total,", "combine,", "Ranks: algorithm=ll_v2 moe.max_tokens=8")
+    words("ranks", said["ranks"], "dispatch, slowest: rank 3", "combine,", "total,", "Ranks: algorithm=ll_v2 moe.max_tokens=8")
     words("one run", said["one"], "Distribution of samples: total, algorithm=ll_v2 moe.max_tokens=8",
           "25 samples, median 26.", "largest 75.", "the last bin has all above it")
     words("several", said["ecdf"], "Distribution of samples: total", "algorithm=ll_v1 moe.max_tokens=64",
           "algorithm=ll_v2 moe.max_tokens=64")
+
+
+def on_terminal(columns, *command):
+    """The lines that a command prints on a terminal of that width."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, stdout=its, stdin=its)
+    os.close(its)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: the other end is closed
+            break
+        if not piece:
+            break
+        seen += piece
+    expect(f"{command[1:]} on a terminal, exit code", process.wait(100), 0)
+    os.close(ours)
+    return seen.decode().splitlines()
+
+
+def check_widths(epa2a, results):
+    """Text is as wide as the terminal, and 80 columns without one, with long names, too."""
+    document = json.loads(pathlib.Path(results).read_text("utf-8"))
+    for run in document["results"]:
+        run["label"] += " and" + " more" * 20
+        run["machine"]["cpu"] = "A processor with a name of many words" * 3
+    pathlib.Path("long.json").write_text(json.dumps(document), "utf-8")
+    for kind in KINDS:
+        for columns in (60, 80, 132):
+            lines = on_terminal(columns, epa2a, "plot", "long.json", "--kind", kind)
+            expect(f"{kind}, columns of a terminal of {columns}", columns - 2 < max(map(len, lines)) <= columns, True)
+        for args in ((), ("-o", f"{kind}.txt")):
+            out = plot(epa2a, "long.json", "--kind", kind, *args).stdout or pathlib.Path(f"{kind}.txt").read_text("utf-8")
+            expect(f"{kind} {args}, columns", 78 < max(map(len, out.splitlines())) <= 80, True)
 
 
 def check_names(epa2a, results):
@@ -186,6 +226,7 @@ def main(epa2a, results):
         return 77
     check_kinds(epa2a, results)
     check_text(epa2a, results)
+    check_widths(epa2a, results)
     check_names(epa2a, results)
     check_sizes(epa2a, results)
     check_folder(epa2a)
