@@ -425,8 +425,29 @@ static void add_best(struct text *out, struct results *results)
     best_destroy(best);
 }
 
-/* The picture alone: what is before <svg is for files. */
-static void add_chart(struct text *out, struct results *results, enum plot_kind kind)
+/* Adds a picture. gnuplot gives the same ids to the parts of each picture, so ids and references
+ * to them get the number of the picture in the page. */
+static void add_svg(struct text *out, const char *svg, unsigned number)
+{
+    static const char *const before_id[] = {" id='", " id=\"", "href='#", "href=\"#", "url(#"};
+    bool in_tag = false;
+
+    while (*svg != '\0') {
+        size_t n = 0;
+
+        in_tag = *svg == '<' || (in_tag && *svg != '>');
+        for (size_t i = 0; in_tag && n == 0 && i < sizeof(before_id) / sizeof(before_id[0]); i++)
+            n = strncmp(svg, before_id[i], strlen(before_id[i])) == 0 ? strlen(before_id[i]) : 0;
+        text_add_bytes(out, svg, n > 0 ? n : 1);
+        if (n > 0)
+            text_add(out, "chart%u-", number);
+        svg += n > 0 ? n : 1;
+    }
+}
+
+/* Adds the picture without the lines before <svg, which are for files. */
+static void add_chart(struct text *out, struct results *results, enum plot_kind kind,
+                      unsigned number)
 {
     const struct plot_wish wish = {.kind = kind, .form = PLOT_SVG};
     struct epa_error err = {EPA_OK, ""};
@@ -437,7 +458,9 @@ static void add_chart(struct text *out, struct results *results, enum plot_kind 
         cli_draw(&script, &drawn, &err) == EPA_OK)
         svg = strstr(drawn.data, "<svg");
     if (svg != NULL) {
-        text_add(out, "<div class=wide>%s</div>\n", svg);
+        text_add(out, "<div class=wide>");
+        add_svg(out, svg, number);
+        text_add(out, "</div>\n");
         return;
     }
     text_add(out, "<p class=note>No chart: ");
@@ -510,10 +533,10 @@ void page_html(struct text *out, const struct documents *d, const struct report_
     report_batch_page(out, batch, true);
     if (times && results.n > 0) {
         text_add(out, "<h2>Charts</h2>\n");
-        add_chart(out, &results, PLOT_AUTO);
-        add_chart(out, &results, PLOT_STAGES);
+        add_chart(out, &results, PLOT_AUTO, 1);
+        add_chart(out, &results, PLOT_STAGES, 2);
         if (results.n > 1)
-            add_chart(out, &results, PLOT_DISTRIBUTION);
+            add_chart(out, &results, PLOT_DISTRIBUTION, 3);
     }
     add_warnings(out, d);
     add_runs(out, d->results);

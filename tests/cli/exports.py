@@ -46,17 +46,23 @@ def metrics(text):
 
 
 class Page(html.parser.HTMLParser):
-    """Counts elements and gathers text; refers to nothing outside."""
+    """Counts elements and gathers text; ids are unique, and references lead to them and to nothing outside."""
 
     def __init__(self, text):
         super().__init__()
-        self.n, self.text = {}, []
+        self.n, self.text, self.ids, self.references = {}, [], [], set()
         self.feed(text)
+        assert len(set(self.ids)) == len(self.ids), sorted(self.ids)
+        assert self.references <= set(self.ids), self.references - set(self.ids)
 
     def handle_starttag(self, tag, attrs):
         self.n[tag] = self.n.get(tag, 0) + 1
         for key, value in attrs:
             assert key not in ("src", "href", "xlink:href") or value.startswith("#"), (tag, key, value)
+            if key == "id":
+                self.ids.append(value)
+            elif key in ("href", "xlink:href"):
+                self.references.add(value[1:])
 
     def handle_data(self, data):
         self.text.append(data)
