@@ -226,24 +226,30 @@ static bool has_others(const struct run_folder *f)
     return others;
 }
 
-/* Of the runs of today one that is not taken: of that id, and best of that label. */
+/* The run with the id of an old line, and if possible with its label: one that has no line yet
+ * (taken), else one whose line is there again, as in two folders that were put together. */
 static struct run *find_run(const struct runs *runs, const bool *taken,
                             const struct results_run *was)
 {
-    struct run *found = NULL;
+    struct run *found = NULL, *again = NULL;
 
     for (uint32_t i = 0; i < runs->n; i++) {
         struct run *run = &runs->run[i];
+        bool same_label = strcmp(run->label, was->label) == 0;
 
-        if (taken[i] || run->x == NULL || strcmp(run->x->id, was->id) != 0)
+        if (run->x == NULL || strcmp(run->x->id, was->id) != 0)
             continue;
-        if (strcmp(run->label, was->label) == 0)
+        if (same_label && !taken[i])
             return run;
-        found = found != NULL ? found : run;
+        if (same_label)
+            again = run;
+        else if (!taken[i] && found == NULL)
+            found = run;
     }
-    return found;
+    return again != NULL ? again : found;
 }
 
+/* The last line of a run counts. */
 static enum epa_status match(struct run_folder *f, const char *verb, struct epa_error *err)
 {
     bool *taken = memory_alloc(f->runs->n, sizeof(*taken));

@@ -25,7 +25,16 @@
 
 static const char option[] = "--out-dir";
 
-/* Reads lines up to one that was cut short; returns how many bytes they have. */
+static bool has_line(const json_t *lines, const json_t *line)
+{
+    for (struct json_walk before = {lines}; json_next(&before);)
+        if (json_equal(before.value, line))
+            return true;
+    return false;
+}
+
+/* Reads lines up to one that was cut short; returns how many bytes they have. A line that is there
+ * again, as in two journals that were put together, is left out: times make turns distinct. */
 static size_t read_lines(const struct text *text, json_t *out)
 {
     const char *at = text->data, *end;
@@ -35,7 +44,9 @@ static size_t read_lines(const struct text *text, json_t *out)
 
         if (line == NULL)
             break;
-        json_array_append_new(out, line);
+        if (!has_line(out, line))
+            json_array_append(out, line);
+        json_decref(line);
     }
     return at != NULL ? (size_t)(at - text->data) : 0;
 }

@@ -63,12 +63,14 @@ def main(epa2a, plugins, inner):
         run("best.yaml", command="verify")
         assert "--force" in run("x.yaml", "--out", "best.yaml", code=2).stderr
 
-        # Its journal is enough: what goes on with it takes no turn again.
+        # Its journal is enough: what goes on with it takes no turn again, also if its lines are there twice.
         journal = pathlib.Path("dir/tune.jsonl").read_bytes()
-        again, _ = tune("--out-dir", "dir", "--resume")
-        assert pathlib.Path("dir/tune.jsonl").read_bytes() == journal
-        for key in ("settings", "best", "in_turns", "turns", "spent_s"):
-            assert again[key] == found[key], (key, again, found)
+        for lines in (journal, journal + journal):
+            pathlib.Path("dir/tune.jsonl").write_bytes(lines)
+            again, _ = tune("--out-dir", "dir", "--resume")
+            assert pathlib.Path("dir/tune.jsonl").read_bytes() == lines
+            for key in ("settings", "best", "in_turns", "turns", "spent_s"):
+                assert again[key] == found[key], (key, again, found)
         assert "budget_ns" in tune("--out-dir", "dir", "--resume", "--budget", "7s", code=2)[1].stderr
 
         # Interrupted, it prints what it has and keeps it; it goes on where it was, a line cut short aside.
