@@ -3,7 +3,8 @@
  * counted from the routing of all its ranks, of which none is started, and nothing of its size is
  * allocated.
  *
- * Small worlds are 2, 4, 8 ... ranks, each with the file's number of tokens and with one. All take
+ * Small worlds are 2, 4, 8 ... ranks, or the next that the file can have, each with the file's number
+ * of tokens and with one. All take
  * turns, in rounds, and the fastest of each counts: other load makes none faster. How far the costs
  * can be trusted is found out by leaving one world out after the other. */
 #include <inttypes.h>
@@ -69,20 +70,83 @@ static enum epa_status check_file(struct prediction *p)
                         "what is computed%s",
                         p->cli->arg[0],
                         p->op->load != NULL ? ": --set expert=scale leaves that out" : "");
-    if (x->tokens.kind == TOKENS_LIST)
+    if (x->tokens.kind == TOKENS_LIST && p->low != p->ranks)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: tokens: a list says how many each of %u ranks has, and is none for "
-                        "another world: --set tokens=full",
-                        p->cli->arg[0], x->ranks);
+                        "%s: tokens is a list for %u ranks, and --sweep has other worlds: --set "
+                        "tokens=full",
+                        p->cli->arg[0], x->tokens.per_rank.n);
     return EPA_OK;
 }
 
-/* The file, without how its runs are measured: a closed loop with stages. */
+/* ranks_per_node of the file: of its run, or, if the file is none with its own ranks, at its top. */
+static uint32_t per_node_of_file(struct prediction *p, const struct cli *cli)
+{
+    struct tree tree = {.arena = p->arena, .diag = diag_create()};
+    struct epa_error ignored = {EPA_OK, ""};
+    struct value_error why;
+    const struct node *node;
+    struct runs runs = {0};
+    uint64_t out = 0;
+
+    if (runs_read(cli, p->registry, tree.diag, &runs, &ignored) == EPA_OK &&
+        runs.run[0].x != NULL) {
+        out = runs.run[0].x->ranks_per_node;
+    } else {
+        batch_read_tree(&tree, cli->arg[0], cli->set, cli->n_sets);
+        node = node_find(tree.root, "ranks_per_node");
+        if (node == NULL || node->kind != NODE_SCALAR || !value_u64(node->text, &out, &why))
+            out = 0;
+    }
+    runs_finish(&runs);
+    diag_destroy(tree.diag);
+    return out < RANKS_MOST ? (uint32_t)out : RANKS_MOST;
+}
+
+static bool can_read(const struct prediction *p, const struct cli *cli)
+{
+    struct diag *diag = diag_create();
+    struct epa_error ignored = {EPA_OK, ""};
+    struct runs runs = {0};
+    bool good = runs_read(cli, p->registry, diag, &runs, &ignored) == EPA_OK;
+
+    runs_finish(&runs);
+    diag_destroy(diag);
+    return good;
+}
+
+/* Adds the settings with which the file is read if `ranks` are predicted: those ranks, so that
+ * errors are about them. An experiment cannot have more than 64. The file is read with its own
+ * ranks then, or with one if its own do not fit it, and prediction_resize() checks the others.
+ * `rest` has room for three settings more. */
+static enum epa_status add_ranks(struct prediction *p, struct cli *rest, uint32_t ranks)
+{
+    uint64_t most = option_greatest(option_find(&experiment_options, "ranks"));
+    const char **set = rest->set;
+    uint32_t n = rest->n_sets;
+
+    if (ranks > most && can_read(p, rest))
+        return EPA_OK;
+    set[n] = ranks > most ? "ranks=1" : arena_printf(p->arena, "ranks=%u", ranks);
+    set[n + 1] = "ranks_per_node=0";
+    rest->n_sets += 2;
+    if (ranks <= most || can_read(p, rest))
+        return EPA_OK;
+    set[n + 2] = "tokens=full";
+    rest->n_sets++;
+    if (can_read(p, rest))
+        return epa_fail(&p->err, EPA_ERR_CONFIG,
+                        "%s: tokens is a list, which is for up to %u ranks: --set tokens=full",
+                        rest->arg[0], (unsigned)most);
+    rest->n_sets = n + 2;
+    return EPA_OK;
+}
+
+/* Reads the file, without how its runs are measured: a closed loop with stages. */
 static enum epa_status read_file(struct prediction *p)
 {
     const struct cli *cli = p->cli;
     struct cli rest = *cli; /* without the settings that are predict's own */
-    const char **set = arena_alloc(p->arena, (cli->n_sets + 1) * sizeof(*set));
+    const char **set = arena_alloc(p->arena, (cli->n_sets + 3) * sizeof(*set));
     struct text text = {0};
     struct experiment bare;
     uint32_t n = 0, ranks = 0, per_node = UINT32_MAX;
@@ -92,9 +156,16 @@ static enum epa_status read_file(struct prediction *p)
         if (!take_set(cli->set[i], "ranks", &ranks, &p->err) &&
             !take_set(cli->set[i], "ranks_per_node", &per_node, &p->err))
             set[n++] = cli->set[i];
+    status = p->err.status;
+    if (status == EPA_OK && cli->sweep != NULL)
+        status = read_sweep(p, cli->sweep);
     rest.set = set;
     rest.n_sets = n;
-    status = p->err.status;
+    if (status == EPA_OK && (p->low != 0 || ranks != 0)) {
+        if (per_node == UINT32_MAX)
+            per_node = per_node_of_file(p, &rest);
+        status = add_ranks(p, &rest, p->low != 0 ? p->low : ranks);
+    }
     if (status == EPA_OK)
         status = runs_read_files(&rest, p->registry, "predict", &p->base, &p->err);
     if (status != EPA_OK)
@@ -102,10 +173,9 @@ static enum epa_status read_file(struct prediction *p)
     if (p->base.run[0].x == NULL)
         return epa_fail(&p->err, p->base.run[0].refused.status, "%s", p->base.run[0].refused.text);
     p->x = p->base.run[0].x;
-    p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;
+    if (cli->sweep == NULL)
+        p->ranks = p->low = ranks != 0 ? ranks : p->x->ranks;
     p->per_node = per_node != UINT32_MAX ? per_node : p->x->ranks_per_node;
-    if (cli->sweep != NULL && read_sweep(p, cli->sweep) != EPA_OK)
-        return p->err.status;
     p->per_node = p->per_node != 0 ? p->per_node : RANKS_MOST;
     bare = *p->x;
     memcpy(&bare.expect, section_find("expect")->options.defaults, sizeof(bare.expect));
@@ -141,13 +211,15 @@ static bool add_run(struct prediction *p, uint32_t ranks, uint32_t tokens, uint3
     set[n++] = arena_printf(p->arena, "ranks=%u", ranks);
     set[n++] = "ranks_per_node=0";
     set[n++] = arena_printf(p->arena, "%s=%u", p->op->size_key, tokens);
-    if (tokens != p->op->size(p->x))
+    if (tokens != p->op->size(p->x) || (p->x->tokens.kind == TOKENS_LIST && !checks))
         set[n++] = "tokens=full";
     if (p->op->copies_key != NULL)
         set[n++] = arena_printf(p->arena, "%s=%u", p->op->copies_key, copies);
     p->n_read++;
     if (runs_read_text(p->cli, p->registry, p->text, set, n, runs, wrong, &p->err) != EPA_OK) {
-        snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here", ranks);
+        snprintf(why, CLI_FAILURE, "%u ranks cannot be measured here: %.240s", ranks, wrong);
+        runs_finish(runs);
+        p->n_read--;
         return false;
     }
     *m = (struct measured){.ranks = ranks,
@@ -194,18 +266,22 @@ static bool add_world(struct prediction *p, uint32_t ranks, bool checks, char wh
 static enum epa_status choose_worlds(struct prediction *p)
 {
     double threads = fmax(prediction_threads(p->x), 1);
-    char why[CLI_FAILURE] = "";
+    char why[CLI_FAILURE] = "", first[CLI_FAILURE] = "";
     bool known = false;
 
-    for (uint32_t ranks = 2; ranks <= CORES_MOST && p->n_worlds + 1 < WORLDS_MOST; ranks *= 2)
-        if (ranks * threads <= p->here || p->n_worlds < WORLDS_WANTED)
-            (void)add_world(p, ranks, false, why);
+    /* Doubled, from the next world that divides the experts and the like. */
+    for (uint32_t ranks = 2; ranks <= CORES_MOST && p->n_worlds + 1 < WORLDS_MOST;) {
+        bool wanted = ranks * threads <= p->here || p->n_worlds < WORLDS_WANTED;
+
+        ranks = wanted && add_world(p, ranks, false, first[0] == '\0' ? first : why) ? ranks * 2
+                                                                                     : ranks + 1;
+    }
     if (p->n_worlds == 0 && p->err.status == EPA_OK)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
-                        "%s: nothing can be measured here: neither 2, 4 nor 8 ranks can run it",
-                        p->cli->arg[0]);
+                        "%s: no world of 2 to %d ranks can be measured to predict from: %s",
+                        p->cli->arg[0], CORES_MOST, first);
     for (uint32_t i = 0; i < p->n_worlds; i++)
-        known = known || p->world[i] == p->ranks;
+        known = known || (p->world[i] == p->ranks && p->x->tokens.kind != TOKENS_LIST);
     if (p->cli->check && p->ranks > p->per_node)
         return epa_fail(&p->err, EPA_ERR_CONFIG,
                         "--check: %u ranks on %u nodes cannot run here, which is one; --measured "

@@ -334,7 +334,8 @@ static void check_here(const struct prediction *p, const json_t *world, json_t *
     const struct measured *m = p->run;
     double ns[OP_PHASES + 1] = {0};
 
-    while (m < p->run + p->n && (m->ranks != p->ranks || !prediction_is_whole(p, m)))
+    while (m < p->run + p->n && (m->ranks != p->ranks || !prediction_is_whole(p, m) ||
+                                 (p->x->tokens.kind == TOKENS_LIST && !m->checks)))
         m++;
     if (m == p->run + p->n)
         return;

@@ -328,6 +328,8 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
     if (x.ranks_per_node != 0 && ranks % ranks_per_node != 0)
         diag_error(diag, &nowhere, NULL, "ranks_per_node (%u) does not divide ranks (%u)",
                    ranks_per_node, ranks);
+    if (x.tokens.kind == TOKENS_LIST && x.tokens.per_rank.n != ranks)
+        diag_error(diag, &nowhere, NULL, "tokens is a list for %u ranks", x.tokens.per_rank.n);
     op->check_options(&c);
     if (diag_errors(diag) == before && experiment_plan(&x, flags, &err) != EPA_OK &&
         !plan_beyond(&x, flags, planned))
