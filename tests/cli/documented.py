@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""documented.py EPA2A SOURCE BUILD [PAGE...]: every command that README.md, CONTRIBUTING.md, share/README.md, the help topics and the
-man pages show runs and ends as it should. They run one after the other in a folder that has what a checkout and a
+"""documented.py EPA2A SOURCE BUILD [PAGE...]: every command that CONTRIBUTING.md, share/README.md, the help topics and the man
+pages show runs and ends as it should. They run one after the other in a folder that has what a checkout and a
 reader have: configs/, the build, the YAML that the text shows, results of before. Runs are cut to a few iterations
 and short tokens by --set and nothing else, those of many processes by --dry-run. What needs more than this machine has, or builds the
-project, is skipped and listed with the reason."""
+project, is skipped and listed with the reason. readme.sh runs the commands of README.md."""
 import json
 import os
 import pathlib
@@ -168,7 +168,7 @@ class Reader:
 
 def main(epa2a, source, build, *pages):
     epa2a, commands = os.path.abspath(epa2a), []
-    for name in ("README.md", "CONTRIBUTING.md", "share/README.md"):
+    for name in ("CONTRIBUTING.md", "share/README.md"):
         commands += [(name, *found) for found in of_markdown(pathlib.Path(source, name))]
     commands += [("help", *found) for found in of_help(epa2a)]
     if shutil.which("groff"):
@@ -186,7 +186,7 @@ def main(epa2a, source, build, *pages):
                 failed += what == "FAILED"
                 skipped += what == "skipped"
     print(f"{len(commands)} examples, {skipped} skipped, {failed} failures")
-    assert len(commands) - skipped >= 20 and {"README.md", "help"} <= {where for where, *_ in commands}, commands
+    assert len(commands) - skipped >= 20 and {"CONTRIBUTING.md", "help"} <= {where for where, *_ in commands}, commands
     return 1 if failed else 0
 
 
