@@ -82,12 +82,15 @@ int cmd_import(const struct cli *cli)
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 0; i < cli->n_args && status == EPA_OK; i++) {
-        text_auto text = {0};
+        text_auto text = {0}, unread = {0};
 
         status = file_read(cli->arg[i], FILE_MOST, &text, &err);
         text_add(&text, "%s", ""); /* of an empty file */
         if (status == EPA_OK)
-            status = import_text(cli->arg[i], text.data, cli->set, cli->n_sets, results, &err);
+            status =
+                import_text(cli->arg[i], text.data, cli->set, cli->n_sets, results, &unread, &err);
+        if (unread.bytes > 0)
+            text_warn("%s", unread.data);
     }
     if (status == EPA_OK && !cli_has_stdout(cli))
         print_imported(results);

@@ -13,6 +13,7 @@
  * Markdown have it. */
 #include "report/summary.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -198,11 +199,14 @@ static const char *read_word(const char *at, char delimiter, const char *name, j
 static const char *read_number(const char *at, char *name, json_t *out)
 {
     size_t bytes = strspn(at, "0123456789."), last = strlen(name) - 1;
-    double number = strtod(at, NULL);
+    char *end;
+    double number = strtod(at, &end);
     bool sum = name[last] == '+';
     const json_t *before;
 
-    if (bytes == 0 || *at == '.' || bytes > 20)
+    /* 21,40, 1.2.3 and 21e9 are read to their end, and are no numbers of a line. */
+    if (bytes == 0 || *at == '.' || bytes > 20 || end != at + bytes ||
+        (*end == ',' && isdigit((unsigned char)end[1])))
         return NULL;
     name[last + !sum] = '\0';
     before = json_object_get(out, name);

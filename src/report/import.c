@@ -1,7 +1,8 @@
 /* Imports the output of other benchmarks as results. Each program is a row of `programs` with
  * patterns of the lines that it prints: text, with {fields} where values are. A line that begins
- * like one of its patterns must match it to the end; other lines of a log are ignored. Tables of
- * nccl-tests are read by column.
+ * like one of its patterns should match it to the end. If not, it is left out and counted. Other
+ * lines of a log are ignored. Tables of nccl-tests are read by column. Launchers put prefixes
+ * before lines, which skip_prefix() knows.
  *
  * Values are taken as printed: a mean becomes the only sample of a stage, and where each rank
  * prints its own the slowest counts. What a program does not print is left out, not guessed; the
@@ -149,14 +150,21 @@ struct reading {
     /* of a table of nccl-tests */
     char collective[WORD];
     uint32_t tail, quads; /* words from the first time on; times; 0: no table */
-    bool in_place_first;
+    uint32_t stamp;       /* words of a time of day behind these */
+    bool in_place_first, cpu_time;
+    uint64_t unread;        /* lines that were left out */
+    struct epa_error first; /* why the first of them was */
 };
 
-static enum epa_status fail_at(const struct reading *r, const char *at, const char *what,
-                               const char *more)
+enum { PREFIXES = 3 }; /* of a line, at most */
+enum { STAMP = 2 };    /* words: "2025-11-06 12:34:56" */
+
+/* The line cannot be read from `at` on: it is left out. */
+static void leave_out(struct reading *r, const char *at, const char *what, const char *more)
 {
-    return epa_fail(r->err, EPA_ERR_CONFIG, "%s:%llu:%zu: error: %s%s", r->path,
-                    (unsigned long long)r->line, (size_t)(at - r->begin) + 1, what, more);
+    if (r->unread++ == 0)
+        epa_fail(&r->first, EPA_ERR_CONFIG, "%s:%llu:%zu: error: %s%s", r->path,
+                 (unsigned long long)r->line, (size_t)(at - r->begin) + 1, what, more);
 }
 
 static struct found *add_run(struct reading *r, const struct program *program, const char *variant)
@@ -235,22 +243,26 @@ static void take_stage(struct reading *r, const struct program *program, const s
     }
 }
 
-static enum epa_status take_line(struct reading *r, const struct program *program,
-                                 const struct form *form, json_t *fields)
+static void take_line(struct reading *r, const struct program *program, const struct form *form,
+                      json_t *fields)
 {
     double rank = json_number_value(json_object_get(fields, "rank"));
     const char *variant = form->variant;
     char named[WORD];
     bool timed = false;
 
-    if (!(rank < RANKS && floor(rank) == rank))
-        return fail_at(r, r->begin, "no such rank can be", "");
+    if (!(rank < RANKS && floor(rank) == rank)) {
+        leave_out(r, r->begin, "no such rank can be", "");
+        return;
+    }
     for (uint32_t s = 0; s < STAGES; s++) {
         double us = figure_of(fields, s, "");
 
         timed = timed || !isnan(us);
-        if (!isnan(us) && !is_time(us))
-            return fail_at(r, r->begin, "not a time above 0: ", stage_names[s]);
+        if (!isnan(us) && !is_time(us)) {
+            leave_out(r, r->begin, "not a time above 0: ", stage_names[s]);
+            return;
+        }
     }
     if (!timed && variant != NULL) {
         r->section = variant;
@@ -263,8 +275,11 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
         if (json_is_string(it.value)) {
             json_object_set(r->keys, it.key, it.value);
         } else if (strcmp(it.key, "ranks") == 0 || strncmp(it.key, "moe.", 4) == 0) {
-            if (!(number >= 1 && number <= UINT32_MAX && floor(number) == number))
-                return fail_at(r, r->begin, "no such number can be: ", it.key);
+            if (!(number >= 1 && number <= UINT32_MAX && floor(number) == number)) {
+                json_object_del(r->keys, it.key);
+                leave_out(r, r->begin, "no such number can be: ", it.key);
+                return;
+            }
             json_object_set_new(r->keys, it.key, json_whole(number));
         }
     }
@@ -277,14 +292,14 @@ static enum epa_status take_line(struct reading *r, const struct program *progra
     for (uint32_t s = 0; s < STAGES; s++)
         if (!isnan(figure_of(fields, s, "")))
             take_stage(r, program, form, variant, fields, s);
-    return EPA_OK;
 }
 
-/* Whether it is a line of that program; it then is taken, or refused. */
-static enum epa_status try_program(struct reading *r, const struct program *program,
-                                   const char *line, bool *taken)
+/* Whether it is a line of that program, which then is taken or left out. Keys of an unread line
+ * that has no time, such as a shape, are not known for the lines that follow. */
+static bool try_program(struct reading *r, const struct program *program, const char *line)
 {
     const char *furthest = NULL, *wanted = NULL;
+    const struct form *form = NULL;
     char next[WORD];
 
     for (const struct form *f = program->form; f != NULL && f->text != NULL; f++) {
@@ -292,20 +307,26 @@ static enum epa_status try_program(struct reading *r, const struct program *prog
         const char *why, *end = form_match(f->text, line, fields, &why);
 
         if (end == NULL) {
-            *taken = true;
             translate(fields);
-            return take_line(r, program, f, fields);
+            take_line(r, program, f, fields);
+            return true;
         }
         if (why != NULL && (furthest == NULL || end > furthest)) {
             furthest = end;
             wanted = why;
+            form = f;
         }
     }
     if (furthest == NULL)
-        return EPA_OK;
+        return false;
+    if (form->variant != NULL && form->variant[0] == '\0') {
+        json_object_clear(r->keys);
+        r->open = r->n;
+    }
     snprintf(next, sizeof(next), *wanted == '{' ? "'%.*s}' (a value)" : "'%.*s'",
              (int)strcspn(wanted + 1, "%{}") + 1, wanted);
-    return fail_at(r, furthest, "such a line goes on with ", next);
+    leave_out(r, furthest, "such a line goes on with ", next);
+    return true;
 }
 
 /* ---- tables of nccl-tests ---- */
@@ -320,61 +341,104 @@ static uint32_t split(char *line, char *word[COLUMNS])
     return n;
 }
 
-/* "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any version. */
+/* "# size count type ... time algbw busbw #wrong time algbw busbw #wrong", in any version. With -C 1
+ * the times are called cputime, and with -S 1 a timestamp is behind them. */
 static void take_heading(struct reading *r, char *line)
 {
     char *word[COLUMNS];
     uint32_t n = split(line, word);
 
     r->quads = r->tail = 0;
+    r->stamp = n > 0 && strcmp(word[n - 1], "timestamp") == 0 ? STAMP : 0;
+    n -= r->stamp > 0;
+    r->cpu_time = false;
     for (uint32_t i = 0; i < n; i++) {
-        r->quads += strcmp(word[i], "time") == 0;
+        bool cpu = strcmp(word[i], "cputime") == 0;
+
+        r->cpu_time = r->cpu_time || cpu;
+        r->quads += cpu || strcmp(word[i], "time") == 0;
         r->tail += r->quads > 0;
     }
     if (r->quads > 2 || (r->quads > 0 && (r->tail % r->quads != 0 || r->tail / r->quads < 4)))
         r->quads = 0;
 }
 
-static enum epa_status take_row(struct reading *r, char *line)
+/* A number that is the whole word. */
+static bool read_figure(const char *word, double *out)
+{
+    char *end;
+
+    *out = strtod(word, &end);
+    return end != word && *end == '\0' && isfinite(*out);
+}
+
+static void take_row(struct reading *r, char *line)
 {
     char *word[COLUMNS], *end;
     uint32_t n = split(line, word), step = r->tail / r->quads;
-    json_int_t bytes;
+    json_int_t bytes = strtoll(word[0], &end, 10);
+    double us[2], rate[2], wrong[2];
 
-    if (n < r->tail + 3)
-        return fail_at(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
-    bytes = strtoll(word[0], &end, 10);
-    for (uint32_t q = 0; q < r->quads && (bytes != 0 || *end != '\0');
-         q++) { /* 0: fewer than ranks */
+    if (n < r->tail + r->stamp + 3) {
+        leave_out(r, r->begin, "a row of nccl-tests has fewer words than its heading", "");
+        return;
+    }
+    if (bytes == 0) /* fewer than ranks */
+        return;
+    n -= r->stamp;
+    for (uint32_t q = 0; q < r->quads; q++) {
         char *const *at = &word[n - r->tail + q * step];
-        double us = strtod(at[0], NULL), rate = strtod(at[1], NULL), wrong = strtod(at[3], NULL);
+
+        if (bytes < 0 || !read_figure(at[0], &us[q]) || !is_time(us[q]) ||
+            !read_figure(at[1], &rate[q]) ||
+            (!read_figure(at[3], &wrong[q]) && strcmp(at[3], "N/A") != 0)) {
+            leave_out(r, r->begin, "no bytes, or no time above 0, in a row of nccl-tests", "");
+            return;
+        }
+    }
+    for (uint32_t q = 0; q < r->quads; q++) {
+        bool in_place = r->in_place_first == (q == 0);
+        const char *variant = in_place ? "in place" : "out of place";
+        char cpu[WORD];
         struct found *run;
 
-        if (*end != '\0' || bytes < 0 || !is_time(us) || !isfinite(rate))
-            return fail_at(r, r->begin, "no bytes, or no time above 0, in a row of nccl-tests", "");
-        run = add_run(r, &programs[NCCL_TESTS],
-                      r->in_place_first == (q == 0) ? "in place" : "out of place");
+        snprintf(cpu, sizeof(cpu), "%s, CPU time", variant);
+        run = add_run(r, &programs[NCCL_TESTS], r->cpu_time ? cpu : variant);
         if (r->collective[0] != '\0')
             json_object_set_new(run->keys, "collective.name", json_text(r->collective));
         json_object_set_new(run->keys, "collective.bytes", json_integer(bytes));
         json_object_set_new(run->keys, "collective.type", json_text(word[2]));
         json_object_set_new(json_array_get(run->said, TOTAL), "0",
-                            json_pack("{s:f, s:f, s:I}", "total", us, "total.rate", rate, "line",
-                                      (json_int_t)r->line));
-        run->wrong = wrong > 0 && wrong < 1e15 ? (uint64_t)wrong : 0; /* N/A: 0 */
+                            json_pack("{s:f, s:f, s:I}", "total", us[q], "total.rate", rate[q],
+                                      "line", (json_int_t)r->line));
+        run->wrong = wrong[q] > 0 && wrong[q] < 1e15 ? (uint64_t)wrong[q] : 0; /* N/A: 0 */
     }
-    return EPA_OK;
 }
 
-static enum epa_status try_table(struct reading *r, char *line, bool *taken)
+/* A row begins with a whole number of bytes, and its second word is one, too: the elements. */
+static bool is_row(const char *line)
+{
+    size_t first = strspn(line, "0123456789"), blanks = strspn(line + first, FORM_BLANKS);
+    const char *second = line + first + blanks;
+    size_t digits = strspn(second, "0123456789");
+
+    return first > 0 && blanks > 0 && digits > 0 &&
+           (second[digits] == '\0' || strchr(FORM_BLANKS, second[digits]) != NULL);
+}
+
+/* Whether it is a line of a table, or a comment. */
+static bool try_table(struct reading *r, char *line)
 {
     const char *out = strstr(line, "out-of-place"), *in = strstr(line, "in-place");
     char *rest = *line == '#' ? line + 1 + strspn(line + 1, FORM_BLANKS) : NULL;
     double rank;
 
     if (rest == NULL) {
-        *taken = r->quads > 0 && isdigit((unsigned char)line[strspn(line, FORM_BLANKS)]);
-        return *taken ? take_row(r, line) : EPA_OK;
+        bool row = r->quads > 0 && is_row(line);
+
+        if (row)
+            take_row(r, line);
+        return row;
     }
     if (strncmp(rest, "nThread ", 8) == 0) { /* a test begins */
         json_object_clear(r->keys);
@@ -387,35 +451,73 @@ static enum epa_status try_table(struct reading *r, char *line, bool *taken)
     (void)sscanf(rest, "Collective test starting: %63s", r->collective);
     if (strncmp(rest, "size ", 5) == 0)
         take_heading(r, rest);
-    return EPA_OK;
+    return true;
 }
 
 /* ---- all lines ---- */
 
-static enum epa_status read_line(struct reading *r, char *line)
+/* Returns the rest of a line behind the prefix of a launcher or a collector of logs, or NULL without
+ * a prefix. "[1,0]<stdout>:" of Open MPI, "0: " of srun -l, "[default0]:" of torchrun, "[0] " of
+ * Hydra, "(pid=7) " of Ray, "[pod/a/b] " of kubectl, "node1: " of pdsh, "web-1  | " of docker
+ * compose, "2025-11-06T12:34:56Z " of many. */
+static char *skip_prefix(char *line)
 {
-    enum epa_status status = EPA_OK;
-    bool taken = false;
+    static const char name[] =
+        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.-/@";
+    char close = *line == '[' ? ']' : *line == '(' ? ')' : '\0', *end;
+    size_t stamp = strspn(line, "0123456789-:.,+TZ"), bytes = strspn(line, name), blanks;
 
-    if (strncmp(line, "[1,", 3) == 0 && strstr(line, "<stdout>:") != NULL) /* mpirun's */
-        line = strstr(line, "<stdout>:") + 9;
+    if (close != '\0') {
+        end = strchr(line, close);
+        if (end == NULL)
+            return NULL;
+        end++;
+        end += strncmp(end, "<stdout>", 8) == 0 || strncmp(end, "<stderr>", 8) == 0 ? 8 : 0;
+        return end + (*end == ':');
+    }
+    blanks = strspn(line + bytes, FORM_BLANKS);
+    if (bytes > 0 && line[bytes + blanks] == '|')
+        return line + bytes + blanks + 1;
+    if (bytes > 0 && line[bytes] == ':' && strchr(FORM_BLANKS, line[bytes + 1]) != NULL &&
+        line[bytes + 1] != '\0')
+        return line + bytes + 1;
+    if (stamp >= 8 && strchr(FORM_BLANKS, line[stamp]) != NULL && line[stamp] != '\0')
+        return line + stamp;
+    return NULL;
+}
+
+/* Whether a program prints such a line. */
+static bool try_line(struct reading *r, char *line)
+{
     for (uint32_t i = 0; i < PROGRAMS; i++) {
         const char *banner = programs[i].banner;
 
-        if (banner == NULL ||
-            strncmp(line + strspn(line, FORM_BLANKS), banner, strlen(banner)) != 0)
+        if (banner == NULL || strncmp(line, banner, strlen(banner)) != 0)
             continue;
         r->program = &programs[i];
         r->open = r->n;
         r->section = "";
         json_object_clear(r->keys);
-        return EPA_OK;
+        return true;
     }
-    status = try_table(r, line, &taken);
-    for (uint32_t i = 0; i < PROGRAMS && status == EPA_OK && !taken; i++)
-        if (programs[i].banner == NULL || r->program == &programs[i])
-            status = try_program(r, &programs[i], line, &taken);
-    return status;
+    if (try_table(r, line))
+        return true;
+    for (uint32_t i = 0; i < PROGRAMS; i++)
+        if ((programs[i].banner == NULL || r->program == &programs[i]) &&
+            try_program(r, &programs[i], line))
+            return true;
+    return false;
+}
+
+/* With each prefix left out that it may have. */
+static void read_line(struct reading *r, char *line)
+{
+    for (uint32_t i = 0; i <= PREFIXES && line != NULL; i++) {
+        line += strspn(line, FORM_BLANKS);
+        if (try_line(r, line))
+            return;
+        line = skip_prefix(line);
+    }
 }
 
 /* ---- results ---- */
@@ -565,19 +667,19 @@ static json_t *run_json(struct reading *r, struct found *run)
 }
 
 enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
-                            json_t *results, struct epa_error *err)
+                            json_t *results, struct text *unread, struct epa_error *err)
 {
     struct reading r = {.path = path, .err = err, .section = "", .keys = json_object()};
     enum epa_status status = EPA_OK;
     json_auto_t *all = json_array();
 
-    for (char *line = text, *end; line != NULL && status == EPA_OK; line = end) {
+    for (char *line = text, *end; line != NULL; line = end) {
         end = strchr(line, '\n');
         if (end != NULL)
             *end++ = '\0';
         r.line++;
         r.begin = line;
-        status = read_line(&r, line);
+        read_line(&r, line);
     }
     for (uint32_t i = 0; i < r.n; i++) {
         find_rows(&r.run[i]);
@@ -588,10 +690,15 @@ enum epa_status import_text(const char *path, char *text, const char *const *set
         json_decref(r.run[i].said);
         json_decref(r.run[i].keys);
     }
-    if (status == EPA_OK && r.n == 0)
+    if (r.n == 0 && r.unread > 0)
+        status = epa_fail(err, EPA_ERR_CONFIG, "%s", r.first.text);
+    else if (status == EPA_OK && r.n == 0)
         status =
             epa_fail(err, EPA_ERR_CONFIG,
                      "%s: holds no times that DeepEP's tests, ep_bench or nccl-tests print", path);
+    if (status == EPA_OK && r.unread > 0)
+        text_add(unread, "%s; %llu line%s left out", r.first.text, (unsigned long long)r.unread,
+                 r.unread == 1 ? " was" : "s were");
     if (status == EPA_OK)
         json_array_extend(results, all);
     free(r.run);

@@ -173,10 +173,11 @@ enum epa_status plot_prediction(const json_t *document, enum plot_form, uint32_t
 
 /* Imports the output of other benchmarks: `epa2a help importing`. */
 
-/* Adds to `results` what `text` holds, which is written to; `path` is what the file is called.
- * `set` are "moe.hidden=7168" or "delivers.rows=fp8" that the file does not say. EPA_ERR_CONFIG
- * says what is wrong, with line and column, or that the file holds no such output. */
+/* Adds the results of `text`, which is written to; `path` is the name of the file. `set` are
+ * "moe.hidden=7168" or "delivers.rows=fp8" that the file does not say. Lines that cannot be read are
+ * left out: `unread` then gets one line of text with the first of them and their number.
+ * EPA_ERR_CONFIG: a wrong `set`, or no line could be read, with line and column of the first. */
 enum epa_status import_text(const char *path, char *text, const char *const *set, uint32_t n_sets,
-                            json_t *results, struct epa_error *err);
+                            json_t *results, struct text *unread, struct epa_error *err);
 
 #endif

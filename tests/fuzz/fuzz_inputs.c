@@ -177,15 +177,16 @@ static bool import(const uint8_t *data, size_t bytes, struct results *r)
 {
     static const char *const set[] = {"moe.hidden=7168"};
     struct epa_error err = {EPA_OK, ""};
-    struct text text = {0};
+    struct text text = {0}, unread = {0};
     json_t *results = json_array();
     bool good;
 
     text_add_bytes(&text, (const char *)data, bytes);
     text_add(&text, "%s", "");
-    good = import_text("file", text.data, set, bytes % 2, results, &err) == EPA_OK;
+    good = import_text("file", text.data, set, bytes % 2, results, &unread, &err) == EPA_OK;
     demand(good == (json_array_size(results) > 0) && good == (err.text[0] == '\0'));
     text_free(&text);
+    text_free(&unread);
     return results_of(
                "file",
                json_pack("{s:i, s:s, s:o}", "schema", 1, "program", "epa2a", "results", results), r,
