@@ -265,6 +265,8 @@ static void stats_lines(const void *stats, struct text *out)
              text_count(choices, sizeof(choices), r->choices),
              text_count(dropped, sizeof(dropped), r->dropped), (unsigned long long)r->iterations,
              r->iterations == 1 ? "" : "s");
+    if (r->choices == r->dropped)
+        return;
     spread_line("tokens per expert", &r->expert, " (max / mean)", out);
     spread_line("tokens per rank", &r->rank, "", out);
 }

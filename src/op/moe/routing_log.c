@@ -29,9 +29,10 @@ struct load {
     uint64_t of_expert[EXPERIMENT_EXPERTS_MAX];
 };
 
+/* NaN: all choices were dropped. */
 static double imbalance(const struct load *l)
 {
-    return l->kept > 0 ? (double)l->max / l->mean : 1;
+    return l->kept > 0 ? (double)l->max / l->mean : NAN;
 }
 
 static void count_load(const struct routing_table *t, uint64_t from, uint64_t to, struct load *out)
@@ -64,7 +65,7 @@ static void count_load(const struct routing_table *t, uint64_t from, uint64_t to
         if (at < HOTTEST)
             out->hottest[at] = e;
     }
-    out->cv = out->kept > 0 ? sqrt(squares / t->experts) / out->mean : 0;
+    out->cv = out->kept > 0 ? sqrt(squares / t->experts) / out->mean : NAN;
 }
 
 /* Largest load of a rank over the mean, if as many neighbours as fit are on each of `ranks`. */
@@ -80,7 +81,7 @@ static double rank_imbalance(const struct load *l, uint32_t experts, uint32_t ra
             sum += l->of_expert[e];
         max = sum > max ? sum : max;
     }
-    return l->kept > 0 ? (double)max * ranks / (double)l->kept : 1;
+    return l->kept > 0 ? (double)max * ranks / (double)l->kept : NAN;
 }
 
 /* ---- the nearest generator ---- */
@@ -193,7 +194,13 @@ static void describe_load(const struct routing_log *log, struct text *out)
 {
     const struct load *l = &log->whole;
     char kept[32], dropped[32];
+    uint32_t chosen = log->table.experts - l->idle;
 
+    if (l->kept == 0) {
+        text_add(out, "%-12s 0 choices, %s dropped: no expert has a token\n", "load",
+                 text_count(dropped, sizeof(dropped), l->dropped));
+        return;
+    }
     text_add(out,
              "%-12s %s choices, %s dropped; per expert %llu to %llu, mean %.1f: max / mean %.2f, "
              "cv %.2f\n",
@@ -201,10 +208,11 @@ static void describe_load(const struct routing_log *log, struct text *out)
              text_count(dropped, sizeof(dropped), l->dropped), (unsigned long long)l->min,
              (unsigned long long)l->max, l->mean, imbalance(l), l->cv);
     text_add(out, "%-12s", "experts");
-    for (uint32_t i = 0; i < HOTTEST && i < log->table.experts; i++)
+    for (uint32_t i = 0; i < HOTTEST && i < chosen; i++)
         text_add(out, "%s %u (%.2f %%)", i == 0 ? "" : ",", l->hottest[i],
-                 l->kept == 0 ? 0 : 100 * (double)l->of_expert[l->hottest[i]] / (double)l->kept);
-    text_add(out, " have most; %u of %u have none\n", l->idle, log->table.experts);
+                 100 * (double)l->of_expert[l->hottest[i]] / (double)l->kept);
+    text_add(out, " %s most; %u of %u have none\n", chosen == 1 ? "has" : "have", l->idle,
+             log->table.experts);
     text_add(out, "%-12s max / mean, experts in order:", "ranks");
     for (uint32_t ranks = 2; ranks <= log->table.experts && ranks <= RANKS_MOST; ranks++)
         if (log->table.experts % ranks == 0)
@@ -233,26 +241,34 @@ static void describe(const struct routing_log *log, struct text *out)
         text_add(out, "%-12s the rest is what follows, as with routing.skip: %llu\n", "",
                  (unsigned long long)log->skip);
     describe_load(log, out);
-    text_add(out,
-             "%-12s {kind: %s, %s: %.2f}; %.1f %% of the choices are on other experts, sorted by "
-             "load\n",
-             "nearest", log->fit.kind, log->fit.key, log->fit.parameter, 100 * log->fit.distance);
+    if (log->whole.kept > 0)
+        text_add(out,
+                 "%-12s {kind: %s, %s: %.2f}; %.1f %% of the choices are on other experts, sorted "
+                 "by load\n",
+                 "nearest", log->fit.kind, log->fit.key, log->fit.parameter,
+                 100 * log->fit.distance);
     text_add(out, "#  %9s %9s %11s %9s %8s\n", "from", "tokens", "max / mean", "hottest", "idle");
-    for (uint32_t i = 0; i < PARTS; i++)
-        if (log->part[i].tokens > 0)
-            text_add(out, "   %9llu %9llu %11.2f %9u %8u\n", (unsigned long long)log->part_from[i],
-                     (unsigned long long)log->part[i].tokens, imbalance(&log->part[i]),
-                     log->part[i].hottest[0], log->part[i].idle);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        const struct load *part = &log->part[i];
+
+        if (part->tokens > 0)
+            text_add(out, "   %9llu %9llu", (unsigned long long)log->part_from[i],
+                     (unsigned long long)part->tokens);
+        if (part->kept > 0)
+            text_add(out, " %11.2f %9u %8u\n", imbalance(part), part->hottest[0], part->idle);
+        else if (part->tokens > 0)
+            text_add(out, " %11s %9s %8u\n", "-", "-", part->idle);
+    }
 }
 
 static json_t *load_json(const struct load *l, uint64_t from)
 {
-    return json_object_of("from", json_count(from), "tokens", json_count(l->tokens), "choices",
-                          json_count(l->kept), "dropped", json_count(l->dropped), "min",
-                          json_count(l->min), "max", json_count(l->max), "mean",
-                          json_number(l->mean), "imbalance", json_number(imbalance(l)), "cv",
-                          json_number(l->cv), "idle_experts", json_integer(l->idle),
-                          "hottest_expert", json_integer(l->hottest[0]), NULL);
+    return json_object_of(
+        "from", json_count(from), "tokens", json_count(l->tokens), "choices", json_count(l->kept),
+        "dropped", json_count(l->dropped), "min", json_count(l->min), "max", json_count(l->max),
+        "mean", json_number(l->mean), "imbalance", json_number(imbalance(l)), "cv",
+        json_number(l->cv), "idle_experts", json_integer(l->idle), "hottest_expert",
+        l->kept > 0 ? json_integer(l->hottest[0]) : json_null(), NULL);
 }
 
 static json_t *document(const struct routing_log *log)
@@ -276,9 +292,11 @@ static json_t *document(const struct routing_log *log)
                           json_count(log->repeated), "skip", json_count(log->skip), "load",
                           load_json(&log->whole, log->skip), "choices_of_expert", experts, "ranks",
                           ranks, "parts", parts, "nearest",
-                          json_object_of("kind", json_text(log->fit.kind), log->fit.key,
-                                         json_number(log->fit.parameter), "distance",
-                                         json_number(log->fit.distance), NULL),
+                          log->whole.kept == 0
+                              ? json_null()
+                              : json_object_of("kind", json_text(log->fit.kind), log->fit.key,
+                                               json_number(log->fit.parameter), "distance",
+                                               json_number(log->fit.distance), NULL),
                           NULL);
 }
 
@@ -301,7 +319,8 @@ enum epa_status op_describe_routing(const char *path, uint32_t layer, uint32_t e
             log->part_from[i] = log->skip + rest * i / PARTS;
         for (uint32_t i = 0; i < PARTS; i++)
             count_load(&log->table, log->part_from[i], log->part_from[i + 1], &log->part[i]);
-        log->fit = fit_generators(&log->table, &log->whole);
+        if (log->whole.kept > 0)
+            log->fit = fit_generators(&log->table, &log->whole);
         describe(log, out);
         *json = document(log);
     }
