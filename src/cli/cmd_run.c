@@ -468,7 +468,7 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     if (status == EPA_OK)
         status = read_files(c, err);
     if (status == EPA_OK)
-        status = run_folder_check(&c->folder, cli, session_verb_name(c->verb), &c->runs, err);
+        status = run_folder_read(&c->folder, cli, session_verb_name(c->verb), &c->runs, err);
     if (status == EPA_OK) {
         order_runs(c);
         status = check_launchers(c);
@@ -477,6 +477,8 @@ static enum epa_status prepare(struct run_command *c, struct epa_error *err)
     }
     if (status == EPA_OK && c->process_id.rank > 0 && is_reporter(c))
         status = cli_check_documents(cli, err);
+    if (status == EPA_OK && is_reporter(c))
+        status = run_folder_check(&c->folder, err);
     if (status == EPA_OK)
         documents_init(&c->documents, cli, c->verb, &c->runs, is_reporter(c));
     if (status == EPA_OK && !cli->dry_run)

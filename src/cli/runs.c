@@ -292,11 +292,10 @@ static enum epa_status read_old(struct run_folder *f, struct epa_error *err)
     return status;
 }
 
-enum epa_status run_folder_check(struct run_folder *f, const struct cli *cli, const char *verb,
-                                 struct runs *runs, struct epa_error *err)
+enum epa_status run_folder_read(struct run_folder *f, const struct cli *cli, const char *verb,
+                                struct runs *runs, struct epa_error *err)
 {
     size_t n = cli->out_dir == NULL ? 0 : strlen(cli->out_dir);
-    struct stat at;
     enum epa_status status;
 
     *f = (struct run_folder){.cli = cli, .runs = runs, .lock_fd = -1, .fd = -1};
@@ -306,6 +305,22 @@ enum epa_status run_folder_check(struct run_folder *f, const struct cli *cli, co
         n--;
     f->path = memory_printf("%.*s", (int)n, cli->out_dir);
     f->file = memory_printf("%s/results.jsonl", f->path);
+    if (!cli->resume || stat(f->file, &f->was) != 0) {
+        f->was.st_ino = 0;
+        return EPA_OK;
+    }
+    status = read_old(f, err);
+    return status == EPA_OK ? match(f, verb, err) : status;
+}
+
+enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
+{
+    const struct cli *cli = f->cli;
+    struct stat at;
+    enum epa_status status;
+
+    if (f->path == NULL)
+        return EPA_OK;
     if (stat(f->path, &at) != 0) /* its own folder must be there */
         return file_check(option, f->path, cli->force, err);
     if (!S_ISDIR(at.st_mode))
@@ -313,28 +328,25 @@ enum epa_status run_folder_check(struct run_folder *f, const struct cli *cli, co
     status = file_check(option, f->file, true, err);
     if (status != EPA_OK)
         return status;
-    if (stat(f->file, &f->was) != 0) {
+    /* With --resume the file is the one that run_folder_read() has read. */
+    if (!cli->resume && stat(f->file, &f->was) != 0)
         f->was.st_ino = 0;
-        if (cli->resume && has_others(f))
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "--resume: %s is missing, and the folder is not empty: put it back, or "
-                            "begin again with --force and without --resume",
-                            f->file);
-        if (!cli->force && has_others(f))
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s %s: the folder is not empty and has no results.jsonl: it is no "
-                            "results folder; --force writes into it all the same",
-                            option, f->path);
-        return EPA_OK;
-    }
-    if (cli->resume) {
-        status = read_old(f, err);
-        return status == EPA_OK ? match(f, verb, err) : status;
-    }
-    if (!cli->force)
+    if (f->was.st_ino != 0 && !cli->resume && !cli->force)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s %s: a batch is there already: --resume goes on with it, --force begins "
-                        "again and removes its results",
+                        "%s %s: a batch is there already: --resume goes on with it, --force "
+                        "begins again and removes its results",
+                        option, f->path);
+    if (f->was.st_ino != 0)
+        return EPA_OK;
+    if (cli->resume && has_others(f))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "--resume: %s is missing, and the folder is not empty: put it back, or "
+                        "begin again with --force and without --resume",
+                        f->file);
+    if (!cli->force && has_others(f))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s %s: the folder is not empty and has no results.jsonl: it is no "
+                        "results folder; --force writes into it all the same",
                         option, f->path);
     return EPA_OK;
 }

@@ -81,11 +81,13 @@ struct run_folder {
     bool reported; /* that writing failed */
 };
 
-/* Looks at the folder: what cannot be written to, or holds something else, is refused. With
- * --resume runs that are done there are marked so, in the order that they had. Writes nothing; for
- * all processes. */
-enum epa_status run_folder_check(struct run_folder *, const struct cli *, const char *verb,
-                                 struct runs *, struct epa_error *);
+/* With --resume marks the runs that the folder has results of, in the order of its batch. All
+ * processes of a job call this function, and it writes nothing. */
+enum epa_status run_folder_read(struct run_folder *, const struct cli *, const char *verb,
+                                struct runs *, struct epa_error *);
+/* Refuses a folder that cannot be written or that holds other files. Only the process that reports
+ * calls this function: a rank that starts later finds the files of the same job there. */
+enum epa_status run_folder_check(struct run_folder *, struct epa_error *);
 /* The order of the batch that was found; false: there is none. */
 bool run_folder_order(const struct run_folder *, enum runs_order *order, uint64_t *seed);
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Ranks that other programs start, one process each, in the environments that launchers, containers and
+other jobs leave behind.
+
+started.py EPA2A KIND: the functions below are the kinds, and the docstring of each states its promise."""
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+WAIT = 120  # seconds for anything at all
+EXPERIMENT = """version: 1
+ranks: 2
+moe: {max_tokens: 4, hidden: 128, experts: 4, topk: 2}
+bench: {iterations: 30, warmup: 2}
+verify: {iterations: 3}
+launcher: {start: 60s}
+"""
+BATCH = EXPERIMENT + "matrix: {moe.topk: [1, 2], moe.max_tokens: [1, 2]}\n"
+# Variables of a job that this test may itself be a part of.
+FOREIGN = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "EPA2A_", "RANK", "WORLD_SIZE", "LOCAL_",
+           "MASTER_")
+
+
+def fail(*what):
+    print("FAIL:", *what)
+    sys.exit(1)
+
+
+def skip(*what):
+    print("skip:", *what)
+    sys.exit(77)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_until(what, holds, children=()):
+    end = time.monotonic() + WAIT
+    while not holds():
+        for child in children:
+            if child.poll() is not None:
+                fail(f"{what}: a process ended with {child.returncode}\n{child.text()}")
+        if time.monotonic() > end:
+            fail(f"{what}: not within {WAIT} s")
+        time.sleep(0.005)
+
+
+class Process(subprocess.Popen):
+    """A process of epa2a, whose output goes to files."""
+
+    def __init__(self, job, command, variables):
+        self.path = job.work / f"output.{job.started}"
+        job.started += 1
+        env = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        with open(self.path, "wb") as out:
+            super().__init__([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
+                             env={**env, **variables})
+
+    def text(self):
+        return self.path.read_text("utf-8", "replace")
+
+    def end(self):
+        try:
+            return self.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return fail(f"a process runs after {WAIT} s\n{self.text()}")
+
+
+class Job:
+    def __init__(self, epa2a, work):
+        self.epa2a, self.work, self.started, self.port = epa2a, work, 0, free_port()
+        self.one, self.batch = work / "one.yaml", work / "batch.yaml"
+        self.one.write_text(EXPERIMENT, "utf-8")
+        self.batch.write_text(BATCH, "utf-8")
+
+    def start(self, variables, *words, under=()):
+        return Process(self, [*under, self.epa2a, *words], variables)
+
+    def variables(self, rank, size=2):
+        return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+
+    def rank(self, rank, *words, under=()):
+        """As a script starts one of two ranks."""
+        return self.start(self.variables(rank), *words, under=under)
+
+    def pair(self, *words, under=((), ())):
+        return [self.rank(rank, *words, under=under[rank]) for rank in range(2)]
+
+
+def ends(children, *codes):
+    have = tuple(child.end() for child in children)
+    if have != codes:
+        fail(f"exit codes {have}, not {codes}\n" + "\n".join(child.text() for child in children))
+
+
+def says(child, *words):
+    for word in words:
+        if word not in child.text():
+            fail(f"'{word}' is missing in\n{child.text()}")
+
+
+def late(job):
+    """A rank that starts after rank 0 has made the folder of --out-dir takes part in the batch."""
+    for command in "bench", "verify", "run":
+        folder = job.work / command
+        words = [command, job.batch, "--out-dir", folder]
+        first = job.rank(0, *words)
+        wait_until("rank 0 makes the folder", (folder / "results.jsonl").exists, [first])
+        ends([first, job.rank(1, *words)], 0, 0)
+        # Rank 0 refuses the folder of a finished batch before it waits for others.
+        ends([job.rank(0, *words)], 2)
+
+
+KINDS = {kind.__name__: kind for kind in (late,)}
+
+
+def main():
+    epa2a, kind = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as work:
+        KINDS[kind](Job(epa2a, pathlib.Path(work)))
+
+
+main()
