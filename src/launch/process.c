@@ -261,10 +261,14 @@ void process_finish(struct process *process)
 
 /* ---- which rank this process is ---- */
 
-/* Sets of variables that say "you are rank R of N", the surest first. RANK and WORLD_SIZE
- * alone may count nodes, and Slurm's stay behind in shells of a job: so a set has variables
- * that must be there beside rank and size. Which ranks share a host is worked out when they
- * meet; LOCAL_RANK is not needed for that. */
+/* Each launcher has a set of variables that names the rank and the size of the world. A process may
+ * have several sets: launchers nest, and a shell or a notebook leaves variables behind. A set of one
+ * rank counts only if no set has more. Of sets with several ranks the first in the table counts:
+ * mpirun and torchrun run within Slurm steps, and a pod numbers its nodes by RANK and WORLD_SIZE.
+ *
+ * RANK and WORLD_SIZE alone may count nodes, and Slurm's variables stay behind in shells of a job:
+ * a set has variables that must be set beside rank and size. Ranks find out which of them share a
+ * host when they connect, so no set needs LOCAL_RANK. */
 
 struct set {
     const char *name;
@@ -274,6 +278,8 @@ struct set {
     const char *hosts; /* how many; with 1 all ranks are local */
     const char *id[2]; /* together they name the job */
     bool mpi;
+    bool of_srun;         /* srun --mpi=pmi2 sets the variables, too, and Slurm's say more */
+    bool names_processes; /* RANK and WORLD_SIZE cannot be those of nodes */
     bool (*counts)(void); /* NULL: always */
 };
 
@@ -298,13 +304,15 @@ static const struct set sets[] = {
      .size = "PMI_SIZE",
      .local_size = "MPI_LOCALNRANKS",
      .id = {"PMI_JOBID", NULL},
-     .mpi = true},
+     .mpi = true,
+     .of_srun = true},
     {.name = "torchrun",
      .rank = "RANK",
      .size = "WORLD_SIZE",
      .also = {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
      .local_size = "LOCAL_WORLD_SIZE",
-     .id = {"TORCHELASTIC_RUN_ID", NULL}},
+     .id = {"TORCHELASTIC_RUN_ID", NULL},
+     .names_processes = true},
     {.name = "environment",
      .rank = "RANK",
      .size = "WORLD_SIZE",
@@ -395,18 +403,52 @@ uint32_t process_job_hash(const struct process_job *job)
     return h;
 }
 
+static bool is_same_rank(const struct epa_process_id *a, const struct epa_process_id *b)
+{
+    return a->rank == b->rank && a->size == b->size;
+}
+
+/* Chooses between the set of *best, which precedes `set` in the table, and `set`. */
+static enum epa_status choose_set(const struct set **best, struct process_job *best_job,
+                                  const struct set *set, const struct process_job *job,
+                                  struct epa_error *err)
+{
+    const struct epa_process_id *old = &best_job->process_id, *new = &job->process_id;
+    bool srun = *best != NULL && (*best)->of_srun && !is_set((*best)->local_size) &&
+                set->hosts != NULL && is_same_rank(old, new);
+
+    if (*best == NULL || (old->size == 1 && new->size > 1) || srun) {
+        *best = set;
+        *best_job = *job;
+    } else if (new->size > 1 && best_job->mpi && set->names_processes && !is_same_rank(old, new)) {
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "two launchers name this process: %s, and %s; unset the variables of the "
+                        "one that did not start it",
+                        old->source, new->source);
+    }
+    return EPA_OK;
+}
+
 enum epa_status process_id_find(struct process_job *out, struct epa_error *err)
 {
-    struct process_job job = {0};
-    enum epa_status status = EPA_OK;
+    const struct set *best = NULL;
+    struct process_job found = {0};
 
-    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
-        if (!is_there(&sets[i]))
+    for (const struct set *set = sets; set < sets + sizeof(sets) / sizeof(sets[0]); set++) {
+        struct epa_error why = {EPA_OK, ""};
+        struct process_job job = {0};
+        enum epa_status status;
+
+        if (!is_there(set))
             continue;
-        status = read_set(&sets[i], &job, err);
-        break;
+        status = read_set(set, &job, &why);
+        if (status != EPA_OK && best != NULL) /* leftovers behind a set that makes sense */
+            continue;
+        status = status != EPA_OK ? epa_fail(err, status, "%s", why.text)
+                                  : choose_set(&best, &found, set, &job, err);
+        if (status != EPA_OK)
+            return status;
     }
-    if (status == EPA_OK)
-        *out = job;
-    return status;
+    *out = found;
+    return EPA_OK;
 }

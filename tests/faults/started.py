@@ -119,7 +119,22 @@ def late(job):
         ends([job.rank(0, *words)], 2)
 
 
-KINDS = {kind.__name__: kind for kind in (late,)}
+def steps(job):
+    """Ranks of a Slurm step are one run, whatever a notebook, an outer launcher or PMI-2 adds to their variables."""
+    def step(rank):
+        return {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank),
+                "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
+
+    for more in ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+                 {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+                 {"PMI_RANK": "RANK", "PMI_SIZE": "2", "PMI_JOBID": "7.0", "PMI_FD": "9"}):
+        ranks = [job.start({**step(rank), **{name: value.replace("RANK", str(rank)) for name, value in more.items()}},
+                           "run", job.one) for rank in range(2)]
+        ends(ranks, 0, 0)
+        says(ranks[0], "2 ranks by env", "Slurm: SLURM_PROCID=0 of SLURM_STEP_NUM_TASKS=2")
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps)}
 
 
 def main():

@@ -39,6 +39,33 @@ TEST(each_launcher_is_known_by_its_variables)
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=7 "
          "OMPI_COMM_WORLD_SIZE=8",
          7, 8, 0, true, "", "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8"},
+        /* What a notebook, an interactive step or an outer mpirun -n 1 leaves behind. */
+        {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 SLURM_PROCID=1 "
+         "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0",
+         1, 2, 0, false, "0", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2"},
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 "
+         "LOCAL_WORLD_SIZE=2",
+         1, 2, 2, false, "", "torchrun: RANK=1 of WORLD_SIZE=2"},
+        {"PMI_RANK=0 PMI_SIZE=1 RANK=1 WORLD_SIZE=2 MASTER_ADDR=b1 MASTER_PORT=9", 1, 2, 0, false,
+         "", "environment: RANK=1 of WORLD_SIZE=2"},
+        {"PMI_RANK=0 PMI_SIZE=1 RANK=0 WORLD_SIZE=x MASTER_ADDR=b1 MASTER_PORT=9", 0, 1, 0, true,
+         "", "MPICH: PMI_RANK=0 of PMI_SIZE=1"},
+        /* srun --mpi=pmi2, and Hydra within a step. */
+        {"PMI_RANK=1 PMI_SIZE=2 PMI_JOBID=7.0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
+         "SLURM_STEP_ID=0 SLURM_JOB_ID=7",
+         1, 2, 0, false, "7.0", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2"},
+        {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
+         "SLURM_STEP_ID=0",
+         1, 2, 1, true, "", "MPICH: PMI_RANK=1 of PMI_SIZE=2"},
+        {"PMI_RANK=3 PMI_SIZE=8 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0", 3, 8, 0,
+         true, "", "MPICH: PMI_RANK=3 of PMI_SIZE=8"},
+        /* A wrapper of mpirun repeats its numbers, and a pod numbers its nodes. */
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 "
+         "LOCAL_WORLD_SIZE=2",
+         3, 4, 0, true, "", "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4"},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=2 MASTER_ADDR=b1 "
+         "MASTER_PORT=9",
+         3, 4, 0, true, "", "Open MPI: OMPI_COMM_WORLD_RANK=3 of OMPI_COMM_WORLD_SIZE=4"},
         {"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1", 0, 0, 0, false, "", ""},
         {"RANK=1 WORLD_SIZE=4 MASTER_PORT=9", 0, 0, 0, false, "", ""},
         {"SLURM_JOB_ID=9 SLURM_NTASKS=64 SLURM_PROCID=0", 0, 0, 0, false, "", ""},
@@ -69,6 +96,9 @@ TEST(sets_that_make_no_sense_are_refused_with_their_names)
         {"PMI_RANK=-1 PMI_SIZE=4", "PMI_RANK"},
         {"PMI_RANK=0 PMI_SIZE=99999999999", "PMI_SIZE"},
         {"PMI_RANK=0 PMI_SIZE=4x", "PMI_SIZE"},
+        {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 RANK=1 WORLD_SIZE=8 LOCAL_RANK=1 "
+         "LOCAL_WORLD_SIZE=4",
+         "OMPI_COMM_WORLD_RANK=1 of OMPI_COMM_WORLD_SIZE=2 .. RANK=1 of WORLD_SIZE=8 .. unset"},
     };
 
     for (size_t i = 0; i < LENGTH(c); i++) {
