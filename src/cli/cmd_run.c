@@ -124,25 +124,29 @@ static bool keeps(const struct run_command *c, const struct session *session)
     return c->runs.n == 1 || session->process_id.size > 0;
 }
 
-/* Started by mpirun and its like, each of them would start all ranks again. */
-static enum epa_status check_launchers(const struct run_command *c)
+/* Refuses the launchers fork and thread in a process that mpirun, srun or torchrun has started: each
+ * process would start all ranks again. A variant of verify --thorough is skipped. */
+static enum epa_status check_launchers(struct run_command *c)
 {
     struct epa_error err = {EPA_OK, ""};
 
     for (uint32_t i = 0; i < c->runs.n && c->process_id.size > 1; i++) {
-        const struct run *run = &c->runs.run[i];
+        struct run *run = &c->runs.run[i];
         const struct epa_plugin *plugin = run->x == NULL ? NULL : run->x->launcher.plugin;
 
         if (plugin == NULL || ((const struct epa_launcher_plugin *)plugin)->process_id != NULL)
             continue;
-        epa_fail(&err, EPA_ERR_CONFIG,
+        err = (struct epa_error){EPA_OK, ""};
+        epa_fail(&err, run->variant ? EPA_ERR_UNSUPPORTED : EPA_ERR_CONFIG,
                  "launcher.name: %s starts all ranks itself, and this is one process of %u "
                  "already (%s): leave launcher out, or unset what is left over from another "
                  "job",
                  plugin->name, c->process_id.size, c->process_id.source);
         if (c->process_id.rank == 0)
             print_end(run, &c->process_id, err.status, err.text);
-        return err.status;
+        if (!run->variant)
+            return err.status;
+        run->refused = err;
     }
     return EPA_OK;
 }
@@ -159,7 +163,7 @@ static enum epa_status check_sessions(struct run_command *c)
         enum epa_status one;
 
         run->process_id = c->process_id;
-        if (run->x == NULL || run->done != NULL)
+        if (run->x == NULL || run->done != NULL || run->refused.status != EPA_OK)
             continue;
         one = session_create_on(live_status_page(c->live), run->x, c->verb, &session, &err);
         if ((one == EPA_ERR_CONFIG || one == EPA_ERR_NOMEM) && run->variant)

@@ -3,6 +3,7 @@
 other jobs leave behind.
 
 started.py EPA2A KIND: the functions below are the kinds, and the docstring of each states its promise."""
+import json
 import os
 import pathlib
 import socket
@@ -134,7 +135,16 @@ def steps(job):
         says(ranks[0], "2 ranks by env", "Slurm: SLURM_PROCID=0 of SLURM_STEP_NUM_TASKS=2")
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps)}
+def thorough(job):
+    """verify --thorough skips the variant that starts ranks itself, and runs the others."""
+    path = job.work / "thorough.json"
+    ends(job.pair("verify", job.one, "--thorough", "--json", path), 0, 0)
+    rows = {row["label"]: row["end"] for row in json.loads(path.read_text("utf-8"))["summary"]}
+    if rows.pop("threads") != "skipped" or rows.pop("reorder") != "ok" or not set(rows.values()) <= {"ok", "skipped"}:
+        fail("ends of variants:", rows)
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough)}
 
 
 def main():
