@@ -367,6 +367,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE,
            SIG_IGN); /* sockets of ranks report EPIPE; finish_stdout() sets the exit code */
     signal(SIGXFSZ, SIG_IGN); /* same: one beyond RLIMIT_FSIZE */
+    signal(SIGCHLD, SIG_DFL); /* a parent that ignores it would hide how children end */
     if (!has_stack())
         return EXIT_RESOURCE;
     return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)

@@ -2,6 +2,8 @@
  * gnuplot; the ending of --out selects SVG, PNG or text. gnuplot's three standard files are
  * memory, so that neither process waits for the other and a failed chart leaves no file. */
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <epa2a/wait.h>
 #include "base/file.h"
 #include "cli/cli.h"
 #include "config/experiment.h"
@@ -18,6 +21,8 @@
 #include "report/results.h"
 #include "report/summary.h"
 #include "trace/trace.h"
+
+enum { GNUPLOT_S = 60, GNUPLOT_LOOK_MS = 5 };
 
 int cmd_best(const struct cli *cli)
 {
@@ -126,6 +131,29 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
     return EPA_OK;
 }
 
+/* Waits until gnuplot has ended. Kills it after a minute, or if a signal that this command blocks
+ * asks for an end. */
+static int wait_for_gnuplot(pid_t pid, int *code)
+{
+    uint64_t end_ns = epa_now_ns() + GNUPLOT_S * UINT64_C(1000000000);
+    bool killed = false;
+    sigset_t pending;
+    pid_t got;
+
+    while ((got = waitpid(pid, code, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+        if (epa_now_ns() > end_ns ||
+            (sigpending(&pending) == 0 &&
+             (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1))) {
+            killed = true;
+            kill(pid, SIGKILL);
+        }
+        (void)poll(NULL, 0, GNUPLOT_LOOK_MS);
+    }
+    if (got < 0)
+        return errno;
+    return killed && WIFSIGNALED(*code) ? ETIMEDOUT : 0;
+}
+
 /* Variables that change the charts of gnuplot, or the files that it reads: GNUTERM=x11 fails where
  * that terminal is missing. The script sets all it needs. */
 static bool changes_gnuplot(const char *variable)
@@ -173,12 +201,7 @@ static int run_gnuplot(const int fd[3], int *code)
         failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, variables);
     posix_spawn_file_actions_destroy(&actions);
     free(variables);
-    if (failed != 0)
-        return failed;
-    while (waitpid(pid, code, 0) < 0)
-        if (errno != EINTR)
-            return errno;
-    return 0;
+    return failed != 0 ? failed : wait_for_gnuplot(pid, code);
 }
 
 /* Reads the output of gnuplot. */
@@ -214,6 +237,9 @@ enum epa_status cli_draw(const struct text *script, struct text *out, struct epa
         status = epa_fail(err, EPA_ERR_UNSUPPORTED,
                           "charts are drawn by gnuplot, which is not on PATH: install it (Debian: "
                           "apt install gnuplot-nox)");
+    else if (failed == ETIMEDOUT)
+        epa_fail(err, status, "gnuplot was killed: it did not end within %d s, or a signal came",
+                 GNUPLOT_S);
     else if (failed != 0)
         epa_fail(err, status, "gnuplot: %s", strerror(failed));
     else if (WIFSIGNALED(code))

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,9 @@ enum {
     BLOCKS = 6,         /* of a side, where it has so many iterations */
     BLOCK_NS = 2500000, /* less than what Linux lets one run who has slept */
     LOOK_MS = 5,
+    CHECK_MS = 100, /* between two looks at the limits of a side */
+    SET_UP_S = 60,  /* of a pair, for memory and connections, beside --budget and timeout */
+    STOP_S = 15,    /* for a side to end after a signal; ranks on GPUs take ten */
     TAKEN = 256
 };
 
@@ -104,6 +108,11 @@ struct sides {
     struct registry *registry; /* of all turns, as is the machine */
     json_t *machine;
     int signals;
+    uint64_t budget_ns;
+    uint64_t timeout_ns; /* the longer one of both experiments */
+    uint64_t end_ns;     /* the pair at hand is killed then */
+    uint64_t stop_ns;    /* both sides were asked to end; 0: not yet */
+    int code;            /* of the side that failed first; EXIT_OK: none */
 };
 
 /* A side's bench: a process, so that both can be there at once. */
@@ -112,11 +121,13 @@ struct side_process {
     int fd; /* its results */
     int code;
     bool ended;
+    uint64_t stopped_ns; /* since when a signal has stopped it; 0: it runs */
 };
 
 /* A file must ask for one run, as --only leaves it; *alternates: its iterations can wait. */
 static enum epa_status check_file(const struct cli *cli, struct registry *registry,
-                                  const char *file, bool *alternates, struct epa_error *err)
+                                  const char *file, bool *alternates, uint64_t *timeout_ns,
+                                  struct epa_error *err)
 {
     struct cli one = *cli;
     struct runs runs = {0};
@@ -130,6 +141,7 @@ static enum epa_status check_file(const struct cli *cli, struct registry *regist
 
         *alternates = *alternates && launcher_of(x)->process_id == NULL && is_on_hosts(x) &&
                       x->bench.arrivals == ARRIVALS_CLOSED && !stop_is_on(&x->bench);
+        *timeout_ns = x->timeout_ns > *timeout_ns ? x->timeout_ns : *timeout_ns;
     }
     runs_finish(&runs);
     return status;
@@ -143,7 +155,7 @@ static enum epa_status check_files(struct sides *s, struct epa_error *err)
     if (status == EPA_OK)
         status = registry_create(s->cli->plugin_path, &s->registry, err);
     for (uint32_t i = 0; i < 2 && status == EPA_OK; i++)
-        status = check_file(s->cli, s->registry, s->cli->arg[i], &alternates, err);
+        status = check_file(s->cli, s->registry, s->cli->arg[i], &alternates, &s->timeout_ns, err);
     if (status == EPA_OK && alternates)
         s->alternation = alternation_create();
     return status;
@@ -196,8 +208,84 @@ static enum epa_status start_side(const struct sides *s, uint32_t side, const si
     _exit(run_side(s, side, out->fd));
 }
 
-/* Waits until all of them have ended or, with `here`, until that side is set up. */
-static void watch(const struct sides *s, struct side_process process[2], int here)
+/* "compare --run: A (a.yaml, pid 4711) " and the rest; the pair has failed. */
+EPA_PRINTF(4, 5)
+static void fail_side(struct sides *s, uint32_t side, int code, const char *fmt, ...)
+{
+    va_list args;
+
+    if (s->code == EXIT_OK)
+        s->code = code;
+    fprintf(stderr, "epa2a: compare --run: %s (", side == 0 ? "A" : "B");
+    text_print_clean(stderr, s->cli->arg[side]);
+    fputs(") ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+/* A side that is stopped receives the signal once it runs again. */
+static void stop_sides(struct sides *s, const struct side_process process[2], int number)
+{
+    for (uint32_t side = 0; side < 2; side++)
+        if (process[side].pid > 0 && !process[side].ended) {
+            kill(process[side].pid, number);
+            kill(process[side].pid, SIGCONT);
+        }
+    if (s->stop_ns == 0)
+        s->stop_ns = epa_now_ns();
+}
+
+/* Takes the state of a side from the kernel, and reports a death. */
+static void look_at_side(struct sides *s, struct side_process *p, uint32_t side)
+{
+    int status = 0;
+    pid_t got;
+
+    while ((got = waitpid(p->pid, &status, WNOHANG | WUNTRACED | WCONTINUED)) == p->pid &&
+           (WIFSTOPPED(status) || WIFCONTINUED(status)))
+        p->stopped_ns = WIFSTOPPED(status) ? epa_now_ns() : 0;
+    p->ended = got == p->pid || (got < 0 && errno == ECHILD);
+    if (!p->ended)
+        return;
+    p->code = got == p->pid && WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(EPA_ERR_DIED, 0);
+    if (s->alternation != NULL)
+        alternation_leave(s->alternation, side);
+    if (s->code != EXIT_OK || s->stop_ns != 0)
+        return;
+    if (got == p->pid && WIFSIGNALED(status))
+        fail_side(s, side, p->code, "(pid %d) was killed by signal %d (%s)", (int)p->pid,
+                  WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        s->code = p->code; /* the side has reported its failure */
+}
+
+/* Kills a side that has reached a limit. */
+static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
+{
+    uint64_t now = epa_now_ns(), stop_end_ns = s->stop_ns + STOP_S * UINT64_C(1000000000);
+    int code = exit_code(EPA_ERR_TIMEOUT, 0);
+
+    if (s->stop_ns != 0
+            ? now < stop_end_ns
+            : now < s->end_ns && (p->stopped_ns == 0 || now - p->stopped_ns < s->timeout_ns))
+        return;
+    if (s->stop_ns == 0 && p->stopped_ns != 0)
+        fail_side(s, side, code, "(pid %d) was stopped by a signal for %.3g s (timeout)",
+                  (int)p->pid, (double)s->timeout_ns * 1e-9);
+    else if (s->stop_ns == 0)
+        fail_side(s, side, code,
+                  "(pid %d) has not ended by itself within --budget, timeout and %d s; give more, "
+                  "or take fewer bench.iterations",
+                  (int)p->pid, SET_UP_S);
+    kill(p->pid, SIGKILL); /* its ranks die with it */
+    p->stopped_ns = 0;
+}
+
+/* Waits until both sides have ended or, with `here`, until that side is set up. A side that fails
+ * ends the other one. Each wait has a limit, whatever becomes of the sides. */
+static void watch(struct sides *s, struct side_process process[2], int here)
 {
     struct pollfd fd = {.fd = s->signals, .events = POLLIN};
     bool runs = true;
@@ -205,40 +293,43 @@ static void watch(const struct sides *s, struct side_process process[2], int her
     while (runs) {
         struct signalfd_siginfo info = {0};
 
-        if (read(s->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
-            info.ssi_signo = SIGCHLD;
+        while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+            if (info.ssi_signo != SIGCHLD) {
+                if (s->code == EXIT_OK)
+                    s->code = exit_code(EPA_ERR_INTERRUPTED,
+                                        info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo);
+                stop_sides(s, process, (int)info.ssi_signo);
+            }
         runs = false;
         for (uint32_t side = 0; side < 2; side++) {
             struct side_process *p = &process[side];
-            int status = 0;
 
-            if (p->pid <= 0 || p->ended)
-                continue;
-            if (info.ssi_signo != SIGCHLD)
-                kill(p->pid, (int)info.ssi_signo);
-            p->ended = waitpid(p->pid, &status, WNOHANG) == p->pid;
-            runs = runs || !p->ended;
-            if (!p->ended)
-                continue;
-            p->code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(EPA_ERR_DIED, 0);
-            if (s->alternation != NULL)
-                alternation_leave(s->alternation, side);
+            if (p->pid > 0 && !p->ended)
+                look_at_side(s, p, side);
+            if (p->pid > 0 && !p->ended)
+                check_limits(s, p, side);
+            runs = runs || (p->pid > 0 && !p->ended);
         }
+        if (s->code != EXIT_OK && s->stop_ns == 0)
+            stop_sides(s, process, SIGTERM);
         if (here >= 0 && s->alternation != NULL &&
             alternation_is_here(s->alternation, (uint32_t)here))
             return;
         if (runs)
-            (void)poll(&fd, 1, here < 0 ? -1 : LOOK_MS);
+            (void)poll(&fd, 1, here < 0 ? CHECK_MS : LOOK_MS);
     }
 }
 
-static int read_side(const char *path, int fd, struct results *out)
+static int read_side(struct sides *s, uint32_t side, int fd, struct results *out)
 {
     int code;
 
     (void)lseek(fd, 0, SEEK_SET);
-    code = read_list(path, json_loadfd(fd, 0, NULL), EXIT_OK, out);
-    return code == EXIT_OK && out->n != 1 ? EXIT_INTERNAL : code;
+    code = read_list(s->cli->arg[side], json_loadfd(fd, 0, NULL), EXIT_OK, out);
+    if (code != EXIT_OK || out->n == 1)
+        return code;
+    fail_side(s, side, EXIT_INTERNAL, "has ended without a result");
+    return EXIT_INTERNAL;
 }
 
 /* Both sides once, that one first; where other programs have the cores both start at once, as that
@@ -250,9 +341,12 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     uint64_t start = epa_now_ns();
     enum epa_status status = EPA_OK;
     sigset_t signals, mask;
-    int code = EXIT_OK;
+    int code;
 
     out[0] = out[1] = (struct results){0};
+    s->code = EXIT_OK;
+    s->stop_ns = 0;
+    s->end_ns = start + s->budget_ns + s->timeout_ns + SET_UP_S * UINT64_C(1000000000);
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -262,24 +356,22 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     s->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->alternation != NULL)
         alternation_begin(s->alternation, s->block, first, s->limit_ns);
-    for (uint32_t i = 0; i < 2 && status == EPA_OK && code == EXIT_OK; i++) {
+    for (uint32_t i = 0; i < 2 && status == EPA_OK && s->code == EXIT_OK; i++) {
         uint32_t side = (i + first) % 2;
 
         status = start_side(s, side, &mask, &process[side], &err);
         if (status == EPA_OK && i == 0 && (s->permille == 500 || s->alternation == NULL))
             watch(s, process, (int)side);
-        code = process[side].ended ? process[side].code : EXIT_OK;
     }
+    if (status != EPA_OK)
+        s->code = cli_fail(&err);
     watch(s, process, -1);
     close(s->signals);
     sigprocmask(SIG_SETMASK, &mask, NULL);
-    if (status != EPA_OK)
-        code = cli_fail(&err);
+    code = s->code;
     for (uint32_t side = 0; side < 2; side++) {
         if (code == EXIT_OK)
-            code = process[side].code;
-        if (code == EXIT_OK)
-            code = read_side(s->cli->arg[side], process[side].fd, &out[side]);
+            code = read_side(s, side, process[side].fd, &out[side]);
         if (process[side].fd >= 0)
             close(process[side].fd);
     }
@@ -299,6 +391,8 @@ static int take_pair(void *arg, uint32_t first, double median[][2], double *figu
         const struct results_stage *b = results_stage(&results[1].run[0], s->stage[i]);
 
         if (a == NULL || b == NULL) {
+            fail_side(s, a == NULL ? 0 : 1, EXIT_RESOURCE, "has no stage '%s' in this turn",
+                      s->stage[i]);
             code = EXIT_RESOURCE;
             break;
         }
@@ -379,8 +473,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
                      struct epa_error *err)
 {
     struct turns *t = &s->turns;
-    uint64_t start = epa_now_ns(),
-             budget_ns = s->cli->budget_ns != 0 ? s->cli->budget_ns : CLI_BUDGET_NS;
+    uint64_t start = epa_now_ns(), budget_ns = s->budget_ns;
     FILE *notes = cli_has_stdout(s->cli) ? stderr : stdout;
     enum compare_verdict verdict;
     int code = EXIT_OK;
@@ -429,6 +522,7 @@ int compare_turns(const struct cli *cli)
 {
     struct arena *arena = arena_create();
     struct sides s = {.cli = cli,
+                      .budget_ns = cli->budget_ns != 0 ? cli->budget_ns : CLI_BUDGET_NS,
                       .machine = facts_collect(""),
                       .turns = {.take = take_pair,
                                 .arg = &s,

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""compare_run.py EPA2A: `compare --run` ends in time and names the side that failed, whatever signals its parent
+ignores and its sides receive."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+WAIT = 100  # seconds for anything at all
+EXPERIMENT = """version: 1
+ranks: 2
+timeout: 2s
+moe: {max_tokens: 8, hidden: 256, experts: 8, topk: 2}
+bench: {iterations: 100, warmup: 2}
+"""
+ENDLESS = "--budget", "60s", "--set", "bench.iterations=100000", "--set", "moe.max_tokens=64", "--threshold", "0.001%"
+
+
+def fail(*what):
+    print("FAIL:", *what)
+    sys.exit(1)
+
+
+def children(pid):
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+class Compare:
+    def __init__(self, epa2a, work, *options, **how):
+        self.child = subprocess.Popen([epa2a, "compare", "--run", work / "a.yaml", work / "b.yaml", *options],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **how)
+
+    def sides(self):
+        """Both, once their ranks run."""
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end and self.child.poll() is None:
+            sides = children(self.child.pid)
+            if len(sides) == 2 and all(len(children(side)) == 2 for side in sides):
+                return sides
+            time.sleep(0.002)
+        return fail("two sides with two ranks each were never seen", self.child.poll())
+
+    def end(self, code, words, left=()):
+        try:
+            said = self.child.communicate(timeout=WAIT)[1]
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            fail("compare --run does not end; expected:", words)
+        if self.child.returncode not in code or not re.search(words, said):
+            fail(f"exit code {self.child.returncode}, not {code}, or not '{words}':\n{said}")
+        if any(os.path.exists(f"/proc/{pid}") for pid in left):
+            fail("processes are left behind")
+
+
+def main():
+    epa2a = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        for name in "a.yaml", "b.yaml":
+            (work / name).write_text(EXPERIMENT, "utf-8")
+        Compare(epa2a, work, "--budget", "2s",
+                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)).end((0, 10), "")
+        for side, name in enumerate("AB"):
+            compare = Compare(epa2a, work, *ENDLESS)
+            sides = compare.sides()
+            os.kill(sides[side], signal.SIGKILL)
+            compare.end((5,), rf"{name} \(.*/{name.lower()}.yaml\) \(pid {sides[side]}\) was killed by signal 9", sides)
+        compare = Compare(epa2a, work, *ENDLESS)
+        sides = compare.sides()
+        os.kill(sides[0], signal.SIGSTOP)
+        compare.end((4,), r"A \(.*/a.yaml\) \(pid \d+\) was stopped by a signal for 2 s", sides)
+        compare = Compare(epa2a, work, *ENDLESS, "--set", "timeout=60s")
+        sides = compare.sides()
+        os.kill(sides[1], signal.SIGSTOP)
+        compare.child.send_signal(signal.SIGTERM)
+        compare.end((143,), "", sides)
+
+
+main()
