@@ -182,7 +182,8 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
         }
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 1));
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 2));
-        scale = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f;
+        scale = amax * (1.0f / 448.0f);
+        scale = scale > 0.0f ? scale : 1.0f; /* also where the product underflows */
         if (q == 0 && exists)
             scale_to[row * scale_stride + group] = scale;
         by = gemm_quotient_factor(scale);
@@ -273,9 +274,8 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
         uint32_t row = min(e * EPA_DEV_WARP + lane, (uint32_t)N - 1);
-        float amax = __uint_as_float(most_of[row]);
-
-        scale[e] = amax > 0.0f ? amax * (1.0f / 448.0f) : 1.0f;
+        scale[e] = __uint_as_float(most_of[row]) * (1.0f / 448.0f);
+        scale[e] = scale[e] > 0.0f ? scale[e] : 1.0f; /* also where the product underflows */
         if (column % GROUP == 0 && gemm_stores(to, 0, row))
             scale_to[row * scale_stride + group] = scale[e];
         by[e] = gemm_quotient_factor(scale[e]);

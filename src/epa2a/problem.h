@@ -97,7 +97,7 @@ static inline uint32_t epa_mlp_up_blocks(const struct epa_mlp *m)
  *            is row recv_row[i]: fewer bytes are sent, and the GEMM gathers
  *
  * FP8 is e4m3fn with one float32 scale for each fp8_group_size channels of a row: scale = amax *
- * (1/448), amax the largest finite magnitude of the group, 1 where that is 0; q = x / scale
+ * (1/448), amax the largest finite magnitude of the group, 1 where this product is 0; q = x / scale
  * rounded to nearest even, saturating at +-448; NaN stays NaN. */
 struct epa_moe {
     uint32_t max_tokens, hidden, experts, topk;

@@ -51,7 +51,8 @@ static inline float scale_of(const float *restrict a, uint32_t n)
 
         amax = finite > amax ? finite : amax;
     }
-    return amax > 0 ? amax * (1.0f / 448.0f) : 1.0f;
+    amax *= 1.0f / 448.0f;
+    return amax > 0 ? amax : 1.0f; /* also where the product underflows: 0 / 0 would be NaN */
 }
 
 /* e4m3 of f, as dtype.h rounds, and that as bf16, which is exact. */

@@ -432,8 +432,14 @@ static void round_intermediate(struct reference *R, float *c, float *r, float *s
     for (uint32_t g = 0; g < m->ffn; g += group) {
         struct reference_scale s =
             reference_quantise(R->low + g, R->high + g, group, R->q_low + g, R->q_high + g);
-        float mid = s.low / 2 + s.high / 2, part = (s.high - s.low) / 2 / mid * 1.00001f;
+        float mid = (float)(((double)s.low + (double)s.high) / 2), part;
+        double below, above;
 
+        /* A group of zeros, or nearly so: its scale may be 0, and its codes are then anything. */
+        mid = mid == 0 ? 0x1p-149f : mid;
+        below = (double)mid - (double)s.low;
+        above = (double)s.high - (double)mid;
+        part = (float)((below > above ? below : above) / (double)mid) * 1.00001f;
         scale[g / group] = mid;
         for (uint32_t i = g; i < g + group; i++) {
             float low = R->q_low[i], high = R->q_high[i];

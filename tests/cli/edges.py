@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""edges.py EPA2A KIND [CC...]: numbers at the edges of what hosts and dtypes can hold. The functions below are the
+kinds, and the docstring of each states its promise."""
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+HIDDEN, TOKENS = 256, 40
+FILE = f"""version: 1
+ranks: 2
+moe: {{max_tokens: 8, hidden: {HIDDEN}, experts: 8, topk: 2}}
+bench: {{iterations: 20, warmup: 2}}
+verify: {{iterations: 4}}
+expert: {{kind: mlp, ffn: 256}}
+"""
+FUSED = ("--set", "algorithm=fused")
+
+
+def fail(*what):
+    print("FAIL:", *what)
+    sys.exit(1)
+
+
+class Bench:
+    def __init__(self, epa2a, work, cc):
+        self.epa2a, self.work, self.cc, self.file = epa2a, work, cc, work / "x.yaml"
+        self.file.write_text(FILE, "utf-8")
+
+    def run(self, *words, code=(0,), env=None):
+        done = subprocess.run([self.epa2a, *map(str, words)], capture_output=True, text=True, timeout=100, check=False, env=env)
+        if done.returncode not in code:
+            fail(" ".join(map(str, words)), f"ends with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def states(self, factor):
+        """Hidden states; factor(row) multiplies those of a row."""
+        make, path = random.Random(7), self.work / "states.npy"
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({TOKENS}, {HIDDEN}), }}"
+        head += " " * (63 - (10 + len(head)) % 64) + "\n"
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
+            for row in range(TOKENS):
+                file.write(struct.pack(f"<{HIDDEN}f", *(make.gauss(0, 1) * factor(row) for _ in range(HIDDEN))))
+        return "--set", f"routing.hidden_states={path}"
+
+
+def verified(done):
+    """Elements that were compared."""
+    return int(re.search(r"^verified .*: ([\d,]+) elements compared", done.stdout, re.M)[1].replace(",", ""))
+
+
+def zeros(bench):
+    """Outputs of tokens that are zero, or too small for float32 once they are multiplied, are compared and right."""
+    fp8 = ("--set", "expert.weights=fp8")
+    for words in FUSED, ("--set", "algorithm.combine_dtype=fp8"), (*FUSED, "--set", "expert.activation=none"):
+        want = verified(bench.run("verify", bench.file, *fp8, *words, *bench.states(lambda row: 1)))
+        for least in 0, 1e-42, 1e-30, 1e-22, 1e-20:
+            states = bench.states(lambda row, least=least: 1 if row % 4 else least)
+            have = verified(bench.run("verify", bench.file, *fp8, *words, *states))
+            if have != want:
+                fail(words, least, have, "elements are compared, and", want, "without small tokens")
+
+
+KINDS = {kind.__name__: kind for kind in (zeros,)}
+
+
+def main():
+    epa2a, kind, *cc = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as work:
+        KINDS[kind](Bench(epa2a, pathlib.Path(work), cc))
+
+
+main()
