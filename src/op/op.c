@@ -250,6 +250,7 @@ enum epa_status op_check(struct op_rank *rank, enum epa_stage_kind kind, uint32_
     *wrong += f.wrong;
     rank->share.outputs += f.share.outputs;
     rank->share.compared += f.share.compared;
+    rank->share.overflowed += f.share.overflowed;
     rank->share.widths += f.share.widths;
     rank->share.widest = fmax(rank->share.widest, f.share.widest);
     return status == EPA_OK && f.wrong > 0 ? EPA_ERR_MISMATCH : status;

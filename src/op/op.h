@@ -45,6 +45,7 @@ struct op_slot {
 /* Outputs of the last phase. */
 struct op_share {
     uint64_t outputs, compared; /* elements; compared: with the reference */
+    uint64_t overflowed;        /* not compared: the right value may exceed the range of a float */
     double widest, widths; /* of intervals of right values, of the sum of magnitudes of the terms:
                               the most, and the sum over those compared */
 };

@@ -159,6 +159,22 @@ static void explain_missed(json_t *result)
         json_object_of("status", json_text("missed"), "text", json_text(text.data), NULL));
 }
 
+/* A verify that could compare no output has shown nothing. */
+static void check_overflow(json_t *result)
+{
+    if (!(json_number_at(result, "verify.outputs_overflowed") > 0) ||
+        json_number_at(result, "verify.outputs_compared") > 0)
+        return;
+    json_object_set_new(result, "status", json_text("missed"));
+    json_object_set_new(result, "exit_code", json_integer(EXIT_WRONG));
+    json_object_set_new(result, "error",
+                        json_object_of("status", json_text("missed"), "text",
+                                       json_text("no output was compared: the right values of all "
+                                                 "outputs may overflow; use smaller "
+                                                 "routing.hidden_states"),
+                                       NULL));
+}
+
 /* verify takes no times: `wrong` alone. */
 void verdicts_make(json_t *result, const struct session *s)
 {
@@ -177,6 +193,8 @@ void verdicts_make(json_t *result, const struct session *s)
         add(result, "", "wrong", "elements", true, x->wrong,
             compared > 0 ? json_number_at(result, "verify.wrong") : NAN);
     explain_missed(result);
+    if (s->verb == VERB_VERIFY && strcmp(json_text_at(result, "status"), "ok") == 0)
+        check_overflow(result);
 }
 
 /* ---- warnings ---- */
@@ -192,6 +210,11 @@ static const char fault[] =
 
 static const char isa[] = "EPA2A_ISA={machine.build.isa_refused} is not supported by this CPU; "
                           "{machine.build.isa} was used";
+
+static const char overflow[] =
+    "{verify.outputs_overflowed>0}{verify.outputs_overflowed%count} of {verify.outputs%count} outputs "
+    "({verify.outputs_overflowed/verify.outputs/.01%.3g} %) were not compared: their right values may exceed "
+    "the range of {experiment.moe.dtype} or float32; use smaller routing.hidden_states";
 
 static const char *const of_bench[] = {
     "{profiled=true}ranks were profiled: times are with that on; leave profile out to measure",
@@ -329,6 +352,7 @@ void result_warn(json_t *result, const struct session *s)
     text_auto lines = {0};
 
     warn(result, fault, facts);
+    warn(result, overflow, facts);
     text_add(&lines, "%s", "");
     if (session_operation(s)->warn != NULL)
         session_operation(s)->warn(s->experiment, s->source, sets, &lines);

@@ -452,14 +452,17 @@ static void print_checks(FILE *file, const struct session *s, const json_t *resu
     if (s->verb == VERB_VERIFY) {
         fill_add(&line,
                  "verified {iterations} iteration{iterations?s}: {compared%count} elements "
-                 "compared, {wrong%count} wrong",
+                 "compared, {wrong%count} wrong"
+                 "[{outputs_overflowed>0}, {outputs_overflowed%count} not compared]",
                  json_object_get(result, "verify"), NULL);
         fprintf(file, "%s\n", line.data);
     } else {
         fill_comment(file,
                      "[{verify.compared>0}[{verb=bench}|{verify.iterations=2}first and last "
                      "iteration |iterations ]checked: {verify.compared%count} elements, "
-                     "{verify.wrong%count} wrong|not checked: {verify.unchecked}]",
+                     "{verify.wrong%count} wrong"
+                     "[{verify.outputs_overflowed>0}, {verify.outputs_overflowed%count} not "
+                     "compared]|not checked: {verify.unchecked}]",
                      result);
     }
     fputs(wrong ? colour_off(file) : "", file);

@@ -424,20 +424,24 @@ static json_t *verify_json(const struct making *m)
         wrong += rank->wrong;
         share.outputs += rank->share.outputs;
         share.compared += rank->share.compared;
+        share.overflowed += rank->share.overflowed;
         share.widths += rank->share.widths;
         share.widest = fmax(share.widest, rank->share.widest);
         put += rank->put_bytes;
         checked = r == 0 || rank->checked < checked ? rank->checked : checked;
     }
     if (s->verb == VERB_BENCH && compared == 0)
-        unchecked = !s->experiment->bench.check ? "bench.check is false" : s->notes->unchecked;
+        unchecked = share.overflowed > 0          ? "the right values of all outputs may overflow"
+                    : !s->experiment->bench.check ? "bench.check is false"
+                                                  : s->notes->unchecked;
     return json_object_of(
         "iterations", json_count(checked), "compared", json_count(compared), "wrong",
         json_count(wrong), "outputs", json_count(share.outputs), "outputs_compared",
-        json_count(share.compared), "outputs_bound",
-        json_number(share.compared > 0 ? share.widest : NAN), "outputs_mean_bound",
+        json_count(share.compared), "outputs_overflowed", json_count(share.overflowed),
+        "outputs_bound", json_number(share.compared > 0 ? share.widest : NAN), "outputs_mean_bound",
         json_number(share.compared > 0 ? share.widths / (double)share.compared : NAN),
-        "outputs_partly", json_text_or_null(share.compared < share.outputs ? m->op->partly : NULL),
+        "outputs_partly",
+        json_text_or_null(share.compared + share.overflowed < share.outputs ? m->op->partly : NULL),
         "unchecked", json_text_or_null(unchecked), "put_bytes",
         counts ? json_count(put) : json_null(), "uncounted",
         json_text_or_null(counts ? s->uncounted : NULL), NULL);

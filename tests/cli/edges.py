@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """edges.py EPA2A KIND [CC...]: numbers at the edges of what hosts and dtypes can hold. The functions below are the
 kinds, and the docstring of each states its promise."""
+import json
 import pathlib
 import random
 import re
@@ -65,7 +66,24 @@ def zeros(bench):
                 fail(words, least, have, "elements are compared, and", want, "without small tokens")
 
 
-KINDS = {kind.__name__: kind for kind in (zeros,)}
+def overflow(bench):
+    """Outputs that may overflow are counted and reported; verify fails if it could compare no output."""
+    for words, factor, share in (((), 1e19, 1), (("--set", "moe.dtype=f16"), 1000, 1), (("--set", "moe.dtype=f16"), 150, .5)):
+        for algorithm in FUSED, ("--set", "algorithm=ll_v2"):
+            words = *words, *algorithm, *bench.states(lambda row, factor=factor: factor)
+            done = bench.run("verify", bench.file, *words, "--json", bench.work / "v.json", "--force", code=(0, 1))
+            result = json.loads((bench.work / "v.json").read_text("utf-8"))["results"][0]
+            outputs, lost = result["verify"]["outputs"], result["verify"]["outputs_overflowed"]
+            if not 0 < lost <= outputs or (lost == outputs) != (share == 1) or done.returncode != (share == 1):
+                fail(words, factor, "exit code", done.returncode, "for", lost, "of", outputs, "outputs")
+            if f"{lost:,} of {outputs:,} outputs" not in done.stderr or f", {lost:,} not compared" not in done.stdout:
+                fail("verify does not report them:", done.stdout, done.stderr)
+            done = bench.run("bench", bench.file, *words)
+            if "not compared: their right values" not in done.stderr or not re.search("checked:.*(not compared|overflow)", done.stdout):
+                fail("bench does not report them:", done.stdout, done.stderr)
+
+
+KINDS = {kind.__name__: kind for kind in (zeros, overflow)}
 
 
 def main():

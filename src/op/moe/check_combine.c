@@ -401,8 +401,10 @@ static void compare(const struct op_moe *op, uint32_t token, const uint16_t *out
         double slack = c->size[h] * ((terms + 3) * 0x1p-24) + terms * 0x1p-149;
         float is = float_of_word(f16, out[h]), low, high;
 
-        if (real && !isfinite(c->size[h]))
-            continue; /* not known */
+        if (real && !isfinite(c->size[h])) {
+            f->share.overflowed++;
+            continue;
+        }
         /* An output in f16 may be infinite, and then so is the sum, however it is made; the terms
          * of a channel all have one sign. */
         if (!isfinite(c->size[h]) || (units && c->size[h] < 0x1p24 * unit))
