@@ -362,6 +362,11 @@ struct spread spread_of_side(const struct compare_side *s)
     return out;
 }
 
+double compare_ratio(double a, double b)
+{
+    return a == 0 && b == 0 ? 1 : b / a;
+}
+
 struct comparison compare_sides(const struct compare_side *a, const struct compare_side *b)
 {
     uint64_t n_a = samples_of(a), n_b = samples_of(b), room = 0;
@@ -379,11 +384,11 @@ struct comparison compare_sides(const struct compare_side *a, const struct compa
     scratch = memory_alloc(room + n_a + n_b, sizeof(*scratch));
     out.a = median_of_all(a, scratch);
     out.b = median_of_all(b, scratch);
-    out.ratio = out.b / out.a;
+    out.ratio = compare_ratio(out.a, out.b);
     for (uint32_t i = 0; i < REPLICATES; i++) {
         double of_a = draw_median(&r, a, scratch);
 
-        ratio[i] = draw_median(&r, b, scratch) / of_a;
+        ratio[i] = compare_ratio(of_a, draw_median(&r, b, scratch));
     }
     stats_sort(ratio, REPLICATES);
     out.low = ratio[REPLICATES * 25 / 1000];
@@ -412,6 +417,8 @@ enum compare_verdict compare_judge(const struct comparison *x, double threshold,
 {
     enum compare_verdict verdict = compare_interval(x->ratio, x->low, x->high, threshold);
 
+    if (x->a == 0 && x->b == 0)
+        return COMPARE_UNCLEAR;
     return verdict == COMPARE_SAME || x->p <= alpha ? verdict : COMPARE_UNCLEAR;
 }
 
@@ -429,12 +436,16 @@ double turns_figure(const struct compare_run *a, const struct compare_run *b, ui
 {
     uint64_t shorter = a->n < b->n ? a->n : b->n, pairs = block > 0 ? shorter / block : 0;
     double *figure = memory_alloc(pairs + a->n + b->n, sizeof(*figure)), *scratch = figure + pairs;
-    uint64_t first = pairs > 1 ? 1 : 0, n = pairs - first;
+    uint64_t first = pairs > 1 ? 1 : 0, n;
     double out;
 
-    for (uint64_t k = first; k < pairs; k++)
-        figure[k - first] = log_percentile(b->sample + k * block, block, permille, scratch) -
-                            log_percentile(a->sample + k * block, block, permille, scratch);
+    /* Blocks whose percentile is below one step of the clock have no figure. */
+    n = 0;
+    for (uint64_t k = first; k < pairs; k++) {
+        figure[n] = log_percentile(b->sample + k * block, block, permille, scratch) -
+                    log_percentile(a->sample + k * block, block, permille, scratch);
+        n += isfinite(figure[n]);
+    }
     stats_sort(figure, n);
     out = n > 0 ? (figure[(n - 1) / 2] + figure[n / 2]) / 2
                 : log_percentile(b->sample, b->n, permille, scratch) -
@@ -474,7 +485,16 @@ enum compare_verdict turns_judge(const double *log_ratio, uint32_t rounds, uint3
     double *mean = memory_alloc(pairs, sizeof(*mean)), *below = signed_ranks(rounds);
     double near = log1p(threshold), middle;
     enum compare_verdict verdict = COMPARE_UNCLEAR;
+    bool known = true;
 
+    for (uint32_t i = 0; i < rounds; i++)
+        known = known && isfinite(log_ratio[i]);
+    if (!known) {
+        free(mean);
+        free(below);
+        out->ratio = out->low = out->high = out->p = NAN;
+        return COMPARE_UNCLEAR;
+    }
     for (uint32_t i = 0; i < rounds; i++)
         for (uint32_t k = i; k < rounds; k++)
             mean[n++] = (log_ratio[i] + log_ratio[k]) / 2;

@@ -85,6 +85,10 @@ struct comparison {
 
 enum compare_verdict { COMPARE_SAME, COMPARE_SLOWER, COMPARE_FASTER, COMPARE_UNCLEAR };
 
+/* b / a. A time of 0 is below one step of the clock, and so two such times are equal as far as the
+ * clock can tell. */
+double compare_ratio(double a, double b);
+
 /* The interval is the bootstrap's over runs and, within a run, over blocks of about sqrt(n)
  * neighbours (samples that stand side by side are alike), 2000 times by a fixed seed; p is that of
  * Mann and Whitney of the medians of runs, with COMPARE_RUNS or more a side: samples of one

@@ -109,7 +109,11 @@ static void compared_text(FILE *file, const json_t *c, const char *taken)
             json_object_set_new(row.value, "colour", json_string(*verdict == 'S' ? "bad" : "good"));
         if (strcmp(stage, "total") == 0 || strcmp(stage, "wall") == 0 ||
             strcmp(stage, "latency") == 0) {
-            logs += log(json_number_at(row.value, "ratio"));
+            double ratio = json_number_at(row.value, "ratio");
+
+            if (!(ratio > 0)) /* unknown, where a clock is too coarse */
+                continue;
+            logs += log(ratio);
             totals++;
         }
     }

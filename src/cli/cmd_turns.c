@@ -110,7 +110,7 @@ struct sides {
     int signals;
     uint64_t budget_ns;
     uint64_t timeout_ns; /* the longer one of both experiments */
-    uint64_t end_ns;     /* the pair at hand is killed then */
+    uint64_t end_ns;     /* when the current pair is killed */
     uint64_t stop_ns;    /* both sides were asked to end; 0: not yet */
     int code;            /* of the side that failed first; EXIT_OK: none */
 };

@@ -14,7 +14,7 @@ static const double BUSY = 1.5;
 
 bool turns_are_busy(double median, double fastest)
 {
-    return median > BUSY * fastest;
+    return fastest > 0 && median > BUSY * fastest;
 }
 
 /* ---- rounds ---- */

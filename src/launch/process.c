@@ -279,7 +279,7 @@ struct set {
     const char *id[2]; /* together they name the job */
     bool mpi;
     bool of_srun;         /* srun --mpi=pmi2 sets the variables, too, and Slurm's say more */
-    bool names_processes; /* RANK and WORLD_SIZE cannot be those of nodes */
+    bool names_processes; /* RANK and WORLD_SIZE count processes, not nodes */
     bool (*counts)(void); /* NULL: always */
 };
 

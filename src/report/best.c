@@ -197,8 +197,9 @@ static void judge(const struct best *b, struct contest *c)
     for (uint32_t i = 0; i < c->n; i++) {
         struct candidate *one = &c->candidate[i];
         const struct spread *best = &c->candidate[0].spread;
-        double low = one->spread.low / best->high, high = one->spread.high / best->low;
-        double ratio = one->spread.median / best->median;
+        double low = compare_ratio(best->high, one->spread.low);
+        double high = compare_ratio(best->low, one->spread.high);
+        double ratio = compare_ratio(best->median, one->spread.median);
 
         one->best = i == 0;
         one->loss = ratio - 1;

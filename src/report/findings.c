@@ -331,7 +331,8 @@ static void add_facts(json_t *facts, const struct session *s)
         json_boolean(session_is_open(s) && arrivals->rate >= arrivals->closed_rate));
     json_object_set_new(
         facts, "slow_first",
-        json_boolean(json_number_at(total, "ns.n") >= 3 && first > slow_first * median &&
+        json_boolean(json_number_at(total, "ns.n") >= 3 && median > 0 &&
+                     first > slow_first * median &&
                      first - median > STATS_OUTLIER * json_number_at(total, "ns.mad")));
     json_object_set_new(facts, "short", short_json(s, facts));
     json_object_set_new(facts, "size_key", json_text(session_operation(s)->size_key));

@@ -425,6 +425,8 @@ static bool ranks_off(struct plot *p, const json_t *ranks, double *off, size_t n
     if (have < 2)
         return false;
     median = stats_quantile(known, have, 500);
+    if (!(median > 0)) /* below one step of the clock */
+        return false;
     for (size_t i = 0; i < n; i++)
         off[i] = 100 * (off[i] / median - 1);
     return true;

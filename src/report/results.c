@@ -37,9 +37,9 @@ static enum epa_status read_stage(const struct results *r, const char *path, con
     for (struct json_walk it = {samples}; json_next(&it);) {
         double ns = json_number_value(it.value);
 
-        if (!(ns > 0))
+        if (!json_is_number(it.value) || !(ns >= 0)) /* 0: below one step of the clock */
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: sample %llu of stage %s is not a time above 0", path,
+                            "%s: sample %llu of stage %s is not a time of 0 or more", path,
                             (unsigned long long)(it.n - 1), to->name);
         to->sample[to->n++] = ns;
     }

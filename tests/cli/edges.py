@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""edges.py EPA2A KIND [CC...]: numbers at the edges of what hosts and dtypes can hold. The functions below are the
+"""edges.py EPA2A KIND: numbers at the edges of what hosts and dtypes can hold. The functions below are the
 kinds, and the docstring of each states its promise."""
 import json
 import pathlib
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -27,12 +28,12 @@ def fail(*what):
 
 
 class Bench:
-    def __init__(self, epa2a, work, cc):
-        self.epa2a, self.work, self.cc, self.file = epa2a, work, cc, work / "x.yaml"
+    def __init__(self, epa2a, work):
+        self.epa2a, self.work, self.file = epa2a, work, work / "x.yaml"
         self.file.write_text(FILE, "utf-8")
 
-    def run(self, *words, code=(0,), env=None):
-        done = subprocess.run([self.epa2a, *map(str, words)], capture_output=True, text=True, timeout=100, check=False, env=env)
+    def run(self, *words, code=(0,)):
+        done = subprocess.run([self.epa2a, *map(str, words)], capture_output=True, text=True, timeout=100, check=False)
         if done.returncode not in code:
             fail(" ".join(map(str, words)), f"ends with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
@@ -83,13 +84,40 @@ def overflow(bench):
                 fail("bench does not report them:", done.stdout, done.stderr)
 
 
-KINDS = {kind.__name__: kind for kind in (zeros, overflow)}
+def clock(bench):
+    """Readers accept samples of 0 ns, which are below one step of the clock, and compute no ratio of them."""
+    sizes = ("--set", "matrix.moe.max_tokens=[4, 8]", "--set", "repeat=5", "--set", "expert=scale")
+    bench.run("bench", bench.file, *sizes, "--json", bench.work / "r.json")
+    for stages, runs in (("combine",), 1), (("combine",), 99), (("dispatch", "combine", "total"), 1), (("total",), 99):
+        document = json.loads((bench.work / "r.json").read_text("utf-8"))
+        for run in document["results"][:runs]:
+            for stage in run["stages"]:
+                if stage["name"] in stages:
+                    stage["samples_ns"] = [0] * len(stage["samples_ns"])
+                    stage["ns"].update({name: 0 for name in ("min", "median", "p95", "p99", "max", "mean")})
+        (bench.work / "z.json").write_text(json.dumps(document), "utf-8")
+        said = "".join(bench.run(*words, code=(0, 10)).stdout for words in (
+            ("best", bench.work / "z.json"), ("best", bench.work / "z.json", "--stage", "combine"),
+            ("compare", bench.work / "r.json", bench.work / "z.json"), ("compare", bench.work / "z.json", bench.work / "r.json"),
+            ("compare", bench.work / "z.json", bench.work / "z.json")))
+        if re.search(r"\b-?(nan|inf)\b", said):
+            fail(said)
+        if runs == 99 and not re.search(rf"{stages[0]} +0.0 +0.0 .*unclear", said):
+            fail("two sides of 0 ns are not unclear:", said)
+        if shutil.which("gnuplot"):
+            for kind in "tokens", "distribution", "skew", "stages":
+                bench.run("plot", bench.work / "z.json", "--kind", kind, "--out", bench.work / "z.svg", "--force")
+    (bench.work / "z.json").write_text(json.dumps(document).replace('"samples_ns": [0', '"samples_ns": ["0"'), "utf-8")
+    bench.run("best", bench.work / "z.json", code=(2,))
+
+
+KINDS = {kind.__name__: kind for kind in (zeros, overflow, clock)}
 
 
 def main():
-    epa2a, kind, *cc = sys.argv[1:]
+    epa2a, kind = sys.argv[1:]
     with tempfile.TemporaryDirectory() as work:
-        KINDS[kind](Bench(epa2a, pathlib.Path(work), cc))
+        KINDS[kind](Bench(epa2a, pathlib.Path(work)))
 
 
 main()

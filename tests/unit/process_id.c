@@ -39,7 +39,7 @@ TEST(each_launcher_is_known_by_its_variables)
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 OMPI_COMM_WORLD_RANK=7 "
          "OMPI_COMM_WORLD_SIZE=8",
          7, 8, 0, true, "", "Open MPI: OMPI_COMM_WORLD_RANK=7 of OMPI_COMM_WORLD_SIZE=8"},
-        /* What a notebook, an interactive step or an outer mpirun -n 1 leaves behind. */
+        /* A notebook, an interactive step or an outer mpirun -n 1 leaves variables behind. */
         {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 SLURM_PROCID=1 "
          "SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0",
          1, 2, 0, false, "0", "Slurm: SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=2"},
