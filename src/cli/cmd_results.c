@@ -417,6 +417,27 @@ static enum epa_status pick(const struct cli *cli, struct results *then, struct 
     return EPA_OK;
 }
 
+/* Results name the launcher that auto selected at the time. Another one may be due today: auto
+ * selects again, with the options that all launchers share. */
+static void forget_launcher(json_t *x)
+{
+    static const char *const selected[] = {"fork", "env", "mpi"};
+    static const char *const shared[] = {"pin", "prefix"};
+    const json_t *old = json_object_get(x, "launcher");
+    json_t *launcher;
+
+    for (size_t i = 0; i < sizeof(selected) / sizeof(selected[0]); i++) {
+        if (strcmp(json_text_at(old, "name"), selected[i]) != 0)
+            continue;
+        launcher = json_pack("{s:s}", "name", "auto");
+        for (size_t k = 0; k < sizeof(shared) / sizeof(shared[0]); k++)
+            if (json_object_get(old, shared[k]) != NULL)
+                json_object_set(launcher, shared[k], json_object_get(old, shared[k]));
+        json_object_set_new(x, "launcher", launcher);
+        return;
+    }
+}
+
 /* The experiments as a file: JSON, which is YAML. One is written as it is; several, or one with a
  * label, are `runs:` of those labels, which differ. */
 static enum epa_status write_experiments(const struct results *then, struct text *out,
@@ -433,6 +454,7 @@ static enum epa_status write_experiments(const struct results *then, struct text
         text_auto label = {0};
 
         json_object_set_new(runs, "", x); /* owned from here on */
+        forget_launcher(x);
         if (x == NULL)
             return epa_fail(err, EPA_ERR_CONFIG, "%s: '%s' does not hold its experiment",
                             then->path, run->label);
@@ -467,7 +489,8 @@ static void print_differences(const struct results *then, const struct results *
                                        "machine.governor",       "machine.device.device",
                                        "machine.environment",    "plugins.launcher.hash",
                                        "plugins.backend.hash",   "plugins.transport.hash",
-                                       "plugins.algorithm.hash", "world.started_by"};
+                                       "plugins.algorithm.hash", "world.launcher",
+                                       "world.started_by"};
     const char *started = json_text_at(then->run[0].json, "started");
 
     printf("# rerun of %s, from %s\n", then->path, *started == '\0' ? "an unknown time" : started);

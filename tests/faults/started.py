@@ -18,7 +18,6 @@ ranks: 2
 moe: {max_tokens: 4, hidden: 128, experts: 4, topk: 2}
 bench: {iterations: 30, warmup: 2}
 verify: {iterations: 3}
-launcher: {start: 60s}
 """
 BATCH = EXPERIMENT + "matrix: {moe.topk: [1, 2], moe.max_tokens: [1, 2]}\n"
 # Variables of a job that this test may itself be a part of.
@@ -144,7 +143,17 @@ def thorough(job):
         fail("ends of variants:", rows)
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps, thorough)}
+def again(job):
+    """A result is run again under another launcher than its own, as bench would run."""
+    fork, env = job.work / "fork.json", job.work / "env.json"
+    ends([job.start({}, "bench", job.one, "--json", fork)], 0)
+    ends(job.pair("rerun", fork, "--json", env), 0, 0)
+    back = job.start({}, "rerun", env)
+    ends([back], 0)
+    says(back, 'world.launcher: "env" then, "fork" now')
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again)}
 
 
 def main():
