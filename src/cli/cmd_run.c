@@ -40,6 +40,7 @@ struct run_command {
     uint32_t number;                  /* of the run under way, from 1 */
     int stop_fd;
     bool leaks; /* threads that cannot be ended use a session */
+    bool lost;  /* ranks of other processes did not arrive, and will not for later runs */
 };
 
 /* ---- what is said ---- */
@@ -298,6 +299,9 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     if (c->cli->alternation != NULL)
         session->scope = BENCH_TIMES;
     *status = end.status = session_run(session, c->stop_fd, &err);
+    /* A time limit expired before this process started its rank. */
+    c->lost = *status == EPA_ERR_TIMEOUT && run->process_id.size > 1 &&
+              session_rank(session, run->process_id.rank)->pid == 0;
     live_end(c->live, session);
     end.elapsed_s = (double)(epa_now_ns() - start) / 1e9;
     cpu_quota_read("", &end.quota);
@@ -352,6 +356,19 @@ static int run_one(struct run_command *c, uint32_t i, enum epa_status *status)
     return code;
 }
 
+/* Later runs would wait for the same ranks as long again. */
+static void report_lost(const struct run_command *c, uint32_t at)
+{
+    uint32_t left = c->runs.n - at - 1;
+    char text[120];
+
+    if (left == 0)
+        return;
+    snprintf(text, sizeof(text), "%u more run%s not started, since ranks did not connect", left,
+             left == 1 ? " is" : "s are");
+    print_message("error", COLOUR_ERROR, &c->process_id, "epa2a", text);
+}
+
 static bool all_skipped(const struct run_command *c)
 {
     for (uint32_t i = 0; i < c->runs.n; i++)
@@ -387,7 +404,9 @@ static int run_all(struct run_command *c)
         (void)run_folder_add(&c->folder, &c->documents, i, false);
         if (first == EXIT_OK)
             first = code;
-        if ((code != EXIT_OK && c->cli->fail_fast) || is_pointless(c))
+        if (c->lost)
+            report_lost(c, at);
+        if (c->lost || (code != EXIT_OK && c->cli->fail_fast) || is_pointless(c))
             break;
         if (at + 1 < c->runs.n && status != EPA_ERR_INTERRUPTED)
             (void)documents_write(&c->documents, false);

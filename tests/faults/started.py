@@ -153,7 +153,19 @@ def again(job):
     says(back, 'world.launcher: "env" then, "fork" now')
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again)}
+def lost(job):
+    """A batch waits once for a rank that never arrives, whichever rank that is."""
+    for rank, words in (0, ("rank 1 of 2 did not connect", "3 more runs are not started")), \
+                       (1, ("cannot reach rank 0", "3 more runs are not started")):
+        begun = time.monotonic()
+        child = job.rank(rank, "bench", job.batch, "--set", "launcher.start=4s")
+        ends([child], 4)
+        says(child, *words)
+        if not 4 <= time.monotonic() - begun < 8:
+            fail("rank", rank, "ends after", time.monotonic() - begun, "s")
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost)}
 
 
 def main():
