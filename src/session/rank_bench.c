@@ -218,7 +218,7 @@ void rank_run(struct rank *r)
 struct closed_loop {
     uint64_t now_ns;
     double period_ns;
-    char boot[40]; /* which run of which kernel: whose clock it is */
+    char clock[RECORD_CLOCK_NAME];
 };
 
 struct rank_schedule {
@@ -242,16 +242,17 @@ static void plan(struct rank *r, struct rank_schedule *out)
         warmup > 0 ? (double)(mine.now_ns - out->half_ns) / (double)(warmup - warmup / 2) : NAN;
     *out = (struct rank_schedule){
         .random = {.key = random_key(experiment_of(r)->seed, RANDOM_ARRIVALS, 0, 0)}};
-    (void)sysfile_line("", "/proc/sys/kernel/random/boot_id", mine.boot, sizeof(mine.boot));
+    record_name_clock(mine.clock);
     (void)rank_boot(r, r->boot->allgather(r->boot, &mine, sizeof(mine), all));
     for (uint32_t i = 0; i < size && rank_good(r); i++) {
         period_ns = i == 0 ? all[0].period_ns : fmax(period_ns, all[i].period_ns);
         out->start_ns = all[i].now_ns > out->start_ns ? all[i].now_ns : out->start_ns;
-        if (strcmp(all[i].boot, all[0].boot) != 0)
-            rank_fail(r, EPA_ERR_UNSUPPORTED,
-                      "bench.arrivals: ranks 0 and %u are on hosts whose clocks are not one; an "
-                      "open loop is for ranks of one host",
-                      i);
+        if (strcmp(all[i].clock, all[0].clock) != 0)
+            rank_fail(
+                r, EPA_ERR_UNSUPPORTED,
+                "bench.arrivals: ranks 0 and %u read different clocks; an open loop is for ranks "
+                "of one host and one time namespace",
+                i);
     }
     free(all);
     out->start_ns += lead_ns;

@@ -312,7 +312,6 @@ void rank_trace_begin(struct rank *r)
         return;
     recorder_init(&r->recorder, record, &r->session->trace);
     r->trace = &r->recorder.trace;
-    record->near = epa_same_node(&r->boot->world, 0);
     for (uint32_t i = 0; i < RANK_SLICES; i++)
         if (core_name[i] != NULL)
             r->slice[i] = epa_trace_name(r->trace, core_name[i]);
@@ -332,16 +331,18 @@ void rank_trace_ready(struct rank *r)
         r->stage_slice[i] = epa_trace_name(r->trace, r->stage[i].name);
         record->stages |= 1ull << r->stage_slice[i];
     }
-    if (rank_boot(r, record_compare_clocks(r->boot, &record->clock[RECORD_BEFORE])))
+    if (rank_boot(r, record_compare_clocks(r->boot, &record->near, &record->clock[RECORD_BEFORE])))
         recorder_ready(&r->recorder);
 }
 
 void rank_trace_end(struct rank *r)
 {
+    struct record *record = r->recorder.record;
+
     if (r->trace == NULL || !rank_good(r))
         return;
     rank_trace_pause(r);
-    (void)rank_boot(r, record_compare_clocks(r->boot, &r->recorder.record->clock[RECORD_AFTER]));
+    (void)rank_boot(r, record_compare_clocks(r->boot, &record->near, &record->clock[RECORD_AFTER]));
 }
 
 void rank_trace_pause(struct rank *r)

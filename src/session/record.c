@@ -4,11 +4,14 @@
 #include "session/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/file.h"
 #include "base/text.h"
 
 enum { SAMPLES = 1000, LINE = 64, ROUNDS = 32, LATE_NS = 300000 };
@@ -184,14 +187,37 @@ struct stamp {
     uint64_t enter, left;
 };
 
-/* Ranks agree on it without a word. */
-static bool all_are_near(const struct epa_world *w)
+void record_name_clock(char out[RECORD_CLOCK_NAME])
 {
-    for (uint32_t r = 0; w->node != NULL && r < w->size; r++) {
-        if (w->node[r] != w->node[0])
-            return false;
+    char boot[48] = "", space[40];
+    ssize_t n = readlink("/proc/self/ns/time", space, sizeof(space) - 1);
+
+    space[n > 0 ? n : 0] = '\0';
+    (void)sysfile_line("", "/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    memset(out, 0, RECORD_CLOCK_NAME); /* ranks compare all bytes */
+    snprintf(out, RECORD_CLOCK_NAME, "%s %s", boot, space);
+}
+
+/* Whether each rank, and this one, is on the node of rank 0 and reads its clock. */
+static enum epa_status find_near(struct epa_bootstrap *boot, bool *all_are_near, bool *near)
+{
+    const struct epa_world *w = &boot->world;
+    char mine[RECORD_CLOCK_NAME], (*all)[RECORD_CLOCK_NAME] = memory_alloc(w->size, sizeof(*all));
+    enum epa_status status;
+
+    record_name_clock(mine);
+    status = boot->allgather(boot, mine, sizeof(mine), all);
+    *all_are_near = true;
+    for (uint32_t r = 0; status == EPA_OK && r < w->size; r++) {
+        bool is_near = (w->node == NULL || w->node[r] == w->node[0]) &&
+                       memcmp(all[r], all[0], sizeof(mine)) == 0;
+
+        *all_are_near = *all_are_near && is_near;
+        if (r == w->rank)
+            *near = is_near;
     }
-    return true;
+    free(all);
+    return status;
 }
 
 /* Round i brought when rank 0 left round i - 1. */
@@ -232,14 +258,16 @@ static enum epa_status exchange_stamps(struct epa_bootstrap *boot, struct stamp 
     return EPA_OK;
 }
 
-enum epa_status record_compare_clocks(struct epa_bootstrap *boot, struct record_clock *out)
+enum epa_status record_compare_clocks(struct epa_bootstrap *boot, bool *near,
+                                      struct record_clock *out)
 {
     struct record_clock clock = {.known = false};
-    enum epa_status status = EPA_OK;
+    bool all_are_near;
+    enum epa_status status = find_near(boot, &all_are_near, near);
     struct stamp *all;
 
-    if (all_are_near(&boot->world))
-        return EPA_OK;
+    if (status != EPA_OK || all_are_near)
+        return status;
     all = memory_alloc(boot->world.size, sizeof(*all));
     status = exchange_stamps(boot, all, &clock);
     free(all);

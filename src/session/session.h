@@ -39,7 +39,7 @@ struct record {
     uint32_t ready;  /* release: what is below, clock[AFTER] and events aside */
     uint32_t n_core; /* of the names, those of the core's own slices, which are first */
     uint64_t stages; /* names that stages have, a bit each */
-    bool near;       /* the clock is that of rank 0: they are of one host */
+    bool near;       /* same node and same clock as rank 0 */
     double event_ns; /* what noting a slice takes, measured */
     struct epa_trace_names names;
     struct record_clock clock[RECORD_CLOCKS];
@@ -62,9 +62,14 @@ bool record_part(const struct record *, const struct record_shape *, uint32_t tu
 void record_each_beside(const struct record *, const struct record_shape *, uint32_t which,
                         void (*fn)(void *arg, const struct epa_trace_event *), void *arg);
 
-/* Compares the clocks of hosts with that of rank 0. Collective; takes some milliseconds where any
- * rank is of another host than rank 0. out is known on return if all went well. */
-enum epa_status record_compare_clocks(struct epa_bootstrap *, struct record_clock *out);
+/* Names the CLOCK_MONOTONIC of this process: the boot of the kernel and the time namespace. Two
+ * processes with the same name read one clock. */
+enum { RECORD_CLOCK_NAME = 96 };
+void record_name_clock(char out[RECORD_CLOCK_NAME]);
+
+/* Compares the clock of each rank with the clock of rank 0. *near: this rank is on the node of rank 0
+ * and reads the same clock. Collective; takes some milliseconds if any rank is not near. */
+enum epa_status record_compare_clocks(struct epa_bootstrap *, bool *near, struct record_clock *out);
 
 struct record_offset {
     int64_t offset_ns; /* its clock less that of rank 0, at the end */

@@ -6,6 +6,7 @@ started.py EPA2A KIND: the functions below are the kinds, and the docstring of e
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -165,7 +166,29 @@ def lost(job):
             fail("rank", rank, "ends after", time.monotonic() - begun, "s")
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost)}
+def unshare(*options):
+    """The words that start a rank in namespaces of its own."""
+    words = "unshare", *options
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
+        skip("no", *words)
+    return words
+
+
+def clocks(job):
+    """A rank in a time namespace has a clock of its own, whose offset a trace knows."""
+    path = job.work / "t.json"
+    under = (), unshare("-T", "--monotonic", "100000", "--fork")
+    ends(job.pair("bench", job.one, "--set", f"profile={job.work / 't'}", under=under), 0, 0)
+    ends([job.start({}, "trace", "check", path)], 0)
+    clock = json.loads(path.read_text("utf-8"))["otherData"]["clocks"][1]
+    if "exchanged" not in clock["method"] or not 99999e9 < clock["offset_ns"] < 100001e9:
+        fail("the clock of rank 1 is", clock)
+    refused = job.pair("bench", job.one, "--set", "bench={arrivals: constant, rate: 1000}", under=under)
+    ends(refused, 3, 3)
+    says(refused[0], "different clocks")
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost, clocks)}
 
 
 def main():
