@@ -27,6 +27,7 @@ ap.add_argument('--algorithm', default='ll_v2', choices=['ll_v2', 'll_v1', 'toke
 ap.add_argument('--faults', type=int, default=320)
 ap.add_argument('--seed', type=int, default=int(time.strftime('%Y%m%d')))
 ap.add_argument('--only', default='')
+ap.add_argument('--launchers', default='fork,env,mpi', help='without a hash (OpenSSL or AF_ALG) ranks run by fork alone')
 ap.add_argument('--list', action='store_true')
 ap.add_argument('--verbose', action='store_true')
 ap.add_argument('--seconds', type=float, default=10 ** 9)
@@ -119,8 +120,8 @@ TRANSPORTS = {'shm': ['transport=shm'], 'ucx-tcp': ['transport=ucx', 'transport.
 have = subprocess.run([EPA, 'list'], capture_output=True, text=True).stdout
 if not re.search('^  ucx ', have, re.M):
     TRANSPORTS = {'shm': TRANSPORTS['shm']}
-LAUNCH = ['fork', 'env']
-if re.search('^  mpi ', have, re.M) and shutil.which('mpirun'):
+LAUNCH = [launcher for launcher in ('fork', 'env') if launcher in A.launchers.split(',')]
+if 'mpi' in A.launchers.split(',') and re.search('^  mpi ', have, re.M) and shutil.which('mpirun'):
     LAUNCH.append('mpi')
 
 
@@ -534,7 +535,8 @@ def plan(n):
                       for w in whens[1:]]
             kinds.append(lambda t=t, l=launch: f_planted(l, t, *pick(), R.choice(['kill', 'stop']), R.choice(STAGES), R.choice([0, 9])))
             kinds.append(lambda t=t, l=launch: f_anytime(l, t, *pick(), R.choice([signal.SIGKILL, signal.SIGSEGV]), R.choice(['a rank', 'an agent'])))
-        kinds.append(lambda t=t: f_agent_stop('env', t, *pick()))
+        if 'env' in LAUNCH:
+            kinds.append(lambda t=t: f_agent_stop('env', t, *pick()))
     if 'mpi' in LAUNCH:
         kinds += [lambda s=s, w=w: f_mpirun(R.choice(list(TRANSPORTS)), *pick(), s, w)
                   for s in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT) for w in ('in set-up', 'under way')]
