@@ -56,6 +56,8 @@ static json_t *whole_number(const struct epa_option *o)
 
     for (const struct epa_choice *c = o->choices; c != NULL && c->name != NULL; c++)
         text_add(&pattern, "^%s$|", c->name);
+    if (o->type == EPA_OPTION_U64 && option_greatest(o) > INT64_MAX) /* from 2^63 on */
+        text_add(&pattern, "^(9[2-9][0-9]{17}|1[0-8][0-9]{18})$|");
     text_add(&pattern, "%s", SCHEMA_VARIABLE);
     schema = json_pack("{s:[s, s], s:s}", "type", "integer", "string", "pattern", pattern.data);
     json_object_set_new(schema, "minimum", json_integer((json_int_t)o->min));

@@ -490,13 +490,24 @@ reject_node(const struct reading *r, struct node *value, const char *better, con
     return false;
 }
 
+/* Whether results have the number as text, since JSON's integers here end at 2^63: a seed. */
+static bool is_text_in_json(const struct epa_option *option, const char *text)
+{
+    struct value_error ignored;
+    uint64_t number;
+
+    return option->type == EPA_OPTION_U64 && value_u64(text, &number, &ignored) &&
+           number > INT64_MAX;
+}
+
 /* A scalar with something in it; numbers and booleans without quotes. */
 static bool is_scalar(const struct reading *r, struct node *value)
 {
     /* Accepts numbers in quotes, as JSON has sizes and durations, so that JSON is a valid
      * experiment. */
     bool quotes = r->option->type == EPA_OPTION_STRING || r->option->type == EPA_OPTION_CHOICE ||
-                  r->option->type == EPA_OPTION_DURATION || r->option->type == EPA_OPTION_BYTES;
+                  r->option->type == EPA_OPTION_DURATION || r->option->type == EPA_OPTION_BYTES ||
+                  (value->kind == NODE_SCALAR && is_text_in_json(r->option, value->text));
 
     if (value->refused)
         return false;
