@@ -55,11 +55,11 @@ bool file_is_stdout(const char *path)
 
 bool stdout_is_unread(void)
 {
-    struct pollfd out = {.fd = STDOUT_FILENO};
+    struct pollfd out = {.fd = stdout_descriptor()};
     struct stat at;
 
     /* A terminal that hung up reports POLLERR, too, but its writes fail with EIO. */
-    return fstat(STDOUT_FILENO, &at) == 0 && (S_ISFIFO(at.st_mode) || S_ISSOCK(at.st_mode)) &&
+    return fstat(out.fd, &at) == 0 && (S_ISFIFO(at.st_mode) || S_ISSOCK(at.st_mode)) &&
            poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
@@ -74,7 +74,8 @@ bool file_is_stream(const char *path)
 static enum epa_status check_descriptor(const char *option, const char *path, int fd,
                                         struct epa_error *err)
 {
-    int flags = fcntl(fd, F_GETFD), how = fcntl(fd, F_GETFL);
+    int at = fd == STDOUT_FILENO ? stdout_descriptor() : fd;
+    int flags = fcntl(at, F_GETFD), how = fcntl(at, F_GETFL);
 
     if (flags >= 0 && (fd <= STDERR_FILENO || (flags & FD_CLOEXEC) == 0) &&
         (how & O_ACCMODE) != O_RDONLY)

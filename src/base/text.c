@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -381,10 +382,15 @@ void pool_free(struct pool *pool)
 
 static enum colour_mode mode = COLOUR_AUTO; /* written once, before there are threads */
 
+/* Standard output of this program, and the stream of the C library, which libraries may have kept a
+ * pointer to. Written before there are threads. */
+static int stdout_fd = STDOUT_FILENO;
+static FILE *lent;
+
 static bool is_coloured(FILE *file)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    int fd = file == stdout ? STDOUT_FILENO : file == stderr ? STDERR_FILENO : -1;
+    int fd = file == stdout ? stdout_fd : file == stderr ? STDERR_FILENO : -1;
 
     if (fd < 0 || mode == COLOUR_NEVER)
         return false;
@@ -556,6 +562,56 @@ static ssize_t write_guarded(void *cookie, const char *data, size_t bytes)
     return (ssize_t)bytes;
 }
 
+int stdout_descriptor(void)
+{
+    return stdout_fd;
+}
+
+FILE *stdout_lend(void)
+{
+    FILE *own = stdout;
+
+    if (lent == NULL || own == lent)
+        return own;
+    fflush(own); /* a rank would print it again */
+    stdout = lent;
+    return own;
+}
+
+void stdout_take_back(FILE *own)
+{
+    if (stdout == own)
+        return;
+    fflush(stdout);
+    stdout = own;
+}
+
+void stdout_leave(void)
+{
+    (void)stdout_lend();
+    if (stdout_fd != STDOUT_FILENO)
+        close(stdout_fd);
+    stdout_fd = STDOUT_FILENO;
+}
+
+/* Libraries print to descriptor 1, which is standard error from here on. */
+static void separate_stdout(void)
+{
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    FILE *own = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (own == NULL || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        if (own != NULL)
+            fclose(own);
+        else if (fd >= 0)
+            close(fd);
+        return;
+    }
+    stdout_fd = fd;
+    lent = stdout;
+    stdout = own;
+}
+
 static FILE *guard(FILE *file, int fd)
 {
     static char room[2][LINE_ROOM];
@@ -575,11 +631,12 @@ void terminal_guard(void)
 {
     unsigned char bytes[NONCE / 2];
 
+    separate_stdout();
     if (getrandom(bytes, sizeof(bytes), GRND_NONBLOCK) != (ssize_t)sizeof(bytes))
         return; /* no colours then, and no guard: the machine has just begun to start */
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(nonce + 2 * i, 3, "%02x", bytes[i]);
-    stdout = guard(stdout, STDOUT_FILENO);
+    stdout = guard(stdout, stdout_fd);
     stderr = guard(stderr, STDERR_FILENO);
 }
 
@@ -587,7 +644,7 @@ uint32_t terminal_columns(void)
 {
     struct winsize size;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    if (ioctl(stdout_fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
         return TERMINAL_COLUMNS;
     return size.ws_col;
 }

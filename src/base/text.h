@@ -128,6 +128,23 @@ void terminal_guard(void);
 enum { TERMINAL_COLUMNS = 80 };
 uint32_t terminal_columns(void);
 
+/* Plugins and the libraries that they load may print, as UCX does with UCX_LOG_LEVEL=info, and a
+ * document on standard output must stay whole. So after terminal_guard() descriptor 1 is standard
+ * error, and `stdout` is a stream of this program on another descriptor. Around calls of plugins
+ * and dlopen() `stdout` is the stream of the C library again:
+ *
+ *     FILE *own = stdout_lend();
+ *     ... plugin->open(...) ...
+ *     stdout_take_back(own);
+ *
+ * By the main thread; such calls may be nested. */
+FILE *stdout_lend(void);
+void stdout_take_back(FILE *own);
+/* In the process of a rank: leaves standard output to the program. */
+void stdout_leave(void);
+/* The descriptor of standard output. */
+int stdout_descriptor(void);
+
 /* Exit codes of the program. */
 
 enum epa_exit {

@@ -360,6 +360,7 @@ static void *allocate(size_t bytes)
 int main(int argc, char **argv)
 {
     bool asked_by_shell = argc > 1 && strcmp(argv[1], "__complete") == 0;
+    int code;
 
     fill_standard_files();
     terminal_guard();
@@ -370,6 +371,8 @@ int main(int argc, char **argv)
     signal(SIGCHLD, SIG_DFL); /* a parent that ignores it would hide how children end */
     if (!has_stack())
         return EXIT_RESOURCE;
-    return finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
+    code = finish_stdout(asked_by_shell ? complete_main(argc - 2, argv + 2)
                                         : read_and_run(argc, argv));
+    (void)stdout_lend(); /* libraries print when they are unloaded */
+    return code;
 }

@@ -185,6 +185,7 @@ int cmd_list(const struct cli *cli)
     const struct registry_entry *entry;
     text_auto text = {0};
     json_t *document;
+    FILE *own;
     uint32_t n;
     int only, code = EXIT_OK;
     enum epa_status status;
@@ -199,7 +200,9 @@ int cmd_list(const struct cli *cli)
     if (status != EPA_OK)
         return cli_fail(&err);
     n = registry_list(registry, &entry);
+    own = stdout_lend(); /* plugins describe their devices, and libraries their version */
     document = table_json(entry, n, only);
+    stdout_take_back(own);
     add_table(&text, json_object_get(document, "plugins"));
     add_libraries(&text, json_object_get(document, "libraries"));
     if (text.bytes == 0)

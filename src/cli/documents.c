@@ -56,7 +56,7 @@ static enum epa_status check_files(const struct cli *cli, enum document_kind kin
 
     if (file_is_stream(path_of(cli, kind)) || stat(path_of(cli, kind), &out) != 0)
         return EPA_OK;
-    if (fstat(STDOUT_FILENO, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (fstat(stdout_descriptor(), &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "%s %s: standard output goes to this file, too; %s - writes it there",
                         kinds[kind].option, path_of(cli, kind), kinds[kind].option);

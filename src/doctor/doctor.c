@@ -310,6 +310,7 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_
     struct exam x = {.quick = quick, .plugins = json_array()};
     const struct registry_entry *entry;
     struct registry *registry = NULL;
+    FILE *own = stdout_lend();
     enum epa_status status = registry_create(plugin_path, &registry, err);
     json_t *d = status == EPA_OK ? machine_collect("") : NULL;
     const char *no_plugins = status == EPA_OK ? registry_empty(registry) : NULL;
@@ -330,6 +331,7 @@ enum epa_status doctor_examine(const char *const *plugin_path, bool quick, json_
     if (status == EPA_OK)
         machine_judge(d, no_plugins);
     registry_destroy(registry);
+    stdout_take_back(own);
     *out = d;
     return status;
 }

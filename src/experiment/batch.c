@@ -601,6 +601,7 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
                         .pick = pick};
     uint32_t before = diag_errors(diag);
     enum epa_status status = EPA_ERR_CONFIG;
+    FILE *own = stdout_lend(); /* plugins plan and look for a launcher */
 
     batch->arena = arena;
     batch->file = r.file;
@@ -616,6 +617,7 @@ enum epa_status batch_read(const char *file, const char *text, const char *const
             node_drop(r.tree.root, k->name);
     if (r.tree.root != NULL)
         status = expand(&r, diag_errors(diag) != before);
+    stdout_take_back(own);
     if (status != EPA_OK) {
         batch_destroy(batch);
         return status;

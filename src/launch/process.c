@@ -151,6 +151,7 @@ static void detach(int output)
 {
     int null;
 
+    stdout_leave();
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     if (output > STDERR_FILENO)

@@ -254,12 +254,16 @@ enum epa_status registry_create(const char *const *plugin_path, struct registry 
 
 void registry_destroy(struct registry *registry)
 {
+    FILE *own;
+
     if (registry == NULL)
         return;
+    own = stdout_lend();
     for (uint32_t i = 0; i < registry->n; i++) {
         if (registry->entry[i].handle != NULL)
             dlclose(registry->entry[i].handle);
     }
+    stdout_take_back(own);
     free(registry->entry);
     text_free(&registry->searched);
     text_free(&registry->empty);
@@ -292,6 +296,7 @@ static void *open_file(const char *path)
     enum { ENDS = sizeof(ends) / sizeof(ends[0]) };
     struct sigaction action[ENDS];
     sigset_t set, before;
+    FILE *own = stdout_lend();
     void *handle;
 
     sigemptyset(&set);
@@ -304,6 +309,7 @@ static void *open_file(const char *path)
     for (uint32_t i = 0; i < ENDS; i++)
         (void)sigaction(ends[i], &action[i], NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    stdout_take_back(own);
     return handle;
 }
 

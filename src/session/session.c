@@ -248,6 +248,7 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
                                struct epa_error *err)
 {
     struct session *s = memory_alloc(1, sizeof(*s));
+    FILE *own = stdout_lend();
     enum epa_status status = EPA_OK;
 
     s->own = *x;
@@ -279,6 +280,7 @@ static enum epa_status plan_on(struct status_page *status_page, const struct exp
         session_plan_puts(s);
         status = map_all(s, err);
     }
+    stdout_take_back(own);
     if (status == EPA_OK) {
         *out = s;
         return EPA_OK;
@@ -448,9 +450,11 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
     uint32_t failed_rank = UINT32_MAX;
     const struct session_rank *failed;
     enum epa_status status = check_fork(x, err);
+    FILE *own;
 
     if (status != EPA_OK)
         return status;
+    own = stdout_lend();
     status = launcher_of(x)->launch(
         x->launcher.config,
         &(struct epa_launch){.ranks = x->ranks,
@@ -469,6 +473,7 @@ enum epa_status session_run(struct session *s, int stop_fd, struct epa_error *er
                              .failed_rank = &failed_rank,
                              .leaked_ranks = &s->leaked_ranks},
         &why);
+    stdout_take_back(own);
     trust_blocks(s);
     if (status == EPA_OK)
         return EPA_OK;

@@ -2,7 +2,8 @@
  * fp8_rows, and layout, if by_rank). With a folder it writes what each rank was given and what it
  * made of it to files, for a test that works it out again; with delays it is slow, and with `wrong`
  * it computes nothing: for tests of tune; with `harm` it breaks one thing, for tests of what
- * `verify` says (tests/cli/harms.case). Arrays as they are in memory: FOLDER/RANK.up, .down,
+ * `verify` says (tests/cli/harms.case). With EPA2A_TEST_PRINT it prints to standard output wherever it
+ * runs, as libraries of plugins may. It writes the arrays of memory: FOLDER/RANK.up, .down,
  * .up_scale, .down_scale of an algorithm that computes experts; FOLDER/RANK-CALL.x, .expert,
  * .weight, .out of each call. On hosts and GPUs. */
 #include <epa2a/algorithm.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { STAGES = 4 };
 
@@ -34,6 +36,26 @@ struct tap {
     bool wrong;
     struct epa_stage stage[STAGES];
 };
+
+static void print_if_asked(void)
+{
+    static const char line[] = "printed by a plugin\n";
+
+    if (getenv("EPA2A_TEST_PRINT") == NULL)
+        return;
+    printf("%s", line); /* stays in the buffer */
+    (void)!write(STDOUT_FILENO, line, sizeof(line) - 1);
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    print_if_asked();
+}
+
+__attribute__((destructor)) static void unload(void)
+{
+    print_if_asked();
+}
 
 static struct tap *tap_of(struct epa_algorithm *a)
 {
@@ -293,6 +315,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     void *with = inner != NULL ? config_of(inner, config) : NULL;
     enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
 
+    print_if_asked();
     if (with != NULL)
         status = inner->plan(problem, world, transport_flags, with, out, err);
     if (status == EPA_OK)
@@ -328,6 +351,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     void *with = inner != NULL ? config_of(inner, c) : NULL;
     enum epa_status status = inner == NULL ? err->status : EPA_ERR_NOMEM;
 
+    print_if_asked();
     if (t != NULL && with != NULL) {
         params.config = with;
         status = inner->create(&params, &t->inner, err);
