@@ -440,6 +440,13 @@ const char *colour_off(FILE *file)
     return is_coloured(file) ? sequence_for(file, MARKS - 1, "\033[0m") : "";
 }
 
+const char *text_remedy(const char *message)
+{
+    if (strstr(message, strerror(EMFILE)) == NULL || strstr(message, "ulimit -n") != NULL)
+        return "";
+    return "; raise the limit of open files: ulimit -n";
+}
+
 void text_warn(const char *fmt, ...)
 {
     va_list args;

@@ -105,6 +105,9 @@ void colour_choose(enum colour_mode);
 const char *colour_on(FILE *, enum colour);
 const char *colour_off(FILE *);
 
+/* A remedy to add to a message of the system: "; raise the limit of open files: ulimit -n", or "". */
+const char *text_remedy(const char *message);
+
 /* "epa2a: warning: ..." on standard error. */
 __attribute__((format(printf, 1, 2))) void text_warn(const char *fmt, ...);
 

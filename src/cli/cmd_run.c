@@ -48,11 +48,11 @@ struct run_command {
 static void print_message(const char *word, enum colour colour, const struct epa_process_id *place,
                           const char *who, const char *what)
 {
-    const char *part[] = {who, ": ", word, ": ", what};
+    const char *part[] = {who, ": ", word, ": ", what, text_remedy(what)};
 
     if (place->rank > 0)
         fprintf(stderr, "[rank %u] ", place->rank);
-    for (uint32_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         fputs(part[i] == word ? colour_on(stderr, colour) : "", stderr);
         text_print_clean(stderr, part[i]);
         fputs(part[i] == word ? colour_off(stderr) : "", stderr);

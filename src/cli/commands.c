@@ -415,7 +415,7 @@ enum epa_status line_take(struct line *line, const char *word, const char *next,
 
 int cli_fail(const struct epa_error *err)
 {
-    fprintf(stderr, "epa2a: %s\n", err->text);
+    fprintf(stderr, "epa2a: %s%s\n", err->text, text_remedy(err->text));
     return exit_code(err->status, SIGINT);
 }
 
