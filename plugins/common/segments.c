@@ -181,10 +181,11 @@ static enum epa_status attach(const struct segments *s, const struct segment_car
 
         if (has_failed(s))
             return EPA_ERR_ABORTED;
-        return epa_fail(err, EPA_ERR_SYSTEM,
-                        "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
-                        "a node must run as one user, in one PID namespace with /proc mounted",
-                        s->params.name, s->rank, r, path, strerror(failed));
+        return epa_fail(
+            err, EPA_ERR_SYSTEM,
+            "%s: rank %u cannot open the memory of rank %u, %s: %s; all ranks of "
+            "a node must run as one user, in one PID and user namespace with /proc mounted",
+            s->params.name, s->rank, r, path, strerror(failed));
     }
     seals = fcntl(fd, F_GET_SEALS);
     if (!is_file_of(s, fd, card) || seals < 0 || (seals & SEALS) != SEALS)

@@ -16,7 +16,7 @@
 /* ---- messages ---- */
 
 enum {
-    CONN_PROTOCOL = 6,
+    CONN_PROTOCOL = 7,
     CONN_NAME = 72,
     CONN_INTERFACE = 16,
     CONN_MASK_MAX = 8192,           /* bytes of a mask of cores */
@@ -63,7 +63,9 @@ struct conn_welcome {
     uint32_t share, shares, local_cores; /* as in struct nodes_rank */
     uint32_t hosts;                      /* that ranks are on; namespaces count as hosts */
     char host[CONN_NAME];
-    char interface[CONN_INTERFACE]; /* of rank 0's host, by which others connected; "": unknown */
+    /* Of rank 0's host, by which others connected; "lo": all ranks are on one machine, and namespaces
+     * separate them; "": unknown. */
+    char interface[CONN_INTERFACE];
 };
 
 struct conn_word {

@@ -180,9 +180,9 @@ uint64_t cache_flush_bytes(void)
 
 /* ---- hosts ---- */
 
-/* Hosts differ by name, boot and namespaces: memory is shared by way of /proc, so
- * ranks must see each other's processes, and containers of one machine may have one name.
- * Cores are the machine's, whatever is between the ranks that use them. */
+/* Hosts differ by name, boot and namespaces. A rank maps the memory of another one by way of
+ * /proc/PID/fd: both must be in one PID namespace and in one user namespace. Containers of one machine
+ * may have one name, and they share its cores. */
 
 static void read_space(const char *path, char *out, size_t room)
 {
@@ -193,7 +193,7 @@ static void read_space(const char *path, char *out, size_t room)
 
 void nodes_host(struct nodes_host *out)
 {
-    char net[64], pid[64];
+    char net[32], pid[32], user[32];
 
     if (gethostname(out->name, sizeof(out->name)) != 0)
         snprintf(out->name, sizeof(out->name), "unknown");
@@ -203,8 +203,10 @@ void nodes_host(struct nodes_host *out)
         memcpy(out->machine, out->name, sizeof(out->machine));
     read_space("/proc/self/ns/net", net, sizeof(net));
     read_space("/proc/self/ns/pid", pid, sizeof(pid));
-    snprintf(out->identity, sizeof(out->identity), "%s %s %s %s", out->name, out->machine, net,
-             pid);
+    read_space("/proc/self/ns/user", user, sizeof(user));
+    snprintf(out->network, sizeof(out->network), "%s %s", out->machine, net);
+    snprintf(out->identity, sizeof(out->identity), "%s %s %s %s", out->name, out->network, pid,
+             user);
 }
 
 static bool same_cores(const struct nodes_rank *a, const struct nodes_rank *b)

@@ -187,10 +187,11 @@ uint64_t cache_flush_bytes(void);
 
 /* Which ranks share memory, and which share cores. */
 
-/* Of this host, as texts: `machine` is alike where the kernel, and so the cores, are the
- * same; `identity` where memory can be shared, too. */
+/* Texts that name the host of this process. Processes with the same `machine` run on one kernel and
+ * its cores, with the same `network` they reach each other by the loopback interface, and with the
+ * same `identity` they can map each other's memory. */
 struct nodes_host {
-    char name[72], machine[72], identity[288];
+    char name[72], machine[72], network[112], identity[320];
 };
 void nodes_host(struct nodes_host *out);
 

@@ -214,6 +214,7 @@ static void welcome_all(struct rendezvous *rdv)
     struct nodes_rank *rank = memory_alloc(rdv->size, sizeof(*rank));
     uint32_t *node = memory_alloc(rdv->size, sizeof(*node)), hosts = 0;
     char interface[CONN_INTERFACE] = "";
+    bool one_network = true;
 
     for (uint32_t r = 0; r < rdv->size; r++) {
         const struct peer *peer = rdv->of_rank[r];
@@ -226,9 +227,13 @@ static void welcome_all(struct rendezvous *rdv)
         for (uint32_t p = 0; p < r; p++)
             first = first && strcmp(rank[p].identity, rank[r].identity) != 0;
         hosts += first;
+        one_network = one_network &&
+                      strcmp(peer->hello.host.network, rdv->of_rank[0]->hello.host.network) == 0;
         if (interface[0] == 0) /* that of who is on rank 0's host may be the loopback */
             net_interface(peer->conn.fd, interface);
     }
+    if (one_network && interface[0] == 0)
+        snprintf(interface, sizeof(interface), "lo");
     nodes_find(rank, rdv->size, rdv->asked->ranks_per_node);
     for (uint32_t r = 0; r < rdv->size; r++)
         node[r] = rank[r].node;

@@ -188,7 +188,20 @@ def clocks(job):
     says(refused[0], "different clocks")
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost, clocks)}
+def containers(job):
+    """Ranks in PID or user namespaces of their own are nodes: shm says so, and UCX connects them."""
+    ucx = subprocess.run([job.epa2a, "list"], capture_output=True, text=True, check=False).stdout
+    for options in ("-p", "-f", "--mount-proc"), ("-U", "-r"):
+        under = unshare(*options), unshare(*options)
+        refused = job.pair("run", job.one, "--set", "transport=shm", under=under)
+        ends(refused, 3, 3)
+        says(refused[0], "namespace", "set transport to")
+        if "ucx" in ucx:
+            job.port = free_port()
+            ends(job.pair("verify", job.one, "--set", "transport=ucx", under=under), 0, 0)
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost, clocks, containers)}
 
 
 def main():

@@ -195,6 +195,7 @@ static void say_hello(struct conn *client, uint32_t how, uint32_t rank, const ui
     if ((how & NO_END) != 0) {
         memset(hello.host.name, '\033', sizeof(hello.host.name));
         memset(hello.host.machine, 'm', sizeof(hello.host.machine));
+        memset(hello.host.network, 'n', sizeof(hello.host.network));
         memset(hello.host.identity, 'i', sizeof(hello.host.identity));
     }
     if (n > 0)

@@ -117,7 +117,9 @@ TEST(this_host_says_who_it_is)
     assert_int_equal(gethostname(name, sizeof(name)), 0);
     assert_int_equal(strncmp(host.name, name, sizeof(host.name) - 1), 0);
     assert_string_equal(host.identity, again.identity);
-    assert_non_null(strstr(host.identity, host.machine));
+    assert_non_null(strstr(host.network, host.machine));
+    assert_non_null(strstr(host.identity, host.network));
+    assert_non_null(strstr(host.identity, "user:["));
 }
 
 /* ---- cores ---- */

@@ -89,7 +89,11 @@ static enum epa_status choose(const struct config *config, const char *interface
     *out = (struct choice){.tls = config->tls};
     region_segments(&out->send, &out->receive);
     if (config->tls[0] == '\0' && getenv("UCX_TLS") == NULL)
-        out->tls = interface == NULL ? "posix,cma,self" : on_gpu ? "^sysv,cuda_ipc" : "^sysv";
+        /* lo: namespaces separate ranks of one machine, and shared memory of UCX fails there. */
+        out->tls = interface == NULL              ? "posix,cma,self"
+                   : on_gpu                       ? "^sysv,cuda_ipc"
+                   : strcmp(interface, "lo") == 0 ? "tcp,self"
+                                                  : "^sysv";
     snprintf(out->devices, DEVICES, "%s", config->devices);
     if (config->devices[0] != '\0' || getenv("UCX_NET_DEVICES") != NULL)
         return EPA_OK;
