@@ -125,6 +125,7 @@ bool conn_get_hello(const struct conn_message *m, struct conn_hello *out, struct
         return false;
     conn_clean(out->host.name, sizeof(out->host.name));
     conn_clean(out->host.machine, sizeof(out->host.machine));
+    conn_clean(out->job, sizeof(out->job));
     conn_clean(out->host.network, sizeof(out->host.network));
     conn_clean(out->host.identity, sizeof(out->host.identity));
     return true;

@@ -51,9 +51,12 @@ struct conn_greet {
 };
 extern const char conn_magic[8];
 
+enum { CONN_JOB = 64 };
+
 struct conn_hello {
     uint32_t rank, size, pid, abi;
     struct nodes_host host;
+    char job[CONN_JOB];        /* of launcher_contact */
     uint32_t mask_bytes, zero; /* of the mask of cores, as in nodes_rank */
     unsigned char mask[CONN_MASK_MAX];
 };

@@ -107,6 +107,7 @@ struct launcher_contact {
     char address[LAUNCHER_ADDRESSES]
                 [LAUNCHER_ADDRESS]; /* numbers or names, tried in turn; "": end */
     uint32_t port;
+    char job[CONN_JOB]; /* names the job, as the variables of its scheduler do; "": unknown */
 };
 
 /* Options of a launcher that are the same for all of them. */
@@ -190,8 +191,8 @@ struct rendezvous;
 /* `asked` is rank 0's: its block is filled with those of others. The listener is not owned; -1:
  * there is none. What is pointed to must outlive it. */
 enum epa_status rendezvous_create(const struct epa_launch *asked, const struct launcher_settings *,
-                                  const char *token, int listener, struct rendezvous **out,
-                                  struct epa_error *);
+                                  const struct launcher_contact *, int listener,
+                                  struct rendezvous **out, struct epa_error *);
 void rendezvous_destroy(struct rendezvous *);
 
 /* A connection that did not arrive at the listener: rank 0's own. Takes the descriptor. */

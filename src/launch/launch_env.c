@@ -155,6 +155,24 @@ static enum epa_status find_token(const struct config *config, const struct proc
     return EPA_OK;
 }
 
+/* Ranks of another job may come to the same port: jobs differ by the variables of schedulers. */
+static void name_job(const struct process_job *job, char out[CONN_JOB])
+{
+    static const char *const names[] = {"SLURM_HET_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID",
+                                        "LSB_JOBID",        "FLUX_JOB_ID",  "OAR_JOB_ID"};
+
+    if (job->id[0] != 0 && strcmp(job->id, "none") != 0) { /* torchrun's default is "none" */
+        snprintf(out, CONN_JOB, "%.63s", job->id);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (value_of(names[i]) == NULL)
+            continue;
+        snprintf(out, CONN_JOB, "%s=%.40s", names[i], value_of(names[i]));
+        return;
+    }
+}
+
 static enum epa_status launch_env(const void *arg, const struct epa_launch *asked,
                                   struct epa_error *err)
 {
@@ -173,6 +191,7 @@ static enum epa_status launch_env(const void *arg, const struct epa_launch *aske
         status = find_token(config, &job, &contact, err);
     if (status != EPA_OK)
         return status;
+    name_job(&job, contact.job);
     params.process_id = job.process_id;
     status = launcher_create(&params, &launcher, err);
     if (status == EPA_OK)

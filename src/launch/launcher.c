@@ -200,6 +200,7 @@ static void say_hello(struct launcher *l)
                                .abi = EPA_ABI,
                                .host = l->host};
 
+    memcpy(hello.job, l->order->contact.job, sizeof(hello.job));
     hello.mask_bytes = (uint32_t)pin_mask(hello.mask, sizeof(hello.mask));
     conn_put(&l->conn, CONN_HELLO, &hello, sizeof(hello), fingerprint,
              strnlen(fingerprint, CONN_FINGERPRINT_MAX));
@@ -421,8 +422,8 @@ static enum epa_status begin(struct launcher *l, struct epa_error *err)
         return launch_report(l->launch, &l->launch->failure, err);
     }
     if (l->rank == 0) { /* which has the rendezvous at hand, and is connected like everybody else */
-        status = rendezvous_create(&l->launch->asked, l->settings, l->order->contact.token,
-                                   l->listener, &l->rendezvous, err);
+        status = rendezvous_create(&l->launch->asked, l->settings, &l->order->contact, l->listener,
+                                   &l->rendezvous, err);
         if (status == EPA_OK &&
             socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
             status = epa_fail(err, EPA_ERR_SYSTEM, "socketpair: %s", strerror(errno));

@@ -42,7 +42,7 @@ struct peer {
 struct rendezvous {
     const struct epa_launch *asked;
     const struct launcher_settings *settings;
-    const char *token;
+    const struct launcher_contact *contact;
     int listener;
     uint32_t size, slots;
     struct peer *peer;            /* [slots] */
@@ -52,7 +52,7 @@ struct rendezvous {
     bool started, reported;
     uint64_t created_ns, polled_ns, failed_ns, reported_ns, last_end_ns;
     struct conn_word verdict;
-    char refused[200]; /* of strangers, the last one: who and why */
+    char refused[500]; /* the last refused process, and the reason */
     uint64_t step;     /* of the set-up: the one that some rank has not reached */
     uint32_t reached;  /* ranks that have */
     size_t step_bytes; /* of each rank */
@@ -138,12 +138,17 @@ static void refuse(struct rendezvous *rdv, struct peer *peer, const struct conn_
 {
     const struct epa_launch *asked = rdv->asked;
     const char *from = peer->address[0] != 0 ? peer->address : "somebody";
+    char text[500];
 
-    snprintf(rdv->refused, sizeof(rdv->refused), "; refused %s: %.100s", from, why);
+    if (word != NULL) /* `why` names the rank */
+        snprintf(text, sizeof(text), "%s", why);
+    else
+        snprintf(text, sizeof(text), "%s: %.400s", from, why);
+    snprintf(rdv->refused, sizeof(rdv->refused), "; refused %.480s", text);
     if (rdv->refusals++ < REFUSALS) {
         if (asked->poll_launch != NULL)
             (void)asked->poll_launch(asked->poll_arg, EPA_POLL_PRINTING);
-        fprintf(stderr, "warning: rank 0 refused %s: %s\n", from, why);
+        fprintf(stderr, "warning: rank 0 refused %s\n", text);
     }
     conn_put(&peer->conn, CONN_REFUSED, word, word != NULL ? sizeof(*word) : 0, NULL, 0);
     peer->state = REFUSED;
@@ -170,7 +175,7 @@ static void hear_greeting(struct rendezvous *rdv, struct peer *peer, const struc
         refuse(rdv, peer, NULL, why);
         return;
     }
-    conn_seal(&peer->conn, rdv->token, &greet, &mine, false);
+    conn_seal(&peer->conn, rdv->contact->token, &greet, &mine, false);
     peer->state = GREETED;
 }
 
@@ -185,6 +190,14 @@ static void hear_proof(struct peer *peer, const struct conn_message *m)
     peer->conn.limit = sizeof(struct conn_hello) + CONN_FINGERPRINT_MAX;
 }
 
+/* Whether both processes know the name of their job, and the names differ. */
+static bool is_of_another_job(const struct rendezvous *rdv, const struct conn_hello *hello)
+{
+    const char *own = rdv->contact->job;
+
+    return own[0] != 0 && hello->job[0] != 0 && strcmp(own, hello->job) != 0;
+}
+
 /* Why a rank cannot take part, or "". */
 static void find_fault(const struct rendezvous *rdv, const struct conn_hello *hello,
                        const char *fingerprint, char *out, size_t room)
@@ -197,6 +210,9 @@ static void find_fault(const struct rendezvous *rdv, const struct conn_hello *he
     if (hello->abi != EPA_ABI)
         snprintf(out, room, "runs an epa2a of another plugin ABI: %u there, %u here", hello->abi,
                  EPA_ABI);
+    else if (is_of_another_job(rdv, hello))
+        snprintf(out, room, "belongs to another job: %s there, %s here", hello->job,
+                 rdv->contact->job);
     else if (wanted != NULL && conn_find_difference(fingerprint, wanted, first, sizeof(first)))
         snprintf(out, room, "was started with another experiment: %s", first);
     else if (hello->size != rdv->size || hello->rank >= rdv->size)
@@ -273,6 +289,11 @@ static void hear_hello(struct rendezvous *rdv, struct peer *peer, const struct c
     if (fault[0] != 0) {
         name_peer(peer, name, sizeof(name));
         snprintf(word.text, sizeof(word.text), "%s %.300s", name, fault);
+        /* Without a token any process of this user can connect: the launch goes on without it. */
+        if (rdv->contact->local[0] != 0 || is_of_another_job(rdv, hello)) {
+            refuse(rdv, peer, &word, word.text);
+            return;
+        }
         rdv->turned_away += hello->rank < rdv->size && rdv->of_rank[hello->rank] == NULL;
         rdv->refusals = REFUSALS; /* the verdict says it */
         refuse(rdv, peer, &word, word.text);
@@ -557,15 +578,16 @@ static enum epa_status allow_files(uint32_t slots, struct epa_error *err)
 }
 
 enum epa_status rendezvous_create(const struct epa_launch *asked,
-                                  const struct launcher_settings *settings, const char *token,
-                                  int listener, struct rendezvous **out, struct epa_error *err)
+                                  const struct launcher_settings *settings,
+                                  const struct launcher_contact *contact, int listener,
+                                  struct rendezvous **out, struct epa_error *err)
 {
     struct rendezvous *rdv = memory_alloc(1, sizeof(*rdv));
     enum epa_status status;
 
     rdv->asked = asked;
     rdv->settings = settings;
-    rdv->token = token;
+    rdv->contact = contact;
     rdv->listener = listener;
     rdv->size = asked->ranks;
     rdv->slots = rdv->size + STRANGERS;

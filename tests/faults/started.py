@@ -201,7 +201,22 @@ def containers(job):
             ends(job.pair("verify", job.one, "--set", "transport=ucx", under=under), 0, 0)
 
 
-KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost, clocks, containers)}
+def strays(job):
+    """A rank of another job is refused, by its experiment or by the job that its scheduler names, and the launch goes
+    on. A rank that never arrives is reported with the stray."""
+    other = {"SLURM_JOB_ID": "2"}
+    for file, variables in (job.batch, {}), (job.one, other):
+        job.port = free_port()
+        first = job.start({**job.variables(0), "SLURM_JOB_ID": "1"}, "run", job.one)
+        ends([job.start({**job.variables(1), **variables}, "run", file, "--fail-fast")], 2)
+        says(first, "warning: rank 0 refused")
+        ends([first, job.start({**job.variables(1), "SLURM_JOB_ID": "1"}, "run", job.one)], 0, 0)
+    first = job.rank(0, "run", job.one, "--set", "launcher.start=4s")
+    ends([job.rank(1, "run", job.batch, "--fail-fast"), first], 2, 4)
+    says(first, "rank 1 of 2 did not connect", "another experiment")
+
+
+KINDS = {kind.__name__: kind for kind in (late, steps, thorough, again, lost, clocks, containers, strays)}
 
 
 def main():

@@ -241,6 +241,7 @@ void fuzz_rendezvous(const uint8_t *data, size_t bytes)
                                .timeout_ns = 1000000000,
                                .block = malloc(PARTIES * BLOCK_ROOM),
                                .block_bytes = BLOCK_ROOM};
+    static const struct launcher_contact contact = {.token = "token"};
     static const struct launcher_settings settings = {.start_ns = 1000000000,
                                                       .heartbeat_ns = 1000000000};
     struct conn client[CONNECTIONS];
@@ -248,7 +249,7 @@ void fuzz_rendezvous(const uint8_t *data, size_t bytes)
     int ends[2];
 
     if (asked.block == NULL ||
-        rendezvous_create(&asked, &settings, "token", -1, &rendezvous, NULL) != EPA_OK)
+        rendezvous_create(&asked, &settings, &contact, -1, &rendezvous, NULL) != EPA_OK)
         abort();
     for (uint32_t i = 0; i < CONNECTIONS; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)

@@ -26,6 +26,7 @@ static struct game *begin(uint32_t size)
 {
     static struct game game;
     struct game *g = &game;
+    static const struct launcher_contact contact = {.token = "token"};
     static const struct launcher_settings settings = {.start_ns = 10000000000,
                                                       .heartbeat_ns = 10000000000};
 
@@ -35,7 +36,7 @@ static struct game *begin(uint32_t size)
                                    .timeout_ns = 100000000,
                                    .block = g->block[0],
                                    .block_bytes = sizeof(g->block[0])};
-    assert_int_equal(rendezvous_create(&g->asked, &settings, "token", -1, &g->rendezvous, NULL),
+    assert_int_equal(rendezvous_create(&g->asked, &settings, &contact, -1, &g->rendezvous, NULL),
                      EPA_OK);
     return g;
 }
