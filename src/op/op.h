@@ -311,6 +311,12 @@ enum epa_status op_inputs(struct op_rank *, uint32_t slot, uint64_t iteration);
 enum epa_status op_check(struct op_rank *, enum epa_stage_kind, uint32_t slot, uint64_t *compared,
                          uint64_t *wrong, struct epa_error *);
 
+/* Iterations after which op_check_kept() is called: a fourth of them, as digests take time. */
+static inline bool op_keeps(uint64_t iteration)
+{
+    return iteration % 4 == 0;
+}
+
 /* operation.check_kept, reported in the same way. */
 enum epa_status op_check_kept(struct op_rank *, uint32_t slot, uint64_t *wrong, struct epa_error *);
 

@@ -235,15 +235,14 @@ void rank_check(struct rank *r, enum epa_stage_kind kind, uint32_t slot)
 }
 
 /* A peer may begin the next dispatch as soon as it has combined. With two buffer sets in lockstep
- * that dispatch writes the other set. Otherwise a barrier after the check holds peers back, in one
- * iteration of four: a barrier in each would keep ranks in step. */
+ * that dispatch writes the other set. Otherwise a barrier after the check holds peers back; a
+ * barrier in each iteration would keep ranks in step. */
 void rank_check_kept(struct rank *r, uint32_t slot)
 {
     bool stays = r->footprint->in_flight >= 2 && experiment_of(r)->verify.order != ORDER_PIPELINED;
     uint64_t begin = epa_trace_now(r->trace);
 
-    if (!rank_good(r) || r->op->operation->check_kept == NULL ||
-        (!stays && r->shared->iteration % 4 != 1))
+    if (!rank_good(r) || r->op->operation->check_kept == NULL || !op_keeps(r->shared->iteration))
         return;
     r->status = op_check_kept(r->op, slot, &r->shared->wrong, &r->err);
     note_slice(r, r->slice[SLICE_CHECK], begin);

@@ -601,7 +601,9 @@ enum epa_status op_moe_check_dispatch(struct op_rank *rank, uint32_t slot, struc
     for (uint32_t r = 0; r < op->r.world.size; r++)
         for (uint32_t t = 0; t < c->tokens[r]; t++)
             check_token(op, &v, r, t, f);
-    op->kept[slot] = (struct kept){s->iteration, digest_views(op, &v), f->wrong == 0};
+    op->kept[slot] = (struct kept){.known = false};
+    if (f->wrong == 0 && op_keeps(s->iteration))
+        op->kept[slot] = (struct kept){s->iteration, digest_views(op, &v), true};
     return EPA_OK;
 }
 
