@@ -16,7 +16,8 @@ enum {
     CALLS = 70000,          /* more than 2^16 */
     MANY_TOKENS = 4096,     /* of a rank in an iteration */
     MILLION = 3 << 19,      /* tokens of a rank in all: 1.5 x 2^20 */
-    NARROW = 128,           /* channels, where rows need not be wide */
+    NARROW = 32,            /* channels, where rows need not be wide */
+    NARROW_LEAST = 128,     /* of real experts and of kernels for GPUs */
     THREADS_TIMEOUT_S = 20, /* 64 ranks take turns on a few cores */
     THREADS_ROUNDS = 6,     /* iterations of a variant with many ranks */
     WIDE_ROUNDS = 8,        /* iterations of a variant with 300 tokens or 32 choices */
@@ -130,13 +131,13 @@ static bool fit_32_choices(struct arena *arena, const struct experiment *x,
 static void add_narrow(struct arena *arena, const struct experiment *x,
                        const char *set[VARIANT_KEYS])
 {
-    uint32_t group = x->moe.fp8_group_size;
+    uint32_t hidden = is_mlp(x) || !is_on_hosts(x) ? NARROW_LEAST : NARROW;
 
-    add_key(arena, set, "moe.hidden", group > NARROW && group % 16 == 0 ? group : NARROW, "");
-    if (group < NARROW && NARROW % group != 0)
-        add_key(arena, set, "moe.fp8_group_size", NARROW, "");
+    add_key(arena, set, "moe.hidden", hidden, "");
+    if (hidden % x->moe.fp8_group_size != 0)
+        add_key(arena, set, "moe.fp8_group_size", hidden, "");
     if (is_mlp(x))
-        add_key(arena, set, "expert.ffn", NARROW, "");
+        add_key(arena, set, "expert.ffn", hidden, "");
 }
 
 static bool fit_calls(struct arena *arena, const struct experiment *x,
