@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random experiments for a given time: shapes, options, transports, stragglers, faults.
 
-    soak.py EPA2A [--seconds T] [--seed S] [--only SETTING] [--iterations N] [--hang T] [--verbose]
+    soak.py EPA2A [--seconds T] [--runs N] [--seed S] [--only SETTING] [--iterations N] [--hang T] [--verbose]
 
 Each is `epa2a verify` of something small that nobody wrote down; a fault that is survived must change nothing, a rank that
 is killed must end the run with 5. Last line: `N runs, I iterations, E elements, W wrong, H hangs, R refused, F failed, seed
@@ -22,6 +22,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("epa2a")
 parser.add_argument("--seconds", type=float, default=60)
+parser.add_argument("--runs", type=int, help="the most experiments that are not refused")
 parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")))
 parser.add_argument("--only", action="append", default=[], help="runs that have this setting, as transport=reorder; may be repeated")
 parser.add_argument("--iterations", type=int, default=100, help="the most that a run may have")
@@ -64,13 +65,20 @@ def transport():
 
 def moe(ranks):
     group, name = R.choice([16, 32, 64, 128]), R.choice(["ll_v2", "ll_v2", "ll_v2", "ll_v1", "token_flag"])
-    experts = ranks * R.randint(1, 6)
-    out = [f"moe.experts={experts}", f"moe.topk={R.randint(1, min(experts, 12))}", f"moe.max_tokens={R.choice([1, 2, 5, 16, 33, 100])}",
+    experts = ranks * R.choice([1, 2, 3, 4, 5, 6, 16])
+    out = [f"moe.experts={experts}", f"moe.topk={R.randint(1, min(experts, R.choice([1, 4, 12, 32])))}", f"moe.max_tokens={R.choice([1, 2, 5, 16, 33, 100])}",
            f"moe.hidden={group * R.randint(1, 12)}", f"moe.fp8_group_size={group}", f"algorithm={name}"]
     out += maybe(.4, f"routing={{kind: {R.choice(['zipf', 'lognormal'])}}}") or maybe(
         .4, f"routing={{kind: {R.choice(['hot', 'masked'])}, share: {R.choice([0, .3, .9, 1])}}}")
     out += maybe(.5, "algorithm.dispatch_dtype=" + R.choice(["fp8", "native"]))
     out += maybe(.3, "moe.dtype=f16") + maybe(.3, "expert.kind=rank")
+    out += maybe(.2, "routing.weights=" + R.choice(["uniform", "signed"])) + maybe(.2, "verify.nonfinite=true")
+    out += maybe(.1, "expert.output=separate") + maybe(.2, "verify.guard=true")
+    if R.random() < .1:
+        out = [s for s in out if not s.startswith(("moe.hidden", "expert.", "verify.nonfinite"))]
+        out += [f"moe.hidden={128 * R.randint(1, 4)}", f"expert={{kind: mlp, ffn: {128 * R.randint(1, 3)}}}",
+                "moe.fp8_group_size=128", *maybe(.5, "expert.values=" + R.choice(["random", "integers"])),
+                *maybe(.3, "expert.weights=fp8"), *maybe(.3, "expert.activation=none")]
     if name == "ll_v2":
         out += maybe(.5, "algorithm.layout=rank", *maybe(.5, "algorithm.dedup=" + R.choice(["true", "false"])))
         out += maybe(.2, "algorithm.nontemporal=" + R.choice(["on", "off"])) + maybe(.2, "algorithm.buffers=1")
@@ -92,6 +100,7 @@ def fused(ranks):
     experts = ranks * R.randint(1, 4)
     out = ["algorithm=fused", f"moe={{max_tokens: {R.choice([1, 7, 33])}, hidden: {128 * R.randint(1, 4)}, experts: {experts}, topk: {R.randint(1, min(experts, 8))}, "
            f"fp8_group_size: 64}}", f"expert={{kind: mlp, ffn: {128 * R.randint(1, 3)}}}"]
+    out += maybe(.3, "expert.values=random") + maybe(.2, "routing.weights=signed")
     return out + maybe(.3, "algorithm.dispatch_dtype=fp8") + maybe(.3, "algorithm.combine_mode=scatter") + maybe(.3, "algorithm.queue=static")
 
 
@@ -196,7 +205,7 @@ for kind, text in BASE.items():
         file.write(text.replace("\\n", "\n"))
 threading.Thread(target=watch_time, daemon=True).start()
 end = time.monotonic() + args.seconds
-while time.monotonic() < end:
+while time.monotonic() < end and (args.runs is None or total["runs"] - total["refused"] < args.runs):
     drawn = draw()
     if not set(args.only) <= set(drawn[0]):
         continue
