@@ -282,6 +282,8 @@ static const char *const clocks[] = {
 static const char *const samples[] = {
     "{stop.samples} of [{rule=true}at most ]{iterations} samples after {warmup} of warm-up, each "
     "[{timing.clock=end_to_end}rank 0's|the slowest rank's]; percentiles by nearest rank",
+    "partial: it ended after {partial.samples%count} samples[{lost!-}; the times of "
+    "rank {lost} are lost, and a sample is that of the slowest other rank]",
     "{rule=true}[{stop.reason!-}stopped by bench.[{stop.reason=time}max_time|{stop.reason}]; "
     "rules: {iterations} samples[; an interval of {ci95/.01%.3g} %]"
     "[; {max_time_ns/1e9%.3g} s of samples]"
@@ -332,6 +334,16 @@ static void print_all(FILE *file, const char *const *line, const json_t *facts)
         fill_comment(file, *line, facts);
 }
 
+/* "1, 3"; null: an empty list. */
+static json_t *list_json(const json_t *list)
+{
+    text_auto out = {0};
+
+    for (struct json_walk it = {list}; json_next(&it);)
+        text_add(&out, "%s%lld", it.n > 1 ? ", " : "", (long long)json_integer_value(it.value));
+    return json_text_or_null(out.data);
+}
+
 json_t *report_facts(const struct session *s, const json_t *result)
 {
     const struct bench_options *bench = &s->experiment->bench;
@@ -351,6 +363,7 @@ json_t *report_facts(const struct session *s, const json_t *result)
     }
     json_object_set(out, "total", (json_t *)(uintptr_t)result_total(result));
     json_object_set_new(out, "first_ns", json_number(first));
+    json_object_set_new(out, "lost", list_json(json_at(result, "partial.lost_ranks")));
     json_object_set_new(out, "longest_ns", json_number(longest));
     json_object_set_new(out, "parts", json_text_or_null(parts.data));
     json_object_set_new(out, "rule",

@@ -26,7 +26,7 @@ struct making {
     const struct session *s;
     const struct operation *op;
     uint32_t ranks;
-    uint64_t n_samples; /* iterations that all ranks finished */
+    uint64_t n_samples; /* iterations that all ranks with a record finished */
     struct traffic phase[OP_PHASES], total;
     double flops;                /* of a rank in an iteration, mean; 0: it computes nothing */
     double expert_flops;         /* a second, of experts that have a stage; NaN: not known */
@@ -53,19 +53,28 @@ const json_t *result_total(const json_t *result)
 
 /* ---- rows ---- */
 
+/* The record of a rank is lost if its launcher died before it sent the record to rank 0. A sample is
+ * then the time of the slowest other rank. */
+static bool has_record(const struct making *m, uint32_t rank)
+{
+    return session_rank(m->s, rank)->pid != 0;
+}
+
 /* Acquire: pairs with the release of a finished sample in a rank that has ended or died since,
  * so that the times of counted samples are complete. */
 static uint64_t finished(const struct making *m)
 {
     uint64_t n = m->s->iterations;
+    uint32_t records = 0;
 
     for (uint32_t r = 0; r < m->ranks; r++) {
         uint64_t done = __atomic_load_n(&session_rank(m->s, r)->samples, __ATOMIC_ACQUIRE);
 
-        n = done < n ? done : n;
+        n = done < n && has_record(m, r) ? done : n;
+        records += has_record(m, r);
     }
     /* verify counts iterations and times none */
-    return m->s->verb == VERB_VERIFY || m->s->notes->n_stages == 0 ? 0 : n;
+    return m->s->verb == VERB_VERIFY || m->s->notes->n_stages == 0 || records == 0 ? 0 : n;
 }
 
 /* Ranks whose times count. */
@@ -81,9 +90,10 @@ static void gather(const struct making *m, const struct session_row *row, uint64
         for (uint64_t k = 0; k < n; k++)
             m->rank_ns[r * n + k] = session_row_ns(m->s, row, r, k);
     for (uint64_t k = 0; k < n; k++) {
-        m->sample[k] = m->rank_ns[k];
-        for (uint32_t r = 1; r < timed(m); r++)
-            m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
+        m->sample[k] = 0;
+        for (uint32_t r = 0; r < timed(m); r++)
+            if (has_record(m, r))
+                m->sample[k] = fmax(m->sample[k], m->rank_ns[r * n + k]);
     }
 }
 
@@ -121,7 +131,8 @@ static json_t *stage_json(struct making *m, const char *name, uint64_t n,
     for (uint64_t k = 0; k < n; k++)
         json_array_append_new(samples, json_whole(m->sample[k]));
     for (uint32_t r = 0; r < m->ranks; r++) {
-        struct stats rank = stats_of(m->rank_ns + r * n, r < timed(m) ? n : 0, m->sorted);
+        bool counts = r < timed(m) && has_record(m, r);
+        struct stats rank = stats_of(m->rank_ns + r * n, counts ? n : 0, m->sorted);
 
         json_array_append_new(
             ranks, json_object_of("rank", json_count(r), "min_ns", json_whole(rank.min),
@@ -201,21 +212,26 @@ static json_t *stages_json(struct making *m)
 static json_t *skew_json(struct making *m)
 {
     uint64_t n = m->n_samples;
-    uint32_t worst = 0;
+    uint32_t worst, first = 0;
 
     if (n == 0 || m->s->notes->clock == CLOCK_END_TO_END)
         return json_null();
+    while (!has_record(m, first))
+        first++;
+    worst = first;
     for (uint64_t k = 0; k < n; k++) {
-        uint32_t slow = 0, fast = 0;
+        uint32_t slow = first, fast = first;
 
-        for (uint32_t r = 1; r < m->ranks; r++) {
+        for (uint32_t r = first + 1; r < m->ranks; r++) {
+            if (!has_record(m, r))
+                continue;
             slow = m->rank_ns[r * n + k] > m->rank_ns[slow * n + k] ? r : slow;
             fast = m->rank_ns[r * n + k] < m->rank_ns[fast * n + k] ? r : fast;
         }
         m->sample[k] = m->rank_ns[slow * n + k] - m->rank_ns[fast * n + k];
         m->wins[slow]++;
     }
-    for (uint32_t r = 1; r < m->ranks; r++)
+    for (uint32_t r = first + 1; r < m->ranks; r++)
         worst = m->wins[r] > m->wins[worst] ? r : worst;
     return json_object_of("median_ns", json_whole(stats_of(m->sample, n, m->sorted).median),
                           "straggler", json_count(worst), "straggler_share",
@@ -224,11 +240,14 @@ static json_t *skew_json(struct making *m)
 
 /* ---- traffic and computation ---- */
 
-/* Means of what ranks counted in phases `first` to `last - 1`. */
+/* Means of the ranks that counted, in phases `first` to `last - 1`. */
 static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_t last)
 {
     struct traffic sum = {0, 0, 0, 0};
+    uint32_t counted = 0;
 
+    for (uint32_t r = 0; r < m->ranks; r++)
+        counted += session_rank(m->s, r)->traffic_n > 0;
     for (uint32_t r = 0; r < m->ranks; r++) {
         const struct session_rank *rank = session_rank(m->s, r);
         double times = (double)rank->traffic_n;
@@ -238,8 +257,8 @@ static struct traffic traffic_of(const struct making *m, uint32_t first, uint32_
             op_bytes_add(&all, &rank->traffic.phase[i]);
         if (rank->traffic_n == 0)
             continue;
-        sum.needed += (double)all.needed / times / m->ranks;
-        sum.out += (double)all.sent / times / m->ranks;
+        sum.needed += (double)all.needed / times / counted;
+        sum.out += (double)all.sent / times / counted;
         sum.bottleneck = fmax(sum.bottleneck,
                               (double)(all.received > all.sent ? all.received : all.sent) / times);
         sum.least = fmax(sum.least, (double)all.least / times);
@@ -407,12 +426,31 @@ static json_t *stop_json(const struct making *m, const json_t *total)
                           json_number(median > 0 ? width / median : NAN), NULL);
 }
 
+/* The samples that are left of a run that ended early, or of which records are lost; null: there
+ * are all, or none. */
+static json_t *partial_json(const struct making *m, const json_t *stop)
+{
+    bool early = json_is_null(json_object_get(stop, "reason"));
+    json_t *lost;
+
+    if (m->n_samples == 0)
+        return json_null();
+    lost = json_array();
+    for (uint32_t r = 0; r < m->ranks; r++)
+        if (!has_record(m, r))
+            json_array_append_new(lost, json_count(r));
+    if (early || json_array_size(lost) > 0)
+        return json_object_of("samples", json_count(m->n_samples), "lost_ranks", lost, NULL);
+    json_decref(lost);
+    return json_null();
+}
+
 /* Iterations that all ranks checked, elements of all, and why bench checked none; bytes put that
  * were held against the plan, and why there are none. */
 static json_t *verify_json(const struct making *m)
 {
     const struct session *s = m->s;
-    uint64_t checked = 0, compared = 0, wrong = 0, put = 0;
+    uint64_t checked = UINT64_MAX, compared = 0, wrong = 0, put = 0;
     struct op_share share = {0};
     bool counts = s->verb == VERB_VERIFY;
     const char *unchecked = NULL;
@@ -428,8 +466,10 @@ static json_t *verify_json(const struct making *m)
         share.widths += rank->share.widths;
         share.widest = fmax(share.widest, rank->share.widest);
         put += rank->put_bytes;
-        checked = r == 0 || rank->checked < checked ? rank->checked : checked;
+        if (has_record(m, r))
+            checked = rank->checked < checked ? rank->checked : checked;
     }
+    checked = checked != UINT64_MAX ? checked : 0;
     if (s->verb == VERB_BENCH && compared == 0)
         unchecked = share.overflowed > 0          ? "the right values of all outputs may overflow"
                     : !s->experiment->bench.check ? "bench.check is false"
@@ -486,6 +526,7 @@ static json_t *make(struct making *m, const struct facts *facts, const struct re
     json_object_set_new(out, "world", result_world(s));
     json_object_set_new(out, "timing", timing_json(m));
     json_object_set_new(out, "stop", stop_json(m, total));
+    json_object_set_new(out, "partial", partial_json(m, json_object_get(out, "stop")));
     json_object_set_new(out, "stages", stages);
     json_object_set_new(out, "skew", skew_json(m));
     if (m->op->stats_json != NULL)

@@ -176,6 +176,7 @@ static void keep_all(json_t *row, const json_t *result)
         json_array_append_new(stages, figures);
     }
     json_object_set_new(row, "stages", stages);
+    json_object_set(row, "partial", json_object_get(result, "partial"));
     json_object_set(row, "experiment", json_object_get(result, "experiment"));
 }
 
@@ -256,6 +257,7 @@ static json_t *end_json(const json_t *row, size_t good, size_t n)
     fill_add(&out, "{end}[{end=failed} ({status})]", row, NULL);
     if (more)
         fill_add(&out, ": {error}", row, NULL);
+    fill_add(&out, "; partial: {partial.samples} samples", row, NULL);
     return json_text(out.data);
 }
 

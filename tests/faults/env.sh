@@ -140,9 +140,23 @@ others_came() {
     says 0 "$1"
 }
 
-# lose RANK OTHERS WHO WORDS: its launcher is killed, the others end, and WHO says so
+# keeps LOST: the result is partial, has samples, and lacks the times of ranks LOST ("[2]") alone
+keeps() {
+    grep -q '^# partial: it ended after [0-9,]* samples' "$work/out.0" || fail "the table is not marked as partial"
+    command -v python3 >/dev/null || return
+    python3 - "$work/out.json" "$1" <<'PYTHON' || fail "the JSON does not keep the samples"
+import json, sys
+result, lost = json.load(open(sys.argv[1]))["results"][0], json.loads(sys.argv[2])
+partial, total = result["partial"], result["stages"][-1]
+assert result["status"] == "died" and partial["lost_ranks"] == lost, (result["status"], partial)
+assert partial["samples"] == len(total["samples_ns"]) > 0 and min(total["samples_ns"]) > 0, partial
+assert [r["rank"] for r in total["ranks"] if r["median_ns"] is None] == lost, total["ranks"]
+PYTHON
+}
+
+# lose RANK OTHERS WHO WORDS ARGS: its launcher is killed, the others end, and WHO says so
 lose() {
-    go_on
+    go_on "${@:5}"
     kill -KILL "${pid[$1]}"
     ends 5 5000 "$2"
     says "$3" "$4"
@@ -165,9 +179,10 @@ meet_their_end() {
         others_are_quiet ;;
     kill)
         for victim in 0 1 3; do
-            go_on
+            go_on --json "$work/out.json" --force
             kill -KILL "$(child_of $victim)"
             ends 5 5000
+            keeps '[]'
             says 0 "rank $victim \\(host .*, pid [0-9]+\\) was killed by signal 9 \\(Killed\\): .*, iteration [0-9]+"
             others_are_quiet
         done ;;
@@ -189,7 +204,10 @@ meet_their_end() {
         ends 5 5000
         says 0 'rank 3 \(host .*, pid [0-9]+\) was killed by signal 6 \(Aborted\): set-up'
         others_are_quiet ;;
-    launcher) lose 2 "0 1 3" 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed' ;;
+    launcher)
+        lose 2 "0 1 3" 0 'rank 2 \(host .*, pid [0-9]+, address 127\.0\.0\.1\) is gone: its connection was closed' \
+            --json "$work/out.json"
+        keeps '[2]' ;;
     silent) # as if its host were cut off
         go_on --set launcher.heartbeat=2s
         kill -STOP "${pid[2]}"
