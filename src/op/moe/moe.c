@@ -268,7 +268,7 @@ static void stats_lines(const void *stats, struct text *out)
     if (r->choices == r->dropped)
         return;
     spread_line("tokens per expert", &r->expert, " (max / mean)", out);
-    spread_line("tokens per rank", &r->rank, "", out);
+    spread_line("choices per rank", &r->rank, "", out);
 }
 
 static json_t *spread_json(const struct routing_spread *s)
