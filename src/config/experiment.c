@@ -556,7 +556,7 @@ const struct option_rule option_rules[] = {
     {"bench", "rate", "arrivals", OPEN, "arrivals: constant or poisson"},
     {"bench", "min_iterations", "ci95", 0, "ci95, such as 1%, which may stop before"},
     {"bench", "min_time", "ci95", 0, "ci95, such as 1%, which may stop before"},
-    {"profile", "iterations", "file", 0, "profile.file, such as out/run"},
+    {"profile", "iterations", "file", 0, "profile.file, such as trace"},
     {0},
 };
 

@@ -348,7 +348,7 @@ static void check_shape(const struct config_check *c, const struct operation *op
          arena_printf(x->arena, "%s is larger than %s", check_value(c, "tokens.min", x->tokens.min),
                       check_value(c, size, op != NULL ? op->size(x) : 0))},
         {file != NULL && (*file == 0 || file[strlen(file) - 1] == '/'), "profile.file", NULL,
-         "such as profile: out/run",
+         "such as profile: trace",
          "profile.file is what files begin with that end in .json, and this is a folder"},
     };
 
