@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fold.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "config/options.h"
 #include "plugin/registry.h"
 #include "report/summary.h"
+
+enum { PAGE_COLUMNS = 72 /* of 80, as man indents by 7 */ };
 
 /* What tables are made from. */
 struct page {
@@ -174,10 +177,13 @@ static void put_pages(const struct page *page)
 {
     (void)page;
     for (const struct help_page *p = help_pages; p->topic != NULL; p++) {
+        text_auto folded = {0};
+
         if (p->add != NULL)
             continue;
         put(".SS {name}\n.nf\n", item(p->topic, NULL));
-        for (const char *line = p->text; *line != '\0'; line = strchr(line, '\n') + 1) {
+        fold_add(&folded, p->text, FOLD_PAGE, PAGE_COLUMNS);
+        for (const char *line = folded.data; *line != '\0'; line = strchr(line, '\n') + 1) {
             text_auto text = {0};
 
             text_add(&text, "%.*s", (int)strcspn(line, "\n"), line);

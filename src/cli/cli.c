@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/fold.h"
 #include "base/text.h"
 #include "cli/config_name.h"
 #include "config/model.h"
@@ -292,19 +293,22 @@ static void warn_of_environment(const struct cli *cli)
 static int run_line(struct line *line)
 {
     struct epa_error err = {EPA_OK, ""};
+    text_auto page = {0};
 
     colour_choose((enum colour_mode)line->cli.color);
     if (line->cli.help) {
-        commands_print_help(line->command);
+        commands_add_help(line->command, &page);
+        fold_print(stdout, page.data, FOLD_LINES);
         return EXIT_OK;
     }
     if (line->cli.version)
         return cli_check_documents(&line->cli, &err) == EPA_OK ? cmd_version(&line->cli)
                                                                : cli_fail(&err);
     if (line->command == NULL) {
-        fprintf(stderr, "usage: epa2a COMMAND [OPTION...]\n");
-        commands_print(stderr);
-        fprintf(stderr, "'epa2a --help' says more.\n");
+        text_add(&page, "usage: epa2a COMMAND [OPTION...]\n");
+        commands_add(&page);
+        text_add(&page, "'epa2a --help' says more.\n");
+        fold_print(stderr, page.data, FOLD_LINES);
         return EXIT_USAGE;
     }
     if (check_options(line, &err) != EPA_OK || check_arguments(line, &err) != EPA_OK ||

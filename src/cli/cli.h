@@ -200,8 +200,8 @@ enum epa_status line_take(struct line *, const char *word, const char *next, boo
 const struct option *commands_option(const char *word);
 
 /* --help; command NULL: of the program. */
-void commands_print_help(const struct command *);
-void commands_print(FILE *);
+void commands_add_help(const struct command *, struct text *out);
+void commands_add(struct text *out);
 
 /* Topics of `epa2a help`: pages of prose, commands, keys of an experiment, plugins and their
  * options, environment variables. Help, completions and man pages use this list, which is made

@@ -10,6 +10,7 @@
 #include <epa2a/plugin.h>
 
 #include "base/file.h"
+#include "base/fold.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "session/status.h"
@@ -209,7 +210,7 @@ int cmd_list(const struct cli *cli)
         fprintf(stderr, "epa2a: there is no %s\n",
                 only < 0 ? "plugin" : plugin_kind_name((enum epa_plugin_kind)only));
     else if (!cli_has_stdout(cli))
-        fwrite(text.data, 1, text.bytes, stdout);
+        fold_print(stdout, text.data, FOLD_LINES);
     if (cli_write_json(cli, document, &err) != EPA_OK)
         code = cli_fail(&err);
     if (registry_empty(registry) != NULL) {

@@ -217,7 +217,7 @@ const struct option options[] = {
     VALUE("--tokens-factor", U64, tokens_factor, "N", FILES, 'f',
           "factor between two numbers of tokens; default 2", .min = 2, .max = UINT32_MAX),
     VALUE("--iterations", U64, iterations, "N", FILES, 'n',
-          "short for --set bench.iterations=N, run. or verify.", .min = 1, .max = UINT32_MAX),
+          "short for --set bench.iterations=N, or of run and verify", .min = 1, .max = UINT32_MAX),
     VALUE("--warmup", U64, warmup, "N", BENCH, 'w', "short for --set bench.warmup=N", .min = 0,
           .max = UINT32_MAX),
     VALUE("--progress", CHOICE, progress, "auto|always|never",
@@ -420,16 +420,16 @@ int cli_fail(const struct epa_error *err)
 }
 
 /* Entries that are too long for their column get a line of their own. */
-static void print_line(FILE *to, const char *left, const char *help)
+static void add_line(struct text *out, const char *left, const char *help)
 {
-    if (strlen(left) > LEFT) {
-        fprintf(to, "  %s\n", left);
+    if (strlen(left) >= LEFT) {
+        text_add(out, "  %s\n", left);
         left = "";
     }
-    fprintf(to, "  %-*s %s\n", LEFT, left, help);
+    text_add(out, "  %-*s %s\n", LEFT, left, help);
 }
 
-static void print_options(FILE *to, unsigned of)
+static void add_options(struct text *out, unsigned of)
 {
     for (const struct option *o = options; o->is.name != NULL; o++) {
         char left[80];
@@ -440,37 +440,38 @@ static void print_options(FILE *to, unsigned of)
                  o->letter == 0 ? "" : (const char[]){'-', o->letter, 0},
                  o->letter == 0 ? "" : ", ", o->is.name, o->value == NULL ? "" : " ",
                  o->value == NULL ? "" : o->value);
-        print_line(to, left, o->is.help);
+        add_line(out, left, o->is.help);
     }
 }
 
-void commands_print(FILE *to)
+void commands_add(struct text *out)
 {
     for (const struct command *command = commands; command->name != NULL; command++) {
         char left[80];
 
         snprintf(left, sizeof(left), "%s %s", command->name, command->args);
-        print_line(to, left, command->help);
+        add_line(out, left, command->help);
     }
 }
 
-void commands_print_help(const struct command *command)
+void commands_add_help(const struct command *command, struct text *out)
 {
     if (command != NULL) {
-        printf("usage: epa2a %s %s [OPTION...]\n\n%s\n", command->name, command->args,
-               command->help);
+        text_add(out, "usage: epa2a %s %s [OPTION...]\n\n%s\n", command->name, command->args,
+                 command->help);
         if ((command->bit & (FILES | CONFIG | TUNE | PREDICT)) != 0)
-            printf("\nFILE is an experiment: a file, or a name of 'epa2a list configs'%s.\n",
-                   (command->bit & FILES) != 0 ? "; without FILE: small" : "");
-        printf("\nOptions:\n");
-        print_options(stdout, command->bit);
+            text_add(out, "\nFILE is an experiment: a file, or a name of 'epa2a list configs'%s.\n",
+                     (command->bit & FILES) != 0 ? "; without FILE: small" : "");
+        text_add(out, "\nOptions:\n");
+        add_options(out, command->bit);
         return;
     }
-    printf("epa2a runs, verifies and measures the communication of mixture-of-experts "
-           "layers.\n\nusage: epa2a COMMAND [OPTION...]\n\nCommands:\n");
-    commands_print(stdout);
-    printf("\nOptions, before or behind the command; 'epa2a COMMAND --help' lists its own:\n");
-    print_options(stdout, ANY);
-    printf("\nResults go to standard output, everything else to standard error. "
-           "'epa2a help exit-codes'\nsays what the exit codes mean.\n");
+    text_add(out, "epa2a runs, verifies and measures the communication of mixture-of-experts "
+                  "layers.\n\nusage: epa2a COMMAND [OPTION...]\n\nCommands:\n");
+    commands_add(out);
+    text_add(out,
+             "\nOptions, before or behind the command; 'epa2a COMMAND --help' lists its own:\n");
+    add_options(out, ANY);
+    text_add(out, "\nResults go to standard output, everything else to standard error. "
+                  "'epa2a help exit-codes' says what the exit codes mean.\n");
 }

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/fold.h"
 #include "base/json.h"
 #include "base/program_dir.h"
 #include "base/text.h"
 #include "cli/config_name.h"
-#include "report/summary.h"
 
 enum { FILE_BYTES = 1 << 20, NAME_COLUMNS = 24 };
 
@@ -53,20 +53,19 @@ int list_configs(const struct cli *cli)
     struct arena *arena = arena_create();
     struct epa_error err = {EPA_OK, ""};
     json_t *configs = json_array();
+    text_auto table = {0};
     const char **names;
     uint32_t n = config_names(arena, &names);
     int code = EXIT_OK;
 
     for (uint32_t i = 0; i < n; i++) {
         json_t *one = config_json(names[i]);
-        char lead[NAME_MAX + 8], next[NAME_COLUMNS + 8];
 
         json_array_append_new(configs, one);
-        snprintf(lead, sizeof(lead), "  %-*s ", NAME_COLUMNS, names[i]);
-        snprintf(next, sizeof(next), "  %-*s ", NAME_COLUMNS, "");
-        if (!cli_has_stdout(cli))
-            text_fold(stdout, lead, next, json_text_at(one, "about"));
+        text_add(&table, "  %-*s  %s\n", NAME_COLUMNS, names[i], json_text_at(one, "about"));
     }
+    if (n > 0 && !cli_has_stdout(cli))
+        fold_print(stdout, table.data, FOLD_LINES);
     if (n == 0) {
         fprintf(stderr, "epa2a: there is no configuration: the folder configs of the installation "
                         "is missing or empty\n");

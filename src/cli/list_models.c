@@ -14,16 +14,16 @@ static const struct column {
     struct table_column is;
     const char *section;
 } columns[] = {
-    {{"name", "model", .width = 0}, "model"},
-    {{"hidden", "hidden", NULL, 0, 0, 7}, "moe"},
-    {{"ffn", "ffn", NULL, 0, 0, 6}, "expert"},
+    {{"name", "model", .digits = 16}, "model"},
+    {{"hidden", "hidden", NULL, 0, 0, 6}, "moe"},
+    {{"ffn", "ffn", NULL, 0, 0, 5}, "expert"},
     {{"experts", "experts", NULL, 0, 0, 7}, "moe"},
     {{"topk", "top-k", NULL, 0, 0, 5}, "moe"},
     {{"layers", "layers", NULL, 0, 0, 6}, "model"},
-    {{"moe_layers", "with MoE", NULL, 0, 0, 8}, "model"},
+    {{"moe_layers", "MoE", NULL, 0, 0, 4}, "model"},
     {{"shared_experts", "shared", NULL, 0, 0, 6}, "model"},
-    {{"dtype", "tokens", .width = 0}, "moe"},
-    {{"weights", "weights", .width = 0}, "expert"},
+    {{"dtype", "tokens", NULL, 0, 0, 6}, "moe"},
+    {{"weights", "weights", NULL, 0, 0, 7}, "expert"},
 };
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
 static const char *const others[] = {"shared_ffn", "checkpoint", "source"};

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fold.h"
 #include "base/text.h"
 #include "config/options.h"
 #include "help_texts.h"
@@ -37,7 +38,7 @@ static void add_exit_codes(struct text *out)
 static void add_environment(struct text *out)
 {
     for (const struct variable *v = environment; v->name != NULL; v++)
-        text_add(out, "  %-18s %s\n", v->name, v->help);
+        text_add(out, "  %-18s  %s\n", v->name, v->help);
     text_add(out, "%s", environment_txt);
 }
 
@@ -287,10 +288,10 @@ static void default_text(const struct epa_option *option, const void *defaults, 
         text_add(out, "not set");
 }
 
-static void print_example(const struct topic *topic, const char *key)
+static void add_help_example(struct text *out, const struct topic *topic, const char *key)
 {
     bool list = topic->option->type == EPA_OPTION_U32_LIST;
-    text_auto value = {0}, needs = {0};
+    text_auto value = {0}, needs = {0}, example = {0};
 
     if (topic->entry != NULL)
         text_add(&needs, "--set %s=%s ", topic->section->name, topic->entry->name);
@@ -301,12 +302,18 @@ static void print_example(const struct topic *topic, const char *key)
         text_add(&value, "deepseek-v3");
     else
         add_example(topic->option, topic->defaults, &value);
-    printf("  example   epa2a run FILE %s--set %s%s=%s%s\n", needs.bytes == 0 ? "" : needs.data,
-           list ? "'" : "", key, value.data, list ? "'" : "");
+    text_add(&example, "  example   epa2a run FILE %s--set %s%s=%s%s",
+             needs.bytes == 0 ? "" : needs.data, list ? "'" : "", key, value.data, list ? "'" : "");
+    if (example.bytes > FOLD_COLUMNS && topic->entry != NULL) { /* a map is shorter */
+        text_free(&example);
+        text_add(&example, "  example   epa2a run FILE --set '%s={name: %s, %s: %s}'",
+                 topic->section->name, topic->entry->name, topic->option->name, value.data);
+    }
+    text_add(out, "%s\n", example.data);
 }
 
 /* Candidates of `epa2a tune`. */
-static void print_candidates(const struct epa_option *option)
+static void add_help_candidates(struct text *out, const struct epa_option *option)
 {
     text_auto values = {0}, on_hosts = {0};
 
@@ -318,11 +325,11 @@ static void print_candidates(const struct epa_option *option)
         if (option_candidate(option, true, i, &value))
             text_add(&values, " %s", value.data);
     }
-    printf("%s%s\n", values.data,
-           option_candidate(option, false, 0, &on_hosts) ? "" : " (on GPUs)");
+    text_add(out, "%s%s\n", values.data,
+             option_candidate(option, false, 0, &on_hosts) ? "" : " (on GPUs)");
 }
 
-static void print_option(const struct topic *topic)
+static void add_help_of_option(struct text *out, const struct topic *topic)
 {
     const struct epa_option *option = topic->option;
     const char *section = topic->section == NULL ? "" : topic->section->name;
@@ -333,27 +340,27 @@ static void print_option(const struct topic *topic)
     default_text(option, topic->defaults, &value);
     option_range(option, "", &range);
     snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", option->name);
-    printf("%s: %s\n", key, option->help);
+    text_add(out, "%s: %s\n", key, option->help);
     if (topic->entry != NULL)
-        printf("  of        the %s '%s'\n", section, topic->entry->name);
-    printf("  type      %s\n", option_type(option));
+        text_add(out, "  of        the %s '%s'\n", section, topic->entry->name);
+    text_add(out, "  type      %s\n", option_type(option));
     if (unit != NULL)
-        printf("  unit      %s\n", unit);
+        text_add(out, "  unit      %s\n", unit);
     if (range.bytes != 0)
-        printf("  range     %s\n", range.data);
+        text_add(out, "  range     %s\n", range.data);
     if (option->choices != NULL)
         for (const struct epa_choice *c = option->choices; c->name != NULL; c++)
-            printf("  %-9s %-12s %s\n", c == option->choices ? "choices" : "", c->name,
-                   c->help == NULL ? "" : c->help);
+            text_add(out, "  %-9s %-12s  %s\n", c == option->choices ? "choices" : "", c->name,
+                     c->help == NULL ? "" : c->help);
     if (option->name != experiment_options.table->name)
-        printf("  default   %s\n", value.data);
+        text_add(out, "  default   %s\n", *value.data != '\0' ? value.data : "\"\"");
     if (option->tune != NULL)
-        print_candidates(option);
-    print_example(topic, key);
+        add_help_candidates(out, option);
+    add_help_example(out, topic, key);
 }
 
 /* One line an option. */
-static void print_options(const char *section, const struct epa_options *of)
+static void add_help_of_options(struct text *out, const char *section, const struct epa_options *of)
 {
     for (const struct epa_option *o = of->table; o != NULL && o->name != NULL; o++) {
         text_auto value = {0};
@@ -361,94 +368,98 @@ static void print_options(const char *section, const struct epa_options *of)
 
         default_text(o, of->defaults, &value);
         snprintf(key, sizeof(key), "%s%s%s", section, *section == 0 ? "" : ".", o->name);
-        printf("  %-22s %-12s %s\n", key, value.data, o->help);
+        text_add(out, "  %-22s %-12s  %s\n", key, value.data, o->help);
     }
 }
 
-static void print_plugin(const struct registry_entry *entry)
+static void add_help_of_plugin(struct text *out, const struct registry_entry *entry)
 {
     const char *section = topics_section(entry->kind)->name;
 
     if (entry->plugin == NULL) {
-        printf("%s %s cannot be loaded: %s\n", section, entry->name, entry->why);
+        text_add(out, "%s %s cannot be loaded: %s\n", section, entry->name, entry->why);
         return;
     }
-    printf("%s %s: %s\n", section, entry->name, entry->plugin->summary);
+    text_add(out, "%s %s: %s\n", section, entry->name, entry->plugin->summary);
     if (entry->plugin->options.table == NULL || entry->plugin->options.table->name == NULL)
-        printf("  It has no options.\n");
+        text_add(out, "  It has no options.\n");
     else
-        print_options(section, &entry->plugin->options);
+        add_help_of_options(out, section, &entry->plugin->options);
 }
 
-static void print_section(const struct section *section, const struct registry_entry *entry,
-                          uint32_t n)
+static void add_help_of_section(struct text *out, const struct section *section,
+                                const struct registry_entry *entry, uint32_t n)
 {
     text_auto operations = {0};
 
-    printf("%s: %s\n", section->name, section->help);
+    text_add(out, "%s: %s\n", section->name, section->help);
     operation_names(section->ops, &operations);
     if (operations.bytes != 0)
-        printf("  for algorithms of %s\n", operations.data);
+        text_add(out, "  for algorithms of %s\n", operations.data);
     if (section->plugin) {
-        printf("  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
-               "name.\n",
-               section->name, section->chosen, section->name, section->chosen);
+        text_add(out,
+                 "  `%s: %s` is short for `%s: {name: %s}`; options are given beside the "
+                 "name.\n",
+                 section->name, section->chosen, section->name, section->chosen);
         for (uint32_t i = 0; i < n; i++)
             if (entry[i].kind == section->kind)
-                printf("  %-12s %s%s\n", entry[i].name,
-                       entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
-                       strcmp(entry[i].name, section->chosen) == 0 ? " (the default)" : "");
-        printf("  `epa2a help NAME` lists the options of one.\n");
+                text_add(out, "  %-12s  %s%s\n", entry[i].name,
+                         entry[i].plugin == NULL ? entry[i].why : entry[i].plugin->summary,
+                         strcmp(entry[i].name, section->chosen) == 0 ? " (the default)" : "");
+        text_add(out, "  `epa2a help NAME` lists the options of one.\n");
         return;
     }
-    print_options(section->name, &section->options);
+    add_help_of_options(out, section->name, &section->options);
     if (strcmp(section->name, "model") == 0)
-        printf("  `model: NAME` reads a model of `epa2a list models`; a map describes one.\n");
+        text_add(out,
+                 "  `model: NAME` reads a model of `epa2a list models`; a map describes one.\n");
     else if (section->main != NULL)
-        printf("  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name, section->name,
-               section->main);
+        text_add(out, "  `%s: VALUE` is short for `%s: {%s: VALUE}`.\n", section->name,
+                 section->name, section->main);
 }
 
-static void print_topic(const struct topic *topic, const struct registry_entry *entry, uint32_t n)
+static void add_help_of_topic(struct text *out, const struct topic *topic,
+                              const struct registry_entry *entry, uint32_t n)
 {
     text_auto page = {0};
 
     if (topic->page != NULL) {
         help_page_add(topic->page, &page);
-        fputs(page.data, stdout);
+        text_add(out, "%s", page.data);
     } else if (topic->variable != NULL)
-        printf("%s, a variable of the environment: %s\n", topic->name, topic->variable->help);
+        text_add(out, "%s, a variable of the environment: %s\n", topic->name,
+                 topic->variable->help);
     else if (topic->batch != NULL)
-        printf("%s: %s\n  `epa2a help batches` says how files ask for several runs.\n", topic->name,
-               topic->batch->help);
+        text_add(out, "%s: %s\n  `epa2a help batches` says how files ask for several runs.\n",
+                 topic->name, topic->batch->help);
     else if (topic->command != NULL)
-        commands_print_help(topic->command);
+        commands_add_help(topic->command, out);
     else if (topic->option != NULL)
-        print_option(topic);
+        add_help_of_option(out, topic);
     else if (topic->entry != NULL)
-        print_plugin(topic->entry);
+        add_help_of_plugin(out, topic->entry);
     else
-        print_section(topic->section, entry, n);
+        add_help_of_section(out, topic->section, entry, n);
 }
 
-static void print_overview(void)
+static void add_overview(struct text *out)
 {
-    printf("Keys of an experiment. `epa2a help KEY` prints type, range and choices.\n\n");
-    print_options("", &experiment_options);
+    text_add(out, "Keys of an experiment. `epa2a help KEY` prints type, range and choices.\n\n");
+    add_help_of_options(out, "", &experiment_options);
     for (const struct batch_key *key = batch_keys; key->name != NULL; key++)
-        printf("  %-22s %-12s %s\n", key->name, "not set", key->help);
+        text_add(out, "  %-22s %-12s  %s\n", key->name, "not set", key->help);
     for (const struct section *s = experiment_sections; s->name != NULL; s++) {
-        printf("\n%s: %s\n", s->name, s->help);
+        text_add(out, "\n%s: %s\n", s->name, s->help);
         if (s->plugin)
-            printf("  %-22s %-12s a plugin; `epa2a help %s` lists them\n", "name", s->chosen,
-                   s->name);
+            text_add(out, "  %-22s %-12s  a plugin; `epa2a help %s` lists them\n", "name",
+                     s->chosen, s->name);
         else
-            print_options(s->name, &s->options);
+            add_help_of_options(out, s->name, &s->options);
     }
-    printf("\nOther topics: a plugin's name, a plugin's option (shm.wait)");
+    text_add(out, "\nOther topics: a plugin's name, a plugin's option (shm.wait)");
     for (const struct help_page *page = help_pages; page->topic != NULL; page++)
-        printf(", %s", page->topic);
-    printf(".\n`epa2a --help` lists commands and their options.\n");
+        text_add(out, ", %s", page->topic);
+    text_add(out, ".\n`epa2a --help` lists commands and their options.\n");
 }
 
 /* Whether `part` is in a name, up to case. */
@@ -504,7 +515,7 @@ static const struct topic *find_part(const struct topics *topics, const char *wa
 }
 
 /* Topics that have `want` as a part of their names, a line each. Returns how many. */
-static uint32_t list_parts(const struct topics *topics, const char *want)
+static uint32_t list_parts(struct text *out, const struct topics *topics, const char *want)
 {
     uint32_t n = 0;
 
@@ -514,14 +525,14 @@ static uint32_t list_parts(const struct topics *topics, const char *want)
         if (!has_part(topic, want) || is_alias(topics, i))
             continue;
         if (n++ == 0)
-            printf("Topics with '%.100s' in their names:\n", want);
-        printf("  %-28s %.*s\n", topic->name, (int)strcspn(topic->help, "\n"), topic->help);
+            text_add(out, "Topics with '%.100s' in their names:\n", want);
+        text_add(out, "  %-28s  %.*s\n", topic->name, (int)strcspn(topic->help, "\n"), topic->help);
     }
     return n;
 }
 
-static int help(const struct topics *topics, const char *want, const struct registry_entry *entry,
-                uint32_t n)
+static int help(struct text *out, const struct topics *topics, const char *want,
+                const struct registry_entry *entry, uint32_t n)
 {
     struct nearest nearest = {.want = want};
     char hint[NEAREST_ROOM];
@@ -532,20 +543,28 @@ static int help(const struct topics *topics, const char *want, const struct regi
         if (strcmp(topics->item[i].name, want) != 0)
             continue;
         if (found++ != 0)
-            printf("\n");
-        print_topic(&topics->item[i], entry, n);
+            text_add(out, "\n");
+        add_help_of_topic(out, &topics->item[i], entry, n);
     }
     if (found != 0)
         return EXIT_OK;
     if (*want != '\0' && find_part(topics, want) != NULL) {
-        print_topic(find_part(topics, want), entry, n);
+        add_help_of_topic(out, find_part(topics, want), entry, n);
         return EXIT_OK;
     }
-    if (*want != '\0' && list_parts(topics, want) > 0)
+    if (*want != '\0' && list_parts(out, topics, want) > 0)
         return EXIT_OK;
     fprintf(stderr, "epa2a: no help on '%.100s'; %s\n", want,
             nearest_hint(&nearest, hint, "`epa2a help` lists what there is"));
     return EXIT_USAGE;
+}
+
+static bool is_page(const struct topics *topics, const char *name)
+{
+    for (uint32_t i = 0; i < topics->n; i++)
+        if (topics->item[i].page != NULL && strcmp(topics->item[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 int cmd_help(const struct cli *cli)
@@ -554,11 +573,13 @@ int cmd_help(const struct cli *cli)
     struct epa_error err = {EPA_OK, ""};
     const struct registry_entry *entry = NULL;
     struct registry *registry = NULL;
+    text_auto out = {0};
     uint32_t n = 0;
     int code;
 
     if (cli->n_args == 0) {
-        print_overview();
+        add_overview(&out);
+        fold_print(stdout, out.data, FOLD_LINES);
         return EXIT_OK;
     }
     if (registry_create(cli->plugin_path, &registry, &err) == EPA_OK)
@@ -566,7 +587,9 @@ int cmd_help(const struct cli *cli)
     else
         text_warn("help without plugins: %s", err.text);
     topics_make(entry, n, &topics);
-    code = help(&topics, cli->arg[0], entry, n);
+    code = help(&out, &topics, cli->arg[0], entry, n);
+    if (out.bytes > 0)
+        fold_print(stdout, out.data, is_page(&topics, cli->arg[0]) ? FOLD_PAGE : FOLD_LINES);
     topics_free(&topics);
     registry_destroy(registry);
     return code;
