@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/output.h"
+
 enum {
     LINKS_MOST = 40, /* as many symbolic links as the kernel follows */
     TEMPORARY_BYTES = 64,
@@ -505,11 +507,16 @@ enum epa_status file_stream_open(struct file_stream *s, bool force, struct epa_e
 enum epa_status file_stream_add(const struct file_stream *s, const struct text *text,
                                 struct epa_error *err)
 {
+    enum epa_status status = EPA_OK;
+
     if (file_is_stdout(s->path))
         return write_stdout(text, err);
-    if (write_whole(s->fd, text->data, text->bytes))
-        return EPA_OK;
-    return epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path, explain_errno(errno));
+    output_begin(s->fd);
+    if (!write_whole(s->fd, text->data, text->bytes))
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s %s: %s", s->option, s->path,
+                          explain_errno(errno));
+    output_end();
+    return status;
 }
 
 static enum epa_status write_stream(const char *option, const char *path, const struct text *text,

@@ -6,8 +6,6 @@
  * process of rank 0 reports; each other process prints at most one line, with what only it
  * knows. */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/output.h"
 #include "cli/cli.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
@@ -23,8 +22,6 @@
 #include "launch/process.h"
 #include "report/result.h"
 #include "session/session.h"
-
-enum { UNREAD_MS = 1000 }; /* for whoever reads standard error to go on, after a stop */
 
 struct run_command {
     const struct cli *cli;
@@ -226,22 +223,6 @@ static void print_launchers(const struct run_command *c)
 
 /* ---- one run after the other ---- */
 
-/* After a stop, who does not read standard error any more is not waited for: the next signal would
- * not end that. */
-static void drop_unread(void)
-{
-    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    int null;
-
-    if (poll(&out, 1, UNREAD_MS) != 0)
-        return;
-    null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null >= 0)
-        (void)dup2(null, STDERR_FILENO);
-    if (null >= 0)
-        close(null);
-}
-
 /* Exit code `code`, unless the run was skipped. */
 static int settle(const struct run *run, json_t *row, enum epa_status status, int code)
 {
@@ -310,7 +291,7 @@ static int run_session(struct run_command *c, const struct run *run, json_t *row
     if (*status == EPA_ERR_INTERRUPTED) {
         end.signal = live_read_stop(c->stop_fd);
         end.signal = end.signal != 0 ? end.signal : live_stop_signal(c->live);
-        drop_unread();
+        output_stop();
     }
     if (run->process_id.rank > 0) {
         if (err.text[0] != '\0')
@@ -536,7 +517,7 @@ static int command_run(const struct cli *cli, enum verb verb)
     struct epa_error err = {EPA_OK, ""};
     bool hangs_up = live_catch();
     enum epa_status status;
-    int code;
+    int code, stop;
 
     status = prepare(&c, &err);
     /* While files are read signals do what they always do: there are no results yet, and a pipe
@@ -553,6 +534,11 @@ static int command_run(const struct cli *cli, enum verb verb)
         print_launchers(&c);
         add_to_fingerprints(&c);
         code = run_all(&c);
+        stop = live_read_stop(c.stop_fd);
+        if (stop != 0) {
+            output_stop();
+            code = code == EXIT_OK ? exit_code(EPA_ERR_INTERRUPTED, stop) : code;
+        }
     }
     command_finish(&c);
     return code;

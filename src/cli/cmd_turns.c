@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/output.h"
 #include "cli/cli.h"
 #include "cli/runs.h"
 #include "config/experiment.h"
@@ -295,6 +296,7 @@ static void watch(struct sides *s, struct side_process process[2], int here)
 
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
             if (info.ssi_signo != SIGCHLD) {
+                output_stop();
                 if (s->code == EXIT_OK)
                     s->code = exit_code(EPA_ERR_INTERRUPTED,
                                         info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo);
@@ -353,6 +355,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &mask);
+    output_guard();
     s->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->alternation != NULL)
         alternation_begin(s->alternation, s->block, first, s->limit_ns);

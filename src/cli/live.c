@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <epa2a/wait.h>
+#include "base/output.h"
 #include "base/stats.h"
 #include "base/text.h"
 #include "session/status.h"
@@ -206,6 +207,7 @@ enum epa_status live_catch_stops(bool hangs_up, int *stop_fd, struct epa_error *
         *stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (*stop_fd < 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
+    output_guard();
     return EPA_OK;
 }
 

@@ -5,16 +5,19 @@ Mount points need `unshare` with root or user namespaces; system calls that a co
 named, and the exit code is 77 if nothing could be tried."""
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import pathlib
 import platform
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 EPA2A, CONFIG = (os.path.realpath(arg) for arg in sys.argv[1:3])
 FEW = [CONFIG, "--set", "bench.iterations=20", "--set", "bench.warmup=2"]
@@ -191,6 +194,40 @@ def signals_leave_no_temporary_file():
         os.remove("b.json")
 
 
+def a_signal_ends_writes_that_have_no_reader():
+    """A full pipe as standard output, standard error or stream ends within 2 s of the signal, and the file gets the results."""
+    for name in ("TERM", "INT", "HUP"):
+        for full in ({"stdout"}, {"stdout", "stderr"}, {"stream"}):
+            reading, writing = os.pipe()
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+            os.write(writing, b"x" * 4096)
+            number = signal.Signals[f"SIG{name}"]
+            stream = ["--json-lines", f"/dev/fd/{writing}"] if full == {"stream"} else []
+            with subprocess.Popen([EPA2A, "bench", *FEW, "--json", "r.json", "--force", *stream], pass_fds=[writing],
+                                  stdout=writing if "stdout" in full else subprocess.DEVNULL,
+                                  stderr=writing if "stderr" in full else subprocess.DEVNULL) as child:
+                for _ in range(6000):
+                    if "pipe_w" in pathlib.Path(f"/proc/{child.pid}/wchan").read_text("utf-8"):
+                        break
+                    time.sleep(0.01)
+                else:
+                    skipped.append("writes without a reader: /proc has no wchan")
+                    child.kill()
+                    return
+                child.send_signal(number)
+                begun = time.monotonic()
+                try:
+                    code = child.wait(2)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    raise AssertionError(f"SIG{name} does not end a bench with a full {full}") from None
+            assert code == (130 if name == "INT" else 143), (name, full, code, time.monotonic() - begun)
+            assert len(json.loads(pathlib.Path("r.json").read_text("utf-8"))["results"]) == 1
+            os.remove("r.json")
+            os.close(reading)
+            os.close(writing)
+
+
 def descriptors_of_the_shell_are_written():
     def shell(command, code=0):
         done = subprocess.run(["sh", "-c", command, EPA2A, *FEW], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
@@ -223,7 +260,8 @@ def a_folder_deeper_than_path_max_is_written():
 tried = 0
 for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, files_in_a_folder_that_takes_none_are_written_in_place,
                 refused_system_calls_are_no_reason, file_systems_without_locks_are_used, a_lost_race_leaves_one_file,
-                signals_leave_no_temporary_file, descriptors_of_the_shell_are_written, a_folder_deeper_than_path_max_is_written]:
+                signals_leave_no_temporary_file, a_signal_ends_writes_that_have_no_reader, descriptors_of_the_shell_are_written,
+                a_folder_deeper_than_path_max_is_written]:
     with tempfile.TemporaryDirectory(prefix="epa2a-outputs-") as top_folder:
         os.mkdir(f"{top_folder}/cwd")
         os.chdir(f"{top_folder}/cwd")
