@@ -247,16 +247,19 @@ EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
 
 /* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
  * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block
- * k of K is empty. MORE: there are rows besides, with two lanes each. */
+ * k of K is empty. GROUP 64: a row has `groups` scales; 0: two for each block of K. MORE: there are
+ * rows besides, with two lanes each. */
 template <int GROUP, bool MORE = false, class S, class EMPTIED>
 EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
-                              uint32_t k_blocks, EMPTIED emptied)
+                              uint32_t k_blocks, EMPTIED emptied, uint32_t groups)
 {
     enum { EACH = GEMM_ROWS / EPA_DEV_WARP, PER = GEMM_FP8_GROUP / GROUP, BLOCKS = 4 / PER };
     const uint32_t lane = epa_dev_lane();
     const bool aligned =
         (reinterpret_cast<uintptr_t>(of.row) | of.stride * sizeof(float)) % 16 == 0;
 
+    if (PER == 1 || groups == 0)
+        groups = k_blocks * PER;
     for (uint32_t k = 0; k < k_blocks; k += BLOCKS) {
         float4 row[EACH], box[2];
         float2 more = make_float2(0.0f, 0.0f);
@@ -265,7 +268,7 @@ EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales
         for (uint32_t i = 0; i < EACH; i++)
             if (MORE || i * EPA_DEV_WARP < of.rows)
                 row[i] = gemm_scale4(of.row + min(i * EPA_DEV_WARP + lane, of.rows - 1) * of.stride,
-                                     k * PER, k_blocks * PER, aligned);
+                                     k * PER, groups, aligned);
 #pragma unroll
         for (uint32_t b = 0; b < S::BOXES; b++)
             box[b] = gemm_scale4(of.box[b], k, k_blocks, false);
@@ -313,12 +316,12 @@ struct gemm_nothing {
 
 template <int GROUP, class S, class EMPTIED = struct gemm_nothing>
 EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
-                              uint32_t k_blocks, EMPTIED emptied = {})
+                              uint32_t k_blocks, EMPTIED emptied = {}, uint32_t groups = 0)
 {
     if constexpr (S::MORE != 0)
         if (of.rows > GEMM_ROWS)
-            return gemm_fill_scales<GROUP, true>(s, at, of, k_blocks, emptied);
-    gemm_fill_scales<GROUP>(s, at, of, k_blocks, emptied);
+            return gemm_fill_scales<GROUP, true>(s, at, of, k_blocks, emptied, groups);
+    gemm_fill_scales<GROUP>(s, at, of, k_blocks, emptied, groups);
 }
 
 /* gemm_load_rows() and gemm_load_scales() by one warp. */
@@ -552,11 +555,11 @@ EPA_DEV void gemm_pack_pieces(char *to, const char *from, const struct gemm_pack
         uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
         uint32_t piece = i % 8 ^ row % 8;
         uint4 v = make_uint4(0, 0, 0, 0);
+        uint32_t at = block % p.k_blocks * GEMM_BLOCK + piece * 16; /* in a row */
 
-        if (column < p.weight_rows)
+        if (column < p.weight_rows && at < p.row_bytes)
             v = __ldg(reinterpret_cast<const uint4 *>(
-                from + ((uint64_t)expert * p.weight_rows + column) * p.k_blocks * GEMM_BLOCK +
-                block % p.k_blocks * GEMM_BLOCK + piece * 16));
+                from + ((uint64_t)expert * p.weight_rows + column) * p.row_bytes + at));
         reinterpret_cast<uint4 *>(to)[i] = v;
     }
 }

@@ -42,7 +42,8 @@ bool gemm_map_weights(CUtensorMap *out, int dtype, const void *address, uint64_t
  * shared memory. Memory is read in one piece: 3 % less time where it is what takes it. */
 struct gemm_packing {
     uint32_t k_blocks, weight_rows, second, tiles,
-        step; /* as in struct gemm_args (gemm_experts.h) */
+        step;           /* as in struct gemm_args (gemm_experts.h) */
+    uint32_t row_bytes; /* of a row of weights, a multiple of 16; the rest of its last block is 0 */
 };
 
 static inline uint64_t gemm_packed_bytes(const struct gemm_packing *p, uint32_t experts)

@@ -41,6 +41,9 @@ struct gemm_out {
     size_t stride; /* bytes */
     uint32_t rows; /* of the tile, that exist */
     uint64_t skip; /* of a swapped tile: rows that are not stored, a bit each */
+    /* Columns at the end of the box that are not stored, a multiple of 32, or in FP8 of the group.
+     * Functions for swapped tiles ignore it: gemm_small_beyond(). */
+    uint32_t beyond;
 };
 
 /* Of rows from `first` on this thread has the `own`-th. (In two steps: a bit for each row would be
@@ -76,13 +79,15 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
         if constexpr (FLOAT) {
 #pragma unroll
             for (int c = 0; c < 16; c++)
-                *reinterpret_cast<float2 *>(at + (8 * c + 2 * q) * 4) =
-                    make_float2(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]);
+                if (8 * c + to.beyond < GEMM_BOX)
+                    *reinterpret_cast<float2 *>(at + (8 * c + 2 * q) * 4) =
+                        make_float2(v[4 * c + 2 * half], v[4 * c + 2 * half + 1]);
         } else {
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                epa_dev_store16(at + (32 * c + 8 * q) * 2,
-                                make_uint4(word[c][0], word[c][1], word[c][2], word[c][3]));
+                if (32 * c + to.beyond < GEMM_BOX)
+                    epa_dev_store16(at + (32 * c + 8 * q) * 2,
+                                    make_uint4(word[c][0], word[c][1], word[c][2], word[c][3]));
         }
     }
 }
@@ -93,6 +98,12 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
 EPA_DEV uint32_t gemm_small_four(bool right)
 {
     return epa_dev_lane() % 4 / 2 * 4 + (right ? 8 : 0);
+}
+
+/* Whether the warp's 16 columns of a swapped tile are beyond C: the caller sets to.rows to 0. */
+EPA_DEV bool gemm_small_beyond(const struct gemm_out &to)
+{
+    return gemm_small_column(0) - epa_dev_lane() / 4 + to.beyond >= GEMM_BOX;
 }
 
 /* Of a swapped tile. */
@@ -162,7 +173,7 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
         const int half = part % 2, group = part / 2, first = group * EACH * 2 + 2 * half;
         uint32_t row = gemm_row(2 * half);
         float amax = 0.0f, odd = 0.0f, scale, inverse, by;
-        bool exists = row < to.rows;
+        bool exists = row < to.rows && (PER == 1 || group * GROUP + to.beyond < GEMM_BOX);
 
 #pragma unroll
         for (int i = 0; i < EACH; i++) {

@@ -8,9 +8,11 @@ namespace
 /* Tiles down before the next column of tiles: weights of many experts, or A of one, stay in L2. */
 enum { STAGES = 4, PANEL_EXPERTS = 4, PANEL_DENSE = 16 };
 
-/* What a kernel is made for. FP8 is quantised in groups of GROUP: A where C is not FP8, else C.
- * MORE: tiles have up to so many rows more than GEMM_ROWS. */
-template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_, int MORE_ = 0> struct kind {
+/* Parameters of a kernel. FP8 is quantised in groups of IN_GROUP in A, of GROUP in C. MORE: tiles
+ * have up to so many rows more than GEMM_ROWS. */
+template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_, int MORE_ = 0,
+          int IN_GROUP_ = OUT_ == GEMM_OUT_FP8 ? (int)GEMM_FP8_GROUP : GROUP_>
+struct kind {
     static constexpr epa_dev_type TYPE = TYPE_;
     enum {
         SWIGLU = SWIGLU_,
@@ -18,13 +20,14 @@ template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_, int MORE_ = 0>
         FLOAT = OUT_ == GEMM_OUT_F32,
         OUT = OUT_,
         BOXES = SWIGLU_ ? 1 : 2, /* of C */
-        IN_GROUP = OUT_ == GEMM_OUT_FP8 ? GEMM_FP8_GROUP : GROUP_,
+        IN_GROUP = IN_GROUP_,
         OUT_GROUP = GROUP_,
         MORE = MORE_
     };
     static_assert(MORE_ == 0 || (TYPE_ == EPA_DEV_E4M3 && (int)IN_GROUP == (int)GEMM_FP8_GROUP),
                   "rows besides have scales of one group");
-    using ring = gemm_shared<STAGES, GEMM_FP8_GROUP / GROUP_, 2, 1, MORE>;
+    using ring =
+        gemm_shared<STAGES, GEMM_FP8_GROUP / (GROUP_ < IN_GROUP_ ? GROUP_ : IN_GROUP_), 2, 1, MORE>;
 };
 
 template <class K> struct shared_head {
@@ -135,6 +138,7 @@ EPA_DEV bool out_of(const struct gemm_args &g, const struct tile &t, int b, stru
     out.row = g.out + t.out * g.out_stride + column * value_bytes<OUT>();
     out.stride = g.out_stride;
     out.rows = t.rows;
+    out.beyond = column + GEMM_BOX > g.columns ? column + GEMM_BOX - g.columns : 0;
     scale = g.out_scale + t.out * (g.columns / g.out_group) + column / g.out_group;
     return column < g.columns;
 }
@@ -179,6 +183,8 @@ EPA_DEV void store_small(S &s, const struct gemm_args &g, const struct tile &t, 
 
         if (!out_of<K::OUT>(g, t, b, out, scale))
             break;
+        if (gemm_small_beyond(out))
+            out.rows = 0;
         if constexpr (K::OUT == GEMM_OUT_FP8) {
             gemm_quantise_small<K::OUT_GROUP, N>(s, turn, out, scale, g.columns / K::OUT_GROUP,
                                                  sum[b]);
@@ -277,14 +283,15 @@ template <class K>
 EPA_DEV struct gemm_scales scales_of(const struct gemm_args &g, const struct tile &t)
 {
     const float *first =
-        g.weight_scale + (size_t)((t.expert * g.weight_rows + t.column) / GEMM_BOX) * g.k_blocks;
+        g.weight_scale + (size_t)(t.expert * g.weight_blocks + t.column / GEMM_BOX) * g.k_blocks;
     /* A box beyond C has the scales of the first: its sums are not used. */
     bool both = boxes_of<K>(g, t) == 2;
 
-    return {g.row_scale + t.in * g.row_scale_stride,
-            g.row_scale_stride,
-            t.rows,
-            {first, first + (both ? (size_t)(g.second / GEMM_BOX) * g.k_blocks : 0)}};
+    return {
+        g.row_scale + t.in * g.row_scale_stride,
+        g.row_scale_stride,
+        t.rows,
+        {first, first + (both ? (size_t)((g.second + GEMM_BOX - 1) / GEMM_BOX) * g.k_blocks : 0)}};
 }
 
 template <class K>
@@ -324,7 +331,7 @@ EPA_DEV void load(typename K::ring &s, const struct gemm_args &g, struct tiles &
                 after = scales_of<K>(g, t);
                 gemm_fetch_scales(after.box[epa_dev_lane()], g.k_blocks);
             }
-            gemm_load_scales<K::IN_GROUP>(s, at, of, g.k_blocks);
+            gemm_load_scales<K::IN_GROUP>(s, at, of, g.k_blocks, gemm_nothing{}, g.row_groups);
         }
     }
 }
@@ -418,6 +425,13 @@ cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stre
 
 typedef cudaError_t launcher(const struct gemm_args *, uint32_t, cudaStream_t);
 
+/* C in FP8 of rows in groups of 64. */
+template <int GROUP> launcher *find_fp8_of_64(bool swiglu)
+{
+    return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP, 0, 64>>
+                  : launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, false, GROUP, 0, 64>>;
+}
+
 template <int GROUP, int MORE> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
 {
     constexpr int OTHER = GROUP == GEMM_FP8_GROUP ? MORE : 0; /* where A has groups of GROUP */
@@ -456,10 +470,12 @@ cudaError_t gemm_launch(const struct gemm_args *g, int dtype, enum gemm_out_type
                         uint32_t blocks, cudaStream_t stream)
 {
     uint32_t group = out == GEMM_OUT_FP8 ? g->out_group : g->row_group;
-    launcher *of = dtype == EPA_BF16  ? find16<EPA_DEV_BF16, GEMM_OUT_BF16>(out, swiglu)
-                   : dtype == EPA_F16 ? find16<EPA_DEV_F16, GEMM_OUT_F16>(out, swiglu)
-                   : g->more != 0     ? find_fp8_groups<GEMM_MORE>(group, out, swiglu)
-                                      : find_fp8_groups<0>(group, out, swiglu);
+    bool of_64 = dtype == EPA_FP8_E4M3 && out == GEMM_OUT_FP8 && g->row_group == 64;
+    launcher *of = of_64 ? (group == 64 ? find_fp8_of_64<64>(swiglu) : find_fp8_of_64<128>(swiglu))
+                   : dtype == EPA_BF16 ? find16<EPA_DEV_BF16, GEMM_OUT_BF16>(out, swiglu)
+                   : dtype == EPA_F16  ? find16<EPA_DEV_F16, GEMM_OUT_F16>(out, swiglu)
+                   : g->more != 0      ? find_fp8_groups<GEMM_MORE>(group, out, swiglu)
+                                       : find_fp8_groups<0>(group, out, swiglu);
 
     return of(g, blocks, stream);
 }

@@ -23,17 +23,20 @@ struct gemm_args {
     const char *packed;        /* or B from gemm_pack(); NULL: `weights` */
     uint32_t experts, k_blocks;
     uint32_t weight_rows;      /* of an expert */
-    uint32_t second;           /* the second box of a tile is so many rows after the first */
+    uint32_t weight_blocks;    /* FP8: of weight_rows, that have scales */
+    uint32_t second;           /* the second box of a tile is so many rows after the first; its
+                                * scales are second / GEMM_BOX blocks after, rounded up */
     uint32_t tiles, step;      /* across the columns of C: how many, and columns of each */
-    uint32_t columns;          /* of C, a multiple of GEMM_BOX */
+    uint32_t columns;          /* of C, a multiple of 32, or of out_group where C is FP8 */
     const uint32_t *count;     /* [experts] rows */
     const uint64_t *start;     /* [experts] where they begin; NULL: one expert after the other */
     uint32_t in_packed;        /* rows of A are one expert after the other, whatever `start` */
     uint32_t out_packed;       /* rows of C */
-    const float *row_scale;    /* FP8: of A, [rows][k / row_group] */
+    const float *row_scale;    /* FP8: of A, [rows][row_groups] */
     size_t row_scale_stride;   /* floats */
-    uint32_t row_group;        /* 128; 64 only where C is not FP8 */
-    const float *weight_scale; /* FP8: [experts][weight_rows / 128][k / 128] */
+    uint32_t row_group;        /* 128 or 64 */
+    uint32_t row_groups;       /* of K, a multiple of row_group */
+    const float *weight_scale; /* FP8: [experts][weight_blocks][k_blocks] */
     char *out;                 /* C */
     size_t out_stride;         /* bytes, a multiple of 16 */
     float *out_scale;          /* C in FP8: [rows][columns / out_group] */

@@ -68,7 +68,8 @@ struct made {
     uint32_t weight_rows;
     uint64_t rows; /* of A and C, gaps included */
     uint64_t start[16];
-    uint32_t *owner; /* [rows] expert; ~0: nobody's */
+    uint32_t *owner;           /* [rows] expert; ~0: none */
+    uint32_t blocks, k_blocks; /* FP8: of weight_rows, of K */
     float *a, *b, *a_scale, *b_scale;
     void *device[8];
     struct gemm_args args;
@@ -90,14 +91,14 @@ static void make_inputs(struct made *m, uint64_t seed)
     m->a = array(a, sizeof(float));
     m->b = array(b, sizeof(float));
     m->a_scale = array(a / p->group, sizeof(float));
-    m->b_scale = array(b / 128 / 128, sizeof(float));
+    m->b_scale = array((size_t)p->experts * m->blocks * m->k_blocks, sizeof(float));
     for (size_t i = 0; i < a; i++)
         m->a[i] = (float)((int)((next_random(&state) >> 20) % 5) - 2) / 16;
     for (size_t i = 0; i < b; i++)
         m->b[i] = (float)((int)((next_random(&state) >> 20) % 5) - 2);
     for (size_t i = 0; i < a / p->group; i++)
         m->a_scale[i] = ldexpf(1, (int)((next_random(&state) >> 20) % 3) - 1);
-    for (size_t i = 0; i < b / 128 / 128; i++)
+    for (size_t i = 0; i < (size_t)p->experts * m->blocks * m->k_blocks; i++)
         m->b_scale[i] = ldexpf(1, (int)((next_random(&state) >> 20) % 3) - 1);
 }
 
@@ -120,6 +121,8 @@ static void begin(struct made *m, const struct product *p, uint64_t seed)
     memset(m, 0, sizeof(*m));
     m->p = *p;
     m->weight_rows = p->columns;
+    m->blocks = (p->columns + 127) / 128;
+    m->k_blocks = (p->k + 127) / 128;
     for (uint32_t e = 0; e < p->experts; e++) {
         m->start[e] = m->rows;
         m->rows += p->count[e] + p->gap;
@@ -135,15 +138,18 @@ static void begin(struct made *m, const struct product *p, uint64_t seed)
     m->device[1] = stored(p->dtype, m->b, (size_t)p->experts * m->weight_rows * p->k);
     m->device[2] = on_device(m->a_scale, m->rows * p->k / p->group * sizeof(float));
     m->device[3] =
-        on_device(m->b_scale, (size_t)p->experts * m->weight_rows * p->k / 16384 * sizeof(float));
+        on_device(m->b_scale, (size_t)p->experts * m->blocks * m->k_blocks * sizeof(float));
     m->device[4] = on_device(p->count, p->experts * sizeof(*p->count));
     m->device[5] = on_device(m->start, p->experts * sizeof(*m->start));
-    ok(cudaMalloc(&m->device[6], out + m->rows * p->columns / p->out_group * sizeof(float)));
-    ok(cudaMemset(m->device[6], 0xff, out + m->rows * p->columns / p->out_group * sizeof(float)));
+    ok(cudaMalloc(&m->device[6],
+                  out + m->rows * (p->columns + 127) / p->out_group * sizeof(float)));
+    ok(cudaMemset(m->device[6], 0xff,
+                  out + m->rows * (p->columns + 127) / p->out_group * sizeof(float)));
     m->args = (struct gemm_args){
         .experts = p->experts,
-        .k_blocks = p->k * (uint32_t)bytes_of(p->dtype) / GEMM_BLOCK,
+        .k_blocks = (p->k * (uint32_t)bytes_of(p->dtype) + GEMM_BLOCK - 1) / GEMM_BLOCK,
         .weight_rows = m->weight_rows,
+        .weight_blocks = m->blocks,
         .second = GEMM_BOX,
         .step = 2 * GEMM_BOX,
         .columns = p->columns,
@@ -152,6 +158,7 @@ static void begin(struct made *m, const struct product *p, uint64_t seed)
         .row_scale = m->device[2],
         .row_scale_stride = p->k / p->group,
         .row_group = p->group,
+        .row_groups = p->k / p->group,
         .weight_scale = m->device[3],
         .out = m->device[6],
         .out_stride = p->columns * bytes_of(out_dtype(p)),
@@ -165,8 +172,8 @@ static void begin(struct made *m, const struct product *p, uint64_t seed)
                                  (uint64_t)p->experts * m->weight_rows, p->k, GEMM_BOX));
     if (!p->packed)
         return;
-    packing = (struct gemm_packing){m->args.k_blocks, m->weight_rows, m->args.second, m->args.tiles,
-                                    m->args.step};
+    packing = (struct gemm_packing){m->args.k_blocks, m->weight_rows, m->args.second,
+                                    m->args.tiles,    m->args.step,   p->k * bytes_of(p->dtype)};
     ok(cudaMalloc(&m->device[7], gemm_packed_bytes(&packing, p->experts)));
     ok(gemm_pack(m->device[7], m->device[1], &packing, p->experts, NULL));
     m->args.packed = m->device[7];
@@ -189,17 +196,18 @@ static float sum_of(const struct made *m, uint64_t row, uint32_t of)
 {
     const struct product *p = &m->p;
     uint64_t line = (uint64_t)m->owner[row] * m->weight_rows + of;
+    uint64_t block = (uint64_t)m->owner[row] * m->blocks + of / 128;
     const float *a = m->a + row * p->k, *b = m->b + line * p->k;
     float sum = 0;
 
-    for (uint32_t g = 0; g < p->k / p->group; g++) {
+    for (uint32_t g = 0; g * p->group < p->k; g++) {
         float part = 0;
 
-        for (uint32_t k = g * p->group; k < (g + 1) * p->group; k++)
+        for (uint32_t k = g * p->group; k < p->k && k < (g + 1) * p->group; k++)
             part += a[k] * b[k];
         if (p->dtype == EPA_FP8_E4M3)
             part *= m->a_scale[row * (p->k / p->group) + g] *
-                    m->b_scale[line / 128 * (p->k / 128) + g * p->group / 128];
+                    m->b_scale[block * m->k_blocks + g * p->group / 128];
         sum += part;
     }
     return sum;
@@ -211,15 +219,16 @@ static void expected(const struct made *m, uint64_t row, char *c, float *scale)
     const uint32_t group = m->p.out_group;
 
     for (uint32_t i = 0; i < m->p.columns; i += group) {
+        const uint32_t n = m->p.columns - i < group ? m->p.columns - i : group;
         float sum[128], amax = 0, by = 1;
 
-        for (uint32_t j = 0; j < group; j++) {
+        for (uint32_t j = 0; j < n; j++) {
             sum[j] = sum_of(m, row, i + j);
             amax = fmaxf(amax, fabsf(sum[j]));
         }
         if (m->p.out == GEMM_OUT_FP8 && amax * (1.0f / 448.0f) > 0)
             by = amax * (1.0f / 448.0f);
-        for (uint32_t j = 0; j < group; j++)
+        for (uint32_t j = 0; j < n; j++)
             store(out_dtype(&m->p), c, i + j, sum[j] / by);
         scale[i / group] = by;
     }
@@ -228,7 +237,8 @@ static void expected(const struct made *m, uint64_t row, char *c, float *scale)
 static void compare(const struct made *m)
 {
     const struct product *p = &m->p;
-    size_t line = p->columns * bytes_of(out_dtype(p)), scales = p->columns / p->out_group;
+    size_t line = p->columns * bytes_of(out_dtype(p)),
+           scales = (p->columns + p->out_group - 1) / p->out_group;
     char *is = array(m->rows, line), *right = array(1, line);
     float *scale = array(m->rows * scales, sizeof(float)), *by = array(scales, sizeof(float));
 
@@ -303,6 +313,34 @@ TEST(products_of_rows_that_follow_each_other)
 TEST(products_of_rows_with_gaps_and_packed_weights)
 {
     check_all(true, 384, 256, 3);
+}
+
+/* K and columns that end within a block, a box and a tile, as gpt-oss has them. */
+TEST(products_that_end_within_a_block_and_a_box)
+{
+    static const struct {
+        int dtype;
+        enum gemm_out_type out;
+        uint32_t group, out_group, k, columns;
+    } all[] = {
+        {EPA_BF16, GEMM_OUT_BF16, 128, 128, 96, 160},
+        {EPA_BF16, GEMM_OUT_F32, 128, 128, 352, 32},
+        {EPA_F16, GEMM_OUT_F16, 128, 128, 160, 480},
+        {EPA_F16, GEMM_OUT_F32, 128, 128, 32, 288},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, 64, 64, 320, 192},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, 64, 128, 192, 384},
+        {EPA_FP8_E4M3, GEMM_OUT_FP8, 128, 64, 384, 320},
+        {EPA_FP8_E4M3, GEMM_OUT_BF16, 64, 128, 64, 448},
+        {EPA_FP8_E4M3, GEMM_OUT_F16, 64, 128, 576, 64},
+        {EPA_FP8_E4M3, GEMM_OUT_F32, 64, 128, 192, 192},
+        {EPA_FP8_E4M3, GEMM_OUT_BF16, 128, 128, 256, 224},
+    };
+
+    for (size_t i = 0; i < LENGTH(all); i++)
+        for (int packed = 0; packed < 2; packed++)
+            check(&(struct product){all[i].dtype, all[i].out, packed != 0, all[i].group,
+                                    all[i].out_group, LENGTH(counts), all[i].k, all[i].columns,
+                                    counts, 3 * (uint32_t)packed});
 }
 
 TEST(products_of_many_rows)

@@ -159,7 +159,7 @@ struct rows_args {
     size_t recv_stride;
     const char *recv_scale; /* FP8 */
     size_t scale_stride;
-    uint32_t group; /* FP8: channels per received scale; rows quantised here have 128 per scale */
+    uint32_t group; /* FP8: channels per scale, received or packed; packed rows: 64 or 128 */
     bool f16, in_fp8, out_fp8;
     const float *factor; /* [experts]: factors of synthetic experts */
     char *packed;        /* [entries][hidden] */

@@ -83,7 +83,7 @@ static enum epa_status allocate_rows(struct epa_experts *x)
     if (status == EPA_OK && x->gathers)
         status = allocate(x, n * m->hidden, bytes, &x->x);
     if (status == EPA_OK && x->gathers && x->fp8)
-        status = allocate(x, n * (m->hidden / GEMM_FP8_GROUP), sizeof(float), &x->x_scale);
+        status = allocate(x, n * (m->hidden / m->fp8_group_size), sizeof(float), &x->x_scale);
     return status;
 }
 
@@ -91,6 +91,8 @@ static enum epa_status allocate_rows(struct epa_experts *x)
 static enum epa_status pack_weights(struct epa_experts *x)
 {
     const void *weights[PRODUCTS] = {x->moe.mlp.up, x->moe.mlp.down};
+    const uint32_t value = x->fp8 ? 1 : 2;
+    const uint32_t row_bytes[PRODUCTS] = {x->moe.hidden * value, x->moe.mlp.ffn * value};
     struct gemm_packing p[PRODUCTS];
     size_t available = 0, all = 0;
     uint64_t bytes = 0;
@@ -99,7 +101,8 @@ static enum epa_status pack_weights(struct epa_experts *x)
     for (int i = 0; i < PRODUCTS; i++) {
         const struct gemm_args *g = &x->product[i];
 
-        p[i] = (struct gemm_packing){g->k_blocks, g->weight_rows, g->second, g->tiles, g->step};
+        p[i] = (struct gemm_packing){g->k_blocks, g->weight_rows, g->second,
+                                     g->tiles,    g->step,        row_bytes[i]};
         bytes += gemm_packed_bytes(&p[i], x->experts);
     }
     status = cuda_check(x->c, cudaMemGetInfo(&available, &all), "cudaMemGetInfo");
@@ -116,6 +119,11 @@ static enum epa_status pack_weights(struct epa_experts *x)
     return status == EPA_OK ? cuda_sync(&x->c->base) : status;
 }
 
+static uint32_t blocks_of_k(uint32_t bytes)
+{
+    return (bytes + GEMM_BLOCK - 1) / GEMM_BLOCK;
+}
+
 /* Sets the arguments that are the same in every call. */
 static void set_products(struct epa_experts *x)
 {
@@ -128,14 +136,15 @@ static void set_products(struct epa_experts *x)
 
     x->product[UP] = (struct gemm_args){
         .experts = x->experts,
-        .k_blocks = m->hidden * bytes / GEMM_BLOCK,
+        .k_blocks = blocks_of_k(m->hidden * bytes),
         .weight_rows = up_rows(x),
+        .weight_blocks = epa_mlp_up_blocks(mlp),
         .second = swiglu ? mlp->ffn : GEMM_BOX,
         .step = swiglu ? GEMM_BOX : 2 * GEMM_BOX,
         .columns = mlp->ffn,
         .in_packed = x->gathers,
         .out_packed = true,
-        .row_group = GEMM_FP8_GROUP,
+        .row_group = x->fp8 ? m->fp8_group_size : GEMM_FP8_GROUP,
         .weight_scale = mlp->up_scale,
         .out = x->a,
         .out_stride = (size_t)mlp->ffn * bytes,
@@ -144,8 +153,9 @@ static void set_products(struct epa_experts *x)
     };
     x->product[DOWN] = (struct gemm_args){
         .experts = x->experts,
-        .k_blocks = mlp->ffn * bytes / GEMM_BLOCK,
+        .k_blocks = blocks_of_k(mlp->ffn * bytes),
         .weight_rows = m->hidden,
+        .weight_blocks = epa_mlp_blocks(m->hidden),
         .second = GEMM_BOX,
         .step = 2 * GEMM_BOX,
         .columns = m->hidden,
@@ -158,7 +168,9 @@ static void set_products(struct epa_experts *x)
         .out_group = GEMM_FP8_GROUP,
         .early = true,
     };
-    x->product[DOWN].row_scale_stride = mlp->ffn / x->product[DOWN].row_group;
+    x->product[UP].row_groups = m->hidden / x->product[UP].row_group;
+    x->product[DOWN].row_groups = mlp->ffn / x->product[DOWN].row_group;
+    x->product[DOWN].row_scale_stride = x->product[DOWN].row_groups;
     for (int i = 0; i < PRODUCTS; i++) {
         struct gemm_args *g = &x->product[i];
 
@@ -223,23 +235,6 @@ static enum epa_status check_device(struct cuda *c, uint32_t experts)
     return status;
 }
 
-static enum epa_status check_shape(struct cuda *c, const struct epa_moe *m)
-{
-    const struct epa_mlp *mlp = &m->mlp;
-
-    if (m->hidden % GEMM_BOX != 0 || mlp->ffn % GEMM_BOX != 0)
-        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
-                        "cuda: kernels of real experts take moe.hidden (%u) and expert.ffn (%u) in "
-                        "multiples of %d",
-                        m->hidden, mlp->ffn, GEMM_BOX);
-    if (mlp->dtype == EPA_FP8_E4M3 && m->fp8_group_size != GEMM_FP8_GROUP)
-        return epa_fail(&c->last, EPA_ERR_UNSUPPORTED,
-                        "cuda: kernels of real experts read an FP8 scale for each %d channels of a "
-                        "row; set moe.fp8_group_size (%u) to that",
-                        GEMM_FP8_GROUP, m->fp8_group_size);
-    return EPA_OK;
-}
-
 enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_experts_params *p,
                                     struct epa_experts **out, struct epa_error *err)
 {
@@ -265,8 +260,6 @@ enum epa_status cuda_experts_create(struct epa_backend *base, const struct epa_e
     status = cuda_enter_eager(c, "experts_create");
     if (status == EPA_OK && x->factor == NULL)
         status = check_device(c, p->experts);
-    if (status == EPA_OK && x->factor == NULL)
-        status = check_shape(c, &x->moe);
     if (status == EPA_OK)
         status = make(x);
     if (status != EPA_OK) {
@@ -363,7 +356,7 @@ static enum epa_status multiply(struct epa_experts *x, const struct epa_moe *m, 
     }
     x->product[DOWN].out = x->rank_layout ? x->outputs : y;
     x->product[UP].row_scale = x->x_scale;
-    x->product[UP].row_scale_stride = m->hidden / GEMM_FP8_GROUP;
+    x->product[UP].row_scale_stride = x->product[UP].row_groups;
     if (x->gathers)
         status = cuda_check(c, rows_pack(&x->around, 8 * blocks, c->stream), "rows_pack");
     else

@@ -103,7 +103,7 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) pack(struct rows_
         const char *from = a.recv + row * a.recv_stride;
         const float *scale = reinterpret_cast<const float *>(a.recv_scale + row * a.scale_stride);
         char *to = a.packed + (size_t)at * a.hidden * (a.out_fp8 ? 1 : 2);
-        float *to_scale = a.packed_scale + (size_t)at * (a.hidden / 128);
+        float *to_scale = a.packed_scale + (size_t)at * (a.out_fp8 ? a.hidden / a.group : 0);
 
         for (uint32_t first = 0; first < a.hidden; first += EPA_DEV_WARP * LANE) {
             uint32_t channel = first + epa_dev_lane() * LANE;
@@ -117,16 +117,16 @@ template <bool F16> __global__ void __launch_bounds__(THREADS) pack(struct rows_
             if (a.in_fp8 && a.out_fp8) {
                 if (has)
                     epa_dev_store16(to + channel, raw[0]);
-                if (has && channel % 128 == 0)
-                    to_scale[channel / 128] = __ldcg(scale + channel / 128);
+                if (has && channel % a.group == 0)
+                    to_scale[channel / a.group] = __ldcg(scale + channel / a.group);
             } else if (a.out_fp8) {
                 float by;
-                uint4 codes = epa_dev_quantise16<F16>(raw[0], raw[1], 128 / LANE, &by);
+                uint4 codes = epa_dev_quantise16<F16>(raw[0], raw[1], a.group / LANE, &by);
 
                 if (has)
                     epa_dev_store16(to + channel, codes);
-                if (has && channel % 128 == 0)
-                    to_scale[channel / 128] = by;
+                if (has && channel % a.group == 0)
+                    to_scale[channel / a.group] = by;
             } else if (a.in_fp8) {
                 if (has)
                     dequantise<F16>(a, raw[0], scale, channel, to + (size_t)channel * 2);

@@ -74,6 +74,15 @@ FILES = {
                                                    "moe.max_tokens: 136, moe.experts: 8, moe.topk: 4, tokens: full, "),
                 "FP8 of native rows": ("weights: fp8, ffn: 128", "algorithm.dispatch_dtype: native, "),
                 "bf16": ("ffn: 256", "algorithm.dispatch_dtype: native, "),
+                "bf16, channels in 32s": ("ffn: 160", "algorithm.dispatch_dtype: native, moe.hidden: 96, "),
+                "f16, channels in 32s": ("ffn: 32, activation: none, values: integers", "moe.dtype: f16, moe.hidden: 352, "
+                                         "algorithm.dispatch_dtype: native, moe.max_tokens: 150, moe.experts: 4, "),
+                "FP8, channels in 64s": ("weights: fp8, fp8_group_size: 64, ffn: 320",
+                                         "moe.hidden: 192, moe.fp8_group_size: 64, "),
+                "FP8 of native rows, channels in 64s, more than 64 rows": (
+                    "weights: fp8, ffn: 128, values: integers",
+                    "moe.hidden: 320, moe.fp8_group_size: 64, algorithm.dispatch_dtype: native, "
+                    "moe.max_tokens: 150, moe.experts: 4, "),
                 "f16": ("ffn: 256", "moe.dtype: f16, algorithm.dispatch_dtype: native, "),
                 "f16 of FP8 rows": ("ffn: 384, activation: none, values: integers", "moe.dtype: f16, "),
                 "scales of 64, more than 64 rows": ("weights: fp8, fp8_group_size: 64, ffn: 384",
