@@ -26,6 +26,7 @@ FP8 = {"expert.weights": "fp8"}
 ON_CPUS = {
     "fused, bf16": ({}, None, False),
     "fused, integers": (INTEGERS, None, False),
+    "fused, channels in 32s": ({"moe.hidden": 96, "expert.ffn": 160}, None, False),
     "fused, FP8 weights": (FP8, None, True),
     "ll_v2, bf16": ({}, "fused, bf16", True),
     "ll_v2, FP8 weights": (FP8, "fused, FP8 weights", True),
@@ -203,7 +204,8 @@ def main(program, tap, fused, ll_v2, more=None):
             if done.returncode != 0:
                 print(f"{name}: exit code {done.returncode}: {done.stderr}")
                 return 1
-            layer = Layer(arrays, shape, name, sets, quantises, folder, pathlib.Path(root, weights_of or name))
+            own = shape | {key: sets.get(option, shape[key]) for key, option in (("hidden", "moe.hidden"), ("ffn", "expert.ffn"))}
+            layer = Layer(arrays, own, name, sets, quantises, folder, pathlib.Path(root, weights_of or name))
             good, said = layer.check_fp8(gpu) if layer.fp8 else layer.check(gpu)
             print(f"{name}: {said}{'' if good else ': WRONG'}", flush=True)
             wrong += not good

@@ -23,12 +23,12 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
-    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * l->element_bytes;
+    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * GEMM_BLOCK; /* for a tile and block */
     uint64_t counters = FUSED_COUNTERS + l->experts + 3 * (uint64_t)l->blocks;
     bool listed = l->sorted && l->waves == 1;
 
-    a->up = device_take(memory, at, packed * l->up_tiles * l->hidden);
-    a->down = device_take(memory, at, packed * l->down_tiles * l->ffn);
+    a->up = device_take(memory, at, packed * l->up_tiles * l->up_steps);
+    a->down = device_take(memory, at, packed * l->down_tiles * l->down_steps);
     a->act_rows = device_take(memory, at, l->capacity * l->ffn * l->element_bytes);
     a->act_row_scales = device_take(memory, at, l->capacity * l->act_groups * sizeof(float));
     a->y = device_take(memory, at, l->capacity * l->hidden * 2);
@@ -206,8 +206,6 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
 {
     const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
-    uint32_t k = GEMM_BLOCK / l->element_bytes;
-
     for (uint32_t i = 0; i < 2; i++)
         a->counts[i] = c->d.heap + l->counts_at + i * l->counts_bytes;
     a->recv = c->d.heap + l->recv_at;
@@ -223,8 +221,10 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->down_tiles = l->down_tiles;
     a->up_from = mlp->up;
     a->down_from = mlp->down;
-    a->up_steps = l->hidden / k;
-    a->down_steps = l->ffn / k;
+    a->up_steps = l->up_steps;
+    a->down_steps = l->down_steps;
+    a->up_row_bytes = l->hidden * l->element_bytes;
+    a->down_row_bytes = l->ffn * l->element_bytes;
     a->up_rows = l->up_rows;
     a->ffn = l->ffn;
     a->swiglu = l->swiglu;

@@ -28,12 +28,20 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
     const struct epa_mlp *mlp = &m->mlp;
     bool fp8 = mlp->dtype == EPA_FP8_E4M3;
 
-    if (m->hidden % FUSED_GROUP != 0 || mlp->ffn % FUSED_GROUP != 0 ||
-        m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
+    if (m->hidden > FUSED_MOST_GROUPS * FUSED_GROUP || mlp->ffn > FUSED_MOST_GROUPS * FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be multiples "
-                        "of %d, up to %d",
-                        m->hidden, mlp->ffn, FUSED_GROUP, FUSED_MOST_GROUPS * FUSED_GROUP);
+                        "fused on GPUs needs moe.hidden (%u) and expert.ffn (%u) to be %d at most",
+                        m->hidden, mlp->ffn, FUSED_MOST_GROUPS * FUSED_GROUP);
+    if ((fp8 || c->dispatch_dtype == ALGO_DTYPE_FP8) && m->hidden % FUSED_GROUP != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs with rows in FP8 needs moe.hidden (%u) to be a multiple of "
+                        "%d; set dispatch_dtype: native and expert.weights: native",
+                        m->hidden, FUSED_GROUP);
+    if (fp8 && mlp->ffn % FUSED_GROUP != 0)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "fused on GPUs with FP8 weights needs expert.ffn (%u) to be a multiple of "
+                        "%d; set expert.weights: native",
+                        mlp->ffn, FUSED_GROUP);
     if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
@@ -229,7 +237,10 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
     if (status != EPA_OK)
         return status;
     l.swiglu = m->mlp.activation == EPA_ACTIVATION_SWIGLU;
-    l.up_tiles = l.swiglu ? l.ffn / FUSED_GROUP : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.up_tiles = l.swiglu ? (l.ffn + FUSED_GROUP - 1) / FUSED_GROUP
+                          : (l.ffn + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
+    l.up_steps = (l.hidden * l.element_bytes + GEMM_BLOCK - 1) / GEMM_BLOCK;
+    l.down_steps = (l.ffn * l.element_bytes + GEMM_BLOCK - 1) / GEMM_BLOCK;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
     for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: tables of picks have no room */
         l.kind.picks = l.few > FUSED_FEW;

@@ -28,9 +28,10 @@ struct fused_cuda_layout {
     uint32_t few;           /* tokens of all ranks together, or 0 */
     bool sends_fp8, widens; /* widens: FP8 rows, for weights of 16 bits */
     struct fused_ways ways;
-    uint64_t returns;                 /* rows of sums or outputs */
-    uint32_t up_tiles, down_tiles;    /* of FUSED_COLUMNS rows of weights */
-    uint64_t counts_at, counts_bytes; /* two sets */
+    uint64_t returns; /* rows of sums or outputs */
+    uint32_t up_tiles, down_tiles;
+    uint32_t up_steps, down_steps; /* blocks of K */ /* of FUSED_COLUMNS rows of weights */
+    uint64_t counts_at, counts_bytes;                /* two sets */
     uint64_t recv_at, arrived_at, partial_at, flags_at, heap_bytes;
 };
 

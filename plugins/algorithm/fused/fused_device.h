@@ -14,7 +14,7 @@ enum {
     FUSED_THREADS = 384, /* four warps that load, send and combine; two warpgroups that multiply */
     FUSED_RING = 4,      /* tiles that are known to a block before they are multiplied */
     FUSED_COLUMNS = 2 * GEMM_BOX,
-    FUSED_GROUP = 128, /* channels that share a scale; hidden and ffn are multiples */
+    FUSED_GROUP = 128, /* channels that share a scale: hidden and ffn are multiples in FP8 */
     FUSED_TOKEN_WARPS = 2,
     FUSED_MATH_WARPS = 8,
     FUSED_MOST_UNITS = 1024,
@@ -134,6 +134,7 @@ struct fused_args {
     uint32_t capacity, blocks;                          /* rows, blocks of them */
     uint32_t up_tiles, down_tiles;                      /* of FUSED_COLUMNS */
     uint32_t up_steps, down_steps;                      /* blocks of K */
+    uint32_t up_row_bytes, down_row_bytes;              /* of a row of the given weights */
     uint32_t up_rows, ffn, swiglu;
     uint32_t unit_blocks, units, lag_tiles; /* units: at most */
     uint32_t sorted, dynamic;

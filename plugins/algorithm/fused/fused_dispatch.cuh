@@ -230,7 +230,7 @@ template <int IN, class S>
 EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fused_tables &t,
                                    uint32_t warp, uint32_t *rows, float *staged)
 {
-    uint32_t groups = a.c.hidden / FUSED_GROUP;
+    uint32_t groups = (a.c.hidden + FUSED_GROUP - 1) / FUSED_GROUP;
     uint32_t own = (groups + FUSED_MATH_WARPS - 1) / FUSED_MATH_WARPS * FUSED_GROUP;
     uint32_t begin = min(warp * own, a.c.hidden), end = min(begin + own, a.c.hidden);
 

@@ -89,7 +89,7 @@ EPA_DEV uint32_t fused_few_sharers(const struct fused_args &a)
 template <int IN, bool PICKS>
 EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t warp, float *staged)
 {
-    uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane();
+    uint32_t groups = (a.c.hidden + FUSED_GROUP - 1) / FUSED_GROUP, lane = epa_dev_lane();
     uint32_t sharers = PICKS ? fused_few_sharers(a) : (uint32_t)FUSED_MATH_WARPS;
     uint32_t own = (groups + sharers - 1) / sharers * FUSED_GROUP, share = warp % sharers;
     uint32_t begin = min(share * own, a.c.hidden), end = min(begin + own, a.c.hidden);

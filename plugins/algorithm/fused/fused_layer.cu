@@ -16,10 +16,10 @@ static __global__ void fused_pack(const __grid_constant__ struct fused_args a)
 
     fused_pack_matrix(a.up_from, a.up, a.c.local,
                       {a.up_steps, a.up_rows, pairs ? a.ffn : GEMM_BOX, a.up_tiles,
-                       (uint32_t)(pairs ? GEMM_BOX : FUSED_COLUMNS), a.up_steps * GEMM_BLOCK});
-    fused_pack_matrix(a.down_from, a.down, a.c.local,
-                      {a.down_steps, a.c.hidden, GEMM_BOX, a.down_tiles, FUSED_COLUMNS,
-                       a.down_steps * GEMM_BLOCK});
+                       (uint32_t)(pairs ? GEMM_BOX : FUSED_COLUMNS), a.up_row_bytes});
+    fused_pack_matrix(
+        a.down_from, a.down, a.c.local,
+        {a.down_steps, a.c.hidden, GEMM_BOX, a.down_tiles, FUSED_COLUMNS, a.down_row_bytes});
 }
 
 extern "C" const void *fused_pack_kernel(void)

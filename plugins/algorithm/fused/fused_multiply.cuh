@@ -15,13 +15,19 @@ EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused
     bool up = task.kind == FUSED_UP;
     size_t stride = up ? a.ffn * S::BYTES : a.c.hidden * 2;
     uint64_t skip = 0;
+    uint32_t beyond = 0;
 
     /* Few tokens: rows that did not choose this expert. */
     if (!S::WAYS && !S::PICKS && S::MORE == 0 && p->wants != NULL)
         skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
+    if (!S::FP8) { /* in FP8, hidden and ffn are multiples of FUSED_GROUP */
+        uint32_t columns = up ? a.ffn : a.c.hidden, end = (group + 1) * FUSED_GROUP;
+
+        beyond = end > columns ? end - columns : 0;
+    }
     *scale = a.act_row_scales + row * a.act_groups + group * S::SUBS;
     return {(up ? a.act_rows : a.y) + row * stride + group * FUSED_GROUP * (up ? S::BYTES : 2),
-            stride, task.rows - first, skip};
+            stride, task.rows - first, skip, beyond};
 }
 
 template <int N>
@@ -85,6 +91,8 @@ EPA_DEV void fused_store_small(const struct fused_args &a, const struct fused_pi
             break;
         struct gemm_out out = fused_out<S>(a, p, task, first, group[b], &scale);
 
+        if (!S::FP8 && gemm_small_beyond(out))
+            out.rows = 0;
         if (S::FP8 && task.kind == FUSED_UP) {
             gemm_quantise_small<FUSED_GROUP / S::SUBS, N>(ring, *turn, out, scale, a.act_groups,
                                                           sum[b]);

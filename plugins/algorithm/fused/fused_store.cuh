@@ -22,7 +22,7 @@ template <int IN> EPA_DEV void fused_fetch(const struct fused_args &a, uint32_t 
         epa_dev_prefetch(x + (size_t)(i / bytes) * (gridDim.x - 1) * bytes + i);
 }
 
-/* Channels `begin` to `end`, multiples of 128, of the row of x to the lanes' places, those in
+/* Channels `begin` to `end`, multiples of 128 or the end, of the row of x to the lanes' places, those in
  * `lanes`. One warp. */
 template <int IN, int SWEEPS>
 EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,

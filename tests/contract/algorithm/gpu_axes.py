@@ -211,6 +211,7 @@ FILES = {
              "one token or none": "moe.max_tokens: 1, verify.iterations: 12",
              "more tokens than few": "moe.max_tokens: 40, verify.iterations: 2",
              "640 channels, 384 within": "moe.hidden: 640, expert.ffn: 384, verify.iterations: 2",
+             "160 channels, 96 within": "moe.hidden: 160, expert.ffn: 96, verify.iterations: 2",
              "ranks straggle": "verify.straggle: 1ms, verify.iterations: 8, moe.hidden: 128"},
             {"in 16 bits": "", "FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
              "16 bits from FP8 rows": "algorithm.dispatch_dtype: fp8",
@@ -224,6 +225,7 @@ FILES = {
             {"integers": "", "dense": "expert.values: random"},
             DTYPES,
         ],
+        "never": [(["160 channels, 96 within"], ["FP8", "16 bits from FP8 rows", "groups of 64"])],
         "also": {
             "usual kernels": "",
             "usual kernels, FP8": "algorithm.dispatch_dtype: fp8, expert.weights: fp8",
@@ -231,6 +233,14 @@ FILES = {
             "usual kernels, FP8, more tokens than few":
                 "algorithm.dispatch_dtype: fp8, expert.weights: fp8, moe.max_tokens: 40",
             "usual kernels, 300 tokens": "moe.max_tokens: 300, verify.iterations: 2",
+            "usual kernels, 160 channels, 96 within": "moe.hidden: 160, expert.ffn: 96",
+            "usual kernels, 160 channels, 96 within, more tokens than few": "moe.hidden: 160, expert.ffn: 96, moe.max_tokens: 40",
+            "usual kernels, f16, 1376 channels, 288 within, one rank":
+                "moe.dtype: f16, moe.hidden: 1376, expert.ffn: 288, ranks: 1, expert.activation: none",
+            "usual kernels, 352 channels, 160 within, 300 tokens":
+                "moe.hidden: 352, expert.ffn: 160, moe.max_tokens: 300, moe.experts: 4, verify.iterations: 2",
+            "usual kernels, 352 channels, 160 within, many tokens":
+                MANY_LAYER_TOKENS.replace("moe.hidden: 128", "moe.hidden: 352") + ", expert.ffn: 160",
             "usual kernels, rows are counted": "algorithm.capacity: 64",
             "usual kernels, 300 tokens, rows are counted": "moe.max_tokens: 300, algorithm.capacity: 64, verify.iterations: 2",
             "usual kernels, few blocks, which warps watch alone":
