@@ -26,6 +26,7 @@ enum {
 
 /* Tokens that change with the iteration, 0 at times: a full rank hides defects. */
 #define GUARD "verify.guard=true"
+#define THREADS "launcher=thread"
 #define CHANGING "tokens={kind: random, min: 0}", GUARD
 #define EVEN "routing={kind: uniform}"
 
@@ -201,10 +202,24 @@ static void drop_guard(const char *set[VARIANT_KEYS])
         set[kept] = NULL;
 }
 
+/* Processes that fork cannot use GPUs once threads have used them, so threads are not mixed in. */
+static bool runs_on_device(const struct experiment *x, const struct variant *v)
+{
+    const struct epa_plugin *launcher = x->launcher.plugin;
+    bool threads = launcher != NULL && strcmp(launcher->name, "thread") == 0;
+
+    for (uint32_t i = 0; i < VARIANT_KEYS && v->set[i] != NULL; i++)
+        if (strcmp(v->set[i], THREADS) == 0)
+            return threads;
+    return true;
+}
+
 bool variant_fit(const struct variant *v, struct arena *arena, const struct experiment *x,
                  struct variant *out)
 {
     *out = *v;
+    if (!is_on_hosts(x) && !runs_on_device(x, v))
+        return false;
     if (!is_on_hosts(x))
         drop_guard(out->set);
     return v->fit == NULL || v->fit(arena, x, out->set);
@@ -229,7 +244,7 @@ const struct variant thorough_variants[] = {
     {"discarded dispatches", MOE, {CHANGING, "verify.order=discard"}},
     {"combines again", MOE, {CHANGING, "verify.order=again"}},
     {"late ranks", 0, {CHANGING, "verify.straggle=2ms"}},
-    {"threads", 0, {CHANGING, "launcher=thread"}},
+    {"threads", 0, {CHANGING, THREADS}},
     {"reorder", 0, {CHANGING, "transport=reorder"}},
     {"reorder to half", 0, {CHANGING, "transport={name: reorder, peers: pair}"}},
     {"reorder, pipelined", MOE, {CHANGING, "transport=reorder", "verify.order=pipelined"}},
@@ -240,9 +255,9 @@ const struct variant thorough_variants[] = {
     {"300 tokens", MOE, {CHANGING, "moe.max_tokens=300"}, fit_300_tokens},
     {"one choice", MOE, {CHANGING, EVEN, "moe.topk=1"}},
     {"32 choices", MOE, {CHANGING, EVEN, "moe.topk=32"}, fit_32_choices},
-    {"3 ranks", 0, {CHANGING, "launcher=thread"}, fit_3_ranks},
-    {"33 ranks", 0, {CHANGING, "launcher=thread", "verify.straggle=20ms"}, fit_33_ranks},
-    {"64 ranks", 0, {CHANGING, "launcher=thread", "verify.straggle=20ms"}, fit_64_ranks},
+    {"3 ranks", 0, {CHANGING, THREADS}, fit_3_ranks},
+    {"33 ranks", 0, {CHANGING, THREADS, "verify.straggle=20ms"}, fit_33_ranks},
+    {"64 ranks", 0, {CHANGING, THREADS, "verify.straggle=20ms"}, fit_64_ranks},
     {"70,000 calls", 0, {"tokens=full", "verify.check_every=1000"}, fit_calls},
     {"a million tokens", MOE, {"tokens=full"}, fit_million},
     {"a stopped rank", 0, {"verify.stop=first"}},

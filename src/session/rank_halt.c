@@ -121,6 +121,7 @@ void rank_halt(struct rank *r)
     if (last) {
         run_stages(r, 0, r->first_stages);
         rank_between(r, r->first_stages - 1, 0);
+        rank_sync(r); /* nothing stays queued at the rank that stops */
         first = r->first_stages;
     }
     rank_barrier(r);

@@ -18,12 +18,14 @@ struct fakegpu_stream {
 static inline void fakegpu_experts(const struct epa_moe *m, uint32_t experts, const float *factor,
                                    uint16_t *y)
 {
+    bool f16 = m->dtype == EPA_F16;
+
     for (uint32_t e = 0; e < experts; e++)
         for (uint64_t i = m->recv_start[e]; i < m->recv_start[e] + m->recv_count[e]; i++) {
             const uint16_t *x = (const void *)((const char *)m->recv + i * m->recv_stride);
 
             for (uint32_t h = 0; h < m->hidden; h++)
-                y[i * m->hidden + h] = bf16_of_float(float_of_bf16(x[h]) * factor[e]);
+                y[i * m->hidden + h] = word_of_float(f16, float_of_word(f16, x[h]) * factor[e]);
         }
 }
 
