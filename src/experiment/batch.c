@@ -27,7 +27,7 @@ const struct batch_key batch_keys[] = {
 /* The runs of a file: each named run with each point of matrix and zip, `repeat` times. */
 struct plan {
     struct node *runs;         /* a map of names (the only run has none) to roots */
-    struct node *matrix, *zip; /* lists of points; one that says nothing where there is none */
+    struct node *matrix, *zip; /* lists of points; an empty point without the key */
     uint32_t repeat;
 };
 
@@ -123,8 +123,8 @@ void batch_read_tree(struct tree *tree, const char *file, const char *const *set
     take_tree(tree, sets, n_sets);
 }
 
-/* Whether `set` overrules `key` of a matrix: it is that key, a section of it, or what a bare
- * value of it stands for. */
+/* Whether `set` overrules `key` of a matrix: `set` is that key, a section of it, or the key that a
+ * bare value of the section sets. */
 static bool overrules(const char *set, const char *key)
 {
     const struct section *section = section_find(key);
@@ -282,7 +282,7 @@ struct run_of {
     const char *name; /* NULL: it has none */
     const struct node *root, *matrix, *zip;
     uint32_t repetition;           /* from 1; 0: there is one */
-    const struct variant *variant; /* NULL: as it is written */
+    const struct variant *variant; /* NULL: the run without a variant */
 };
 
 static struct run_of find_run(const struct plan *plan, uint64_t i)

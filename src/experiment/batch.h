@@ -1,6 +1,6 @@
 /* The runs of a file: `runs:` (named sets of overrides), each with every point of `matrix:`
  * (a cross product), each with every one of `zip:` (lists taken together), each `repeat:`
- * times, with ratios over those of `baseline:`. The other keys are the base of all. A file with
+ * times, with ratios over the runs of `baseline:`. The other keys are the base of all. A file with
  * none of these has one run. */
 #ifndef BATCH_H
 #define BATCH_H
@@ -33,7 +33,7 @@ struct batch_run {
     struct experiment *x;    /* NULL: a plugin is not here, or it is wrong and not picked */
     struct epa_error absent; /* which, and why */
     uint32_t repetition;     /* from 1 */
-    bool baseline;           /* others are held against it */
+    bool baseline;           /* the denominator of ratios */
     bool variant;            /* one that is refused is left out, with the reason */
 };
 
@@ -44,10 +44,9 @@ struct batch {
     struct batch_run *run; /* in the order of the file */
 };
 
-/* Reads a file, or YAML that is in none (text; then `name` is what messages call it), and
- * builds the runs that are picked: what others have wrong is no error, and they have no `x`
- * then. `sets` go over what a run sets, but for those of matrix, zip and repeat. max_runs 0:
- * the base alone, as if it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or
+/* Reads a file, or YAML from memory (text; messages call it `name`), and builds the picked runs:
+ * mistakes of other runs are no error, and leave their `x` NULL. `sets` replace keys of a run,
+ * except for matrix, zip and repeat. max_runs 0: the base alone, as if it asked for no runs. Errors go to `diag` and are EPA_ERR_CONFIG, or
  * EPA_ERR_UNSUPPORTED if all there is to say is that plugins cannot be loaded here; where
  * there are several runs, or the pick skips, one whose plugin is not here is no error. */
 enum epa_status batch_read(const char *name, const char *text, const char *const *sets,
@@ -55,8 +54,8 @@ enum epa_status batch_read(const char *name, const char *text, const char *const
                            struct registry *, struct diag *, struct batch **out);
 void batch_destroy(struct batch *);
 
-/* The tree of a file with what it includes and the sets of matrix, zip and repeat; root is
- * NULL where there is none to go on with. */
+/* The tree of a file with its included files and the sets of matrix, zip and repeat; root is NULL
+ * after an error that leaves no tree. */
 void batch_read_tree(struct tree *, const char *file, const char *const *sets, uint32_t n_sets);
 
 /* Labels of all runs of a file, repetitions aside, as far as it can be read: no plugin is asked. */
@@ -106,8 +105,8 @@ enum epa_status experiment_resize(const struct experiment *from, uint32_t ranks,
 
 /* The points of `matrix:` or `zip:`: a list of maps of keys to values. */
 
-/* Points of `matrix` or `zip` at the top of the tree; one that says nothing where there is none.
- * More than `most` are one more. What is wrong goes to the tree's diag. */
+/* Points of `matrix` or `zip` at the top of the tree; an empty point without the key. More than
+ * `most` count as most + 1. Errors go to the tree's diag. */
 struct node *points_read(struct tree *, const char *of, uint32_t most);
 
 /* Refuses keys of the file as a whole in what is laid over it. */
