@@ -515,15 +515,16 @@ static int command_run(const struct cli *cli, enum verb verb)
 {
     struct run_command c = {.cli = cli, .verb = verb, .stop_fd = -1};
     struct epa_error err = {EPA_OK, ""};
-    bool hangs_up = live_catch();
     enum epa_status status;
+    sigset_t stops;
     int code, stop;
 
+    live_catch(&stops);
     status = prepare(&c, &err);
     /* While files are read signals do what they always do: there are no results yet, and a pipe
      * may have no end. */
     if (status == EPA_OK && !cli->dry_run)
-        status = live_catch_stops(hangs_up, &c.stop_fd, &err);
+        status = live_catch_stops(&stops, &c.stop_fd, &err);
     if (err.status != EPA_OK)
         print_message("error", COLOUR_ERROR, &c.process_id, "epa2a", err.text);
     if (status != EPA_OK) {

@@ -452,15 +452,16 @@ static int search_tasks(struct tune_search *first)
 
 int cmd_tune(const struct cli *cli)
 {
-    bool hangs_up = live_catch();
     struct tune_search s;
     enum epa_status status;
+    sigset_t stops;
     int code;
 
+    live_catch(&stops);
     search_init(&s, cli);
     status = prepare(&s);
     if (status == EPA_OK)
-        status = live_catch_stops(hangs_up, &s.process.signals, &s.err);
+        status = live_catch_stops(&stops, &s.process.signals, &s.err);
     code = exit_code(status, SIGINT);
     if (status == EPA_OK && json_array_size(s.tasks) > 1) {
         code = search_tasks(&s);

@@ -349,10 +349,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     s->code = EXIT_OK;
     s->stop_ns = 0;
     s->end_ns = start + s->budget_ns + s->timeout_ns + SET_UP_S * UINT64_C(1000000000);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
+    live_find_stops(&signals);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &mask);
     output_guard();

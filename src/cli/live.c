@@ -181,30 +181,34 @@ static void clear(struct live *live)
 
 /* ---- signals ---- */
 
+void live_find_stops(sigset_t *out)
+{
+    static const int unless_ignored[] = {SIGINT, SIGHUP};
+    struct sigaction action;
+
+    sigemptyset(out);
+    sigaddset(out, SIGTERM);
+    for (size_t i = 0; i < sizeof(unless_ignored) / sizeof(unless_ignored[0]); i++)
+        if (sigaction(unless_ignored[i], NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+            sigaddset(out, unless_ignored[i]);
+}
+
 /* Blocks SIGUSR1 rather than ignoring it, so that it stays pending until signalfd reads it.
  * Child processes inherit the mask and ignore the signal: see process_start(). */
-bool live_catch(void)
+void live_catch(sigset_t *stops)
 {
-    struct sigaction hangup;
     sigset_t set;
 
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    return sigaction(SIGHUP, NULL, &hangup) != 0 || hangup.sa_handler != SIG_IGN;
+    live_find_stops(stops);
 }
 
-enum epa_status live_catch_stops(bool hangs_up, int *stop_fd, struct epa_error *err)
+enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa_error *err)
 {
-    sigset_t signals;
-
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    if (hangs_up)
-        sigaddset(&signals, SIGHUP);
-    if (sigprocmask(SIG_BLOCK, &signals, NULL) == 0)
-        *stop_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (sigprocmask(SIG_BLOCK, stops, NULL) == 0)
+        *stop_fd = signalfd(-1, stops, SFD_CLOEXEC | SFD_NONBLOCK);
     if (*stop_fd < 0)
         return epa_fail(err, EPA_ERR_SYSTEM, "signalfd: %s", strerror(errno));
     output_guard();

@@ -2,6 +2,8 @@
 #ifndef RUNS_H
 #define RUNS_H
 
+#include <signal.h>
+
 #include "cli/cli.h"
 #include "config/tree.h"
 #include "experiment/batch.h"
@@ -176,13 +178,15 @@ struct live_run {
     bool reports;             /* this process is the one that says what comes out */
 };
 
-/* From here on SIGUSR1 does not end the process, but is answered. Before plugins are loaded:
- * libraries of theirs may install handlers, as UCX does. Returns whether SIGHUP is to end it: who
- * started it did not ask for the opposite, as nohup does. */
-bool live_catch(void);
-/* From here on SIGINT, SIGTERM and SIGHUP end a session and not the program: *stop_fd, which is -1,
- * becomes a signalfd. The next that was read there, SIGHUP as SIGTERM; 0: none. */
-enum epa_status live_catch_stops(bool hangs_up, int *stop_fd, struct epa_error *);
+/* The signals that stop a command: SIGTERM, and SIGINT and SIGHUP unless they are ignored, as nohup
+ * and `epa2a &` in a script leave them. */
+void live_find_stops(sigset_t *out);
+/* From here on SIGUSR1 does not end the process, but is answered; finds the stops. Before plugins
+ * are loaded: libraries of theirs may install handlers, as UCX does. */
+void live_catch(sigset_t *stops);
+/* From here on these signals end a session and not the program: *stop_fd, which is -1, becomes a
+ * signalfd. The next that was read there, SIGHUP as SIGTERM; 0: none. */
+enum epa_status live_catch_stops(const sigset_t *stops, int *stop_fd, struct epa_error *);
 int live_read_stop(int stop_fd);
 
 struct live *live_create(const struct cli *);

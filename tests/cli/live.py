@@ -18,6 +18,8 @@ import sys
 import termios
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 LIMIT = 60
 EPA2A, CONFIG, KIND = sys.argv[1:4]
 ENDLESS = ["--set", "bench.iterations=1000000", "--set", "bench.warmup=0", "--timeout", "200s"]

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 TAP = "{name: tap, plugin: %s, delay_us: 15000, also_us: 10000}"
 FILE = """version: 1
 ranks: 2

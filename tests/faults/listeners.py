@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 epa2a, experiment = sys.argv[1:3]
 RANKS = 4
 

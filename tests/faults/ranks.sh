@@ -1,7 +1,7 @@
 #!/bin/bash
 # Ranks that are killed, stopped or interrupted in the middle of a run: how it ends, how soon,
 # what it says, and that nothing is left behind.
-#   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | term | hup | alone | parent | setup
+#   ranks.sh EPA2A CONFIG KIND      KIND: kill | stop | int | ignored | term | hup | alone | parent | setup
 # All limits grow with the time that this machine takes for one iteration from start to end, which
 # on GPUs is seconds. Exit code 77: CONFIG wants GPUs that are not there.
 set -u
@@ -22,6 +22,9 @@ fail() {
     failed=1
 }
 
+# A shell ignores SIGINT in its background jobs, and epa2a leaves an ignored SIGINT alone.
+interruptible() { exec env --default-signal=INT "$epa2a" "$@"; }
+
 uses_cuda() { "$epa2a" config show "$config" | grep -q '^  name: cuda$'; }
 
 # passes: one iteration, all of it; sets whole_ms.
@@ -37,8 +40,10 @@ passes() {
 
 # start VERB ARGS: what does not end by itself; sets pid and, once all are there, ranks.
 start() {
+    local command=interruptible
+    [ "$kind" != ignored ] || command=$epa2a
     rm -f "$work/out.json"
-    "$epa2a" "$1" "$config" --set timeout=200s "${@:2}" --set bench.iterations=1000000 --set bench.warmup=0 \
+    "$command" "$1" "$config" --set timeout=200s "${@:2}" --set bench.iterations=1000000 --set bench.warmup=0 \
         --set verify.iterations=1000000 --json "$work/out.json" >"$work/out" 2>"$work/err" &
     pid=$!
     for _ in $(seq 4000); do
@@ -173,10 +178,20 @@ meet_their_end() {
         done
         grep -q '"samples_ns": \[$' "$work/out.json" || grep -q '"samples_ns": \[[0-9 ]' "$work/out.json" ||
             fail "what was measured is lost" ;;
+    ignored) # the kernel keeps no signal for a stopped process that ignores it
+        start bench || return
+        kill -STOP "$pid"
+        kill -INT "$pid"
+        [ $((0x$(sed -n 's/^ShdPnd:[[:space:]]*//p' "/proc/$pid/status") & 2)) = 0 ] || fail "SIGINT is not ignored"
+        kill -TERM "$pid"
+        since=$(now_ms)
+        kill -CONT "$pid"
+        finish 143 3000
+        json_is_valid ;;
     alone) # a rank that waits for nobody hears of it, too, and is not given up after its grace
         ranks= soonest=$late_ms
         for _ in 1 2 3; do
-            "$epa2a" bench "$config" --set ranks=1 --set launcher=thread --set bench.warmup=0 \
+            interruptible bench "$config" --set ranks=1 --set launcher=thread --set bench.warmup=0 \
                 --set bench.iterations=1000000 --json "$work/out.json" --force \
                 >"$work/out" 2>"$work/err" &
             pid=$!

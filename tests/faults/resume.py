@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 try:
     import jsonschema
 except ImportError:

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 FILE = """version: 1
 ranks: 2
 backend: {name: cuda, share: true}

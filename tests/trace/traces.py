@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of scripts, and so in epa2a
+
 epa2a, config, kind = *map(os.path.abspath, sys.argv[1:3]), sys.argv[3]
 work = tempfile.TemporaryDirectory()
 os.chdir(work.name)
