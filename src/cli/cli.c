@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -128,6 +129,52 @@ static uint32_t first_experiment(const struct line *line)
     default:
         return cli->n_args;
     }
+}
+
+/* Standard input in memory, since a command may read its file more than once. */
+static enum epa_status keep_stdin(struct epa_error *err)
+{
+    int fd = memfd_create("epa2a-stdin", MFD_CLOEXEC);
+    bool good = fd >= 0;
+    char piece[1 << 14];
+    ssize_t n = 1;
+
+    while (good && n != 0) {
+        n = read(STDIN_FILENO, piece, sizeof(piece));
+        good = n >= 0 ? write_whole(fd, piece, (size_t)n) : errno == EINTR;
+    }
+    good = good && dup2(fd, STDIN_FILENO) >= 0;
+    if (!good)
+        epa_fail(err, EPA_ERR_SYSTEM, "standard input: %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return good ? EPA_OK : EPA_ERR_SYSTEM;
+}
+
+/* A FILE of - is standard input, for commands that read files. */
+static enum epa_status take_stdin(struct line *line, struct epa_error *err)
+{
+    const unsigned readers =
+        FILES | CONFIG | COMPARE | TRACE | PLOT | RERUN | BEST | ROUTING | TUNE | PREDICT | IMPORT;
+    struct epa_error ignored = {EPA_OK, ""};
+    struct process_job job = {0};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < line->cli.n_args && (line->command->bit & readers) != 0; i++)
+        if (strcmp(line->cli.arg[i], "-") == 0) {
+            line->cli.arg[i] = "/dev/stdin";
+            n++;
+        }
+    if (n == 0)
+        return EPA_OK;
+    if (n > 1)
+        return epa_fail(err, EPA_ERR_CONFIG, "- stands for standard input, which can be one FILE");
+    if (process_id_find(&job, &ignored) == EPA_OK && job.process_id.size > 1)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "- stands for standard input, which one of %u processes has (%s); give "
+                        "a file that all can read",
+                        job.process_id.size, job.process_id.source);
+    return keep_stdin(err);
 }
 
 /* Replaces names of configurations by their paths. run, bench and verify without an argument take
@@ -312,7 +359,8 @@ static int run_line(struct line *line)
         return EXIT_USAGE;
     }
     if (check_options(line, &err) != EPA_OK || check_arguments(line, &err) != EPA_OK ||
-        resolve_names(line, &err) != EPA_OK || sweep(line, &err) != EPA_OK) {
+        take_stdin(line, &err) != EPA_OK || resolve_names(line, &err) != EPA_OK ||
+        sweep(line, &err) != EPA_OK) {
         fprintf(stderr, "epa2a: %s\n", err.text);
         return EXIT_USAGE;
     }

@@ -472,6 +472,7 @@ void commands_add_help(const struct command *command, struct text *out)
     text_add(out,
              "\nOptions, before or behind the command; 'epa2a COMMAND --help' lists its own:\n");
     add_options(out, ANY);
-    text_add(out, "\nResults go to standard output, everything else to standard error. "
+    text_add(out, "\nA FILE of - is standard input, or standard output of an option.\n"
+                  "Results go to standard output, everything else to standard error. "
                   "'epa2a help exit-codes' says what the exit codes mean.\n");
 }
