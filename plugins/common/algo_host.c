@@ -310,17 +310,13 @@ enum epa_status algo_created(struct algo_host *h, struct epa_algorithm **out, st
 
 /* ---- puts, waits ---- */
 
-bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, uint64_t *deadline_ns)
+bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, struct algo_room *room)
 {
-    uint64_t now_ns;
-
     *status = h->t->ops->progress(h->t);
     if (*status != EPA_OK)
         return false;
-    now_ns = epa_now_ns();
-    if (*deadline_ns == 0)
-        *deadline_ns = now_ns + h->timeout_ns;
-    if (now_ns <= *deadline_ns)
+    room->waited_ns = epa_waited_ns(&room->begun_ns, room->waited_ns, h->timeout_ns);
+    if (room->waited_ns <= h->timeout_ns)
         return true;
     *status = algo_fail(h, EPA_ERR_TIMEOUT,
                         "for %.3f s the transport had no room for what goes to rank %u",
@@ -371,9 +367,7 @@ void algo_look_report(struct algo_host *h, struct algo_look *look)
                                .seen = look->seen,
                                .wanted = look->wanted};
 
-    if (look->begun_ns == 0)
-        look->begun_ns = epa_now_ns();
-    w.waited_ns = look->waited_ns = epa_now_ns() - look->begun_ns;
+    w.waited_ns = look->waited_ns = epa_waited_ns(&look->begun_ns, look->waited_ns, h->timeout_ns);
     epa_wait_report(h->observer, &w, &look->reported_ns);
 }
 

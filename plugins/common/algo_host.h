@@ -261,13 +261,16 @@ void algo_explain(struct epa_algorithm *, struct epa_error *);
 /* ---- puts, signals, waits ---- */
 
 /* Where a call found no room: progress, until the time-out; true: it must be made again. */
-bool algo_wait_for_room(struct algo_host *, enum epa_status *status, uint64_t *deadline_ns);
+struct algo_room {
+    uint64_t begun_ns, waited_ns; /* 0 before the first try */
+};
+bool algo_wait_for_room(struct algo_host *, enum epa_status *status, struct algo_room *);
 
 /* After a call to h->last.peer that may have had no room (EPA_AGAIN): true if it must be made
- * again. *deadline_ns is 0 before the first try. */
-static inline bool algo_again(struct algo_host *h, enum epa_status *status, uint64_t *deadline_ns)
+ * again. */
+static inline bool algo_again(struct algo_host *h, enum epa_status *status, struct algo_room *room)
 {
-    return *status == EPA_AGAIN && algo_wait_for_room(h, status, deadline_ns);
+    return *status == EPA_AGAIN && algo_wait_for_room(h, status, room);
 }
 
 /* `src` is in the heap and stays as it is until quiet. */
@@ -275,12 +278,12 @@ static inline enum epa_status algo_put(struct algo_host *h, uint64_t dst, const 
                                        size_t bytes, uint32_t peer)
 {
     enum epa_status status;
-    uint64_t deadline_ns = 0;
+    struct algo_room room = {0, 0};
 
     h->last.peer = peer;
     do {
         status = epa_put(h->t, dst, src, bytes, peer);
-    } while (algo_again(h, &status, &deadline_ns));
+    } while (algo_again(h, &status, &room));
     return status;
 }
 
@@ -290,12 +293,12 @@ static inline enum epa_status algo_put_signal(struct algo_host *h, uint64_t dst,
                                               uint32_t peer)
 {
     enum epa_status status;
-    uint64_t deadline_ns = 0;
+    struct algo_room room = {0, 0};
 
     h->last.peer = peer;
     do {
         status = epa_put_signal(h->t, dst, src, bytes, h->signal + signal, value, peer);
-    } while (algo_again(h, &status, &deadline_ns));
+    } while (algo_again(h, &status, &room));
     return status;
 }
 
@@ -307,7 +310,7 @@ static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst, con
 {
     uint32_t word = h->signal + signal;
     enum epa_status status;
-    uint64_t deadline_ns = 0;
+    struct algo_room room = {0, 0};
 
     epa_trace_flow_begin(h->trace, 0, peer, word, value);
     if (bytes != 0)
@@ -315,7 +318,7 @@ static inline enum epa_status algo_signal(struct algo_host *h, uint64_t dst, con
     h->last.peer = peer;
     do {
         status = h->t->ops->signal(h->t, word, value, EPA_SIGNAL_SET, peer);
-    } while (algo_again(h, &status, &deadline_ns));
+    } while (algo_again(h, &status, &room));
     return status;
 }
 

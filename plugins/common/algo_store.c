@@ -103,12 +103,12 @@ static enum epa_status send_times(struct algo_host *h, const uint64_t mine[ALGO_
 
         for (uint32_t i = 0; i < h->tuner.ways && epa_same_node(&h->world, peer); i++) {
             uint32_t word = h->signal + time_signal(h, i, h->world.rank);
-            uint64_t deadline_ns = 0;
+            struct algo_room room = {0, 0};
 
             h->last.peer = peer;
             do {
                 status = h->t->ops->signal(h->t, word, cycle + mine[i], EPA_SIGNAL_SET, peer);
-            } while (algo_again(h, &status, &deadline_ns));
+            } while (algo_again(h, &status, &room));
             if (status != EPA_OK)
                 return status;
         }

@@ -135,13 +135,14 @@ enum epa_status cmd_plot_check(const struct cli *cli, struct epa_error *err)
  * asks for an end. */
 static int wait_for_gnuplot(pid_t pid, int *code)
 {
-    uint64_t end_ns = epa_now_ns() + GNUPLOT_S * UINT64_C(1000000000);
+    uint64_t limit_ns = GNUPLOT_S * UINT64_C(1000000000), begun_ns = 0, waited_ns = 0;
     bool killed = false;
     sigset_t pending;
     pid_t got;
 
     while ((got = waitpid(pid, code, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
-        if (epa_now_ns() > end_ns ||
+        waited_ns = epa_waited_ns(&begun_ns, waited_ns, limit_ns);
+        if (waited_ns > limit_ns ||
             (sigpending(&pending) == 0 &&
              (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1))) {
             killed = true;

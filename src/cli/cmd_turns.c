@@ -39,6 +39,7 @@ enum {
     LOOK_MS = 5,
     CHECK_MS = 100, /* between two looks at the limits of a side */
     SET_UP_S = 60,  /* of a pair, for memory and connections, beside --budget and timeout */
+    PAUSE_S = 4,    /* a longer gap between two looks is a pause of this process, in part */
     STOP_S = 15,    /* for a side to end after a signal; ranks on GPUs take ten */
     TAKEN = 256
 };
@@ -289,10 +290,15 @@ static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
 static void watch(struct sides *s, struct side_process process[2], int here)
 {
     struct pollfd fd = {.fd = s->signals, .events = POLLIN};
+    uint64_t polled_ns = 0, pause_ns;
     bool runs = true;
 
     while (runs) {
         struct signalfd_siginfo info = {0};
+
+        pause_ns = epa_pause_ns(&polled_ns, epa_now_ns(), PAUSE_S * UINT64_C(1000000000));
+        s->end_ns += pause_ns;
+        s->stop_ns += s->stop_ns != 0 ? pause_ns : 0;
 
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
             if (info.ssi_signo != SIGCHLD) {

@@ -98,7 +98,8 @@ static const struct epa_option top[] = {
     NUMBER(U32, "ranks_per_node", experiment, ranks_per_node, 0, EXPERIMENT_RANKS_MAX,
            "number of ranks per node; 0: all ranks are one node"),
     LENGTH(DURATION, "timeout", experiment, timeout_ns, 1000000, 3600000000000,
-           "longest wait of a rank for another rank; in set-up 3 s at least"),
+           "longest wait of a rank for another rank; pauses of the run do not count; 3 s at least "
+           "in set-up"),
     LENGTH(U64, "seed", experiment, seed, 0, 0, "seed of all generated inputs"),
     {0},
 };
@@ -462,8 +463,7 @@ const struct section experiment_sections[] = {
     PLUGIN(transport, TRANSPORT, "shm", "moves data between ranks"),
     PLUGIN(algorithm, ALGORITHM, "ll_v2",
            "implements dispatch and combine, AllGather, or AllGather and GEMM"),
-    MEASURES(model, "name", MOE, model,
-             "model whose shape the layer has; `epa2a help models`"),
+    MEASURES(model, "name", MOE, model, "model whose shape the layer has; `epa2a help models`"),
     SECTION(moe, NULL, MOE, moe, "shape of the layer"),
     SECTION(routing, "kind", MOE, routing, "distribution of the experts that tokens choose"),
     SECTION(tokens, "kind", MOE | ALLGATHER | AG_GEMM, tokens,

@@ -79,6 +79,33 @@ static inline uint64_t epa_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* A pause of the process (SIGSTOP, Ctrl-Z, a frozen cgroup) is no waiting time: between two polls
+ * at most this part of a time limit counts. All ranks of a suspended run skip the pause. Ranks that
+ * wait for one stopped rank go on polling, and count all of their time. */
+enum { EPA_WAIT_PAUSE_PART = 4 };
+
+/* Returns the uncounted part of the time since the last poll, which was at *polled_ns (0: none). */
+static inline uint64_t epa_pause_ns(uint64_t *polled_ns, uint64_t now_ns, uint64_t limit_ns)
+{
+    uint64_t gap_ns = *polled_ns != 0 && now_ns > *polled_ns ? now_ns - *polled_ns : 0;
+    uint64_t most_ns = limit_ns / EPA_WAIT_PAUSE_PART;
+
+    *polled_ns = now_ns;
+    return gap_ns > most_ns ? gap_ns - most_ns : 0;
+}
+
+/* Returns how long a wait with this limit lasts at this poll, without pauses. waited_ns is the
+ * result at the last poll. *begun_ns is 0 before the first poll, and each pause moves it. */
+static inline uint64_t epa_waited_ns(uint64_t *begun_ns, uint64_t waited_ns, uint64_t limit_ns)
+{
+    uint64_t now_ns = epa_now_ns(), polled_ns = *begun_ns + waited_ns;
+
+    if (*begun_ns == 0)
+        *begun_ns = polled_ns = now_ns;
+    *begun_ns += epa_pause_ns(&polled_ns, now_ns, limit_ns);
+    return now_ns - *begun_ns;
+}
+
 /* Spin hint to the core. */
 static inline void epa_relax(void)
 {
@@ -157,11 +184,8 @@ struct epa_wait {
 static inline enum epa_status epa_wait_turn(const struct epa_wait_config *config,
                                             struct epa_wait *wait, struct epa_wait_state *state)
 {
-    uint64_t now = epa_now_ns();
-
-    if (wait->begun_ns == 0)
-        wait->begun_ns = now;
-    wait->waited_ns = state->waited_ns = now - wait->begun_ns;
+    wait->waited_ns = state->waited_ns =
+        epa_waited_ns(&wait->begun_ns, wait->waited_ns, wait->timeout_ns);
     epa_wait_report(config->observer, state, &wait->reported_ns);
     /* Relaxed: the flag itself is the message. */
     if (__atomic_load_n(config->aborted, __ATOMIC_RELAXED) != 0)

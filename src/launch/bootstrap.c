@@ -142,14 +142,17 @@ static uint64_t control_cpu_ns(const struct control *control, uint32_t rank)
 bool wait_limit_expired(struct wait_limit *p, const struct control *control, uint32_t rank,
                         uint64_t now)
 {
-    uint64_t cpu_ns;
+    uint64_t cpu_ns, pause_ns;
 
     if (p->limit_ns == 0)
         return false;
     if (p->start_ns == 0 || rank != p->rank) {
-        *p = (struct wait_limit){p->limit_ns, now, now, control_cpu_ns(control, rank), rank};
+        *p = (struct wait_limit){p->limit_ns, now, now, now, control_cpu_ns(control, rank), rank};
         return false;
     }
+    pause_ns = epa_pause_ns(&p->polled_ns, now, p->limit_ns);
+    p->start_ns += pause_ns;
+    p->window_ns += pause_ns;
     if (now - p->window_ns <= p->limit_ns)
         return false;
     cpu_ns = control_cpu_ns(control, rank);

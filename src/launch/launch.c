@@ -115,7 +115,7 @@ static uint32_t missing_rank(const struct launch *l)
 
 static void check_time(struct launch *l)
 {
-    uint64_t now = epa_now_ns();
+    uint64_t now = epa_now_ns(), pause_ns = epa_pause_ns(&l->polled_ns, now, l->asked.grace_ns);
     enum epa_poll_reason why = l->stopping ? EPA_POLL_STOPPING : EPA_POLL;
     bool at_once = l->asked.poll_launch != NULL && l->asked.poll_launch(l->asked.poll_arg, why);
 
@@ -127,6 +127,7 @@ static void check_time(struct launch *l)
     }
     if (!control_aborted(l->control))
         return;
+    l->grace_end_ns += l->grace_end_ns != 0 ? pause_ns : 0;
     if (l->grace_end_ns == 0) /* mpirun kills us in a second */
         l->grace_end_ns = l->meeting ? now : now + l->asked.grace_ns;
     l->grace_over = at_once || now >= l->grace_end_ns;

@@ -43,6 +43,7 @@ struct launch {
     int wake;                 /* an eventfd that ranks write; -1: none */
     uint64_t first_ns;        /* when the first rank returned; 0: none has */
     struct wait_limit last;   /* with those that have not */
+    uint64_t polled_ns;       /* the last look at the clock; 0: none yet */
     uint64_t grace_end_ns;    /* when who has not returned is given up; 0: nobody failed yet */
     bool grace_over;
     struct pollfd *poll;

@@ -75,7 +75,7 @@ struct launcher {
     bool rank_0_reports;      /* the verdict is the rendezvous', so rank 0 has it as well */
     uint64_t sent;            /* steps of the set-up */
     size_t block_at;
-    uint64_t began_ns, polled_ns;
+    uint64_t began_ns, polled_ns, turned_ns;
 };
 
 static bool keeps_process(const struct launcher *l)
@@ -399,8 +399,11 @@ uint32_t launcher_polls(const struct launcher *l, struct pollfd *out)
 
 bool launcher_turn(struct launcher *l, const struct pollfd *fds)
 {
+    uint64_t now = epa_now_ns();
+
+    l->began_ns += epa_pause_ns(&l->turned_ns, now, l->settings->start_ns);
     look_at_rank(l);
-    conn_turns(l, fds[0].revents, epa_now_ns());
+    conn_turns(l, fds[0].revents, now);
     if (l->rendezvous == NULL)
         return l->judged;
     /* Nobody connects who does not know where the rendezvous is. */
@@ -478,7 +481,7 @@ enum epa_status launcher_launch(struct launcher *l, const struct launcher_settin
     l->ran = l->judged = l->rank_0_reports = false;
     l->verdict = (struct conn_word){.rank = UINT32_MAX};
     l->sent = l->block_at = 0;
-    l->began_ns = epa_now_ns();
+    l->began_ns = l->turned_ns = epa_now_ns();
     launch->launcher = l;
     launch->control = l->control;
     launch->wake = l->wake;

@@ -241,12 +241,13 @@ bool process_ended(struct process *process, enum epa_status word, int *code)
 
 bool process_wait(struct process *process, uint32_t ms)
 {
-    uint64_t kill_ns = epa_now_ns() + ms * UINT64_C(1000000);
+    uint64_t limit_ns = ms * UINT64_C(1000000), begun_ns = 0, waited_ns = 0;
     int code;
 
     while (!process_ended(process, EPA_OK, &code)) {
         relay_turn(&process->relay);
-        if (epa_now_ns() > kill_ns)
+        waited_ns = epa_waited_ns(&begun_ns, waited_ns, limit_ns);
+        if (waited_ns > limit_ns)
             process_kill(process);
         (void)poll(NULL, 0, 1);
     }

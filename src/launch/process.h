@@ -126,7 +126,7 @@ void control_arrive(struct control *, uint32_t rank, uint64_t step, const void *
  * short limit holds on a machine with other work, too. Begins with limit_ns alone. */
 struct wait_limit {
     uint64_t limit_ns; /* 0: for ever */
-    uint64_t start_ns, window_ns, cpu_ns;
+    uint64_t polled_ns, start_ns, window_ns, cpu_ns;
     uint32_t rank;
 };
 

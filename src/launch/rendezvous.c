@@ -402,6 +402,20 @@ static void hear(struct rendezvous *rdv, struct peer *peer, const struct conn_me
 
 /* ---- time ---- */
 
+/* A pause of this process moves the ends of all waits; conn_find_loss() sees the pause itself. */
+static void skip_pause(struct rendezvous *rdv, uint64_t now)
+{
+    uint64_t polled_ns = rdv->polled_ns;
+    uint64_t pause_ns = epa_pause_ns(&polled_ns, now, rdv->settings->heartbeat_ns);
+
+    rdv->created_ns += pause_ns;
+    rdv->failed_ns += rdv->failed_ns != 0 ? pause_ns : 0;
+    rdv->reported_ns += rdv->reported ? pause_ns : 0;
+    rdv->last_end_ns += rdv->last_end_ns != 0 ? pause_ns : 0;
+    for (struct peer *peer = rdv->peer; peer < rdv->peer + rdv->slots; peer++)
+        peer->since_ns += pause_ns;
+}
+
 static void check_start(struct rendezvous *rdv, uint64_t now)
 {
     uint32_t missing = rdv->size - rdv->joined, n = 0;
@@ -532,6 +546,7 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
             add_peer(rdv, fd, from);
     }
     now = epa_now_ns();
+    skip_pause(rdv, now);
     check_peers(rdv, now);
     check_start(rdv, now);
     check_last(rdv, now);

@@ -178,16 +178,16 @@ static bool find_patience(struct measure *m, bool unsettled, uint64_t begun)
     return good(m) && waited > 0 && waited < patience_ns;
 }
 
-/* Makes room after EPA_AGAIN; *begun: when that was returned first. Whether to try again. */
-static bool again(struct measure *m, enum epa_status status, uint32_t peer, uint64_t *begun)
+/* Makes room after EPA_AGAIN. Returns whether to try again. *wait begins with 0. */
+static bool again(struct measure *m, enum epa_status status, uint32_t peer, struct epa_wait *wait)
 {
     if (status != EPA_AGAIN) {
         transport_call(m, status);
         return false;
     }
-    *begun = *begun == 0 ? epa_now_ns() : *begun;
+    wait->waited_ns = epa_waited_ns(&wait->begun_ns, wait->waited_ns, m->wait_ns);
     transport_call(m, m->t->ops->progress(m->t));
-    if (good(m) && epa_now_ns() - *begun > m->wait_ns)
+    if (good(m) && wait->waited_ns > m->wait_ns)
         m->status = epa_fail(m->err, EPA_ERR_TIMEOUT,
                              "link peak: rank %u could start nothing to rank %u for %.0f s",
                              m->t->rank, peer, (double)m->wait_ns * 1e-9);
@@ -204,9 +204,9 @@ static void put_parts(struct measure *m, const struct way *way)
 
     for (uint64_t i = 0; i < way->passes * (t->size - 1) && good(m); i++) {
         uint32_t peer = (uint32_t)((t->rank + 1 + i % (t->size - 1)) % t->size);
-        uint64_t begun = 0;
+        struct epa_wait wait = {0};
 
-        while (again(m, epa_put(t, at, t->heap + at, way->part, peer), peer, &begun))
+        while (again(m, epa_put(t, at, t->heap + at, way->part, peer), peer, &wait))
             continue;
     }
     if (good(m))
@@ -353,10 +353,10 @@ static double run_all(struct measure *m)
 static void send_signal(struct measure *m, uint32_t peer, uint64_t value)
 {
     struct epa_transport *t = m->t;
-    uint64_t begun = 0;
+    struct epa_wait wait = {0};
 
     while (good(m) &&
-           again(m, t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer), peer, &begun))
+           again(m, t->ops->signal(t, m->signal, value, EPA_SIGNAL_SET, peer), peer, &wait))
         continue;
 }
 

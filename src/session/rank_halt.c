@@ -87,17 +87,17 @@ static void judge(struct rank *r, const uint32_t *end)
 static void wait_for_others(struct rank *r)
 {
     const struct experiment *x = experiment_of(r);
-    uint64_t begin = epa_now_ns(), limit = 2 * x->timeout_ns + spare_ns, now = begin;
+    uint64_t limit = 2 * x->timeout_ns + spare_ns, begin = 0, waited = 0;
     uint32_t end[EXPERIMENT_RANKS_MAX] = {HALT_RUNS}, me = r->boot->world.rank, p = 0;
 
-    while (p < r->boot->world.size && now - begin < limit && rank_goes_on(r)) {
+    while (p < r->boot->world.size && waited < limit && rank_goes_on(r)) {
         /* Acquire: pairs with the release in run_without(). */
         end[p] = __atomic_load_n(&session_rank(r->session, p)->halt, __ATOMIC_ACQUIRE);
         if (p == me || end[p] != HALT_RUNS)
             p++;
         else
             rank_rest(r, epa_now_ns() + 1000000, 0);
-        now = epa_now_ns();
+        waited = epa_waited_ns(&begin, waited, limit);
     }
     if (!rank_good(r))
         return;

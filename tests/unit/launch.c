@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <epa2a/wait.h>
 #include "launch/process.h"
 #include "plugin/registry.h"
 
@@ -110,16 +111,21 @@ static uint32_t waits_in_vain(bool works)
     struct control *control;
     uint32_t limits = 0;
     uint64_t now = 1;
+    bool expired = false;
     pid_t pid;
 
     assert_int_equal(control_create(2, &control, NULL), EPA_OK);
     pid = other_rank(control, works);
-    while (!wait_limit_expired(&wait, control, 1, now) && limits < 5) {
+    (void)wait_limit_expired(&wait, control, 1, now);
+    while (!expired && limits < 5) {
         uint64_t until = cpu_ns_of(pid) + wait.limit_ns / 10;
 
         while (works && cpu_ns_of(pid) < until)
             usleep(1000);
-        now += wait.limit_ns + 1;
+        for (uint32_t part = 0; part <= EPA_WAIT_PAUSE_PART && !expired; part++) {
+            now += wait.limit_ns / EPA_WAIT_PAUSE_PART;
+            expired = wait_limit_expired(&wait, control, 1, now);
+        }
         limits++;
     }
     kill(pid, SIGKILL);
@@ -132,6 +138,24 @@ TEST(who_uses_a_core_is_waited_for_longer_than_who_sleeps)
 {
     assert_int_equal(waits_in_vain(true), 5);
     assert_int_equal(waits_in_vain(false), 1);
+}
+
+TEST(pause_between_two_polls_is_no_waiting_time)
+{
+    struct wait_limit wait = {.limit_ns = 200000000};
+    struct control *control;
+    uint64_t now = 1, begun = epa_now_ns() - 1000000000, waited;
+
+    assert_int_equal(control_create(2, &control, NULL), EPA_OK);
+    (void)wait_limit_expired(&wait, control, 1, now);
+    for (uint32_t i = 0; i < EPA_WAIT_PAUSE_PART; i++) {
+        now += 10 * wait.limit_ns;
+        assert_false(wait_limit_expired(&wait, control, 1, now));
+    }
+    assert_true(wait_limit_expired(&wait, control, 1, now + 1));
+    control_destroy(control);
+    waited = epa_waited_ns(&begun, 1000000, wait.limit_ns);
+    assert_int_equal(waited, 1000000 + wait.limit_ns / EPA_WAIT_PAUSE_PART);
 }
 
 /* ---- what only processes can do ---- */

@@ -375,14 +375,13 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
 {
     const struct ag2_block *b;
     const struct ag2_chunk *c = ag2_missing_chunk(&h->call, &b);
-    uint64_t now = epa_now_ns(), seen;
+    uint64_t seen;
     struct epa_wait_state state = {.kind = EPA_WAIT_SIGNAL, .wanted = h->host.epoch};
     uint32_t signal;
     char tile[64] = "";
 
-    if (h->wait.begun_ns == 0)
-        h->wait.begun_ns = now;
-    h->wait.waited_ns = state.waited_ns = now - h->wait.begun_ns;
+    h->wait.waited_ns = state.waited_ns =
+        epa_waited_ns(&h->wait.begun_ns, h->wait.waited_ns, h->wait.timeout_ns);
     epa_backoff(h->wait.waited_ns, h->host.crowded ? 0 : UINT64_MAX);
     if (c == NULL)
         return EPA_OK;

@@ -160,10 +160,7 @@ enum epa_status av_poll(struct av *a, struct av_poll *p)
 
     if (!a->h.crowded && ++p->looks % TESTS != 0)
         return EPA_OK;
-    w.waited_ns = epa_now_ns();
-    if (p->since_ns == 0)
-        p->since_ns = w.waited_ns;
-    w.waited_ns -= p->since_ns;
+    w.waited_ns = p->waited_ns = epa_waited_ns(&p->since_ns, p->waited_ns, a->h.timeout_ns);
     if (a->h.crowded)
         epa_backoff(w.waited_ns, 0);
     status = a->h.t->ops->progress(a->h.t);

@@ -99,7 +99,7 @@ static inline const int *av_counts_of(const struct av *a, uint32_t source)
 struct av_poll {
     const char *what; /* name of the MPI call, or of a barrier that `peer` has not reached */
     uint32_t looks, peer;
-    uint64_t since_ns, reported_ns, seen;
+    uint64_t since_ns, waited_ns, reported_ns, seen;
 };
 
 /* Called after each unsuccessful poll. Returns EPA_ERR_TIMEOUT without a message. */

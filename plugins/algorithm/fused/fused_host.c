@@ -325,14 +325,14 @@ static void work(void *arg, uint32_t worker, uint32_t workers)
 /* What there is to put, and then that it is in place. */
 static enum epa_status leave(struct fused_host *h)
 {
-    uint64_t deadline = 0;
+    struct algo_room room = {0, 0};
     enum epa_status status;
 
     if (h->a.far == 0)
         return EPA_OK;
     do {
         status = issue_requests(h);
-    } while (algo_again(&h->a, &status, &deadline));
+    } while (algo_again(&h->a, &status, &room));
     return status == EPA_OK ? h->a.t->ops->quiet(h->a.t) : status;
 }
 

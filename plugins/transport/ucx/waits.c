@@ -128,10 +128,11 @@ static void free_request(struct ucx *u, ucs_status_ptr_t request)
 
 bool wait_request(struct ucx *u, ucs_status_ptr_t request, uint64_t timeout_ns)
 {
-    uint64_t begun = epa_now_ns(), waited;
+    uint64_t begun = 0, waited = 0;
     bool done;
 
-    while (!(done = is_done(u, request, false)) && (waited = epa_now_ns() - begun) < timeout_ns &&
+    while (!(done = is_done(u, request, false)) &&
+           (waited = epa_waited_ns(&begun, waited, timeout_ns)) < timeout_ns &&
            !epa_aborted(u->boot))
         epa_backoff(waited, 0);
     free_request(u, request);
@@ -188,7 +189,7 @@ void wait_acknowledged(struct ucx *u, uint64_t timeout_ns)
 {
     const ucp_request_param_t param = {.op_attr_mask = 0};
     ucs_status_ptr_t *request = calloc(u->base.size, sizeof(*request));
-    uint64_t begun = epa_now_ns(), waited = 0;
+    uint64_t begun = 0, waited = 0;
     bool done = request == NULL;
 
     for (uint32_t r = 0; r < u->base.size && request != NULL; r++) {
@@ -200,7 +201,7 @@ void wait_acknowledged(struct ucx *u, uint64_t timeout_ns)
         for (uint32_t r = 0; r < u->base.size; r++)
             done &= is_done(u, request[r], false);
         epa_backoff(waited, 0);
-        waited = epa_now_ns() - begun;
+        waited = epa_waited_ns(&begun, waited, timeout_ns);
     }
     for (uint32_t r = 0; r < u->base.size && request != NULL; r++)
         free_request(u, request[r]);
