@@ -22,7 +22,8 @@
 enum {
     LINKS_MOST = 40, /* as many symbolic links as the kernel follows */
     TEMPORARY_BYTES = 64,
-    TEMPORARY_TRIES = 1000
+    TEMPORARY_TRIES = 1000,
+    MEMORY_UNCHECKED = 1 << 24 /* bytes that are read without a look at the free memory */
 };
 
 /* ---- standard files ---- */
@@ -580,38 +581,112 @@ static void drop_mark(struct text *text)
     memmove(text->data, text->data + n, text->bytes + 1);
 }
 
-enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *err)
+enum epa_status file_open(const char *path, int *fd, uint64_t *bytes, struct epa_error *err)
 {
-    /* Without O_NONBLOCK a pipe that nobody writes to would not open. */
-    int fd = open(strcmp(path, "-") == 0 ? "/dev/stdin" : path,
-                  O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    /* Without O_NONBLOCK, open() would wait for a writer of a pipe. */
+    int file = open(strcmp(path, "-") == 0 ? "/dev/stdin" : path,
+                    O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     enum epa_status status = EPA_OK;
-    char piece[1 << 14];
     struct stat at;
+
+    if (file < 0 || fstat(file, &at) != 0 || fcntl(file, F_SETFL, 0) != 0)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(at.st_mode))
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(EISDIR));
+    else if (!S_ISREG(at.st_mode) && !is_handed_over(path))
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is not a regular file", path);
+    if (status != EPA_OK) {
+        if (file >= 0)
+            close(file);
+        return status;
+    }
+    *fd = file;
+    *bytes = S_ISREG(at.st_mode) ? (uint64_t)at.st_size : UINT64_MAX;
+    return EPA_OK;
+}
+
+enum epa_status file_fits_memory(const char *path, uint64_t bytes, struct epa_error *err)
+{
+    char limit[64] = "room in RLIMIT_AS";
+    uint64_t room = memory_address_space(""), available;
+
+    if (bytes <= MEMORY_UNCHECKED)
+        return EPA_OK;
+    if (bytes <= room)
+        available = memory_available("", limit, sizeof(limit));
+    else
+        available = room;
+    if (bytes <= available)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_NOMEM, "%s: reading it needs %llu MiB of memory; %s: %llu MiB",
+                    path, (unsigned long long)bytes >> 20, limit,
+                    (unsigned long long)available >> 20);
+}
+
+/* The place of the zero byte at `at`. */
+static enum epa_status fail_zero_byte(const char *path, const struct text *text, size_t at,
+                                      struct epa_error *err)
+{
+    size_t line = 1, column = 1;
+
+    for (size_t i = 0; i < at; i++) {
+        column = text->data[i] == '\n' ? 1 : column + 1;
+        line += text->data[i] == '\n';
+    }
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s:%zu:%zu: a zero byte, which no text file has: the file is binary, or was "
+                    "not written completely",
+                    path, line, column);
+}
+
+static enum epa_status read_into(const char *path, uint64_t most, bool is_text, struct text *out,
+                                 struct epa_error *err)
+{
+    enum epa_status status;
+    char piece[1 << 14];
+    const char *zero;
+    uint64_t bytes;
     ssize_t n = 1;
+    int fd = -1;
 
     *out = (struct text){0};
     text_add(out, "%s", "");
-    if (fd < 0 || fstat(fd, &at) != 0 || fcntl(fd, F_SETFL, 0) != 0)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(at.st_mode) && !S_ISDIR(at.st_mode) && !is_handed_over(path))
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is not a regular file", path);
-    else if (S_ISREG(at.st_mode) && (uint64_t)at.st_size > most)
-        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it has %lld MiB; up to %llu are read", path,
-                          (long long)at.st_size >> 20, (unsigned long long)most >> 20);
+    status = file_open(path, &fd, &bytes, err);
+    if (status == EPA_OK && bytes != UINT64_MAX && bytes > most)
+        status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it has %llu MiB; up to %llu are read", path,
+                          (unsigned long long)bytes >> 20, (unsigned long long)most >> 20);
     while (status == EPA_OK && n != 0 && out->bytes <= most) {
         n = read(fd, piece, sizeof(piece));
-        text_add_bytes(out, piece, n > 0 ? (size_t)n : 0);
         if (n < 0 && errno != EINTR)
             status = epa_fail(err, EPA_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+        if (n <= 0)
+            continue;
+        zero = is_text ? memchr(piece, 0, (size_t)n) : NULL;
+        if (out->bytes == 0 && zero == NULL && bytes != UINT64_MAX)
+            status = file_fits_memory(path, bytes, err);
+        text_add_bytes(out, piece, (size_t)n);
+        if (zero != NULL)
+            status =
+                fail_zero_byte(path, out, out->bytes - (size_t)n + (size_t)(zero - piece), err);
     }
-    if (out->bytes > most)
+    if (status == EPA_OK && out->bytes > most)
         status = epa_fail(err, EPA_ERR_SYSTEM, "%s: it is longer than %llu MiB", path,
                           (unsigned long long)most >> 20);
     if (fd >= 0)
         close(fd);
     drop_mark(out);
     return status;
+}
+
+enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *err)
+{
+    return read_into(path, most, false, out, err);
+}
+
+enum epa_status file_read_text(const char *path, uint64_t most, struct text *out,
+                               struct epa_error *err)
+{
+    return read_into(path, most, true, out, err);
 }
 
 /* ---- files of /proc and /sys ---- */

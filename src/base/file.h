@@ -39,6 +39,16 @@ bool file_is_temporary(const char *name, long *pid);
  * byte order mark of UTF-8 at the start is left out. The caller frees `out`, also after a failure. */
 #define FILE_MOST (UINT64_C(16) << 30)
 enum epa_status file_read(const char *path, uint64_t most, struct text *out, struct epa_error *);
+/* As file_read(), but stops at the first zero byte, which no text has: EPA_ERR_CONFIG,
+ * "PATH:LINE:COLUMN: why". A sparse or binary file is refused before it takes memory. */
+enum epa_status file_read_text(const char *path, uint64_t most, struct text *out,
+                               struct epa_error *);
+/* Opens what file_read() reads, for callers that read in parts. *bytes: the size of the file, or
+ * UINT64_MAX for a pipe. The caller closes *fd. */
+enum epa_status file_open(const char *path, int *fd, uint64_t *bytes, struct epa_error *);
+/* Refuses to read `bytes` into memory if no more are available: the kernel would kill the
+ * program. EPA_ERR_NOMEM: "PATH: why". */
+enum epa_status file_fits_memory(const char *path, uint64_t bytes, struct epa_error *);
 
 /* A file that grows while people read it. The caller closes fd. */
 struct file_stream {

@@ -89,7 +89,7 @@ int cmd_import(const struct cli *cli)
     for (uint32_t i = 0; i < cli->n_args && status == EPA_OK; i++) {
         text_auto text = {0}, unread = {0};
 
-        status = file_read(cli->arg[i], FILE_MOST, &text, &err);
+        status = file_read_text(cli->arg[i], FILE_MOST, &text, &err);
         text_add(&text, "%s", ""); /* of an empty file */
         if (status == EPA_OK)
             status =

@@ -108,7 +108,7 @@ enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli,
                           "begins again",
                           option, cli->out_dir);
     if (status == EPA_OK && cli->resume && access(j->path, F_OK) == 0)
-        status = file_read(j->path, FILE_MOST, &text, err);
+        status = file_read_text(j->path, FILE_MOST, &text, err);
     bytes = read_lines(&text, j->old);
     if (status == EPA_OK)
         status = tune_journal_next(j, head, &old, err);

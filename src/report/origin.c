@@ -4,6 +4,7 @@
 #include "report/result.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <epa2a/plugin.h>
 #include <gnu/libc-version.h>
 #include <inttypes.h>
@@ -294,12 +295,19 @@ static json_t *pairs_json(const char *const *pair, uint32_t n)
 static json_t *hash_json(const char *path)
 {
     struct epa_error ignored = {EPA_OK, ""};
-    uint64_t hash = HASH_BEGIN;
-    text_auto all = {0};
-    bool good = file_read(path, FILE_MOST, &all, &ignored) == EPA_OK;
+    uint64_t hash = HASH_BEGIN, bytes;
+    char piece[1 << 14];
+    ssize_t n = 1;
+    int fd;
 
-    hash_add(&hash, all.data, all.bytes);
-    return good ? json_sprintf("%016" PRIx64, hash) : json_null();
+    if (file_open(path, &fd, &bytes, &ignored) != EPA_OK)
+        return json_null();
+    while (n > 0 || (n < 0 && errno == EINTR)) {
+        n = read(fd, piece, sizeof(piece));
+        hash_add(&hash, piece, n > 0 ? (size_t)n : 0);
+    }
+    close(fd);
+    return n == 0 ? json_sprintf("%016" PRIx64, hash) : json_null();
 }
 
 /* A plugin has no version beside that of its bytes. The file is null where it is built in. */

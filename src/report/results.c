@@ -159,7 +159,7 @@ enum epa_status results_read(const char *path, struct results *out, struct epa_e
 
     begin(out, path);
     text_add(&file, "%s%s", path, folder ? "/results.jsonl" : "");
-    status = file_read(file.data, FILE_MOST, &text, err);
+    status = file_read_text(file.data, FILE_MOST, &text, err);
     while (folder && text.bytes > 0 && text.data[text.bytes - 1] != '\n')
         text.data[--text.bytes] = '\0';
     if (status != EPA_OK || (folder && text.bytes == 0))

@@ -347,7 +347,7 @@ enum epa_status trace_read(const char *path, struct trace_file *out, struct epa_
     json_error_t why;
 
     *out = (struct trace_file){.path = path};
-    status = file_read(path, FILE_MOST, &out->text, err);
+    status = file_read_text(path, FILE_MOST, &out->text, err);
     if (status != EPA_OK)
         return status;
     out->root = json_loadb(out->text.data, out->text.bytes, JSON_REJECT_DUPLICATES, &why);

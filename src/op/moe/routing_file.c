@@ -1,6 +1,6 @@
-/* Files of routing (JSON lines or .npy) and of hidden states (.npy), read whole and checked once. A
- * file must be regular, so that a pipe cannot hold the program up, and its size bounds all memory
- * taken for it.
+/* Files of routing (JSON lines or .npy) and of hidden states (.npy). The program reads a file in
+ * parts: the header of a .npy file first, then the rows of the layer that it needs; JSON lines line
+ * by line. Only the result takes memory, and its size is known before its memory is allocated.
  *
  * JSON lines are as routing loggers write them, an object a line: one with `topk_ids` is a token
  * (`topk_weights` and `layer` are optional), one of type "meta" has top_k and num_experts, and
@@ -12,11 +12,14 @@
  * else. */
 #include "op/moe/routing.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/dtype.h"
 #include "base/file.h"
@@ -25,6 +28,7 @@
 
 enum { NO_LAYER = -1, LINE_BYTES_MAX = 1 << 20 };
 enum { NPY_DIMENSIONS = 3, NPY_MAGIC_BYTES = 6, NPY_HEADER_MAX = 16384 };
+enum { SKIP_SEEK = 1 << 16 }; /* bytes; it takes longer to read so many than to seek */
 
 /* A file of routing while it is read. */
 struct reader {
@@ -117,10 +121,14 @@ static enum epa_status grow(struct reader *r, uint64_t tokens)
     uint64_t room = r->room == 0 ? 1024 : r->room * 2;
     size_t row = r->shape.topk * sizeof(int32_t);
     void *expert, *weight;
+    enum epa_status status;
 
     if (r->table.tokens < r->room)
         return EPA_OK;
     room = tokens != 0 ? tokens : room;
+    status = tokens != 0 ? file_fits_memory(r->name, 2 * room * row, r->err) : EPA_OK;
+    if (status != EPA_OK)
+        return status;
     expert = realloc(r->table.expert, room * row);
     if (expert != NULL)
         r->table.expert = expert;
@@ -192,14 +200,10 @@ struct npy {
     uint32_t item_bytes, dimensions;
     uint64_t shape[NPY_DIMENSIONS];
     uint64_t items; /* the product of shape, not 0 */
-    const unsigned char *data;
-    size_t offset; /* of the first item */
+    size_t offset;  /* of the first item */
+    FILE *in;       /* at the next byte to read, which is at `at` */
+    uint64_t at;
 };
-
-static bool npy_is(const void *data, size_t bytes)
-{
-    return bytes >= NPY_MAGIC_BYTES && memcmp(data, "\x93NUMPY", NPY_MAGIC_BYTES) == 0;
-}
 
 static uint64_t little_endian(const unsigned char *p, uint32_t bytes)
 {
@@ -247,49 +251,126 @@ static const char *npy_read_header(const char *header, bool floats, struct npy *
     return out->dimensions == 0 ? "a single number, not an array" : NULL;
 }
 
-static enum epa_status npy_parse(const char *name, const unsigned char *data, size_t bytes,
-                                 bool floats, struct npy *out, struct epa_error *err)
+/* Compares the size of the file (UINT64_MAX: a pipe) with the size that the header promises. */
+static enum epa_status npy_check_size(const char *name, struct npy *npy, uint64_t bytes,
+                                      struct epa_error *err)
 {
-    struct npy npy = {.items = 1, .data = data};
-    uint64_t start = NPY_MAGIC_BYTES + 4, length = 0, room;
-    const char *wrong = NULL;
-    char *header;
+    bool overflow = false;
+    uint64_t size;
 
-    if (!npy_is(data, bytes))
+    npy->items = 1;
+    for (uint32_t i = 0; i < npy->dimensions; i++)
+        overflow |= __builtin_mul_overflow(npy->items, npy->shape[i], &npy->items);
+    overflow |= __builtin_mul_overflow(npy->items, npy->item_bytes, &size);
+    overflow |= __builtin_add_overflow(size, npy->offset, &size);
+    if (overflow || size > INT64_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: offset %zu: truncated: the header promises 2^63 bytes or more, the "
+                        "file has %llu",
+                        name, npy->offset, (unsigned long long)bytes);
+    if (bytes != UINT64_MAX && bytes != size)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: offset %zu: %s: the header promises a file of %llu bytes, the file "
+                        "has %llu",
+                        name, npy->offset, bytes < size ? "truncated" : "too long",
+                        (unsigned long long)size, (unsigned long long)bytes);
+    if (npy->shape[0] >= UINT32_MAX)
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: more than 2^32 tokens", name);
+    return EPA_OK;
+}
+
+/* Reads the header of a file of `bytes` bytes from its start. */
+static enum epa_status npy_open(const char *name, FILE *in, uint64_t bytes, bool floats,
+                                struct npy *out, struct epa_error *err)
+{
+    struct npy npy = {.in = in};
+    size_t start = NPY_MAGIC_BYTES + 4, length = 0, n;
+    unsigned char head[NPY_MAGIC_BYTES + 6];
+    char header[NPY_HEADER_MAX + 1];
+    const char *wrong = NULL;
+
+    n = fread(head, 1, start, in);
+    if (n < NPY_MAGIC_BYTES || memcmp(head, "\x93NUMPY", NPY_MAGIC_BYTES) != 0)
         wrong = "no .npy file: it should begin with \\x93NUMPY";
-    else if (bytes >= start && data[NPY_MAGIC_BYTES] > 1)
+    else if (n == start && head[NPY_MAGIC_BYTES] > 1) {
+        n += fread(head + n, 1, 2, in);
         start += 2;
-    if (wrong == NULL && bytes < start)
+    }
+    if (wrong == NULL && n < start)
         wrong = "truncated in its header; write it again";
-    else if (wrong == NULL && (data[NPY_MAGIC_BYTES] < 1 || data[NPY_MAGIC_BYTES] > 3))
+    else if (wrong == NULL && (head[NPY_MAGIC_BYTES] < 1 || head[NPY_MAGIC_BYTES] > 3))
         wrong = "the version of .npy is not 1, 2 or 3";
     if (wrong == NULL) {
-        length = little_endian(data + NPY_MAGIC_BYTES + 2, (uint32_t)start - NPY_MAGIC_BYTES - 2);
-        wrong = length > NPY_HEADER_MAX  ? "a header of more than 16384 bytes"
-                : length > bytes - start ? "truncated in its header; write it again"
-                                         : NULL;
+        length = little_endian(head + NPY_MAGIC_BYTES + 2, (uint32_t)start - NPY_MAGIC_BYTES - 2);
+        wrong = length > NPY_HEADER_MAX                  ? "a header of more than 16384 bytes"
+                : fread(header, 1, length, in) != length ? "truncated in its header; write it again"
+                                                         : NULL;
     }
     if (wrong == NULL) {
-        header = memory_printf("%.*s", (int)length, (const char *)data + start);
+        header[length] = '\0';
         wrong = npy_read_header(header, floats, &npy);
-        free(header);
     }
+    if (ferror(in))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: %s", name, strerror(errno));
     if (wrong != NULL)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: offset %llu: %s", name,
-                        (unsigned long long)(length == 0 ? 0 : start), wrong);
-    npy.offset = start + length;
-    room = bytes - npy.offset;
-    for (uint32_t i = 0; i < npy.dimensions; i++)
-        npy.items = npy.shape[i] > room / npy.items ? room + 1 : npy.items * npy.shape[i];
-    if (npy.items > room / npy.item_bytes || npy.items * npy.item_bytes != room)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "%s: offset %zu: %s: %llu bytes of data do not fit its shape", name,
-                        npy.offset, npy.items > room / npy.item_bytes ? "truncated" : "too long",
-                        (unsigned long long)room);
-    if (npy.shape[0] >= UINT32_MAX)
-        return epa_fail(err, EPA_ERR_CONFIG, "%s: more than 2^32 tokens", name);
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: offset %zu: %s", name, length == 0 ? 0 : start,
+                        wrong);
+    npy.offset = npy.at = start + length;
     *out = npy;
-    return EPA_OK;
+    return npy_check_size(name, out, bytes, err);
+}
+
+/* The data ends before the size that the header promises: in a pipe, or in a file that another
+ * program shortened. */
+static enum epa_status fail_npy_end(const char *name, const struct npy *npy, struct epa_error *err)
+{
+    if (ferror(npy->in))
+        return epa_fail(err, EPA_ERR_CONFIG, "%s: offset %llu: %s", name,
+                        (unsigned long long)npy->at, strerror(errno));
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s: offset %zu: truncated: the header promises a file of %llu bytes, the data "
+                    "ends after %llu",
+                    name, npy->offset,
+                    (unsigned long long)(npy->offset + npy->items * npy->item_bytes),
+                    (unsigned long long)npy->at);
+}
+
+static enum epa_status npy_read(const char *name, struct npy *npy, unsigned char *out, size_t bytes,
+                                struct epa_error *err)
+{
+    size_t n = fread(out, 1, bytes, npy->in);
+
+    npy->at += n;
+    return n == bytes ? EPA_OK : fail_npy_end(name, npy, err);
+}
+
+/* Skips the data of other layers. */
+static enum epa_status npy_skip(const char *name, struct npy *npy, uint64_t bytes,
+                                struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+    unsigned char unused[1 << 12];
+
+    if (bytes >= SKIP_SEEK && fseeko(npy->in, (off_t)bytes, SEEK_CUR) == 0) {
+        npy->at += bytes;
+        return EPA_OK;
+    }
+    for (size_t n; status == EPA_OK && bytes > 0; bytes -= n) {
+        n = bytes < sizeof(unused) ? (size_t)bytes : sizeof(unused);
+        status = npy_read(name, npy, unused, n, err);
+    }
+    return status;
+}
+
+/* A pipe has no size to compare before its data. */
+static enum epa_status npy_end(const char *name, const struct npy *npy, struct epa_error *err)
+{
+    if (getc(npy->in) == EOF)
+        return EPA_OK;
+    return epa_fail(err, EPA_ERR_CONFIG,
+                    "%s: offset %zu: too long: the header promises a file of %llu bytes, and more "
+                    "follow",
+                    name, npy->offset, (unsigned long long)npy->at);
 }
 
 /* Routing has the shape [tokens, topk], or [tokens, layers, topk]. */
@@ -336,51 +417,89 @@ static enum epa_status npy_routing_shape(const char *name, const struct npy *npy
     return EPA_OK;
 }
 
-enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
-                                  const struct routing_shape *shape, struct routing_table *out,
-                                  struct epa_error *err)
+/* The choices of a token in the data of an .npy file. */
+static void npy_ids(const struct npy *npy, const unsigned char *data, uint32_t topk, int64_t *id)
+{
+    uint32_t unused = 64 - 8 * npy->item_bytes;
+
+    for (uint32_t k = 0; k < topk; k++) {
+        uint64_t v = little_endian(data + (size_t)k * npy->item_bytes, npy->item_bytes);
+
+        if (npy->kind == 'i') /* the sign goes up and comes down again */
+            id[k] = (int64_t)(v << unused) >> unused;
+        else
+            id[k] = v > INT64_MAX ? INT64_MAX : (int64_t)v;
+    }
+}
+
+static enum epa_status read_npy_routing(const char *name, FILE *in, uint64_t bytes,
+                                        const struct routing_shape *shape,
+                                        struct routing_table *out, struct epa_error *err)
 {
     struct reader r = {.name = name, .shape = *shape, .err = err};
+    unsigned char data[ROUTING_TOPK_MAX * sizeof(uint64_t)];
     uint64_t layers = 0, layer = 0;
+    size_t row;
     struct npy npy;
-    enum epa_status status = npy_parse(name, data, bytes, false, &npy, err);
+    enum epa_status status = npy_open(name, in, bytes, false, &npy, err);
 
     if (status == EPA_OK)
         status = npy_routing_shape(name, &npy, &r.shape, &layers, &layer, err);
     if (status != EPA_OK)
         return status;
     r.item_bytes = npy.item_bytes;
+    row = (size_t)r.shape.topk * npy.item_bytes;
     status = grow(&r, npy.shape[0]);
     for (uint64_t t = 0; t < npy.shape[0] && status == EPA_OK; t++) {
-        r.offset = npy.offset + (t * layers + layer) * r.shape.topk * npy.item_bytes;
-        for (uint32_t k = 0; k < r.shape.topk; k++) {
-            uint32_t unused = 64 - 8 * npy.item_bytes;
-            uint64_t v =
-                little_endian(npy.data + r.offset + (size_t)k * npy.item_bytes, npy.item_bytes);
-
-            if (npy.kind == 'i') /* the sign goes up and comes down again */
-                r.id[k] = (int64_t)(v << unused) >> unused;
-            else
-                r.id[k] = v > INT64_MAX ? INT64_MAX : (int64_t)v;
+        status = npy_skip(name, &npy, layer * row, err);
+        r.offset = npy.at;
+        if (status == EPA_OK)
+            status = npy_read(name, &npy, data, row, err);
+        if (status == EPA_OK) {
+            npy_ids(&npy, data, r.shape.topk, r.id);
+            status = take_ids(&r);
         }
-        status = take_ids(&r);
-        r.table.tokens++;
+        if (status == EPA_OK)
+            status = npy_skip(name, &npy, (layers - 1 - layer) * row, err);
+        r.table.tokens += status == EPA_OK;
     }
+    if (status == EPA_OK)
+        status = npy_end(name, &npy, err);
     return reader_end(&r, status, out);
 }
 
-enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
-                                 const struct routing_shape *shape, struct hidden_table *out,
-                                 struct epa_error *err)
+/* A value of hidden states, rounded to dtype. */
+static enum epa_status take_value(const char *name, const struct npy *npy, uint64_t i,
+                                  const unsigned char *data, const struct routing_shape *shape,
+                                  uint16_t *out, struct epa_error *err)
 {
     /* Sums of larger ones overflow in bf16, and then right and wrong look the same. In f16
      * whatever is a number there can be summed. */
-    bool f16 = shape->f16;
-    float most = f16 ? 65504.0f : 1e30f;
+    float most = shape->f16 ? 65504.0f : 1e30f;
+    uint32_t bits = (uint32_t)little_endian(data, npy->item_bytes);
+    float v = npy->item_bytes == 2 ? float_of_f16((uint16_t)bits) : float_of_bits(bits);
+
+    if (!(fabsf(v) <= most))
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "%s: offset %zu: channel %llu of token %llu is %g; values up to "
+                        "%.6g can be checked in moe.dtype: %s",
+                        name, (size_t)(npy->offset + i * npy->item_bytes),
+                        (unsigned long long)(i % shape->hidden),
+                        (unsigned long long)(i / shape->hidden), (double)v, (double)most,
+                        shape->f16 ? "f16" : "bf16");
+    *out = word_of_float(shape->f16, v);
+    return EPA_OK;
+}
+
+static enum epa_status read_npy_hidden(const char *name, FILE *in, uint64_t bytes,
+                                       const struct routing_shape *shape, struct hidden_table *out,
+                                       struct epa_error *err)
+{
+    unsigned char data[1 << 12];
     char more[SUGGESTION];
     struct npy npy;
     uint16_t *x;
-    enum epa_status status = npy_parse(name, data, bytes, true, &npy, err);
+    enum epa_status status = npy_open(name, in, bytes, true, &npy, err);
 
     if (status != EPA_OK)
         return status;
@@ -394,25 +513,26 @@ enum epa_status hidden_parse_npy(const char *name, const void *data, size_t byte
         return epa_fail(err, EPA_ERR_CONFIG, "%s: rows of %llu, moe.hidden is %u%s", name,
                         (unsigned long long)npy.shape[1], shape->hidden,
                         suggest(shape, "moe.hidden", npy.shape[1], more));
+    status = file_fits_memory(name, npy.items * sizeof(*x), err);
+    if (status != EPA_OK)
+        return status;
     x = malloc(npy.items * sizeof(*x));
     if (x == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for %llu values", name,
                         (unsigned long long)npy.items);
-    for (uint64_t i = 0; i < npy.items; i++) {
-        size_t at = npy.offset + i * npy.item_bytes;
-        uint32_t bits = (uint32_t)little_endian(npy.data + at, npy.item_bytes);
-        float v = npy.item_bytes == 2 ? float_of_f16((uint16_t)bits) : float_of_bits(bits);
-
-        if (!(fabsf(v) <= most)) {
-            free(x);
-            return epa_fail(err, EPA_ERR_CONFIG,
-                            "%s: offset %zu: channel %llu of token %llu is %g; values up to "
-                            "%.6g can be checked in moe.dtype: %s",
-                            name, at, (unsigned long long)(i % shape->hidden),
-                            (unsigned long long)(i / shape->hidden), (double)v, (double)most,
-                            f16 ? "f16" : "bf16");
-        }
-        x[i] = word_of_float(f16, v);
+    for (uint64_t i = 0, n; i < npy.items && status == EPA_OK; i += n) {
+        n = sizeof(data) / npy.item_bytes;
+        n = n < npy.items - i ? n : npy.items - i;
+        status = npy_read(name, &npy, data, n * npy.item_bytes, err);
+        for (uint64_t k = 0; k < n && status == EPA_OK; k++)
+            status =
+                take_value(name, &npy, i + k, data + k * npy.item_bytes, shape, &x[i + k], err);
+    }
+    if (status == EPA_OK)
+        status = npy_end(name, &npy, err);
+    if (status != EPA_OK) {
+        free(x);
+        return status;
     }
     *out = (struct hidden_table){.tokens = npy.shape[0], .x = x};
     return EPA_OK;
@@ -585,7 +705,7 @@ static enum epa_status read_line(struct reader *r)
     enum epa_status status;
 
     if (r->line_bytes > LINE_BYTES_MAX)
-        return refuse(r, NULL, 0, "a line of %zu bytes; up to 1 MiB are read", r->line_bytes);
+        return refuse(r, NULL, 0, "a line of more than 1 MiB; up to 1 MiB are read");
     while (blank < r->line_bytes && memchr(" \t\r", r->line[blank], 3) != NULL)
         blank++;
     if (blank == r->line_bytes)
@@ -599,25 +719,40 @@ static enum epa_status read_line(struct reader *r)
     return status;
 }
 
-enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
-                                    const struct routing_shape *shape, struct routing_table *out,
-                                    struct epa_error *err)
+/* Reads the next line without its newline into `line`, which has room for LINE_BYTES_MAX + 1 bytes;
+ * a longer line fills it. Returns false at the end of the file. */
+static bool next_line(FILE *in, char *line, size_t *bytes)
+{
+    size_t n = 0;
+    int c = 0;
+
+    while (n <= LINE_BYTES_MAX && (c = getc_unlocked(in)) != EOF && c != '\n')
+        line[n++] = (char)c;
+    *bytes = n;
+    return n > 0 || c == '\n';
+}
+
+static enum epa_status read_json_lines(const char *name, FILE *in,
+                                       const struct routing_shape *shape, struct routing_table *out,
+                                       struct epa_error *err)
 {
     struct reader r = {.name = name, .shape = *shape, .first_layer = INT64_MIN, .err = err};
-    const char *end = text + bytes;
+    char *line = memory_alloc(1, LINE_BYTES_MAX + 1);
     enum epa_status status = EPA_OK;
+    size_t bytes, mark;
 
-    for (const char *p = text; p < end && status == EPA_OK; p += r.line_bytes + 1) {
-        const char *stop = memchr(p, '\n', (size_t)(end - p));
-
-        p +=
-            text_mark_bytes(p, (size_t)((stop != NULL ? stop : end) - p)); /* of an appended file */
-        r.line = p;
-        r.line_bytes = (size_t)((stop != NULL ? stop : end) - p);
+    while (status == EPA_OK && next_line(in, line, &bytes)) {
+        mark = text_mark_bytes(line, bytes); /* of an appended file */
+        r.line = line + mark;
+        r.line_bytes = bytes - mark;
         r.line_number++;
         status = read_line(&r);
     }
-    if (status == EPA_OK && r.table.tokens == 0 && r.first_layer >= 0 && shape->layer != UINT32_MAX)
+    free(line);
+    if (status == EPA_OK && ferror(in))
+        status = epa_fail(err, EPA_ERR_CONFIG, "%s: %s", name, strerror(errno));
+    else if (status == EPA_OK && r.table.tokens == 0 && r.first_layer >= 0 &&
+             shape->layer != UINT32_MAX)
         status = epa_fail(err, EPA_ERR_CONFIG,
                           "%s: no token of layer %u; the first one is of layer %lld", name,
                           shape->layer, (long long)r.first_layer);
@@ -630,41 +765,121 @@ enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t b
 
 /* ---- files ---- */
 
-static enum epa_status read_all(const char *path, struct text *out, struct epa_error *err)
+/* The first byte of .npy is no character of JSON or UTF-8. */
+static bool begins_as_npy(FILE *in)
+{
+    int first = getc(in);
+
+    ungetc(first, in);
+    return first == 0x93;
+}
+
+/* The caller closes *in. */
+static enum epa_status open_input(const char *path, FILE **in, uint64_t *bytes,
+                                  struct epa_error *err)
 {
     struct epa_error why = {EPA_OK, ""};
-    enum epa_status status = file_read(path, FILE_MOST, out, &why);
+    enum epa_status status;
+    int fd, first;
 
-    if (status != EPA_OK) /* what the system says of it is about a path of the experiment */
-        return epa_fail(err, status == EPA_ERR_SYSTEM ? EPA_ERR_CONFIG : status, "%s", why.text);
-    return out->bytes > 0 ? EPA_OK
-                          : epa_fail(err, EPA_ERR_CONFIG, "%s:1:1: the file is empty", path);
+    status = file_open(path, &fd, bytes, &why);
+    if (status != EPA_OK) /* the path is part of the experiment */
+        return epa_fail(err, EPA_ERR_CONFIG, "%s", why.text);
+    *in = fdopen(fd, "r");
+    if (*in == NULL) {
+        close(fd);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: %s", path, strerror(errno));
+    }
+    first = getc(*in);
+    if (first != EOF) {
+        ungetc(first, *in);
+        return EPA_OK;
+    }
+    status = ferror(*in) ? epa_fail(err, EPA_ERR_CONFIG, "%s: %s", path, strerror(errno))
+                         : epa_fail(err, EPA_ERR_CONFIG, "%s:1:1: the file is empty", path);
+    fclose(*in);
+    return status;
 }
 
 enum epa_status routing_read(const char *path, const struct routing_shape *shape,
                              struct routing_table *out, struct epa_error *err)
 {
     const char *dot = strrchr(path, '.');
-    struct text text = {0};
-    enum epa_status status = read_all(path, &text, err);
+    uint64_t bytes;
+    FILE *in;
+    enum epa_status status = open_input(path, &in, &bytes, err);
 
-    if (status == EPA_OK &&
-        (npy_is(text.data, text.bytes) || (dot != NULL && strcmp(dot, ".npy") == 0)))
-        status = routing_parse_npy(path, text.data, text.bytes, shape, out, err);
-    else if (status == EPA_OK)
-        status = routing_parse_jsonl(path, text.data, text.bytes, shape, out, err);
-    text_free(&text);
+    if (status != EPA_OK)
+        return status;
+    if (begins_as_npy(in) || (dot != NULL && strcmp(dot, ".npy") == 0))
+        status = read_npy_routing(path, in, bytes, shape, out, err);
+    else
+        status = read_json_lines(path, in, shape, out, err);
+    fclose(in);
     return status;
 }
 
 enum epa_status hidden_read(const char *path, const struct routing_shape *shape,
                             struct hidden_table *out, struct epa_error *err)
 {
-    struct text text = {0};
-    enum epa_status status = read_all(path, &text, err);
+    uint64_t bytes;
+    FILE *in;
+    enum epa_status status = open_input(path, &in, &bytes, err);
 
-    if (status == EPA_OK)
-        status = hidden_parse_npy(path, text.data, text.bytes, shape, out, err);
-    text_free(&text);
+    if (status != EPA_OK)
+        return status;
+    status = read_npy_hidden(path, in, bytes, shape, out, err);
+    fclose(in);
+    return status;
+}
+
+/* ---- files in memory ---- */
+
+static enum epa_status open_memory(const char *name, const void *data, size_t bytes, FILE **in,
+                                   struct epa_error *err)
+{
+    *in = fmemopen((void *)(uintptr_t)data, bytes, "r");
+    return *in != NULL ? EPA_OK : epa_fail(err, EPA_ERR_NOMEM, "%s: %s", name, strerror(errno));
+}
+
+enum epa_status routing_parse_jsonl(const char *name, const char *text, size_t bytes,
+                                    const struct routing_shape *shape, struct routing_table *out,
+                                    struct epa_error *err)
+{
+    FILE *in;
+    enum epa_status status = open_memory(name, text, bytes, &in, err);
+
+    if (status != EPA_OK)
+        return status;
+    status = read_json_lines(name, in, shape, out, err);
+    fclose(in);
+    return status;
+}
+
+enum epa_status routing_parse_npy(const char *name, const void *data, size_t bytes,
+                                  const struct routing_shape *shape, struct routing_table *out,
+                                  struct epa_error *err)
+{
+    FILE *in;
+    enum epa_status status = open_memory(name, data, bytes, &in, err);
+
+    if (status != EPA_OK)
+        return status;
+    status = read_npy_routing(name, in, bytes, shape, out, err);
+    fclose(in);
+    return status;
+}
+
+enum epa_status hidden_parse_npy(const char *name, const void *data, size_t bytes,
+                                 const struct routing_shape *shape, struct hidden_table *out,
+                                 struct epa_error *err)
+{
+    FILE *in;
+    enum epa_status status = open_memory(name, data, bytes, &in, err);
+
+    if (status != EPA_OK)
+        return status;
+    status = read_npy_hidden(name, in, bytes, shape, out, err);
+    fclose(in);
     return status;
 }
