@@ -395,7 +395,7 @@ static const struct {
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_BEGUN, 4, 6, 1),
      "combine/wait: call 6, rank 1 .. 0.001 s .. begun .. is 4"},
     {LL_V1, FAULT(V1_COMBINE, V1_WAIT_OUTPUT, 4, 6, 1),
-     "combine/wait: call 6, rank 1 .. 0.001 s .. output of my token 7 .. call 4"},
+     "combine/wait: call 6, rank 1 .. 0.001 s .. output for token 7 .. call 4"},
     {LL_V1, FAULT(V1_DISPATCH, V1_NO_ROOM, 10, 9, 0),
      "dispatch: rank 0 has 10 rows for rank 1 .. room for 9 .. algorithm.capacity"},
     {LL_V2, FAULT(LL_COMBINE, LL_DATA, 4, 5, 1500),

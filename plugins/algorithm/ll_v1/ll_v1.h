@@ -1,10 +1,10 @@
 /* ll_v1: options and the layout of the heap, equal for host code and CUDA code.
  *
- * Source: "Low Latency All-to-All Communication". A rank sorts its choices by expert, so that the rows
- * for one rank are a slice of the sorted rows. It sends each slice as one block: tokens, scales, and
- * splits (the number of rows per expert and the start of the slice). A receive buffer has room for
- * MAX_M rows of each source. There are two receive buffers, which calls use alternately (act_pos in
- * the source). */
+ * Source: "Low Latency All-to-All Communication". A rank sorts its choices by expert, so that the
+ * rows for one rank are a slice of the sorted rows. It sends each slice as one block: tokens,
+ * scales, and splits (the number of rows per expert and the start of the slice). A receive buffer
+ * has room for MAX_M rows of each source. There are two receive buffers, which calls use
+ * alternately (act_pos in the source). */
 #ifndef LL_V1_H
 #define LL_V1_H
 
@@ -73,8 +73,8 @@ struct v1_layout {
     struct v1_region recv, recv_scales; /* [rows] by expert, then source, then token */
     struct v1_region origin;            /* [rows] */
     struct v1_region y;                 /* [rows][hidden] */
-    /* [source][local]: start of the source's rows. GPUs: [experts]: start of this rank's rows at the
-     * expert's rank. */
+    /* [source][local]: start of the source's rows. GPUs: [experts]: start of this rank's rows at
+     * the expert's rank. */
     struct v1_region starts;
     uint64_t heap_bytes;
 };
@@ -85,8 +85,9 @@ EPA_BOTH uint32_t v1_signal_of(uint32_t size, enum v1_mode mode, uint64_t call, 
     return ((uint32_t)mode * V1_POSITIONS + (uint32_t)(call % V1_POSITIONS)) * size + source;
 }
 
-/* Offset, in words, of the splits for rank r in out_splits. Splits follow in the order of ranks, each
- * with counts, start and tokens of its rows; `start` is the number of rows for ranks before r. */
+/* Offset, in words, of the splits for rank r in out_splits. Splits follow in the order of ranks,
+ * each with counts, start and tokens of its rows; `start` is the number of rows for ranks before
+ * r. */
 static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint32_t start)
 {
     return r * (l->local + 1) + start;
@@ -96,8 +97,8 @@ static inline uint32_t v1_splits_to(const struct v1_layout *l, uint32_t r, uint3
 
 enum { V1_DEVICE_EXPERTS = 4096 };
 
-/* Maximum work of a warp at a time. In channels: of an FP8 row, of a 16-bit row (15 lines), of a sum
- * of pulled expert outputs, of a sum of pushed expert outputs (4 lines). In lines: of an expert
+/* Maximum work of a warp at a time. In channels: of an FP8 row, of a 16-bit row (15 lines), of a
+ * sum of pulled expert outputs, of a sum of pushed expert outputs (4 lines). In lines: of an expert
  * output that the warp pushes. */
 enum {
     V1_UNIT_FP8 = 1024,
@@ -108,8 +109,8 @@ enum {
 };
 
 /* Splits of an expert: the number of rows that a source has for it, and their start in the source's
- * sorted order. A store and a load move all 16 bytes at once, so the count of the call validates the
- * rest. */
+ * sorted order. A store and a load move all 16 bytes at once, so the count of the call validates
+ * the rest. */
 struct v1_packet {
     uint32_t rows, begin;
     uint64_t call;

@@ -1,20 +1,20 @@
-/* Combine on GPUs. Expert outputs are pushed: the experts' rank stores each, as packets that carry
- * the count of the call, where its choice stands as the source sorted it, so that what goes to a
- * rank lies there as one block from recv_offset on. Or they are pulled: the token's rank loads
- * them from where the experts wrote them. Either way they are added up in float32, in the
- * order of choices, whichever arrives first.
+/* Combine on GPUs. With pushed expert outputs, the rank of the experts stores each output in
+ * packets with the number of the call, at the index of its choice in the source's sorted order. The
+ * outputs for a rank thus form one block from recv_offset. With pulled expert outputs, the rank of
+ * the token loads them from the place where the experts wrote them. Both ways add up in float32 in
+ * the order of choices, independent of the order of arrival.
  *
- * Every rank signals to all, at the start of each call, that it has begun: what it read in
- * the calls before is free, and its experts have given their outputs. Every rank waits for all of
- * these, also of those that have nothing for it. */
+ * At the start of each call, every rank signals to all ranks that it has begun: the data that it
+ * read in earlier calls may be overwritten, and its experts have written their outputs. Every rank
+ * waits for the signals of all ranks, even of ranks without outputs for it. */
 #include "../../common/algo_cuda.cuh"
 #include "ll_v1_cuda.h"
 
-/* Lane k has choice k of the token. */
+/* Choices of a token: lane k holds choice k. */
 struct v1_choices {
-    uint32_t expert, place; /* place ~0: dropped */
+    uint32_t expert, place; /* place: ~0 if dropped */
     float weight;
-    uint32_t list; /* which lanes have one, as bits */
+    uint32_t list; /* bit mask of the lanes with a choice */
 };
 
 EPA_DEV struct v1_choices v1_choices_of(const struct v1_args &a, uint32_t token)
@@ -31,7 +31,7 @@ EPA_DEV struct v1_choices v1_choices_of(const struct v1_args &a, uint32_t token)
     return of;
 }
 
-/* Dropped choices, and those beyond top-k, have none. */
+/* Returns false for dropped choices and for indices beyond top-k. */
 EPA_DEV bool v1_has(const struct v1_choices &of, uint32_t choice)
 {
     return (of.list >> choice & 1) != 0;
@@ -39,13 +39,13 @@ EPA_DEV bool v1_has(const struct v1_choices &of, uint32_t choice)
 
 /* ---- pushed ---- */
 
-/* One warp: lines from the `piece`-th sixteen on of an entry's expert output, to
- * the entry's rank. */
+/* Sends up to 16 lines of an entry's expert output, from line 16 * `piece`, to the rank of the
+ * entry. Called by one warp. */
 EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t piece, uint64_t call)
 {
     enum { GROUPS = V1_PIECE_PACKETS / EPA_DEV_PACKETS };
     uint32_t first = piece * V1_PIECE_PACKETS;
-    uint32_t words = a.c.hidden / DEV_CHANNELS - first * EPA_PACKET_WORDS; /* that are left */
+    uint32_t words = a.c.hidden / DEV_CHANNELS - first * EPA_PACKET_WORDS; /* remaining words */
     uint2 back = __ldcg(reinterpret_cast<const uint2 *>(a.back) + entry);
     struct epa_dev_words v[GROUPS];
 
@@ -58,7 +58,8 @@ EPA_DEV void v1_push_piece(const struct v1_args &a, uint32_t entry, uint32_t pie
                                   call);
 }
 
-/* One warp: lane k waits for the last line of choice k's expert output, if it is in `list`. */
+/* Waits in lane k for the last line of choice k's expert output, if the choice is in `list`. Called
+ * by one warp. */
 EPA_DEV bool v1_wait_outputs(const struct v1_args &a, const char *from, uint32_t packets,
                              uint32_t list, uint32_t token, uint64_t call,
                              struct epa_dev_poll *poll)
@@ -74,10 +75,10 @@ EPA_DEV bool v1_wait_outputs(const struct v1_args &a, const char *from, uint32_t
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
-enum { V1_TAKE = 4 }; /* expert outputs that a warp holds at a time */
+enum { V1_TAKE = 4 }; /* number of expert outputs that a warp holds at a time */
 
-/* One warp: a share of a token's sum, out of four lines of each expert output. False: one has not
- * come. */
+/* Adds up a share of a token's sum from four lines of each expert output. Returns false if an
+ * output did not arrive. Called by one warp. */
 template <bool F16>
 EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t share,
                            const struct v1_choices &of, uint64_t call)
@@ -98,7 +99,8 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
         for (int i = 0; i < V1_TAKE; i++) {
             char *at = dev_from_lane(from, k + i);
 
-            v[i].w[0] = v[i].w[1] = ~0ull; /* no call that is waited for */
+            /* a choice without an output passes the test below */
+            v[i].w[0] = v[i].w[1] = ~0ull;
             if (v1_has(of, k + i) && epa_dev_has_packet(0, packets))
                 v[i] = epa_dev_packet_load(at, 0);
         }
@@ -130,9 +132,10 @@ EPA_DEV bool v1_take_share(const struct v1_args &a, uint32_t token, uint32_t sha
 
 /* ---- pulled ---- */
 
-enum { V1_BATCH = 4 }; /* expert outputs that a warp has on their way */
+enum { V1_BATCH = 4 }; /* number of expert outputs that a warp loads at a time */
 
-/* One warp: a share of a token's sum, 16 bytes a lane, from the ranks of its experts. */
+/* Adds up a share of a token's sum, 16 bytes per lane, from the ranks of its experts. Called by one
+ * warp. */
 template <bool F16>
 EPA_DEV void v1_pull_share(const struct v1_args &a, uint32_t token, uint32_t share,
                            const struct v1_choices &of)
@@ -188,7 +191,7 @@ template <bool PROFILE> EPA_DEV void send(const struct v1_args &a, uint64_t call
     dev_ended<PROFILE>(a.c, call, V1_SEND_OUTPUTS, begun);
 }
 
-/* Choices are read while signals or expert outputs are on their way. */
+/* Receives and adds up outputs. Loads of choices overlap the wait for signals or outputs. */
 template <bool F16, bool PULL, bool PROFILE>
 EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uint32_t blocks)
 {
@@ -214,13 +217,13 @@ EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block, uin
             of = v1_choices_of(a, u / a.shares);
     }
     dev_ended<PROFILE>(a.c, call, V1_REDUCE, came);
-    if (threadIdx.x < EPA_DEV_WARP) /* the block waits as one */
+    if (threadIdx.x < EPA_DEV_WARP) /* one warp records the times of the block */
         dev_had_ended<PROFILE>(a.c, call, V1_WAIT_OUTPUTS, begun, came);
 }
 
-/* Where expert outputs are pushed the last blocks only receive. In a kernel of one block it does
- * both. With 64 registers there is room for the kernel that comes next to be set up beside
- * this; of float16 it takes more to have four expert outputs unpacked. */
+/* With pushed expert outputs, the last blocks only receive; the only block of a kernel does both.
+ * The limit of 64 registers leaves room to set up the next kernel beside this one. With float16,
+ * four unpacked expert outputs need more registers. */
 template <bool F16, bool PULL, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     combine(const __grid_constant__ struct v1_args a)
@@ -229,7 +232,8 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, F16 && !PULL ? 3 : 4)
     uint32_t first = a.senders < gridDim.x ? a.senders : 0;
     uint64_t call = dev_begin(a.c, false, true);
 
-    if (sends && blockIdx.x == 0) /* the release covers what experts wrote in the kernel before */
+    /* the release covers the experts' stores of the previous kernel */
+    if (sends && blockIdx.x == 0)
         dev_signal_all(a.c, v1_signal_of(a.c.v.size, V1_COMBINE, call, 0), call);
     if (!PULL && blockIdx.x < a.senders)
         send<PROFILE>(a, call);

@@ -5,31 +5,31 @@
  * mod 2. Rows by expert, y and the data of a dispatch that its combine needs are in sets. The host
  * assigns the sets to dispatches in turn; a graph keeps the sets of its recording.
  *
- * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh). So does BEGUN, a
- * signal that each rank sends to all others at the start of its combine. Waits compare with >=. A
+ * Splits, rows and expert outputs carry the count of their call (epa2a/packets.cuh). So does BEGUN,
+ * a signal that each rank sends to all others at the start of its combine. Waits compare with >=. A
  * rank stores into its peers' memory as soon as a kernel starts, without a handshake. Let p be a
  * peer. The stores are safe:
- *   - Splits and rows of dispatch m go to position m mod 2 of p, which p last read in dispatch m - 2.
- *     Dispatch m - 1 has ended here. It waited for the splits of p, which p sends at the start of its
- *     m - 1, after the end of its m - 2.
- *   - Expert outputs that combine m pushes go to position m mod 2 of p, which p last read in combine
- *     m - 2. Combine m - 1 has ended here after it waited for BEGUN of p, as above.
+ *   - Splits and rows of dispatch m go to position m mod 2 of p, which p last read in dispatch
+ *     m - 2. Dispatch m - 1 has ended here. It waited for the splits of p, which p sends at the
+ *     start of its m - 1, after the end of its m - 2.
+ *   - Expert outputs that combine m pushes go to position m mod 2 of p, which p last read in
+ *     combine m - 2. Combine m - 1 has ended here after it waited for BEGUN of p, as above.
  *   - With pulled expert outputs, this rank writes `starts` of a set at p after the splits of
  *     dispatch m have arrived from p, and writes y of the set after the end of dispatch m, which
  *     waited for the splits of every p. So p has started m and has ended the earlier combine that
  *     read both.
  * For this reason each dispatch waits for the splits of all ranks and each combine for BEGUN of all
  * ranks, including ranks that exchange no row. A call consumes all data that arrives for it, so two
- * positions suffice for any sequence of calls and any repetition of graphs. A discarded dispatch and a
- * repeated combine count like other calls.
+ * positions suffice for any sequence of calls and any repetition of graphs. A discarded dispatch
+ * and a repeated combine count like other calls.
  *
  * Ranks of other nodes (ll_v1_far.cu): each call has a sending kernel, a kernel for puts, and a
- * receiving kernel. The first stores data for such a rank p in a mirror of p's heap. The second puts
- * the mirror to p, followed by a signal of the mode and position (in combine, BEGUN itself), and waits
- * for the signals of all such ranks. Splits and BEGUN of p then guarantee, in addition, that p's data
- * of this call is in place. A mirror is rewritten under the same condition as the memory that it
- * mirrors: p has then sent a signal after the receiving kernel of the call that filled the mirror, so
- * the puts from the mirror are complete. */
+ * receiving kernel. The first stores data for such a rank p in a mirror of p's heap. The second
+ * puts the mirror to p, followed by a signal of the mode and position (in combine, BEGUN itself),
+ * and waits for the signals of all such ranks. Splits and BEGUN of p then guarantee, in addition,
+ * that p's data of this call is in place. A mirror is rewritten under the same condition as the
+ * memory that it mirrors: p has then sent a signal after the receiving kernel of the call that
+ * filled the mirror, so the puts from the mirror are complete. */
 #include "ll_v1_cuda.h"
 
 /* Data of a dispatch that its combine needs. */
@@ -176,8 +176,8 @@ static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem 
     return launch_call(c, m, V1_DISPATCH, set);
 }
 
-/* Copies expert outputs from elsewhere to y, from which peers pull. In a repeated combine, peers may
- * still pull the outputs of the previous one, which are equal. */
+/* Copies expert outputs from elsewhere to y, from which peers pull. In a repeated combine, peers
+ * may still pull the outputs of the previous one, which are equal. */
 static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct v1_cuda *c = (struct v1_cuda *)a;
@@ -226,22 +226,22 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else if (f->what == V1_WAIT_OUTPUT)
         (void)epa_fail(err, status,
-                       "%s: call %llu, rank %u: waited %.3f s for its expert output of "
-                       "my token %u, which is of call %llu%s",
+                       "%s: call %llu, rank %u: waited %.3f s for its expert output for "
+                       "token %u, which is of call %llu%s",
                        stage, call, f->peer, seconds, f->index, seen, device_missing(f));
     else
         (void)epa_fail(err, status, "%s: call %llu, rank %u: waited %.3f s for %s is %llu", stage,
                        call, f->peer, seconds,
                        f->what == V1_WAIT_SPLITS ? "its splits, whose call"
-                       : f->what == V1_WAIT_FAR  ? "what it sends from another node, whose signal"
+                       : f->what == V1_WAIT_FAR  ? "its data from another node, whose signal"
                                                  : "its signal that it has begun, which",
                        seen);
 }
 
 /* ---- set-up ----
  *
- * Set-up fixes all values that depend only on the shape: the layout of a kernel's shared memory and of
- * this rank's own device memory. */
+ * Set-up fixes all values that depend only on the shape: the layout of a kernel's shared memory and
+ * of this rank's own device memory. */
 
 static void place_sets(struct device *d, char *memory, uint64_t *at)
 {

@@ -46,8 +46,8 @@ struct v1_args {
     uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
     uint64_t splits[V1_POSITIONS], arrival[V1_POSITIONS], outputs[V1_POSITIONS];
     uint64_t recv, recv_scales, origin, y_space, starts;
-    /* [max_tokens][topk]: index of a choice; ~0: dropped. With pushed expert outputs the index in the
-     * sorted order, with pulled ones the index among the choices of its expert. */
+    /* [max_tokens][topk]: index of a choice; ~0: dropped. With pushed expert outputs the index in
+     * the sorted order, with pulled ones the index among the choices of its expert. */
     uint32_t *place;
     struct v1_back *back; /* [rows]: destinations of pushed expert outputs */
     uint32_t *far_slice;  /* [size][2], for ranks of other nodes: start of the slice, rows */

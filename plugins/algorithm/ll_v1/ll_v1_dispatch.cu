@@ -1,18 +1,18 @@
-/* Dispatch on GPUs. The first blocks sort, tell each rank how its block is made up, and store
- * tokens in its slots, quantised on the way; they wait for nothing. The others, and they too
- * once they have sent, wait for the splits of all ranks and then copy what arrives to where
- * each expert's rows are adjacent.
+/* Dispatch on GPUs. The first blocks sort the choices, send each rank its splits, and store tokens
+ * in the rank's slots, quantised during the copy; these blocks never wait. The other blocks, and
+ * the first ones after their sends, wait for the splits of all ranks and then copy arriving rows so
+ * that the rows of each expert are contiguous.
  *
- * Splits and rows are packets, which carry the count of the call: they need neither a fence nor
- * a signal. Every rank waits for the splits of all, also of those that have nothing for it:
- * that is what lets the call after the next store without asking.
+ * Splits and rows are packets with the number of the call, and need neither a fence nor a signal.
+ * Every rank waits for the splits of all ranks, even of ranks without rows for it. Therefore the
+ * next call may store without a handshake.
  *
- * The payload of packets is put together in shared memory, because lanes that quantise have 16
- * bytes of channels each, while of a packet each lane has words. */
+ * Warps assemble the payload of packets in shared memory: a lane that quantises holds 16 bytes of
+ * channels, but a lane that stores a packet holds single words. */
 #include "../../common/algo_cuda.cuh"
 #include "ll_v1_cuda.h"
 
-/* Of the block: tables by expert first, then a string for each warp. */
+/* Shared memory of the block: tables by expert, then a payload buffer for each warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
 EPA_DEV uint64_t *payload_of(const struct v1_args &a)
@@ -23,19 +23,19 @@ EPA_DEV uint64_t *payload_of(const struct v1_args &a)
 
 /* ---- sorting ----
  *
- * Each block that sends sorts for itself, as far as it needs: it counts all choices once, adds
- * them up, and then knows of the tokens that it takes how many of their experts' choices come
- * before theirs. So no block waits for another. */
+ * Each sending block sorts on its own and only the part it needs: it counts all choices once and
+ * forms the prefix sums. For its own tokens it then knows the number of preceding choices of each
+ * expert. So no block waits for another block. */
 
-/* In shared memory, by expert. */
+/* Tables by expert in shared memory. */
 struct v1_sorted {
-    uint32_t *first;  /* [experts + 1] rows of the experts before: where its own begin */
-    uint32_t *before; /* choices by tokens before the chunk at hand */
-    uint32_t *bits;   /* which tokens of the chunk choose it */
+    uint32_t *first;  /* [experts + 1]: start of the expert's rows */
+    uint32_t *before; /* choices of the expert by tokens before the current chunk */
+    uint32_t *bits;   /* bit mask of the chunk's tokens that choose the expert */
 };
 
-/* Adds up the choices of the tokens from `begin` to `end`. The loads of a batch leave before
- * the first is used. */
+/* Counts the choices of tokens `begin` to `end`. All loads of a batch are issued before their first
+ * use. */
 EPA_DEV void v1_count(const struct v1_args &a, uint32_t begin, uint32_t end, uint32_t *count)
 {
     enum { BATCH = 8 };
@@ -57,7 +57,8 @@ EPA_DEV void v1_count(const struct v1_args &a, uint32_t begin, uint32_t end, uin
     }
 }
 
-/* Where each expert's rows begin. False: a rank gets more rows than it has room for. */
+/* Computes the start of each expert's rows. Returns false if a rank would get more rows than
+ * fit. */
 static __device__ bool v1_sort(const struct v1_args &a, const struct v1_sorted &s)
 {
     uint32_t carry = 0;
@@ -98,7 +99,7 @@ EPA_DEV uint64_t v1_split(const struct v1_args &a, uint64_t call, uint32_t sourc
            ((uint64_t)source * a.c.local + expert) * sizeof(struct v1_packet);
 }
 
-/* This block's share of the splits, a rank's at a time. */
+/* Sends this block's share of the splits, one rank at a time. */
 EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s, uint64_t call)
 {
     for (uint32_t i = blockIdx.x; i < a.c.v.size; i += a.senders) {
@@ -113,8 +114,8 @@ EPA_DEV void v1_send_splits(const struct v1_args &a, const struct v1_sorted &s, 
     }
 }
 
-/* The tokens from `begin` on, `n` of them, become the chunk; `counted`: those that `before`
- * has. All threads of the block. */
+/* Makes the `n` tokens from `begin` the current chunk. `counted`: number of tokens that `before`
+ * covers. Called by all threads of the block. */
 EPA_DEV void v1_take_chunk(const struct v1_args &a, const struct v1_sorted &s, uint32_t counted,
                            uint32_t begin, uint32_t n)
 {
@@ -128,7 +129,7 @@ EPA_DEV void v1_take_chunk(const struct v1_args &a, const struct v1_sorted &s, u
     __syncthreads();
 }
 
-/* Done with the chunk. */
+/* Clears the bit masks of the finished chunk. */
 EPA_DEV void v1_leave_chunk(const struct v1_args &a, const struct v1_sorted &s)
 {
     __syncthreads();
@@ -142,7 +143,7 @@ EPA_DEV void v1_leave_chunk(const struct v1_args &a, const struct v1_sorted &s)
 template <int IN> using v1_width = dev_width<IN, IN == DEVICE_PLAIN ? V1_UNIT_DTYPE : V1_UNIT_FP8>;
 
 struct v1_part : dev_part {
-    uint32_t scales; /* that it has */
+    uint32_t scales; /* number of scales */
     struct v1_payload at;
 };
 
@@ -155,7 +156,7 @@ EPA_DEV struct v1_part v1_part_at(const struct v1_args &a, uint32_t token, uint3
     return {p, scales, v1_payload_of(p.channels * v1_width<IN>::BYTES, scales)};
 }
 
-/* Fours of packets of a part. In FP8 groups of 16 channels are the most to hold. */
+/* Groups of four packets in a part; FP8 with scale groups of 16 channels needs the most. */
 static __device__ constexpr int v1_groups(int in)
 {
     return in == DEVICE_PLAIN ? 4 : 3;
@@ -163,7 +164,7 @@ static __device__ constexpr int v1_groups(int in)
 
 /* ---- sending ---- */
 
-/* Quantises a part where it has to, and makes it a string. One warp. */
+/* Quantises a part if required, and writes it as a payload. Called by one warp. */
 template <int IN>
 EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
                              const struct dev_raw<v1_width<IN>> &raw, char *payload)
@@ -191,8 +192,8 @@ EPA_DEV void v1_make_payload(const struct v1_args &a, const struct v1_part &p,
         *reinterpret_cast<uint32_t *>(payload + p.at.token) = p.token;
 }
 
-/* Where the lane's choice of the chunk's token number `bit` stands, and the part at its rank;
- * NULL: it was dropped. */
+/* Stores the index of the lane's choice in a.place, and returns the address of the part at the
+ * choice's rank; NULL: dropped. `bit`: the token's index in the chunk. */
 EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s, const struct v1_part &p,
                       uint32_t bit, uint64_t call)
 {
@@ -214,7 +215,7 @@ EPA_DEV char *v1_slot(const struct v1_args &a, const struct v1_sorted &s, const 
     return to;
 }
 
-/* One warp: a part of a token from x to the slots of all its choices. */
+/* Sends a part of a token from x to the slots of all its choices. Called by one warp. */
 template <int IN>
 EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
                           const struct v1_part &p, uint32_t bit, uint64_t call, uint64_t *payload)
@@ -226,7 +227,7 @@ EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
     char *to;
 
     dev_read_part<v1_width<IN>>(a.c, p, &raw);
-    __syncwarp(); /* the string before this one has been read */
+    __syncwarp(); /* all lanes have read the previous payload */
     v1_make_payload<IN>(a, p, raw, reinterpret_cast<char *>(payload));
     to = v1_slot(a, s, p, bit, call);
     __syncwarp();
@@ -242,8 +243,8 @@ EPA_DEV void v1_send_part(const struct v1_args &a, const struct v1_sorted &s,
     }
 }
 
-/* Chunk by chunk, each by the whole block. Chunks that a block takes go up, so that it counts
- * on from the one before. */
+/* Sends chunk by chunk, each with the whole block. A block takes chunks in ascending order, so that
+ * its counts continue from the previous chunk. */
 template <int IN>
 EPA_DEV void send_chunks(const struct v1_args &a, const struct v1_sorted &s, uint64_t call)
 {
@@ -277,23 +278,23 @@ template <int IN, bool PROFILE> EPA_DEV bool send(const struct v1_args &a, uint6
     uint32_t sorted = dev_begun<PROFILE>();
     send_chunks<IN>(a, s, call);
     dev_ended<PROFILE>(a.c, call, V1_QUANTISE_AND_SEND, sorted);
-    if (threadIdx.x < EPA_DEV_WARP) /* the block sorts as one */
+    if (threadIdx.x < EPA_DEV_WARP) /* one warp records the times of the block */
         dev_had_ended<PROFILE>(a.c, call, V1_SORT, begun, sorted);
     return true;
 }
 
 /* ---- receiving ---- */
 
-/* Splits as they came, in shared memory. A cell is the rows of a source for an expert here;
- * they are in the order of entries: by expert, then source. */
+/* Received splits in shared memory. A cell is the rows of a source for a local expert. Cells have
+ * the order of entries: by expert, then source. */
 struct v1_cells {
-    uint32_t n;      /* [local][size] */
-    uint32_t *entry; /* its first */
-    uint32_t *place; /* where its source has them, as sorted */
-    uint32_t *start; /* [size] where the source's slice begins, the same way */
+    uint32_t n;      /* number of cells: [local][size] */
+    uint32_t *entry; /* index of the cell's first entry */
+    uint32_t *place; /* index of its first row in the source's sorted order */
+    uint32_t *start; /* [size]: start of the source's slice, in the same order */
 };
 
-/* Of an entry: whose row it is and where that is as its source sorted it. */
+/* Returns the source of an entry and its index in the source's sorted order. */
 EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells &c, uint32_t entry)
 {
     uint32_t cell = device_cell_of(c.entry, c.n, entry);
@@ -301,7 +302,7 @@ EPA_DEV struct v1_back v1_back_of(const struct v1_args &a, const struct v1_cells
     return {cell % a.c.v.size, c.place[cell] + entry - c.entry[cell]};
 }
 
-/* Copies a chunk that is contiguous in shared memory to the row of its entry. */
+/* Copies a part from the payload in shared memory to the row of its entry. */
 template <int IN>
 EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, uint32_t entry,
                              const struct v1_back &back, const char *payload)
@@ -331,12 +332,13 @@ EPA_DEV void v1_copy_payload(const struct v1_args &a, const struct v1_part &p, u
         a.back[entry] = back;
 }
 
-/* Of the units of a warp: when it began to wait for the first, that came, and the last came. */
+/* Times of a warp for its parts: start of the first wait, first arrival, last arrival. */
 struct v1_since {
     uint32_t wait, work, came;
 };
 
-/* One warp: a part of the row of an entry, from its slot. False: it has not come. */
+/* Copies a part of an entry's row from its slot. Returns false if the part did not arrive. Called
+ * by one warp. */
 template <int IN, bool PROFILE>
 EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, uint32_t entry,
                              uint32_t unit, uint64_t call, struct v1_since *since,
@@ -354,7 +356,7 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
 
     if (!epa_dev_packets_read<GROUPS>(a.c, from, packets, call, w, v))
         return false;
-    if (PROFILE && epa_dev_lane() == 0) { /* who notes it */
+    if (PROFILE && epa_dev_lane() == 0) { /* lane 0 records the times */
         since->came = dev_begun<PROFILE>();
         since->work = since->work == 0 ? since->came : since->work;
     }
@@ -363,7 +365,7 @@ EPA_DEV bool v1_receive_part(const struct v1_args &a, const struct v1_cells &c, 
     return true;
 }
 
-/* One thread: until the split of an expert has arrived. False: it did not. */
+/* Waits for the split of an expert. Returns false after a time-out. Called by one thread. */
 EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t expert, uint64_t call,
                         uint32_t *rows, uint32_t *begin)
 {
@@ -377,7 +379,7 @@ EPA_DEV bool wait_split(const struct v1_args &a, uint32_t source, uint32_t exper
     return received;
 }
 
-/* The cells, and how many entries there are. False: not all splits have arrived. */
+/* Fills in the cells and counts the entries. Returns false if splits are missing. */
 static __device__ bool find_cells(const struct v1_args &a, uint64_t call, const struct v1_cells &c,
                                   uint32_t *total)
 {
@@ -394,14 +396,15 @@ static __device__ bool find_cells(const struct v1_args &a, uint64_t call, const 
             c.entry[i] = *total + before;
             c.place[i] = begin;
         }
-        if (i < a.c.v.size) /* of their first expert here */
+        if (i < a.c.v.size) /* from the split of the first local expert */
             c.start[i] = begin;
         *total += all;
     }
     return __syncthreads_and(ok);
 }
 
-/* What experts are to know, and, where expert outputs are pulled, their sources. One block. */
+/* Publishes the views for experts and, if expert outputs are pulled, the starts for their sources.
+ * Called by one block. */
 EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c, uint32_t total)
 {
     if (threadIdx.x == 0)
@@ -412,14 +415,14 @@ EPA_DEV void publish_views(const struct v1_args &a, const struct v1_cells &c, ui
         a.c.recv_start[e] = begin;
         a.c.recv_count[e] = (e + 1 < a.c.local ? c.entry[(e + 1) * a.c.v.size] : total) - begin;
     }
-    /* Seen by the time of a signal that a later kernel gives. */
+    /* A signal of a later kernel makes these stores visible. */
     for (uint32_t i = threadIdx.x; i < c.n && a.pull != 0; i += DEVICE_THREADS)
         reinterpret_cast<uint32_t *>(a.c.v.peer_heap[i % a.c.v.size] +
                                      a.starts)[a.c.v.rank * a.c.local + i / a.c.v.size] =
             c.entry[i];
 }
 
-/* By all blocks, of which this is number `block`. */
+/* Receives rows. Called by all blocks; `block`: index of this block. */
 template <int IN, bool PROFILE>
 EPA_DEV void receive(const struct v1_args &a, uint64_t call, uint32_t block)
 {
@@ -455,7 +458,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 
     if (blockIdx.x < a.senders)
         ok = send<IN, PROFILE>(a, call);
-    __syncthreads(); /* shared memory is used anew */
+    __syncthreads(); /* receive() reuses the shared memory of send() */
     if (ok && receives)
         receive<IN, PROFILE>(a, call, (blockIdx.x + gridDim.x - a.senders) % gridDim.x);
     dev_end(a.c, call, receives);

@@ -1,13 +1,13 @@
-/* Ranks of other nodes: a kernel between the one that sends and the one that receives. The first
- * stores what is for such a rank in a mirror of its heap, here; this one has it put there by the
- * transport, in a dispatch splits and a block of rows, in a combine a block of expert outputs, and
- * waits for what those ranks send. */
+/* Exchange with ranks of other nodes: a kernel between the sending half and the receiving half of a
+ * call. The sending half stores data for such a rank in a local mirror of the rank's heap. This
+ * kernel lets the transport put the data, which are splits and a block of rows in dispatch, and a
+ * block of expert outputs in combine. It then waits for the data of those ranks. */
 #include <epa2a/ring.cuh>
 
 #include "ll_v1_cuda.h"
 
-/* Rows from the first local expert's on, as the splits at `at` say; *begin: where they are among
- * those that are sorted. */
+/* Returns the number of rows for all local experts according to `splits`; *begin: start of the rows
+ * in the sorted order. */
 EPA_DEV uint32_t v1_far_rows(const struct v1_args &a, const char *splits, uint32_t *begin)
 {
     const struct v1_packet *split = reinterpret_cast<const struct v1_packet *>(splits);
@@ -16,13 +16,13 @@ EPA_DEV uint32_t v1_far_rows(const struct v1_args &a, const char *splits, uint32
     return __ldcg(&split[a.c.local - 1].begin) + __ldcg(&split[a.c.local - 1].rows) - *begin;
 }
 
-/* One block, a thread for each rank. */
+/* One block, with a thread per rank. */
 static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
     exchange(const __grid_constant__ struct v1_far_args f)
 {
     const struct v1_args &a = f.a;
     uint32_t peer = threadIdx.x, rank = a.c.v.rank, begin, rows;
-    uint64_t call = __ldcg(a.c.calls) + 1; /* the kernel that receives will count this call */
+    uint64_t call = __ldcg(a.c.calls) + 1; /* the receiving kernel will count this call */
     enum v1_mode mode = (enum v1_mode)a.c.stage;
     uint64_t row = mode == V1_DISPATCH ? (uint64_t)a.units * a.unit_bytes : a.sent_bytes, at;
     uint64_t mine =
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
         at = a.arrival[call % V1_POSITIONS] + (uint64_t)rank * a.max_m * row;
         ok = epa_dev_far_put(f.v, f.ring, mine, a.c.v.peer_heap[peer] + mine,
                              a.c.local * sizeof(struct v1_packet), peer, a.c.timeout_ns, w);
-    } else { /* of the dispatch before: what its splits said is kept */
+    } else { /* the slices that the preceding dispatch recorded */
         begin = __ldcg(a.far_slice + 2 * peer);
         rows = __ldcg(a.far_slice + 2 * peer + 1);
         at = a.outputs[call % V1_POSITIONS] + (uint64_t)begin * row;

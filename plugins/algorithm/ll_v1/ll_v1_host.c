@@ -1,51 +1,51 @@
-/* Host code of ll_v1, over any transport.
+/* Host code of ll_v1, for any transport.
  *
- * Dispatch sorts choices by expert, quantises each token once, sends a block to each rank and
- * regroups what it received by expert. Combine sends the expert outputs back in blocks, or
- * pulls them from where experts wrote them, and adds up those of each token.
+ * Dispatch sorts choices by expert, quantises each token once, sends a block to each rank, and
+ * regroups the received rows by expert. Combine sends the expert outputs back in blocks, or pulls
+ * them from the place where experts wrote them, and adds up the expert outputs of each token.
  *
- *                dispatch                              combine
- *   a block      rows of a slice, as sorted            outputs of a slice, as sorted there
- *   goes to      slots of its source, from rank *      where the slice begins at the source:
- *                MAX_M                                 recv_offset
- *   with it      splits, scales                        nothing
+ *                  dispatch                              combine
+ *     block        rows of a slice, in sorted order      outputs of a slice, in the same order
+ *     target       slots of the source, from             start of the slice at the source:
+ *                  rank * MAX_M                          recv_offset
+ *     beside it    splits, scales                        nothing
  *
- * A rank in reach that pulls gets no more than splits and signal: it loads tokens, and outputs
- * from y, as it uses them. One that is pushed to gets its block by stores, one out of reach by
- * puts: long ones in pieces, so that making them and sending them overlap.
+ * A rank that pulls receives only splits and a signal. It loads tokens and expert outputs (from y)
+ * during their use. A rank that does not pull receives its block by stores if it is in reach, else
+ * by puts. Long blocks are put in pieces, so that packing and sending overlap.
  *
- * Dispatches count as calls 1, 2, 3... and so do combines, apart from them; all ranks make the
- * same calls in the same order. A call uses the buffers of its position, call mod 2, and its
- * signals carry its count.
+ * Calls of dispatch have the numbers 1, 2, 3..., and calls of combine have their own numbers 1, 2,
+ * 3... All ranks make the same calls in the same order. A call uses the buffers of its position
+ * (call mod 2), and its signals carry its number.
  *
- * Two buffers are enough, whatever calls are in between. What call m of a mode writes at p, s
- * writes in call m of that mode: s has ended call m - 1, for which it waited for p; so p has
- * begun m - 1 and ended m - 2, the last that had this position, and what a call receives is used
- * up before the call ends: dispatch copies rows and splits away, combine adds outputs up. Tokens
- * are read by p in place of being written there, with the same conclusion. With one buffer s,
- * back from call n, would write what p, in call n still, has not read. A dispatch that is given
- * up and a combine that is called again are calls like any other.
+ * Two buffers are enough for any sequence of calls. Let rank s write data of call m of a mode at
+ * rank p. Rank s does so in its own call m, after its call m - 1, in which it waited for p. So p
+ * has begun call m - 1 and ended call m - 2, the previous call at this position. A call uses up its
+ * received data before it ends: dispatch copies rows and splits, combine adds outputs up. The
+ * conclusion also holds for tokens that p reads at s. With one buffer, s would return from call n
+ * and overwrite data that p still reads in its call n. An abandoned dispatch and a repeated combine
+ * count as calls, too.
  *
- * The word of a source, mode and position takes n, n + 2, ... and never passes a rank that waits
- * for n: s raises n + 2 after p has begun n + 1. So == would do, as in the source; >= is what
- * all protocols here wait with.
+ * The signal word of a source, mode and position takes the values n, n + 2, ... A rank that waits
+ * for n never finds a larger value: s raises n + 2 after p has begun call n + 1. A comparison
+ * with == would thus suffice, as in the source; all protocols of this project compare with >=.
  *
- * Rows by expert, starts and y belong to sets, of which a dispatch takes the first that no open
- * one has; its combine, or discard, gives it back. Rows are written and read by their rank
- * alone. Let dispatch m take the set that dispatch n had. p writes `starts` once DATA of m has
- * arrived from every s, and its experts write y later: s has begun dispatch m, so it has ended
- * combine n, in which it pulled both; and what p itself put from y was in place when the quiet()
- * at the end of combine n returned.
+ * Rows by expert, starts and y belong to sets. A dispatch takes the first free set; its combine, or
+ * discard, releases the set. Only the owner writes and reads the rows. Let dispatch m take the set
+ * of dispatch n. Rank p writes `starts` after the DATA signal of m has arrived from every rank s,
+ * and its experts write y later. Every s has then begun dispatch m and ended combine n, in which it
+ * pulled both. The puts that p made from y were in place when the quiet() of combine n returned.
  *
- * quiet() ends each call: it lets go of what a transport holds back, for which peers would wait
- * while experts run, keeps the two SETs of a word apart, and frees what was put from. */
+ * Each call ends with quiet(). It flushes data that a transport buffers, since peers would wait for
+ * the data during the experts' work. It also orders the two SETs of a word, and frees the sources
+ * of puts. */
 #include "ll_v1_host.h"
 
 #include <string.h>
 
-/* ---- the exchange: a block to each rank, its signal, and the wait for those of all ---- */
+/* ---- the exchange: a block to each rank, its signal, the wait for all signals ---- */
 
-/* The signal of this call, and what is put with it, if anything. */
+/* Raises the signal of this call, after a put of `bytes` if any. */
 static enum epa_status signal_with(const struct v1_task *task, uint64_t dst, const void *src,
                                    uint64_t bytes)
 {
@@ -56,14 +56,14 @@ static enum epa_status signal_with(const struct v1_task *task, uint64_t dst, con
                        task->peer);
 }
 
-/* Where the first row of my block is at any rank. */
+/* Offset of the first row of this rank's block in the slots of a receiver. */
 static uint64_t slot_of(const struct v1_host *h, uint64_t row_bytes)
 {
     return (uint64_t)h->a.world.rank * h->l.max_m * row_bytes;
 }
 
-/* Rows from `begin` to `end` of the block, from where tokens were quantised: to the receiver's
- * slots, or to where they are put from. */
+/* Copies rows `begin` to `end` of the block from the quantised tokens to the receiver's slots, or
+ * to the source buffer of puts. */
 static void gather_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
@@ -113,13 +113,13 @@ static enum epa_status send_rows(struct v1_task *task)
             status = algo_put(&h->a, slot + task->begin * h->l.row_bytes,
                               here(h, &h->l.out, 0) + (start + task->begin) * h->l.row_bytes,
                               (task->end - task->begin) * h->l.row_bytes, task->peer);
-        if (status == EPA_OK && far) /* peers may wait for room here meanwhile */
+        if (status == EPA_OK && far) /* frees room for which peers may wait */
             status = h->a.t->ops->progress(h->a.t);
     }
     return status;
 }
 
-/* Splits and signal; out of reach scales bring the signal, if there are any. */
+/* Sends splits and the signal. For a rank out of reach, the put of scales carries the signal. */
 static enum epa_status end_rows(struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -138,7 +138,7 @@ static enum epa_status end_rows(struct v1_task *task)
     if (way_to(h, task->peer) != V1_PUT)
         return signal_with(task, to, splits, bytes);
     status = algo_put(&h->a, to, splits, bytes, task->peer);
-    /* The signal is seen after all of the block, and not only after the scales. */
+    /* Orders the signal after the whole block; the put of the scales orders only the scales. */
     if (status == EPA_OK)
         status = h->a.t->ops->fence(h->a.t, task->peer);
     if (status == EPA_OK)
@@ -148,7 +148,7 @@ static enum epa_status end_rows(struct v1_task *task)
     return status;
 }
 
-/* To the source's `expert outputs`, by stores. */
+/* Stores expert outputs in the region `outputs` of the source. */
 static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
@@ -169,7 +169,7 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* The outputs of an expert are adjacent, here and there: a piece of the block. */
+/* Puts the expert outputs of one expert at a time: they are contiguous at both ranks. */
 static enum epa_status put_outputs(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -196,7 +196,7 @@ static enum epa_status end_outputs(const struct v1_task *task)
 
     if (task->peer == h->a.world.rank)
         return EPA_OK;
-    /* The signal is seen after the block. */
+    /* Orders the signal after the block. */
     if (way_to(h, task->peer) == V1_PUT)
         status = h->a.t->ops->fence(h->a.t, task->peer);
     return status == EPA_OK ? signal_with(task, 0, NULL, 0) : status;
@@ -213,7 +213,7 @@ static enum epa_status send_block(struct v1_task *task)
     return way == V1_PUT ? put_outputs(task) : in_parallel(task, copy_outputs);
 }
 
-/* Blocks to those ranks that pull, or to the others. */
+/* Sends the blocks to the ranks that pull, or to all other ranks. */
 static enum epa_status send_to(struct v1_task *task, bool pulling)
 {
     struct v1_host *h = task->h;
@@ -230,8 +230,8 @@ static enum epa_status send_to(struct v1_task *task, bool pulling)
     return status;
 }
 
-/* All blocks of a call to all ranks, until those of all ranks have arrived and nothing that this
- * rank sent is held back. */
+/* Sends the blocks of a call to all ranks, waits for the blocks of all ranks, and flushes the puts
+ * of this rank. */
 static enum epa_status exchange(struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -272,7 +272,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
 
 /* ---- combine ---- */
 
-/* Outputs that are elsewhere, to where they are pulled or put from. */
+/* Copies expert outputs from a foreign buffer to y, from which ranks pull and put. */
 static void copy_to_y(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct v1_task *task = arg;
@@ -281,12 +281,13 @@ static void copy_to_y(void *arg, uint32_t worker, uint32_t workers)
     uint32_t begin = algo_share(task->end, worker, workers);
     uint32_t n = algo_share(task->end, worker + 1, workers) - begin;
 
-    if (n != 0) /* y may be NULL then */
+    if (n != 0) /* y may be NULL if n is 0 */
         memcpy(here(h, &h->l.y, index_of(task)) + begin * bytes,
                (const char *)task->m->y + begin * bytes, n * bytes);
 }
 
-/* Who pushes to all reads them where they are. */
+/* Finds the base address of expert outputs. A rank that pushes to all ranks reads a foreign buffer
+ * in place. */
 static enum epa_status find_outputs(struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -297,7 +298,7 @@ static enum epa_status find_outputs(struct v1_task *task)
     task->y = here(h, &h->l.y, index_of(task));
     if (apart && !h->l.pull && h->a.far == 0)
         task->y = task->m->y;
-    else if (apart && h->again == NULL) /* called again the same outputs are there */
+    else if (apart && h->again == NULL) /* a repeated combine finds the copy in y */
         task->end = (uint32_t)s->recv_start[last] + s->recv_count[last];
     return task->end != 0 ? in_parallel(task, copy_to_y) : EPA_OK;
 }

@@ -1,7 +1,7 @@
-/* What the chapters of the host code of ll_v1 share:
+/* Declarations that the files of the host code share:
  *
- *   ll_v1_host.c   the exchange with other ranks, the two stages, and why they are right
- *   ll_v1_rows.c   what a rank does alone: sort and quantise, regroup, reduce */
+ *   ll_v1_host.c   the exchange between ranks, both stages, and the proof of the buffer protocol
+ *   ll_v1_rows.c   work inside a rank: sort, quantise, regroup, reduce */
 #ifndef LL_V1_HOST_H
 #define LL_V1_HOST_H
 
@@ -9,33 +9,38 @@
 
 #include "../../common/algo_host.h"
 
-/* What a dispatch leaves for its combine, and the views it publishes. */
+/* State that a dispatch keeps for its combine, and the arrays of its published views. */
 struct v1_set {
     struct algo_set s;
-    uint32_t *at;     /* [max_tokens][topk] place of a choice as sorted; of a dropped one: any */
-    uint32_t *cumsum; /* [experts + 1] rows for the experts before */
-    uint32_t *count;  /* [source][local] rows received */
-    uint32_t *offset; /* [source] recv_offset: where its slice begins, as it sorted */
+    /* [max_tokens][topk]: index of a choice in the sorted order; undefined if dropped */
+    uint32_t *at;
+    uint32_t *cumsum; /* [experts + 1]: number of rows for the preceding experts */
+    uint32_t *count;  /* [source][local]: number of received rows */
+    /* [source]: recv_offset, the start of the source's slice in its sorted order */
+    uint32_t *offset;
 };
 
-/* A received row and the entries that it is copied to. */
+/* A received row and the entries that receive copies of the row. */
 struct v1_move {
-    uint32_t row;  /* of the source's tokens, if they are pulled, or of its slots */
-    uint32_t dest; /* first in v1_host.dest */
+    uint32_t row;  /* index among the source's tokens if rows are pulled, else among its slots */
+    uint32_t dest; /* index of the first entry in v1_host.dest */
     uint32_t n;
 };
 
 struct v1_host {
     struct algo_host a;
     struct v1_layout l;
-    uint64_t calls[V1_MODES]; /* made so far */
-    struct v1_set *again;     /* combined last, with no dispatch since */
-    uint32_t *tokens_of;      /* [experts] in out_splits: tokens as sorted, less the row */
-    uint32_t *next;           /* [workers][experts] */
-    uintptr_t *output;        /* [experts] where row 0, as sorted, would have its output */
-    struct v1_move *move;     /* [source][max_m] */
-    uint32_t *moves, *dest;   /* [source]; [source][max_m] */
-    uint32_t *seen;           /* [workers][max_tokens] */
+    uint64_t calls[V1_MODES]; /* number of calls so far */
+    struct v1_set *again;     /* set of the last combine; NULL after a dispatch */
+    /* [experts]: token of sorted row i, at index tokens_of[expert] + i of out_splits */
+    uint32_t *tokens_of;
+    /* [workers][experts]: first the choices that a worker counts, then its next index */
+    uint32_t *next;
+    uintptr_t *output;      /* [experts]: address of the output of sorted row 0 */
+    struct v1_move *move;   /* [source][max_m]: rows to copy */
+    uint32_t *moves, *dest; /* [source]: number of moves; [source][max_m]: target entries */
+    /* [workers][max_tokens]: rows of a token, then its next index in dest */
+    uint32_t *seen;
 };
 
 struct v1_task {
@@ -44,9 +49,9 @@ struct v1_task {
     struct epa_moe *m;
     enum v1_mode mode;
     uint64_t call;
-    uint32_t peer, begin, end; /* rows of the block to `peer` that are made now */
-    const char *y;             /* combine: where outputs are taken from */
-    uint32_t wrong;            /* 1 + a source whose splits cannot be; 0: none */
+    uint32_t peer, begin, end; /* range of rows to `peer` in the current step */
+    const char *y;             /* combine: base address of expert outputs */
+    uint32_t wrong;            /* 1 + a source with invalid splits; 0: none */
 };
 
 enum v1_way { V1_PULL, V1_PUSH, V1_PUT };
@@ -71,7 +76,7 @@ static inline char *here(const struct v1_host *h, const struct v1_region *r, uin
     return h->a.t->heap + offset_of(h, r, which);
 }
 
-/* At a rank that is not to be reached by puts. */
+/* Address in the heap of a rank that loads and stores reach. */
 static inline char *there(const struct v1_host *h, uint32_t rank, const struct v1_region *r,
                           uint64_t which)
 {
@@ -85,13 +90,13 @@ static inline enum v1_way way_to(const struct v1_host *h, uint32_t rank)
     return h->l.pull ? V1_PULL : V1_PUSH;
 }
 
-/* Rows of this rank, as sorted, that are for the ranks before `rank`. */
+/* Number of sorted rows of this rank for the ranks before `rank`. */
 static inline uint32_t start_to(const struct v1_task *task, uint32_t rank)
 {
     return task->set->cumsum[rank * task->h->l.local];
 }
 
-/* [local] where the rows of `source` begin here. */
+/* [local]: start of the rows of `source` at this rank, per expert. */
 static inline uint32_t *starts_of(const struct v1_task *task, uint32_t source)
 {
     return (uint32_t *)(void *)here(task->h, &task->h->l.starts, index_of(task)) +
@@ -103,14 +108,14 @@ static inline const uint32_t *counts_of(const struct v1_task *task, uint32_t sou
     return task->set->count + (size_t)source * task->h->l.local;
 }
 
-/* The splits received from `source`: counts, start, tokens. */
+/* Splits received from `source`: counts, start, tokens. */
 static inline const uint32_t *splits_of(const struct v1_task *task, uint32_t source)
 {
     return (const uint32_t *)(const void *)here(task->h, &task->h->l.splits, position(task)) +
            (size_t)source * task->h->l.split_words;
 }
 
-/* Those that go to `rank`. */
+/* Splits for `rank`. */
 static inline uint32_t *splits_to(const struct v1_task *task, uint32_t rank)
 {
     return (uint32_t *)(void *)here(task->h, &task->h->l.out_splits, 0) +
@@ -125,11 +130,12 @@ static inline enum epa_status in_parallel(struct v1_task *task,
 
 /* ---- ll_v1_rows.c ---- */
 
-/* The choices of this rank, counted and placed by expert; its tokens as they are sent. */
+/* Counts the choices of this rank, sorts them by expert, and writes the tokens in the form in which
+ * ranks send them. */
 enum epa_status v1_sort_and_quantise(struct v1_task *);
-/* The rows of all sources, to where experts read them, and the views of them. */
+/* Copies the rows of all sources to the place from which experts read, and publishes the views. */
 enum epa_status v1_regroup(struct v1_task *);
-/* The expert outputs of each token, added up. */
+/* Adds up the expert outputs of each token. */
 enum epa_status v1_reduce(struct v1_task *);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a rank of ll_v1 does alone: it sorts its choices by expert and quantises its tokens,
+/* The work of ll_v1 inside a rank: the rank sorts its choices by expert, quantises its tokens,
  * regroups received rows by expert, and adds up the expert outputs of its tokens. */
 #include "ll_v1_host.h"
 
@@ -6,8 +6,8 @@
 
 /* ---- sort and quantise ----
  *
- * The sort counts, so it is stable: within an expert rows are in the order of tokens. Each
- * worker counts and then places the choices of its own tokens. */
+ * A counting sort, which is stable: the rows of an expert follow the order of tokens. Each worker
+ * counts and then places the choices of its own tokens. */
 
 static void count_choices(void *arg, uint32_t worker, uint32_t workers)
 {
@@ -24,7 +24,7 @@ static void count_choices(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* What each worker has counted becomes where it places its first choice of each expert. */
+/* Turns the counts of each worker into the index of its first choice of each expert. */
 static void add_up_counts(const struct v1_task *task)
 {
     const struct v1_host *h = task->h;
@@ -57,7 +57,7 @@ static void add_up_counts(const struct v1_task *task)
     }
 }
 
-/* Splits, but for the tokens: counts of each slice, and where it begins. */
+/* Writes the counts and the start of each slice to the splits; tokens follow later. */
 static enum epa_status split(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -119,10 +119,10 @@ enum epa_status v1_sort_and_quantise(struct v1_task *task)
 
 /* ---- rows received by source, regrouped by expert ----
  *
- * A row is copied once, to all experts here that want its token if it is pulled, else from its
- * slot. Each source is looked through by one worker; then all copy. */
+ * A worker copies a row once, to all local experts of its token if rows are pulled, else from the
+ * slot of the row to one entry. One worker indexes the rows of a source; then all workers copy. */
 
-/* Takes a copy of the counts, which must stay for combine, and refuses what cannot be. */
+/* Copies the counts, which combine needs, and validates the splits. */
 static enum epa_status read_splits(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
@@ -140,15 +140,15 @@ static enum epa_status read_splits(const struct v1_task *task)
         }
         if (rows > h->l.max_m || start > most || rows > most - start)
             return algo_fail(&h->a, EPA_ERR_MISMATCH,
-                             "rank %u says it sent %llu rows from place %u on, of %u it "
-                             "can have and %u it may send",
+                             "invalid splits from rank %u: %llu rows from index %u; it has at "
+                             "most %u choices and sends at most %u rows",
                              source, (unsigned long long)rows, start, most, h->l.max_m);
         task->set->offset[source] = start;
     }
     return EPA_OK;
 }
 
-/* One expert's rows after the other's, in each by source. */
+/* Lays out rows by expert, then by source. */
 static void lay_out(const struct v1_task *task)
 {
     const struct v1_host *h = task->h;
@@ -182,7 +182,8 @@ static struct epa_origin *origins(const struct v1_task *task)
     return (struct epa_origin *)(void *)here(task->h, &task->h->l.origin, index_of(task));
 }
 
-/* A row for each choice: from its slot to its place. False if a token cannot be. */
+/* Records a move for each choice, from its slot to its entry. Returns false if a token is
+ * invalid. */
 static bool index_slots(const struct v1_task *task, uint32_t source)
 {
     const struct v1_host *h = task->h;
@@ -204,8 +205,8 @@ static bool index_slots(const struct v1_task *task, uint32_t source)
     return true;
 }
 
-/* A row for each token, to all of its places: sorted by token again, by counting. False if a
- * token cannot be. */
+/* Records a move for each token, to all of its entries, by a counting sort by token. Returns false
+ * if a token is invalid. */
 static bool index_tokens(const struct v1_task *task, uint32_t source, uint32_t *seen)
 {
     const struct v1_host *h = task->h;
@@ -249,13 +250,13 @@ static void index_sources(void *arg, uint32_t worker, uint32_t workers)
         bool good = way_to(h, source) == V1_PULL ? index_tokens(task, source, seen)
                                                  : index_slots(task, source);
 
-        /* Relaxed: read once the workers have been waited for. */
+        /* Relaxed: the wait for the workers orders this store before its load. */
         if (!good)
             __atomic_store_n(&task->wrong, source + 1, __ATOMIC_RELAXED);
     }
 }
 
-/* Of the next row, while one is copied: more would keep what this one needs waiting. */
+/* Bytes of the next row to prefetch during a copy. More would delay the current copy. */
 enum { FETCH_BYTES = 1024 };
 
 static void copy_from(const struct v1_task *task, uint32_t source, uint32_t begin, uint32_t end)
@@ -332,8 +333,8 @@ enum epa_status v1_regroup(struct v1_task *task)
     status = in_parallel(task, index_sources);
     if (status == EPA_OK && task->wrong != 0)
         return algo_fail(&h->a, EPA_ERR_MISMATCH,
-                         "rank %u says that a row is of a token it cannot have, or that "
-                         "one token has more rows than choices",
+                         "invalid splits from rank %u: a token index is out of range, or a "
+                         "token has more rows than choices",
                          task->wrong - 1);
     if (status != EPA_OK)
         return status;
@@ -345,11 +346,11 @@ enum epa_status v1_regroup(struct v1_task *task)
 
 /* ---- sums of expert outputs ----
  *
- * The position of a choice's output is its place as sorted, counted from an address for each
- * expert. */
+ * The address of a choice's output is a base address of its expert plus the choice's index in the
+ * sorted order times the bytes of an output. */
 
-/* For each expert of a rank, where the output for my row 0, as sorted, would be if it was for
- * that expert: modulo the size of an address, as there may be none. */
+/* Computes, for each expert of a rank, the address that the output of sorted row 0 would have at
+ * this expert. Addresses are computed modulo 2^64: row 0 may belong to another expert. */
 static void locate_outputs(const struct v1_task *task, uint32_t rank)
 {
     const struct v1_host *h = task->h;
@@ -402,7 +403,7 @@ enum epa_status v1_reduce(struct v1_task *task)
         locate_outputs(task, rank);
     algo_begin_work(&h->a);
     status = in_parallel(task, reduce_tokens);
-    if (h->again == NULL) /* called again it is not of the pair */
+    if (h->again == NULL) /* a repeated combine is not part of the measured pair */
         algo_end_work(&h->a, task->m->epoch, ALGO_COMBINE, task->m->tokens);
     return status;
 }
