@@ -1,4 +1,4 @@
-/* allgather: the descriptor, the options and the layout of the heap. */
+/* allgather: descriptor, options and the layout of the heap. */
 #include "allgather.h"
 
 #include "../../common/algo_host.h"
@@ -10,8 +10,8 @@ static const struct ag_config defaults = {
 };
 
 static const struct epa_choice modes[] = {
-    {"push", AG_PUSH, "each rank stores or puts its rows to all others"},
-    {"pull", AG_PULL, "each rank loads the rows of all others from where they are"},
+    {"push", AG_PUSH, "each rank stores or puts its rows to all other ranks"},
+    {"pull", AG_PULL, "each rank loads the rows of all other ranks"},
     {0},
 };
 
@@ -27,14 +27,14 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct ag_config, mode),
      .choices = modes,
-     .help = "who moves the rows",
+     .help = "direction of the transfer of rows",
      .tune = "*"},
     {.name = "chunks",
      EPA_U32(struct ag_config, chunks),
      .min = 1,
      .max = 1024,
-     .help = "chunks of a rank's rows, each with a signal of its own: a consumer can begin "
-             "with those that have arrived, and copying overlaps with puts",
+     .help = "number of chunks of a rank's rows, each with its own signal: a consumer can "
+             "begin with the chunks that have arrived, and copies overlap with puts",
      .tune = "1 2 4 8 16"},
     {.name = "nontemporal",
      EPA_CHOICE(struct ag_config, nontemporal),
@@ -44,8 +44,8 @@ static const struct epa_option options[] = {
     {.name = "blocks",
      EPA_U32(struct ag_config, blocks),
      .max = 65535,
-     .help = "on GPUs, thread blocks of the kernel at most, to leave multiprocessors to "
-             "others; 0 takes two for each",
+     .help = "on GPUs, maximum of thread blocks, which leaves multiprocessors to other "
+             "kernels; 0 takes two blocks per multiprocessor",
      .tune = "cuda: 0 16 32 64"},
     {0},
 };
@@ -65,7 +65,7 @@ static enum epa_status check_shape(const struct epa_allgather *g, const struct e
     return EPA_OK;
 }
 
-/* Options that only hosts, or only GPUs, support. */
+/* Rejects options of hosts on GPUs, and options of GPUs on hosts. */
 static enum epa_status check_options(const struct ag_config *c, const struct epa_world *world,
                                      uint32_t transport_flags, bool puts, struct epa_error *err)
 {
@@ -81,8 +81,8 @@ static enum epa_status check_options(const struct ag_config *c, const struct epa
         return epa_fail(err, EPA_ERR_CONFIG, "allgather: algorithm.blocks is an option of GPUs");
     if (c->mode == AG_PULL && puts)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather with mode: pull loads from all ranks, and this transport "
-                        "reaches some by puts only; set mode: push");
+                        "allgather with mode: pull loads from all ranks, but this transport "
+                        "reaches some ranks by puts only; set mode: push");
     return EPA_OK;
 }
 
@@ -143,7 +143,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status != EPA_OK)
         return status;
-    /* Where there is no compiler for CUDA there is no ag_cuda_create() either. */
+    /* Builds without a CUDA compiler do not define ag_cuda_create(). */
     return AG_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
                ? ag_cuda_create(p, &l, out, err)
                : ag_host_create(p, &l, out, err);

@@ -1,8 +1,8 @@
 /* allgather: options and the layout of the heap, for host and CUDA code.
  *
- * The heap is two buffer sets, which calls use in turn, each the packed output of one call: rank
- * 0's rows, rank 1's, and so on. Counts are the same on all ranks, so a row is at the same offset
- * everywhere: this rank's part of its own set is also what puts and pulls read. */
+ * The heap is two buffer sets, which calls use alternately. Each set is the packed output of a
+ * call: rank 0's rows, rank 1's rows, and so on. Counts are the same on all ranks, so a row has the
+ * same offset everywhere, and puts and pulls read this rank's part of its own set. */
 #ifndef ALLGATHER_H
 #define ALLGATHER_H
 
@@ -12,22 +12,23 @@ enum ag_mode { AG_PUSH, AG_PULL };
 enum ag_nontemporal { AG_NONTEMPORAL_AUTO, AG_NONTEMPORAL_OFF, AG_NONTEMPORAL_ON };
 
 struct ag_config {
-    int mode, nontemporal; /* the enums above */
+    int mode, nontemporal; /* enum ag_mode and enum ag_nontemporal */
     uint32_t chunks;
-    uint32_t blocks; /* CUDA code: at most; 0: as many as keep links busy */
+    uint32_t blocks; /* CUDA code: maximum of blocks; 0: enough to saturate the links */
 };
 
 enum { AG_SETS = 2, AG_RANKS = 64 };
 
 struct ag_layout {
     uint32_t size, max_rows, row_bytes;
-    uint32_t chunks, chunk_rows; /* of a rank; the last chunk may be shorter */
+    /* chunks of a rank; rows of a chunk, of which the last may have fewer */
+    uint32_t chunks, chunk_rows;
     uint64_t set_bytes, heap_bytes;
     uint32_t signals; /* [size][chunks] */
     bool pull, puts;  /* puts: loads and stores may not reach all peers */
 };
 
-/* This rank's word for chunk `chunk` of `source`. */
+/* Returns the index of this rank's word for chunk `chunk` of `source`. */
 static inline uint32_t ag_signal(const struct ag_layout *l, uint32_t source, uint32_t chunk)
 {
     return source * l->chunks + chunk;
@@ -36,41 +37,42 @@ static inline uint32_t ag_signal(const struct ag_layout *l, uint32_t source, uin
 enum epa_status ag_host_create(const struct epa_algorithm_params *, const struct ag_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
-/* CUDA code; EPA_ERR_UNSUPPORTED where it was not built in. */
+/* CUDA code; EPA_ERR_UNSUPPORTED in builds without it. */
 enum epa_status ag_cuda_create(const struct epa_algorithm_params *, const struct ag_layout *,
                                struct epa_algorithm **out, struct epa_error *);
 
-/* Arguments of the kernels. */
+/* ---- arguments of the kernels ---- */
 
-/* A block copies at least AG_PART_BYTES, where there is so much, before another takes part. */
+/* A block copies at least AG_PART_BYTES of a chunk, if the chunk is long enough. */
 enum { AG_THREADS = 512, AG_PART_BYTES = AG_THREADS * 16 };
 
-/* Waits of a kernel: for a chunk of a peer; for room in the ring for a chunk of its own. */
+/* Waits of a kernel: for a chunk of a peer, or for room in the ring for an own chunk. */
 enum { AG_FOR_CHUNK, AG_FOR_ROOM };
 
-/* By value. */
+/* Passed by value. */
 struct ag_args {
     struct epa_device_view v;
     uint64_t timeout_ns;
-    uint64_t set;    /* the buffer set at hand: offset from the start of any rank's heap */
-    uint32_t signal; /* the first of [size][chunks] */
+    uint64_t set;    /* offset of the call's buffer set, from the start of any rank's heap */
+    uint32_t signal; /* the first of [size][chunks] words */
     uint32_t chunks, chunk_rows, row_bytes;
-    const uint32_t *rows; /* [size] */
+    const uint32_t *rows; /* [size]: number of rows of each rank */
     const char *in;       /* NULL: in place */
 
-    /* This rank's alone. */
-    /* Calls that have ended, counted in device memory, so that a graph which is launched again
-     * goes on counting: the same number for each block, which reads and writes its own. */
+    /* Memory of this rank. */
+    /* Number of ended calls, in device memory, so that repeated launches of a graph continue the
+     * count. Each block reads and writes its own copy of the same number. */
     unsigned long long *calls; /* [blocks] */
-    uint32_t *stored;          /* [chunks] blocks that have stored their part; 0 between calls */
+    /* [chunks]: number of blocks that have stored their part; 0 between calls */
+    uint32_t *stored;
 
-    struct epa_device_ring ring; /* to peers of other nodes */
+    struct epa_device_ring ring; /* ring of puts to peers of other nodes */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Takes a struct ag_args; AG_THREADS threads a block. far: there are ranks of other nodes. */
+/* A kernel with a struct ag_args and AG_THREADS threads per block. far: other nodes have ranks. */
 const void *ag_kernel(bool pull, bool far);
 #ifdef __cplusplus
 }

@@ -1,30 +1,31 @@
-/* allgather on GPUs: the protocol, and what is queued for a call.
+/* allgather on GPUs: the protocol, and the kernel launch of a call.
  *
- * A call is a kernel. It counts calls in device memory, as epochs e = 1, 2, ..., so that a graph
- * can be launched again and again; the host takes buffer sets in turn, and a graph keeps those
- * it was recorded with. All blocks are resident, so they may wait for those of peers.
+ * A call is one kernel. Device memory contains the count of calls, epochs e = 1, 2, ..., so that a
+ * graph can be launched repeatedly. The host assigns buffer sets in turn; a graph keeps the sets of
+ * its recording. All blocks are resident, so they may wait for blocks of peers.
  *
- * Pushed, blocks load this rank's rows once and store each 16 bytes at the same offset of its
- * own set and of all peers' sets. Pulled, they store them in the own set alone, and load those
- * of peers from theirs. The block that is the last to store its part of a chunk sets the word
- * of that chunk at all peers to e, by a release: pushed, the chunk is in place there; pulled,
- * it can be loaded. The kernel ends when it has seen e in the words of all chunks of all peers,
- * and nothing is read or written after it.
+ * In mode push, blocks load this rank's rows once and store each 16 bytes at the same offset of the
+ * own set and of all peers' sets. In mode pull, blocks store the rows in the own set only, and load
+ * the peers' rows from the peers' sets. The block that stores the last part of a chunk sets the
+ * word of the chunk at all peers to e with a release. In mode push, the chunk is then in place at
+ * the peers; in mode pull, peers may load it. The kernel ends when it has seen e in the words of
+ * all chunks of all peers, and it accesses no rows afterwards.
  *
- * Why no barrier is needed, and two sets are enough (allgather_host.c has the same for hosts):
- * kernel e begins (griddepcontrol.wait) after e - 1 ended, which saw the signals e - 1 of all
- * peers; so each peer's kernel e - 1 has begun, and what its stream held before has ended.
- *   - Pushed: what a peer has in the set of e is its output of e - 2, which was valid until its
+ * The kernel needs no barrier, and two sets suffice (allgather_host.c has the proof for hosts).
+ * Kernel e begins (griddepcontrol.wait) after kernel e - 1 has ended, which saw the signals e - 1
+ * of all peers. So kernel e - 1 of each peer has begun, and all earlier work of the peer's stream
+ * has ended.
+ *   - push: the set of e at a peer contains the peer's output of e - 2, which was valid until its
  *     call e - 1 began.
- *   - Pulled: only the rank itself writes its set. Peers loaded from its part of the set of e in
+ *   - pull: only the owner writes its set. Peers loaded from the owner's part of the set of e in
  *     kernel e - 2, which has ended.
- *   - In place: what writes the own part for e is queued between e - 1 and e.
- *   - A word is set once in a call, by one thread, and kernels of calls do not overlap.
+ *   - In place: the writer of the own part for e is queued between e - 1 and e.
+ *   - One thread sets a word, once in a call, and the kernels of calls do not overlap.
  *
- * Ranks of other nodes are signalled by a put of the chunk from the own set, which the transport's
- * thread carries out after the kernel may have ended. The own set of e is written again by call
- * e + 2: after kernel e + 1 has seen the signals e + 1 of all peers, which they gave after kernel e
- * had ended there, that is after they had this rank's chunks of e. */
+ * Ranks of other nodes receive the signal by a put of the chunk from the own set. The transport's
+ * thread may make the put after the end of the kernel. Call e + 2 writes the own set of e again. It
+ * starts after kernel e + 1 has seen the signals e + 1 of all peers. Peers send these after the end
+ * of their kernel e, thus after the arrival of this rank's chunks of e. */
 #include <stdlib.h>
 
 #include <cuda_runtime_api.h>
@@ -33,17 +34,17 @@
 #include "allgather.h"
 
 struct ag_cuda {
-    struct epa_algorithm base; /* first */
+    struct epa_algorithm base; /* first member */
     struct ag_layout l;
     struct epa_transport *t;
     struct epa_backend *backend;
     uint64_t heap;
-    struct ag_args args; /* what is the same in all calls */
-    void *memory;        /* of this rank alone: args.calls, then args.stored */
-    uint64_t epoch;      /* on the host: which set is next */
+    struct ag_args args; /* arguments that all calls share */
+    void *memory;        /* device memory of this rank: args.calls, then args.stored */
+    uint64_t epoch;      /* number of the last call, counted by the host */
     uint32_t blocks;
-    bool pdl;              /* a kernel may be set up while the one before runs */
-    struct epa_error last; /* of the host's making */
+    bool pdl;              /* a kernel may be set up while the previous one runs */
+    struct epa_error last; /* last error of host calls */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -113,7 +114,7 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
     if (f->status != EPA_OK && f->what == AG_FOR_ROOM)
         (void)epa_fail(err, (enum epa_status)f->status,
                        "waited %.3f s for room in the ring of puts between nodes, for chunk %u to "
-                       "rank %u: %llu are taken, wants %llu",
+                       "rank %u: the ring has taken %llu puts, wants %llu",
                        (double)f->waited_ns * 1e-9, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
     else if (f->status != EPA_OK)
@@ -136,8 +137,8 @@ static void destroy(struct epa_algorithm *a)
     free(c);
 }
 
-/* Blocks that are resident at once, and no more than there are parts of the most rows that there
- * can be: pulled, of all ranks; pushed, of this one. */
+/* Computes the number of blocks: at most the resident blocks, `most`, and the number of parts of a
+ * call. The rows of all ranks count in mode pull, the rows of this rank in mode push. */
 static enum epa_status count_blocks(struct ag_cuda *c, uint32_t most, struct epa_error *err)
 {
     const struct ag_layout *l = &c->l;

@@ -1,24 +1,25 @@
 /* allgather on hosts.
  *
- * Call e = 1, 2, ... uses buffer set e % 2. A rank copies its rows to their place in its own
- * set, unless they are there (in place). Pushed, its workers store them at the same offset of
- * each peer's set in the same pass, and peers that loads and stores do not reach get them by
- * puts from the own set. Pulled, peers load them from there. Each chunk of a rank has a signal
- * word at each peer, which is set to e: pushed, after the chunk is in the peer's set; pulled,
- * once it can be loaded. A call returns when it has seen e in the words of all chunks of all
- * peers, copied them if pulled, and its own puts are in place (quiet).
+ * Call e = 1, 2, ... uses buffer set e % 2. A rank copies its rows to their place in its own set,
+ * unless the rows are there already (in place). In mode push, the same pass of its workers stores
+ * the rows at the same offset of each peer's set, and peers that loads and stores do not reach
+ * receive puts from the own set. In mode pull, peers load the rows from the own set. Each chunk of
+ * a rank has a signal word at each peer. The rank sets the word to e: in mode push after the chunk
+ * is in the peer's set, in mode pull as soon as peers may load the chunk. A call returns when it
+ * has seen e in the words of all chunks of all peers, has copied the chunks in mode pull, and its
+ * own puts are in place (quiet).
  *
- * Why no barrier is needed, and two sets are enough:
- *   (1) A rank begins call e after it returned from e - 1, so all peers have set their signals
- *       of e - 1, and so have begun e - 1 and returned from e - 2.
- *   (2) Pushed: what a peer has in the set of e is its output of e - 2. It was valid until the
+ * The calls need no barrier, and two sets suffice:
+ *   (1) A rank begins call e after its return from e - 1. All peers have set their signals of
+ *       e - 1. So all peers have begun e - 1 and returned from e - 2.
+ *   (2) push: the set of e at a peer contains the peer's output of e - 2. It was valid until the
  *       peer began e - 1.
- *   (3) Pulled: only the rank itself writes its set. Peers loaded from its part of the set of e
- *       in e - 2, from which they have returned.
+ *   (3) pull: only the owner writes its set. Peers loaded from the owner's part of the set of e in
+ *       e - 2, from which they have returned.
  *   (4) In place, the own part of the set of e is written between e - 1 and e: after (1).
- *   (5) Words only count up. Two SETs of a word, of e and e + 1, cannot swap, as quiet is
- *       between them; nor is anything held back while this rank is elsewhere. The same quiet
- *       frees the own set, from which puts read. */
+ *   (5) Words only grow. Quiet separates two SETs of a word, of e and e + 1, so they cannot swap.
+ *       Quiet also flushes buffered puts before the rank leaves the call, and frees the own set,
+ *       from which puts read. */
 #include "allgather.h"
 
 #include <string.h>
@@ -29,26 +30,27 @@
 /* A row block of this size stays in L1 and L2 between the copies to two peers. */
 enum { BLOCK_BYTES = 16 << 10, LINE = 64, ROW_ALIGN = 16 };
 
-/* Of traces. */
+/* Names of slices in traces. */
 struct ag_names {
     uint16_t copy, put, wait, pull, quiet;
 };
 
 struct ag_host {
-    struct algo_host a; /* first */
+    struct algo_host a; /* first member */
     struct ag_layout l;
     struct ag_names name;
-    uint64_t start[AG_RANKS]; /* of each rank's rows in the output at hand, in bytes */
+    /* start of each rank's rows in the output of the current call, in bytes */
+    uint64_t start[AG_RANKS];
 };
 
-/* ---- the call at hand ---- */
+/* ---- the current call ---- */
 
 static uint64_t set_offset(const struct ag_host *h, uint64_t epoch)
 {
     return h->a.heap + epoch % AG_SETS * h->l.set_bytes;
 }
 
-/* A chunk of a rank's rows: offset from the start of the output, and bytes, maybe none. */
+/* A chunk of a rank's rows: offset from the start of the output, and bytes, possibly 0. */
 struct span {
     uint64_t at, bytes;
 };
@@ -72,8 +74,8 @@ static enum epa_status find_starts(struct ag_host *h, const struct epa_allgather
     for (uint32_t r = 0; r < h->l.size; r++) {
         if (g->rows[r] > h->l.max_rows)
             return algo_fail(&h->a, EPA_ERR_CONFIG,
-                             "rank %u has %u rows, and there is room for %u of a rank", r,
-                             g->rows[r], h->l.max_rows);
+                             "rank %u has %u rows; allgather.max_rows allows %u", r, g->rows[r],
+                             h->l.max_rows);
         h->start[r] = at;
         at += (uint64_t)g->rows[r] * h->l.row_bytes;
     }
@@ -82,15 +84,15 @@ static enum epa_status find_starts(struct ag_host *h, const struct epa_allgather
 
 /* ---- copies ---- */
 
-/* One pass of the workers: push a chunk of this rank to all `to`, or pull a chunk of each peer
- * into this rank's set. */
+/* One pass of the workers: push a chunk of this rank to all `to`, or pull a chunk of each peer into
+ * this rank's set. */
 struct copy {
     struct ag_host *h;
     const char *from[AG_RANKS];
     char *to[AG_RANKS];
     uint64_t bytes[AG_RANKS];
     uint32_t n;
-    bool spread; /* from[0] to all of to */
+    bool spread; /* copy from[0] to each of to[]; false: from[i] to to[i] */
 };
 
 static bool is_aligned(const void *p)
@@ -98,7 +100,7 @@ static bool is_aligned(const void *p)
     return (uintptr_t)p % LINE == 0;
 }
 
-/* A worker's share of `bytes`, in whole units. */
+/* Returns a worker's share of `bytes`, in whole units. */
 static struct span share_of(uint64_t bytes, uint64_t unit, uint32_t worker, uint32_t workers)
 {
     uint64_t n = bytes / unit, first = n * worker / workers, end = n * (worker + 1) / workers;
@@ -106,8 +108,8 @@ static struct span share_of(uint64_t bytes, uint64_t unit, uint32_t worker, uint
     return (struct span){first * unit, (end - first) * unit};
 }
 
-/* Kernels store whole lines; rows of another size, and inputs that begin within a line, go by
- * memcpy. */
+/* Copies a block. Kernels store whole lines only; memcpy copies rows of other sizes, and inputs
+ * that begin inside a line. */
 static void copy_block(const struct ag_host *h, void *const *to, uint32_t n, const char *from,
                        uint64_t bytes, bool lines)
 {
@@ -166,7 +168,7 @@ static enum epa_status run_copy(struct ag_host *h, struct copy *c)
 
 /* ---- sending ---- */
 
-/* A chunk of this rank to its own set, and, pushed, to those of peers in reach. */
+/* Stores a chunk of this rank in its own set, and in mode push in the sets of peers in reach. */
 static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather *g, struct span s)
 {
     uint64_t at = set_offset(h, h->a.epoch) + s.at;
@@ -186,7 +188,7 @@ static enum epa_status store_chunk(struct ag_host *h, const struct epa_allgather
     return run_copy(h, &c);
 }
 
-/* Puts a chunk of the own set where loads and stores do not reach, and signals it to all. */
+/* Signals a chunk to a peer. A peer out of reach also gets a put of the chunk from the own set. */
 static enum epa_status send_chunk_to(struct ag_host *h, struct span s, uint32_t chunk,
                                      uint32_t peer)
 {
@@ -229,7 +231,7 @@ static enum epa_status wait_for_chunk(struct ag_host *h, uint32_t peer, uint32_t
     return status;
 }
 
-/* Chunk by chunk, as peers send them. */
+/* Receives chunk by chunk, in the order in which peers send. */
 static enum epa_status receive_rows(struct ag_host *h, const struct epa_allgather *g)
 {
     enum epa_status status = EPA_OK;
@@ -274,7 +276,7 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
     enum epa_status status;
     uint64_t begin;
 
-    h->a.last.text[0] = '\0'; /* of a call that was refused before */
+    h->a.last.text[0] = '\0'; /* drop the error of an earlier rejected call */
     h->a.last.what = "chunk";
     h->a.last.phase = "send";
     status = find_starts(h, g);
@@ -301,8 +303,8 @@ static const struct epa_stage stages[] = {
 
 /* ---- set-up ---- */
 
-/* Ordinary stores leave rows in the last-level cache for the reader; nontemporal stores are
- * faster once the outputs of all ranks of the host take more than a third of it. */
+/* Ordinary stores leave rows in the last-level cache for the reader. Non-temporal stores are faster
+ * if the outputs of all ranks of the host exceed a third of that cache. */
 static enum epa_store choose_store(const struct ag_layout *l, const struct epa_world *world,
                                    int nontemporal)
 {
@@ -328,7 +330,8 @@ enum epa_status ag_host_create(const struct epa_algorithm_params *p, const struc
                                      .puts = !l->pull};
     struct algo_host *host = NULL;
     enum epa_status status = algo_create(&setup, p, &host, err);
-    struct ag_host *h = (struct ag_host *)host; /* state_bytes */
+    /* setup.state_bytes is the size of struct ag_host */
+    struct ag_host *h = (struct ag_host *)host;
 
     if (status != EPA_OK)
         return status;

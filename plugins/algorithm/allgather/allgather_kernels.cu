@@ -1,10 +1,9 @@
-/* allgather on GPUs: one kernel, which all blocks of a grid run side by side (allgather_cuda.c
- * has the protocol).
+/* allgather on GPUs: one kernel, whose blocks are all resident (allgather_cuda.c has the protocol).
  *
- * The rows of a rank are divided into chunks, and a chunk into parts: one for each block, or
- * fewer, of AG_PART_BYTES at least. Parts are dealt to blocks in turn, chunk after chunk. The
- * block that is the last to store its part of a chunk signals the chunk to all peers. Those of
- * other nodes (FAR) get it from there, by a put with the signal. */
+ * The rows of a rank form chunks. A chunk has one part per block, or fewer parts of at least
+ * AG_PART_BYTES. Blocks take parts in turn, chunk after chunk. The block that stores the last part
+ * of a chunk signals the chunk to all peers. Peers of other nodes (FAR) receive a put of the chunk
+ * with the signal. */
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
@@ -12,13 +11,13 @@
 
 enum { AG_UNROLL = 4 };
 
-/* Some 16-byte vectors, counted from the start of the output. */
+/* A range of 16-byte vectors, counted from the start of the output. */
 struct ag_span {
     uint64_t first, end;
 };
 
-/* Where each rank's rows begin in the output, and where the last one's end, in vectors: `start`,
- * [size + 1] of the block. */
+/* Computes, in vectors, the start of each rank's rows in the output and the end of the last rank's
+ * rows. `start`: [size + 1], shared by the block. */
 EPA_DEV void find_starts(const struct ag_args &a, uint64_t *start)
 {
     __shared__ uint32_t rows[EPA_DEVICE_RANKS];
@@ -36,7 +35,7 @@ EPA_DEV void find_starts(const struct ag_args &a, uint64_t *start)
     __syncthreads();
 }
 
-/* A chunk of the rows of `rank`, maybe empty. */
+/* Returns a chunk of the rows of `rank`, possibly empty. */
 EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start, uint32_t rank,
                                   uint32_t chunk)
 {
@@ -46,12 +45,12 @@ EPA_DEV struct ag_span chunk_span(const struct ag_args &a, const uint64_t *start
     return {min(first, start[rank + 1]), min(first + step, start[rank + 1])};
 }
 
-/* How a chunk is divided, and which part is this block's; `parts` or more: none. */
+/* Number of parts of a chunk, and the index of this block's part; an index >= `parts`: no part. */
 struct ag_part {
     uint32_t parts, mine;
 };
 
-/* *dealt: the block that the next part goes to. */
+/* Deals the parts of a chunk to blocks. *dealt: block that gets the next part. */
 EPA_DEV struct ag_part deal_parts(struct ag_span chunk, uint32_t *dealt)
 {
     uint64_t most = (chunk.end - chunk.first + AG_THREADS - 1) / AG_THREADS;
@@ -70,8 +69,9 @@ EPA_DEV struct ag_span part_span(struct ag_span chunk, struct ag_part part)
             chunk.first + n * (part.mine + 1) / part.parts};
 }
 
-/* A block copies `span` to the same place in the sets of some ranks, counted from this one on.
- * `from` is where the output's first vector would be. */
+/* Copies `span` to the same place in the sets of the ranks at distance `first` to `end` - 1 from
+ * this rank. `from`: address that corresponds to the output's first vector. Called by all threads
+ * of a block. */
 template <bool FAR>
 EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char *from,
                        uint32_t first, uint32_t end)
@@ -97,8 +97,8 @@ EPA_DEV void copy_span(const struct ag_args &a, struct ag_span span, const char 
     }
 }
 
-/* True in the block that stored the last part of the chunk: its signal is a release of what all
- * blocks have stored of it. */
+/* Returns true in the block that stored the last part of the chunk. Its signal releases the stores
+ * of all blocks to the chunk. */
 EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t parts)
 {
     __shared__ uint32_t last;
@@ -107,16 +107,16 @@ EPA_DEV bool all_parts_stored(const struct ag_args &a, uint32_t chunk, uint32_t 
     if (parts == 1)
         return true;
     if (threadIdx.x == 0) {
-        epa_dev_fence(); /* the block's stores come before it is counted */
+        epa_dev_fence(); /* orders the block's stores before its count */
         last = atomicInc(a.stored + chunk, parts - 1) == parts - 1;
         if (last)
-            epa_dev_fence(); /* those of the blocks counted before come before the signal */
+            epa_dev_fence(); /* orders the counted blocks' stores before the signal */
     }
     __syncthreads();
     return last != 0;
 }
 
-/* A thread for each peer. */
+/* Signals a chunk to all peers, with one thread per peer. */
 template <bool FAR>
 EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chunk,
                           struct ag_span span)
@@ -124,7 +124,7 @@ EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chun
     if (FAR && threadIdx.x < a.v.size && epa_dev_is_far(a.v, threadIdx.x)) {
         uint64_t at = a.set + span.first * 16;
 
-        /* A wait in vain for room in the ring ends the waits for chunks, too. */
+        /* A time-out of this wait also ends the waits for chunks, so its result is unused. */
         (void)epa_dev_far_put_signal(a.v, a.ring, at, a.v.peer_heap[a.v.rank] + at,
                                      (span.end - span.first) * 16,
                                      a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x,
@@ -135,7 +135,8 @@ EPA_DEV void signal_chunk(const struct ag_args &a, uint64_t epoch, uint32_t chun
         epa_dev_signal(a.v, a.signal + a.v.rank * a.chunks + chunk, epoch, threadIdx.x);
 }
 
-/* This rank's rows to its own set, unless they are there, and, pushed, to those of all peers. */
+/* Sends this rank's rows to its own set, unless they are there already, and in mode push to the
+ * sets of all peers. */
 template <bool PULL, bool FAR>
 EPA_DEV void send_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
@@ -163,7 +164,8 @@ EPA_DEV bool wait_for_chunk(const struct ag_args &a, uint64_t epoch, uint32_t so
                             {0, AG_FOR_CHUNK, source, chunk});
 }
 
-/* The rows of all peers, beginning with the one after this rank; false: one did not arrive. */
+/* Loads the rows of all peers, in the order of ranks after this rank. Returns false if a chunk did
+ * not arrive. */
 EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *start)
 {
     uint32_t dealt = 0;
@@ -183,7 +185,7 @@ EPA_DEV bool pull_rows(const struct ag_args &a, uint64_t epoch, const uint64_t *
     return true;
 }
 
-/* One block; it ends with the last chunk, and so does the kernel. */
+/* Waits for all chunks. Called by one block, whose end is the end of the kernel. */
 EPA_DEV void wait_for_all(const struct ag_args &a, uint64_t epoch)
 {
     for (uint32_t i = threadIdx.x; i < a.v.size * a.chunks; i += AG_THREADS) {
@@ -210,7 +212,7 @@ static __global__ void __launch_bounds__(AG_THREADS, 2)
         return;
     if (blockIdx.x == 0)
         wait_for_all(a, epoch);
-    __syncthreads(); /* all of the block have read the count */
+    __syncthreads(); /* all threads have read the count */
     if (threadIdx.x == 0)
         a.calls[blockIdx.x] = epoch;
 }
