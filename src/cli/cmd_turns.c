@@ -39,6 +39,7 @@ enum {
     LOOK_MS = 5,
     CHECK_MS = 100, /* between two looks at the limits of a side */
     SET_UP_S = 60,  /* of a pair, for memory and connections, beside --budget and timeout */
+    LAST_S = 5,     /* of the last pair that is set up, beside --budget and timeout */
     PAUSE_S = 4,    /* a longer gap between two looks is a pause of this process, in part */
     STOP_S = 15,    /* for a side to end after a signal; ranks on GPUs take ten */
     TAKEN = 256
@@ -111,10 +112,12 @@ struct sides {
     json_t *machine;
     int signals;
     uint64_t budget_ns;
-    uint64_t timeout_ns; /* the longer one of both experiments */
-    uint64_t end_ns;     /* when the current pair is killed */
-    uint64_t stop_ns;    /* both sides were asked to end; 0: not yet */
-    int code;            /* of the side that failed first; EXIT_OK: none */
+    uint64_t timeout_ns;    /* the longer one of both experiments */
+    uint64_t budget_end_ns; /* of all pairs */
+    uint64_t end_ns;        /* when the current pair is killed */
+    bool is_set_up;         /* both sides of the pair were in turns */
+    uint64_t stop_ns;       /* both sides were asked to end; 0: not yet */
+    int code;               /* of the side that failed first; EXIT_OK: none */
 };
 
 /* A side's bench: a process, so that both can be there at once. */
@@ -280,9 +283,30 @@ static void check_limits(struct sides *s, struct side_process *p, uint32_t side)
         fail_side(s, side, code,
                   "(pid %d) has not ended by itself within --budget, timeout and %d s; give more, "
                   "or take fewer bench.iterations",
-                  (int)p->pid, SET_UP_S);
+                  (int)p->pid, s->is_set_up ? LAST_S : SET_UP_S);
     kill(p->pid, SIGKILL); /* its ranks die with it */
     p->stopped_ns = 0;
+}
+
+/* Set-up has a limit of its own; from then on the budget ends the pair. */
+static void limit_turns(struct sides *s)
+{
+    uint64_t now = epa_now_ns(), end = now > s->budget_end_ns ? now : s->budget_end_ns;
+
+    if (s->is_set_up || s->alternation == NULL || !alternation_is_here(s->alternation, 0) ||
+        !alternation_is_here(s->alternation, 1))
+        return;
+    s->is_set_up = true;
+    end += s->timeout_ns + LAST_S * UINT64_C(1000000000);
+    s->end_ns = end < s->end_ns ? end : s->end_ns;
+}
+
+/* Says why the command ends, also if both sides are killed. */
+static void report_signal(struct sides *s, int number)
+{
+    if (s->stop_ns == 0)
+        fprintf(stderr, "epa2a: compare --run: interrupted by signal %d (%s)\n", number,
+                strsignal(number));
 }
 
 /* Waits until both sides have ended or, with `here`, until that side is set up. A side that fails
@@ -298,11 +322,14 @@ static void watch(struct sides *s, struct side_process process[2], int here)
 
         pause_ns = epa_pause_ns(&polled_ns, epa_now_ns(), PAUSE_S * UINT64_C(1000000000));
         s->end_ns += pause_ns;
+        s->budget_end_ns += pause_ns;
+        limit_turns(s);
         s->stop_ns += s->stop_ns != 0 ? pause_ns : 0;
 
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
             if (info.ssi_signo != SIGCHLD) {
                 output_stop();
+                report_signal(s, (int)info.ssi_signo);
                 if (s->code == EXIT_OK)
                     s->code = exit_code(EPA_ERR_INTERRUPTED,
                                         info.ssi_signo == SIGHUP ? SIGTERM : (int)info.ssi_signo);
@@ -354,6 +381,7 @@ static int run_pair(struct sides *s, uint32_t first, struct results out[2])
     out[0] = out[1] = (struct results){0};
     s->code = EXIT_OK;
     s->stop_ns = 0;
+    s->is_set_up = false;
     s->end_ns = start + s->budget_ns + s->timeout_ns + SET_UP_S * UINT64_C(1000000000);
     live_find_stops(&signals);
     sigaddset(&signals, SIGCHLD);
@@ -484,6 +512,7 @@ static int run_turns(struct sides *s, struct arena *arena, json_t *rows, char ta
     enum compare_verdict verdict;
     int code = EXIT_OK;
 
+    s->budget_end_ns = start + budget_ns;
     s->permille = 500;
     s->block = FIRST_BLOCK;
     s->limit_ns = budget_ns / ROUNDS_WANTED;

@@ -32,6 +32,11 @@ def children(pid):
         return []
 
 
+def is_measuring(epa2a, side):
+    done = subprocess.run([epa2a, "status", str(side)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return re.search(r"^ +0 +\d+ .* (dispatch|combine|between)\D* [1-9]\d* ", done.stdout, re.M)
+
+
 class Compare:
     def __init__(self, epa2a, work, *options, **how):
         self.child = subprocess.Popen([epa2a, "compare", "--run", work / "a.yaml", work / "b.yaml", *options],
@@ -80,7 +85,18 @@ def main():
         sides = compare.sides()
         os.kill(sides[1], signal.SIGSTOP)
         compare.child.send_signal(signal.SIGTERM)
-        compare.end((143,), "", sides)
+        compare.end((143,), r"compare --run: interrupted by signal 15 \(", sides)
+        compare = Compare(epa2a, work, "--budget", "3s", *ENDLESS[2:])
+        sides = compare.sides()
+        begun = time.monotonic()
+        while not all(is_measuring(epa2a, side) for side in sides) and time.monotonic() - begun < WAIT:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        for rank in children(sides[0]) + children(sides[1]):
+            os.kill(rank, signal.SIGSTOP)
+        compare.end((4,), r"has not ended by itself within --budget, timeout and 5 s", sides)
+        if time.monotonic() - begun > 3 + 2 + 5 + 10:
+            fail(f"with all ranks stopped, it ends after {time.monotonic() - begun:.1f} s")
 
 
 main()
