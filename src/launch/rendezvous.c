@@ -20,7 +20,8 @@
 #include "launch/conn.h"
 
 enum {
-    STRANGERS = 32,
+    STRANGERS = 32,  /* connections that have not proved to know the token */
+    ACCEPTS = 16,    /* in a turn; fewer than STRANGERS, so each is read before it makes room */
     STRANGER_S = 5,  /* to greet and say hello; and for one refused to have read why */
     LAST_TIMES = 10, /* the limit of set-up, for the last to return: nobody here sees if it runs */
     LINGER_S = 3,    /* after a failure, for ranks that are about to connect */
@@ -106,15 +107,42 @@ static void forget(struct peer *peer)
     peer->state = FREE;
 }
 
-/* Where strangers have all slots, the first of them makes room. Who has proved that it knows the
- * token does not: its launcher takes a connection that is closed then for the loss of rank 0. */
+static uint32_t count_strangers(const struct rendezvous *rdv, const char *address)
+{
+    uint32_t n = 0;
+
+    for (const struct peer *p = rdv->peer; p < rdv->peer + rdv->slots; p++)
+        n += p->state != FREE && p->state != PROVED && p->state != JOINED &&
+             strcmp(p->address, address) == 0;
+    return n;
+}
+
+/* Whether `a` makes room before `b`: free slots first, then connections without a greeting, then
+ * the address with the most of them, then the oldest one. A flood from one host thus pushes out
+ * its own connections, and not the slow proof of a distant rank. */
+static bool makes_room_before(const struct rendezvous *rdv, const struct peer *a,
+                              const struct peer *b)
+{
+    uint32_t more, less;
+
+    if (a->state == FREE || b->state == FREE)
+        return b->state != FREE;
+    if ((a->state == GREETED) != (b->state == GREETED))
+        return b->state == GREETED;
+    more = count_strangers(rdv, a->address);
+    less = count_strangers(rdv, b->address);
+    return more != less ? more > less : a->since_ns < b->since_ns;
+}
+
+/* Where strangers have all slots, one of them makes room. A rank that has proved to know the token
+ * keeps its slot: its launcher would report a closed connection as the loss of rank 0. */
 static void add_peer(struct rendezvous *rdv, int fd, const char *address)
 {
     struct peer *at = NULL;
 
     for (struct peer *p = rdv->peer; p < rdv->peer + rdv->slots; p++)
         if (p->state != JOINED && p->state != PROVED &&
-            (at == NULL || (at->state != FREE && (p->state == FREE || p->since_ns < at->since_ns))))
+            (at == NULL || makes_room_before(rdv, p, at)))
             at = p;
     if (at == NULL) { /* there are more slots than ranks */
         close(fd);
@@ -539,11 +567,12 @@ void rendezvous_turn(struct rendezvous *rdv, const struct pollfd *fds, bool alon
         if (peer->state == REFUSED) /* closing with unread bytes would discard the refusal */
             conn_discard(&peer->conn);
     }
-    if (fds[0].revents != 0) {
+    for (uint32_t i = 0; i < ACCEPTS && fds[0].revents != 0; i++) {
         int fd = net_accept(rdv->listener, from, sizeof(from));
 
-        if (fd >= 0)
-            add_peer(rdv, fd, from);
+        if (fd < 0)
+            break;
+        add_peer(rdv, fd, from);
     }
     now = epa_now_ns();
     skip_pause(rdv, now);

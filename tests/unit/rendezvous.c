@@ -382,17 +382,43 @@ TEST(liars_are_dropped)
     }
 }
 
-/* Its launcher would report that rank 0 is gone, and would not connect again. */
-TEST_OF_GAME(strangers_push_out_nobody_who_has_proved_to_know_the_token, 2)
+static void flood(struct game *g, uint32_t connections)
 {
     int ends[2];
 
-    prove(g, connect_one(g), "token", CONN_PROOF);
-    for (uint32_t i = 0; i < 100; i++) {
+    for (uint32_t i = 0; i < connections; i++) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
         rendezvous_adopt(g->rendezvous, ends[0]);
         close(ends[1]);
     }
+}
+
+/* A distant rank answers the challenge one round trip later than a flood pushes out strangers. */
+TEST_OF_GAME(strangers_push_out_nobody_who_has_greeted, 2)
+{
+    struct conn *client = connect_one(g);
+    struct conn_greet mine, challenge;
+    struct conn_message m, rest;
+
+    conn_make_greet(&mine);
+    conn_put(client, CONN_GREET, &mine, sizeof(mine), NULL, 0);
+    m = expect(g, client, CONN_CHALLENGE);
+    assert_true(conn_get(&m, &challenge, sizeof(challenge), &rest));
+    flood(g, 1000);
+    conn_seal(client, "token", &mine, &challenge, true);
+    conn_say(client, CONN_PROOF);
+    expect(g, client, CONN_PROOF);
+    hello_as(client, 0, 2, EPA_ABI, "a: 1\n");
+    join(g, 1);
+    for (uint32_t r = 0; r < 2; r++)
+        expect(g, &g->client[r], CONN_WELCOME);
+}
+
+/* Its launcher would report that rank 0 is gone, and would not connect again. */
+TEST_OF_GAME(strangers_push_out_nobody_who_has_proved_to_know_the_token, 2)
+{
+    prove(g, connect_one(g), "token", CONN_PROOF);
+    flood(g, 100);
     hello_as(&g->client[0], 0, 2, EPA_ABI, "a: 1\n");
     join(g, 1);
     for (uint32_t r = 0; r < 2; r++)
