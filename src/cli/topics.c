@@ -21,8 +21,8 @@ const struct variable environment[] = {
     {"EPA2A_ISA", "instruction set of the kernels on hosts: scalar, avx2, avx512, avx512_bf16 or "
                   "amx; the last two multiply matrices, and quantise as avx512 does"},
     {"EPA2A_JOB_TOKEN",
-     "launcher env: a secret that all ranks of a job share; needed where they are on "
-     "several hosts: EPA2A_JOB_TOKEN=$(openssl rand -hex 16)"},
+     "launcher env: a secret of 16 to 64 characters that all ranks of a job share; needed where "
+     "they are on several hosts: EPA2A_JOB_TOKEN=$(openssl rand -hex 16)"},
     {"NO_COLOR", "set and not empty: no colour, unless --color always asks for it"},
     {"TERM", "dumb, or not set: no colour and no progress line"},
     {0},

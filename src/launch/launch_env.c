@@ -9,6 +9,8 @@
 #include "launch/process.h"
 #include "launch/launch.h"
 
+enum { TOKEN_LEAST = 16 };
+
 struct config {
     struct launcher_settings launcher;
     const char *address, *interface;
@@ -144,6 +146,12 @@ static enum epa_status find_token(const struct config *config, const struct proc
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: EPA2A_JOB_TOKEN has %zu characters; %zu are the most",
                         strlen(token), sizeof(contact->token) - 1);
+    if (token != NULL && strlen(token) < TOKEN_LEAST)
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "launcher env: EPA2A_JOB_TOKEN has %zu characters, and %d are the least, "
+                        "so that no stranger guesses it: export EPA2A_JOB_TOKEN=$(openssl rand "
+                        "-hex 16)",
+                        strlen(token), TOKEN_LEAST);
     if (token == NULL && (!all_here || config->interface != NULL || config->address != NULL))
         return epa_fail(err, EPA_ERR_CONFIG,
                         "launcher env: ranks that meet over a network need a secret; before they "

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 # The variables of a job that this test may itself be a part of.
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}" EPA2A_JOB_TOKEN
 # With a token ranks meet by TCP, without one at a local socket.
-case $kind in well | few | several) ;; *) export EPA2A_JOB_TOKEN=$RANDOM$RANDOM$RANDOM ;; esac
+case $kind in well | few | several) ;; *) export EPA2A_JOB_TOKEN=token.of.one.test.$RANDOM$RANDOM$RANDOM ;; esac
 
 fail() {
     echo "FAIL: $*"
@@ -249,7 +249,7 @@ meet_their_end() {
         says 3 '^\[rank 3\] .*moe\.hidden: 512 there, 256 here' ;;
     token)
         some "0 1 2" verify "$config" --set "launcher.start=${start_s}s"
-        EPA2A_JOB_TOKEN=guessed some 3 verify "$config" --set "launcher.start=${start_s}s"
+        EPA2A_JOB_TOKEN=guessed.by.a.stranger some 3 verify "$config" --set "launcher.start=${start_s}s"
         wait "${pid[3]}"
         code=$?
         ends 4 $((9000 + start_s * 1000)) "0 1 2"

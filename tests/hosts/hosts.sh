@@ -149,7 +149,7 @@ start_env() {
         if [ "$name" != - ]; then
             RANK=$r WORLD_SIZE=$size LOCAL_RANK=$(count "$name" "$before") \
                 LOCAL_WORLD_SIZE=$(count "$name" "$places") MASTER_ADDR=host1 MASTER_PORT=29500 \
-                EPA2A_JOB_TOKEN="the test's own" \
+                EPA2A_JOB_TOKEN="the test's own token" \
                 on "$name" timeout -k 5 100 "$@" >"$work/out.$r" 2>"$work/err.$r" </dev/null &
             pids="$pids $!"
         fi

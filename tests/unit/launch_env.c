@@ -90,7 +90,7 @@ static void set_job(uint32_t rank, uint32_t size, uint32_t local_size, uint32_t 
     set_number("LOCAL_WORLD_SIZE", local_size);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set_number("MASTER_PORT", port);
-    setenv("EPA2A_JOB_TOKEN", "test", 1);
+    setenv("EPA2A_JOB_TOKEN", "0123456789abcdef", 1);
 }
 
 /* ---- what ranks do ---- */
@@ -336,7 +336,7 @@ static void join_stranger(uint32_t port)
     char config[256];
 
     set_job(1, 2, 2, port);
-    setenv("EPA2A_JOB_TOKEN", "the secret", 1);
+    setenv("EPA2A_JOB_TOKEN", "the secret of a job", 1);
     assert_true(options->size <= sizeof(config));
     memcpy(config, options->defaults, options->size);
     for (const struct epa_option *o = options->table; o->name != NULL; o++)
@@ -460,6 +460,8 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
         {"42 MASTER_ADDR=10.0.0.1 EPA2A_JOB_TOKEN",
          "ranks that meet over a network need a secret .. export EPA2A_JOB_TOKEN=$(openssl rand "
          "-hex 16)"},
+        {"44 EPA2A_JOB_TOKEN=0123456789abcde",
+         "EPA2A_JOB_TOKEN has 15 characters, and 16 are the least .. openssl rand -hex 16"},
         {"44 EPA2A_JOB_TOKEN=01234567890123456789012345678901234567890123456789012345678901234",
          "EPA2A_JOB_TOKEN has 65 characters; 64 are the most"},
         /* The first host of a Slurm step */
