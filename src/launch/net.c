@@ -89,6 +89,22 @@ static bool is_ours(int fd)
            (other.uid == geteuid() || other.uid == 0);
 }
 
+/* The user whose process listens at a local name. */
+static bool find_owner(const struct sockaddr_un *at, socklen_t bytes, uid_t *out)
+{
+    struct ucred other;
+    socklen_t room = sizeof(other);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool found = fd >= 0 && connect(fd, (const struct sockaddr *)at, bytes) == 0 &&
+                 getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &room) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    if (found)
+        *out = other.uid;
+    return found;
+}
+
 /* ---- listening ---- */
 
 static int listen_on(const struct sockaddr *at, socklen_t bytes)
@@ -229,9 +245,18 @@ enum epa_status net_listen(struct launcher_contact *contact, const char *interfa
     if (contact->local[0] != 0) {
         struct sockaddr_un local;
         socklen_t bytes = local_address(contact->local, &local);
+        uid_t owner;
+        int failed;
 
         *out = listen_on((struct sockaddr *)&local, bytes);
-        return *out >= 0 ? EPA_OK : explain_listen(errno, contact->local, contact->port, err);
+        failed = *out < 0 ? errno : 0;
+        if (failed == EADDRINUSE && find_owner(&local, bytes, &owner) && owner != geteuid())
+            return epa_fail(err, EPA_ERR_SYSTEM,
+                            "rank 0 cannot listen at %s: a process of user %u has taken this name; "
+                            "set another launcher.port, or export "
+                            "EPA2A_JOB_TOKEN=$(openssl rand -hex 16) for all ranks",
+                            contact->local, (unsigned)owner);
+        return *out >= 0 ? EPA_OK : explain_listen(failed, contact->local, contact->port, err);
     }
     if (interface != NULL)
         status = list_addresses(interface, at, err);
@@ -411,8 +436,11 @@ static void check_connected(struct net_dial *dial)
 
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) != 0)
         failed = errno;
-    if (failed == 0 && dial->contact->local[0] != 0 && !is_ours(fd))
-        failed = EPERM;
+    if (failed == 0 && dial->contact->local[0] != 0 && !is_ours(fd)) {
+        try_next(dial, "a process of another user has taken this name; set another launcher.port, "
+                       "or EPA2A_JOB_TOKEN for all ranks");
+        return;
+    }
     if (failed == 0 && is_myself(fd))
         failed = ECONNREFUSED;
     if (failed != 0) {

@@ -444,6 +444,36 @@ TEST(other_users_are_not_let_in_at_a_local_name)
     close(listener);
 }
 
+TEST(a_local_name_that_another_user_has_taken_is_reported_with_the_user)
+{
+    struct launcher_contact contact = {.token = "local", .port = 29500};
+    struct epa_error err = {EPA_OK, ""};
+    int ready[2], fd, code;
+    char byte;
+    pid_t pid;
+
+    if (geteuid() != 0) {
+        print_message("only root can become another user\n");
+        skip();
+    }
+    snprintf(contact.local, sizeof(contact.local), "epa2a.taken.%d", (int)getpid());
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (setresuid(65534, 65534, 65534) != 0 || net_listen(&contact, NULL, &fd, NULL) != EPA_OK)
+            _exit(1);
+        (void)!write(ready[1], "", 1);
+        (void)pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(net_listen(&contact, NULL, &fd, &err), EPA_ERR_SYSTEM);
+    assert_words(err.text, "epa2a.taken .. user 65534 has taken this name .. launcher.port");
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    close(ready[0]);
+}
+
 /* ---- what is refused at once ---- */
 
 /* Rank 0 of 4, by variables NAME=VALUE, and NAME for one of set_job()'s that is not set; without
