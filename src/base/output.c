@@ -11,6 +11,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 enum { OUTPUT_WAIT_MS = 500, TICK_US = 250000 };
 
 /* The handler needs them; the main thread writes them. */
@@ -48,6 +50,7 @@ static void handle_tick(int number)
     (void)number;
     if (stop_is_seen || stop_is_pending()) {
         wait_ms = drop_unread(stream_fd, wait_ms);
+        wait_ms = drop_unread(stdout_descriptor(), wait_ms);
         wait_ms = drop_unread(STDOUT_FILENO, wait_ms);
         (void)drop_unread(STDERR_FILENO, wait_ms);
     }
