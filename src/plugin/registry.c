@@ -1,5 +1,6 @@
 /* Finds and loads plugins. Creating a registry reads file names only. A file becomes a plugin on
- * first use: its owner and mode are checked (trust.c), then dlopen(), then its descriptor (check.c).
+ * first use: its owner and mode are checked (trust.c), then its size (elf_file.c), then dlopen(), then
+ * its descriptor (check.c).
  *
  * dlopen() gets the resolved path and not /proc/self/fd/N: only trusted users can make that path
  * mean another file, debuggers and sanitizers find the file by it, and the number of a descriptor
@@ -18,6 +19,7 @@
 
 #include "base/program_dir.h"
 #include "base/text.h"
+#include "plugin/elf_file.h"
 #include "plugin/trust.h"
 
 #define PREFIX "epa2a-"
@@ -326,6 +328,8 @@ static enum epa_status load_file(struct registry_entry *entry, const struct epa_
                         PLUGIN_NAME_MAX);
     snprintf(folder, sizeof(folder), "%.*s", (int)(base - entry->file - 1), entry->file);
     status = plugin_trust(folder, base, path, sizeof(path), err);
+    if (status == EPA_OK)
+        status = elf_file_check(path, err);
     if (status != EPA_OK)
         return status;
     entry->handle = open_file(path);
