@@ -313,7 +313,9 @@ static enum epa_status prepare(struct tune_search *s)
     for (uint32_t i = 0; i < cli->n_across; i++)
         json_array_append_new(keys, json_text(cli->across[i]));
     if (s->task == 0 && json_array_size(s->tasks) > 1) /* each task has a journal of its own */
-        return status;
+        return status == EPA_OK
+                   ? tune_journals_check(cli, (uint32_t)json_array_size(s->tasks), &s->err)
+                   : status;
     return status == EPA_OK ? tune_journal_open(&s->journal, cli, s->task, head, &s->err) : status;
 }
 

@@ -100,6 +100,19 @@ enum epa_status cli_check_documents(const struct cli *cli, struct epa_error *err
     return status;
 }
 
+enum epa_status folder_documents_check(const char *folder, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+
+    for (enum document_kind k = DOCUMENT_FOLDER; k < DOCUMENTS && status == EPA_OK; k++) {
+        text_auto path = {0};
+
+        text_add(&path, "%s/%s", folder, kinds[k].name);
+        status = file_check(kinds[k].option, path.data, true, err);
+    }
+    return status;
+}
+
 bool cli_has_stdout(const struct cli *cli)
 {
     for (enum document_kind k = 0; k < DOCUMENT_OUT; k++)

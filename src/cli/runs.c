@@ -326,6 +326,8 @@ enum epa_status run_folder_check(struct run_folder *f, struct epa_error *err)
     if (!S_ISDIR(at.st_mode))
         return epa_fail(err, EPA_ERR_CONFIG, "%s %s: that is no folder", option, f->path);
     status = file_check(option, f->file, true, err);
+    if (status == EPA_OK)
+        status = folder_documents_check(f->path, err);
     if (status != EPA_OK)
         return status;
     /* With --resume the file is the one that run_folder_read() has read. */

@@ -103,6 +103,9 @@ enum epa_status run_folder_open(struct run_folder *, struct documents *, const s
 bool run_folder_add(struct run_folder *, const struct documents *d, uint32_t i, bool last);
 void run_folder_finish(struct run_folder *);
 
+/* Refuses a folder in which a document of --out-dir could not be written. */
+enum epa_status folder_documents_check(const char *folder, struct epa_error *);
+
 /* Makes a folder, and keeps other processes out of it until the caller closes *fd. */
 enum epa_status run_folder_lock(const char *folder, int *fd, struct epa_error *);
 

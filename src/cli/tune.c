@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <fnmatch.h>
@@ -87,6 +88,31 @@ enum epa_status tune_journal_add(struct tune_journal *j, const json_t *turn, str
     return file_stream_add(&stream, &line, err);
 }
 
+/* Task 0 is the only one. The caller frees the path. */
+static char *journal_path(const struct cli *cli, uint32_t task)
+{
+    return task == 0 ? memory_printf("%s/tune.jsonl", cli->out_dir)
+                     : memory_printf("%s/tune-%u.jsonl", cli->out_dir, task);
+}
+
+enum epa_status tune_journals_check(const struct cli *cli, uint32_t tasks, struct epa_error *err)
+{
+    enum epa_status status = EPA_OK;
+    struct stat at;
+
+    if (cli->out_dir == NULL)
+        return EPA_OK;
+    if (stat(cli->out_dir, &at) != 0)
+        return file_check(option, cli->out_dir, cli->force, err);
+    for (uint32_t task = 1; task <= tasks && status == EPA_OK; task++) {
+        char *path = journal_path(cli, task);
+
+        status = file_check(option, path, true, err);
+        free(path);
+    }
+    return status;
+}
+
 enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli, uint32_t task,
                                   const json_t *head, struct epa_error *err)
 {
@@ -99,8 +125,7 @@ enum epa_status tune_journal_open(struct tune_journal *j, const struct cli *cli,
     *j = (struct tune_journal){.fd = -1, .lock_fd = -1, .old = json_array()};
     if (cli->out_dir == NULL)
         return EPA_OK;
-    j->path = task == 0 ? memory_printf("%s/tune.jsonl", cli->out_dir)
-                        : memory_printf("%s/tune-%u.jsonl", cli->out_dir, task);
+    j->path = journal_path(cli, task);
     status = run_folder_lock(cli->out_dir, &j->lock_fd, err);
     if (status == EPA_OK && !cli->resume && !cli->force && access(j->path, F_OK) == 0)
         status = epa_fail(err, EPA_ERR_CONFIG,

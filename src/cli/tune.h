@@ -86,6 +86,8 @@ struct tune_journal {
     int fd, lock_fd;
 };
 
+/* Refuses an --out-dir in which the journals of tasks 1 to `tasks` could not be written. */
+enum epa_status tune_journals_check(const struct cli *, uint32_t tasks, struct epa_error *);
 /* Opens the journal in --out-dir, if there is one. A search that goes on needs an equal `head`.
  * `task`: its number, from 1, of several; 0: the only one. */
 enum epa_status tune_journal_open(struct tune_journal *, const struct cli *, uint32_t task,

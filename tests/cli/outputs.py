@@ -119,6 +119,57 @@ def mount_points_are_written_in_place():
             os.remove("f")
 
 
+def every_output_of_every_command_is_refused_first():
+    """Options come from --help, so that a new command or option is tried, too."""
+    how = mounts()
+    run("bench", *FEW, "--json", "r.json", "--quiet")
+    run("bench", *FEW, "--set", "profile.file=t", "--quiet")
+    pathlib.Path("log.jsonl").write_text('{"topk_ids": [0, 1]}\n')
+    commands = {"bench": FEW, "verify": [CONFIG], "run": [CONFIG], "compare": ["r.json", "r.json"], "best": ["r.json"], "plot": ["r.json"],
+                "import": ["r.json"], "doctor": [], "list": [], "status": [], "predict": [CONFIG, "--sweep", "ranks=8:64", "--link", "50GB/s,2us"],
+                "tune": [CONFIG, "--budget", "5s"], "rerun": ["r.json"], "trace": ["merge", "t.json"], "routing": ["stats", "log.jsonl"],
+                "config": None, "completion": None, "help": None, "version": None}
+    for path in ("d", "bound"):
+        os.mkdir(path)
+    for path in ("f", "r"):
+        pathlib.Path(path).write_text("old")
+    bad = [("n" * 256, []), ("n" * 256 + "/r.json", []), ("none/r.json", [])]
+    if how is not None:
+        bad += [("d/new", []), ("d/f", ["--force"]), ("f", ["--force"]), ("bound/new", [])]
+        mount = ("mount -t tmpfs none d && echo old >d/f && mount -o remount,ro d && for f in f bound; do "
+                 'mount --bind $f $f && mount -o remount,ro,bind $f; done && exec "$@"')
+        how = [*how, "sh", "-c", mount, "sh"]
+    tried = 0
+    known = set(re.findall(r"^ {2}([a-z]+)\b", run("--help").stdout.split("\n\n")[2], re.M))
+    assert "bench" in known and known <= set(commands), known - set(commands)
+    for command, args in commands.items():
+        if args is None:
+            continue
+        for option in re.findall(r"^ +(?:-., )?(--[a-z-]+) (?:FILE|DIR) ", run(command, "--help").stdout, re.M):
+            for path, force in bad if option != "--plugin-path" else []:
+                done = subprocess.run([*(how or []), EPA2A, command, *args, option, path, *force], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True, timeout=120, check=False)
+                assert done.returncode in (2, 3), (command, option, path, done)
+                expect_refused(done, f"{option} {path[:40]}")
+                tried += 1
+    assert tried > 80, tried
+    for verb in ("bench", "verify", "run"):
+        for path in ("n" * 256, "none/t", *(("d/t", "bound/t") if how else ())):
+            done = subprocess.run([*(how or []), EPA2A, verb, CONFIG, "--set", f"profile.file={path}"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+            assert done.returncode in (2, 3) and done.stdout == "" and f"profile.file: {path[:40]}" in done.stderr, done
+
+
+def documents_of_a_folder_are_refused_first():
+    for name in ("results.jsonl", "results.csv", "results.md"):
+        os.makedirs(f"o/{name}/x")
+        expect_refused(run("bench", *FEW, "--out-dir", "o", "--force", code=2), f"--out-dir o/{name}: that is a folder")
+        shutil.rmtree("o")
+    os.makedirs("o/tune-2.jsonl")
+    done = run("tune", CONFIG, "--set", "matrix.moe.topk=[1, 2]", "--keys", "none", "--budget", "2s", "--out-dir", "o", code=2)
+    expect_refused(done, "--out-dir o/tune-2.jsonl: that is a folder")
+
+
 def files_in_a_folder_that_takes_none_are_written_in_place():
     """docker run --read-only -v $PWD/f:/f"""
     how = mounts()
@@ -258,7 +309,8 @@ def a_folder_deeper_than_path_max_is_written():
 
 
 tried = 0
-for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, files_in_a_folder_that_takes_none_are_written_in_place,
+for promise in [names_of_255_bytes_are_written, mount_points_are_written_in_place, every_output_of_every_command_is_refused_first,
+                documents_of_a_folder_are_refused_first, files_in_a_folder_that_takes_none_are_written_in_place,
                 refused_system_calls_are_no_reason, file_systems_without_locks_are_used, a_lost_race_leaves_one_file,
                 signals_leave_no_temporary_file, a_signal_ends_writes_that_have_no_reader, descriptors_of_the_shell_are_written,
                 a_folder_deeper_than_path_max_is_written]:
