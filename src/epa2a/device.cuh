@@ -1,5 +1,5 @@
-/* For kernels: stores to peers, signals, and bounded waits. The transport gives an
- * epa_device_view, which a kernel takes by value. Signals count up and are waited for with >=.
+/* For kernels: stores to peers, signals, and bounded waits. The transport provides an
+ * epa_device_view, which a kernel takes by value. Signals count up, and waits compare with >=.
  *
  * Order: all threads of a block store to a peer, the block synchronizes, one thread calls
  * epa_dev_signal(). A thread that acquires the signal then sees the stores of the whole block. */
@@ -9,27 +9,28 @@
 #include <epa2a/ptx.cuh>
 #include <epa2a/transport.h>
 
-/* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop
- * word. Where polls take milliseconds, as in an emulator, the latter are fewer. */
+/* In a wait: polls per read of the clock, and reads of the clock per read of the host's stop word.
+ * If a poll takes milliseconds, as in an emulator, fewer clock reads are needed per read of the
+ * stop word. */
 enum { EPA_DEV_POLLS = 32 };
 #ifndef EPA_DEV_STOP_POLLS
 #define EPA_DEV_STOP_POLLS 64
 #endif
 
-/* What is waited for, for the host's error message. */
+/* Description of a wait, for the host's error message. */
 struct epa_dev_wait {
     uint32_t stage, what, peer, index;
 };
 
-/* Release: all stores of this thread, and all that it has observed, are visible before the value.
- * Pairs with the acquire in epa_dev_wait_for() of the peer. */
+/* Sets a signal of a peer. Release: the peer sees all stores and observations of this thread before
+ * the value. Pairs with the acquire in epa_dev_wait_for() of the peer. */
 EPA_DEV void epa_dev_signal(const epa_device_view &v, uint32_t signal, uint64_t value,
                             uint32_t peer)
 {
     epa_dev_store_release(v.peer_signal[peer] + signal, value);
 }
 
-/* Records why this rank's kernels stop waiting; only the first call counts. */
+/* Records the reason why this rank's kernels stop waiting; only the first call counts. */
 static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int32_t status,
                                                   struct epa_dev_wait w, uint64_t seen,
                                                   uint64_t wanted, uint64_t waited_ns)
@@ -53,12 +54,12 @@ static __device__ __noinline__ void epa_dev_fault(const epa_device_view &v, int3
 struct epa_dev_poll {
     uint32_t polls, looks;
     uint64_t start;
-    bool late; /* the time-out has expired: one last poll of everything follows */
+    bool late; /* the time-out has expired; one last poll follows */
 };
 
-/* Between two polls: reads the clock and the stop word now and then. True: leave the loop; the
- * reason has been recorded. After the time-out the caller polls once more, so that a thread that
- * was stopped for that long finds what arrived meanwhile. */
+/* Called between two polls: reads the clock and the stop word at intervals. Returns true if the
+ * caller must leave the loop; the reason is recorded then. After the time-out the caller polls once
+ * more, so that a thread that was suspended for that long finds data that arrived meanwhile. */
 EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll *p,
                                   uint64_t timeout_ns, struct epa_dev_wait w, uint64_t seen,
                                   uint64_t wanted)
@@ -76,15 +77,15 @@ EPA_DEV bool epa_dev_poll_expired(const epa_device_view &v, struct epa_dev_poll 
     late = now - p->start > timeout_ns;
     if (!stop && !(late && p->late)) {
         p->late = late;
-        p->polls -= late; /* so that the clock is read again after the last poll */
+        p->polls -= late; /* read the clock again after the last poll */
         return false;
     }
     epa_dev_fault(v, stop ? EPA_ERR_ABORTED : EPA_ERR_TIMEOUT, w, seen, wanted, now - p->start);
     return true;
 }
 
-/* Waits until this rank's own `signal` is at least `wanted`. False after the time-out or once a
- * rank has failed: the kernel must exit. One thread. */
+/* Waits until this rank's own `signal` is at least `wanted`. Returns false after the time-out or
+ * once a rank has failed: the kernel must exit. One thread. */
 EPA_DEV bool epa_dev_wait_for(const epa_device_view &v, uint32_t signal, uint64_t wanted,
                               uint64_t timeout_ns, struct epa_dev_wait w)
 {

@@ -2,28 +2,29 @@
  * last 8 bytes are the count of the call that stores them.
  *
  * Eight lanes store a packet with one instruction, 16 bytes each, and links carry such a store
- * whole: a lane that reads the count has the other 120 bytes, too. PTX guarantees that for 16
- * bytes; that it holds of 128 is how the hardware is made, and NCCL's LL128 protocol rests on it
- * too (compute capability 7.0 and later, over NVLink). In exchange no fence is needed, which would
- * wait until all earlier stores have arrived.
+ * whole: a lane that reads the count also has the other 120 bytes. PTX guarantees this for 16
+ * bytes. For 128 bytes the guarantee is a property of the hardware, on which NCCL's LL128 protocol
+ * relies as well (compute capability 7.0 and later, over NVLink). In exchange no fence is needed; a
+ * fence would wait until all earlier stores have arrived.
  *
- * ARGS: the arguments of a kernel; waits take `v`, its view, and `timeout_ns` of it.
+ * ARGS: the arguments of a kernel; waits use its view `v` and its `timeout_ns`.
  *
- * A payload consists of 64-bit words, 15 to a packet. A warp takes four packets at a time: lane
- * l has words 15 * (l / 8) + 2 * (l % 8) and the next; the last lane of a packet only one. */
+ * A payload consists of 64-bit words, 15 in a packet. A warp handles four packets at a time: lane l
+ * has words 15 * (l / 8) + 2 * (l % 8) and the next; the last lane of a packet has one word
+ * only. */
 #ifndef EPA2A_PACKETS_CUH
 #define EPA2A_PACKETS_CUH
 
 #include <epa2a/device.cuh>
 #include <epa2a/quant.cuh>
 
-enum { EPA_DEV_PACKETS = 4 }; /* that a warp takes at a time */
+enum { EPA_DEV_PACKETS = 4 }; /* packets that a warp handles at a time */
 
 struct epa_dev_words {
     uint64_t w[2];
 };
 
-/* The first of this lane's two words in the g-th four packets. */
+/* Returns the index of the first of this lane's two words in the g-th group of four packets. */
 EPA_DEV uint32_t epa_dev_word_at(uint32_t g)
 {
     return (g * EPA_DEV_PACKETS + epa_dev_lane() / 8) * EPA_PACKET_WORDS + epa_dev_lane() % 8 * 2;
@@ -39,7 +40,7 @@ EPA_DEV bool epa_dev_has_packet(uint32_t g, uint32_t packets)
     return g * EPA_DEV_PACKETS + epa_dev_lane() / 8 < packets;
 }
 
-/* This lane's words of a payload in shared memory. */
+/* Returns this lane's words of a payload in shared memory. */
 EPA_DEV struct epa_dev_words epa_dev_words_of(const uint64_t *payload, uint32_t g)
 {
     uint32_t at = epa_dev_word_at(g);
@@ -47,11 +48,11 @@ EPA_DEV struct epa_dev_words epa_dev_words_of(const uint64_t *payload, uint32_t 
     return {{payload[at], epa_dev_ends_packet() ? 0 : payload[at + 1]}};
 }
 
-/* Loads a payload of `packets` packets into shared memory. One warp. */
+/* Copies a payload of `packets` packets from registers to shared memory. One warp. */
 template <int GROUPS>
 EPA_DEV void epa_dev_words_keep(const struct epa_dev_words *v, uint32_t packets, uint64_t *payload)
 {
-    __syncwarp(); /* the payload before this one has been read */
+    __syncwarp(); /* all lanes have read the previous payload */
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
         if (!epa_dev_has_packet(g, packets))
@@ -77,7 +78,7 @@ EPA_DEV struct epa_dev_words epa_dev_packet_load(const char *from, uint32_t g)
     return v;
 }
 
-/* A payload of `packets` packets, from registers. */
+/* Stores a payload of `packets` packets from registers. */
 template <int GROUPS>
 EPA_DEV void epa_dev_packets_store(char *to, uint32_t packets, const struct epa_dev_words *v,
                                    uint64_t call)
@@ -88,7 +89,8 @@ EPA_DEV void epa_dev_packets_store(char *to, uint32_t packets, const struct epa_
             epa_dev_packet_store(to, g, v[g], call);
 }
 
-/* Reads a payload of `packets` packets. True in all lanes if all of it is of this call. */
+/* Reads a payload of `packets` packets. Returns true in all lanes if each packet belongs to this
+ * call. */
 template <int GROUPS>
 EPA_DEV bool epa_dev_packets_load(const char *from, uint32_t packets, uint64_t call,
                                   struct epa_dev_words *v)
@@ -108,9 +110,9 @@ EPA_DEV bool epa_dev_packets_load(const char *from, uint32_t packets, uint64_t c
     return __all_sync(EPA_DEV_ALL, received);
 }
 
-/* One lane waits until the last packet has arrived, when the others are likely to have arrived:
- * polling all of them would take memory bandwidth from the links. Also true when the time is up,
- * for one last poll of all of them. False: it did not arrive. */
+/* Waits in one lane until the last packet has arrived; the others have probably arrived then.
+ * Polling each packet would take memory bandwidth from the links. Also returns true after the
+ * time-out, for one last poll of all packets. Returns false if the packet did not arrive. */
 template <typename ARGS>
 EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packets, uint64_t call,
                                  struct epa_dev_wait w, struct epa_dev_poll *poll)
@@ -126,7 +128,7 @@ EPA_DEV bool epa_dev_packet_wait(const ARGS &a, const char *from, uint32_t packe
     return true;
 }
 
-/* Waits until the payload has arrived. One warp; false: it did not. */
+/* Waits until the payload has arrived. One warp. Returns false if it did not arrive. */
 template <int GROUPS, typename ARGS>
 EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t packets, uint64_t call,
                                   struct epa_dev_wait w, struct epa_dev_words *v)
@@ -144,8 +146,8 @@ EPA_DEV bool epa_dev_packets_read(const ARGS &a, const char *from, uint32_t pack
 
 /* ---- 16 bytes ---- */
 
-/* They arrive as one: a thread that reads the count has the other 8 bytes. There is no fence,
- * which would wait for earlier rows. */
+/* The packet arrives as one unit: a thread that reads the count also has the other 8 bytes. No
+ * fence is needed; a fence would wait for earlier rows. */
 EPA_DEV void epa_dev_packet16_store(char *to, uint32_t first, uint32_t second, uint64_t call)
 {
     epa_dev_store_pair(to, (uint64_t)second << 32 | first, call);
@@ -159,7 +161,7 @@ EPA_DEV uint2 epa_dev_packet16_load(const char *from, uint64_t *call)
     return make_uint2((uint32_t)word, (uint32_t)(word >> 32));
 }
 
-/* Waits until a packet of this call has arrived; one thread. False: it did not. */
+/* Waits until a packet of this call has arrived; one thread. Returns false if it did not arrive. */
 template <typename ARGS>
 EPA_DEV bool epa_dev_packet16_wait(const ARGS &a, const char *from, uint64_t call,
                                    struct epa_dev_wait w, uint2 *out)

@@ -1,6 +1,6 @@
-/* Messages of MoE dispatch on hosts: writing the message of a row, and publishing the views of
- * received rows. A message is token | scales (FP8) | origin, at offsets that the algorithm
- * chooses, rounded up to cache lines of 64 bytes, so that `spread` of epa2a/quant.h can copy it.
+/* Messages of MoE dispatch on hosts: functions write the message of a row, and publish the views of
+ * received rows. A message is token | scales (FP8) | origin, at offsets that the algorithm chooses,
+ * rounded up to cache lines of 64 bytes, so that `spread` of epa2a/quant.h can copy it.
  *
  *     epa_write_token(kernels, m, fp8, t, end, message + token_at, message + scales_at);
  *     ... store the message where its expert reads it, signal, wait ...
@@ -25,9 +25,9 @@ static inline uint64_t epa_round_up(uint64_t bytes, uint64_t to)
     return (bytes + to - 1) / to * to;
 }
 
-/* Writes token t of the inputs as dispatch sends it: unchanged, or in FP8, which is quantised
- * here or copied from quantised input. `end`: the token after the last one of this worker; the
- * next token is prefetched. Without FP8 `scales` is not written. */
+/* Writes token t of the inputs in the format of dispatch: unchanged, or in FP8, quantised here or
+ * copied from quantised input. `end`: the token after the last token of this worker; the next token
+ * is prefetched. Without FP8 `scales` is not written. */
 static inline void epa_write_token(const struct epa_kernels *k, const struct epa_moe *m, bool fp8,
                                    uint32_t t, uint32_t end, void *token, void *scales)
 {
@@ -46,8 +46,8 @@ static inline void epa_write_token(const struct epa_kernels *k, const struct epa
     }
 }
 
-/* Publishes the counts of a dispatch in layout expert: the number of rows, and where those of
- * each local expert begin. The rows of the last expert are last in memory. */
+/* Publishes the counts of a dispatch in layout expert: the number of rows, and the first row of
+ * each local expert. The rows of the last expert are last in memory. */
 static inline void epa_publish_counts(struct epa_moe *m, uint64_t epoch, uint32_t local,
                                       const uint32_t *recv_count, const uint64_t *recv_start)
 {

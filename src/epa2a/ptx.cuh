@@ -1,5 +1,6 @@
-/* For kernels: instructions that CUDA C++ does not offer. Nothing else in the
- * sources is assembler, so that kernels can run anywhere these functions are there. */
+/* For kernels: instructions that CUDA C++ does not offer. Kernels use assembler through this file
+ * and sm90.cuh where possible, so that they run on each platform that implements these
+ * functions. */
 #ifndef EPA2A_PTX_CUH
 #define EPA2A_PTX_CUH
 
@@ -16,10 +17,10 @@ EPA_DEV uint64_t epa_dev_time(void)
     return ns;
 }
 
-/* Of a block of one dimension: a thread's number in its warp. The compiler computes threadIdx.x %
- * 32 anew wherever it has no register for it, which takes a while; a file of kernels that defines
- * EPA_DEV_KEEP_LANE before it includes this has a register set apart. Which is faster is to be
- * measured. */
+/* Returns a thread's number in its warp, for one-dimensional blocks. Without a spare register, the
+ * compiler computes threadIdx.x % 32 at each use, which takes time. A file of kernels that defines
+ * EPA_DEV_KEEP_LANE before the include reserves a register instead. A measurement has to show the
+ * faster variant. */
 #ifdef EPA_DEV_KEEP_LANE
 EPA_DEV uint32_t epa_dev_lane(void)
 {
@@ -35,7 +36,7 @@ EPA_DEV uint32_t epa_dev_lane(void)
 }
 #endif
 
-/* ---- words that ranks share ---- */
+/* ---- words shared by ranks ---- */
 
 EPA_DEV uint64_t epa_dev_load_acquire(const uint64_t *word)
 {
@@ -58,13 +59,13 @@ EPA_DEV void epa_dev_store_relaxed(uint64_t *word, uint64_t value)
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/* Release: all that this thread has stored or observed is visible before the value. */
+/* Release: all stores and observations of this thread are visible before the value. */
 EPA_DEV void epa_dev_store_release(uint64_t *word, uint64_t value)
 {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/* Counters that ranks add to. Acquire; release, as above. */
+/* Counters to which several ranks add. Load: acquire. Add: release, as above. */
 EPA_DEV uint32_t epa_dev_load_acquire32(const uint32_t *word)
 {
     uint32_t value;
@@ -78,13 +79,13 @@ EPA_DEV void epa_dev_add_release32(uint32_t *word, uint32_t by)
     asm volatile("red.release.sys.global.add.u32 [%0], %1;" ::"l"(word), "r"(by) : "memory");
 }
 
-/* Fence: all that this thread has stored or observed is visible before its later stores. */
+/* Fence: all stores and observations of this thread are visible before its later stores. */
 EPA_DEV void epa_dev_fence(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* 16 bytes that travel and arrive as one; `to` and `from` are multiples of 16. */
+/* Store and load of 16 bytes as one unit; `to` and `from` are multiples of 16. */
 EPA_DEV void epa_dev_store_pair(char *to, uint64_t first, uint64_t second)
 {
     asm volatile(
@@ -109,7 +110,7 @@ EPA_DEV void epa_dev_after_kernel(void)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-/* The next kernel may be set up from here on. */
+/* Permits the set-up of the next kernel from here on. */
 EPA_DEV void epa_dev_next_kernel(void)
 {
     asm volatile("griddepcontrol.launch_dependents;");
@@ -117,7 +118,7 @@ EPA_DEV void epa_dev_next_kernel(void)
 
 /* ---- numbers ---- */
 
-/* Four e4m3 codes as two pairs of float16. */
+/* Converts four e4m3 codes into two pairs of float16. */
 EPA_DEV void epa_dev_fp8_to_f16(uint32_t codes, uint32_t pair[2])
 {
     asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; "

@@ -1,6 +1,6 @@
-/* For kernels: rows of tokens, 16 bytes a lane at a time, between the 16-bit type of an
- * experiment, float32 and FP8, bit for bit as the kernels for CPUs and epa2a/problem.h
- * define it. F16: the type is float16, else bfloat16. */
+/* For kernels: conversion of token rows, 16 bytes per lane at a time, between the 16-bit type of an
+ * experiment, float32 and FP8. The results equal the definitions of epa2a/problem.h and the results
+ * of the CPU kernels, bit by bit. F16: the type is float16, else bfloat16. */
 #ifndef EPA2A_QUANT_CUH
 #define EPA2A_QUANT_CUH
 
@@ -25,7 +25,7 @@ EPA_DEV void epa_dev_store16(char *to, uint4 v)
 
 /* ---- 16 bits ---- */
 
-/* The first and the second value of a pair. */
+/* Return the first and the second value of a pair. */
 template <bool F16> EPA_DEV float epa_dev_low(uint32_t pair)
 {
     if (F16)
@@ -72,7 +72,7 @@ template <bool F16> EPA_DEV uint4 epa_dev_pack(const float *value)
 
 /* ---- FP8 ---- */
 
-/* Four codes; the sign is that of their source pairs. */
+/* Packs four FP8 codes; each code takes its sign from the source pairs. */
 EPA_DEV uint32_t epa_dev_pack_fp8(const float *size, uint32_t low, uint32_t high)
 {
     uint32_t first =
@@ -83,16 +83,17 @@ EPA_DEV uint32_t epa_dev_pack_fp8(const float *size, uint32_t low, uint32_t high
     return first | second << 16 | (__byte_perm(low, high, 0x7531) & 0x80808080u);
 }
 
-enum { EPA_DEV_NO_SIGN = 0x7fff7fff }; /* of two */
+enum { EPA_DEV_NO_SIGN = 0x7fff7fff }; /* mask of two magnitudes */
 
-/* The smallest magnitude, as bits, that is not a number. */
+/* Returns the bits of the smallest magnitude that is infinity or NaN. */
 template <bool F16> EPA_DEV uint32_t epa_dev_not_finite(void)
 {
     return F16 ? 0x7c00 : 0x7f80;
 }
 
-/* Cases that the fast path would round wrong: infinity, NaN, scales too small or too large. They
- * are rare, so this path uses few registers: four channels at a time, from words that shift. */
+/* Handles the cases that the fast path would round wrongly: infinity, NaN, scales too small or too
+ * large. The cases are rare, so this path uses few registers: four channels at a time, from words
+ * that shift. */
 template <bool F16> EPA_DEV uint4 epa_dev_divide16(uint4 low, uint4 high, float by)
 {
     uint4 out = make_uint4(0, 0, 0, 0);
@@ -111,9 +112,9 @@ template <bool F16> EPA_DEV uint4 epa_dev_divide16(uint4 low, uint4 high, float 
     return out;
 }
 
-/* Sixteen channels of a lane; the group's other lanes are its neighbours, `lanes` of them
- * (a power of 2). All lanes of the warp call. *scale is the group's. Magnitudes are
- * in the order of their bits; a lane finds its largest two at a time. */
+/* Quantises sixteen channels of a lane. The group's other lanes are its neighbours, `lanes` in
+ * total (a power of 2). All lanes of the warp call. *scale is the group's scale. Magnitudes have
+ * the order of their bits, so a lane compares two at a time. */
 template <bool F16>
 EPA_DEV uint4 epa_dev_quantise16(uint4 low, uint4 high, uint32_t lanes, float *scale)
 {
@@ -126,7 +127,7 @@ EPA_DEV uint4 epa_dev_quantise16(uint4 low, uint4 high, uint32_t lanes, float *s
     for (int i = 0; i < 8; i++)
         most = __vmaxu2(most, pair[i] & EPA_DEV_NO_SIGN);
     odd = most % 65536 >= epa_dev_not_finite<F16>() || most >> 16 >= epa_dev_not_finite<F16>();
-    if (odd) { /* without those */
+    if (odd) { /* exclude infinity and NaN */
         most = 0;
         for (int i = 0; i < 8; i++)
             most = __vmaxu2(most, pair[i] & EPA_DEV_NO_SIGN &
@@ -154,7 +155,7 @@ EPA_DEV uint4 epa_dev_quantise16(uint4 low, uint4 high, uint32_t lanes, float *s
     return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-/* Four codes times their scale, each product rounded. */
+/* Multiplies four codes by their scale; each product is rounded. */
 EPA_DEV void epa_dev_unpack_fp8(uint32_t codes, float scale, float *value)
 {
     uint32_t pair[2];

@@ -1,5 +1,5 @@
 /* For kernels: puts and signals to ranks of other nodes, whose view->peer_heap[] is NULL
- * (epa2a/ring.h). Within a node kernels store and signal by device.cuh. */
+ * (epa2a/ring.h). Within a node kernels store and signal through device.cuh. */
 #ifndef EPA2A_RING_CUH
 #define EPA2A_RING_CUH
 
@@ -11,9 +11,10 @@ EPA_DEV bool epa_dev_is_far(const epa_device_view &v, uint32_t peer)
     return v.peer_heap[peer] == NULL;
 }
 
-enum { EPA_DEV_RING_SMALL = 128 }; /* bytes that one thread brings to the ring by itself */
+enum { EPA_DEV_RING_SMALL = 128 }; /* most bytes that a single thread copies to the ring */
 
-/* The next ticket, once its slot is free. False after the time-out or once a rank has failed. */
+/* Takes the next ticket and waits until its slot is free. Returns false after the time-out or once
+ * a rank has failed. */
 EPA_DEV bool epa_dev_ring_ticket(const epa_device_view &v, const epa_device_ring &r,
                                  uint64_t timeout_ns, struct epa_dev_wait w, uint64_t *out)
 {
@@ -27,11 +28,12 @@ EPA_DEV bool epa_dev_ring_ticket(const epa_device_view &v, const epa_device_ring
     while (ticket - (taken = epa_dev_load_acquire(r.taken)) >= r.slots)
         if (epa_dev_poll_expired(v, &poll, timeout_ns, w, taken, ticket + 1 - r.slots))
             return false;
-    epa_dev_store_release(r.known, taken); /* of several the last stays: none is too high */
+    /* With several writers any order is safe: no value is too high. */
+    epa_dev_store_release(r.known, taken);
     return true;
 }
 
-/* Thread `lane` of `lanes` copies its share to a slot's payload. `from` is a multiple of 16. */
+/* Copies the share of thread `lane` of `lanes` to a slot's payload. `from` is a multiple of 16. */
 EPA_DEV void epa_dev_ring_payload(const epa_device_ring &r, uint64_t ticket, const char *from,
                                   uint32_t bytes, uint32_t lane, uint32_t lanes)
 {
@@ -70,10 +72,10 @@ EPA_DEV bool epa_dev_ring_fits(const struct epa_descriptor &what, uint32_t most)
            what.bytes <= most && (uint64_t)what.src % 16 == 0;
 }
 
-/* Release: all stores of this thread, and all that it has observed, come before what is asked for;
- * so data that a block has stored are put once it has synchronized. False after the time-out or
- * once a rank has failed: the kernel must exit; `w` says of what a full ring keeps it. One
- * thread. */
+/* Writes a descriptor to the ring. Release: all stores and observations of this thread precede the
+ * operation, so a put sends the data of a whole block if the block has synchronized before. Returns
+ * false after the time-out or once a rank has failed: the kernel must exit; `w` describes the wait
+ * for a full ring. One thread. */
 EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
                              const struct epa_descriptor &what, uint64_t timeout_ns,
                              struct epa_dev_wait w)
@@ -89,7 +91,7 @@ EPA_DEV bool epa_dev_ask_far(const epa_device_view &v, const epa_device_ring &r,
     return true;
 }
 
-/* The same of a whole warp, with the same arguments and result in each lane: a put of up to
+/* The same for a whole warp, with the same arguments and result in each lane: a put of up to
  * EPA_RING_PAYLOAD bytes leaves without a copy engine. */
 EPA_DEV bool epa_dev_ask_far_warp(const epa_device_view &v, const epa_device_ring &r,
                                   const struct epa_descriptor &what, uint64_t timeout_ns,
@@ -112,7 +114,8 @@ EPA_DEV bool epa_dev_ask_far_warp(const epa_device_view &v, const epa_device_rin
     return true;
 }
 
-/* As put() of transport.h; `src` is in this rank's memory. The others likewise. */
+/* The functions below correspond to put(), put_signal(), signal() and fence() of transport.h; `src`
+ * is in this rank's memory. */
 EPA_DEV bool epa_dev_far_put(const epa_device_view &v, const epa_device_ring &r, uint64_t dst,
                              const void *src, uint64_t bytes, uint32_t peer, uint64_t timeout_ns,
                              struct epa_dev_wait w)

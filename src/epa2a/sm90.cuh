@@ -1,17 +1,18 @@
-/* For kernels of GPUs of compute capability 9.0: instructions that move tiles and multiply them, as
- * ptx.cuh has for the rest. What one function does is in NVIDIA's "Parallel Thread Execution ISA";
- * here is what a caller must keep.
+/* For kernels of GPUs of compute capability 9.0: instructions that move and multiply tiles. ptx.cuh
+ * has the other instructions. NVIDIA's "Parallel Thread Execution ISA" describes each instruction;
+ * the comments here state the obligations of the caller.
  *
  * - Tiles lie in shared memory in rows of 128 bytes, swizzled: 16-byte piece p of row r
  *   is at r * 128 + (p ^ r % 8) * 16, and a tile begins at a multiple of 1024 bytes. Tensor loads
- *   write them so, epa_dev_wgmma() reads them so. A row holds 64 values of 16 bits or 128 of FP8.
- * - An mbarrier's phase ends when as many arrivals as it was made for, and as many bytes as were
- *   expected, have arrived. Who waits gives the parity of the phase: 0 for the first.
+ *   write this layout, epa_dev_wgmma() reads it. A row holds 64 values of 16 bits or 128 of FP8.
+ * - The phase of an mbarrier ends when its initial number of arrivals and the expected number of
+ *   bytes have arrived. A waiting thread passes the parity of the phase: 0 for the first.
  * - "One thread": its instruction works for the whole block. "Warpgroup": all threads of four
  *   consecutive warps of which the first is a multiple of 4.
- * - Bulk copies and wgmma read and write memory by a proxy of their own: what threads have stored
- *   in shared memory needs epa_dev_fence_async_shared() by each of them before the barrier that
- *   lets one copy it or multiply it. The completion of a load on an mbarrier needs nothing.
+ * - Bulk copies and wgmma access memory through a separate proxy. Data that threads have stored in
+ *   shared memory need epa_dev_fence_async_shared() by each of these threads before the barrier
+ *   after which a thread copies or multiplies the data. A load that completes on an mbarrier needs
+ *   no fence.
  *
  * Compile with -gencode arch=compute_90a,code=sm_90a. */
 #ifndef EPA2A_SM90_CUH
@@ -23,7 +24,7 @@
 
 enum { EPA_TILE_ROW = 128, EPA_TILE_ALIGN = 1024 };
 
-/* The hint to the L2 cache for lines that are loaded. */
+/* Hints to the L2 cache for loaded lines. */
 #define EPA_L2_NORMAL 0x1000000000000000ull
 #define EPA_L2_EVICT_FIRST 0x12f0000000000000ull
 #define EPA_L2_EVICT_LAST 0x14f0000000000000ull
@@ -33,8 +34,8 @@ EPA_DEV uint32_t epa_dev_shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* Registers of each thread of this warpgroup from here on; a multiple of 8. The kernel has
- * __launch_bounds__(threads, 1). All of the warpgroup. */
+/* Sets the number of registers of each thread of this warpgroup; a multiple of 8. The kernel has
+ * __launch_bounds__(threads, 1). All threads of the warpgroup call. */
 template <int REGISTERS> EPA_DEV void epa_dev_registers_more(void)
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -45,7 +46,7 @@ template <int REGISTERS> EPA_DEV void epa_dev_registers_less(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/* ---- barriers of some warps of a block: `threads` of them, a multiple of 32; id 1 to 15 ---- */
+/* ---- barriers of some warps of a block: `threads` is a multiple of 32; id 1 to 15 ---- */
 
 EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
 {
@@ -54,7 +55,7 @@ EPA_DEV void epa_dev_named_sync(uint32_t id, uint32_t threads)
 
 /* ---- mbarriers ---- */
 
-/* One thread, before any use. */
+/* One thread calls it, before any use. */
 EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(epa_dev_shared_address(bar)),
@@ -62,20 +63,20 @@ EPA_DEV void epa_dev_mbar_init(uint64_t *bar, uint32_t arrivals)
                  : "memory");
 }
 
-/* After the last init, before the barrier of the block. */
+/* Called after the last init, before the barrier of the block. */
 EPA_DEV void epa_dev_mbar_init_done(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Release: what this thread did before is seen by who waits for the phase. */
+/* Release: a thread that waits for the phase sees all earlier stores of this thread. */
 EPA_DEV void epa_dev_mbar_arrive(uint64_t *bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(epa_dev_shared_address(bar))
                  : "memory");
 }
 
-/* Arrives, and expects as many bytes more in this phase; < 2^20 in all. */
+/* Arrives, and adds `bytes` to the expected bytes of this phase; < 2^20 in total. */
 EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
 {
     asm volatile(
@@ -84,7 +85,8 @@ EPA_DEV void epa_dev_mbar_expect(uint64_t *bar, uint32_t bytes)
         : "memory");
 }
 
-/* Has the phase of that parity ended? May take a while to say no. Acquire. */
+/* Returns true if the phase of that parity has ended. May wait for a while before it returns false.
+ * Acquire. */
 EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
 {
     uint32_t ended;
@@ -97,7 +99,7 @@ EPA_DEV bool epa_dev_mbar_try(uint64_t *bar, uint32_t parity)
     return ended != 0;
 }
 
-/* The same, said at once. */
+/* The same without a wait. */
 EPA_DEV bool epa_dev_mbar_test(uint64_t *bar, uint32_t parity)
 {
     uint32_t ended;
@@ -123,8 +125,8 @@ EPA_DEV void epa_dev_fence_async_shared(void)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Writer: its stores to global memory, before the release that tells of them. Reader: after the
- * acquire, before its bulk loads of what others stored. */
+/* Writer: called between its stores to global memory and the release that signals them. Reader:
+ * called between the acquire and its bulk loads of the stored data. */
 EPA_DEV void epa_dev_fence_async_global(void)
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");
@@ -141,7 +143,7 @@ EPA_DEV void epa_dev_bulk_load(void *shared, const void *from, uint32_t bytes, u
                  : "memory");
 }
 
-/* 32 bytes of global memory to the L2 cache; nobody is told. */
+/* Prefetches 32 bytes of global memory into the L2 cache. No completion is signalled. */
 EPA_DEV void epa_dev_prefetch(const void *from)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
@@ -154,26 +156,27 @@ EPA_DEV void epa_dev_bulk_store(void *to, const void *shared, uint32_t bytes)
                  : "memory");
 }
 
-/* Stores of this thread up to here are a group. */
+/* Makes a group of the stores of this thread since the last commit. */
 EPA_DEV void epa_dev_bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until at most PENDING of this thread's groups are not complete: what they wrote is visible to
- * this thread, and by its release to others. */
+/* Waits until at most PENDING groups of this thread are incomplete. The stores of complete groups
+ * are visible to this thread, and by its release to other threads. */
 template <int PENDING> EPA_DEV void epa_dev_bulk_wait(void)
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-/* Until the shared memory of all but PENDING groups may be written again. */
+/* Waits until the shared memory of all but PENDING groups may be written again. */
 template <int PENDING> EPA_DEV void epa_dev_bulk_wait_read(void)
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
-/* --- copies of 16 bytes to shared memory: each thread its own; no other proxy, so no fences */
+/* ---- copies of 16 bytes to shared memory: each thread its own; no other proxy, so no fences
+ * ---- */
 
 EPA_DEV void epa_dev_copy16(void *shared, const void *from)
 {
@@ -182,14 +185,14 @@ EPA_DEV void epa_dev_copy16(void *shared, const void *from)
                  : "memory");
 }
 
-/* Copies of this thread up to here are a group. */
+/* Makes a group of the copies of this thread since the last commit. */
 EPA_DEV void epa_dev_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most PENDING of this thread's groups are not complete: this thread can read them, and
- * after a barrier others can. */
+/* Waits until at most PENDING groups of this thread are incomplete. This thread can read the data
+ * of complete groups, and after a barrier other threads can. */
 template <int PENDING> EPA_DEV void epa_dev_copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
@@ -202,8 +205,8 @@ EPA_DEV void epa_dev_map_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* The box whose first element is `x` in row `y`. Elements beyond the tensor are 0, and count as
- * bytes that arrived. */
+/* Loads the box whose first element is `x` in row `y`. Elements beyond the tensor are 0, and count
+ * as arrived bytes. */
 EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
                                uint64_t *bar, uint64_t l2)
 {
@@ -214,10 +217,10 @@ EPA_DEV void epa_dev_tile_load(void *shared, const CUtensorMap *map, int32_t x, 
         : "memory");
 }
 
-/* ---- clusters: blocks on multiprocessors side by side, which reach each other's shared memory.
- * What is at an address in one is at the same address in all of them. ---- */
+/* ---- clusters: blocks on neighbouring multiprocessors, which reach each other's shared memory. A
+ * variable has the same shared address in each block. ---- */
 
-/* Of this block in its cluster. */
+/* Returns the rank of this block in its cluster. */
 EPA_DEV uint32_t epa_dev_cluster_rank(void)
 {
     uint32_t rank;
@@ -226,8 +229,8 @@ EPA_DEV uint32_t epa_dev_cluster_rank(void)
     return rank;
 }
 
-/* All threads of all blocks of the cluster. Before one reaches another block, and before one ends
- * that others may reach. */
+/* Synchronizes all threads of all blocks of the cluster. Required before the first access to
+ * another block, and before the end of a block that other blocks access. */
 EPA_DEV void epa_dev_cluster_sync(void)
 {
     __syncwarp();
@@ -256,7 +259,7 @@ EPA_DEV void epa_dev_cluster_store(uint64_t *shared, uint64_t value, uint64_t *b
         : "memory");
 }
 
-/* epa_dev_tile_load() into all blocks whose bit is in `blocks`, each with its mbarrier. */
+/* Runs epa_dev_tile_load() into all blocks whose bit is in `blocks`, each with its mbarrier. */
 EPA_DEV void epa_dev_tile_multicast(void *shared, const CUtensorMap *map, int32_t x, int32_t y,
                                     uint64_t *bar, uint32_t blocks, uint64_t l2)
 {
@@ -278,8 +281,8 @@ EPA_DEV void epa_dev_add_release_gpu(uint32_t *word, uint32_t by)
 
 /* ---- matrices: warpgroups ---- */
 
-/* An 8 x 8 matrix of 16 bits, transposed: lane i has elements 2 * (i % 4) and the next of row i /
- * 4. A warp. */
+/* Transposes an 8 x 8 matrix of 16-bit elements: lane i has elements 2 * (i % 4) and the next of
+ * row i / 4. One warp. */
 EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
 {
     uint32_t out;
@@ -288,34 +291,37 @@ EPA_DEV uint32_t epa_dev_transpose(uint32_t word)
     return out;
 }
 
-/* A tile of rows of 128 bytes, for epa_dev_wgmma(): its 32 bytes of each row from `shared` on,
- * which is the tile's beginning (or that of any eighth row) plus 0, 32, 64 or 96 bytes. */
+/* Describes a tile of rows of 128 bytes for epa_dev_wgmma(): its 32 bytes of each row from `shared`
+ * on. `shared` is the tile's beginning (or the beginning of any eighth row) plus 0, 32, 64 or 96
+ * bytes. */
 EPA_DEV uint64_t epa_dev_tile_descriptor(const void *shared)
 {
-    /* Address; 8 rows are 1024 bytes; swizzle of 128 bytes. All but the last in units of 16. */
+    /* Address; distance of 8 rows, 1024 bytes; swizzle of 128 bytes. The first two in units of
+     * 16. */
     return (uint64_t)(epa_dev_shared_address(shared) >> 4 & 0x3fff) | 1ull << 16 |
            (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
 }
 
-/* `bytes` further on, where the tile is in the same 256 KiB: a multiple of 16. */
+/* Advances a descriptor by `bytes`, within the same 256 KiB: a multiple of 16. */
 EPA_DEV uint64_t epa_dev_descriptor_add(uint64_t descriptor, uint32_t bytes)
 {
     return descriptor + (bytes >> 4);
 }
 
-/* Before the first wgmma, and after registers of a sum were touched by other instructions. */
+/* Required before the first wgmma, and after other instructions accessed registers of a sum. */
 EPA_DEV void epa_dev_wgmma_begin(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Those since the last commit are a group. */
+/* Makes a group of the wgmma since the last commit. */
 EPA_DEV void epa_dev_wgmma_commit(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until at most PENDING groups are not complete; sums must not be touched before. */
+/* Waits until at most PENDING groups are incomplete. Other instructions must not access the sums
+ * earlier. */
 template <int PENDING> EPA_DEV void epa_dev_wgmma_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");

@@ -1,5 +1,5 @@
-/* Status codes and the error that explains one. Everything here is inline, so that
- * a plugin needs no symbol from the program that loads it. */
+/* Status codes, and the error message that belongs to a status. All functions are inline, so that a
+ * plugin needs no symbol of the program that loads it. */
 #ifndef EPA2A_STATUS_H
 #define EPA2A_STATUS_H
 
@@ -15,16 +15,16 @@ extern "C" {
 
 enum epa_status {
     EPA_OK = 0,
-    EPA_AGAIN = 1,            /* no room yet: call progress() and try again */
-    EPA_ERR_CONFIG = -1,      /* the experiment asks for something that cannot be */
-    EPA_ERR_UNSUPPORTED = -2, /* this plugin or machine cannot do it */
+    EPA_AGAIN = 1,            /* queue full: call progress() and try again */
+    EPA_ERR_CONFIG = -1,      /* the experiment requests an impossible setting */
+    EPA_ERR_UNSUPPORTED = -2, /* this plugin or machine lacks the feature */
     EPA_ERR_NOMEM = -3,
     EPA_ERR_SYSTEM = -4,      /* a system, driver or library call failed */
-    EPA_ERR_TIMEOUT = -5,     /* waited longer than the experiment allows */
+    EPA_ERR_TIMEOUT = -5,     /* a wait exceeded the time limit of the experiment */
     EPA_ERR_ABORTED = -6,     /* another rank failed first */
-    EPA_ERR_MISMATCH = -7,    /* the data is wrong */
-    EPA_ERR_DIED = -8,        /* a rank was killed or left without a word */
-    EPA_ERR_INTERRUPTED = -9, /* the user wants to stop */
+    EPA_ERR_MISMATCH = -7,    /* the received or computed data are wrong */
+    EPA_ERR_DIED = -8,        /* a rank was killed, or exited without a status */
+    EPA_ERR_INTERRUPTED = -9, /* the user stops the run */
 };
 
 struct epa_error {
@@ -32,9 +32,9 @@ struct epa_error {
     char text[512];
 };
 
-/* Records why and returns `status`, so that a failure is one statement:
+/* Records the reason of a failure and returns `status`, so that a failure is one statement:
  *     return epa_fail(err, EPA_ERR_SYSTEM, "mmap of %zu bytes: %s", n, strerror(errno));
- * The first explanation wins; callers further out only pass the status on. */
+ * The first message stays; outer callers only pass the status on. */
 EPA_PRINTF(3, 4)
 static inline enum epa_status epa_fail(struct epa_error *err, enum epa_status status,
                                        const char *fmt, ...)

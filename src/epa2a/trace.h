@@ -1,19 +1,20 @@
 /* Host-side tracing: worker threads record time slices, signal flows and counters while an
- * iteration runs. A rank has one lane for each worker thread, lane 0 for its own, and each lane
- * has one writer. Memory is allocated in advance, so nothing here allocates or locks; events
- * that do not fit are counted. Without profiling the trace is NULL, and each call is one branch.
+ * iteration runs. A rank has one lane for each worker thread, lane 0 for its main thread. Each lane
+ * has one writer. Memory is allocated in advance, so these functions neither allocate nor lock;
+ * events beyond the capacity are counted. Without profiling the trace is NULL, and each call is one
+ * branch.
  *
  *     uint64_t begin = epa_trace_now(t);
  *     ... work ...
  *     begin = epa_trace_slice(t, worker, name, begin, EPA_TRACE_NOBODY, bytes, tokens);
- *     ... the next, which begins where the last ended ...
+ *     ... the next slice begins where the last ended ...
  *
  * Slices of a lane nest. The caller of an algorithm records stages, experts, checks and the
  * barriers between stages; an algorithm records its phases and waits.
  *
- * What does not run in step with the rank's iterations, such as a transport's own thread, has lanes
- * beside them (struct epa_trace_beside): the latest events are kept, and belong to the iteration
- * that the rank was in when they began. */
+ * Activity outside the rank's iterations, such as a transport's own thread, is recorded in side
+ * lanes (struct epa_trace_beside). The latest events are kept. An event belongs to the iteration in
+ * which it began. */
 #ifndef EPA2A_TRACE_H
 #define EPA2A_TRACE_H
 
@@ -29,22 +30,24 @@ enum { EPA_TRACE_NAMES = 64, EPA_TRACE_NAME_BYTES = 32 };
 
 enum epa_trace_kind {
     EPA_TRACE_SLICE,
-    EPA_TRACE_FLOW_BEGIN, /* begin_ns: just before `value` is sent to word `signal` of `peer` */
-    EPA_TRACE_FLOW_END,   /* the wait for it, from begin_ns to end_ns */
-    EPA_TRACE_COUNT,      /* begin_ns: time from which `name` is `value` */
+    /* begin_ns: just before this rank sends `value` to word `signal` of `peer`. */
+    EPA_TRACE_FLOW_BEGIN,
+    EPA_TRACE_FLOW_END, /* the wait for this value, from begin_ns to end_ns */
+    EPA_TRACE_COUNT,    /* begin_ns: time at which `name` becomes `value` */
 };
 
 struct epa_trace_event {
-    uint64_t begin_ns, end_ns; /* of epa_now_ns() */
-    uint64_t bytes, value; /* bytes 0: not given; of a kernel: how far its times may be off, ns */
-    uint32_t tokens, peer; /* tokens 0: not given */
+    uint64_t begin_ns, end_ns; /* times of epa_now_ns() */
+    uint64_t bytes, value;     /* bytes 0: unknown; for a kernel: uncertainty of its times in ns */
+    uint32_t tokens, peer;     /* tokens 0: unknown */
     uint32_t signal;
-    uint16_t name, kind; /* as epa_trace_name() gave it; enum epa_trace_kind */
+    uint16_t name, kind; /* number from epa_trace_name(); enum epa_trace_kind */
 };
 
-/* One lane in one iteration; on a cache line of its own, as cores write lanes concurrently. */
+/* One lane in one iteration. Each lane has its own cache line, since cores write lanes
+ * concurrently. */
 struct epa_trace_lane {
-    uint32_t used; /* release: the events before it are whole, should this process be killed */
+    uint32_t used; /* release: earlier events are complete, even if this process is killed */
     uint32_t dropped;
     uint32_t pad[14];
 };
@@ -54,36 +57,36 @@ struct epa_trace_names {
     char name[EPA_TRACE_NAMES][EPA_TRACE_NAME_BYTES];
 };
 
-/* Who writes beside the rank's workers, one thread each; and their lanes. */
+/* Writers outside the rank's workers, one thread each; and their lanes. */
 enum epa_trace_beside_kind { EPA_TRACE_PROXY, EPA_TRACE_KERNELS, EPA_TRACE_BESIDES };
 enum epa_trace_proxy_lane {
     EPA_TRACE_LANE_PROXY,
-    EPA_TRACE_LANE_COPIES_OUT, /* of copy engines, to staging */
-    EPA_TRACE_LANE_COPIES_IN,  /* from staging */
+    EPA_TRACE_LANE_COPIES_OUT, /* copies by copy engines, to staging */
+    EPA_TRACE_LANE_COPIES_IN,  /* copies by copy engines, from staging */
     EPA_TRACE_PROXY_LANES,
 };
 
-/* Signals of flows that are messages of proxies: no algorithm has so many. */
+/* First signal number of flows that are messages of proxies; no algorithm has so many signals. */
 #define EPA_TRACE_MESSAGES (1u << 31)
-/* And from here on, of flows that are no signals: flags in the heap. */
+/* First signal number of flows that are flags in the heap instead of signals. */
 #define EPA_TRACE_FLAGS (1u << 30)
 
 struct epa_trace_beside {
-    uint64_t *noted; /* release: the events before it; the last `room` of them are there */
-    struct epa_trace_event *event; /* [room]; of slices and counters `signal` is the lane */
-    uint64_t room;                 /* 0: nothing is kept */
+    uint64_t *noted;               /* release: earlier events; the last `room` of them are kept */
+    struct epa_trace_event *event; /* [room]; `signal` is the lane for slices and counters */
+    uint64_t room;                 /* 0: no events are kept */
 };
 
 struct epa_trace {
-    uint32_t lanes, room;          /* room: events of a lane in an iteration */
-    struct epa_trace_lane *lane;   /* [lanes], of the iteration that runs */
+    uint32_t lanes, room;          /* room: events of a lane in one iteration */
+    struct epa_trace_lane *lane;   /* [lanes], of the current iteration */
     struct epa_trace_event *event; /* [lanes][room] */
     struct epa_trace_names *names;
     struct epa_trace_beside beside[EPA_TRACE_BESIDES];
 };
 
-/* The number of a name, for the calls below; call it on the rank's own thread, best in set-up.
- * If there is no room for more names it is that of the first. */
+/* Returns the number of a name, for the calls below. Call it on the rank's main thread, preferably
+ * during set-up. If the table is full, returns the number of the first name. */
 static inline uint16_t epa_trace_name(struct epa_trace *t, const char *name)
 {
     uint32_t i = 0;
@@ -106,7 +109,7 @@ static inline uint64_t epa_trace_now(const struct epa_trace *t)
     return t == NULL ? 0 : epa_now_ns();
 }
 
-/* For the calls below, and only where t is not NULL. */
+/* Adds an event to a lane; for the calls below. t must not be NULL. */
 static inline void epa_trace_add(struct epa_trace *t, uint32_t lane,
                                  const struct epa_trace_event *event)
 {
@@ -142,7 +145,7 @@ static inline uint64_t epa_trace_slice(struct epa_trace *t, uint32_t lane, uint1
     return event.end_ns;
 }
 
-/* One end of a flow; for the two below. */
+/* Adds one end of a flow; for the two functions below. */
 static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane, enum epa_trace_kind kind,
                                   uint64_t begin_ns, uint64_t end_ns, uint32_t peer,
                                   uint32_t signal, uint64_t value)
@@ -161,8 +164,9 @@ static inline void epa_trace_flow(struct epa_trace *t, uint32_t lane, enum epa_t
     epa_trace_add(t, lane, &event);
 }
 
-/* Records a flow's begin: within a slice, just before the value that `peer` waits for is sent.
- * Ranks, word and value must be unique in a run, such as a word that counts up. */
+/* Records the begin of a flow: within a slice, just before this rank sends the value that `peer`
+ * waits for. The combination of ranks, word and value must be unique in a run; a word that counts
+ * up ensures this. */
 static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint32_t peer,
                                         uint32_t signal, uint64_t value)
 {
@@ -172,7 +176,7 @@ static inline void epa_trace_flow_begin(struct epa_trace *t, uint32_t lane, uint
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_BEGIN, now, now, peer, signal, value);
 }
 
-/* Records a flow's end: the slice from begin_ns to end_ns waited for `peer`. */
+/* Records the end of a flow: the slice from begin_ns to end_ns waited for `peer`. */
 static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64_t begin_ns,
                                       uint64_t end_ns, uint32_t peer, uint32_t signal,
                                       uint64_t value)
@@ -181,7 +185,7 @@ static inline void epa_trace_flow_end(struct epa_trace *t, uint32_t lane, uint64
         epa_trace_flow(t, lane, EPA_TRACE_FLOW_END, begin_ns, end_ns, peer, signal, value);
 }
 
-/* Adds an event beside the iterations. */
+/* Adds an event to a side lane. */
 static inline void epa_trace_add_beside(const struct epa_trace_beside *b,
                                         const struct epa_trace_event *event)
 {
@@ -189,12 +193,12 @@ static inline void epa_trace_add_beside(const struct epa_trace_beside *b,
 
     if (b->room == 0)
         return;
-    noted = *b->noted; /* its writer's own */
+    noted = *b->noted; /* only this thread writes it */
     b->event[noted % b->room] = *event;
     __atomic_store_n(b->noted, noted + 1, __ATOMIC_RELEASE);
 }
 
-/* Records a counter: from now on `name` is `value`. */
+/* Records a counter: `name` has `value` from now on. */
 static inline void epa_trace_count(struct epa_trace *t, uint32_t lane, uint16_t name,
                                    uint64_t value)
 {
