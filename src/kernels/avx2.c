@@ -1,14 +1,14 @@
-/* The sets for AVX2 with FMA, and F16C for f16: float32 in eights, and a real division where
- * the definition has one. bf16 even and odd channels apart, as in avx512.c. All is written
- * once; `f16` is a constant to each function that is inlined. */
+/* The sets for AVX2 with FMA, and F16C for f16: float32 in vectors of eight, and a division where
+ * the definition contains one. Even and odd bf16 channels are separate, as in avx512.c. Each
+ * function serves both types; `f16` is a constant in each inlined copy. */
 #include <immintrin.h>
 #include <stdbool.h>
 
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
-/* 16 channels. bf16: even and odd ones; f16, and whatever codes become: the first eight and
- * the others. */
+/* 16 channels. bf16: even and odd channels; f16 and decoded codes: the first eight and the last
+ * eight channels. */
 struct floats16 {
     __m256 a, b;
 };
@@ -38,7 +38,7 @@ INLINED struct floats16 widen(const uint16_t *at, bool f16)
     };
 }
 
-/* bf16_of_float, in the upper half of each lane. */
+/* Computes bf16_of_float() in the upper half of each lane. */
 static inline __m256i round_up_there(__m256 f)
 {
     __m256i u = _mm256_castps_si256(f);
@@ -87,7 +87,7 @@ INLINED uint16_t largest_finite(const uint16_t *x, uint32_t n, uint16_t first_in
     return amax;
 }
 
-/* Magnitudes of eight channels. */
+/* Returns the magnitudes of eight channels. */
 INLINED __m256 magnitudes8(__m128i x, bool f16)
 {
     __m128i a = _mm_and_si128(x, _mm_set1_epi16(0x7fff));
@@ -97,7 +97,7 @@ INLINED __m256 magnitudes8(__m128i x, bool f16)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(a), 16));
 }
 
-/* e4m3_of_float(x / scale) of eight channels, one in each lane. */
+/* Returns e4m3_of_float(x / scale) of eight channels, one in each lane. */
 INLINED __m256i encode8(__m128i x, __m256 scale, bool f16)
 {
     __m256i sign =
@@ -159,7 +159,7 @@ static inline void store_line(char *to, const char *from)
     _mm256_store_si256((__m256i *)(to + 32), load(from + 32));
 }
 
-/* As in avx512.c. */
+/* See copy_cached() in avx512.c. */
 static void copy_cached(char *to, char *next, const char *from, size_t bytes)
 {
     size_t i = 0;
@@ -199,7 +199,7 @@ static inline void store(uint16_t *out, __m256i v, bool stream)
         _mm256_storeu_si256((__m256i *)(void *)out, v);
 }
 
-/* `vectors` times 16 channels of all rows. */
+/* Reduces `vectors` times 16 channels of all rows. */
 INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
                           uint32_t vectors, bool stream, bool f16, uint16_t *out)
 {
@@ -239,13 +239,13 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
 {
     bool stream = how == EPA_STORE_NONTEMPORAL && (uintptr_t)out % 32 == 0;
 
-    if (n == 8) /* the common number, unrolled */
+    if (n == 8) /* common number, unrolled */
         reduce_rows(row, weight, 8, hidden, stream, f16, out);
     else
         reduce_rows(row, weight, n, hidden, stream, f16, out);
 }
 
-/* Eight codes, one in each lane. */
+/* Decodes eight codes, one in each lane. */
 static inline __m256 decode8(__m256i q)
 {
     __m256i a = _mm256_and_si256(q, _mm256_set1_epi32(0x7f));
@@ -267,7 +267,7 @@ static inline __m256 scaled8(const uint8_t *q, __m256 scale)
     return _mm256_mul_ps(decode8(wide), scale);
 }
 
-/* Of the first eight and the others in both types. */
+/* Narrows 16 channels in order: the first eight and the last eight, in both types. */
 INLINED __m256i narrow_in_order(struct floats16 f, bool f16)
 {
     __m256i words;
@@ -279,7 +279,7 @@ INLINED __m256i narrow_in_order(struct floats16 f, bool f16)
     return _mm256_permute4x64_epi64(words, 0xd8);
 }
 
-/* 16 channels of all rows, of group g. */
+/* Reduces 16 channels of all rows, of group g. */
 INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
                           uint32_t n, uint32_t h, uint32_t g, bool stream, bool f16, uint16_t *out)
 {

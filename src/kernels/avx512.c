@@ -1,8 +1,8 @@
-/* The sets for AVX-512 with VBMI. Arithmetic on bf16 is done on even and odd channels apart:
- * a pair of bf16 is one 32-bit lane, whose upper half with zeros behind it already is the
- * odd channel in float32, and shifted up, the even one. f16 has instructions that convert
- * sixteen in a row. All is written once; `f16` is a constant to each function that is
- * inlined. */
+/* The sets for AVX-512 with VBMI. Arithmetic on bf16 treats even and odd channels separately: a
+ * pair of bf16 is one 32-bit lane. The upper half of the lane, followed by zeros, is the odd
+ * channel in float32; the lane shifted up is the even channel. f16 has instructions that convert
+ * sixteen consecutive channels. Each function serves both types; `f16` is a constant in each
+ * inlined copy. */
 #include "kernels/avx512_convert.h"
 
 static inline __mmask32 first(uint32_t n)
@@ -10,7 +10,7 @@ static inline __mmask32 first(uint32_t n)
     return n < 32 ? (1u << n) - 1u : ~0u;
 }
 
-/* The channels of `lanes`. */
+/* Loads the channels of `lanes` as float32. */
 INLINED struct floats32 widen(const uint16_t *at, __mmask32 lanes, bool f16)
 {
     if (!f16)
@@ -32,9 +32,10 @@ enum {
     ROWS_AHEAD = 1024, /* the same in each row of two bytes a channel */
 };
 
-/* To two places in turn: one is often another core's and slow, one the own and quick, and
- * the slow one's lines come while the quick one's are written. Lines are fetched for
- * writing ahead of the stores; past the end, the first of next_a and next_b. */
+/* Copies to two destinations in turn. Often one destination is slow, since another core owns its
+ * lines, and the other is fast: lines of the slow one arrive during the writes to the fast one.
+ * Lines are prefetched for writing ahead of the stores; past the end, the first lines of next_a and
+ * next_b. */
 static void copy_cached(char *a, char *b, char *next_a, char *next_b, const char *from,
                         size_t bytes)
 {
@@ -58,7 +59,7 @@ static void copy_cached(char *a, char *b, char *next_a, char *next_b, const char
     }
 }
 
-/* An odd one at the end is copied to twice, which costs what is in L1 by then. */
+/* Copies an odd last destination twice; the second copy hits L1. */
 static void spread_cached(void *const *to, uint32_t n, const char *from, size_t bytes)
 {
     for (uint32_t i = 0; i < n; i += 2) {
@@ -93,7 +94,7 @@ static inline void store(uint16_t *out, __mmask32 lanes, __m512i v, bool stream)
         _mm512_mask_storeu_epi16(out, lanes, v);
 }
 
-/* `vectors` times 32 channels of all rows; the last vector has `last` of its lanes. */
+/* Reduces `vectors` times 32 channels of all rows; the last vector has `last` of its lanes. */
 INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t h,
                           uint32_t vectors, __mmask32 last, bool fetch, bool stream, bool f16,
                           uint16_t *out)
@@ -119,7 +120,8 @@ INLINED void reduce_block(const uint16_t *const *row, const float *weight, uint3
         store(out + h + 32 * v, last, narrow(acc[v], f16), stream);
 }
 
-/* What is behind a row is nobody's here, and lines of other cores take long: it is not fetched. */
+/* Masks the loads at the end of a row: bytes behind the row may belong to another core, and a fetch
+ * of such a line is slow. */
 INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32_t n,
                          uint32_t hidden, bool stream, bool f16, uint16_t *out)
 {
@@ -133,8 +135,8 @@ INLINED void reduce_rows(const uint16_t *const *row, const float *weight, uint32
         reduce_block(row, weight, n, h, 1, first(hidden - h), false, false, f16, out);
 }
 
-/* The usual numbers of rows are constants to the compiler: it unrolls them and keeps
- * pointers and weights in registers. */
+/* Makes the usual numbers of rows constants of the compiler, which unrolls them and keeps pointers
+ * and weights in registers. */
 INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t n, uint32_t hidden,
                        enum epa_store how, bool f16, uint16_t *out)
 {
@@ -159,9 +161,9 @@ INLINED void reduce_as(const uint16_t *const *row, const float *weight, uint32_t
     }
 }
 
-/* `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
- * Unpacking leaves even eights of channels in one vector and odd ones in the other, and so
- * they are added up. */
+/* Reduces `blocks` times 64 channels of all rows, of group g; the last block has `last` of them.
+ * Unpacking puts even groups of eight channels into one vector and odd groups into the other. The
+ * sums keep this order. */
 INLINED void reduce_codes(const uint8_t *const *row, const float *const *scale, const float *weight,
                           uint32_t n, uint32_t h, uint32_t g, uint32_t blocks, __mmask64 last,
                           bool stream, bool f16, uint16_t *out)
@@ -223,7 +225,7 @@ INLINED void reduce_fp8_as(const uint8_t *const *row, const float *const *scale,
 {
     bool stream = how == EPA_STORE_NONTEMPORAL && group % 64 == 0 && (uintptr_t)out % 64 == 0;
 
-    if (group == 128) /* the common one */
+    if (group == 128) /* common group */
         reduce_groups(row, scale, weight, n, hidden, 128, stream, f16, out);
     else
         reduce_groups(row, scale, weight, n, hidden, group, stream, f16, out);

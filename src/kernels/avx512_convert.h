@@ -1,6 +1,6 @@
-/* Between float32 and the 16-bit and 8-bit types in AVX-512. Arithmetic on bf16 is done on even and
- * odd channels apart: a pair of bf16 is one 32-bit lane, whose upper half with zeros behind it
- * already is the odd channel in float32, and shifted up, the even one. */
+/* Conversion between float32 and the 16-bit and 8-bit types in AVX-512. Arithmetic on bf16 treats
+ * even and odd channels separately: a pair of bf16 is one 32-bit lane. The upper half of the lane,
+ * followed by zeros, is the odd channel in float32; the lane shifted up is the even channel. */
 #ifndef KERNELS_AVX512_CONVERT_H
 #define KERNELS_AVX512_CONVERT_H
 
@@ -10,8 +10,8 @@
 #include "kernels/sets.h"
 #include "tables.h"
 
-/* 32 channels. "Apart": even and odd ones, as bf16 and codes are widened; else, in f16, the
- * first sixteen and the others. */
+/* 32 channels. "Apart": even and odd channels, the result of widening bf16 and codes; otherwise, in
+ * f16, the first sixteen and the last sixteen. */
 struct floats32 {
     __m512 a, b;
 };
@@ -26,8 +26,8 @@ static inline struct floats32 widen_apart(__m512i x)
     };
 }
 
-/* bf16_of_float, in the upper half of each lane. Not the instruction made for it: that one
- * takes denormals for zeros. */
+/* Computes bf16_of_float() in the upper half of each lane. The dedicated instruction does not fit:
+ * it treats denormals as zeros. */
 static inline __m512i round_up_there(__m512 f)
 {
     __m512i u = _mm512_castps_si512(f);
@@ -63,8 +63,8 @@ static inline struct floats32 times(struct floats32 f, __m512 by)
     return (struct floats32){_mm512_mul_ps(f.a, by), _mm512_mul_ps(f.b, by)};
 }
 
-/* 64 codes, in this order: eights 0 4 1 5 2 6 3 7, so that unpacking gives 0 1 2 3 and
- * 4 5 6 7. */
+/* Decodes 64 codes, in this order: groups of eight 0 4 1 5 2 6 3 7, so that unpacking gives 0 1 2 3
+ * and 4 5 6 7. */
 static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
 {
     __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(table_bf16_low), q,
@@ -79,8 +79,8 @@ static inline void decode64(__m512i q, __m512i *x0, __m512i *x1)
 
 /* ---- groups ---- */
 
-/* Holds a constant in its register. Some compilers would rather make it anew each time, on
- * the port that the look-ups need. */
+/* Keeps a constant in a register. Some compilers would recompute it for each use, on the port that
+ * the look-ups need. */
 static inline __m512i held(__m512i v)
 {
     __asm__("" : "+v"(v));
@@ -92,7 +92,7 @@ static inline __m512i magnitude(__m512i x)
     return _mm512_and_si512(x, _mm512_set1_epi16(0x7fff));
 }
 
-/* The first n channels, or all 32; zeros after them. */
+/* Loads the first n channels, or all 32; zeros after them. */
 static inline __m512i load_some(const uint16_t *x, uint32_t n)
 {
     return _mm512_maskz_loadu_epi16(n < 32 ? (1u << n) - 1u : ~0u, x);
@@ -107,7 +107,7 @@ static inline uint32_t largest(__m512i v)
     return 0xffffu & ~(uint32_t)_mm_extract_epi16(_mm_minpos_epu16(inverted), 0);
 }
 
-/* Codes of 16 magnitudes by division, as e4m3_of_float has them. */
+/* Returns the codes of 16 magnitudes by division, equal to e4m3_of_float(). */
 static inline __m512i divide16(__m512 x, __m512 scale)
 {
     __m512 quotient = _mm512_div_ps(x, scale);
@@ -126,7 +126,7 @@ static inline __m512i divide16(__m512 x, __m512 scale)
     return _mm512_mask_mov_epi32(code, is_nan, _mm512_set1_epi32(0x7f));
 }
 
-/* The same of 16 channels, with their signs. */
+/* The same for 16 channels with their signs. */
 INLINED __m512i coded16(__m256i x, float scale, bool f16)
 {
     __m256i a = _mm256_and_si256(x, _mm256_set1_epi16(0x7fff));
@@ -138,7 +138,7 @@ INLINED __m512i coded16(__m256i x, float scale, bool f16)
     return _mm512_or_si512(divide16(f, _mm512_set1_ps(scale)), sign);
 }
 
-/* A group by the definition, whatever is in it. */
+/* Quantises a group by the definition, for any contents. */
 INLINED float group_divided(const uint16_t *x, uint32_t n, bool f16, uint8_t *q)
 {
     const __m512i infinity = _mm512_set1_epi16(f16 ? 0x7c00 : 0x7f80);

@@ -1,36 +1,35 @@
-/* bf16 and f16 to e4m3 by table, 64 channels at a time, without a division. Groups whose amax is
- * tiny, or that hold infinities or NaN, are divided in float32.
+/* bf16 and f16 to e4m3 by table, 64 channels at a time, without a division. Groups with a tiny
+ * amax, an infinity or a NaN are divided in float32.
  *
- * amax is a bf16, so scale = amax * (1/448) has one of 128 mantissas, and what x / scale
- * rounds to depends on the mantissas of amax and x (tables.h) and on how many octaves x is
- * below amax:
+ * amax is a bf16, so scale = amax * (1/448) has one of 128 mantissas. The rounded value of x /
+ * scale depends on the mantissas of amax and x (tables.h) and on the number of octaves between x
+ * and amax:
  *     code = 8 * (16 - octaves) + 8 - table_below_top[mantissa of amax][mantissa of x]
- * A code under 8 is not a normal number; these few are rounded again, by shifts.
+ * A code under 8 is not a normal number; these few codes are rounded again, by shifts.
  *
- * The bits of an f16, taken as a number, grow with its magnitude, 1024 to an octave, as those
- * of e4m3 do, 8 to an octave. So
+ * The bits of an f16, taken as a number, grow with its magnitude, 1024 to an octave; the bits of an
+ * e4m3 grow likewise, 8 to an octave. So
  *     code = (bits of x + addend) >> 7
- * where the addend has the octave of amax, and what x / scale rounds to: from one code to the
- * next there are more than 64 mantissas of x, and an addend for each 32 of them (tables.h, by
- * the mantissa of amax) puts each step where it belongs. Of codes under 8, what is one bit further
- * down tells which they are. Blocks with a denormal x are divided in float32. */
+ * The addend contains the octave of amax and the rounding of x / scale: from one code to the next
+ * there are more than 64 mantissas of x, and one addend for each 32 of them (tables.h, by the
+ * mantissa of amax) puts each step at its place. For codes under 8, the next lower bit selects the
+ * code. Blocks with a denormal x are divided in float32. */
 #include "kernels/avx512_convert.h"
 #include "kernels/sets.h"
 
 enum {
     /* From this biased exponent of a bf16 amax on, scale is normal and a denormal x gives 0. */
     TABLE_FROM = 20,
-    EXPONENT = 20, /* of an f16 amax, biased, that the table was made for; any would do */
-    DEEP = 16,     /* of amax: from 2 on a denormal x has a code under 8, with any table */
+    EXPONENT = 20, /* biased exponent of the f16 amax of the table; the value is arbitrary */
+    DEEP = 16,     /* exponent of amax: from 2 on a denormal x has a code under 8, with any table */
 };
 
-/* What is the same for all groups. */
+/* Constants of all groups. */
 struct constants {
     __m512i magnitude, low_byte, eight, sign, octave_code, order;
 };
 
-/* The same for all channels of a group: the tables for its amax, whose biased exponent is here,
- * too. */
+/* Constants of all channels of a group: the tables for its amax and its biased exponent. */
 struct context {
     const struct constants *k;
     uint32_t exponent;
@@ -47,8 +46,8 @@ static __attribute__((noinline)) float divided(const uint16_t *x, uint32_t n, bo
 
 /* ---- bf16 ---- */
 
-/* The codes of channels that have none as normal numbers: see halves() in make_tables.c. A
- * shift count past 15, as of a denormal or (unused) of a large channel, leaves 0. */
+/* Returns the codes of channels whose codes are not normal numbers: see halves() in make_tables.c.
+ * A shift count past 15, from a denormal or (unused) from a large channel, leaves 0. */
 static inline __m512i small_codes(__m512i codes, __mmask64 which, __m512i mantissas, __m512i a0,
                                   __m512i a1, const struct context *c)
 {
@@ -56,24 +55,24 @@ static inline __m512i small_codes(__m512i codes, __mmask64 which, __m512i mantis
     __m512i first = _mm512_set1_epi16((short)(c->exponent - 14u));
     __m512i halves = _mm512_permutex2var_epi8(_mm512_load_si512(c->halves), mantissas,
                                               _mm512_load_si512(c->halves + 64));
-    /* Unpacking undoes the order in which packus left the channels. */
+    /* Unpacking reverts the order of channels that packus produced. */
     __m512i h0 = _mm512_srlv_epi16(_mm512_unpacklo_epi8(halves, zero),
                                    _mm512_sub_epi16(first, _mm512_srli_epi16(a0, 7)));
     __m512i h1 = _mm512_srlv_epi16(_mm512_unpackhi_epi8(halves, zero),
                                    _mm512_sub_epi16(first, _mm512_srli_epi16(a1, 7)));
 
-    /* The mean with 0, which rounds up, is the addition of a half. */
+    /* The rounded-up mean with 0 adds the half. */
     return _mm512_mask_avg_epu8(codes, which, _mm512_packus_epi16(h0, h1), zero);
 }
 
-/* 64 channels, none above amax. */
+/* Encodes 64 channels, none above amax. */
 INLINED __m512i encode64_bf16(__m512i x0, __m512i x1, const struct context *c)
 {
     const struct constants *k = c->k;
     __m512i a0 = _mm512_and_si512(x0, k->magnitude);
     __m512i a1 = _mm512_and_si512(x1, k->magnitude);
     __m512i octaves = _mm512_packus_epi16(_mm512_srli_epi16(a0, 7), _mm512_srli_epi16(a1, 7));
-    /* A bit of the exponent comes along; the look-up takes seven bits. */
+    /* The shift includes one bit of the exponent; the look-up uses seven bits only. */
     __m512i mantissas =
         _mm512_packus_epi16(_mm512_and_si512(a0, k->low_byte), _mm512_and_si512(a1, k->low_byte));
     __m512i place = _mm512_subs_epu8(octaves, _mm512_set1_epi8((char)(c->exponent - 15u)));
@@ -85,7 +84,7 @@ INLINED __m512i encode64_bf16(__m512i x0, __m512i x1, const struct context *c)
     if (__builtin_expect(low != 0, 0)) {
         __m512i any = _mm512_or_si512(octaves, mantissas);
 
-        /* Zeros, common in some data, are right as they are. */
+        /* Zeros are common in some data, and their codes are already correct. */
         if (_mm512_mask_test_epi8_mask(low, any, any) != 0)
             codes = small_codes(codes, low, mantissas, a0, a1, c);
     }
@@ -110,8 +109,8 @@ static __attribute__((noinline)) __m512i block_divided(__m512i x0, __m512i x1, f
         codes, _mm512_cvtepi32_epi8(coded16(_mm512_extracti64x4_epi64(x1, 1), scale, true)), 3);
 }
 
-/* The codes of 32 magnitudes from bit 7 on; none is above amax. shallow: so near to the least
- * normal f16 that a denormal x, or 0, would have what looks like a normal code. */
+/* Returns the codes of 32 magnitudes from bit 7 on; none is above amax. shallow: amax is so close
+ * to the smallest normal f16 that a denormal x, or 0, would receive a normal code. */
 INLINED __m512i sums(__m512i a, const struct context *c, bool shallow)
 {
     __m512i addend = _mm512_permutexvar_epi16(_mm512_srli_epi16(a, 5), c->addend);
@@ -123,13 +122,12 @@ INLINED __m512i sums(__m512i a, const struct context *c, bool shallow)
     return _mm512_maskz_add_epi16(normal, a, addend);
 }
 
-/* Puts codes under 8 in place, in the order that packus leaves. false: there is a denormal
- * x. */
+/* Inserts the codes under 8, in the order of packus. Returns false if a channel is denormal. */
 INLINED bool encode_small(__m512i a0, __m512i a1, __m512i sum0, __m512i sum1, __mmask64 small,
                           __m512i *codes)
 {
     const __m512i one = _mm512_set1_epi16(1), last = _mm512_set1_epi16(0x3ff);
-    const __m512i from = _mm512_set1_epi16(48 * 64); /* the table starts 49 steps down */
+    const __m512i from = _mm512_set1_epi16(48 * 64); /* the table starts 49 steps below */
     __m512i steps;
 
     if ((_mm512_cmplt_epu16_mask(_mm512_sub_epi16(a0, one), last) |
@@ -153,7 +151,7 @@ INLINED __m512i encode64_f16(__m512i x0, __m512i x1, const struct context *c, bo
         __m512i any = _mm512_packus_epi16(a0, a1);
         __mmask64 small = _mm512_mask_test_epi8_mask(low, any, any);
 
-        /* Zeros, common in some data, are right as they are. */
+        /* Zeros are common in some data, and their codes are already correct. */
         if (small != 0 && !encode_small(a0, a1, sum0, sum1, small, &codes))
             return block_divided(x0, x1, c->scale);
     }
@@ -161,7 +159,7 @@ INLINED __m512i encode64_f16(__m512i x0, __m512i x1, const struct context *c, bo
     return _mm512_permutexvar_epi64(k->order, codes);
 }
 
-/* ---- rows of either ---- */
+/* ---- rows of both types ---- */
 
 static inline uint32_t largest_of(const uint16_t *x, uint32_t n, const struct constants *k)
 {
@@ -226,8 +224,8 @@ INLINED float group_looked_up(const uint16_t *x, uint32_t n, uint8_t *q, const s
 INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
                           uint8_t *q, float *scale, bool f16)
 {
-    /* octave_code: 8 * (16 - octaves) + 8 for 15 (and more), 14, ... 0 octaves below amax;
-     * the first is too low on purpose: with it codes come out under 8. */
+    /* octave_code: 8 * (16 - octaves) + 8 for 15 (and more), 14, ... 0 octaves below amax; the
+     * first is too low on purpose: it produces codes under 8. */
     const struct constants k = {
         .magnitude = held(_mm512_set1_epi16(0x7fff)),
         .low_byte = held(_mm512_set1_epi16(0xff)),
@@ -245,7 +243,7 @@ INLINED void quantise_row(const uint16_t *x, uint32_t hidden, uint32_t group, co
     }
 }
 
-/* Groups of 128 are the common ones, and unrolled. */
+/* Groups of 128 are common, and unrolled. */
 void kernels_avx512_quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
                              const uint16_t *next, uint8_t *q, float *scale)
 {

@@ -1,4 +1,4 @@
-/* Matrix kernels of AMX: TDPBF16PS on two by two tiles of 16 x 16 sums, of B in L1 and A in L2.
+/* Matrix kernels of AMX: TDPBF16PS on two by two tiles of 16 x 16 sums, with B in L1 and A in L2.
  *
  * Order of additions, for each element of C:
  *
@@ -7,15 +7,15 @@
  *   FP8   p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c), from
  *         +0, groups ascending
  *
- * The instruction takes denormals in A, B and sums for zeros, and makes a zero of each denormal it
- * would give. */
+ * The instruction treats denormals in A, B and sums as zeros, and returns zero instead of a
+ * denormal. */
 #include "kernels/gemm_avx512.h"
 #include "kernels/sets.h"
 
 enum {
-    ROWS = 256,   /* of A, and */
-    BLOCK = 2048, /* of k: 1 MiB of L2 */
-    SLICE = 512,  /* of k: 32 KiB of B in L1 */
+    ROWS = 256,   /* rows of A, and */
+    BLOCK = 2048, /* elements of k: 1 MiB of L2 */
+    SLICE = 512,  /* elements of k: 32 KiB of B in L1 */
     /* Tiles: sums of rows 0-15 and columns 0-15 and 16-31, then of rows 16-31; rows; columns */
     BYTES_OF_SUMS = EPA_GEMM_COLS * 4, /* from row to row */
     BYTES_OF_PAIRS = EPA_GEMM_COLS * 4,
@@ -39,13 +39,13 @@ static void configure(void)
     _tile_loadconfig(&p);
 }
 
-/* The tile instructions of some compilers do not say which memory they read. */
+/* Compiler barrier: some compilers do not know the memory accesses of tile instructions. */
 static inline void stored(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Fetches or decodes its share for 32 of k. */
+/* Fetches or decodes the share of this tile for 32 of k. */
 INLINED void work_ahead(struct gemm_ahead *ahead, bool fp8)
 {
     if (!fp8) {
@@ -59,8 +59,8 @@ INLINED void work_ahead(struct gemm_ahead *ahead, bool fp8)
     }
 }
 
-/* Products of k to end into the sums; `lower`: there are more than 16 rows. A comes by from L2,
- * with the hint that leaves the slice of B in L1. */
+/* Adds products up to `end` of k to the sums; `lower`: the tile has more than 16 rows. A arrives
+ * from L2 with the hint that keeps the slice of B in L1. */
 INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, bool lower, bool fp8)
 {
     const char *a = t->a + k / 32 * t->step, *b = t->b + (size_t)k * 64;
@@ -123,7 +123,7 @@ INLINED void sum_tiles(const struct gemm_tile *t, bool lower)
     store_tiles(t->c, lower);
 }
 
-/* The sums of the group at k, times their scales, into C. */
+/* Adds the sums of the group at k, times their scales, to C. */
 static void add_scaled(const struct gemm_tile *t, uint32_t rows, uint32_t k, const float *sum)
 {
     const float *a_scale = t->a_scale + k / t->group, b_scale = t->b_scale[k / GROUP];
@@ -142,7 +142,7 @@ static void add_scaled(const struct gemm_tile *t, uint32_t rows, uint32_t k, con
     }
 }
 
-/* One group is scaled while the tiles of the next are at work: there is room for two. */
+/* Scales one group while the tiles of the next group are computed: there is room for two. */
 INLINED void scale_tiles(const struct gemm_tile *t, uint32_t rows, bool lower)
 {
     float sum[2][EPA_GEMM_ROWS * EPA_GEMM_COLS] __attribute__((aligned(64)));
@@ -159,7 +159,7 @@ INLINED void scale_tiles(const struct gemm_tile *t, uint32_t rows, bool lower)
     add_scaled(t, rows, k - t->group, sum[turn ^ 1]);
 }
 
-/* Rows up to the next 16 are computed, too: A and the sums have room for whole panels. */
+/* Also computes the rows up to the next 16: A and the sums have room for whole panels. */
 static void tile_bf16(const struct gemm_tile *t, uint32_t rows)
 {
     stored();
@@ -216,7 +216,7 @@ static double peak(void)
 {
     double rate;
 
-    configure(); /* all are zero */
+    configure(); /* all tiles are zero */
     rate = peak_of(round_of_tiles, 6.0 * 2 * 16 * 16 * 32);
     _tile_release();
     return rate;

@@ -1,5 +1,5 @@
 /* Matrix kernels of AVX2 with FMA and F16C: tiles of up to 5 x 16, two for a panel, of A in float32
- * and B that is widened in registers. The order of additions is that of gemm_avx512.c. */
+ * and B, widened in registers. The order of additions is the order of gemm_avx512.c. */
 #include <immintrin.h>
 
 #include "kernels/gemm_loops.h"
@@ -19,8 +19,8 @@ INLINED __m256 widen8(__m128i x, bool f16)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }
 
-/* 16 codes as bf16: of a normal number exponent and mantissa need but be moved, the others are
- * looked up. */
+/* Decodes 16 codes to bf16: moves exponent and mantissa of normal numbers, and looks up the
+ * others. */
 static inline __m256i decode16(__m256i q)
 {
     /* 0 to 7 times 2^-9: low and high byte */
@@ -29,7 +29,8 @@ static inline __m256i decode16(__m256i q)
     __m256i a = _mm256_and_si256(q, _mm256_set1_epi16(0x7f));
     __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(_mm256_set1_epi16(0x7f), q), 8);
     __m256i normal = _mm256_add_epi16(_mm256_slli_epi16(a, 4), _mm256_set1_epi16(120 << 7));
-    __m256i index = _mm256_or_si256(a, _mm256_set1_epi16((short)0x8000)); /* gives 0 above */
+    /* out-of-range index gives 0. */
+    __m256i index = _mm256_or_si256(a, _mm256_set1_epi16((short)0x8000));
     __m256i small = _mm256_or_si256(_mm256_shuffle_epi8(low, index),
                                     _mm256_slli_epi16(_mm256_shuffle_epi8(high, index), 8));
     __m256i is_small = _mm256_cmpgt_epi16(_mm256_set1_epi16(8), a);
@@ -40,7 +41,7 @@ static inline __m256i decode16(__m256i q)
     return _mm256_or_si256(v, sign);
 }
 
-/* Eight of float32 to the type, to nearest even. Of bf16, NaN stays NaN. */
+/* Narrows eight float32 to the type, to nearest even. bf16: NaN stays NaN. */
 INLINED __m128i narrow8(__m256 f, bool f16)
 {
     __m256i u = _mm256_castps_si256(f);
@@ -56,7 +57,7 @@ INLINED __m128i narrow8(__m256 f, bool f16)
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
 
-/* 16 codes a step; scale[] has one for each group, a multiple of 16. */
+/* Packs 16 codes in each step; scale[] has one scale for each group, a multiple of 16. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                       uint32_t row, bool f16)
 {
@@ -93,7 +94,7 @@ static void decode_step(const uint8_t *codes, uint16_t *out)
     }
 }
 
-/* One of k of a tile. */
+/* Adds the products of one k of a tile. */
 INLINED void add_products(const float *a, uint32_t rows, __m256 b0, __m256 b1, __m256 (*sum)[2])
 {
 #pragma GCC unroll 5
@@ -105,7 +106,8 @@ INLINED void add_products(const float *a, uint32_t rows, __m256 b0, __m256 b1, _
     }
 }
 
-/* Eight columns of B in float32: of pairs of bf16, the even or odd k; of f16, those at b. */
+/* Widens eight columns of B to float32: of pairs of bf16, the even or odd k; of f16, the columns at
+ * b. */
 INLINED __m256 widen_b(const char *b, bool f16, bool odd)
 {
     __m256i x;
@@ -118,7 +120,8 @@ INLINED __m256 widen_b(const char *b, bool f16, bool odd)
     return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
 }
 
-/* As many steps as this tile has of k. Not in the loop of products, where no register is left. */
+/* Decodes as many steps as this tile has of k. Outside the loop of products, in which no register
+ * is free. */
 static void decode_ahead(struct gemm_ahead *ahead, uint32_t k)
 {
     for (uint32_t i = 0; i < k && ahead->steps > 0; i += 2, ahead->b += 64) {
@@ -128,7 +131,7 @@ static void decode_ahead(struct gemm_ahead *ahead, uint32_t k)
     }
 }
 
-/* Half a panel, k elements from k0 on. */
+/* Adds the products of half a panel, k elements from k0 on. */
 INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uint32_t k,
                       uint32_t rows, enum epa_dtype dtype, __m256 (*sum)[2])
 {
@@ -147,8 +150,8 @@ INLINED void add_half(const struct gemm_tile *t, uint32_t half, uint32_t k0, uin
             const size_t eight = f16 ? 16 : 32;
 
             add_products(a, rows, widen_b(b, f16, false), widen_b(b + eight, f16, false), sum);
-            /* Sums and one k of B are all that 16 registers hold: B of the next is not to be read
-             * before. */
+            /* Sums and one k of B fill all 16 registers: the compiler must not load B of the next k
+             * earlier. */
             __asm__ volatile("" ::: "memory");
             add_products(a + 1, rows, widen_b(next, f16, true), widen_b(next + eight, f16, true),
                          sum);
@@ -208,7 +211,7 @@ INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dt
     tile_half(t, 1, rows, dtype);
 }
 
-/* The number of rows is a constant in each, so that the sums are registers. */
+/* The number of rows is a constant in each call, so that the sums are registers. */
 INLINED void tile_of_type(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype)
 {
     switch (rows) {

@@ -1,5 +1,5 @@
-/* Matrix kernels of AVX-512 with fused multiply-add: tiles of up to 12 x 32, of A in float32 and B
- * that is widened in registers. Order of additions, for each element of C:
+/* Matrix kernels of AVX-512 with fused multiply-add: tiles of up to 12 x 32, of A in float32 and B,
+ * widened in registers. Order of additions, for each element of C:
  *
  *   BF16, F16  from +0, k ascending: c = fma(a, b, c)
  *   FP8        p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c),
@@ -7,8 +7,8 @@
 #include "kernels/gemm_avx512.h"
 #include "kernels/sets.h"
 
-/* 64 codes a step, the last one 32 where k is no multiple of 64; scale[] has one for each group, a
- * multiple of 32. */
+/* Packs 64 codes in each step, in the last step 32 if k is not a multiple of 64; scale[] has one
+ * scale for each group, a multiple of 32. */
 INLINED void pack_fp8(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                       uint32_t row, bool f16)
 {
@@ -54,7 +54,7 @@ INLINED void widen(const char *a, uint32_t rows, float *out, bool f16)
     }
 }
 
-/* One of k of a tile. */
+/* Adds the products of one k of a tile. */
 INLINED void add_products(const float *a, uint32_t rows, __m512 b0, __m512 b1, __m512 (*sum)[2])
 {
 #pragma GCC unroll 12
@@ -74,7 +74,8 @@ INLINED struct floats32 widen_b(const char *b, bool f16)
     return widen_apart(_mm512_load_si512(b));
 }
 
-/* f16 has 32 columns of one k after the other, bf16 16 columns of two k. */
+/* Adds products to a tile. f16 has 32 columns of one k after the other, bf16 16 columns of two
+ * k. */
 INLINED void add(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
                  enum epa_dtype dtype, __m512 (*sum)[2])
 {
@@ -125,7 +126,7 @@ static double peak(void)
 #define GEMM_PACK_CODES kernels_pack_b_codes
 #include "kernels/gemm_widened.h"
 
-/* For the sets of AVX-512 BF16 and AMX. */
+/* Used by the sets of AVX-512 BF16 and AMX. */
 void kernels_avx512_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k,
                                 void *a, uint32_t row)
 {

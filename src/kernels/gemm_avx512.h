@@ -10,7 +10,7 @@
 
 enum { TILE_ROWS = 12 };
 
-/* Two of k of a panel, from codes that kernels_pack_b_codes() ordered to pairs of bf16. */
+/* Decodes two k of a panel, from codes in the order of kernels_pack_b_codes() to pairs of bf16. */
 static inline void decode_step(const uint8_t *codes, uint16_t *out)
 {
     __m512i pairs0, pairs1;
@@ -34,11 +34,11 @@ INLINED void clear_sums(uint32_t rows, __m512 (*sum)[2])
         sum[i][0] = sum[i][1] = _mm512_setzero_ps();
 }
 
-/* Products of elements of k, of a range within the tile. */
+/* Adds products of the range k to end to the sums of a tile. */
 typedef void gemm_add(const struct gemm_tile *, uint32_t k, uint32_t end, uint32_t rows,
                       enum epa_dtype, __m512 (*sum)[2]);
 
-/* A tile whose sums go on from C. */
+/* Computes a tile whose sums continue from C. */
 INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
     __m512 sum[TILE_ROWS][2];
@@ -59,7 +59,7 @@ INLINED void sum_tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype d
     }
 }
 
-/* A tile of FP8: the sums of each group are scaled and added to C. */
+/* Computes a tile of FP8: scales the sums of each group and adds them to C. */
 INLINED void scale_tile(const struct gemm_tile *t, uint32_t rows, gemm_add *add)
 {
     for (uint32_t k = 0; k < t->k; k += t->group) {
@@ -90,7 +90,7 @@ INLINED void tile_of(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dt
         sum_tile(t, rows, dtype, add);
 }
 
-/* The number of rows is a constant in each, so that the sums are registers. */
+/* The number of rows is a constant in each call, so that the sums are registers. */
 INLINED void tile(const struct gemm_tile *t, uint32_t rows, enum epa_dtype dtype, gemm_add *add)
 {
     switch (rows) {

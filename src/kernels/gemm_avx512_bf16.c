@@ -1,6 +1,6 @@
 /* Matrix kernels of AVX-512 BF16: VDPBF16PS adds two products of bf16 to each sum. It is twice as
- * fast as FMA on some CPUs (Zen 4) and half as fast on others, so that where nobody chose, a
- * measurement does.
+ * fast as FMA on some CPUs (Zen 4) and half as fast on others, so a measurement decides unless the
+ * user has chosen a set.
  *
  * Order of additions, for each element of C:
  *
@@ -9,16 +9,17 @@
  *   FP8   p for each group of k in the same way; then c = fma(p, scale of A * scale of B, c), from
  *         +0, groups ascending
  *
- * The instruction takes denormals in A, B and sums for zeros of their sign, and makes a zero of
- * each denormal sum. */
+ * The instruction treats denormals in A, B and sums as zeros of their sign, and returns zero
+ * instead of a denormal sum. */
 #include <stdatomic.h>
 
 #include "kernels/gemm_avx512.h"
 #include "kernels/sets.h"
 
 enum {
-    ROWS = 64,    /* of A, and */
-    BLOCK = 2048, /* of k: 256 KiB of L2, as much for the next rows, 128 KiB for each panel of B */
+    ROWS = 64, /* rows of A, and */
+    /* Elements of k: 256 KiB of L2, the same for the next rows, 128 KiB for each panel of B. */
+    BLOCK = 2048,
 };
 
 INLINED void add_pairs(const struct gemm_tile *t, uint32_t k, uint32_t end, uint32_t rows,
@@ -102,7 +103,7 @@ static double peak(void)
 bool kernels_pairs_are_quicker(void)
 {
     enum { UNKNOWN, NO, YES };
-    /* Threads that come at the same time each measure. */
+    /* Threads that arrive at the same time each measure. */
     static _Atomic int known = UNKNOWN;
 
     if (atomic_load_explicit(&known, memory_order_relaxed) == UNKNOWN)

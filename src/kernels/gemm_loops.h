@@ -1,15 +1,15 @@
-/* The loops around a tile of some rows by 32 columns, for the sets that have vectors. From outside
- * in:
+/* The loops around a tile of some rows by 32 columns, for the sets with vectors. From outside to
+ * inside:
  *
- *   rows    as many as the method says: with a block of k, its A stays in L2
+ *   rows    number of rows of the method: their A of one block of k stays in L2
  *   k       a block; between blocks sums are in C
- *   n       panels of 32 columns. Sums of a panel are together in L1: rows of C may all want the
- *           same few places of it
+ *   n       panels of 32 columns. Sums of a panel are together in L1, since rows of C may all map
+ *           to the same few sets of L1
  *   k       a slice of the block. FP8 is decoded slice by slice
  *   tiles   of the rows
  *
- * Few rows read B but once, and as fast as memory gives it: one block is then as long as it can
- * be. */
+ * A product of few rows reads B once only, at memory speed: one block is then as long as
+ * possible. */
 #ifndef KERNELS_GEMM_LOOPS_H
 #define KERNELS_GEMM_LOOPS_H
 
@@ -18,16 +18,16 @@
 
 #include "kernels/sets.h"
 
-enum { GROUP = 128 }; /* of k that shares a scale of B */
+enum { GROUP = 128 }; /* elements of k that share a scale of B */
 
-/* The slice of B that comes next, which tiles fetch into L2 or decode between their products: so
- * much for each 32 of k that they are done when it is needed, or, where that is quicker, the first
- * tile does it all. With the last panel of B the next rows of A may be fetched, too: each tile has
- * its part of the panel that takes the place of its own. */
+/* The next slice of B. Tiles fetch it into L2 or decode it between their products. The share of
+ * each 32 of k is large enough that the slice is ready in time; if that is faster, the first tile
+ * does all the work. With the last panel of B the tiles may also fetch the next rows of A: each
+ * tile fetches the part that replaces its own part. */
 struct gemm_ahead {
     const char *b, *a;
     uint16_t *decoded;    /* FP8 */
-    uint32_t steps;       /* FP8: of 64 codes, left to do */
+    uint32_t steps;       /* FP8: remaining steps of 64 codes */
     uint32_t per_piece;   /* steps or lines */
     uint32_t a_per_piece; /* lines */
 };
@@ -39,43 +39,44 @@ struct gemm_tile {
     uint32_t k;
     float *c; /* [rows][32] */
     struct gemm_ahead *ahead;
-    bool first; /* nothing is in C yet */
+    bool first; /* C contains no sums yet */
     /* FP8: of the first row, groups in sequence, and from row to row; of B. */
     const float *a_scale, *b_scale;
     size_t a_scale_stride;
-    uint32_t group; /* FP8: of k that shares a scale of A; divides GROUP */
+    uint32_t group; /* FP8: elements of k that share a scale of A; divides GROUP */
 };
 
 struct gemm_method {
     enum epa_dtype dtype;
-    uint32_t tile_rows; /* at most */
+    uint32_t tile_rows; /* maximum */
     uint32_t rows;      /* a multiple of 32, up to SUM_ROWS */
-    uint32_t block;     /* of k, a multiple of 128; where A is widened what there is room for */
-    uint32_t slice;     /* of k, a multiple of 128; FP8: up to DECODED; 0: the block */
-    /* Rows of one panel, 32 elements each, to float32; NULL: tiles read A as it is. */
+    /* Elements of k, a multiple of 128; limited by the capacity where A is widened. */
+    uint32_t block;
+    uint32_t slice; /* elements of k, a multiple of 128; FP8: up to DECODED; 0: the block */
+    /* Widens rows of one panel, 32 elements each, to float32; NULL: tiles read A directly. */
     void (*widen)(const char *a, uint32_t rows, float *out);
-    void (*decode)(const uint8_t *codes, uint16_t *out); /* 64, two of k of a panel */
+    void (*decode)(const uint8_t *codes, uint16_t *out); /* 64 codes, two k of a panel */
     void (*tile)(const struct gemm_tile *, uint32_t rows);
 };
 
 enum {
-    WIDENED_ROWS = 64, /* of A that are kept in float32 at a time, at most */
+    WIDENED_ROWS = 64, /* rows of A in float32 at a time, maximum */
     WIDENED = WIDENED_ROWS * 256,
     SUM_ROWS = 256,
-    DECODED = 512,           /* of k, of one panel of B */
+    DECODED = 512,           /* elements of k of one panel of B */
     WIDE_PIECE = 32 * 4,     /* bytes */
-    PIECE = 32 * 2,          /* as it comes */
-    PANEL_STEP = 32 * PIECE, /* from piece to piece of a row, there */
+    PIECE = 32 * 2,          /* not widened */
+    PANEL_STEP = 32 * PIECE, /* from piece to piece of a row, not widened */
 };
 
 /* A block of work: rows from m0 on, k from k0 on, A in float32 if needed. */
 struct gemm_block {
     uint32_t m0, rows, k0, k;
     const float *wide;
-    const char *next_a, *next_b; /* what is read after this block; NULL: unknown */
+    const char *next_a, *next_b; /* first operands of the next block; NULL: unknown */
 };
 
-/* Where the group that begins at k ends: the last one of a tile may be shorter. */
+/* Returns the end of the group that begins at k: the last group of a tile may be shorter. */
 static inline uint32_t gemm_group_end(const struct gemm_tile *t, uint32_t k)
 {
     return k + t->group < t->k ? k + t->group : t->k;
@@ -86,7 +87,7 @@ static inline uint32_t gemm_least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* A block of A in float32: panels one after the other, each [k / 32][rows of it][32]. */
+/* Widens a block of A to float32: consecutive panels, each [k / 32][rows of it][32]. */
 INLINED void widen_rows(struct gemm_method m, const struct epa_gemm_call *g,
                         const struct gemm_block *block, float *out)
 {
@@ -106,7 +107,7 @@ static inline void copy_rows(float *to, size_t to_ld, const float *from, size_t 
         memcpy(to + i * to_ld, from + i * from_ld, EPA_GEMM_COLS * sizeof(float));
 }
 
-/* The same, past the caches. */
+/* The same with stores past the caches. */
 static inline void stream_rows(float *to, size_t to_ld, const float *from, uint32_t rows)
 {
     for (uint32_t i = 0; i < rows; i++, to += to_ld, from += EPA_GEMM_COLS) {
@@ -115,7 +116,7 @@ static inline void stream_rows(float *to, size_t to_ld, const float *from, uint3
     }
 }
 
-/* Sums of a tile to C: all of them, or those up to this block of k. */
+/* Stores the sums of a tile to C: the final sums, or the sums up to this block of k. */
 static inline void leave_rows(const struct epa_gemm_call *g, uint32_t row, uint32_t n0,
                               const float *sums, uint32_t rows, bool all)
 {
@@ -127,8 +128,8 @@ static inline void leave_rows(const struct epa_gemm_call *g, uint32_t row, uint3
         copy_rows(c, g->ldc, sums, EPA_GEMM_COLS, rows);
 }
 
-/* All rows of a block by the slice of B that is `at` into the block. The last slice leaves each
- * tile in C at once: lines of C come from memory while the next tile multiplies. */
+/* Multiplies all rows of a block by the slice of B at offset `at` of the block. The last slice
+ * stores each tile to C at once: lines of C arrive from memory while the next tile multiplies. */
 INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
                             const struct gemm_block *block, uint32_t n0, uint32_t at, uint32_t kb,
                             const void *b, struct gemm_ahead *ahead, float *sums)
@@ -176,7 +177,7 @@ INLINED void multiply_slice(struct gemm_method m, const struct epa_gemm_call *g,
     }
 }
 
-/* The slices of a panel of a block, from where b is, as what comes next. */
+/* Selects the next slice of a panel of a block, from b on, as the work ahead. */
 INLINED void set_ahead(struct gemm_method m, const struct gemm_block *block, uint32_t at,
                        const char *b, uint16_t *decoded, struct gemm_ahead *ahead)
 {
@@ -226,7 +227,7 @@ INLINED void multiply_block(struct gemm_method m, const struct epa_gemm_call *g,
 
 INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
 {
-    const size_t b_row = (size_t)EPA_GEMM_COLS * (m.dtype == EPA_FP8_E4M3 ? 1 : 2); /* of k */
+    const size_t b_row = (size_t)EPA_GEMM_COLS * (m.dtype == EPA_FP8_E4M3 ? 1 : 2); /* of one k */
     uint32_t most = gemm_least(g->m, m.rows), longest = m.block, blocks;
     float wide[WIDENED] __attribute__((aligned(64)));
 
@@ -236,7 +237,7 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
         longest = WIDENED / most / GROUP * GROUP;
     else if (g->m <= m.tile_rows)
         longest = g->k;
-    blocks = (g->k + longest - 1) / longest; /* as equal as can be */
+    blocks = (g->k + longest - 1) / longest; /* blocks of equal size, as far as possible */
     longest = ((g->k + GROUP - 1) / GROUP + blocks - 1) / blocks * GROUP;
     if (m.slice == 0)
         m.slice = longest;
@@ -263,7 +264,7 @@ INLINED void gemm_multiply(const struct epa_gemm_call *g, struct gemm_method m)
         }
     }
     if (g->stream_c)
-        _mm_sfence(); /* before whatever says that C is there */
+        _mm_sfence(); /* before the caller signals that C is complete */
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* Loops that compilers turn into vectors. Products and sums are rounded one by one, but for the sum
- * of outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. */
+/* Loops that compilers vectorise. Products and sums are rounded one by one, except in the sum of
+ * outputs, so that all instruction sets agree. GEMM_ROWS: the name of the set. */
 #include "kernels/gemm_rows.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 
 enum { GROUP = 128, STEP = 32, LINE = 16 };
 
-/* exp(x) to 2 ulp for x up to 88, which is all that matters to x / (1 + exp(-x)): above it is
- * infinite, below -87 it is as at -87, which is nothing beside 1. */
+/* Returns exp(x) to 2 ulp for x up to 88, which covers x / (1 + exp(-x)): above 88 the result is
+ * infinite; below -87 it is the value at -87, which is negligible beside 1. */
 static inline float exp_of(float x)
 {
     float y = x < -87.0f ? -87.0f : x;
@@ -55,7 +55,7 @@ static inline float scale_of(const float *restrict a, uint32_t n)
     return amax > 0 ? amax : 1.0f; /* also where the product underflows: 0 / 0 would be NaN */
 }
 
-/* e4m3 of f, as dtype.h rounds, and that as bf16, which is exact. */
+/* Returns e4m3 of f with the rounding of dtype.h, as bf16, which is exact. */
 static inline uint16_t code_of(float f)
 {
     uint32_t u = bits_of_float(f), a = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
@@ -76,7 +76,7 @@ static inline uint16_t *panel_at(const struct gemm_tile_out *t, uint32_t row, ui
     return (uint16_t *)(void *)((char *)t->to + epa_gemm_a_at(t->row + row, column, columns));
 }
 
-/* A group. */
+/* Writes the codes and the scale of a group. */
 static inline void write_codes(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
                                const float *restrict a, uint32_t group)
 {
@@ -110,7 +110,7 @@ static inline void write_words(const struct gemm_tile_out *t, uint32_t row, uint
     }
 }
 
-/* Up to GROUP columns. */
+/* Computes the activation of up to GROUP columns. */
 INLINED void activate_columns(const struct gemm_tile_out *t, uint32_t row, uint32_t column,
                               uint32_t n)
 {
@@ -127,7 +127,7 @@ INLINED void activate_columns(const struct gemm_tile_out *t, uint32_t row, uint3
             write_codes(t, row, column + i, a + i, GROUP / 2);
 }
 
-/* Loops of GROUP columns have a constant length, which compilers turn into better vectors. */
+/* Loops of GROUP columns have a constant length, which compilers vectorise better. */
 static void activate(const struct gemm_tile_out *t)
 {
     for (uint32_t row = 0; row < t->m; row++) {
@@ -140,7 +140,7 @@ static void activate(const struct gemm_tile_out *t)
     }
 }
 
-/* Up to GROUP channels from h on. */
+/* Sums up to GROUP channels from h on. */
 INLINED void sum_channels(const float *const *row, const float *weight, uint32_t rows, uint32_t h,
                           uint32_t n, bool more, enum epa_dtype dtype, uint16_t *restrict to)
 {
@@ -150,7 +150,7 @@ INLINED void sum_channels(const float *const *row, const float *weight, uint32_t
         const float *restrict from = row[i] + h;
         float w = weight[i];
 
-        /* Rows are short for what hardware fetches by itself. */
+        /* Rows are too short for the hardware prefetcher. */
         for (uint32_t j = 0; more && j < GROUP; j += LINE)
             __builtin_prefetch(from + GROUP + j);
         for (uint32_t j = 0; j < n; j++)

@@ -1,5 +1,5 @@
-/* What becomes of the products of experts on hosts: the intermediate, and sums of rows of float32.
- * gemm_rows.c is compiled once for each instruction set; all give the same bits. */
+/* Row operations on the products of experts on hosts: the intermediate, and sums of rows of
+ * float32. gemm_rows.c is compiled once for each instruction set; all sets return the same bits. */
 #ifndef KERNELS_GEMM_ROWS_H
 #define KERNELS_GEMM_ROWS_H
 
@@ -7,29 +7,29 @@
 
 #include "epa2a/gemm.h"
 
-/* The columns k0 to k0 + n - 1 of the intermediate of m rows. k0 is a multiple of 128, n one of 32,
- * or in FP8 of `group`. */
+/* Columns k0 to k0 + n - 1 of the intermediate of m rows. k0 is a multiple of 128; n is a multiple
+ * of 32, in FP8 of `group`. */
 struct gemm_tile_out {
     const float *gate, *up; /* [m][n], every ld floats; up NULL: the activation is `none` */
     size_t ld;
     uint32_t m, n, k, k0;
-    uint32_t row;                  /* of `to`: the first of them */
+    uint32_t row;                  /* first row in `to` */
     enum epa_dtype weights, dtype; /* dtype: of `to`, unless weights are FP8 */
     uint32_t group;                /* FP8: channels of a scale, 128 or 64 */
-    bool plain;                    /* `to` is [m][k], and no panels; not of FP8 */
+    bool plain;                    /* `to` is [m][k] instead of panels; not for FP8 */
     void *to;                      /* A panels (epa2a/gemm.h) */
     float *scale;                  /* FP8: [m][k / group] */
 };
 
 struct gemm_rows {
     void (*activate)(const struct gemm_tile_out *);
-    /* out[h] = dtype(sum), as `reduce` of epa2a/quant.h, of rows of float32. hidden is a multiple
-     * of 32. */
+    /* Sums rows of float32: out[h] = dtype(sum), like `reduce` of epa2a/quant.h. hidden is a
+     * multiple of 32. */
     void (*sum)(const float *const *row, const float *weight, uint32_t n, uint32_t hidden,
                 enum epa_dtype dtype, uint16_t *out);
 };
 
-/* For this CPU, and EPA2A_ISA, as epa_kernels_get(). */
+/* Returns the set for this CPU and EPA2A_ISA, like epa_kernels_get(). */
 const struct gemm_rows *gemm_rows_get(void);
 
 #endif

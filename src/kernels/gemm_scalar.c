@@ -1,8 +1,8 @@
 /* The portable matrix kernels. Order of additions, for each element of C:
  *
  *   BF16, F16  from +0, k ascending: c = c + a * b, product and sum rounded. The product of two
- *              bf16 is exact unless it is below 2^-126 or overflows, that of two f16 always: so
- *              these are the bits of fused multiply-add, that is, of avx2 and avx512.
+ *              bf16 is exact unless it is below 2^-126 or overflows; the product of two f16 is
+ *              always exact. So the bits equal fused multiply-add, that is, avx2 and avx512.
  *   FP8        p for each group of k in the same way (exact products, too); then
  *              c = fma(p, scale of A * scale of B, c), from +0, groups ascending. */
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
-enum { SLICE = 128 }; /* of k, whose B is widened to float32 at a time, at most */
+enum { SLICE = 128 }; /* most elements of k whose B is widened to float32 at a time */
 
 INLINED void widen_slice(const void *b, uint32_t k, enum epa_dtype dtype, float *out)
 {
@@ -23,7 +23,7 @@ INLINED void widen_slice(const void *b, uint32_t k, enum epa_dtype dtype, float 
                                        : float_of_word(dtype == EPA_F16, word[i]);
 }
 
-/* One row by 32 columns. */
+/* Multiplies one row by 32 columns. */
 INLINED void multiply_row(const char *a, const float *b, uint32_t k, bool f16, float *restrict sum)
 {
     for (uint32_t k0 = 0; k0 < k; k0 += 32, a += (size_t)EPA_GEMM_ROWS * 64) {
@@ -120,10 +120,10 @@ const struct epa_gemm kernels_gemm_scalar[3] = {
 
 /* ---- packing ---- */
 
-/* Packing for the matrix kernels, portable. Weights are packed once, 32 x 32 of them at a time,
- * which stay in L1. */
+/* Portable packing for the matrix kernels. Weights are packed once, in blocks of 32 x 32 that stay
+ * in L1. */
 
-enum { STEP = 32 }; /* of k */
+enum { STEP = 32 }; /* elements of k */
 
 static char *a_at(void *a, uint32_t row, uint32_t k0, uint32_t k)
 {
@@ -172,7 +172,7 @@ void kernels_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, 
     pack_a_fp8(q, NULL, group, k, a, row, false);
 }
 
-/* Units of so many bytes, one element or a pair; column c of a unit's row is at place(c). */
+/* Packs units of `unit` bytes, one element or a pair; column c of a unit's row is at place(c). */
 INLINED void pack_b(const char *w, size_t ld_bytes, uint32_t n, size_t row_bytes, size_t unit,
                     uint32_t (*place)(uint32_t), char *b)
 {
@@ -226,7 +226,8 @@ void kernels_pack_b_codes(const void *w, size_t ld, uint32_t n, uint32_t k, void
     pack_b(w, ld, n, k, 2, fours_in_turn, b);
 }
 
-/* The portable sets: the definitions of dtype.h in loops. The others are held to them. */
+/* The portable sets: the definitions of dtype.h in loops. Tests compare the other sets with
+ * them. */
 
 INLINED void quantise_as(const uint16_t *x, uint32_t hidden, uint32_t group, const uint16_t *next,
                          uint8_t *q, float *scale, bool f16)

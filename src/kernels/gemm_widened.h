@@ -1,6 +1,7 @@
-/* Sets that multiply in float32: A is widened by block. Included at the end of a set's file, behind
- * its TILE_ROWS, widen(), decode_step(), tile_of_type() and pack_fp8(), which takes groups that are
- * multiples of PACK_GROUP, and these: GEMM_SETS, GEMM_ISA, GEMM_PACK_A, GEMM_PACK_CODES (of B). */
+/* Sets that multiply in float32: A is widened block by block. A set's file includes this header at
+ * its end, after its TILE_ROWS, widen(), decode_step(), tile_of_type() and pack_fp8(), which
+ * accepts groups that are multiples of PACK_GROUP, and after GEMM_SETS, GEMM_ISA, GEMM_PACK_A,
+ * GEMM_PACK_CODES (of B). */
 #ifndef KERNELS_GEMM_WIDENED_H
 #define KERNELS_GEMM_WIDENED_H
 

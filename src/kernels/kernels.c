@@ -1,5 +1,5 @@
-/* Which set of kernels runs: the one of the best instruction set that this CPU has, or of the one
- * that EPA2A_ISA names. */
+/* Selection of the kernel set: the best instruction set of this CPU, or the set that EPA2A_ISA
+ * names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ static const struct kernels_isa *usable_isa(const char *name)
     return NULL;
 }
 
-/* The set that EPA2A_ISA names. NULL: it is not set, or that set is not available; then *refused
- * names it. */
+/* Returns the set that EPA2A_ISA names. NULL: the variable is not set, or the set is not available;
+ * then *refused is its name. */
 static const struct kernels_isa *wanted_isa(const char **refused)
 {
     const char *wanted = getenv("EPA2A_ISA");
@@ -65,7 +65,8 @@ const struct epa_kernels *epa_kernels_get(enum epa_dtype dtype, const char **ref
     const struct kernels_isa *wanted = wanted_isa(refused);
     const struct kernels_isa *isa = wanted != NULL ? wanted : kernels_isas;
 
-    while (kernels_of(isa, dtype) == NULL || !isa->usable()) /* scalar, the last, always is */
+    while (kernels_of(isa, dtype) == NULL ||
+           !isa->usable()) /* the last set, scalar, is always usable */
         isa++;
     return kernels_of(isa, dtype);
 }
@@ -92,7 +93,7 @@ const struct gemm_rows *gemm_rows_get(void)
 }
 
 /* The instruction sets of this CPU: on x86-64 several, elsewhere the portable one. The compiler's
- * cpuid check covers the system's side too: a set whose registers are not saved over a context
+ * cpuid check includes the operating system: a set whose registers are not saved over a context
  * switch counts as absent. */
 
 static bool always(void)
@@ -118,7 +119,8 @@ static bool has_avx512_bf16(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* Linux (5.16 and later) saves the tiles of a process that asked for it, and of all its threads. */
+/* Requests permission for tiles. Linux (5.16 and later) then saves the tiles of all threads of this
+ * process. */
 static bool has_amx(void)
 {
     enum {
@@ -133,12 +135,12 @@ static bool has_amx(void)
     if (!has_avx512() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 ||
         (d & (TILE | BF16)) != (TILE | BF16))
         return false;
-    /* AVX-512 was found, so that the system has enabled this instruction. */
+    /* AVX-512 is present, so the system has enabled this instruction. */
     __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     return (saved & SAVED) == SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
-/* The compilers' check does not know of F16C everywhere. Its registers are those of AVX. */
+/* Some compilers' checks lack F16C. Its registers are the registers of AVX. */
 static bool has_avx2(void)
 {
     unsigned int a, b, c = 0, d;
@@ -154,7 +156,7 @@ void epa_store_drain(void)
 #else
 void epa_store_drain(void)
 {
-    /* The portable set streams nothing. */
+    /* The portable set has no non-temporal stores. */
 }
 #endif
 

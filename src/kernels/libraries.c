@@ -1,6 +1,6 @@
-/* Where libraries of others are found, and oneDNN 2 and 3: each worker has primitives of its own, a
- * reorder for each product, and a matmul for each of the last numbers of rows, made when it is
- * first wanted. OpenMP, where the library uses it, gets one thread. */
+/* Finds third-party libraries, and calls oneDNN 2 and 3. Each worker has its own primitives: a
+ * reorder for each product, and a matmul for each of the last numbers of rows, created at first
+ * use. OpenMP, if the library uses it, runs with one thread. */
 #include "kernels/libraries.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 
 enum { FILES = 4 };
 
-/* 130002, or 120900. */
+/* Formats the version: 130002 or 120900. */
 static void read_cublaslt_version(void *function, char *out, size_t room)
 {
     size_t (*version)(void), n;
@@ -31,7 +31,7 @@ static void read_cublaslt_version(void *function, char *out, size_t room)
     snprintf(out, room, "%zu.%zu.%zu", n / 10000, n / 100 % 100, n % 100);
 }
 
-/* A struct that begins with three of them. */
+/* Formats the version from a struct that begins with three numbers. */
 static void read_onednn_version(void *function, char *out, size_t room)
 {
     const int *(*version)(void), *n;
@@ -65,7 +65,7 @@ static const struct library {
         },
 };
 
-/* Where it is found first. `why`, of the first file: what dlopen() says. */
+/* Opens the first file that exists. `why`: message of dlopen() for the first file. */
 static void *open_first(const struct library *l, const char **file, char *why, size_t room)
 {
     void *open = NULL;
@@ -143,18 +143,18 @@ typedef const dnnl_memory_desc_t *desc_ref;
     X(version) X(status2str) FUNCTIONS_OF_VERSION(X)
 /* clang-format on */
 
-/* The functions of the library that are called. */
+/* Functions of the library. */
 struct api {
 #define MEMBER(name) __typeof__(&dnnl_##name) name;
     FUNCTIONS(MEMBER)
-    void (*omp_set_num_threads)(int); /* NULL: it runs without OpenMP */
+    void (*omp_set_num_threads)(int); /* NULL: the library runs without OpenMP */
 };
 
-/* What a primitive reads and writes. */
+/* Operands of a primitive. */
 enum { SRC, WEIGHTS, DST, SCRATCH, MEMORIES };
 
 struct primitive {
-    uint32_t rows; /* of a matmul; 0: none is made */
+    uint32_t rows; /* of a matmul; 0: no primitive exists */
     dnnl_primitive_t primitive;
     dnnl_memory_t memory[MEMORIES]; /* a reorder has no WEIGHTS */
 };
@@ -169,7 +169,8 @@ struct onednn {
     struct api api;
     char name[32];
     dnnl_engine_t engine;
-    dnnl_primitive_attr_t attr; /* scratch memory is ours: the library's is of a thread */
+    /* Scratch memory is the caller's: the library's belongs to a thread. */
+    dnnl_primitive_attr_t attr;
     struct onednn_product product[ONEDNN_PRODUCTS];
     dnnl_memory_t bias[ONEDNN_PRODUCTS]; /* NULL: none */
     uint32_t products, workers;
@@ -252,7 +253,7 @@ static dnnl_status_t plan_matmul(const struct onednn *o, desc_ref a, desc_ref b,
 
 /* ---- primitives of a worker ---- */
 
-/* b NULL: as the library likes it best. */
+/* Plans a matmul. b NULL: in the format that the library prefers. */
 static dnnl_status_t plan_rows(const struct onednn *o, uint32_t product, uint32_t rows, desc_ref b,
                                dnnl_primitive_desc_t *out)
 {
@@ -288,7 +289,7 @@ static void drop(const struct api *d, struct primitive *p)
     *p = (struct primitive){0};
 }
 
-/* Ends the plan. */
+/* Creates the primitive of a plan and destroys the plan. */
 static dnnl_status_t make(const struct onednn *o, dnnl_primitive_desc_t plan, bool weights,
                           struct primitive *out)
 {
@@ -306,8 +307,8 @@ static dnnl_status_t make(const struct onednn *o, dnnl_primitive_desc_t plan, bo
     return status;
 }
 
-/* From [n][k], that is, k x n by columns, to what the library likes best for these rows; shared by
- * all numbers of rows. */
+/* Creates the reorder from [n][k], that is, k x n by columns, to the format that the library
+ * prefers for these rows; all numbers of rows share it. */
 static dnnl_status_t make_reorder(const struct onednn *o, uint32_t product, struct primitive *out)
 {
     const struct api *d = &o->api;
@@ -368,7 +369,7 @@ static void destroy_worker(const struct api *d, struct worker *w)
     (void)d->stream_destroy(w->stream);
 }
 
-/* ---- all of them ---- */
+/* ---- all workers ---- */
 
 static dnnl_status_t make_bias(struct onednn *o, uint32_t product)
 {
@@ -387,7 +388,7 @@ static dnnl_status_t make_bias(struct onednn *o, uint32_t product)
     return status;
 }
 
-/* The library, and what all workers share. */
+/* Loads the library and creates the objects that all workers share. */
 static dnnl_status_t begin(struct onednn *o, const struct onednn_product *product, uint32_t n)
 {
     dnnl_status_t status = o->api.engine_create(&o->engine, dnnl_cpu, 0);
@@ -490,7 +491,7 @@ static enum epa_status run(const struct onednn *o, const struct worker *w,
     if (bias != NULL)
         arg[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, bias};
     if (o->api.omp_set_num_threads != NULL)
-        o->api.omp_set_num_threads(1); /* of this thread */
+        o->api.omp_set_num_threads(1); /* for this thread */
     if (status == dnnl_success)
         status = o->api.primitive_execute(p->primitive, w->stream, n, arg);
     if (status == dnnl_success)

@@ -1,13 +1,13 @@
-/* Run by the build: writes the tables of the AVX-512 sets, from the definitions in dtype.h.
+/* Program of the build: writes the tables of the AVX-512 sets, from the definitions in dtype.h.
  *
- * bf16: the scale of a group depends on amax, a bf16: its mantissa takes 128 values only, and so
- * does that of x. What the quotient of two mantissas rounds to is looked up; exponents are
- * then a subtraction. Rows are by amax's mantissa, columns by that of x. */
+ * bf16: the scale of a group depends on amax, a bf16. The mantissas of amax and x have 128 values
+ * each. A table holds the rounded quotient of two mantissas; exponents then need a subtraction
+ * only. Rows of the table are mantissas of amax, columns mantissas of x. */
 #include <stdio.h>
 
 #include "base/dtype.h"
 
-/* Bits of a bf16 with this biased exponent: any in which nothing is denormal do. */
+/* Returns a quotient of two bf16 with a biased exponent at which no value is denormal. */
 static float quotient(uint32_t amax_mantissa, uint32_t x_mantissa, uint32_t octaves_below)
 {
     float amax = float_of_bf16((uint16_t)(140u << 7 | amax_mantissa));
@@ -16,17 +16,18 @@ static float quotient(uint32_t amax_mantissa, uint32_t x_mantissa, uint32_t octa
     return x / (amax * (1.0f / 448.0f));
 }
 
-/* The code of x one octave below amax, taken from 128; 128 - 8 d is then what stands for x
- * d octaves further down, as long as that is a normal number. */
+/* Returns 128 minus the code of x one octave below amax. 128 - 8 d then represents x d octaves
+ * further down, as long as that is a normal number. */
 static uint32_t below_top(uint32_t amax_mantissa, uint32_t x_mantissa)
 {
     return 128u - e4m3_of_float(quotient(amax_mantissa, x_mantissa, 1));
 }
 
-/* For x 14 octaves below amax: the quotient in halves of the smallest e4m3 number, cut off.
- * Adding one half then rounds, here and after a shift in any lower octave, but for ties:
- * there is one in one octave at most, that of the lowest bit. If it has to round down to
- * be even, something less than the quotient is here, which cuts to one half fewer. */
+/* For x 14 octaves below amax: returns the quotient in halves of the smallest e4m3 number,
+ * truncated. Adding one half then rounds, here and after a shift in any lower octave, except for
+ * ties. A tie exists in one octave at most, the octave of the lowest bit. If this tie has to round
+ * down to even, the function returns slightly less than the quotient, which truncates to one half
+ * fewer. */
 static uint32_t halves(uint32_t amax_mantissa, uint32_t x_mantissa)
 {
     double exact = (double)quotient(amax_mantissa, x_mantissa, 14) * 1024.0;
@@ -49,7 +50,7 @@ static void print_square(const char *name, uint32_t (*value)(uint32_t, uint32_t)
     printf("};\n");
 }
 
-/* e4m3 without its sign as bf16, which holds each value exactly: one byte of it. */
+/* Prints one byte of e4m3 without its sign as bf16, which holds each value exactly. */
 static void print_bf16(const char *name, uint32_t shift)
 {
     printf("static const uint8_t %s[128] __attribute__((aligned(64))) = {\n", name);
@@ -58,7 +59,7 @@ static void print_bf16(const char *name, uint32_t shift)
     printf("};\n");
 }
 
-/* f16: the code of x so many octaves below amax, up to 19. */
+/* f16: returns the code of x `octaves` octaves below amax, up to 19. */
 static uint32_t code_f16(uint32_t amax_mantissa, uint32_t x_mantissa, uint32_t octaves)
 {
     float amax = float_of_f16((uint16_t)(20u << 10 | amax_mantissa));
@@ -67,10 +68,10 @@ static uint32_t code_f16(uint32_t amax_mantissa, uint32_t x_mantissa, uint32_t o
     return e4m3_of_float(x / (amax * (1.0f / 448.0f)));
 }
 
-/* 16 steps an octave, for x one octave below amax: 2 * code - 1, or 2 * code where the
- * quotient is past the number that the code stands for. Between normal codes that makes no
- * difference; 13 to 18 octaves further down, where fewer codes are left, it does, at each
- * number in one octave: which side a tie is on is asked there. */
+/* Returns the step of x one octave below amax, at 16 steps per octave: 2 * code - 1, or 2 * code if
+ * the quotient is past the number of the code. Between normal codes both are equivalent. 13 to 18
+ * octaves further down, where fewer codes are left, they differ for each number in one octave:
+ * there the function evaluates the side of the tie. */
 static int32_t step_f16(uint32_t amax_mantissa, uint32_t x_mantissa)
 {
     static const struct {
@@ -83,8 +84,9 @@ static int32_t step_f16(uint32_t amax_mantissa, uint32_t x_mantissa)
     return (int32_t)(2 * code) - 1 + past;
 }
 
-/* What is added to the bits of any x of one of 32 parts of that octave, so that its code
- * stands from bit 7 on, and the step above, plus 1, from bit 6. false: nothing does it. */
+/* Computes the value to add to the bits of any x in one of 32 parts of that octave, so that the
+ * code of x begins at bit 7, and the step above, plus 1, at bit 6. Returns false if no value
+ * exists. */
 static bool addend_f16(uint32_t amax_mantissa, uint32_t part, int32_t *addend)
 {
     int32_t first = (int32_t)(19u << 10 | part << 5), end = first + 32, x = first;
@@ -92,8 +94,8 @@ static bool addend_f16(uint32_t amax_mantissa, uint32_t part, int32_t *addend)
 
     while (x < end && step_f16(amax_mantissa, (uint32_t)x & 1023u) == step)
         x++;
-    /* The next step begins at x; if it does in another part, anything will do that leaves
-     * all of this one between two. */
+    /* The next step begins at x. If it begins in another part, any value is correct that keeps the
+     * whole part between two steps. */
     *addend = x < end ? (step + 2) * 64 - x : (step + 1) * 64 + 16 - first;
     for (x = first; x < end; x++)
         if ((x + *addend) >> 6 != step_f16(amax_mantissa, (uint32_t)x & 1023u) + 1 ||
@@ -121,7 +123,7 @@ static bool print_addends_f16(void)
     return true;
 }
 
-/* Codes of numbers that are not normal, by the steps from 49 below 2^-7 on. */
+/* Prints the codes of numbers that are not normal, by the steps from 49 below 2^-7 on. */
 static void print_small_f16(void)
 {
     static const int32_t from[8] = {-48, -24, -12, -4, 2, 6, 10, 14};

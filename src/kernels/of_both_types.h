@@ -1,14 +1,14 @@
-/* The two sets of kernels of an instruction set, for bf16 and f16, from functions that are written
- * once for both and know by `f16`, a constant when they are inlined, which one it is. Included at
- * the end of the file of the instruction set, behind its quantise_as(), spread(), reduce_as(),
- * reduce_fp8_as(), output_fp8_as() and output_as(), and SET_ISA, SET_BF16 and SET_F16. */
+/* The two kernel sets of an instruction set, for bf16 and f16, from functions that serve both
+ * types. `f16` selects the type, a constant in each inlined copy. The file of the instruction set
+ * includes this header at its end, after its quantise_as(), spread(), reduce_as(), reduce_fp8_as(),
+ * output_fp8_as() and output_as(), and SET_ISA, SET_BF16 and SET_F16. */
 #ifndef KERNELS_OF_BOTH_TYPES_H
 #define KERNELS_OF_BOTH_TYPES_H
 
 #include "base/dtype.h"
 #include "kernels/sets.h"
 
-/* Rounding of float32 rows: each instruction set compiles it into its own vectors. */
+/* Rounds float32 rows: each instruction set compiles the function into its own vectors. */
 INLINED void round_as(const float *restrict x, const float *restrict add, uint32_t n, bool f16,
                       uint16_t *restrict out)
 {

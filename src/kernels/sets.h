@@ -1,4 +1,4 @@
-/* The kernel sets, and which of them this build has; shared by the files of this folder. */
+/* The kernel sets, and the list of sets in this build; shared by the files of this folder. */
 #ifndef KERNELS_SETS_H
 #define KERNELS_SETS_H
 
@@ -9,23 +9,25 @@
 #include "epa2a/wait.h"
 #include "kernels/gemm_rows.h"
 
-/* For code that is written once for both types and has to know which one when compiled. */
+/* For functions that serve both types and need the type at compile time. */
 #define INLINED static inline __attribute__((always_inline))
 
-/* An instruction set, as EPA2A_ISA names it, and its sets, by type. One that has no kernels of some
- * kind for some type means the next one that has. */
+/* An instruction set of EPA2A_ISA, and its kernels, by type. If it has no kernels of some kind for
+ * some type, the next set that has them is used. */
 struct kernels_isa {
     const char *name;
-    const struct epa_kernels *kernels[2]; /* NULL: none, as are those below */
+    const struct epa_kernels *kernels[2]; /* NULL: none; lower sets have none, either */
     const struct epa_gemm *gemm;          /* [n_gemm] */
     uint32_t n_gemm;
     const struct gemm_rows *rows;
     bool (*usable)(void); /* the CPU has it and the system saves its registers */
-    /* Asked where no one has chosen: does it multiply quicker than the next? NULL: yes. */
+    /* Called if the user has not chosen a set: returns true if it multiplies faster than the next
+     * set. NULL: always faster. */
     bool (*quicker)(void);
 };
 
-/* Best first; the scalar one, which any CPU can run, then one without a name, end it. */
+/* Best set first. The scalar set, which any CPU can run, and an entry without a name end the
+ * list. */
 extern const struct kernels_isa kernels_isas[];
 
 extern const struct epa_kernels kernels_scalar, kernels_avx2, kernels_avx512;
@@ -37,7 +39,7 @@ extern const struct epa_gemm kernels_gemm_avx512_bf16[2], kernels_gemm_amx[2]; /
 
 extern const struct gemm_rows kernels_rows_scalar, kernels_rows_avx2, kernels_rows_avx512;
 
-bool kernels_pairs_are_quicker(void); /* vdpbf16ps than two FMA */
+bool kernels_pairs_are_quicker(void); /* true: vdpbf16ps is faster than two FMA */
 
 void kernels_avx512_quantise(const uint16_t *x, uint32_t hidden, uint32_t group,
                              const uint16_t *next, uint8_t *q, float *scale);
@@ -46,7 +48,7 @@ void kernels_avx512_quantise_f16(const uint16_t *x, uint32_t hidden, uint32_t gr
 
 /* ---- packing for the matrix kernels (gemm_scalar.c) ---- */
 
-/* As in gemm.h. */
+/* See gemm.h. */
 void kernels_pack_a(const void *x, uint32_t k, void *a, uint32_t row);
 void kernels_pack_a_bf16(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                          uint32_t row);
@@ -55,28 +57,29 @@ void kernels_pack_a_f16(const uint8_t *q, const float *scale, uint32_t group, ui
 void kernels_pack_a_codes(const uint8_t *q, const float *scale, uint32_t group, uint32_t k, void *a,
                           uint32_t row);
 
-/* Orders of a panel of B, which has 32 columns, as its instruction set reads it: */
+/* Orders of a panel of B, which has 32 columns, for each instruction set: */
 /* [k][32] words, or codes of FP8 */
 void kernels_pack_b_words(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 void kernels_pack_b_bytes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-/* [k / 2][32][2] words: neighbours in k together, as instructions of bf16 take them */
+/* [k / 2][32][2] words: pairs of neighbours in k, the operands of bf16 instructions */
 void kernels_pack_b_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 /* [k / 2][32][2] codes, the same */
 void kernels_pack_b_code_pairs(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
-/* [k / 2][64] codes, the pairs of columns 0-3, 16-19, 4-7, 20-23, ... of two values of k: once
- * decoded, bytes that are unpacked in each 16 of a register are pairs in the order of columns. */
+/* [k / 2][64] codes, the pairs of columns 0-3, 16-19, 4-7, 20-23, ... of two values of k: after
+ * decoding, unpacking the bytes in each 16 of a register yields pairs in the order of columns. */
 void kernels_pack_b_codes(const void *w, size_t ld, uint32_t n, uint32_t k, void *b);
 
-/* ---- what an instruction gives out of registers, in operations a nanosecond: nothing that uses it
- * is quicker. Chains in as many registers as cover any latency; one that is two cycles short of it
- * loses 7 %. In assembler: a compiler does not run what it can work out. ---- */
+/* ---- peak rate of an instruction out of registers, in operations per nanosecond: an upper bound
+ * for each function that uses it. The number of chains covers any latency; a number that is two
+ * cycles too small loses 7 %. In assembler: a compiler removes computations with a known result.
+ * ---- */
 
 enum {
-    PEAK_ROUNDS = 5000, /* some 15 us */
-    PEAK_TURNS = 8,     /* the best counts: a core is interrupted, or wakes up */
+    PEAK_ROUNDS = 5000, /* about 15 us */
+    PEAK_TURNS = 8,     /* the best counts, since interrupts and wake-ups slow a core */
 };
 
-/* round(): `flops` operations */
+/* Returns the rate of round(), which executes `flops` operations. */
 static inline double peak_of(void (*round)(void), double flops)
 {
     double best = 0;
@@ -93,7 +96,7 @@ static inline double peak_of(void (*round)(void), double flops)
     return best;
 }
 
-/* Zeros: the sums stay what they are, or NaN. */
+/* Operands are zero: the sums keep their value, or NaN. */
 #define PEAK_ZERO "vpxor %%xmm15, %%xmm15, %%xmm15\n"
 #define PEAK_CHAIN(op, r, i) op " %%" r "15, %%" r "15, %%" r #i "\n"
 #define PEAK_CHAINS_4(op, r, a, b, c, d) \
