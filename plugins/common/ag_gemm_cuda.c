@@ -1,37 +1,39 @@
-/* AllGather and GEMM on GPUs: the protocol between ranks, and what is queued for a call.
+/* AllGather and GEMM on GPUs: the protocol between ranks, and the work that a call queues.
  *
- * The heap is two buffer sets, which calls use in turn; a set has room for the rows of A of all
- * ranks, at the same places everywhere, as they are given. A rank's rows are cut into chunks. Each
- * chunk has a word at each receiver, which its sender sets to e, the number of the call:
+ * The heap consists of two buffer sets, which calls use alternately. A set has room for the rows of
+ * A of all ranks, unchanged, at the same offsets on every rank. A rank's rows are divided into
+ * chunks. Each receiver has a word per chunk. The sender of the chunk sets the word to e, the
+ * number of the call:
  *
- *   sender  the source; or with two levels and from another node, the rank of the receiver's node
- *           whose place is that of the source, to which the source has pushed it
- *   push    the chunk is in the receiver's set; between nodes that only puts reach, it is put
- *           from the sender's (ag_gemm_far.cu)
- *   pull    (within a node) it can be loaded from the sender's set; when that is done, the receiver
- *           sets a word of its own
+ *   sender  the source; or, with two levels and a source on another node, the rank of the
+ *           receiver's node that has the source's place and to which the source has pushed the
+ *           chunk
+ *   push    the word states that the chunk is in the receiver's set; between nodes, where only puts
+ *           reach, the sender puts it from its own set (ag_gemm_far.cu)
+ *   pull    (within a node) the word states that the chunk can be loaded from the sender's set;
+ *           after the load, the receiver sets a word of its own
  *
- * Rows are moved by warps of the kernel; or this rank's own are pushed by copy engines: copies on a
- * stream of their own, each followed by a copy of e, so that no multiprocessor is needed for
- * either. What copy engines are to copy is fixed when it is queued, and how many rows there are
- * only the device knows: so they copy the room that a rank has, and its rows begin at a fixed place
- * in a set. (The reader of `a` must be able to read max_rows rows.) A call's e is in device
- * memory, written by the kernel of the call before, for either set one: a graph that is launched
- * again goes on counting.
+ * Warps of the kernel move rows. Alternatively copy engines push the rank's own rows: copies on a
+ * separate stream, each followed by a copy of e, so that neither needs a multiprocessor. The extent
+ * of a copy is fixed when the copy is queued, but only the device knows the number of rows. Copy
+ * engines therefore copy the full room of a rank, and the rank's rows begin at a fixed place in a
+ * set. (max_rows rows of `a` must be readable.) The number e of a call is in device memory, one
+ * word per set, which the kernel of the previous call writes: a graph that is launched again
+ * continues to count.
  *
- * The kernel ends when it has seen e in the words of all chunks of all ranks, also of those without
- * rows. Why no barrier is needed, and two sets are enough (call e uses set e % 2):
- *   (1) Call e begins when e - 1 has ended here, so all ranks have begun e - 1, and what their
- *       streams held before has ended: e - 2, the last call that used the set of e. Nobody reads it
- *       any more.
- *   (2) The stream waits for the copies of e at its end, so that what they read is not written
- *       before: neither `a`, nor e in device memory, which the kernel of e + 1 writes anew for e +
- *       2.
- *   (3) Words only count up. A word has one sender, whose calls do not overlap.
+ * The kernel ends after it has seen e in the words of all chunks of all ranks, including ranks
+ * without rows. No barrier is needed, and two sets are enough (call e uses set e % 2):
+ *   (1) Call e begins after e - 1 has ended here, so all ranks have begun e - 1, and the earlier
+ *       work on their streams has ended. This includes e - 2, the last call that used the set of e,
+ *       so no rank reads that set any more.
+ *   (2) The stream waits for the copies of e at its end, so their sources are not overwritten
+ *       before: neither `a`, nor e in device memory, which the kernel of e + 1 overwrites for
+ *       e + 2.
+ *   (3) Words only increase. A word has one sender, whose calls do not overlap.
  *
- * All blocks of a kernel are resident, so warps may wait for others, and for other ranks. A mover
- * waits for words of other nodes, and, pulled, of its own; those are sent before their sender waits
- * for any that depends on this rank. */
+ * All blocks of a kernel are resident, so warps may wait for other warps and for other ranks. A
+ * mover waits for words from other nodes and, with pull, for words from its own node. The senders
+ * of those words set them before they wait for any word that depends on this rank. */
 #include "ag_gemm_cuda.h"
 
 #include <stdio.h>
@@ -48,7 +50,7 @@ enum { MAPS = 4, CLUSTER_K = 4096 };
 _Static_assert((int)AG_GEMM_TILE_ROWS == (int)GEMM_ROWS, "rows of a tile");
 _Static_assert((int)AG_GEMM_TILE_COLS == 2 * (int)GEMM_BOX, "columns of a tile, at most");
 
-/* The map of rows that were given lately. */
+/* Cached tensor map of rows at the caller's address `a`. */
 struct own_map {
     const void *a;
     struct gemm_rows_map map;
@@ -65,21 +67,22 @@ struct ag_cuda {
     int dtype;
     const void *kernel;
     uint32_t blocks, shared_bytes;
-    uint32_t far; /* bits of ranks of other nodes to which this one's rows are put */
-    bool early;   /* a kernel may be set up while the one before runs: no copies are between them */
-    uint64_t calls; /* that were queued; this one's set is calls % AG_GEMM_SETS */
-    void *memory;   /* of this rank alone */
+    uint32_t far;   /* mask of ranks of other nodes to which this rank puts its rows */
+    bool early;     /* a kernel may be set up while the previous kernel runs: no copies lie between
+                   * them */
+    uint64_t calls; /* number of queued calls; the current set is calls % AG_GEMM_SETS */
+    void *memory;   /* private memory of this rank */
     uint64_t *next_call[AG_GEMM_SETS];
-    struct ag_gemm_args *args;      /* what is the same in all calls */
+    struct ag_gemm_args *args;      /* arguments that all calls share */
     struct gemm_rows_map *gathered; /* [AG_GEMM_SETS] */
     struct own_map *own;            /* [MAPS] */
     uint32_t owns;
-    /* Copy engines; NULL: multiprocessors move rows. */
+    /* Stream and events of the copy engines; NULL: multiprocessors move rows. */
     cudaStream_t engines;
     cudaEvent_t begun, copied;
-    struct cublaslt *library; /* multiplies; NULL: the kernel does */
-    char by[160];             /* what multiplies, in words */
-    struct epa_error last;    /* of the host's making */
+    struct cublaslt *library; /* NULL: the kernel multiplies */
+    char by[160];             /* description of the multiplying library */
+    struct epa_error last;    /* error of the host code */
 };
 
 static struct ag_cuda *cuda_of(struct epa_algorithm *a)
@@ -89,7 +92,7 @@ static struct ag_cuda *cuda_of(struct epa_algorithm *a)
 
 /* ---- calls ---- */
 
-/* The map of rows at `a`: made when they are first given there. */
+/* Returns the tensor map of the rows at `a`; creates it on first use. */
 static const struct gemm_rows_map *map_own(struct ag_cuda *c, const struct epa_ag_gemm *g)
 {
     struct own_map *m;
@@ -108,7 +111,7 @@ static uint32_t set_of(const struct ag_cuda *c)
     return (uint32_t)(c->calls % AG_GEMM_SETS);
 }
 
-/* This rank's rows of a chunk, their scales and the word to one rank. */
+/* Queues copies of this rank's rows of a chunk, of their scales and of the word to one rank. */
 static cudaError_t push_chunk(struct ag_cuda *c, const struct epa_ag_gemm *g, uint32_t chunk,
                               uint32_t peer)
 {
@@ -132,8 +135,8 @@ static cudaError_t push_chunk(struct ag_cuda *c, const struct epa_ag_gemm *g, ui
     return code;
 }
 
-/* Beside what is queued next. The rank before this one is first: one sender to a receiver at a
- * time. */
+/* Queues the copies on a stream beside the main stream. The order begins with the rank before this
+ * one, so that each receiver has one sender at a time. */
 static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *g)
 {
     uint32_t me = c->t->rank, size = c->l.size;
@@ -151,7 +154,7 @@ static cudaError_t push_by_engines(struct ag_cuda *c, const struct epa_ag_gemm *
     return code == cudaSuccess ? cudaEventRecord(c->copied, c->engines) : code;
 }
 
-/* Own rows to ranks of other nodes, before the kernel that does the rest. */
+/* Queues the puts of own rows to ranks of other nodes, before the main kernel. */
 static cudaError_t put_far(const struct ag_cuda *c, const struct ag_gemm_args *a)
 {
     const struct ag_gemm_layout *l = &c->l;
@@ -169,9 +172,9 @@ static cudaLaunchAttribute cluster_attribute(const struct ag_cuda *c)
                                  .val.clusterDim = {c->config.cluster, 1, 1}};
 }
 
-/* A kernel that gathers, multiplies, or both. */
-static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bool moves,
-                              bool multiplies)
+/* Launches a kernel that gathers, multiplies, or both. */
+static enum epa_status launch_kernel(struct ag_cuda *c, const struct epa_ag_gemm *g, bool moves,
+                                     bool multiplies)
 {
     const struct gemm_rows_map *own = map_own(c, g);
     struct ag_gemm_args a = *c->args;
@@ -211,13 +214,13 @@ static enum epa_status launch(struct ag_cuda *c, const struct epa_ag_gemm *g, bo
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
-/* The product alone, of rows that are gathered. */
-static enum epa_status multiply(struct ag_cuda *c, const struct epa_ag_gemm *g)
+/* Queues only the product, of gathered rows. */
+static enum epa_status queue_product(struct ag_cuda *c, const struct epa_ag_gemm *g)
 {
     const char *rows = c->t->peer_heap[c->t->rank] + c->heap + set_of(c) * c->l.set_bytes;
 
     return c->library != NULL ? cublaslt_multiply(c->library, rows, g->c, &c->last)
-                              : launch(c, g, false, true);
+                              : launch_kernel(c, g, false, true);
 }
 
 static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem *problem,
@@ -235,9 +238,9 @@ static enum epa_status run_parts(struct epa_algorithm *base, struct epa_problem 
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend, push_by_engines(c, g), "queueing copies");
     if (status == EPA_OK && gathers)
-        status = launch(c, g, true, multiplies && c->config.overlap);
+        status = launch_kernel(c, g, true, multiplies && c->config.overlap);
     if (status == EPA_OK && multiplies && !(gathers && c->config.overlap))
-        status = multiply(c, g);
+        status = queue_product(c, g);
     if (status == EPA_OK && engines)
         status = device_check_call(&c->last, c->backend,
                                    cudaStreamWaitEvent(c->backend->stream, c->copied, 0),
@@ -269,9 +272,9 @@ static const struct epa_stage parts[EPA_PARTS] = {
     {.name = "gemm", .kind = EPA_STAGE_WHOLE, .run = run_gemm},
 };
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
-static void explain(struct epa_algorithm *a, struct epa_error *err)
+static void explain_ag_gemm(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct ag_cuda *c = cuda_of(a);
 
@@ -283,7 +286,7 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 
 /* ---- set-up ---- */
 
-static void destroy(struct epa_algorithm *base)
+static void destroy_ag_gemm(struct epa_algorithm *base)
 {
     struct ag_cuda *c = cuda_of(base);
 
@@ -302,7 +305,7 @@ static void destroy(struct epa_algorithm *base)
     free(c);
 }
 
-static enum epa_status take_kernel(struct ag_cuda *c, struct epa_error *err)
+static enum epa_status load_kernel_code(struct ag_cuda *c, struct epa_error *err)
 {
     struct device_code code = {.name = c->name, .threads = AG_GEMM_THREADS};
     uint32_t n = 0;
@@ -314,7 +317,8 @@ static enum epa_status take_kernel(struct ag_cuda *c, struct epa_error *err)
     return device_load_kernel(c->name, c->backend, &code, &n, err);
 }
 
-/* Are tiles long, of 16 bits, and do clusters need no more rounds of them than single blocks? */
+/* Returns true if tiles are long, of 16-bit values, and clusters need no more rounds of tiles than
+ * single blocks. */
 static bool clusters_pay(const struct ag_cuda *c, const struct epa_ag_gemm *g, uint64_t bands,
                          uint64_t columns)
 {
@@ -326,7 +330,7 @@ static bool clusters_pay(const struct ag_cuda *c, const struct epa_ag_gemm *g, u
            (pairs + blocks / 2 - 1) / (blocks / 2) <= (bands * columns + blocks - 1) / blocks;
 }
 
-/* Clusters, all of which are resident. */
+/* Limits c->blocks to clusters that are all resident. */
 static enum epa_status count_clusters(struct ag_cuda *c, struct epa_error *err)
 {
     cudaLaunchAttribute size = cluster_attribute(c);
@@ -348,7 +352,7 @@ static enum epa_status count_clusters(struct ag_cuda *c, struct epa_error *err)
     return EPA_OK;
 }
 
-/* Blocks, all of which are resident, the tiles for as many, and their kernel. */
+/* Chooses the tile size and a number of blocks that are all resident, and loads their kernel. */
 static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *g,
                                    struct epa_error *err)
 {
@@ -364,7 +368,7 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
         c->config.tile_cols = bands * columns < c->blocks && !asked ? GEMM_BOX : 2 * GEMM_BOX;
     if (c->config.cluster == 0)
         c->config.cluster = clusters_pay(c, g, bands, columns) ? 2 : 1;
-    status = take_kernel(c, err);
+    status = load_kernel_code(c, err);
     if (status == EPA_OK && c->config.cluster > 1)
         status = count_clusters(c, err);
     if (status == EPA_OK && c->config.comm_blocks >= c->blocks)
@@ -374,8 +378,8 @@ static enum epa_status load_kernel(struct ag_cuda *c, const struct epa_ag_gemm *
     return status;
 }
 
-/* Where ranks share a GPU, their kernels leave no room for the small kernels by which its own
- * copies are made. */
+/* Opens the stream of the copy engines. If ranks share a GPU, their kernels leave no room for the
+ * small kernels that implement copies within that GPU. */
 static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
 {
     bool whole = device_is_whole(c->backend);
@@ -399,7 +403,7 @@ static enum epa_status open_engines(struct ag_cuda *c, struct epa_error *err)
                                           c->name, cudaGetErrorString(code));
 }
 
-/* What the kernels cannot store to, they leave to puts. */
+/* Leaves ranks that the kernels cannot store to for the puts. */
 static enum epa_status find_far(struct ag_cuda *c, struct epa_error *err)
 {
     const struct epa_device_view *v = c->t->view;
@@ -426,7 +430,7 @@ static enum epa_status alloc_private(struct ag_cuda *c, struct epa_error *err)
     if (status != EPA_OK)
         return status;
     (void)ag_gemm_place_private(&c->l, c->blocks, c->memory, c->args, c->next_call);
-    /* The first call is 1, in set 1. */
+    /* The first call is call 1, in set 1. */
     status = b->ops->write(b, c->next_call[1], &first, sizeof(first));
     if (status == EPA_OK)
         status = b->ops->sync(b);
@@ -476,12 +480,13 @@ static enum epa_status make_maps(struct ag_cuda *c, const struct epa_ag_gemm *g,
                            c->l.row_bytes);
     return ok ? EPA_OK
               : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                         "%s: the driver of GPU %d makes no tensor maps of A and B", c->name,
+                         "%s: the driver of GPU %d cannot create tensor maps of A and B", c->name,
                          c->backend->device);
 }
 
-/* cuBLASLt takes one matrix of all rows in order: own rows, too, are copied into the set. What it
- * cannot do is left to kernels, if it is not asked for. */
+/* Opens cuBLASLt, which takes one matrix of all rows in order, so own rows are also copied into the
+ * set. If cuBLASLt does not support the problem, own kernels multiply, unless the user requested
+ * cuBLASLt. */
 static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm *g,
                                     struct epa_error *err)
 {
@@ -500,22 +505,22 @@ static enum epa_status open_library(struct ag_cuda *c, const struct epa_ag_gemm 
     snprintf(c->by, sizeof(c->by), "own kernels");
     if (c->config.library == AG_GEMM_KERNELS)
         return EPA_OK;
-    status = product.m == 0 ? epa_fail(&why, EPA_ERR_UNSUPPORTED, "there are no rows")
+    status = product.m == 0 ? epa_fail(&why, EPA_ERR_UNSUPPORTED, "A has no rows")
                             : cublaslt_create(&product, c->backend, &c->library, &why);
     if (status == EPA_OK) {
         c->args->hop[0].store |= (uint16_t)(1u << c->t->rank);
-        c->early = false; /* the kernels before are not ours */
+        c->early = false; /* the preceding kernels belong to cuBLASLt */
         snprintf(c->by, sizeof(c->by), "%s", cublaslt_name(c->library));
         return EPA_OK;
     }
     if (status != EPA_ERR_UNSUPPORTED || c->config.library == AG_GEMM_CUBLASLT)
         return epa_fail(err, status, "%s: library: cublaslt: %s%s", c->name, why.text,
-                        status == EPA_ERR_UNSUPPORTED ? "; library: auto takes own kernels" : "");
+                        status == EPA_ERR_UNSUPPORTED ? "; library: auto uses own kernels" : "");
     snprintf(c->by, sizeof(c->by), "own kernels: %.140s", why.text);
     return EPA_OK;
 }
 
-static void *zeroed(size_t bytes)
+static void *alloc_zeroed(size_t bytes)
 {
     void *p = aligned_alloc(_Alignof(struct ag_gemm_args), bytes);
 
@@ -539,17 +544,17 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
                                      .parts = parts,
                                      .n_parts = EPA_PARTS,
                                      .products_by = c->by,
-                                     .explain = explain,
-                                     .destroy = destroy};
+                                     .explain = explain_ag_gemm,
+                                     .destroy = destroy_ag_gemm};
     c->name = name;
     c->config = *config;
     c->t = p->transport;
     c->backend = p->backend;
     c->heap = p->heap;
     c->dtype = g->dtype;
-    c->args = zeroed(sizeof(*c->args));
-    c->gathered = zeroed(AG_GEMM_SETS * sizeof(*c->gathered));
-    c->own = zeroed(MAPS * sizeof(*c->own));
+    c->args = alloc_zeroed(sizeof(*c->args));
+    c->gathered = alloc_zeroed(AG_GEMM_SETS * sizeof(*c->gathered));
+    c->own = alloc_zeroed(MAPS * sizeof(*c->own));
     status = ag_gemm_layout_make(name, g, &p->world, config, &c->l, err);
     if (status == EPA_OK && (c->args == NULL || c->gathered == NULL || c->own == NULL))
         status = epa_fail(err, EPA_ERR_NOMEM, "%s: no memory", name);
@@ -572,7 +577,7 @@ enum epa_status ag_gemm_cuda_create(const char *name, const struct epa_algorithm
     if (status == EPA_OK)
         status = open_library(c, g, err);
     if (status != EPA_OK) {
-        destroy(&c->base);
+        destroy_ag_gemm(&c->base);
         return status;
     }
     *out = &c->base;

@@ -1,28 +1,29 @@
-/* AllGather and GEMM on GPUs: one persistent kernel, out of the main loops of gemm_cuda.cuh
- * (ag_gemm_cuda.c has the protocol between ranks).
+/* AllGather and GEMM on GPUs: one persistent kernel from the main loops of gemm_cuda.cuh
+ * (ag_gemm_cuda.c describes the protocol between ranks).
  *
- * A block for each multiprocessor, its warps have roles:
+ * Each multiprocessor has one block, whose warps have roles:
  *
- *   warp 0         a lane takes tiles, makes them known to the others, and loads their weights
- *   warp 1         a lane waits until the rows of the tile are there, and loads them
- *   warp 2         FP8: waits too, and loads scales
+ *   warp 0         one lane takes tiles, announces them to the other warps, and loads their weights
+ *   warp 1         one lane waits until the rows of the tile have arrived, and loads them
+ *   warp 2         FP8: waits for the same rows, and loads scales
  *   warp 3         moves a share of the rows (ag_gemm_move.cuh)
  *   warps 4 to 11  multiply, add the bias, store
  *
- * Blocks that are kept for communication have the last role but one alone.
+ * In blocks reserved for communication, warps 0 to 3 move rows, and the others are idle.
  *
- * Tiles are of 128 rows, of C and of a set alike, but for the ends of ranks. The rows of a rank are
- * a segment; segments come in the order `turn`. A segment is cut into panels of some tiles down,
- * and a panel is finished before the next begins, m fastest: its rows and some columns of weights
- * stay in L2. Orders swizzle and none fix which block computes which tile. In the order of arrival
- * blocks take tiles of the first panel whose rows have all arrived, and only wait where there is
- * none.
+ * Tiles have 128 rows, both of C and of a set, except at the ends of ranks. The rows of a rank form
+ * a segment; segments follow the order `turn`. A segment is divided into panels of some tiles down.
+ * Blocks finish a panel before the next one begins, with m fastest, so that its rows and some
+ * columns of weights stay in L2. The orders swizzle and none fix the block of each tile. In the
+ * order of arrival, blocks take tiles of the first panel whose rows have all arrived, and wait only
+ * if no such panel exists.
  *
- * Clusters of two blocks have two tiles below each other: each block loads one of the two boxes of
- * their weights, into both. The first block takes both tiles and sends the second one its own. A
- * tile without rows beside one that has some is computed as that one again, and not stored.
+ * A cluster of two blocks computes two tiles, one below the other: each block loads one of the two
+ * boxes of their weights into both blocks. The first block takes both tiles and sends the second
+ * tile to the second block. If one tile of the pair has no rows, its block computes the other tile
+ * again and does not store it.
  *
- * A tile all of whose rows are this rank's own reads them where they were given. */
+ * A tile that contains only this rank's own rows reads them at the caller's address. */
 #include "gemm_epilogue.cuh"
 
 #include "ag_gemm_tiles.cuh"
@@ -32,8 +33,8 @@ namespace
 
 enum { SMALL = GEMM_SMALL_ROWS };
 
-/* Of a thread, as few as spill nothing: who takes tiles or scales needs more than who only
- * loads. */
+/* Registers per thread, the minimum without spills: threads that take tiles or load scales need
+ * more than threads that only load. */
 template <epa_dev_type TYPE, int BOXES> struct registers {
     enum {
         LOAD = TYPE == EPA_DEV_E4M3 || BOXES == 1 ? 72 : 56,
@@ -42,7 +43,7 @@ template <epa_dev_type TYPE, int BOXES> struct registers {
     static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
 };
 
-/* BOXES: of weights in a tile. CLUSTER: blocks, whose tiles are below each other. */
+/* BOXES: boxes of weights in a tile. CLUSTER: number of blocks whose tiles lie below each other. */
 template <int BOXES_, int CLUSTER_> struct shared_head {
     enum { BOXES = BOXES_, CLUSTER = CLUSTER_ };
     gemm_shared<BOXES == 2 ? 4 : 6, 1, BOXES, CLUSTER> ring;
@@ -55,8 +56,8 @@ static_assert((int)AG_GEMM_THREADS == (int)GEMM_THREADS, "threads of a block");
 
 /* ---- roles ---- */
 
-/* The next tile, for all but the one who takes them: all lanes of a warp, or one of them (`warp`
- * false). */
+/* Returns the next tile, for all threads except the one that takes tiles: for all lanes of a warp,
+ * or for one of its lanes (`warp` false). */
 EPA_DEV struct job known_job(struct state &s, struct gemm_at &at, bool warp)
 {
     struct job j;
@@ -79,12 +80,12 @@ template <int BOXES> EPA_DEV uint32_t boxes_of(const struct ag_gemm_args &a, con
     return BOXES == 2 && j.column + GEMM_BOX < a.n ? 2 : 1;
 }
 
-/* One lane. */
+/* Called by one lane. */
 template <epa_dev_type TYPE, class HEAD>
 EPA_DEV void take_tiles(const struct ag_gemm_args &a, HEAD &head, uint64_t call, uint32_t *taken)
 {
     struct state &s = head.state;
-    struct cursor &c = s.cursor; /* registers are few */
+    struct cursor &c = s.cursor; /* in shared memory to save registers */
     struct gemm_at at = {0, 0}, ring = {0, 0};
     struct job j;
     bool any;
@@ -106,7 +107,7 @@ EPA_DEV void take_tiles(const struct ag_gemm_args &a, HEAD &head, uint64_t call,
     } while (any);
 }
 
-/* One lane. */
+/* Called by one lane. */
 template <epa_dev_type TYPE, class HEAD>
 EPA_DEV void load_rows(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
 {
@@ -125,7 +126,7 @@ EPA_DEV void load_rows(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
     }
 }
 
-/* A warp. A box beyond C has the scales of the first: its sums are not used. */
+/* Called by a warp. A box beyond C uses the scales of the first box: its sums are unused. */
 template <class HEAD>
 EPA_DEV void load_scales(const struct ag_gemm_args &a, HEAD &head, uint64_t call)
 {
@@ -161,19 +162,19 @@ template <bool F16> EPA_DEV void store_value(char *to, float v)
     *reinterpret_cast<uint16_t *>(to) = (uint16_t)epa_dev_pack2<F16>(v, 0.0f);
 }
 
-/* What the stores of 16 bytes cannot: rows that are not whole multiples of 16 bytes, columns
- * beyond C, rows that do not follow each other. SWAPPED: rows and columns have changed places. */
+/* Stores the values that 16-byte stores cannot: rows of C that are not a multiple of 16 bytes,
+ * columns beyond C, rows that are not contiguous. SWAPPED: rows and columns are exchanged. */
 template <bool F16, bool SWAPPED, int N>
 EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                         const struct job &j, uint32_t first, const float (&v)[N])
 {
-    enum { ROWS = SWAPPED ? N / 2 : 2 }; /* of a thread */
+    enum { ROWS = SWAPPED ? N / 2 : 2 }; /* rows per thread */
     const uint32_t column = first + (SWAPPED ? gemm_small_column(0) : gemm_column(0));
     const int32_t left = (int32_t)(a.n - column);
 
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        const int at = SWAPPED ? r / 2 * 4 + r % 2 : 2 * r; /* its first value in row r */
+        const int at = SWAPPED ? r / 2 * 4 + r % 2 : 2 * r; /* index of the first value in row r */
         uint32_t c_row = c_row_of(a, p, j, SWAPPED ? gemm_small_row(at) : gemm_row(at));
         char *to = a.c + ((size_t)c_row * a.n + column) * 2;
 
@@ -182,7 +183,7 @@ EPA_DEV void store_each(const struct ag_gemm_args &a, const struct ag_gemm_place
 #pragma unroll
         for (int k = 0; k < N / ROWS; k++) {
             const int i = SWAPPED ? at + 2 * k : at + k / 2 * 4 + k % 2;
-            const int on = SWAPPED ? 8 * k : k / 2 * 8 + k % 2; /* columns */
+            const int on = SWAPPED ? 8 * k : k / 2 * 8 + k % 2; /* column offset */
 
             if (on < left)
                 store_value<F16>(to + on * 2, v[i]);
@@ -203,7 +204,8 @@ EPA_DEV void store_tile(const struct ag_gemm_args &a, HEAD &head, const struct j
 
         if ((uint32_t)b >= boxes)
             break;
-        /* Not in place: ptxas would let each wgmma wait for the one before (C7515). */
+        /* A copy, since ptxas would let each wgmma wait for the previous one with an update in
+         * place (C7515). */
         float v[N];
 
 #pragma unroll
@@ -235,7 +237,7 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
 
     for (;;) {
         epa_dev_mbar_wait(&s.known[ring.stage], ring.phase);
-        /* The rest of the job is read when sums leave registers for it. */
+        /* The rest of the job is read once the sums no longer occupy the registers. */
         const struct job &known = s.job[ring.stage];
 
         if (known.rows == 0)
@@ -255,7 +257,8 @@ EPA_DEV void multiply(const struct ag_gemm_args &a, HEAD &head)
     }
 }
 
-/* A warp; in a block that does nothing else, `alone`, one of four, which have the stages. */
+/* Called by a warp. In a block that only moves (`alone`), four warps move, and their staging
+ * buffers are the stages of the product's ring. */
 template <class HEAD>
 EPA_DEV void move(const struct ag_gemm_args &a, HEAD &head, uint64_t call, bool alone)
 {
@@ -275,7 +278,7 @@ EPA_DEV void move(const struct ag_gemm_args &a, HEAD &head, uint64_t call, bool 
         ag_gemm_wait_all(a, call);
 }
 
-/* All threads of the cluster. */
+/* Synchronizes all threads of the cluster. */
 template <int CLUSTER> EPA_DEV void meet(void)
 {
     if constexpr (CLUSTER == 1)
@@ -284,7 +287,7 @@ template <int CLUSTER> EPA_DEV void meet(void)
         epa_dev_cluster_sync();
 }
 
-/* Calls that gathered, with this one, and kernels before this one. */
+/* Returns the number of calls that gathered, including this one, and of kernels before this one. */
 template <epa_dev_type TYPE, class HEAD>
 EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
 {
@@ -298,13 +301,13 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
             s.last[i].due = false;
         for (uint32_t i = 0; i < RING; i++) {
             epa_dev_mbar_init(&s.known[i], 1);
-            /* Who loads rows, who loads scales, who multiplies. */
+            /* threads that load rows, load scales and multiply */
             epa_dev_mbar_init(&s.free[i], 1 + (TYPE == EPA_DEV_E4M3) + GEMM_MATH_WARPS);
         }
         for (uint32_t i = 0; i < SENT && HEAD::CLUSTER > 1; i++)
             epa_dev_mbar_init(&s.tile_bar[i], 1);
     }
-    gemm_begin<TYPE>(head.ring); /* its fence is that of the barriers above, too */
+    gemm_begin<TYPE>(head.ring); /* its fence also covers the barriers above */
     if (threadIdx.x < EPA_DEV_WARP) {
         for (uint32_t i = threadIdx.x; i < SEERS * AG_GEMM_RANKS; i += EPA_DEV_WARP)
             s.seen[i / AG_GEMM_RANKS][i % AG_GEMM_RANKS] = 0;
@@ -314,14 +317,14 @@ EPA_DEV struct ag_gemm_count begin(const struct ag_gemm_args &a, HEAD &head)
         epa_dev_map_prefetch(&a.gathered.height[4]);
     }
     epa_dev_next_kernel();
-    epa_dev_after_kernel(); /* all that is read and written from here on */
+    epa_dev_after_kernel(); /* all reads and writes of global memory follow */
     count = {__ldcg(&a.count[blockIdx.x].calls) + a.moves, __ldcg(&a.count[blockIdx.x].kernels)};
     if (threadIdx.x < EPA_DEV_WARP) {
         ag_gemm_find_places(a, s.places);
         __syncwarp();
         find_segments(a, s);
     }
-    if (blockIdx.x == 0) /* of the kernel before */
+    if (blockIdx.x == 0) /* clear the counters of the previous kernel */
         for (uint32_t i = threadIdx.x; i < a.panels; i += GEMM_THREADS)
             a.taken[1 - count.kernels % 2][i] = 0;
     meet<HEAD::CLUSTER>();

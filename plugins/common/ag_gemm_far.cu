@@ -1,12 +1,12 @@
-/* AllGather and GEMM, rows for ranks of other nodes: a kernel before the one that multiplies. It
- * copies this rank's rows to its own set, and has them put from there to the same place of each
- * such rank, chunk after chunk, while the next kernel runs. Not from where they are given: the
- * proxy may read them after the call has ended, when they are written anew.
+/* AllGather and GEMM, rows for ranks of other nodes: a kernel before the main kernel. It copies
+ * this rank's rows to its own set, and queues puts from there to the same place of each such rank,
+ * chunk after chunk, while the next kernel runs. The source of the puts is not the caller's buffer:
+ * the proxy may read it after the call has ended, when the caller overwrites it.
  *
- * Nobody writes the own set before those puts are done: the call after the next one is the first
- * that does, and the next one ends when those ranks have signalled it, which they began after they
- * had this rank's rows. (Within a call the kernel after this one may write own rows there again:
- * the same bytes.) */
+ * No kernel overwrites the own set before those puts are done: the call after the next one is the
+ * first to write it, and the next call ends after those ranks have signalled it. They began the
+ * next call after they had received this rank's rows. (Within a call the kernel after this one may
+ * write own rows there again: the same bytes.) */
 #include <epa2a/quant.cuh>
 #include <epa2a/ring.cuh>
 
@@ -17,7 +17,7 @@ namespace
 
 enum { THREADS = 512 };
 
-/* The grid copies; all are multiples of 16. */
+/* The whole grid copies; addresses and sizes are multiples of 16. */
 EPA_DEV void copy_rows(char *to, const char *from, uint64_t bytes)
 {
     const uint64_t step = (uint64_t)gridDim.x * THREADS;
@@ -26,7 +26,7 @@ EPA_DEV void copy_rows(char *to, const char *from, uint64_t bytes)
         epa_dev_store16(to + i * 16, epa_dev_load16(from + i * 16));
 }
 
-/* Scales of a row may be no multiple of 16 bytes. */
+/* Copies words, since the scales of a row may not be a multiple of 16 bytes. */
 EPA_DEV void copy_scales(float *to, const float *from, uint64_t n)
 {
     const uint64_t step = (uint64_t)gridDim.x * THREADS;
@@ -35,23 +35,23 @@ EPA_DEV void copy_scales(float *to, const float *from, uint64_t n)
         to[i] = __ldcg(from + i);
 }
 
-/* True in the block that is the last to have copied its part of the chunk. */
+/* Returns true in the block that is the last to copy its part of the chunk. */
 EPA_DEV bool is_copied(uint32_t *stored)
 {
     __shared__ uint32_t last;
 
     __syncthreads();
     if (threadIdx.x == 0) {
-        epa_dev_fence(); /* the block's stores come before it is counted */
+        epa_dev_fence(); /* the block's stores precede its count */
         last = atomicInc(stored, gridDim.x - 1) == gridDim.x - 1;
         if (last)
-            epa_dev_fence(); /* those of the blocks counted before come before the puts */
+            epa_dev_fence(); /* the stores of the blocks counted before precede the puts */
     }
     __syncthreads();
     return last != 0;
 }
 
-/* One thread. The signal comes after both puts: so rings are ordered. */
+/* Called by one thread. The signal follows both puts, since rings keep the order. */
 EPA_DEV bool put_chunk(const struct ag_gemm_far_args &f, uint64_t call, uint32_t chunk,
                        uint64_t row, uint64_t n, uint32_t peer)
 {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(THREADS)
     const struct ag_gemm_args &a = f.a;
     const uint32_t me = a.v.rank, peer = (me + 1 + threadIdx.x) % a.v.size;
     const uint32_t rows = min(__ldcg(a.rows + me), a.max_rows);
-    const uint64_t call = __ldcg(&a.count[0].calls) + 1; /* the next kernel will count it */
+    const uint64_t call = __ldcg(&a.count[0].calls) + 1; /* the next kernel will count this call */
     char *heap = a.v.peer_heap[me];
     uint64_t start = (uint64_t)me * a.max_rows;
     bool ok = threadIdx.x < a.v.size && (f.peers >> peer & 1) != 0;

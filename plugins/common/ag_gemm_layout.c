@@ -1,5 +1,5 @@
-/* AllGather and GEMM on GPUs: the layout of the heap, who sends to whom, and in which order; and
- * what is said of rows that have not arrived. */
+/* AllGather and GEMM on GPUs: layout of the heap, routes between ranks and their order, and
+ * messages about rows that have not arrived. */
 #include "ag_gemm_cuda.h"
 
 #include <stdio.h>
@@ -13,12 +13,13 @@
 enum {
     PAGE = 4096,
     ROWS = GEMM_ROWS,
-    ENGINE_BYTES = 1 << 20, /* of a rank's rows, from which on copy engines move them */
+    ENGINE_BYTES = 1 << 20, /* bytes of a rank's rows from which copy engines move them */
     CHUNKS = 4,
-    CHUNK_BYTES = 4 << 20 /* a chunk costs what 1.5 MiB take: a copy, and that of its word */
+    CHUNK_BYTES = 4 << 20 /* the overhead of a chunk equals the transfer time of 1.5 MiB: two
+                           * copies, rows and word */
 };
 
-/* Of an H200, by which is chosen: bytes/s out of it, and flop/s. */
+/* Rates of an H200 for the choice of chunks: bytes/s of its links, and flop/s. */
 static const double link_rate = 350e9, rate16 = 750e12, rate8 = 1300e12;
 
 /* ---- the layout ---- */
@@ -67,7 +68,8 @@ static enum epa_status check_shape(const char *name, const struct epa_ag_gemm *g
     return EPA_OK;
 }
 
-/* Of a rank's rows: one, where they are gathered while a rank multiplies its own. */
+/* Returns the number of chunks per rank. One chunk is enough if the gather takes less time than the
+ * multiplication of the rank's own rows. */
 static uint32_t choose_chunks(const struct epa_ag_gemm *g, const struct ag_gemm_layout *l)
 {
     uint64_t bytes = g->max_rows * l->row_bytes, n = bytes / CHUNK_BYTES;
@@ -83,7 +85,8 @@ enum epa_status ag_gemm_layout_make(const char *name, const struct epa_ag_gemm *
                                     const struct epa_world *world, const struct ag_gemm_config *c,
                                     struct ag_gemm_layout *out, struct epa_error *err)
 {
-    uint32_t bands = (g->max_rows + ROWS - 1) / ROWS + 2; /* of a rank, in whole clusters */
+    uint32_t bands = (g->max_rows + ROWS - 1) / ROWS + 2; /* bands of a rank, rounded up to whole
+                                                           * clusters */
     uint64_t all = (uint64_t)world->size * g->max_rows;
     bool fp8 = g->dtype == EPA_FP8_E4M3;
     struct ag_gemm_layout l = {
@@ -150,12 +153,12 @@ enum epa_status ag_gemm_cuda_plan(const char *name, const struct epa_ag_gemm *g,
                       .two_level = c->two_level,
                       .all_room = c->library != AG_GEMM_KERNELS},
     };
-    if (c->library != AG_GEMM_KERNELS) /* and C once more, while it is timed */
+    if (c->library != AG_GEMM_KERNELS) /* workspace, and a copy of C for the timing of algorithms */
         out->device_bytes += CUBLASLT_WORKSPACE + (uint64_t)l.size * l.max_rows * g->n * 2;
     return EPA_OK;
 }
 
-/* ---- who sends to whom ---- */
+/* ---- routes ---- */
 
 enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layout *l,
                                     const struct ag_gemm_config *c, const struct epa_world *w,
@@ -200,7 +203,7 @@ enum epa_status ag_gemm_find_routes(const char *name, const struct ag_gemm_layou
     return EPA_OK;
 }
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
 void ag_gemm_explain_fault(const struct ag_gemm_layout *l, const struct ag_gemm_args *a,
                            const struct epa_fault *f, struct epa_error *err)
@@ -226,7 +229,7 @@ void ag_gemm_explain_fault(const struct ag_gemm_layout *l, const struct ag_gemm_
     case AG_GEMM_WAIT_RING:
         (void)epa_fail(err, (enum epa_status)f->status,
                        "waited %.3f s for room in the ring of puts between nodes, for rows %u to "
-                       "%u to rank %u: %llu are taken, wants %llu",
+                       "%u to rank %u: the proxy has taken %llu puts, wants %llu",
                        (double)f->waited_ns * 1e-9, first, end > first ? end - 1 : first, f->peer,
                        (unsigned long long)f->seen, (unsigned long long)f->wanted);
         return;

@@ -1,12 +1,12 @@
-/* How rows of A travel between GPUs, beside the product or alone: by one warp of each block, or of
- * some blocks that do nothing else.
+/* Transfers of rows of A between GPUs, during the product or alone, by one warp of each block, or
+ * of some blocks that only move rows.
  *
- * What is moved is a run of whole rows, a chunk as a rule, cut into pieces that are dealt to the
- * movers in turn. A lane loads a piece into shared memory by a bulk copy and stores it to all ranks
- * that get it, while the next one is on its way: nothing goes through registers. Who has finished
- * the last part of a run signals it; that its stores are complete is waited for when those of its
- * next part are on their way. FP8: scales, a few percent of the bytes, are loaded and stored by all
- * lanes. */
+ * A transfer moves a run of contiguous rows, usually a chunk, in pieces that the movers share
+ * round-robin. A lane loads a piece into shared memory by a bulk copy and stores it to all
+ * receiving ranks, while the next piece is loaded: no data passes through registers. The mover that
+ * finishes the last part of a run signals the run. It waits for the completion of its stores only
+ * after it has issued the stores of its next part. FP8: all lanes load and store the scales, a few
+ * percent of the bytes. */
 #ifndef AG_GEMM_MOVE_CUH
 #define AG_GEMM_MOVE_CUH
 
@@ -17,16 +17,16 @@
 #include "ag_gemm_cuda.h"
 
 enum {
-    AG_GEMM_DEPTH = 2, /* pieces that a warp has in shared memory */
-    AG_GEMM_RUN = 2    /* of a part, at least, where there are as many */
+    AG_GEMM_DEPTH = 2, /* pieces that a warp holds in shared memory */
+    AG_GEMM_RUN = 2    /* minimum number of pieces of a part, if the run has that many */
 };
 
-/* Where each rank's rows are: how many; the first one in a set; the first one in C. */
+/* Places of each rank's rows: their number, the first row in a set, the first row in C. */
 struct ag_gemm_places {
     uint32_t rows[AG_GEMM_RANKS], start[AG_GEMM_RANKS + 1], c_start[AG_GEMM_RANKS + 1];
 };
 
-/* A warp, before a barrier of the block. */
+/* Called by a warp, before a barrier of the block. */
 EPA_DEV void ag_gemm_find_places(const struct ag_gemm_args &a, struct ag_gemm_places &p)
 {
     const uint32_t lane = epa_dev_lane();
@@ -42,7 +42,7 @@ EPA_DEV void ag_gemm_find_places(const struct ag_gemm_args &a, struct ag_gemm_pl
     p.start[lane] = a.padded ? lane * a.max_rows : p.c_start[lane];
 }
 
-/* Rows of a chunk of a rank; `rows` may be 0. */
+/* Rows of a rank's chunk; `rows` may be 0. */
 struct ag_gemm_run {
     uint32_t first, rows;
 };
@@ -58,9 +58,9 @@ EPA_DEV struct ag_gemm_run ag_gemm_chunk(const struct ag_gemm_args &a,
 
 /* ---- waiting ---- */
 
-/* One thread: as epa_dev_wait_for(), for words anywhere, and so many time-outs long. Acquire:
- * pairs with the release of ag_gemm_signal(), or with the copy engine's word, which is written
- * after the rows. */
+/* Waits like epa_dev_wait_for(), but for a word at any address, and up to `times` time limits.
+ * Called by one thread. Acquire: pairs with the release of ag_gemm_signal(), or with the copy
+ * engine's word, which is written after the rows. */
 EPA_DEV bool ag_gemm_wait(const struct ag_gemm_args &a, const uint64_t *word, uint64_t wanted,
                           struct epa_dev_wait w, uint32_t times = 1)
 {
@@ -79,14 +79,15 @@ EPA_DEV const uint64_t *ag_gemm_signal_word(const struct ag_gemm_args &a, uint32
     return a.v.peer_signal[a.v.rank] + a.signal + source * a.chunks + chunk;
 }
 
-/* What says that a chunk is in this rank's set. */
+/* Returns the word that states that a chunk is in this rank's set. */
 EPA_DEV const uint64_t *ag_gemm_word(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk)
 {
     return (a.loaded >> source & 1) != 0 ? a.placed + source * a.chunks + chunk
                                          : ag_gemm_signal_word(a, source, chunk);
 }
 
-/* And the part of the own rows that is behind, or ahead of, a border between tiles. */
+/* Returns the word that states that the own rows after (0) or before (1) a border between tiles are
+ * in this rank's set. */
 EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t which)
 {
     return a.placed + a.v.size * a.chunks + which;
@@ -94,31 +95,31 @@ EPA_DEV uint64_t *ag_gemm_border_word(const struct ag_gemm_args &a, uint32_t whi
 
 /* ---- moving ---- */
 
-/* What is done once the stores of a part are complete: the last of `parts` signals. */
+/* Action after the stores of a part are complete: the last of `parts` parts signals. */
 struct ag_gemm_finish {
     bool due;
     uint32_t counter, parts, source, chunk;
-    uint32_t signals; /* ranks that are signalled, */
-    uint64_t *placed; /* or a word of this rank's; NULL: none */
+    uint32_t signals; /* mask of the ranks to signal; unused if `placed` is set */
+    uint64_t *placed; /* word of this rank to set instead; NULL: none */
 };
 
 struct ag_gemm_warp {
-    uint32_t index, of;          /* which of the movers */
-    uint32_t dealt;              /* the mover that gets the next part: the same in all */
-    uint32_t loads, stores;      /* pieces so far */
+    uint32_t index, of;          /* index of this mover among `of` movers */
+    uint32_t dealt;              /* mover that gets the next part; identical in all movers */
+    uint32_t loads, stores;      /* number of pieces so far */
     char *staging;               /* [DEPTH][AG_GEMM_PIECE] */
     uint64_t *full;              /* [DEPTH] */
-    struct ag_gemm_finish *last; /* of the part before, whose stores are under way */
+    struct ag_gemm_finish *last; /* the previous part, whose stores are in progress */
 };
 
 struct ag_gemm_move {
-    const char *rows;    /* from here, */
-    const float *scales; /* FP8: and here, */
-    uint32_t row, n;     /* to row `row` on of the sets */
-    uint32_t store;      /* of these ranks */
+    const char *rows;    /* source of the rows */
+    const float *scales; /* source of the scales, FP8 only */
+    uint32_t row, n;     /* destination: n rows from row `row` of the sets on */
+    uint32_t store;      /* mask of the receiving ranks */
 };
 
-/* Which part of a move is this mover's: it has pieces mine, mine + parts, ... */
+/* Share of a mover in a move: the mover moves pieces mine, mine + parts, ... */
 struct ag_gemm_part {
     uint32_t parts, mine;
 };
@@ -135,7 +136,8 @@ EPA_DEV struct ag_gemm_part ag_gemm_deal(const struct ag_gemm_args &a, struct ag
     return {parts, mine};
 }
 
-/* One lane; release. Signals this rank's own rows to itself as `placed`. */
+/* Signals the chunk to the ranks of the mask. For this rank's own rows it sets `placed`. Called by
+ * one lane; release. */
 EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32_t source,
                             uint32_t chunk, uint64_t call)
 {
@@ -151,9 +153,9 @@ EPA_DEV void ag_gemm_signal(const struct ag_gemm_args &a, uint32_t ranks, uint32
     }
 }
 
-/* One lane; all but the LATER last groups of its stores belong to the part. Who is the last of
- * the parts signals: what it releases comes after all of them. Parts are counted within the GPU;
- * the release alone is for the system. */
+/* Finishes a part. All but the last LATER groups of the lane's stores belong to the part. The mover
+ * that finishes last signals: its release follows the stores of all parts. The count of parts has
+ * GPU scope; only the release has system scope. Called by one lane. */
 template <int LATER>
 EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_finish &f,
                                  uint64_t call)
@@ -163,10 +165,10 @@ EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_fi
     f.due = false;
     epa_dev_bulk_wait<LATER>();
     if (f.parts > 1) {
-        __threadfence(); /* the own part comes before it is counted */
+        __threadfence(); /* the own part precedes its count */
         if (atomicInc(a.stored + f.counter, f.parts - 1) != f.parts - 1)
             return;
-        __threadfence(); /* the parts counted before come before what follows */
+        __threadfence(); /* the parts counted before precede the signal */
     }
     if (f.placed != nullptr)
         epa_dev_store_release(f.placed, call);
@@ -174,8 +176,8 @@ EPA_DEV void ag_gemm_finish_part(const struct ag_gemm_args &a, struct ag_gemm_fi
         ag_gemm_signal(a, f.signals, f.source, f.chunk, call);
 }
 
-/* One lane. A piece is loaded while the one before is stored, and the part before is finished
- * once the first one of this is on its way. */
+/* Copies a mover's pieces. A piece is loaded while the previous one is stored. The previous part is
+ * finished after the first store of this part is issued. Called by one lane. */
 EPA_DEV void ag_gemm_copy_rows(const struct ag_gemm_args &a, struct ag_gemm_warp &m,
                                const struct ag_gemm_move &x, struct ag_gemm_part part,
                                uint64_t call)
@@ -232,7 +234,8 @@ EPA_DEV void ag_gemm_copy_scales(const struct ag_gemm_args &a, const struct ag_g
     }
 }
 
-/* Lane 0 waits; true in all lanes if the word arrived. Bulk loads after it see its rows. */
+/* Waits for a chunk, in lane 0. Returns true in all lanes if the word has arrived; later bulk loads
+ * see the chunk's rows. */
 EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, uint32_t chunk,
                                 uint64_t call, uint32_t what)
 {
@@ -245,18 +248,18 @@ EPA_DEV bool ag_gemm_wait_chunk(const struct ag_gemm_args &a, uint32_t source, u
     return __shfl_sync(EPA_DEV_ALL, ok, 0) != 0;
 }
 
-/* What a call moves, step after step; the same in all movers. Own rows to those that get them,
- * unless copy engines push them; then, as they arrive, those of other nodes to this one. Then of
- * the own rows those that share a tile with rows of others, to this rank's set: behind the
- * border before them, and ahead of the one after them (tiles of own rows alone read them where
- * they are). Then rows that others have are pulled, beginning with the rank after this one. */
+/* Steps of the transfers of a call, the same order in all movers. 1: own rows to their receivers,
+ * unless copy engines push them; then rows of other nodes to this node, as they arrive. 2: own rows
+ * that share a tile with rows of other ranks, to this rank's set: those after the border before
+ * them, and those before the border after them (tiles with own rows only read them at the caller's
+ * address). 3: pulled rows of other ranks, beginning with the rank after this one. */
 struct ag_gemm_step {
     struct ag_gemm_move move;
     uint32_t source, chunk, counter;
-    bool waits; /* for the chunk's signal; `what`: enum ag_gemm_wait */
+    bool waits; /* waits for the chunk's signal; `what`: enum ag_gemm_wait */
     uint32_t what;
-    uint32_t signals; /* ranks that are signalled, */
-    uint64_t *placed; /* or a word of this rank's; NULL: none */
+    uint32_t signals; /* mask of the ranks to signal; unused if `placed` is set */
+    uint64_t *placed; /* word of this rank to set instead; NULL: none */
 };
 
 EPA_DEV uint32_t ag_gemm_steps(const struct ag_gemm_args &a)
@@ -264,12 +267,12 @@ EPA_DEV uint32_t ag_gemm_steps(const struct ag_gemm_args &a)
     return a.hops * a.chunks + 2 + a.chunks * (a.v.size - 1);
 }
 
-/* False: there is nothing to do in step `i`. */
+/* Describes step `i`; returns false if it moves nothing. */
 EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                              uint32_t i, struct ag_gemm_step &out)
 {
     const uint32_t me = a.v.rank, pushed = a.hops * a.chunks;
-    uint32_t first, n, from = me; /* from: whose set; own rows: none */
+    uint32_t first, n, from = me; /* from: rank whose set is the source; unused for own rows */
     bool own = false;
 
     if (i < pushed) {
@@ -289,7 +292,7 @@ EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_
     } else if (i < pushed + 2) {
         uint32_t start = p.start[me], end = start + p.rows[me], border = i - pushed;
 
-        /* To be pulled all own rows are copied. */
+        /* with pull, step 1 has copied all own rows */
         if (!a.across || (a.hop[0].store >> me & 1) != 0)
             return false;
         own = true;
@@ -332,7 +335,7 @@ EPA_DEV bool ag_gemm_step_at(const struct ag_gemm_args &a, const struct ag_gemm_
     return true;
 }
 
-/* All that this rank moves in a call; a warp. */
+/* Makes all transfers of this rank in a call. Called by a warp. */
 EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                               struct ag_gemm_warp &m, uint64_t call)
 {
@@ -346,7 +349,7 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
 
         if (part.mine >= part.parts)
             continue;
-        if (s.waits) { /* what others wait for comes first */
+        if (s.waits) { /* other ranks wait for the previous part: finish it first */
             if (epa_dev_lane() == 0)
                 ag_gemm_finish_part<0>(a, *m.last, call);
             if (!ag_gemm_wait_chunk(a, s.source, s.chunk, call, s.what))
@@ -359,15 +362,17 @@ EPA_DEV void ag_gemm_move_all(const struct ag_gemm_args &a, const struct ag_gemm
             continue;
         if (s.move.store != 0)
             ag_gemm_copy_rows(a, m, s.move, part, call);
-        ag_gemm_finish_part<0>(a, *m.last, call); /* where no row was stored */
+        ag_gemm_finish_part<0>(a, *m.last, call); /* does nothing if ag_gemm_copy_rows() has
+                                                   * finished it */
         *m.last = {true, s.counter, part.parts, s.source, s.chunk, s.signals, s.placed};
     }
     if (epa_dev_lane() == 0)
         ag_gemm_finish_part<0>(a, *m.last, call);
 }
 
-/* A warp: until each rank has signalled all of its chunks, also those without rows. Where a tile
- * waits, too, it is to say so. */
+/* Waits until each rank has signalled all of its chunks, including chunks without rows. If tiles
+ * wait, too, this wait allows twice the time, so that the tile reports the time-out. Called by a
+ * warp. */
 EPA_DEV void ag_gemm_wait_all(const struct ag_gemm_args &a, uint64_t call)
 {
     for (uint32_t i = epa_dev_lane(); i < a.v.size * a.chunks; i += EPA_DEV_WARP) {

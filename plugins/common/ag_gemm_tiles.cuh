@@ -1,5 +1,5 @@
-/* Which tiles a block of the kernel of AllGather and GEMM computes, in which order, and which words
- * it waits for: what ag_gemm_cuda.cu says in short. */
+/* Choice of tiles in the kernel of AllGather and GEMM: which tiles a block computes, in which
+ * order, and for which words it waits. ag_gemm_cuda.cu has an overview. */
 #ifndef AG_GEMM_TILES_CUH
 #define AG_GEMM_TILES_CUH
 
@@ -10,60 +10,62 @@ namespace
 
 enum {
     RING = 4,
-    SENT = 8,  /* tiles that the first block of a cluster can be ahead of the second: the ring of
-               * stages, which they share, lets it be 5, where tiles have one block of K */
-    MOVERS = 4 /* of a block that does nothing else */
+    SENT = 8,  /* maximum number of tiles that the first block of a cluster is ahead of the
+                * second: the shared ring of stages limits it to 5 if a tile has one block of K */
+    MOVERS = 4 /* movers of a block that only moves rows */
 };
 
-/* Threads that look for words. */
+/* Threads that poll words. */
 enum { SEER_TILES, SEER_ROWS, SEER_SCALES, SEERS };
 static_assert(AG_GEMM_CHUNKS <= 64, "bits of chunks");
 
 struct job {
-    uint32_t rows;   /* 0: there are no more tiles */
-    uint32_t row;    /* the first, of a set */
-    uint32_t column; /* of C */
-    uint32_t c_row;  /* of the first row that exists, in C */
-    bool own;        /* all rows are own ones */
-    bool whole;      /* all rows exist and follow each other in C */
-    bool spare;      /* another block has it, too: nothing is stored */
+    uint32_t rows;   /* 0: no more tiles */
+    uint32_t row;    /* first row, in a set */
+    uint32_t column; /* first column, in C */
+    uint32_t c_row;  /* row in C of the first row that exists */
+    bool own;        /* all rows are own rows */
+    bool whole;      /* all rows exist and are contiguous in C */
+    bool spare;      /* another block computes the tile as well: nothing is stored */
 };
 
 constexpr uint64_t NO_TILE = ~0ull;
 
-/* Tiles and panels of a rank's rows, which are rows `first` on of a set. (A tile here is all that a
- * cluster computes at a time.) */
+/* Tiles and panels of a rank's rows, which begin at row `first` of a set. (Here a tile is the area
+ * that a cluster computes at a time.) */
 struct segment {
     uint32_t first, end, tiles_before, panels_before;
 };
 
-/* Of who takes tiles. */
+/* State of the thread that takes tiles. */
 struct cursor {
-    uint32_t next;  /* of all tiles: in a fixed order the next, in that of arrival the first */
-    uint32_t step;  /* clusters; the first `given` of them begin with tiles that nobody takes */
-    uint32_t given; /* order of arrival */
-    uint32_t segment, panel, tiles;  /* the panel at hand, which has as many */
-    uint32_t low_segment, low_panel; /* before this one there are no tiles left */
+    uint32_t next;  /* number of the next tile in a fixed order, of the first tile in the order
+                     * of arrival */
+    uint32_t step;  /* number of clusters; the first `given` of them begin with a fixed tile */
+    uint32_t given; /* order of arrival only */
+    uint32_t segment, panel, tiles;  /* the current panel, which has `tiles` tiles */
+    uint32_t low_segment, low_panel; /* all panels before this one are exhausted */
     uint32_t tiles_sent;             /* in a cluster */
     uint32_t *taken;
-    bool late; /* a wait has ended in vain */
+    bool late; /* a wait has timed out */
 };
 
-/* Of a block, beside the ring of stages; in shared memory. */
+/* Shared memory of a block, beside the ring of stages. */
 struct state {
-    char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, as stages are */
+    char staging[AG_GEMM_DEPTH * AG_GEMM_PIECE]; /* 16-byte aligned, like stages */
     uint64_t staged[MOVERS][AG_GEMM_DEPTH];
     struct ag_gemm_finish last[MOVERS];
     uint64_t known[RING], free[RING];
     struct job job[RING];
     struct cursor cursor;
-    uint64_t tile_bar[SENT], tile[SENT]; /* a segment << 32 and a tile of it; NO_TILE: no more */
+    uint64_t tile_bar[SENT], tile[SENT]; /* segment << 32 | tile of the segment; NO_TILE: no more
+                                          * tiles */
     struct ag_gemm_places places;
     struct segment segment[AG_GEMM_RANKS + 1];
-    uint64_t seen[SEERS][AG_GEMM_RANKS]; /* bits of chunks whose word that thread has seen */
+    uint64_t seen[SEERS][AG_GEMM_RANKS]; /* masks of the chunks whose word the thread has seen */
 };
 
-/* A warp; a lane for each segment. */
+/* Computes the segments, one lane each. Called by a warp. */
 EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
 {
     const struct ag_gemm_places &p = s.places;
@@ -95,8 +97,8 @@ EPA_DEV void find_segments(const struct ag_gemm_args &a, struct state &s)
 
 /* ---- which rows a tile has ---- */
 
-/* Of rows `row` to `end` - 1 of a set, those of a rank: *first, counted from its first one, and how
- * many. */
+/* Returns how many of the rows `row` to `end` - 1 of a set belong to `rank`. *first is the first of
+ * them, counted from the rank's first row. */
 EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uint32_t row,
                               uint32_t end, uint32_t *first)
 {
@@ -106,7 +108,8 @@ EPA_DEV uint32_t rows_of_rank(const struct ag_gemm_places &p, uint32_t rank, uin
     return low < high ? high - low : 0;
 }
 
-/* Block `block`'s part of tile `at` of segment `i`. False: no row of it exists. */
+/* Describes the part of block `block` in tile `at` of segment `i`. Returns false if the part has no
+ * row. */
 EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint32_t i, uint32_t at,
                       uint32_t block, struct job *out)
 {
@@ -138,7 +141,7 @@ EPA_DEV bool make_job(const struct ag_gemm_args &a, const struct state &s, uint3
     return ranks != 0;
 }
 
-/* The row of C for a row of a tile; UINT32_MAX: it does not exist. */
+/* Returns the row of C for a row of a tile; UINT32_MAX: the row does not exist. */
 EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_places &p,
                           const struct job &j, uint32_t row)
 {
@@ -154,15 +157,16 @@ EPA_DEV uint32_t c_row_of(const struct ag_gemm_args &a, const struct ag_gemm_pla
     return UINT32_MAX;
 }
 
-/* A word that rows wait for. Words of a rank are its chunks; own rows of a tile with those of
- * others have two, of their borders, or where all of them are copied one for each chunk. */
+/* A word that rows wait for. Each chunk of another rank has a word. Own rows that share a tile with
+ * other rows have two words for their borders, or, if all own rows are copied, a word per chunk. */
 struct awaited {
     const uint64_t *word;
     uint32_t rank, chunk;
 };
 
-/* For each word that rows `row` to `end` - 1 of a set wait for, until wait() says no. A word of
- * another rank that has arrived is not polled again: `seen` is the thread's own. */
+/* Calls wait() for each word that rows `row` to `end` - 1 of a set wait for, until it returns
+ * false. Does not poll words of another rank that have arrived before: `seen` belongs to the
+ * thread. */
 template <class F>
 EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places &p, uint64_t *seen,
                        uint32_t row, uint32_t end, F wait)
@@ -193,7 +197,7 @@ EPA_DEV bool each_word(const struct ag_gemm_args &a, const struct ag_gemm_places
     return true;
 }
 
-/* One thread: until the rows of a tile are there, or cannot be waited for any more. */
+/* Waits until the rows of a tile have arrived or a wait fails. Called by one thread. */
 EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32_t seer,
                            const struct job &j, uint64_t call)
 {
@@ -206,14 +210,14 @@ EPA_DEV void wait_for_rows(const struct ag_gemm_args &a, struct state &s, uint32
     epa_dev_fence_async_global();
 }
 
-/* ---- which tile is next: one thread ---- */
+/* ---- the next tile: functions of one thread ---- */
 
 template <int CLUSTER>
 EPA_DEV struct cursor first_tile(const struct ag_gemm_args &a, const struct state &s,
                                  uint32_t *taken)
 {
     const uint32_t step = (gridDim.x - a.comm_blocks) / CLUSTER;
-    /* Own rows, or where nothing is waited for, all. */
+    /* own rows; all rows if nothing is moved */
     const uint32_t there = s.segment[a.moves ? 1 : a.v.size].tiles_before;
 
     return {(blockIdx.x - a.comm_blocks) / CLUSTER,
@@ -229,7 +233,8 @@ EPA_DEV struct cursor first_tile(const struct ag_gemm_args &a, const struct stat
             false};
 }
 
-/* Tiles of a panel of a segment; 0: there is none. *row, *end: its rows. */
+/* Returns the number of tiles of a panel of a segment; 0: no such panel. *row, *end: rows of the
+ * panel. */
 EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
                              uint32_t *row, uint32_t *end)
 {
@@ -238,8 +243,8 @@ EPA_DEV uint32_t panel_tiles(const struct ag_gemm_args &a, const struct segment 
     return *row < g.end ? (*end - *row + a.tile_rows - 1) / a.tile_rows * a.columns : 0;
 }
 
-/* How many of a panel's tiles are given to blocks from the beginning: they are not counted as
- * taken. */
+/* Returns how many tiles of a panel are fixed first tiles of blocks, which `taken` does not
+ * count. */
 EPA_DEV uint32_t panel_given(const struct ag_gemm_args &a, const struct segment &g, uint32_t panel,
                              uint32_t tiles, uint32_t given)
 {
@@ -248,12 +253,12 @@ EPA_DEV uint32_t panel_given(const struct ag_gemm_args &a, const struct segment 
     return given > before ? min(given - before, tiles) : 0;
 }
 
-/* Finds the first panel that has tiles left and all of its rows. Where one has tiles but not its
- * rows, `waits` is the first word that it lacks. */
+/* Finds the first panel that has tiles left and whose rows have all arrived. Otherwise `waits` is
+ * the first missing word of the first panel with tiles left. */
 EPA_DEV bool find_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                         uint64_t call, struct awaited *waits, uint64_t *seen)
 {
-    bool low = true; /* none of those before has tiles left */
+    bool low = true; /* no panel before this one has tiles left */
 
     waits->word = nullptr;
     for (uint32_t i = c.low_segment, panel = c.low_panel; i < a.v.size; i++, panel = 0)
@@ -303,7 +308,8 @@ EPA_DEV bool find_panel(const struct ag_gemm_args &a, struct state &s, struct cu
     return false;
 }
 
-/* As above, until there is a panel. After a wait in vain: any that has tiles left. */
+/* Repeats find_panel() until a panel is found. After a time-out it accepts any panel with tiles
+ * left. Returns false if no tiles are left. */
 EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                             uint64_t call)
 {
@@ -314,7 +320,7 @@ EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struc
     while (!find_panel(a, s, c, call, &waits, &seen)) {
         if (waits.word == nullptr)
             return false;
-        /* The first tile that lacks rows of that chunk begins with them, or before. */
+        /* The first tile that lacks rows of this chunk begins with them or before them. */
         uint32_t row = s.places.c_start[waits.rank] + waits.chunk * a.chunk_rows;
 
         c.late = c.late || epa_dev_poll_expired(a.v, &poll, a.timeout_ns,
@@ -326,7 +332,8 @@ EPA_DEV bool wait_for_panel(const struct ag_gemm_args &a, struct state &s, struc
     return true;
 }
 
-/* Tile number `at` of all: its segment; *at is then counted from the first of that. */
+/* Returns the segment of tile *at, counted over all segments; *at becomes the index within the
+ * segment. */
 EPA_DEV uint32_t segment_of(const struct state &s, uint32_t *at)
 {
     uint32_t i = 0;
@@ -337,8 +344,8 @@ EPA_DEV uint32_t segment_of(const struct state &s, uint32_t *at)
     return i;
 }
 
-/* In the order of arrival: whoever comes takes one; but with what is there from the beginning
- * each block begins at once. */
+/* Takes the next tile in the order of arrival. Each block begins with a fixed tile whose rows are
+ * present from the start, without an atomic operation. */
 EPA_DEV bool take_tile(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                        uint64_t call, uint32_t *segment, uint32_t *at)
 {
@@ -377,8 +384,9 @@ EPA_DEV bool next_tile(const struct ag_gemm_args &a, struct state &s, struct cur
     return true;
 }
 
-/* This block's part of a tile, `rank` in its cluster; where that has no rows, the other block's.
- * False: neither has. */
+/* Describes this block's part of a tile. `rank` is the block's rank in its cluster. If the part has
+ * no rows, the block gets the part of the other block as a spare. Returns false if both parts have
+ * no rows. */
 template <int CLUSTER>
 EPA_DEV bool share_tile(const struct ag_gemm_args &a, const struct state &s, uint32_t segment,
                         uint32_t at, uint32_t rank, struct job *out)
@@ -391,7 +399,8 @@ EPA_DEV bool share_tile(const struct ag_gemm_args &a, const struct state &s, uin
     return true;
 }
 
-/* False: there are no more tiles. The first block of a cluster sends its tiles to the second. */
+/* Gets the next job; returns false if no tiles are left. The first block of a cluster sends its
+ * tiles to the second. */
 template <int CLUSTER>
 EPA_DEV bool next_job(const struct ag_gemm_args &a, struct state &s, struct cursor &c,
                       uint64_t call, struct job *out)
