@@ -1,4 +1,4 @@
-/* What algorithms on GPUs share on the host (algo_cuda.h). */
+/* Implements algo_cuda.h: host code that algorithms on GPUs share. */
 #include "algo_cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
 enum epa_status device_fail(struct device *d, enum epa_status status, const char *fmt, ...)
 {
@@ -26,8 +26,8 @@ enum epa_status device_call_failed(struct device *d, const char *what, int code)
                        cudaGetErrorString((cudaError_t)code));
 }
 
-/* After a fault of its kernels nothing works any more; a call may have been refused before
- * it. */
+/* Explains a fault of the device's kernels, or else the last failed call. The fault takes
+ * precedence: after it, later calls fail as well. */
 static void explain_device(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct device *d = (const struct device *)a;
@@ -42,7 +42,7 @@ void device_explain_ring(const struct epa_fault *f, const char *stage, struct ep
 {
     (void)epa_fail(err, (enum epa_status)f->status,
                    "%s: waited %.3f s for room in the ring of puts between nodes, for rank %u: "
-                   "%llu are taken, wants %llu",
+                   "the proxy has taken %llu puts, wants %llu",
                    stage, (double)f->waited_ns * 1e-9, f->peer, (unsigned long long)f->seen,
                    (unsigned long long)f->wanted);
 }
@@ -56,7 +56,8 @@ static bool took_part(const uint64_t *at)
     return at[0] != 0 && at[1] >= at[0];
 }
 
-/* Into the trace of the run, by the host's clock: the middle of what the device's may be. */
+/* Adds the kernels to the trace of the run, in host time. The offset of the device clock is the
+ * middle of its possible range. */
 static enum epa_status note_kernels(const struct device *d, const uint64_t *at, uint32_t n)
 {
     uint16_t name[PHASES] = {0};
@@ -88,7 +89,7 @@ static enum epa_status note_kernels(const struct device *d, const uint64_t *at, 
     return status;
 }
 
-/* Of tokens, where an algorithm notes them: those of the last call of their stage. */
+/* Adds the events of tokens, of the last call of each stage, if the algorithm records them. */
 static enum epa_status note_tokens(const struct device *d)
 {
     uint32_t n = d->args.notes, last[DEVICE_STAGES] = {0};
@@ -128,7 +129,8 @@ static enum epa_status note_tokens(const struct device *d)
     return status;
 }
 
-/* Leaves in `at`, for each warp and phase, what is of the last call of the stage, else 0. */
+/* Extracts to `at` the begin and end of each warp and phase in the last call of its stage; 0 for
+ * phases of other calls. */
 static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *at)
 {
     uint32_t last[DEVICE_STAGES] = {0};
@@ -148,7 +150,8 @@ static void keep_last(const struct device_stamps *stamps, uint32_t n, uint64_t *
     }
 }
 
-/* Stamps of the last calls, once; a failure is reported on stderr, as the run itself went well. */
+/* Writes the stamps of the last calls, once. Reports a failure on stderr only, since the run itself
+ * has succeeded. */
 static void write_trace(struct epa_algorithm *a)
 {
     struct device *d = (struct device *)a;
@@ -164,14 +167,15 @@ static void write_trace(struct epa_algorithm *a)
         status = d->backend->ops->read(d->backend, stamps, d->args.stamps, bytes);
     if (status == EPA_OK)
         keep_last(stamps, d->args.stamped, at);
-    if (status == EPA_OK && d->args.notes > 0) /* first: where there is room for one they go */
+    if (status == EPA_OK && d->args.notes > 0) /* first: tokens take precedence if the trace has
+                                                * little room */
         status = note_tokens(d);
     if (status == EPA_OK)
         status = note_kernels(d, at, n);
     if (status != EPA_OK && at != NULL && stamps != NULL)
         d->backend->ops->explain(d->backend, &why);
     if (status != EPA_OK)
-        fprintf(stderr, "%s: no kernels in the trace: %s\n", d->kind->name,
+        fprintf(stderr, "%s: the trace lacks the kernels: %s\n", d->kind->name,
                 why.status != EPA_OK ? why.text : "no memory");
     free(stamps);
     free(at);
@@ -232,7 +236,7 @@ enum epa_status device_create(const struct device_kind *kind, size_t bytes,
         .local = m->experts / d->t->size,
         .topk = m->topk,
     };
-    memcpy(out, &d, sizeof(d)); /* a pointer to whatever struct it begins */
+    memcpy(out, &d, sizeof(d)); /* stores a pointer in *out, whose type is the caller's struct */
     return EPA_OK;
 }
 
@@ -251,7 +255,7 @@ static uint64_t place_private(struct device *d, char *memory)
         s->recv_start = device_take(memory, &at, d->args.local * sizeof(*s->recv_start));
     }
     k->place(d, memory, &at);
-    /* Last: without them all else is where it is with them. */
+    /* Last, so that the other offsets do not depend on the trace. */
     d->args.stamped = d->stamps ? d->args.most_blocks * d->args.warps : 0;
     d->args.stamps = device_take(memory, &at, d->args.stamped * sizeof(*d->args.stamps));
     d->args.notes = d->stamps ? d->args.notes : 0;
@@ -279,7 +283,7 @@ enum epa_status device_set_up(struct device *d, const struct device_kernel *kern
         code.kernel = kernel[i].kernel;
         if (status == EPA_OK)
             status = device_load_kernel(d->kind->name, d->backend, &code, &blocks, err);
-        /* Two for each multiprocessor keep the links busy; more would only wait. */
+        /* Two per multiprocessor keep the links busy; further blocks would only wait. */
         d->resident[i] = d->backend->multiprocessors * (blocks < 2 ? blocks : 2);
         if (most != 0 && most < d->resident[i])
             d->resident[i] = most;
@@ -324,7 +328,7 @@ enum epa_status device_make_mirrors(struct device *d, uint64_t heap_bytes, uint3
         d->args.v.peer_signal[r] =
             (uint64_t *)(void *)((char *)d->mirrors + far * stride) - d->args.signal;
     }
-    d->early = false; /* kernels of a call follow each other */
+    d->early = false; /* the kernels of a call must not overlap */
     return status;
 }
 
@@ -357,12 +361,11 @@ enum epa_status device_open_set(struct device *d, const char *call, struct epa_m
 
     if (s->open)
         return device_fail(d, EPA_ERR_CONFIG,
-                           "%s: %u dispatches are open, as many as there are buffer sets: "
-                           "combine one first",
+                           "%s: %u dispatches are open, one per buffer set; combine one first",
                            call, d->sets);
     s->open = true;
     s->epoch = m->epoch = ++d->epoch;
-    /* Where counts are is known; what they are is not, until the kernel has run. */
+    /* The addresses of the counts are known; the values exist after the kernel. */
     m->recv_count = s->recv_count;
     m->recv_start = s->recv_start;
     m->recv_row = NULL;
@@ -378,12 +381,13 @@ enum epa_status device_find_set(struct device *d, uint64_t epoch, uint32_t *out)
     bool again = epoch == d->combined && epoch == d->epoch;
 
     if (epoch == 0 || s->epoch != epoch || (!s->open && !again))
-        return device_fail(d, EPA_ERR_CONFIG, "combine: dispatch %llu is not open, or never was",
+        return device_fail(d, EPA_ERR_CONFIG, "combine: dispatch %llu is not open",
                            (unsigned long long)epoch);
     if (other->open && other->epoch < epoch)
-        return device_fail(d, EPA_ERR_CONFIG,
-                           "combine: dispatch %llu is to be combined before %llu: they go in order",
-                           (unsigned long long)other->epoch, (unsigned long long)epoch);
+        return device_fail(
+            d, EPA_ERR_CONFIG,
+            "combine: dispatch %llu must be combined before %llu, the newer dispatch",
+            (unsigned long long)other->epoch, (unsigned long long)epoch);
     *out = set;
     return EPA_OK;
 }
@@ -402,7 +406,8 @@ enum epa_status device_discard(struct epa_algorithm *a, struct epa_problem *prob
 
     d->last.status = EPA_OK;
     if (epoch != d->epoch || !s->open)
-        return device_fail(d, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open",
+        return device_fail(d, EPA_ERR_CONFIG,
+                           "dispatch %llu is not the last dispatch, or is not open",
                            (unsigned long long)epoch);
     s->open = false;
     return EPA_OK;

@@ -1,6 +1,6 @@
-/* For kernels: what those of several algorithms share. How calls are counted; work divided into
- * units that one warp does from beginning to end, so that warps of one block do not wait for
- * each other; sums over a block, and of rows; and when warps did what. */
+/* Device code that the kernels of several algorithms share: the count of calls, work units that one
+ * warp processes alone so that the warps of a block do not wait for each other, sums over a block
+ * and of rows, and time stamps. */
 #ifndef ALGO_CUDA_CUH
 #define ALGO_CUDA_CUH
 
@@ -13,7 +13,7 @@ EPA_DEV char *dev_own(const epa_device_view &v, uint64_t offset)
     return v.peer_heap[v.rank] + offset;
 }
 
-/* The pointer that another lane has. */
+/* Returns the pointer of another lane. */
 template <typename T> EPA_DEV T *dev_from_lane(T *p, uint32_t lane)
 {
     return reinterpret_cast<T *>(
@@ -22,9 +22,10 @@ template <typename T> EPA_DEV T *dev_from_lane(T *p, uint32_t lane)
 
 /* ---- calls ---- */
 
-/* Until the kernel before has ended, and what it wrote can be read (`waits`); then the next may
- * be set up. Returns the number of this call, one more than have ended. `early`: the kernel
- * before does not count calls of this kind, so that the number can be read while it runs. */
+/* Waits, with `waits`, until the previous kernel has ended and its writes are visible; then allows
+ * the set-up of the next kernel. Returns the number of this call, one more than the number of
+ * completed calls. `early`: the previous kernel does not count calls of this kind, so the block
+ * reads the number while that kernel runs. */
 EPA_DEV uint64_t dev_begin(const struct device_args &c, bool early, bool waits)
 {
     uint64_t ended = 0;
@@ -36,17 +37,17 @@ EPA_DEV uint64_t dev_begin(const struct device_args &c, bool early, bool waits)
     epa_dev_next_kernel();
     if (!early)
         ended = __ldcg(c.calls + blockIdx.x);
-    /* Of the call before, which has ended. */
+    /* Clears the counters of the previous call, which has ended. */
     if (blockIdx.x == 0 && threadIdx.x < DEVICE_COUNTERS)
         c.taken[ended % 2][threadIdx.x] = 0;
     return ended + 1;
 }
 
-/* Counts the call, for this block and for those that the next may have beyond these. `last`: the
- * first half of a call leaves that to the second. */
+/* Counts the call, for this block and for the further blocks that the next call may have. `last`:
+ * the first half of a call leaves the count to the second half. */
 EPA_DEV void dev_end(const struct device_args &c, uint64_t call, bool last)
 {
-    __syncthreads(); /* all of the block have read it */
+    __syncthreads(); /* all threads of the block have read the count */
     if (threadIdx.x == 0 && last)
         for (uint32_t i = blockIdx.x; i < c.most_blocks; i += gridDim.x)
             c.calls[i] = call;
@@ -54,15 +55,16 @@ EPA_DEV void dev_end(const struct device_args &c, uint64_t call, bool last)
 
 /* ---- signals ---- */
 
-/* One thread for each rank, whose signal `first` + this rank gets the value: all that the block,
- * or the kernel before, has stored comes before it. Pairs with dev_wait_all(). */
+/* Sets signal `first` + this rank at each rank, one thread per rank. All stores of the block and of
+ * the previous kernel precede the signals. Pairs with dev_wait_all(). */
 EPA_DEV void dev_signal_all(const struct device_args &c, uint32_t first, uint64_t value)
 {
     if (threadIdx.x < c.v.size)
         epa_dev_signal(c.v, c.signal + first + c.v.rank, value, threadIdx.x);
 }
 
-/* One thread for each source; true in all threads of the block if all have signalled. */
+/* Waits for the signals of all sources, one thread per source. Returns true in all threads of the
+ * block if all sources have signalled. */
 EPA_DEV bool dev_wait_all(const struct device_args &c, uint32_t first, uint64_t value,
                           uint32_t what)
 {
@@ -78,32 +80,32 @@ EPA_DEV bool dev_wait_all(const struct device_args &c, uint32_t first, uint64_t 
 
 /* ---- units ---- */
 
-enum { DEV_SENDING, DEV_RECEIVING }; /* what is counted */
+enum { DEV_SENDING, DEV_RECEIVING }; /* index of the counter */
 
-/* Each block's first warp before any block's second, as few units are to be on many
- * multiprocessors. */
+/* Returns the warp's index in an order that has the first warps of all blocks before the second
+ * warps, so that few units spread over many multiprocessors. */
 EPA_DEV uint32_t dev_warp_of(uint32_t block, uint32_t blocks)
 {
     return block + threadIdx.x / EPA_DEV_WARP * blocks;
 }
 
-/* Work beyond the first unit of each of `workers` warps or blocks is taken as they are free:
- * links do not serve multiprocessors alike. Who works asks for the next unit before the one
- * at hand, as the reply takes a while. One warp, whose lane 0 gets it; `which`: of the two
- * things that a kernel counts. */
+/* Requests a unit of work. Each of `workers` warps or blocks begins with one fixed unit; further
+ * units go to workers as they become free, since links do not serve all multiprocessors equally
+ * fast. A worker requests the next unit before it processes the current one, to hide the latency.
+ * Called by one warp; lane 0 gets the unit. `which`: one of the two counters of a kernel. */
 EPA_DEV uint32_t dev_ask(const struct device_args &c, uint32_t which, uint64_t call,
                          uint32_t workers, uint32_t all)
 {
     uint32_t unit = 0;
 
-    /* Of additions the compiler would make one for all lanes that may be there, and wait for
-     * it at once to hand out their numbers; of this not. */
+    /* atomicInc, since the compiler would combine an atomicAdd over all active lanes and wait for
+     * it at once to distribute the results. */
     if (all > workers && epa_dev_lane() == 0)
         unit = atomicInc(&c.taken[call % 2][which], INT32_MAX);
     return unit;
 }
 
-/* The unit that lane 0 asked for, or what is beyond all. */
+/* Returns the unit that lane 0 requested, or a number beyond all units. */
 EPA_DEV uint32_t dev_next(uint32_t asked, uint32_t workers, uint32_t all)
 {
     return all <= workers ? all : workers + __shfl_sync(EPA_DEV_ALL, asked, 0);
@@ -116,8 +118,8 @@ EPA_DEV uint32_t dev_warps(void)
     return blockDim.x / EPA_DEV_WARP;
 }
 
-/* The sum of the values of the threads before this one, in a block of so many warps; *total is
- * that of all. */
+/* Returns the sum of the values of the preceding threads, in a block of `warps` warps; *total is
+ * the sum of all threads. */
 static __device__ __forceinline__ uint32_t dev_scan_of(uint32_t warps, uint32_t value,
                                                        uint32_t *total)
 {
@@ -129,7 +131,7 @@ static __device__ __forceinline__ uint32_t dev_scan_of(uint32_t warps, uint32_t 
 
         sum += epa_dev_lane() >= step ? other : 0;
     }
-    __syncthreads(); /* who called before has read the sums */
+    __syncthreads(); /* all threads have read the sums of an earlier call */
     if (epa_dev_lane() == EPA_DEV_WARP - 1)
         warp_sum[warp] = sum;
     __syncthreads();
@@ -148,7 +150,7 @@ EPA_DEV uint32_t dev_scan(uint32_t value, uint32_t *total)
 
 /* ---- parts of rows ---- */
 
-/* A part that one warp takes: its channels from `first` on. */
+/* Part of a row that one warp processes: its channels from `first` on. */
 struct dev_part {
     uint32_t token, unit, first, channels;
 };
@@ -158,17 +160,17 @@ EPA_DEV struct dev_part dev_part_at(uint32_t token, uint32_t unit, uint32_t most
     return {token, unit, unit * most, min(most, hidden - unit * most)};
 }
 
-/* How a warp takes a part of at most CHANNELS: 16 bytes a lane of what crosses at a time, since
- * links carry half as much in packets of less. */
+/* Access pattern of a warp for a part of at most CHANNELS channels. Each lane sends 16 bytes at a
+ * time, since links carry half as much in smaller packets. */
 template <int IN, int CHANNELS> struct dev_width {
     enum {
         INPUT = IN,
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
-        BYTES = IN == DEVICE_PLAIN ? 2 : 1, /* of a channel that crosses */
-        LANE = 16 / BYTES,                  /* channels */
+        BYTES = IN == DEVICE_PLAIN ? 2 : 1, /* bytes of a channel on the link */
+        LANE = 16 / BYTES,                  /* channels per lane */
         SWEEP = LANE * EPA_DEV_WARP,
         SWEEPS = (CHANNELS + SWEEP - 1) / SWEEP,
-        HALVES = QUANTISES ? 2 : 1 /* 16 bytes that are read for 16 */
+        HALVES = QUANTISES ? 2 : 1 /* loads of 16 bytes per 16 bytes sent */
     };
 };
 
@@ -177,7 +179,7 @@ template <typename W> EPA_DEV bool dev_takes(const struct dev_part &p, int sweep
     return sweep * W::SWEEP + epa_dev_lane() * W::LANE < p.channels;
 }
 
-/* A part as it is read: all loads leave before the first is used. */
+/* Input of a part: all loads are issued before the first value is used. */
 template <typename W> struct dev_raw {
     uint4 v[W::SWEEPS][W::HALVES];
 };
@@ -201,7 +203,8 @@ EPA_DEV void dev_read_part(const struct device_args &c, const struct dev_part &p
         }
 }
 
-/* A sweep of it as it crosses; *scale: of this lane's group, where it is quantised here. */
+/* Returns a sweep of the part in its format on the link; *scale: scale of this lane's group, if the
+ * kernel quantises. */
 template <typename W>
 EPA_DEV uint4 dev_sweep_of(const struct dev_raw<W> &raw, int sweep, uint32_t group, float *scale)
 {
@@ -213,11 +216,11 @@ EPA_DEV uint4 dev_sweep_of(const struct dev_raw<W> &raw, int sweep, uint32_t gro
 
 /* ---- sums of rows ---- */
 
-/* Of a token: lane k has choice k. */
+/* Choices of a token: lane k holds choice k. */
 struct dev_choices {
     uint32_t expert;
     float weight;
-    uint32_t list; /* which lanes have one that was not dropped, as bits */
+    uint32_t list; /* mask of the lanes whose choice was not dropped */
 };
 
 EPA_DEV struct dev_choices dev_choices_of(const struct device_args &c, uint32_t token)
@@ -240,11 +243,11 @@ EPA_DEV void dev_add8(const float *value, float weight, float *to)
         to[j] = __fmaf_rn(weight, value[j], to[j]);
 }
 
-/* Rows in 16 bits travel in packets too. Each lane has the channels of its words of them from
- * beginning to end, four in a word, so nothing changes lanes. */
+/* Rows of 16-bit values also travel in packets. Each lane holds the channels of its words of all
+ * rows, four per word, so that no data moves between lanes. */
 enum { DEV_CHANNELS = 4 };
 
-/* This lane's words of a row of `n`, from memory: 0 where it has none. */
+/* Loads this lane's words of a row of `n` words from memory; missing words are 0. */
 template <int GROUPS>
 EPA_DEV void dev_words_load(const char *row, uint32_t n, struct epa_dev_words *v)
 {
@@ -294,11 +297,11 @@ template <bool F16> EPA_DEV struct epa_dev_words dev_pack_words(const float *val
 
 /* ---- profile ----
  *
- * When a phase began is kept in a register, and one store notes it as it ends: to read the clock
- * costs nothing that can be measured, and stamps that wait in shared memory for the end of their
- * kernel delay that. */
+ * The start of a phase is kept in a register, and a single store records the phase at its end.
+ * Reading the clock has no measurable cost, while stamps that stay in shared memory until the end
+ * of the kernel delay that end. */
 
-/* The time now, modulo 2^32 ns. */
+/* Returns the current time, modulo 2^32 ns. */
 template <bool PROFILE> EPA_DEV uint32_t dev_begun(void)
 {
     return PROFILE ? (uint32_t)epa_dev_time() : 0;
@@ -315,7 +318,8 @@ EPA_DEV void dev_stamp(const struct device_args &c, uint64_t call, uint32_t phas
             make_uint4((uint32_t)end, (uint32_t)(end >> 32), (uint32_t)end - begun, (uint32_t)call);
 }
 
-/* All lanes: a phase of this warp that began at `begun` ends, or has got as far as this. */
+/* Records that a phase of this warp, which began at `begun`, has ended or progressed until now.
+ * Called by all lanes. */
 template <bool PROFILE>
 EPA_DEV void dev_ended(const struct device_args &c, uint64_t call, uint32_t phase, uint32_t begun)
 {
@@ -323,7 +327,7 @@ EPA_DEV void dev_ended(const struct device_args &c, uint64_t call, uint32_t phas
         dev_stamp(c, call, phase, epa_dev_time(), begun);
 }
 
-/* The same of a phase that has ended at `end`, and is noted with a later one. */
+/* Records a phase that ended at `end`, at a later time. */
 template <bool PROFILE>
 EPA_DEV void dev_had_ended(const struct device_args &c, uint64_t call, uint32_t phase,
                            uint32_t begun, uint32_t end)
@@ -335,7 +339,8 @@ EPA_DEV void dev_had_ended(const struct device_args &c, uint64_t call, uint32_t 
     dev_stamp(c, call, phase, now - ((uint32_t)now - end), begun);
 }
 
-/* One thread: token `token` has left, or come from `peer`, and note `at` is for it. */
+/* Records that token `token` has left for or arrived from `peer`, in note `at`. Called by one
+ * thread. */
 template <bool PROFILE>
 EPA_DEV void dev_note(const struct device_args &c, uint64_t call, uint32_t at, uint32_t begun,
                       uint32_t peer, uint32_t token)
@@ -350,7 +355,8 @@ EPA_DEV void dev_note(const struct device_args &c, uint64_t call, uint32_t at, u
     to[1] = make_uint4(warp, c.stage, peer, token);
 }
 
-/* Since when a warp that waits for each unit of a loop, and then works on it, has done so first. */
+/* Start times of a warp that, in a loop, waits for each unit and then processes it: its first wait,
+ * and its first work. */
 struct dev_since {
     uint32_t wait, work;
     bool works;

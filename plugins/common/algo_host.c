@@ -1,4 +1,4 @@
-/* What algo_host.h declares, and the values of options in algo_options.h. */
+/* Implements algo_host.h, and the option values of algo_options.h. */
 #include "algo_host.h"
 
 #include <stdlib.h>
@@ -148,7 +148,7 @@ void algo_explain(struct epa_algorithm *a, struct epa_error *err)
                    h->last.peer, inner.text);
 }
 
-static void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
+static void describe_wait(const struct epa_algorithm *a, struct epa_wait_state *w)
 {
     const struct algo_host *h = (const struct algo_host *)(const void *)a;
 
@@ -161,7 +161,7 @@ static void algo_awaits(const struct epa_algorithm *a, struct epa_wait_state *w)
 /* ---- set-up ---- */
 
 struct algo_block {
-    struct algo_block *next; /* what was allocated begins at the next line */
+    struct algo_block *next; /* the caller's memory begins at the next cache line */
 };
 
 void *algo_alloc(struct algo_host *h, size_t n, size_t size)
@@ -210,7 +210,8 @@ static void count_worker(void *arg, uint32_t worker, uint32_t workers)
         *(uint32_t *)arg = workers;
 }
 
-/* A transport may give less than its plugin says it can; the layout counts on what was said. */
+/* Checks the actual heap and reach: a transport may provide less than its plugin announced, and the
+ * layout depends on the announcement. */
 static enum epa_status check_heap(const struct algo_setup *setup, const struct algo_host *h,
                                   struct epa_error *err)
 {
@@ -224,13 +225,13 @@ static enum epa_status check_heap(const struct algo_setup *setup, const struct a
             rank++;
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
                         "%s: loads and stores do not reach rank %u, though the transport "
-                        "said that they reach all",
+                        "announced that they reach all ranks",
                         h->name, rank);
     }
     return EPA_OK;
 }
 
-static void make_lists(struct algo_host *h, const struct algo_setup *setup, const struct epa_moe *m)
+static void alloc_sets(struct algo_host *h, const struct algo_setup *setup, const struct epa_moe *m)
 {
     uint32_t local = m->experts / h->world.size;
 
@@ -260,7 +261,7 @@ enum epa_status algo_create(const struct algo_setup *setup, const struct epa_alg
     *h = (struct algo_host){
         .base = {.stages = setup->stages,
                  .n_stages = setup->n_stages,
-                 .wait_describe = algo_awaits,
+                 .wait_describe = describe_wait,
                  .explain = algo_explain,
                  .destroy = algo_destroy},
         .name = setup->name,
@@ -289,7 +290,7 @@ enum epa_status algo_create(const struct algo_setup *setup, const struct epa_alg
         return status;
     }
     if (m != NULL)
-        make_lists(h, setup, m);
+        alloc_sets(h, setup, m);
     if (h->no_memory)
         return algo_created(h, NULL, err);
     *out = h;
@@ -302,7 +303,7 @@ enum epa_status algo_created(struct algo_host *h, struct epa_algorithm **out, st
 
     if (h->no_memory) {
         h->base.destroy(&h->base);
-        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for its lists", name);
+        return epa_fail(err, EPA_ERR_NOMEM, "%s: no memory for lists", name);
     }
     *out = &h->base;
     return EPA_OK;
@@ -318,9 +319,9 @@ bool algo_wait_for_room(struct algo_host *h, enum epa_status *status, struct alg
     room->waited_ns = epa_waited_ns(&room->begun_ns, room->waited_ns, h->timeout_ns);
     if (room->waited_ns <= h->timeout_ns)
         return true;
-    *status = algo_fail(h, EPA_ERR_TIMEOUT,
-                        "for %.3f s the transport had no room for what goes to rank %u",
-                        (double)h->timeout_ns * 1e-9, h->last.peer);
+    *status =
+        algo_fail(h, EPA_ERR_TIMEOUT, "for %.3f s the transport had no room for data to rank %u",
+                  (double)h->timeout_ns * 1e-9, h->last.peer);
     return false;
 }
 
@@ -349,7 +350,8 @@ enum epa_status algo_wait_for_ranks(struct algo_host *h, uint32_t first, uint64_
     return status;
 }
 
-/* Between two looks at the clock and the transport; with cores enough, before others may run. */
+/* LOOKS: polls between two checks of the clock and the transport. LOOK_SPIN_NS: spinning time
+ * before a thread yields, with a core per thread. */
 enum { LOOKS = 64, LOOK_SPIN_NS = 20000 };
 
 bool algo_look_pause(struct algo_host *h, struct algo_look *look)
@@ -399,7 +401,7 @@ enum epa_status algo_tend(struct algo_host *h, struct algo_pass *pass, uint32_t 
     uint64_t begun = epa_now_ns();
     enum epa_status status = EPA_OK;
 
-    if (worker != 0) { /* relaxed: the end of the pass carries what it did */
+    if (worker != 0) { /* relaxed: the end of the pass orders the worker's stores */
         __atomic_add_fetch(&pass->done, 1, __ATOMIC_RELAXED);
         return EPA_OK;
     }
@@ -423,8 +425,7 @@ struct algo_set *algo_take_set(struct algo_host *h)
         return h->set[i];
     }
     (void)algo_fail(h, EPA_ERR_CONFIG,
-                    "%u dispatches are open, as many as algorithm.buffers allows: combine "
-                    "one first",
+                    "%u dispatches are open, the limit of algorithm.buffers; combine one first",
                     h->buffers);
     return NULL;
 }
@@ -440,12 +441,12 @@ struct algo_set *algo_set_of(struct algo_host *h, uint64_t epoch, uint32_t state
             oldest = s;
     }
     if (oldest == NULL)
-        (void)algo_fail(h, EPA_ERR_CONFIG, "called for dispatch %llu, but there is none that is %s",
+        (void)algo_fail(h, EPA_ERR_CONFIG, "called for dispatch %llu, but no dispatch is %s",
                         (unsigned long long)epoch, in);
     else if (oldest->epoch != epoch)
         (void)algo_fail(h, EPA_ERR_CONFIG,
-                        "called for dispatch %llu, but %llu is the oldest that is %s: they "
-                        "go in order",
+                        "called for dispatch %llu, but dispatch %llu is the oldest that is %s; "
+                        "call for this one first",
                         (unsigned long long)epoch, (unsigned long long)oldest->epoch, in);
     return oldest != NULL && oldest->epoch == epoch ? oldest : NULL;
 }
@@ -464,6 +465,7 @@ enum epa_status algo_discard(struct epa_algorithm *a, struct epa_problem *proble
             return EPA_OK;
         }
     }
-    return algo_fail(h, EPA_ERR_CONFIG, "dispatch %llu is not the last, or not open any more",
+    return algo_fail(h, EPA_ERR_CONFIG,
+                     "dispatch %llu is not the last dispatch, or is no longer open",
                      (unsigned long long)epoch);
 }

@@ -1,6 +1,6 @@
-/* Options that several MoE algorithms have in common: their values, and the rows of an option
- * table. A row is a macro, as the table is a constant; `config` is the algorithm's struct,
- * which has a field of the option's name. */
+/* Options that several MoE algorithms share: their values, and rows of an option table. Each row is
+ * a macro, since the table is a constant. `config` is the algorithm's struct, which has a field of
+ * the option's name. */
 #ifndef ALGO_OPTIONS_H
 #define ALGO_OPTIONS_H
 
@@ -12,7 +12,7 @@ enum algo_dtype { ALGO_DTYPE_FP8, ALGO_DTYPE_NATIVE };
 enum algo_nontemporal { ALGO_NONTEMPORAL_AUTO, ALGO_NONTEMPORAL_OFF, ALGO_NONTEMPORAL_ON };
 
 extern const struct epa_choice algo_dtype_choices[], algo_nontemporal_choices[];
-/* Without auto; the values are those of enum epa_store. */
+/* Choices without auto; they have the values of enum epa_store. */
 extern const struct epa_choice algo_plain_nontemporal_choices[];
 
 #define ALGO_OPTION_DISPATCH_DTYPE(config) \

@@ -1,5 +1,5 @@
-/* Which stores write rows, cached or nontemporal ones: given, by the size of rows, or tried out by
- * the first dispatches and combines. Declared in algo_host.h. */
+/* Chooses cached or nontemporal stores for rows: by option, by the size of the rows, or by trials
+ * in the first dispatches and combines. Declared in algo_host.h. */
 #include "algo_host.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 
 #include <epa2a/wait.h>
 
-#define NEAR 1.1         /* of the least time: what is no farther is tried again */
-enum { TIME_BITS = 44 }; /* of a word; above them is the cycle */
+#define NEAR 1.1         /* times the smallest sum: ways within this factor stay under trial */
+enum { TIME_BITS = 44 }; /* bits of the time in a signal word; the cycle is above them */
 #define TIME_MOST 0x1p40
 
 static const struct {
@@ -38,7 +38,8 @@ void algo_choose_store(struct algo_host *h, int stores, double bytes, bool own, 
         h->tuner.ways = own ? ALGO_WAYS : ALGO_WAYS - 1;
 }
 
-/* Which of n ways. Forth and back, so that what drifts is the same for all. */
+/* Returns which of n ways a trial uses. The order runs forth and back, so that a drift affects all
+ * ways equally. */
 static uint32_t trial_way(uint64_t trial, uint32_t n)
 {
     uint32_t turn = (uint32_t)(trial / ALGO_TURN);
@@ -53,8 +54,9 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The lower quartile of what a token took, as other load only adds; 0: not enough is known. The
- * first two of a turn still find what the other store has left in the caches. */
+/* Returns the lower quartile of the time per token, since other load only adds time; 0: too few
+ * samples. Skips the first two trials of a turn, which find the caches in the state of the previous
+ * way. */
 static double quartile_trial(const struct algo_tuner *tuner, uint32_t way, bool pairs)
 {
     double ns[ALGO_TRIALS];
@@ -71,7 +73,8 @@ static double quartile_trial(const struct algo_tuner *tuner, uint32_t way, bool 
     return n >= ALGO_TURN / 2 ? ns[n / 4] : 0;
 }
 
-/* For each way 1 + what a token took, in 1/1024 ns; 1 for all if one is not known. */
+/* Computes 1 + the time per token of each way, in 1/1024 ns; or 1 for all ways, and returns false,
+ * if one time is unknown. */
 static bool time_ways(const struct algo_tuner *tuner, bool pairs, uint64_t out[ALGO_WAYS])
 {
     bool known = true;
@@ -92,7 +95,7 @@ static uint32_t time_signal(const struct algo_host *h, uint32_t i, uint32_t rank
     return h->tuner.signal + h->tuner.way[i] * h->world.size + rank;
 }
 
-/* Times, and which cycle they are of. */
+/* Sends this rank's times with the number of their cycle to the ranks of its node. */
 static enum epa_status send_times(struct algo_host *h, const uint64_t mine[ALGO_WAYS])
 {
     uint64_t cycle = (uint64_t)h->tuner.cycles << TIME_BITS;
@@ -143,10 +146,11 @@ static enum epa_status add_times(struct algo_host *h)
     return status;
 }
 
-/* What is faster depends on where rows are that others have stored, so each trial was of all ranks.
- * The ranks of a node take the way with the least sum of their times: by pairs, or where there were
- * no combines by dispatches. One cycle tells ways that are far apart; of those that are near, a
- * cycle errs in 2 to 6 of 100, and they cost little while they are tried. */
+/* Ends a cycle. The faster way depends on the place of rows that other ranks have stored, so all
+ * ranks use the same way in a trial. The ranks of a node take the way with the smallest sum of
+ * their times: times of dispatch and combine, or of dispatches if no combines followed. One cycle
+ * suffices to separate ways that differ much. For similar ways, a cycle errs in 2 to 6 of 100
+ * cases, and their trials cost little. */
 static enum epa_status end_cycle(struct algo_host *h, uint64_t epoch)
 {
     struct algo_tuner *tuner = &h->tuner;
@@ -173,7 +177,7 @@ enum epa_status algo_set_store(struct algo_host *h, uint64_t epoch)
     struct algo_tuner *tuner = &h->tuner;
     enum epa_status status;
 
-    if (tuner->ways == 0 || epoch < tuner->first) /* a combine of the cycle before */
+    if (tuner->ways == 0 || epoch < tuner->first) /* a combine of the previous cycle */
         return EPA_OK;
     if (epoch - tuner->first >= 2 * tuner->ways * ALGO_TURN) {
         status = end_cycle(h, epoch);

@@ -1,4 +1,4 @@
-/* What device_setup.h declares. */
+/* Implements device_setup.h. */
 #include "device_setup.h"
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@ enum epa_status device_check(const char *name, const struct epa_algorithm_params
                         major, hopper ? "are for" : "need");
     if (p->transport->view == NULL)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: the transport gives kernels no way to other ranks", name);
+                        "%s: the transport does not connect kernels to other ranks", name);
     if (p->heap + heap_bytes > p->transport->heap_bytes)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: the heap of %llu bytes is too small", name,
                         (unsigned long long)p->transport->heap_bytes);

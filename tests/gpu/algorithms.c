@@ -165,7 +165,7 @@ TEST(what_will_not_do_is_refused_in_the_name_of_the_algorithm)
         assert_not_created(&f, EPA_ERR_CONFIG, "the heap of .. bytes is too small");
         f.t.view = NULL;
         assert_not_created(&f, EPA_ERR_UNSUPPORTED,
-                           "the transport gives kernels no way to other ranks");
+                           "the transport does not connect kernels to other ranks");
         end(&f);
     }
 }
@@ -287,12 +287,12 @@ static const struct {
      2,
      "1! 0 1 1 0 1@1! 0 0! 1@3! 1@2 0",
      {"combine: dispatch 0 is not open", "combine: dispatch 1 is not open",
-      "dispatch: 2 dispatches are open", "dispatch 2 is to be combined before 3"}},
+      "dispatch: 2 dispatches are open", "dispatch 2 must be combined before 3"}},
     {LL_V2,
      2,
      "1! 0 1 1 0 1@1! 0 0! 1@3! 1@2 0",
      {"combine: dispatch 0 is not open", "combine: dispatch 1 is not open",
-      "dispatch: 2 dispatches are open", "dispatch 2 is to be combined before 3"}},
+      "dispatch: 2 dispatches are open", "dispatch 2 must be combined before 3"}},
     {TOKEN_FLAG,
      2,
      "1! 0 2! 0! 1 0 1 0! 2@2! 2@1 0! 3@1 0",
@@ -414,7 +414,7 @@ static const struct {
     {TOKEN_FLAG, FAULT(TF_COMBINE_RECV, TF_WAIT_OUTPUT, 4, 5, 1500),
      "combine_recv/expert outputs: epoch 5 .. 1.500 s .. for token 7 of rank 1 .. epoch 4"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_WAIT_ROW, 5, 5, 1500),
-     "dispatch_recv/rows: epoch 5 .. row 7 of rank 1 .. epoch 5 at its end: not all of it"},
+     "dispatch_recv/rows: epoch 5 .. row 7 of rank 1 .. epoch 5 at its end: the transfer is"},
     {TOKEN_FLAG, FAULT(TF_DISPATCH_RECV, TF_BAD_ROW, 900, 3, 0),
      "dispatch_recv/rows: row 7 of rank 1 .. token 900 .. expert 3"},
 };

@@ -147,9 +147,9 @@ static void assert_says(struct fixture *f, uint32_t stage, const char *words)
 TEST_OF_CALLS(each_half_needs_the_one_before, alone(2))
 {
     f->problem.u.moe.epoch = 1;
-    assert_says(f, 1, "dispatch_recv/counts: .. dispatch 1 .. none that is sent");
-    assert_says(f, 2, "none that is received");
-    assert_says(f, 3, "none that is returned");
+    assert_says(f, 1, "dispatch_recv/counts: .. dispatch 1 .. no dispatch is sent");
+    assert_says(f, 2, "no dispatch is received");
+    assert_says(f, 3, "no dispatch is returned");
     assert_int_equal(run(f, 0), EPA_OK);
     assert_says(f, 0, "dispatch 1 .. dispatch_recv");
 }
