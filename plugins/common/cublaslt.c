@@ -1,8 +1,9 @@
-/* cuBLASLt counts by columns: a row-major C [m][n] is its D, n x m, and D = B' * A' where B' is the
- * k x n matrix of the weights' rows, transposed, and A' the k x m matrix of the rows of A.
+/* Matrix products by cuBLASLt, which is column-major: a row-major C [m][n] is its D, n x m, and D =
+ * B' * A', where B' is the transposed k x n matrix of the weights' rows, and A' is the k x m matrix
+ * of the rows of A.
  *
- * The number of rows is fixed when a call is queued, and only the device knows how many there are:
- * so all rows for which there is room are multiplied. */
+ * The number of rows is fixed when a call is queued, but only the device knows the actual number.
+ * The product therefore covers all rows for which there is room. */
 #include "cublaslt.h"
 
 #ifdef EPA2A_CUBLASLT
@@ -15,8 +16,8 @@
 #include "kernels/libraries.h"
 
 enum {
-    CANDIDATES = 8, /* of the heuristic, that are timed, */
-    TIMES = 3,      /* so often */
+    CANDIDATES = 8, /* maximum number of candidates of the heuristic that are timed */
+    TIMES = 3,      /* timed calls per candidate */
     ALIGNMENT = 16
 };
 
@@ -47,10 +48,10 @@ struct cublaslt {
     cublasLtMatmulHeuristicResult_t candidate[CANDIDATES];
     int candidates;
     cublasLtMatmulAlgo_t algo;
-    void *workspace, *bias; /* bias: in dtype */
+    void *workspace, *bias; /* bias: converted to dtype */
 };
 
-static enum epa_status load(struct api *out, struct epa_error *err)
+static enum epa_status load_library(struct api *out, struct epa_error *err)
 {
     static const struct library_function function[] = {
 #define ROW(name) {"cublasLt" #name, offsetof(struct api, name)},
@@ -62,7 +63,7 @@ static enum epa_status load(struct api *out, struct epa_error *err)
                : EPA_ERR_UNSUPPORTED;
 }
 
-/* ---- what is multiplied ---- */
+/* ---- matrices and operation ---- */
 
 static cudaDataType_t type_of(const struct cublaslt_product *p)
 {
@@ -125,7 +126,8 @@ static cublasStatus_t find_candidates(struct cublaslt *l)
                                                                  : status;
 }
 
-/* The library adds a bias in the type of C: one that is not the same in it is left to others. */
+/* Converts the bias, since the library adds a bias in the type of C. Fails if the conversion would
+ * round a value; own kernels then multiply. */
 static enum epa_status convert_bias(struct cublaslt *l, struct epa_error *err)
 {
     const struct cublaslt_product *p = &l->product;
@@ -158,15 +160,15 @@ static enum epa_status convert_bias(struct cublaslt *l, struct epa_error *err)
         return epa_fail(err, status, "cuBLASLt: the bias could not be converted");
     return l->bias != NULL ? EPA_OK
                            : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                                      "%s adds a bias in the type of C, and this one, in float32, "
-                                      "would be rounded",
+                                      "%s adds the bias in the type of C, which would round this "
+                                      "float32 bias",
                                       l->name);
 }
 
-/* ---- the fastest ---- */
+/* ---- the fastest candidate ---- */
 
-static cublasStatus_t queue(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, const void *a,
-                            void *c)
+static cublasStatus_t queue_product(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo,
+                                    const void *a, void *c)
 {
     const float one = 1.0f, none = 0.0f;
 
@@ -175,29 +177,29 @@ static cublasStatus_t queue(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo
                          l->workspace, CUBLASLT_WORKSPACE, l->backend->stream);
 }
 
-/* *ms: what some calls take. */
+/* Measures TIMES calls; the result is in *ms. */
 static cublasStatus_t time_candidate(struct cublaslt *l, const cublasLtMatmulAlgo_t *algo, void *c,
                                      const cudaEvent_t event[2], float *ms)
 {
     cudaStream_t stream = l->backend->stream;
-    cublasStatus_t done = queue(l, algo, l->product.a, c);
+    cublasStatus_t done = queue_product(l, algo, l->product.a, c);
     bool timed = cudaEventRecord(event[0], stream) == cudaSuccess;
 
     for (int i = 0; i < TIMES && done == CUBLAS_STATUS_SUCCESS; i++)
-        done = queue(l, algo, l->product.a, c);
+        done = queue_product(l, algo, l->product.a, c);
     timed = timed && cudaEventRecord(event[1], stream) == cudaSuccess &&
             l->backend->ops->sync(l->backend) == EPA_OK &&
             cudaEventElapsedTime(ms, event[0], event[1]) == cudaSuccess;
     return done != CUBLAS_STATUS_SUCCESS || timed ? done : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
+static enum epa_status choose_algorithm(struct cublaslt *l, struct epa_error *err)
 {
     const struct cublaslt_product *p = &l->product;
     cudaEvent_t event[2] = {NULL, NULL};
     struct epa_backend *b = l->backend;
     void *c = NULL;
-    cublasStatus_t done = CUBLAS_STATUS_SUCCESS, last = done; /* last: of those that failed */
+    cublasStatus_t done = CUBLAS_STATUS_SUCCESS, last = done; /* last: status of the last failure */
     float ms = 0, least = -1;
     enum epa_status status = b->ops->alloc(b, (size_t)p->m * p->n * sizeof(uint16_t), &c);
 
@@ -218,15 +220,15 @@ static enum epa_status choose(struct cublaslt *l, struct epa_error *err)
             (void)cudaEventDestroy(event[i]);
     b->ops->free(b, c);
     if (status != EPA_OK)
-        return epa_fail(err, status, "cuBLASLt: no memory or events to time it on GPU %d",
+        return epa_fail(err, status, "cuBLASLt: no memory or events to time candidates on GPU %d",
                         b->device);
     return least >= 0 ? EPA_OK
                       : epa_fail(err, EPA_ERR_UNSUPPORTED,
-                                 "%s multiplies in none of %d ways on GPU %d (status %d)", l->name,
+                                 "%s: all %d candidates fail on GPU %d (status %d)", l->name,
                                  l->candidates, b->device, (int)last);
 }
 
-/* ---- all of it ---- */
+/* ---- set-up and calls ---- */
 
 enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_backend *backend,
                                 struct cublaslt **out, struct epa_error *err)
@@ -240,11 +242,11 @@ enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_bac
         return epa_fail(err, EPA_ERR_NOMEM, "cuBLASLt: no memory");
     l->backend = backend;
     l->product = *p;
-    status = load(&l->api, err);
+    status = load_library(&l->api, err);
     if (status == EPA_OK && cudaSetDevice(backend->device) != cudaSuccess)
         status = epa_fail(err, EPA_ERR_SYSTEM, "cuBLASLt: no GPU %d", backend->device);
     if (status == EPA_OK) {
-        version = l->api.GetVersion(); /* 130002, or 120900 */
+        version = l->api.GetVersion(); /* for example 130002, or 120900 */
         snprintf(l->name, sizeof(l->name), "cuBLASLt %zu.%zu.%zu", version / 10000,
                  version / 100 % 100, version % 100);
         done = l->api.Create(&l->handle);
@@ -269,10 +271,10 @@ enum epa_status cublaslt_create(const struct cublaslt_product *p, struct epa_bac
     if (status == EPA_OK) {
         status = backend->ops->alloc(backend, CUBLASLT_WORKSPACE, &l->workspace);
         if (status != EPA_OK)
-            (void)epa_fail(err, status, "%s: no memory for its workspace", l->name);
+            (void)epa_fail(err, status, "%s: no memory for the workspace", l->name);
     }
     if (status == EPA_OK)
-        status = choose(l, err);
+        status = choose_algorithm(l, err);
     if (status != EPA_OK) {
         cublaslt_destroy(l);
         return status;
@@ -313,7 +315,7 @@ enum epa_status cublaslt_multiply(struct cublaslt *l, const void *a, void *c, st
     if ((uintptr_t)a % ALIGNMENT != 0 || (uintptr_t)c % ALIGNMENT != 0)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: A at %p or C at %p is not at a multiple of %d",
                         l->name, a, c, ALIGNMENT);
-    done = queue(l, &l->algo, a, c);
+    done = queue_product(l, &l->algo, a, c);
     return done == CUBLAS_STATUS_SUCCESS
                ? EPA_OK
                : epa_fail(err, EPA_ERR_SYSTEM, "%s on GPU %d fails with status %d", l->name,

@@ -1,4 +1,4 @@
-/* Maps of tensors for the copy engines of multiprocessors (gemm_cuda.h). */
+/* Tensor maps for the tensor memory accelerator (gemm_cuda.h). */
 #include "gemm_cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -24,9 +24,9 @@ static encode_tiled *find_encode(void)
     return call;
 }
 
-/* Boxes of `height` rows and GEMM_BLOCK bytes. */
-static bool encode(encode_tiled *call, CUtensorMap *out, int dtype, const void *address,
-                   uint64_t rows, uint32_t k, size_t stride, uint32_t height)
+/* Encodes a map with boxes of `height` rows and GEMM_BLOCK bytes. */
+static bool encode_map(encode_tiled *call, CUtensorMap *out, int dtype, const void *address,
+                       uint64_t rows, uint32_t k, size_t stride, uint32_t height)
 {
     const cuuint32_t bytes = dtype == EPA_FP8_E4M3 ? 1 : 2;
     const cuuint64_t dims[2] = {k, rows == 0 ? 1 : rows}, strides[1] = {stride};
@@ -48,7 +48,7 @@ bool gemm_map_rows(struct gemm_rows_map *out, int dtype, const void *address, ui
     bool ok = call != NULL;
 
     for (uint32_t i = 0; ok && i < GEMM_HEIGHTS; i++)
-        ok = encode(call, &out->height[i], dtype, address, rows, k, stride, 8u << i);
+        ok = encode_map(call, &out->height[i], dtype, address, rows, k, stride, 8u << i);
     return ok;
 }
 
@@ -57,6 +57,6 @@ bool gemm_map_weights(CUtensorMap *out, int dtype, const void *address, uint64_t
 {
     encode_tiled *call = find_encode();
 
-    return call != NULL && encode(call, out, dtype, address, rows, k,
-                                  (size_t)k * (dtype == EPA_FP8_E4M3 ? 1 : 2), box);
+    return call != NULL && encode_map(call, out, dtype, address, rows, k,
+                                      (size_t)k * (dtype == EPA_FP8_E4M3 ? 1 : 2), box);
 }

@@ -1,26 +1,26 @@
 /* Main loops of matrix products for kernels of GPUs of compute capability 9.0 (wgmma, tensor
- * copies): what a persistent kernel is put together from, but for epilogues (gemm_epilogue.cuh).
- * Compile for sm_90a.
+ * copies): the parts of a persistent kernel except epilogues (gemm_epilogue.cuh). Compile for
+ * sm_90a.
  *
  * A tile is up to 128 rows of A times 256 rows of weights: two boxes of 128, which need not be
- * neighbours: gate rows and the up rows of the same channels, so that an activation needs one
- * thread. All of K goes through a ring of stages in shared memory (struct gemm_shared), a block of
- * K (128 bytes of each row) in a stage. A block has 384 threads:
+ * neighbours. With gate rows and the up rows of the same channels, one thread holds both inputs of
+ * an activation. All of K passes through a ring of stages in shared memory (struct gemm_shared),
+ * one block of K (128 bytes of each row) per stage. A block has 384 threads:
  *
  *     warp 0, a lane    gemm_load_weights() or gemm_load_packed() fills weights as soon as stages
  *                       are free; it never waits for rows
- *     warp 1, a lane    gemm_load_rows() fills rows; call it when the rows of the tile are there
- *     warp 2            gemm_load_scales(), FP8 only: the products of the scales; or warp 1 does
- *                       both, gemm_load_scaled_rows()
- *     warp 3            is the kernel's own
+ *     warp 1, a lane    gemm_load_rows() fills rows; call it when the rows of the tile have arrived
+ *     warp 2            gemm_load_scales(), FP8 only: the products of the scales; alternatively
+ *                       warp 1 does both, with gemm_load_scaled_rows()
+ *     warp 3            free for the kernel
  *     warps 4 to 11     gemm_multiply(): two warpgroups; sums in registers, then an epilogue
  *
- * Each role goes through the same tiles in the same order, with a struct gemm_at of its own that
+ * Each role passes through the same tiles in the same order, with its own struct gemm_at that
  * begins as {0, 0}. Tiles of at most 64 rows have their operands swapped (gemm_multiply_small<N>(),
- * N of 8, 16, 32, 64 no less than the rows): weights are the operand of 64 rows, and only N rows of
- * A are loaded. In FP8 a tile of 128 rows may have up to 16 rows more, which are multiplied swapped
- * (multiply_more() in gemm_experts.cu, fused_multiply_more()): as a tile of their own they would
- * load all weights again. Loads of the next tiles go on during an epilogue.
+ * N of 8, 16, 32, 64 and at least the number of rows): weights are the operand of 64 rows, and only
+ * N rows of A are loaded. In FP8 a tile of 128 rows may have up to 16 more rows, which are
+ * multiplied swapped (multiply_more() in gemm_experts.cu, fused_multiply_more()): a separate tile
+ * would load all weights again. Loads of the next tiles continue during an epilogue.
  *
  *     __launch_bounds__(GEMM_THREADS, 1) kernel(const __grid_constant__ struct args g)
  *         extern __shared__ __align__(1024) char shared[];
@@ -31,13 +31,14 @@
  *         else epa_dev_registers_more<gemm_registers<TYPE>::MATH>(), for each tile:
  *             float sum[2][64]; gemm_multiply<TYPE, GROUP>(s, at, k_blocks, sum); epilogue(sum)
  *
- * GROUP: values of a row of A that share a scale, 128 or 64 (FP8; else any).
+ * GROUP: values of a row of A that share a scale, 128 or 64 (FP8; otherwise any).
  *
- * Where waits for rows end because a peer failed: load whatever is there, so that all roles go on.
+ * If a wait for rows ends because a peer failed, load the rows in any state, so that all roles
+ * continue.
  *
- * Which sum is what. gemm_multiply(): sum[b][i] is row gemm_row(i) (of the tile's 128), box b,
- * column gemm_column(i) (of 128). gemm_multiply_small<N>(): row gemm_small_row(i) (of N), box b,
- * column gemm_small_column(i). */
+ * Indices of sums. gemm_multiply(): sum[b][i] is row gemm_row(i) (of the tile's 128), box b, column
+ * gemm_column(i) (of 128). gemm_multiply_small<N>(): row gemm_small_row(i) (of N), box b, column
+ * gemm_small_column(i). */
 #ifndef GEMM_CUDA_CUH
 #define GEMM_CUDA_CUH
 
@@ -48,17 +49,17 @@
 enum {
     GEMM_THREADS = 384,
     GEMM_MATH_WARPS = 8,
-    GEMM_SMALL_ROWS = 64, /* a tile of no more rows is swapped */
+    GEMM_SMALL_ROWS = 64, /* maximum number of rows of a swapped tile */
     GEMM_ROWS_BYTES = GEMM_ROWS * GEMM_BLOCK,
     GEMM_BOX_BYTES = GEMM_BOX * GEMM_BLOCK,
-    GEMM_NAMED_MATH = 1 /* named barrier of the warps that multiply */
+    GEMM_NAMED_MATH = 1 /* named barrier of the multiplying warps */
 };
 
-/* Of a block: what it is launched with, as many as 384 threads can have in multiples of 8. A block
- * whose roles (128 threads that load, 256 that multiply) ask for more waits for ever. */
+/* Registers of a block at launch: the maximum for 384 threads in multiples of 8. If the roles (128
+ * loading threads, 256 multiplying threads) request more in total, the block hangs. */
 enum { GEMM_REGISTERS = GEMM_THREADS * 168 };
 
-/* Of a thread. Who loads scales needs more than who does not. */
+/* Registers per thread. Loading threads need more with FP8 scales. */
 template <epa_dev_type TYPE> struct gemm_registers {
     enum { LOAD = TYPE == EPA_DEV_E4M3 ? 56 : 40, MATH = TYPE == EPA_DEV_E4M3 ? 224 : 232 };
     static_assert(128 * LOAD + 256 * MATH <= GEMM_REGISTERS, "registers of a block");
@@ -71,20 +72,21 @@ template <int STAGES, int MORE> struct gemm_more {
 template <int STAGES> struct gemm_more<STAGES, 0> {
 };
 
-/* At the beginning of shared memory, aligned to 1024 bytes. GROUPS: of a block of K in FP8, at
- * most. BOXES 1: tiles have one; pass that to gemm_load_weights() and gemm_multiply(). MORE:
- * GEMM_MORE where tiles have up to so many rows more, with one group. */
+/* Beginning of shared memory, aligned to 1024 bytes. GROUPS: maximum number of scale groups of a
+ * block of K in FP8. BOXES 1: tiles have one box; also pass 1 to gemm_load_weights() and
+ * gemm_multiply(). MORE: GEMM_MORE if tiles may have that many further rows, with one group. */
 template <int STAGES_, int GROUPS = 2, int BOXES_ = 2, int CLUSTER_ = 1, int MORE_ = 0>
 struct gemm_shared : gemm_more<STAGES_, MORE_> {
     enum { STAGES = STAGES_, BOXES = BOXES_, CLUSTER = CLUSTER_, MORE = MORE_ };
     char stage[STAGES_][GEMM_ROWS_BYTES + BOXES_ * GEMM_BOX_BYTES]; /* rows, then boxes */
-    /* FP8: [box][group of a block of K]: of a row times the box's */
+    /* FP8: [box][group of a block of K]: scale of a row times scale of the box */
     float scale[STAGES_][BOXES_][GROUPS][GEMM_ROWS + MORE_];
     uint64_t full[STAGES_], empty[STAGES_];
-    uint32_t amax[3][GROUPS][GEMM_SMALL_ROWS]; /* of swapped tiles, see gemm_quantise_small() */
+    uint32_t amax[3][GROUPS][GEMM_SMALL_ROWS]; /* maxima of swapped tiles, see
+                                                * gemm_quantise_small() */
 };
 
-/* Where a role is in the ring. */
+/* Position of a role in the ring. */
 struct gemm_at {
     uint32_t stage, phase;
 };
@@ -97,13 +99,13 @@ template <class S> EPA_DEV void gemm_next(struct gemm_at &at)
     }
 }
 
-/* Values of K in a block. */
+/* Returns the number of values of K in a block. */
 template <epa_dev_type TYPE> EPA_DEV uint32_t gemm_values(void)
 {
     return TYPE == EPA_DEV_E4M3 ? GEMM_BLOCK : GEMM_BLOCK / 2;
 }
 
-/* All threads of the block, before a barrier of the block. */
+/* Called by all threads of the block, before a barrier of the block. */
 template <epa_dev_type TYPE, class S> EPA_DEV void gemm_begin(S &s)
 {
     if (threadIdx.x == 0) {
@@ -124,10 +126,10 @@ template <class S> EPA_DEV void gemm_wait_empty(S &s, const struct gemm_at &at)
     epa_dev_mbar_wait(&s.empty[at.stage], at.phase ^ 1);
 }
 
-/* Boxes of weights from rows `first` and `second` of the map on; one lane. `boxes` 1: only the
- * first, where the second is beyond C; what is in its place is multiplied or not, and must not be
- * used. Of a cluster of two, whose blocks multiply the same weights, each loads one box into
- * both. */
+/* Loads boxes of weights from rows `first` and `second` of the map on. Called by one lane. `boxes`
+ * 1: loads only the first box, if the second is beyond C; the product may contain arbitrary values
+ * in place of the second box. In a cluster of two, whose blocks multiply the same weights, each
+ * block loads one box into both blocks. */
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map, uint32_t first,
                                uint32_t second, uint32_t k_blocks, uint64_t l2, uint32_t boxes = 2)
@@ -154,7 +156,7 @@ EPA_DEV void gemm_load_weights(S &s, struct gemm_at &at, const CUtensorMap *map,
     }
 }
 
-/* The same from weights in the layout of gemm_pack(): `from` is the tile's; one lane. */
+/* Loads weights in the layout of gemm_pack(), from the tile's start `from`. Called by one lane. */
 template <class S>
 EPA_DEV void gemm_load_packed(S &s, struct gemm_at &at, const char *from, uint32_t k_blocks,
                               uint64_t l2, uint32_t boxes = 2)
@@ -169,8 +171,8 @@ EPA_DEV void gemm_load_packed(S &s, struct gemm_at &at, const char *from, uint32
     }
 }
 
-/* Which map of struct gemm_rows_map has boxes of so many rows: 8 << index; GEMM_HEIGHTS: the
- * largest, and GEMM_MORE rows. */
+/* Returns the index of the map in struct gemm_rows_map with boxes of 8 << index rows; GEMM_HEIGHTS:
+ * the largest box plus GEMM_MORE rows. */
 EPA_DEV uint32_t gemm_height(uint32_t rows)
 {
     return rows <= 8                 ? 0
@@ -181,8 +183,8 @@ EPA_DEV uint32_t gemm_height(uint32_t rows)
                                      : GEMM_HEIGHTS;
 }
 
-/* Block k of K of rows `row` on, 8 << height of them, or GEMM_ROWS and more, into an empty stage;
- * one lane. */
+/* Loads block k of K of 8 << height rows from `row` on, or of GEMM_ROWS and GEMM_MORE rows, into an
+ * empty stage. Called by one lane. */
 template <epa_dev_type TYPE, class S>
 EPA_DEV void gemm_load_box(S &s, const struct gemm_at &at, const struct gemm_rows_map *map,
                            uint32_t height, uint32_t row, uint32_t k, uint64_t l2)
@@ -215,13 +217,13 @@ EPA_DEV void gemm_load_rows(S &s, struct gemm_at &at, const struct gemm_rows_map
 
 /* Scales of A and of the two boxes of weights. */
 struct gemm_scales {
-    const float *row;    /* of the tile's first row, for each group of K */
+    const float *row;    /* scales of the tile's first row, one per group of K */
     size_t stride;       /* floats to the next row */
-    uint32_t rows;       /* whose scales may be read, > 0 */
-    const float *box[2]; /* for each block of K */
+    uint32_t rows;       /* number of rows with readable scales, > 0 */
+    const float *box[2]; /* scales of a box, one per block of K */
 };
 
-/* Four of `n` scales from `k` on; `aligned`: to 16 bytes. */
+/* Loads four of `n` scales from `k` on; `aligned`: to 16 bytes. */
 EPA_DEV float4 gemm_scale4(const float *from, uint32_t k, uint32_t n, bool aligned)
 {
     if (aligned && k + 4 <= n)
@@ -236,8 +238,8 @@ EPA_DEV float gemm_scale_at(float4 v, uint32_t i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/* Of a box of a tile that is multiplied soon, from memory to L2: where weights are read as fast as
- * memory gives them, a miss takes as long as four blocks of K. One thread. */
+/* Prefetches the scales of a box of the next tile into L2: while the weights saturate the memory, a
+ * miss takes as long as four blocks of K. Called by one thread. */
 EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
 {
     for (uint32_t k = 0; k < k_blocks; k += 8)
@@ -245,10 +247,11 @@ EPA_DEV void gemm_fetch_scales(const float *box, uint32_t k_blocks)
     epa_dev_prefetch(box + k_blocks - 1);
 }
 
-/* A warp: 4 rows a lane, 4 scales of each at a time. They are loaded as soon as those before are in
- * the ring, which is that much ahead of the products. emptied(k), of one lane: the stage for block
- * k of K is empty. GROUP 64: a row has `groups` scales; 0: two for each block of K. MORE: there are
- * rows besides, with two lanes each. */
+/* Fills the scales; each lane has 4 rows and loads 4 scales of each at a time. It loads the next
+ * scales as soon as the previous ones are in the ring, so the loads are that far ahead of the
+ * products. emptied(k), called by one lane: the stage for block k of K is empty. GROUP 64: a row
+ * has `groups` scales; 0: two per block of K. MORE: two lanes each load a further row. Called by a
+ * warp. */
 template <int GROUP, bool MORE = false, class S, class EMPTIED>
 EPA_DEV void gemm_fill_scales(S &s, struct gemm_at &at, const struct gemm_scales &of,
                               uint32_t k_blocks, EMPTIED emptied, uint32_t groups)
@@ -324,7 +327,7 @@ EPA_DEV void gemm_load_scales(S &s, struct gemm_at &at, const struct gemm_scales
     gemm_fill_scales<GROUP>(s, at, of, k_blocks, emptied, groups);
 }
 
-/* gemm_load_rows() and gemm_load_scales() by one warp. */
+/* Does the work of gemm_load_rows() and gemm_load_scales() in one warp. */
 template <int GROUP, class S>
 EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_rows_map *map,
                                    uint32_t height, uint32_t row, const struct gemm_scales &of,
@@ -337,7 +340,7 @@ EPA_DEV void gemm_load_scaled_rows(S &s, struct gemm_at &at, const struct gemm_r
 
 /* ---- products ---- */
 
-/* Of the two warpgroups that multiply: 0 or 1. */
+/* Returns the index of the multiplying warpgroup: 0 or 1. */
 EPA_DEV uint32_t gemm_warpgroup(void)
 {
     return __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128 - 1, 0);
@@ -363,7 +366,7 @@ EPA_DEV uint32_t gemm_small_column(int i)
     return gemm_row(i);
 }
 
-/* This warp has read the stage. */
+/* Releases the stage, which this warp has read. */
 template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
 {
     __syncwarp();
@@ -375,9 +378,9 @@ template <class S> EPA_DEV void gemm_release(S &s, uint32_t stage)
     }
 }
 
-/* 16 bits: a block's products are issued before those of the block before are waited for;
- * meanwhile(): called once while two blocks are multiplied, if there are two. N: columns of both
- * boxes, or of one. */
+/* Multiplies values of 16 bits. A block's products are issued before the wait for the previous
+ * block's products. meanwhile(): called once while two blocks are multiplied, if there are two. N:
+ * columns of both boxes, or of one. */
 template <epa_dev_type TYPE, int N, class S, class MEANWHILE>
 EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[N / 2],
                              MEANWHILE meanwhile)
@@ -408,7 +411,7 @@ EPA_DEV void gemm_multiply16(S &s, struct gemm_at &at, uint32_t k_blocks, float 
     gemm_release(s, before);
 }
 
-/* Of a swapped tile of N rows: `part`, times the scales of the rows, to `sum`. */
+/* Adds `part`, times the scales of the rows, to `sum`, for a swapped tile of N rows. */
 template <int N>
 EPA_DEV void gemm_add_scaled(float (&sum)[N / 2], const float (&part)[N / 2], const float *scale)
 {
@@ -422,8 +425,8 @@ EPA_DEV void gemm_add_scaled(float (&sum)[N / 2], const float (&part)[N / 2], co
     }
 }
 
-/* FP8: tensor cores add up the values of a group of K; sums of groups, times their scales, are in
- * float32. While a warpgroup does that, the other one multiplies. */
+/* FP8: tensor cores add up the values of a group of K. The sums of groups, times their scales, are
+ * added in float32; meanwhile the other warpgroup multiplies. */
 template <int GROUP, class S>
 EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
                             uint32_t boxes)
@@ -478,7 +481,8 @@ EPA_DEV void gemm_multiply8(S &s, struct gemm_at &at, uint32_t k_blocks, float (
     }
 }
 
-/* A tile of more than 64 rows. `boxes` 1: sum[1] is left as it is. FP8 calls no meanwhile(). */
+/* Multiplies a tile of more than 64 rows. `boxes` 1: sum[1] is undefined. FP8 never calls
+ * meanwhile(). */
 template <epa_dev_type TYPE, int GROUP, class S, class MEANWHILE = struct gemm_nothing>
 EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
                            uint32_t boxes = 2, MEANWHILE meanwhile = {})
@@ -492,8 +496,8 @@ EPA_DEV void gemm_multiply(S &s, struct gemm_at &at, uint32_t k_blocks, float (&
         gemm_multiply16<TYPE, 128>(s, at, k_blocks, sum[0], meanwhile);
 }
 
-/* A tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each box that there
- * is. */
+/* Multiplies a tile of at most N rows: weights times rows. Each warpgroup has 64 rows of each
+ * box. */
 template <epa_dev_type TYPE, int GROUP, int N, class S>
 EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
                                  float (&sum)[2][N / 2])
@@ -543,8 +547,8 @@ EPA_DEV void gemm_multiply_small(S &s, struct gemm_at &at, uint32_t k_blocks,
 
 /* ---- packed weights ---- */
 
-/* A thread for each 16 bytes of the layout: those of piece `i % 8` of a row, which the swizzle has
- * put where another was. Boxes beyond the weights are 0. All threads of a grid. */
+/* Packs weights, one thread per 16 bytes of the layout: piece `i % 8` of a row in the order of the
+ * swizzle. Boxes beyond the weights are 0. Called by all threads of a grid. */
 EPA_DEV void gemm_pack_pieces(char *to, const char *from, const struct gemm_packing &p,
                               uint64_t pieces)
 {
@@ -555,7 +559,7 @@ EPA_DEV void gemm_pack_pieces(char *to, const char *from, const struct gemm_pack
         uint32_t expert = tile / p.tiles, column = tile % p.tiles * p.step + box * p.second + row;
         uint32_t piece = i % 8 ^ row % 8;
         uint4 v = make_uint4(0, 0, 0, 0);
-        uint32_t at = block % p.k_blocks * GEMM_BLOCK + piece * 16; /* in a row */
+        uint32_t at = block % p.k_blocks * GEMM_BLOCK + piece * 16; /* byte offset in the row */
 
         if (column < p.weight_rows && at < p.row_bytes)
             v = __ldg(reinterpret_cast<const uint4 *>(

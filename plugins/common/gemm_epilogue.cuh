@@ -1,7 +1,7 @@
-/* What becomes of the sums of a tile (gemm_cuda.cuh): SwiGLU, and rows in 16 bits, in float32 or in
- * FP8 with scales, where they go. All threads that multiply call these, with sums as
- * gemm_multiply() left them, or gemm_multiply_small() those of a swapped tile: the functions whose
- * names end in `small`. */
+/* Epilogues for the sums of a tile (gemm_cuda.cuh): SwiGLU, and stores of rows of 16-bit values, of
+ * float32, or of FP8 with scales. All multiplying threads call these functions with the sums of
+ * gemm_multiply(). Functions whose names end in `small` take the sums of gemm_multiply_small(), of
+ * a swapped tile. */
 #ifndef GEMM_EPILOGUE_CUH
 #define GEMM_EPILOGUE_CUH
 
@@ -15,7 +15,7 @@ EPA_DEV float gemm_swiglu(float g, float u)
     return __fdividef(g, 1.0f + __expf(-g)) * u;
 }
 
-/* Lane q of four has word[s] of what lane s had in word[q]. */
+/* Transposes words among four lanes: word[s] of lane q becomes word[q] of lane s. */
 EPA_DEV void gemm_quad_transpose(uint32_t (&word)[4])
 {
     const bool odd = epa_dev_lane() & 1, high = epa_dev_lane() & 2;
@@ -35,25 +35,25 @@ EPA_DEV void gemm_quad_transpose(uint32_t (&word)[4])
         word[2] = a, word[3] = b;
 }
 
-/* Where results go: row r, column c is at row + r * stride + c values. */
+/* Destination of the results: row r, column c is at row + r * stride + c values. */
 struct gemm_out {
-    char *row;     /* of the tile's first row and first column of a box */
+    char *row;     /* address of the tile's first row and of a box's first column */
     size_t stride; /* bytes */
-    uint32_t rows; /* of the tile, that exist */
-    uint64_t skip; /* of a swapped tile: rows that are not stored, a bit each */
-    /* Columns at the end of the box that are not stored, a multiple of 32, or in FP8 of the group.
-     * Functions for swapped tiles ignore it: gemm_small_beyond(). */
+    uint32_t rows; /* number of rows of the tile that exist */
+    uint64_t skip; /* swapped tiles: mask of the rows that are not stored */
+    /* Number of columns at the end of the box that are not stored: a multiple of 32, or in FP8 of
+     * the group. Functions for swapped tiles ignore it: see gemm_small_beyond(). */
     uint32_t beyond;
 };
 
-/* Of rows from `first` on this thread has the `own`-th. (In two steps: a bit for each row would be
- * held in registers, of which there are not enough.) */
+/* Returns true if row `first` + `own`, which this thread has, is stored. Two shifts, since a mask
+ * per row would need more registers than available. */
 EPA_DEV bool gemm_stores(const struct gemm_out &to, uint32_t first, uint32_t own)
 {
     return first + own < to.rows && (to.skip >> first >> own & 1) == 0;
 }
 
-/* The 128 columns of a box in 16 bits, or in float32 where FLOAT. */
+/* Stores the 128 columns of a box in 16 bits, or with FLOAT in float32. */
 template <bool F16, bool FLOAT>
 EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
 {
@@ -92,21 +92,22 @@ EPA_DEV void gemm_store(const struct gemm_out &to, const float (&v)[64])
     }
 }
 
-/* Of a warp's 16 columns of a swapped tile a lane has two of the first eight and two of the others.
- * With what its neighbour has it stores four that follow each other, from here on: of the others if
- * it is the right one of the two. */
+/* Returns the first of four contiguous columns that a lane stores. Of a warp's 16 columns of a
+ * swapped tile, a lane has two of the first eight and two of the others. After an exchange with its
+ * neighbour it stores four contiguous columns; the right lane of the pair stores the upper ones. */
 EPA_DEV uint32_t gemm_small_four(bool right)
 {
     return epa_dev_lane() % 4 / 2 * 4 + (right ? 8 : 0);
 }
 
-/* Whether the warp's 16 columns of a swapped tile are beyond C: the caller sets to.rows to 0. */
+/* Returns true if the warp's 16 columns of a swapped tile are beyond C: the caller then sets
+ * to.rows to 0. */
 EPA_DEV bool gemm_small_beyond(const struct gemm_out &to)
 {
     return gemm_small_column(0) - epa_dev_lane() / 4 + to.beyond >= GEMM_BOX;
 }
 
-/* Of a swapped tile. */
+/* Stores a box of a swapped tile. */
 template <bool F16, bool FLOAT, int N>
 EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2])
 {
@@ -140,14 +141,15 @@ EPA_DEV void gemm_store_small(const struct gemm_out &to, const float (&v)[N / 2]
     }
 }
 
-/* ---- quantising, as epa2a/problem.h defines it ---- */
+/* ---- quantising, as defined in epa2a/problem.h ---- */
 
 EPA_DEV bool gemm_finite(float v)
 {
     return fabsf(v) <= 3.402823466e+38f;
 }
 
-/* What makes quotients by `scale` exact where it is out of the range of epa_quotient(). */
+/* Returns a factor that brings `scale` into the range in which quotients by epa_quotient() are
+ * exact. */
 EPA_DEV float gemm_quotient_factor(float scale)
 {
     return scale < EPA_QUOTIENT_LEAST ? 0x1p100f : scale > EPA_QUOTIENT_MOST ? 0x1p-64f : 1.0f;
@@ -160,7 +162,8 @@ EPA_DEV uint32_t gemm_fp8x2(float low, float high, float scale, float inverse)
         __NV_SATFINITE, __NV_E4M3);
 }
 
-/* The 128 columns of a box as FP8; the scales of row r go to scale_to[r * scale_stride] on. */
+/* Stores the 128 columns of a box as FP8; the scales of row r begin at scale_to[r *
+ * scale_stride]. */
 template <int GROUP>
 EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t scale_stride,
                            float (&v)[64])
@@ -194,7 +197,7 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 1));
         amax = fmaxf(amax, __shfl_xor_sync(EPA_DEV_ALL, amax, 2));
         scale = amax * (1.0f / 448.0f);
-        scale = scale > 0.0f ? scale : 1.0f; /* also where the product underflows */
+        scale = scale > 0.0f ? scale : 1.0f; /* also if the product underflows */
         if (q == 0 && exists)
             scale_to[row * scale_stride + group] = scale;
         by = gemm_quotient_factor(scale);
@@ -220,7 +223,7 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
                           gemm_fp8x2(v[at + 4], v[at + 5], scale, inverse) << 16;
             }
             gemm_quad_transpose(word);
-            /* Each word has two columns of an even group of 8 and two of the next. */
+            /* Each word holds two columns of an even group of 8 and two of the next group. */
             if (exists)
                 epa_dev_store16(to.row + row * to.stride + group * GROUP + 8 * c + 16 * q,
                                 make_uint4(__byte_perm(word[0], word[1], 0x5410),
@@ -231,8 +234,8 @@ EPA_DEV void gemm_quantise(const struct gemm_out &to, float *scale_to, size_t sc
     }
 }
 
-/* Of LEFT values for rows, the largest of the lanes that differ in STEP, ..., 8, 4: each of them is
- * left with those of a part of the rows, from value *first on. */
+/* Computes the maxima of LEFT values of rows over the lanes that differ in STEP, ..., 8, 4. Each
+ * lane keeps the maxima of a part of the rows, from value *first on. */
 template <int STEP, int LEFT, int N>
 EPA_DEV void gemm_most_of_lanes(float (&most)[N], uint32_t *first)
 {
@@ -251,13 +254,17 @@ EPA_DEV void gemm_most_of_lanes(float (&most)[N], uint32_t *first)
         gemm_most_of_lanes<STEP / 2, HALF>(most, first);
 }
 
-/* Of a swapped tile, whose 128 columns are spread over both warpgroups: they meet. `turn`: 0, 1, 2,
- * 0, ... from call to call, so that nobody clears maxima that others still read or raise. */
+/* Quantises a swapped tile, whose 128 columns are spread over both warpgroups, which synchronize
+ * here. `turn`: 0, 1, 2, 0, ... in successive calls, so that a call clears only maxima that no
+ * other thread still reads or raises. */
 template <int GROUP, int N, class S>
 EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to, float *scale_to,
                                  size_t scale_stride, float (&v)[N / 2])
 {
-    enum { EACH = (N + EPA_DEV_WARP - 1) / EPA_DEV_WARP }; /* rows of which a lane has a scale */
+    enum {
+        EACH = (N + EPA_DEV_WARP - 1) / EPA_DEV_WARP
+    }; /* rows per lane whose scale the lane
+                                                            * holds */
     const uint32_t lane = epa_dev_lane(), column = gemm_small_column(0) - lane / 4;
     const uint32_t group = column / GROUP, thread = threadIdx.x - 128;
     const bool right = lane & 1;
@@ -286,7 +293,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
     for (int e = 0; e < EACH; e++) {
         uint32_t row = min(e * EPA_DEV_WARP + lane, (uint32_t)N - 1);
         scale[e] = __uint_as_float(most_of[row]) * (1.0f / 448.0f);
-        scale[e] = scale[e] > 0.0f ? scale[e] : 1.0f; /* also where the product underflows */
+        scale[e] = scale[e] > 0.0f ? scale[e] : 1.0f; /* also if the product underflows */
         if (column % GROUP == 0 && gemm_stores(to, 0, row))
             scale_to[row * scale_stride + group] = scale[e];
         by[e] = gemm_quotient_factor(scale[e]);
@@ -315,7 +322,7 @@ EPA_DEV void gemm_quantise_small(S &s, uint32_t turn, const struct gemm_out &to,
             word |= gemm_fp8x2(low, high, divisor, __shfl_sync(EPA_DEV_ALL, inverse[e], from))
                     << 16 * i;
         }
-        /* Rows and columns change places; a half word has columns j and j + 8. */
+        /* Transposes rows and columns; a half word holds columns j and j + 8. */
         word = __byte_perm(epa_dev_transpose(word), 0, 0x3120);
         other = __shfl_xor_sync(EPA_DEV_ALL, right ? word : word >> 16, 1);
         if (gemm_stores(to, 8 * c, lane / 4))

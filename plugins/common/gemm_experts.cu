@@ -1,15 +1,16 @@
-/* Products of the rows of all experts (gemm_experts.h), out of the main loops of gemm_cuda.cuh. */
+/* Products of the rows of all experts (gemm_experts.h), from the main loops of gemm_cuda.cuh. */
 #include "gemm_experts.h"
 #include "gemm_epilogue.cuh"
 
 namespace
 {
 
-/* Tiles down before the next column of tiles: weights of many experts, or A of one, stay in L2. */
+/* Number of tiles down before the next column of tiles, so that the weights of many experts, or A
+ * of one expert, stay in L2. */
 enum { STAGES = 4, PANEL_EXPERTS = 4, PANEL_DENSE = 16 };
 
-/* Parameters of a kernel. FP8 is quantised in groups of IN_GROUP in A, of GROUP in C. MORE: tiles
- * have up to so many rows more than GEMM_ROWS. */
+/* Parameters of a kernel. FP8 has quantisation groups of IN_GROUP in A and of GROUP in C. MORE:
+ * tiles may have that many rows beyond GEMM_ROWS. */
 template <epa_dev_type TYPE_, int OUT_, bool SWIGLU_, int GROUP_, int MORE_ = 0,
           int IN_GROUP_ = OUT_ == GEMM_OUT_FP8 ? (int)GEMM_FP8_GROUP : GROUP_>
 struct kind {
@@ -19,7 +20,7 @@ struct kind {
         F16 = OUT_ == GEMM_OUT_F16,
         FLOAT = OUT_ == GEMM_OUT_F32,
         OUT = OUT_,
-        BOXES = SWIGLU_ ? 1 : 2, /* of C */
+        BOXES = SWIGLU_ ? 1 : 2, /* boxes of C */
         IN_GROUP = IN_GROUP_,
         OUT_GROUP = GROUP_,
         MORE = MORE_
@@ -32,7 +33,8 @@ struct kind {
 
 template <class K> struct shared_head {
     typename K::ring ring;
-    uint32_t tables[]; /* [experts + 1] units of rows before an expert, then rows before it */
+    uint32_t tables[]; /* [experts + 1]: units of rows before an expert; then [experts + 1]: rows
+                        * before it */
 };
 
 static_assert(sizeof(kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, 64, GEMM_MORE>::ring) +
@@ -41,11 +43,11 @@ static_assert(sizeof(kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, 64, GEMM_MORE>::ring
               "shared memory of a block");
 
 struct tile {
-    uint32_t expert, column, rows; /* column of C; rows > 0, up to GEMM_ROWS + MORE */
-    uint64_t in, out;              /* first row of A, of C */
+    uint32_t expert, column, rows; /* column: of C; rows: 1 to GEMM_ROWS + MORE */
+    uint64_t in, out;              /* first row in A, in C */
 };
 
-/* All tiles, as each role goes through them. */
+/* Iterator over all tiles; each role has its own. */
 struct tiles {
     const struct gemm_args &g;
     const uint32_t *units, *rows;
@@ -56,7 +58,8 @@ template <class K> EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
 {
     const struct gemm_args &g = l.g;
     const uint32_t panel = g.experts > 1 ? PANEL_EXPERTS : PANEL_DENSE;
-    /* One further on in each round: else a block would get tiles of few rows again and again. */
+    /* Shifts by one block per round; otherwise a block could get tiles of few rows in every
+     * round. */
     uint32_t next = l.round * gridDim.x + (blockIdx.x + l.round) % gridDim.x;
     uint32_t at, first, height, count;
     uint64_t start;
@@ -81,8 +84,8 @@ template <class K> EPA_DEV bool next_tile(struct tiles &l, struct tile &out)
     return true;
 }
 
-/* Warp 0 counts: units of GEMM_ROWS rows, of which the last may have K::MORE more, and rows,
- * before each expert. */
+/* Counts, for each expert, the preceding units of GEMM_ROWS rows and the preceding rows. The last
+ * unit of an expert may have K::MORE more rows. Called by warp 0. */
 template <class K>
 EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *rows)
 {
@@ -115,7 +118,7 @@ EPA_DEV void count_units(const struct gemm_args &g, uint32_t *units, uint32_t *r
     }
 }
 
-/* Of weights that a tile needs. */
+/* Returns the number of boxes of weights that a tile needs. */
 template <class K> EPA_DEV uint32_t boxes_of(const struct gemm_args &g, const struct tile &t)
 {
     return K::SWIGLU || t.column + GEMM_BOX < g.columns ? 2 : 1;
@@ -128,7 +131,7 @@ template <int OUT> EPA_DEV uint32_t value_bytes(void)
     return OUT == GEMM_OUT_FP8 ? 1 : OUT == GEMM_OUT_F32 ? 4 : 2;
 }
 
-/* Where box `b` of the tile goes; false where it is beyond C. */
+/* Computes the destination of box `b` of the tile; returns false if the box is beyond C. */
 template <int OUT>
 EPA_DEV bool out_of(const struct gemm_args &g, const struct tile &t, int b, struct gemm_out &out,
                     float *&scale)
@@ -170,7 +173,7 @@ EPA_DEV void store_tile(const struct gemm_args &g, const struct tile &t, float (
     }
 }
 
-/* Of a swapped tile, or of rows besides. */
+/* Stores a swapped tile, or the rows beyond GEMM_ROWS. */
 template <class K, int N, class S>
 EPA_DEV void store_small(S &s, const struct gemm_args &g, const struct tile &t, uint32_t &turn,
                          float (&sum)[2][N / 2])
@@ -205,8 +208,8 @@ EPA_DEV void small_tile(S &s, struct gemm_at &at, const struct gemm_args &g, con
     store_small<K, N>(s, g, t, turn, sum);
 }
 
-/* FP8: a tile of 128 rows and up to GEMM_MORE more: `more` has the sums of those, as
- * gemm_multiply_small<GEMM_MORE>() leaves them. */
+/* Multiplies an FP8 tile of 128 rows and up to GEMM_MORE further rows: `more` receives the sums of
+ * the further rows, in the layout of gemm_multiply_small<GEMM_MORE>(). */
 template <class S>
 EPA_DEV void multiply_more(S &s, struct gemm_at &at, uint32_t k_blocks, float (&sum)[2][64],
                            float (&more)[2][GEMM_MORE / 2], uint32_t boxes)
@@ -261,7 +264,7 @@ EPA_DEV void multiply_more(S &s, struct gemm_at &at, uint32_t k_blocks, float (&
     }
 }
 
-/* A tile of more than GEMM_ROWS rows. */
+/* Computes a tile of more than GEMM_ROWS rows. */
 template <class K, class S>
 EPA_DEV void tile_and_more(S &s, struct gemm_at &at, const struct gemm_args &g, struct tile t,
                            uint32_t &turn)
@@ -284,7 +287,7 @@ EPA_DEV struct gemm_scales scales_of(const struct gemm_args &g, const struct til
 {
     const float *first =
         g.weight_scale + (size_t)(t.expert * g.weight_blocks + t.column / GEMM_BOX) * g.k_blocks;
-    /* A box beyond C has the scales of the first: its sums are not used. */
+    /* A box beyond C uses the scales of the first box: its sums are unused. */
     bool both = boxes_of<K>(g, t) == 2;
 
     return {
@@ -425,7 +428,7 @@ cudaError_t launch(const struct gemm_args *g, uint32_t blocks, cudaStream_t stre
 
 typedef cudaError_t launcher(const struct gemm_args *, uint32_t, cudaStream_t);
 
-/* C in FP8 of rows in groups of 64. */
+/* Returns the launcher for C in FP8 and rows of A in groups of 64. */
 template <int GROUP> launcher *find_fp8_of_64(bool swiglu)
 {
     return swiglu ? launch<kind<EPA_DEV_E4M3, GEMM_OUT_FP8, true, GROUP, 0, 64>>
@@ -434,7 +437,8 @@ template <int GROUP> launcher *find_fp8_of_64(bool swiglu)
 
 template <int GROUP, int MORE> launcher *find_fp8(enum gemm_out_type out, bool swiglu)
 {
-    constexpr int OTHER = GROUP == GEMM_FP8_GROUP ? MORE : 0; /* where A has groups of GROUP */
+    /* for C in other types: A has groups of GROUP */
+    constexpr int OTHER = GROUP == GEMM_FP8_GROUP ? MORE : 0;
 
     switch (out) {
     case GEMM_OUT_FP8:

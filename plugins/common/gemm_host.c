@@ -1,4 +1,4 @@
-/* What gemm_host.h declares. */
+/* Implements gemm_host.h. */
 #include "gemm_host.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ uint64_t gemm_weights_bytes(const struct epa_ag_gemm *g)
     return epa_gemm_b_bytes(dtype_of(g), gemm_round_up(g->n, EPA_GEMM_COLS), gemm_padded_k(g->k));
 }
 
-/* A panel of B at a time, by way of memory with zeros where B ends. */
+/* Packs one panel of B at a time, through a buffer that holds zeros beyond the end of B. */
 static bool pack_padded(const struct epa_ag_gemm *g, struct gemm_weights *w)
 {
     size_t row_bytes = gemm_row_bytes(g), line = row_bytes / g->k * w->padded_k;

@@ -1,6 +1,6 @@
-/* What AllGather-GEMM plugins share on hosts: weights packed once, rows of A packed with k padded
- * to what the kernels take, and a tile of C from panels of A. And what those of GPUs share with
- * them: which rank is where. */
+/* Host code that AllGather-GEMM plugins share: weights that are packed once, packing of rows of A
+ * with k padded to the kernels' unit, and a tile of C from panels of A. The places of ranks in
+ * nodes are also for plugins on GPUs. */
 #ifndef GEMM_HOST_H
 #define GEMM_HOST_H
 
@@ -13,15 +13,15 @@
 enum { GEMM_K_UNIT = 128 };
 
 /* B of a problem in the kernels' layout: n padded to whole panels and k to whole groups of 128,
- * with zeros. bias and b_scale are the problem's own. */
+ * with zeros. bias and b_scale point to the problem's arrays. */
 struct gemm_weights {
     const struct epa_gemm *kernels;
-    struct epa_backend *backend; /* of whose memory b is: in huge pages */
-    uint32_t n, k;               /* of the problem */
-    uint32_t padded_n, padded_k; /* what is multiplied */
+    struct epa_backend *backend; /* allocated b, in huge pages */
+    uint32_t n, k;               /* sizes of the problem */
+    uint32_t padded_n, padded_k; /* sizes of the product */
     void *b;
     const float *b_scale, *bias;
-    const struct epa_kernels *rounding; /* to C */
+    const struct epa_kernels *rounding; /* kernels that round to the type of C */
 };
 
 static inline uint32_t gemm_round_up(uint32_t n, uint32_t to)
@@ -39,29 +39,29 @@ uint64_t gemm_weights_bytes(const struct epa_ag_gemm *);
 
 enum epa_status gemm_weights_create(const struct epa_ag_gemm *, struct epa_backend *,
                                     struct gemm_weights *out, struct epa_error *);
-void gemm_weights_destroy(struct gemm_weights *); /* all 0: nothing to do */
+void gemm_weights_destroy(struct gemm_weights *); /* accepts a zeroed struct */
 
-/* Bytes of a row of A as the problem has it. */
+/* Returns the bytes of a row of A in the problem's layout. */
 static inline size_t gemm_row_bytes(const struct epa_ag_gemm *g)
 {
     return (size_t)g->k * (g->dtype == EPA_FP8_E4M3 ? 1 : 2);
 }
 
-/* Row `row` of the panels at `panels`. line: padded_k * 2 bytes for rows that are padded, which
- * begin zero; NULL where k is not padded. */
+/* Packs row `row` of the panels at `panels`. line: buffer of padded_k * 2 bytes for padded rows,
+ * initially zero; NULL if k is not padded. */
 void gemm_pack_row(const struct gemm_weights *, const void *x, void *panels, uint32_t row,
                    void *line);
 
-/* Rows of C, columns from `column` (a multiple of EPA_GEMM_COLS) on, `columns` of them (the same,
- * or up to padded_n). */
+/* Tile of C: columns from `column` (a multiple of EPA_GEMM_COLS) on. `columns` is such a multiple,
+ * too, or ends at padded_n. */
 struct gemm_tile {
-    const void *a;        /* a panel's start */
+    const void *a;        /* start of a panel */
     const float *a_scale; /* FP8: [rows][padded_k / 128] */
     uint32_t rows, column, columns;
-    uint16_t *c; /* [rows][n], the first element of its first row */
+    uint16_t *c; /* [rows][n]: first element of the tile's first row */
 };
 
-/* scratch: [rows][columns] floats, at the start of a line. */
+/* Computes a tile. scratch: [rows][columns] floats, aligned to a cache line. */
 void gemm_tile_run(const struct gemm_weights *, const struct gemm_tile *, float *scratch);
 
 /* ---- ranks and nodes ---- */
@@ -69,19 +69,21 @@ void gemm_tile_run(const struct gemm_weights *, const struct gemm_tile *, float 
 enum { GEMM_PLACES = 64 };
 
 struct gemm_places {
-    uint32_t node[GEMM_PLACES], place[GEMM_PLACES]; /* of each rank; place: in its node */
+    uint32_t node[GEMM_PLACES], place[GEMM_PLACES]; /* node of each rank, and its place within
+                                                     * the node */
     uint32_t size, nodes;
 };
 
-/* Refuses nodes of different sizes where rows go in two levels, in words that begin with `name`. */
+/* Finds node and place of each rank. With two levels it rejects nodes of different sizes; `name`
+ * begins the message. */
 enum epa_status gemm_find_places(const char *name, const struct epa_world *, bool two_level,
                                  struct gemm_places *out, struct epa_error *);
 
 uint32_t gemm_rank_at(const struct gemm_places *, uint32_t node, uint32_t place);
 
-/* Whose tiles come first: own rows, then those of the ranks after this one in its node, then of the
- * nodes after it. As the ranks after this one push to it first, their rows are the first to
- * arrive. */
+/* Returns the position of a rank's tiles in the order of tiles: own rows, then rows of the
+ * following ranks of the node, then of the following nodes. The following ranks push to this rank
+ * first, so their rows arrive first. */
 static inline uint32_t gemm_turn_of(const struct gemm_places *p, uint32_t me, uint32_t rank)
 {
     uint32_t node = (p->node[rank] + p->nodes - p->node[me]) % p->nodes;

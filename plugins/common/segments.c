@@ -1,10 +1,10 @@
-/* Memory that the ranks of a node have of each other: each rank makes one segment and maps
- * those of the others of its node.
+/* Shared memory between the ranks of a node: each rank creates one segment and maps the segments of
+ * the other ranks of its node.
  *
- * A segment is a sealed memfd that peers open through /proc. It has no name, so a crash
- * leaves nothing behind, and nobody can cut it short under us. The heap begins on a 2 MiB
- * boundary in the file and in memory, so that huge pages fit. A peer in this very process
- * (ranks as threads) is used at its owner's address, which keeps the protocol visible to
+ * A segment is a sealed memfd that peers open through /proc. A memfd has no name, so a crash leaves
+ * no file behind, and the seals prevent that another process truncates it. The heap begins on a 2
+ * MiB boundary in the file and in memory, so that huge pages fit. A peer in the same process (ranks
+ * as threads) is accessed at its owner's address, which keeps the protocol visible to
  * ThreadSanitizer. */
 #include "segments.h"
 #include "transport_wait.h"
@@ -34,8 +34,8 @@ static uint64_t round_up(uint64_t n, uint64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* madvise() succeeds where the kernel will never give a huge page for shared memory; who
- * insists on them must be informed. */
+/* Fails if the kernel never gives huge pages for shared memory, since madvise() succeeds even then
+ * and the user requested them explicitly. */
 static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
@@ -56,7 +56,7 @@ static enum epa_status check_huge_pages(const char *name, struct epa_error *err)
     return EPA_OK;
 }
 
-static enum epa_status check(const struct segments_params *p, struct epa_error *err)
+static enum epa_status check_params(const struct segments_params *p, struct epa_error *err)
 {
     if (p->heap_bytes > INT64_MAX / 2)
         return epa_fail(err, EPA_ERR_CONFIG, "%s: a heap of %" PRIu64 " bytes is too large",
@@ -64,7 +64,7 @@ static enum epa_status check(const struct segments_params *p, struct epa_error *
     return p->huge_pages == HUGE_ON ? check_huge_pages(p->name, err) : EPA_OK;
 }
 
-/* With the limit of the process that it may be due to. */
+/* Returns the text of an error, with the process limit that may be its cause. */
 static const char *explain_errno(int error)
 {
     struct rlimit addresses;
@@ -77,10 +77,10 @@ static const char *explain_errno(int error)
     return strerror(error);
 }
 
-/* A memfd of the size of a segment, that nobody can resize. */
+/* Creates a memfd of the size of a segment and seals its size. */
 static enum epa_status create_file(struct segments *s, struct epa_error *err)
 {
-    /* vm.memfd_noexec may insist on the flag; kernels before 6.3 do not know it. */
+    /* vm.memfd_noexec may require the flag; kernels before 6.3 reject it. */
     s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     if (s->fd < 0 && errno == EINVAL)
         s->fd = memfd_create("epa2a", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -104,7 +104,8 @@ static bool wants_huge_pages(const struct segments *s)
            (s->params.huge_pages == HUGE_AUTO && s->params.heap_bytes >= HUGE_PAGE);
 }
 
-static enum epa_status advise(const struct segments *s, char *heap, struct epa_error *err)
+static enum epa_status advise_huge_pages(const struct segments *s, char *heap,
+                                         struct epa_error *err)
 {
     uint64_t bytes = s->bytes - s->heap_at;
     bool on = s->params.huge_pages == HUGE_ON;
@@ -113,14 +114,15 @@ static enum epa_status advise(const struct segments *s, char *heap, struct epa_e
         return EPA_OK;
     if (madvise(heap, bytes, MADV_HUGEPAGE) != 0 && on)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "%s: huge_pages is on, but the kernel refuses them: %s", s->params.name,
+                        "%s: huge_pages is on, but the kernel rejects them: %s", s->params.name,
                         strerror(errno));
     return EPA_OK;
 }
 
-/* Maps the segment of rank `owner` on a 2 MiB boundary: reserves more than is needed, maps
- * over the aligned part, gives the rest back. */
-static enum epa_status map(const struct segments *s, int fd, uint32_t owner, struct epa_error *err)
+/* Maps the segment of rank `owner` on a 2 MiB boundary: reserves a larger range, maps over the
+ * aligned part, unmaps the rest. */
+static enum epa_status map_segment(const struct segments *s, int fd, uint32_t owner,
+                                   struct epa_error *err)
 {
     struct peer *peer = &s->peer[owner];
     char *room = mmap(NULL, s->bytes + HUGE_PAGE, PROT_NONE,
@@ -143,10 +145,11 @@ static enum epa_status map(const struct segments *s, int fd, uint32_t owner, str
     munmap(at + s->bytes, (size_t)(room + HUGE_PAGE - at));
     *peer = (struct peer){
         .segment = (struct segment *)(void *)at, .heap = at + s->heap_at, .mapped = true};
-    return advise(s, peer->heap, err);
+    return advise_huge_pages(s, peer->heap, err);
 }
 
-/* Of that size, too: a shorter one would end the process that reads behind its end. */
+/* Checks the identity and the size of the file: a read beyond the end of a shorter file would kill
+ * the process. */
 static bool is_file_of(const struct segments *s, int fd, const struct segment_card *card)
 {
     struct stat st;
@@ -155,8 +158,8 @@ static bool is_file_of(const struct segments *s, int fd, const struct segment_ca
            (uint64_t)st.st_size == s->bytes;
 }
 
-/* Waits a moment for the word that a rank has failed: one whose memory is gone may just have died,
- * and whoever watches it learns of that as late as this rank does. */
+/* Waits up to 0.5 s for the report of a failed rank. A rank whose memory has vanished may just have
+ * died, and its launcher detects that no earlier than this rank. */
 static bool has_failed(const struct segments *s)
 {
     const struct timespec pause = {0, 1000000};
@@ -166,9 +169,9 @@ static bool has_failed(const struct segments *s)
     return epa_aborted(s->params.boot);
 }
 
-/* Opens and maps the segment of a rank in another process, once it is sure to be that. */
-static enum epa_status attach(const struct segments *s, const struct segment_card *card, uint32_t r,
-                              struct epa_error *err)
+/* Opens, verifies and maps the segment of a rank in another process. */
+static enum epa_status attach_segment(const struct segments *s, const struct segment_card *card,
+                                      uint32_t r, struct epa_error *err)
 {
     enum epa_status status;
     char path[64];
@@ -194,13 +197,13 @@ static enum epa_status attach(const struct segments *s, const struct segment_car
                           " bytes that rank %u made; are all ranks in one PID namespace?",
                           s->params.name, path, s->bytes, r);
     else
-        status = map(s, fd, r, err);
+        status = map_segment(s, fd, r, err);
     close(fd);
     return status;
 }
 
-static enum epa_status compare(const struct segments *s, const struct segment_card *cards,
-                               struct epa_error *err)
+static enum epa_status compare_cards(const struct segments *s, const struct segment_card *cards,
+                                     struct epa_error *err)
 {
     const struct segment_card *mine = &cards[s->rank];
 
@@ -215,14 +218,16 @@ static enum epa_status compare(const struct segments *s, const struct segment_ca
     return EPA_OK;
 }
 
-/* Elsewhere, file numbers mean other files. */
-static bool reaches(const struct segments *s, uint32_t r)
+/* Returns true if this rank may open the file of rank `r`: on another host, the same file numbers
+ * denote other files. */
+static bool reaches_rank(const struct segments *s, uint32_t r)
 {
     return r == s->rank || s->params.reach == REACH_HOST ||
            (s->params.reach == REACH_NODE && epa_same_node(&s->params.boot->world, r));
 }
 
-/* Ranks of this process first, for they cannot fail: each counts on being counted. */
+/* The loop over ranks of the same process runs first and never ends early: the count in `users`
+ * must be exact even if a step fails. */
 static enum epa_status attach_all(struct segments *s, const struct segment_card *cards,
                                   struct epa_error *err)
 {
@@ -230,30 +235,31 @@ static enum epa_status attach_all(struct segments *s, const struct segment_card 
     enum epa_status status = EPA_OK;
 
     for (uint32_t r = 0; r < s->size; r++) {
-        bool near = reaches(s, r), here = near && cards[r].pid == cards[s->rank].pid;
+        bool near = reaches_rank(s, r), here = near && cards[r].pid == cards[s->rank].pid;
 
-        /* Its file number is not looked at: a rank of this process that fails closes it. */
+        /* Accepts the address without opening the file by number: a failing rank of this process
+         * closes the descriptor. */
         if (here && maps_hold(cards[r].segment, s->bytes, cards[r].dev, cards[r].ino)) {
             s->peer[r].segment = cards[r].segment;
             s->peer[r].heap = (char *)cards[r].segment + s->heap_at;
         } else if (here) {
             status = epa_fail(err, EPA_ERR_SYSTEM,
-                              "%s: rank %u says that its memory is at %p of this process, and "
-                              "/proc/self/maps has something else there; are all ranks in one "
-                              "PID namespace?",
+                              "%s: rank %u reports its memory at %p of this process, but "
+                              "/proc/self/maps shows another mapping there; are all ranks in "
+                              "one PID namespace?",
                               s->params.name, r, (void *)cards[r].segment);
-        } else { /* elsewhere, so never the last */
+        } else { /* no user, since in another process; `users` still counts this rank */
             __atomic_sub_fetch(&own->users.word, 1, __ATOMIC_RELAXED);
         }
     }
     for (uint32_t r = 0; status == EPA_OK && r < s->size; r++) {
-        if (s->peer[r].segment == NULL && reaches(s, r))
-            status = attach(s, &cards[r], r, err);
+        if (s->peer[r].segment == NULL && reaches_rank(s, r))
+            status = attach_segment(s, &cards[r], r, err);
     }
     return status;
 }
 
-static enum epa_status meet(struct segments *s, struct epa_error *err)
+static enum epa_status exchange_cards(struct segments *s, struct epa_error *err)
 {
     struct epa_bootstrap *boot = s->params.boot;
     struct segment_card mine = {.heap_bytes = s->params.heap_bytes,
@@ -276,12 +282,12 @@ static enum epa_status meet(struct segments *s, struct epa_error *err)
     mine.ino = st.st_ino;
     status = boot->allgather(boot, &mine, sizeof(mine), cards);
     if (status == EPA_OK)
-        status = compare(s, cards, err);
+        status = compare_cards(s, cards, err);
     if (status == EPA_OK)
         status = attach_all(s, cards, err);
     free(cards);
     if (status == EPA_OK)
-        status = boot->barrier(boot); /* all have mapped all */
+        status = boot->barrier(boot); /* all ranks have mapped all segments */
     if (status != EPA_OK)
         boot->explain(boot, err);
     return status;
@@ -292,20 +298,20 @@ static enum epa_status open_all(struct segments *s, struct epa_error *err)
     enum epa_status status = create_file(s, err);
 
     if (status == EPA_OK)
-        status = map(s, s->fd, s->rank, err);
+        status = map_segment(s, s->fd, s->rank, err);
     if (status == EPA_OK && s->params.prefault)
         status = touch_memory(s->params.name, s->params.boot, s->peer[s->rank].heap,
                               s->params.heap_bytes, wants_huge_pages(s), err);
     if (status != EPA_OK)
         return status;
-    /* As many as there can be; attach_all() takes off those who are elsewhere. Should the
-     * allgather fail, nobody knows who has the address, and the segment stays until the
-     * process ends. Relaxed: the allgather orders it. */
+    /* Begin with the maximum; attach_all() subtracts the ranks of other processes. If the allgather
+     * fails, the set of ranks with the address is unknown, and the segment stays until the process
+     * ends. Relaxed: the allgather orders the store. */
     __atomic_store_n(&s->peer[s->rank].segment->users.word, s->size, __ATOMIC_RELAXED);
     s->peer[s->rank].mapped = false;
-    status = meet(s, err);
+    status = exchange_cards(s, err);
     if (status == EPA_OK) {
-        close(s->fd); /* from here on nobody else can get at it */
+        close(s->fd); /* no other process can open the segment any more */
         s->fd = -1;
     }
     return status;
@@ -320,9 +326,8 @@ void segments_finish(struct segments *s)
 
         if (peer->segment == NULL)
             continue;
-        /* What other ranks of this process use goes with the last of them: a rank that
-         * fails leaves while its peers still write into its heap. Acquire and release: all
-         * that they did comes before the end of it. */
+        /* The last rank of this process unmaps a segment: a failing rank leaves while its peers
+         * still write to its heap. Acquire and release: all accesses precede the unmapping. */
         if (peer->mapped ||
             __atomic_sub_fetch(&peer->segment->users.word, 1, __ATOMIC_ACQ_REL) == 0)
             munmap(peer->segment, s->bytes);
@@ -333,7 +338,7 @@ void segments_finish(struct segments *s)
     s->peer = NULL;
 }
 
-static uint64_t heap_at(const struct segments_params *p)
+static uint64_t heap_offset(const struct segments_params *p)
 {
     uint64_t lines = (uint64_t)p->signals + p->own_lines;
 
@@ -342,7 +347,7 @@ static uint64_t heap_at(const struct segments_params *p)
 
 uint64_t segments_bytes(const struct segments_params *p)
 {
-    return heap_at(p) + round_up(p->heap_bytes, HUGE_PAGE);
+    return heap_offset(p) + round_up(p->heap_bytes, HUGE_PAGE);
 }
 
 enum epa_status segments_init(struct segments *out, const struct segments_params *p,
@@ -350,11 +355,11 @@ enum epa_status segments_init(struct segments *out, const struct segments_params
 {
     struct segments s = {
         .params = *p, .rank = p->boot->world.rank, .size = p->boot->world.size, .fd = -1};
-    enum epa_status status = check(p, err);
+    enum epa_status status = check_params(p, err);
 
     if (status != EPA_OK)
         return status;
-    s.heap_at = heap_at(p);
+    s.heap_at = heap_offset(p);
     s.bytes = segments_bytes(p);
     s.peer = calloc(s.size, sizeof(*s.peer));
     if (s.peer == NULL)
@@ -368,18 +373,19 @@ enum epa_status segments_init(struct segments *out, const struct segments_params
     return EPA_OK;
 }
 
-/* Each rank counts its arrivals in its own segment and polls those of all others: one line to
- * write, one to read for each other rank, and every rank knows which one is late. */
+/* Each rank counts its arrivals in its own segment and polls the counters of the other ranks: it
+ * writes one line and reads one line per other rank, and every rank knows the late ranks. */
 enum epa_status segments_barrier(const struct segments *s, const struct epa_wait_config *wait,
                                  uint64_t epoch, uint64_t timeout_ns, struct failure *f)
 {
     uint64_t all_ns = 0;
 
     *f = (struct failure){.at = FAILED_BARRIER, .compare = EPA_GE, .want = epoch};
-    /* Release: pairs with the acquire in wait_for_word(); what this rank has done comes first. */
+    /* Release: pairs with the acquire in wait_for_word(). Earlier stores of this rank precede its
+     * arrival. */
     __atomic_store_n(&s->peer[s->rank].segment->arrived.word, epoch, __ATOMIC_RELEASE);
     for (uint32_t i = 1; i < s->size && f->status == EPA_OK; i++) {
-        f->peer = (s->rank + i) % s->size; /* not all at the same line at once */
+        f->peer = (s->rank + i) % s->size; /* ranks begin at different lines */
         f->waited_ns = 0;
         if (s->peer[f->peer].segment == NULL)
             continue;

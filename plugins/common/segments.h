@@ -1,5 +1,5 @@
-/* Memory that the ranks of a node have of each other: the transports shm and verbs are made on it,
- * and nvlink has pages for its barriers. */
+/* Shared memory between the ranks of a node: the base of the transports shm and verbs; nvlink uses
+ * its pages for barriers. */
 #ifndef SEGMENTS_H
 #define SEGMENTS_H
 
@@ -13,24 +13,26 @@ struct line {
     _Alignas(LINE) uint64_t word;
 };
 
-/* What a rank owns; its heap comes behind it. */
+/* Header of a rank's segment; the rank's heap follows it. */
 struct segment {
-    struct line users;    /* ranks of the owner's process that have yet to leave it */
-    struct line arrived;  /* barriers that the owner has reached; only it writes */
-    struct line signal[]; /* and behind these the transport's own lines */
+    struct line users;    /* number of ranks of the owner's process that still use the segment */
+    struct line arrived;  /* number of barriers that the owner has reached; only the owner writes
+                           * it */
+    struct line signal[]; /* signals, followed by the transport's own lines */
 };
 
 enum huge_kind { HUGE_AUTO, HUGE_ON, HUGE_OFF };
 
 enum segments_reach {
     REACH_NODE, /* the ranks of one node map each other */
-    REACH_HOST, /* all do: they are of one host, whatever the world calls nodes */
-    REACH_OWN,  /* each has its own alone */
+    REACH_HOST, /* all ranks map each other: they run on one host, even if the world has several
+                 * nodes */
+    REACH_OWN,  /* each rank maps only its own segment */
 };
 
-/* What a rank sends the others about its segment. */
+/* Description of a rank's segment that the rank sends to the others. */
 struct segment_card {
-    uint64_t dev, ino; /* which file it is, beyond doubt */
+    uint64_t dev, ino; /* identify the file uniquely */
     uint64_t heap_bytes;
     uint32_t signals;
     int32_t pid, fd;
@@ -38,7 +40,7 @@ struct segment_card {
 };
 
 struct segments_params {
-    const char *name; /* of the transport, for errors */
+    const char *name; /* name of the transport, for errors */
     struct epa_bootstrap *boot;
     uint64_t heap_bytes;
     uint32_t signals, own_lines;
@@ -50,26 +52,27 @@ struct segments_params {
 struct peer {
     struct segment *segment;
     char *heap;
-    bool mapped; /* by this rank for itself; else at its owner's address, and counted */
+    bool mapped; /* this rank has mapped the segment; otherwise the address is the owner's, and
+                  * `users` counts this rank */
 };
 
 struct segments {
     struct segments_params params;
     uint32_t rank, size;
-    uint64_t bytes, heap_at; /* of each segment; where the heap begins in it */
-    int fd;                  /* of the own segment, until all have mapped it */
-    struct peer *peer;       /* [size]; nothing where it does not reach */
+    uint64_t bytes, heap_at; /* bytes: size of a segment; heap_at: offset of the heap */
+    int fd;                  /* memfd of the own segment, until all ranks have mapped it */
+    struct peer *peer;       /* [size]; NULL pointers for ranks out of reach */
 };
 
-/* Of one segment; of heaps that segments_init() takes. */
+/* Returns the bytes of one segment: the header, the lines and the heap of segments_init(). */
 uint64_t segments_bytes(const struct segments_params *);
 
-/* Collective. On failure `out` is finished already. */
+/* Collective. On failure `out` needs no segments_finish(). */
 enum epa_status segments_init(struct segments *out, const struct segments_params *,
                               struct epa_error *);
-void segments_finish(struct segments *); /* also of what was never begun, or twice */
+void segments_finish(struct segments *); /* accepts a zeroed or finished struct */
 
-/* Barrier number `epoch`, counted from 1, of ranks that reach each other. */
+/* Runs barrier number `epoch`, counted from 1, of the ranks that reach each other. */
 enum epa_status segments_barrier(const struct segments *, const struct epa_wait_config *,
                                  uint64_t epoch, uint64_t timeout_ns, struct failure *);
 

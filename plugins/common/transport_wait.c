@@ -59,7 +59,7 @@ const char *wait_why(const struct failure *f)
 static void explain_barrier(const char *how, uint32_t ranks, const struct failure *f,
                             struct epa_error *err)
 {
-    char late[64] = ", which all had reached by then";
+    char late[64] = ", which all ranks had reached by then";
 
     if (f->missing != 0)
         snprintf(late, sizeof(late), " for rank %u%s (%u of %u missing)", f->first_missing,
@@ -89,7 +89,8 @@ void wait_explain(const char *name, const struct epa_transport *t, struct epa_bo
                        wait_why(f));
         break;
     case FAILED_PROGRESS:
-        (void)epa_fail(err, f->status, "%s: rank %u gave up%s", name, t->rank, wait_why(f));
+        (void)epa_fail(err, f->status, "%s: rank %u stopped its wait%s", name, t->rank,
+                       wait_why(f));
         break;
     default:
         (void)epa_fail(err, EPA_ERR_SYSTEM, "%s: nothing has failed on rank %u", name, t->rank);

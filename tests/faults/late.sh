@@ -47,7 +47,7 @@ now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
 
 # late_by_itself FILE: who timed out there waited for nobody but had no core; then $limit_ms is longer.
 late_by_itself() {
-    grep -q 'which all had reached by then' "$1" || return
+    grep -q 'which all ranks had reached by then' "$1" || return
     late="a rank had no core for $limit_ms ms"
     limit_ms=$((4 * limit_ms))
 }
