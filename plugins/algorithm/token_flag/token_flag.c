@@ -1,4 +1,4 @@
-/* token_flag: the descriptor, the options and the layout of the heap. */
+/* token_flag: descriptor, options and the layout of the heap. */
 #include "token_flag.h"
 
 #include "../../common/algo_host.h"
@@ -69,13 +69,14 @@ static const struct epa_option options[] = {
      EPA_U32_LIST(struct tf_config, kernel_blocks),
      .min = 1,
      .max = 65535,
-     .help = "on GPUs, the same for dispatch_send, dispatch_recv, combine_send and combine_recv: "
-             "a list of four"},
+     .help = "on GPUs, maximum number of thread blocks of dispatch_send, dispatch_recv, "
+             "combine_send and combine_recv: a list of four"},
     {.name = "kernel_warps",
      EPA_U32_LIST(struct tf_config, kernel_warps),
      .min = 2,
      .max = 16,
-     .help = "on GPUs, warps of a block of each of the same four kernels; 8 without"},
+     .help = "on GPUs, number of warps per thread block of dispatch_send, dispatch_recv, "
+             "combine_send and combine_recv: a list of four; 8 each if absent"},
     {0},
 };
 
@@ -104,29 +105,30 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
 
         if (n != 0 && n != TF_KERNELS)
             return epa_fail(err, EPA_ERR_CONFIG,
-                            "token_flag: %s has %u numbers, and there are %d kernels",
+                            "token_flag: algorithm.%s has %u numbers, but there are %d kernels",
                             i == 0 ? "kernel_blocks" : "kernel_warps", n, TF_KERNELS);
     }
     if (m->experts / world->size > TF_LOCAL)
         return epa_fail(err, EPA_ERR_CONFIG, "token_flag takes up to %d experts a rank, not %u",
                         TF_LOCAL, m->experts / world->size);
-    /* Rows, and the signals of rows and expert outputs in two sets. */
+    /* Rows, and the signals of rows and expert outputs of two sets, have numbers below this
+     * limit. */
     if ((uint64_t)(world->size + 1) * m->max_tokens * m->topk >= UINT32_MAX / 4)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag numbers rows and signals in 32 bits, which ranks (%u) x "
-                        "moe.max_tokens (%u) x moe.topk (%u) exceed",
+                        "token_flag: ranks (%u) x moe.max_tokens (%u) x moe.topk (%u) exceeds the "
+                        "32 bits of row and signal numbers; lower moe.max_tokens or moe.topk",
                         world->size, m->max_tokens, m->topk);
     if (c->chunks > 1 && c->flag_granularity == TF_FLAG_PER_RANK)
         return epa_fail(
             err, EPA_ERR_CONFIG,
             "token_flag: chunks: %u needs flag_granularity: token; with flag_granularity: rank "
-            "nothing can be taken in before the flag that follows the last row",
+            "a single flag follows the last row, so no chunk can be received before",
             c->chunks);
     return EPA_OK;
 }
 
-/* Lines of a message and of an expert output; what kernels count in 32 bits, and hold in a
- * block. */
+/* Computes the lines of a message and of an expert output. Checks the limits of kernels: part
+ * numbers of 32 bits, and a message in the shared memory of a block. */
 static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
@@ -138,14 +140,15 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
     units = tf_units_of(l->packets > l->output_packets ? l->packets : l->output_packets);
     if (l->wire_bytes > TF_DEVICE_ROW)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag on GPUs holds a message in a multiprocessor's memory, of "
-                        "%d bytes at most; with moe.hidden: %u it has %llu",
+                        "token_flag on GPUs keeps a message in shared memory, at most %d bytes; "
+                        "with moe.hidden: %u a message has %llu",
                         TF_DEVICE_ROW, l->hidden, (unsigned long long)l->wire_bytes);
     if (l->rows * units >= UINT32_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag on GPUs numbers chunks of rows in 32 bits, which %llu rows of "
-                        "%llu chunks exceed; lower moe.max_tokens or moe.topk",
-                        (unsigned long long)l->rows, (unsigned long long)units);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "token_flag on GPUs has 32 bits for numbers of parts, but %llu rows have %llu "
+            "parts each; lower moe.max_tokens or moe.topk",
+            (unsigned long long)l->rows, (unsigned long long)units);
     return EPA_OK;
 }
 
@@ -167,11 +170,11 @@ static void place_regions(struct tf_layout *l)
     uint64_t flat = (uint64_t)l->max_tokens * l->topk, end = 0;
 
     l->counts_bytes = epa_round_up((uint64_t)l->size * l->count_words * 4, TF_LINE);
-    if (!l->device) /* counts leave from where a block has them */
+    if (!l->device) /* on GPUs, a block sends counts from its shared memory */
         l->reported_bytes = l->counts_bytes;
     l->comm_bytes = l->rows * l->wire_bytes;
     l->grouped_bytes = l->rows * l->message_bytes;
-    if (!l->fused || l->puts) /* for experts, or for expert outputs on their way */
+    if (!l->fused || l->puts) /* buffer for the experts, or for expert outputs before their puts */
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, TF_LINE);
     l->outputs_bytes = (l->far ? l->rows : flat) * l->slot_bytes;
     if (l->puts)
@@ -224,8 +227,8 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
         return status;
     if (l.source_rows >= (1u << TF_ROW_BITS) - 1)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "token_flag says in %d bits how many rows it sends to a rank, which may be "
-                        "%u: lower moe.max_tokens (%u) or moe.topk (%u)",
+                        "token_flag has %d bits for the number of rows to a rank, which may be %u; "
+                        "lower moe.max_tokens (%u) or moe.topk (%u)",
                         TF_ROW_BITS, l.source_rows, m->max_tokens, m->topk);
     place_regions(&l);
     l.row_signals = l.puts && l.by_token ? l.size * l.source_rows : 0;
@@ -245,8 +248,8 @@ static uint64_t private_bytes(const struct tf_layout *l)
            (uint64_t)l->local * (4 + l->buffers * 12) + (uint64_t)l->size * 20;
 }
 
-/* Of a rank with one worker: each token is sent and reduced; each row is waited for and leaves
- * again; arrows begin and end at each. */
+/* Maximum of trace events of a rank with one worker. Each token is sent and reduced, each row is
+ * waited for and sent back, and each of these has arrows. */
 static uint64_t trace_events(const struct tf_layout *l)
 {
     return 2 * (uint64_t)l->max_tokens * (1 + 2 * l->topk) + 4 * l->rows;
@@ -304,7 +307,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status != EPA_OK)
         return status;
-    /* Where there is no compiler for CUDA there is no tf_cuda_create() either. */
+    /* Builds without a CUDA compiler do not define tf_cuda_create(). */
     return TF_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
                ? tf_cuda_create(p, &l, out, err)
                : tf_host_create(p, &l, out, err);
@@ -313,8 +316,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
-               .name = "token_flag",
-               .summary = "all-to-all in four halves, with a flag for each row",
+               .name = "token_flag", .summary = "all-to-all in four stages, with a flag per row",
                .options = {options, sizeof(struct tf_config), &defaults}},
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | TF_CUDA_MEMORY,

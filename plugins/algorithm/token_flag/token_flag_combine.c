@@ -1,10 +1,10 @@
-/* combine_send: the expert output of each received row, to the slot of its flat token; with
- * expert: fused it is worked out on the way. combine_recv: the slots of each token, added up. */
+/* combine_send sends the expert output of each received row to the slot of its flat token; with
+ * fuse_expert it also computes the output. combine_recv adds up the slots of each token. */
 #include "token_flag_host.h"
 
 /* ---- combine_send ---- */
 
-/* The expert output of entry i, of local expert e, made where it is wanted. */
+/* Writes the expert output of entry i, of local expert e, to `to`. */
 static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
 {
     const struct tf_host *h = task->h;
@@ -30,7 +30,8 @@ static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char
                              (uint16_t *)(void *)to);
 }
 
-/* To its slot; or, where it is put, to this rank's y, if it is not there. */
+/* Stores an expert output in its slot. For a rank out of reach, writes it to this rank's y, from
+ * which put_outputs() puts it. */
 static void send_output(const struct tf_task *task, uint32_t e, uint64_t i, uint32_t worker)
 {
     const struct tf_host *h = task->h;
@@ -52,11 +53,11 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i, uint
         algo_at(&h->a, meta->origin.rank, slot_offset(h, task->set, meta->origin.token, meta->k));
     make_output(task, e, i, slot);
     algo_drain(h->a.store);
-    /* Release: pairs with the acquire of has_arrived(); the expert output is in place. */
+    /* Release: pairs with the acquire of has_arrived(). The expert output is complete. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
 
-/* Of expert e, what is done now. */
+/* Returns the part of expert e in the task's range of entries. */
 static void bounds(const struct tf_task *task, uint32_t e, uint64_t *begin, uint64_t *end)
 {
     *begin = task->set->recv_start[e];
@@ -143,7 +144,7 @@ enum epa_status tf_combine_send(struct epa_algorithm *a, struct epa_problem *pro
 
 /* ---- combine_recv ---- */
 
-/* Slots of token t as they arrive, and what they count; false: the pass is to end. */
+/* Waits for the slots of token t and adds them up. Returns false if the pass has to end. */
 static bool reduce_token(struct tf_task *task, uint32_t t, uint32_t worker)
 {
     struct tf_host *h = task->h;
@@ -191,8 +192,8 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
     tf_tend(task, worker, workers);
 }
 
-/* Expert outputs to tokens from `begin` to `end` that are put have signals, which only this thread
- * may wait for. */
+/* Waits for expert outputs that arrive by puts, for tokens `begin` to `end`. Only this thread may
+ * wait for their signals. */
 static enum epa_status wait_for_signals(const struct tf_task *task)
 {
     struct tf_host *h = task->h;

@@ -1,13 +1,15 @@
-/* Combine on GPUs, a kernel for each half. combine_send: warps take parts of the rows by
- * expert, make the expert output where it is asked of them, and store it to the slot of its flat
- * token at its rank. combine_recv: warps take parts of tokens, wait for the slots, and add
- * them up, k ascending, as they arrive.
+/* Combine on GPUs, with a kernel per half. combine_send: warps take parts of the rows by expert,
+ * compute the expert output if requested, and store it in the slot of its flat token at the token's
+ * rank. combine_recv: warps take parts of tokens, wait for the slots, and add them up in the order
+ * of k.
  *
- * A lane has the channels of its words of the lines from beginning to end: four in a word. */
+ * A lane holds the channels of its words of the lines from beginning to end, four channels per
+ * word. */
 #include "../../common/algo_cuda.cuh"
 #include "token_flag_cuda.h"
 
-/* The first word of a part, and how many of the expert output's follow. */
+/* Returns the first word of a part; words_of() returns the number of words of the expert output in
+ * it. */
 EPA_DEV uint32_t first_word(const struct tf_part &p)
 {
     return p.unit * (TF_UNIT_BYTES / 8);
@@ -40,7 +42,7 @@ template <bool F16> EPA_DEV uint64_t times_fp8(uint32_t codes, float scale, floa
            epa_dev_pack2<F16>(__fmul_rn(v[0], factor), __fmul_rn(v[1], factor));
 }
 
-/* The codes of a word's channels in the low half, and their scale in the high. */
+/* Loads a word's channels: FP8 codes in the low half, the scale in the high half. */
 EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t word)
 {
     const float *scale = reinterpret_cast<const float *>(row + a.scales_at);
@@ -49,7 +51,7 @@ EPA_DEV uint64_t load_codes(const struct tf_args &a, const char *row, uint32_t w
            __ldcg(reinterpret_cast<const uint32_t *>(row) + word);
 }
 
-/* This lane's words of a part: as experts gave them, or of the received row. */
+/* Loads this lane's words of a part, from given expert outputs or from the received row. */
 template <int KIND>
 EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct tf_part &p,
                         struct epa_dev_words *v)
@@ -70,7 +72,7 @@ EPA_DEV void load_words(const struct tf_args &a, const char *row, const struct t
     }
 }
 
-/* Where the expert output of a row goes, as META of the row has it. */
+/* Destination of the expert output of a row, from META of the row. */
 struct whose {
     uint32_t rank, token, k, expert, row;
 };
@@ -84,7 +86,7 @@ EPA_DEV struct whose whose_row(const struct tf_args &a, const char *row)
             (uint32_t)second >> 16, (uint32_t)(second >> 32)};
 }
 
-/* The slot of an expert output of rank `source`, the `row`-th of those that it has for one rank. */
+/* Returns the index of the slot for row `row` of rank `source`, or for choice k of the token. */
 EPA_DEV uint64_t slot_number(const struct tf_args &a, uint32_t token, uint32_t k, uint32_t source,
                              uint32_t row)
 {
@@ -92,7 +94,7 @@ EPA_DEV uint64_t slot_number(const struct tf_args &a, uint32_t token, uint32_t k
                            : (uint64_t)token * a.c.topk + k;
 }
 
-/* One warp: a part of the expert output of a row. */
+/* Sends a part of the expert output of a row. Called by one warp. */
 template <int KIND, bool F16>
 EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry, uint32_t unit)
 {
@@ -124,8 +126,8 @@ EPA_DEV void output_part(const struct tf_args &a, uint64_t epoch, uint64_t entry
     }
 }
 
-/* The i-th of all rows, in the order in which they were sent: so that the expert outputs of a token
- * come one soon after the other. */
+/* Returns the entry of the i-th row in the order of sends, so that the expert outputs of a token
+ * arrive close together. */
 EPA_DEV uint32_t entry_at(const struct tf_args &a, const uint32_t *received, uint32_t i)
 {
     uint32_t source, row;
@@ -180,7 +182,7 @@ template <bool F16> EPA_DEV void add(const struct epa_dev_words *v, float weight
     }
 }
 
-/* The slot of choice k, of an expert of rank `rank`, from this part on. */
+/* Returns the address of the slot of choice k, whose expert is at rank `rank`, from the part on. */
 EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k, uint32_t rank,
                             const struct tf_part &p)
 {
@@ -190,8 +192,9 @@ EPA_DEV const char *slot_of(const struct tf_args &a, uint32_t token, uint32_t k,
                               p.unit * TF_UNIT_PACKETS * EPA_PACKET);
 }
 
-/* One warp: a part of a token's expert outputs, weighted and added up, one at a time: with few
- * registers more warps have one on its way. False: one has not arrived. */
+/* Adds up a part of a token's weighted expert outputs, one output at a time: few registers allow
+ * more warps, each with a load in flight. Returns false if an output did not arrive. Called by one
+ * warp. */
 template <bool F16, bool PROFILE>
 EPA_DEV bool add_outputs(const struct tf_args &a, uint64_t epoch, uint32_t token,
                          const struct tf_part &p, const struct dev_choices &of, struct sum *s)
@@ -267,7 +270,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 1)
 
     reduce_tokens<F16, PROFILE>(a, epoch);
     dev_ended<PROFILE>(a.c, epoch, TF_RECEIVING, begun);
-    epa_dev_after_kernel(); /* who waits for this half waits for both */
+    epa_dev_after_kernel(); /* the end of this half implies the end of the sending half */
     dev_end(a.c, epoch, true);
 }
 

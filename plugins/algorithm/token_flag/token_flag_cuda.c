@@ -1,53 +1,51 @@
-/* token_flag on GPUs: the protocol, and what is queued for each stage.
+/* token_flag on GPUs: the protocol, and the kernel launches of each stage.
  *
- * Each stage is a kernel. What a kernel needs to know of the calls before it, how many there
- * were, it counts itself in device memory, so that a graph of them can be launched again and
- * again. The host alternates between the buffer sets; a graph keeps those it was recorded
- * with.
+ * Each stage is a kernel. Kernels count the earlier calls in device memory, so that a graph can be
+ * launched repeatedly. The host alternates between the buffer sets; a graph keeps the sets of its
+ * recording.
  *
- * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Counts
- * (epoch << 32 | count + 1, a word for each source and expert), the flags of sources (lock:
- * rank) and the lines of rows and expert outputs (epa2a/packets.cuh) carry these, are waited for
- * with >=, and are never cleared. A rank stores into its peers' memory as soon as a kernel
- * starts, without asking. That is safe:
- *   - counts of dispatch m go to one of two places at p, of odd and even epochs, whatever the
- *     set. p has read those of m - 2: dispatch m - 1 has ended here, and waited for p's counts
- *     of m - 1, which p sent after its dispatch_recv m - 2.
- *   - rows of m go to this rank's own part of p's buffer in a set. With two sets, which
- *     dispatches take in turn, what stood there is of m - 2, and p has copied it, as above:
- *     so a dispatch may also be given up (discard). With one it is of m - 1, which has been
- *     combined here: for each row that p got it has given its output, after it copied all of them.
- *   - rows by expert and y are p's own, and read for the last time before p's next dispatch
- *     into that set begins.
- *   - slots are written at p by who has ended dispatch_recv m, so it has seen p's counts of
- *     m, which p sent after whatever it did before: the combine that read the slots of that
- *     set has ended there.
- *   - a line of an earlier call that stood where a new one is waited for has a smaller
- *     number: places belong to a set, whose dispatches, and whose combines, come in order.
- * For this each dispatch_recv waits for counts of all ranks, also of those with no row for
- * it; with flag_granularity: rank for their flags before.
+ * Dispatches have the epochs 1, 2, 3..., and combines have their own epochs 1, 2, 3... The counts
+ * (epoch << TF_ROW_BITS | count + 1, a word per source and expert), the flags of sources
+ * (flag_granularity: rank), and the lines of rows and expert outputs (epa2a/packets.cuh) carry the
+ * epoch. Waits compare with >=, and no kernel clears these words. A rank stores into its peers'
+ * memory as soon as a kernel starts, without a handshake. Let p be a peer. The stores are safe:
+ *   - Counts of dispatch m go to one of two places at p, for odd and even epochs, independent of
+ *     the set. p has read the counts of m - 2: dispatch m - 1 has ended here after it waited for
+ *     p's counts of m - 1, which p sent after its dispatch_recv m - 2.
+ *   - Rows of m go to this rank's own part of p's buffer in a set. With two sets, which
+ *     dispatches use alternately, the part contains rows of m - 2. p has copied them, as above,
+ *     so a dispatch may also be discarded. With one set, the part contains rows of m - 1, which
+ *     has been combined here: p returned an output for each row, after p copied all rows.
+ *   - Rows by expert and y belong to p, which reads them for the last time before its next
+ *     dispatch into the set begins.
+ *   - A rank writes slots at p after its dispatch_recv m, so it has seen p's counts of m. p sent
+ *     these after the end of its combine that read the slots of the set.
+ *   - A line of an earlier call has a smaller number than the awaited line: places belong to a
+ *     set, whose dispatches and combines have ascending epochs.
+ * For this reason each dispatch_recv waits for the counts of all ranks, including ranks without a
+ * row for it; with flag_granularity: rank it first waits for their flags.
  *
- * One set is enough for D1 C1 D2 C2, two for D1 D2 C1 D3 C2.
+ * One set suffices for D1 C1 D2 C2, two sets for D1 D2 C1 D3 C2.
  *
- * Ranks of other nodes (token_flag_far.cu): each stage has a second kernel. A stage that sends
- * stores what is for such a rank p in a mirror of p's heap, and then has it put to p: counts and
- * rows in a block, with the flag of the source behind them; expert outputs in a block, with a
- * signal that is the epoch. With chunks dispatch_send is these two kernels for each chunk, which
- * has a block of rows; behind the last but one a signal says how many rows have been put. The
- * kernel of the last chunk waits for that of all such ranks, and takes in their rows so far: those
- * before wait for nobody, so nobody waits for who waits. A stage that receives waits for all of
- * all such ranks first. So
- * counts, rows and outputs of p say as much as above and more: what p sent in the call is in place
- * here. Slots of outputs are by source and row then, so that a source's are a block. A mirror is
- * written again when the memory that it mirrors may be: by then p has sent something after the
- * stage that received what filled it, so all of it has left. */
+ * Ranks of other nodes (token_flag_far.cu): each stage has a second kernel. A sending stage stores
+ * data for such a rank p in a mirror of p's heap, and its second kernel puts the data to p: counts
+ * and rows in a block, followed by the flag of the source; expert outputs in a block, followed by a
+ * signal with the epoch. With chunks, dispatch_send has both kernels for each chunk, which is a
+ * block of rows. After the last but one chunk, a signal states the number of rows put so far. The
+ * kernel of the last chunk waits for this signal of all such ranks and takes in their rows. Kernels
+ * of earlier chunks do not wait for other ranks, so no cycle of waits arises. A receiving stage
+ * first waits for all data of all such ranks. So counts, rows and outputs of p guarantee the same
+ * as above and more: all data that p sent in the call is in place. Slots of outputs are then
+ * ordered by source and row, so that the slots of a source are a block. A mirror may be rewritten
+ * under the same condition as the memory that it mirrors: p has then sent data after the stage that
+ * received the contents of the mirror, so the puts from the mirror are complete. */
 #include <cuda_runtime_api.h>
 
 #include <epa2a/packets.h>
 
 #include "token_flag_cuda.h"
 
-/* The calls that an iteration has made of its four. */
+/* The last of the four stages that an open dispatch has completed. */
 enum tf_cuda_state { TF_CUDA_FREE, TF_CUDA_SENT, TF_CUDA_RECEIVED, TF_CUDA_RETURNED };
 
 struct tf_cuda_set {
@@ -56,9 +54,9 @@ struct tf_cuda_set {
 };
 
 struct tf_cuda {
-    struct device d; /* first */
+    struct device d; /* first member */
     struct tf_layout l;
-    struct tf_args args; /* what is the same in all calls, beside those of d */
+    struct tf_args args; /* arguments that all calls share, apart from the arguments in d */
     bool f16;
     struct tf_cuda_set set[2];
 };
@@ -106,13 +104,15 @@ static struct tf_args args_of(const struct tf_cuda *c, const struct epa_moe *m, 
     return a;
 }
 
-/* Of what may arrive, two blocks' worth of warps for each: counts stay on the device. */
+/* Returns the number of blocks for received rows, at most `room`: a block per four parts of the
+ * maximum of rows. The number of rows is known on the device only. */
 static uint32_t blocks_for_rows(const struct tf_cuda *c, uint32_t room, uint32_t packets)
 {
     return device_blocks_for(room, (c->l.rows * tf_units_of(packets) + 3) / 4);
 }
 
-/* With chunks half of the blocks send, and the others receive meanwhile. */
+/* Sets the numbers of sending and counting blocks, and returns the number of all blocks. With
+ * chunks, the other half of the blocks only receives. */
 static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
 {
     uint32_t room = c->d.resident[TF_DISPATCH_SEND];
@@ -124,7 +124,7 @@ static uint32_t divide_send(const struct tf_cuda *c, struct tf_args *a)
     return a->senders + (apart ? blocks_for_rows(c, room - most, c->l.packets) : 0);
 }
 
-/* Of any stage but dispatch_send. */
+/* Returns the number of blocks of any stage except dispatch_send. */
 static uint32_t blocks_of(const struct tf_cuda *c, const struct tf_args *a)
 {
     uint32_t room = c->d.resident[a->c.stage];
@@ -136,7 +136,7 @@ static uint32_t blocks_of(const struct tf_cuda *c, const struct tf_args *a)
     return device_blocks_for(room, (uint64_t)a->c.tokens * tf_units_of(c->l.output_packets));
 }
 
-/* Bytes of the counters that `reset` is about. */
+/* Returns the bytes of the counters that counter_reset clears. */
 static size_t counter_bytes(const struct tf_layout *l)
 {
     return offsetof(struct tf_counters, chosen) + l->experts * sizeof(uint32_t);
@@ -151,7 +151,8 @@ static enum epa_status clear_counters(struct tf_cuda *c)
     return code == cudaSuccess ? EPA_OK : device_call_failed(&c->d, "clearing counters", code);
 }
 
-/* Where there are other nodes: what is put there, or arrives from there. */
+/* Launches the kernel that puts data to other nodes or waits for their data, if there are other
+ * nodes. */
 static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
 {
     struct tf_far_args far;
@@ -162,7 +163,8 @@ static enum epa_status launch_far(struct tf_cuda *c, const struct tf_args *a)
     return device_launch_far(&c->d, &far);
 }
 
-/* Where there are other nodes in chunks, so that the network has one while the next is sent. */
+/* Launches dispatch_send, with a launch per chunk if there are other nodes: the network transfers a
+ * chunk while the next one is sent. */
 static enum epa_status launch_dispatch_send(struct tf_cuda *c, const struct epa_moe *m,
                                             uint32_t set)
 {
@@ -211,13 +213,14 @@ static void publish_views(const struct tf_cuda *c, uint32_t set, struct epa_moe 
     const char *recv =
         device_own(&c->d, device_region(&c->d, l->grouped_at, l->grouped_bytes, set));
 
-    m->recv_rows = m->recv_entries = l->rows; /* at most */
+    m->recv_rows = m->recv_entries = l->rows; /* upper limits */
     epa_publish_messages(m, recv, 0, l->fp8, l->scales_at, l->meta_at, l->message_bytes);
     m->y_space =
         l->fused ? NULL : device_own(&c->d, device_region(&c->d, l->y_at, l->y_bytes, set));
 }
 
-/* One half follows the other: each counts on what its own has left. */
+/* Rejects a stage between the two halves of another call: a second half continues from the counters
+ * of its first half. */
 static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
                                     const struct tf_cuda_set *of)
 {
@@ -234,7 +237,7 @@ static enum epa_status check_halves(struct tf_cuda *c, enum tf_stage stage,
     return EPA_OK;
 }
 
-/* The set that a stage goes on with; combines come in the order of their dispatches. */
+/* Finds the set of a stage. Combines follow the order of their dispatches. */
 static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage stage,
                                 uint32_t *out)
 {
@@ -244,13 +247,14 @@ static enum epa_status find_set(struct tf_cuda *c, uint64_t epoch, enum tf_stage
     if (epoch == 0 || c->d.set[set].epoch != epoch ||
         c->set[set].state != (enum tf_cuda_state)stage)
         return device_fail(&c->d, EPA_ERR_CONFIG,
-                           "%s: called for dispatch %llu, which is not %s, or never was",
+                           "%s: called for dispatch %llu, which is not %s; call the stages of a "
+                           "dispatch in order",
                            call_name[stage], (unsigned long long)epoch, done[stage]);
     if (stage == TF_COMBINE_SEND && c->set[other].state == TF_CUDA_RECEIVED &&
         c->d.set[other].epoch < epoch)
         return device_fail(&c->d, EPA_ERR_CONFIG,
                            "combine_send: called for dispatch %llu, but %llu is the oldest "
-                           "that is received: they go in order",
+                           "that is received; combine dispatches in order",
                            (unsigned long long)epoch, (unsigned long long)c->d.set[other].epoch);
     *out = set;
     return check_halves(c, stage, &c->set[set]);
@@ -263,7 +267,7 @@ static enum epa_status run_dispatch_send(struct epa_algorithm *a, struct epa_pro
     uint32_t set = 0;
     enum epa_status status;
 
-    c->d.last.status = EPA_OK; /* of a call that was refused before */
+    c->d.last.status = EPA_OK; /* drop the error of an earlier rejected call */
     status = check_halves(c, TF_DISPATCH_SEND, NULL);
     if (status == EPA_OK)
         status = device_open_set(&c->d, "dispatch_send", m, &set);
@@ -274,7 +278,7 @@ static enum epa_status run_dispatch_send(struct epa_algorithm *a, struct epa_pro
     return launch(c, m, set, TF_DISPATCH_SEND);
 }
 
-/* Any stage but the first. */
+/* Runs a stage after dispatch_send. */
 static enum epa_status go_on(struct epa_algorithm *a, struct epa_problem *problem,
                              enum tf_stage stage)
 {
@@ -326,9 +330,9 @@ static const struct epa_stage cuda_stages[TF_STAGES] = {
     {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = run_combine_recv},
 };
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
-/* What a kernel gave up waiting for, in the words of the host code. */
+/* Explains the wait that a kernel gave up, with the messages of the host code. */
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     const char *stage = f->stage < TF_STAGES ? call_name[f->stage] : "unknown stage";
@@ -340,8 +344,8 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     (void)rank;
     if (f->what == TF_BAD_ROW) {
         (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s/%s: row %u of rank %u says that it is of token %llu and for the "
-                       "receiver's expert %llu, which does not go with its counts",
+                       "%s/%s: row %u of rank %u has token %llu and local expert %llu, which "
+                       "contradicts the counts of the rank",
                        stage, phase, f->index, f->peer, (unsigned long long)f->seen,
                        (unsigned long long)f->wanted);
         return;
@@ -365,15 +369,16 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         return;
     }
     if (f->what == TF_WAIT_OUTPUTS) {
-        (void)epa_fail(err, (enum epa_status)f->status,
-                       "%s/%s: waited %.3f s for those of rank %u, of another node: its signal is "
-                       "%llu, wants %llu",
-                       stage, phase, waited, f->peer, (unsigned long long)f->seen,
-                       (unsigned long long)f->wanted);
+        (void)epa_fail(
+            err, (enum epa_status)f->status,
+            "%s/%s: waited %.3f s for the outputs of rank %u, of another node: its signal is "
+            "%llu, wants %llu",
+            stage, phase, waited, f->peer, (unsigned long long)f->seen,
+            (unsigned long long)f->wanted);
         return;
     }
     (void)epa_fail(err, (enum epa_status)f->status,
-                   "%s/%s: epoch %llu, waited %.3f s for %s %u of rank %u: what is there is "
+                   "%s/%s: epoch %llu, waited %.3f s for %s %u of rank %u: the data there is "
                    "of epoch %llu%s",
                    stage, phase, (unsigned long long)f->wanted, waited,
                    f->what == TF_WAIT_ROW ? "row" : "the expert output for token", f->index,
@@ -434,7 +439,7 @@ static uint32_t warps_of(const struct tf_config *config, enum tf_stage stage)
     return config->kernel_warps.n != 0 ? config->kernel_warps.item[stage] : DEVICE_WARPS;
 }
 
-/* In shared memory: tables by expert, then a message, or a part of one for each warp. */
+/* Layout of shared memory: tables by expert, then a message, or a part of a message per warp. */
 static void fill_args(struct tf_cuda *c, const struct tf_config *config)
 {
     const struct tf_layout *l = &c->l;
@@ -501,8 +506,8 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
     for (uint32_t i = 0; i < config->kernel_blocks.n; i++)
         if (c->d.resident[i] > config->kernel_blocks.item[i])
             c->d.resident[i] = config->kernel_blocks.item[i];
-    /* No transport promises what is in its heap at first, and lines are not to be of calls to
-     * come. Nobody begins before all ranks have set up, so nothing that has arrived is lost. */
+    /* Clear the heap: transports do not initialise it, and lines must not seem to belong to later
+     * calls. No rank begins before all ranks have completed set-up, so no arrived data is lost. */
     if (status == EPA_OK && l->far)
         status = device_make_mirrors(&c->d, l->heap_bytes, l->signals, tf_far(), err);
     for (uint32_t r = 0; r < l->size; r++)

@@ -1,29 +1,28 @@
-/* Dispatch on GPUs, a kernel for each half. dispatch_send: blocks give each choice of their
- * tokens the next row of this rank's part of the receiver's buffer, and store it there; with
- * flag_granularity: token the first blocks count for the receivers meanwhile, with
- * flag_granularity: rank the last block that is done publishes what was sent. dispatch_recv: warps
- * copy what arrived to rows by expert. With chunks some of the blocks of dispatch_send do so
- * already.
+/* Dispatch on GPUs, with a kernel per half. dispatch_send: blocks give each choice of their tokens
+ * the next row of this rank's part of the receiver's buffer, and store the message there. With
+ * flag_granularity: token the first blocks count for the receivers meanwhile; with
+ * flag_granularity: rank the last block to finish publishes the counts. dispatch_recv: warps copy
+ * arrived rows to rows by expert. With chunks, some blocks of dispatch_send already copy rows.
  *
- * Where an expert's rows from a source begin follows from all counts, and which of them a row
- * is its sender has said; so each warp takes a part of a row without asking anybody. */
+ * The counts of all ranks determine the start of an expert's rows from each source. A row carries
+ * its index among these rows, so each warp takes a part of a row without coordination. */
 #include "token_flag_send.cuh"
 
-/* Of the block, in shared memory. */
+/* Received rows, in shared memory of the block. */
 struct tf_received {
-    uint32_t rows[EPA_DEVICE_RANKS];                       /* of each source */
-    uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* to be taken in now */
+    uint32_t rows[EPA_DEVICE_RANKS];                       /* number of rows of each source */
+    uint32_t first[EPA_DEVICE_RANKS], n[EPA_DEVICE_RANKS]; /* range of rows to take in now */
 };
 
 /* ---- counts ---- */
 
-/* Behind those of tokens sent, rows and outputs. */
+/* Returns the index of the first note for counts, after the notes for tokens, rows and outputs. */
 EPA_DEV uint32_t tf_notes_of_counts(const struct tf_args &a)
 {
     return a.c.notes - a.c.v.size;
 }
 
-/* Rows that `source` has for an expert here; waits until it has said so. One thread. */
+/* Waits for the number of rows of `source` for a local expert. Called by one thread. */
 EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
                       uint32_t *out)
 {
@@ -40,14 +39,14 @@ EPA_DEV bool tf_count(const struct tf_args &a, uint64_t epoch, uint32_t source, 
     return true;
 }
 
-/* base[expert][source] is the first row of that source for that expert, base[all] the end;
- * rows[source] how many that has. False: not all counts have arrived. `notes`: this block notes
- * when those of each source did, for its first expert. */
+/* Computes base[expert][source], the first row of the source for the expert, base[all], the end of
+ * all rows, and rows[source], the number of rows of the source. Returns false if counts are
+ * missing. `notes`: this block records the arrival of each source's count for its first expert. */
 template <bool PROFILE>
 static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uint32_t *base,
                                     uint32_t *rows, bool notes)
 {
-    uint32_t all = a.c.experts, total = 0; /* as many pairs as there are experts */
+    uint32_t all = a.c.experts, total = 0; /* number of pairs (expert, source) */
     uint32_t begun = __shfl_sync(EPA_DEV_ALL, dev_begun<PROFILE>(), 0);
     bool ok = true;
 
@@ -60,7 +59,7 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
             ok = tf_count(a, epoch, i % a.c.v.size, i / a.c.v.size, &count);
         if (notes && i < a.c.v.size)
             dev_note<PROFILE>(a.c, epoch, tf_notes_of_counts(a) + i, begun, i, UINT32_MAX);
-        before = dev_scan_of(dev_warps(), count, &sum); /* and rows[] are 0 for all */
+        before = dev_scan_of(dev_warps(), count, &sum); /* also orders rows[] = 0 for all threads */
         if (i < all)
             base[i] = total + before;
         if (count != 0)
@@ -72,7 +71,7 @@ static __device__ bool tf_count_all(const struct tf_args &a, uint64_t epoch, uin
     return __syncthreads_and(ok);
 }
 
-/* What experts and combine_send are to know, by one block. */
+/* Publishes the views for experts and combine_send. Called by one block. */
 EPA_DEV void tf_publish_views(const struct tf_args &a, const uint32_t *base, const uint32_t *rows)
 {
     if (threadIdx.x < a.c.v.size)
@@ -92,15 +91,15 @@ struct tf_row {
     uint32_t token, k, expert, entry;
 };
 
-/* One warp: until the part and the line that has META are here. *meta is lane
- * TF_META_LANE's of each eight. */
+/* Waits for the part and for the line with META. *meta is valid in lane TF_META_LANE of each eight
+ * lanes. Called by one warp. */
 EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const struct tf_part &p,
                            uint64_t epoch, struct epa_dev_wait w, struct epa_dev_words *v,
                            struct epa_dev_words *meta)
 {
     const char *from = message + p.unit * TF_UNIT_PACKETS * EPA_PACKET;
     const char *last = message + (a.packets - 1) * EPA_PACKET;
-    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all has arrived */
+    uint64_t wanted = a.by_token ? epoch : 0; /* flag_granularity: rank: all rows have arrived */
     struct epa_dev_poll poll = {0, 0, 0};
 
     for (;;) {
@@ -118,7 +117,7 @@ EPA_DEV bool tf_await_part(const struct tf_args &a, const char *message, const s
     }
 }
 
-/* What META says, and where that is for; false: it cannot be. One warp. */
+/* Reads META and computes the row's entry. Returns false if META is invalid. Called by one warp. */
 EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base, struct epa_dev_words meta,
                           struct tf_row *r)
 {
@@ -136,7 +135,7 @@ EPA_DEV bool tf_read_meta(const struct tf_args &a, const uint32_t *base, struct 
     return r->entry < base[cell + 1];
 }
 
-/* Through shared memory, so that lanes store 16 bytes each. One warp. */
+/* Copies a part through shared memory, so that lanes store 16 bytes each. Called by one warp. */
 EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r, const struct tf_part &p,
                           uint64_t epoch, const struct epa_dev_words *v, uint64_t *payload)
 {
@@ -162,7 +161,7 @@ EPA_DEV void tf_copy_part(const struct tf_args &a, const struct tf_row &r, const
     }
 }
 
-/* One warp: a part of a row. False: it has not arrived. */
+/* Receives a part of a row. Returns false if the part did not arrive. Called by one warp. */
 template <bool PROFILE>
 EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
                              uint32_t source, uint32_t row, uint32_t unit, struct dev_since *since,
@@ -193,8 +192,8 @@ EPA_DEV bool tf_receive_part(const struct tf_args &a, uint64_t epoch, const uint
     return true;
 }
 
-/* Part `u` of all rows in the order in which they are likely to arrive: each sender's blocks
- * have a token each under way, and send the last lines of it first. */
+/* Maps index `u` to a part, in the expected order of arrival: each block of a sender has one token
+ * in flight, and sends its last lines first. */
 EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows, uint32_t units,
                              uint32_t *row, uint32_t *unit)
 {
@@ -206,7 +205,7 @@ EPA_DEV void tf_part_to_come(const struct tf_args &a, uint32_t u, uint32_t rows,
     *unit = units - 1 - u / n;
 }
 
-/* work_partition: flat: parts of all rows, one after the other. */
+/* work_partition: flat: warps take parts of all rows in turn. */
 template <bool PROFILE>
 EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
                              const struct tf_received *c, uint32_t block, uint32_t blocks,
@@ -214,7 +213,8 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
 {
     uint32_t units = tf_units_of(a.packets), warps = blocks * dev_warps(), all = 0;
     struct dev_since since = {dev_begun<PROFILE>(), 0, false};
-    bool asks = a.c.stage == TF_DISPATCH_RECV; /* else work counters are for tokens */
+    /* in dispatch_send, the work counters belong to tokens */
+    bool asks = a.c.stage == TF_DISPATCH_RECV;
 
     for (uint32_t s = 0; s < a.c.v.size; s++)
         all += c->n[s] * units;
@@ -232,7 +232,7 @@ EPA_DEV void tf_receive_flat(const struct tf_args &a, uint64_t epoch, const uint
     }
 }
 
-/* work_partition: by_source: each source has its blocks, as many as others. */
+/* work_partition: by_source: each source has the same number of blocks. */
 template <bool PROFILE>
 EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const uint32_t *base,
                                   const struct tf_received *c, uint32_t block, uint32_t blocks,
@@ -252,7 +252,7 @@ EPA_DEV void tf_receive_by_source(const struct tf_args &a, uint64_t epoch, const
     }
 }
 
-/* Of a source with `rows`, how many dispatch_send takes in. */
+/* Returns the number of rows that dispatch_send takes in, for a source with `rows` rows. */
 EPA_DEV uint32_t early_rows(const struct tf_args &a, uint64_t epoch, uint32_t source, uint32_t rows)
 {
     const uint64_t *word = a.c.v.peer_signal[a.c.v.rank] + tf_early_signal(a, epoch, source);
@@ -261,8 +261,8 @@ EPA_DEV uint32_t early_rows(const struct tf_args &a, uint64_t epoch, uint32_t so
                                                       : tf_early_rows(rows, a.chunks);
 }
 
-/* Until counts, and all chunks but the last, of other nodes are here: dispatch_recv comes behind a
- * kernel that waited for all. */
+/* Waits for the counts and for all chunks but the last of ranks of other nodes. dispatch_recv does
+ * not need this wait: it follows a kernel that waited for all their data. */
 EPA_DEV bool wait_far(const struct tf_args &a, uint64_t epoch)
 {
     bool ok = true;
@@ -274,8 +274,8 @@ EPA_DEV bool wait_far(const struct tf_args &a, uint64_t epoch)
     return __syncthreads_and(ok);
 }
 
-/* Received rows, by blocks that call themselves `block` of `blocks`: in dispatch_send those
- * of all chunks but the last, in dispatch_recv the rest. */
+/* Receives rows as block `block` of `blocks`: the rows of all chunks but the last in dispatch_send,
+ * the remaining rows in dispatch_recv. */
 template <bool PROFILE>
 EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,
                         uint32_t *base, char *payloads)
@@ -309,7 +309,7 @@ EPA_DEV void tf_receive(const struct tf_args &a, uint64_t epoch, uint32_t block,
 
 /* ---- the kernels ---- */
 
-/* Of the block: tables by expert first, then a message, or a part of one for each warp. */
+/* Shared memory of the block: tables by expert, then a message, or a part of a message per warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
 EPA_DEV char *payload_of(const struct tf_args &a)
@@ -317,7 +317,7 @@ EPA_DEV char *payload_of(const struct tf_args &a)
     return reinterpret_cast<char *>(shared) + a.payload;
 }
 
-/* counter_reset: inline: the counters of the half before, which has ended. */
+/* counter_reset: inline: clears the counters of the sending half, which has ended. */
 EPA_DEV void clear_counters(const struct tf_args &a)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -332,7 +332,7 @@ EPA_DEV void clear_counters(const struct tf_args &a)
 
 template <int IN, bool PROFILE> EPA_DEV void send(const struct tf_args &a, uint64_t epoch)
 {
-    /* Who counts comes last to the tokens. */
+    /* Blocks that count get the last tokens. */
     uint32_t block = (blockIdx.x + a.senders - a.publishers) % a.senders;
     uint32_t begun = dev_begun<PROFILE>();
 
@@ -352,18 +352,18 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     dispatch_send(const __grid_constant__ struct tf_args a)
 {
     uint64_t epoch = dev_begin(a.c, false, true);
-    bool alone = gridDim.x == a.senders; /* nobody else receives */
+    bool alone = gridDim.x == a.senders; /* no block only receives */
 
     if (blockIdx.x < a.senders)
         send<IN, PROFILE>(a, epoch);
-    __syncthreads(); /* shared memory is used anew */
+    __syncthreads(); /* tf_receive() reuses the shared memory of send() */
     if (a.chunks > 1 && a.last && (alone || blockIdx.x >= a.senders))
         tf_receive<PROFILE>(a, epoch, alone ? blockIdx.x : blockIdx.x - a.senders,
                             alone ? gridDim.x : gridDim.x - a.senders, shared, payload_of(a));
 }
 
-/* It runs beside dispatch_send, which comes before it and lets it only when all before both has
- * ended: what peers store vouches for itself. */
+/* May run beside dispatch_send, which allows its launch only after all earlier kernels have ended.
+ * The words that peers store carry the epoch, so they need no other order. */
 template <bool PROFILE>
 static __global__ void __launch_bounds__(TF_THREADS, 2)
     dispatch_recv(const __grid_constant__ struct tf_args a)
@@ -371,7 +371,7 @@ static __global__ void __launch_bounds__(TF_THREADS, 2)
     uint64_t epoch = dev_begin(a.c, false, false);
 
     tf_receive<PROFILE>(a, epoch, blockIdx.x, gridDim.x, shared, payload_of(a));
-    epa_dev_after_kernel(); /* who waits for this half waits for both */
+    epa_dev_after_kernel(); /* the end of this half implies the end of the sending half */
     dev_end(a.c, epoch, true);
     if (a.folded)
         clear_counters(a);

@@ -1,13 +1,13 @@
-/* Ranks of other nodes: a kernel behind the one of a stage that sends, which has what that stored
- * in mirrors of their heaps put there by the transport, a block for each rank; and one before that
- * of a stage that receives, which waits for what those ranks have put here. */
+/* Exchange with ranks of other nodes. After the kernel of a sending stage, a kernel lets the
+ * transport put the data that the stage stored in mirrors of their heaps, one block per rank.
+ * Before the kernel of a receiving stage, a kernel waits for the puts of those ranks. */
 #include <epa2a/ring.cuh>
 
 #include "token_flag_send.cuh"
 
-/* Counts, before the first chunk, and the rows that were stored since; behind those of the last
- * chunk the flag of this source, behind those before it how many they are. One thread, for one
- * rank. */
+/* Puts the counts before the first chunk, and the rows stored since the last call. The flag of this
+ * source follows the rows of the last chunk, the number of rows put so far follows the last but
+ * one. Called by one thread for one rank. */
 EPA_DEV bool far_put_rows(const struct tf_far_args &f, uint32_t peer, uint64_t epoch,
                           struct epa_dev_wait w)
 {
@@ -44,15 +44,15 @@ EPA_DEV bool far_put_outputs(const struct tf_far_args &f, uint32_t peer, uint64_
                                   a.c.timeout_ns, w);
 }
 
-/* One block, a thread for each rank. */
+/* One block, with a thread per rank. */
 static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
     exchange(const __grid_constant__ struct tf_far_args f)
 {
     const struct tf_args &a = f.a;
-    uint64_t epoch = __ldcg(a.c.calls) + 1; /* the kernel that receives will count this call */
+    uint64_t epoch = __ldcg(a.c.calls) + 1; /* the receiving kernel will count this call */
     uint32_t peer = threadIdx.x, stage = a.c.stage;
 
-    if (peer == 0 && stage == TF_DISPATCH_SEND) /* the next chunk counts its tokens anew */
+    if (peer == 0 && stage == TF_DISPATCH_SEND) /* the next chunk counts its tokens from 0 */
         a.c.taken[epoch % 2][0] = 0;
     if (peer >= a.c.v.size || !epa_dev_is_far(f.v, peer))
         return;

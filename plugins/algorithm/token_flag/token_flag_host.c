@@ -1,39 +1,40 @@
 /* token_flag on hosts.
  *
- * Each rank has a buffer for every source, with room for all that may arrive, so that nobody
- * asks before sending. dispatch_send gives each flat token the next row of its rank's buffer
- * and stores the message there; dispatch_recv copies received rows to rows by expert. combine_send
- * stores the expert output to the flat token's slot at its rank, which the message named, and
- * combine_recv adds up a token's slots. Peers that loads and stores do not reach get the same
- * by puts.
+ * Each rank has a buffer for every source with room for the maximum of rows, so that a source sends
+ * without a request. dispatch_send gives each flat token the next row of its rank's buffer at the
+ * receiver and stores the message there. dispatch_recv copies received rows to rows by expert.
+ * combine_send stores the expert output in the flat token's slot, which the message names, and
+ * combine_recv adds up a token's slots. Peers that loads and stores do not reach receive puts with
+ * the same contents.
  *
- * Flags. Counts: a signal, epoch << 24 | rows + 1, so that it says two things at once and is
- * never cleared; with flag_granularity: rank it comes after all rows, with flag_granularity: token
- * before them, and then each row has a flag, the epoch. So has each expert output. Of what is
- * stored, the flag is the last word of the message or slot: written by a release, waited for by an
- * acquire. Of what is put, it is a signal of its own that comes with the put. How its rows and
- * expert outputs come a rank says with its counts. All flags of a dispatch and its combine carry
- * its epoch, count up, and are waited for with >=.
+ * Flags. Counts have a signal, epoch << TF_ROW_BITS | rows + 1, which states both numbers and is
+ * never cleared. With flag_granularity: rank the signal follows all rows. With flag_granularity:
+ * token it precedes the rows, and each row has a flag with the epoch. Each expert output has such a
+ * flag, too. The flag of stored data is the last word of the message or slot: a release writes it,
+ * an acquire waits for it. The flag of put data is a separate signal that comes with the put. A
+ * rank states in its counts whether it stores or puts. All flags of a dispatch and its combine
+ * carry the epoch, only grow, and are compared with >=.
  *
- * Stages that send end with quiet(): nothing that peers wait for is held back while this rank
- * is elsewhere, two SETs of one word cannot swap, and what was put may be written again.
+ * Sending stages end with quiet(). It flushes data for which peers wait, orders the two SETs of a
+ * word, and makes the sources of puts reusable.
  *
- * Dispatches count as epochs 1, 2, 3... A dispatch takes the first set that is free, its
- * combine gives it back; all ranks make the same calls in the same order, so they agree on
- * the set. There is no barrier: let epoch m take the set that epoch n had, n < m, so that
- * combine n ended on this rank before dispatch m began.
- *   - A rank writes rows of m at p into its own part of p's buffer. Those of n that stood
- *     there it has got the expert outputs for, so p has copied them out.
- *   - Rows by expert and y are p's own, and are read for the last time in its combine_send n
- *     (quiet: also by puts), before its dispatch m.
- *   - Slots of m are written at p by a rank that has ended dispatch_recv m, so it has seen p's
- *     counts of m, and p has ended combine n, which read the slots.
- *   - Counts and their signal have two places, of odd and even epochs, whatever the set: a
- *     rank with no row for p does not wait for p's expert outputs. It writes those of m + 2 after
- *     its dispatch_recv m + 1, which saw p's counts of m + 1; p has read those of m before.
- *   - Signals of rows and expert outputs are apart for each set, as flags are, being in its memory:
- *     two dispatches may be open, and an expert output of the later must not pass for one of the
- *     earlier, which another rank owes. */
+ * Dispatches have the epochs 1, 2, 3... A dispatch takes the first free set, and its combine
+ * releases the set. All ranks make the same calls in the same order, so they take the same set. The
+ * protocol needs no barrier. Let epoch m take the set of epoch n < m; then combine n ended on this
+ * rank before dispatch m began.
+ *   - A rank writes rows of m into its own part of p's buffer. It has received the expert outputs
+ *     for the rows of n in this part, so p has copied these rows.
+ *   - Rows by expert and y belong to p. p reads them for the last time in its combine_send n
+ *     (puts included, because of quiet), before its dispatch m.
+ *   - A rank that has ended dispatch_recv m writes slots of m at p. It has seen p's counts of m,
+ *     so p has ended combine n, which read the slots.
+ *   - Counts and their signals have two places, for odd and even epochs, independent of the set:
+ *     a rank without a row for p does not wait for p's expert outputs. It writes its counts of
+ *     m + 2 after its dispatch_recv m + 1, which saw p's counts of m + 1; p has read the counts
+ *     of m before.
+ *   - Each set has its own signals of rows and expert outputs, as it has its own flags in memory.
+ *     With two open dispatches, an expert output of the later one must not pass for a missing
+ *     output of the earlier one, from another rank. */
 #include "token_flag_host.h"
 
 #include <epa2a/wait.h>
@@ -63,7 +64,7 @@ bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what
 
 static bool has_arrived(const uint64_t *flag, uint64_t epoch)
 {
-    /* Acquire: pairs with the release after the row or expert output was stored. */
+    /* Acquire: pairs with the release after the store of the row or expert output. */
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE) >= epoch;
 }
 
@@ -108,7 +109,7 @@ void tf_tend(struct tf_task *task, uint32_t worker, uint32_t workers)
 
 /* ---- dispatch_send: counts ---- */
 
-/* For every rank, how this one's rows reach it and how many there are for each expert. */
+/* Counts, for every rank, the rows for each of its experts, and notes how rows reach the rank. */
 static void count_rows(const struct tf_host *h, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * h->l.topk;
@@ -135,7 +136,7 @@ static uint32_t rows_for(const struct tf_host *h, uint32_t rank)
     return rows;
 }
 
-/* Counts, and the flag that says them. flag_granularity: rank: after all rows. */
+/* Sends counts with their flag. With flag_granularity: rank, they follow all rows. */
 static enum epa_status send_counts(struct tf_host *h, const struct algo_set *s, bool after_rows)
 {
     uint64_t bytes = h->l.count_words * sizeof(uint32_t);
@@ -165,8 +166,8 @@ static char *staging_at(const struct tf_host *h, uint32_t t, uint32_t k)
            ((uint64_t)t * h->l.topk + k) * h->l.message_bytes;
 }
 
-/* The last line of a message, whose token is at `to` but for that: its end, and what it
- * is. */
+/* Completes a message at `to`, which has all lines but the last: copies the rest of the payload and
+ * writes the META. */
 static void end_message(const struct tf_host *h, char *to, const char *msg,
                         const struct tf_meta *meta)
 {
@@ -176,7 +177,7 @@ static void end_message(const struct tf_host *h, char *to, const char *msg,
     memcpy(to + h->l.meta_at, meta, offsetof(struct tf_meta, flag));
 }
 
-/* Token t, quantised once, to all of its choices. */
+/* Quantises token t once and writes a message for each of its choices. */
 static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct tf_host *h = task->h;
@@ -196,7 +197,7 @@ static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, uin
             continue;
         rank = h->a.rank_of[expert[k]];
         meta.expert = (uint16_t)((uint32_t)expert[k] - rank * l->local);
-        /* Relaxed: only the number matters. */
+        /* Relaxed: only the value is used. */
         meta.row = __atomic_fetch_add(&h->sent[rank], 1, __ATOMIC_RELAXED);
         to[n] = staging_at(h, t, k);
         if (algo_reachable(&h->a, rank))
@@ -212,7 +213,7 @@ static void send_token(const struct tf_task *task, uint32_t t, uint32_t end, uin
         return;
     algo_drain(h->a.store);
     for (uint32_t i = 0; i < n_stored; i++) {
-        /* Release: pairs with the acquire of has_arrived(); the row is in place. */
+        /* Release: pairs with the acquire of has_arrived(). The row is complete. */
         __atomic_store_n(&meta_of(h, stored[i])->flag, task->set->epoch, __ATOMIC_RELEASE);
     }
 }
@@ -244,7 +245,7 @@ static void send_tokens(void *arg, uint32_t worker, uint32_t workers)
     algo_worked(&h->a, worker, workers, began, end - first);
 }
 
-/* What was just made in staging leaves. */
+/* Puts the messages of tokens `begin` to `end` from staging. */
 static enum epa_status put_rows(const struct tf_task *task)
 {
     struct tf_host *h = task->h;
@@ -271,10 +272,10 @@ static enum epa_status put_rows(const struct tf_task *task)
         if (status != EPA_OK)
             return status;
     }
-    return h->a.t->ops->progress(h->a.t); /* peers may wait for room here while more are made */
+    return h->a.t->ops->progress(h->a.t); /* frees room for which peers may wait */
 }
 
-/* The tokens from `begin` to `end`; those that are put leave a slice at a time. */
+/* Sends the tokens from `begin` to `end`. Messages for puts are written and put in slices. */
 static enum epa_status send_chunk(struct tf_task *task, uint32_t begin, uint32_t end)
 {
     const struct tf_host *h = task->h;
@@ -284,7 +285,7 @@ static enum epa_status send_chunk(struct tf_task *task, uint32_t begin, uint32_t
     if (h->a.far != 0)
         slice = 1 + ALGO_SLICE_BYTES / row;
     task->end = begin;
-    do { /* once at least: counts are sent in it */
+    do { /* at least once, since send_tokens() also sends counts */
         task->begin = task->end;
         task->end = end - task->begin > slice ? task->begin + slice : end;
         status = tf_run_pass(task, send_tokens);
@@ -310,7 +311,7 @@ static void clear_counters(void *arg, uint32_t worker, uint32_t workers)
     memset(h->taken + from, 0, (to - from) * sizeof(*h->taken));
 }
 
-/* The set of the next dispatch; NULL, and said why: there is none. */
+/* Returns the set for the next dispatch, or NULL with an error message. */
 static struct algo_set *take_set(struct tf_host *h)
 {
     for (uint32_t i = 0; i < h->l.buffers; i++) {
@@ -374,8 +375,8 @@ static enum epa_status dispatch_send(struct epa_algorithm *a, struct epa_problem
 
 /* ---- set-up ---- */
 
-/* No transport promises what is in its heap at first. Nobody begins before all ranks have set
- * up, so no flag that has arrived is lost. */
+/* Clear the flags: transports do not initialise the heap. No rank begins before all ranks have
+ * completed set-up, so no arrived flag is lost. */
 static void clear_flags(struct tf_host *h)
 {
     uint64_t slots = (uint64_t)h->l.max_tokens * h->l.topk;

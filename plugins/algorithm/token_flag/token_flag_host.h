@@ -1,6 +1,7 @@
-/* What the host code of token_flag keeps between calls, and where things are.
- * token_flag_host.c: the protocol, passes of workers, dispatch and set-up;
- * token_flag_combine.c. */
+/* State of the host code of token_flag between calls, and the layout of its memory.
+ * token_flag_host.c contains the protocol, passes of workers, dispatch_send and set-up;
+ * token_flag_recv.c contains dispatch_recv; token_flag_combine.c contains both stages of
+ * combine. */
 #ifndef TOKEN_FLAG_HOST_H
 #define TOKEN_FLAG_HOST_H
 
@@ -10,8 +11,7 @@
 
 #include "../../common/algo_host.h"
 
-/* The calls that an iteration has made of its four; the next dispatch may take a set that is
- * FREE. */
+/* The last of the four stages that a set has completed. A dispatch may take a set in state FREE. */
 enum tf_state {
     TF_FREE = ALGO_FREE,
     TF_SENT = ALGO_OPEN,
@@ -19,43 +19,43 @@ enum tf_state {
     TF_RETURNED,
 };
 
-/* Of slices of single tokens and rows, with a profile. */
+/* Names of trace slices of single tokens and rows, with a profile. */
 enum tf_name { TF_SEND_TOKEN, TF_ROW_FROM, TF_OUTPUT_FROM, TF_COUNTS_FROM, TF_NAMES };
 
-/* Rows from one source of the dispatch that is under way: how many there are, how many of
- * these are taken in, and which are to be now. */
+/* Rows from a source in the current dispatch: number of rows, number of rows copied, and end of the
+ * rows that the next pass copies. */
 struct tf_source {
-    enum tf_way way; /* how it reaches this rank, which holds for good */
+    enum tf_way way; /* how rows of this source reach this rank; constant */
     uint32_t rows, taken, end;
 };
 
 struct tf_host {
     struct algo_host a;
     struct tf_layout l;
-    bool counted;             /* the counts of the dispatch under way have been taken */
+    bool counted;             /* the counts of the current dispatch have been taken in */
     struct tf_source *source; /* [size] */
-    /* The counters. Rows given a place so far: at each rank, by dispatch_send; among those of
-     * each expert of this rank, by what takes rows in. Workers add to them at once. */
+    /* Counters of assigned places, which workers increment concurrently: rows at each rank
+     * (dispatch_send), and rows of each local expert (received rows). */
     uint32_t *sent;  /* [size] */
     uint32_t *taken; /* [local] */
-    char *scratch;   /* [workers] messages, each a worker's own */
+    char *scratch;   /* [workers]: one message per worker */
     uint16_t name[TF_NAMES];
 };
 
-/* What workers do together: one struct for all of a pass. */
+/* A pass of the workers, which share the struct. */
 struct tf_task {
     struct tf_host *h;
     struct algo_set *set;
     struct epa_moe *m;
-    uint64_t begin, end;   /* what is done now: tokens, or entries */
-    bool counts;           /* the first worker sends counts of rows before its own rows */
-    bool resets;           /* and clears the counters that the other half of dispatch uses */
-    bool waits;            /* what is read may not have arrived yet */
-    bool arrows;           /* with a profile: those of rows end as rows are copied */
-    struct algo_pass pass; /* who stopped it says why in h->a.last */
+    uint64_t begin, end;   /* range of tokens or entries of this pass */
+    bool counts;           /* worker 0 sends counts before its rows */
+    bool resets;           /* worker 0 clears the counters of the other half of dispatch */
+    bool waits;            /* rows may not have arrived yet */
+    bool arrows;           /* with a profile: arrows of rows end during the copy of rows */
+    struct algo_pass pass; /* the stopping worker stores its error in h->a.last */
 };
 
-/* Row `row` of `source` at whoever receives it. */
+/* Offset of row `row` of `source` at its receiver. */
 static inline uint64_t comm_offset(const struct tf_host *h, const struct algo_set *s,
                                    uint32_t source, uint32_t row)
 {
@@ -73,7 +73,7 @@ static inline uint64_t y_offset(const struct tf_host *h, const struct algo_set *
     return algo_region(&h->a, s, h->l.y_at, h->l.y_bytes);
 }
 
-/* The slot of a flat token at its rank. */
+/* Offset of the slot of a flat token at its rank. */
 static inline uint64_t slot_offset(const struct tf_host *h, const struct algo_set *s,
                                    uint32_t token, uint32_t k)
 {
@@ -81,7 +81,7 @@ static inline uint64_t slot_offset(const struct tf_host *h, const struct algo_se
            ((uint64_t)token * h->l.topk + k) * h->l.slot_bytes;
 }
 
-/* Counts for `rank`, before they are sent. */
+/* Counts for `rank` to send. */
 static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
 {
     char *reported = h->a.t->heap + h->a.heap + h->l.reported_at;
@@ -89,7 +89,7 @@ static inline uint32_t *reported_to(const struct tf_host *h, uint32_t rank)
     return (uint32_t *)(void *)reported + (size_t)rank * h->l.count_words;
 }
 
-/* Where the counts of `source` arrive. */
+/* Offset of the received counts of `source`. */
 static inline uint64_t counts_offset(const struct tf_host *h, uint64_t epoch, uint32_t source)
 {
     return h->a.heap + h->l.counts_at + epoch % 2 * h->l.counts_bytes +
@@ -106,8 +106,8 @@ static inline uint64_t *flag_of_slot(const struct tf_host *h, char *slot)
     return (uint64_t *)(void *)(slot + h->l.slot_bytes - TF_FLAG_BYTES);
 }
 
-/* Arrows of single rows and expert outputs, which have a signal or a flag each: the row's place at
- * its receiver; and the token's slot at its rank. */
+/* Numbers of trace arrows of single rows and expert outputs. A row has its place at its receiver,
+ * an output its token's slot. */
 static inline uint32_t row_arrow(const struct tf_host *h, const struct algo_set *s, uint32_t row)
 {
     return EPA_TRACE_FLAGS + s->index * h->l.source_rows + row;
@@ -120,7 +120,7 @@ static inline uint32_t output_arrow(const struct tf_host *h, const struct algo_s
            (s->index * h->l.max_tokens + token) * h->l.topk + k;
 }
 
-/* `worker` waited for `peer` since begin_ns, or found what it wanted. */
+/* Records the wait of `worker` for `peer` since begin_ns, which may have been empty. */
 static inline void tf_noted(const struct tf_host *h, uint32_t worker, enum tf_name name,
                             uint64_t begin_ns, uint32_t peer, uint32_t arrow, uint64_t epoch)
 {
@@ -129,27 +129,30 @@ static inline void tf_noted(const struct tf_host *h, uint32_t worker, enum tf_na
     epa_trace_flow_end(h->a.trace, worker, begin_ns, end, peer, arrow, epoch);
 }
 
-/* Whether the rows and expert outputs of a rank arrive by puts. */
+/* Returns true if the rows and expert outputs of a rank arrive by puts. */
 static inline bool is_put(const struct tf_host *h, uint32_t source)
 {
     return source != h->a.world.rank && h->source[source].way == TF_PUT;
 }
 
-/* Runs fn on all workers; what stopped one of them is what it returns. */
+/* Runs fn on all workers. Returns the error of the worker that stopped the pass, if any. */
 enum epa_status tf_run_pass(struct tf_task *,
                             void (*fn)(void *, uint32_t worker, uint32_t workers));
-/* For workers. Until a flag in this heap has reached the set's epoch; false: the pass is to end.
- * What the flag vouches for can be read then. Names what of whom it waits for. */
+/* Waits until a flag in this heap has reached the set's epoch, and acquires the data that it
+ * covers. Returns false if the pass has to end. Called by workers; `what`, `peer` and `row` name
+ * the awaited data in errors. */
 bool tf_await_flag(struct tf_task *, const uint64_t *flag, uint32_t worker, const char *what,
                    uint32_t peer, uint32_t row);
-/* Ends the pass with a failure: of what, from which rank; false: another was first. */
+/* Ends the pass with a failure about `what` of rank `peer`. Returns false if another worker was
+ * first. */
 bool tf_stop_pass(struct tf_task *task, enum epa_status status, const char *what, uint32_t peer,
                   uint32_t row);
 
-/* The last that a worker does in a pass that waits. */
+/* Ends a worker's part of a pass with waits: worker 0 drives the transport until all workers are
+ * done. */
 void tf_tend(struct tf_task *, uint32_t worker, uint32_t workers);
 
-/* What has arrived so far of the dispatch under way, without a wait. */
+/* Copies rows of the current dispatch that have arrived, without a wait. */
 enum epa_status tf_take_some(struct tf_host *, struct algo_set *, struct epa_moe *);
 
 enum epa_status tf_dispatch_recv(struct epa_algorithm *, struct epa_problem *);

@@ -1,17 +1,17 @@
-/* dispatch_recv, and what dispatch_send receives between two chunks: the counts of all ranks, and
- * rows that are copied to their experts as they arrive. */
+/* dispatch_recv, and the receiving part of dispatch_send between two chunks. Both wait for the
+ * counts of all ranks and copy arrived rows to their experts. */
 #include "token_flag_host.h"
 
 #include <string.h>
 
 #include <epa2a/wait.h>
 
-/* ---- rows received, copied to rows by expert ----
+/* ---- copy received rows to rows by expert ----
  *
- * Where an expert's rows begin is known from the counts of all; which of them a row takes is a
- * counter's affair, as workers copy rows of several sources at once. */
+ * The counts of all ranks determine the start of an expert's rows. A counter per expert assigns
+ * places to rows, since workers copy rows of several sources concurrently. */
 
-/* The words of `source`, which have arrived. */
+/* Returns the count words of `source`, which have arrived. */
 static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set *s, uint32_t source)
 {
     return source == h->a.world.rank
@@ -20,7 +20,8 @@ static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set 
                                                   counts_offset(h, s->epoch, source));
 }
 
-/* Where each expert's rows begin, and how many come from whom. The flag says it, too. */
+/* Computes the start of each expert's rows and the rows of each source. Validates the counts with
+ * the number of rows in the flag. */
 static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
 {
     uint64_t start = 0;
@@ -40,8 +41,8 @@ static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
                                          : h->a.t->ops->read(h->a.t, signal);
         if (rows > h->l.source_rows || said != tf_count_flag(s->epoch, (uint32_t)rows))
             return algo_fail(&h->a, EPA_ERR_MISMATCH,
-                             "the counts of rank %u add up to %llu of %u at most, its flag "
-                             "says %u of epoch %llu",
+                             "invalid counts from rank %u: the sum is %llu (at most %u), but the "
+                             "flag has %u rows of epoch %llu",
                              source, (unsigned long long)rows, h->l.source_rows,
                              tf_rows_of_flag(said), (unsigned long long)(said >> TF_ROW_BITS));
         *from = (struct tf_source){.way = (enum tf_way)count[0], .rows = (uint32_t)rows};
@@ -54,7 +55,8 @@ static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
     return EPA_OK;
 }
 
-/* The flag says how many rows there are, too; the arrow ends in what was wanted. */
+/* Waits for the counts of `peer`. The flag also contains the number of rows; the arrow of the trace
+ * has the value with 0 rows, as at the sender. */
 static enum epa_status wait_for_counts_of(struct tf_host *h, const struct algo_set *s,
                                           uint32_t peer)
 {
@@ -76,15 +78,15 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
     return status == EPA_OK ? take_counts(h, s) : status;
 }
 
-/* Without a wait: whether a signal has got that far, in which case it is waited for so that
- * what it vouches for can be read. */
+/* Polls a signal. If it has reached the value, epa_wait() acquires the data that the signal
+ * covers. */
 static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
 {
     return h->a.t->ops->read(h->a.t, h->a.signal + signal) >= value &&
            epa_wait(h->a.t, h->a.signal + signal, value, h->a.timeout_ns) == EPA_OK;
 }
 
-/* To the next row of its expert; false: the pass is to end. */
+/* Copies a row to the next place of its expert. Returns false if the pass has to end. */
 static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32_t worker)
 {
     struct tf_host *h = task->h;
@@ -99,7 +101,7 @@ static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32
         return false;
     if (task->arrows && source != h->a.world.rank)
         tf_noted(h, worker, TF_ROW_FROM, begin, source, row_arrow(h, s, row), s->epoch);
-    /* Relaxed: only the number matters. */
+    /* Relaxed: only the value is used. */
     place = meta->expert < h->l.local
                 ? __atomic_fetch_add(&h->taken[meta->expert], 1, __ATOMIC_RELAXED)
                 : UINT32_MAX;
@@ -115,7 +117,7 @@ static bool copy_row(struct tf_task *task, uint32_t source, uint32_t row, uint32
     return true;
 }
 
-/* Rows of all sources one after the other; every so many-th is this worker's. */
+/* Copies the rows of all sources; the worker takes every `workers`-th row. */
 static bool copy_flat(struct tf_task *task, uint32_t worker, uint32_t workers)
 {
     struct tf_host *h = task->h;
@@ -159,7 +161,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     if (worker == 0 && task->resets)
         memset(h->sent, 0, h->l.size * sizeof(*h->sent));
     if (h->l.flat)
-        (void)copy_flat(task, worker, workers); /* what stopped it is in the task */
+        (void)copy_flat(task, worker, workers); /* the task contains the error */
     else
         (void)copy_sources(task, worker, workers);
     algo_drain(h->a.store);
@@ -168,7 +170,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
         tf_tend(task, worker, workers);
 }
 
-/* The rows from `taken` to `end` of each source. */
+/* Copies the rows from `taken` to `end` of each source. */
 static enum epa_status copy(struct tf_task *task, bool waits)
 {
     struct tf_host *h = task->h;
@@ -184,8 +186,8 @@ static enum epa_status copy(struct tf_task *task, bool waits)
         const struct tf_meta *meta = (const struct tf_meta *)(const void *)(msg + h->l.meta_at);
 
         (void)algo_fail(&h->a, status,
-                        "row %u of rank %u says it is choice %u of token %u of rank %u for "
-                        "expert %u here, of which there are to be %u",
+                        "invalid row %u from rank %u: choice %u of token %u of rank %u for "
+                        "local expert %u, which has %u rows",
                         h->a.last.row, h->a.last.peer, meta->k, meta->origin.token,
                         meta->origin.rank, meta->expert,
                         meta->expert < h->l.local ? task->set->recv_count[meta->expert] : 0);
@@ -193,8 +195,8 @@ static enum epa_status copy(struct tf_task *task, bool waits)
     return status;
 }
 
-/* Rows that are put have signals, which only this thread may wait for: as many at a time as
- * keep workers busy. */
+/* Copies rows that arrive by puts. Only this thread may wait for their signals; it waits for
+ * batches that keep all workers busy. */
 static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
 {
     struct tf_host *h = task->h;
@@ -202,7 +204,7 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
     uint32_t batch = h->a.workers > 1 ? 8 * h->a.workers : 1;
     enum epa_status status = EPA_OK;
 
-    if (!h->l.by_token) /* its flag has arrived, and so have all */
+    if (!h->l.by_token) /* the flag of the source covers all rows */
         batch = from->rows;
     while (from->taken < from->rows && status == EPA_OK) {
         while (from->end < from->rows && from->end - from->taken < batch && status == EPA_OK) {
@@ -222,7 +224,7 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
     return status;
 }
 
-/* All that has not been taken in: first what is stored, as workers can wait for that. */
+/* Copies all remaining rows. Stored rows come first, since workers can wait for their flags. */
 static enum epa_status take_rest(struct tf_task *task)
 {
     struct tf_host *h = task->h;

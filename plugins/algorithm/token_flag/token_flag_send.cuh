@@ -1,46 +1,48 @@
-/* Dispatch, the half that sends: a block takes a token, gives each of its choices a place
- * and stores it there.
+/* The sending half of dispatch: a block takes a token, gives each of its choices a place and stores
+ * the message there.
  *
- * Its first warp adds to the counters while the others bring the row to shared memory,
- * quantised on the way; then all store lines of it, each to all who want it. */
+ * The first warp updates the counters while the other warps load the row into shared memory and
+ * quantise it. Then all warps store lines of the row, each line at all its destinations. */
 #ifndef TOKEN_FLAG_SEND_CUH
 #define TOKEN_FLAG_SEND_CUH
 
 #include "../../common/algo_cuda.cuh"
 #include "token_flag_cuda.h"
 
-/* Threads that bring the row: all warps of the block but the first. */
+/* Returns the number of threads that load the row: all warps of the block except the first. */
 EPA_DEV uint32_t tf_carriers(void)
 {
     return blockDim.x - EPA_DEV_WARP;
 }
 
-/* Choices that each of them looks at while the row is on its way. */
+/* Number of choices that a carrier loads before it loads its part of the row. */
 enum { TF_AHEAD = 4 };
 
-/* Where the choices of a token go, those that were dropped left out. */
+/* Destinations of the choices of a token, without dropped choices. */
 struct tf_slots {
     uint32_t n;
     char *to[TF_TOPK];
     uint32_t expert[TF_TOPK];
-    struct epa_dev_words meta[TF_TOPK]; /* token; k | the receiver's expert << 16 */
+    struct epa_dev_words meta[TF_TOPK]; /* w[0]: token; w[1]: k | the receiver's expert << 16 */
 };
 
 /* ---- counts ---- */
 
-/* Where a rank's rows for each expert of the receiver are published; at the receiver. */
+/* Returns the offset, at the receiver, of the counts of `source` for each expert of the
+ * receiver. */
 EPA_DEV uint64_t tf_counts_of(const struct tf_args &a, uint64_t epoch, uint32_t source)
 {
     return a.counts + epoch % 2 * a.counts_bytes + (uint64_t)source * a.c.local * 8;
 }
 
-/* The signal of a source of another node behind all its rows but those of its last chunk. */
+/* Returns the signal of a source of another node that follows all its rows except the last
+ * chunk. */
 EPA_DEV uint32_t tf_early_signal(const struct tf_args &a, uint64_t epoch, uint32_t source)
 {
     return a.c.signal + (3 + (uint32_t)(epoch % 2)) * a.c.v.size + source;
 }
 
-/* Word and epoch are one store, so it needs no fence. */
+/* A single store publishes count and epoch, so it needs no fence. */
 EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t rank,
                              uint32_t expert, uint32_t count)
 {
@@ -49,8 +51,8 @@ EPA_DEV void tf_signal_count(const struct tf_args &a, uint64_t epoch, uint32_t r
     epa_dev_store_relaxed(reinterpret_cast<uint64_t *>(to) + expert, tf_count_flag(epoch, count));
 }
 
-/* flag_granularity: token: the first blocks count, each for other ranks, while others send
- * already. */
+/* flag_granularity: token: the first blocks count, each for other ranks, while other blocks already
+ * send. */
 static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint32_t *count)
 {
     uint32_t choices = a.c.tokens * a.c.topk;
@@ -68,13 +70,14 @@ static __device__ void tf_publish(const struct tf_args &a, uint64_t epoch, uint3
         __syncthreads();
         for (uint32_t e = threadIdx.x; e < a.c.local; e += blockDim.x)
             tf_signal_count(a, epoch, r, e, count[e]);
-        __syncthreads(); /* counted anew */
+        __syncthreads(); /* count[] is reused */
     }
 }
 
-/* flag_granularity: rank: the block that is done last publishes. What a block has stored is seen
- * before it arrives (the fence), what all have stored before the flags (the releases): each
- * thread's stores, the barrier, the fence, the counter, and the same again, are one chain. */
+/* flag_granularity: rank: the last block to finish publishes the counts. The fences order the
+ * stores of a block before its increment of `arrived`, and the releases order the stores of all
+ * blocks before the flags. The chain is: stores of each thread, barrier, fence, counter, fence,
+ * barrier, release. */
 static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t epoch)
 {
     __shared__ bool last;
@@ -98,7 +101,8 @@ static __device__ void tf_signal_when_all_sent(const struct tf_args &a, uint64_t
 
 /* ---- rows ---- */
 
-/* One warp. A rank's rows are added at once, and numbered by lane. */
+/* Assigns a place to each choice of the token. Lanes with the same rank share one atomic addition,
+ * and the order of lanes numbers their rows. Called by one warp. */
 EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p)
 {
     uint32_t lane = epa_dev_lane(), lower = (1u << lane) - 1, expert = ~0u, rank = ~0u;
@@ -132,16 +136,17 @@ EPA_DEV void tf_slot(const struct tf_args &a, uint32_t token, struct tf_slots *p
         p->n = __popc(all);
 }
 
-/* How often each expert is chosen by tokens before the one at hand, which says where a row
- * is among those for its expert: the same for the same tokens, whoever is first to send.
- * A block takes tokens in ascending order, so it goes on from the one before. */
+/* Counts a choice of a token before the current one. The number of earlier choices of an expert is
+ * the index of a row among this source's rows for the expert. It does not depend on the order in
+ * which blocks send. A block takes tokens in ascending order, so its counts continue from the
+ * previous token. */
 EPA_DEV void tf_count_choice(const struct tf_args &a, uint32_t expert, uint32_t *before)
 {
     if (expert < a.c.experts)
         atomicAdd(&before[expert], 1);
 }
 
-/* Choices from `begin` on that a carrier looks at first; ~0: there is none. */
+/* Loads a carrier's choices from `begin`; ~0: beyond `end`. */
 EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end, uint32_t *expert)
 {
 #pragma unroll
@@ -152,7 +157,7 @@ EPA_DEV void tf_look_ahead(const struct tf_args &a, uint32_t begin, uint32_t end
     }
 }
 
-/* 16 bytes a thread, of tf_carriers(), four of them on their way at a time. */
+/* Loads a row into shared memory, 16 bytes per carrier and four loads in flight. */
 EPA_DEV void tf_carry(const void *from, size_t row, uint32_t n, uint4 *to)
 {
     enum { AHEAD = 4 };
@@ -173,7 +178,7 @@ EPA_DEV void tf_carry(const void *from, size_t row, uint32_t n, uint4 *to)
     }
 }
 
-/* 512 channels a warp. */
+/* Quantises a token into shared memory, 512 channels per warp. */
 template <bool F16> EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t token, char *payload)
 {
     enum { LANE = 16, SWEEP = LANE * EPA_DEV_WARP };
@@ -200,7 +205,8 @@ template <bool F16> EPA_DEV void tf_quantise(const struct tf_args &a, uint32_t t
     }
 }
 
-/* The token and its scales to shared memory, by all warps but the first. */
+/* Loads the token and its scales into shared memory, quantised if requested. Called by all warps
+ * except the first. */
 template <int IN> EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, char *payload)
 {
     uint32_t groups = IN == DEVICE_PLAIN ? 0 : a.c.hidden / a.c.group;
@@ -215,12 +221,12 @@ template <int IN> EPA_DEV void tf_fill(const struct tf_args &a, uint32_t token, 
         for (uint32_t i = threadIdx.x - EPA_DEV_WARP; i < groups; i += tf_carriers())
             scales[i] = __ldg(a.c.x_scale + (size_t)token * groups + i);
     }
-    if (groups % 2 != 0 && threadIdx.x == EPA_DEV_WARP) /* the other half of its word */
+    if (groups % 2 != 0 && threadIdx.x == EPA_DEV_WARP) /* clears the other half of the last word */
         scales[groups] = 0;
 }
 
-/* This block's lines, to all who want them; it begins with different ones, as the links are
- * as many. The last lines go first: META is in them, without which no part can be taken in. */
+/* Stores the lines of a token at all destinations. Warps begin with different destinations, so that
+ * all links are used. The last lines go first, since a receiver needs META to take in any part. */
 EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t epoch,
                              const uint64_t *payload, const struct tf_slots *p,
                              const uint32_t *before)
@@ -248,8 +254,8 @@ EPA_DEV void tf_send_packets(const struct tf_args &a, uint32_t token, uint64_t e
     }
 }
 
-/* The row of a token, and the choices of those before it from `done` on, which are counted
- * when the row is on its way. */
+/* Loads the row of a token, and counts the choices of earlier tokens from `done` on while the loads
+ * of the row are in flight. */
 template <int IN>
 EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, char *payload,
                       uint32_t *before)
@@ -269,7 +275,7 @@ EPA_DEV void tf_bring(const struct tf_args &a, uint32_t done, uint32_t token, ch
     }
 }
 
-/* Tokens, by blocks that call themselves `block` of `blocks`. */
+/* Sends tokens as block `block` of `blocks`. */
 template <int IN, bool PROFILE>
 EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, uint32_t blocks,
                      uint32_t *before, char *payload)
@@ -295,7 +301,7 @@ EPA_DEV void tf_send(const struct tf_args &a, uint64_t epoch, uint32_t block, ui
                         before);
         if (asks)
             next = a.end - a.begin <= blocks ? a.end : a.begin + blocks + asked;
-        __syncthreads(); /* what is shared is used anew */
+        __syncthreads(); /* the next token reuses the shared memory */
         if (threadIdx.x == 0)
             dev_note<PROFILE>(a.c, epoch, token, begun, UINT32_MAX, token);
     }
