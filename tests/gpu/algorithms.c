@@ -399,7 +399,7 @@ static const struct {
     {LL_V1, FAULT(V1_DISPATCH, V1_NO_ROOM, 10, 9, 0),
      "dispatch: rank 0 has 10 rows for rank 1 .. room for 9 .. algorithm.capacity"},
     {LL_V2, FAULT(LL_COMBINE, LL_DATA, 4, 5, 1500),
-     "combine/recv_wait: .. 1.500 s .. output of rank 1 to my token 7 .. is 4, not 5"},
+     "combine/recv_wait: .. 1.500 s .. output of rank 1 for token 7 .. is 4, not 5"},
     {LL_V2, FAULT(LL_DISPATCH, LL_WAIT_ROOM, 10, 9, 0),
      "dispatch: 10 rows arrived .. algorithm.capacity .. 9"},
     {LL_V2, FAULT(LL_DISPATCH, LL_COUNT, 4, 5, 1500),

@@ -201,8 +201,8 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
         f->backend.ops = &ops;
         assert_int_equal(run(f, 0), EPA_ERR_MISMATCH);
         assert_explained(f, EPA_ERR_MISMATCH,
-                         i % 2 != 0 ? "dispatch/postprocess: row 2 .. 1 choices, entry 99"
-                                    : "dispatch/postprocess: row 2 .. 99 choices, entry 2");
+                         i % 2 != 0 ? "dispatch/postprocess: .. row 2 .. 1 choices, entry 99"
+                                    : "dispatch/postprocess: .. row 2 .. 99 choices, entry 2");
         finish(f);
     }
 }

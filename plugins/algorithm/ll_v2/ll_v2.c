@@ -1,5 +1,4 @@
-/* ll_v2: the descriptor, the options, which shapes it takes, and where things are in the heap,
- * for hosts and GPUs. */
+/* ll_v2: descriptor, options, supported shapes, and the layout of the heap, for hosts and GPUs. */
 #include "ll_v2.h"
 
 #include "../../common/algo_host.h"
@@ -89,20 +88,19 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
 {
     if (c->recv_layout == LL_RECV_PADDED && (uint64_t)m->max_tokens * m->experts >= UINT32_MAX)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2 numbers entries in 32 bits, which moe.max_tokens (%u) x "
-                        "moe.experts (%u) exceed; set recv_layout: packed",
+                        "ll_v2: recv_layout: padded has 32 bits for numbers of entries, which "
+                        "moe.max_tokens (%u) x moe.experts (%u) exceeds; set recv_layout: packed",
                         m->max_tokens, m->experts);
     if (c->fuse_expert && c->layout == EPA_LAYOUT_RANK)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ll_v2: fuse_expert: true makes an expert output for each expert, which "
-                        "layout: rank does not have; set layout: expert");
+                        "ll_v2: fuse_expert: true computes an output per expert, but layout: rank "
+                        "has one output per rank; set layout: expert");
     if (!device)
         return EPA_OK;
     if (c->fuse_expert && c->combine_dtype == ALGO_DTYPE_FP8)
-        return epa_fail(
-            err, EPA_ERR_CONFIG,
-            "ll_v2 on GPUs: expert outputs made in combine (fuse_expert: true) are sent as "
-            "they are; set combine_dtype: native, or fuse_expert: false");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ll_v2 on GPUs: fuse_expert: true cannot quantise expert outputs; set "
+                        "combine_dtype: native, or fuse_expert: false");
     if (c->combine_mode == LL_COMBINE_PULL &&
         (c->combine_dtype == ALGO_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
         return epa_fail(
@@ -141,12 +139,12 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
     return status == EPA_OK ? check_options(m, c, device, err) : status;
 }
 
-/* Rows and entries that a rank has room for. */
+/* Computes the capacity of a rank in rows and entries. */
 static void size_rows(const struct epa_moe *m, const struct ll_config *c, struct ll_layout *l)
 {
     uint64_t tokens = (uint64_t)l->size * m->max_tokens;
     uint64_t worst = tokens * (m->topk < l->local ? m->topk : l->local);
-    double even = (double)m->max_tokens * m->topk; /* of all ranks' choices, 1 / size */
+    double even = (double)m->max_tokens * m->topk; /* even share: 1 / size of all ranks' choices */
 
     l->entries = l->padded ? tokens * l->local : worst;
     if (!l->padded && c->capacity > 0 && even * c->capacity < (double)worst)
@@ -178,7 +176,7 @@ static void make_message(struct ll_layout *l)
     l->message_bytes = epa_round_up(l->choices_at + choices, l->device ? EPA_PACKET : LL_LINE);
 }
 
-/* How a row is divided among warps: into as few parts as a lane's registers allow, of whole
+/* Divides a row among warps: as few parts as the registers of lanes allow, each of a multiple of
  * 256 channels. */
 static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t *channels)
 {
@@ -188,7 +186,7 @@ static void divide_row(uint32_t hidden, uint32_t most, uint32_t *parts, uint32_t
     *parts = (hidden + *channels - 1) / *channels;
 }
 
-/* GPUs: how rows and expert outputs are divided among warps, and what a part takes as lines. */
+/* GPUs: divides rows and expert outputs among warps, and computes the bytes of parts as lines. */
 static void divide_work(struct ll_layout *l)
 {
     uint32_t groups = l->group != 0 ? l->group : 1;
@@ -219,7 +217,7 @@ bool ll_publishes_counts(const struct ll_layout *l, uint32_t tokens)
            sizeof(struct ll_routes) + (uint64_t)tokens * l->topk * 2 > l->count_words * 2;
 }
 
-/* For the most tokens, and for any number of them. */
+/* Returns the bytes of published routes for max_tokens, which suffice for fewer tokens. */
 static uint64_t publish_bytes(const struct ll_layout *l)
 {
     uint64_t experts = sizeof(struct ll_routes) + (uint64_t)l->max_tokens * l->topk * 2;
@@ -231,7 +229,8 @@ static uint64_t publish_bytes(const struct ll_layout *l)
 static void place_regions(struct ll_layout *l)
 {
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
-    uint64_t received = l->entries < slots ? l->entries : slots; /* sent once, at most */
+    /* maximum of messages with dedup */
+    uint64_t received = l->entries < slots ? l->entries : slots;
     bool outputs = l->device ? l->pushes : l->puts;
 
     if (l->published)
@@ -241,12 +240,14 @@ static void place_regions(struct ll_layout *l)
     l->recv_bytes = l->rows * l->message_bytes;
     if (!l->fused)
         l->y_bytes = epa_round_up(l->rows * l->output_bytes, LL_LINE);
-    if (l->puts && !l->device) /* a message for each row, or one for all rows of a token */
+    if (l->puts && !l->device) /* with dedup a message per row, else one for all rows of a token */
         l->staging_bytes = (uint64_t)l->max_tokens * (l->dedup ? l->places : 1) * l->message_bytes;
     if (outputs)
         l->outputs_bytes =
             epa_round_up((uint64_t)l->max_tokens * l->places * l->sent_bytes, LL_LINE);
-    if (l->device) /* who places rows itself keeps its own of all experts, gets no others */
+    /* with dedup, routes of all sources for local experts; else this rank's routes for all
+     * experts */
+    if (l->device)
         l->routes_bytes = (l->dedup ? l->size * (uint64_t)(l->local + 1) : l->experts) *
                           l->windows * sizeof(struct ll_packet);
     if (l->dedup && !l->by_rank)
@@ -264,7 +265,8 @@ static void place_regions(struct ll_layout *l)
     l->outbox_at = algo_place(&l->heap_bytes, l->outbox_bytes, l->buffers);
 }
 
-/* GPUs: rows that travel as lines need none. Hosts: behind them those of algo_choose_store(). */
+/* Counts the signals. GPUs: rows as lines need no signals. Hosts: signals of algo_choose_store()
+ * follow. */
 static enum epa_status count_signals(struct ll_layout *l, struct epa_error *err)
 {
     uint64_t rows = l->by_rank ? (uint64_t)l->size * l->max_tokens : l->dedup ? 0 : l->entries;
@@ -310,11 +312,11 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
     if (device && l.puts && (!l.dedup || c->combine_mode == LL_COMBINE_PULL))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v2 on GPUs of several nodes sends blocks of rows, one for each token, and pushes "
-            "expert outputs: set layout: expert and dedup: true, or layout: rank, and "
+            "ll_v2 on GPUs of several nodes sends a token once per rank and pushes expert "
+            "outputs: set layout: expert and dedup: true, or layout: rank, and "
             "combine_mode: auto");
-    /* Links carry stores better than loads; with few rows what is stored has to be read
-     * back before the sum costs more than that. */
+    /* Links carry stores better than loads. With few rows, the reads of stored outputs before the
+     * sum cost more than stores gain. */
     l.pushes =
         device &&
         (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || l.puts || (l.dedup && !l.by_rank) ||
@@ -391,7 +393,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
 
     if (status != EPA_OK)
         return status;
-    /* Where there is no compiler for CUDA there is no ll_cuda_create() either. */
+    /* Builds without a CUDA compiler do not define ll_cuda_create(). */
     return LL_CUDA_MEMORY != 0 && p->backend->memory == EPA_MEMORY_CUDA
                ? ll_cuda_create(p, &l, out, err)
                : ll_host_create(p, &l, out, err);
@@ -401,7 +403,7 @@ EPA_PLUGIN_EXPORT
 const struct epa_algorithm_plugin epa_plugin = {
     .plugin = {EPA_PLUGIN_HEADER(EPA_PLUGIN_ALGORITHM, struct epa_algorithm_plugin),
                .name = "ll_v2",
-               .summary = "low-latency all-to-all: rows straight to where experts read them",
+               .summary = "low-latency all-to-all that stores rows where experts read them",
                .options = {options, sizeof(struct ll_config), &defaults}},
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST | LL_CUDA_MEMORY,

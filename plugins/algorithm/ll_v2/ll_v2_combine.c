@@ -1,7 +1,7 @@
-/* Combine on hosts: each rank pulls the expert outputs of its tokens from where the experts wrote
- * them, or from the outbox, or has them put here, and reduces them. The outbox has outputs that are
- * not sent as experts gave them: quantised, or those of one token reduced beforehand. Phases by the
- * source's names: copy_and_put, recv_wait, topk_reduce. */
+/* Combine on hosts: each rank pulls the expert outputs of its tokens from y or from the outbox
+ * (outbox_at) of the experts' ranks, or receives puts, and reduces them. The outbox contains
+ * outputs that are quantised, and sums of the outputs of a row's experts. Phases have the names of
+ * the source: copy_and_put, recv_wait, topk_reduce. */
 #include "ll_v2_host.h"
 
 static void quantise_output(const struct ll_host *h, const uint16_t *y, const uint16_t *next,
@@ -11,14 +11,14 @@ static void quantise_output(const struct ll_host *h, const uint16_t *y, const ui
                            (float *)(void *)(to + h->l.sent_scales_at));
 }
 
-/* n expert outputs from `row` on, from where experts left them to where peers get them. */
+/* Copies n expert outputs from `row` on to the place from which peers get them. */
 static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
 {
     const struct ll_host *h = task->h;
     const uint16_t *y = (const uint16_t *)task->m->y + row * h->l.hidden;
     char *to = h->a.t->heap + leave_offset(h, task->set) + row * h->l.sent_bytes;
 
-    if (n == 0) /* y may be NULL then */
+    if (n == 0) /* y may be NULL if n is 0 */
         return;
     if (!h->l.output_fp8) {
         memcpy(to, y, n * h->l.output_bytes);
@@ -28,7 +28,7 @@ static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
         quantise_output(h, y, n > 1 ? y + h->l.hidden : NULL, to);
 }
 
-/* Layout expert: the outputs of experts from `begin` to `end`. */
+/* Layout expert: copies the outputs of experts `begin` to `end`. */
 static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
@@ -41,7 +41,7 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     }
 }
 
-/* Layout rank. */
+/* Layout rank: copies the outputs of rows. */
 static void take_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
@@ -50,7 +50,7 @@ static void take_rows(void *arg, uint32_t worker, uint32_t workers)
     take_outputs(task, from, first_of(task, worker + 1, workers) - from);
 }
 
-/* dedup in layout expert: one output for each row that arrived, reduced over its experts here. */
+/* dedup in layout expert: reduces the outputs of each received row over its local experts. */
 static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
@@ -81,7 +81,7 @@ static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
     algo_drain(h->a.own_store);
 }
 
-/* Expert outputs from `begin` to `end`: rows, or all of these experts. */
+/* Writes expert outputs `begin` to `end`: of rows, or of all rows of these experts. */
 static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
 {
     task->begin = (uint32_t)begin;
@@ -98,7 +98,8 @@ static enum epa_status put_outputs(struct ll_host *h, const struct ll_set *s, ui
     return n == 0 ? EPA_OK : ll_put(h, LL_OUTPUT, s, output, src, n, source);
 }
 
-/* How many outputs each source gets, and where they begin: there and, with dedup, here. */
+/* Computes the number of outputs for each source, and their start at the source and, with dedup,
+ * here. */
 static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 {
     uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->a.world.rank * each, row = 0;
@@ -117,7 +118,7 @@ static void begin_outputs(struct ll_host *h, const struct ll_set *s)
     }
 }
 
-/* The outputs of expert i for ranks out of reach. */
+/* Puts the outputs of local expert i for ranks out of reach. */
 static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, uint32_t i)
 {
     uint32_t e = h->a.world.rank * h->l.local + i;
@@ -136,7 +137,7 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
     return status;
 }
 
-/* Layout expert without dedup: some experts at a time. */
+/* Layout expert without dedup: writes and puts the outputs of some experts at a time. */
 static enum epa_status output_by_expert(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -154,13 +155,13 @@ static enum epa_status output_by_expert(struct ll_task *task)
             if (s->s.recv_count[i] != 0)
                 status = put_of_expert(h, s, i);
         }
-        if (status == EPA_OK) /* as in put_made() */
+        if (status == EPA_OK) /* frees room for which peers may wait */
             status = h->a.t->ops->progress(h->a.t);
     }
     return status;
 }
 
-/* dedup: the outputs for a source out of reach, made a slice at a time. */
+/* dedup: writes and puts the outputs for a source out of reach, in slices. */
 static enum epa_status output_far(struct ll_task *task, uint32_t source)
 {
     struct ll_host *h = task->h;
@@ -184,7 +185,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
     return status;
 }
 
-/* dedup: rows are in the order of sources. First the outputs that have to travel. */
+/* dedup: writes outputs in the order of sources, first for sources out of reach. */
 static enum epa_status output_by_source(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -204,7 +205,8 @@ static enum epa_status output_by_source(struct ll_task *task)
     return status;
 }
 
-/* Expert outputs that are not sent as experts gave them are made first. */
+/* Writes the expert outputs that peers do not get from y directly, and puts those for ranks out of
+ * reach. */
 static enum epa_status send_outputs(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -222,7 +224,7 @@ static enum epa_status send_outputs(struct ll_task *task)
     return h->l.dedup ? output_by_source(task) : output_by_expert(task);
 }
 
-/* The expert outputs of token t and their weights; returns how many. */
+/* Finds the expert outputs of token t and their weights. Returns their number. */
 static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave, uint64_t put,
                            const uint16_t **row, float *by)
 {

@@ -1,22 +1,22 @@
-/* Combine on GPUs. Expert outputs are pulled: a rank loads the expert outputs of its tokens from
- * where the experts wrote them, and adds them up as they arrive. Or they are pushed, as packets
- * that carry the number of the combine: less crosses where the experts' rank adds up or quantises
- * them first, and links carry stores better than loads.
+/* Combine on GPUs. With pulled expert outputs, a rank loads the outputs of its tokens from the
+ * place where experts wrote them, and adds them up. With pushed expert outputs, the experts' rank
+ * sends packets with the number of the combine. Pushing moves fewer bytes if the experts' rank adds
+ * outputs up or quantises them first, and links carry stores better than loads.
  *
- * Signals: OUTPUT of a source carries the number of the combine from its start: its experts
- * have given their outputs, and it is done with whatever it read before. Every rank waits for all
- * of them in every combine, also for those that have nothing for it: that is what lets the
- * next dispatch store without asking. */
+ * Signals: OUTPUT of a source has the number of the combine from the start of the combine. Its
+ * experts have then written their outputs, and it has finished all its earlier reads. Every rank
+ * waits for OUTPUT of all ranks in every combine, even of ranks without outputs for it. Therefore
+ * the next dispatch may store without a handshake. */
 #define EPA_DEV_KEEP_LANE /* up to 3 % faster */
 #include "ll_v2_outputs.cuh"
 
 /* ---- pushed expert outputs, at the token's rank ----
  *
- * A warp reads packets until all of a token's expert outputs have arrived, and adds them up in
- * order of their places, in the lanes that load their words. */
+ * A warp reads packets until all expert outputs of a token have arrived. It adds them up in the
+ * order of their places; a lane adds the words that it loads. */
 
-/* One warp: lane l waits for `lines` lines of the expert output at place l, `skip` bytes into the
- * share, if it is in `list`. */
+/* Waits in lane l for the packets of the expert output at place l, `skip` bytes into the share, if
+ * the place is in `list`. Called by one warp. */
 EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                           uint32_t list, uint32_t skip, uint32_t packets, const struct outputs &of,
                           bool direct, uint64_t epoch, struct epa_dev_poll *poll)
@@ -29,10 +29,10 @@ EPA_DEV bool wait_outputs(const struct ll_args &a, const struct dev_part &p, uin
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
-enum { TAKE = 2 }; /* expert outputs that a warp holds at a time */
+enum { TAKE = 2 }; /* number of expert outputs that a warp holds at a time */
 
-/* A token's share in 16 bits: expert outputs of `list`'s places in order, weights by lane. False:
- * one has not come. */
+/* Adds up a token's share in 16 bits: expert outputs at the places of `list` in order, with the
+ * weights of lanes. Returns false if an output did not arrive. */
 template <bool F16>
 EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint32_t token,
                         uint32_t list, float by, const struct outputs &of, bool direct,
@@ -54,7 +54,7 @@ EPA_DEV bool take_words(const struct ll_args &a, const struct dev_part &p, uint3
             if (left != 0)
                 all = epa_dev_packets_load<PUSH_GROUPS>(from, packets, epoch, v[i]) && all;
         }
-        if (!all) { /* left: the places after these */
+        if (!all) { /* list ^ left: the places of this batch */
             if (!wait_outputs(a, p, token, list ^ left, 0, packets, of, direct, epoch, &poll))
                 return false;
             continue;
@@ -82,15 +82,15 @@ EPA_DEV void store_words(const struct ll_args &a, const struct dev_part &p, uint
     dev_words_store<PUSH_GROUPS>(to, p.channels / DEV_CHANNELS, v);
 }
 
-/* The same of FP8, four lines at a time: a lane has a chunk of each expert output. */
+/* Sum of a chunk of FP8 codes. A warp takes four lines at a time, a lane a chunk of each output. */
 struct code_sum {
     float v[LL_CHUNK];
 };
 
-/* Where a warp is in a share: its four lines, and this lane's chunk of them. */
+/* Position of a warp in a share: its four lines, and this lane's chunk in them. */
 struct code_place {
-    uint32_t packets, line, slot, scale; /* lines: of the four, that the share has */
-    uint32_t channel;                    /* the chunk's first, in the share */
+    uint32_t packets, line, slot, scale; /* packets: number of the four lines that the share has */
+    uint32_t channel;                    /* first channel of the chunk in the share */
     bool has;
 };
 
@@ -108,7 +108,8 @@ EPA_DEV struct code_place code_place_of(const struct ll_args &a, const struct de
             channel, slot < chunks && channel < p.channels};
 }
 
-/* Scales are in the last lanes of the line; all lanes of the warp call. */
+/* Returns the scale of this lane's chunk, which the last lanes of the line hold. Called by all
+ * lanes of the warp. */
 EPA_DEV float scale_of(const struct ll_args &a, const struct code_place &at, struct epa_dev_words v)
 {
     uint32_t last = epa_dev_lane() | 7;
@@ -141,7 +142,8 @@ EPA_DEV void add_codes(struct epa_dev_words v, float scale, float weight, struct
 
 enum { TAKE_CODES = 4 };
 
-/* DIRECT: expert outputs are of experts, with weights by lane; else of ranks, and count once. */
+/* Adds up a share in FP8. DIRECT: outputs of experts with the weights of lanes; else outputs of
+ * ranks, with weight 1. */
 template <bool DIRECT>
 EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
                         const struct code_place &at, uint32_t token, uint32_t four, uint32_t list,
@@ -161,14 +163,15 @@ EPA_DEV bool take_codes(const struct ll_args &a, const struct dev_part &p,
             const char *from =
                 a.c.v.peer_heap[a.c.v.rank] + output_at(a, token, place, p.unit) + skip;
 
-            v[i].w[0] = v[i].w[1] = ~0ull; /* no epoch that is waited for */
+            /* an output that is not expected passes the test below */
+            v[i].w[0] = v[i].w[1] = ~0ull;
             if (left != 0 && epa_dev_has_packet(0, at.packets))
                 v[i] = epa_dev_packet_load(from, 0);
         }
 #pragma unroll
         for (int i = 0; i < TAKE_CODES; i++)
             all = all && (!epa_dev_ends_packet() || v[i].w[1] >= epoch);
-        if (!__all_sync(EPA_DEV_ALL, all)) { /* left: the places after these */
+        if (!__all_sync(EPA_DEV_ALL, all)) { /* list ^ left: the places of this batch */
             if (!wait_outputs(a, p, token, list ^ left, skip, at.packets, of, DIRECT, epoch, &poll))
                 return false;
             continue;
@@ -225,14 +228,14 @@ EPA_DEV void send(const struct ll_args &a, uint64_t epoch, uint32_t blocks)
     dev_ended<PROFILE>(a.c, epoch, LL_COPY_AND_PUT, begun);
 }
 
-/* Into so many units a share is divided where it is received. */
+/* Returns the number of units of a share at its receiver. */
 template <bool FP8> EPA_DEV uint32_t fours(void)
 {
     return FP8 ? LL_CODE_PACKETS / EPA_DEV_PACKETS : 1;
 }
 
-/* One warp: a share of a token's sum, or the four-th four lines of it. False: an expert output has
- * not come. */
+/* Reduces a share of a token, or unit `four` of it, which is four lines. Returns false if an expert
+ * output did not arrive. Called by one warp. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED>
 EPA_DEV bool reduce(const struct ll_args &a, uint32_t token, uint32_t share, uint32_t four,
                     const struct outputs &of, uint64_t epoch, uint32_t turn)
@@ -272,8 +275,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     enum { AHEAD = MODE != LL_DIRECT };
     uint32_t units = a.shares * fours<FP8>(), all = a.c.tokens * units;
     uint32_t u = dev_warp_of(block, blocks), asked;
-    /* For the first unit it is read while OUTPUT is on its way. Where lanes have weights
-     * there are no registers to hold it. */
+    /* Loads the choices of the first unit before the wait for OUTPUT. With weights of lanes, no
+     * registers remain for this. */
     struct outputs of = {};
 
     if (AHEAD && u < all)
@@ -297,8 +300,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
     dev_ended<PROFILE>(a.c, epoch, LL_TOPK_REDUCE, begun);
 }
 
-/* Where expert outputs are pushed the last blocks only receive. With few registers there is room
- * for the next kernel to be set up beside this. */
+/* With pushed expert outputs, the last blocks only receive. Few registers leave room to set up the
+ * next kernel beside this one. */
 template <int MODE, int FROM, bool F16, bool FP8, bool PUSHED, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS,
                                          PUSHED && !(FP8 && MODE == LL_BY_RANK) ? 2 : 4)
@@ -331,7 +334,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS,
         KERNELS(mode, LL_FROM_ROWS, false, pushed), KERNELS(mode, LL_FROM_CODES, false, pushed) \
     }
 
-/* Of received rows: those of combines that do the experts' work themselves. */
+/* Returns the kernel of a combine with fuse_expert, which computes outputs from received rows. */
 static const void *fused_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[2][2][2] = FUSED(LL_DIRECT, false);
@@ -352,7 +355,7 @@ const void *ll_combine_kernel(struct ll_combine_kind k)
 {
     static const void *const pulls[LL_MODES][2][2] = {
         [LL_BY_RANK] = GIVEN(LL_BY_RANK, false, false),
-        [LL_DEDUP] = {}, /* there is nothing to pull before it is added up */
+        [LL_DEDUP] = {}, /* dedup adds up outputs before their transfer */
         [LL_DIRECT] = GIVEN(LL_DIRECT, false, false)};
     static const void *const pushes[LL_MODES][2][2][2] = {
         {GIVEN(LL_BY_RANK, false, true), GIVEN(LL_BY_RANK, true, true)},

@@ -1,43 +1,41 @@
-/* ll_v2 on GPUs: the protocol, and what is queued for each stage.
+/* ll_v2 on GPUs: the protocol, and the kernel launches of each stage.
  *
- * A dispatch is one kernel and a combine is one (`split_phase: true`: two each). What a kernel
- * needs to know of the calls before it, how many there were, it counts itself in device
- * memory, so that a graph of them can be launched again and again. The host alternates
- * between the buffer sets; a graph keeps those it was recorded with.
+ * A dispatch is one kernel, and a combine is one kernel (two each with split_phase: true). Kernels
+ * count the earlier calls in device memory, so that a graph can be launched repeatedly. The host
+ * alternates between the buffer sets; a graph keeps the sets of its recording.
  *
- * Dispatches count as epochs 1, 2, 3..., combines apart from them as 1, 2, 3... Signals
- * carry these, and so do packets and lines (epa2a/packets.cuh); they are
- * waited for with >=. COUNT of a rank is here what it sends of its choices, in packets. A
- * rank stores into its peers' memory as soon as a kernel starts, without asking. That is
- * safe:
- *   - rows, routes and counts of a dispatch m go to p's set s. p is done with the dispatch
- *     n that had s before: either n's combine has ended here, and it waited for OUTPUT of
- *     p, which p sends when its experts are done and its combine starts; or n was
- *     discarded, and dispatch m - 1, in the other set, has ended here: it waited for COUNT
- *     of p, which p sends when its dispatch m - 1 starts, after whatever it did with n.
- *     (Combine reads no routes: what it needs of them, dispatch has copied.)
- *   - rows that combines make expert outputs of (fuse_expert: true), here or at the token's rank,
- *     are written after that, too: who stores a row straight to its place has COUNT m of all
- *     ranks first, which have then ended combine n; rows that came as lines their own rank
- *     copies, in its dispatch m.
- *   - y of the set that a dispatch m took is written after m has ended, which waited for
- *     COUNT m of every p: p has entered m, and so pulled all that it wanted of y before.
- *   - expert outputs that are pushed go to the first of two regions after a dispatch: p read it
- *     last in a combine before that dispatch, which has ended here, so p has entered it. A
- *     combine that follows another takes the other region, which p read last before the one
- *     between.
- * For this each dispatch waits for COUNT and each combine for OUTPUT of all ranks, also of
- * those with which no row is exchanged.
+ * Dispatches have the epochs 1, 2, 3..., and combines have their own epochs 1, 2, 3... Signals,
+ * packets and lines (epa2a/packets.cuh) carry the epoch, and waits compare with >=. COUNT of a rank
+ * denotes the packets with its counts and routes. A rank stores into its peers' memory as soon as a
+ * kernel starts, without a handshake. Let p be a peer. The stores are safe:
+ *   - Rows, routes and counts of a dispatch m go to set s of p. p has finished the previous
+ *     dispatch n of s. Either the combine of n has ended here: it waited for OUTPUT of p, which p
+ *     sends after its experts have ended and its combine has started. Or n was discarded, and
+ *     dispatch m - 1, in the other set, has ended here: it waited for COUNT of p, which p sends
+ *     at the start of its dispatch m - 1, after its work with n. (Combine reads no routes:
+ *     dispatch copies the data that combine needs.)
+ *   - Rows from which combine computes expert outputs (fuse_expert: true), here or at the token's
+ *     rank, are also written after that. A sender that stores rows at their final place first
+ *     has COUNT m of all ranks, which have then ended combine n. Rows that arrive as lines are
+ *     copied by their own rank, in its dispatch m.
+ *   - y of the set of dispatch m is written after m has ended, which waited for COUNT m of every
+ *     p. So p has entered m, and has pulled all its outputs from y before.
+ *   - After a dispatch, pushed expert outputs go to the first of two regions. p last read the
+ *     region in a combine before that dispatch. The dispatch has ended here, so p has entered
+ *     it. A combine that follows a combine uses the other region, which p last read before the
+ *     combine in between.
+ * For this reason each dispatch waits for COUNT and each combine for OUTPUT of all ranks, including
+ * ranks that exchange no row.
  *
- * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One is enough for D1 C1 D2 C2.
+ * Two sets let one dispatch run ahead: D1 D2 C1 D3 C2. One set suffices for D1 C1 D2 C2.
  *
- * Ranks of other nodes (ll_v2_far.cu): each call is two kernels, that sends and that receives, with
- * a third between them. The first stores what is for such a rank p in a mirror of p's heap. The
- * third has it put to p in blocks, and COUNT or OUTPUT of this rank set at p behind them; then it
- * waits for those of all such ranks. So signals of p say as much as above and more: what p sent in
- * the call is in place here. A mirror is written again when the memory that it mirrors may be:
- * by then p has given a signal after the receiving kernel of the call that filled it, so all of it
- * has left. */
+ * Ranks of other nodes (ll_v2_far.cu): each call has a sending kernel, a kernel for puts, and a
+ * receiving kernel. The first stores data for such a rank p in a mirror of p's heap. The second
+ * puts the mirror to p in blocks, followed by COUNT or OUTPUT of this rank, and waits for the
+ * signals of all such ranks. Signals of p then guarantee, in addition, that p's data of the call is
+ * in place. A mirror is rewritten under the same condition as the memory that it mirrors: p has
+ * then sent a signal after the receiving kernel of the call that filled the mirror, so the puts
+ * from the mirror are complete. */
 #include <cuda_runtime_api.h>
 
 #include <stdlib.h>
@@ -46,7 +44,7 @@
 
 #include "ll_v2_cuda.h"
 
-/* What a dispatch leaves for its combine. */
+/* Data of a dispatch that its combine needs. */
 struct ll_set {
     uint32_t *recv_row, *wanted, *place;
     float *recv_weight;
@@ -54,18 +52,18 @@ struct ll_set {
     uint16_t *chosen;
 };
 
-/* The stage whose second half is to come. */
+/* The stage whose second half is outstanding. */
 enum ll_half { LL_NO_HALF, LL_HALF_DISPATCH, LL_HALF_COMBINE };
 
 struct ll_cuda {
-    struct device d; /* first */
+    struct device d; /* first member */
     struct ll_layout l;
-    struct ll_args args; /* what is the same in all calls, beside those of d */
+    struct ll_args args; /* arguments that all calls share, apart from the arguments in d */
     enum ll_mode mode;
-    uint32_t outputs;              /* region that this combine, or the last, pushes to */
-    bool dispatched;               /* since the last combine */
-    unsigned long long last_graph; /* that the last kernel was recorded in; 0: none */
-    uint32_t last_stage;           /* and which it was: enum ll_cuda_stage */
+    uint32_t outputs;              /* region to which the current or last combine pushes */
+    bool dispatched;               /* true: a dispatch followed the last combine */
+    unsigned long long last_graph; /* graph that recorded the last kernel; 0: none */
+    uint32_t last_stage;           /* stage of the last kernel: enum ll_cuda_stage */
     enum ll_half half;
     struct ll_set set[2];
 };
@@ -111,7 +109,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     a.recv = device_region(&c->d, l->recv_at, l->recv_bytes, set);
     a.y_space = y_offset(c, set);
     a.outputs = device_region(&c->d, l->outputs_at, l->outputs_bytes, c->outputs);
-    if (l->fused) { /* expert outputs are made of these */
+    if (l->fused) { /* combine computes expert outputs from received rows */
         a.y_space = a.recv;
         a.c.y = device_own(&c->d, a.recv);
     }
@@ -124,8 +122,9 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
     return a;
 }
 
-/* In a graph it is known which of these kernels comes before this one. Outside, or as the
- * first of a graph, a graph that was launched in between may have. */
+/* Determines whether the previous kernel counts calls of another kind. In a graph, the previous
+ * kernel is known. Outside a graph, or as the first kernel of a graph, the previous kernel may
+ * belong to a graph that was launched in between. */
 static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -151,7 +150,8 @@ static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_a
     return device_launch(&c->d, kernel, &a->c, blocks, false);
 }
 
-/* One for each part of each rank's experts, if a quarter of the blocks will do for that. */
+/* Returns the number of counting blocks: one per part of each rank's experts, at most a quarter of
+ * `room`. */
 static uint32_t publishers_for(const struct ll_cuda *c, uint32_t room)
 {
     uint32_t all = c->l.size * c->args.publish_parts;
@@ -172,8 +172,8 @@ static enum epa_status launch_dispatch_half(struct ll_cuda *c, const struct epa_
     a.publishers = publishers_for(c, room / 2);
     blocks = device_blocks_for(room, halves == LL_SEND ? sends + a.publishers : (receives + 3) / 4);
     if (halves == (LL_SEND | LL_RECEIVE) && room > 1) {
-        /* The first blocks count, and others send: half of all; of whole rows a quarter, so
-         * that the last are not long behind. */
+        /* The first blocks count and the next ones send: half of all blocks. If warps send whole
+         * rows, only a quarter, so that the last rows do not end long after the others. */
         send = device_blocks_for(c->l.row_signals < c->l.units ? room / 4 : room / 2,
                                  sends + a.publishers);
         blocks = send + device_blocks_for(room - room / 2, (receives + 3) / 4);
@@ -198,8 +198,8 @@ static enum epa_status launch_combine_half(struct ll_cuda *c, const struct epa_m
     return launch(c, combine_kernel(c), &a, blocks);
 }
 
-/* Where there are other nodes in up to three kernels: what one sends leaves, and what the other
- * receives arrives, between them. */
+/* Launches a stage. With other nodes, up to three kernels: one sends, one puts data to other nodes
+ * and waits for their data, one receives. */
 static enum epa_status launch_stage(struct ll_cuda *c, const struct epa_moe *m,
                                     enum ll_cuda_stage stage, uint32_t set, uint32_t halves)
 {
@@ -258,7 +258,7 @@ static enum epa_status send_dispatch(struct ll_cuda *c, struct epa_moe *m, uint3
     uint32_t set;
     enum epa_status status;
 
-    c->d.last.status = EPA_OK; /* of a call that was refused before */
+    c->d.last.status = EPA_OK; /* drop the error of an earlier rejected call */
     status = check_half(c, "dispatch", LL_NO_HALF);
     if (status == EPA_OK)
         status = device_open_set(&c->d, "dispatch", m, &set);
@@ -319,8 +319,8 @@ static enum epa_status combine_half(struct epa_algorithm *a, struct epa_problem 
         c->outputs = c->dispatched ? 0 : 1 - c->outputs;
         c->dispatched = false;
         c->half = halves == LL_SEND ? LL_HALF_COMBINE : LL_NO_HALF;
-        /* In a combine that is called again peers may still pull those of the one before, which
-         * are the same. */
+        /* In a repeated combine, peers may still pull the outputs of the previous one, which are
+         * equal. */
         if (!c->l.fused && !c->l.pushes)
             status =
                 device_copy_outputs(&c->d, y_offset(c, set), m->y, c->l.rows * c->l.output_bytes);
@@ -352,7 +352,7 @@ static enum epa_status run_combine_recv(struct epa_algorithm *a, struct epa_prob
 static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ll_cuda *c = (struct ll_cuda *)a;
-    enum epa_status status = check_half(c, "giving up a dispatch", LL_NO_HALF);
+    enum epa_status status = check_half(c, "discard", LL_NO_HALF);
 
     return status == EPA_OK ? device_discard(a, problem) : status;
 }
@@ -369,9 +369,9 @@ static const struct epa_stage split_stages[] = {
     {.name = "combine_recv", .kind = EPA_STAGE_COMBINE, .run = run_combine_recv},
 };
 
-/* ---- what went wrong ---- */
+/* ---- failures ---- */
 
-/* What a kernel gave up waiting for, in the words of the host code. */
+/* Explains the wait that a kernel gave up, with the messages of the host code. */
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
 {
     bool dispatch = f->stage == LL_DISPATCH;
@@ -383,7 +383,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
     (void)rank;
     if (f->what == LL_WAIT_ROOM)
         (void)epa_fail(err, EPA_ERR_CONFIG,
-                       "dispatch: %llu rows arrived, and algorithm.capacity leaves room for %llu; "
+                       "dispatch: %llu rows arrived, but algorithm.capacity allows %llu; "
                        "raise it, or set it to 0 for the worst case",
                        seen, wanted);
     else if (f->what == LL_WAIT_RING)
@@ -398,7 +398,7 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
                        "%s: waited %.3f s for %s of rank %u %s token %u: its signal is %llu, "
                        "not %llu%s",
                        stage, waited, dispatch ? "the row" : "the expert output", f->peer,
-                       dispatch ? "for its" : "to my", f->index, seen, wanted, device_missing(f));
+                       dispatch ? "for its" : "for", f->index, seen, wanted, device_missing(f));
     else
         (void)epa_fail(err, status,
                        "%s: epoch %llu, %s of rank %u: waited %.3f s for its signal, which is "
@@ -409,24 +409,24 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
 
 /* ---- set-up ----
  *
- * All that depends on the shape alone is settled here: what a kernel's shared memory holds, and
- * where things are in this rank's own device memory. */
+ * Set-up fixes all values that depend only on the shape: the layout of a kernel's shared memory and
+ * of this rank's own device memory. */
 
-/* Links serve multiprocessors alike: what many tokens' choices come to has to leave from
- * several of them. */
+/* Returns the number of parts of a rank's experts. Multiprocessors have equal shares of the links,
+ * so with many tokens several multiprocessors have to send the routes. */
 static uint32_t parts_of(const struct ll_layout *l)
 {
     return (uint64_t)l->max_tokens * l->topk <= 2 * LL_WINDOW || l->local < 4 ? 1 : 4;
 }
 
-/* Experts of a part. */
+/* Returns the number of experts of a part. */
 static uint32_t experts_of(const struct ll_layout *l)
 {
     return (l->local + parts_of(l) - 1) / parts_of(l);
 }
 
-/* Windows whose choices are counted at a time: as many as threads hold choices of, and 46
- * KiB of shared memory marks for. */
+/* Returns the number of windows that a block counts at a time. Limits are the choices that threads
+ * hold and 46 KiB of shared memory for marks. */
 static uint32_t words_of(const struct ll_layout *l)
 {
     uint32_t fit = 46 * 1024 / (4 * (experts_of(l) + 1)) - 1;
@@ -441,8 +441,8 @@ static enum ll_mode mode_of(const struct ll_layout *l)
     return l->by_rank ? LL_BY_RANK : l->dedup ? LL_DEDUP : LL_DIRECT;
 }
 
-/* Tables by expert: marks and sums of those that a block counts at a time, or cells and
- * where they begin. */
+/* Returns the bytes of tables by expert: marks and counts of a counting block, or cells and their
+ * starts. */
 static uint32_t table_bytes(const struct ll_cuda *c)
 {
     const struct ll_layout *l = &c->l;
@@ -476,8 +476,8 @@ static void place_sets(struct device *d, char *memory, uint64_t *at)
     }
 }
 
-/* Layout rank: a slot is of one token of one rank for ever, so its META is written once; in
- * mirrors, too, whose slots of this rank's tokens are put whole. */
+/* Layout rank: a slot belongs to one token of one rank forever, so set-up writes its META. Mirrors
+ * need META, too, since slots of this rank's tokens are put whole. */
 static enum epa_status write_origins(struct ll_cuda *c, uint32_t set, struct epa_error *err)
 {
     const struct ll_layout *l = &c->l;
@@ -549,7 +549,7 @@ static void fill_args(struct ll_cuda *c)
     };
     c->args.payloads = table_bytes(c);
     c->args.payload = device_up16(l->unit_bytes);
-    /* Then a string for each warp. */
+    /* A payload buffer per warp follows the tables. */
     c->d.shared_bytes[LL_DISPATCH] =
         c->args.payloads + (c->mode == LL_DEDUP ? DEVICE_WARPS * c->args.payload : 0);
 }

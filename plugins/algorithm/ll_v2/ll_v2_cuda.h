@@ -1,4 +1,4 @@
-/* What the CUDA code of ll_v2 gives its kernels, and the calls that launch them. */
+/* Arguments and launchers of the kernels of ll_v2. */
 #ifndef LL_V2_CUDA_H
 #define LL_V2_CUDA_H
 
@@ -7,62 +7,64 @@
 #include "../../common/algo_cuda.h"
 #include "ll_v2.h"
 
-/* Choices that a thread of the block which counts them holds at a time, and the whole
- * block. */
+/* Number of choices that a thread of a counting block holds at a time, and that the block holds. */
 enum { LL_OWN = 8, LL_WINDOW = LL_OWN * DEVICE_THREADS };
 
 enum { LL_SEND = 1, LL_RECEIVE = 2 };
 enum ll_cuda_stage { LL_DISPATCH, LL_COMBINE };
 
-/* What a kernel gave up for, beside signals (enum ll_signal): more rows arrive than there is
- * room for; the row of an entry has not; the ring to other nodes has no room. */
+/* Waits that a kernel gave up, beside signals (enum ll_signal): more rows arrive than fit; the row
+ * of an entry is missing; the ring to other nodes has no room. */
 enum ll_fault { LL_WAIT_ROOM = LL_SIGNALS, LL_WAIT_ENTRY, LL_WAIT_RING };
 
-/* Phases of a dispatch, and of a combine, by the names of the source. */
+/* Phases of a dispatch and of a combine, for traces, with the names of the source. */
 enum { LL_QUANT_AND_PUT, LL_COUNT_PUT, LL_WAIT, LL_POSTPROCESS };
 enum { LL_COPY_AND_PUT, LL_RECV_WAIT, LL_TOPK_REDUCE };
 
-/* A received row's entry for one expert of this rank. */
+/* Entry of a received row for a local expert. */
 struct ll_share {
     uint32_t entry;
     float weight;
 };
 
-/* Offsets are from the start of any rank's heap, of the buffer set at hand. */
+/* Offsets count from the start of a rank's heap. Those of regions belong to the set of the call. */
 struct ll_args {
-    struct device_args c; /* its stage: enum ll_cuda_stage; y: fused: the rows that came */
+    /* c.stage: enum ll_cuda_stage; c.y: the received rows if fuse_expert is set */
+    struct device_args c;
     uint32_t places, units, unit_channels, shares, share_channels;
     uint32_t halves; /* LL_SEND | LL_RECEIVE */
     uint32_t padded, windows;
-    uint32_t far;                     /* ranks of other nodes, as bits */
-    uint32_t unit_bytes, share_bytes; /* of a part, as lines */
-    uint64_t entries;                 /* that there is room for */
+    uint32_t far;                     /* bit mask of ranks of other nodes */
+    uint32_t unit_bytes, share_bytes; /* bytes of a part, as lines */
+    uint64_t entries;                 /* capacity of a rank */
     uint64_t counts, routes, arrival, recv, y_space, outputs;
     uint32_t message_bytes, scales_at, meta_at, choices_at;
-    uint32_t output_bytes, sent_bytes; /* output_bytes: from one y to the next */
-    uint32_t row_signals;              /* of a row: one for each part, or 1 for all */
-    uint32_t receivers_from;           /* blocks from here on only receive; 0: all do both */
-    uint32_t publishers;               /* dispatch: blocks that count choices */
-    uint32_t publish_parts;            /* into which the experts of a rank are divided for that */
-    uint32_t counts_early;             /* the kernel before does not count calls of this kind */
-    uint32_t words;             /* windows that the block which counts choices takes at a time */
-    uint32_t payloads, payload; /* dispatch, in shared memory: where, bytes of a warp's */
+    uint32_t output_bytes, sent_bytes; /* output_bytes: distance between rows of y */
+    uint32_t row_signals;              /* signals per row: one per part, or 1 for the whole row */
+    /* index of the first block that only receives; 0: all blocks send and receive */
+    uint32_t receivers_from;
+    uint32_t publishers; /* dispatch: number of blocks that count choices */
+    /* number of parts of a rank's experts; one block counts a part */
+    uint32_t publish_parts;
+    uint32_t counts_early;      /* the previous kernel does not count calls of this kind */
+    uint32_t words;             /* number of windows that a counting block takes at a time */
+    uint32_t payloads, payload; /* dispatch: offset of payloads in shared memory; bytes per warp */
 
-    /* This rank's alone. */
-    uint32_t *wanted;       /* [slots]: which choices of the row are for experts here, as bits */
+    /* Memory of this rank. */
+    uint32_t *wanted;       /* [slots]: bit mask of the row's choices of local experts */
     struct ll_share *share; /* [slots][topk] */
-    /* Fused, NULL where it is not asked for: the local expert of a share, or of the i-th
-     * entry in use. */
+    /* fuse_expert: local expert of a share, or of the i-th entry in use; else NULL. */
     uint16_t *chosen;
-    uint32_t *place;    /* [max_tokens][topk]: where a row is at its receiver; ~0: none */
-    uint32_t *recv_row; /* rows sent straight to their place: the entries in use, in order */
+    uint32_t *place; /* [max_tokens][topk]: place of a row at its receiver; ~0: none */
+    /* layout rank: slot of each entry; LL_DIRECT: the entries in use, in order */
+    uint32_t *recv_row;
     float *recv_weight;
 };
 
 enum ll_mode { LL_BY_RANK, LL_DEDUP, LL_DIRECT, LL_MODES };
 
-/* What combine makes an expert output of: what experts gave; with fuse_expert: true the row that
- * came, of 16 bits or in FP8. */
+/* Input of combine: outputs of experts; with fuse_expert the received rows, in 16 bits or in
+ * FP8. */
 enum ll_from { LL_FROM_Y, LL_FROM_ROWS, LL_FROM_CODES };
 
 struct ll_combine_kind {
@@ -71,24 +73,25 @@ struct ll_combine_kind {
     bool f16, fp8, pushed, profile;
 };
 
-/* Between the kernels of the two halves of a call. `a`: as they have it, with mirrors of the heaps
- * of ranks of other nodes in its view; v: the transport's, where these have none. */
+/* Arguments of the kernel between the two halves of a call. `a`: the arguments of the halves,
+ * whose view contains mirrors of the heaps of other nodes; v: the view of the transport, without
+ * mirrors. */
 struct ll_far_args {
     struct ll_args a;
     struct epa_device_view v;
     struct epa_device_ring ring;
-    bool arrives; /* rows are copied from where they arrive; else they stay there (layout rank) */
+    bool arrives; /* the receiver copies rows; false: rows stay where they arrive (layout rank) */
 };
 
-/* The kernels; all take a struct ll_args. */
+/* The kernels; each takes a struct ll_args. */
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* NULL: there is none. */
+/* Returns NULL for unsupported combinations. */
 const void *ll_dispatch_kernel(enum device_input, enum ll_mode, bool profile);
 const void *ll_dispatch_dedup_kernel(enum device_input, bool profile);
 const void *ll_combine_kernel(struct ll_combine_kind);
-/* Sends what the kernel before has stored for other nodes, waits for what comes from there, or
+/* Puts the data that the previous kernel has stored for other nodes, waits for their data, or
  * both. */
 struct device_far ll_far(void);
 #ifdef __cplusplus

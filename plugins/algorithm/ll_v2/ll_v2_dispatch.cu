@@ -1,6 +1,6 @@
-/* Kernels of dispatch whose rows stay where they arrive, and those of copied rows' file. With a
- * lane's number in a register these are up to 3 % faster, those of dedup up to 4 % slower: they
- * have none to spare. */
+/* Kernels of dispatch whose rows stay where they arrive, and the table of all kernels. These
+ * kernels are up to 3 % faster with the lane's number in a register. Kernels with dedup would be up
+ * to 4 % slower, as they have no free register. */
 #define EPA_DEV_KEEP_LANE
 #include "ll_v2_dispatch.cuh"
 

@@ -1,17 +1,17 @@
-/* Dispatch on GPUs. The first blocks count choices and publish them at all ranks; the others store
- * rows at the ranks that want them, quantised on the way, without waiting for that: where a
- * row arrives at a rank that gets it once is fixed by who sends it and its number. The last
- * blocks take in what arrives. Only rows that go straight to their experts' rows (layout
- * expert, dedup: false) wait for the counts of all ranks, which say where they stand.
+/* Dispatch on GPUs. The first blocks count choices and publish the counts at all ranks. The next
+ * blocks store rows at their ranks, quantised during the copy. With dedup or layout: rank they do
+ * not wait for counts, since source and token determine the slot of a row. The last blocks receive.
+ * With layout: expert and dedup: false, rows go directly to the rows of their experts; senders then
+ * wait for the counts of all ranks, which determine the places.
  *
- * Routes and counts are packets, which carry the epoch. Rows that are copied to their experts
- * (once) are packets, too. Rows that are read where they arrive have a signal for each part. */
+ * Routes and counts are packets with the epoch. Rows of dedup, which receivers copy to their
+ * experts, are packets, too. Rows that stay where they arrive have a signal per part. */
 #ifndef LL_V2_DISPATCH_CUH
 #define LL_V2_DISPATCH_CUH
 
 #include "ll_v2_send.cuh"
 
-/* Of the block: tables by expert first, then a string for each warp. */
+/* Shared memory of the block: tables by expert, then a payload buffer per warp. */
 extern __shared__ __align__(16) uint32_t shared[];
 
 EPA_DEV uint64_t *payload_of(const struct ll_args &a)
@@ -23,12 +23,12 @@ EPA_DEV uint64_t *payload_of(const struct ll_args &a)
 template <int IN, int MODE, bool PROFILE>
 EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
 {
-    /* The first blocks count; they send rows only where there are no others. */
+    /* The first blocks count; they send rows only if all blocks count. */
     bool apart = senders > a.publishers;
     uint32_t blocks = apart ? senders - a.publishers : senders;
     uint32_t block = apart ? blockIdx.x - a.publishers : blockIdx.x;
     uint32_t *first = shared + a.c.experts, warps = blocks * DEVICE_WARPS;
-    uint32_t units = a.units / a.row_signals; /* that a warp takes in one go */
+    uint32_t units = a.units / a.row_signals; /* number of parts that a warp sends at a time */
     uint32_t all = a.c.tokens * a.row_signals;
     uint64_t *payload = payload_of(a);
 
@@ -59,10 +59,11 @@ EPA_DEV bool send(const struct ll_args &a, uint64_t epoch, uint32_t senders)
 
 /* ---- receiving ----
  *
- * A row's slot says who sent it and which token it is. Which experts want it, and where it
- * is among their entries, is in its choices and the routes that its rank sent. */
+ * The slot of a row determines its source and token. The row's choices and the routes of its source
+ * determine its experts and its index among their entries. */
 
-/* Whether a row comes here. One warp; *ok: the source has said so, or not. */
+/* Returns true if the source sends the token to this rank. *ok: the route has arrived. Called by
+ * one warp. */
 EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
                      bool *ok)
 {
@@ -75,8 +76,8 @@ EPA_DEV bool is_sent(const struct ll_args &a, uint32_t source, uint32_t token, u
     return (sent.x >> token % LL_WINDOW_TOKENS & 1) != 0;
 }
 
-/* Which of a row's choices are for experts here, as bits; lane k has choice k, and gets its
- * entry. One warp. */
+/* Returns the bit mask of the row's choices of local experts. Lane k has choice k and gets its
+ * entry. Called by one warp. */
 EPA_DEV uint32_t find_entries(const struct ll_args &a, const uint32_t *cell, uint32_t source,
                               uint32_t token, uint32_t expert, uint64_t epoch, uint32_t *entry)
 {
@@ -90,8 +91,8 @@ EPA_DEV uint32_t find_entries(const struct ll_args &a, const uint32_t *cell, uin
     return __ballot_sync(EPA_DEV_ALL, here);
 }
 
-/* Combine finds here what it expert outputs: routes themselves may be those of the next dispatch
- * by then. */
+/* Keeps the local choices of a row for combine, since the next dispatch may overwrite the routes
+ * before combine runs. */
 EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wanted, uint32_t entry,
                           uint32_t expert, float weight)
 {
@@ -106,7 +107,7 @@ EPA_DEV void keep_choices(const struct ll_args &a, uint32_t slot, uint32_t wante
         a.wanted[slot] = wanted;
 }
 
-/* One warp, until all parts of a row are here. */
+/* Waits until all parts of a row have arrived. Called by one warp. */
 EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait w, uint64_t epoch)
 {
     bool ok = true;
@@ -116,12 +117,12 @@ EPA_DEV bool wait_row(const struct ll_args &a, uint32_t row, struct epa_dev_wait
                        a.c.v, a.c.signal + ll_row_signal(a.c.v.size, a.row_signals, row, unit),
                        epoch, a.c.timeout_ns, w);
     ok = __all_sync(EPA_DEV_ALL, ok);
-    __syncwarp(); /* what one lane has acquired, all may read */
+    __syncwarp(); /* extends the acquire of each lane to all lanes */
     return ok;
 }
 
-/* One warp, until a row's choices for this rank are here; lane i gets the i-th, or expert
- * ~0. */
+/* Waits for a row's choices of experts at this rank. Lane i gets the i-th choice, or expert ~0.
+ * Called by one warp. */
 EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t source,
                           uint64_t epoch, uint2 *out)
 {
@@ -144,7 +145,8 @@ EPA_DEV bool wait_choices(const struct ll_args &a, const char *from, uint32_t so
     return true;
 }
 
-/* Layout rank, one warp: a row that stays where it is; its experts get to know of it. */
+/* Layout rank: receives a row that stays in its slot, and enters it in the lists of its experts.
+ * Called by one warp. */
 EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t source,
                          uint32_t token, uint64_t epoch)
 {
@@ -162,12 +164,12 @@ EPA_DEV bool receive_row(const struct ll_args &a, const uint32_t *cell, uint32_t
     }
     if (epa_dev_lane() == 0)
         a.wanted[slot] = wanted;
-    if ((a.far >> source & 1) != 0) /* its rows are here since the kernel before */
+    if ((a.far >> source & 1) != 0) /* the previous kernel has waited for its rows */
         return true;
     return wait_row(a, slot, w, epoch);
 }
 
-/* Copies a chunk that is contiguous in shared memory to the rows of its experts. */
+/* Copies a part from the payload in shared memory to the rows of its experts. */
 template <int IN>
 EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct dev_part &p,
                           const struct ll_payload &s, const uint64_t *payload, uint32_t wanted,
@@ -200,7 +202,7 @@ EPA_DEV void copy_payload(const struct ll_args &a, uint32_t source, const struct
     }
 }
 
-/* Once, one warp: a part of a row that arrived as packets, to the rows of its experts. */
+/* dedup: receives a part of a row and copies it to the rows of its experts. Called by one warp. */
 template <int IN, bool PROFILE>
 EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_t source,
                           const struct dev_part &p, uint64_t epoch, struct dev_since *since,
@@ -232,8 +234,8 @@ EPA_DEV bool receive_part(const struct ll_args &a, const uint32_t *cell, uint32_
     return true;
 }
 
-/* Direct: the place of the i-th row in use. Its expert is the last that begins no later, and
- * is looked for only where it matters. `begin` [local] as compact rows would begin. */
+/* LL_DIRECT: returns the entry of the i-th row in use, and records its expert if combine needs it.
+ * `begin` [local]: start of each expert's rows without padding. */
 EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32_t i)
 {
     uint32_t low = 0;
@@ -245,7 +247,7 @@ EPA_DEV uint32_t entry_at(const struct ll_args &a, const uint32_t *begin, uint32
     return a.padded ? low * a.c.v.size * a.c.max_tokens + (i - begin[low]) : i;
 }
 
-/* Rows that were sent once for this rank, by `blocks` blocks of which this is number `block`. */
+/* Receives rows that sources send once per rank, as block `block` of `blocks`. */
 template <int IN, int MODE, bool PROFILE>
 EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32_t *cell,
                            const uint32_t *tokens, uint32_t block, uint32_t blocks)
@@ -278,7 +280,7 @@ EPA_DEV void receive_slots(const struct ll_args &a, uint64_t epoch, const uint32
     }
 }
 
-/* Rows that were stored at their final position. */
+/* Waits for rows that sources store at their final place. */
 template <bool PROFILE>
 EPA_DEV void receive_entries(const struct ll_args &a, uint64_t epoch, const uint32_t *begin,
                              uint32_t total, uint32_t block, uint32_t blocks)
@@ -319,9 +321,8 @@ EPA_DEV void receive(const struct ll_args &a, uint64_t epoch, uint32_t block, ui
         receive_slots<IN, MODE, PROFILE>(a, epoch, shared, tokens, block, blocks);
 }
 
-/* The last blocks only receive: they know by then what is awaited, and need not have sent
- * first. Where rows are copied, the others help once they have sent. In a kernel of one
- * block it does both. */
+/* The last blocks only receive: they start with the counts and need not send first. With dedup, the
+ * other blocks help after their sends. The only block of a kernel does both. */
 template <int IN, int MODE, bool PROFILE>
 static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
     dispatch(const __grid_constant__ struct ll_args a)
@@ -333,7 +334,7 @@ static __global__ void __launch_bounds__(DEVICE_THREADS, 4)
 
     if (sends && (first == 0 || blockIdx.x < first))
         ok = send<IN, MODE, PROFILE>(a, epoch, first == 0 ? gridDim.x : first);
-    __syncthreads(); /* shared memory is used anew */
+    __syncthreads(); /* receive() reuses the shared memory of send() */
     if (ok && receives && (MODE == LL_DEDUP || blockIdx.x >= first))
         receive<IN, MODE, PROFILE>(a, epoch, block, MODE == LL_DEDUP ? gridDim.x : blocks);
     dev_end(a.c, epoch, receives);

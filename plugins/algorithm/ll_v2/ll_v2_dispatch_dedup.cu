@@ -1,4 +1,4 @@
-/* Kernels of dispatch that copy rows to their experts. */
+/* Kernels of dispatch with dedup, which copy rows to their experts. */
 #include "ll_v2_dispatch.cuh"
 
 #define KERNELS(in) \

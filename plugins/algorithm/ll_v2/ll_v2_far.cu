@@ -1,6 +1,7 @@
-/* Ranks of other nodes: a kernel between the one that sends and the one that receives. The first
- * stores what is for such a rank in a mirror of its heap, here; this one has it put there by the
- * transport, a block for each rank and call, and waits for what those ranks send. */
+/* Exchange with ranks of other nodes: a kernel between the sending half and the receiving half of a
+ * call. The sending half stores data for such a rank in a local mirror of the rank's heap. This
+ * kernel lets the transport put the data, one block per rank and call, and waits for the data of
+ * those ranks. */
 #include <epa2a/ring.cuh>
 
 #include "ll_v2_send.cuh"
@@ -11,8 +12,9 @@ EPA_DEV bool far_put(const struct ll_far_args &f, uint32_t peer, uint64_t at, ui
                            f.a.c.timeout_ns, {f.a.c.stage, LL_WAIT_RING, peer, 0});
 }
 
-/* One thread, for one rank. Rows that it does not get lie between those that it does; what was
- * sent to it in calls before is there. */
+/* Puts counts, routes and the slots of all tokens to `peer`. Slots of tokens that the peer does not
+ * get lie between the others, and their contents from earlier calls are there already. Called by
+ * one thread. */
 EPA_DEV bool far_put_rows(const struct ll_far_args &f, uint32_t peer, uint64_t epoch)
 {
     const struct ll_args &a = f.a;
@@ -29,13 +31,15 @@ EPA_DEV bool far_put_rows(const struct ll_far_args &f, uint32_t peer, uint64_t e
                                   a.c.timeout_ns, {a.c.stage, LL_WAIT_RING, peer, 0});
 }
 
-/* Its tokens' expert outputs, which lie apart, with those of other ranks between. */
+/* Puts the expert outputs of the tokens of `peer`. Outputs of other ranks lie between them, so the
+ * put has a stride. */
 EPA_DEV bool far_put_outputs(const struct ll_far_args &f, uint32_t peer, uint64_t epoch)
 {
     const struct ll_args &a = f.a;
     uint64_t count = ((uint64_t)peer * a.c.experts + a.c.v.rank * a.c.local) * LL_PACKET_BYTES;
     const uint32_t *told =
-        reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.counts + count)); /* struct ll_packet */
+        /* a struct ll_packet */
+        reinterpret_cast<const uint32_t *>(dev_own(a.c.v, a.counts + count));
     uint32_t tokens = __ldcg(told + 1);
     uint64_t at = a.outputs + (uint64_t)a.c.v.rank * a.sent_bytes;
     struct epa_descriptor what = {0,
@@ -52,14 +56,14 @@ EPA_DEV bool far_put_outputs(const struct ll_far_args &f, uint32_t peer, uint64_
     return epa_dev_ask_far(f.v, f.ring, what, a.c.timeout_ns, {a.c.stage, LL_WAIT_RING, peer, 0});
 }
 
-/* One block, a thread for each rank. */
+/* One block, with a thread per rank. */
 static __global__ void __launch_bounds__(EPA_DEVICE_RANKS)
     exchange(const __grid_constant__ struct ll_far_args f)
 {
     const struct ll_args &a = f.a;
     bool dispatch = a.c.stage == LL_DISPATCH;
     uint32_t peer = threadIdx.x, what = dispatch ? LL_COUNT : LL_OUTPUT;
-    uint64_t epoch = __ldcg(a.c.calls) + 1; /* the kernel that receives will count this call */
+    uint64_t epoch = __ldcg(a.c.calls) + 1; /* the receiving kernel will count this call */
 
     if (peer >= a.c.v.size || !epa_dev_is_far(f.v, peer))
         return;

@@ -1,44 +1,45 @@
-/* ll_v2 on hosts: the protocol, set-up, and the calls that wait.
+/* ll_v2 on hosts: the protocol, set-up, and blocking calls.
  *
- * Ranks exchange how many rows they have for whom (ll_v2_routes.c); from then on each knows the
- * position of its rows at every receiver and stores them there, quantised on the way. Combine pulls
- * the expert outputs from where the experts wrote them and adds them up. Peers that loads and
- * stores do not reach get the same messages by puts, from a staging copy, and send the
- * expert outputs back by puts; the last put to a peer brings the signal. With `dedup` in
- * layout expert rows arrive in `arrival`, and the receiver copies them to its experts; their
- * outputs are reduced into `outbox`, where outputs that are quantised are, too.
+ * Ranks exchange the numbers of rows for each expert or rank (ll_v2_routes.c). Each rank then knows
+ * the position of its rows at every receiver, and stores the rows there, quantised during the copy.
+ * Combine pulls the expert outputs from the place where experts wrote them and adds them up. Peers
+ * that loads and stores do not reach receive the same messages by puts from a staging copy, and
+ * return expert outputs by puts; the last put to a peer carries the signal. With dedup in layout
+ * expert, rows arrive in region arrival_at, and the receiver copies them to its experts. It reduces
+ * the outputs of a row's experts into region outbox_at, which also contains quantised outputs.
  *
- * Dispatch and combine end with quiet(): what a transport holds back of them would else reach
- * peers when this rank next calls it, and experts may take long. It takes no longer than the
- * wait before it and the way back, and what was put may be written again after it.
+ * Dispatch and combine end with quiet(). Otherwise a transport would deliver buffered data only in
+ * this rank's next call, and experts may run for a long time. quiet() takes no longer than the
+ * preceding wait and the way back, and makes the sources of puts reusable.
  *
- * Dispatches count as epochs 1, 2, 3... and signals carry the epoch. A dispatch takes the
- * first buffer set that no open one has; its combine gives it back. All ranks make the same
- * calls in the same order, so they agree on the set without a word. There is no barrier: let
- * epoch m take the set that epoch n had, n < m, combine n called before dispatch m. Then
- *   - rows of m are written at p after COUNT m, or the routes m, of p are seen, so p has entered
- *     dispatch m, and has done its experts and combine of n before;
- *   - expert outputs of m are written at p after its dispatch m has ended, so every rank has
- *     entered that one, and has pulled or used the expert outputs of n before;
- *   - `arrival` is written as rows are, and p has read the choices in it for the last time in
- *     its combine n; rows copied out of it p writes itself, after that;
- *   - `outbox` p writes itself, in combine m: every rank has entered dispatch m by then, as
- *     p has its counts, and so has pulled the expert outputs of n; where they were put, the quiet()
- *     at the end of combine n has seen them arrive, as that of dispatch n has what was staged;
- *   - counts of m are written at p by a rank that has ended dispatch m - 1, so p has sent
- *     DATA m - 1, and copied the counts of n long before;
- *   - routes have two places, of odd and even epochs: routes_of().
- * None of this needs DATA or OUTPUT of a rank that has no rows for p, or of p. Where routes are
- * published nobody signals such a rank or waits for it, and >= m is true once a later epoch's
- * signal has arrived, which then comes after that of m, if there was one.
- * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines come in the order of
- * dispatches: each kind of signal is one word a source, and the expert outputs of a later epoch
- * would pass for those of an earlier one. */
+ * Dispatches have the epochs 1, 2, 3... and signals carry the epoch. A dispatch takes the first
+ * free buffer set, and its combine releases the set. All ranks make the same calls in the same
+ * order, so they take the same set. The protocol needs no barrier. Let epoch m take the set of
+ * epoch n < m, with combine n called before dispatch m.
+ *   - Rows of m are written at p after COUNT m, or routes m, of p have arrived. So p has entered
+ *     dispatch m, after its experts and combine of n.
+ *   - Expert outputs of m are written at p after its dispatch m has ended. So every rank has
+ *     entered dispatch m, and has pulled or used the expert outputs of n before.
+ *   - Region arrival_at is written like rows, and p last read the choices in it in its combine n.
+ *     p itself writes the copies of rows, after that.
+ *   - p itself writes region outbox_at, in combine m. Every rank has entered dispatch m, since p
+ *     has its counts, and so has pulled the expert outputs of n. Puts of outputs were complete
+ *     at the quiet() of combine n, puts from staging at the quiet() of dispatch n.
+ *   - A rank that has ended dispatch m - 1 writes counts of m at p. So p has sent DATA m - 1,
+ *     and copied the counts of n long before.
+ *   - Routes have two places, for odd and even epochs: see routes_of().
+ * These conditions do not need DATA or OUTPUT of a rank that exchanges no rows with p. With
+ * published routes, ranks neither signal such a rank nor wait for it. A signal of a later epoch
+ * satisfies a wait for m with >=; it follows the signal of m, if any.
+ *
+ * With two sets one dispatch may run ahead: D1 D2 C1 D3 C2 ... Combines follow the order of
+ * dispatches: each kind of signal is one word per source, so outputs of a later epoch would pass
+ * for outputs of an earlier one. */
 #include "ll_v2_host.h"
 
 /* ---- puts and signals ---- */
 
-/* Puts what there is and signals the peer with it, after all that was put to it before. */
+/* Puts `bytes`, if any, and signals the peer after all earlier puts to it. */
 static enum epa_status put_and_signal(struct ll_host *h, enum ll_signal kind, uint64_t epoch,
                                       uint64_t dst, const void *src, size_t bytes, uint32_t peer)
 {
@@ -97,7 +98,7 @@ enum epa_status ll_wait_and_leave(struct ll_host *h, enum ll_signal kind, uint64
     return algo_phase(&h->a, status, "quiet") ? h->a.t->ops->quiet(h->a.t) : status;
 }
 
-/* ---- dispatch: rows that are put ---- */
+/* ---- dispatch: puts of rows ---- */
 
 static char *staging_at(const struct ll_host *h, const struct ll_set *s, uint32_t t,
                         const struct ll_slot *place)
@@ -125,7 +126,7 @@ static enum epa_status put_rows(const struct ll_task *task)
     return status;
 }
 
-/* Moves the ends of blocks on, past the tokens that were just made. */
+/* Extends the blocks by the tokens that were just written. */
 static void extend_blocks(const struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -139,7 +140,7 @@ static void extend_blocks(const struct ll_task *task)
     }
 }
 
-/* Blocks, beginning with those of the next rank; the last time, whatever there is of them. */
+/* Puts blocks, beginning with the next rank. After the last token it also puts short blocks. */
 static enum epa_status put_blocks(const struct ll_task *task)
 {
     bool last = task->end == task->m->tokens;
@@ -169,13 +170,13 @@ static enum epa_status put_made(const struct ll_task *task)
     struct ll_host *h = task->h;
     enum epa_status status = h->l.dedup ? put_blocks(task) : put_rows(task);
 
-    /* Peers may wait for room here while the next are made. */
+    /* Frees room for which peers may wait. */
     return status == EPA_OK ? h->a.t->ops->progress(h->a.t) : status;
 }
 
 /* ---- dispatch: rows ---- */
 
-/* Writes token t; `end` as in epa_write_token(). */
+/* Writes token t to a message; `end` as in epa_write_token(). */
 static void write_token(const struct ll_task *task, uint32_t t, uint32_t end, char *msg)
 {
     const struct ll_layout *l = &task->h->l;
@@ -193,7 +194,7 @@ static void write_meta(const struct ll_task *task, uint32_t t, uint32_t choices,
     };
 }
 
-/* Channels from `first` to `last` of token t; of all of it, or a part that is quantised. */
+/* Writes channels `first` to `last` of token t: the whole token, or a part that is quantised. */
 static void write_part(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t first,
                        uint32_t last, char *msg)
 {
@@ -210,7 +211,7 @@ static void write_part(const struct ll_task *task, uint32_t t, uint32_t end, uin
                                  (float *)(void *)(msg + l->scales_at) + first / l->group);
 }
 
-/* Of a token that is quantised. */
+/* Returns the channels of a part: of all channels unless tokens are quantised. */
 static uint32_t part_channels(const struct ll_task *task)
 {
     const struct ll_layout *l = &task->h->l;
@@ -225,15 +226,15 @@ void ll_write_ahead(struct ll_task *task)
     const struct ll_host *h = task->h;
     uint32_t tokens = task->m->tokens, ahead = LL_PARTS_AHEAD * part_channels(task);
 
-    /* Workers share the tokens out, messages for ranks out of reach are made elsewhere, and rows
-     * that are sent once are written whole. */
+    /* Not with several workers, which divide the tokens, not for ranks out of reach, whose messages
+     * are written to staging, and not with dedup, which writes whole rows. */
     if (tokens == 0 || h->a.workers != 1 || h->a.far != 0 || h->l.dedup)
         return;
     task->written = ahead < h->l.hidden ? ahead : h->l.hidden;
     write_part(task, 0, tokens, 0, task->written, h->scratch);
 }
 
-/* `bytes` to n places, which move on. */
+/* Stores `bytes` at n places, and advances the places. */
 static void spread_part(const struct ll_host *h, void **to, uint32_t n, const char *from,
                         uint64_t bytes, enum epa_store store)
 {
@@ -242,8 +243,8 @@ static void spread_part(const struct ll_host *h, void **to, uint32_t n, const ch
         to[i] = (char *)to[i] + bytes;
 }
 
-/* One message for all experts that want token t, a part at a time: while its lines are on their way
- * out of this core the next part is quantised. */
+/* Stores one message at all experts of token t, part by part: the quantisation of a part overlaps
+ * the stores of the previous one. */
 static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
@@ -277,7 +278,7 @@ static void send_to_experts(const struct ll_task *task, uint32_t t, uint32_t end
     }
 }
 
-/* Token t once for each rank, with the choices of experts at that rank. */
+/* Stores token t once per rank, with the choices of experts at that rank. */
 static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, uint32_t worker)
 {
     const struct ll_host *h = task->h;
@@ -285,7 +286,7 @@ static void send_to_ranks(const struct ll_task *task, uint32_t t, uint32_t end, 
     const struct ll_slot *place = task->set->place + (size_t)t * l->places;
     uint64_t recv = arrival_offset(h, task->set);
     char *scratch = h->scratch + worker * l->message_bytes, *first = NULL;
-    bool again = false; /* the token is in scratch */
+    bool again = false; /* scratch contains the token */
 
     for (uint32_t j = 0; j < l->places && place[j].rank != ALGO_NONE; j++) {
         bool near = algo_reachable(&h->a, place[j].rank);
@@ -331,7 +332,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
     algo_worked(&task->h->a, worker, workers, begin, end - first);
 }
 
-/* Says what is wrong with the choices of a row. */
+/* Reports the invalid choices of a row. */
 static enum epa_status blame(struct ll_host *h, uint64_t row, const char *msg)
 {
     uint32_t n = meta_of(msg)->choices, c = 0;
@@ -339,11 +340,11 @@ static enum epa_status blame(struct ll_host *h, uint64_t row, const char *msg)
 
     while (n <= h->l.topk && c + 1 < n && choice[c].entry < h->l.entries)
         c++;
-    return algo_fail(&h->a, EPA_ERR_MISMATCH, "row %llu says it has %u choices, entry %u",
+    return algo_fail(&h->a, EPA_ERR_MISMATCH, "invalid row %llu: %u choices, entry %u",
                      (unsigned long long)row, n, choice[c].entry);
 }
 
-/* Each message says which entries want its row. */
+/* Fills in recv_row and recv_weight from the choices of the messages. */
 static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t rows,
                                   const char *recv)
 {
@@ -366,12 +367,12 @@ static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t 
     return EPA_OK;
 }
 
-/* A row that came, to each of its experts; false if it says what cannot be. */
+/* Copies a received row to each of its experts. Returns false if its choices are invalid. */
 static bool copy_row(const struct ll_host *h, const char *msg, char *recv)
 {
     uint32_t n = meta_of(msg)->choices;
     const struct ll_choice *choice = choices_of(h, msg);
-    /* Of the choices, what shares a line with the rest. */
+    /* The copy includes choices in the last line of the scales. */
     uint64_t bytes = (h->l.choices_at + LL_LINE - 1) / LL_LINE * LL_LINE;
     void *to[LL_TOPK];
 
@@ -395,7 +396,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
     uint64_t rows = task->set->rows, end = rows * (worker + 1) / workers;
 
     for (uint64_t row = rows * worker / workers; row < end; row++) {
-        /* Relaxed: read once the workers have been waited for. */
+        /* Relaxed: the wait for the workers orders this store before its load. */
         if (!copy_row(h, received + row * h->l.message_bytes, recv))
             __atomic_store_n(&task->wrong, row + 1, __ATOMIC_RELAXED);
     }
@@ -413,7 +414,7 @@ static enum epa_status copy_to_experts(struct ll_task *task)
     return status;
 }
 
-/* What the received rows are for the experts, and the views of them. */
+/* Publishes the received rows for experts, and copies or indexes them. */
 static enum epa_status publish(struct ll_task *task)
 {
     struct ll_host *h = task->h;
@@ -435,7 +436,7 @@ static enum epa_status publish(struct ll_task *task)
 
 /* ---- dispatch ---- */
 
-/* Makes messages and stores them; those that are put leave a slice at a time. */
+/* Writes messages and stores them; messages for puts are written and put in slices. */
 static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
 {
     uint32_t tokens = task->m->tokens, slice = tokens;

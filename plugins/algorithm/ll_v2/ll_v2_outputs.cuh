@@ -1,32 +1,32 @@
-/* Combine on GPUs: expert outputs of a row, from where experts wrote them to sums, or to the row's
- * rank.
+/* Combine on GPUs: transfer of expert outputs from the place where experts wrote them to sums, or
+ * to the row's rank.
  *
- * Pulled: a warp takes a share of a row, a batch of rows at a time, all of them on their way
- * before the first is added; and they are added in one order, whichever arrives first. FROM:
- * what the rows are; F16: the type of expert outputs.
+ * Pulled: a warp takes a share of a row, and loads a batch of rows before it adds the first one.
+ * The order of additions is fixed, independent of the order of arrival. FROM: the type of the
+ * loaded rows; F16: the type of expert outputs.
  *
- * Pushed: a warp takes the expert outputs of a row, adds them up and quantises it where it has
- * to, and stores it as packets at the row's rank. In FP8 a lane quantises a chunk of 16 and
- * gives it to the lane that stores it. */
+ * Pushed: a warp takes the expert outputs of a row, adds them up and quantises the sum if required,
+ * and stores it as packets at the row's rank. In FP8, a lane quantises a chunk of 16 channels and
+ * passes it to the lane that stores it. */
 #ifndef LL_V2_OUTPUTS_CUH
 #define LL_V2_OUTPUTS_CUH
 
 #include "../../common/algo_cuda.cuh"
 #include "ll_v2_cuda.h"
 
-/* A lane stores 16 bytes at a time, of 8 channels in bf16 or 16 in FP8: links carry half as
- * much in packets of less. */
+/* A lane stores 16 bytes at a time, 8 channels in bf16 or 16 in FP8: smaller packets halve the rate
+ * of links. */
 template <bool FP8> struct share_width {
     enum {
         LANE = FP8 ? 16 : 8, /* channels */
         SWEEP = LANE * EPA_DEV_WARP,
-        HALVES = LANE / 8, /* 16 bytes each of bf16 */
+        HALVES = LANE / 8, /* 16 bytes of bf16 each */
         SHARE_CHANNELS = FP8 ? LL_CODE_PACKETS * LL_MOST_CHUNKS * LL_CHUNK : LL_SHARE_CHANNELS,
         SHARE_SWEEPS = (SHARE_CHANNELS + SWEEP - 1) / SWEEP
     };
 };
 
-/* The choices of a token, and the ranks that have expert outputs of it, as bits. */
+/* The choices of a token, and the bit mask of ranks with expert outputs for it. */
 struct outputs {
     struct dev_choices of;
     uint32_t ranks;
@@ -46,12 +46,12 @@ EPA_DEV struct outputs outputs_of(const struct ll_args &a, uint32_t token)
     return of;
 }
 
-/* ---- expert outputs that are made of rows that came ---- */
+/* ---- expert outputs computed from received rows ---- */
 
-/* The scale of a channel of a row, as bits. */
+/* Loads the scale of a channel of a row, as bits. */
 EPA_DEV uint32_t load_scale(const struct ll_args &a, const char *row, uint32_t channel)
 {
-    uint32_t group = channel >> (31 - __clz(a.c.group)); /* a power of 2 */
+    uint32_t group = channel >> (31 - __clz(a.c.group)); /* the group size is a power of 2 */
 
     return __ldcg(reinterpret_cast<const uint32_t *>(row + a.scales_at) + group);
 }
@@ -63,7 +63,8 @@ EPA_DEV uint4 load_codes(const struct ll_args &a, const char *row, uint32_t chan
     return make_uint4(codes.x, codes.y, load_scale(a, row, channel), 0);
 }
 
-/* An expert's output for eight channels: times the expert's factor, rounded, then to its type. */
+/* Computes an expert's output for eight channels: the product with the expert's factor, rounded to
+ * the type of outputs. */
 template <int FROM, bool F16> EPA_DEV void make_output(float factor, float *value)
 {
     if constexpr (FROM != LL_FROM_Y) {
@@ -87,9 +88,8 @@ template <int FROM, bool F16> EPA_DEV void unpack_output(uint4 raw, float factor
 
 /* ---- sums ---- */
 
-/* What a lane holds of a row, and of the sum, 16 bytes of what crosses at a time: FP8 says
- * which that is. Rows of experts have 16 bits a channel even then: two halves of 16
- * bytes. */
+/* A lane's part of a row and of the sum, in sweeps of 16 bytes in flight; FP8: their type. Rows of
+ * experts always have 16 bits per channel, so a sweep in FP8 has two halves of 16 bytes. */
 template <bool FP8> struct sweeps {
     uint4 v[share_width<FP8>::SHARE_SWEEPS][share_width<FP8>::HALVES];
 };
@@ -103,13 +103,13 @@ template <bool FP8> EPA_DEV bool takes(const struct dev_part &p, int sweep)
     return sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE < p.channels;
 }
 
-/* Channel of this lane in that sweep. */
+/* Returns the first channel of this lane in a sweep. */
 template <bool FP8> EPA_DEV uint32_t channel(const struct dev_part &p, int sweep)
 {
     return p.first + sweep * share_width<FP8>::SWEEP + epa_dev_lane() * share_width<FP8>::LANE;
 }
 
-/* What a lane takes of a row that an expert output is made of; of codes eight, and their scale. */
+/* Loads a lane's part of a row: 16 bytes, or eight FP8 codes and their scale. */
 template <int FROM, bool FP8>
 EPA_DEV void load_row(const struct ll_args &a, const struct dev_part &p, const char *row,
                       struct sweeps<FP8> *to)
@@ -156,14 +156,15 @@ EPA_DEV void store_out(const struct ll_args &a, const struct dev_part &p, uint32
                                 epa_dev_pack<F16>(s.v[i] + 8 * h));
 }
 
-/* Of a lane: a row, the factor of its expert, and what the expert output counts. */
+/* Term of a sum, per lane: a row, the factor of its expert, and its weight. */
 struct term {
     const char *from;
     float factor, by;
 };
 
-/* Where the expert outputs of a token are that it pulls, or the rows that they are made of: *out is
- * of this lane's. Returns which lanes have one; they are added in order. */
+/* Finds the expert outputs of a token to pull, or the rows from which to compute them; *out: the
+ * term of this lane. Returns the bit mask of lanes with a term, whose order is the order of
+ * additions. */
 template <int MODE, int FROM>
 EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const struct outputs &of,
                               struct term *out)
@@ -184,7 +185,8 @@ EPA_DEV uint32_t list_outputs(const struct ll_args &a, uint32_t token, const str
     return MODE == LL_DIRECT ? __ballot_sync(EPA_DEV_ALL, place != ~0u) : of.ranks;
 }
 
-/* Which bit is the one with `before` others below it; any if there is none. One warp. */
+/* Returns the index of the bit with `before` set bits below it; undefined if none. Called by one
+ * warp. */
 EPA_DEV uint32_t bit_at(uint32_t bits, uint32_t before)
 {
     uint32_t lower = __popc(bits & ((1u << epa_dev_lane()) - 1));
@@ -194,15 +196,15 @@ EPA_DEV uint32_t bit_at(uint32_t bits, uint32_t before)
            1u;
 }
 
-enum { BATCH = 4 }; /* rows that a warp has on their way */
+enum { BATCH = 4 }; /* number of rows that a warp loads at a time */
 
-/* Rows of a batch, and what each counts. */
+/* Rows of a batch, with their factors and weights. */
 template <bool FP8> struct batch {
     struct sweeps<FP8> row[BATCH];
     float factor[BATCH], weight[BATCH];
 };
 
-/* Adds the rows of a batch in order; the one that comes first was loaded as number TURN. */
+/* Adds the rows of a batch in order; row[TURN] is the first. */
 template <int FROM, bool F16, bool FP8, int TURN>
 EPA_DEV void add_batch(const struct batch<FP8> &b, uint32_t n, struct sum<FP8> *s)
 {
@@ -213,9 +215,9 @@ EPA_DEV void add_batch(const struct batch<FP8> &b, uint32_t n, struct sum<FP8> *
                                 b.weight[(i + TURN) % BATCH], s);
 }
 
-/* A token's part: all rows of a batch are on their way before the first is added. Warps
- * begin with different rows (by `turn`), or all would ask the same rank first. WEIGHED:
- * each counts `by` its lane, else 1. */
+/* Adds up a token's share. All rows of a batch are loaded before the first is added. Warps begin
+ * with different rows (`turn`), since all would otherwise load from the same rank first. WEIGHED:
+ * use the weights of terms; else 1. */
 template <int FROM, bool F16, bool FP8, bool WEIGHED>
 EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p, uint32_t list,
                                const struct term &t, uint32_t turn) {
@@ -258,13 +260,13 @@ EPA_DEV struct sum<FP8> add_up(const struct ll_args &a, const struct dev_part &p
     return s;
 }
 
-/* ---- expert outputs that are pushed, in 16 bits: each lane has the channels of its words ---- */
+/* ---- expert outputs pushed in 16 bits: a lane has the channels of its words ---- */
 
 enum {
     PUSH_GROUPS = 4
-}; /* fours of packets of a share */
+}; /* number of groups of four packets in a share */
 
-/* The codes of a word's channels, and their scale. */
+/* Loads the codes of a word's channels, and their scale. */
 EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32_t channel)
 {
     uint32_t codes = __ldcg(reinterpret_cast<const uint32_t *>(row + channel));
@@ -272,7 +274,7 @@ EPA_DEV uint64_t load_code_word(const struct ll_args &a, const char *row, uint32
     return (uint64_t)load_scale(a, row, channel) << 32 | codes;
 }
 
-/* The same of codes. */
+/* Loads this lane's words of a share of an FP8 row. */
 EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p, const char *row,
                              struct epa_dev_words *v)
 {
@@ -290,7 +292,7 @@ EPA_DEV void load_code_words(const struct ll_args &a, const struct dev_part &p, 
     }
 }
 
-/* This lane's words of a share of a row in 16 bits. */
+/* Loads this lane's words of a share of a row in 16 bits. */
 EPA_DEV void load_words(const struct dev_part &p, const char *row, struct epa_dev_words *v)
 {
     dev_words_load<PUSH_GROUPS>(row + 2 * p.first, p.channels / DEV_CHANNELS, v);
@@ -332,7 +334,7 @@ template <bool F16> EPA_DEV void round_words(const struct word_sum &s, struct ep
         v[g] = dev_pack_words<F16>(s.v[g]);
 }
 
-/* The rows of n lanes, two on their way at a time. */
+/* Adds up the rows of n lanes, and loads two at a time. */
 template <bool F16>
 EPA_DEV struct word_sum add_word_rows(const struct dev_part &p, uint32_t n, const char *from,
                                       float by)
@@ -360,7 +362,7 @@ EPA_DEV void push_words(const struct dev_part &p, const struct epa_dev_words *v,
     epa_dev_packets_store<PUSH_GROUPS>(to, epa_packets_of(2 * p.channels), v, epoch);
 }
 
-/* ---- expert outputs that are pushed, in FP8: quantised as a token is, and put into lines ---- */
+/* ---- expert outputs pushed in FP8: quantised like a token, and packed in lines ---- */
 
 template <bool F16, bool FP8> EPA_DEV struct sweeps<FP8> rounded(const struct sum<FP8> &s) {
     struct sweeps<FP8> row;
@@ -373,8 +375,9 @@ template <bool F16, bool FP8> EPA_DEV struct sweeps<FP8> rounded(const struct su
     return row;
 }
 
-/* Of chunk `chunk`: lanes have those of the first sweep, then of the second, in which none
- * of the first four lines' are. */
+/* Returns a value of chunk `chunk` from the lane that has it. Lanes have chunks of the first
+ * sweep in `first` and of the second sweep in `second`. The first four lines need only the first
+ * sweep. */
 template <int GROUP>
 EPA_DEV uint32_t from_chunk(uint32_t first, uint32_t second, uint32_t chunk)
 {
@@ -387,7 +390,7 @@ EPA_DEV uint32_t from_chunk(uint32_t first, uint32_t second, uint32_t chunk)
     return chunk < EPA_DEV_WARP ? low : high;
 }
 
-/* This lane's words of the GROUP-th four lines, out of `n` chunks. */
+/* Returns this lane's words of the GROUP-th four lines, for `n` chunks. */
 template <int GROUP>
 EPA_DEV struct epa_dev_words words_of_codes(const struct ll_args &a, uint32_t n, const uint4 *q,
                                             const uint32_t *scale)
@@ -439,15 +442,15 @@ EPA_DEV void push_codes(const struct ll_args &a, const struct dev_part &p,
 
 /* ---- pushing ---- */
 
-/* Where a share of an expert output arrives. */
+/* Returns the offset of a share of an expert output at the token's rank. */
 EPA_DEV uint64_t output_at(const struct ll_args &a, uint32_t token, uint32_t place, uint32_t share)
 {
     return a.outputs + ((uint64_t)token * a.places + place) * a.sent_bytes +
            (uint64_t)share * a.share_bytes;
 }
 
-/* One warp: a part of the expert outputs of a row, added up in the order of `from`'s lanes where
- * there are several, to the row's rank. */
+/* Sends a share of a row to the row's rank: the sum of the outputs at `from` of n lanes, in the
+ * order of lanes. Called by one warp. */
 template <bool F16, bool FP8>
 EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n, const char *from,
                        float by, char *to, uint64_t epoch)
@@ -474,13 +477,14 @@ EPA_DEV void push_rows(const struct ll_args &a, uint32_t share, uint32_t n, cons
     }
 }
 
-/* Fused: of the expert that a share, or the entry in use of that number, is of. */
+/* fuse_expert: returns the factor of the expert of a share, or of the i-th entry in use. */
 EPA_DEV float factor_of(const struct ll_args &a, size_t i)
 {
     return __ldg(a.c.factor + a.c.v.rank * a.c.local + __ldcg(a.chosen + i));
 }
 
-/* Fused, one warp: a part of a row that came, to its rank, as one expert's output. */
+/* fuse_expert: computes a share of an expert's output from a received row, and sends it to the
+ * row's rank. Called by one warp. */
 template <int FROM, bool F16>
 EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *row, float factor,
                          char *to, uint64_t epoch)
@@ -500,7 +504,8 @@ EPA_DEV void push_output(const struct ll_args &a, uint32_t share, const char *ro
     push_words(p, v, to, epoch);
 }
 
-/* The same as the sum of the outputs of n experts here, a lane's with its factor and weight. */
+/* fuse_expert: does the same for the sum of the outputs of n local experts; a lane has the factor
+ * and weight of an expert. */
 template <int FROM, bool F16>
 EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const char *row,
                       float factor, float by, char *to, uint64_t epoch)
@@ -520,7 +525,7 @@ EPA_DEV void push_sum(const struct ll_args &a, uint32_t share, uint32_t n, const
     push_words(p, v, to, epoch);
 }
 
-/* A share of the outputs of a received token's experts here. */
+/* Sends a share of the outputs of a received token's local experts. */
 template <int MODE, int FROM, bool F16, bool FP8>
 EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token, uint32_t share,
                        uint64_t epoch)
@@ -542,18 +547,17 @@ EPA_DEV void push_slot(const struct ll_args &a, uint32_t source, uint32_t token,
         if (FROM != LL_FROM_Y)
             factor = factor_of(a, at);
     }
-    if constexpr (FROM != LL_FROM_Y) { /* the rows of its experts are the same */
+    if constexpr (FROM != LL_FROM_Y) { /* all experts have the same row */
         push_sum<FROM, F16>(a, share, n, dev_from_lane(from, 0), factor, by, to, epoch);
         return;
     }
-    /* A lone expert output counts with its weight, too: rounding the product is part of the
-     * sum. */
+    /* A single expert output is weighted, too: the sum includes the rounding of the product. */
     if (MODE == LL_DEDUP)
         by = __shfl_sync(EPA_DEV_ALL, by, epa_dev_lane() < n ? epa_dev_lane() : 0);
     push_rows<F16, FP8>(a, share, n, from, by, to, epoch);
 }
 
-/* A share of one expert's output for the i-th row. */
+/* Sends a share of one expert's output for the i-th row. */
 template <int FROM, bool F16, bool FP8>
 EPA_DEV void push_entry(const struct ll_args &a, uint32_t i, uint32_t share, uint64_t epoch)
 {

@@ -1,17 +1,18 @@
-/* Dispatch on hosts, before rows move: who has how many rows for whom, and where each row goes.
+/* The first part of dispatch on hosts: the numbers of rows between ranks, and the place of each
+ * row.
  *
- * Where loads and stores reach all ranks, each publishes in its own heap which experts its tokens
- * choose (or, of many tokens, counts), with the epoch in the same cache line, and loads what all
- * others have published, whoever comes first. So it writes one line for 1 to 3 tokens of 8 choices,
- * whatever the number of ranks, and the loads of the others' lines overlap. It also learns who has
- * rows for it: nobody else signals it, or is waited for. Elsewhere counts are put to every rank.
- *
- * All count the same, so all know where the rows of all ranks begin at every receiver. */
+ * If loads and stores reach all ranks, each rank publishes the experts of its tokens in its own
+ * heap (or counts, for many tokens), with the epoch in the same cache line, and loads the routes of
+ * all other ranks in the order of their arrival. For 1 to 3 tokens of 8 choices, a rank thus writes
+ * one cache line, independent of the number of ranks, and the loads of the others' lines overlap. A
+ * rank also learns which ranks have rows for it; it neither waits for nor signals other ranks.
+ * Otherwise each rank puts counts to every rank. All ranks compute the same layout, so each knows
+ * the start of the rows of all ranks at every receiver. */
 #include "ll_v2_host.h"
 
 /* ---- counts ---- */
 
-/* The ranks that token t goes to, a bit each. */
+/* Returns the bit mask of the ranks that get token t. */
 static uint64_t ranks_of(const struct ll_host *h, const struct epa_moe *m, uint32_t t)
 {
     const int32_t *expert = m->expert + (size_t)t * h->l.topk;
@@ -39,8 +40,8 @@ static void count_routes(const struct ll_host *h, const struct epa_moe *m, uint3
     }
 }
 
-/* h->sum: rows of all ranks, h->next: of the ranks before this one; for each expert, then each
- * rank. */
+/* Adds the counts of a source to h->sum and, for ranks before this one, to h->next: per expert,
+ * then per rank. */
 static void add_counts(struct ll_host *h, uint32_t source, const uint32_t *restrict count)
 {
     uint32_t words = h->l.experts + (h->l.dedup ? h->l.size : 0);
@@ -52,9 +53,10 @@ static void add_counts(struct ll_host *h, uint32_t source, const uint32_t *restr
         next[i] += count[i];
 }
 
-/* ---- counts that are put ---- */
+/* ---- counts by puts ---- */
 
-/* Gives my counts to all and takes a copy of everybody's, which stays while peers go on. */
+/* Puts this rank's counts to all ranks and copies the counts of all ranks, since peers may
+ * overwrite them. */
 static enum epa_status put_counts(struct ll_host *h, struct ll_set *s, const struct epa_moe *m)
 {
     uint64_t row = h->l.count_words * sizeof(uint32_t);
@@ -78,10 +80,11 @@ static enum epa_status put_counts(struct ll_host *h, struct ll_set *s, const str
     return EPA_OK;
 }
 
-/* ---- routes that are published ---- */
+/* ---- published routes ---- */
 
-/* Of a rank and an epoch. A rank writes those of epoch m + 2 where those of m were: it has loaded
- * the m + 1 of all ranks, which published them after they had loaded all of m. */
+/* Returns the routes of a rank and an epoch. Routes of epoch m + 2 overwrite routes of m. This is
+ * safe: the rank has loaded the routes m + 1 of all ranks, which published them after they had
+ * loaded all routes of m. */
 static struct ll_routes *routes_of(const struct ll_host *h, uint32_t rank, uint64_t epoch)
 {
     return (struct ll_routes *)(void *)algo_at(
@@ -107,11 +110,12 @@ static void publish(struct ll_host *h, uint64_t epoch, const struct epa_moe *m)
     for (uint32_t i = 1; h->a.trace != NULL && i < h->l.size; i++)
         epa_trace_flow_begin(h->a.trace, 0, algo_peer(&h->a, i),
                              h->a.signal + LL_COUNT * h->l.size + me, epoch);
-    /* Release: pairs with the acquire in load_routes(); the routes are there before their epoch. */
+    /* Release: pairs with the acquire in load_routes(). The routes are complete before their
+     * epoch. */
     __atomic_store_n(&r->epoch, epoch, __ATOMIC_RELEASE);
 }
 
-/* Adds the rows of `source`, token by token; false: it says what cannot be. */
+/* Adds the rows of `source`, token by token. Returns false if the routes are invalid. */
 static bool add_experts(struct ll_host *h, struct ll_set *s, uint32_t source,
                         const struct ll_routes *r)
 {
@@ -149,7 +153,7 @@ static bool add_experts(struct ll_host *h, struct ll_set *s, uint32_t source,
     return true;
 }
 
-/* The same of counts. */
+/* Adds the rows of `source` from published counts. */
 static void add_published_counts(struct ll_host *h, struct ll_set *s, uint32_t source,
                                  const uint32_t *count)
 {
@@ -173,12 +177,12 @@ static enum epa_status add_routes(struct ll_host *h, struct ll_set *s, uint32_t 
         add_published_counts(h, s, source, published_counts(r));
     else if (!add_experts(h, s, source, r))
         return algo_fail(&h->a, EPA_ERR_MISMATCH,
-                         "rank %u published %u tokens, or an expert, that cannot be", source,
-                         r->tokens);
+                         "invalid routes from rank %u: %u tokens, or an expert out of range",
+                         source, r->tokens);
     return EPA_OK;
 }
 
-/* Of all other ranks, whoever comes first. */
+/* Loads the routes of all other ranks, in the order of arrival. */
 static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
 {
     struct algo_look look = {.what = "counts", .number = EPA_WAIT_NOBODY, .wanted = s->s.epoch};
@@ -187,7 +191,7 @@ static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
     uint64_t begin = epa_trace_now(h->a.trace), end;
     enum epa_status status = EPA_OK;
 
-    for (uint32_t i = 1; i < h->l.size; i++) /* these misses overlap; those of the loop do not */
+    for (uint32_t i = 1; i < h->l.size; i++) /* the cache misses of prefetches overlap */
         __builtin_prefetch(routes_of(h, algo_peer(&h->a, i), s->s.epoch));
     while (left != 0 && status == EPA_OK) {
         for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
@@ -233,13 +237,13 @@ enum epa_status ll_exchange(struct ll_task *task)
         return put_counts(h, s, m);
     publish(h, s->s.epoch, m);
     status = add_routes(h, s, me, routes_of(h, me, s->s.epoch));
-    ll_write_ahead(task); /* while others' routes are on their way */
+    ll_write_ahead(task); /* overlaps the wait for the others' routes */
     return algo_phase(&h->a, status, "wait") ? load_routes(h, s) : status;
 }
 
 /* ---- places ---- */
 
-/* One expert's entries after the other's. */
+/* Lays out the entries of experts without gaps. */
 static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
 {
     const struct ll_layout *l = &h->l;
@@ -261,7 +265,7 @@ static enum epa_status pack_entries(struct ll_host *h, struct ll_set *s)
     return EPA_OK;
 }
 
-/* With room for all tokens there can be, so that none is too many. */
+/* Lays out the entries of experts at a stride for all tokens, so that any number fits. */
 static void pad_entries(struct ll_host *h, struct ll_set *s)
 {
     uint32_t local = h->l.local, room = h->l.size * h->l.max_tokens;
@@ -272,9 +276,9 @@ static void pad_entries(struct ll_host *h, struct ll_set *s)
         s->s.recv_start[i] = (uint64_t)i * room;
 }
 
-/* A receiver has entries by expert, within an expert by source; rows that are sent once, by source.
- * next[e] becomes my first entry of expert e, next_row[r] my first row at rank r, and this rank's
- * own starts and counts are filled in. */
+/* Lays out the rows of all receivers: entries by expert, then by source; with dedup, messages by
+ * source. next[e] becomes this rank's first entry of expert e, and next_row[r] its first row at
+ * rank r. Fills in recv_start and recv_count of this rank. */
 static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
 {
     const struct ll_layout *l = &h->l;
@@ -293,7 +297,8 @@ static enum epa_status lay_out_receivers(struct ll_host *h, struct ll_set *s)
     return EPA_OK;
 }
 
-/* Outputs that are put arrive here by expert (or rank), in the order of rows. Returns how many. */
+/* Lays out the outputs that arrive by puts: by expert (or rank), then in the order of rows. Returns
+ * their number. */
 static uint32_t lay_out_outputs(const struct ll_host *h, const struct ll_set *s)
 {
     uint32_t n = h->l.dedup ? h->l.size : h->l.experts, end = 0;
@@ -340,7 +345,7 @@ static void place_by_rank(const struct ll_host *h, struct ll_set *s, const struc
     }
 }
 
-/* Notes what is to be put to whom and where blocks begin, before places are given out. */
+/* Initialises the blocks and the numbers of rows for puts, before places are assigned. */
 static void begin_rows(struct ll_host *h, const struct ll_set *s)
 {
     uint32_t each = h->l.dedup ? 1 : h->l.local;
@@ -362,7 +367,7 @@ static void begin_rows(struct ll_host *h, const struct ll_set *s)
     }
 }
 
-/* That this rank sends. */
+/* Returns the number of rows that this rank sends. */
 static uint64_t count_rows(const struct ll_host *h, const struct epa_moe *m)
 {
     uint64_t rows = 0;

@@ -1,13 +1,13 @@
-/* Dispatch on GPUs, the half that sends: who sends how much to whom, which the first blocks tell
- * all ranks; and a part of a token to all who want it, quantised on the way.
+/* The sending half of dispatch on GPUs: the first blocks count choices and send the counts to all
+ * ranks; the other blocks send parts of tokens, quantised during the copy.
  *
- * There are three ways, by enum ll_mode. LL_DIRECT: to the row of each expert. LL_BY_RANK:
- * to its slot at each rank. LL_DEDUP: there too, but in packets, for the rank to copy to its
- * experts. Rows of the first two are followed by signals, of the third by none.
+ * enum ll_mode names three ways. LL_DIRECT sends a row to the row of each expert. LL_BY_RANK sends
+ * it to its slot at each rank. LL_DEDUP sends it to a slot, too, but as packets, which the rank
+ * copies to its experts. Signals follow the rows of LL_DIRECT and LL_BY_RANK, but not of LL_DEDUP.
  *
- * A warp has a part of a token in its registers, 16 bytes of what crosses in a lane and
- * sweep, so that each of its stores fills what links carry; its scales are brought to
- * neighbouring lanes for the same reason. */
+ * A warp holds a part of a token in its registers, 16 bytes in flight per lane and sweep, so that
+ * each store fills a packet of the link. For the same reason it gathers scales in neighbouring
+ * lanes. */
 #ifndef LL_V2_SEND_CUH
 #define LL_V2_SEND_CUH
 
@@ -16,9 +16,9 @@
 
 enum { LL_PACKET_BYTES = 16 };
 
-/* Where the packet of a rank's window stands; expert: local number, or `local` for the
- * tokens that come here at all. Of rows that are placed by their sender: its own, of any
- * expert. */
+/* Returns the offset of the route packet of a source's window. expert: local index, or `local` for
+ * the mask of tokens that this rank gets at all. ll_own_route() does the same for LL_DIRECT, whose
+ * senders keep their own routes to all experts. */
 EPA_DEV uint64_t ll_route(const struct ll_args &a, uint32_t source, uint32_t window,
                           uint32_t expert)
 {
@@ -31,18 +31,17 @@ EPA_DEV uint64_t ll_own_route(const struct ll_args &a, uint32_t window, uint32_t
     return a.routes + ((uint64_t)window * a.c.experts + expert) * LL_PACKET_BYTES;
 }
 
-/* ---- routes: what this rank tells ---- */
+/* ---- routes of this rank ---- */
 
-/* What a block that counts has in shared memory, of `n` experts from `first` on, all of one
- * rank. */
+/* Tables of a counting block in shared memory, for `n` experts from `first` on, all of one rank. */
 struct ll_marks {
     uint32_t rank, first, n;
-    uint32_t *before; /* [n]: choices by tokens of windows that are done */
-    uint32_t *bits;   /* [words][n]: which tokens choose it */
-    uint32_t *sent;   /* [words]: which tokens go to the rank at all */
+    uint32_t *before; /* [n]: choices by tokens of earlier windows */
+    uint32_t *bits;   /* [words][n]: bit mask of the tokens that choose the expert */
+    uint32_t *sent;   /* [words]: bit mask of the tokens that go to the rank */
 };
 
-/* Notes the choices of `words` windows from token `first` on. */
+/* Marks the choices of `words` windows from token `first` on. */
 EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t words,
                           const struct ll_marks &m)
 {
@@ -72,7 +71,7 @@ EPA_DEV void mark_choices(const struct ll_args &a, uint32_t first, uint32_t word
     __syncthreads();
 }
 
-/* The experts' marks to their rank. DIRECT: to this one's own memory. */
+/* Sends the marks of experts to their rank, or with DIRECT to this rank's own memory. */
 template <bool DIRECT>
 EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words,
                         const struct ll_marks &m, uint64_t epoch)
@@ -99,8 +98,8 @@ EPA_DEV void send_marks(const struct ll_args &a, uint32_t window, uint32_t words
                                    0, epoch);
 }
 
-/* Part `part` of the experts of a rank: which of this rank's tokens choose them, and how
- * many. */
+/* Publishes part `part` of the experts of a rank: the tokens of this rank that choose each expert,
+ * and their number. */
 template <bool DIRECT>
 static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uint32_t rank,
                                     uint32_t part, uint32_t *room)
@@ -126,10 +125,10 @@ static __device__ void publish_part(const struct ll_args &a, uint64_t epoch, uin
             if (DIRECT || p == rank)
                 epa_dev_packet16_store(a.c.v.peer_heap[p] + counts + (uint64_t)i * LL_PACKET_BYTES,
                                        m.before[i], a.c.tokens, epoch);
-    __syncthreads(); /* `room` is used anew */
+    __syncthreads(); /* the next call reuses `room` */
 }
 
-/* This block's share of telling which of this rank's tokens choose which experts. */
+/* Publishes this block's share of the routes. */
 template <bool DIRECT>
 EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
 {
@@ -139,9 +138,9 @@ EPA_DEV void ll_publish(const struct ll_args &a, uint64_t epoch, uint32_t *room)
         publish_part<DIRECT>(a, epoch, i % a.c.v.size, i / a.c.v.size, room);
 }
 
-/* ---- routes: what all ranks told ---- */
+/* ---- routes of all ranks ---- */
 
-/* Until a packet of what `source` tells has arrived; one thread. False: it did not. */
+/* Waits for a packet of `source`. Returns false after a time-out. Called by one thread. */
 EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t epoch,
                             uint32_t source, uint2 *out)
 {
@@ -150,7 +149,7 @@ EPA_DEV bool ll_packet_wait(const struct ll_args &a, const char *from, uint64_t 
     return epa_dev_packet16_wait(a.c, from, epoch, w, out);
 }
 
-/* Rows that `source` has for an expert, and its tokens; waits until it has said so. */
+/* Waits for the number of rows of `source` for an expert, and the number of its tokens. */
 EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source, uint32_t expert,
                       uint2 *out)
 {
@@ -159,7 +158,8 @@ EPA_DEV bool ll_count(const struct ll_args &a, uint64_t epoch, uint32_t source, 
     return ll_packet_wait(a, dev_own(a.c.v, at), epoch, source, out);
 }
 
-/* Which of the expert's tokens `token` is. True: it has arrived. */
+/* Computes the index of `token` among the expert's tokens. Returns false if the route did not
+ * arrive. */
 EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch, uint32_t source,
                          uint32_t token, uint32_t *out)
 {
@@ -171,8 +171,8 @@ EPA_DEV bool ll_position(const struct ll_args &a, uint64_t route, uint64_t epoch
     return true;
 }
 
-/* Layout expert, rows sent straight to their place: first[expert] is where this rank's rows
- * for it begin at its rank. `sum` is room for [experts]. False: not all ranks have told. */
+/* LL_DIRECT: computes first[expert], the start of this rank's rows for the expert at the expert's
+ * rank. `sum`: buffer [experts]. Returns false if counts are missing. */
 static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_t *sum,
                                 uint32_t *first)
 {
@@ -207,22 +207,22 @@ static __device__ bool ll_slots(const struct ll_args &a, uint64_t epoch, uint32_
     return true;
 }
 
-/* Of a local expert, by one thread: what experts are to know. With padding its cells
- * move. */
+/* Publishes the views of a local expert. With padding it also moves the expert's cells. Called by
+ * one thread. */
 EPA_DEV void publish_views(const struct ll_args &a, uint32_t e, uint32_t rows, uint32_t start,
                            uint32_t *cell)
 {
     uint32_t to = a.padded ? e * a.c.v.size * a.c.max_tokens : start;
 
-    a.c.recv_count[e] = rows; /* all blocks write the same */
+    a.c.recv_count[e] = rows; /* all blocks store the same value */
     a.c.recv_start[e] = to;
     for (uint32_t p = 0; p < a.c.v.size && a.padded; p++)
         cell[p] += to - start;
 }
 
-/* cell[local expert][source] is the first entry of that source's rows for it; begin[local
- * expert] where it would begin without padding; tokens[source] how many that has; *total
- * the number of entries in use. False: not all ranks have told. */
+/* Computes cell[local expert][source], the source's first entry for the expert; begin[local
+ * expert], the expert's first entry without padding; tokens[source], the source's number of tokens;
+ * and *total, the number of entries in use. Returns false if counts are missing. */
 static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_t *cell,
                                 uint32_t *begin, uint32_t *tokens, uint32_t *total)
 {
@@ -258,7 +258,7 @@ static __device__ bool ll_cells(const struct ll_args &a, uint64_t epoch, uint32_
 
 template <int IN> using ll_width = dev_width<IN, LL_UNIT_CHANNELS>;
 
-/* A part of a token on its way: what a lane stores of it. */
+/* A part of a token in registers: the data that a lane stores. */
 template <int IN> struct load {
     uint4 v[ll_width<IN>::SWEEPS];
     float scale[ll_width<IN>::SWEEPS];
@@ -269,7 +269,7 @@ EPA_DEV struct dev_part part_at(const struct ll_args &a, uint32_t token, uint32_
     return dev_part_at(token, unit, a.unit_channels, a.c.hidden);
 }
 
-/* Of input that is quantised: the scale of group `lane` of the part. */
+/* Loads the scale of group `lane` of the part, for FP8 input. */
 template <int IN> EPA_DEV float read_scale(const struct ll_args &a, const struct dev_part &p)
 {
     if (IN != DEVICE_FP8 || epa_dev_lane() >= p.channels / a.c.group)
@@ -278,8 +278,8 @@ template <int IN> EPA_DEV float read_scale(const struct ll_args &a, const struct
                  epa_dev_lane());
 }
 
-/* The scales of a part, one a lane, so that they leave in one packet. Up to a warp of
- * them. */
+/* Gathers the scales of a part, one per lane, so that one packet carries them. For at most 32
+ * scales. */
 template <int IN>
 EPA_DEV float gather_scales(const struct ll_args &a, float mine, const struct load<IN> &l)
 {
@@ -296,7 +296,7 @@ EPA_DEV float gather_scales(const struct ll_args &a, float mine, const struct lo
     return mine;
 }
 
-/* More scales than lanes: groups of less than 64 channels. */
+/* Stores more scales than lanes, for groups of less than 64 channels. */
 template <int IN>
 EPA_DEV void store_many_scales(const struct ll_args &a, const struct dev_part &p,
                                const struct load<IN> &l, float *to)
@@ -313,13 +313,13 @@ EPA_DEV void store_many_scales(const struct ll_args &a, const struct dev_part &p
     }
 }
 
-/* Scales that are stored together, one a lane: of a part, or of it and the one before. */
+/* Scales that one store writes, one per lane: of a part, or of two successive parts. */
 struct scales {
     float mine;
-    uint32_t first, n; /* group of lane 0; how many */
+    uint32_t first, n; /* group of lane 0; number of scales */
 };
 
-/* The part into a message; `message` may be at another rank. */
+/* Stores a part in a message, which may be at another rank. */
 template <int IN>
 EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p, const struct load<IN> &l,
                         const struct scales &scales, char *message)
@@ -340,8 +340,8 @@ EPA_DEV void store_part(const struct ll_args &a, const struct dev_part &p, const
         to[scales.first + epa_dev_lane()] = scales.mine;
 }
 
-/* Where a warp sends whole rows, the scales of two parts leave in one packet, with the
- * second. */
+/* If a warp sends whole rows, joins the scales of two parts in one packet, which leaves with the
+ * second part. */
 EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part &p, float mine,
                                   float *carried)
 {
@@ -360,7 +360,7 @@ EPA_DEV struct scales join_scales(const struct ll_args &a, const struct dev_part
     return {mine, p.first / a.c.group, n};
 }
 
-/* choice: of the token, that the row is for. */
+/* Stores META. choice: index of the token's choice of the row. */
 EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token, uint64_t epoch,
                         uint32_t choice, char *message)
 {
@@ -369,7 +369,7 @@ EPA_DEV void store_meta(const struct ll_args &a, uint32_t source, uint32_t token
 
 /* ---- sending ---- */
 
-/* To the row of each expert that wants it. `first` as ll_places() made it. */
+/* Sends a part to the row of each of its experts. `first`: result of ll_slots(). */
 template <int IN>
 EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
                              const struct load<IN> &l, const struct scales &scales, uint32_t expert,
@@ -381,7 +381,7 @@ EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
     if (expert < a.c.experts && ll_position(a, ll_own_route(a, p.token / LL_WINDOW_TOKENS, expert),
                                             epoch, a.c.v.rank, p.token, &position))
         *place = first[expert] + position;
-    if (*place >= a.entries) /* without room for it the receiver gives up */
+    if (*place >= a.entries) /* the receiver reports the lack of room */
         *place = ~0u;
     if (epa_dev_lane() < a.c.topk && p.unit == 0)
         a.place[(size_t)p.token * a.c.topk + epa_dev_lane()] = *place;
@@ -399,7 +399,7 @@ EPA_DEV void send_to_experts(const struct ll_args &a, const struct dev_part &p,
     }
 }
 
-/* To the slot that it has at each rank that wants it, with its choices. */
+/* Sends a part to the token's slot at each of its ranks. */
 template <int IN>
 EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
                            const struct load<IN> &l, const struct scales &scales, uint32_t ranks)
@@ -415,8 +415,8 @@ EPA_DEV void send_to_ranks(const struct ll_args &a, const struct dev_part &p,
     }
 }
 
-/* Its choices go first, so that the receiver has made room for it among its experts'
- * entries by the time that it comes. Each rank gets its own. */
+/* Sends the token's choices of a rank's experts to the rank. They precede the row, so that the
+ * receiver prepares the entries before the row arrives. */
 EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expert, float weight,
                           uint32_t ranks, uint64_t epoch)
 {
@@ -435,8 +435,8 @@ EPA_DEV void send_choices(const struct ll_args &a, uint32_t token, uint32_t expe
     }
 }
 
-/* As lines. The string is put together in shared memory, where lanes find the words of
- * lines. */
+/* Sends a part as lines. The warp assembles the payload in shared memory, from which lanes load the
+ * words of lines. */
 template <int IN>
 EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
                           const struct load<IN> &l, uint32_t expert, float weight, uint32_t ranks,
@@ -451,7 +451,7 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
         ((uint64_t)ll_slot(a.c.max_tokens, a.c.v.rank, p.token) * a.units + p.unit) * a.unit_bytes;
     char *bytes = reinterpret_cast<char *>(payload);
 
-    __syncwarp(); /* the string before this one has left */
+    __syncwarp(); /* all lanes have stored the previous payload */
     if (epa_dev_lane() < a.c.topk) {
         reinterpret_cast<uint16_t *>(bytes)[epa_dev_lane()] = (uint16_t)expert;
         reinterpret_cast<float *>(bytes + at.weights)[epa_dev_lane()] = weight;
@@ -483,13 +483,13 @@ EPA_DEV void send_packets(const struct ll_args &a, const struct dev_part &p,
     }
 }
 
-/* What a warp has stored and has still to tell. */
+/* Rows that a warp has stored and has to signal. */
 struct reported {
-    uint32_t row, unit, ranks; /* LL_BY_RANK: bits; the row is its slot */
+    uint32_t row, unit, ranks; /* LL_BY_RANK: row: slot; ranks: bit mask */
     uint32_t place, expert;    /* LL_DIRECT: of this lane's choice; ~0: none */
 };
 
-/* One warp: a part of a token from x to all who want it. */
+/* Sends a part of a token from x to all its destinations. Called by one warp. */
 template <int IN, int MODE>
 EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint32_t unit,
                                   uint64_t epoch, const uint32_t *first, uint64_t *payload,
@@ -504,7 +504,7 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
     struct dev_raw<ll_width<IN>> raw;
     struct load<IN> l;
 
-    /* All loads are on their way before the first is used. */
+    /* All loads are issued before their first use. */
     if (epa_dev_lane() < a.c.topk)
         t.expert = (uint32_t)__ldg(a.c.expert + choice);
     if (epa_dev_lane() < a.c.topk && weighs)
@@ -529,8 +529,8 @@ EPA_DEV struct reported send_unit(const struct ll_args &a, uint32_t token, uint3
     return t;
 }
 
-/* The signals of what a warp has stored, after one wait for it to be in place: of a part,
- * or of the last part for all of the row. Pairs with the acquire in wait_row(). */
+/* Signals the rows that a warp has stored, after one wait for its stores: each part, or the whole
+ * row after the last part. Pairs with the acquire in wait_row(). */
 template <int MODE>
 EPA_DEV void tell_row(const struct ll_args &a, const struct reported &t, uint64_t epoch)
 {
