@@ -88,6 +88,11 @@ TEST(what_it_cannot_do_is_refused_in_words)
     c.combine_dtype = ALGO_DTYPE_FP8;
     assert_refused(&decode, 4, OF_GPUS, &c,
                    "fuse_expert: true .. combine_dtype: native .. fuse_expert: false");
+    c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
+    c.combine_mode = LL_COMBINE_PULL;
+    c.dedup = true;
+    assert_refused(&decode, 4, OF_GPUS, &c,
+                   "combine_mode: pull .. dedup: true .. combine_dtype: fp8 .. combine_mode: auto");
 }
 
 /* ---- what GPUs send, as far as no GPU is needed ---- */

@@ -105,8 +105,8 @@ static enum epa_status check_options(const struct epa_moe *m, const struct ll_co
         (c->combine_dtype == ALGO_DTYPE_FP8 || (c->dedup && c->layout == EPA_LAYOUT_EXPERT)))
         return epa_fail(
             err, EPA_ERR_CONFIG,
-            "ll_v2: expert outputs that are added up (once) or quantised (combine_dtype: fp8) "
-            "first cannot be pulled; set combine_mode: auto");
+            "ll_v2: combine_mode: pull cannot return expert outputs that dedup: true adds up or "
+            "combine_dtype: fp8 quantises first; set combine_mode: auto");
     if (m->max_tokens > LL_DEVICE_TOKENS)
         return epa_fail(err, EPA_ERR_CONFIG, "ll_v2 on GPUs takes up to %d moe.max_tokens, not %u",
                         LL_DEVICE_TOKENS, m->max_tokens);
@@ -129,7 +129,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
         .device_option = c->split_phase                       ? "split_phase: true"
                          : c->fuse_expert                     ? "fuse_expert: true"
                          : c->blocks != 0                     ? "blocks"
-                         : c->combine_mode != LL_COMBINE_AUTO ? "expert outputs"
+                         : c->combine_mode != LL_COMBINE_AUTO ? "combine_mode"
                          : !c->pdl                            ? "pdl"
                                                               : NULL,
         .host_option = c->nontemporal != ALGO_NONTEMPORAL_AUTO ? "nontemporal" : NULL,
