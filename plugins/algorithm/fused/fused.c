@@ -1,4 +1,4 @@
-/* fused: the descriptor, the options, which shapes it takes, and where things are in the heap. */
+/* fused: the descriptor, the options, the supported shapes, and the layout of the heap. */
 #include "fused.h"
 
 #include <epa2a/gemm.h>
@@ -44,7 +44,8 @@ static const struct epa_choice combine_modes[] = {
 
 static const struct epa_choice recv_layouts[] = {
     {"padded", FUSED_PADDED, "a fixed region per source; rows leave before counts arrive"},
-    {"packed", FUSED_PACKED, "contiguous, one source after the other; needs the counts of all"},
+    {"packed", FUSED_PACKED,
+     "contiguous, one source after the other; needs the counts of all sources"},
     {0},
 };
 
@@ -123,8 +124,8 @@ static const struct epa_option options[] = {
     {.name = "waves",
      EPA_U32(struct fused_config, waves),
      .max = 8,
-     .help = "on GPUs, waves that many tokens are sent in, each of which passes through all "
-             "experts; 0: by ranks, and the rows of an expert",
+     .help = "on GPUs, number of waves in which many tokens are sent, each to all experts; "
+             "0: by ranks and rows of an expert",
      .tune = "cuda: 0 1"},
     ALGO_OPTION_BLOCKS(struct fused_config),
     {0},
@@ -165,7 +166,7 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
 
     if (status == EPA_OK && m->mlp.ffn == 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused computes the experts' GEMMs and has none for synthetic experts; "
+                        "fused computes the GEMMs of experts, and synthetic experts have none; "
                         "set expert.kind: mlp");
     if (status == EPA_OK && c->tail_workers != 0 && !c->tail)
         return epa_fail(err, EPA_ERR_CONFIG,
@@ -177,7 +178,8 @@ enum epa_status fused_check(const struct epa_moe *m, const struct epa_world *wor
 static void count_rows(const struct epa_moe *m, const struct fused_config *c,
                        struct fused_layout *l)
 {
-    uint32_t here = m->topk < l->local ? m->topk : l->local; /* of a token, at one rank */
+    uint32_t here = m->topk < l->local ? m->topk : l->local; /* maximum choices of a token at a
+                                                              * rank */
     double even = (double)m->max_tokens * m->topk;
     uint32_t most_chunks = 256;
 
@@ -227,7 +229,7 @@ static void place_regions(struct fused_layout *l)
     l->out_flags_at = algo_place(&l->heap_bytes, l->out_rows * sizeof(uint64_t), 1);
 }
 
-/* The layout for a shape; refuses what it cannot do in a sentence. */
+/* Computes the layout for a shape. Unsupported shapes fail with a message. */
 static enum epa_status fused_layout_make(const struct epa_moe *m, const struct epa_world *world,
                                          uint32_t transport_flags, const struct fused_config *c,
                                          struct fused_layout *out, struct epa_error *err)
@@ -275,9 +277,9 @@ static enum epa_status fused_layout_make(const struct epa_moe *m, const struct e
 
 static const char *const stage_names[] = {"layer", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_fused(const struct epa_problem *problem, const struct epa_world *world,
+                                  uint32_t transport_flags, const void *config,
+                                  struct epa_footprint *out, struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
     const struct fused_config *c = config;
@@ -292,9 +294,10 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     if (status != EPA_OK)
         return status;
     words = FUSED_HEAD_WORDS + 2 * (uint64_t)l.size + l.local + 1;
-    flags = c->ready == FUSED_READY_EXPERT ? (l.local + 1) / 2 : 1; /* of rows; few have all */
+    flags = c->ready == FUSED_READY_EXPERT ? (l.local + 1) / 2 : 1; /* flags per source; few use
+                                                                     * all */
     first = fused_host_bytes(&l, c, 1);
-    roles = c->dispatch_workers + c->tail_workers + c->combine_workers; /* one is for the GEMMs */
+    roles = c->dispatch_workers + c->tail_workers + c->combine_workers; /* others do GEMMs */
     *out = (struct epa_footprint){
         .heap_bytes = l.heap_bytes,
         .private_bytes = first,
@@ -313,19 +316,19 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
                   .dedup = l.dedup,
                   .fused = true,
                   .dispatch_row_bytes =
-                      l.row_bytes + sizeof(uint32_t), /* where its choices begin */
+                      l.row_bytes + sizeof(uint32_t), /* the row and the start of its choices */
                   .dispatch_token_bytes = l.fp8 ? l.hidden : l.row_bytes,
                   .combine_row_bytes = l.output_bytes,
                   .combine_token_bytes = l.output_bytes,
                   .choice_bytes = sizeof(struct fused_choice),
                   .control_bytes = words * sizeof(uint32_t) +
-                                   (2 + flags) * sizeof(uint64_t)}, /* header, flags */
+                                   (2 + flags) * sizeof(uint64_t)}, /* header and flags */
     };
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_fused(const struct epa_algorithm_params *p,
+                                    struct epa_algorithm **out, struct epa_error *err)
 {
     struct fused_layout l;
     enum epa_status status;
@@ -347,6 +350,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | FUSED_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE | EPA_TRANSPORT_LOAD_STORE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_fused,
+    .create = create_fused,
 };

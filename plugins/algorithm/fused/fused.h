@@ -1,6 +1,7 @@
 /* fused: options, and the layout of the heap of the host code.
  *
- * Source: "Expert Parallelism All-to-All Fused Megakernel". The options are its switches. */
+ * Source: "Expert Parallelism All-to-All Fused Megakernel". The options are the switches of this
+ * text. */
 #ifndef FUSED_H
 #define FUSED_H
 
@@ -17,85 +18,88 @@ enum fused_recv_layout { FUSED_PADDED, FUSED_PACKED };
 struct fused_config {
     int launches;                                             /* enum fused_launches */
     int queue;                                                /* enum fused_queue */
-    uint32_t dispatch_workers, tail_workers, combine_workers; /* 0: all do it */
+    uint32_t dispatch_workers, tail_workers, combine_workers; /* workers with this role only; 0:
+                                                               * all workers have it */
     bool dedup, sort, tail;
-    int ready;           /* enum fused_ready */
-    uint32_t block_rows; /* of an expert, that a GEMM task takes; 0: FUSED_BLOCK_ROWS */
-    uint32_t
-        column_splits;  /* GEMM tasks of a block, side by side; 0: as many as keep workers busy */
-    int combine_mode;   /* enum fused_combine */
-    int dispatch_dtype; /* enum algo_dtype */
-    int recv_layout;    /* enum fused_recv_layout */
-    uint32_t lag;       /* CUDA code: up-projection tiles of each block that are first */
-    uint32_t waves;     /* CUDA code: that many tokens are sent in; 0: by rows of an expert */
-    uint32_t blocks;    /* CUDA code: of the kernel, at most; 0: one for each multiprocessor */
-    double capacity;    /* entries a rank has room for, times the even share; 0: the worst case */
+    int ready;              /* enum fused_ready */
+    uint32_t block_rows;    /* maximum rows of an expert per GEMM task; 0: FUSED_BLOCK_ROWS */
+    uint32_t column_splits; /* GEMM tasks per block, side by side; 0: automatic */
+    int combine_mode;       /* enum fused_combine */
+    int dispatch_dtype;     /* enum algo_dtype */
+    int recv_layout;        /* enum fused_recv_layout */
+    uint32_t lag;           /* CUDA code: up-projection tiles per block before down-projection */
+    uint32_t waves;         /* CUDA code: waves of many tokens; 0: by rows of an expert */
+    uint32_t blocks;        /* CUDA code: maximum blocks; 0: one per multiprocessor */
+    double capacity; /* room for entries as a multiple of the even share; 0: the worst case */
 };
 
 enum { FUSED_RANKS = 64, FUSED_TOPK = 32, FUSED_LINE = 64 };
 enum { FUSED_DEVICE_RANKS = 16, FUSED_DEVICE_EXPERTS = 1024 };
-enum { FUSED_BLOCK_ROWS = 256 }; /* of hosts: with hidden 2048, 1 MiB of L2 */
-enum { FUSED_BUFFERS = 2 };      /* sets of what peers write, used in turn */
+enum { FUSED_BLOCK_ROWS = 256 }; /* on hosts: 1 MiB of L2 with hidden 2048 */
+enum { FUSED_BUFFERS = 2 };      /* sets of the regions that peers write, used alternately */
 
-/* Words of 32 bits at the start of a header, which a source sends to a rank before its rows. Behind
- * them: rows_to[size], entries_to[size], first_rows[local], row_start[rows + 1], then the
+/* Words of 32 bits at the start of a header, which a source sends to a rank before its rows. Arrays
+ * follow: rows_to[size], entries_to[size], first_rows[local], row_start[rows + 1], then the
  * choices. */
 enum fused_head { FUSED_ROWS, FUSED_CHOICES, FUSED_OUT_START, FUSED_EPOCH, FUSED_HEAD_WORDS };
 
-/* One expert of the receiver that wants a row. */
+/* An expert of the receiver that a row has chosen. */
 struct fused_choice {
-    uint32_t expert; /* local */
+    uint32_t expert; /* index among the receiver's experts */
     float weight;
 };
 
-/* Offsets are from the first byte of the algorithm's heap, which is at the start of a page.
- * Regions that peers write are there FUSED_BUFFERS times; flags once, as they carry the epoch.
+/* Layout of the heap. Offsets count from the first byte of the algorithm's part, which begins at a
+ * page boundary. Regions that peers write exist FUSED_BUFFERS times; flags exist once, since they
+ * hold the epoch.
  *
- * Rows of a source for a rank are numbered 0, 1, ...; its outputs return to the source in the
- * order of (rank, row). A chunk is `chunk` rows with consecutive numbers: what one task sends, and
- * what one flag or put covers. */
+ * Rows from a source to a rank are numbered 0, 1, ...; the outputs return to the source in the
+ * order of (rank, row). A chunk is `chunk` rows with consecutive numbers: the unit of a send task,
+ * of a flag and of a put. */
 struct fused_layout {
     uint32_t size, experts, local, max_tokens, topk, hidden, ffn, up_rows;
-    uint32_t group, inter_group; /* FP8: channels of a scale, of a row and of the intermediate */
-    uint32_t row_groups, inter_groups; /* FP8 weights: scales of a row, of an intermediate */
-    enum epa_dtype dtype;   /* of tokens and outputs on their way back: EPA_BF16 or EPA_F16 */
-    enum epa_dtype weights; /* of weights: dtype, or EPA_FP8_E4M3 */
+    uint32_t group, inter_group;       /* FP8: channels per scale, in rows and in intermediates */
+    uint32_t row_groups, inter_groups; /* FP8 weights: scales per row and per intermediate */
+    enum epa_dtype dtype;   /* type of tokens and of returning outputs: EPA_BF16 or EPA_F16 */
+    enum epa_dtype weights; /* type of weights: dtype, or EPA_FP8_E4M3 */
     bool fp8, dedup, padded, gather, puts;
-    uint32_t places;      /* rows that a token becomes, at most */
-    uint32_t source_rows; /* from one source to one rank, at most */
+    uint32_t places;      /* maximum number of rows of a token */
+    uint32_t source_rows; /* maximum number of rows from one source to one rank */
     uint32_t source_choices;
-    uint32_t chunk, chunks;      /* chunks: of one source at one rank */
-    uint32_t units;              /* flags of rows, of one source: chunks, or experts */
-    uint32_t block_rows, blocks; /* blocks: of all local experts, at most */
-    uint64_t rows, entries;      /* that a rank has room for; padded: [size][source_rows] rows */
-    uint64_t out_rows;           /* that return to a rank */
+    uint32_t chunk, chunks;      /* chunks: maximum number per source and rank */
+    uint32_t units;              /* flags of rows per source: one per chunk or per expert */
+    uint32_t block_rows, blocks; /* blocks: maximum number, for all local experts together */
+    uint64_t rows, entries;      /* room of a rank; padded: [size][source_rows] rows */
+    uint64_t out_rows;           /* maximum number of rows that return to a rank */
     uint64_t head_bytes, row_bytes, scales_at, output_bytes;
-    uint64_t heads_at;                  /* [size] from each source */
+    uint64_t heads_at;                  /* [size]: headers, one per source */
     uint64_t rows_at, rows_bytes;       /* [rows] */
     uint64_t out_at, out_bytes;         /* [out_rows] */
-    uint64_t done_at, done_bytes;       /* [size][source_rows], gather or puts: rows that go back */
-    uint64_t staging_at, staging_bytes; /* [out_rows], puts: rows on their way out */
-    uint64_t sent_heads_at;             /* [size], my headers before they leave */
-    /* uint64_t each, the epoch: [size] heads; [size][units] rows; [out_rows] outputs */
+    uint64_t done_at, done_bytes;       /* [size][source_rows]: returning rows, for gather or
+                                         * puts */
+    uint64_t staging_at, staging_bytes; /* [out_rows]: rows before their put */
+    uint64_t sent_heads_at;             /* [size]: headers of this rank before they are sent */
+    /* uint64_t each, the epoch: [size] headers; [size][units] rows; [out_rows] outputs */
     uint64_t head_flags_at, row_flags_at, out_flags_at;
     uint64_t heap_bytes;
-    /* puts: [size] heads, [size][units] rows, [size][chunks] outputs */
+    /* puts: [size] headers, [size][units] rows, [size][chunks] outputs */
     uint32_t signals;
 };
 
-/* Refuses, in a sentence, what neither hosts can do nor, `device`, GPUs. */
+/* Checks shape and options for hosts, or with `device` for GPUs; unsupported ones fail with a
+ * message. */
 enum epa_status fused_check(const struct epa_moe *, const struct epa_world *,
                             const struct fused_config *, bool device, struct epa_error *);
 
-/* Memory beside the heap that fused_host_create() takes with so many workers. */
+/* Returns the bytes beside the heap that fused_host_create() allocates for `workers` workers. */
 uint64_t fused_host_bytes(const struct fused_layout *, const struct fused_config *,
                           uint32_t workers);
 enum epa_status fused_host_create(const struct epa_algorithm_params *, const struct fused_layout *,
                                   struct epa_algorithm **out, struct epa_error *);
 
-/* The CUDA code of fused, where it is built in. */
+/* The CUDA code of fused, if the build includes it. */
 
-/* What it needs for a shape; refuses what it cannot do in a sentence. */
+/* Computes the footprint for a shape; unsupported shapes fail with a message. */
 enum epa_status fused_cuda_plan(const struct epa_moe *, const struct epa_world *,
                                 const struct fused_config *, struct epa_footprint *out,
                                 struct epa_error *);

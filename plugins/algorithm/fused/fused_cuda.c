@@ -1,4 +1,4 @@
-/* fused on GPUs: the kernel that a call queues (fused_layer.cuh), and what it gave up for. */
+/* fused on GPUs: queues the kernel of a call (fused_layer.cuh) and explains its time-outs. */
 #include "fused_cuda_layout.h"
 
 #include <stdlib.h>
@@ -9,12 +9,13 @@
 struct fused_cuda {
     struct device d; /* first */
     struct fused_cuda_layout l;
-    struct fused_args *args; /* the same in all calls, beside those of d; aligned as maps are */
+    struct fused_args *args; /* arguments that all calls share, except those in d; aligned like
+                              * tensor maps */
     uint32_t blocks;
 };
 
-/* Rows that a warp sends before it counts them, 4 to 16; sums that it makes before it flags them,
- * from so many a block on. */
+/* BATCH_BYTES: rows that a warp sends before it counts them, 4 to 16 rows. SUMS: sums that a warp
+ * computes before it sets their flags, if a block has at least SUMS_FROM tokens. */
 enum { BATCH_BYTES = 16 << 10, SUMS = 4, SUMS_FROM = 80 };
 
 static void place_private(struct device *d, char *memory, uint64_t *at)
@@ -23,7 +24,7 @@ static void place_private(struct device *d, char *memory, uint64_t *at)
     const struct fused_cuda_layout *l = &c->l;
     struct fused_args *a = c->args;
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
-    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * GEMM_BLOCK; /* for a tile and block */
+    uint64_t packed = (uint64_t)l->local * FUSED_COLUMNS * GEMM_BLOCK; /* per tile and block of K */
     uint64_t counters = FUSED_COUNTERS + l->experts + 3 * (uint64_t)l->blocks;
     bool listed = l->sorted && l->waves == 1;
 
@@ -81,14 +82,14 @@ static const struct epa_stage stages[] = {
     {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
 };
 
-/* What tiles wait for, in words. */
+/* Parts of the messages about waits of tiles. */
 static const struct {
     const char *who, *what, *state;
 } of_tile[] = {
     [FUSED_WAIT_ROWS] = {"tiles", "its rows", "have arrived"},
     [FUSED_WAIT_EXPERT] = {"tiles", "all rows of the expert", "have arrived"},
-    [FUSED_WAIT_COPIES] = {"tiles", "the tail to copy its rows", "are there"},
-    [FUSED_WAIT_ACTS] = {"output tiles", "the intermediate", "halves of tiles are there"},
+    [FUSED_WAIT_COPIES] = {"tiles", "the tail to copy its rows", "are copied"},
+    [FUSED_WAIT_ACTS] = {"output tiles", "the intermediate", "halves of tiles are ready"},
 };
 
 static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_error *err)
@@ -128,14 +129,14 @@ static void explain_fault(const struct epa_fault *f, uint32_t rank, struct epa_e
         return;
     case FUSED_WAIT_OUTPUTS:
         (void)epa_fail(err, status,
-                       "rank %u: waited %.3f s for expert outputs: fewer than %u tokens have all "
-                       "of theirs",
+                       "rank %u: waited %.3f s for expert outputs: fewer than %u tokens have "
+                       "complete outputs",
                        rank, waited, f->index + 1);
         return;
     case FUSED_WAIT_BLOCK:
         (void)epa_fail(err, status,
                        "sums of block %u of rank %u: waited %.3f s for its outputs: %llu of %llu "
-                       "halves of tiles are there",
+                       "halves of tiles are ready",
                        f->index, rank, waited, seen, wanted);
         return;
     case FUSED_WAIT_PARTIAL:
@@ -177,14 +178,15 @@ static enum epa_status make_maps(struct fused_cuda *c, struct epa_error *err)
     if (!gemm_map_rows(&a->rows, dtype, rows, l->rows, l->hidden, stride) ||
         !gemm_map_rows(&a->act, dtype, a->act_rows, l->capacity, l->ffn,
                        (size_t)l->ffn * l->element_bytes))
-        return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "fused: the driver of GPU %d makes no tensor maps of rows of %u and %u "
-                        "channels",
-                        c->d.backend->device, l->hidden, l->ffn);
+        return epa_fail(
+            err, EPA_ERR_UNSUPPORTED,
+            "fused: the driver of GPU %d cannot create tensor maps of rows of %u and %u "
+            "channels",
+            c->d.backend->device, l->hidden, l->ffn);
     return EPA_OK;
 }
 
-static uint32_t at_most(uint32_t n, uint32_t blocks)
+static uint32_t limit_blocks(uint32_t n, uint32_t blocks)
 {
     return n == 0 || n > blocks ? blocks : n;
 }
@@ -193,9 +195,9 @@ static void fill_ways(const struct fused_cuda *c, struct fused_ways *out)
 {
     struct fused_ways w = c->l.ways;
 
-    w.dispatchers = at_most(w.dispatchers, c->blocks);
-    w.tails = at_most(w.tails, c->blocks);
-    w.combiners = at_most(w.combiners, c->blocks);
+    w.dispatchers = limit_blocks(w.dispatchers, c->blocks);
+    w.tails = limit_blocks(w.tails, c->blocks);
+    w.combiners = limit_blocks(w.combiners, c->blocks);
     w.row_of = out->row_of;
     w.widened = c->l.widens ? out->widened : NULL;
     *out = w;
@@ -236,7 +238,8 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->part_channels = l->part_channels;
     a->batch = BATCH_BYTES / l->message_bytes;
     a->batch = a->batch < 4 ? 4 : a->batch > 16 ? 16 : a->batch;
-    /* Few tokens, by one: who adds one up waits for its outputs (fused_early()). */
+    /* One at a time for few tokens: the warp that adds up a token waits for its outputs
+     * (fused_early()). */
     a->sums =
         l->parts == 1 && !l->spread && (uint64_t)l->size * l->max_tokens >= SUMS_FROM * c->blocks
             ? SUMS
@@ -247,7 +250,7 @@ static void fill_args(struct fused_cuda *c, const struct fused_config *config,
     a->down_scale = mlp->down_scale;
 }
 
-/* Weights are copied once, so that what a stage holds is contiguous. */
+/* Packs the weights once, so that the weights of a stage are contiguous. */
 static enum epa_status pack_weights(struct fused_cuda *c, struct epa_error *err)
 {
     struct fused_args a = *c->args;
@@ -300,7 +303,7 @@ enum epa_status fused_cuda_plan(const struct epa_moe *m, const struct epa_world 
     return EPA_OK;
 }
 
-static void destroy(struct epa_algorithm *base)
+static void destroy_fused_cuda(struct epa_algorithm *base)
 {
     struct fused_cuda *c = (struct fused_cuda *)base;
 
@@ -328,7 +331,7 @@ enum epa_status fused_cuda_create(const struct epa_algorithm_params *p, struct e
         return epa_fail(err, EPA_ERR_NOMEM, "fused: no memory");
     }
     memset(c->args, 0, sizeof(*c->args));
-    c->d.base.destroy = destroy;
+    c->d.base.destroy = destroy_fused_cuda;
     c->d.base.stages = stages;
     c->d.base.n_stages = 1;
     c->l = l;

@@ -1,25 +1,27 @@
-/* fused on GPUs: which kernel a shape takes, and where things stand in the heap. */
+/* fused on GPUs: the choice of the kernel for a shape, and the layout of the heap. */
 #include "fused_cuda_layout.h"
 
 #include "../../common/algo_host.h"
 
-/* Of an expert, whose tiles follow each other: more weights than blocks fit in L2. */
+/* Consecutive blocks of an expert in a unit: the weights of more blocks do not fit in L2. */
 enum { UNIT_BLOCKS = 8 };
-/* Rows of an expert, on average, between which blocks have GEMM_MORE more. */
+/* Mean rows of an expert, from MORE_FROM to below MORE_TO, for which blocks have GEMM_MORE further
+ * rows. */
 enum { MORE_FROM = 112, MORE_TO = 145 };
-/* With more choices than this a rank sends them by expert. */
+/* A rank with more choices than this sends them by expert. */
 enum { SORTED_CHOICES = 2048 };
-/* Waves that many tokens of one or two ranks are sent in, if no option says how many. */
+/* Waves for many tokens of up to AUTO_RANKS ranks, unless the option sets the number. */
 enum { AUTO_WAVES = 2, AUTO_RANKS = 2 };
-/* With no more tokens than this a block sends each together. */
+/* Up to this number of tokens, the warps of a block send each token together. */
 enum { SPREAD_TOKENS = 256 };
-/* Rows are picked up to so many channels of all ranks' tokens: tiles begin when rows have been
- * copied, which takes longer than what counts would. The second is the limit where experts have
- * full tiles, so that memory has time for rows that come by expert, or a rank more tokens. */
+/* Limits of picked rows, in tokens and in channels of all ranks' tokens. Tiles begin after their
+ * rows have been copied, and for more channels the copy takes longer than counts. FULL_CHANNELS
+ * applies if experts have full tiles, so that the memory has time for rows in the order of experts,
+ * or if a rank has more than PICKED_TOKENS tokens. */
 enum { PICKED_TOKENS = 512, PICKED_CHANNELS = 8 << 20, FULL_CHANNELS = 4 << 20 };
-/* With no more tokens than PART_TOKENS several warps add up a token, PART_CHANNELS each; few, if
- * all ranks' have no more than SINGLE_CHANNELS, FUSED_FEW_CHANNELS each. With no more than
- * HALF_TOKENS of all ranks two do. */
+/* Parts of the sum of a token, each by one warp. Up to PART_TOKENS tokens per rank, parts have
+ * PART_CHANNELS channels; few tokens, with up to SINGLE_CHANNELS channels of all ranks, have parts
+ * of FUSED_FEW_CHANNELS. Up to HALF_TOKENS tokens of all ranks, a token has two parts. */
 enum { PART_TOKENS = 512, PART_CHANNELS = 1024, SINGLE_CHANNELS = 1 << 20, HALF_TOKENS = 4096 };
 
 static enum epa_status check_shape(const struct epa_moe *m, const struct fused_config *c,
@@ -44,8 +46,7 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
                         mlp->ffn, FUSED_GROUP);
     if (fp8 && c->dispatch_dtype != ALGO_DTYPE_FP8)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs multiplies rows by FP8 weights as they are sent; set "
-                        "dispatch_dtype: fp8");
+                        "fused on GPUs needs rows in FP8 for FP8 weights; set dispatch_dtype: fp8");
     if (fp8 && mlp->fp8_group_size != FUSED_GROUP && mlp->fp8_group_size != FUSED_GROUP / 2)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "fused on GPUs has an FP8 scale for %d or %d channels of the intermediate, "
@@ -53,13 +54,13 @@ static enum epa_status check_shape(const struct epa_moe *m, const struct fused_c
                         FUSED_GROUP, FUSED_GROUP / 2, mlp->fp8_group_size);
     if (c->dispatch_dtype == ALGO_DTYPE_FP8 && m->fp8_group_size != FUSED_GROUP)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has an FP8 scale for %d channels of a row; set "
-                        "moe.fp8_group_size (%u) to that",
+                        "fused on GPUs has an FP8 scale for %d channels of a row, and "
+                        "moe.fp8_group_size (%u) must be equal",
                         FUSED_GROUP, m->fp8_group_size);
     if (c->recv_layout != FUSED_PADDED || c->column_splits != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has rows of an expert one after the other, in tiles of %d "
-                        "columns: it takes neither recv_layout nor column_splits",
+                        "fused on GPUs stores the rows of an expert contiguously, in tiles of %d "
+                        "columns; leave out recv_layout and column_splits",
                         FUSED_COLUMNS);
     return EPA_OK;
 }
@@ -83,7 +84,7 @@ static enum epa_status count_rows(const struct epa_moe *m, const struct fused_co
     return EPA_OK;
 }
 
-/* The switches, as far as they are known before the device is; part and pointers are of a call. */
+/* Sets the switches that do not depend on the device; each call sets `part` and the pointers. */
 static void make_ways(const struct fused_config *c, struct fused_cuda_layout *l)
 {
     struct fused_ways *w = &l->ways;
@@ -104,13 +105,14 @@ static void make_ways(const struct fused_config *c, struct fused_cuda_layout *l)
                    0;
 }
 
-/* Rows of an expert, on average. */
+/* Returns the mean number of rows of an expert. */
 static uint64_t mean_rows(const struct fused_cuda_layout *l)
 {
     return (uint64_t)l->size * l->max_tokens * l->topk / l->experts;
 }
 
-/* `wanted` waves; 0: so many that each has a unit of blocks for each expert. */
+/* Returns the number of waves: `wanted`, or with 0 as many as give each wave a unit of blocks per
+ * expert. */
 static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
 {
     uint64_t waves = mean_rows(l) / (UNIT_BLOCKS * l->block_rows);
@@ -123,13 +125,14 @@ static uint32_t choose_waves(const struct fused_cuda_layout *l, uint32_t wanted)
         waves = 1;
     else if (waves > AUTO_WAVES)
         waves = AUTO_WAVES;
-    /* Tables are in shared memory. */
+    /* The tables are in shared memory. */
     while (waves > 1 && waves * l->experts > FUSED_DEVICE_EXPERTS)
         waves--;
     return waves > 1 ? (uint32_t)waves : 1;
 }
 
-/* Few tokens of all ranks, whose rows have fixed places (fused_few.cuh). */
+/* Returns the number of tokens of all ranks if they are few, with fixed places of rows
+ * (fused_few.cuh); otherwise 0. */
 static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused_config *c)
 {
     uint64_t rows = (uint64_t)l->size * l->max_tokens;
@@ -142,7 +145,7 @@ static uint32_t choose_few(const struct fused_cuda_layout *l, const struct fused
                : 0;
 }
 
-/* Blocks of which many tokens have a few rows more than a tile (fused_more.cu). */
+/* Chooses larger blocks if most experts have a few rows more than a tile (fused_more.cu). */
 static enum epa_status choose_block_rows(const struct fused_config *c, struct fused_cuda_layout *l,
                                          struct epa_error *err)
 {
@@ -152,9 +155,8 @@ static enum epa_status choose_block_rows(const struct fused_config *c, struct fu
     if (c->block_rows != 0 && c->block_rows != GEMM_ROWS &&
         (c->block_rows != GEMM_ROWS + GEMM_MORE || !can))
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "fused on GPUs has blocks of %d rows, or of %d " FUSED_USUAL
-                        ", if tokens are "
-                        "more than few: block_rows cannot be %u",
+                        "fused on GPUs has blocks of %d rows, or, for more than few tokens, of "
+                        "%d " FUSED_USUAL ": block_rows cannot be %u",
                         GEMM_ROWS, GEMM_ROWS + GEMM_MORE, c->block_rows);
     l->kind.more = c->block_rows > GEMM_ROWS ||
                    (c->block_rows == 0 && can && rows >= MORE_FROM && rows < MORE_TO);
@@ -162,7 +164,7 @@ static enum epa_status choose_block_rows(const struct fused_config *c, struct fu
     return EPA_OK;
 }
 
-/* Channels of a token that a warp adds up at a time. */
+/* Returns the number of channels of a token that a warp adds up at a time. */
 static uint32_t choose_part(const struct fused_cuda_layout *l)
 {
     uint64_t slots = (uint64_t)l->size * l->max_tokens;
@@ -242,7 +244,7 @@ enum epa_status fused_cuda_layout_make(const struct epa_moe *m, const struct epa
     l.up_steps = (l.hidden * l.element_bytes + GEMM_BLOCK - 1) / GEMM_BLOCK;
     l.down_steps = (l.ffn * l.element_bytes + GEMM_BLOCK - 1) / GEMM_BLOCK;
     l.down_tiles = (l.hidden + FUSED_COLUMNS - 1) / FUSED_COLUMNS;
-    for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: tables of picks have no room */
+    for (l.few = choose_few(&l, c);; l.few = 0) { /* 0: no room for tables of picks */
         l.kind.picks = l.few > FUSED_FEW;
         l.spread = l.max_tokens <= SPREAD_TOKENS || l.kind.picks;
         l.sorted = !l.spread && c->sort && (uint64_t)l.max_tokens * l.topk > SORTED_CHOICES;

@@ -1,14 +1,17 @@
-/* fused on hosts: which rows go where, sending them, and the index of what is received.
+/* fused on hosts: routes of rows, the sending of rows, and the index of received rows.
  *
- * A source sorts its rows by (rank, lowest expert there that wants the row, token), so that what
- * early experts need leaves first. It sends each rank a header with the experts and weights of
- * each of these rows: with that alone the receiver knows its entries, and where they will be. */
+ * A source sorts its rows by (rank, lowest expert there that has chosen the row, token), so that
+ * the rows of low experts leave first. It sends each rank a header with the experts and weights of
+ * each of these rows. From the headers alone the receiver computes its entries and the places of
+ * their rows. */
 #include "fused_host.h"
 
 /* ---- routes ---- */
 
-/* Rows that token t becomes, in ascending order of ranks or choices; their keys. */
-static uint32_t rows_of(const struct fused_host *h, uint32_t t, uint32_t *rank, uint32_t *key)
+/* Computes the rows of token t, by ascending rank or choice, and their sort keys. Returns their
+ * number. */
+static uint32_t list_rows_of_token(const struct fused_host *h, uint32_t t, uint32_t *rank,
+                                   uint32_t *key)
 {
     const int32_t *expert = h->m->expert + (size_t)t * h->l.topk;
     uint32_t lowest[FUSED_RANKS], n = 0;
@@ -39,13 +42,13 @@ static uint32_t rows_of(const struct fused_host *h, uint32_t t, uint32_t *rank, 
     return n;
 }
 
-/* Without sorting rows are in the order of tokens. */
+/* Returns the key; without sorting, rows are in the order of tokens. */
 static uint32_t sort_key(const struct fused_host *h, uint32_t rank, uint32_t key)
 {
     return h->c.sort ? key : rank * h->l.local;
 }
 
-/* Numbers the rows that I send. */
+/* Numbers the rows that this rank sends. */
 static void place_rows(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
@@ -54,7 +57,7 @@ static void place_rows(struct fused_host *h)
     memset(h->key_next, 0, (l->experts + 1) * sizeof(*h->key_next));
     memset(h->expert_left, 0, l->experts * sizeof(*h->expert_left));
     for (uint32_t t = 0; t < h->m->tokens; t++) {
-        uint32_t n = rows_of(h, t, rank, key);
+        uint32_t n = list_rows_of_token(h, t, rank, key);
 
         for (uint32_t j = 0; j < n; j++) {
             if (rank[j] == ALGO_NONE)
@@ -74,7 +77,7 @@ static void place_rows(struct fused_host *h)
     h->out_start[l->size] = end;
     for (uint32_t t = 0; t < h->m->tokens; t++) {
         struct fused_place *place = h->place + (size_t)t * l->places;
-        uint32_t n = rows_of(h, t, rank, key);
+        uint32_t n = list_rows_of_token(h, t, rank, key);
 
         for (uint32_t j = 0; j < l->places; j++) {
             place[j].rank = j < n ? rank[j] : ALGO_NONE;
@@ -96,7 +99,7 @@ static uint32_t *sent_head(const struct fused_host *h, uint32_t rank)
     return (uint32_t *)(void *)(h->a.t->heap + at + rank * h->l.head_bytes);
 }
 
-/* The experts of a row, in the order of the token's choices, which is that of sums. */
+/* Writes the experts of a row in the order of the token's choices, which is the order of sums. */
 static uint32_t write_choices(const struct fused_host *h, uint32_t rank, uint32_t out,
                               struct fused_choice *choice)
 {
@@ -114,7 +117,7 @@ static uint32_t write_choices(const struct fused_host *h, uint32_t rank, uint32_
     return n;
 }
 
-/* Returns the bytes that it takes. */
+/* Writes a header; returns its bytes. */
 static size_t write_head(struct fused_host *h, uint32_t rank, const uint32_t *rows_to,
                          const uint32_t *entries_to)
 {
@@ -172,8 +175,8 @@ static void send_heads(struct fused_host *h)
     }
 }
 
-/* Chunks of all ranks in turn, so that no link idles and low experts come first everywhere. Own
- * rows are read where they are, unless they have to be quantised. */
+/* Lists the chunks of all ranks in turn, so that no link idles and rows of low experts leave first
+ * to every rank. Own rows are read in place, unless they must be quantised. */
 static void list_chunks(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
@@ -195,7 +198,7 @@ void fused_route(struct fused_host *h)
 {
     place_rows(h);
     send_heads(h);
-    if (!h->l.padded) /* where rows go is known from the counts of all */
+    if (!h->l.padded) /* the places of rows depend on the counts of all ranks */
         fused_add_task(h, FUSED_Q_DISPATCH, FUSED_INDEX, 0, 0);
     list_chunks(h);
     if (h->l.padded)
@@ -209,12 +212,12 @@ static void write_row(struct fused_host *h, uint32_t out, uint32_t end, char *to
     epa_write_token(h->a.kernels, h->m, h->l.fp8, h->token[out], end, to, to + h->l.scales_at);
 }
 
-/* Rows of that first expert that were just sent: who sends the last of them says so. */
+/* Counts sent rows of an expert; the task that sends the last row sets the flag. */
 static void count_down_expert(struct fused_host *h, uint32_t expert, uint32_t rows)
 {
     uint32_t r = h->a.rank_of[expert], unit = expert - r * h->l.local, me = h->a.world.rank;
 
-    /* Acquire and release: the flag vouches for the rows of all who counted. */
+    /* Acquire and release: the flag covers the rows of all tasks that have counted. */
     if (__atomic_sub_fetch(&h->expert_left[expert], rows, __ATOMIC_ACQ_REL) != 0)
         return;
     if (fused_near(h, r))
@@ -276,15 +279,15 @@ uint32_t fused_row_units(const struct fused_host *h, uint32_t source)
     return h->c.ready == FUSED_READY_BLOCK && units < h->l.units ? units : h->l.units;
 }
 
-static void refuse(struct fused_host *h, uint32_t source, const char *what, uint64_t seen,
-                   uint64_t most)
+static void reject_head(struct fused_host *h, uint32_t source, const char *what, uint64_t seen,
+                        uint64_t most)
 {
     if (algo_stop(&h->pass, EPA_ERR_MISMATCH))
-        (void)algo_fail(&h->a, EPA_ERR_MISMATCH, "the header of rank %u says %s %llu of %llu",
+        (void)algo_fail(&h->a, EPA_ERR_MISMATCH, "the header of rank %u has %s %llu (limit %llu)",
                         source, what, (unsigned long long)seen, (unsigned long long)most);
 }
 
-/* Whether a header says what can be. */
+/* Returns true if the values of a header are possible. */
 static bool check_head(struct fused_host *h, uint32_t source)
 {
     const struct fused_layout *l = &h->l;
@@ -293,17 +296,17 @@ static bool check_head(struct fused_host *h, uint32_t source)
     uint32_t n = head[FUSED_CHOICES];
 
     if (head[FUSED_EPOCH] != (uint32_t)h->epoch)
-        refuse(h, source, "epoch", head[FUSED_EPOCH], h->epoch);
+        reject_head(h, source, "epoch", head[FUSED_EPOCH], h->epoch);
     else if (head[FUSED_ROWS] > l->source_rows)
-        refuse(h, source, "rows", head[FUSED_ROWS], l->source_rows);
+        reject_head(h, source, "rows", head[FUSED_ROWS], l->source_rows);
     else if (n > l->source_choices || head_row_start(l, head)[head[FUSED_ROWS]] != n ||
              head_entries_to(l, head)[h->a.world.rank] != n)
-        refuse(h, source, "choices", n, l->source_choices);
+        reject_head(h, source, "choices", n, l->source_choices);
     else {
         choice = head_choices(l, head);
         for (uint32_t i = 0; i < n; i++) {
             if (choice[i].expert >= l->local) {
-                refuse(h, source, "expert", choice[i].expert, l->local);
+                reject_head(h, source, "expert", choice[i].expert, l->local);
                 return false;
             }
         }
@@ -325,7 +328,8 @@ static bool wait_for_heads(struct fused_host *h, uint32_t worker)
     return true;
 }
 
-/* Rows and entries of each rank must fit; where rows of each source begin. */
+/* Computes where the rows of each source begin, and checks that rows and entries of each rank
+ * fit. */
 static bool place_sources(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
@@ -354,8 +358,9 @@ static bool place_sources(struct fused_host *h)
     return true;
 }
 
-/* The entries of an expert in as few blocks as there may be, as equal as panels can be. */
-static void cut_blocks(struct fused_host *h, uint32_t expert, uint32_t first, uint32_t rows)
+/* Divides the entries of an expert into the minimum number of blocks, with sizes as equal as panels
+ * allow. */
+static void divide_into_blocks(struct fused_host *h, uint32_t expert, uint32_t first, uint32_t rows)
 {
     uint32_t panels = (rows + EPA_GEMM_ROWS - 1) / EPA_GEMM_ROWS;
     uint32_t n = (rows + h->l.block_rows - 1) / h->l.block_rows;
@@ -368,7 +373,7 @@ static void cut_blocks(struct fused_host *h, uint32_t expert, uint32_t first, ui
     }
 }
 
-/* Entries are by expert, within it by source and row. */
+/* Numbers entries by expert, then by source and row. */
 static void place_entries(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
@@ -385,7 +390,7 @@ static void place_entries(struct fused_host *h)
     for (uint32_t e = 0; e < l->local; e++) {
         uint32_t rows = next[e];
 
-        cut_blocks(h, e, end, rows);
+        divide_into_blocks(h, e, end, rows);
         next[e] = h->entry_start[e] = end;
         end += rows;
     }
@@ -410,7 +415,7 @@ static void place_entries(struct fused_host *h)
     }
 }
 
-/* With few blocks workers share the columns of each. */
+/* With few blocks, several workers share the columns of each block. */
 static void choose_splits(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
@@ -424,8 +429,8 @@ static void choose_splits(struct fused_host *h)
     h->splits = n < most ? n : most;
 }
 
-/* The up-projection runs ahead of the down-projection by so many blocks that workers do not wait
- * for each other, and the second stage of dispatch ahead of both. */
+/* Lists the tasks. The up-projection is ahead of the down-projection by enough blocks that workers
+ * do not wait for each other, and the second stage of dispatch is ahead of both. */
 void fused_list_gemms(struct fused_host *h)
 {
     uint32_t lag = h->gemm_workers == 1 ? 0 : (h->gemm_workers + h->splits - 1) / h->splits;
@@ -467,6 +472,6 @@ void fused_index(struct fused_host *h, uint32_t worker)
         h->left[row] *= h->splits;
     fused_list_gemms(h);
     list_finish(h);
-    /* Release: pairs with the acquire in fused_await(); all of the index is there. */
+    /* Release: pairs with the acquire in fused_await(). The index is complete. */
     __atomic_store_n(&h->indexed, h->epoch, __ATOMIC_RELEASE);
 }

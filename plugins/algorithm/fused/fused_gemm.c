@@ -1,15 +1,15 @@
 /* fused on hosts: GEMMs of received rows, the sum of a token's outputs, and combine.
  *
- * A block is some rows of one expert. Its rows are gathered into A panels, multiplied by W_up in
- * tiles that stay in the cache, and the activation goes from there to the A panels of the
- * down-projection. That one writes float32 outputs to the slots of the block's entries. The last
- * task that a row waits for adds up its slots, in the order of the token's choices whatever the
- * order of tasks was, and sends the sum back. */
+ * A block is a group of rows of one expert. A task gathers its rows into A panels, multiplies them
+ * by W_up in tiles that stay in the cache, and writes the activation to the A panels of the
+ * down-projection. The down-projection writes float32 outputs to the slots of the block's entries.
+ * The last task that a row waits for adds up the row's slots and sends the sum back. The sum
+ * follows the order of the token's choices, independent of the order of tasks. */
 #include "fused_host.h"
 
-/* ---- the second half of dispatch: rows to panels ---- */
+/* ---- second stage of dispatch: rows to panels ---- */
 
-/* Until the flags that cover the rows of a block are set. */
+/* Waits until the flags of all rows of a block are set. */
 static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fused_block *b)
 {
     const struct fused_layout *l = &h->l;
@@ -24,7 +24,7 @@ static bool wait_for_rows(struct fused_host *h, uint32_t worker, const struct fu
         if (s == h->a.world.rank && !l->fp8)
             continue;
         why.peer = s;
-        /* With dedup a row belongs to the lowest expert that wants it. */
+        /* With dedup, a row belongs to the lowest expert that has chosen it. */
         for (uint32_t e = l->dedup ? 0 : b->expert; e <= b->expert; e++) {
             why.first = why.last = e;
             if (first_rows[e] != 0 &&
@@ -58,7 +58,7 @@ static const char *row_at(const struct fused_host *h, uint32_t row)
            (h->row_base[s] + r) * l->row_bytes;
 }
 
-/* Gathers the rows of a block. q: room for a row in FP8. */
+/* Gathers the rows of a block. q: buffer for a row in FP8. */
 static void pack_block(const struct fused_host *h, const struct fused_block *b, char *panel,
                        float *scale, uint8_t *q)
 {
@@ -89,7 +89,7 @@ static uint8_t *spare_row(const struct fused_host *h, uint32_t worker)
     return (uint8_t *)h->tile + (worker + 1) * h->tile_bytes - h->l.hidden;
 }
 
-/* Which panel a block has, with tail; else a worker has its own. */
+/* Returns the panel of a block with tail, otherwise of a worker. */
 static char *panel_of(const struct fused_host *h, uint32_t slot)
 {
     return h->panel + slot * h->panel_bytes;
@@ -100,7 +100,7 @@ static float *panel_scale_of(const struct fused_host *h, uint32_t slot)
     return h->panel_scale + (size_t)slot * h->l.block_rows * h->l.row_groups;
 }
 
-/* A place of a ring is free once all parts of the block that had it are done. */
+/* Waits for a ring slot: all parts of the earlier block in it must be done. */
 static bool wait_for_place(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t ring,
                            const uint64_t *parts, const char *what)
 {
@@ -127,7 +127,7 @@ void fused_pack(struct fused_host *h, uint32_t worker, uint32_t block)
     __atomic_store_n(&h->packed[block], 1, __ATOMIC_RELEASE);
 }
 
-/* The panel of a block: number, or ALGO_NONE if the call is to end. */
+/* Returns the number of a block's panel after filling it, or ALGO_NONE if the call must end. */
 static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block)
 {
     const struct fused_wait why = {.what = "the copy of block",
@@ -152,7 +152,7 @@ static uint32_t find_panel(struct fused_host *h, uint32_t worker, uint32_t block
 
 /* ---- GEMMs ---- */
 
-/* The columns of a part: from the first tile of it to that of the next. */
+/* Returns the first column of a part; the first column of the next part is its end. */
 static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint32_t part)
 {
     uint64_t first = (uint64_t)fused_tiles(columns) * part / h->splits * FUSED_TILE;
@@ -160,13 +160,13 @@ static uint32_t first_column(const struct fused_host *h, uint32_t columns, uint3
     return first < columns ? (uint32_t)first : columns;
 }
 
-/* Columns of the tile that begins at `first`, up to `end`. */
+/* Returns the number of columns of the tile that begins at `first`, up to `end`. */
 static uint32_t tile_columns(uint32_t first, uint32_t end)
 {
     return end - first < FUSED_TILE ? end - first : FUSED_TILE;
 }
 
-/* The packed weights of an expert from a column on. */
+/* Returns the packed weights of an expert from a column on. */
 static const char *up_weights(const struct fused_host *h, uint32_t expert, uint32_t column)
 {
     return h->weights + expert * (h->up_bytes + h->down_bytes) +
@@ -179,8 +179,8 @@ static const char *down_weights(const struct fused_host *h, uint32_t expert, uin
            epa_gemm_b_bytes(h->l.weights, column, h->l.ffn);
 }
 
-/* Multiplies n columns of a projection from `column` on. Projection 1 is the up rows behind gate
- * rows. next_a, next_b: operands of the worker's next product. */
+/* Multiplies n columns of a projection from `column` on. Projection 1 is the up rows, which follow
+ * the gate rows. next_a, next_b: operands of the worker's next product, for prefetches. */
 static void multiply_up(const struct fused_host *h, const struct fused_block *b, uint32_t slot,
                         uint32_t projection, uint32_t column, uint32_t n, float *c,
                         const char *next_a, const char *next_b)
@@ -226,7 +226,8 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
         return;
     for (uint32_t n = first; n < end && h->half != FUSED_MOVING; n += FUSED_TILE) {
         uint32_t columns = tile_columns(n, end);
-        /* One worker goes on with the down-projection; where there are more it is a guess. */
+        /* The next product of one worker is the down-projection; with more workers this is a
+         * guess. */
         const char *panel = panel_of(h, slot), *inter = h->inter + place * h->inter_bytes;
         const char *next_a = n + FUSED_TILE < end ? panel : inter;
         const char *next_b = n + FUSED_TILE < end
@@ -260,7 +261,7 @@ void fused_up(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t pa
 
 /* ---- outputs ---- */
 
-/* The sum of a received row's outputs, to `to`. */
+/* Adds up the outputs of a received row in `to`. */
 static void add_up(const struct fused_host *h, uint32_t row, uint16_t *to)
 {
     const struct fused_layout *l = &h->l;
@@ -279,7 +280,7 @@ static void add_up(const struct fused_host *h, uint32_t row, uint16_t *to)
     h->rows->sum(output, weight, n, l->hidden, l->dtype, to);
 }
 
-/* One row of those that are put together less to wait for. */
+/* Counts a returned row of its chunk; the last row of the chunk triggers the put. */
 static void count_down_chunk(struct fused_host *h, uint32_t s, uint32_t r)
 {
     const struct fused_layout *l = &h->l;
@@ -287,7 +288,7 @@ static void count_down_chunk(struct fused_host *h, uint32_t s, uint32_t r)
     uint64_t done = at_set(h, l->done_at, l->done_bytes);
     uint64_t out = at_set(h, l->out_at, l->out_bytes);
 
-    /* Acquire and release: what is put are the rows of all who counted. */
+    /* Acquire and release: the put covers the rows of all tasks that have counted. */
     if (__atomic_sub_fetch(&h->chunk_left[s * l->chunks + c], 1, __ATOMIC_ACQ_REL) != 0)
         return;
     rows = rows < l->chunk ? rows : l->chunk;
@@ -315,13 +316,13 @@ static void return_row(struct fused_host *h, uint32_t row)
         count_down_chunk(h, s, r);
 }
 
-/* The rows of a block have one task less to wait for. */
+/* Counts the task for each row of a block. */
 static void count_down_rows(struct fused_host *h, const struct fused_block *b)
 {
     for (uint32_t i = 0; i < b->rows; i++) {
         uint32_t row = h->entry_row[b->first + i];
 
-        /* Acquire and release: who counts last reads the outputs of all. */
+        /* Acquire and release: the task that counts last reads the outputs of all tasks. */
         if (__atomic_sub_fetch(&h->left[row], 1, __ATOMIC_ACQ_REL) == 0)
             return_row(h, row);
     }
@@ -368,7 +369,7 @@ void fused_down(struct fused_host *h, uint32_t worker, uint32_t block, uint32_t 
         h->gemm->multiply(&call);
         fused_poll(h, worker);
     }
-    /* Release: pairs with the acquire of who writes over the intermediate. */
+    /* Release: pairs with the acquire of the task that overwrites the intermediate. */
     __atomic_add_fetch(&h->downs[block], 1, __ATOMIC_ACQ_REL);
     if (h->half == FUSED_MULTIPLYING)
         return;
@@ -396,7 +397,7 @@ void fused_finish(struct fused_host *h, uint32_t worker, uint32_t item)
 
 /* ---- combine ---- */
 
-/* Where the row of a place is, once it is there; NULL: the call is to end. */
+/* Waits for the row of a place and returns its address; NULL: the call must end. */
 static const uint16_t *returned_row(struct fused_host *h, uint32_t worker,
                                     const struct fused_place *p)
 {

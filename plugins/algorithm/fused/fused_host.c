@@ -1,41 +1,46 @@
 /* fused on hosts: the protocol, flags and puts, queues of tasks, set-up.
  *
  * A call is one queue of tasks that workers take: send rows, build the index, GEMM tiles, combine.
- * Before it the rank decides which rows go where and gives each rank a header, which holds the
- * experts and weights of every row to come. Rows follow, and go to a fixed part of the receiver's
- * heap (recv_layout: padded) or, once all headers are here, behind the rows of lower sources
- * (packed). The receiver knows from the headers which rows its experts need: entries refer to rows,
- * so that a token crosses once for all experts of a rank (dedup). Outputs of a row are added up
- * where they are made, and the sum goes back to the source, whose combine tasks add up by rank.
+ * Before the queue, the rank computes the routes of its rows and sends each rank a header with the
+ * experts and weights of every row to that rank. Rows follow, to a fixed part of the receiver's
+ * heap (recv_layout: padded) or, after all headers have arrived, behind the rows of lower sources
+ * (packed). The headers tell the receiver the rows of each expert. Entries refer to rows, so a
+ * token crosses once for all experts of a rank (dedup). The rank of the experts adds up the outputs
+ * of a row and returns the sum to the source, whose combine tasks add up the sums of the ranks.
  *
- * Flags. The header of a source, its rows by chunk or expert, and each row that returns have
- * a flag in the heap of who waits: the epoch of the call. Who stores to a rank sets it by a
- * release, after the data. Where stores do not reach, worker 0 puts with a signal, and the
- * receiver's worker 0, as it sees the signal, sets the flag there: tasks wait for flags alone, and
- * only worker 0 calls the transport. What other workers have to put they leave in a list. Worker 0
- * looks after both between tiles, while it waits, and after its last task until all are done.
+ * Flags. The header of a source, its rows by chunk or expert, and each returning row have a flag in
+ * the heap of the waiting rank: the epoch of the call. A rank that stores the data directly sets
+ * the flag by a release after the data. If stores do not reach the receiver, worker 0 puts the data
+ * with a signal, and the receiver's worker 0 sets the flag after it has seen the signal. Tasks
+ * therefore wait for flags only, and only worker 0 calls the transport. Other workers add their
+ * puts to a list. Worker 0 processes list and signals between tiles, while it waits, and after its
+ * last task until all workers are done.
  *
- * No task waits for a later one. Tasks are taken in the order of queues. A task waits for flags of
- * other ranks (rows: their dispatch tasks, which wait for headers alone; outputs: their GEMM
- * tasks), or for tasks before it: a GEMM for the index, for its panel, for the up-projection of its
- * block, and for the place in a ring that an earlier block had. So the first task that is not done
- * can go on, with one worker, too; workers of one role leave at least one to the GEMMs.
+ * No task waits for a later task. Tasks are taken in the order of queues. A task waits for flags of
+ * other ranks (rows: set by their dispatch tasks, which wait for headers only; outputs: set by
+ * their GEMM tasks), or for earlier tasks: a GEMM waits for the index, for its panel, for the
+ * up-projection of its block, and for the earlier block that used its ring slot. So the first
+ * unfinished task can always continue, even with one worker; roles leave at least one worker to the
+ * GEMMs.
  *
- * Buffers. Calls are numbered 1, 2, ...: call e uses set e % 2 of all that peers write. A call ends
- * when the rank has the headers of all, and all rows that it waits for have returned. Let p have
- * begun call e + 2; then it has seen the headers of e + 1 of all ranks q, so q has ended call e.
- *   - Headers and rows of e + 2 are written at q after that, over those of e, which q has used.
+ * Buffers. Calls are numbered 1, 2, ...: call e uses set e % 2 of all regions that peers write. A
+ * call ends after the rank has received the headers of all ranks and all awaited rows have
+ * returned. Suppose that p has begun call e + 2. Then p has seen the headers of e + 1 of all ranks
+ * q, so q has ended call e.
+ *   - Headers and rows of e + 2 are written at q after that. They overwrite headers and rows of e,
+ *     which q has used.
  *   - Rows that return to q in e + 2 are written after q's header of e + 2.
- *   - Rows that stay here for their source to load (gather) are written over by tasks that
- *     follow the header of e + 2 of that source, which has ended call e.
- *   - Flags are there once. A flag of e + 1 is set by a rank that has set all of its flags of e,
- *     or after the header e + 1 of who waits: with >= none is missed, none is taken for another.
- *   - What was put is in place by the quiet() that ends the call: staging and headers may be
- *     written again, and two values of one signal cannot swap.
+ *   - Rows that stay here for their source to load (gather) are overwritten by tasks that follow
+ *     the header of e + 2 of that source, which has ended call e.
+ *   - Flags exist once. A rank sets a flag of e + 1 after it has set all of its flags of e, or
+ *     after the header e + 1 of the waiting rank. Waits compare with >=, so a wait misses no flag
+ *     and accepts no flag of another call early.
+ *   - Puts are complete after the quiet() that ends the call: staging buffers and headers are then
+ *     reusable, and two values of one signal cannot arrive in the wrong order.
  *
- * Halves, which bench times alone. Moving is a call whose GEMM tasks wait and count and do not
- * multiply. Multiplying runs the GEMM tasks of the call before once more, on the rows that it left
- * here: they stay until this rank has sent the header of the next call but one. */
+ * Halves, which bench times alone. MOVING is a call whose GEMM tasks wait and count but do not
+ * multiply. MULTIPLYING repeats the GEMM tasks of the previous call on the rows that this call left
+ * here: they stay valid until this rank has sent the header of the next call but one. */
 #include "fused_host.h"
 
 #include <epa2a/wait.h>
@@ -56,7 +61,7 @@ void fused_request(struct fused_host *h, uint32_t peer, uint64_t dst, const void
     __atomic_store_n(&r->ready, h->epoch, __ATOMIC_RELEASE);
 }
 
-static enum epa_status issue(struct fused_host *h, const struct fused_request *r)
+static enum epa_status issue_request(struct fused_host *h, const struct fused_request *r)
 {
     struct epa_transport *t = h->a.t;
     enum epa_status status;
@@ -72,7 +77,7 @@ static enum epa_status issue(struct fused_host *h, const struct fused_request *r
     return epa_put_signal(t, r->dst, r->src, r->bytes, r->signal, h->epoch, r->peer);
 }
 
-/* What there is, as far as there is room. EPA_AGAIN: some is left. */
+/* Issues the queued puts while the transport has room. EPA_AGAIN: some remain. */
 static enum epa_status issue_requests(struct fused_host *h)
 {
     while (h->issued < h->request_room) {
@@ -81,7 +86,7 @@ static enum epa_status issue_requests(struct fused_host *h)
 
         if (__atomic_load_n(&r->ready, __ATOMIC_ACQUIRE) != h->epoch)
             break;
-        status = issue(h, r);
+        status = issue_request(h, r);
         if (status != EPA_OK)
             return status;
         h->issued++;
@@ -91,36 +96,36 @@ static enum epa_status issue_requests(struct fused_host *h)
 
 /* ---- signals to flags ---- */
 
-/* Sets the flag, if it is not set, once the signal has arrived; true: it is set. */
-static bool pass_on(struct fused_host *h, uint32_t signal, uint64_t at, uint32_t n)
+/* Sets the flag once the signal has arrived; returns true if the flag is set. */
+static bool forward_signal(struct fused_host *h, uint32_t signal, uint64_t at, uint32_t n)
 {
     uint64_t *flag = (uint64_t *)(void *)(h->a.t->heap + at);
     struct epa_transport *t = h->a.t;
 
-    if (*flag >= h->epoch) /* only worker 0 writes it */
+    if (*flag >= h->epoch) /* only worker 0 writes the flag */
         return true;
     if (t->ops->read(t, h->a.signal + signal) < h->epoch)
         return false;
     if (epa_wait(t, h->a.signal + signal, h->epoch, h->a.timeout_ns) != EPA_OK)
-        return false; /* a rank has failed; progress() says so */
+        return false; /* another rank has failed; progress() reports it */
     for (uint32_t i = 0; i < n; i++)
         fused_flag(h, h->a.world.rank, at + i * sizeof(uint64_t));
     return true;
 }
 
-static void pass_on_all(struct fused_host *h, uint32_t r)
+static void forward_signals(struct fused_host *h, uint32_t r)
 {
     const struct fused_layout *l = &h->l;
     struct fused_far *far = &h->far[r];
     uint32_t rows = h->out_start[r + 1] - h->out_start[r];
     bool in_order = true;
 
-    if (!pass_on(h, head_signal(r), head_flag_at(h, r), 1))
-        return; /* rows follow later, and outputs */
+    if (!forward_signal(h, head_signal(r), head_flag_at(h, r), 1))
+        return; /* rows and outputs follow the header */
     if (far->row_units == ALGO_NONE)
         far->row_units = fused_row_units(h, r);
     for (uint32_t u = far->rows_from; u < far->row_units; u++) {
-        in_order = pass_on(h, row_signal(l, r, u), row_flag_at(h, r, u), 1) && in_order;
+        in_order = forward_signal(h, row_signal(l, r, u), row_flag_at(h, r, u), 1) && in_order;
         far->rows_from = in_order ? u + 1 : far->rows_from;
     }
     in_order = true;
@@ -128,7 +133,8 @@ static void pass_on_all(struct fused_host *h, uint32_t r)
         uint32_t first = c * l->chunk, n = rows - first < l->chunk ? rows - first : l->chunk;
 
         in_order =
-            pass_on(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) && in_order;
+            forward_signal(h, out_signal(l, r, c), out_flag_at(h, h->out_start[r] + first), n) &&
+            in_order;
         far->outs_from = in_order ? c + 1 : far->outs_from;
     }
 }
@@ -144,7 +150,7 @@ void fused_poll(struct fused_host *h, uint32_t worker)
         status = issue_requests(h);
         for (uint32_t r = 0; r < h->l.size; r++) {
             if (!fused_near(h, r))
-                pass_on_all(h, r);
+                forward_signals(h, r);
         }
     }
     if (status != EPA_OK && status != EPA_AGAIN)
@@ -179,10 +185,10 @@ static bool wait_long(struct fused_host *h, uint32_t worker, const uint64_t *wor
 {
     struct algo_look look = {
         .what = why->what, .number = why->first, .peer = why->peer, .wanted = wanted};
-    /* Who waits for a rank says so first. */
+    /* The limit is shorter for waits for another rank, so that these report the time-out first. */
     uint64_t limit = why->peer != ALGO_NONE ? h->a.timeout_ns : 2 * h->a.timeout_ns;
 
-    /* Acquire: pairs with the release of whoever counts the word up. */
+    /* Acquire: pairs with the release of the task or rank that increases the word. */
     while ((look.seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < wanted) {
         bool looks = algo_look_pause(&h->a, &look);
 
@@ -261,7 +267,7 @@ static void run_task(struct fused_host *h, uint32_t worker, const struct fused_t
     (void)epa_trace_slice(h->a.trace, worker, h->name[task->kind], begin, EPA_TRACE_NOBODY, 0, 0);
 }
 
-/* All tasks of a queue that are this worker's. */
+/* Runs this worker's tasks of a queue. */
 static void run_queue(struct fused_host *h, uint32_t worker, enum fused_queue_number number)
 {
     struct fused_tasks *q = &h->queue[number];
@@ -283,7 +289,7 @@ static void run_queue(struct fused_host *h, uint32_t worker, enum fused_queue_nu
     }
 }
 
-/* Whether a worker begins with that queue alone; else it is everybody's. */
+/* Returns true if the worker runs this queue: it has the role, or no worker has it. */
 static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint32_t worker)
 {
     uint32_t first[] = {0, h->c.dispatch_workers, 0, 0, h->c.dispatch_workers + h->c.tail_workers};
@@ -292,13 +298,13 @@ static bool has_role(const struct fused_host *h, enum fused_queue_number q, uint
     return n[q] == 0 ? q != FUSED_Q_TAIL : worker >= first[q] && worker - first[q] < n[q];
 }
 
-static enum epa_status serve(struct algo_host *h)
+static enum epa_status serve_transport(struct algo_host *h)
 {
-    fused_poll((struct fused_host *)h, 0); /* the first member; it stops the pass itself */
+    fused_poll((struct fused_host *)h, 0); /* first member; fused_poll() ends the pass */
     return EPA_OK;
 }
 
-static void work(void *arg, uint32_t worker, uint32_t workers)
+static void run_worker(void *arg, uint32_t worker, uint32_t workers)
 {
     struct fused_host *h = arg;
     bool combines = has_role(h, FUSED_Q_COMBINE, worker);
@@ -319,11 +325,11 @@ static void work(void *arg, uint32_t worker, uint32_t workers)
         if (combines)
             run_queue(h, worker, FUSED_Q_COMBINE);
     }
-    (void)algo_tend(&h->a, &h->pass, worker, workers, serve);
+    (void)algo_tend(&h->a, &h->pass, worker, workers, serve_transport);
 }
 
-/* What there is to put, and then that it is in place. */
-static enum epa_status leave(struct fused_host *h)
+/* Issues the remaining puts and waits until they are complete. */
+static enum epa_status complete_puts(struct fused_host *h)
 {
     struct algo_room room = {0, 0};
     enum epa_status status;
@@ -358,7 +364,7 @@ static void begin_call(struct fused_host *h, struct epa_moe *m)
     fused_poll(h, 0);
 }
 
-/* Of the call before, all that multiplies. */
+/* Begins a call that repeats the GEMMs of the previous call. */
 static void begin_again(struct fused_host *h, struct epa_moe *m)
 {
     h->m = m;
@@ -369,8 +375,8 @@ static void begin_again(struct fused_host *h, struct epa_moe *m)
     fused_list_gemms(h);
 }
 
-static enum epa_status call(struct epa_algorithm *a, struct epa_problem *problem,
-                            enum fused_half half)
+static enum epa_status run_call(struct epa_algorithm *a, struct epa_problem *problem,
+                                enum fused_half half)
 {
     struct fused_host *h = (struct fused_host *)a; /* its base is the first member */
     uint32_t launches = h->c.launches == FUSED_TWO ? 2 : 1;
@@ -386,42 +392,42 @@ static enum epa_status call(struct epa_algorithm *a, struct epa_problem *problem
         if (!algo_phase(&h->a, status, h->launch == 0 ? "tasks" : "tasks_down"))
             break;
         h->pass.done = 0;
-        status = algo_parallel(&h->a, work, h);
+        status = algo_parallel(&h->a, run_worker, h);
         status = status == EPA_OK ? h->pass.status : status;
     }
     if (algo_phase(&h->a, status, "quiet"))
-        status = leave(h);
+        status = complete_puts(h);
     algo_end(&h->a);
     return status;
 }
 
-static enum epa_status layer(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_layer(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return call(a, problem, FUSED_BOTH);
+    return run_call(a, problem, FUSED_BOTH);
 }
 
-static enum epa_status move(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_moving(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return call(a, problem, FUSED_MOVING);
+    return run_call(a, problem, FUSED_MOVING);
 }
 
-static enum epa_status multiply(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_multiplying(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return call(a, problem, FUSED_MULTIPLYING);
+    return run_call(a, problem, FUSED_MULTIPLYING);
 }
 
 static const struct epa_stage stages[] = {
-    {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = layer},
+    {.name = "layer", .kind = EPA_STAGE_WHOLE, .run = run_layer},
 };
 
 static const struct epa_stage halves[EPA_PARTS] = {
-    {.name = "dispatch and combine", .kind = EPA_STAGE_WHOLE, .run = move},
-    {.name = "gemms", .kind = EPA_STAGE_WHOLE, .run = multiply},
+    {.name = "dispatch and combine", .kind = EPA_STAGE_WHOLE, .run = run_moving},
+    {.name = "gemms", .kind = EPA_STAGE_WHOLE, .run = run_multiplying},
 };
 
 /* ---- set-up ---- */
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_fused_host(struct epa_algorithm *a)
 {
     struct fused_host *h = (struct fused_host *)a;
 
@@ -449,11 +455,11 @@ void *fused_alloc_list(struct fused_host *h, size_t n, size_t size)
 {
     if (h->counted == NULL)
         return algo_alloc(&h->a, n, size);
-    *h->counted += n * size + 2 * FUSED_LINE; /* with what algo_alloc() adds */
+    *h->counted += n * size + 2 * FUSED_LINE; /* including the overhead of algo_alloc() */
     return NULL;
 }
 
-static void make_lists(struct fused_host *h)
+static void alloc_lists(struct fused_host *h)
 {
     const struct fused_layout *l = &h->l;
     size_t rows = (size_t)l->size * l->source_rows, chunks = (size_t)l->size * l->chunks;
@@ -499,18 +505,19 @@ static void make_lists(struct fused_host *h)
 uint64_t fused_host_bytes(const struct fused_layout *l, const struct fused_config *c,
                           uint32_t workers)
 {
-    /* What algo_create() takes. */
+    /* the bytes that algo_create() allocates */
     uint64_t bytes = sizeof(struct fused_host) + l->experts * sizeof(uint16_t) + 2 * FUSED_LINE;
     struct fused_host h = {.l = *l, .c = *c, .a.workers = workers, .counted = &bytes};
 
     h.a.far = l->puts ? l->size : 0;
-    make_lists(&h);
+    alloc_lists(&h);
     fused_make_gemms(&h);
     return bytes;
 }
 
-/* Which workers have which queue, and how many share the GEMMs: plan() has asked for enough. */
-static void give_roles(struct fused_host *h)
+/* Assigns queues to workers and counts the workers that share the GEMMs; plan() has requested
+ * enough workers. */
+static void assign_roles(struct fused_host *h)
 {
     uint32_t d = h->c.dispatch_workers, t = h->c.tail_workers, c = h->c.combine_workers;
     uint32_t first = d + t + c, all = h->a.workers;
@@ -569,7 +576,7 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     if (status != EPA_OK)
         return status;
     h = (struct fused_host *)base; /* its first member */
-    base->base.destroy = destroy;
+    base->base.destroy = destroy_fused_host;
     h->l = *l;
     h->epoch = p->epoch;
     h->c = *(const struct fused_config *)p->config;
@@ -578,14 +585,14 @@ enum epa_status fused_host_create(const struct epa_algorithm_params *p,
     base->base.n_parts = EPA_PARTS;
     h->gemm = epa_gemm_get(l->weights, NULL);
     h->rows = gemm_rows_get();
-    give_roles(h);
-    make_lists(h);
+    assign_roles(h);
+    alloc_lists(h);
     fused_make_gemms(h);
     name_tasks(h);
     if (!base->no_memory)
         status = algo_parallel(base, fused_pack_weights, h);
     if (status != EPA_OK) {
-        destroy(&base->base);
+        destroy_fused_host(&base->base);
         return epa_fail(err, status, "fused: packing the weights failed");
     }
     return algo_created(base, out, err);

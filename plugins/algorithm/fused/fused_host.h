@@ -1,6 +1,6 @@
-/* What the host code of fused keeps between calls. fused_host.c: the protocol, flags and puts,
- * queues, set-up; fused_dispatch.c: routes, headers, rows, and the index of what is received;
- * fused_gemm.c: GEMMs and combine. */
+/* State of the host code of fused. fused_host.c: the protocol, flags and puts, queues, set-up;
+ * fused_dispatch.c: routes, headers, rows, and the index of received rows; fused_gemm.c: GEMMs and
+ * combine. */
 #ifndef FUSED_HOST_H
 #define FUSED_HOST_H
 
@@ -16,13 +16,13 @@
 #include "kernels/gemm_rows.h"
 #include "../../common/algo_host.h"
 
-enum { FUSED_TILE = 128 };          /* columns of C that a worker has in its cache, at most */
+enum { FUSED_TILE = 128 };          /* maximum columns of C in a worker's cache */
 enum { FUSED_CACHED = 32 << 20 };   /* bytes of slots that a sum finds in caches */
-enum { FUSED_COMBINE_TOKENS = 16 }; /* of a combine task */
+enum { FUSED_COMBINE_TOKENS = 16 }; /* tokens per combine task */
 
-/* A row of a token, at its source: rank ALGO_NONE: there is none. */
+/* A row of a token, at its source. rank ALGO_NONE: no row. */
 struct fused_place {
-    uint32_t rank, out; /* its index among the rows that return */
+    uint32_t rank, out; /* out: index among the rows that return */
 };
 
 /* Consecutive entries of a local expert. */
@@ -31,13 +31,13 @@ struct fused_block {
 };
 
 enum fused_kind {
-    FUSED_SEND,    /* item: chunk of rows, of all ranks */
-    FUSED_INDEX,   /* once: where the rows of all sources are, and the tasks that follow */
+    FUSED_SEND,    /* item: chunk of rows; over the chunks of all ranks */
+    FUSED_INDEX,   /* one task: places of the rows of all sources, and the list of the GEMM tasks */
     FUSED_PACK,    /* item: block; the second stage of dispatch */
-    FUSED_UP,      /* block, part of its columns */
-    FUSED_DOWN,    /* the same */
-    FUSED_FINISH,  /* item: chunk of received rows; serial */
-    FUSED_COMBINE, /* item: tokens */
+    FUSED_UP,      /* item: block; part: of its columns */
+    FUSED_DOWN,    /* item: block; part: of its columns */
+    FUSED_FINISH,  /* item: chunk of received rows; serial only */
+    FUSED_COMBINE, /* item: group of FUSED_COMBINE_TOKENS tokens */
     FUSED_KINDS
 };
 
@@ -46,9 +46,9 @@ struct fused_task {
     uint16_t kind, part;
 };
 
-/* In the order in which all are done: by who is free, or dealt to `workers` workers from
- * `first_worker` on. A task waits only for tasks of other ranks, or for such that are before it
- * here or in an earlier queue. */
+/* Queues, in the order of execution. Free workers take tasks, or tasks are dealt to `workers`
+ * workers from `first_worker` on. A task waits only for tasks of other ranks, or for tasks before
+ * it in this queue or in an earlier queue. */
 enum fused_queue_number {
     FUSED_Q_DISPATCH,
     FUSED_Q_TAIL,
@@ -60,34 +60,35 @@ enum fused_queue_number {
 struct fused_tasks {
     struct fused_task *task;
     uint32_t n, room;
-    uint32_t next; /* relaxed: what tasks need of each other they wait for */
+    uint32_t next; /* index of the next task; relaxed: tasks wait for their inputs themselves */
     uint32_t first_worker, workers;
     char apart[40];
 };
 
-/* What is to be put by worker 0, the only one that calls the transport. */
+/* A put by worker 0, the only worker that calls the transport. */
 struct fused_request {
-    uint64_t ready; /* the epoch; release, partner: issue_requests() */
+    uint64_t ready; /* the epoch; release, pairs with issue_requests() */
     uint64_t dst;
     const void *src;
-    size_t bytes;    /* 0: a signal alone, after all that was put before */
-    uint32_t signal; /* ALGO_NONE: none */
+    size_t bytes;    /* 0: only a signal, ordered after all earlier puts */
+    uint32_t signal; /* ALGO_NONE: no signal */
     uint32_t peer;
 };
 
-/* For ranks by whose signals rows arrive: which have arrived so far. */
+/* Progress of a rank whose rows arrive with signals. */
 struct fused_far {
-    uint32_t row_units, rows_from;  /* flags of rows that are awaited; those before have arrived */
-    uint32_t out_chunks, outs_from; /* the same of outputs */
+    uint32_t row_units, rows_from;  /* row_units: number of awaited flags of rows; flags before
+                                     * rows_from are set */
+    uint32_t out_chunks, outs_from; /* the same for outputs */
 };
 
-/* A wait, in words. expert ALGO_NONE: it is not that of a GEMM task. */
+/* Description of a wait for messages. expert ALGO_NONE: not the wait of a GEMM task. */
 struct fused_wait {
     const char *what;
     uint32_t peer, first, last, expert, row, rows;
 };
 
-/* What a call does: all of it, or one half, for bench to time alone. */
+/* Work of a call: everything, or one half, which bench times alone. */
 enum fused_half { FUSED_BOTH, FUSED_MOVING, FUSED_MULTIPLYING };
 
 struct fused_host {
@@ -98,54 +99,56 @@ struct fused_host {
     const struct epa_gemm *gemm;
     const struct gemm_rows *rows;
     struct epa_mlp mlp;
-    struct epa_moe *m; /* of this call */
+    struct epa_moe *m; /* problem of the current call */
     uint64_t epoch, set;
 
-    /* As source. */
+    /* Source side. */
     struct fused_place *place; /* [max_tokens][places] */
     uint32_t *out_start;       /* [size + 1] */
     uint32_t *token;           /* [out_rows] */
-    uint32_t *first_expert;    /* [out_rows], of the whole world: the lowest that wants the row */
+    uint32_t *first_expert;    /* [out_rows]: lowest expert, numbered over all ranks, that has
+                                * chosen the row */
     uint32_t *key_next;        /* [experts + 1] */
-    uint32_t *expert_left;     /* [experts] rows to be sent of that first expert */
-    struct fused_place *chunk; /* chunks to be sent: rank, first row of it */
+    uint32_t *expert_left;     /* [experts]: unsent rows whose first_expert is this expert */
+    struct fused_place *chunk; /* chunks to send: rank, and first row of the chunk */
     uint32_t n_chunks;
 
-    /* As receiver. A row is numbered source * source_rows + row. */
+    /* Receiver side. A row has the number source * source_rows + row. */
     const uint32_t **head;  /* [size] */
-    uint64_t *row_base;     /* [size] place of a source's first row here */
-    uint64_t *sent_base;    /* [size] of my first at that rank */
+    uint64_t *row_base;     /* [size]: index of a source's first row here */
+    uint64_t *sent_base;    /* [size]: index of this rank's first row at that rank */
     uint32_t *entry_row;    /* [entries] */
     uint32_t *choice_entry; /* [size][source_choices] */
-    uint32_t *left;         /* [size][source_rows] GEMM tasks that this row waits for */
-    uint32_t *chunk_left;   /* [size][chunks] rows that do not go back yet */
+    uint32_t *left;         /* [size][source_rows]: GEMM tasks that this row still waits for */
+    uint32_t *chunk_left;   /* [size][chunks]: rows that do not return yet */
     uint32_t *count;        /* [local] */
     uint32_t *entry_start;  /* [local] */
     struct fused_block *block;
     uint32_t n_blocks, splits;
-    /* [blocks]: how far each is. Of this call: set to 0 before `indexed`. */
+    /* [blocks]: progress of each block in this call; set to 0 before `indexed` */
     uint64_t *packed, *ups, *downs;
-    uint64_t down_tasks, downs_done, indexed; /* indexed: the epoch */
+    uint64_t down_tasks, downs_done, indexed; /* indexed: epoch of the last complete index */
 
-    /* Of GEMMs. Panels are in rings: block b has place b % ring. */
+    /* GEMMs. Panels and intermediates are in rings: block b has slot b % ring. */
     char *weights;
-    size_t up_bytes, down_bytes; /* of an expert */
+    size_t up_bytes, down_bytes; /* bytes per expert */
     uint32_t gemm_workers, panel_ring, inter_ring;
-    char *panel, *inter; /* inter: the intermediate; panel: with tail by block, else by worker */
+    char *panel, *inter; /* inter: intermediates; panel: one per block with tail, otherwise one
+                          * per worker */
     float *panel_scale, *inter_scale;
-    uint32_t *held; /* [workers] the block whose panel this worker has, without tail */
+    uint32_t *held; /* [workers]: block in the panel of this worker, without tail */
     size_t panel_bytes, inter_bytes;
-    char *tile; /* [workers] two tiles of float32 and a row that is quantised */
+    char *tile; /* [workers]: two tiles of float32 and a quantised row */
     size_t tile_bytes;
-    float *slot; /* [entries][hidden] outputs before they are added up */
+    float *slot; /* [entries][hidden]: outputs before their sum */
     bool stream_slots;
 
     struct fused_tasks queue[FUSED_QUEUES];
     struct fused_far *far; /* [size] */
     struct fused_request *request;
     uint32_t requests, issued, request_room; /* requests: atomic */
-    uint32_t launch;                         /* 0, or 1: the second of two */
-    uint64_t *counted; /* not NULL: nothing is allocated, bytes are added up here */
+    uint32_t launch;                         /* 0, or 1 in the second of two launches */
+    uint64_t *counted;                       /* not NULL: fused_alloc() only adds up bytes here */
     struct algo_pass pass;
     uint16_t name[FUSED_KINDS], wait_name;
 };
@@ -160,7 +163,7 @@ static inline bool fused_near(const struct fused_host *h, uint32_t rank)
     return algo_reachable(&h->a, rank);
 }
 
-/* Tiles of so many columns, of which the last one may be narrower. */
+/* Returns the number of tiles; the last tile may be narrower. */
 static inline uint32_t fused_tiles(uint32_t columns)
 {
     return (columns + FUSED_TILE - 1) / FUSED_TILE;
@@ -247,16 +250,16 @@ static inline const uint64_t *fused_flag_here(const struct fused_host *h, uint64
 
 /* ---- fused_host.c, for tasks ---- */
 
-/* Until *word is at least `wanted`; false: the call is to end. Acquires. */
+/* Waits until *word is at least `wanted`; returns false if the call must end. Acquire. */
 bool fused_await(struct fused_host *, uint32_t worker, const uint64_t *word, uint64_t wanted,
                  const struct fused_wait *);
-/* Between tiles: worker 0 lets the transport go on. */
+/* Called between tiles: in worker 0, makes progress on the transport. */
 void fused_poll(struct fused_host *, uint32_t worker);
-/* For worker 0 to put, now or later. */
+/* Queues a put by worker 0. */
 void fused_request(struct fused_host *, uint32_t peer, uint64_t dst, const void *src, size_t bytes,
                    uint32_t signal);
-/* Memory of the backend, or a list in that of the host, until the algorithm is destroyed; NULL
- * where bytes are only counted. */
+/* Allocate memory of the backend, or a list in host memory, until the algorithm is destroyed.
+ * Return NULL if bytes are only counted. */
 void *fused_alloc(struct fused_host *, size_t bytes);
 void *fused_alloc_list(struct fused_host *, size_t n, size_t size);
 void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kind, uint32_t item,
@@ -264,20 +267,21 @@ void fused_add_task(struct fused_host *, enum fused_queue_number, enum fused_kin
 
 /* ---- fused_dispatch.c ---- */
 
-/* Decides which rows go where, and gives all ranks their headers. */
+/* Computes the routes of all rows, and sends each rank its header. */
 void fused_route(struct fused_host *);
 void fused_send(struct fused_host *, uint32_t worker, uint32_t chunk);
 void fused_index(struct fused_host *, uint32_t worker);
-/* The GEMM tasks of the index, and what counts them. */
+/* Lists the GEMM tasks of the index and resets their counters. */
 void fused_list_gemms(struct fused_host *);
-/* Of worker 0: rows of a source are behind so many flags. */
+/* Returns the number of flags for the rows of a source. Called by worker 0. */
 uint32_t fused_row_units(const struct fused_host *, uint32_t source);
 
 /* ---- fused_gemm.c ---- */
 
-/* Takes what GEMMs need. */
+/* Allocates the memory of the GEMMs. */
 void fused_make_gemms(struct fused_host *);
-/* For workers, once: each packs the weights of some experts, so that they are near its core. */
+/* Packs weights, once; each worker packs the weights of some experts, so that they are near its
+ * core. */
 void fused_pack_weights(void *arg, uint32_t worker, uint32_t workers);
 void fused_pack(struct fused_host *, uint32_t worker, uint32_t block);
 void fused_up(struct fused_host *, uint32_t worker, uint32_t block, uint32_t part);
