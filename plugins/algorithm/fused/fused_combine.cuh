@@ -1,11 +1,11 @@
-/* Of the kernel of fused: combine. Outputs are added up for each token of a rank, return to it, and
- * are added up there. */
+/* Kernel of fused: combine. Warps add up the outputs of each token of a rank and return the sum to
+ * the token's rank, which adds up the sums. */
 #ifndef FUSED_COMBINE_CUH
 #define FUSED_COMBINE_CUH
 
 #include "fused_sums.cuh"
 
-/* Apart: the outputs of a block are queued, each by itself. One warp. */
+/* Apart: queues each output of a block separately. Called by one warp. */
 EPA_DEV void fused_complete_apart(const struct fused_args &a, uint64_t call, uint32_t row,
                                   uint32_t rows)
 {
@@ -22,13 +22,13 @@ EPA_DEV void fused_complete_apart(const struct fused_args &a, uint64_t call, uin
     __syncwarp();
 }
 
-/* The rows of a block, this lane's, and their tokens. */
+/* This lane's rows of a block, and their tokens. */
 template <class S> struct fused_block_tokens {
     enum { ROWS = S::ROWS, EACH = (ROWS + EPA_DEV_WARP - 1) / EPA_DEV_WARP };
-    uint32_t slot[EACH], n[EACH]; /* outputs that a token has here */
+    uint32_t slot[EACH], n[EACH]; /* number of outputs that the token has on this rank */
 };
 
-/* They have arrived: where outputs of their tokens will be is noted. One warp. */
+/* Records where the outputs of the tokens of an arrived block will be. Called by one warp. */
 template <class S>
 EPA_DEV void fused_note_places(const struct fused_args &a, uint32_t block, uint32_t rows,
                                struct fused_block_tokens<S> *b)
@@ -55,8 +55,8 @@ EPA_DEV void fused_note_places(const struct fused_args &a, uint32_t block, uint3
     }
 }
 
-/* Then, or when their outputs are complete: a token that has all of its outputs here is queued. One
- * warp. */
+/* Counts the rows of a block for their tokens, early or after their outputs are complete, and
+ * queues each token whose outputs on this rank have all been counted. Called by one warp. */
 template <class S>
 EPA_DEV void fused_count_tokens(const struct fused_args &a, uint64_t call, uint32_t rows,
                                 const struct fused_block_tokens<S> &b)
@@ -80,7 +80,7 @@ EPA_DEV void fused_count_tokens(const struct fused_args &a, uint64_t call, uint3
     __syncwarp();
 }
 
-/* One warp. */
+/* Called by one warp. */
 template <class S>
 EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t block,
                             uint32_t rows)
@@ -91,14 +91,15 @@ EPA_DEV void fused_complete(const struct fused_args &a, uint64_t call, uint32_t 
     fused_count_tokens<S>(a, call, rows, b);
 }
 
-/* Blocks that a warp watches until they are complete, one after the other in the order of units,
- * and what it adds up with. */
+/* Blocks that a warp watches one after the other, in the order of units, until they are complete;
+ * and its memory for sums. */
 struct fused_watch {
     uint32_t index, step, blocks;
-    char *staged; /* stages of sums, for who has any */
+    char *staged; /* stages of sums, in warps that have any */
 };
 
-/* Has its next block become complete? Then what waits for it is counted. One warp. */
+/* Returns true if the warp's next block has become complete, after counting its rows. Called by one
+ * warp. */
 template <class S>
 EPA_DEV bool fused_look(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                         struct fused_watch *w)
@@ -121,14 +122,15 @@ EPA_DEV bool fused_look(const struct fused_args &a, uint64_t call, const struct 
     return true;
 }
 
-/* Few tokens are queued when all of their rows have arrived: who adds up one waits for its outputs,
- * and nothing is between the last of them and the sum. */
+/* Returns true for few tokens, which are queued after all of their rows have arrived: the warp that
+ * adds up a token waits for its outputs itself, so no step lies between the last output and the
+ * sum. */
 template <class S> EPA_DEV bool fused_early(const struct fused_args &a)
 {
     return !S::WAYS && a.spread != 0;
 }
 
-/* One warp. */
+/* Called by one warp. */
 template <class S>
 EPA_DEV bool fused_queue_early(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t, struct fused_watch *w)
@@ -143,7 +145,8 @@ EPA_DEV bool fused_queue_early(const struct fused_args &a, uint64_t call,
     return true;
 }
 
-/* Until this lane's output, of this block, is there, where it has one. One warp. */
+/* Waits until this lane's output, in this block, is complete, if the lane has one. Called by one
+ * warp. */
 EPA_DEV bool fused_wait_block(const struct fused_args &a, bool has, uint32_t block)
 {
     bool ok = !has || fused_wait_count(a, fused_outputs(a) + block, 2 * a.down_tiles,
@@ -154,8 +157,8 @@ EPA_DEV bool fused_wait_block(const struct fused_args &a, bool has, uint32_t blo
     return ok;
 }
 
-/* Where few blocks are watched, who watches one does nothing else: its rows are known before, and
- * its tokens queued at once. One warp. */
+/* For few watched blocks: a warp with a block only watches it. The warp reads the rows in advance,
+ * and queues their tokens as soon as the block is complete. Called by one warp. */
 template <class S>
 EPA_DEV bool fused_watch_alone(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t, struct fused_watch *w)
@@ -175,8 +178,8 @@ EPA_DEV bool fused_watch_alone(const struct fused_args &a, uint64_t call,
     return true;
 }
 
-/* Until `n` items of the queue from the i-th on are there, one a lane; 0: until no block is
- * watched. One warp. */
+/* Waits until `n` items of the queue from item i on exist, one per lane; 0: waits until no block is
+ * watched. Called by one warp. */
 template <class S>
 EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t, struct fused_watch *w, uint32_t i,
@@ -210,19 +213,19 @@ EPA_DEV bool fused_wait_items(const struct fused_args &a, uint64_t call,
     return true;
 }
 
-/* The next of what warps take in turn: lane 0 gets it. */
+/* Takes the next value of a shared counter; lane 0 gets it. */
 EPA_DEV uint32_t fused_take_early(const struct fused_args &a, uint32_t counter)
 {
     return epa_dev_lane() == 0 ? atomicInc(a.state + counter, INT32_MAX) : 0;
 }
 
-/* One warp. */
+/* Called by one warp. */
 EPA_DEV uint32_t fused_take(const struct fused_args &a, uint32_t counter)
 {
     return __shfl_sync(EPA_DEV_ALL, fused_take_early(a, counter), 0);
 }
 
-/* Serial: until all outputs of this rank are complete. One warp. */
+/* Serial: waits until all outputs of this rank are complete. Called by one warp. */
 template <class S>
 EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
                                 const struct fused_tables &t, struct fused_watch *w)
@@ -237,8 +240,8 @@ EPA_DEV bool fused_wait_outputs(const struct fused_args &a, uint64_t call,
     return __all_sync(EPA_DEV_ALL, ok);
 }
 
-/* Tokens that are complete here, added up and sent to their rank: a few together, whose flags
- * follow all of them. */
+/* Adds up complete tokens and sends the sums to their ranks: several together, whose flags follow
+ * all of the sums. */
 template <class S, int SWEEPS, int MANY>
 EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
                                 const struct fused_tables &t, struct fused_watch *w)
@@ -258,12 +261,13 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
         struct fused_place next;
         uint64_t *flag = NULL;
 
-        /* First what others may wait for. */
+        /* First the blocks, which other warps may wait for. */
         while (fused_look<S>(a, call, t, w)) {
         }
         if (!fused_wait_items<S>(a, call, t, w, i / a.parts, n, &item))
             return false;
-        /* Many: the next are taken, and places of a token are loaded, while one is added up. */
+        /* Many tokens: the warp takes the next items, and loads the places of the next token, while
+         * it adds up the current one. */
         if (a.sums > 1)
             taken = fused_take_early(a, FUSED_SENDING);
         if (epa_dev_lane() < n) {
@@ -306,7 +310,7 @@ EPA_DEV bool fused_combine_send(const struct fused_args &a, uint64_t call,
     return fused_wait_items<S>(a, call, t, w, items, 0, &item);
 }
 
-/* One rank: tokens that no expert has. */
+/* One rank: writes zeros for tokens without an expert. */
 EPA_DEV void fused_combine_none(const struct fused_args &a)
 {
     uint32_t lane = epa_dev_lane(), first;
@@ -328,7 +332,7 @@ EPA_DEV void fused_combine_none(const struct fused_args &a)
     }
 }
 
-/* Own tokens: the sums of all ranks, which are added up. */
+/* Adds up the sums of all ranks for own tokens. */
 template <class S, int SWEEPS, int MANY>
 EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
 {
@@ -361,7 +365,7 @@ EPA_DEV bool fused_combine_receive(const struct fused_args &a, uint64_t call)
             return false;
         __syncwarp();
         if (S::WAYS && (ranks >> lane & 1) == 0)
-            source = a.c.v.rank; /* its pointer is not used */
+            source = a.c.v.rank; /* the address is not used */
         char *to =
             static_cast<char *>(a.c.out) + (size_t)token * a.c.hidden * 2 + fused_part_at(a, part);
 

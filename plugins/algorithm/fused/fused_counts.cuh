@@ -1,5 +1,5 @@
-/* Of the kernel of fused: counts. How many rows of an expert each rank sends, and from the counts
- * of all where every row goes: blocks of rows, and units of blocks. */
+/* Kernel of fused: counts. Each rank announces its number of rows per expert. From the counts of
+ * all ranks follow the places of all rows: blocks of rows, and units of blocks. */
 #ifndef FUSED_COUNTS_CUH
 #define FUSED_COUNTS_CUH
 
@@ -10,7 +10,8 @@ EPA_DEV uint32_t fused_count_words(const struct fused_args &a)
     return a.waves * a.c.experts + a.c.v.size;
 }
 
-/* This block is one of `of` that clear together, and so are its first `threads`. */
+/* Clears words. This block is one of `of` blocks that clear together, with `threads` threads
+ * each. */
 EPA_DEV void fused_clear(uint32_t *words, uint32_t n, uint32_t of = 1,
                          uint32_t threads = FUSED_THREADS)
 {
@@ -20,7 +21,7 @@ EPA_DEV void fused_clear(uint32_t *words, uint32_t n, uint32_t of = 1,
         words[i] = 0;
 }
 
-/* The counters that a call begins with at 0. */
+/* Clears the counters that a call begins with at 0. */
 template <class S>
 EPA_DEV void fused_clear_counters(const struct fused_args &a, uint32_t of, uint32_t threads)
 {
@@ -31,8 +32,9 @@ EPA_DEV void fused_clear_counters(const struct fused_args &a, uint32_t of, uint3
                 S::WAYS && a.ways.by_expert != 0 ? a.c.local : a.blocks, of, threads);
 }
 
-/* All ranks get how many rows each expert gets of this one, and how many tokens each rank. What is
- * cleared here is so before a rank that reads these can add to it. */
+/* Sends all ranks this rank's number of rows per expert and of tokens per rank. The fence orders
+ * the cleared counters before the counts: a rank that has read the counts may add to the
+ * counters. */
 EPA_DEV void fused_send_counts(const struct fused_args &a, uint64_t call, const uint32_t *count,
                                uint32_t threads)
 {
@@ -45,9 +47,9 @@ EPA_DEV void fused_send_counts(const struct fused_args &a, uint64_t call, const 
                            count[i % words], call);
 }
 
-/* Choices of `N` tokens of this thread, the first and those that follow by `FUSED_THREADS`, up to
- * `end`, are added to `count`, and their ranks to `to_rank`. `CHOICES` of each are loaded before
- * the first is used. */
+/* Adds the choices of this thread's `N` tokens (`first` and those that follow at distance
+ * FUSED_THREADS, below `end`) to `count`, and their ranks to `to_rank`. Loads CHOICES choices of
+ * each token before it uses the first. */
 template <int N, int CHOICES>
 EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t end, uint32_t *count,
                          uint32_t *to_rank)
@@ -81,7 +83,7 @@ EPA_DEV void fused_count(const struct fused_args &a, uint32_t first, uint32_t en
             atomicAdd(&to_rank[__ffs(left) - 1], 1u);
 }
 
-/* More tokens than threads. */
+/* For more tokens than threads. */
 EPA_DEV void fused_count_many(const struct fused_args &a, uint32_t *count)
 {
     enum { EACH = 2, CHOICES = 4 };
@@ -90,7 +92,7 @@ EPA_DEV void fused_count_many(const struct fused_args &a, uint32_t *count)
         fused_count<EACH, CHOICES>(a, t, a.c.tokens, count, count + a.c.experts);
 }
 
-/* The first block counts all tokens. `count` in shared memory. */
+/* Counts all tokens, in the first block. `count` is in shared memory. */
 template <class S>
 EPA_DEV void fused_publish(const struct fused_args &a, uint64_t call, uint32_t *count)
 {
@@ -105,7 +107,7 @@ EPA_DEV void fused_publish(const struct fused_args &a, uint64_t call, uint32_t *
     fused_send_counts(a, call, count, FUSED_THREADS);
 }
 
-/* The sum of the values of lower lanes; *total: of all. */
+/* Returns the sum of the values of lower lanes; *total: sum of all lanes. */
 EPA_DEV uint32_t fused_scan(uint32_t value, uint32_t *total)
 {
     uint32_t sum = value;
@@ -119,7 +121,8 @@ EPA_DEV uint32_t fused_scan(uint32_t value, uint32_t *total)
     return sum - value;
 }
 
-/* One warp: the list has expert 0 of each rank, from this one on, then expert 1 of each... */
+/* Computes the order of the list: expert 0 of each rank, beginning with this rank, then expert 1 of
+ * each rank, and so on. Called by one warp. */
 EPA_DEV void fused_place_list(const struct fused_args &a, const uint32_t *own,
                               const struct fused_tables &t)
 {
@@ -139,7 +142,7 @@ EPA_DEV void fused_place_list(const struct fused_args &a, const uint32_t *own,
         t.scalars[FUSED_CHOICES] = base;
 }
 
-/* Who counts many tokens: the first warpgroup. The others quantise them meanwhile. */
+/* Threads that count many tokens: the first warpgroup. The other warpgroups quantise meanwhile. */
 enum { FUSED_SHARE_THREADS = 128 };
 
 EPA_DEV void fused_share_sync(void)
@@ -147,9 +150,10 @@ EPA_DEV void fused_share_sync(void)
     epa_dev_named_sync(FUSED_NAMED_SHARE, FUSED_SHARE_THREADS);
 }
 
-/* Sorted: each block counts the tokens that it sends, and adds them to the sums of this rank, which
- * gives it its place in them: where its rows of an expert begin among those of this rank. The last
- * to do so sends the sums. `count`: of this block, in shared memory. The first warpgroup. */
+/* Sorted: each block counts the tokens that it sends and adds the counts to the sums of this rank.
+ * The previous values are the places where its rows of each expert begin among the rows of this
+ * rank. The last block sends the sums. `count`: counts of this block, in shared memory. Called by
+ * the first warpgroup. */
 template <class S>
 EPA_DEV void fused_publish_share(const struct fused_args &a, uint64_t call, uint32_t *count,
                                  const struct fused_tables &t)
@@ -192,7 +196,7 @@ EPA_DEV void fused_publish_share(const struct fused_args &a, uint64_t call, uint
     fused_clear(next, words + 1, 1, FUSED_SHARE_THREADS);
 }
 
-/* The index-th packet of this call's counts or choices; `w`: what of it is waited for. One
+/* Waits for packet `index` of this call's counts or choices; `w` describes the wait. Called by one
  * thread. */
 EPA_DEV bool fused_wait_packet(const struct fused_args &a, uint64_t call, uint64_t index,
                                struct epa_dev_wait w, uint64_t *out)
@@ -212,7 +216,8 @@ EPA_DEV bool fused_wait_packet(const struct fused_args &a, uint64_t call, uint64
     return true;
 }
 
-/* The index-th of the `each` packets that a rank sends to all. One thread. */
+/* Reads packet `index` of the `each` packets that `source` sends to all ranks. Called by one
+ * thread. */
 EPA_DEV bool fused_read_packet(const struct fused_args &a, uint64_t call, uint32_t source,
                                uint32_t index, uint32_t each, uint64_t *out)
 {
@@ -232,7 +237,8 @@ EPA_DEV bool fused_read_count(const struct fused_args &a, uint64_t call, uint32_
     return ok;
 }
 
-/* One warp: where rows of a rank's experts begin, `total` of each; experts begin at a block. */
+/* Computes where the rows of a rank's experts begin, `total` rows of each; each expert begins at a
+ * block. Called by one warp. */
 template <uint32_t ROWS>
 EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const uint32_t *total,
                               const struct fused_tables &t)
@@ -262,7 +268,8 @@ EPA_DEV bool fused_place_rank(const struct fused_args &a, uint32_t rank, const u
     return false;
 }
 
-/* One warp: output tiles trail by as many units as it takes to be so many tiles ahead. */
+/* Computes the lag in units: output tiles follow as many units later as contain lag_tiles tiles.
+ * Called by one warp. */
 template <class S>
 EPA_DEV void fused_place_lag(const struct fused_args &a, const struct fused_tables &t,
                              uint32_t units)
@@ -278,8 +285,9 @@ EPA_DEV void fused_place_lag(const struct fused_args &a, const struct fused_tabl
     }
 }
 
-/* One warp: blocks that read the same weights, a few at a time: those that a wave completes, of all
- * experts, before those of the next. `wave_end`: [waves][local] rows of a wave and those before. */
+/* Builds the units: a few blocks that read the same weights. The units that a wave completes, over
+ * all experts, precede the units of the next wave. `wave_end`: [waves][local], rows of a wave and
+ * the waves before. Called by one warp. */
 template <class S>
 EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_end,
                                const struct fused_tables &t)
@@ -319,8 +327,9 @@ EPA_DEV void fused_place_units(const struct fused_args &a, const uint32_t *wave_
     }
 }
 
-/* All of the block; `scratch` in shared memory: words of all experts, then [waves][local]. `adds`:
- * to where rows of this block begin among those of this rank, which is in send_row. */
+/* Reads the counts of all ranks and computes the tables. `scratch`, in shared memory: words of all
+ * experts, then [waves][local]. `adds`: send_row holds the begin of this block's rows among those
+ * of this rank and is added. Called by all threads of the block. */
 template <class S>
 EPA_DEV bool fused_prepare(const struct fused_args &a, uint64_t call, uint32_t *scratch,
                            const struct fused_tables &t, bool adds)
@@ -366,7 +375,7 @@ EPA_DEV bool fused_prepare(const struct fused_args &a, uint64_t call, uint32_t *
     return true;
 }
 
-/* The index-th block in the order of units. */
+/* Returns block number `index` in the order of units. */
 EPA_DEV uint32_t fused_block_of(const struct fused_args &a, const struct fused_tables &t,
                                 uint32_t index)
 {
@@ -378,7 +387,7 @@ EPA_DEV uint32_t fused_block_of(const struct fused_args &a, const struct fused_t
     return t.unit_block[unit] + index - t.unit_at[unit];
 }
 
-/* Rows of a block that are in use, and its expert. */
+/* Returns the number of rows of a block, and its expert. */
 template <uint32_t ROWS>
 EPA_DEV uint32_t fused_block_rows(const struct fused_args &a, const struct fused_tables &t,
                                   uint32_t block, uint32_t *expert)
@@ -387,7 +396,7 @@ EPA_DEV uint32_t fused_block_rows(const struct fused_args &a, const struct fused
     return min(ROWS, t.rows[*expert] - (block - t.block_at[*expert]) * ROWS);
 }
 
-/* Until all rows of a block, or of its expert, have arrived. One thread. */
+/* Waits until all rows of a block, or of its expert, have arrived. Called by one thread. */
 template <class S>
 EPA_DEV bool fused_wait_arrived(const struct fused_args &a, const struct fused_tables &t,
                                 uint32_t block)
@@ -401,7 +410,7 @@ EPA_DEV bool fused_wait_arrived(const struct fused_args &a, const struct fused_t
     return fused_wait_count(a, arrived + block, rows, {0, FUSED_WAIT_ROWS, expert, block});
 }
 
-/* One warp. */
+/* Called by one warp. */
 template <class S>
 EPA_DEV bool fused_wait_arrived_warp(const struct fused_args &a, const struct fused_tables &t,
                                      uint32_t block)

@@ -1,5 +1,5 @@
-/* Of the kernel of fused: dispatch. Rows of tokens are sent to their experts, as they are or in
- * FP8; in two stages, once to each rank, where warps copy them to the places of their experts. */
+/* Kernel of fused: dispatch. Warps send rows of tokens to their experts, unchanged or in FP8; in
+ * two-stage dispatch once to each rank, where warps copy them to the places of their experts. */
 #ifndef FUSED_DISPATCH_CUH
 #define FUSED_DISPATCH_CUH
 
@@ -7,21 +7,21 @@
 
 /* ---- dispatch ---- */
 
-/* A warp that sends tokens: which of all, and how many there are; `staged`: shared memory. */
+/* A warp that sends tokens: warp `index` of `of` warps; `staged`: its shared memory. */
 struct fused_mover {
     uint32_t index, of;
     float *staged;
 };
 
-/* A lane's choice of a token, and where its row goes. */
+/* A lane's choice of a token, and the destination of its row. */
 struct fused_choice {
     uint32_t expert, row;
     bool sent;
     char *to;
-    uint32_t first; /* the lane whose choice brings the token to this rank */
+    uint32_t first; /* lane whose choice carries the token to the choice's rank */
 };
 
-/* The choices of a token, one a lane, before it is known what they mean. */
+/* The choices of a token, one per lane, before validation. */
 struct fused_raw_choice {
     uint32_t expert;
     float weight;
@@ -39,8 +39,8 @@ EPA_DEV struct fused_raw_choice fused_load_choice(const struct fused_args &a, ui
     return c;
 }
 
-/* The choices of a token, one a lane. The token comes to a rank with the choice whose expert is the
- * lowest there, which is the first to be sent. */
+/* Evaluates the choices of a token, one per lane. On each rank, the choice with the lowest expert
+ * carries the token, since it is the first to be sent. */
 template <class S>
 EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t token,
                                             struct fused_raw_choice raw, struct fused_meta *meta)
@@ -74,7 +74,8 @@ EPA_DEV struct fused_choice fused_choice_of(const struct fused_args &a, uint32_t
     return c;
 }
 
-/* Whether this lane's row has the token, or only says which row has. */
+/* Returns true if this lane's row carries the token, and false if it only refers to the row that
+ * does. */
 template <class S>
 EPA_DEV bool fused_carries(const struct fused_args &a, const struct fused_choice &c)
 {
@@ -94,7 +95,7 @@ EPA_DEV void fused_store_meta(const struct fused_args &a, char *row, const struc
         make_uint4(meta.slot, meta.choice, __float_as_uint(meta.weight), S::WAYS ? meta.from : 0));
 }
 
-/* What counts a row that is sent to `expert`: the block that it is in, or the expert. */
+/* Returns the counter of a row that is sent to `expert`: of its block, or of the expert. */
 template <class S>
 EPA_DEV uint32_t *fused_arrived(const struct fused_args &a, uint32_t expert, uint32_t row)
 {
@@ -102,15 +103,15 @@ EPA_DEV uint32_t *fused_arrived(const struct fused_args &a, uint32_t expert, uin
            (S::WAYS && a.ways.by_expert != 0 ? expert % a.c.local : row / S::ROWS);
 }
 
-/* A row has been sent. After a __syncwarp() of those that stored it. */
+/* Counts a sent row. Follows a __syncwarp() of the lanes that stored it. */
 template <class S>
 EPA_DEV void fused_arrive(const struct fused_args &a, uint32_t expert, uint32_t row)
 {
     epa_dev_add_release32(fused_arrived<S>(a, expert, row), 1);
 }
 
-/* A token goes to all of its experts; `next`: the next row of one; `store`: the token to the places
- * of lanes. Returns this lane's choice. One warp. */
+/* Sends a token to all of its experts. `next` returns the next row of an expert; `store` stores the
+ * token to the places of lanes. Returns this lane's choice. Called by one warp. */
 template <class S, class NEXT, class STORE>
 EPA_DEV struct fused_choice fused_send_token(const struct fused_args &a, uint32_t token,
                                              struct fused_raw_choice raw, NEXT next, STORE store)
@@ -133,7 +134,7 @@ EPA_DEV struct fused_choice fused_send_token(const struct fused_args &a, uint32_
     return c;
 }
 
-/* Few tokens. */
+/* For few tokens. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_tables &t,
                             const struct fused_mover &m)
@@ -154,15 +155,16 @@ EPA_DEV void fused_dispatch(const struct fused_args &a, const struct fused_table
     }
 }
 
-/* Rows of a few tokens that are sent and not counted: of each the lane's rank << 24 | block + 1, or
- * 0. They are counted when as many more have been sent, so that nobody waits for their stores. */
+/* Sent rows of a few tokens that are not counted yet; for each: rank << 24 | block + 1, or 0. A row
+ * is counted after FUSED_LATE more tokens have been sent, so that no warp waits for its stores. */
 enum { FUSED_LATE = 4 };
 
 struct fused_uncounted {
     uint32_t now[FUSED_LATE], before[FUSED_LATE];
 };
 
-/* Those before, when all but the last PENDING groups of stores are complete. One warp. */
+/* Counts the older rows after all but the last PENDING groups of stores are complete. Called by one
+ * warp. */
 template <int PENDING>
 EPA_DEV void fused_count_rows(const struct fused_args &a, struct fused_uncounted *u)
 {
@@ -181,8 +183,8 @@ EPA_DEV void fused_count_rows(const struct fused_args &a, struct fused_uncounted
     }
 }
 
-/* Many tokens: those of a wave that this block sends; the warp-th of `warps`. The next token is on
- * its way. */
+/* For many tokens: sends this block's tokens of a wave, in warp `warp` of `warps`. Prefetches the
+ * next token. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_tables &t,
                                  uint32_t wave, uint32_t warp, uint32_t warps,
@@ -224,8 +226,8 @@ EPA_DEV void fused_dispatch_wave(const struct fused_args &a, const struct fused_
     fused_count_rows<0>(a, &u);
 }
 
-/* Fewer tokens than blocks, or not many more: the warps that multiply, `warp` of them this one,
- * share a token. */
+/* For about as many tokens as blocks, or fewer: the multiplying warps share each token; `warp` is
+ * the index of this warp. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fused_tables &t,
                                    uint32_t warp, uint32_t *rows, float *staged)
@@ -253,16 +255,16 @@ EPA_DEV void fused_dispatch_spread(const struct fused_args &a, const struct fuse
             fused_store_row<IN, 2>(a, token, begin, end,
                                    __ballot_sync(EPA_DEV_ALL, c.sent && fused_carries<S>(a, c)),
                                    c.to, staged);
-        /* All of the row is stored, and rows[] has been read. Counted once: thousands of counts of
-         * one block across a link take longer than the rows. */
+        /* The whole row is stored, and all warps have read rows[]. One thread counts it once:
+         * thousands of counts of one block across a link take longer than the rows. */
         epa_dev_named_sync(FUSED_NAMED_SEND, FUSED_MATH_WARPS * EPA_DEV_WARP);
         if (c.sent && warp == 0)
             fused_arrive<S>(a, c.expert, c.row);
     }
 }
 
-/* Many tokens in one wave: a block quantises those that it sends, each once. The warps that
- * multiply, `warp` of them this one. */
+/* For many tokens in one wave: quantises each token that this block sends, once, in multiplying
+ * warp `warp`. */
 template <int IN, class S>
 EPA_DEV void fused_quantise(const struct fused_args &a, uint32_t warp, float *staged)
 {
@@ -273,8 +275,9 @@ EPA_DEV void fused_quantise(const struct fused_args &a, uint32_t warp, float *st
                                a.quantised + (size_t)token * a.message_bytes, staged);
 }
 
-/* Then it lists their choices, by expert. An entry has all that its row is sent with: the choice,
- * its meta data, and its expert, below the choice that brings the token to that rank. */
+/* Builds the list entry of choice `i`, for the order by expert. An entry has all data to send its
+ * row: the choice, its metadata, its expert, and in the high half the choice that carries the token
+ * to that rank. */
 EPA_DEV uint4 fused_listed(const struct fused_args &a, uint32_t i, uint32_t expert)
 {
     uint32_t first_choice = i / a.c.topk * a.c.topk, own = i - first_choice;
@@ -296,13 +299,14 @@ EPA_DEV uint4 fused_listed(const struct fused_args &a, uint32_t i, uint32_t expe
                       expert | first << 16);
 }
 
-/* Where the list of this block begins. */
+/* Returns the beginning of this block's list. */
 template <class S> EPA_DEV uint4 *fused_list_of(const struct fused_args &a)
 {
     return a.list + (size_t)fused_share_of<S>(a, 0).begin * a.c.topk;
 }
 
-/* The first warpgroup; `left`: how many of an expert it has not listed. */
+/* Lists the choices of this block's tokens. `left`: choices of an expert that are not listed yet.
+ * Called by the first warpgroup. */
 template <class S>
 EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t, uint32_t *left)
 {
@@ -328,13 +332,14 @@ EPA_DEV void fused_list(const struct fused_args &a, const struct fused_tables &t
     }
 }
 
-/* Of a choice of this block's list, the i-th: its row at its rank. */
+/* Returns the row of choice i of this block's list at its rank. */
 EPA_DEV uint32_t fused_listed_row(const struct fused_tables &t, uint32_t i, uint32_t expert)
 {
     return t.send_row[expert] + (i - t.list_at[expert]);
 }
 
-/* Once: rows of choices, which those that refer to them need. All of the block. */
+/* Once: records the rows of choices, which referring rows need. Called by all threads of the
+ * block. */
 template <class S>
 EPA_DEV void fused_list_rows(const struct fused_args &a, const struct fused_tables &t)
 {
@@ -347,7 +352,8 @@ EPA_DEV void fused_list_rows(const struct fused_args &a, const struct fused_tabl
     }
 }
 
-/* Rows of `n` choices of this block's list, one a lane, the i-th first. One warp. */
+/* Sends the rows of `n` choices of this block's list, one per lane, from choice i on. Called by one
+ * warp. */
 template <int IN, class S>
 EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_tables &t, uint32_t i,
                                uint32_t n, uint4 entry, float *staged)
@@ -382,7 +388,7 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
                             : a.quantised + (size_t)token * a.message_bytes,
                         to, a.meta_at);
     __syncwarp();
-    /* Rows of a block follow each other: the first counts them all. */
+    /* Rows of a block are contiguous: the first lane of each block counts them all. */
     other = dev_from_lane(arrived, (lane + EPA_DEV_WARP - 1) % EPA_DEV_WARP);
     heads = __ballot_sync(EPA_DEV_ALL, sent && (lane == 0 || other != arrived));
     after = heads >> lane >> 1;
@@ -390,8 +396,9 @@ EPA_DEV void fused_send_listed(const struct fused_args &a, const struct fused_ta
         epa_dev_add_release32(arrived, after != 0 ? __ffs(after) : n - lane);
 }
 
-/* How many of this block's list the warps that multiply send before tiles, so that the first tiles
- * begin early: one each. Where inputs are FP8 they have no shared memory for scales. */
+/* Returns the number of choices of this block's list that the multiplying warps send before tiles,
+ * one per warp, so that the first tiles begin early. With FP8 inputs it is 0, since these warps
+ * lack shared memory for scales. */
 template <int IN, class S> EPA_DEV constexpr uint32_t fused_first_rows(void)
 {
     return S::WAYS || IN == DEVICE_FP8 ? 0 : FUSED_MATH_WARPS;
@@ -402,7 +409,8 @@ template <int IN, class S> EPA_DEV bool fused_has_first(const struct fused_args 
     return fused_first_rows<IN, S>() != 0 && a.sorted != 0 && a.waves == 1;
 }
 
-/* `sent`: others send theirs then, so that these do not share the link with them. */
+/* Sends this warp's first choice. The other warps wait for `sent`, so that their rows do not
+ * compete for the link. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_first(const struct fused_args &a, const struct fused_tables &t,
                                   uint32_t warp, uint64_t *sent)
@@ -414,8 +422,8 @@ EPA_DEV void fused_dispatch_first(const struct fused_args &a, const struct fused
         epa_dev_mbar_arrive(sent);
 }
 
-/* Many tokens: all that this block sends, but for what it has sent already; the warp-th of
- * FUSED_TOKEN_WARPS. In one wave rows of the experts that are first, first. */
+/* For many tokens: sends the rest of this block's choices, in warp `warp` of FUSED_TOKEN_WARPS. In
+ * one wave, the rows of the first experts leave first. */
 template <int IN, class S>
 EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fused_tables &t,
                                    uint32_t warp, struct fused_slots slots)
@@ -444,13 +452,13 @@ EPA_DEV void fused_dispatch_sorted(const struct fused_args &a, const struct fuse
 
 /* ---- tail ----
  *
- * The second stage of dispatch. Rows that only refer to another get the token from there, and FP8
- * becomes 16 bits for weights of that. Then tiles may read them. The tail waits for nothing but
- * dispatch. */
+ * Second stage of dispatch. The tail copies the token to rows that only refer to another row, and
+ * converts FP8 to 16 bits for weights of 16 bits. Afterwards tiles may read the rows. The tail
+ * waits for dispatch only. */
 
-enum { FUSED_TAIL_ROWS = 16 }; /* that a warp takes */
+enum { FUSED_TAIL_ROWS = 16 }; /* rows that a warp takes */
 
-/* A row of FP8 as 16 bits. One warp. */
+/* Converts an FP8 row to 16 bits. Called by one warp. */
 template <bool F16>
 EPA_DEV void fused_widen_row(const struct fused_args &a, const char *from, char *to)
 {

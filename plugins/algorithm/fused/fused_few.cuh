@@ -1,33 +1,34 @@
-/* Of the kernel of fused: calls of few tokens, those of all ranks no more than FUSED_FEW, where
- * what a layer waits for is not bytes.
+/* Kernel of fused: calls of few tokens, up to FUSED_FEW of all ranks together. Latency, rather than
+ * bandwidth, determines their time.
  *
- * Every expert that has a row multiplies the rows of all ranks, as a tile of one row takes as long
- * as one of 32 (one of 64 takes longer): its weights are read once. So a row needs no place among
- * those of its expert: it stands where its rank and its token say, once for all experts of a rank,
- * and leaves before anything has arrived. All ranks get the choices of all tokens instead of
- * counts, and from them know which rows and which experts a sum has: nothing is queued.
+ * Every expert that has a row multiplies the rows of all ranks, since a tile of one row takes as
+ * long as a tile of 32 rows (a tile of 64 rows takes longer): its weights are read once. So a row
+ * needs no place among the rows of its expert: its place follows from its rank and token, once for
+ * all experts of a rank, and the row is sent before anything has arrived. Instead of counts, all
+ * ranks get the choices of all tokens, which determine the rows and experts of each sum: no token
+ * is queued.
  *
- * Rows and choices stand in two sets, as counts do (fused_layer.cuh): who begins call n + 2 had
- * everybody's choices of n + 1, so their kernels n have ended. Flags carry the call. */
+ * Rows and choices have two sets, like counts (fused_layer.cuh): a rank that begins call n + 2 has
+ * received the choices n + 1 of all ranks, so their kernels n have ended. Flags hold the call. */
 #ifndef FUSED_FEW_CUH
 #define FUSED_FEW_CUH
 
 #include "fused_combine.cuh"
 #include "fused_store.cuh"
 
-/* The first row of the set. */
+/* Returns the first row of the set. */
 EPA_DEV uint32_t fused_few_rows(uint64_t call)
 {
     return call % 2 * FUSED_FEW;
 }
 
-/* Of a row at a rank: that it has arrived. */
+/* Returns the flag of a row at a rank, which states that the row has arrived. */
 EPA_DEV uint64_t *fused_few_flag(const struct fused_args &a, uint32_t rank, uint32_t slot)
 {
     return reinterpret_cast<uint64_t *>(a.c.v.peer_heap[rank] + a.arrived) + slot;
 }
 
-/* An own choice: expert, weight << 32; none of tokens that do not exist. */
+/* Returns choice i of this rank: expert, weight << 32; no expert for missing tokens. */
 EPA_DEV uint64_t fused_few_choice(const struct fused_args &a, uint32_t i)
 {
     if (i >= a.c.tokens * a.c.topk)
@@ -35,14 +36,15 @@ EPA_DEV uint64_t fused_few_choice(const struct fused_args &a, uint32_t i)
     return (uint32_t)__ldg(a.c.expert + i) | (uint64_t)__float_as_uint(__ldg(a.c.weight + i)) << 32;
 }
 
-/* Own tokens that this block sends: not the first block, if there are others. */
+/* Returns the first own token that this block sends. The first block is the last to get tokens,
+ * since it also sends the choices. */
 EPA_DEV uint32_t fused_few_token(void)
 {
     return (blockIdx.x + gridDim.x - 1) % gridDim.x;
 }
 
-/* The first block: all ranks get the choices of this one. Who has read them may add to counters
- * here, which are 0 before. */
+/* Sends the choices of this rank to all ranks, in the first block. Clears the counters before,
+ * since a rank that has read the choices may add to them. */
 EPA_DEV void fused_few_publish(const struct fused_args &a, uint64_t call)
 {
     uint32_t each = a.c.max_tokens * a.c.topk;
@@ -60,7 +62,7 @@ EPA_DEV void fused_few_publish(const struct fused_args &a, uint64_t call)
     }
 }
 
-/* The ranks that a token goes to. One warp. */
+/* Returns the mask of the ranks that a token goes to. Called by one warp. */
 EPA_DEV uint32_t fused_few_ranks(const struct fused_args &a, uint32_t token)
 {
     uint32_t lane = epa_dev_lane(), rank = ~0u, ranks = 0;
@@ -75,7 +77,8 @@ EPA_DEV uint32_t fused_few_ranks(const struct fused_args &a, uint32_t token)
     return ranks;
 }
 
-/* Warps that multiply that share a token, so that those of a block leave together. */
+/* Returns the number of multiplying warps that share a token, so that all tokens of a block are
+ * sent at once. */
 EPA_DEV uint32_t fused_few_sharers(const struct fused_args &a)
 {
     uint32_t warps = FUSED_MATH_WARPS;
@@ -85,7 +88,7 @@ EPA_DEV uint32_t fused_few_sharers(const struct fused_args &a)
     return warps;
 }
 
-/* The warps that multiply, `warp` of them this one: tokens of this block. */
+/* Sends this block's tokens, in multiplying warp `warp`. */
 template <int IN, bool PICKS>
 EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t warp, float *staged)
 {
@@ -108,10 +111,10 @@ EPA_DEV void fused_few_send(const struct fused_args &a, uint64_t call, uint32_t 
     }
 }
 
-/* One warp, behind a barrier after fused_few_send(): what all have stored has arrived before the
- * flags, which lanes store together: of each token one for each rank. Picks: also for ranks that it
- * does not go to, and of tokens that there are none of, as rows are loaded before it is known whose
- * they are. */
+/* Sets the flags of this block's rows, after a barrier that follows fused_few_send(): each release
+ * orders the rows of all warps before its flag. Lanes set flags of several tokens together, one per
+ * token and rank. Picks: also flags of ranks that do not receive the token, and of missing tokens,
+ * since receivers load rows before they know the experts. Called by one warp. */
 template <bool PICKS> EPA_DEV void fused_few_arrive(const struct fused_args &a, uint64_t call)
 {
     uint32_t size = a.c.v.size, each = EPA_DEV_WARP / size;
@@ -134,8 +137,8 @@ template <bool PICKS> EPA_DEV void fused_few_arrive(const struct fused_args &a, 
     }
 }
 
-/* The choices of all ranks, and blocks for the experts here that have rows: one each. All of the
- * block. */
+/* Reads the choices of all ranks, and builds one block for each local expert with rows. Called by
+ * all threads of the block. */
 template <class S>
 EPA_DEV bool fused_few_prepare(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t)
@@ -182,7 +185,7 @@ EPA_DEV bool fused_few_prepare(const struct fused_args &a, uint64_t call,
     return true;
 }
 
-/* Until all rows that come here have. One warp. */
+/* Waits until all rows for this rank have arrived. Called by one warp. */
 EPA_DEV bool fused_few_wait(const struct fused_args &a, uint64_t call, const struct fused_tables &t)
 {
     bool ok = true;
@@ -198,10 +201,11 @@ EPA_DEV bool fused_few_wait(const struct fused_args &a, uint64_t call, const str
 
 /* ---- combine ----
  *
- * A sum returns in packets of 16 bytes, half of which are the call: nobody waits until it has
- * arrived to say so. A warp takes a part of a token, 16 bytes a lane at a time. */
+ * A sum returns in packets of 16 bytes, half of which hold the call, so no flag must wait for the
+ * sum. A warp takes a part of a token, 16 bytes per lane at a time. */
 
-/* Of an own token's sum from a rank: this lane's two packets, those of 8 channels. */
+/* Returns the address of this lane's two packets, of 8 channels, in the sum of a token from
+ * `source`. */
 EPA_DEV char *fused_few_packets(const struct fused_args &a, uint32_t slot, uint32_t source,
                                 uint32_t channel)
 {
@@ -211,7 +215,7 @@ EPA_DEV char *fused_few_packets(const struct fused_args &a, uint32_t slot, uint3
            (((uint64_t)token * a.c.v.size + source) * a.c.hidden + channel) * 4;
 }
 
-/* This lane's 16 bytes of a sum, to the rank of the token; of one rank, to its output. */
+/* Stores this lane's 16 bytes of a sum at the token's rank; with one rank, in the output. */
 EPA_DEV void fused_few_store(const struct fused_args &a, uint64_t call, uint32_t slot,
                              uint32_t channel, uint4 sum)
 {
@@ -226,7 +230,7 @@ EPA_DEV void fused_few_store(const struct fused_args &a, uint64_t call, uint32_t
     epa_dev_store_pair(to + 16, (uint64_t)sum.w << 32 | sum.z, call);
 }
 
-/* This lane's packets from up to four ranks, those in `ranks`, when all are here. */
+/* Waits for this lane's packets of up to four of the `ranks`, and reads them. */
 EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t token,
                             uint32_t channel, uint32_t ranks, uint64_t (&v)[4][2])
 {
@@ -237,7 +241,7 @@ EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t 
         uint32_t left = ranks, missing = 0, r = 0;
 
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* those beyond are read again, for nothing */
+        for (int i = 0; i < 4; i++) { /* beyond the end: the last rank again */
             r = left != 0 ? __ffs(left) - 1 : r;
             const char *from =
                 fused_few_packets(a, a.c.v.rank * a.c.max_tokens + token, r, channel);
@@ -258,7 +262,7 @@ EPA_DEV bool fused_few_read(const struct fused_args &a, uint64_t call, uint32_t 
     }
 }
 
-/* This lane's channels of an own token, from the sums of `ranks`. */
+/* Adds up this lane's channels of an own token, from the sums of `ranks`. */
 template <class S>
 EPA_DEV bool fused_few_sum(const struct fused_args &a, uint64_t call, uint32_t token,
                            uint32_t channel, uint32_t ranks)
@@ -288,7 +292,7 @@ EPA_DEV bool fused_few_sum(const struct fused_args &a, uint64_t call, uint32_t t
     return true;
 }
 
-/* Own tokens. One warp. */
+/* Adds up own tokens. Called by one warp. */
 template <class S> EPA_DEV bool fused_few_receive(const struct fused_args &a, uint64_t call)
 {
     uint32_t i;

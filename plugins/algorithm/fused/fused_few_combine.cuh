@@ -1,12 +1,13 @@
-/* Of the kernel of fused: calls of few tokens: which outputs a sum has, and combine
- * (fused_few.cuh, fused_picks.cuh). */
+/* Kernel of fused: calls of few tokens: the outputs of a sum, and combine (fused_few.cuh,
+ * fused_picks.cuh). */
 #ifndef FUSED_FEW_COMBINE_CUH
 #define FUSED_FEW_COMBINE_CUH
 
 #include "fused_picks.cuh"
 
-/* Where experts have rows of their own, warps 2 and 3 add up while tiles run: first the tokens
- * whose last expert here comes first. One warp: that order, from its end. */
+/* Computes the order of tokens for sums, from its end. With picked rows, warps 2 and 3 add up while
+ * tiles run, and begin with the tokens whose last local expert is the lowest. Called by one
+ * warp. */
 EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_tables &t,
                                uint64_t *ordered)
 {
@@ -42,7 +43,7 @@ EPA_DEV void fused_picks_order(const struct fused_args &a, const struct fused_ta
         epa_dev_mbar_arrive(ordered);
 }
 
-/* The expert of a choice, which is here. */
+/* Returns the expert of choice k, which has arrived. */
 EPA_DEV uint32_t fused_picks_expert(const struct fused_args &a, uint64_t call, uint32_t slot,
                                     uint32_t k)
 {
@@ -54,12 +55,12 @@ EPA_DEV uint32_t fused_picks_expert(const struct fused_args &a, uint64_t call, u
     return (uint32_t)(experts >> 16 * (k % 4)) & 0xffff;
 }
 
-/* Weights of two choices. */
+/* A packet of the weights of two choices. */
 struct fused_picked_weights {
-    uint64_t pair, seen; /* which call it is of */
+    uint64_t pair, seen; /* seen: call of the packet */
 };
 
-/* Asked for; they are used when outputs are there. */
+/* Loads the weights early; their use is after the wait for outputs. */
 EPA_DEV struct fused_picked_weights fused_picks_ask(const struct fused_args &a, uint64_t call,
                                                     uint32_t slot, uint32_t k)
 {
@@ -71,7 +72,7 @@ EPA_DEV struct fused_picked_weights fused_picks_ask(const struct fused_args &a, 
     return w;
 }
 
-/* That of choice k, when it is here. */
+/* Waits for the weight of choice k. */
 EPA_DEV bool fused_picks_weight(const struct fused_args &a, uint64_t call, uint32_t slot,
                                 uint32_t k, struct fused_picked_weights w, float *weight)
 {
@@ -84,8 +85,8 @@ EPA_DEV bool fused_picks_weight(const struct fused_args &a, uint64_t call, uint3
     return ok;
 }
 
-/* Sums of the outputs here, to the ranks of the tokens, also where each expert multiplies all rows.
- * One warp. */
+/* Adds up the outputs on this rank and sends the sums to the ranks of the tokens, for both kinds of
+ * few tokens. Called by one warp. */
 template <class S>
 EPA_DEV bool fused_few_combine(const struct fused_args &a, uint64_t call,
                                const struct fused_tables &t, uint64_t *ordered)

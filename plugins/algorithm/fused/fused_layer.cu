@@ -1,4 +1,4 @@
-/* The kernels of fused (fused_layer.cuh) with the defaults, and the one that packs weights. */
+/* Kernels of fused (fused_layer.cuh) for the defaults, and the kernel that packs weights. */
 #include "fused_layer.cuh"
 
 /* ---- weights ---- */
@@ -27,7 +27,7 @@ extern "C" const void *fused_pack_kernel(void)
     return (const void *)fused_pack;
 }
 
-/* ---- which ---- */
+/* ---- choice of the kernel ---- */
 
 extern "C" const void *fused_kernel(struct fused_kernel_kind k)
 {

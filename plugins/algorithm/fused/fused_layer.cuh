@@ -1,47 +1,50 @@
 /* The MoE layer in one kernel: dispatch, both products of the experts, and combine.
  *
- * A persistent block for each multiprocessor. Its warps have roles:
+ * Each multiprocessor has a persistent block, whose warps have roles:
  *
- *   warp 0         takes tiles in the order of the queue, makes them known, loads their weights
- *   warp 1         loads the rows of tiles, when they have arrived or have been computed
- *   warps 2, 3     send many tokens, or copy picked rows; then send what is complete; then add up
- *                  own tokens
- *   warpgroups     send few tokens and copy picked rows, or quantise many; multiply
+ *   warp 0         takes tiles in the order of the queue, announces them, loads their weights
+ *   warp 1         loads the rows of tiles after they have arrived or have been computed
+ *   warps 2, 3     send many tokens, or copy picked rows; then send complete sums; then add up own
+ *                  tokens
+ *   warpgroups     send few tokens and copy picked rows, or quantise many tokens; multiply
  *                  (gemm_cuda.cuh); then help to combine
  *
- * What happens to a token:
- *   1. Counts. Block 0 counts the choices of this rank and sends all ranks packets of them. With
- *      the counts of all, each block knows where every row stands at every rank: rows of an
- *      expert follow each other, by rank; experts begin at a block of rows. Many tokens each block
- *      counts that sends them, while its warps that multiply quantise them.
- *   2. Dispatch. A warp quantises a row and stores it straight to its place at the expert's rank,
- *      then adds to the counter of the block of rows there. Many tokens are sent expert by
- *      expert, so that the first blocks are complete early; or in waves, from shared memory, by a
- *      bulk copy for each row.
- *   3. Tiles. The intermediate of a block, `up`, waits for the counter of its rows; the output,
- *      `down`, for a counter of the block's tiles of the intermediate. Output tiles trail by so
- *      many units that they rarely wait, and their combine leaves while others are multiplied.
- *      A tile waits only for what comes before it in the order, which all blocks take tiles in,
- *      and all blocks are resident: so none waits for ever.
- *   4. Combine. Warps 2 and 3 watch blocks, a share each: when all output tiles of one are counted
- *      they count its rows for their tokens. Who watches one does nothing else, if blocks are few.
- *      A token whose choices at this rank are all counted is queued; a warp adds up its outputs by
- *      weight, in the order of its choices, and stores the sum at the token's rank, with a flag.
- *      Few tokens are queued when their rows have arrived, and who adds up one waits for its
- *      outputs.
- *   5. The token's rank adds up the sums of ranks, in their order, when all flags are there.
- * Where all ranks together have few tokens, 1, 2, 4 and 5 are those of fused_few.cuh, or of
- * fused_picks.cuh. Where experts have few more rows than a tile, their blocks have GEMM_MORE rows
- * more (fused_more.cu).
+ * Path of a token:
+ *   1. Counts. Block 0 counts the choices of this rank and sends the counts to all ranks in
+ *      packets. From the counts of all ranks, each block computes the place of every row at every
+ *      rank: rows of an expert are contiguous, by rank; each expert begins at a block of rows. For
+ *      many tokens, each block counts the tokens that it sends, while its multiplying warps
+ *      quantise them.
+ *   2. Dispatch. A warp quantises a row, stores it directly at its place at the expert's rank, and
+ *      then increases the counter of the block of rows there. Many tokens are sent expert by
+ *      expert, so that the first blocks are complete early; or in waves, from shared memory, with
+ *      one bulk copy per row.
+ *   3. Tiles. `up`, the intermediate of a block, waits for the counter of the block's rows. `down`,
+ *      the output, waits for the counter of the block's `up` tiles. Output tiles follow a lag of
+ *      units later, so that they rarely wait, and their sums are sent while other tiles are
+ *      multiplied. A tile waits only for work that precedes it in the order in which all blocks
+ *      take tiles, and all blocks are resident: so no tile waits forever.
+ *   4. Combine. Warps 2 and 3 watch a share of the blocks each: after all output tiles of a block
+ *      are counted, they count its rows for their tokens. If blocks are few, a warp with a block
+ *      only watches it. A token whose choices on this rank are all counted is queued. A warp adds
+ *      up its weighted outputs in the order of its choices, and stores the sum at the token's rank,
+ *      with a flag. Few tokens are queued after their rows have arrived, and the warp that adds up
+ *      a token waits for its outputs.
+ *   5. The token's rank waits for the flags of all sums, and adds up the sums in the order of
+ *      ranks.
+ * If all ranks together have few tokens, fused_few.cuh or fused_picks.cuh replaces steps 1, 2, 4
+ * and 5. If experts have a few rows more than a tile, their blocks have GEMM_MORE further rows
+ * (fused_more.cu).
  *
- * Calls count up, on the device; counts and flags carry the call and are waited for with >=.
- * Why one set of buffers is enough, without a barrier: a rank stores rows, counters and sums at
- * p in call n only when it has p's counts of n, which p sends after its kernel of n - 1 has ended
- * and its counters are 0 again. Counts themselves stand in two sets: those of n + 2 are sent when
- * n + 1 has ended here, which waited for p's counts of n + 1, so that p's kernel n has ended.
+ * The device counts calls. Counts and flags hold the number of the call, and waits compare with >=.
+ * One set of buffers is enough, without a barrier: a rank stores rows, counters and sums at p in
+ * call n only after it has received p's counts of n. p sends these counts after its kernel of n - 1
+ * has ended and its counters are 0 again. Counts themselves have two sets: a rank sends its counts
+ * of n + 2 after its call n + 1 has ended. This call waited for p's counts of n + 1, so p's kernel
+ * n has ended.
  *
- * Weights begin to be loaded before rows arrive, but for the counts: what warp 0 loads depends on
- * which experts have rows. */
+ * Weights are loaded before rows arrive, but after the counts: warp 0 loads the weights of experts
+ * with rows only. */
 #ifndef FUSED_LAYER_CUH
 #define FUSED_LAYER_CUH
 
@@ -52,21 +55,20 @@
 
 extern __shared__ __align__(1024) uint32_t shared[];
 
-/* At the beginning of shared memory; then tables. */
+/* Beginning of shared memory; tables follow. */
 template <class S> struct __align__(16) fused_shared
 {
     typename S::ring ring;
     struct fused_pipe pipe;
 };
 
-/* One thread. */
+/* Called by one thread. */
 template <class S>
 EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struct fused_pipe *p)
 {
     for (uint32_t i = 0; i < FUSED_RING; i++) {
         epa_dev_mbar_init(&p->known[i], 1);
-        epa_dev_mbar_init(&p->free[i],
-                          1 + FUSED_MATH_WARPS); /* who loads rows, and who multiplies */
+        epa_dev_mbar_init(&p->free[i], 1 + FUSED_MATH_WARPS); /* loading and multiplying warps */
     }
     epa_dev_mbar_init(&p->ready, S::PICKS ? 1 : FUSED_MATH_WARPS);
     epa_dev_mbar_init_done();
@@ -78,13 +80,13 @@ EPA_DEV void fused_init(const struct fused_args &a, const uint32_t *wants, struc
     }
 }
 
-/* Which of the last `n` thread blocks this one is; ~0: it is none. */
+/* Returns the index of this thread block among the last `n`; ~0: it is not one of them. */
 EPA_DEV uint32_t fused_last(uint32_t n)
 {
     return blockIdx.x + n >= gridDim.x ? blockIdx.x + n - gridDim.x : ~0u;
 }
 
-/* Warps 2 and 3, with the switches of struct fused_ways. */
+/* Work of warps 2 and 3, with the switches of struct fused_ways. */
 template <int IN, class S>
 EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct fused_tables &t,
                         uint32_t own, struct fused_slots slots)
@@ -112,14 +114,15 @@ EPA_DEV void fused_move(const struct fused_args &a, uint64_t call, const struct 
                                 slots.first});
 }
 
-/* What a thread block has to do in a launch: the tokens are few; the call begins; it sends. */
+/* Work of a thread block in a launch: few: the tokens are few; begins: the launch begins the call;
+ * dispatches: the block sends tokens. */
 struct fused_does {
     bool few, begins, dispatches;
 };
 
-/* Counts or choices of all ranks, and where rows go. Few tokens, and the first wave of many, are
- * sent. `scales`: of rows of the warps that multiply; `picked`: picks: a row for each of them. All
- * of the block. */
+/* Reads the counts or choices of all ranks, and computes the places of rows. Sends few tokens, and
+ * the first wave of many tokens. `scales`: scales of rows in the multiplying warps; `picked`:
+ * picks: a row for each of these warps. Called by all threads of the block. */
 template <class S, int IN>
 EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fused_shared<S> *s,
                           const struct fused_tables &t, float *scales, struct fused_does is,
@@ -129,7 +132,7 @@ EPA_DEV bool fused_layout(const struct fused_args &a, uint64_t call, struct fuse
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         WARPS = FUSED_THREADS / EPA_DEV_WARP
     };
-    /* In the stages, as nothing is loaded yet; floats of each warp first. */
+    /* In the stages, which are still unused; the floats of each warp come first. */
     float *floats = reinterpret_cast<float *>(s->ring.stage);
     uint32_t *scratch = reinterpret_cast<uint32_t *>(floats + WARPS * FUSED_MOST_GROUPS);
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
@@ -188,17 +191,17 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     struct fused_shared<S> *s = reinterpret_cast<struct fused_shared<S> *>(shared);
     struct fused_pipe *p = &s->pipe;
     char *stages = reinterpret_cast<char *>(s + 1);
-    /* Of rows of the warps that multiply, on their way out. */
+    /* Scales of rows that the multiplying warps send. */
     float *scales = reinterpret_cast<float *>(stages + a.mover_bytes * FUSED_TOKEN_WARPS);
     struct fused_tables t = fused_tables_at(
         a, reinterpret_cast<char *>(scales + (a.sorted != 0 ? 0 : FUSED_MATH_WARPS * a.scales)));
     uint32_t group = __shfl_sync(EPA_DEV_ALL, threadIdx.x / 128, 0),
              warp = threadIdx.x / EPA_DEV_WARP;
-    bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* the call, and ends it */
+    bool begins = !S::WAYS || a.ways.part != FUSED_PART_DOWN; /* this launch begins the call */
     bool ends = !S::WAYS || a.ways.part != FUSED_PART_UP;
     bool dispatches = !S::WAYS || (begins && blockIdx.x < a.ways.dispatchers);
     bool few = S::PICKS || (!S::WAYS && S::MORE == 0 && a.few != 0);
-    struct fused_picked picked; /* by a warp that multiplies */
+    struct fused_picked picked; /* used by the multiplying warps */
 
     if (!S::WAYS && a.spread != 0)
         fused_fetch<IN>(a, few ? fused_few_token() : blockIdx.x);
@@ -216,11 +219,11 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     if (begins)
         fused_stamp(a, call, FUSED_PHASE_LAYOUT, true);
     if (group == 0) {
-        uint32_t own = warp < 2 ? 0 : warp - 2; /* of those that dispatch and combine */
+        uint32_t own = warp < 2 ? 0 : warp - 2; /* index among warps 2 and 3 */
         struct fused_slots slots = {stages + own * a.mover_bytes, a.mover_bytes / FUSED_SLOT_BYTES,
                                     0};
 
-        epa_dev_fence_async_shared(); /* bulk copies write where the scratch was */
+        epa_dev_fence_async_shared(); /* bulk copies overwrite the scratch memory */
         __syncwarp();
         epa_dev_named_sync(FUSED_NAMED_ROLES, FUSED_THREADS);
         epa_dev_registers_less<72>();
@@ -282,9 +285,10 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     dev_end(a.c, call, ends);
 }
 
-/* ---- which ---- */
+/* ---- choice of the kernel ---- */
 
-/* NULL: there is none. Inputs that are in FP8 already only the defaults take. */
+/* Returns the kernel, or NULL if there is no such kernel. Only kernels for the defaults accept FP8
+ * inputs. */
 template <class S> static const void *of_input(enum device_input input)
 {
     constexpr int QUANTISES = S::F16 ? DEVICE_QUANTISE_F16 : DEVICE_QUANTISE;

@@ -1,5 +1,5 @@
-/* The kernels of fused in FP8 for experts of about GEMM_ROWS rows: a block has up to GEMM_MORE rows
- * more, as a second tile for these would load all weights again. */
+/* Kernels of fused in FP8 for experts of about GEMM_ROWS rows: a block has up to GEMM_MORE further
+ * rows, since a second tile for these would load all weights again. */
 #include "fused_layer.cuh"
 
 extern "C" const void *fused_more_kernel(struct fused_kernel_kind k)

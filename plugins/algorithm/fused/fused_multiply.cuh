@@ -1,11 +1,12 @@
-/* Of the kernel of fused: the warpgroups that multiply tiles, and what becomes of their sums. */
+/* Kernel of fused: the warpgroups that multiply tiles, and the stores of their sums. */
 #ifndef FUSED_MULTIPLY_CUH
 #define FUSED_MULTIPLY_CUH
 
 #include "../../common/gemm_epilogue.cuh"
 #include "fused_tiles.cuh"
 
-/* Where 128 channels of a tile go, from row `first` of it on, and their scales. */
+/* Returns the destination of 128 channels of a tile, from row `first` of the tile on, and of their
+ * scales. */
 template <class S>
 EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused_pipe *p,
                                   const struct fused_task &task, uint32_t first, uint32_t group,
@@ -17,7 +18,7 @@ EPA_DEV struct gemm_out fused_out(const struct fused_args &a, const struct fused
     uint64_t skip = 0;
     uint32_t beyond = 0;
 
-    /* Few tokens: rows that did not choose this expert. */
+    /* Few tokens: skips rows that did not choose this expert. */
     if (!S::WAYS && !S::PICKS && S::MORE == 0 && p->wants != NULL)
         skip = ~((uint64_t)p->wants[2 * task.expert + 1] << 32 | p->wants[2 * task.expert]);
     if (!S::FP8) { /* in FP8, hidden and ffn are multiples of FUSED_GROUP */
@@ -41,7 +42,8 @@ EPA_DEV void fused_activate(const struct fused_args &a, const struct fused_task 
     }
 }
 
-/* The first thread of a warpgroup: what it has stored, if that is not counted yet. */
+/* Counts the stored tile of a warpgroup, if it is not counted yet. Called by the first thread of
+ * the warpgroup. */
 EPA_DEV void fused_count_tile(struct fused_pipe *p)
 {
     uint32_t **tile = &p->uncounted[threadIdx.x / 128 - 1];
@@ -51,7 +53,7 @@ EPA_DEV void fused_count_tile(struct fused_pipe *p)
     *tile = NULL;
 }
 
-/* Sums of a tile of more than S::SMALL_ROWS rows, to where they go. */
+/* Stores the sums of a tile of more than S::SMALL_ROWS rows. */
 template <class S>
 EPA_DEV void fused_store_wide(const struct fused_args &a, const struct fused_pipe *p,
                               const struct fused_task &task, float (&sum)[2][64])
@@ -74,7 +76,8 @@ EPA_DEV void fused_store_wide(const struct fused_args &a, const struct fused_pip
     }
 }
 
-/* Of N rows at most, from row `first` of the tile on; `turn` as gemm_quantise_small() takes it. */
+/* Stores the sums of at most N rows, from row `first` of the tile on; `turn` is that parameter of
+ * gemm_quantise_small(). */
 template <class S, int N>
 EPA_DEV void fused_store_small(const struct fused_args &a, const struct fused_pipe *p,
                                typename S::ring &ring, const struct fused_task &task,
@@ -103,7 +106,7 @@ EPA_DEV void fused_store_small(const struct fused_args &a, const struct fused_pi
     }
 }
 
-/* A tile of more than S::SMALL_ROWS rows. */
+/* Computes a tile of more than S::SMALL_ROWS rows. */
 template <class S>
 EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
                              typename S::ring &ring, struct gemm_at &at,
@@ -125,8 +128,8 @@ EPA_DEV void fused_wide_tile(const struct fused_args &a, struct fused_pipe *p,
     fused_store_wide<S>(a, p, task, sum);
 }
 
-/* Columns FROM to FROM + N of both boxes, of a block of K: what they add to sums of GEMM_ROWS rows.
- * besides(): queues PENDING groups of products behind them. */
+/* Multiplies columns FROM to FROM + N of both boxes, of a block of K, and adds the products to the
+ * sums of GEMM_ROWS rows. besides(): issues PENDING further groups of products. */
 template <int FROM, int N, int PENDING, class RING, class BESIDES>
 EPA_DEV void fused_multiply_columns(RING &ring, uint32_t stage, float (&sum)[2][64],
                                     BESIDES besides)
@@ -154,10 +157,11 @@ EPA_DEV void fused_multiply_columns(RING &ring, uint32_t stage, float (&sum)[2][
     }
 }
 
-/* FP8: a tile of GEMM_ROWS rows and up to GEMM_MORE more: `more` has the sums of those, as
- * gemm_multiply_small<GEMM_MORE>() leaves them. A box at a time, as in multiply_more() of
- * gemm_experts.cu, takes eight registers more than warps have here, and what is spilled goes to L2,
- * as shared memory leaves no room for a cache: such a tile takes half as long again. */
+/* Multiplies an FP8 tile of GEMM_ROWS rows and up to GEMM_MORE further rows: `more` receives the
+ * sums of the further rows, in the layout of gemm_multiply_small<GEMM_MORE>(). A box at a time, as
+ * in multiply_more() of gemm_experts.cu, would take eight registers more than warps have here.
+ * Spills would go to L2, since shared memory leaves no room for a cache, and such a tile would take
+ * 1.5 times as long. */
 template <class RING>
 EPA_DEV void fused_multiply_more(RING &ring, struct gemm_at &at, uint32_t k_blocks,
                                  float (&sum)[2][64], float (&more)[2][GEMM_MORE / 2])
@@ -203,7 +207,7 @@ EPA_DEV void fused_multiply_more(RING &ring, struct gemm_at &at, uint32_t k_bloc
     }
 }
 
-/* A tile of more than GEMM_ROWS rows. */
+/* Computes a tile of more than GEMM_ROWS rows. */
 template <class S>
 EPA_DEV void fused_tall_tile(const struct fused_args &a, struct fused_pipe *p,
                              typename S::ring &ring, struct gemm_at &at,
@@ -216,7 +220,7 @@ EPA_DEV void fused_tall_tile(const struct fused_args &a, struct fused_pipe *p,
     fused_store_small<S, S::MORE>(a, p, ring, task, GEMM_ROWS, turn, more);
 }
 
-/* A tile of at most N rows. */
+/* Computes a tile of at most N rows. */
 template <class S, int N>
 EPA_DEV void fused_small_tile(const struct fused_args &a, const struct fused_pipe *p,
                               typename S::ring &ring, struct gemm_at &at,
@@ -249,7 +253,7 @@ EPA_DEV void fused_tile(const struct fused_args &a, struct fused_pipe *p, typena
         fused_small_tile<S, 16>(a, p, ring, at, task, turn);
 }
 
-/* A warpgroup. */
+/* Called by a warpgroup. */
 template <class S>
 EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
                             typename S::ring &ring)
@@ -266,8 +270,8 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         __syncwarp();
         if (epa_dev_lane() == 0)
             epa_dev_mbar_arrive(&p->free[slot]);
-        /* Rows that are not here may depend on the tile before: it is counted before they are
-         * waited for. */
+        /* Missing rows may depend on the previous tile, so the warpgroup counts that tile before it
+         * waits for the rows. */
         if (!S::FP8 && threadIdx.x % 128 == 0 &&
             (task.rows <= S::SMALL_ROWS || !epa_dev_mbar_test(&ring.full[at.stage], at.phase)))
             fused_count_tile(p);
@@ -275,11 +279,11 @@ EPA_DEV void fused_multiply(const struct fused_args &a, struct fused_pipe *p,
         if (task.kind == FUSED_END)
             break;
         fused_tile<S>(a, p, ring, at, task, &turn);
-        /* Each warpgroup counts what all of its threads have stored: a wide tile of 16 bits while
-         * the next is multiplied, so that nobody waits for the stores. */
+        /* Each warpgroup counts a tile after all of its threads have stored: a wide tile of 16 bits
+         * during the multiplication of the next tile, so that no thread waits for the stores. */
         epa_dev_named_sync(FUSED_NAMED_STORED + gemm_warpgroup(), 128);
         if (threadIdx.x % 128 == 0) {
-            fused_count_tile(p); /* that before, if this had but one block of K */
+            fused_count_tile(p); /* the previous tile, if this tile had only one block of K */
             p->uncounted[threadIdx.x / 128 - 1] =
                 (task.kind == FUSED_UP ? fused_acts(a) : fused_outputs(a)) + task.block;
             if (S::FP8 || task.rows <= S::SMALL_ROWS)

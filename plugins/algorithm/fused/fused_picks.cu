@@ -1,5 +1,5 @@
-/* The kernels of fused with the defaults for up to FUSED_PICKED tokens of all ranks
- * (fused_picks.cuh), apart so that others have no instructions for them. */
+/* Kernels of fused for the defaults and up to FUSED_PICKED tokens of all ranks (fused_picks.cuh).
+ * They are separate so that other kernels have no instructions for them. */
 #include "fused_layer.cuh"
 
 extern "C" const void *fused_picks_kernel(struct fused_kernel_kind k)

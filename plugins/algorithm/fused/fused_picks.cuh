@@ -1,31 +1,31 @@
-/* Of the kernel of fused: calls of few tokens, but more than fused_few.cuh takes: up to
- * FUSED_PICKED of all ranks. As there, a row is stored where its rank and token say, once for all
- * experts of a rank, and leaves before anything has arrived; all ranks get the choices of all
- * tokens instead of counts, and sums return in packets.
+/* Kernel of fused: calls of few tokens, but more than FUSED_FEW: up to FUSED_PICKED of all ranks.
+ * As in fused_few.cuh, the place of a row follows from its rank and token, once for all experts of
+ * a rank, and the row is sent before anything has arrived; all ranks get the choices of all tokens
+ * instead of counts, and sums return in packets.
  *
- * An expert multiplies only rows that chose it, in the order of their places. From the choices
- * each block knows them, and which experts a sum has: nothing is counted or queued.
+ * An expert multiplies only rows that chose it, in the order of their places. The choices tell each
+ * block these rows, and the experts of each sum: no token is counted or queued.
  *
- * Sets and flags are those of fused_few.cuh. */
+ * fused_few.cuh describes sets and flags. */
 #ifndef FUSED_PICKS_CUH
 #define FUSED_PICKS_CUH
 
 #include "fused_few.cuh"
 
-/* The first row of the set. */
+/* Returns the first row of the set. */
 EPA_DEV uint32_t fused_picks_rows(const struct fused_args &a, uint64_t call)
 {
     return call % 2 * a.few;
 }
 
-/* Of this call: counters here are 0. */
+/* Returns the word with the last call whose counters on this rank have been cleared. */
 EPA_DEV uint64_t *fused_picks_cleared(const struct fused_args &a)
 {
     return reinterpret_cast<uint64_t *>(a.sum[0]);
 }
 
-/* The first block: counters that others add to when they have seen that they are 0. Its first
- * warpgroup. */
+/* Clears the counters, in the first warpgroup of the first block. Other blocks add to the counters
+ * after they have seen the word of fused_picks_cleared(). */
 EPA_DEV void fused_picks_reset(const struct fused_args &a, uint64_t call)
 {
     fused_clear(a.state, FUSED_COUNTERS + a.c.experts + 3 * a.blocks, 1, FUSED_SHARE_THREADS);
@@ -35,7 +35,7 @@ EPA_DEV void fused_picks_reset(const struct fused_args &a, uint64_t call)
         epa_dev_store_release(fused_picks_cleared(a), call);
 }
 
-/* Packets of experts of a token, its first; of weights. */
+/* Return the first packet of a token's experts, and of its weights. */
 EPA_DEV uint32_t fused_picks_experts_at(const struct fused_args &a, uint32_t slot)
 {
     return slot * fused_picks_experts(a.c.topk);
@@ -48,8 +48,8 @@ EPA_DEV uint32_t fused_picks_weights_at(const struct fused_args &a, uint32_t slo
     return a.few * experts + slot * (fused_picks_packets(a.c.topk) - experts);
 }
 
-/* All ranks get the choices of the tokens that this block sends, as many at a time as a warp has
- * lanes for: each has a choice. One warp. */
+/* Sends to all ranks the choices of the tokens that this block sends, one choice per lane, for as
+ * many tokens at a time as fit in a warp. Called by one warp. */
 EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
 {
     uint32_t width = a.c.topk <= 4 ? 4 : a.c.topk <= 8 ? 8 : a.c.topk <= 16 ? 16 : 32;
@@ -79,7 +79,7 @@ EPA_DEV void fused_picks_publish(const struct fused_args &a, uint64_t call)
     }
 }
 
-/* How many of the tokens before `slot` have my expert. */
+/* Returns the number of tokens before `slot` that chose the expert. */
 EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fused_tables &t,
                                     uint32_t expert, uint32_t slot)
 {
@@ -91,8 +91,8 @@ EPA_DEV uint32_t fused_picks_before(const struct fused_args &a, const struct fus
     return n;
 }
 
-/* `EACH` packets of experts, the i-th and those that follow by FUSED_SHARE_THREADS, when all are
- * here. */
+/* Waits for `EACH` packets of experts, packet i and those that follow at distance
+ * FUSED_SHARE_THREADS, and reads them. */
 template <int EACH>
 EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint32_t i,
                                  uint32_t all, uint64_t (&value)[EACH])
@@ -105,7 +105,7 @@ EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint
         uint32_t missing = ~0u;
 
 #pragma unroll
-        for (int j = 0; j < EACH; j++) { /* those beyond are the first again, for nothing */
+        for (int j = 0; j < EACH; j++) { /* beyond the end: the first packet again */
             uint32_t own = i + j * FUSED_SHARE_THREADS;
 
             epa_dev_load_pair(from + (uint64_t)(own < all ? own : i) * 16, &value[j], &seen[j]);
@@ -122,7 +122,7 @@ EPA_DEV bool fused_picks_choices(const struct fused_args &a, uint64_t call, uint
     }
 }
 
-/* Those choices are noted. */
+/* Records the choices in the masks of this rank's experts. */
 template <int EACH>
 EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t)
@@ -154,12 +154,12 @@ EPA_DEV bool fused_picks_note(const struct fused_args &a, uint64_t call,
     return ok;
 }
 
-/* One warp: blocks for the experts here that have rows, and units of blocks. Each lane has experts
- * that follow each other. */
+/* Builds blocks for the local experts with rows, and units of blocks. Each lane has consecutive
+ * experts. Called by one warp. */
 template <class S>
 EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_tables &t)
 {
-    enum { ROUNDS = 2 }; /* of tiles, whose rows are copied before them */
+    enum { ROUNDS = 2 }; /* rounds of tiles whose rows the multiplying warps copy in advance */
     uint32_t words = fused_picks_words(a.few), each = (a.c.local + EPA_DEV_WARP - 1) / EPA_DEV_WARP;
     uint32_t first = min(epa_dev_lane() * each, a.c.local), end = min(first + each, a.c.local);
     uint32_t blocks = 0, units = 0, at, unit, all, all_units;
@@ -195,8 +195,8 @@ EPA_DEV void fused_picks_place(const struct fused_args &a, const struct fused_ta
             at < all ? device_cell_of(t.block_at, a.c.local, at) + 1 : a.c.local;
 }
 
-/* The choices of all ranks, and what follows from them: blocks and units. The first warpgroup,
- * while the others send; all meet before they use them. */
+/* Reads the choices of all ranks and builds blocks and units. Called by the first warpgroup, while
+ * the other warpgroups send; a barrier of the block follows. */
 template <class S>
 EPA_DEV bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
                                  const struct fused_tables &t)
@@ -222,7 +222,7 @@ EPA_DEV bool fused_picks_prepare(const struct fused_args &a, uint64_t call,
     return ok;
 }
 
-/* Until the row of a token that comes here has. One thread. */
+/* Waits until the row of a token for this rank has arrived. Called by one thread. */
 EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uint32_t slot)
 {
     uint64_t seen;
@@ -234,11 +234,11 @@ EPA_DEV bool fused_picks_wait_row(const struct fused_args &a, uint64_t call, uin
 
 /* ---- picked rows ----
  *
- * A tile loads rows that follow each other. Those of an expert mostly do not, so they are copied to
- * where they do, behind the two sets; those of a block that do stay where they are. Both are
- * counted for their block, by each warp that shares a row. */
+ * A tile loads contiguous rows. The rows of an expert usually are not contiguous, so warps copy
+ * them to contiguous places behind the two sets; contiguous rows of a block stay in place. Each
+ * warp that shares a row counts the row for its block, copied or not. */
 
-/* Words of my expert's mask that this lane looks at, two that follow each other. */
+/* Two consecutive words of an expert's mask, which this lane reads. */
 struct fused_picked_words {
     uint32_t low, high;
 };
@@ -252,7 +252,8 @@ EPA_DEV struct fused_picked_words fused_picks_mask(const struct fused_args &a,
     return {w < words ? wants[w] : 0, w + 1 < words ? wants[w + 1] : 0};
 }
 
-/* The row that an expert multiplies as its n-th: that of its n-th bit. One warp. */
+/* Returns the row that an expert multiplies as its n-th: the position of the n-th bit. Called by
+ * one warp. */
 EPA_DEV uint32_t fused_picks_nth(const struct fused_args &a, const struct fused_tables &t,
                                  uint32_t expert, uint32_t n)
 {
@@ -272,7 +273,7 @@ EPA_DEV uint32_t fused_picks_nth(const struct fused_args &a, const struct fused_
            __ffs(__ballot_sync(EPA_DEV_ALL, (bits >> lane & 1) != 0 && before == n)) - 1;
 }
 
-/* The bits of word w that are from `begin` on, and before `end`. */
+/* Returns the mask of the bits of word w at positions from `begin` to `end` - 1. */
 EPA_DEV uint32_t fused_bits(uint32_t w, uint32_t begin, uint32_t end)
 {
     uint32_t first = begin > 32 * w ? min(begin - 32 * w, 32u) : 0,
@@ -281,7 +282,7 @@ EPA_DEV uint32_t fused_bits(uint32_t w, uint32_t begin, uint32_t end)
     return (uint32_t)((1ull << last) - (1ull << first));
 }
 
-/* Whether an expert has `n` tokens that follow each other, from `begin` on. */
+/* Returns true if an expert has `n` consecutive tokens from `begin` on. */
 EPA_DEV bool fused_picks_follow(const struct fused_args &a, const struct fused_tables &t,
                                 uint32_t expert, uint32_t begin, uint32_t n)
 {
@@ -293,7 +294,7 @@ EPA_DEV bool fused_picks_follow(const struct fused_args &a, const struct fused_t
     return all;
 }
 
-/* How many rows the block has whose first is the `first`-th of its expert. */
+/* Returns the number of rows of the block that begins with row `first` of the expert. */
 template <uint32_t ROWS>
 EPA_DEV uint32_t fused_picks_rows_from(const struct fused_tables &t, uint32_t expert,
                                        uint32_t first)
@@ -301,7 +302,7 @@ EPA_DEV uint32_t fused_picks_rows_from(const struct fused_tables &t, uint32_t ex
     return min(ROWS, t.rows[expert] - first);
 }
 
-/* Warps that share the copies of a token's row. */
+/* Returns the number of warps that share the copies of a token's row. */
 EPA_DEV uint32_t fused_picks_sharers(const struct fused_args &a)
 {
     enum { MOST = 4 };
@@ -309,8 +310,8 @@ EPA_DEV uint32_t fused_picks_sharers(const struct fused_args &a)
     return max(1u, min(FUSED_MATH_WARPS * gridDim.x / a.few, (uint32_t)MOST));
 }
 
-/* An expert of a token, one a lane, in their order, of those from `first` on that are before `end`.
- * Returns how many there are. One warp. */
+/* Finds the experts of a token from `first` to `end` - 1, in ascending order, one per lane. Returns
+ * their number. Called by one warp. */
 EPA_DEV uint32_t fused_picks_of(const struct fused_args &a, const struct fused_tables &t,
                                 uint32_t slot, uint32_t first, uint32_t end, uint32_t *expert)
 {
@@ -327,7 +328,7 @@ EPA_DEV uint32_t fused_picks_of(const struct fused_args &a, const struct fused_t
     return n;
 }
 
-/* What a warp copies of a token's row, and the pieces of 512 bytes that it has loaded. */
+/* Share of a warp in the copy of a token's row, and the pieces of 512 bytes that it has loaded. */
 struct fused_picked {
     enum { FLIGHT = 8 };
     uint32_t slot, begin, end;
@@ -339,7 +340,8 @@ EPA_DEV char *fused_picked_row(const struct fused_args &a, uint64_t row)
     return dev_own(a.c.v, a.recv) + row * a.message_bytes;
 }
 
-/* Its pieces from byte `at` on; those beyond are loaded again, for nothing. One warp. */
+/* Loads the pieces from byte `at` on; pieces beyond the end are loaded again and not stored. Called
+ * by one warp. */
 EPA_DEV void fused_picked_load(const struct fused_args &a, uint64_t call, uint32_t at,
                                struct fused_picked *p)
 {
@@ -351,7 +353,8 @@ EPA_DEV void fused_picked_load(const struct fused_args &a, uint64_t call, uint32
         p->piece[i] = epa_dev_load16(from + min(at + i * 512, p->end - 16));
 }
 
-/* The i-th of all that are copied, when the row is here; `sharers` have a row. One warp. */
+/* Waits for the row of copy i and loads its first pieces; `sharers` warps share a row. Called by
+ * one warp. */
 EPA_DEV bool fused_picked_begin(const struct fused_args &a, uint64_t call, uint32_t i,
                                 uint32_t sharers, struct fused_picked *p)
 {
@@ -370,8 +373,8 @@ EPA_DEV bool fused_picked_begin(const struct fused_args &a, uint64_t call, uint3
     return ok;
 }
 
-/* It is stored for those experts from `first` on, before `end`, that read it elsewhere, and counted
- * for all of them, as so many sharers. One warp. */
+/* Stores the share for each of the experts `first` to `end` - 1 whose block is copied, and counts
+ * it for all of these experts, `sharers` times. Called by one warp. */
 template <class S>
 EPA_DEV void fused_picked_store(const struct fused_args &a, uint64_t call,
                                 const struct fused_tables &t, uint32_t first, uint32_t end,
@@ -411,8 +414,8 @@ EPA_DEV void fused_picked_store(const struct fused_args &a, uint64_t call,
     __syncwarp();
 }
 
-/* The warps that multiply, before they do: rows for the first tiles. The one that this warp has
- * first is loaded already. */
+/* Copies rows for the first tiles, in the multiplying warps before the products. The first row of
+ * each warp is loaded already. */
 template <class S>
 EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
                               const struct fused_tables &t, uint32_t warp, struct fused_picked *p)
@@ -427,7 +430,8 @@ EPA_DEV void fused_picks_copy(const struct fused_args &a, uint64_t call,
     }
 }
 
-/* The warps that add up, before they do, `warp` of them this one: rows for the other tiles. */
+/* Copies the rows of the other tiles, in the warps that add up, before the sums; `warp` is the
+ * index of this warp. */
 template <class S>
 EPA_DEV void fused_picks_copy_rest(const struct fused_args &a, uint64_t call,
                                    const struct fused_tables &t, uint32_t warp)
@@ -444,7 +448,7 @@ EPA_DEV void fused_picks_copy_rest(const struct fused_args &a, uint64_t call,
     }
 }
 
-/* The first row of an up tile. One warp. */
+/* Returns the first row of an up tile. Called by one warp. */
 template <class S>
 EPA_DEV uint32_t fused_picks_first(const struct fused_args &a, uint64_t call,
                                    const struct fused_tables &t, uint32_t expert, uint32_t block)

@@ -1,12 +1,13 @@
-/* Of the kernel of fused: how a warp stores rows of tokens at the places of their experts, from
- * registers or, of many tokens, from shared memory. */
+/* Kernel of fused: stores of rows of tokens to the places of their experts by one warp, from
+ * registers or, for many tokens, from shared memory. */
 #ifndef FUSED_STORE_CUH
 #define FUSED_STORE_CUH
 
 #include "fused_counts.cuh"
 
-/* What a call of few tokens reads first, all choices and the tokens that this block sends, `token`
- * the first, comes from memory to L2 while the call's number does. All of the block. */
+/* Prefetches the first inputs of a call of few tokens into L2, while the call's number is loaded:
+ * all choices, and the tokens that this block sends, beginning with `token`. Called by all threads
+ * of the block. */
 template <int IN> EPA_DEV void fused_fetch(const struct fused_args &a, uint32_t token)
 {
     uint32_t choices = a.c.tokens * a.c.topk * 4, bytes = a.c.hidden * (IN == DEVICE_FP8 ? 1 : 2);
@@ -22,8 +23,8 @@ template <int IN> EPA_DEV void fused_fetch(const struct fused_args &a, uint32_t 
         epa_dev_prefetch(x + (size_t)(i / bytes) * (gridDim.x - 1) * bytes + i);
 }
 
-/* Channels `begin` to `end`, multiples of 128 or the end, of the row of x to the lanes' places, those in
- * `lanes`. One warp. */
+/* Stores channels `begin` to `end` (multiples of 128, or the end of the row) of a row of x to the
+ * places of the lanes in `lanes`. Called by one warp. */
 template <int IN, int SWEEPS>
 EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_t begin,
                              uint32_t end, uint32_t lanes, char *to, float *staged)
@@ -32,7 +33,7 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16,
         HALVES = QUANTISES ? 2 : 1
     };
-    constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* of a channel that cross */
+    constexpr uint32_t BYTES = IN == DEVICE_PLAIN ? 2 : 1; /* bytes per channel on the link */
     uint32_t groups = a.c.hidden / FUSED_GROUP, lane = epa_dev_lane(), bytes = end * BYTES;
     const char *x = static_cast<const char *>(a.c.x) + (size_t)token * a.c.hidden * BYTES * HALVES;
 
@@ -43,7 +44,8 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
         for (int s = 0; s < SWEEPS; s++)
 #pragma unroll
             for (int h = 0; h < HALVES; h++) {
-                /* Those beyond load what nobody uses: loads do not wait for each other so. */
+                /* Lanes beyond the end load the last 16 bytes again, so that loads have no branch
+                 * and do not wait for each other. */
                 uint32_t at = min(from + s * 512 + lane * 16, bytes - 16);
 
                 v[s][h] = __ldg(reinterpret_cast<const uint4 *>(x + at * HALVES + h * 16));
@@ -83,19 +85,19 @@ EPA_DEV void fused_store_row(const struct fused_args &a, uint32_t token, uint32_
     __syncwarp();
 }
 
-/* Shared memory of a warp from which bulk copies store pieces of rows, and the next slot. */
+/* Shared memory of a warp for bulk stores of pieces of rows, and the index of the next slot. */
 struct fused_slots {
     char *first;
     uint32_t slots, next;
 };
 
-/* 512 bytes of a row as it is read, and 1024 where 16 bits become 8: this lane's. */
+/* This lane's part of a sweep: 512 bytes of a row, or 1024 bytes if 16 bits become 8. */
 template <int IN> struct fused_sweep {
     enum { QUANTISES = IN == DEVICE_QUANTISE || IN == DEVICE_QUANTISE_F16, HALVES = 1 + QUANTISES };
     uint4 v[HALVES];
 };
 
-/* What leaves for bytes `at` on of the row of a token. */
+/* Loads the sweep for bytes `at` on of a token's row. */
 template <int IN>
 EPA_DEV fused_sweep<IN> fused_load_sweep(const struct fused_args &a, uint32_t token, uint32_t at)
 {
@@ -111,9 +113,10 @@ EPA_DEV fused_sweep<IN> fused_load_sweep(const struct fused_args &a, uint32_t to
     return s;
 }
 
-/* The row of x to the lanes' places, those in `lanes`. A piece of it is put into shared memory,
- * from where each lane has it stored by one instruction. `sweep`: the first of this row, and then
- * of the `following` token's. One warp; epa_dev_bulk_wait() ends it. */
+/* Stores the row of a token to the places of the lanes in `lanes`. The warp writes a piece to
+ * shared memory, and each lane stores it by one bulk instruction. `sweep`: first sweep of this row;
+ * afterwards the first sweep of the `following` token. epa_dev_bulk_wait() completes the stores.
+ * Called by one warp. */
 template <int IN>
 EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t following,
                             uint32_t lanes, char *to, struct fused_slots *slots,
@@ -122,7 +125,8 @@ EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t
     uint32_t lane = epa_dev_lane(), bytes = a.c.hidden * (IN == DEVICE_PLAIN ? 2 : 1), next;
     char *slot = NULL;
 
-    /* Instructions of a sweep are few enough to be held near the warp: loops stay loops. */
+    /* The code of a sweep is small enough for the instruction cache near the warp, so loops are not
+     * unrolled. */
 #pragma unroll 1
     for (uint32_t at = 0; at < bytes; at = next) {
         fused_sweep<IN> now = *sweep;
@@ -170,8 +174,9 @@ EPA_DEV void fused_ship_row(const struct fused_args &a, uint32_t token, uint32_t
     }
 }
 
-/* Rows as they are sent, `bytes` of each, of the lanes in `lanes`, which have the places. Pieces of
- * 512 bytes, so many of which are loaded before the first is stored, of whichever row. One warp. */
+/* Copies rows, `bytes` each, of the lanes in `lanes`, which hold source and destination. Loads
+ * FLIGHT pieces of 512 bytes, also of different rows, before it stores the first. Called by one
+ * warp. */
 EPA_DEV void fused_copy_rows(uint32_t lanes, const char *from, char *to, uint32_t bytes)
 {
     enum { FLIGHT = 8 };
@@ -182,7 +187,7 @@ EPA_DEV void fused_copy_rows(uint32_t lanes, const char *from, char *to, uint32_
         uint32_t left = lanes, next = at;
 
 #pragma unroll
-        for (int i = 0; i < FLIGHT; i++) { /* those beyond are loaded again, for nothing */
+        for (int i = 0; i < FLIGHT; i++) { /* beyond the end: loaded again, not stored */
             who = left != 0 ? __ffs(left) - 1 : who;
             v[i] = epa_dev_load16(dev_from_lane(from, who) + min(next + own, bytes - 16));
             next += 512;

@@ -1,13 +1,13 @@
-/* Of the kernel of fused: sums. Outputs of a token are added up, from registers or through shared
- * memory, and where their sum goes. */
+/* Kernel of fused: sums. Warps add up the outputs of a token, from registers or through shared
+ * memory; and the destinations of the sums. */
 #ifndef FUSED_SUMS_CUH
 #define FUSED_SUMS_CUH
 
 #include "fused_counts.cuh"
 
-/* Adds up parts of rows of 16 bits, `bytes` of them, one for each set bit of `lanes`, which has its
- * pointer and its weight, in their order. 512 bytes, SWEEPS times, of MANY rows are on their way
- * together. store(at, sum): a lane's 16 bytes. One warp. */
+/* Adds up parts of rows of 16-bit values, `bytes` each, one row for each set bit of `lanes` in
+ * ascending order; the lane holds the row's address and weight. SWEEPS x 512 bytes of MANY rows are
+ * in flight together. store(at, sum): a lane's 16 bytes. Called by one warp. */
 template <bool F16, int SWEEPS, int MANY, class STORE>
 EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, uint32_t bytes,
                           STORE store)
@@ -57,7 +57,7 @@ EPA_DEV void fused_reduce(uint32_t lanes, const char *row, float weight, uint32_
     }
 }
 
-/* Bytes of a row before a part, and in it. */
+/* Return the bytes of a row before a part, and in it. */
 EPA_DEV uint32_t fused_part_at(const struct fused_args &a, uint32_t part)
 {
     return part * a.part_channels * 2;
@@ -68,7 +68,8 @@ EPA_DEV uint32_t fused_part_bytes(const struct fused_args &a, uint32_t part)
     return min(a.part_channels, a.c.hidden - part * a.part_channels) * 2;
 }
 
-/* What returns for a token, and which of it: a sum from each rank, or each choice apart. */
+/* Returns the number of rows that return for a token: a sum per rank, or apart, one row per
+ * choice. */
 template <class S> EPA_DEV uint32_t fused_returns(const struct fused_args &a)
 {
     return S::WAYS && a.ways.apart != 0 ? a.c.topk : a.c.v.size;
@@ -96,7 +97,7 @@ EPA_DEV uint64_t *fused_flag(const struct fused_args &a, uint32_t owner, uint32_
            ((uint64_t)token * fused_returns<S>(a) + which) * a.parts + part;
 }
 
-/* An item of the queue: a token whose `n` outputs here are complete; or apart, its output
+/* An item of the queue: a token whose `n` outputs on this rank are complete; or apart, its output
  * `first`. */
 struct fused_sum {
     uint32_t n, slot, first;
@@ -111,14 +112,14 @@ template <class S> EPA_DEV struct fused_sum fused_sum_of(const struct fused_args
     return {low >> 26, low & ((1u << 26) - 1), 0};
 }
 
-/* The item that lane `k` has. */
+/* Returns the item of lane `k`. */
 template <class S>
 EPA_DEV struct fused_sum fused_item(const struct fused_args &a, uint64_t item, uint32_t k)
 {
     return fused_sum_of<S>(a, __shfl_sync(EPA_DEV_ALL, (unsigned long long)item, k));
 }
 
-/* A lane's output of a sum. */
+/* Returns a lane's output of a sum. */
 EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const struct fused_sum &s)
 {
     uint2 raw = {};
@@ -130,14 +131,14 @@ EPA_DEV struct fused_place fused_place_of(const struct fused_args &a, const stru
     return {raw.x, __uint_as_float(raw.y)};
 }
 
-/* Which of what returns to its token. */
+/* Returns the index of a sum among the rows that return for its token. */
 template <class S>
 EPA_DEV uint32_t fused_which(const struct fused_args &a, const struct fused_sum &s)
 {
     return S::WAYS && a.ways.apart != 0 ? s.first : a.c.v.rank;
 }
 
-/* Where it goes. */
+/* Returns the destination of a sum. */
 template <class S> EPA_DEV char *fused_sum_to(const struct fused_args &a, const struct fused_sum &s)
 {
     uint32_t owner = s.slot / a.c.max_tokens, token = s.slot % a.c.max_tokens;
@@ -146,13 +147,14 @@ template <class S> EPA_DEV char *fused_sum_to(const struct fused_args &a, const 
                          : fused_partial<S>(a, owner, token, a.c.v.rank, fused_which<S>(a, s));
 }
 
-/* A step of the sums of a few tokens: FUSED_STAGE_BYTES, of up to FUSED_STAGE_ROWS of their rows.
- * Fewer have more bytes each. */
+/* A step of the sums of a few tokens: FUSED_STAGE_BYTES bytes, of up to FUSED_STAGE_ROWS rows of a
+ * token. Fewer rows have more bytes each. */
 struct fused_step {
-    uint32_t k, at, first; /* token; bytes of its part, rows of it before */
-    uint32_t log_rows;     /* of a step: log2 of how many */
+    uint32_t k, at, first; /* k: token; at: bytes of its part before the step; first: rows before
+                            * the step */
+    uint32_t log_rows;     /* log2 of the number of rows of a step */
     struct fused_sum sum;
-    struct fused_place place; /* a lane's */
+    struct fused_place place; /* place of this lane's output */
 };
 
 EPA_DEV uint32_t fused_step_rows(const struct fused_step &s)
@@ -160,7 +162,7 @@ EPA_DEV uint32_t fused_step_rows(const struct fused_step &s)
     return 1u << s.log_rows;
 }
 
-/* Of each. */
+/* Returns the bytes of each row. */
 EPA_DEV uint32_t fused_step_bytes(const struct fused_step &s)
 {
     return FUSED_STAGE_BYTES >> s.log_rows;
@@ -192,11 +194,11 @@ EPA_DEV void fused_step_next(const struct fused_args &a, uint64_t item, uint32_t
         fused_step_begin<S>(a, item, n, s->k + 1, s);
 }
 
-/* Copies what a step adds up into its stage: four lanes a row, or more. */
+/* Copies the inputs of a step into its stage, with at least four lanes per row. */
 EPA_DEV void fused_step_load(const struct fused_args &a, const struct fused_step &s, uint32_t n,
                              uint32_t begin, uint32_t bytes, char *stage)
 {
-    enum { COPIES = FUSED_STAGE_BYTES / (16 * EPA_DEV_WARP) }; /* of a lane */
+    enum { COPIES = FUSED_STAGE_BYTES / (16 * EPA_DEV_WARP) }; /* copies per lane */
     uint32_t sweep = fused_step_bytes(s) / COPIES, own = epa_dev_lane() >> (5 - s.log_rows);
     uint32_t in = epa_dev_lane() * 16 & (sweep - 1), at = s.at + in;
     uint32_t row = __shfl_sync(EPA_DEV_ALL, s.place.row, (s.first + own) % EPA_DEV_WARP);
@@ -213,8 +215,8 @@ EPA_DEV void fused_step_load(const struct fused_args &a, const struct fused_step
     epa_dev_copy_commit();
 }
 
-/* Adds up a part of `n` items, one a lane. What the next steps need is on its way to shared memory
- * meanwhile, a.stages of them. One warp. */
+/* Adds up a part of `n` items, one per lane, while the inputs of the next a.stages steps are copied
+ * to shared memory. Called by one warp. */
 template <class S>
 EPA_DEV void fused_sum_staged(const struct fused_args &a, uint64_t item, uint32_t n, uint32_t part,
                               char *stages)
@@ -254,7 +256,8 @@ EPA_DEV void fused_sum_staged(const struct fused_args &a, uint64_t item, uint32_
                     value);
                 dev_add8(value, weight, sum);
             }
-            if (use.first + fused_step_rows(use) < use.sum.n) /* then this is all of the step */
+            if (use.first + fused_step_rows(use) < use.sum.n) /* then the loop body covers the
+                                                               * whole step */
                 break;
             if (use.at + own < bytes)
                 epa_dev_store16(fused_sum_to<S>(a, use.sum) + begin + use.at + own,

@@ -1,5 +1,5 @@
-/* Of the kernel of fused: tiles. Which there are and in what order, and the warps that load them
- * (fused_multiply.cuh has the warpgroups that multiply). */
+/* Kernel of fused: the tiles and their order, and the warps that load them (fused_multiply.cuh has
+ * the warpgroups that multiply). */
 #ifndef FUSED_TILES_CUH
 #define FUSED_TILES_CUH
 
@@ -7,26 +7,27 @@
 
 enum fused_task_kind { FUSED_END, FUSED_UP, FUSED_DOWN };
 
-/* A tile; `rows` of its block are in use. */
+/* A tile; `rows` is the number of used rows of its block. */
 struct fused_task {
     uint32_t kind, expert, block, tile, rows;
 };
 
-/* Of a block, in shared memory behind the ring. */
+/* Shared memory of a block, after the ring. */
 struct fused_pipe {
     uint64_t known[FUSED_RING], free[FUSED_RING];
     struct fused_task task[FUSED_RING];
-    uint32_t rows[EPA_DEV_WARP]; /* of the choices of a token */
-    const uint32_t *wants;       /* few tokens: fused_tables' */
-    uint64_t
-        ready; /* picks: the tables' order is there; else: rows for the first tiles have left */
-    uint32_t *uncounted[2]; /* what counts the last tile of a warpgroup, and has not; or NULL */
+    uint32_t rows[EPA_DEV_WARP]; /* rows of a token's choices */
+    const uint32_t *wants;       /* few tokens: `wants` of struct fused_tables */
+    uint64_t ready; /* picks: the order in the tables is complete; otherwise: the rows for the first
+                * tiles have been sent */
+    uint32_t *uncounted[2]; /* counter of a warpgroup's last tile, if the tile is not counted
+                             * yet; or NULL */
 };
 
 /* ---- order ----
  *
- * A unit is a few blocks of one expert. Step s is the up tiles of unit s, then the down tiles of
- * unit s - lag. In a unit, tiles that read the same weights follow each other. */
+ * A unit is a few blocks of one expert. Step s consists of the up tiles of unit s, then the down
+ * tiles of unit s - lag. In a unit, tiles that read the same weights are consecutive. */
 
 EPA_DEV uint32_t fused_step_at(const struct fused_args &a, const struct fused_tables &t, uint32_t s)
 {
@@ -36,7 +37,8 @@ EPA_DEV uint32_t fused_step_at(const struct fused_args &a, const struct fused_ta
            t.unit_at[s < lag ? 0 : min(s - lag, units)] * a.down_tiles;
 }
 
-/* The index-th tile of all, or of those of this launch; *step: that of a tile before it, or 0. */
+/* Returns tile number `index` of all tiles, or of the tiles of this launch; *step: step of an
+ * earlier tile, or 0. */
 template <class S>
 EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct fused_tables &t,
                                         uint32_t index, uint32_t *step)
@@ -44,7 +46,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     uint32_t units = t.scalars[FUSED_UNITS], lag = t.scalars[FUSED_LAG], unit, first, blocks, ups;
     struct fused_task task = {FUSED_END, 0, 0, 0, 0};
 
-    if (S::WAYS && a.ways.part != FUSED_PART_ALL) { /* all up tiles come before those down */
+    if (S::WAYS && a.ways.part != FUSED_PART_ALL) { /* all up tiles precede the down tiles */
         uint32_t all = t.unit_at[units] * a.up_tiles;
 
         if (a.ways.part == FUSED_PART_UP && index >= all)
@@ -53,7 +55,7 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
     }
     if (index >= t.unit_at[units] * (a.up_tiles + a.down_tiles))
         return task;
-    /* The first `lag` steps are up tiles alone. */
+    /* The first `lag` steps consist of up tiles only. */
     *step = max(*step, device_cell_of(t.unit_at, min(units, lag), index / a.up_tiles));
     while (fused_step_at(a, t, *step + 1) <= index)
         ++*step;
@@ -72,11 +74,12 @@ EPA_DEV struct fused_task fused_task_at(const struct fused_args &a, const struct
 
 /* ---- loads ----
  *
- * Where a wait for rows ends because something failed, whatever is there is loaded: all roles go on
- * to the last tile. */
+ * After a failed wait for rows, the warps load the rows in any state, so that all roles continue to
+ * the last tile. */
 
-/* Which groups of 128 channels of the intermediate or of y the boxes of a tile are: false: the
- * second is not one of them, or, of gate and up, they are one. */
+/* Computes the groups of 128 channels, of the intermediate or of y, that the boxes of a tile belong
+ * to. Returns false if the second box is beyond the channels, or if the boxes are gate and up of
+ * one group. */
 EPA_DEV bool fused_groups(const struct fused_args &a, const struct fused_task &task,
                           uint32_t (&group)[2])
 {
@@ -87,7 +90,7 @@ EPA_DEV bool fused_groups(const struct fused_args &a, const struct fused_task &t
     return !pairs && group[1] * FUSED_GROUP < (up ? a.ffn : a.c.hidden);
 }
 
-/* Takes the index-th tile of this block, and makes it known. */
+/* Takes tile i of this block and announces it. */
 template <class S>
 EPA_DEV struct fused_task fused_take_tile(const struct fused_args &a, const struct fused_tables &t,
                                           struct fused_pipe *p, uint32_t i, uint32_t ticket,
@@ -102,7 +105,8 @@ EPA_DEV struct fused_task fused_take_tile(const struct fused_args &a, const stru
     return task;
 }
 
-/* Of the i-th tile of this block. The first is by number, as an atomic takes a while. */
+/* Returns the ticket of tile i of this block. The first ticket is the block's number, to avoid the
+ * latency of an atomic operation. */
 template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a, uint32_t i)
 {
     uint32_t counter = S::WAYS && a.ways.part == FUSED_PART_DOWN ? FUSED_TICKET_DOWN : FUSED_TICKET;
@@ -112,7 +116,7 @@ template <class S> EPA_DEV uint32_t fused_ticket(const struct fused_args &a, uin
     return a.dynamic != 0 ? gridDim.x + atomicInc(a.state + counter, INT32_MAX) : 0;
 }
 
-/* The first row that a tile multiplies: received, or of the intermediate. */
+/* Returns the first row that a tile multiplies: a received row, or a row of the intermediate. */
 template <class S>
 EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
                                  const struct fused_tables &t, const struct fused_task &task)
@@ -123,7 +127,7 @@ EPA_DEV uint32_t fused_first_row(const struct fused_args &a, uint64_t call,
                                                                            : task.block * S::ROWS;
 }
 
-/* The scales of the rows of a tile, from `row` on, and of its weights. */
+/* Returns the scales of the rows of a tile, from `row` on, and of its weights. */
 template <class S>
 EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct fused_task &task,
                                         uint32_t row)
@@ -132,7 +136,7 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
     uint32_t steps = up ? a.up_steps : a.down_steps;
     uint32_t groups = (up ? a.up_rows : a.c.hidden) / GEMM_BOX, at = task.tile * (pairs ? 1 : 2);
     const float *boxes = (up ? a.up_scale : a.down_scale) + (size_t)task.expert * groups * steps;
-    /* Sums of a box beyond the weights are not used. */
+    /* A box beyond the weights has unused sums. */
     uint32_t second = pairs ? at + a.ffn / GEMM_BOX : min(at + 1, groups - 1);
 
     return {up ? reinterpret_cast<const float *>(
@@ -143,16 +147,17 @@ EPA_DEV struct gemm_scales fused_scales(const struct fused_args &a, const struct
             {boxes + (size_t)at * steps, boxes + (size_t)second * steps}};
 }
 
-/* How many blocks of K of a tile are loaded before the next is taken, and before it is known. */
+/* Number of blocks of K of a tile that are loaded before the next tile is taken, and before it is
+ * announced. */
 struct fused_turn {
     uint32_t taken, known;
 };
 
-/* The next tile is taken at once, so that nothing waits for the work counter. Where tiles are
- * `few`, not before one is multiplied, as another block may have nothing to do. Where experts have
- * more than one block, `late`: tiles that read the same weights follow each other in the counter,
- * and so begin about together. If one is ahead by more than L2 holds, the other reads memory
- * again. */
+/* Usually the next tile is taken at once, so that no wait for the work counter follows. With `few`
+ * tiles, it is taken after the current tile's multiplication has begun, since another block may be
+ * idle. `late`, if experts have more than one block: tiles that read the same weights are
+ * consecutive in the counter, and then begin at about the same time. If one were ahead by more than
+ * the capacity of L2, the other would read memory again. */
 template <class S> EPA_DEV struct fused_turn fused_turn_of(bool few, bool late, uint32_t steps)
 {
     enum { TAKEN = 6, KNOWN = 3, STAGES = S::ring::STAGES };
@@ -163,7 +168,7 @@ template <class S> EPA_DEV struct fused_turn fused_turn_of(bool few, bool late, 
     return {first, first};
 }
 
-/* One thread: takes tiles and loads their weights. It does not wait for tokens. */
+/* Takes tiles and loads their weights, without waiting for tokens. Called by one thread. */
 template <class S>
 EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_tables &t,
                                 struct fused_pipe *p, typename S::ring &ring)
@@ -173,7 +178,7 @@ EPA_DEV void fused_load_weights(const struct fused_args &a, const struct fused_t
     uint32_t units = t.scalars[FUSED_UNITS], blocks = t.unit_at[units], step = 0;
     bool few = blocks * (a.up_tiles + a.down_tiles) <= 2 * gridDim.x,
          late = blocks > units + units / 16;
-    /* What is read once leaves L2 first, and tokens, intermediates and outputs stay. */
+    /* Weights that are read once leave L2 first, so that tokens, intermediates and outputs stay. */
     const uint64_t l2 = late ? EPA_L2_NORMAL : EPA_L2_EVICT_FIRST;
     struct fused_task next = fused_take_tile<S>(a, t, p, 0, fused_ticket<S>(a, 0), &step);
 
@@ -218,7 +223,7 @@ EPA_DEV bool fused_wait_rows(const struct fused_args &a, const struct fused_tabl
                             {0, FUSED_WAIT_ACTS, task.expert, task.block});
 }
 
-/* One warp: loads the rows of tiles, once they are there, and their scales. */
+/* Loads the rows of tiles after they have arrived, and their scales. Called by one warp. */
 template <class S>
 EPA_DEV void fused_load_rows(const struct fused_args &a, uint64_t call,
                              const struct fused_tables &t, struct fused_pipe *p,

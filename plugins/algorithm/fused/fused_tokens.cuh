@@ -1,5 +1,5 @@
-/* Of the kernel of fused: what all roles of a block know. What a kernel is made for, tables,
- * counters and waits. */
+/* Kernel of fused: parameters of kernels, tables, counters and waits that all roles of a block
+ * use. */
 #ifndef FUSED_TOKENS_CUH
 #define FUSED_TOKENS_CUH
 
@@ -9,54 +9,58 @@
 #include "../../common/gemm_cuda.cuh"
 #include "fused_device.h"
 
-/* What a kernel is made for. WAYS: with the switches of struct fused_ways; those without, the
- * defaults, have no code for them. SUBS: scales of 128 channels of an FP8 intermediate. MORE: rows
- * that a block may have besides GEMM_ROWS. */
+/* Parameters of a kernel. WAYS: the kernel has the switches of struct fused_ways; kernels without
+ * them, for the defaults, have no such code. SUBS: scales per 128 channels of an FP8 intermediate.
+ * MORE: rows that a block may have beyond GEMM_ROWS. */
 template <int TYPE_, bool F16_, bool WAYS_, int SUBS_ = 1, bool PICKS_ = false, int MORE_ = 0>
 struct fused_shape {
-    static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* that is multiplied */
+    static constexpr epa_dev_type TYPE = (epa_dev_type)TYPE_; /* type of the multiplied values */
     static constexpr bool FP8 = TYPE_ == EPA_DEV_E4M3, F16 = F16_, WAYS = WAYS_;
     static constexpr bool PICKS = PICKS_; /* few tokens: fused_picks.cuh */
     enum {
         MORE = MORE_,
         ROWS = GEMM_ROWS + MORE_,
-        /* Tiles of no more are swapped; of 64 rows of 16 bits they take too many registers. */
+        /* Tiles of at most this number of rows are swapped; swapped tiles of 64 rows of 16 bits
+         * need too many registers. */
         SMALL_ROWS = FP8 ? 64 : 32,
         SUBS = SUBS_,
-        BYTES = FP8 ? 1 : 2 /* of a value */
+        BYTES = FP8 ? 1 : 2 /* bytes of a value */
     };
     using ring = gemm_shared<4, SUBS_, 2, 1, MORE_>;
 };
 
-/* Of fused_more.cu. */
+/* Parameters of the kernels of fused_more.cu. */
 template <bool F16>
 using fused_more_shape = fused_shape<EPA_DEV_E4M3, F16, false, 1, false, GEMM_MORE>;
 
-/* Named barriers: of the warps that send few tokens; of those that count many; of all, before roles
- * part; one of each warpgroup that multiplies. GEMM_NAMED_MATH is another. */
+/* Named barriers: the warps that send few tokens; the warps that count many tokens; all warps
+ * before the roles begin; one barrier per multiplying warpgroup. GEMM_NAMED_MATH is another. */
 enum { FUSED_NAMED_SEND = 2, FUSED_NAMED_SHARE, FUSED_NAMED_ROLES, FUSED_NAMED_STORED };
 
-/* What a block knows of a call, in its shared memory. */
+/* Tables of a call in the shared memory of a block. */
 struct fused_tables {
-    /* [waves][experts] where my next row of an expert goes at its rank: of those that this block
-     * sends, if sorted. */
+    /* [waves][experts]: place of this rank's next row of an expert at the expert's rank; if sorted,
+     * of the rows that this block sends. */
     uint32_t *send_row;
-    uint32_t *list_at;  /* [experts], sorted, one wave: choices that this block's list has before */
-    uint32_t *rows;     /* [local] */
-    uint32_t *block_at; /* [local + 1] blocks of rows before my expert */
-    uint32_t *unit_at;  /* [units + 1] blocks before a unit; it is of one expert */
-    uint32_t *unit_block; /* [units] its first block; one wave: unit_at */
+    uint32_t *list_at;    /* [experts], sorted, one wave: choices before the expert in this block's
+                         * list */
+    uint32_t *rows;       /* [local] */
+    uint32_t *block_at;   /* [local + 1]: blocks of rows before this rank's expert */
+    uint32_t *unit_at;    /* [units + 1]: blocks before a unit, which belongs to one expert */
+    uint32_t *unit_block; /* [units]: first block of the unit; one wave: the same array as
+                           * unit_at */
     float *weight;        /* few tokens: [few][topk] */
-    uint32_t *wants;      /* [local][2] which of those tokens have my expert, a bit each */
-    uint16_t *choice;     /* [few][topk] experts */
-    /* Picks: no weights or choices; wants is [local][fused_picks_words()]. */
-    uint16_t *order; /* [few] tokens with an expert here, by the last of them */
+    uint32_t *wants;      /* [local][2]: few tokens: mask of the tokens that chose the expert */
+    uint16_t *choice;     /* [few][topk]: experts */
+    /* Picks: no weights and no choices; wants is [local][fused_picks_words()]. */
+    uint16_t *order; /* [few]: tokens with an expert on this rank, ordered by the last of these
+                      * experts */
     uint32_t *scalars;
 };
 
-/* FUSED_COUNTED: blocks that have added their counts to those of this rank. FUSED_SOON: picks:
- * experts whose rows are copied before tiles. FUSED_HERE, and the next: few tokens: which have an
- * expert here, a bit each. Picks: how many. */
+/* FUSED_COUNTED: number of blocks that have added their counts to the sums of this rank.
+ * FUSED_SOON: picks: number of experts whose rows are copied before the tiles. FUSED_HERE and the
+ * next word: few tokens: mask of the tokens with an expert on this rank; picks: their number. */
 enum {
     FUSED_UNITS,
     FUSED_LAG,
@@ -87,13 +91,13 @@ EPA_DEV struct fused_tables fused_tables_at(const struct fused_args &a, char *at
     return t;
 }
 
-/* Thread blocks that dispatch, the first ones. */
+/* Returns the number of thread blocks that dispatch; they are the first ones. */
 template <class S> EPA_DEV uint32_t fused_dispatchers(const struct fused_args &a)
 {
     return S::WAYS ? a.ways.dispatchers : gridDim.x;
 }
 
-/* Tokens that this block sends of a wave. */
+/* Tokens of a wave that this block sends. */
 struct fused_share {
     uint32_t begin, end;
 };
@@ -108,8 +112,8 @@ EPA_DEV struct fused_share fused_share_of(const struct fused_args &a, uint32_t w
             (uint32_t)(begin + n * (blockIdx.x + 1) / blocks)};
 }
 
-/* 16 bytes, asked for here if `has`, else anything. Other loads a compiler moves to where they are
- * used, behind a branch, so that each waits for the one before. */
+/* Loads 16 bytes if `has`; otherwise the result is undefined. The load is issued here: the compiler
+ * would move ordinary loads to their use behind a branch, where each waits for the previous one. */
 EPA_DEV uint4 fused_load16_now(const char *from, bool has)
 {
     uint4 v;
@@ -125,7 +129,7 @@ EPA_DEV uint4 fused_load16_now(const char *from, bool has)
     return v;
 }
 
-/* In no order, behind a fence. */
+/* Relaxed addition; the caller has executed a fence. */
 EPA_DEV void fused_add32(uint32_t *word, uint32_t by)
 {
 #ifdef __CUDA_ARCH__
@@ -150,7 +154,7 @@ EPA_DEV uint32_t *fused_outputs(const struct fused_args &a)
     return fused_acts(a) + a.blocks;
 }
 
-/* With a tail. */
+/* Requires a tail. */
 EPA_DEV uint32_t *fused_copied(const struct fused_args &a)
 {
     return fused_outputs(a) + a.blocks;
@@ -161,8 +165,8 @@ EPA_DEV bool fused_failed(const struct fused_args &a)
     return *(volatile uint32_t *)&a.c.v.fault->claimed != 0;
 }
 
-/* Notes that this warp begins a phase of the call, or ends it: of several the first beginning and
- * the last end count. One lane. */
+/* Stamps the begin or the end of a phase of this warp; the first begin and the last end count.
+ * Called by one lane. */
 EPA_DEV void fused_stamp(const struct fused_args &a, uint64_t call, enum fused_phase phase,
                          bool ends)
 {
@@ -179,7 +183,8 @@ EPA_DEV void fused_stamp(const struct fused_args &a, uint64_t call, enum fused_p
         *stamp = {now, (uint32_t)(now - stamp->end) + stamp->took_ns, (uint32_t)call};
 }
 
-/* Until a counter of this GPU, or one that peers add to, is at least `wanted`. One thread. */
+/* Waits until a counter of this GPU, which peers may increase, is at least `wanted`. Called by one
+ * thread. */
 EPA_DEV bool fused_wait_count(const struct fused_args &a, const uint32_t *word, uint32_t wanted,
                               struct epa_dev_wait w)
 {

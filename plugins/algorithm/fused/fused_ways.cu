@@ -1,6 +1,6 @@
-/* The kernels of fused with the switches of struct fused_ways. They are in a file of their own so
- * that those with the defaults have no registers, branches or instructions for them, and so that
- * files compile side by side. */
+/* Kernels of fused with the switches of struct fused_ways. They have their own file so that the
+ * kernels for the defaults have no registers, branches or instructions for the switches, and so
+ * that the files compile in parallel. */
 #include "fused_layer.cuh"
 
 extern "C" const void *fused_ways_kernel(struct fused_kernel_kind k)
