@@ -1,4 +1,4 @@
-/* ag_gemm_2d: the descriptor, the options and the layout of the heap. */
+/* ag_gemm_2d: descriptor, options and the layout of the heap. */
 #include "ag_gemm_2d.h"
 
 #include "../../common/algo_host.h"
@@ -14,29 +14,28 @@ static const struct ag2_config defaults = {
 };
 
 static const struct epa_choice modes[] = {
-    {"push", AG_GEMM_PUSH, "each rank stores its rows to the others"},
-    {"pull", AG_GEMM_PULL, "each rank loads the rows of the others"},
+    {"push", AG_GEMM_PUSH, "each rank stores its rows in the memory of the other ranks"},
+    {"pull", AG_GEMM_PULL, "each rank loads the rows of the other ranks"},
     {0},
 };
 
 static const struct epa_choice gathers[] = {
     {"2d", AG2_TWO_LEVEL,
-     "between nodes to the rank of the same place, which passes them on "
-     "within its node"},
-    {"1d", AG2_DIRECT, "each rank to all others"},
+     "rows cross to another node once, to the rank with the same place in its "
+     "node, which passes them on"},
+    {"1d", AG2_DIRECT, "each rank sends its rows to all other ranks"},
     {0},
 };
 
 static const struct epa_choice orders[] = {
-    {"arrival", AG_GEMM_ARRIVAL, "own rows first, then those that have arrived"},
-    {"swizzle", AG_GEMM_SWIZZLE,
-     "own rows first, then rank after rank, those of the own node first"},
+    {"arrival", AG_GEMM_ARRIVAL, "own rows first, then rows in the order of their arrival"},
+    {"swizzle", AG_GEMM_SWIZZLE, "own rows first, then rank after rank, the own node first"},
     {"none", AG_GEMM_NONE, "from the first row to the last"},
     {0},
 };
 
 static const struct epa_choice movers[] = {
-    {"auto", AG_GEMM_AUTO, "copy engines from 1 MiB a rank on, if they can push them"},
+    {"auto", AG_GEMM_AUTO, "copy engines from 1 MiB per rank on, if they can push the rows"},
     {"copy_engine", AG_GEMM_COPY_ENGINE, "copy engines push a rank's own rows"},
     {"sm", AG_GEMM_SM, "multiprocessors"},
     {0},
@@ -46,23 +45,24 @@ static const struct epa_option options[] = {
     {.name = "mode",
      EPA_CHOICE(struct ag2_config, mode),
      .choices = modes,
-     .help = "who moves rows where loads and stores reach; elsewhere they are put",
+     .help = "direction of the transfer of rows between ranks in load/store reach; other "
+             "ranks get puts",
      .tune = "*"},
     {.name = "gather",
      EPA_CHOICE(struct ag2_config, gather),
      .choices = gathers,
-     .help = "which way rows take between nodes",
+     .help = "path of rows between nodes",
      .tune = "*"},
     {.name = "chunks",
      EPA_U32(struct ag2_config, chunks),
      .max = 64,
-     .help = "chunks of a rank's rows, each with a signal of its own: tiles start with those "
-             "that have arrived; 0 takes 4, on GPUs as many as pay",
+     .help = "number of chunks of a rank's rows, each with its own signal: a tile starts when "
+             "its chunks have arrived; 0 takes 4, on GPUs 1 to 4 by the estimated times",
      .tune = "0 1 2 4 8 16"},
     {.name = "order",
      EPA_CHOICE(struct ag2_config, order),
      .choices = orders,
-     .help = "of tiles",
+     .help = "order of tiles",
      .tune = "*"},
     {.name = "tile_rows",
      EPA_U32(struct ag2_config, tile_rows),
@@ -78,41 +78,40 @@ static const struct epa_option options[] = {
      .tune = "0 64 128 256 512"},
     {.name = "across_ranks",
      EPA_BOOL(struct ag2_config, across_ranks),
-     .help = "a tile may have rows of several ranks, and waits for all of them; off: each rank's "
-             "rows begin a tile",
+     .help = "a tile may have rows of several ranks, and waits for all its rows; false: each "
+             "rank's rows begin a tile",
      .tune = "*"},
     {.name = "comm_worker",
      EPA_BOOL(struct ag2_config, comm_worker),
-     .help = "worker 0 moves rows and computes only once all have arrived; needs two workers",
+     .help = "worker 0 only moves rows until all rows have arrived; needs two workers",
      .tune = "*"},
     {.name = "mover",
      EPA_CHOICE(struct ag2_config, mover),
      .choices = movers,
-     .help = "on GPUs, what moves a rank's own rows",
+     .help = "on GPUs, unit that moves a rank's own rows",
      .tune = "cuda: *"},
     {.name = "cluster",
      EPA_U32(struct ag2_config, cluster),
      .max = 2,
-     .help =
-         "on GPUs, thread blocks of a cluster, which load their tiles' weights together: 1 or "
-         "2; 0 takes 2 in 16 bits with k of 4096 and more",
+     .help = "on GPUs, thread blocks per cluster, which share the loads of weights: 1 or 2; 0 "
+             "takes 2 with 16-bit types and gemm.k of at least 4096",
      .tune = "cuda: 0 1"},
     {.name = "panel",
      EPA_U32(struct ag2_config, panel),
      .min = 1,
      .max = 1024,
-     .help = "on GPUs, tiles of a column of tiles that are computed before the next column",
+     .help = "on GPUs, number of tiles of a column that are computed before the next column",
      .tune = "cuda: 4 8 16 32"},
     {.name = "comm_blocks",
      EPA_U32(struct ag2_config, comm_blocks),
      .max = 1024,
-     .help = "on GPUs, thread blocks that move rows and compute nothing; 0: a warp of each block "
-             "moves a share",
+     .help = "on GPUs, number of thread blocks that only move rows; 0: a warp of each block moves "
+             "a share",
      .tune = "cuda: 0 4 8 16"},
     {.name = "blocks",
      EPA_U32(struct ag2_config, blocks),
      .max = 65535,
-     .help = "on GPUs, thread blocks at most; 0 takes one for each multiprocessor"},
+     .help = "on GPUs, maximum number of thread blocks; 0: one per multiprocessor"},
     {0},
 };
 
@@ -126,21 +125,24 @@ static enum epa_status check_shape(const struct epa_ag_gemm *g, const struct epa
                         world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d needs gemm.k (%u) to be a multiple of 8, and columns (%u)",
+                        "ag_gemm_2d needs gemm.k (%u) to be a positive multiple of 8, and at least "
+                        "one column (%u)",
                         g->k, g->n);
     if ((uint64_t)world->size * g->max_rows > UINT32_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG, "ag_gemm_2d: %u ranks of up to %u rows are too many",
-                        world->size, g->max_rows);
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "ag_gemm_2d: %u ranks of up to %u rows exceed 2^31 - 1 rows", world->size,
+                        g->max_rows);
     if (c->tile_rows % EPA_GEMM_ROWS != 0 || c->tile_cols % EPA_GEMM_COLS != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ag_gemm_2d needs algorithm.tile_rows (%u) to be a multiple of %d, and "
                         "algorithm.tile_cols (%u) of %d",
                         c->tile_rows, EPA_GEMM_ROWS, c->tile_cols, EPA_GEMM_COLS);
     if (c->gather == AG2_TWO_LEVEL && world->size % world->local_size != 0)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_gemm_2d with gather: 2d needs as many ranks on each node: %u ranks "
-                        "are not a multiple of ranks_per_node (%u); set gather: 1d",
-                        world->size, world->local_size);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ag_gemm_2d with gather: 2d needs equal numbers of ranks per node: %u ranks "
+            "are not a multiple of ranks_per_node (%u); set gather: 1d",
+            world->size, world->local_size);
     return EPA_OK;
 }
 
@@ -171,7 +173,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
         c->blocks != 0 || c->cluster != 0)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ag_gemm_2d: algorithm.mover, cluster, panel, comm_blocks and blocks are "
-                        "options of GPUs");
+                        "options of GPUs; leave them out");
     c->tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_ROWS;
     c->tile_cols = c->tile_cols != 0 ? c->tile_cols : TILE_COLS;
     status = check_shape(g, world, c, err);
@@ -200,7 +202,7 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
     return EPA_OK;
 }
 
-/* For the code that ag_then_gemm shares. */
+/* Translates the options to the configuration of the CUDA code, which ag_then_gemm shares. */
 static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_config *out,
                                      struct epa_error *err)
 {

@@ -1,4 +1,4 @@
-/* What ag_gemm_2d.h declares. */
+/* Routes, and the chunks and blocks of a call, for ag_gemm_2d on hosts. */
 #include "ag_gemm_2d.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -6,7 +6,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* ---- who sends to whom ---- */
+/* ---- routes between ranks ---- */
 
 enum epa_status ag2_find_routes(const struct ag2_layout *l, const struct epa_world *w,
                                 char *const *peer_heap, struct ag2_routes *out,
@@ -48,7 +48,7 @@ enum epa_status ag2_find_routes(const struct ag2_layout *l, const struct epa_wor
     return EPA_OK;
 }
 
-/* ---- the call at hand ---- */
+/* ---- the current call ---- */
 
 static void find_starts(struct ag2_call *c, const struct ag2_layout *l, const uint32_t *rows)
 {
@@ -81,7 +81,8 @@ static void add_blocks(struct ag2_call *c, const struct ag2_layout *l, const str
 
 static void sort_blocks(struct ag2_call *c)
 {
-    for (uint32_t i = 1; i < c->n_blocks; i++) { /* in runs that are sorted: few moves */
+    /* insertion sort: blocks are in few sorted runs, so few moves */
+    for (uint32_t i = 1; i < c->n_blocks; i++) {
         uint32_t b = c->order[i], j = i;
 
         for (; j > 0 && c->block[c->order[j - 1]].turn > c->block[b].turn; j--)
@@ -90,7 +91,7 @@ static void sort_blocks(struct ag2_call *c)
     }
 }
 
-/* The block with a row of the panels, or the next one. */
+/* Returns the block that contains a row of the panels, or else the next block. */
 static struct ag2_block *block_at(const struct ag2_call *c, uint32_t row)
 {
     uint32_t first = 0, end = c->n_blocks;
@@ -106,7 +107,7 @@ static struct ag2_block *block_at(const struct ag2_call *c, uint32_t row)
     return &c->block[first];
 }
 
-/* Whether a block waits for a chunk. */
+/* Returns true if a block waits for a chunk. */
 static bool has_rows_of(const struct ag2_block *b, const struct ag2_chunk *k)
 {
     return k->row < b->row + b->rows && b->row < k->row + k->rows;
@@ -149,7 +150,7 @@ void ag2_call_begin(struct ag2_call *c, const struct ag2_layout *l, const struct
     c->untaken = tiles ? c->n_blocks * c->columns : 0;
 }
 
-/* ---- while workers run ---- */
+/* ---- during the run of workers ---- */
 
 void ag2_release_blocks(struct ag2_call *c, const struct ag2_chunk *k)
 {

@@ -1,26 +1,29 @@
-/* ag_gemm_2d on hosts: one pool of workers gathers rows and multiplies the tiles that have theirs.
+/* ag_gemm_2d on hosts: a pool of workers gathers rows, and multiplies tiles whose rows have
+ * arrived.
  *
- * A rank's rows are cut into chunks, the same on all ranks. To each rank a chunk comes from one
- * other, its sender: the rank itself, or, with gather: 2d and from another node, the rank of the
- * receiver's node whose place is that of the source. Within a node senders store packed rows into
- * the receiver's panels (push), or the receiver copies them from the sender's (pull). Between
- * nodes, and where loads and stores do not reach, rows are put as they are and the receiver packs
- * them. Either way the receiver's word for the chunk is then set to e, the number of the call.
+ * The rows of a rank form chunks, the same on all ranks. A rank receives a chunk from one rank, its
+ * sender. The sender is the source, or, with gather: 2d and a source on another node, the rank of
+ * the receiver's node with the same place in its node as the source. Within a node, a sender stores
+ * packed rows in the receiver's panels (push), or the receiver copies them from the sender's panels
+ * (pull). Between nodes, and for ranks out of reach of loads and stores, rows are put unpacked, and
+ * the receiver packs them. The receiver's word for the chunk is then set to e, the number of the
+ * call.
  *
  *   chunk   AWAITED -> ARRIVED -> TAKEN -> PLACED -> DONE
  *           signalled  by a worker  in the panels  and passed on
  *
- * Own chunks are ARRIVED at once. Worker 0 alone calls the transport: it looks at words and
+ * Own chunks are ARRIVED at the start. Only worker 0 calls the transport: it polls words and sends
  * signals between tiles. All workers take chunks first, then tiles. A block of rows of C counts the
- * chunks that it waits for; a tile of it may begin at 0.
+ * chunks for which it waits; its tiles may begin when the count is 0.
  *
- * Why no barrier is needed, and two sets are enough; call e uses set e % 2:
- *   (1) A rank returns from e when it has seen e in the words of all chunks of all ranks, also of
- *       those without rows. Source s has then begun e, and so has whoever passed it on.
- *   (2) So who is in e knows that all ranks have begun e - 1 and returned from e - 2. What they
- *       have in the set of e is of e - 2: nobody reads it any more, neither tiles nor, pulled,
- *       copies, nor puts, which a rank completes (quiet) before it returns.
- *   (3) Words only count up, and two SETs of one, of e and e + 1, have a quiet between them. */
+ * The calls need no barrier, and two sets suffice; call e uses set e % 2:
+ *   (1) A rank returns from e after it has seen e in the words of all chunks of all ranks,
+ *       including ranks without rows. So the source of each chunk, and the rank that passed it
+ *       on, have begun e.
+ *   (2) So a rank in e knows that all ranks have begun e - 1 and returned from e - 2. Their data in
+ *       the set of e belongs to e - 2 and has no readers: neither tiles, nor copies (pull), nor
+ *       puts, which a rank completes (quiet) before its return.
+ *   (3) Words only grow, and a quiet separates two SETs of a word, of e and e + 1. */
 #include "ag_gemm_2d.h"
 
 #include <stdlib.h>
@@ -31,7 +34,7 @@
 #include <epa2a/wait.h>
 
 enum { PIECE_BYTES = 64, PIECE = 32, PANEL = EPA_GEMM_ROWS };
-/* What a call does: all, or for bench one half. */
+/* Work of a call: both halves, or one half for bench. */
 enum part { BOTH, GATHER, GEMM };
 
 struct ag2_names {
@@ -39,23 +42,23 @@ struct ag2_names {
 };
 
 struct ag2_host {
-    struct algo_host host; /* first */
+    struct algo_host host; /* first member */
     struct ag2_layout l;
     struct gemm_weights weights;
     struct ag2_names name;
     struct ag2_routes routes;
     bool any_source;
 
-    /* The call at hand. */
+    /* State of the current call. */
     struct epa_ag_gemm *problem;
     enum part part;
     struct ag2_call call;
-    uint32_t to_take, unplaced, undone; /* chunks: ARRIVED; not PLACED; not DONE */
-    uint32_t stopped;                   /* worker 0 has failed */
-    enum epa_status status;             /* its */
-    float **scratch;                    /* [workers] */
-    char **line;                        /* [workers] a row of A with zeros behind */
-    struct epa_wait wait;               /* of worker 0, while there is nothing to do */
+    uint32_t to_take, unplaced, undone; /* chunks: ARRIVED; not yet PLACED; not yet DONE */
+    uint32_t stopped;                   /* 1: worker 0 has failed */
+    enum epa_status status;             /* result of worker 0 */
+    float **scratch;                    /* [workers]: a tile */
+    char **line;                        /* [workers]: a row of A, followed by zeros */
+    struct epa_wait wait;               /* wait of worker 0 during idle time */
 };
 
 static struct ag2_host *host_of(struct epa_algorithm *a)
@@ -83,14 +86,13 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* ---- the call at hand ---- */
+/* ---- the current call ---- */
 
 static enum epa_status prepare(struct ag2_host *h, struct epa_ag_gemm *g, enum part part)
 {
     for (uint32_t r = 0; r < h->l.size; r++)
         if (g->rows[r] > h->l.max_rows)
-            return algo_fail(&h->host, EPA_ERR_CONFIG,
-                             "rank %u has %u rows, and there is room for %u of a rank", r,
+            return algo_fail(&h->host, EPA_ERR_CONFIG, "rank %u has %u rows, but at most %u fit", r,
                              g->rows[r], h->l.max_rows);
     h->problem = g;
     h->part = part;
@@ -105,8 +107,8 @@ static enum epa_status prepare(struct ag2_host *h, struct epa_ag_gemm *g, enum p
 
 /* ---- chunks ---- */
 
-/* Copies rows of panels, which begin anywhere in a panel and end in the same, to the same place
- * in others. */
+/* Copies rows of a panel to the same place in other panels. The rows begin anywhere in the panel
+ * and do not extend beyond it. */
 static void copy_panel(const struct ag2_host *h, const char *from, char *const *to, uint32_t n,
                        uint32_t row, uint32_t rows)
 {
@@ -140,7 +142,8 @@ static const char *raw_scales(const struct ag2_host *h, const struct ag2_chunk *
            (uint64_t)(h->call.raw_start[c->source] + c->source_row) * h->l.scale_row_bytes;
 }
 
-/* Rows of a chunk into the own panels, and on to those of mates that are to have them. */
+/* Packs or copies the rows of a chunk into the own panels, and in mode push stores them in the
+ * panels of mates that get the chunk from this rank. */
 static void place_rows(struct ag2_host *h, const struct ag2_chunk *c, uint32_t worker)
 {
     const struct ag2_routes *r = &h->routes;
@@ -173,16 +176,16 @@ static void place_rows(struct ag2_host *h, const struct ag2_chunk *c, uint32_t w
         memcpy(scales_of(h, r->mates[i], c->row), scales, scale_bytes);
 }
 
-/* The rows of a chunk are in the panels: blocks wait for one chunk less. */
+/* Marks a chunk as placed, and decrements the counts of blocks that wait for it. */
 static void chunk_placed(struct ag2_host *h, struct ag2_chunk *c)
 {
     ag2_release_blocks(&h->call, c);
-    /* Release: pairs with the acquire in pass_on(); what was stored to mates is before it. */
+    /* Release: pairs with the acquire in communicate(). Stores to mates precede it. */
     __atomic_store_n(&c->state, AG2_PLACED, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&h->unplaced, 1, __ATOMIC_RELEASE);
 }
 
-/* A worker takes a chunk that has arrived and places its rows; false: there is none. */
+/* Takes an arrived chunk and places its rows. Returns false if no chunk has arrived. */
 static bool take_chunk(struct ag2_host *h, uint32_t worker)
 {
     if (__atomic_load_n(&h->to_take, __ATOMIC_RELAXED) == 0)
@@ -215,14 +218,14 @@ static void chunk_arrived(struct ag2_host *h, struct ag2_chunk *c)
         chunk_placed(h, c);
         return;
     }
-    /* Release: pairs with take_chunk(). */
+    /* Release: pairs with the acquire in take_chunk(). */
     __atomic_store_n(&c->state, AG2_ARRIVED, __ATOMIC_RELEASE);
     __atomic_fetch_add(&h->to_take, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- worker 0: puts and signals ---- */
 
-/* A chunk as the problem has it, to a rank that loads and stores do not reach. */
+/* Puts an unpacked chunk to a rank that loads and stores do not reach. */
 static enum epa_status put_chunk(struct ag2_host *h, const struct ag2_chunk *c, uint32_t peer)
 {
     uint64_t row = h->call.raw_start[c->source] + c->source_row, raw = set_offset(h) + h->l.raw_at;
@@ -237,7 +240,7 @@ static enum epa_status put_chunk(struct ag2_host *h, const struct ag2_chunk *c, 
     h->host.last.row = c->source;
     if (h->l.scale_row_bytes != 0 && c->rows != 0) {
         status = algo_put(&h->host, scales_at, scales, c->rows * h->l.scale_row_bytes, peer);
-        /* The signal is ordered after its own payload alone. */
+        /* Orders the signal after the scales; the put orders it only after its own payload. */
         if (status == EPA_OK)
             status = h->host.t->ops->fence(h->host.t, peer);
     }
@@ -247,7 +250,7 @@ static enum epa_status put_chunk(struct ag2_host *h, const struct ag2_chunk *c, 
     return status;
 }
 
-/* Puts read from the heap, where a transport cannot read from elsewhere. */
+/* Copies a chunk to the heap, for transports that put only from the heap. */
 static void stage_chunk(struct ag2_host *h, const struct ag2_chunk *c)
 {
     uint64_t row = h->call.raw_start[c->source] + c->source_row;
@@ -262,7 +265,7 @@ static void stage_chunk(struct ag2_host *h, const struct ag2_chunk *c)
                c->rows * h->l.scale_row_bytes);
 }
 
-/* Own rows: to other nodes first, which takes longest; then they are packed. */
+/* Sends own rows: first puts to other nodes, which take longest, then packs the rows. */
 static enum epa_status send_own(struct ag2_host *h)
 {
     uint64_t begin = epa_trace_now(h->host.trace);
@@ -282,7 +285,7 @@ static enum epa_status send_own(struct ag2_host *h)
     return status;
 }
 
-/* A chunk is placed: those of this node that get it from this rank are signalled. */
+/* Signals a placed chunk to the mates that get the chunk from this rank. */
 static enum epa_status pass_on(struct ag2_host *h, struct ag2_chunk *c)
 {
     enum epa_status status = EPA_OK;
@@ -293,13 +296,12 @@ static enum epa_status pass_on(struct ag2_host *h, struct ag2_chunk *c)
          i < h->routes.n_mates && status == EPA_OK && h->routes.passes_on[c->source]; i++)
         status = algo_signal(&h->host, 0, NULL, 0, ag2_signal(&h->l, c->source, c->index),
                              h->host.epoch, h->routes.mates[i]);
-    __atomic_store_n(&c->state, AG2_DONE,
-                     __ATOMIC_RELAXED); /* only this worker looks at it again */
+    __atomic_store_n(&c->state, AG2_DONE, __ATOMIC_RELAXED); /* only worker 0 reads this state */
     h->undone--;
     return status;
 }
 
-/* A word was seen. Once wait() has returned, what was stored and put before can be read. */
+/* Receives a chunk whose word has been seen. algo_wait() acquires the data of the chunk. */
 static enum epa_status receive(struct ag2_host *h, struct ag2_chunk *c, uint64_t seen)
 {
     uint32_t signal = ag2_signal(&h->l, c->source, c->index);
@@ -319,7 +321,7 @@ static enum epa_status receive(struct ag2_host *h, struct ag2_chunk *c, uint64_t
     return status;
 }
 
-/* Looks at words, passes chunks on, makes progress. *any: something has moved. */
+/* Polls words, passes chunks on, and makes progress. *any: set if a chunk changed its state. */
 static enum epa_status communicate(struct ag2_host *h, bool *any)
 {
     struct epa_transport *t = h->host.t;
@@ -370,7 +372,7 @@ static bool multiply_tile(struct ag2_host *h, uint32_t worker)
 
 /* ---- waiting ---- */
 
-/* Worker 0 has nothing to do: it waits for a word, or for others' chunks. */
+/* Lets worker 0 wait for a word, or for the chunks of other workers, and checks the time limit. */
 static enum epa_status wait_a_turn(struct ag2_host *h)
 {
     const struct ag2_block *b;
@@ -564,7 +566,8 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
     };
     struct algo_host *host = NULL;
     enum epa_status status = algo_create(&setup, p, &host, err);
-    struct ag2_host *h = (struct ag2_host *)host; /* state_bytes */
+    /* setup.state_bytes is the size of struct ag2_host */
+    struct ag2_host *h = (struct ag2_host *)host;
 
     if (status != EPA_OK)
         return status;

@@ -1,15 +1,15 @@
-/* ag_then_gemm: all rows first, then one product, as users write it; what ag_gemm_2d is measured
- * against. On GPUs the kernel of ag_gemm_2d gathers, and cuBLASLt or that kernel multiplies
- * (common/ag_gemm_cuda.c); the rest is of hosts.
+/* ag_then_gemm: gathers all rows, then multiplies once, as a user would write it. It is the
+ * baseline for ag_gemm_2d. On GPUs the kernel of ag_gemm_2d gathers, and cuBLASLt or the kernel
+ * multiplies (common/ag_gemm_cuda.c); the rest of this file is the host code.
  *
- * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in those
- * of all ranks in reach, puts them to the others, and sets its word at each to e. When it has seen
- * e in the words of all, all workers multiply: by oneDNN, each some of the rows, or by the kernels
- * of gemm.h, which pack all of A first.
+ * Call e uses buffer set e % 2. A rank copies its rows to their place in its own set and in the
+ * sets of all ranks in reach, puts them to the other ranks, and sets its word at each rank to e.
+ * After it has seen e in the words of all ranks, all workers multiply: with oneDNN, where each
+ * worker takes a share of the rows, or with the kernels of gemm.h, which first pack all of A.
  *
- * Why no barrier is needed, and two sets are enough: a rank begins e after it saw e - 1 in all
- * words, so all ranks have begun e - 1 and returned from e - 2, the last call that read the set of
- * e. Words only count up, with a quiet between two SETs of one. */
+ * The calls need no barrier, and two sets suffice. A rank begins e after it has seen e - 1 in all
+ * words. So all ranks have begun e - 1 and returned from e - 2, the last call that read the set of
+ * e. Words only grow, with a quiet between two SETs of a word. */
 #include <epa2a/algorithm.h>
 
 #include <stdio.h>
@@ -34,19 +34,19 @@ struct layout {
 };
 
 struct then {
-    struct algo_host host; /* first */
+    struct algo_host host; /* first member */
     struct layout l;
     uint32_t max_rows;
-    struct onednn *library; /* with B packed, or */
+    struct onednn *library; /* oneDNN, with packed B; NULL: kernels */
     void *packed;
-    struct gemm_weights weights; /* with */
-    char *panels;                /* of all of A, */
-    char by[32];                 /* what multiplies */
-    float **scratch;             /* [workers] a tile, */
-    char **line;                 /* [workers] a row with zeros behind */
-    uint64_t start[RANKS + 1];   /* of each rank's rows */
+    struct gemm_weights weights; /* kernels: B */
+    char *panels;                /* kernels: packed rows of A */
+    char by[32];                 /* name of the multiplying library */
+    float **scratch;             /* [workers]: a tile */
+    char **line;                 /* [workers]: a row, followed by zeros */
+    uint64_t start[RANKS + 1];   /* start of each rank's rows */
     const struct epa_ag_gemm *problem;
-    uint32_t failed; /* a worker's product has */
+    uint32_t failed; /* 1: the product of a worker has failed */
 };
 
 static struct then *then_of(struct epa_algorithm *a)
@@ -110,7 +110,7 @@ static enum epa_status send_to(struct then *t, uint32_t peer)
     if (put && t->l.scale_row_bytes != 0) {
         status =
             algo_put(&t->host, scales, t->host.t->heap + scales, n * t->l.scale_row_bytes, peer);
-        if (status == EPA_OK) /* the signal is ordered after its own payload alone */
+        if (status == EPA_OK) /* orders the signal after the scales, too */
             status = t->host.t->ops->fence(t->host.t, peer);
     }
     if (status == EPA_OK)
@@ -127,8 +127,7 @@ static enum epa_status gather_rows(struct then *t)
     ++t->host.epoch;
     for (uint32_t r = 0; r < t->host.world.size; r++) {
         if (g->rows[r] > t->max_rows)
-            return algo_fail(&t->host, EPA_ERR_CONFIG,
-                             "rank %u has %u rows, and there is room for %u of a rank", r,
+            return algo_fail(&t->host, EPA_ERR_CONFIG, "rank %u has %u rows, but at most %u fit", r,
                              g->rows[r], t->max_rows);
         t->start[r + 1] = t->start[r] + g->rows[r];
     }
@@ -205,7 +204,7 @@ static enum epa_status multiply(struct then *t)
         t->failed = 0;
         status = algo_parallel(&t->host, multiply_by_library, t);
         return status == EPA_OK && t->failed != 0
-                   ? algo_fail(&t->host, EPA_ERR_SYSTEM, "oneDNN's matmul has failed")
+                   ? algo_fail(&t->host, EPA_ERR_SYSTEM, "oneDNN's matmul failed")
                    : status;
     }
     status = algo_parallel(&t->host, pack_share, t);
@@ -260,7 +259,7 @@ static const struct config defaults = {.library = LIBRARY_AUTO};
 
 static const struct epa_choice libraries[] = {
     {"auto", LIBRARY_AUTO,
-     "oneDNN, or on GPUs cuBLASLt, where it is there and knows the data type"},
+     "oneDNN, or on GPUs cuBLASLt, if available for the data type; else kernels"},
     {"onednn", LIBRARY_ONEDNN, "oneDNN's matmul, on hosts"},
     {"cublaslt", LIBRARY_CUBLASLT, "cuBLASLt, on GPUs"},
     {"kernels", LIBRARY_KERNELS, "the kernels that ag_gemm_2d uses"},
@@ -271,12 +270,12 @@ static const struct epa_option options[] = {
     {.name = "library",
      EPA_CHOICE(struct config, library),
      .choices = libraries,
-     .help = "what multiplies",
+     .help = "library that multiplies",
      .tune = "*"},
     {0},
 };
 
-/* B is packed for about so many rows a worker. */
+/* Describes the product. B is packed for about `rows` rows per worker. */
 static struct onednn_product product_of(const struct epa_ag_gemm *g, uint32_t rows)
 {
     return (struct onednn_product){.n = g->n,
@@ -305,10 +304,11 @@ static enum epa_status layout_make(const struct epa_ag_gemm *g, const struct epa
         return epa_fail(err, EPA_ERR_CONFIG, "ag_then_gemm takes 1 to %d ranks, not %u", RANKS,
                         world->size);
     if (g->n == 0 || g->k == 0 || g->k % 8 != 0 || all > UINT32_MAX / 2)
-        return epa_fail(err, EPA_ERR_CONFIG,
-                        "ag_then_gemm needs gemm.k (%u) to be a multiple of 8, columns (%u) and "
-                        "less than 2^31 rows",
-                        g->k, g->n);
+        return epa_fail(
+            err, EPA_ERR_CONFIG,
+            "ag_then_gemm needs gemm.k (%u) to be a positive multiple of 8, at least one "
+            "column (%u), and less than 2^31 rows",
+            g->k, g->n);
     if (c->library == LIBRARY_CUBLASLT)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "ag_then_gemm: algorithm.library: cublaslt is for GPUs; on hosts it "
@@ -335,8 +335,8 @@ static const struct ag_gemm_config on_gpus = {
     .panel = 16,
 };
 
-/* Of the experiment alone, so that all ranks agree on it. FP8: the library wants scales of A
- * in another order than that in which rows have them. */
+/* Chooses the library by the experiment only, so that all ranks agree. cuBLASLt needs FP8 scales of
+ * A in another order than the order of rows. */
 static enum epa_status find_config(const struct epa_ag_gemm *g, const struct config *c,
                                    struct ag_gemm_config *out, struct epa_error *err)
 {
@@ -349,12 +349,12 @@ static enum epa_status find_config(const struct epa_ag_gemm *g, const struct con
                         "multiplies with cublaslt or kernels");
     if (c->library == LIBRARY_CUBLASLT && fp8)
         return epa_fail(err, EPA_ERR_UNSUPPORTED,
-                        "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, as it "
-                        "wants scales in another order; set library: kernels");
+                        "ag_then_gemm: algorithm.library: cublaslt takes no gemm.dtype: fp8, "
+                        "since cuBLASLt needs scales in another order; set library: kernels");
     if (c->library == LIBRARY_KERNELS || fp8)
         return EPA_OK;
     out->library = c->library == LIBRARY_CUBLASLT ? AG_GEMM_CUBLASLT : AG_GEMM_TRY_CUBLASLT;
-    out->mover = AG_GEMM_SM; /* rows of ranks follow each other */
+    out->mover = AG_GEMM_SM; /* rows of ranks are contiguous */
     return EPA_OK;
 }
 
@@ -459,7 +459,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
         status = algo_create(&setup, p, &host, err);
     if (status != EPA_OK)
         return status;
-    t = (struct then *)host; /* state_bytes */
+    t = (struct then *)host; /* setup.state_bytes is the size of struct then */
     t->l = l;
     t->max_rows = g->max_rows;
     host->base.parts = parts;

@@ -76,9 +76,10 @@ static enum epa_status check_options(const struct ag_config *c, const struct epa
                         EPA_DEVICE_RANKS, world->size);
     if (device && c->nontemporal != AG_NONTEMPORAL_AUTO)
         return epa_fail(err, EPA_ERR_CONFIG,
-                        "allgather: algorithm.nontemporal is an option of hosts");
+                        "allgather: algorithm.nontemporal is an option of hosts; leave it out");
     if (!device && c->blocks != 0)
-        return epa_fail(err, EPA_ERR_CONFIG, "allgather: algorithm.blocks is an option of GPUs");
+        return epa_fail(err, EPA_ERR_CONFIG,
+                        "allgather: algorithm.blocks is an option of GPUs; leave it out");
     if (c->mode == AG_PULL && puts)
         return epa_fail(err, EPA_ERR_CONFIG,
                         "allgather with mode: pull loads from all ranks, but this transport "
