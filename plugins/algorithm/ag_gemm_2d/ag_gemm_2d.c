@@ -233,9 +233,10 @@ static enum epa_status device_config(const struct ag2_config *c, struct ag_gemm_
 
 static const char *const stage_names[] = {"ag_gemm", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_ag_gemm_2d(const struct epa_problem *problem,
+                                       const struct epa_world *world, uint32_t transport_flags,
+                                       const void *config, struct epa_footprint *out,
+                                       struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
     struct ag_gemm_config device;
@@ -266,8 +267,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_ag_gemm_2d(const struct epa_algorithm_params *p,
+                                         struct epa_algorithm **out, struct epa_error *err)
 {
     struct ag_gemm_config device;
     struct ag2_layout l;
@@ -291,6 +292,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | AG2_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_ag_gemm_2d,
+    .create = create_ag_gemm_2d,
 };

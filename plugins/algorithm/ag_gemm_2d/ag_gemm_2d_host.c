@@ -88,7 +88,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 
 /* ---- the current call ---- */
 
-static enum epa_status prepare(struct ag2_host *h, struct epa_ag_gemm *g, enum part part)
+static enum epa_status begin_call(struct ag2_host *h, struct epa_ag_gemm *g, enum part part)
 {
     for (uint32_t r = 0; r < h->l.size; r++)
         if (g->rows[r] > h->l.max_rows)
@@ -180,7 +180,7 @@ static void place_rows(struct ag2_host *h, const struct ag2_chunk *c, uint32_t w
 static void chunk_placed(struct ag2_host *h, struct ag2_chunk *c)
 {
     ag2_release_blocks(&h->call, c);
-    /* Release: pairs with the acquire in communicate(). Stores to mates precede it. */
+    /* Release: pairs with the acquire in drive_transport(). Stores to mates precede it. */
     __atomic_store_n(&c->state, AG2_PLACED, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&h->unplaced, 1, __ATOMIC_RELEASE);
 }
@@ -266,7 +266,7 @@ static void stage_chunk(struct ag2_host *h, const struct ag2_chunk *c)
 }
 
 /* Sends own rows: first puts to other nodes, which take longest, then packs the rows. */
-static enum epa_status send_own(struct ag2_host *h)
+static enum epa_status send_own_rows(struct ag2_host *h)
 {
     uint64_t begin = epa_trace_now(h->host.trace);
     enum epa_status status = EPA_OK;
@@ -286,7 +286,7 @@ static enum epa_status send_own(struct ag2_host *h)
 }
 
 /* Signals a placed chunk to the mates that get the chunk from this rank. */
-static enum epa_status pass_on(struct ag2_host *h, struct ag2_chunk *c)
+static enum epa_status signal_mates(struct ag2_host *h, struct ag2_chunk *c)
 {
     enum epa_status status = EPA_OK;
 
@@ -302,7 +302,7 @@ static enum epa_status pass_on(struct ag2_host *h, struct ag2_chunk *c)
 }
 
 /* Receives a chunk whose word has been seen. algo_wait() acquires the data of the chunk. */
-static enum epa_status receive(struct ag2_host *h, struct ag2_chunk *c, uint64_t seen)
+static enum epa_status receive_chunk(struct ag2_host *h, struct ag2_chunk *c, uint64_t seen)
 {
     uint32_t signal = ag2_signal(&h->l, c->source, c->index);
     uint64_t begin = epa_trace_now(h->host.trace), end;
@@ -322,7 +322,7 @@ static enum epa_status receive(struct ag2_host *h, struct ag2_chunk *c, uint64_t
 }
 
 /* Polls words, passes chunks on, and makes progress. *any: set if a chunk changed its state. */
-static enum epa_status communicate(struct ag2_host *h, bool *any)
+static enum epa_status drive_transport(struct ag2_host *h, bool *any)
 {
     struct epa_transport *t = h->host.t;
     enum epa_status status = t->ops->progress(t);
@@ -334,12 +334,12 @@ static enum epa_status communicate(struct ag2_host *h, bool *any)
         uint64_t seen = state == AG2_AWAITED ? t->ops->read(t, h->host.signal + i) : 0;
 
         if (state == AG2_AWAITED && seen >= h->host.epoch) {
-            status = receive(h, c, seen);
+            status = receive_chunk(h, c, seen);
             *any = true;
             state = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE);
         }
         if (state == AG2_PLACED && status == EPA_OK) {
-            status = pass_on(h, c);
+            status = signal_mates(h, c);
             *any = true;
         }
     }
@@ -373,7 +373,7 @@ static bool multiply_tile(struct ag2_host *h, uint32_t worker)
 /* ---- waiting ---- */
 
 /* Lets worker 0 wait for a word, or for the chunks of other workers, and checks the time limit. */
-static enum epa_status wait_a_turn(struct ag2_host *h)
+static enum epa_status wait_for_progress(struct ag2_host *h)
 {
     const struct ag2_block *b;
     const struct ag2_chunk *c = ag2_missing_chunk(&h->call, &b);
@@ -407,7 +407,7 @@ static enum epa_status wait_a_turn(struct ag2_host *h)
                      (unsigned long long)h->host.epoch);
 }
 
-static void waited(struct ag2_host *h)
+static void end_wait(struct ag2_host *h)
 {
     if (h->wait.begun_ns != 0)
         (void)epa_trace_slice(h->host.trace, 0, h->name.idle, h->wait.begun_ns, EPA_TRACE_NOBODY, 0,
@@ -424,7 +424,7 @@ static bool all_taken(const struct ag2_host *h)
            __atomic_load_n(&h->unplaced, __ATOMIC_ACQUIRE) == 0;
 }
 
-static void work(struct ag2_host *h, uint32_t worker)
+static void run_other_worker(struct ag2_host *h, uint32_t worker)
 {
     uint64_t idle_ns = 0;
 
@@ -438,28 +438,28 @@ static void work(struct ag2_host *h, uint32_t worker)
     }
 }
 
-static enum epa_status lead(struct ag2_host *h)
+static enum epa_status run_first_worker(struct ag2_host *h)
 {
     bool only_moves = h->l.config.comm_worker && h->host.workers > 1;
-    enum epa_status status = h->part == GEMM ? EPA_OK : send_own(h);
+    enum epa_status status = h->part == GEMM ? EPA_OK : send_own_rows(h);
 
     while (status == EPA_OK && (h->undone != 0 || !all_taken(h))) {
         bool any = false;
 
         if (h->undone != 0)
-            status = communicate(h, &any);
+            status = drive_transport(h, &any);
         if (status != EPA_OK)
             break;
         any = any || take_chunk(h, 0);
         if (!any && (!only_moves || h->undone == 0))
             any = multiply_tile(h, 0);
         if (any)
-            waited(h);
+            end_wait(h);
         else
-            status = wait_a_turn(h);
+            status = wait_for_progress(h);
     }
     if (status == EPA_OK)
-        waited(h);
+        end_wait(h);
     return status;
 }
 
@@ -469,10 +469,10 @@ static void run_worker(void *arg, uint32_t worker, uint32_t workers)
 
     (void)workers;
     if (worker != 0) {
-        work(h, worker);
+        run_other_worker(h, worker);
         return;
     }
-    h->status = lead(h);
+    h->status = run_first_worker(h);
     if (h->status != EPA_OK)
         __atomic_store_n(&h->stopped, 1, __ATOMIC_RELAXED);
 }
@@ -489,7 +489,7 @@ static enum epa_status run_part(struct epa_algorithm *a, struct epa_problem *pro
     algo_begin(&h->host, "ag_gemm", part == GEMM ? "multiplying" : "gathering");
     if (part != GEMM)
         ++h->host.epoch;
-    status = prepare(h, &problem->u.ag_gemm, part);
+    status = begin_call(h, &problem->u.ag_gemm, part);
     if (status == EPA_OK)
         status = algo_parallel(&h->host, run_worker, h);
     if (status == EPA_OK)
@@ -529,7 +529,7 @@ static const struct epa_stage parts[EPA_PARTS] = {
 
 /* ---- set-up ---- */
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_host(struct epa_algorithm *a)
 {
     gemm_weights_destroy(&host_of(a)->weights);
     algo_destroy(a);
@@ -586,10 +586,10 @@ enum epa_status ag2_host_create(const struct epa_algorithm_params *p, const stru
     if (status == EPA_OK)
         status = gemm_weights_create(&p->problem->u.ag_gemm, p->backend, &h->weights, err);
     if (status != EPA_OK) {
-        destroy(&host->base);
+        destroy_host(&host->base);
         return status;
     }
-    host->base.destroy = destroy;
+    host->base.destroy = destroy_host;
     alloc_lists(h);
     return algo_created(host, out, err);
 }

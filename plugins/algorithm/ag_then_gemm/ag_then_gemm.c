@@ -59,7 +59,7 @@ static uint64_t set_offset(const struct then *t)
     return t->host.heap + t->host.epoch % SETS * t->l.set_bytes;
 }
 
-static char *gathered(const struct then *t, uint64_t row)
+static char *gathered_row(const struct then *t, uint64_t row)
 {
     return t->host.t->heap + set_offset(t) + row * t->l.row_bytes;
 }
@@ -98,7 +98,7 @@ static void copy_share(void *arg, uint32_t worker, uint32_t workers)
     algo_worked(&t->host, worker, workers, begin, n);
 }
 
-static enum epa_status send_to(struct then *t, uint32_t peer)
+static enum epa_status send_rows_to(struct then *t, uint32_t peer)
 {
     uint32_t me = t->host.world.rank;
     uint64_t row = t->start[me], n = t->start[me + 1] - row;
@@ -133,7 +133,7 @@ static enum epa_status gather_rows(struct then *t)
     }
     status = algo_parallel(&t->host, copy_share, t);
     for (uint32_t i = 1; i < t->host.world.size && status == EPA_OK; i++)
-        status = send_to(t, algo_peer(&t->host, i));
+        status = send_rows_to(t, algo_peer(&t->host, i));
     if (algo_phase(&t->host, status, "wait"))
         status = algo_wait_for_all(&t->host, 0, t->host.epoch, "rows");
     if (algo_phase(&t->host, status, "quiet"))
@@ -152,7 +152,7 @@ static void multiply_by_library(void *arg, uint32_t worker, uint32_t workers)
     uint64_t begin = epa_trace_now(t->host.trace);
     uint16_t *c = (uint16_t *)t->problem->c + (size_t)first * t->problem->n;
 
-    if (onednn_multiply(t->library, worker, 0, gathered(t, first), n, t->packed, c) != EPA_OK)
+    if (onednn_multiply(t->library, worker, 0, gathered_row(t, first), n, t->packed, c) != EPA_OK)
         __atomic_store_n(&t->failed, 1, __ATOMIC_RELAXED);
     algo_worked(&t->host, worker, workers, begin, n);
 }
@@ -164,7 +164,7 @@ static void pack_share(void *arg, uint32_t worker, uint32_t workers)
     uint32_t end = algo_share(rows, worker + 1, workers);
 
     for (uint32_t row = algo_share(rows, worker, workers); row < end; row++)
-        gemm_pack_row(&t->weights, gathered(t, row), t->panels, row, t->line[worker]);
+        gemm_pack_row(&t->weights, gathered_row(t, row), t->panels, row, t->line[worker]);
 }
 
 static void multiply_share(void *arg, uint32_t worker, uint32_t workers)
@@ -237,7 +237,7 @@ static enum epa_status run_gemm(struct epa_algorithm *a, struct epa_problem *pro
     return status;
 }
 
-static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_both(struct epa_algorithm *a, struct epa_problem *problem)
 {
     enum epa_status status = run_gather(a, problem);
 
@@ -245,7 +245,7 @@ static enum epa_status run(struct epa_algorithm *a, struct epa_problem *problem)
 }
 
 static const struct epa_stage stages[] = {
-    {.name = "ag_gemm", .kind = EPA_STAGE_WHOLE, .run = run},
+    {.name = "ag_gemm", .kind = EPA_STAGE_WHOLE, .run = run_both},
 };
 
 static const struct epa_stage parts[EPA_PARTS] = {
@@ -360,9 +360,10 @@ static enum epa_status find_config(const struct epa_ag_gemm *g, const struct con
 
 static const char *const stage_names[] = {"ag_gemm", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_ag_then_gemm(const struct epa_problem *problem,
+                                         const struct epa_world *world, uint32_t transport_flags,
+                                         const void *config, struct epa_footprint *out,
+                                         struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &problem->u.ag_gemm;
     struct ag_gemm_config device = on_gpus;
@@ -392,7 +393,7 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_ag_then_gemm(struct epa_algorithm *a)
 {
     onednn_destroy(then_of(a)->library);
     gemm_weights_destroy(&then_of(a)->weights);
@@ -431,8 +432,8 @@ static void alloc_kernels(struct then *t, const struct epa_ag_gemm *g)
     }
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_ag_then_gemm(const struct epa_algorithm_params *p,
+                                           struct epa_algorithm **out, struct epa_error *err)
 {
     const struct epa_ag_gemm *g = &p->problem->u.ag_gemm;
     struct layout l = {0};
@@ -465,11 +466,11 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     host->base.parts = parts;
     host->base.n_parts = EPA_PARTS;
     host->base.products_by = t->by;
-    host->base.destroy = destroy;
+    host->base.destroy = destroy_ag_then_gemm;
     status =
         l.onednn ? create_library(t, g, err) : gemm_weights_create(g, p->backend, &t->weights, err);
     if (status != EPA_OK) {
-        destroy(&host->base);
+        destroy_ag_then_gemm(&host->base);
         return status;
     }
     if (!l.onednn)
@@ -487,6 +488,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | THEN_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_ag_then_gemm,
+    .create = create_ag_then_gemm,
 };

@@ -115,9 +115,10 @@ static enum epa_status layout_make(const struct epa_allgather *g, const struct e
 
 static const char *const stage_names[] = {"allgather", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_allgather(const struct epa_problem *problem,
+                                      const struct epa_world *world, uint32_t transport_flags,
+                                      const void *config, struct epa_footprint *out,
+                                      struct epa_error *err)
 {
     struct ag_layout l;
     enum epa_status status =
@@ -135,8 +136,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_allgather(const struct epa_algorithm_params *p,
+                                        struct epa_algorithm **out, struct epa_error *err)
 {
     struct ag_layout l;
     enum epa_status status =
@@ -160,6 +161,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | AG_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_allgather,
+    .create = create_allgather,
 };

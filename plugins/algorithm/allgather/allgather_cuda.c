@@ -83,7 +83,7 @@ static enum epa_status launch(struct ag_cuda *c, struct ag_args *args)
     return device_check_call(&c->last, c->backend, code, "launching a kernel");
 }
 
-static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status launch_gather(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ag_cuda *c = cuda_of(a);
     struct epa_allgather *g = &problem->u.allgather;
@@ -103,10 +103,10 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
 }
 
 static const struct epa_stage stages[] = {
-    {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = gather},
+    {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = launch_gather},
 };
 
-static void explain(struct epa_algorithm *a, struct epa_error *err)
+static void explain_fault(struct epa_algorithm *a, struct epa_error *err)
 {
     const struct ag_cuda *c = cuda_of(a);
     const struct epa_fault *f = &c->backend->fault;
@@ -128,7 +128,7 @@ static void explain(struct epa_algorithm *a, struct epa_error *err)
 
 /* ---- set-up ---- */
 
-static void destroy(struct epa_algorithm *a)
+static void destroy_cuda(struct epa_algorithm *a)
 {
     struct ag_cuda *c = cuda_of(a);
 
@@ -181,7 +181,7 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
     if (c == NULL)
         return epa_fail(err, EPA_ERR_NOMEM, "allgather: no memory");
     c->base = (struct epa_algorithm){
-        .stages = stages, .n_stages = 1, .explain = explain, .destroy = destroy};
+        .stages = stages, .n_stages = 1, .explain = explain_fault, .destroy = destroy_cuda};
     c->l = *l;
     c->t = p->transport;
     c->backend = p->backend;
@@ -190,7 +190,7 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
     if (status == EPA_OK)
         status = count_blocks(c, config->blocks, err);
     if (status != EPA_OK) {
-        destroy(&c->base);
+        destroy_cuda(&c->base);
         return status;
     }
     c->args = (struct ag_args){.v = *p->transport->view,
@@ -203,7 +203,7 @@ enum epa_status ag_cuda_create(const struct epa_algorithm_params *p, const struc
         c->args.ring = *c->t->ring;
     status = alloc_counters(c, err);
     if (status != EPA_OK) {
-        destroy(&c->base);
+        destroy_cuda(&c->base);
         return status;
     }
     *out = &c->base;

@@ -269,7 +269,7 @@ static void publish_views(const struct ag_host *h, struct epa_allgather *g)
     g->chunk_rows = h->l.chunk_rows;
 }
 
-static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_gather(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ag_host *h = (struct ag_host *)a;
     struct epa_allgather *g = &problem->u.allgather;
@@ -298,7 +298,7 @@ static enum epa_status gather(struct epa_algorithm *a, struct epa_problem *probl
 }
 
 static const struct epa_stage stages[] = {
-    {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = gather},
+    {.name = "allgather", .kind = EPA_STAGE_WHOLE, .run = run_gather},
 };
 
 /* ---- set-up ---- */

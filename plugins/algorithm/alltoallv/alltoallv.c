@@ -93,7 +93,7 @@ static enum epa_status make_shape(const struct epa_moe *m, const struct epa_worl
     return EPA_OK;
 }
 
-/* Bytes that the create() functions of both modes allocate, without lists. */
+/* Bytes that the create_alltoallv() functions of both modes allocate, without lists. */
 static uint64_t private_bytes(const struct av_shape *s)
 {
     uint64_t rows = s->entries * (s->message_bytes + s->output_bytes);
@@ -106,9 +106,10 @@ static uint64_t private_bytes(const struct av_shape *s)
 
 static const char *const stage_names[] = {"dispatch", "combine", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_alltoallv(const struct epa_problem *problem,
+                                      const struct epa_world *world, uint32_t transport_flags,
+                                      const void *config, struct epa_footprint *out,
+                                      struct epa_error *err)
 {
     struct av_shape s;
     enum epa_status status = make_shape(&problem->u.moe, world, config, &s, err);
@@ -378,7 +379,7 @@ static enum epa_status end_stage(struct av *a, enum epa_status status)
     return status;
 }
 
-static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status run_dispatch(struct epa_algorithm *base, struct epa_problem *problem)
 {
     struct av *a = (struct av *)base;
     struct epa_moe *m = &problem->u.moe;
@@ -411,7 +412,7 @@ static enum epa_status dispatch(struct epa_algorithm *base, struct epa_problem *
     return EPA_OK;
 }
 
-static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *problem)
+static enum epa_status run_combine(struct epa_algorithm *base, struct epa_problem *problem)
 {
     struct av *a = (struct av *)base;
     struct epa_moe *m = &problem->u.moe;
@@ -429,13 +430,13 @@ static enum epa_status combine(struct epa_algorithm *base, struct epa_problem *p
 }
 
 static const struct epa_stage stages[2] = {
-    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
-    {"combine", EPA_STAGE_COMBINE, combine},
+    {"dispatch", EPA_STAGE_DISPATCH, run_dispatch},
+    {"combine", EPA_STAGE_COMBINE, run_combine},
 };
 
 /* ---- set-up ---- */
 
-static void explain(struct epa_algorithm *base, struct epa_error *err)
+static void explain_alltoallv(struct epa_algorithm *base, struct epa_error *err)
 {
     struct av *a = (struct av *)base;
 
@@ -447,7 +448,7 @@ static void explain(struct epa_algorithm *base, struct epa_error *err)
 
 /* Freeing is collective. After a failure or a time-out the rank keeps memory that MPI may still use
  * until the process ends. */
-static void destroy(struct epa_algorithm *base)
+static void destroy_alltoallv(struct epa_algorithm *base)
 {
     struct av *a = (struct av *)base;
 
@@ -481,8 +482,8 @@ static enum epa_status join_world(struct av *a, struct epa_error *err)
     return status;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_alltoallv(const struct epa_algorithm_params *p,
+                                        struct epa_algorithm **out, struct epa_error *err)
 {
     const struct av_config *c = p->config;
     const struct algo_setup setup = {.name = "alltoallv",
@@ -504,8 +505,8 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     if (status != EPA_OK)
         return status;
     a = (struct av *)h;
-    h->base.explain = explain;
-    h->base.destroy = destroy;
+    h->base.explain = explain_alltoallv;
+    h->base.destroy = destroy_alltoallv;
     h->store = (enum epa_store)c->nontemporal;
     a->s = s;
     a->way = s.shared ? &av_shared : &av_messages;
@@ -526,7 +527,7 @@ static enum epa_status create(const struct epa_algorithm_params *p, struct epa_a
     if (!h->no_memory && status == EPA_OK)
         status = a->way->create(a, err);
     if (status != EPA_OK) {
-        destroy(&h->base);
+        destroy_alltoallv(&h->base);
         return status;
     }
     a->failed = h->no_memory;
@@ -542,6 +543,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .op = EPA_OP_MOE,
     .memory = EPA_MEMORY_HOST,
     .needs_host = EPA_TRANSPORT_HOST,
-    .plan = plan,
-    .create = create,
+    .plan = plan_alltoallv,
+    .create = create_alltoallv,
 };

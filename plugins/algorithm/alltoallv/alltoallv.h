@@ -41,7 +41,7 @@ struct av_messages {
     char *sent, *received;        /* rows by destination's expert; rows by source */
     char *grouped;                /* rows by expert, which experts read */
     char *y;                      /* expert outputs by expert, which experts write */
-    char *outputs_sent, *outputs_came;
+    char *outputs_sent, *outputs_received;
 };
 
 /* mode shared: the window, all parts of which every rank has mapped. */

@@ -87,7 +87,7 @@ static enum epa_status lay_out_received(struct av *a)
 }
 
 /* Starts the exchange of counts, which overlaps the packing of rows. */
-static enum epa_status place(struct av *a)
+static enum epa_status place_messages(struct av *a)
 {
     int local = (int)a->s.local;
     enum epa_status status;
@@ -100,7 +100,7 @@ static enum epa_status place(struct av *a)
     return status;
 }
 
-static enum epa_status deliver(struct av *a, const char **recv, char **y)
+static enum epa_status deliver_messages(struct av *a, const char **recv, char **y)
 {
     struct av_messages *g = &a->msg;
     struct regroup task = {a, g->received, g->grouped, false, a->s.message_bytes};
@@ -116,7 +116,7 @@ static enum epa_status deliver(struct av *a, const char **recv, char **y)
     return status == EPA_OK ? av_parallel(a, "regroup", regroup, &task) : status;
 }
 
-static enum epa_status take_back(struct av *a, struct epa_moe *m)
+static enum epa_status return_messages(struct av *a, struct epa_moe *m)
 {
     struct av_messages *g = &a->msg;
     struct regroup task = {a, m->y, g->outputs_sent, true, a->s.output_bytes};
@@ -124,7 +124,7 @@ static enum epa_status take_back(struct av *a, struct epa_moe *m)
 
     return status == EPA_OK
                ? all_to_all_v(a, "MPI_Ialltoallv of expert outputs", g->output, g->outputs_sent,
-                              g->rows_in, g->at_in, g->outputs_came, g->rows_out, g->at_out)
+                              g->rows_in, g->at_in, g->outputs_received, g->rows_out, g->at_out)
                : status;
 }
 
@@ -155,7 +155,7 @@ static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
         {a->s.entries * a->s.message_bytes, &g->grouped},
         {a->s.entries * a->s.output_bytes, &g->y},
         {a->s.entries * a->s.output_bytes, &g->outputs_sent},
-        {a->s.choices * a->s.output_bytes, &g->outputs_came},
+        {a->s.choices * a->s.output_bytes, &g->outputs_received},
     };
     enum { BUFFERS = sizeof(buffer) / sizeof(*buffer) };
     uint64_t at[BUFFERS], end = 0;
@@ -177,7 +177,7 @@ static enum epa_status alloc_buffers(struct av *a, struct epa_error *err)
     return EPA_OK;
 }
 
-static enum epa_status create(struct av *a, struct epa_error *err)
+static enum epa_status create_messages(struct av *a, struct epa_error *err)
 {
     struct av_messages *g = &a->msg;
     size_t size = a->s.size;
@@ -200,12 +200,12 @@ static enum epa_status create(struct av *a, struct epa_error *err)
         return epa_fail(err, status, "alltoallv: %s", a->h.last.text);
     for (uint32_t r = 0; r < a->s.size; r++) {
         a->into[r] = g->sent;
-        a->from[r] = g->outputs_came;
+        a->from[r] = g->outputs_received;
     }
     return EPA_OK;
 }
 
-static void destroy(struct av *a)
+static void destroy_messages(struct av *a)
 {
     struct av_messages *g = &a->msg;
 
@@ -217,4 +217,5 @@ static void destroy(struct av *a)
         a->h.backend->ops->free(a->h.backend, g->memory);
 }
 
-const struct av_way av_messages = {place, deliver, take_back, create, destroy};
+const struct av_way av_messages = {place_messages, deliver_messages, return_messages, create_messages,
+                                   destroy_messages};

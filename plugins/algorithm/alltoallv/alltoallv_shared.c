@@ -56,7 +56,7 @@ static enum epa_status wait_for_all(struct av *a, const char *what)
 }
 
 /* Barrier: stores before it are visible to all ranks after it. */
-static enum epa_status meet(struct av *a, const char *what)
+static enum epa_status synchronise_window(struct av *a, const char *what)
 {
     enum epa_status status = av_check(a, "MPI_Win_sync", MPI_Win_sync(a->shm.window));
 
@@ -67,7 +67,7 @@ static enum epa_status meet(struct av *a, const char *what)
 
 /* Computes a->next, the place of this rank's first row for each expert. Rows are ordered by expert,
  * then by source; all ranks compute the same layout. */
-static enum epa_status lay_out(struct av *a)
+static enum epa_status lay_out_rows(struct av *a)
 {
     for (uint32_t owner = 0; owner < a->s.size; owner++) {
         uint64_t end = 0;
@@ -91,19 +91,19 @@ static enum epa_status lay_out(struct av *a)
     return EPA_OK;
 }
 
-static enum epa_status place(struct av *a)
+static enum epa_status place_shared(struct av *a)
 {
     enum epa_status status;
 
     memcpy(counts_at(a, a->h.world.rank), a->count, a->s.experts * sizeof(*a->count));
-    status = meet(a, "counts");
-    return status == EPA_OK ? lay_out(a) : status;
+    status = synchronise_window(a, "counts");
+    return status == EPA_OK ? lay_out_rows(a) : status;
 }
 
-static enum epa_status deliver(struct av *a, const char **recv, char **y)
+static enum epa_status deliver_shared(struct av *a, const char **recv, char **y)
 {
     char *mine = a->shm.base[a->h.world.rank];
-    enum epa_status status = meet(a, "rows");
+    enum epa_status status = synchronise_window(a, "rows");
 
     (void)av_lay_out(a);
     *recv = mine + a->shm.rows_at;
@@ -123,13 +123,13 @@ static void copy_outputs(void *arg, uint32_t worker, uint32_t workers)
                (end - first) * row_bytes);
 }
 
-static enum epa_status take_back(struct av *a, struct epa_moe *m)
+static enum epa_status return_shared(struct av *a, struct epa_moe *m)
 {
     enum epa_status status = EPA_OK;
 
     if (m->y != m->y_space)
         status = av_parallel(a, "copy_outputs", copy_outputs, m);
-    return status == EPA_OK ? meet(a, "expert outputs") : status;
+    return status == EPA_OK ? synchronise_window(a, "expert outputs") : status;
 }
 
 static void place_parts(struct av *a)
@@ -245,7 +245,7 @@ static void touch_window(const struct av *a)
     memset(mine, 0, a->shm.bytes);
 }
 
-static enum epa_status create(struct av *a, struct epa_error *err)
+static enum epa_status create_shared(struct av *a, struct epa_error *err)
 {
     enum epa_status status;
 
@@ -270,7 +270,7 @@ static enum epa_status create(struct av *a, struct epa_error *err)
     return status;
 }
 
-static void destroy(struct av *a)
+static void destroy_shared(struct av *a)
 {
     struct av_shared *w = &a->shm;
 
@@ -283,4 +283,5 @@ static void destroy(struct av *a)
         MPI_Comm_free(&w->node);
 }
 
-const struct av_way av_shared = {place, deliver, take_back, create, destroy};
+const struct av_way av_shared = {place_shared, deliver_shared, return_shared, create_shared,
+                                 destroy_shared};

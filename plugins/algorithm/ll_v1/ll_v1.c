@@ -195,9 +195,9 @@ static uint32_t last_part(const struct v1_layout *l)
 
 static const char *const stage_names[] = {"dispatch", "combine", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_ll_v1(const struct epa_problem *problem, const struct epa_world *world,
+                                  uint32_t transport_flags, const void *config,
+                                  struct epa_footprint *out, struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
     struct v1_layout l;
@@ -242,8 +242,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_ll_v1(const struct epa_algorithm_params *p,
+                                    struct epa_algorithm **out, struct epa_error *err)
 {
     struct v1_layout l;
     enum epa_status status =
@@ -268,6 +268,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | V1_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_ll_v1,
+    .create = create_ll_v1,
 };

@@ -214,7 +214,7 @@ static enum epa_status send_block(struct v1_task *task)
 }
 
 /* Sends the blocks to the ranks that pull, or to all other ranks. */
-static enum epa_status send_to(struct v1_task *task, bool pulling)
+static enum epa_status send_blocks(struct v1_task *task, bool pulling)
 {
     struct v1_host *h = task->h;
     enum epa_status status = EPA_OK;
@@ -232,13 +232,13 @@ static enum epa_status send_to(struct v1_task *task, bool pulling)
 
 /* Sends the blocks of a call to all ranks, waits for the blocks of all ranks, and flushes the puts
  * of this rank. */
-static enum epa_status exchange(struct v1_task *task)
+static enum epa_status exchange_blocks(struct v1_task *task)
 {
     struct v1_host *h = task->h;
-    enum epa_status status = send_to(task, true);
+    enum epa_status status = send_blocks(task, true);
 
     if (status == EPA_OK)
-        status = send_to(task, false);
+        status = send_blocks(task, false);
     if (algo_phase(&h->a, status, "wait"))
         status = algo_wait_for_all(&h->a, v1_signal_of(h->l.size, task->mode, task->call, 0),
                                    task->call, task->mode == V1_DISPATCH ? "rows" : "outputs");
@@ -247,7 +247,7 @@ static enum epa_status exchange(struct v1_task *task)
 
 /* ---- dispatch ---- */
 
-static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct v1_host *h = (struct v1_host *)a;
     struct v1_task task = {.h = h, .m = &problem->u.moe, .mode = V1_DISPATCH};
@@ -263,7 +263,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     if (status == EPA_OK)
         status = v1_sort_and_quantise(&task);
     if (algo_phase(&h->a, status, "send"))
-        status = exchange(&task);
+        status = exchange_blocks(&task);
     if (algo_phase(&h->a, status, "postprocess"))
         status = v1_regroup(&task);
     algo_end(&h->a);
@@ -288,7 +288,7 @@ static void copy_to_y(void *arg, uint32_t worker, uint32_t workers)
 
 /* Finds the base address of expert outputs. A rank that pushes to all ranks reads a foreign buffer
  * in place. */
-static enum epa_status find_outputs(struct v1_task *task)
+static enum epa_status provide_outputs(struct v1_task *task)
 {
     struct v1_host *h = task->h;
     const struct algo_set *s = &task->set->s;
@@ -303,7 +303,7 @@ static enum epa_status find_outputs(struct v1_task *task)
     return task->end != 0 ? in_parallel(task, copy_to_y) : EPA_OK;
 }
 
-static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_combine(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct v1_host *h = (struct v1_host *)a;
     struct v1_task task = {.h = h, .m = &problem->u.moe, .mode = V1_COMBINE};
@@ -320,9 +320,9 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
     task.call = ++h->calls[V1_COMBINE];
     status = algo_set_store(&h->a, task.m->epoch);
     if (status == EPA_OK)
-        status = find_outputs(&task);
+        status = provide_outputs(&task);
     if (status == EPA_OK)
-        status = exchange(&task);
+        status = exchange_blocks(&task);
     if (algo_phase(&h->a, status, "reduce"))
         status = v1_reduce(&task);
     algo_end(&h->a);
@@ -334,8 +334,8 @@ static enum epa_status combine(struct epa_algorithm *a, struct epa_problem *prob
 /* ---- set-up ---- */
 
 static const struct epa_stage stages[] = {
-    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
-    {"combine", EPA_STAGE_COMBINE, combine},
+    {"dispatch", EPA_STAGE_DISPATCH, run_dispatch},
+    {"combine", EPA_STAGE_COMBINE, run_combine},
 };
 
 enum epa_status v1_host_create(const struct epa_algorithm_params *p, const struct v1_layout *l,

@@ -25,7 +25,7 @@ static void count_choices(void *arg, uint32_t worker, uint32_t workers)
 }
 
 /* Turns the counts of each worker into the index of its first choice of each expert. */
-static void add_up_counts(const struct v1_task *task)
+static void assign_first_places(const struct v1_task *task)
 {
     const struct v1_host *h = task->h;
     uint32_t *restrict cumsum = task->set->cumsum;
@@ -58,7 +58,7 @@ static void add_up_counts(const struct v1_task *task)
 }
 
 /* Writes the counts and the start of each slice to the splits; tokens follow later. */
-static enum epa_status split(const struct v1_task *task)
+static enum epa_status write_split_counts(const struct v1_task *task)
 {
     struct v1_host *h = task->h;
 
@@ -112,8 +112,8 @@ enum epa_status v1_sort_and_quantise(struct v1_task *task)
 
     if (status != EPA_OK)
         return status;
-    add_up_counts(task);
-    status = split(task);
+    assign_first_places(task);
+    status = write_split_counts(task);
     return status == EPA_OK ? in_parallel(task, place_and_quantise) : status;
 }
 
@@ -149,7 +149,7 @@ static enum epa_status read_splits(const struct v1_task *task)
 }
 
 /* Lays out rows by expert, then by source. */
-static void lay_out(const struct v1_task *task)
+static void lay_out_entries(const struct v1_task *task)
 {
     const struct v1_host *h = task->h;
     uint32_t *restrict all = task->set->s.recv_count, local = h->l.local, entry = 0;
@@ -319,7 +319,7 @@ enum epa_status v1_regroup(struct v1_task *task)
 
     if (status != EPA_OK)
         return status;
-    lay_out(task);
+    lay_out_entries(task);
     epa_publish_counts(m, s->epoch, h->l.local, s->recv_count, s->recv_start);
     m->recv = here(h, &h->l.recv, index_of(task));
     m->recv_scale = NULL;

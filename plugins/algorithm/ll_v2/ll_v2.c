@@ -154,7 +154,7 @@ static void size_rows(const struct epa_moe *m, const struct ll_config *c, struct
         l->rows = l->device || l->entries > tokens ? tokens : l->entries;
 }
 
-static void make_message(struct ll_layout *l)
+static void size_message(struct ll_layout *l)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
     uint64_t choices = l->dedup ? l->topk * sizeof(struct ll_choice) : 0;
@@ -322,7 +322,7 @@ enum epa_status ll_layout_make(const struct epa_moe *m, const struct epa_world *
         (c->combine_mode == LL_COMBINE_PUSH || l.output_fp8 || l.puts || (l.dedup && !l.by_rank) ||
          (c->combine_mode == LL_COMBINE_AUTO && l.by_rank && l.max_tokens >= LL_MANY_TOKENS));
     l.places = l.dedup && (device || l.size < l.topk) ? l.size : l.topk;
-    make_message(&l);
+    size_message(&l);
     l.count_words =
         device ? l.experts * (uint32_t)(sizeof(struct ll_packet) / 4)
                : (uint32_t)(epa_round_up((l.experts + (l.dedup ? l.size : 0)) * 4u, LL_LINE) / 4);
@@ -341,9 +341,9 @@ static const char *const stage_names[] = {"dispatch", "combine", NULL};
 static const char *const half_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                          "combine_recv", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_ll_v2(const struct epa_problem *problem, const struct epa_world *world,
+                                  uint32_t transport_flags, const void *config,
+                                  struct epa_footprint *out, struct epa_error *err)
 {
     const struct ll_config *c = config;
     struct ll_layout l;
@@ -384,8 +384,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_ll_v2(const struct epa_algorithm_params *p,
+                                    struct epa_algorithm **out, struct epa_error *err)
 {
     struct ll_layout l;
     enum epa_status status =
@@ -409,6 +409,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | LL_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_ll_v2,
+    .create = create_ll_v2,
 };

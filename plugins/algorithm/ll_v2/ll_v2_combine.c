@@ -12,7 +12,7 @@ static void quantise_output(const struct ll_host *h, const uint16_t *y, const ui
 }
 
 /* Copies n expert outputs from `row` on to the place from which peers get them. */
-static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
+static void copy_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
 {
     const struct ll_host *h = task->h;
     const uint16_t *y = (const uint16_t *)task->m->y + row * h->l.hidden;
@@ -29,7 +29,7 @@ static void take_outputs(const struct ll_task *task, uint64_t row, uint64_t n)
 }
 
 /* Layout expert: copies the outputs of experts `begin` to `end`. */
-static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
+static void copy_outputs_of_experts(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_set *s = task->set;
@@ -37,21 +37,21 @@ static void take_from_experts(void *arg, uint32_t worker, uint32_t workers)
     for (uint32_t i = task->begin; i < task->end; i++) {
         uint64_t n = s->s.recv_count[i], from = n * worker / workers;
 
-        take_outputs(task, s->s.recv_start[i] + from, n * (worker + 1) / workers - from);
+        copy_outputs(task, s->s.recv_start[i] + from, n * (worker + 1) / workers - from);
     }
 }
 
 /* Layout rank: copies the outputs of rows. */
-static void take_rows(void *arg, uint32_t worker, uint32_t workers)
+static void copy_outputs_of_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     uint32_t from = first_of(task, worker, workers);
 
-    take_outputs(task, from, first_of(task, worker + 1, workers) - from);
+    copy_outputs(task, from, first_of(task, worker + 1, workers) - from);
 }
 
 /* dedup in layout expert: reduces the outputs of each received row over its local experts. */
-static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
+static void reduce_received_rows(void *arg, uint32_t worker, uint32_t workers)
 {
     const struct ll_task *task = arg;
     const struct ll_host *h = task->h;
@@ -82,7 +82,7 @@ static void reduce_beforehand(void *arg, uint32_t worker, uint32_t workers)
 }
 
 /* Writes expert outputs `begin` to `end`: of rows, or of all rows of these experts. */
-static enum epa_status make(struct ll_task *task, uint64_t begin, uint64_t end)
+static enum epa_status write_outputs(struct ll_task *task, uint64_t begin, uint64_t end)
 {
     task->begin = (uint32_t)begin;
     task->end = (uint32_t)end;
@@ -100,7 +100,7 @@ static enum epa_status put_outputs(struct ll_host *h, const struct ll_set *s, ui
 
 /* Computes the number of outputs for each source, and their start at the source and, with dedup,
  * here. */
-static void begin_outputs(struct ll_host *h, const struct ll_set *s)
+static void begin_output_puts(struct ll_host *h, const struct ll_set *s)
 {
     uint32_t each = h->l.dedup ? 1 : h->l.local, mine = h->a.world.rank * each, row = 0;
 
@@ -119,7 +119,7 @@ static void begin_outputs(struct ll_host *h, const struct ll_set *s)
 }
 
 /* Puts the outputs of local expert i for ranks out of reach. */
-static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, uint32_t i)
+static enum epa_status put_expert_outputs(struct ll_host *h, const struct ll_set *s, uint32_t i)
 {
     uint32_t e = h->a.world.rank * h->l.local + i;
     enum epa_status status = EPA_OK;
@@ -138,7 +138,7 @@ static enum epa_status put_of_expert(struct ll_host *h, const struct ll_set *s, 
 }
 
 /* Layout expert without dedup: writes and puts the outputs of some experts at a time. */
-static enum epa_status output_by_expert(struct ll_task *task)
+static enum epa_status write_outputs_by_expert(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     const struct ll_set *s = task->set;
@@ -150,10 +150,10 @@ static enum epa_status output_by_expert(struct ll_task *task)
         do
             bytes += s->s.recv_count[end++] * h->l.output_bytes;
         while (end < h->l.local && bytes < ALGO_SLICE_BYTES);
-        status = make(task, i, end);
+        status = write_outputs(task, i, end);
         for (; i < end && status == EPA_OK; i++) {
             if (s->s.recv_count[i] != 0)
-                status = put_of_expert(h, s, i);
+                status = put_expert_outputs(h, s, i);
         }
         if (status == EPA_OK) /* frees room for which peers may wait */
             status = h->a.t->ops->progress(h->a.t);
@@ -162,7 +162,7 @@ static enum epa_status output_by_expert(struct ll_task *task)
 }
 
 /* dedup: writes and puts the outputs for a source out of reach, in slices. */
-static enum epa_status output_far(struct ll_task *task, uint32_t source)
+static enum epa_status write_far_outputs(struct ll_task *task, uint32_t source)
 {
     struct ll_host *h = task->h;
     struct ll_block *b = &h->block[source];
@@ -174,7 +174,7 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
 
         if (n > slice && task->make != NULL)
             n = slice;
-        status = make(task, b->row, b->row + n);
+        status = write_outputs(task, b->row, b->row + n);
         if (status == EPA_OK)
             status = put_outputs(h, task->set, source, b->row, b->output, n);
         if (status == EPA_OK)
@@ -186,21 +186,21 @@ static enum epa_status output_far(struct ll_task *task, uint32_t source)
 }
 
 /* dedup: writes outputs in the order of sources, first for sources out of reach. */
-static enum epa_status output_by_source(struct ll_task *task)
+static enum epa_status write_outputs_by_source(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     enum epa_status status = EPA_OK;
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
         if (!algo_reachable(&h->a, algo_peer(&h->a, i)))
-            status = output_far(task, algo_peer(&h->a, i));
+            status = write_far_outputs(task, algo_peer(&h->a, i));
     }
     for (uint32_t source = 0; source < h->l.size && status == EPA_OK; source++) {
         uint32_t begin = h->block[source].row, end = begin;
 
         for (; source < h->l.size && algo_reachable(&h->a, source); source++)
             end += h->left[source];
-        status = make(task, begin, end);
+        status = write_outputs(task, begin, end);
     }
     return status;
 }
@@ -214,19 +214,19 @@ static enum epa_status send_outputs(struct ll_task *task)
     bool apart = h->l.output_fp8 || task->m->y != h->a.t->heap + y_offset(h, s);
 
     if (h->l.dedup && !h->l.by_rank)
-        task->make = reduce_beforehand;
+        task->make = reduce_received_rows;
     else if (apart)
-        task->make = h->l.by_rank ? take_rows : take_from_experts;
+        task->make = h->l.by_rank ? copy_outputs_of_rows : copy_outputs_of_experts;
     if (h->a.far != 0)
-        begin_outputs(h, s);
+        begin_output_puts(h, s);
     if (h->a.far == 0)
-        return make(task, 0, h->l.dedup ? s->rows : h->l.local);
-    return h->l.dedup ? output_by_source(task) : output_by_expert(task);
+        return write_outputs(task, 0, h->l.dedup ? s->rows : h->l.local);
+    return h->l.dedup ? write_outputs_by_source(task) : write_outputs_by_expert(task);
 }
 
 /* Finds the expert outputs of token t and their weights. Returns their number. */
-static uint32_t outputs_to(const struct ll_task *task, uint32_t t, uint64_t leave, uint64_t put,
-                           const uint16_t **row, float *by)
+static uint32_t find_outputs(const struct ll_task *task, uint32_t t, uint64_t leave, uint64_t put,
+                             const uint16_t **row, float *by)
 {
     const struct ll_host *h = task->h;
     const struct ll_slot *place = task->set->place + (size_t)t * h->l.places;
@@ -263,7 +263,7 @@ static void reduce_tokens(void *arg, uint32_t worker, uint32_t workers)
         const float *scale[LL_TOPK];
         float by[LL_TOPK];
         uint16_t *out = (uint16_t *)task->m->out + (size_t)t * h->l.hidden;
-        uint32_t n = outputs_to(task, t, leave, put, row, by);
+        uint32_t n = find_outputs(task, t, leave, put, row, by);
 
         if (!h->l.output_fp8) {
             h->a.kernels->reduce(row, by, n, h->l.hidden, h->a.own_store, out);

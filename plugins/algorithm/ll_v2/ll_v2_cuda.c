@@ -125,7 +125,7 @@ static struct ll_args args_of(const struct ll_cuda *c, const struct epa_moe *m,
 /* Determines whether the previous kernel counts calls of another kind. In a graph, the previous
  * kernel is known. Outside a graph, or as the first kernel of a graph, the previous kernel may
  * belong to a graph that was launched in between. */
-static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
+static cudaError_t determine_counts_early(struct ll_cuda *c, struct ll_args *a)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long graph = 0;
@@ -143,7 +143,7 @@ static cudaError_t note_order(struct ll_cuda *c, struct ll_args *a)
 static enum epa_status launch(struct ll_cuda *c, const void *kernel, struct ll_args *a,
                               uint32_t blocks)
 {
-    cudaError_t code = note_order(c, a);
+    cudaError_t code = determine_counts_early(c, a);
 
     if (code != cudaSuccess)
         return device_call_failed(&c->d, "launching a kernel", code);
@@ -349,7 +349,7 @@ static enum epa_status run_combine_recv(struct epa_algorithm *a, struct epa_prob
     return combine_half(a, problem, LL_RECEIVE);
 }
 
-static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status discard_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ll_cuda *c = (struct ll_cuda *)a;
     enum epa_status status = check_half(c, "discard", LL_NO_HALF);
@@ -576,7 +576,7 @@ enum epa_status ll_cuda_create(const struct epa_algorithm_params *p, const struc
         return status;
     c->d.base.stages = splits ? split_stages : whole_stages;
     c->d.base.n_stages = splits ? 4 : 2;
-    c->d.base.discard = l->buffers > 1 ? discard : NULL;
+    c->d.base.discard = l->buffers > 1 ? discard_dispatch : NULL;
     c->d.base.combines_again = true;
     c->l = *l;
     c->mode = mode_of(l);

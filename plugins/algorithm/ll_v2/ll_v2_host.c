@@ -165,7 +165,7 @@ static enum epa_status put_blocks(const struct ll_task *task)
     return status;
 }
 
-static enum epa_status put_made(const struct ll_task *task)
+static enum epa_status put_written_rows(const struct ll_task *task)
 {
     struct ll_host *h = task->h;
     enum epa_status status = h->l.dedup ? put_blocks(task) : put_rows(task);
@@ -333,7 +333,7 @@ static void send_rows(void *arg, uint32_t worker, uint32_t workers)
 }
 
 /* Reports the invalid choices of a row. */
-static enum epa_status blame(struct ll_host *h, uint64_t row, const char *msg)
+static enum epa_status report_bad_choices(struct ll_host *h, uint64_t row, const char *msg)
 {
     uint32_t n = meta_of(msg)->choices, c = 0;
     const struct ll_choice *choice = choices_of(h, msg);
@@ -359,7 +359,7 @@ static enum epa_status index_rows(struct ll_host *h, struct ll_set *s, uint64_t 
         __builtin_prefetch(msg + AHEAD * h->l.message_bytes + h->l.choices_at);
         for (uint32_t c = 0; c < meta->choices; c++) {
             if (meta->choices > h->l.topk || choice[c].entry >= h->l.entries)
-                return blame(h, row, msg);
+                return report_bad_choices(h, row, msg);
             s->recv_row[choice[c].entry] = (uint32_t)row;
             s->recv_weight[choice[c].entry] = choice[c].weight;
         }
@@ -410,12 +410,13 @@ static enum epa_status copy_to_experts(struct ll_task *task)
     enum epa_status status = algo_parallel(&h->a, copy_rows, task);
 
     if (status == EPA_OK && task->wrong != 0)
-        status = blame(h, task->wrong - 1, received + (task->wrong - 1) * h->l.message_bytes);
+        status = report_bad_choices(h, task->wrong - 1,
+                                    received + (task->wrong - 1) * h->l.message_bytes);
     return status;
 }
 
 /* Publishes the received rows for experts, and copies or indexes them. */
-static enum epa_status publish(struct ll_task *task)
+static enum epa_status publish_rows(struct ll_task *task)
 {
     struct ll_host *h = task->h;
     struct ll_set *s = task->set;
@@ -448,12 +449,12 @@ static enum epa_status store_rows(struct ll_host *h, struct ll_task *task)
         task->end = tokens - task->begin > slice ? task->begin + slice : tokens;
         status = algo_parallel(&h->a, send_rows, task);
         if (status == EPA_OK && h->a.far != 0)
-            status = put_made(task);
+            status = put_written_rows(task);
     }
     return status;
 }
 
-static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status run_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct ll_host *h = (struct ll_host *)a;
     struct epa_moe *m = &problem->u.moe;
@@ -481,7 +482,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
     if (algo_phase(&h->a, status, "wait"))
         status = ll_wait_and_leave(h, LL_DATA, s->s.epoch, s->from);
     if (algo_phase(&h->a, status, "postprocess"))
-        status = publish(&task);
+        status = publish_rows(&task);
     algo_end(&h->a);
     epa_trace_count(h->a.trace, 0, epa_trace_name(h->a.trace, "rows"), m->recv_rows);
     return status;
@@ -490,7 +491,7 @@ static enum epa_status dispatch(struct epa_algorithm *a, struct epa_problem *pro
 /* ---- set-up ---- */
 
 static const struct epa_stage stages[] = {
-    {"dispatch", EPA_STAGE_DISPATCH, dispatch},
+    {"dispatch", EPA_STAGE_DISPATCH, run_dispatch},
     {"combine", EPA_STAGE_COMBINE, ll_combine},
 };
 

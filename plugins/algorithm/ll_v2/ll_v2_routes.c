@@ -96,7 +96,7 @@ static uint32_t *published_counts(struct ll_routes *r)
     return (uint32_t *)(void *)((char *)r + LL_LINE);
 }
 
-static void publish(struct ll_host *h, uint64_t epoch, const struct epa_moe *m)
+static void publish_routes(struct ll_host *h, uint64_t epoch, const struct epa_moe *m)
 {
     uint32_t choices = m->tokens * h->l.topk, me = h->a.world.rank;
     struct ll_routes *r = routes_of(h, me, epoch);
@@ -201,7 +201,7 @@ static enum epa_status load_routes(struct ll_host *h, struct ll_set *s)
 
             if ((left >> peer & 1) == 0)
                 continue;
-            /* Acquire: pairs with the release in publish(). */
+            /* Acquire: pairs with the release in publish_routes(). */
             seen = __atomic_load_n(&r->epoch, __ATOMIC_ACQUIRE);
             if (seen < s->s.epoch) {
                 look.peer = peer;
@@ -235,7 +235,7 @@ enum epa_status ll_exchange(struct ll_task *task)
     memset(h->next, 0, words * sizeof(*h->next));
     if (!h->l.published)
         return put_counts(h, s, m);
-    publish(h, s->s.epoch, m);
+    publish_routes(h, s->s.epoch, m);
     status = add_routes(h, s, me, routes_of(h, me, s->s.epoch));
     ll_write_ahead(task); /* overlaps the wait for the others' routes */
     return algo_phase(&h->a, status, "wait") ? load_routes(h, s) : status;
@@ -346,7 +346,7 @@ static void place_by_rank(const struct ll_host *h, struct ll_set *s, const struc
 }
 
 /* Initialises the blocks and the numbers of rows for puts, before places are assigned. */
-static void begin_rows(struct ll_host *h, const struct ll_set *s)
+static void begin_row_puts(struct ll_host *h, const struct ll_set *s)
 {
     uint32_t each = h->l.dedup ? 1 : h->l.local;
     const uint32_t *count = row_counts(h, s, h->a.world.rank);
@@ -391,7 +391,7 @@ enum epa_status ll_give_places(struct ll_host *h, struct ll_set *s, const struct
     else if (h->a.trace != NULL)
         h->a.note.bytes = count_rows(h, m) * h->l.message_bytes;
     if (h->a.far != 0)
-        begin_rows(h, s);
+        begin_row_puts(h, s);
     if (h->l.dedup)
         place_by_rank(h, s, m);
     else

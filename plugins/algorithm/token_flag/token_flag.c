@@ -129,7 +129,7 @@ static enum epa_status check_problem(const struct epa_moe *m, const struct epa_w
 
 /* Computes the lines of a message and of an expert output. Checks the limits of kernels: part
  * numbers of 32 bits, and a message in the shared memory of a block. */
-static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
+static enum epa_status size_lines(struct tf_layout *l, struct epa_error *err)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0, units;
 
@@ -152,7 +152,7 @@ static enum epa_status make_lines(struct tf_layout *l, struct epa_error *err)
     return EPA_OK;
 }
 
-static void make_messages(struct tf_layout *l)
+static void size_messages(struct tf_layout *l)
 {
     uint64_t scales = l->fp8 ? l->hidden / l->group * sizeof(float) : 0;
 
@@ -220,9 +220,9 @@ enum epa_status tf_layout_make(const struct epa_moe *m, const struct epa_world *
     l.source_rows = m->max_tokens * (m->topk < l.local ? m->topk : l.local);
     l.count_words = device ? 2 * l.local : 1 + l.local;
     l.rows = (uint64_t)l.size * l.source_rows;
-    make_messages(&l);
+    size_messages(&l);
     if (device)
-        status = make_lines(&l, err);
+        status = size_lines(&l, err);
     if (status != EPA_OK)
         return status;
     if (l.source_rows >= (1u << TF_ROW_BITS) - 1)
@@ -258,9 +258,10 @@ static uint64_t trace_events(const struct tf_layout *l)
 static const char *const stage_names[] = {"dispatch_send", "dispatch_recv", "combine_send",
                                           "combine_recv", NULL};
 
-static enum epa_status plan(const struct epa_problem *problem, const struct epa_world *world,
-                            uint32_t transport_flags, const void *config, struct epa_footprint *out,
-                            struct epa_error *err)
+static enum epa_status plan_token_flag(const struct epa_problem *problem,
+                                       const struct epa_world *world, uint32_t transport_flags,
+                                       const void *config, struct epa_footprint *out,
+                                       struct epa_error *err)
 {
     const struct epa_moe *m = &problem->u.moe;
     struct tf_layout l;
@@ -298,8 +299,8 @@ static enum epa_status plan(const struct epa_problem *problem, const struct epa_
     return EPA_OK;
 }
 
-static enum epa_status create(const struct epa_algorithm_params *p, struct epa_algorithm **out,
-                              struct epa_error *err)
+static enum epa_status create_token_flag(const struct epa_algorithm_params *p,
+                                         struct epa_algorithm **out, struct epa_error *err)
 {
     struct tf_layout l;
     enum epa_status status =
@@ -322,6 +323,6 @@ const struct epa_algorithm_plugin epa_plugin = {
     .memory = EPA_MEMORY_HOST | TF_CUDA_MEMORY,
     .needs_host = EPA_TRANSPORT_HOST,
     .needs_cuda = EPA_TRANSPORT_DEVICE,
-    .plan = plan,
-    .create = create,
+    .plan = plan_token_flag,
+    .create = create_token_flag,
 };

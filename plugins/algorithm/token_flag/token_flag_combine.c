@@ -5,7 +5,7 @@
 /* ---- combine_send ---- */
 
 /* Writes the expert output of entry i, of local expert e, to `to`. */
-static void make_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
+static void write_output(const struct tf_task *task, uint32_t e, uint64_t i, char *to)
 {
     const struct tf_host *h = task->h;
     const struct tf_layout *l = &h->l;
@@ -46,19 +46,19 @@ static void send_output(const struct tf_task *task, uint32_t e, uint64_t i, uint
                              task->set->epoch);
     if (!algo_reachable(&h->a, meta->origin.rank)) {
         if (h->l.fused || task->m->y != y)
-            make_output(task, e, i, y + i * h->l.output_bytes);
+            write_output(task, e, i, y + i * h->l.output_bytes);
         return;
     }
     slot =
         algo_at(&h->a, meta->origin.rank, slot_offset(h, task->set, meta->origin.token, meta->k));
-    make_output(task, e, i, slot);
+    write_output(task, e, i, slot);
     algo_drain(h->a.store);
     /* Release: pairs with the acquire of has_arrived(). The expert output is complete. */
     __atomic_store_n(flag_of_slot(h, slot), task->set->epoch, __ATOMIC_RELEASE);
 }
 
 /* Returns the part of expert e in the task's range of entries. */
-static void bounds(const struct tf_task *task, uint32_t e, uint64_t *begin, uint64_t *end)
+static void clip_to_task(const struct tf_task *task, uint32_t e, uint64_t *begin, uint64_t *end)
 {
     *begin = task->set->recv_start[e];
     *end = *begin + task->set->recv_count[e];
@@ -75,12 +75,12 @@ static void send_outputs(void *arg, uint32_t worker, uint32_t workers)
     uint64_t mine = task->begin + worker, begin, end, began = epa_trace_now(task->h->a.trace);
 
     for (uint32_t e = 0; e < l->local && l->flat; e++) {
-        bounds(task, e, &begin, &end);
+        clip_to_task(task, e, &begin, &end);
         for (; mine < end; mine += workers)
             send_output(task, e, mine, worker);
     }
     for (uint32_t e = worker; e < l->local && !l->flat; e += workers) {
-        bounds(task, e, &begin, &end);
+        clip_to_task(task, e, &begin, &end);
         for (uint64_t i = begin; i < end; i++)
             send_output(task, e, i, worker);
     }

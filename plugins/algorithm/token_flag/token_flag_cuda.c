@@ -279,8 +279,8 @@ static enum epa_status run_dispatch_send(struct epa_algorithm *a, struct epa_pro
 }
 
 /* Runs a stage after dispatch_send. */
-static enum epa_status go_on(struct epa_algorithm *a, struct epa_problem *problem,
-                             enum tf_stage stage)
+static enum epa_status run_later_stage(struct epa_algorithm *a, struct epa_problem *problem,
+                                       enum tf_stage stage)
 {
     struct tf_cuda *c = (struct tf_cuda *)a;
     uint32_t set = 0;
@@ -298,20 +298,20 @@ static enum epa_status go_on(struct epa_algorithm *a, struct epa_problem *proble
 
 static enum epa_status run_dispatch_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return go_on(a, problem, TF_DISPATCH_RECV);
+    return run_later_stage(a, problem, TF_DISPATCH_RECV);
 }
 
 static enum epa_status run_combine_send(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return go_on(a, problem, TF_COMBINE_SEND);
+    return run_later_stage(a, problem, TF_COMBINE_SEND);
 }
 
 static enum epa_status run_combine_recv(struct epa_algorithm *a, struct epa_problem *problem)
 {
-    return go_on(a, problem, TF_COMBINE_RECV);
+    return run_later_stage(a, problem, TF_COMBINE_RECV);
 }
 
-static enum epa_status discard(struct epa_algorithm *a, struct epa_problem *problem)
+static enum epa_status discard_dispatch(struct epa_algorithm *a, struct epa_problem *problem)
 {
     struct tf_cuda *c = (struct tf_cuda *)a;
     enum epa_status status = check_halves(c, TF_DISPATCH_SEND, NULL);
@@ -492,7 +492,7 @@ enum epa_status tf_cuda_create(const struct epa_algorithm_params *p, const struc
         return status;
     c->d.base.stages = cuda_stages;
     c->d.base.n_stages = TF_STAGES;
-    c->d.base.discard = l->buffers > 1 ? discard : NULL;
+    c->d.base.discard = l->buffers > 1 ? discard_dispatch : NULL;
     c->l = *l;
     c->f16 = p->problem->u.moe.dtype == EPA_F16;
     fill_args(c, config);

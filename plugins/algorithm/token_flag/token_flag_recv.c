@@ -22,7 +22,7 @@ static const uint32_t *counts_of(const struct tf_host *h, const struct algo_set 
 
 /* Computes the start of each expert's rows and the rows of each source. Validates the counts with
  * the number of rows in the flag. */
-static enum epa_status take_counts(struct tf_host *h, struct algo_set *s)
+static enum epa_status read_counts(struct tf_host *h, struct algo_set *s)
 {
     uint64_t start = 0;
 
@@ -75,12 +75,12 @@ static enum epa_status wait_for_counts(struct tf_host *h, struct algo_set *s)
 
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++)
         status = wait_for_counts_of(h, s, algo_peer(&h->a, i));
-    return status == EPA_OK ? take_counts(h, s) : status;
+    return status == EPA_OK ? read_counts(h, s) : status;
 }
 
 /* Polls a signal. If it has reached the value, epa_wait() acquires the data that the signal
  * covers. */
-static bool received(struct tf_host *h, uint32_t signal, uint64_t value)
+static bool poll_signal(struct tf_host *h, uint32_t signal, uint64_t value)
 {
     return h->a.t->ops->read(h->a.t, h->a.signal + signal) >= value &&
            epa_wait(h->a.t, h->a.signal + signal, value, h->a.timeout_ns) == EPA_OK;
@@ -171,7 +171,7 @@ static void copy_rows(void *arg, uint32_t worker, uint32_t workers)
 }
 
 /* Copies the rows from `taken` to `end` of each source. */
-static enum epa_status copy(struct tf_task *task, bool waits)
+static enum epa_status copy_pending_rows(struct tf_task *task, bool waits)
 {
     struct tf_host *h = task->h;
     enum epa_status status;
@@ -197,7 +197,7 @@ static enum epa_status copy(struct tf_task *task, bool waits)
 
 /* Copies rows that arrive by puts. Only this thread may wait for their signals; it waits for
  * batches that keep all workers busy. */
-static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
+static enum epa_status copy_put_rows(struct tf_task *task, uint32_t source)
 {
     struct tf_host *h = task->h;
     struct tf_source *from = &h->source[source];
@@ -219,13 +219,13 @@ static enum epa_status take_put_rows(struct tf_task *task, uint32_t source)
             from->end++;
         }
         if (status == EPA_OK)
-            status = copy(task, false);
+            status = copy_pending_rows(task, false);
     }
     return status;
 }
 
 /* Copies all remaining rows. Stored rows come first, since workers can wait for their flags. */
-static enum epa_status take_rest(struct tf_task *task)
+static enum epa_status copy_remaining_rows(struct tf_task *task)
 {
     struct tf_host *h = task->h;
     enum epa_status status;
@@ -233,33 +233,33 @@ static enum epa_status take_rest(struct tf_task *task)
     for (uint32_t i = 0; i < h->l.size; i++)
         h->source[i].end = is_put(h, i) ? h->source[i].taken : h->source[i].rows;
     task->arrows = h->l.by_token;
-    status = copy(task, h->l.by_token);
+    status = copy_pending_rows(task, h->l.by_token);
     task->arrows = false;
     for (uint32_t i = 1; i < h->l.size && status == EPA_OK; i++) {
         if (is_put(h, algo_peer(&h->a, i)))
-            status = take_put_rows(task, algo_peer(&h->a, i));
+            status = copy_put_rows(task, algo_peer(&h->a, i));
     }
     return status;
 }
 
 /* ---- between the chunks of dispatch_send ---- */
 
-static bool counts_came(struct tf_host *h, const struct algo_set *s)
+static bool counts_arrived(struct tf_host *h, const struct algo_set *s)
 {
     for (uint32_t i = 1; i < h->l.size; i++) {
-        if (!received(h, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
-                      tf_count_flag(s->epoch, 0)))
+        if (!poll_signal(h, tf_count_signal(&h->l, s->epoch, algo_peer(&h->a, i)),
+                         tf_count_flag(s->epoch, 0)))
             return false;
     }
     return true;
 }
 
-static bool row_received(struct tf_host *h, struct algo_set *s, uint32_t source, uint32_t row)
+static bool row_arrived(struct tf_host *h, struct algo_set *s, uint32_t source, uint32_t row)
 {
     char *msg = h->a.t->heap + comm_offset(h, s, source, row);
 
     if (is_put(h, source))
-        return received(h, tf_row_signal(&h->l, s->index, source, row), s->epoch);
+        return poll_signal(h, tf_row_signal(&h->l, s->index, source, row), s->epoch);
     /* Acquire: as in tf_await_flag(). */
     return __atomic_load_n(&meta_of(h, msg)->flag, __ATOMIC_ACQUIRE) >= s->epoch;
 }
@@ -269,21 +269,21 @@ enum epa_status tf_take_some(struct tf_host *h, struct algo_set *s, struct epa_m
     struct tf_task task = {.h = h, .set = s, .m = m, .arrows = h->l.by_token};
     enum epa_status status = EPA_OK;
 
-    if (!h->counted && !counts_came(h, s))
+    if (!h->counted && !counts_arrived(h, s))
         return h->a.t->ops->progress(h->a.t);
     if (!h->counted)
-        status = take_counts(h, s);
+        status = read_counts(h, s);
     if (status != EPA_OK)
         return status;
     for (uint32_t i = 0; i < h->l.size; i++) {
         struct tf_source *from = &h->source[i];
 
         for (from->end = from->taken; from->end < from->rows; from->end++) {
-            if (!row_received(h, s, i, from->end))
+            if (!row_arrived(h, s, i, from->end))
                 break;
         }
     }
-    return copy(&task, false);
+    return copy_pending_rows(&task, false);
 }
 
 /* ---- dispatch_recv ---- */
@@ -304,7 +304,7 @@ enum epa_status tf_dispatch_recv(struct epa_algorithm *a, struct epa_problem *pr
     if (!h->counted)
         status = wait_for_counts(h, task.set);
     if (algo_phase(&h->a, status, "rows"))
-        status = take_rest(&task);
+        status = copy_remaining_rows(&task);
     if (status != EPA_OK)
         return status;
     recv = h->a.t->heap + grouped_offset(h, task.set);
