@@ -1,6 +1,6 @@
-/* One rank of an algorithm, rank 0 of one or two; its peer is made up: it has no tokens, or what
- * the test writes into this rank's heap, and is always there. The transport has no room at first,
- * each time. */
+/* Runs rank 0 of an algorithm in a world of one or two ranks. The peer is simulated: it has no
+ * tokens, or its data is whatever the test writes into the heap of rank 0, and it always counts as
+ * arrived. The transport first returns EPA_AGAIN to each call. */
 #ifndef ALGORITHM_PEER_H
 #define ALGORITHM_PEER_H
 
@@ -11,12 +11,12 @@
 extern const struct epa_algorithm_plugin epa_plugin;
 
 struct shape {
-    uint32_t ranks, flags; /* of the transport */
+    uint32_t ranks, flags; /* flags: flags of the transport */
     uint32_t tokens, hidden, experts, topk, workers;
 };
 
 struct fixture {
-    struct epa_transport t; /* first: a pointer to it is one to all of this */
+    struct epa_transport t; /* first member: a pointer to it also points to the fixture */
     struct epa_backend backend;
     struct shape shape;
     struct epa_algorithm *a;
@@ -28,7 +28,7 @@ struct fixture {
     float *weight;
 };
 
-/* A call has room every other time. */
+/* Rejects every second call with EPA_AGAIN, or each call if no_room is set. */
 static inline enum epa_status accept_call(struct epa_transport *t)
 {
     struct fixture *f = (struct fixture *)t;
@@ -74,7 +74,7 @@ static inline enum epa_status wait_signal(struct epa_transport *t, uint32_t sign
     return EPA_OK;
 }
 
-/* Workers one after the other, so that shares are seen to meet. */
+/* Runs the workers one after the other, which shows that their shares cover all work. */
 static inline enum epa_status workers_in_turn(struct epa_backend *b,
                                               void (*fn)(void *, uint32_t, uint32_t), void *arg)
 {
@@ -99,7 +99,7 @@ static inline struct epa_world world_of(uint32_t ranks)
     return (struct epa_world){.size = ranks, .local_size = 1, .local_cores = 1};
 }
 
-/* Nothing promises that a heap holds zeros: it is filled with `fill`. */
+/* Fills the heap with `fill`, since algorithms may not assume that it holds zeros. */
 static inline struct fixture *fixture_try(struct shape s, const void *config, int fill,
                                           enum epa_status want, const char *words)
 {
@@ -180,8 +180,8 @@ static inline void assert_explained(struct fixture *f, enum epa_status status, c
     assert_status(err->status, status, why);
 }
 
-/* Calls in turn: d dispatches, cN combines and xN discards the N-th dispatch; a capital is
- * refused in these words. */
+/* Makes a sequence of calls: d dispatches, cN combines and xN discards the N-th dispatch. A capital
+ * letter expects EPA_ERR_CONFIG with a text that matches `words`. */
 static inline void run_calls(struct fixture *f, const char *calls, const char *words)
 {
     uint64_t epoch[10] = {0};
@@ -208,7 +208,7 @@ static inline void run_calls(struct fixture *f, const char *calls, const char *w
     }
 }
 
-/* A transport that does not reach what the plan counted on. */
+/* The transport does not reach a peer that the plan relied on. */
 static inline void assert_unreachable_peer_is_refused(struct shape s, const void *config)
 {
     char words[64];

@@ -1,4 +1,5 @@
-/* Two sides of two ranks each, as threads: whose block it is, and what ends it. */
+/* Tests of the alternation of two sides: two ranks per side, each a thread. The tests check the
+ * order of blocks and the end of both sides. */
 #include <pthread.h>
 #include <string.h>
 #include "test.h"
@@ -9,13 +10,13 @@ enum { RANKS = 2, MOST = 64 };
 
 struct side_test {
     struct alternation *a;
-    pthread_barrier_t *all; /* of the ranks of a side */
+    pthread_barrier_t *all; /* joins the ranks of one side */
     uint32_t side, rank, blocks;
-    char *order; /* [MOST] a letter for each block, of both sides */
+    char *order; /* [MOST]: a letter per block of either side */
     uint32_t *n, *running;
 };
 
-/* As rank_loop() does. */
+/* Follows the calls of rank_loop(). */
 static void *run_rank(void *arg)
 {
     struct side_test *t = arg;
@@ -30,7 +31,7 @@ static void *run_rank(void *arg)
         pthread_barrier_wait(t->all);
         if (alternation_is_over(t->a) || i == t->blocks)
             break;
-        /* Nobody of the other side runs. */
+        /* No rank of the other side may run during this block. */
         assert_true(__atomic_fetch_add(&t->running[t->side], 1, __ATOMIC_SEQ_CST) < RANKS);
         assert_int_equal(__atomic_load_n(&t->running[1 - t->side], __ATOMIC_SEQ_CST), 0);
         if (t->rank == 0)
@@ -43,7 +44,7 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Sides of so many blocks; what came of it in `order`. */
+/* Runs both sides for the given numbers of blocks and stores their order in `order`. */
 static void run_sides(struct alternation *a, const uint32_t blocks[2], char order[MOST])
 {
     struct side_test t[2][RANKS];
@@ -67,8 +68,8 @@ static void run_sides(struct alternation *a, const uint32_t blocks[2], char orde
     }
 }
 
-/* By Thue and Morse, and no block beside another. The shorter side ends both, and its last block
- * has a partner; a limit of a nanosecond ends both after a pair. */
+/* The order is the Thue-Morse sequence, and blocks never overlap. The shorter side ends both after
+ * a pair of blocks; a limit of one nanosecond ends both after the first pair. */
 TEST(blocks_alternate_until_a_side_or_the_limit_ends_both)
 {
     static const struct {

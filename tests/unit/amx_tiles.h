@@ -1,6 +1,6 @@
-/* The tile instructions of AMX in plain C, as Intel's manual defines them (volume 2, TDPBF16PS,
- * TILELOADD, TILESTORED, LDTILECFG), so that kernels written for them run on any CPU. What the
- * instructions would refuse is an abort: a tile that is not configured, sizes that do not match. */
+/* Emulates the tile instructions of AMX in plain C after Intel's manual (volume 2: TDPBF16PS,
+ * TILELOADD, TILESTORED, LDTILECFG), so that their kernels run on any CPU. The emulation aborts
+ * where the instruction would fault: a tile that is not configured, sizes that do not match. */
 #ifndef AMX_TILES_H
 #define AMX_TILES_H
 
@@ -69,7 +69,7 @@ static inline void emulated_stored(int tile, void *base, size_t stride)
         memcpy((char *)base + (size_t)i * stride, emulated.byte[tile][i], emulated.row_bytes[tile]);
 }
 
-/* Denormals are zeros, in and out. */
+/* The instruction treats denormal inputs and outputs as zeros. */
 static inline float emulated_flush(float f)
 {
     return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;

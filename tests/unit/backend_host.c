@@ -1,4 +1,4 @@
-/* The host backend through its table of functions, as algorithms use it. */
+/* Tests of the host backend through its table of functions, as algorithms use it. */
 #include "test.h"
 #include <time.h>
 
@@ -6,8 +6,8 @@
 
 enum { MOST = 8 };
 
-/* The plugin's own defaults with another number of workers, found as the reader finds
- * it. */
+/* Opens the backend with the defaults of the plugin, except `workers`, which it finds in the option
+ * table as the reader does. */
 static struct epa_backend *open_host(uint32_t workers, uint32_t local_cores)
 {
     const struct epa_options *options = &backend_host_plugin.plugin.options;
@@ -31,7 +31,7 @@ TEST(memory_is_zero_and_aligned)
     struct epa_backend *backend = open_host(1, 1);
 
     for (size_t s = 0; s < LENGTH(sizes); s++) {
-        for (uint32_t again = 0; again < 2; again++) { /* memory that was used before, too */
+        for (uint32_t again = 0; again < 2; again++) { /* the second round gets used memory */
             void *memory = NULL;
 
             assert_int_equal(backend->ops->alloc(backend, sizes[s], &memory), EPA_OK);
@@ -45,7 +45,7 @@ TEST(memory_is_zero_and_aligned)
     backend->ops->close(backend);
 }
 
-TEST(memory_that_there_cannot_be_is_refused_in_words)
+TEST(an_impossible_allocation_is_refused_with_its_size)
 {
     struct epa_backend *backend = open_host(1, 1);
     struct epa_error err = {EPA_OK, ""};
@@ -61,9 +61,9 @@ TEST(memory_that_there_cannot_be_is_refused_in_words)
 
 struct visits {
     uint32_t workers;
-    uint32_t expected; /* plain, changes each round: publishing it is the pool's part */
+    uint32_t expected; /* not atomic: the pool has to publish each change */
     uint32_t wrong[MOST];
-    uint32_t times[MOST]; /* plain, each worker its own: collecting them, too */
+    uint32_t times[MOST]; /* not atomic, one entry per worker: the pool has to collect them */
 };
 
 static void visit(void *arg, uint32_t worker, uint32_t workers)
@@ -93,17 +93,19 @@ static void visit_rounds(uint32_t workers, uint32_t local_cores, uint32_t rounds
     backend->ops->close(backend);
 }
 
-TEST(parallel_visits_each_worker_once_a_round_also_of_those_who_fell_asleep)
+TEST(parallel_visits_each_worker_once_a_round_even_after_it_slept)
 {
     visit_rounds(1, 1, 5000, 0);
     visit_rounds(3, 1, 5000, 0);
     visit_rounds(MOST, 2, 3000, 0);
-    visit_rounds(3, 64, 20, 0); /* who count on cores of their own */
+    visit_rounds(3, 64, 20, 0); /* each worker has a core and spins */
     visit_rounds(3, 1, 20, 8000000);
-    visit_rounds(3, 1, 100, 2000000); /* at the edge of it, where a wake-up could be lost */
+    visit_rounds(
+        3, 1, 100,
+        2000000); /* close to the moment of falling asleep, where a wake-up could be lost */
 }
 
-TEST(marks_that_were_not_made_have_no_time)
+TEST(marks_not_recorded_have_no_time)
 {
     struct epa_backend *backend = open_host(1, 1);
     struct epa_error err = {EPA_OK, ""};

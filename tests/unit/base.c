@@ -1,6 +1,6 @@
-/* src/base and epa2a/wait.h: random values, which look like what they say (that a place has one
- * value all checks of `verify` need); statistics, as far as tests/cli/results.py does not work them
- * out again of real samples; texts and numbers of documents; how a thread waits. */
+/* Tests of src/base and epa2a/wait.h: the distribution of random values (the checks of `verify`
+ * cover determinism), statistics as far as tests/cli/results.py does not recompute them from real
+ * samples, texts and numbers of documents, and back-off of waits. */
 #include "test.h"
 
 #include <epa2a/wait.h>
@@ -39,13 +39,13 @@ TEST(values_are_finite_and_about_normal)
 
 /* ---- statistics ---- */
 
-/* Within rounding: cmocka compares floats, and these are doubles. */
+/* Compares doubles within rounding; cmocka compares floats. */
 static void assert_near(double is, double want)
 {
     assert_true(fabs(is - want) <= 1e-12 * fabs(want));
 }
 
-/* P(heads < k) of n coins: Pascal's triangle, row by row. */
+/* Returns P(heads < k) of n coins, from Pascal's triangle. */
 static double fewer_than(uint64_t n, uint64_t k)
 {
     static double row[2048];
@@ -63,8 +63,8 @@ static double fewer_than(uint64_t n, uint64_t k)
     return sum;
 }
 
-/* Few samples have none. */
-TEST(it_is_the_narrowest_that_holds_in_95_of_100)
+/* Few samples have no such interval. */
+TEST(the_interval_is_the_narrowest_with_95_percent_coverage)
 {
     static const uint64_t many[] = {333, 500, 777, 1000, 1001};
 
@@ -141,8 +141,8 @@ TEST(sizes_read_well)
         assert_string_equal(text_size(buf, sizeof(buf), c[i].bytes), c[i].text);
 }
 
-/* Else what is printed of a run differs from what is printed when its document is read again. */
-TEST(a_number_is_what_is_read_of_it)
+/* The printed result of a run must equal the output printed from its document. */
+TEST(a_number_is_equal_after_it_is_written_and_read)
 {
     static const double x[] = {1.0 / 3, 3.1124549996, 123456789.123, -2e18 / 7, 0.1 + 0.2, 1e-320};
 
@@ -158,9 +158,10 @@ TEST(a_number_is_what_is_read_of_it)
 
 /* ---- waiting ---- */
 
-/* Sleeps of a wait of 400 ms on cores that are short. 63 ranks that wait for the last one must
- * leave it the cores: with a sleep of at most 1 ms they took both of two, and it never came. Of
- * time in which the machine does other things no more counts than one sleep can take. */
+/* Counts the sleeps of a wait of 400 ms with more ranks than cores. 63 ranks that wait for the last
+ * one must leave it a core: with sleeps of at most 1 ms they kept two cores busy, and the last rank
+ * never ran. Each back-off counts for at most EPA_WAIT_BACKOFF_MAX_NS, so that load on the machine
+ * does not shorten the wait. */
 TEST(a_long_wait_wakes_up_rarely)
 {
     struct rusage before, after;
@@ -188,10 +189,10 @@ static long sleeps_of(uint64_t waited_ns, uint64_t spin_ns)
     return after.ru_nvcsw - before.ru_nvcsw;
 }
 
-/* Who yields for longer keeps others from these cores: see epa_backoff(). */
+/* A longer time of yielding would keep other threads from the core: see epa_backoff(). */
 TEST(a_wait_sleeps_after_200_us)
 {
     assert_int_equal(sleeps_of(100000, 0), 0);
     assert_int_equal(sleeps_of(200000, 0), 1);
-    assert_int_equal(sleeps_of(500000, UINT64_MAX), 0); /* it spins */
+    assert_int_equal(sleeps_of(500000, UINT64_MAX), 0); /* spins */
 }

@@ -1,5 +1,5 @@
-/* Whether compare knows a shift from noise. Values of p are those of scipy's mannwhitneyu
- * (methods exact, asymptotic). */
+/* Tests that compare tells a shift from noise. Expected values of p are from scipy's mannwhitneyu
+ * (methods exact and asymptotic). */
 #include <math.h>
 #include "test.h"
 
@@ -15,19 +15,30 @@ static void assert_close(double is, double want)
     assert_true(fabs(is - want) <= 1e-9);
 }
 
-/* Exact for few values, also where some are equal: five that are all below five others. */
-TEST(p_is_that_of_mann_and_whitney)
+/* p is exact for few values, also with ties. In the first case all values of one run are below all
+ * values of the other. */
+TEST(p_agrees_with_the_mann_whitney_test)
 {
     static const struct {
         double a[7], b[6];
-        uint32_t n_a, n_b, times; /* all values so often */
+        uint32_t n_a, n_b, times; /* times: repetitions of all values */
         double p;
     } cases[] = {
-        {{5, 3, 1, 2, 4}, {6, 7, 8, 9, 10}, 5, 5, 1, 2.0 / 252}, /* of 10 over 5 ways, 2 */
+        {{5, 3, 1, 2, 4},
+         {6, 7, 8, 9, 10},
+         5,
+         5,
+         1,
+         2.0 / 252}, /* 2 of the 10-over-5 arrangements */
         {{1, 2, 2, 3, 3}, {6, 7, 7, 7, 8}, 5, 5, 1, 2.0 / 252},
         {{1, 3, 5, 7, 9, 11, 13}, {2, 4, 6.5, 8.5, 20, 21}, 7, 6, 1, 0.730769230769},
         {{1, 2, 2, 3, 3, 3, 4}, {2, 3, 4, 4, 5, 5}, 7, 6, 1, 0.074592074592}, /* 128 of 1716 */
-        {{1, 2, 2, 3, 3, 3, 4}, {2, 3, 4, 4, 5, 5}, 7, 6, 4, 0.000162007403}, /* by the normal */
+        {{1, 2, 2, 3, 3, 3, 4},
+         {2, 3, 4, 4, 5, 5},
+         7,
+         6,
+         4,
+         0.000162007403}, /* normal approximation */
         {{3, 3, 3}, {3, 3, 3}, 3, 3, 1, 1},
         {{5}, {6}, 1, 1, 1, 1},
     };
@@ -50,8 +61,8 @@ TEST(p_is_that_of_mann_and_whitney)
     assert_close(compare_ranks(a, 30, b, 30), 0.065671257689);
 }
 
-/* About 1000 with noise that comes in phases of some ten samples. */
-static void make(uint64_t key, double scale, double *out)
+/* Makes samples around 1000 with noise that is correlated over about ten samples. */
+static void make_samples(uint64_t key, double scale, double *out)
 {
     struct random r = {.key = random_mix(key)};
     double phase = 0;
@@ -62,8 +73,8 @@ static void make(uint64_t key, double scale, double *out)
     }
 }
 
-/* Such noise leaves ten samples worth of 200: three of four hold it, about half if blocks were of
- * one sample. */
+/* With this noise 200 samples carry the information of ten. Three of four intervals must contain 1;
+ * with blocks of one sample about half of them would. */
 TEST(the_interval_of_equals_holds_one)
 {
     static double a[SAMPLES], b[SAMPLES];
@@ -73,8 +84,8 @@ TEST(the_interval_of_equals_holds_one)
     for (uint32_t i = 0; i < TRIALS; i++) {
         struct comparison x;
 
-        make(16 * i, 1, a);
-        make(16 * i + 1, 1, b);
+        make_samples(16 * i, 1, a);
+        make_samples(16 * i + 1, 1, b);
         x = compare_sides(&(struct compare_side){&run[0], 1}, &(struct compare_side){&run[1], 1});
         assert_true(x.low <= x.ratio && x.ratio <= x.high);
         holds += x.low <= 1 && x.high >= 1;
@@ -84,7 +95,7 @@ TEST(the_interval_of_equals_holds_one)
 
 /* ---- bounds of one side ---- */
 
-/* Few samples, runs of different lengths, and samples that are skewed or drift. */
+/* The cases are few samples, runs of different lengths, and samples with skew or drift. */
 TEST(a_median_is_within_its_bounds)
 {
     static double sample[3][SAMPLES];
@@ -151,22 +162,22 @@ TEST(a_verdict_needs_an_interval_without_one)
                          rows[i].want);
 }
 
-/* ---- turns ---- */
+/* ---- rounds of a comparison in turns ---- */
 
-TEST(what_a_round_says_turns_round_with_its_sides)
+TEST(swapped_sides_negate_the_figure_of_a_round)
 {
     static const double samples[2][10] = {{100, 100, 110, 110, 90, 90, 100, 100, 100, 100},
                                           {50, 50, 100, 100, 100, 100, 100, 100, 96, 96}};
     struct compare_run a = {samples[0], 10}, b = {samples[1], 10};
 
-    /* Without the first pair of blocks the middle of 10/11, 96/100, 1 and 10/9. */
+    /* The first pair of blocks is left out: the median of 10/11, 96/100, 1 and 10/9 remains. */
     assert_true(fabs(turns_figure(&a, &b, 2, 500) - log(0.96) / 2) < 1e-12);
     for (uint64_t block = 0; block <= 11; block++)
         assert_true(fabs(turns_figure(&a, &b, block, 500) + turns_figure(&b, &a, block, 500)) <
                     1e-12);
 }
 
-/* The verdict of rounds whose noise has heavy tails, and how many it took. */
+/* Returns the verdict over rounds with heavy-tailed noise, and the number of rounds in *rounds. */
 static enum compare_verdict take_turns(uint64_t key, double slower, double noise, uint32_t most,
                                        uint32_t *rounds)
 {
@@ -187,7 +198,7 @@ static enum compare_verdict take_turns(uint64_t key, double slower, double noise
     return verdict;
 }
 
-TEST(turns_cry_no_wolf_of_equals_and_find_five_percent)
+TEST(rounds_rarely_separate_equals_and_find_five_percent)
 {
     uint32_t alarms = 0, same = 0, found = 0, faster = 0, early = 0, rounds;
 
@@ -206,7 +217,8 @@ TEST(turns_cry_no_wolf_of_equals_and_find_five_percent)
     assert_true(found >= 90 && faster >= 90 && early >= 50);
 }
 
-/* By hand: ranks of eight rounds above have 2 / 256, so that the first look may not yet believe. */
+/* Computed by hand: eight rounds of equal sign have p = 2 / 256, which is not enough at the first
+ * look. */
 TEST(few_rounds_decide_nothing)
 {
     const double figure[] = {0.5, 0.51, 0.52, 0.53, 0.54, 0.55, 0.56, 0.57, 0.58, 0.59};

@@ -1,4 +1,4 @@
-/* The host as operations use it, without a backend. */
+/* Memory and workers of the host for operations under test, without a backend plugin. */
 #ifndef FAKE_BACKEND_H
 #define FAKE_BACKEND_H
 

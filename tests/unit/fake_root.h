@@ -1,4 +1,5 @@
-/* A folder that stands in for / : files of /proc and /sys as a test wants them. */
+/* A temporary folder in place of /, which contains files of /proc and /sys as the test needs
+ * them. */
 #ifndef FAKE_ROOT_H
 #define FAKE_ROOT_H
 
@@ -17,7 +18,7 @@ static inline void root_create(char *root, size_t room)
         abort();
 }
 
-/* Writes `text` to root + path, with the folders on the way. */
+/* Writes `text` to root + path and creates the folders of the path. */
 static inline void root_put(const char *root, const char *path, const char *text)
 {
     char full[1024];

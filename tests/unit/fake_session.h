@@ -1,5 +1,5 @@
-/* A session as it stands after a launch, made by hand: an experiment, plugins that are
- * names and options only, ranks that say what the test wants. */
+/* Makes a session in the state after a launch: an experiment, plugins that consist of names and
+ * options, and ranks with results that the test sets. */
 #ifndef FAKE_SESSION_H
 #define FAKE_SESSION_H
 
@@ -92,7 +92,8 @@ static inline void fake_machine_set(json_t *machine, const char *section, const 
     json_object_set_new(section != NULL ? json_object_get(machine, section) : machine, key, value);
 }
 
-/* Two stages, dispatch and combine; all ranks pinned, nothing measured yet. */
+/* Sets up two stages, dispatch and combine; all ranks are pinned, and there are no measurements
+ * yet. */
 static inline void fake_init(struct fake *f, enum verb verb, uint32_t ranks, uint32_t iterations)
 {
     struct session *s = &f->session;
@@ -130,8 +131,8 @@ static inline double *fake_time(struct fake *f, uint32_t stage, uint32_t rank, u
     return session_times(s, rank, stage) + i;
 }
 
-/* Every rank did `n` iterations: dispatch in 100 us, combine in 200 us, each 1 us later for
- * each rank and sample, and moved 1 MB out, 2 MB in, of 3 MB needed, in each stage. */
+/* Records `n` iterations for every rank: dispatch takes 100 us, combine 200 us, each plus 1 us per
+ * rank and per sample. Each stage sends 1 MB, receives 2 MB and needs 3 MB. */
 static inline void fake_measure(struct fake *f, uint32_t n)
 {
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
@@ -152,7 +153,8 @@ static inline void fake_measure(struct fake *f, uint32_t n)
                                         0, {2, 17, 8.0, 2.125}, {900, 1150, 1024.0, 1.1}};
 }
 
-/* Links of 100 GB/s and 2 us; the least that crosses is half of what does, in and out. */
+/* Sets links of 100 GB/s and 2 us. The lower bound of crossing bytes is half of the bytes
+ * received. */
 static inline void fake_peaks(struct fake *f)
 {
     for (uint32_t r = 0; r < f->experiment.ranks; r++) {
@@ -173,8 +175,8 @@ static inline void fake_result(struct fake *f, enum epa_status status, const cha
     f->result = result_make(&f->session, &f->facts, &end);
 }
 
-/* What is at a path of the result: a number, NaN for anything else; text, "" for anything else; how
- * many there are. */
+/* num() returns the number at a path of the result, or NaN; words() the text, or ""; size() the
+ * length of the array. */
 static inline double num(const struct fake *f, const char *path)
 {
     return json_number_at(f->result, path);

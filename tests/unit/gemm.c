@@ -1,17 +1,17 @@
-/* The matrix kernels of every set this CPU has: each is held, to the bit, to the order of additions
- * that its file documents, and all to each other where sums are exact. That none is faster than its
- * peak is in tests/cli/limits.py. */
+/* Tests of the matrix kernels of all instruction sets that this CPU has. Each set must match the
+ * order of additions documented in its file, to the bit, and all sets must match each other where
+ * sums are exact. tests/cli/limits.py checks that no kernel exceeds its peak. */
 #include "kernel_rows.h"
 
 #include "epa2a/gemm.h"
 
-enum { SCALE_STRIDE = 3 }; /* of the rows of A, more than their groups */
+enum { SCALE_STRIDE = 3 }; /* stride of the scales of A, larger than the number of groups */
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512_bf16", "amx"};
 static const enum epa_dtype dtypes[] = {EPA_BF16, EPA_F16, EPA_FP8_E4M3};
 
 #if EMULATED_AMX
-extern const struct epa_gemm emulated_gemm_amx[2]; /* gemm_amx.c */
+extern const struct epa_gemm emulated_gemm_amx[2]; /* defined in gemm_amx.c */
 
 static const struct epa_gemm *set_of(const char *isa, enum epa_dtype dtype)
 {
@@ -26,8 +26,8 @@ static const struct epa_gemm *set_of(const char *isa, enum epa_dtype dtype)
 }
 #endif
 
-/* Each array is as large as gemm.h says, so that a sanitizer sees what is read or written outside
- * of it. Elements are kept twice: packed, and as float32 for the reference. */
+/* The arrays have the sizes that gemm.h states, so that a sanitizer detects accesses outside them.
+ * Elements are stored twice: packed, and as float32 for the reference. */
 struct product {
     const struct epa_gemm *set;
     struct epa_gemm_call call;
@@ -40,7 +40,8 @@ static void *exactly(size_t bytes)
     void *p = NULL;
 
     assert_int_equal(posix_memalign(&p, 64, bytes), 0);
-    memset(p, 0x3c, bytes); /* finite in each type: what lies behind the last row of A */
+    /* 0x3c is finite in each type; bytes behind the last row of A keep it. */
+    memset(p, 0x3c, bytes);
     return p;
 }
 
@@ -50,7 +51,7 @@ static float float_of(enum epa_dtype dtype, uint16_t word)
                                  : float_of_word(dtype == EPA_F16, word);
 }
 
-/* kind: as random_value() has it */
+/* kind: see random_value() */
 static uint16_t element(enum epa_dtype dtype, uint64_t *seed, uint32_t kind)
 {
     if (dtype != EPA_FP8_E4M3)
@@ -98,7 +99,8 @@ static void pack_random_b(struct product *p, uint64_t *seed, uint32_t kind)
         for (uint32_t h = 0; h < k; h++) {
             uint16_t word = element(p->set->dtype, seed, kind);
 
-            memcpy(w + (i * ld + h) * size, &word, size); /* little-endian, as a code is */
+            /* little-endian; codes use the first byte */
+            memcpy(w + (i * ld + h) * size, &word, size);
             p->b[(size_t)i * k + h] = float_of(p->set->dtype, word);
         }
     }
@@ -159,7 +161,7 @@ static void product_destroy(struct product *p)
     free(p);
 }
 
-/* Orders of additions: the sum of k products, after c. */
+/* ---- orders of additions: the sum of k products, added to c ---- */
 
 static float rounded_products(const float *a, const float *b, uint32_t k, float c)
 {
@@ -175,13 +177,13 @@ static float fused_products(const float *a, const float *b, uint32_t k, float c)
     return c;
 }
 
-/* A denormal is a zero of its sign. */
+/* Replaces a denormal by the zero of its sign. */
 static float flush(float f)
 {
     return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;
 }
 
-/* VDPBF16PS */
+/* order of VDPBF16PS */
 static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c)
 {
     for (uint32_t i = 0; i < k; i += 2) {
@@ -191,7 +193,7 @@ static float pairs_odd_first(const float *a, const float *b, uint32_t k, float c
     return c;
 }
 
-/* TDPBF16PS: two chains of 16 */
+/* order of TDPBF16PS: two chains of 16 */
 static float even_and_odd(const float *a, const float *b, uint32_t k, float c)
 {
     for (uint32_t i = 0; i < k; i += 32) {
@@ -237,8 +239,9 @@ static void reference(const struct product *p)
     }
 }
 
-/* C has the numbers wanted, any NaN for a NaN, and nothing was stored between its rows. */
-static void hold(const struct product *p)
+/* Checks that C equals the reference, that a NaN is a NaN of any payload, and that the gaps between
+ * rows are untouched. */
+static void assert_product(const struct product *p)
 {
     const struct epa_gemm_call *g = &p->call;
 
@@ -273,7 +276,7 @@ static const struct epa_gemm *nth_set(size_t i)
 
 enum { SETS = LENGTH(isas) * LENGTH(dtypes) };
 
-/* Infinities, NaN and denormals come out as the order has them. */
+/* The inputs include infinities, NaN and denormals. */
 TEST(each_set_adds_in_the_order_it_documents)
 {
     static const uint32_t kinds[] = {0, 1, 3, 4};
@@ -291,13 +294,13 @@ TEST(each_set_adds_in_the_order_it_documents)
                                kind, 77 + s);
             reference(p);
             set->multiply(&p->call);
-            hold(p);
+            assert_product(p);
             product_destroy(p);
         }
     }
 }
 
-static void hold_fp8_row(const struct epa_gemm *set, uint32_t k, uint32_t group, uint32_t row)
+static void assert_fp8_row(const struct epa_gemm *set, uint32_t k, uint32_t group, uint32_t row)
 {
     uint8_t *q = malloc(k);
     float *scale = malloc(k / group * sizeof(*scale));
@@ -336,12 +339,12 @@ TEST(rows_of_fp8_are_packed_as_the_products_rounded_to_the_type)
         const struct epa_gemm *set = nth_set(i);
 
         for (size_t g = 0; set != NULL && g < LENGTH(groups); g++) {
-            hold_fp8_row(set, 512, groups[g], 0);
-            hold_fp8_row(set, 256, groups[g], 37);
+            assert_fp8_row(set, 512, groups[g], 0);
+            assert_fp8_row(set, 256, groups[g], 37);
             if (groups[g] <= 32)
-                hold_fp8_row(set, 288, groups[g], 5);
+                assert_fp8_row(set, 288, groups[g], 5);
         }
-        if (set != NULL) /* no rows, no work: no array is touched */
+        if (set != NULL) /* m = 0: the call must not touch any array */
             set->multiply(&(struct epa_gemm_call){.m = 0, .n = 64, .k = 256, .ldc = 64});
     }
 }

@@ -1,4 +1,4 @@
-/* Elements of rows for the kernels, the same in every run. */
+/* Makes elements of rows for kernels, the same in each run. */
 #ifndef KERNEL_ROWS_H
 #define KERNEL_ROWS_H
 
@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 
-/* kind 0: any bits; 1: like a layer's activations; 2: the same and outliers; 3: mostly
+/* kind 0: any bits; 1: values like activations of a layer; 2: like 1 with outliers; 3: mostly
  * zeros; 4: magnitudes from tiny to large */
 static inline uint16_t random_value(bool f16, uint64_t *seed, uint32_t kind)
 {

@@ -1,6 +1,6 @@
-/* Kernels that quantise and reduce rows: every set that this CPU has is held, to the bit, to a
- * loop over the definitions in dtype.h, for rows of bf16 and of f16, any width, group and place.
- * tests/oracle holds dtype.h to NumPy. */
+/* Tests of the kernels that quantise and reduce rows. Every instruction set of this CPU must match
+ * a loop over the definitions in dtype.h to the bit, for rows of bf16 and f16, any width, group
+ * size and alignment. tests/oracle compares dtype.h with NumPy. */
 #include "kernel_rows.h"
 
 #include "epa2a/gemm.h"
@@ -10,10 +10,10 @@ static const char *const isas[] = {"scalar", "avx2", "avx512"};
 
 enum {
     ISAS = LENGTH(isas),
-    MOST = 64,          /* rows */
-    HIDDEN = 7168,      /* at most */
-    GUARD = 0x5a5a,     /* behind the last channel */
-    ROW = HIDDEN + 128, /* with room to start anywhere and to look behind the end */
+    MOST = 64,          /* maximum of rows */
+    HIDDEN = 7168,      /* maximum of channels */
+    GUARD = 0x5a5a,     /* value behind the last channel */
+    ROW = HIDDEN + 128, /* room for any start and for a check behind the end */
 };
 
 static const struct epa_kernels *set_of(uint32_t isa, bool f16)
@@ -21,7 +21,7 @@ static const struct epa_kernels *set_of(uint32_t isa, bool f16)
     return epa_kernels_by_name(isas[isa], f16 ? EPA_F16 : EPA_BF16);
 }
 
-/* What a kernel is asked for: rows of words, or of codes where there are scales. */
+/* Arguments of a kernel: rows of words, or of FP8 codes if scales are given. */
 struct call {
     bool f16;
     const void *row[MOST];
@@ -87,8 +87,9 @@ static const struct kernel {
 } sum = {"sum", run_sum, sum_of}, output = {"output", run_output, output_of},
   rounding = {"round", run_round, rounded_of};
 
-/* Every set gives what the definition does, but for which NaN it is, and stores no more. */
-static void hold(const struct kernel *kernel, struct call *c)
+/* Checks that every set equals the definition (a NaN may have any payload) and stores nothing
+ * behind the row. */
+static void assert_kernel(const struct kernel *kernel, struct call *c)
 {
     static uint16_t want[ROW], got[ROW];
 
@@ -115,7 +116,7 @@ static void hold(const struct kernel *kernel, struct call *c)
     }
 }
 
-/* Numbers of all signs near 1, at times tiny, denormal or large; no NaN. */
+/* Returns numbers near 1 of both signs, at times tiny, denormal or large; never NaN. */
 static uint16_t random_word(bool f16, uint64_t *seed)
 {
     uint64_t r = next_random(seed);
@@ -130,8 +131,8 @@ static uint16_t random_word(bool f16, uint64_t *seed)
 static uint16_t word[MOST][ROW];
 static float scale[MOST][HIDDEN];
 
-/* A call with random rows. group: of codes, 0: of words. shift: of the first from where rows are
- * aligned. */
+/* Makes a call with random rows. group: size for FP8 codes, 0 for words. shift: offset of the first
+ * row from an aligned address. */
 static struct call call_of(bool f16, uint32_t n, uint32_t hidden, uint32_t group, uint32_t shift)
 {
     struct call c = {
@@ -150,22 +151,22 @@ static struct call call_of(bool f16, uint32_t n, uint32_t hidden, uint32_t group
     return c;
 }
 
-static void hold_call(bool f16, uint32_t n, uint32_t hidden, uint32_t group, uint32_t shift)
+static void assert_call(bool f16, uint32_t n, uint32_t hidden, uint32_t group, uint32_t shift)
 {
     struct call c = call_of(f16, n, hidden, group, shift);
 
-    hold(&sum, &c);
+    assert_kernel(&sum, &c);
     c.factor = n % 2 != 0 ? expert_factor(n) * 1.37f : c.factor;
     if (n != 0)
-        hold(&output, &c);
+        assert_kernel(&output, &c);
 }
 
 TEST(sums_and_outputs_are_right_for_any_number_of_rows)
 {
     for (uint32_t n = 0; n <= MOST; n++) {
         for (int f16 = 0; f16 < 2; f16++) {
-            hold_call(f16 != 0, n, n % 4 == 0 ? 2048 : 144, 0, 0);
-            hold_call(f16 != 0, n, n % 4 == 0 ? 2048 : 256, 128, 0);
+            assert_call(f16 != 0, n, n % 4 == 0 ? 2048 : 144, 0, 0);
+            assert_call(f16 != 0, n, n % 4 == 0 ? 2048 : 256, 128, 0);
         }
     }
 }
@@ -183,10 +184,10 @@ TEST(sums_and_outputs_are_right_for_any_width_group_and_place)
         uint32_t n = ns[i / 2];
 
         for (uint32_t w = 0; w < LENGTH(widths); w++)
-            hold_call(f16, n, widths[w], 0, (w + n) % 8);
+            assert_call(f16, n, widths[w], 0, (w + n) % 8);
         for (uint32_t g = 0; g < LENGTH(groups); g++) {
-            hold_call(f16, n, groups[g] * 16, groups[g], 0);
-            hold_call(f16, n, groups[g], groups[g], g % 2);
+            assert_call(f16, n, groups[g] * 16, groups[g], 0);
+            assert_call(f16, n, groups[g], groups[g], g % 2);
         }
     }
 }
@@ -210,20 +211,21 @@ TEST(nan_infinity_denormals_and_signs_of_zero_are_added_as_defined)
             word[1][h] = odds[f16][h / 12];
         }
         words.weight[0] = words.factor = weights[i / 2];
-        hold(&sum, &words);
-        hold(&output, &words);
+        assert_kernel(&sum, &words);
+        assert_kernel(&output, &words);
         codes = call_of(f16, 2, 2048, 256, 0);
         for (uint32_t h = 0; h < 2048; h++) {
             ((uint8_t *)word[0])[h] = (uint8_t)h;
             scale[0][h / 256] = odd_scales[h / 256];
         }
         codes.weight[0] = codes.factor = weights[i / 2];
-        hold(&sum, &codes);
-        hold(&output, &codes);
+        assert_kernel(&sum, &codes);
+        assert_kernel(&output, &codes);
     }
 }
 
-/* What is said of roundings in quant.h, where another order of them gives another word. */
+/* The roundings are those that quant.h documents; the inputs make any other order give another
+ * word. */
 TEST(products_are_rounded_where_the_definition_says)
 {
     const float third = 1.0f / 3.0f, product = third * 1.0078125f, odd = 0x1.555556p0f;
@@ -231,7 +233,7 @@ TEST(products_are_rounded_where_the_definition_says)
     for (int f16 = 0; f16 < 2; f16++) {
         struct call c = call_of(f16 != 0, 2, 32, 0, 0);
 
-        /* Fused: each sum needs its exact product, with a rounded one it is 0. */
+        /* The sum needs the exact product (FMA); with a rounded product it is 0. */
         for (uint32_t h = 0; h < 32; h++) {
             word[0][h] = word_of_float(f16 != 0, -1.0f);
             word[1][h] = word_of_float(f16 != 0, 1.0078125f);
@@ -239,8 +241,9 @@ TEST(products_are_rounded_where_the_definition_says)
         c.weight[0] = product;
         c.weight[1] = third;
         assert_true(sum_of(&c, 0) != 0);
-        hold(&sum, &c);
-        /* 3 * scale has no float32; what its rounding cut off must not come back in the sum. */
+        assert_kernel(&sum, &c);
+        /* 3 * scale is not a float32. The bits cut off by its rounding must not reappear in the
+         * sum. */
         c = call_of(f16 != 0, 2, 64, 64, 0);
         memset((void *)c.row[0], 0x38, 64);
         memset((void *)c.row[1], 0x44, 64);
@@ -249,13 +252,14 @@ TEST(products_are_rounded_where_the_definition_says)
         c.weight[0] = -1.0f;
         c.weight[1] = 1.0f;
         assert_true(sum_of(&c, 0) == 0);
-        hold(&sum, &c);
-        /* 1.5 times the least float32 rounds to twice that; 1.5 times scale * factor would not. */
+        assert_kernel(&sum, &c);
+        /* 1.5 times the least float32 rounds to twice that value; 1.5 times (scale * factor) would
+         * not. */
         c = call_of(f16 != 0, 1, 112, 112, 0);
         memset((void *)c.row[0], 0x3c, 112);
         scale[0][0] = 0x1p-149f;
         c.factor = 0x1p127f;
-        hold(&output, &c);
+        assert_kernel(&output, &c);
     }
 }
 
@@ -269,20 +273,20 @@ TEST(round_adds_and_rounds)
         x[h] = float_of_bits((uint32_t)next_random(&seed));
         add[h] = x[h] * (float)(h % 3) * 0x1p-9f;
     }
-    x[5] = float_of_bits(0x3f808000u); /* halfway between two of bf16, */
-    x[6] = float_of_bits(0x3f801000u); /* and of f16 */
+    x[5] = float_of_bits(0x3f808000u); /* halfway between two values of bf16 */
+    x[6] = float_of_bits(0x3f801000u); /* halfway between two values of f16 */
     add[5] = add[6] = 0;
     for (uint32_t i = 0; i < 4; i++)
-        hold(
+        assert_kernel(
             &rounding,
             &(struct call){.f16 = i % 2 != 0, .x = x, .add = i / 2 != 0 ? add : NULL, .hidden = N});
 }
 
 /* ---- quantisers ---- */
 
-/* One row of several groups through every set. x and q start off any alignment; bytes behind the
- * row must stay. */
-static void hold_row(bool f16, const uint16_t *x, uint32_t hidden, uint32_t group)
+/* Runs one row of several groups through every set. x and q start at unaligned addresses; bytes
+ * behind the row must stay unchanged. */
+static void assert_quantised_row(bool f16, const uint16_t *x, uint32_t hidden, uint32_t group)
 {
     uint32_t groups = hidden / group;
     uint8_t want[4096], got[4096 + 64];
@@ -327,14 +331,15 @@ TEST(groups_of_any_size_are_quantised_exactly)
 
             for (uint32_t h = 0; h < hidden; h++)
                 x[h] = random_value(g % 2 != 0, &seed, round % 5);
-            hold_row(g % 2 != 0, x, hidden, group);
+            assert_quantised_row(g % 2 != 0, x, hidden, group);
         }
     }
 }
 
-/* Magnitudes from `first` to amax, `step` apart, of both signs, in groups that have this amax;
- * `other` stands in each, too. */
-static void hold_amax(bool f16, uint32_t amax, uint32_t other, uint32_t first, uint32_t step)
+/* Checks magnitudes from `first` to amax in steps of `step`, with both signs, in groups with this
+ * amax. Each group also contains `other`. */
+static void assert_quantised_amax(bool f16, uint32_t amax, uint32_t other, uint32_t first,
+                                  uint32_t step)
 {
     enum { GROUP = 128, GROUPS = 8 };
     static uint16_t row[1 + GROUP * GROUPS];
@@ -352,18 +357,20 @@ static void hold_amax(bool f16, uint32_t amax, uint32_t other, uint32_t first, u
             else
                 value += step;
         }
-        hold_row(f16, x, GROUP * GROUPS, GROUP);
+        assert_quantised_row(f16, x, GROUP * GROUPS, GROUP);
     }
 }
 
-/* Where nothing is denormal only mantissas and the distance in octaves count: all values of some
- * octaves under each mantissa of amax, and below them what has no normal code. */
+/* Without denormals the result depends on the mantissas and the distance in octaves only. The
+ * ranges cover all values of some octaves under each mantissa of amax, and the values below them
+ * that have no normal code. */
 TEST(values_under_each_amax_are_quantised_exactly)
 {
     static const struct {
         bool f16;
-        uint32_t first, last, apart; /* amax */
-        uint32_t below, step;        /* values: this far below, this far apart */
+        uint32_t first, last, apart; /* range and step of amax */
+        uint32_t below,
+            step; /* below: distance of the smallest value from amax; step: distance between values */
     } ranges[] = {
         {false, 127 << 7, 128 << 7, 1, UINT32_MAX, 1}, /* every mantissa, every value below */
         {false, 22 << 7, 23 << 7, 1, UINT32_MAX, 13},
@@ -378,8 +385,9 @@ TEST(values_under_each_amax_are_quantised_exactly)
 
     for (size_t i = 0; i < LENGTH(ranges); i++)
         for (uint32_t amax = ranges[i].first; amax < ranges[i].last; amax += ranges[i].apart)
-            hold_amax(ranges[i].f16, amax, amax % 2 != 0 ? amax : 0x8000,
-                      amax > ranges[i].below ? amax - ranges[i].below : amax % 3, ranges[i].step);
+            assert_quantised_amax(ranges[i].f16, amax, amax % 2 != 0 ? amax : 0x8000,
+                                  amax > ranges[i].below ? amax - ranges[i].below : amax % 3,
+                                  ranges[i].step);
 }
 
 TEST(nan_and_infinity_leave_the_scale_alone)
@@ -388,7 +396,7 @@ TEST(nan_and_infinity_leave_the_scale_alone)
                                            0x3f81, 0x3fff, 0x43e0, 0x7f00, 0x7f7f};
     static const uint16_t f16_amaxes[] = {0, 1, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bff};
     static const uint16_t one[] = {0x3f80, 0x3c00}, half[] = {0xbf00, 0xb800};
-    static const uint8_t want[] = {0x7e, 0x7e, 0xfe, 0x7f, 0xff, 0xf6 /* -224 */};
+    static const uint8_t want[] = {0x7e, 0x7e, 0xfe, 0x7f, 0xff, 0xf6 /* 0xf6 is -224 */};
 
     for (int f16 = 0; f16 < 2; f16++) {
         uint16_t infinity = f16 != 0 ? 0x7c00 : 0x7f80;
@@ -400,8 +408,10 @@ TEST(nan_and_infinity_leave_the_scale_alone)
         assert_memory_equal(q, want, sizeof(want));
         for (size_t a = 0; a < (f16 != 0 ? LENGTH(f16_amaxes) : LENGTH(bf16_amaxes)); a++)
             for (size_t o = 0; o < LENGTH(others); o++)
-                hold_amax(f16 != 0, f16 != 0 ? f16_amaxes[a] : bf16_amaxes[a], others[o], 0, 3);
-        for (uint32_t nan = infinity; nan < 0x8000; nan++) /* each, beside no number */
-            hold_amax(f16 != 0, 0, nan, 0, 1);
+                assert_quantised_amax(f16 != 0, f16 != 0 ? f16_amaxes[a] : bf16_amaxes[a],
+                                      others[o], 0, 3);
+        for (uint32_t nan = infinity; nan < 0x8000;
+             nan++) /* each NaN, in a group without other numbers */
+            assert_quantised_amax(f16 != 0, 0, nan, 0, 1);
     }
 }

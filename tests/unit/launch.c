@@ -1,6 +1,6 @@
-/* The launcher of processes. tests/faults and tests/contract launch the program itself; here is
- * what it does not come by: who is waited for longer, last words, a launch that cannot start, and
- * kernels that lack something. */
+/* Tests of the process launcher `fork` that need its internals: limits of waits, output of a dying
+ * rank, a launch that cannot start, and kernels that lack a system call. tests/faults and
+ * tests/contract launch the program itself. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 
 enum { MOST = 8 };
 
-/* Shared by all ranks of a test, whatever the launcher. */
+/* Memory that all ranks of a test share under any launcher. */
 struct status_page {
     enum epa_status status[MOST];
     uint32_t at_exit;
@@ -65,9 +65,10 @@ static enum epa_status wait_in_barrier(struct epa_bootstrap *boot, void *arg)
     return status_page->status[boot->world.rank];
 }
 
-/* ---- how long a rank is waited for ---- */
+/* ---- time limit of a wait for a rank ---- */
 
-/* A process that is rank 1 of `control`, says so and then does as it is told. */
+/* Forks a process that registers as rank 1 of `control`, reports readiness, and then computes or
+ * sleeps. */
 static pid_t other_rank(struct control *control, bool works)
 {
     struct epa_world world = {.rank = 1, .size = 2, .local_size = 2, .local_cores = 2};
@@ -103,8 +104,9 @@ static uint64_t cpu_ns_of(pid_t pid)
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-/* Limits until a rank is waited for in vain, 5 at most. Time is that of the test alone: one limit
- * goes by while who works has a core for a tenth of it, however long the machine takes for that. */
+/* Returns the number of limits until the wait for a rank fails, at most 5. The test advances the
+ * time itself: one limit passes while a working rank gets a core for a tenth of it, independent of
+ * the load of the machine. */
 static uint32_t waits_in_vain(bool works)
 {
     struct wait_limit wait = {.limit_ns = 200000000};
@@ -134,7 +136,7 @@ static uint32_t waits_in_vain(bool works)
     return limits;
 }
 
-TEST(who_uses_a_core_is_waited_for_longer_than_who_sleeps)
+TEST(a_rank_that_uses_a_core_gets_more_time_than_a_sleeping_one)
 {
     assert_int_equal(waits_in_vain(true), 5);
     assert_int_equal(waits_in_vain(false), 1);
@@ -158,7 +160,7 @@ TEST(pause_between_two_polls_is_no_waiting_time)
     assert_int_equal(waited, 1000000 + wait.limit_ns / EPA_WAIT_PAUSE_PART);
 }
 
-/* ---- what only processes can do ---- */
+/* ---- processes: signals, exit handlers, death ---- */
 
 static uint32_t open_files(void)
 {
@@ -178,7 +180,8 @@ static void assert_no_child(void)
     assert_int_equal(errno, ECHILD);
 }
 
-/* What a terminal sends to all, and what the parent registered for exit, is not for ranks. */
+/* Ranks ignore the signals that a terminal sends to the whole group, and do not run exit handlers
+ * of the parent. */
 static enum epa_status survive_signals(struct epa_bootstrap *boot, void *arg)
 {
     char c;
@@ -229,7 +232,7 @@ static void ignore_children(void)
     signal(SIGCHLD, SIG_IGN);
 }
 
-static uint32_t *exits; /* atexit() takes no argument */
+static uint32_t *exits; /* global, since atexit() takes no argument */
 
 static void count_exit(void)
 {
@@ -242,8 +245,8 @@ static void count_exits(void)
         _exit(1);
 }
 
-/* Each in a process of its own, which `before` spoils. */
-TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
+/* Each case runs in a process of its own, whose state `before` changes. */
+TEST(the_status_of_a_rank_does_not_depend_on_state_of_the_parent)
 {
     static const struct {
         const char *label;
@@ -272,7 +275,7 @@ TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
         if (pid == 0) {
             if (cases[i].before != NULL)
                 cases[i].before();
-            /* No assertion: who fails one goes on with the next test. */
+            /* No assertion here: a failed one would continue with the next test in the child. */
             if (fork_launcher->launch(fork_launcher->plugin.options.defaults, &launch, &err) ==
                     cases[i].status &&
                 strstr(err.text, cases[i].words) != NULL)
@@ -290,14 +293,14 @@ TEST(the_end_of_a_process_is_its_rank_s_whatever_the_parent_has_set)
     }
 }
 
-/* Two ranks that end as they are told, once the launcher is where it looks at neither. */
+/* Two ranks that end as `signal` states, at a time when the launcher watches neither. */
 struct ends {
-    uint32_t signal[2]; /* 0: it returns EPA_ERR_DIED, having lost a peer */
+    uint32_t signal[2]; /* signal of each rank; 0: it returns EPA_ERR_DIED as if a peer were lost */
     pid_t pid[2];
     uint32_t ready, go;
 };
 
-static enum epa_status end_as_told(struct epa_bootstrap *boot, void *arg)
+static enum epa_status end_with_signal(struct epa_bootstrap *boot, void *arg)
 {
     struct ends *ends = arg;
     uint32_t signal = ends->signal[boot->world.rank];
@@ -324,8 +327,9 @@ static bool wait_for_both(void *arg, enum epa_poll_reason why)
     return false;
 }
 
-/* A launcher that waits for a core finds several ranks dead at once: one is why another crashed. */
-TEST(of_ranks_that_are_found_dead_at_once_the_cause_is_named)
+/* A launcher that had no core for a while finds several dead ranks at once. The report must name
+ * the rank that crashed first, since the others died of that crash. */
+TEST(the_rank_that_crashed_is_named_among_several_dead_ranks)
 {
     static const struct {
         uint32_t signal[2], blamed;
@@ -339,7 +343,7 @@ TEST(of_ranks_that_are_found_dead_at_once_the_cause_is_named)
     for (size_t i = 0; i < LENGTH(cases); i++) {
         struct ends *ends =
             mmap(NULL, sizeof(*ends), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        struct epa_launch launch = launch_of(2, end_as_told, ends);
+        struct epa_launch launch = launch_of(2, end_with_signal, ends);
         uint32_t failed_rank = UINT32_MAX;
 
         assert_ptr_not_equal(ends, MAP_FAILED);
@@ -353,7 +357,8 @@ TEST(of_ranks_that_are_found_dead_at_once_the_cause_is_named)
     }
 }
 
-/* Room for some ranks' pipes and pidfds, not for all; those that run wait for the others. */
+/* The limit allows the pipes and pidfds of some ranks but not of all; the started ranks wait for
+ * the others. */
 TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
 {
     struct status_page *status_page = status_page_create();
@@ -374,9 +379,9 @@ TEST(a_launch_that_cannot_start_all_ranks_ends_those_it_started)
     munmap(status_page, sizeof(*status_page));
 }
 
-/* ---- what ranks print, as it comes out of the launcher ---- */
+/* ---- output of ranks through the launcher ---- */
 
-/* Standard error goes to a file in between, of which `text` gets the contents. */
+/* Redirects standard error to a memory file, which read_stderr() copies to `text`. */
 static int catch_stderr(int *saved)
 {
     int file = memfd_create("stderr", MFD_CLOEXEC);
@@ -398,7 +403,7 @@ static void read_stderr(int file, int saved, char *text, size_t room)
     text[n] = '\0';
 }
 
-static void say(const char *text)
+static void write_stderr(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
         _exit(99);
@@ -407,18 +412,18 @@ static void say(const char *text)
 static enum epa_status speak_and_die(struct epa_bootstrap *boot, void *arg)
 {
     if (boot->world.rank == 0)
-        say("one\n\ntwo");
+        write_stderr("one\n\ntwo");
     if (boot->world.rank == 1) {
         printf("to stdout\n");
         fflush(stdout);
-        say("last words");
+        write_stderr("last words");
         raise(SIGKILL);
     }
     return boot->barrier(boot) == EPA_OK ? EPA_OK : EPA_ERR_ABORTED;
 }
 
-/* With a prefix, and as it comes. */
-TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
+/* Runs with and without the option prefix. */
+TEST(lines_have_a_prefix_and_the_output_of_dead_ranks_is_kept)
 {
     const struct epa_options *options = &fork_launcher->plugin.options;
 
@@ -444,9 +449,9 @@ TEST(lines_have_a_prefix_and_the_last_words_of_the_dead_are_kept)
     }
 }
 
-/* Whoever reads standard error may have stopped: the launcher goes on, and passes on what comes
- * once there is room again. */
-TEST(what_nobody_reads_holds_up_no_launcher)
+/* The reader of standard error may have stopped. The launcher continues, drops lines, and relays
+ * new ones once the pipe has room again. */
+TEST(a_launcher_continues_without_a_reader_of_its_output)
 {
     static char line[100], text[1 << 17];
     int from[2], out[2], saved = dup(STDERR_FILENO);
@@ -463,7 +468,7 @@ TEST(what_nobody_reads_holds_up_no_launcher)
     for (uint32_t i = 0; i < 100; i++)
         assert_int_equal(write(from[1], line, sizeof(line)), sizeof(line));
     relay_init(&relay, from[0], 7, true);
-    alarm(60); /* else for ever */
+    alarm(60); /* limits a launcher that blocks */
     dup2(out[1], STDERR_FILENO);
     relay_turn(&relay);
     assert_true(read(out[0], text, sizeof(text)) > 0);
@@ -482,9 +487,9 @@ TEST(what_nobody_reads_holds_up_no_launcher)
     close(saved);
 }
 
-/* More than one turn takes, as a rank may have written between the last turn and its death;
- * a second writer holds the pipe open. */
-TEST(all_that_was_in_the_pipe_comes_out_at_the_end)
+/* The pipe contains more than one turn of the relay reads, since a rank may write between the last
+ * turn and its death. A second writer keeps the pipe open. */
+TEST(the_whole_pipe_is_relayed_at_the_end)
 {
     static char line[1000], text[100000];
     struct relay relay;

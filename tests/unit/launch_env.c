@@ -1,7 +1,8 @@
-/* Ranks that somebody else has started, each a process that calls a launcher by itself, as
- * mpirun and torchrun have it: what they gather, what they leave, how they end, and who is not let
- * in. tests/faults/env.sh and tests/hosts start the program itself so. What MPI does for its
- * launcher, which keeps a rank's process from launch to launch, memory that all share does here. */
+/* Tests of launchers for ranks that another program starts (mpirun, torchrun). Each rank is a
+ * process that calls the launcher; the tests cover allgather, blocks of rank memory, ends of ranks,
+ * and rejected strangers. tests/faults/env.sh and tests/hosts start the program itself this way.
+ * The MPI launcher keeps the process of a rank between launches; here shared memory replaces
+ * MPI. */
 #include <errno.h>
 #include "test.h"
 #include <netinet/in.h>
@@ -21,9 +22,9 @@ static const struct epa_launcher_plugin *const env = &launch_env_plugin;
 
 enum { MOST = 6, BLOCK = 200000, MANY = 700001 };
 
-/* What ranks and their launchers leave, mapped before they are started. */
+/* Results of a rank and its launcher, in memory mapped before the fork. */
 struct started_rank {
-    enum epa_status status; /* of the launcher */
+    enum epa_status status; /* status that the launcher returned */
     char text[512];
     uint32_t failed_rank;
     int32_t pid;
@@ -32,12 +33,12 @@ struct started_rank {
 
 struct started {
     struct started_rank rank[MOST];
-    char block[MOST][BLOCK]; /* of rank 0's launcher */
+    char block[MOST][BLOCK]; /* blocks that the launcher of rank 0 collected */
     struct launcher_contact contact;
     uint32_t met;
 };
 
-static struct started *s; /* of the case that runs */
+static struct started *s; /* state of the current case */
 
 static struct started *started_create(void)
 {
@@ -93,9 +94,9 @@ static void set_job(uint32_t rank, uint32_t size, uint32_t local_size, uint32_t 
     setenv("EPA2A_JOB_TOKEN", "0123456789abcdef", 1);
 }
 
-/* ---- what ranks do ---- */
+/* ---- functions of ranks ---- */
 
-/* Counts launches that one process runs. */
+/* Counts the launches that one process runs. */
 static enum epa_status count_runs(struct epa_bootstrap *boot, void *arg)
 {
     struct started_rank *me = &s->rank[boot->world.rank];
@@ -110,8 +111,8 @@ static uint32_t word_of(uint32_t rank, size_t i)
     return (uint32_t)(rank * 2654435761u + i * 40503u);
 }
 
-/* Little and much; and each rank in turn comes later than the rendezvous waits until it says who is
- * missing. */
+/* Gathers small and large blocks. Each rank in turn is late by more than the time after which the
+ * rendezvous names a missing rank. */
 static enum epa_status gather(struct epa_bootstrap *boot, void *arg)
 {
     uint32_t size = boot->world.size, *mine = malloc(MANY * sizeof(*mine));
@@ -164,7 +165,7 @@ static enum epa_status rank_1_stays(struct epa_bootstrap *boot, void *arg)
     return EPA_OK;
 }
 
-/* ---- how they meet, where their processes are kept: rank 0 tells the others ---- */
+/* ---- meeting of kept processes: rank 0 publishes its contact ---- */
 
 typedef enum epa_status meeting(void *arg, struct launcher_contact *contact, struct epa_error *err);
 
@@ -172,7 +173,7 @@ static enum epa_status meet(void *arg, struct launcher_contact *contact, struct 
 {
     if (arg == &s->rank[0]) {
         s->contact = *contact;
-        /* Release: pairs with the acquire below; the contact is written. */
+        /* Release: pairs with the acquire load below; the contact is complete. */
         __atomic_store_n(&s->met, 1, __ATOMIC_RELEASE);
     }
     while (__atomic_load_n(&s->met, __ATOMIC_ACQUIRE) == 0)
@@ -197,7 +198,7 @@ static enum epa_status rank_1_never_meets(void *arg, struct launcher_contact *co
     return meet(arg, contact, err);
 }
 
-static void leave(void *arg)
+static void count_leave(void *arg)
 {
     ((struct started_rank *)arg)->left++;
 }
@@ -207,7 +208,7 @@ static void leave(void *arg)
 static const struct plan {
     const char *label;
     rank_main *main;
-    meeting *meet; /* NULL: as the launcher `env` has it */
+    meeting *meet; /* NULL: meet by the environment, as the launcher `env` does */
     uint32_t size, launches;
     uint64_t timeout_ns, start_ns;
     bool blocks;
@@ -217,7 +218,7 @@ static const struct plan {
     {"allgathers", gather, .size = 4},
     {"blocks of the dead", leave_block_and_die, .size = 3, .blocks = true, .status = EPA_ERR_DIED,
      .words = "rank 1 (host .. was killed by signal 9 (Killed)"},
-    /* No verdict overrides a death at home. */
+    /* A verdict from another rank does not override a death on this host. */
     {"dies of an abort", rank_1_dies_of_an_abort, .size = 3, .status = EPA_ERR_MISMATCH,
      .of_rank_1 = EPA_ERR_DIED, .words_of_rank_1 = "was killed by signal 9 (Killed)"},
     {"does not return", rank_1_stays, .size = 2, .timeout_ns = 200000000, .status = EPA_ERR_TIMEOUT,
@@ -259,7 +260,7 @@ static enum epa_status launch_kept(const struct plan *p, uint32_t r, struct epa_
     struct launcher_params params = {.process_id = {.rank = r, .size = p->size},
                                      .interface = "lo",
                                      .meet = p->meet,
-                                     .leave = leave,
+                                     .leave = count_leave,
                                      .arg = &s->rank[r]};
     struct launcher *launcher = NULL;
     enum epa_status status;
@@ -274,7 +275,7 @@ static enum epa_status launch_kept(const struct plan *p, uint32_t r, struct epa_
     return status;
 }
 
-/* In a process for each rank. */
+/* Runs the plan with one process per rank. */
 static void run(const struct plan *p)
 {
     uint32_t port = free_port();
@@ -297,7 +298,7 @@ static void run(const struct plan *p)
         assert_int_equal(waitpid(pid[r], NULL, 0), pid[r]);
 }
 
-TEST(ranks_that_were_started_end_as_one)
+TEST(started_ranks_report_one_common_status)
 {
     for (const struct plan *p = plans; p < plans + LENGTH(plans); p++) {
         s = started_create();
@@ -308,14 +309,15 @@ TEST(ranks_that_were_started_end_as_one)
 
             if (me->status != want)
                 fail_msg("%s: rank %u: %d: %s", p->label, r, me->status, me->text);
-            if (p->status == EPA_OK && p->meet != NULL) { /* all in one process */
+            if (p->status == EPA_OK && p->meet != NULL) { /* all launches in one process */
                 assert_int_equal(me->runs, p->launches + 1);
                 assert_int_equal(me->left, 1);
             }
         }
         assert_words(s->rank[0].text, p->words != NULL ? p->words : "");
         assert_words(s->rank[1].text, p->words_of_rank_1 != NULL ? p->words_of_rank_1 : "");
-        for (uint32_t i = 0; p->blocks && i < p->size * BLOCK; i++) /* of a killed one, too */
+        for (uint32_t i = 0; p->blocks && i < p->size * BLOCK;
+             i++) /* includes the block of a killed rank */
             if (s->block[i / BLOCK][i % BLOCK] != (char)(word_of(i / BLOCK, i % BLOCK) >> 8))
                 fail_msg("byte %u of rank %u", i % BLOCK, i / BLOCK);
         assert_true(!p->blocks || s->rank[0].failed_rank == 1);
@@ -325,8 +327,8 @@ TEST(ranks_that_were_started_end_as_one)
 
 /* ---- strangers ---- */
 
-/* As rank 1 of 2, by the options of the launcher. It is refused in milliseconds; a machine with
- * other work is given seconds for that. */
+/* Joins as rank 1 of 2 with a start limit of 3 s. The refusal takes milliseconds; the limit leaves
+ * room for other load. */
 static void join_stranger(uint32_t port)
 {
     struct epa_launch asked = launch_of(2, count_runs);
@@ -346,8 +348,8 @@ static void join_stranger(uint32_t port)
     memcpy(s->rank[1].text, err.text, sizeof(err.text));
 }
 
-/* Who listens at rank 0's address and knows all but the token. */
-TEST(a_false_rendezvous_hears_no_token_and_is_not_obeyed)
+/* The impostor listens at the address of rank 0 and has everything but the token. */
+TEST(an_impostor_of_rank_0_gets_no_token_and_no_launch)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(at);
@@ -381,13 +383,15 @@ TEST(a_false_rendezvous_hears_no_token_and_is_not_obeyed)
                 assert_int_not_equal(memcmp(conn.in + i, "secret", 6), 0);
             if (!conn_take(&conn, &m))
                 continue;
-            assert_true(m.type == CONN_GREET || m.type == CONN_PROOF); /* and no hello */
+            assert_true(m.type == CONN_GREET ||
+                        m.type == CONN_PROOF); /* no hello before the proof */
             if (m.type == CONN_PROOF)
                 continue;
             conn_make_greet(&mine);
             conn_put(&conn, CONN_CHALLENGE, &mine, sizeof(mine), NULL, 0);
             challenged++;
-            conn_say(&conn, CONN_PROOF); /* by another key, and of no key at all */
+            conn_say(&conn,
+                     CONN_PROOF); /* the first proof uses another key, the second an all-zero key */
             memset(conn.key_out, 0, sizeof(conn.key_out));
             conn.sealed = true;
             conn_say(&conn, CONN_PROOF);
@@ -404,7 +408,7 @@ TEST(a_false_rendezvous_hears_no_token_and_is_not_obeyed)
     munmap(s, sizeof(*s));
 }
 
-TEST(other_users_are_not_let_in_at_a_local_name)
+TEST(a_local_socket_rejects_other_users)
 {
     struct launcher_contact contact = {.local = "epa2a.test.local", .token = "local"};
     char from[64];
@@ -437,7 +441,8 @@ TEST(other_users_are_not_let_in_at_a_local_name)
         fd = net_accept(listener, from, sizeof(from));
         assert_true(other == 0 ? fd >= 0 : fd < 0);
         assert_int_equal(waitpid(pid, &code, 0), pid);
-        assert_int_equal(WEXITSTATUS(code), 0); /* root it trusts; a listener of others not */
+        assert_int_equal(WEXITSTATUS(code),
+                         0); /* the dialler trusts root, but not a listener of another user */
         if (fd >= 0)
             close(fd);
     }
@@ -474,11 +479,12 @@ TEST(a_local_name_that_another_user_has_taken_is_reported_with_the_user)
     close(ready[0]);
 }
 
-/* ---- what is refused at once ---- */
+/* ---- launches refused at once ---- */
 
-/* Rank 0 of 4, by variables NAME=VALUE, and NAME for one of set_job()'s that is not set; without
- * "none" these are of as many ranks and ranks of this host as its two digits say. */
-TEST(what_cannot_be_found_is_reported_with_what_to_set)
+/* Each case sets up rank 0 of 4: two digits for the number of ranks and of ranks on this host, or
+ * "none" for no variables. NAME=VALUE then sets a variable, and NAME removes one that set_job() has
+ * set. */
+TEST(a_missing_variable_is_reported_with_its_remedy)
 {
     static const char *const cases[][2] = {
         {"none", "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four"},
@@ -494,7 +500,7 @@ TEST(what_cannot_be_found_is_reported_with_what_to_set)
          "EPA2A_JOB_TOKEN has 15 characters, and 16 are the least .. openssl rand -hex 16"},
         {"44 EPA2A_JOB_TOKEN=01234567890123456789012345678901234567890123456789012345678901234",
          "EPA2A_JOB_TOKEN has 65 characters; 64 are the most"},
-        /* The first host of a Slurm step */
+        /* first host of a Slurm step */
         {"none SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7 "
          "SLURM_STEP_NODELIST=127.0.[0-3,9].[001-4],b3",
          "'127.0.0.001' is the loopback"},

@@ -1,5 +1,5 @@
-/* Layouts of algorithms, asked for as a session does: over loads and stores that reach all ranks,
- * over puts, or between GPUs. */
+/* Makes layouts of algorithms for three kinds of worlds: loads and stores that reach all ranks,
+ * puts, and GPUs. */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
 
@@ -23,7 +23,7 @@ static const struct epa_moe decode = {
     .x_dtype = EPA_BF16,
 };
 
-/* As large as an experiment's tokens may be, choices of a token, and experts of 64 ranks. */
+/* The largest experiment: maximum tokens and choices per token, and experts for 64 ranks. */
 static const struct epa_moe largest = {
     .max_tokens = 4096,
     .hidden = 131072,
@@ -34,9 +34,9 @@ static const struct epa_moe largest = {
     .x_dtype = EPA_BF16,
 };
 
-/* A field of `decode` with a value that no experiment can have, or none with GPUs, and words of the
- * refusal, which begins with the algorithm's name. What experiments can have is in
- * tests/cli/refusals.py. */
+/* A field of `decode` with a value that no experiment on hosts, or none on GPUs, can have, and the
+ * text of the refusal, which begins with the name of the algorithm. tests/cli/refusals.py covers
+ * values that experiments can have. */
 static const struct refusal {
     size_t field;
     uint32_t value, ranks, over;
@@ -50,8 +50,8 @@ static const struct refusal {
      "16 .. 32 .. 64 .. 128 .. 256 .. moe.fp8_group_size .. 512"},
 };
 
-/* make(), made(), assert_refused() with words of the refusal, and assert_refusals() of the table
- * above, for the layout of one algorithm. */
+/* Defines for the layout of one algorithm: make(), made(), assert_refused() with the text of the
+ * refusal, and assert_refusals() over the table above. */
 #define LAYOUTS(layout, config, layout_make) \
     static enum epa_status make(const struct epa_moe *m, uint32_t ranks, uint32_t over, \
                                 const struct config *c, struct layout *out) \

@@ -1,5 +1,5 @@
-/* ll_v1: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it
- * makes of splits that cannot be. That rows arrive tests/contract shows with ranks. */
+/* Tests of ll_v1 without peers: heap layouts on hosts and GPUs, the permitted order of calls, and
+ * invalid splits. tests/contract tests the arrival of rows with real ranks. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 
@@ -9,7 +9,7 @@ LAYOUTS(v1_layout, v1_config, v1_layout_make)
 
 /* ---- layouts ---- */
 
-/* Each region is on a page of its own, in order, and all of it is in the heap. */
+/* Checks that each region starts on its own page, in order, and inside the heap. */
 static void check_regions(const struct v1_layout *l)
 {
     const struct {
@@ -35,7 +35,7 @@ static void check_regions(const struct v1_layout *l)
     assert_true(end <= l->heap_bytes);
 }
 
-TEST(regions_stand_apart_in_every_shape)
+TEST(regions_never_overlap)
 {
     static const uint32_t hidden[] = {16, 48, 1040, 2816, 7168, 20480, 131072};
     static const uint32_t groups[] = {128, 16, 256, 64};
@@ -56,7 +56,7 @@ TEST(regions_stand_apart_in_every_shape)
     }
 }
 
-TEST(what_cannot_be_is_refused_in_words)
+TEST(an_impossible_shape_is_refused_with_the_reason)
 {
     struct v1_config c = {.pdl = true, .exchange = V1_EXCHANGE_PULL, .buffers = 2};
 
@@ -67,8 +67,8 @@ TEST(what_cannot_be_is_refused_in_words)
 
 /* ---- calls ---- */
 
-/* This rank has experts 0 and 1, its peer 2 and 3, and all choices are of the peer's. A row in bf16
- * is 32 KiB: 48 of them leave nine at a time. */
+/* This rank has experts 0 and 1, the peer 2 and 3; all choices are experts of the peer. A bf16 row
+ * has 32 KiB, so the 48 rows are sent nine at a time. */
 enum { TOKENS = 24, HIDDEN = 16384, EXPERTS = 4, TOPK = 2, LOCAL = 2 };
 
 static const struct shape far = {2, EPA_TRANSPORT_HOST, TOKENS, HIDDEN, EXPERTS, TOPK, 2};
@@ -85,14 +85,15 @@ static struct fixture *create(int dtype, uint32_t buffers)
     return f;
 }
 
-TEST(calls_out_of_turn_are_refused)
+TEST(calls_out_of_order_are_refused)
 {
     static const struct {
         uint32_t buffers;
         const char *calls, *words;
     } cases[] = {
         {2, "d d C2 c1 c2", "combine/send .. dispatch 2 .. 1"},
-        {2, "d c1 c1 c1 d C1 c2", "combine/send .. dispatch 1"}, /* again until the next */
+        {2, "d c1 c1 c1 d C1 c2",
+         "combine/send .. dispatch 1"}, /* combine repeats until the next dispatch */
         {2, "d d X1 x2 d c1 c3", "discard: .. dispatch 1"},
         {1, "d D", "dispatch/sort_and_quantise .. 1 .. algorithm.buffers"},
     };
@@ -118,7 +119,7 @@ static struct v1_layout layout_of(const struct fixture *f, int dtype)
     return l;
 }
 
-/* What the peer sends in call `call`; nothing before it in the heap hangs on `buffers`. */
+/* Returns the splits from the peer for call `call`. The offset does not depend on `buffers`. */
 static uint32_t *in_splits(struct fixture *f, uint64_t call)
 {
     struct v1_layout l = layout_of(f, ALGO_DTYPE_NATIVE);
@@ -127,7 +128,7 @@ static uint32_t *in_splits(struct fixture *f, uint64_t call)
            l.split_words;
 }
 
-TEST(splits_that_cannot_be_end_a_dispatch_in_words)
+TEST(invalid_splits_fail_the_dispatch_with_the_reason)
 {
     static const struct {
         uint32_t splits[4];

@@ -1,6 +1,6 @@
-/* ll_v2: the layout of its heap on hosts and GPUs, which calls a rank may make, and what it
- * makes of choices that cannot be. That rows arrive tests/contract shows with ranks; here are
- * shapes larger than they run, and refusals that no experiment reaches. */
+/* Tests of ll_v2 without peers: heap layouts on hosts and GPUs, the permitted order of calls, and
+ * invalid choices. The shapes are larger than the runs of tests/contract, and the refusals are out
+ * of reach of experiments. */
 #include "algorithm_peer.h"
 #include "layouts.h"
 
@@ -22,7 +22,7 @@ static struct ll_config config_of(int wire, int layout, uint32_t buffers)
 
 /* ---- layouts ---- */
 
-/* Each region is on a page of its own, and all of it is in the heap. */
+/* Checks that each region starts on its own page and inside the heap. */
 static void check_regions(const struct ll_layout *l)
 {
     const struct {
@@ -50,7 +50,7 @@ static void check_regions(const struct ll_layout *l)
     }
 }
 
-TEST(regions_stand_apart_in_every_shape)
+TEST(regions_never_overlap)
 {
     static const uint32_t hidden[] = {16, 48, 1040, 2880, 7168, 20480, 131072};
     static const uint32_t overs[] = {OVER_LOADS, OVER_PUTS, OF_GPUS};
@@ -68,14 +68,14 @@ TEST(regions_stand_apart_in_every_shape)
         c.recv_layout = (i >> 5 & 1) != 0 ? LL_RECV_PADDED : LL_RECV_PACKED;
         c.combine_dtype = (i >> 6 & 1) != 0 ? ALGO_DTYPE_FP8 : ALGO_DTYPE_NATIVE;
         if (make(&m, ranks, over, &c, &l) != EPA_OK) {
-            assert_int_equal(over, OF_GPUS); /* not each way there is */
+            assert_int_equal(over, OF_GPUS); /* GPUs lack some combinations */
             continue;
         }
         check_regions(&l);
     }
 }
 
-TEST(what_it_cannot_do_is_refused_in_words)
+TEST(unsupported_shapes_are_refused_with_the_reason)
 {
     struct ll_config c = config_of(ALGO_DTYPE_FP8, EPA_LAYOUT_EXPERT, 2);
 
@@ -95,10 +95,10 @@ TEST(what_it_cannot_do_is_refused_in_words)
                    "combine_mode: pull .. dedup: true .. combine_dtype: fp8 .. combine_mode: auto");
 }
 
-/* ---- what GPUs send, as far as no GPU is needed ---- */
+/* ---- arithmetic of GPU sends, on the host ---- */
 
-/* Each amax of one binade in `of`, each x up to it: what the quotient rounds to in FP8 is
- * what the division does, and it is the division where FP8 can tell. */
+/* For each amax of one binade in `of` and each x up to it: the quotient rounds to the same FP8 code
+ * as the division, and it equals the division wherever FP8 can show a difference. */
 static void compare_quotients(bool f16, uint32_t of)
 {
     uint32_t bits = f16 ? 10 : 7, infinity = f16 ? 0x7c00 : 0x7f80;
@@ -109,7 +109,7 @@ static void compare_quotients(bool f16, uint32_t of)
         if ((amax >> bits) % of != 7 % of)
             continue;
         if (!(scale >= EPA_QUOTIENT_LEAST && scale <= EPA_QUOTIENT_MOST)) {
-            assert_false(f16); /* all of its scales are in between */
+            assert_false(f16); /* all scales of f16 are in the range */
             continue;
         }
         for (uint32_t x = 0; x <= amax; x++) {
@@ -147,7 +147,7 @@ static struct ll_layout layout_of(const struct fixture *f, struct ll_config c)
     return l;
 }
 
-TEST(calls_out_of_turn_are_refused)
+TEST(calls_out_of_order_are_refused)
 {
     static const struct {
         uint32_t buffers;
@@ -166,7 +166,7 @@ TEST(calls_out_of_turn_are_refused)
     }
 }
 
-/* A word of the heap that changes once the workers have sent all rows. */
+/* A word of the heap that changes after the workers have sent all rows. */
 static struct {
     char *heap;
     uint64_t at;
@@ -185,7 +185,7 @@ static enum epa_status one_worker_then_spoil(struct epa_backend *b,
     return EPA_OK;
 }
 
-TEST(choices_that_cannot_be_end_a_dispatch_in_words)
+TEST(invalid_choices_fail_the_dispatch_with_the_reason)
 {
     static const struct epa_backend_ops ops = {.parallel = one_worker_then_spoil};
 
@@ -212,7 +212,7 @@ TEST(choices_that_cannot_be_end_a_dispatch_in_words)
     }
 }
 
-TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
+TEST(a_full_transport_times_out_and_the_message_says_so)
 {
     struct ll_config c = config_of(ALGO_DTYPE_NATIVE, EPA_LAYOUT_EXPERT, 1);
     struct fixture *f =
@@ -224,19 +224,20 @@ TEST(a_transport_without_room_ends_in_a_timeout_that_says_so)
     finish(f);
 }
 
-/* The way of a trial: rows to peers and rows of this rank cached, neither, own alone. */
+/* Returns the number of the trial: rows to peers and own rows cached (0), none cached (1), own rows
+ * cached (2). */
 static uint32_t way_of(const struct algo_host *h)
 {
     return h->store == EPA_STORE_CACHED ? 0 : h->own_store == EPA_STORE_CACHED ? 2 : 1;
 }
 
-/* What a token takes by each way. */
+/* Time per token of each way to store. */
 struct way_times {
     double dispatch[ALGO_WAYS], combine[ALGO_WAYS]; /* 0: not timed */
-    double first[ALGO_WAYS];                        /* more, in the first cycle */
+    double first[ALGO_WAYS];                        /* additional time in the first cycle */
 };
 
-/* A trial, of the next epoch; false once all is settled, or with an error. */
+/* Makes one trial in epoch `epoch`. Returns false once the choice is final or failed. */
 static bool try_way(struct algo_host *h, const struct way_times *x, uint32_t trials[ALGO_WAYS],
                     uint64_t epoch)
 {
@@ -261,13 +262,13 @@ static void try_ways(struct algo_host *h, const struct way_times *x, uint32_t tr
         ;
 }
 
-TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
+TEST(stores_are_chosen_by_the_time_of_dispatch_and_combine_together)
 {
     static const struct {
         struct way_times times;
         uint32_t way;
     } cases[] = {
-        {{{425, 480, 500}, {0}, {0}}, 0}, /* no combine timed */
+        {{{425, 480, 500}, {0}, {0}}, 0}, /* combine is not timed */
         {{{425, 480, 500}, {665, 520, 520}, {0}}, 1},
         {{{425, 480, 500}, {665, 520, 480}, {0}}, 2},
         {{{425, 480, 500}, {520, 665, 480}, {0}}, 0},
@@ -282,8 +283,8 @@ TEST(stores_are_chosen_by_what_dispatch_and_combine_take_together)
     }
 }
 
-/* One that seems a little slower is tried again; one that is far behind is not. */
-TEST(ways_of_storing_that_are_near_each_other_are_tried_again)
+/* A way that seems slightly slower is tried again; one that is far behind is not. */
+TEST(ways_to_store_with_similar_times_are_tried_again)
 {
     static const struct way_times times = {{60, 80, 67}, {40, 80, 40}, {4, 0, -7}};
     uint32_t trials[ALGO_WAYS] = {0};
@@ -295,11 +296,11 @@ TEST(ways_of_storing_that_are_near_each_other_are_tried_again)
     assert_int_equal(trials[0], 2 * ALGO_TURN * ALGO_CYCLES);
 }
 
-/* Ranks of one node, and the words between them. A rank that waits lets the other go on. */
+/* Ranks of one node and the signals between them. A waiting rank runs the other one. */
 enum { TUNERS = 2 };
 
 struct tuner {
-    struct epa_transport t; /* first */
+    struct epa_transport t; /* first member */
     struct algo_host h;
     struct way_times times;
     uint64_t epoch, word[ALGO_WAYS * TUNERS];
@@ -339,7 +340,7 @@ TEST(ranks_of_a_node_choose_the_store_by_the_sum_of_their_times)
     static const struct epa_transport_ops ops = {
         .signal = signal_tuner, .read = read_tuner, .wait = wait_tuner};
     static const struct {
-        struct way_times times[TUNERS]; /* 0: a rank that had no tokens */
+        struct way_times times[TUNERS]; /* 0: the rank had no tokens */
         uint32_t way;
     } cases[] = {
         {{{.dispatch = {400, 500, 600}}, {.dispatch = {900, 500, 600}}}, 1},
